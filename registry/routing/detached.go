@@ -11,17 +11,26 @@ import (
 // them after it has reconnected. Calls whose answers do not come within registry.ResumeWait fail. The zero value is
 // ready.
 type detachedCalls struct {
-	mu   sync.Mutex
-	byID map[string]*inFlightCall
+	mu        sync.Mutex
+	bySession map[registry.Key]map[string]*inFlightCall // the calls of a session by their ids; none is empty
+	count     int
 }
 
 func (o *detachedCalls) add(f *inFlightCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.byID == nil {
-		o.byID = make(map[string]*inFlightCall)
+	if o.bySession == nil {
+		o.bySession = make(map[registry.Key]map[string]*inFlightCall)
 	}
-	o.byID[f.callID] = f
+	calls := o.bySession[f.key]
+	if calls == nil {
+		calls = make(map[string]*inFlightCall)
+		o.bySession[f.key] = calls
+	}
+	if calls[f.callID] == nil {
+		o.count++
+	}
+	calls[f.callID] = f
 	f.resume = time.AfterFunc(registry.ResumeWait, func() {
 		if o.remove(f) {
 			f.loseConnection()
@@ -36,11 +45,11 @@ func (o *detachedCalls) take(
 ) *inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	f := o.byID[callID]
-	if f == nil || f.key != key || !registry.MayAnswer(f.proof, proofs) {
+	f := o.bySession[key][callID]
+	if f == nil || !registry.MayAnswer(f.proof, proofs) {
 		return nil
 	}
-	delete(o.byID, callID)
+	o.deleteLocked(f)
 	f.resume.Stop()
 	if note != nil {
 		note(f)
@@ -52,31 +61,47 @@ func (o *detachedCalls) take(
 func (o *detachedCalls) has(key registry.Key, callID string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	f := o.byID[callID]
-	return f != nil && f.key == key
+	return o.bySession[key][callID] != nil
 }
 
 // remove removes this very in-flight call; another one with the same id stays. It reports whether the call was there.
 func (o *detachedCalls) remove(f *inFlightCall) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.byID[f.callID] != f {
+	if o.bySession[f.key][f.callID] != f {
 		return false
 	}
-	delete(o.byID, f.callID)
+	o.deleteLocked(f)
 	f.resume.Stop()
 	return true
 }
 
+// deleteLocked deletes a call that is there. The caller has the lock.
+func (o *detachedCalls) deleteLocked(f *inFlightCall) {
+	calls := o.bySession[f.key]
+	delete(calls, f.callID)
+	if len(calls) == 0 {
+		delete(o.bySession, f.key)
+	}
+	o.count--
+}
+
+// len returns how many calls are detached.
+func (o *detachedCalls) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.count
+}
+
 // takeAll removes and returns the calls of a session that a device with these proofs may answer, because the device is
-// back on this pod.
+// back on this pod. It looks at no other session's calls: all devices may be back at once.
 func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var found []*inFlightCall
-	for id, f := range o.byID {
-		if f.key == key && registry.MayAnswer(f.proof, proofs) && f.resume.Stop() {
-			delete(o.byID, id)
+	for _, f := range o.bySession[key] {
+		if registry.MayAnswer(f.proof, proofs) && f.resume.Stop() {
+			o.deleteLocked(f)
 			found = append(found, f)
 		}
 	}
@@ -86,11 +111,13 @@ func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCa
 // fail ends all detached calls, because the pod is closing.
 func (o *detachedCalls) fail() {
 	o.mu.Lock()
-	all := o.byID
-	o.byID = nil
+	all := o.bySession
+	o.bySession, o.count = nil, 0
 	o.mu.Unlock()
-	for _, f := range all {
-		f.resume.Stop()
-		f.loseConnection()
+	for _, calls := range all {
+		for _, f := range calls {
+			f.resume.Stop()
+			f.loseConnection()
+		}
 	}
 }

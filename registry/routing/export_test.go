@@ -31,7 +31,7 @@ func (p *Pod) Leftovers() map[string]int {
 	h := p.Hub
 	left["watchers"] = p.Calls.watchers.len()
 	left["cancellers"] = p.Calls.endings.len()
-	count("detached calls", &h.detached.mu, func() int { return len(h.detached.byID) })
+	left["detached calls"] = h.detached.len()
 	count("answers that are stored", &h.completing.mu, func() int { return len(h.completing.ids) })
 	left["forwarded answers"] = h.verdicts.len()
 	left["pings"] = h.pings.len()

@@ -69,8 +69,8 @@ func TestReconnectWhileACallIsHandedOver(t *testing.T) {
 			if got := <-ended; got.err != nil || got.res.Output != "done" {
 				t.Errorf("%s: %+v", name, got)
 			}
-			if n := second.InFlight(); n != 0 || len(owning.Hub.detached.byID) != 0 {
-				t.Errorf("%s: %d calls in flight, %d waiting for their device", name, n, len(owning.Hub.detached.byID))
+			if n, away := second.InFlight(), owning.Hub.detached.len(); n != 0 || away != 0 {
+				t.Errorf("%s: %d calls in flight, %d waiting for their device", name, n, away)
 			}
 			second.Close(t.Context())
 		}

@@ -42,7 +42,8 @@ type Stats struct {
 func (p *Pod) Stats() Stats {
 	n := &p.Hub.counts
 	s := Stats{
-		Pending: int64(p.Router.pending.len()), Returns: int64(p.Router.returns.len()), Detached: p.Hub.detached.len(), Running: int64(len(p.Calls.slots)),
+		Pending: int64(p.Router.pending.len()), Returns: int64(p.Router.returns.len()),
+		Detached: int64(p.Hub.detached.len()), Running: int64(len(p.Calls.slots)),
 		Tasks:            int64(len(p.tasks.slots) + len(p.Hub.late.slots)),
 		TasksRefused:     p.tasks.refused.Load() + p.Hub.late.refused.Load(),
 		RoutesRemembered: p.Router.routes.remembered.Load(), RoutesRead: p.Router.routes.read.Load(),
@@ -65,10 +66,4 @@ func (r *recorder) stats(s *Stats) {
 	defer r.mu.Unlock()
 	s.RecorderLines, s.RecorderBytes, s.RecorderUnwritten = int64(r.waiting), int64(r.held), int64(len(r.unwritten))
 	s.RecorderDropped = r.dropped.Load()
-}
-
-func (o *detachedCalls) len() int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return int64(len(o.byID))
 }
