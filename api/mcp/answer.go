@@ -108,11 +108,11 @@ func (a *answer) endLocked() {
 // written after it.
 func (a *answer) finish(s *Server, res result, err error) error {
 	defer a.stop()
-	if a.timer != nil {
-		a.timer.Stop()
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.timer != nil {
+		a.timer.Stop() // under the lock, because what is being written meanwhile sets it again
+	}
 	switch {
 	case a.over:
 		return nil

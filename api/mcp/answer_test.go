@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -74,5 +75,24 @@ func TestAClientThatIsGoneEndsItsRequest(t *testing.T) {
 	}
 	if err := a.finish(&Server{}, result{}, nil); err != nil || out.status != 0 {
 		t.Errorf("written to nobody: %v %d", err, out.status)
+	}
+}
+
+// A sign of life that is being written while the answer ends does not set the timer again.
+func TestFinishStopsTheTimer(t *testing.T) {
+	a := &answer{stop: func() {}, timer: time.NewTimer(time.Hour), over: true}
+	a.mu.Lock() // a sign of life is being written
+	ended := make(chan error, 1)
+	go func() { ended <- a.finish(nil, result{}, nil) }()
+	for range 10_000 {
+		runtime.Gosched()
+	}
+	a.timer.Reset(time.Hour)
+	a.mu.Unlock()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if a.timer.Stop() {
+		t.Error("the timer of an answer that has ended is set")
 	}
 }

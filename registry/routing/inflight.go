@@ -60,11 +60,13 @@ func (f *inFlightCall) finish(r registry.Reply) bool {
 	return true
 }
 
-// drop ends the in-flight call without an answer: its caller has stopped waiting.
-func (f *inFlightCall) drop() {
-	if f.done.CompareAndSwap(false, true) {
-		f.timer.Stop()
+// drop ends the in-flight call without an answer: its caller has stopped waiting. It reports whether the call was open.
+func (f *inFlightCall) drop() bool {
+	if !f.done.CompareAndSwap(false, true) {
+		return false
 	}
+	f.timer.Stop()
+	return true
 }
 
 // loseConnection ends the in-flight call because its connection has ended. A call that was not given to the socket yet
@@ -243,15 +245,17 @@ func (f *inFlightCall) tick() {
 	l := f.session.Load()
 	l.mu.Lock() // track may still hold the lock, and has not set the timer then
 	defer l.mu.Unlock()
-	if !f.done.Load() {
-		f.timer.Reset(next)
+	f.timer.Reset(next)
+	if f.done.Load() { // it has ended meanwhile, and perhaps stopped the timer before it was set again
+		f.timer.Stop()
 	}
 }
 
 // expire ends the in-flight call because nobody waits for it any more.
 func (f *inFlightCall) expire() {
-	f.done.Store(true) // the timer has fired, and track may not have set it yet
-	f.tellExpired()
+	if f.done.CompareAndSwap(false, true) { // not drop: the timer has fired, and track may not have noted it yet
+		f.tellExpired()
+	}
 	f.remove()
 }
 
@@ -269,10 +273,9 @@ func (f *inFlightCall) tellExpired() {
 // abandon ends the in-flight call, if it is open, because the call does not reach the device or nobody waits for it any
 // more.
 func (f *inFlightCall) abandon() {
-	if f.done.Load() {
+	if !f.drop() {
 		return // the goroutine that ended it has taken it out
 	}
-	f.drop()
 	f.tellExpired()
 	f.remove()
 }

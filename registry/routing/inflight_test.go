@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,5 +296,61 @@ func TestGivenUpWhileItIsTakenOver(t *testing.T) {
 	f.cancel("cancelled")
 	if n := second.InFlight(); n != 0 {
 		t.Errorf("%d calls in flight that nobody waits for", n)
+	}
+}
+
+// expiredConn notes the calls that it is told nobody waits for.
+type expiredConn struct {
+	deafConn
+	calls *[]string
+}
+
+func (c expiredConn) Expired(callID string) { *c.calls = append(*c.calls, callID) }
+
+// A timer that fires while its call is being answered neither tells the device that nobody waits for the call, nor is
+// it set again, to hold what has ended until the call would have expired.
+func TestTimerFiresWhileTheCallIsAnswered(t *testing.T) {
+	pod := startPod(t, memory.New(memory.Options{}), "a")
+	var told []string
+	l := connect(t, pod, expiredConn{calls: &told}, nil)
+	start := func(timeout time.Duration) *inFlightCall {
+		f := &inFlightCall{key: l.key, callID: registry.NewCallID(), reply: func(registry.Reply) {}}
+		f.session.Store(l)
+		if err := l.track(f, timeout); err != nil {
+			t.Fatal(err)
+		}
+		f.timer.Stop() // the test fires it
+		f.sent.Store(true)
+		return f
+	}
+	late := start(time.Hour)
+	late.expires = time.Now()
+	l.takeCall(late.callID, nil)
+	late.finish(registry.Reply{})
+	late.tick()
+	if len(told) != 0 {
+		t.Errorf("the device is told that nobody waits for a call that was answered: %v", told)
+	}
+	for i := range 50_000 {
+		f := start(time.Hour)
+		l.takeCall(f.callID, nil)
+		var begun atomic.Bool
+		fired := make(chan struct{})
+		go func() {
+			defer close(fired)
+			begun.Store(true)
+			f.tick()
+		}()
+		for !begun.Load() {
+			runtime.Gosched()
+		}
+		for range i % 400 { // at another point of its way each time
+			begun.Load()
+		}
+		f.finish(registry.Reply{})
+		<-fired
+		if f.timer.Stop() {
+			t.Fatal("the timer of a call that was answered is set again")
+		}
 	}
 }
