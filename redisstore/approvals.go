@@ -13,6 +13,12 @@ import (
 // maxDueTenants is how many tenants are asked at a time for approvals that are due.
 const maxDueTenants = 500
 
+// verdictFields is how many fields verdict() in lua/approval_base.lua returns, and approvalFields how many whole() does.
+const (
+	verdictFields  = 4
+	approvalFields = 9
+)
+
 // CreateApproval implements registry.ApprovalStore.
 func (s *Store) CreateApproval(
 	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
@@ -43,7 +49,7 @@ func (s *Store) CreateApproval(
 		return a, nil
 	case len(answer) == 1 && answer[0] == "requester":
 		return a, registry.ErrManyOfOne
-	case len(answer) == 1:
+	case len(answer) == 1 && answer[0] == "tenant":
 		return a, registry.ErrManyApprovals
 	default:
 		return a, redisconn.Unavailable("create approval", c.ErrShape())
@@ -68,29 +74,29 @@ func (s *Store) readApproval(
 	if err != nil {
 		return registry.Approval{}, nil, redisconn.Unavailable("read approval", err)
 	}
-	fields := c.Strings()
-	if len(fields) == 0 {
+	fields, found, err := c.StringParts(approvalFields + 1)
+	if err == nil && !found {
 		return registry.Approval{}, nil, registry.ErrNoApproval
 	}
-	a, err := parseApproval(fields)
-	if err == nil && len(fields) < 10 {
-		err = fmt.Errorf("approval of %d fields", len(fields))
+	var a registry.Approval
+	if err == nil {
+		a, err = parseApproval(fields)
 	}
 	if err != nil {
 		return registry.Approval{}, nil, redisconn.Unavailable("read approval", err)
 	}
-	return a, []byte(fields[9]), nil
+	return a, []byte(fields[approvalFields]), nil
 }
 
 // parseApproval reads what whole() in lua/approval_base.lua returns.
 func parseApproval(fields []string) (a registry.Approval, err error) {
-	if len(fields) < 9 {
+	if len(fields) < approvalFields {
 		return a, fmt.Errorf("approval of %d fields", len(fields))
 	}
 	if err := json.Unmarshal([]byte(fields[4]), &a); err != nil {
 		return a, fmt.Errorf("approval: %w", err)
 	}
-	a.Verdict = parseVerdict(fields)
+	a.Verdict = parseVerdict(fields[:verdictFields])
 	a.CreatedAt, a.ExpiresAt = fromMillis(fields[5]), fromMillis(fields[6])
 	a.AllowedBy = fields[8]
 	if fields[7] != "" {
@@ -101,11 +107,8 @@ func parseApproval(fields []string) (a registry.Approval, err error) {
 	return a, nil
 }
 
-// parseVerdict reads what verdict() in lua/approval_base.lua returns.
+// parseVerdict reads the verdictFields that verdict() in lua/approval_base.lua returns.
 func parseVerdict(fields []string) registry.Verdict {
-	if len(fields) < 4 {
-		return registry.Verdict{}
-	}
 	return registry.Verdict{
 		State: registry.ApprovalState(fields[0]), DecidedBy: fields[1], DecidedAt: fromMillis(fields[2]),
 		Scope: registry.ApprovalScope(fields[3]),
@@ -123,7 +126,14 @@ func (s *Store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]re
 	}
 	verdicts := make([]registry.Verdict, len(refs))
 	for i, c := range commands {
-		verdicts[i] = parseVerdict(c.Strings())
+		fields, found, err := c.StringParts(verdictFields)
+		if err == nil && !found {
+			err = c.ErrShape() // an approval that there is not has a verdict, an empty one
+		}
+		if err != nil {
+			return nil, redisconn.Unavailable("read verdicts", err)
+		}
+		verdicts[i] = parseVerdict(fields)
 	}
 	return verdicts, nil
 }
@@ -143,11 +153,14 @@ func (s *Store) PendingApprovals(ctx context.Context, tenant string) ([]registry
 	}
 	pending := []registry.Approval{}
 	for _, c := range commands {
-		fields := c.Strings()
-		if len(fields) == 0 {
+		fields, found, err := c.StringParts(approvalFields + 1)
+		if err == nil && !found {
 			continue
 		}
-		a, err := parseApproval(fields)
+		var a registry.Approval
+		if err == nil {
+			a, err = parseApproval(fields)
+		}
 		if err != nil { // it must not hide all others; its time runs out like theirs
 			s.log.Warn("approval not readable; it is not listed", "tenant", tenant, "error", err)
 			continue
@@ -172,9 +185,12 @@ func (s *Store) DecideApproval(
 	if err != nil {
 		return known, false, redisconn.Unavailable("decide approval", err)
 	}
-	answer := c.List()
-	if len(answer) != 2 {
+	answer, found, err := c.Parts(2)
+	if err == nil && !found {
 		return known, false, registry.ErrNoApproval
+	}
+	if err != nil {
+		return known, false, redisconn.Unavailable("decide approval", err)
 	}
 	a, err := parseApproval(redisconn.Strings(answer[1]))
 	return a, redisconn.Int(answer[0]) == 1, redisconn.Unavailable("decide approval", err)

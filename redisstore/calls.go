@@ -111,8 +111,11 @@ func (s *Store) BeginCall(
 	if err != nil {
 		return registry.Record{}, false, redisconn.Unavailable("begin call", err)
 	}
-	answer := c.List()
-	if len(answer) != 2 {
+	answer, found, err := c.Parts(2)
+	switch {
+	case err != nil:
+		return registry.Record{}, false, redisconn.Unavailable("begin call", err)
+	case !found:
 		return registry.Record{}, false, registry.ErrNoCall
 	}
 	r, err := parseRecord(redisconn.Map(answer[1]))
@@ -168,8 +171,11 @@ func (s *Store) MoveCall(
 	if err != nil {
 		return registry.Moved{}, redisconn.Unavailable("move call", err)
 	}
-	said := c.List()
-	if len(said) != 2 {
+	said, found, err := c.Parts(2)
+	switch {
+	case err != nil:
+		return registry.Moved{}, redisconn.Unavailable("move call", err)
+	case !found:
 		return registry.Moved{}, registry.ErrNoCall
 	}
 	hash := redisconn.Map(said[1])

@@ -127,8 +127,11 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	if err := pipe.Exec(ctx); err != nil {
 		return registry.Session{}, redisconn.Unavailable("restore", err)
 	}
-	answer := c.List()
-	if len(answer) != 3 {
+	answer, found, err := c.Parts(3)
+	switch {
+	case err != nil:
+		return registry.Session{}, redisconn.Unavailable("restore", err)
+	case !found:
 		return registry.Session{}, registry.ErrNotOwner
 	}
 	at, _ := answer[1].(string)

@@ -9,9 +9,6 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxCredentialUpdates bounds how often an update begins again because others came between.
-const maxCredentialUpdates = 50
-
 var credentialIdle = millis(registry.CredentialIdle)
 
 // CreateCredential implements registry.CredentialStore. The credential is written before it is listed, so that a reader
@@ -103,8 +100,12 @@ func (s *Store) credentialMember(ctx context.Context, tenant, id string) (creden
 	if err != nil {
 		return credentialMember{}, redisconn.Unavailable("find credential", err)
 	}
-	if found := answer.Strings(); len(found) == 1 {
-		if member, ok := parseCredentialMember(found[0]); ok && member.id == id {
+	listed, found, err := answer.StringParts(1)
+	if err != nil {
+		return credentialMember{}, redisconn.Unavailable("find credential", err)
+	}
+	if found {
+		if member, ok := parseCredentialMember(listed[0]); ok && member.id == id {
 			return member, nil
 		}
 	}
@@ -119,7 +120,7 @@ func (s *Store) UpdateCredential(
 	if err != nil {
 		return registry.Credential{}, err
 	}
-	for range maxCredentialUpdates {
+	for range registry.MaxCredentialUpdates {
 		c, version, err := s.readCredential(ctx, member.digest)
 		if err != nil {
 			return registry.Credential{}, err
@@ -140,7 +141,7 @@ func (s *Store) UpdateCredential(
 			return c, err
 		}
 	}
-	return registry.Credential{}, registry.Errorf(registry.CodeBusy, "Others change the credential. Try again.")
+	return registry.Credential{}, registry.ErrCredentialChanges
 }
 
 // writeCredential replaces a credential that has this version; it reports false if it has another.
@@ -209,11 +210,14 @@ func (s *Store) TouchCredentials(ctx context.Context, digests ...string) error {
 		return redisconn.Unavailable("touch credentials", err)
 	}
 	for i, answer := range answers {
-		found := answer.Strings()
-		if len(found) != 2 {
+		stored, due, err := answer.StringParts(2)
+		if err != nil {
+			return redisconn.Unavailable("touch credentials", err)
+		}
+		if !due {
 			continue
 		}
-		c, err := decodeCredential(digests[i], found[0])
+		c, err := decodeCredential(digests[i], stored[0])
 		if err == nil {
 			err = s.listCredential(ctx, c, false)
 		}

@@ -30,8 +30,11 @@ func (s *Store) PutGrant(ctx context.Context, g registry.Grant, life time.Durati
 	if err != nil {
 		return g, redisconn.Unavailable("put grant", err)
 	}
-	answer := c.Strings()
-	if len(answer) != 2 {
+	answer, found, err := c.StringParts(2)
+	switch {
+	case err != nil:
+		return g, redisconn.Unavailable("put grant", err)
+	case !found:
 		return g, registry.ErrManyGrants
 	}
 	g.CreatedAt, g.ExpiresAt = fromMillis(answer[0]), fromMillis(answer[1])
@@ -48,8 +51,11 @@ func (s *Store) FindGrant(ctx context.Context, tenant string, bindings ...string
 	if err != nil {
 		return registry.Grant{}, redisconn.Unavailable("find grant", err)
 	}
-	answer := c.Strings()
-	if len(answer) != 2 {
+	answer, found, err := c.StringParts(2)
+	switch {
+	case err != nil:
+		return registry.Grant{}, redisconn.Unavailable("find grant", err)
+	case !found:
 		return registry.Grant{}, registry.ErrNoGrant
 	}
 	g, err := parseGrant(answer[0], answer[1])

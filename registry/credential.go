@@ -26,6 +26,9 @@ const (
 	// one stays what it is.
 	CredentialIdle = 400 * 24 * time.Hour
 
+	// MaxCredentialUpdates is how often an update of a credential is tried while others come between.
+	MaxCredentialUpdates = 50
+
 	// maxApproved is how many tools of a device may be approved; maxScopes how long the globs of a credential may be.
 	maxApproved = 512
 	maxScopes   = 4 << 10
@@ -184,7 +187,8 @@ type CredentialStore interface {
 
 	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end.
 	// change is called with the credential as it is, and once more whenever another update came between; its error ends
-	// the update. The change is appended to the log, not as a revocation. It returns what is stored now.
+	// the update. After MaxCredentialUpdates the update fails with ErrCredentialChanges. What TouchCredentials notes
+	// meanwhile stays. The change is appended to the log, not as a revocation. It returns what is stored now.
 	UpdateCredential(
 		ctx context.Context, tenant, id string, change func(*Credential) error,
 	) (Credential, error)
@@ -218,6 +222,9 @@ var ErrCredentialExists = Errorf(CodeInvalidRequest, "There is a credential with
 // ErrDevicePaired is the error for a device whose id a paired device has.
 var ErrDevicePaired = Errorf(CodeInvalidRequest, "A device with this id was paired meanwhile. Ask with another "+
 	"device_id or, if it is the same device, ask again and have it approved with replace.")
+
+// ErrCredentialChanges is the error for an update while others keep changing the credential.
+var ErrCredentialChanges = Errorf(CodeBusy, "Others change the credential. Try again.")
 
 // ErrCredentialExpires is the error for a credential that would have ended before it is stored.
 var ErrCredentialExpires = Errorf(CodeInvalidRequest, "The credential would have expired already. Give a later time.")

@@ -170,7 +170,7 @@ func (m *Store) Credentials(
 func (m *Store) UpdateCredential(
 	ctx context.Context, tenant, id string, change func(*registry.Credential) error,
 ) (registry.Credential, error) {
-	for {
+	for range registry.MaxCredentialUpdates {
 		before, err := m.Credential(ctx, tenant, id)
 		if err != nil {
 			return registry.Credential{}, err
@@ -183,6 +183,7 @@ func (m *Store) UpdateCredential(
 			return after, err
 		}
 	}
+	return registry.Credential{}, registry.ErrCredentialChanges
 }
 
 // replaceCredential puts after in the place of before. It reports false if that has changed.
@@ -199,8 +200,9 @@ func (m *Store) replaceCredential(before, after registry.Credential) (bool, erro
 	case !sameCredential(stored.credential, before):
 		return false, nil
 	}
+	used := stored.credential.LastUsed // which may be later than the update's read
 	stored.credential = after.Clone()
-	stored.credential.LastUsed = before.LastUsed
+	stored.credential.LastUsed = used
 	stored.renew(now)
 	s.append(m, registry.CredentialChange{Tenant: after.Tenant, Kind: registry.ChangeCredential, ID: after.ID})
 	return true, nil

@@ -172,6 +172,33 @@ var credentialTests = []subtest{
 			f.Errorf("what was not done is in the log: %+v", after[8:])
 		}
 	}},
+	{name: "an update keeps a use that is noted meanwhile", run: func(f *fixture) {
+		c := f.issue(f.credential("k1"))
+		updated, err := f.store.UpdateCredential(f.ctx, f.tenant, "k1", func(c *registry.Credential) error {
+			c.Name = "new"
+			return f.store.TouchCredentials(f.ctx, c.Digest)
+		})
+		f.must(err)
+		got, err := f.store.CredentialByDigest(f.ctx, c.Digest)
+		f.must(err)
+		if updated.Name != "new" || got.Name != "new" || got.LastUsed.IsZero() {
+			f.Errorf("updated to %+v, stored as %+v", updated, got)
+		}
+	}},
+	{name: "an update that others always come before ends", run: func(f *fixture) {
+		f.issue(f.credential("k1"))
+		tries := 0
+		_, err := f.store.UpdateCredential(f.ctx, f.tenant, "k1", func(*registry.Credential) error {
+			if tries++; tries > 2*registry.MaxCredentialUpdates {
+				return errors.New("it has no end")
+			}
+			return errOf(f.store.UpdateCredential(f.ctx, f.tenant, "k1", func(c *registry.Credential) error {
+				c.Name = fmt.Sprint("other ", tries)
+				return nil
+			}))
+		})
+		f.wantCode(err, registry.CodeBusy)
+	}},
 	{name: "a revoked credential is gone, once, and in the log", run: func(f *fixture) {
 		c := f.issue(f.credential("k1", func(c *registry.Credential) { c.Name = "n" }))
 		start := f.lastChange()

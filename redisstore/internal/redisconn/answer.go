@@ -31,6 +31,30 @@ func (c *Command) List() []any {
 	return l
 }
 
+// Parts returns the answer as a list of n elements. found is false if the list is empty, by which scripts say that there
+// is nothing to return. Any other answer is an error: it is not what there is, nor does it say that there is nothing.
+func (c *Command) Parts(n int) (parts []any, found bool, err error) {
+	parts, ok := c.cmd.Val().([]any)
+	switch {
+	case !ok:
+		return nil, false, c.ErrShape()
+	case len(parts) == 0:
+		return nil, false, nil
+	case len(parts) != n:
+		return nil, false, fmt.Errorf("answer of %d elements instead of %d", len(parts), n)
+	}
+	return parts, true, nil
+}
+
+// StringParts is Parts for a list of strings.
+func (c *Command) StringParts(n int) (parts []string, found bool, err error) {
+	_, found, err = c.Parts(n)
+	if !found || err != nil {
+		return nil, false, err
+	}
+	return c.Strings(), true, nil
+}
+
 // Strings returns the answer as a list of strings, empty when it is none.
 func (c *Command) Strings() []string { return Strings(c.cmd.Val()) }
 
