@@ -26,19 +26,19 @@ type monitoring struct {
 	done     chan struct{} // closed when the server has ended
 }
 
-// openMonitoring listens, if there is something to listen for. Nothing is served before watch.
+// openMonitoring listens, if there is something to listen for. Nothing is served before watch. To listen is the last that
+// can fail: with an error, nothing is left open.
 func openMonitoring(ctx context.Context, cfg Config, models []string, version string) (*monitoring, error) {
 	m := &monitoring{set: metrics.New(models, version)}
 	if cfg.MetricsAddr == "" {
 		return m, nil
 	}
-	var err error
-	if m.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.MetricsAddr); err != nil {
-		return nil, fmt.Errorf("listen on FARHAND_METRICS_ADDR %s: %w", cfg.MetricsAddr, err)
-	}
 	handler, err := monitoringHandler(cfg, m.set)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("FARHAND_METRICS_ADDR %s: %w", cfg.MetricsAddr, err)
+	}
+	if m.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.MetricsAddr); err != nil {
+		return nil, fmt.Errorf("listen on FARHAND_METRICS_ADDR %s: %w", cfg.MetricsAddr, err)
 	}
 	m.server = &http.Server{
 		Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: profileTimeout,
