@@ -32,6 +32,7 @@ type record struct {
 	ArgsDigest string `json:"args_digest"`
 	Pod, Owner string
 	Success    *bool
+	OutputKept *bool `json:"output_kept"`
 	Output     *string
 	Structured json.RawMessage
 	Error      string

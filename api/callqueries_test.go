@@ -134,3 +134,26 @@ func TestCallsOfAnotherTenant(t *testing.T) {
 }
 
 func bytesOf(r reply) io.Reader { return bytes.NewReader(r.body) }
+
+// The record of a short call does not have what its tool returned, and says so instead of showing nothing.
+func TestOutputThatWasNotKept(t *testing.T) {
+	f := newFleet(t, setup{})
+	f.connect(0, session("s1"), echo, tools("t")...)
+	for _, kept := range []bool{false, true} {
+		body := `{"args":{"text":"hello"}}`
+		if kept {
+			body = `{"args":{"text":"hello"},"idempotency_key":"k"}`
+		}
+		made := decode[answer](f.post("/api/tools/t/call", body), 200)
+		var got reply
+		f.eventually("the call to be in the feed", func() bool {
+			got = f.get("/api/calls/" + made.CallID)
+			return got.status == 200
+		})
+		rec := decode[record](got, 200)
+		said := rec.OutputKept != nil && !*rec.OutputKept && rec.Output == nil
+		if !rec.State.Final() || rec.Success == nil || !*rec.Success || said == kept || kept && rec.Output == nil {
+			t.Errorf("kept %v: %s", kept, got.body)
+		}
+	}
+}

@@ -30,6 +30,7 @@ type callRecord struct {
 	Pod        string               `json:"pod"`
 	Owner      string               `json:"owner,omitempty"`
 	Success    *bool                `json:"success,omitempty"`
+	OutputKept *bool                `json:"output_kept,omitempty"` // false: the next four are not known any more
 	Output     *string              `json:"output,omitempty"`
 	Structured registry.JSON        `json:"structured,omitzero"`
 	Parts      []registry.Part      `json:"parts,omitempty"`
@@ -49,10 +50,14 @@ type recordProblem struct {
 	Detail string        `json:"detail"`
 }
 
-// recordOf shows a whole record.
+// recordOf shows a whole record. It says if what the tool returned was not kept.
 func recordOf(r registry.Record) callRecord {
 	shown := summaryOf(r)
-	if r.Result != nil {
+	switch {
+	case r.Result == nil:
+	case r.Brief:
+		shown.OutputKept = new(bool)
+	default:
 		shown.Output, shown.Structured = &r.Result.Output, r.Result.Structured
 		shown.Parts, shown.Violations = r.Result.Parts, r.Result.Violations
 	}

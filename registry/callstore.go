@@ -185,6 +185,7 @@ func (o ActivityOwner) SeenBy(viewer string) bool {
 func (r Record) Summary() Record {
 	r.Proof, r.Caller = "", ""
 	if r.Result != nil {
+		r.Brief = true
 		r.Result = &Result{Success: r.Result.Success, Error: TruncateText(r.Result.Error, MaxErrorText)}
 	}
 	if e := r.Err; e != nil && (len(e.Message) > MaxErrorText || len(e.Violations)+len(e.Candidates) > 0) {

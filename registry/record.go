@@ -50,6 +50,7 @@ type Record struct {
 	Result     *Result    `json:"result,omitempty"`
 	Err        *Error     `json:"error,omitempty"`
 
+	Brief  bool            `json:"-"` // the result is without what the tool returned, as in Summary
 	args   json.RawMessage // what ArgsDigest is made of, off the critical path
 	Stored bool            `json:"-"` // the store got this record while its call ran, so it must get the end, too
 

@@ -89,6 +89,7 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 		if rec.Stored {
 			*change.Result = res
 		}
+		rec.Brief = !rec.Stored
 	}
 	rec.Apply(event, change, time.Now().UTC())
 	if rec.Stored || err != nil && rec.State != registry.StateRejected {
@@ -122,7 +123,8 @@ func (c *Calls) Get(ctx context.Context, tenant, callID string) (registry.Record
 	if !registry.IsCallNotFound(err) {
 		return rec, err
 	}
-	return c.feed.FindCall(ctx, tenant, callID)
+	rec, err = c.feed.FindCall(ctx, tenant, callID)
+	return rec.Summary(), err
 }
 
 // Wait returns the record as soon as it is final, or as it is after wait has passed.
