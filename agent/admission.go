@@ -32,6 +32,9 @@ const (
 
 	// knownOverhead is about how many bytes a remembered text takes beside itself and the definition.
 	knownOverhead = 300
+
+	// fieldOverhead is how many bytes a remembered field takes beside its name.
+	fieldOverhead = 16
 )
 
 // AdmissionLimits bounds what one session may offer. Zero fields mean the defaults.
@@ -67,6 +70,7 @@ type Admission struct {
 type Admitted struct {
 	Spec     registry.ToolSpec // in canonical form
 	Compiled int               // bytes of its compiled schema
+	Ignored  []string          // paths of the fields that are not part of a definition, as the device sent them
 
 	skeletons []string // of its name
 }
@@ -177,9 +181,13 @@ func (a *Admission) CompiledSize(ctx context.Context, spec registry.ToolSpec) in
 }
 
 // Remember notes what a text that a device sent as a definition was admitted as. Known then knows it for a while.
-func (a *Admission) Remember(text []byte, spec registry.ToolSpec, compiled int) Admitted {
-	known := Admitted{Spec: spec, Compiled: compiled, skeletons: legible.Skeletons(spec.Name)}
-	a.known.Put(string(text), known, len(text)+spec.Size()+knownOverhead)
+func (a *Admission) Remember(text []byte, known Admitted) Admitted {
+	known.skeletons = legible.Skeletons(known.Spec.Name)
+	cost := len(text) + known.Spec.Size() + knownOverhead
+	for _, field := range known.Ignored {
+		cost += len(field) + fieldOverhead
+	}
+	a.known.Put(string(text), known, cost)
 	return known
 }
 

@@ -162,7 +162,7 @@ func TestAdmissionOfKnownTexts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Remember(text, spec, a.CompiledSize(t.Context(), spec))
+	a.Remember(text, agent.Admitted{Spec: spec, Compiled: a.CompiledSize(t.Context(), spec)})
 	text[9] = 'P' // the buffer of a frame is used again
 	known, ok := a.Known([]byte(`{"name":"pay"}`))
 	if !ok || known.Spec.Hash() != spec.Hash() || known.Compiled != a.CompiledSize(t.Context(), spec) {

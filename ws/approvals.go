@@ -120,7 +120,7 @@ func (c *conn) tryOfferApproved() error {
 	if _, err := approvals.Review(ctx, *c.who, r.put); err != nil { // they no longer wait
 		c.log().Debug("approved tools are still listed as waiting", "error", err)
 	}
-	return c.send(toolsRegisteredFrame(0, len(local.Tools()), r.rejected))
+	return c.send(toolsRegisteredFrame(0, len(local.Tools()), r.rejected, nil))
 }
 
 // pairedConns are the connections of paired devices, by their credentials. The zero value is empty. It is safe for

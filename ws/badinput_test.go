@@ -185,3 +185,27 @@ func TestRegisteredToolsAreListed(t *testing.T) {
 		t.Fatalf("registered_tools: %s", data)
 	}
 }
+
+// Fields of a tool that registration does not know are named, not dropped in silence: also when another device has sent
+// the same definition before.
+func TestUnknownFieldsOfToolsAreNamed(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	for _, session := range []string{"first", "second"} {
+		d := g.connect(session)
+		d.send(`{"type":"register_tools","tools":[
+			{"name":"plain","description":"d","parameters":{},"timeout_ms":null,"security_level":"safe",
+				"annotations":{"readOnlyHint":true}},
+			{"name":"rich","title":"Rich","x-vendor":null,"annotations":{"title":"Rich","openWorldHint":true}},
+			{"name":"bad name","title":"Bad"}]}`)
+		got := d.expect("tools_registered")
+		named, err := json.Marshal(got["ignored"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = `[{"fields":["title","x-vendor","annotations.title"],"name":"rich"}]`
+		if string(named) != want || got["registered"] != 2.0 {
+			t.Errorf("%v, want ignored %s", got, want)
+		}
+	}
+}

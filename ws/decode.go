@@ -34,7 +34,7 @@ func decodeFrame(data []byte) (any, error) {
 		return nil, err
 	}
 	var bad *frameError
-	f := fields{members, &bad}
+	f := fields{members: members, err: &bad}
 	typ := f.text("type")
 	if bad != nil {
 		return nil, bad
@@ -75,7 +75,7 @@ func answeredCall(data []byte) string {
 		return ""
 	}
 	var bad *frameError
-	f := fields{members, &bad}
+	f := fields{members: members, err: &bad}
 	typ, id := f.text("type"), f.text("id")
 	if bad != nil || typ != typeToolResult && typ != typeToolError {
 		return ""
@@ -149,7 +149,7 @@ func decodeTool(data json.RawMessage) (toolDefinition, error) {
 		return toolDefinition{}, invalidMessage("tool: %s", reason)
 	}
 	var bad *frameError
-	f := fields{members, &bad}
+	f := fields{members: members, err: &bad, asked: new([]string)}
 	t := toolDefinition{Name: f.text("name")}
 	if s := f.optionalText("description"); s != nil {
 		t.Description = *s
@@ -162,6 +162,7 @@ func decodeTool(data json.RawMessage) (toolDefinition, error) {
 	if s := f.optionalText("security_level"); s != nil {
 		t.SecurityLevel = *s
 	}
+	t.Ignored = f.unread()
 	if bad != nil {
 		return t, bad
 	}

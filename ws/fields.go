@@ -3,6 +3,7 @@ package ws
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,20 @@ import (
 type fields struct {
 	members []strictjson.Member
 	err     **frameError
+	asked   *[]string // names of the members that were read, also of absent ones; nil: they are not noted
+	ignored []string  // paths of the members of inner objects that were not read; only if asked is set
+}
+
+// unread returns the names of the members that nothing has read, with the paths of those of inner objects. asked must
+// be set.
+func (f *fields) unread() []string {
+	var names []string
+	for _, m := range f.members {
+		if name := string(m.Name); !slices.Contains(*f.asked, name) {
+			names = append(names, short(strings.ToValidUTF8(name, "")))
+		}
+	}
+	return append(names, f.ignored...)
 }
 
 func (f *fields) fail(key, must string) {
@@ -25,6 +40,9 @@ func (f *fields) fail(key, must string) {
 
 // value returns a member as it was sent, nil if it is absent or null.
 func (f *fields) value(key string) json.RawMessage {
+	if f.asked != nil {
+		*f.asked = append(*f.asked, key)
+	}
 	for _, m := range f.members {
 		if string(m.Name) == key {
 			if string(m.Value) == "null" {
@@ -195,7 +213,7 @@ func (f *fields) labels(key string) map[string]string {
 	return labels
 }
 
-// annotations returns MCP's hints. Hints that this server does not know are ignored.
+// annotations returns MCP's hints. Hints that this server does not know are noted as ignored.
 func (f *fields) annotations(key string) *registry.Annotations {
 	v := f.value(key)
 	if v == nil {
@@ -207,7 +225,7 @@ func (f *fields) annotations(key string) *registry.Annotations {
 		return nil
 	}
 	var bad *frameError
-	hints := &fields{members, &bad}
+	hints := &fields{members: members, err: &bad, asked: new([]string)}
 	a := &registry.Annotations{
 		ReadOnlyHint:    hints.optionalBool("readOnlyHint"),
 		DestructiveHint: hints.optionalBool("destructiveHint"),
@@ -216,6 +234,9 @@ func (f *fields) annotations(key string) *registry.Annotations {
 	}
 	if bad != nil {
 		f.fail(key, bad.message)
+	}
+	for _, name := range hints.unread() {
+		f.ignored = append(f.ignored, key+"."+name)
 	}
 	if *a == (registry.Annotations{}) {
 		return nil

@@ -152,6 +152,7 @@ type toolDefinition struct {
 	TimeoutMS     int64
 	Annotations   *registry.Annotations
 	SecurityLevel string
+	Ignored       []string // paths of the members that registration does not know
 }
 
 func (d toolDefinition) spec() registry.ToolSpec {
@@ -166,6 +167,12 @@ func (d toolDefinition) spec() registry.ToolSpec {
 type rejection struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
+}
+
+// ignoredFields names the fields of a registered tool that registration does not know, such as "annotations.title".
+type ignoredFields struct {
+	Name   string   `json:"name"`
+	Fields []string `json:"fields"`
 }
 
 // listedTool is one element of registered_tools.
@@ -208,13 +215,14 @@ func connectedFrame(s *sessionSummary) []byte {
 
 // toolsRegisteredFrame answers a registration. The count says how many tools or names the device sent, registered how
 // many tools the session offers now.
-func toolsRegisteredFrame(count, registered int, rejected []rejection) []byte {
+func toolsRegisteredFrame(count, registered int, rejected []rejection, ignored []ignoredFields) []byte {
 	return encode(struct {
-		Type       string      `json:"type"`
-		Count      int         `json:"count"`
-		Registered int         `json:"registered"`
-		Rejected   []rejection `json:"rejected,omitempty"`
-	}{typeToolsRegistered, count, registered, rejected})
+		Type       string          `json:"type"`
+		Count      int             `json:"count"`
+		Registered int             `json:"registered"`
+		Rejected   []rejection     `json:"rejected,omitempty"`
+		Ignored    []ignoredFields `json:"ignored,omitempty"`
+	}{typeToolsRegistered, count, registered, rejected, ignored})
 }
 
 func registeredToolsFrame(tools []registry.ToolSpec) []byte {

@@ -64,7 +64,7 @@ func BenchmarkFrameEncode(b *testing.B) {
 	b.Run("tools_registered", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			toolsRegisteredFrame(5, 5, nil)
+			toolsRegisteredFrame(5, 5, nil, nil)
 		}
 	})
 }

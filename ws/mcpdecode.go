@@ -59,7 +59,7 @@ func (m *mcpLink) decode(data []byte) (any, error) {
 		return nil, err
 	}
 	var bad *frameError
-	f := fields{members, &bad}
+	f := fields{members: members, err: &bad}
 	if f.value("jsonrpc") == nil && f.value("type") != nil {
 		return m.decodeTyped(&f)
 	}
@@ -84,7 +84,7 @@ func (m *mcpLink) decodeTyped(f *fields) (any, error) {
 			return nil, invalidMessage("payload: %s", reason)
 		}
 		m.useEnvelope()
-		return m.decodeMessage(&fields{payload, f.err})
+		return m.decodeMessage(&fields{members: payload, err: f.err})
 	}
 	if m.hasEnvelope() {
 		return &mcpFrame{}, nil // of a conversation by voice, which this is not
@@ -147,7 +147,7 @@ func (m *mcpLink) decodeProgress(f *fields) (any, error) {
 		}
 		return nil, invalidMessage("params: %s", reason)
 	}
-	p := &fields{members, f.err}
+	p := &fields{members: members, err: f.err}
 	token := p.messageID("progressToken")
 	frame := &toolProgressFrame{
 		Type: typeToolProgress, ID: m.callOf(string(token)), Progress: p.optionalNumber("progress"),
@@ -169,7 +169,7 @@ func (m *mcpLink) answeredCall(data []byte) string {
 		return ""
 	}
 	var bad *frameError
-	f := &fields{members, &bad}
+	f := &fields{members: members, err: &bad}
 	if payload := f.value("payload"); payload != nil && m.hasEnvelope() {
 		if f.members, err = strictjson.LenientMembers(payload, maxFields); err != nil || foldedTwice(f.members) != "" {
 			return ""
@@ -217,7 +217,7 @@ func (f *fields) failure(key string) *mcpFailure {
 		f.fail(key, reason)
 		return nil
 	}
-	e := fields{members, f.err}
+	e := fields{members: members, err: f.err}
 	failed := &mcpFailure{}
 	if code := e.optionalInt("code"); code != nil {
 		failed.code = *code

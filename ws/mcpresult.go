@@ -19,7 +19,7 @@ func (f *fields) callResult(call string, result json.RawMessage) (any, error) {
 		}
 		return nil, invalidMessage("result: %s", reason)
 	}
-	r := &fields{members, f.err}
+	r := &fields{members: members, err: f.err}
 	if kind := r.optionalText("resultType"); kind != nil && *kind != "complete" {
 		text := "The tool asks its caller for something first (" + short(*kind) + "), which this gateway cannot give."
 		return &toolErrorFrame{Type: typeToolError, ID: call, Error: &text}, nil
@@ -54,7 +54,7 @@ func mcpBlock(item json.RawMessage, room int) (mcpcontent.Block, *frameError) {
 		return mcpcontent.Block{}, invalidMessage("%s", reason)
 	}
 	var bad *frameError
-	f := &fields{members, &bad}
+	f := &fields{members: members, err: &bad}
 	b := mcpcontent.Block{Type: f.text("type")}
 	switch b.Type {
 	case mcpcontent.Text:
@@ -68,7 +68,7 @@ func mcpBlock(item json.RawMessage, room int) (mcpcontent.Block, *frameError) {
 		if !ok {
 			return b, invalidMessage("resource: must be an object%s", reason)
 		}
-		r := &fields{inner, &bad}
+		r := &fields{members: inner, err: &bad}
 		b.URI = r.textOr("uri", "")
 		if r.value("text") != nil {
 			b.Text, b.MIMEType = r.text("text"), r.textOr("mimeType", "")

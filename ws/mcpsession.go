@@ -203,7 +203,7 @@ func resultFields(object json.RawMessage) (*fields, error) {
 		return nil, invalidMessage("result: %s", reason)
 	}
 	var bad *frameError
-	return &fields{members, &bad}, nil
+	return &fields{members: members, err: &bad}, nil
 }
 
 // memberOf returns a member of an object, nil if it is not there.

@@ -248,7 +248,7 @@ func nativeDefinition(raw json.RawMessage, output bool) (theirs string, definiti
 		}
 		return "", nil, invalidMessage("tool: %s", reason)
 	}
-	f := &fields{members, &bad}
+	f := &fields{members: members, err: &bad}
 	theirs = f.text("name")
 	if string(memberOf(f.value("execution"), "taskSupport")) == `"required"` {
 		f.fail("execution", "this tool runs as a task of MCP only, which this gateway does not begin")

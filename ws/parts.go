@@ -43,7 +43,7 @@ func decodePart(data []byte, room int) (registry.Part, *frameError) {
 		return registry.Part{}, invalidMessage("%s", reason)
 	}
 	var bad *frameError
-	f := fields{members, &bad}
+	f := fields{members: members, err: &bad}
 	part := registry.Part{Type: registry.PartType(f.text("type")), MIMEType: f.text("mime_type")}
 	if name := f.optionalText("name"); name != nil {
 		part.Name = *name

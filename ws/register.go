@@ -44,7 +44,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if err != nil {
 		return err
 	}
-	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected))
+	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected, r.ignored))
 }
 
 // newRegistration returns a registration of about n tools. c.registering must be held.
@@ -88,6 +88,7 @@ type registration struct {
 	names    *agent.Namesakes // of those; nil until a new name is checked
 	put      []registry.ToolSpec
 	rejected []rejection
+	ignored  []ignoredFields
 }
 
 // size is how much memory a tool takes.
@@ -115,7 +116,7 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 	tool, known := admission.Known(raw)
 	if !known {
 		def, err := decodeTool(raw)
-		tool.Spec = def.spec()
+		tool.Spec, tool.Ignored = def.spec(), def.Ignored
 		if err != nil {
 			return tool, err
 		}
@@ -136,7 +137,7 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 	if ctx.Err() != nil { // the size may not be known
 		return tool, ctx.Err()
 	}
-	return admission.Remember(raw, spec, size), nil
+	return admission.Remember(raw, agent.Admitted{Spec: spec, Compiled: size, Ignored: tool.Ignored}), nil
 }
 
 // others returns what is offered beside the tool of this name.
@@ -160,6 +161,9 @@ func (r *registration) take(t agent.Admitted) {
 	r.offer(t.Spec, t.Compiled)
 	r.put = slices.DeleteFunc(r.put, func(other registry.ToolSpec) bool { return other.Name == t.Spec.Name })
 	r.put = append(r.put, t.Spec)
+	if len(t.Ignored) > 0 {
+		r.ignored = append(r.ignored, ignoredFields{t.Spec.Name, t.Ignored})
+	}
 }
 
 // keepSizes stores in the connection how large the compiled schemas are.
@@ -226,5 +230,5 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 			return err
 		}
 	}
-	return c.send(toolsRegisteredFrame(len(f.Names), len(c.local.Tools()), nil))
+	return c.send(toolsRegisteredFrame(len(f.Names), len(c.local.Tools()), nil, nil))
 }
