@@ -17,10 +17,14 @@ const (
 	// defaultDeadline is for a request without deadline_ms.
 	defaultDeadline = 30 * time.Second
 
-	// deadlineGrace is how much longer a handler's context lives than its caller waits. Without it, a handler that
-	// gives up at the deadline would race the gateway's timer, and the same slow tool would time out at one time and
-	// fail at another.
+	// deadlineGrace is how much longer the context of Call.Awaited lives than the caller waits. Without it, a handler
+	// that gives up at the deadline would race the gateway's timer, and the same slow tool would time out at one time
+	// and fail at another.
 	deadlineGrace = 250 * time.Millisecond
+
+	// lateLimit is how long after its deadline a handler may still run for a late answer. Gateways keep the record that
+	// the answer goes into about as long.
+	lateLimit = resendFor
 
 	// maxDeadlineMS keeps a nonsensical request from overflowing a time.Duration.
 	maxDeadlineMS = int64(24 * time.Hour / time.Millisecond)
@@ -53,7 +57,7 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 	if f.DeadlineMS != nil {
 		timeout = time.Duration(min(*f.DeadlineMS, maxDeadlineMS)) * time.Millisecond
 	}
-	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args}
+	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args, Deadline: time.Now().Add(timeout)}
 	c.calls.mu.Lock()
 	if frame, answered := c.calls.answers.get(call.ID); answered {
 		c.calls.mu.Unlock()
@@ -74,7 +78,7 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 	c.calls.mu.Unlock()
 	c.calls.done.Go(func() {
 		defer cancel(nil)
-		ctx, stop := context.WithTimeout(ctx, timeout+deadlineGrace)
+		ctx, stop := context.WithDeadline(ctx, call.Deadline.Add(lateLimit))
 		defer stop()
 		c.runHandler(ctx, call)
 	})
@@ -90,7 +94,8 @@ func (c *Client) cancelCall(id, reason string) {
 	}
 }
 
-// runHandler waits for a slot, runs the handler and answers, also when the handler panics or ends its goroutine.
+// runHandler waits for a slot, at most as long as the caller waits, runs the handler and answers, also when the handler
+// panics or ends its goroutine.
 func (c *Client) runHandler(ctx context.Context, call Call) {
 	var frame []byte
 	var failed error // as the handler said it
@@ -107,13 +112,11 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 		c.answer(call.ID, frame)
 	}()
 	c.cfg.log.Debug("call", "tool", call.Tool, "call", call.ID)
-	select {
-	case c.calls.slots <- struct{}{}:
-		defer func() { <-c.calls.slots }()
-	case <-ctx.Done():
-		frame = c.failure(call.ID, "not started: "+context.Cause(ctx).Error())
+	if err := c.takeSlot(ctx, call); err != nil {
+		frame = c.failure(call.ID, "not started: "+err.Error())
 		return
 	}
+	defer func() { <-c.calls.slots }()
 	handler, problem := c.handler(call.Tool)
 	if handler == nil {
 		frame = c.failure(call.ID, problem)
@@ -127,6 +130,18 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 		return
 	}
 	frame = c.success(call.ID, output)
+}
+
+// takeSlot waits for a slot. A call that its caller has given up is not started.
+func (c *Client) takeSlot(ctx context.Context, call Call) error {
+	ctx, stop := call.Awaited(ctx)
+	defer stop()
+	select {
+	case c.calls.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // handler returns what answers calls of the tool, or the text to fail with.

@@ -169,13 +169,39 @@ func TestAnswersOutliveTheConnection(t *testing.T) {
 	}
 }
 
+// A handler whose caller has stopped waiting goes on, and its answer is sent: the gateway keeps it.
+func TestLateHandlerFinishes(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	_, _, _ = start(t, f.http.URL,
+		client.WithTool(client.Tool{Name: "late"}, func(ctx context.Context, call client.Call) (any, error) {
+			awaited, stop := call.Awaited(ctx)
+			defer stop()
+			<-awaited.Done() // the caller has stopped waiting
+			if ctx.Err() != nil || time.Now().Before(call.Deadline) {
+				return nil, fmt.Errorf("ended at the deadline %v: %w", call.Deadline, context.Cause(ctx))
+			}
+			return "late, but whole", nil
+		}))
+	p := f.accept()
+	p.call("c", "late", 20)
+	if got := p.expect("tool_result"); got["output"] != "late, but whole" {
+		t.Fatalf("answer: %v", got)
+	}
+}
+
 func TestDeadlineAndCancelReachTheHandler(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	_, _, _ = start(t, f.http.URL,
-		client.WithTool(client.Tool{Name: "waits"}, func(ctx context.Context, _ client.Call) (any, error) {
+		client.WithTool(client.Tool{Name: "waits"}, func(ctx context.Context, call client.Call) (any, error) {
 			if _, ok := ctx.Deadline(); !ok {
 				return nil, errors.New("no deadline")
+			}
+			if call.ID == "short" {
+				awaited, stop := call.Awaited(ctx)
+				defer stop()
+				ctx = awaited
 			}
 			<-ctx.Done()
 			return nil, context.Cause(ctx)

@@ -38,15 +38,29 @@ type Call struct {
 	Tool string
 	Args json.RawMessage // a JSON object that satisfies the tool's parameters, checked by the gateway
 
+	// Deadline is when the caller stops waiting. A later answer goes into the call's record.
+	Deadline time.Time
+
 	reporter *reporter // nil in calls that no Client made
 }
 
 // Bind decodes the arguments into v, as encoding/json does.
 func (c Call) Bind(v any) error { return json.Unmarshal(c.Args, v) }
 
+// Awaited returns a context that also ends when the caller has stopped waiting: for a handler that should not go on
+// then, as one that asks a person. stop must be called.
+func (c Call) Awaited(ctx context.Context) (awaited context.Context, stop context.CancelFunc) {
+	if c.Deadline.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, c.Deadline.Add(deadlineGrace))
+}
+
 // Handler answers a call. A string is the output as it is, nil is an empty output, a Result has parts beside its
-// output, anything else is sent as JSON. An error means that the tool failed; its text goes to the caller. ctx ends at
-// the call's deadline, when the gateway cancels the call, and when Run ends. Handlers run concurrently.
+// output, anything else is sent as JSON. An error means that the tool failed; its text goes to the caller. ctx ends when
+// the gateway cancels the call and when Run ends. It does not end at the call's deadline: a late answer is kept in the
+// call's record, up to 15 minutes later, when ctx ends. Call.Awaited is for work that is of no use then. Handlers run
+// concurrently, and a late one keeps its place among them.
 type Handler func(ctx context.Context, call Call) (any, error)
 
 // namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks.

@@ -107,6 +107,8 @@ func newTool[A any](name, level string, hints client.Hints, description, paramet
 			if err := call.Bind(&args); err != nil {
 				return nil, err
 			}
+			ctx, stop := call.Awaited(ctx) // a person is not asked, and no command runs, for a caller that is gone
+			defer stop()
 			return run(ctx, args)
 		},
 	}
