@@ -176,7 +176,7 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Version: g.parts.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
 		Ended: g.own.end, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
-		Device: g.devices, DeviceMCP: g.devices.MCP(), Log: g.log,
+		Device: g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
 		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests),

@@ -91,6 +91,7 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 	if limits.MaxToolBytes <= 0 {
 		limits.MaxToolBytes = DefaultMaxToolBytes
 	}
+	limits.Tool = limits.Tool.WithDefaults()
 	taken := make(map[string]bool, len(reserved))
 	shared := cache.New[string, registry.ToolSpec](sharedSpecBytes, 0)
 	known := cache.New[string, Admitted](knownBytes, 0)
@@ -106,8 +107,8 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 	return a
 }
 
-// MaxToolBytes returns how many bytes of definitions a session may offer.
-func (a *Admission) MaxToolBytes() int { return a.limits.MaxToolBytes }
+// Limits returns what bounds each session, with the defaults filled in.
+func (a *Admission) Limits() AdmissionLimits { return a.limits }
 
 // Admit checks one definition for a session that offers other tools already. It returns the definition in canonical
 // form, or an *registry.Error whose message is the reason for the device.

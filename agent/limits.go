@@ -38,6 +38,25 @@ func NewRateLimits(store LimitStore, always []policy.Limit, open bool, log *slog
 	return &RateLimits{store: store, always: always, open: open, log: log}
 }
 
+// CallerLimits bound the calls of one identity.
+type CallerLimits struct {
+	Timeout    time.Duration // of a call when neither the request nor the tool names one
+	MaxTimeout time.Duration // the longest timeout that a request or a tool can get
+	Rates      []policy.LimitReport
+}
+
+// LimitsOf returns the limits that hold for the calls of somebody, whatever is called.
+func (i *Invoker) LimitsOf(who auth.Identity) CallerLimits {
+	limits := CallerLimits{Timeout: i.cfg.Timeout, MaxTimeout: i.cfg.MaxTimeout, Rates: []policy.LimitReport{}}
+	if l, ok := i.cfg.Limits.(*RateLimits); ok {
+		for _, limit := range l.always {
+			limits.Rates = append(limits.Rates, policy.ReportLimit(limit))
+		}
+		limits.Rates = append(limits.Rates, i.cfg.Policy.LimitsOf(who)...)
+	}
+	return limits
+}
+
 // Name implements Hook.
 func (l *RateLimits) Name() string { return "rate limits" }
 

@@ -133,6 +133,8 @@ type Config struct {
 	Meter    Meter                           // counts every request; nil: nobody does
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
 
+	DeviceLimits registry.DeviceLimits // shown to callers
+
 	// DeviceMCP takes the WebSockets of devices that speak MCP, mounted at GET /ws/mcp; nil: not mounted.
 	DeviceMCP http.Handler
 

@@ -80,6 +80,7 @@ func (h *handler) routes() []route {
 		{http.MethodPost, pathKeys, admins, nil, h.audited(registry.AuditKeyCreate, h.createKey)},
 		{http.MethodDelete, pathKeys + "/:id", admins, nil, h.audited(registry.AuditKeyRevoke, h.revokeKey)},
 		{http.MethodPost, "/api/revocations", admins, nil, h.audited(registry.AuditRevoke, h.revoke)},
+		{http.MethodGet, "/api/limits", callers | approvers, nil, h.limits},
 		{http.MethodGet, "/api/usage", callers, usage, h.reserving(pageCost, h.readUsage)},
 		{http.MethodGet, "/api/audit", admins, audit, h.reserving(pageCost, h.readAudit)},
 		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},

@@ -29,7 +29,8 @@ type ToolLimits struct {
 	Description int // characters kept of a description
 }
 
-func (l ToolLimits) orDefaults() ToolLimits {
+// WithDefaults returns the limits with the defaults filled in.
+func (l ToolLimits) WithDefaults() ToolLimits {
 	if l.SchemaBytes <= 0 {
 		l.SchemaBytes = MaxSchemaBytes
 	}
@@ -88,7 +89,7 @@ func (t ToolSpec) Normalize() (ToolSpec, error) { return t.NormalizeWithin(ToolL
 // NormalizeWithin checks a definition and returns it in its canonical form: texts cleaned, the description no longer
 // than what is kept, parameters compact and never empty. The error's message is the reason told to the device.
 func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
-	l = l.orDefaults()
+	l = l.WithDefaults()
 	if err := checkToolName(t.Name); err != nil {
 		return t, err
 	}

@@ -47,7 +47,7 @@ type limits struct {
 
 func newLimits(cfg *Config) limits {
 	largest := float64(max(cfg.MaxFrame, cfg.maxAnswer())) / bytesPerUnit
-	definitions := registerBurst * float64(cfg.Admission.MaxToolBytes())
+	definitions := registerBurst * float64(cfg.Admission.Limits().MaxToolBytes)
 	return limits{
 		frames: auth.Limit{Rate: cfg.MaxFramesPerSecond, Burst: cfg.FrameBurst},
 		work: auth.Limit{
@@ -56,6 +56,18 @@ func newLimits(cfg *Config) limits {
 		floor:       auth.Limit{Rate: floorRate, Burst: floorBurst},
 		definitions: auth.Limit{Rate: registerRate, Burst: definitions},
 		labels:      auth.Limit{Rate: labelRate, Burst: labelBurst},
+	}
+}
+
+// Limits returns what the server takes of one device. What a device has left of its rates is not in it.
+func (s *Server) Limits() registry.DeviceLimits {
+	admission := s.cfg.Admission.Limits()
+	return registry.DeviceLimits{
+		FrameBytes: s.cfg.MaxFrame, OutputBytes: s.cfg.MaxOutput,
+		FramesPerSecond: s.cfg.MaxFramesPerSecond, FrameBurst: s.cfg.FrameBurst,
+		Tools: admission.MaxTools, ToolBytes: admission.MaxToolBytes, ToolByteRate: registerRate,
+		SchemaBytes: admission.Tool.SchemaBytes, SchemaDepth: admission.Tool.SchemaDepth,
+		Description: admission.Tool.Description, Calls: s.cfg.Pod.Hub.MaxInFlight(),
 	}
 }
 

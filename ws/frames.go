@@ -193,24 +193,27 @@ type sessionSummary struct {
 	Name         string `json:"name,omitempty"`
 }
 
-// sessionStartFrame is the first frame. The device may prove with resumeToken later that it had the session.
-func sessionStartFrame(resumeToken string, s sessionSummary) []byte {
+// sessionStartFrame is the first frame. The device may prove with resumeToken later that it had the session. limits is
+// a registry.DeviceLimits as JSON, here and in connected.
+func sessionStartFrame(resumeToken string, s sessionSummary, limits json.RawMessage) []byte {
 	return encode(struct {
 		Type string `json:"type"`
 		V    int    `json:"v"`
 		sessionSummary
-		ResumeToken string `json:"resume_token"`
-	}{typeSessionStart, protocolVersion, s, resumeToken})
+		ResumeToken string          `json:"resume_token"`
+		Limits      json.RawMessage `json:"limits"`
+	}{typeSessionStart, protocolVersion, s, resumeToken, limits})
 }
 
 // connectedFrame answers connect. The summary is nil if session_start had all of it.
-func connectedFrame(s *sessionSummary) []byte {
+func connectedFrame(s *sessionSummary, limits json.RawMessage) []byte {
 	return encode(struct {
 		Type    string `json:"type"`
 		V       int    `json:"v"`
 		Message string `json:"message"`
 		*sessionSummary
-	}{typeConnected, protocolVersion, "Connection established", s})
+		Limits json.RawMessage `json:"limits"`
+	}{typeConnected, protocolVersion, "Connection established", s, limits})
 }
 
 // toolsRegisteredFrame answers a registration. The count says how many tools or names the device sent, registered how

@@ -92,7 +92,7 @@ func (c *conn) toolsListed(ctx context.Context, f *mcpFrame) error {
 	list.pages++
 	list.bytes += len(f.result)
 	list.tools += len(tools)
-	whole := list.bytes <= listedTimes*c.server.cfg.Admission.MaxToolBytes() && list.tools <= maxDefinitions
+	whole := list.bytes <= listedTimes*c.server.cfg.Admission.Limits().MaxToolBytes && list.tools <= maxDefinitions
 	if whole {
 		if err := c.registerMCP(ctx, tools); err != nil {
 			return err

@@ -85,14 +85,15 @@ func (c *conn) greet(s registry.Session, token string, resumed bool) (messages i
 	if !c.fresh {
 		about = c.describe(s.Key)
 	}
-	c.sendFirst(sessionStartFrame(token, summarize(s, about, resumed)))
+	c.sendFirst(sessionStartFrame(token, summarize(s, about, resumed), c.server.limits))
 	return about.Messages
 }
 
 // greetClaimer sends session_start to a device whose session another connection has. It says nothing of the
 // conversation, because the device may still be refused; connected does if it is not.
 func (c *conn) greetClaimer(s registry.Session, token string) {
-	c.sendFirst(sessionStartFrame(token, sessionSummary{SessionID: s.Key.Session, Resumed: true, Name: s.Name}))
+	summary := sessionSummary{SessionID: s.Key.Session, Resumed: true, Name: s.Name}
+	c.sendFirst(sessionStartFrame(token, summary, c.server.limits))
 }
 
 // sendFirst writes the first frame, which opens the outbox.

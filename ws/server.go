@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -30,6 +31,7 @@ type Server struct {
 	openSlots *openSlots
 	openRates *auth.Buckets[netip.Prefix] // sessions, by source
 	budgets   *deviceBudgets
+	limits    json.RawMessage // what Limits returns
 	intake    intake
 	counters  counters
 	decoding  chan struct{} // slots for decoding long frames, taken by sending
@@ -59,6 +61,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.openSlots = newOpenSlots()
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
 	s.budgets = newDeviceBudgets(newLimits(&cfg))
+	s.limits = encode(s.Limits())
 	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout
 	s.melody = melody.New()
 	s.melody.Upgrader = &websocket.Upgrader{

@@ -1,6 +1,9 @@
 package policy
 
-import "github.com/farhand/farhand/registry"
+import (
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
 
 // Report is a Decision as people and programs read it.
 type Report struct {
@@ -30,11 +33,40 @@ type DemandReport struct {
 
 // LimitReport is a Limit as it is read.
 type LimitReport struct {
-	Rule          string `json:"rule"`
-	Per           Per    `json:"per"`
-	Tool          string `json:"tool,omitempty"` // empty: all tools together
-	Calls         int    `json:"calls"`
-	WindowSeconds int64  `json:"window_seconds"`
+	Rule          string   `json:"rule"`
+	Per           Per      `json:"per"`
+	Tool          string   `json:"tool,omitempty"`  // empty: all tools together, unless Tools says which
+	Tools         []string `json:"tools,omitempty"` // globs of the tools whose calls are counted, each tool for itself
+	Calls         int      `json:"calls"`
+	WindowSeconds int64    `json:"window_seconds"`
+}
+
+// ReportLimit returns a limit as it is read.
+func ReportLimit(l Limit) LimitReport {
+	return LimitReport{Rule: l.Rule, Per: l.Per, Tool: l.Tool, Calls: l.Calls, WindowSeconds: int64(l.Window.Seconds())}
+}
+
+// LimitsOf returns the limits that hold for the calls of somebody outside of conversations: those of all tools, then
+// those of the rules about tools. Such a rule may be about fewer tools than its globs name, as those of one level.
+func (p *Policy) LimitsOf(who auth.Identity) (limits []LimitReport) {
+	rules := p.state.Load().rules
+	for _, l := range rules.limits {
+		limits = append(limits, ReportLimit(l))
+	}
+	for i := range rules.tools {
+		rule := &rules.tools[i]
+		if !rule.who.is(who, Join("", Context(who.Context))) {
+			continue
+		}
+		for _, l := range rule.limits {
+			report := ReportLimit(l)
+			if report.Tools = rule.names.globs; len(report.Tools) == 0 {
+				report.Tools = []string{"*"}
+			}
+			limits = append(limits, report)
+		}
+	}
+	return limits
 }
 
 // ResourcesReport is Resources as they are read, in the words of the policy file.
@@ -61,7 +93,7 @@ func (d *Decision) Report(q Question) Report {
 		Approvals: demandReports(d.Approvals), Forbidden: demandReports(d.Forbids),
 	}
 	for _, l := range d.Limits {
-		r.Limits = append(r.Limits, LimitReport{l.Rule, l.Per, l.Tool, l.Calls, int64(l.Window.Seconds())})
+		r.Limits = append(r.Limits, ReportLimit(l))
 	}
 	if res := d.Resources; !res.IsZero() {
 		r.Resources = &ResourcesReport{

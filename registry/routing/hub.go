@@ -222,6 +222,9 @@ func (p *Hub) All() []*LocalSession {
 	return all
 }
 
+// MaxInFlight returns how many calls one session may have in flight.
+func (p *Hub) MaxInFlight() int { return p.maxInFlight }
+
 // Len returns how many sessions are on this pod.
 func (p *Hub) Len() int {
 	p.mu.RLock()
