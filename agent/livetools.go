@@ -91,10 +91,7 @@ func liveTool(t Tool) Tool { return madeTool{Tool: t, spec: t.Spec()} }
 
 // SourceOf returns the source of a local tool, as records have it, and as policy has it.
 func SourceOf(t Tool) (string, policy.Source) {
-	if made, ok := t.(madeTool); ok {
-		t = made.Tool
-	}
-	s, ok := t.(SourcedTool)
+	s, ok := inner(t).(SourcedTool)
 	if !ok {
 		return registry.SourceLocal, policy.Builtin
 	}
@@ -118,15 +115,11 @@ func (s *ToolSet) localNow() []Tool {
 
 // offersLocal reports whether the model may see a local tool.
 func (s *ToolSet) offersLocal(t Tool) bool {
-	_, source := SourceOf(t)
-	return (unavailable(t) == "" || isReturning(t)) && s.offers(t.Spec(), source)
+	return s.offers(t.Spec(), t)
 }
 
 // isReturning reports whether a tool that cannot work now is expected back in a moment.
 func isReturning(t Tool) bool {
-	if made, ok := t.(madeTool); ok {
-		t = made.Tool
-	}
-	r, ok := t.(ReturningTool)
+	r, ok := inner(t).(ReturningTool)
 	return ok && r.Returning()
 }

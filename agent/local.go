@@ -62,9 +62,7 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 		}
 		return registry.Errorf(registry.CodeToolNotFound, "The tool %q is not available here: %s", inv.Spec.Name, why)
 	}
-	if made, ok := t.(madeTool); ok {
-		t = made.Tool
-	}
+	t = inner(t)
 	validator, validates := t.(ArgsValidator)
 	authorizer, authorizes := t.(CallAuthorizer)
 	demander, demands := t.(ApprovalDemander)

@@ -116,18 +116,6 @@ func (t *LocalTools) Specs() []registry.ToolSpec {
 	return specs
 }
 
-// Unavailable returns why a tool cannot work in a context, empty if it can.
-func (t *LocalTools) Unavailable(in ContextKind, name string) string {
-	tool, err := t.find(SessionContext{Kind: in}, name)
-	switch {
-	case err != nil:
-		return "It could not be made. The log of the gateway says why."
-	case tool == nil:
-		return "It is absent in such conversations."
-	}
-	return unavailable(tool)
-}
-
 // For makes the tools of a turn or call, in order of name, without live tools. What is wrong (a factory that panics,
 // makes a tool it did not announce, or, unless it is optional, fewer than it announced) is left out and told by the
 // error; the others are good.

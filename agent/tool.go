@@ -49,10 +49,7 @@ type UnavailableTool interface {
 
 // unavailable returns why a tool cannot work here, empty if it can.
 func unavailable(t Tool) string {
-	if made, ok := t.(madeTool); ok {
-		t = made.Tool
-	}
-	if u, ok := t.(UnavailableTool); ok {
+	if u, ok := inner(t).(UnavailableTool); ok {
 		return u.Unavailable()
 	}
 	return ""

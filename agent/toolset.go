@@ -106,11 +106,9 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 	return set
 }
 
-// offers reports whether the model may see a tool, and so may call it.
-func (s *ToolSet) offers(spec registry.ToolSpec, source policy.Source) bool {
-	d := s.cfg.Policy.Decide(policy.Question{
-		Who: s.sc.Caller, Tool: spec, Source: source, Context: s.sc.Kind, Model: true,
-	})
+// offers reports whether the model may see a tool, and so may call it. local is nil for a device's.
+func (s *ToolSet) offers(spec registry.ToolSpec, local Tool) bool {
+	d := MayCall(s.cfg.Policy, Asker{Who: s.sc.Caller, Context: s.sc.Kind, Model: true, Waits: true}, spec, local)
 	return d.Allowed && (s.cfg.Approvals || d.Approval(0) == nil)
 }
 
@@ -293,7 +291,7 @@ const settledAfter = registry.RegisterWait + time.Minute
 func (s *ToolSet) of(e registry.Entry) []boundTool {
 	var tools []boundTool
 	for _, spec := range e.Tools {
-		if s.offers(spec, policy.Remote) {
+		if s.offers(spec, nil) {
 			tools = append(tools, boundTool{
 				ShownTool: ShownTool{Spec: spec, Source: sourceOf(e.Session.Key)}, session: e.Session.Key.Session,
 			})

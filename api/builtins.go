@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/policy"
@@ -17,8 +17,7 @@ import (
 // runs, and live ones, as they were at one moment.
 type builtins struct {
 	tools   []ownTool
-	missing map[builtinIn]string // why some cannot work
-	live    []agent.Tool
+	reasons string // why some cannot work now
 	digest  string // of all this
 	version uint64 // of the live ones
 }
@@ -28,6 +27,7 @@ type ownTool struct {
 	registry.ToolSpec
 	source string
 	from   policy.Source
+	in     map[policy.Context]agent.Tool // the tool, as it is in each context
 }
 
 // sourceType returns the kind of the source, as source_type has it.
@@ -38,93 +38,84 @@ func (t ownTool) sourceType() string {
 	return sourceBuiltin
 }
 
-// builtinIn is a tool of the gateway in a context.
-type builtinIn struct {
-	tool string
-	in   policy.Context
-}
-
 func newBuiltins(from Builtins) (builtins, error) {
 	if from == nil {
 		return builtins{}, nil
 	}
-	b := builtins{missing: make(map[builtinIn]string)}
+	var b builtins
 	for _, t := range from.Specs() {
 		t, err := t.Normalize()
 		if err != nil {
 			return builtins{}, fmt.Errorf("api: built-in tool %q: %w", t.Name, err)
 		}
-		b.tools = append(b.tools, ownTool{t, sourceBuiltin, policy.Builtin})
+		own := ownTool{t, sourceBuiltin, policy.Builtin, make(map[policy.Context]agent.Tool)}
 		for _, in := range policy.Contexts() {
-			if why := from.Unavailable(in, t.Name); why != "" {
-				b.missing[builtinIn{t.Name, in}] = why
-			}
+			own.in[in] = from.Tool(in, t.Name)
 		}
+		b.tools = append(b.tools, own)
 	}
 	return b.sorted(), nil
 }
 
 // sorted returns the tools in order of name, with their digest.
 func (b builtins) sorted() builtins {
-	slices.SortFunc(b.tools, func(a, b ownTool) int { return cmp.Compare(a.Name, b.Name) })
+	b.tools = slices.SortedFunc(slices.Values(b.tools), func(a, b ownTool) int { return cmp.Compare(a.Name, b.Name) })
+	b.reasons = b.whyNot()
 	sum := sha256.New()
 	for _, t := range b.tools {
 		fmt.Fprintf(sum, "%q %s", t.source, t.Hash())
-		for _, in := range policy.Contexts() {
-			if why := b.missing[builtinIn{t.Name, in}]; why != "" {
-				fmt.Fprintf(sum, "%q %q", in, why)
-			}
-		}
 	}
+	fmt.Fprint(sum, b.reasons)
 	b.digest = hex.EncodeToString(sum.Sum(nil))
 	return b
 }
 
+// whyNot returns why some of the tools cannot work now, empty if all can.
+func (b builtins) whyNot() string {
+	var reasons strings.Builder
+	for _, t := range b.tools {
+		for _, in := range policy.Contexts() {
+			if why := agent.WhyNot(t.in[in]); why != "" {
+				fmt.Fprintf(&reasons, "%q %q %q", t.Name, in, why)
+			}
+		}
+	}
+	return reasons.String()
+}
+
 // own returns the tools that run in the gateway now.
 func (h *handler) own() *builtins {
+	last := h.lastBuiltins.Load()
 	live, ok := h.Builtins.(agent.LiveTools)
 	if !ok {
-		return &h.builtins
+		if last == nil || last.reasons != last.whyNot() {
+			now := h.builtins.sorted()
+			last = &now
+			h.lastBuiltins.Store(last)
+		}
+		return last
 	}
 	set := live.Live()
-	if b := h.withLive.Load(); b != nil && b.version == set.Version {
-		return b
+	if last == nil || last.version != set.Version || last.reasons != last.whyNot() {
+		now := h.builtins.with(set)
+		last = &now
+		h.lastBuiltins.Store(last)
 	}
-	b := h.builtins.with(set)
-	h.withLive.Store(&b)
-	return &b
+	return last
 }
 
 // with returns the tools with live ones.
 func (b builtins) with(set agent.LiveSet) builtins {
-	b.tools, b.missing, b.version = slices.Clone(b.tools), maps.Clone(b.missing), set.Version
-	b.live = set.Tools
+	b.tools, b.version = slices.Clip(b.tools), set.Version
 	for _, t := range set.Tools {
-		spec := t.Spec()
 		source, from := agent.SourceOf(t)
-		b.tools = append(b.tools, ownTool{spec, source, from})
-		u, ok := t.(agent.UnavailableTool)
-		if !ok {
-			continue
+		live := ownTool{t.Spec(), source, from, make(map[policy.Context]agent.Tool)}
+		for _, in := range policy.Contexts() {
+			live.in[in] = t
 		}
-		if why := u.Unavailable(); why != "" {
-			for _, in := range policy.Contexts() {
-				b.missing[builtinIn{spec.Name, in}] = why
-			}
-		}
+		b.tools = append(b.tools, live)
 	}
 	return b.sorted()
-}
-
-// isReturning reports whether a live tool that cannot work now is expected back in a moment.
-func (b *builtins) isReturning(name string) bool {
-	i, found := slices.BinarySearchFunc(b.live, name,
-		func(t agent.Tool, name string) int { return cmp.Compare(t.Spec().Name, name) })
-	if !found {
-		return false
-	}
-	t, ok := b.live[i].(agent.ReturningTool)
-	return ok && t.Returning()
 }
 
 // specs returns the definitions of all.
@@ -136,14 +127,14 @@ func (b *builtins) specs() []registry.ToolSpec {
 	return specs
 }
 
-// sourceOf returns where a tool of the gateway comes from, as policy has it.
-func (b *builtins) sourceOf(name string) policy.Source {
+// named returns the tool of the gateway with a name, nil if there is none.
+func (b *builtins) named(name string) *ownTool {
 	i, found := slices.BinarySearchFunc(b.tools, name,
 		func(t ownTool, name string) int { return cmp.Compare(t.Name, name) })
 	if !found {
-		return policy.Builtin
+		return nil
 	}
-	return b.tools[i].from
+	return &b.tools[i]
 }
 
 // matching returns the tools with which a list continues. They belong to no session, so a query that filters sessions

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +22,20 @@ type own []registry.ToolSpec
 
 func (o own) Specs() []registry.ToolSpec { return o }
 
-func (own) Unavailable(policy.Context, string) string { return "" }
+func (own) Tool(_ policy.Context, name string) agent.Tool {
+	return stub{foreign{name: name}, new(atomic.Value)}
+}
+
+// stub is one of them. What it stands on may be away.
+type stub struct {
+	agent.Tool
+	away *atomic.Value // why; nothing: it is there
+}
+
+func (s stub) Resting() string {
+	why, _ := s.away.Load().(string)
+	return why
+}
 
 // furnished is threeDevices with three built-in tools, out of order.
 func furnished(t *testing.T) *fleet {
@@ -102,11 +116,49 @@ func TestBrokenBuiltin(t *testing.T) {
 // lame has one tool, which does not work in a sandbox.
 type lame struct{ own }
 
-func (lame) Unavailable(in policy.Context, _ string) string {
+func (lame) Tool(in policy.Context, name string) agent.Tool {
 	if in == policy.Sandboxed {
-		return "There is no engine."
+		return foreign{name, "There is no engine."}
 	}
-	return ""
+	return foreign{name: name}
+}
+
+// tired has one tool, whose engine comes and goes.
+type tired struct {
+	own
+	away *atomic.Value
+}
+
+func (t tired) Tool(_ policy.Context, name string) agent.Tool {
+	return stub{foreign{name: name}, t.away}
+}
+
+// A list says of a tool whose engine has gone that it does not work, and why, and that it works again once the engine
+// is back, also to those who have the list.
+func TestRestingBuiltin(t *testing.T) {
+	away := new(atomic.Value)
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Builtins = tired{own(tools("exec")), away} }})
+	var tags []string
+	for _, why := range []string{"", "The engine is gone.", ""} {
+		away.Store(why)
+		answer := f.get("/api/tools")
+		tags = append(tags, answer.header.Get("ETag"))
+		for _, path := range []string{"/api/tools", "/api/tools?view=grouped"} {
+			rows := decode[toolList](f.get(path), 200).Tools
+			if len(rows) != 1 || rows[0].Enabled != (why == "") || rows[0].Reason != why {
+				t.Errorf("%s with %q: %+v", path, why, rows)
+			}
+		}
+		for _, format := range []string{"openai", "anthropic", "mcp"} {
+			text := string(f.get("/api/tools?format=" + format).body)
+			if strings.Contains(text, "exec") != (why == "") {
+				t.Errorf("%s with %q: %s", format, why, text)
+			}
+		}
+	}
+	if tags[0] == tags[1] || tags[0] != tags[2] {
+		t.Errorf("tags %q", tags)
+	}
 }
 
 // What cannot work where the asker is, is listed as not enabled, says why, and is not handed to a model.

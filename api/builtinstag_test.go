@@ -15,7 +15,7 @@ type specs []registry.ToolSpec
 
 func (s specs) Specs() []registry.ToolSpec { return s }
 
-func (specs) Unavailable(policy.Context, string) string { return "" }
+func (specs) Tool(policy.Context, string) agent.Tool { return nil }
 
 // The tag of a list says which built-in tools it has, whatever order they are told in.
 func TestETagFollowsTheBuiltins(t *testing.T) {

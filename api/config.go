@@ -81,8 +81,8 @@ type Usage interface {
 type Builtins interface {
 	Specs() []registry.ToolSpec
 
-	// Unavailable returns why a tool cannot work in a context, empty if it can.
-	Unavailable(in policy.Context, tool string) (reason string)
+	// Tool returns a tool as it is in a context. What cannot work there says so: see agent.UnavailableTool.
+	Tool(in policy.Context, name string) agent.Tool
 }
 
 // Config has what the HTTP API needs. The first group is required. The functions and interfaces must be safe for

@@ -16,26 +16,26 @@ import (
 // handler has what the routes need. It is safe for concurrent use.
 type handler struct {
 	Config
-	document   []byte                   // the OpenAPI document
-	namesUsers bool                     // whether credentials may name users
-	builtins   builtins                 // those that stay
-	withLive   atomic.Pointer[builtins] // all of them, as they were last listed
-	zip        gzipPool
-	answers    sync.Pool // *[]byte, of answers to calls
-	streams    *slots
-	waiting    *slots
-	exports    *slots
-	hub        *feedHub
-	catchingUp chan struct{} // slots of streams that read a feed for themselves
-	reading    chan struct{} // slots of requests that read much of the store
-	responses  *byteBudget
-	bodies     *byteBudget
-	access     *accessLog
-	mcp        *mcp.Server
-	pairPolls  *auth.Buckets[netip.Prefix]
-	transfers  chan struct{}         // of files
-	changes    *auth.Buckets[string] // of paired devices, by tenant
-	keyChanges *auth.Buckets[string] // of keys, and revocations, by tenant
+	document     []byte                   // the OpenAPI document
+	namesUsers   bool                     // whether credentials may name users
+	builtins     builtins                 // those that stay
+	lastBuiltins atomic.Pointer[builtins] // all of them, as they were last listed
+	zip          gzipPool
+	answers      sync.Pool // *[]byte, of answers to calls
+	streams      *slots
+	waiting      *slots
+	exports      *slots
+	hub          *feedHub
+	catchingUp   chan struct{} // slots of streams that read a feed for themselves
+	reading      chan struct{} // slots of requests that read much of the store
+	responses    *byteBudget
+	bodies       *byteBudget
+	access       *accessLog
+	mcp          *mcp.Server
+	pairPolls    *auth.Buckets[netip.Prefix]
+	transfers    chan struct{}         // of files
+	changes      *auth.Buckets[string] // of paired devices, by tenant
+	keyChanges   *auth.Buckets[string] // of keys, and revocations, by tenant
 
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }

@@ -71,10 +71,10 @@ func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.own().specs() 
 
 // Decide implements mcp.Gateway.
 func (g mcpGateway) Decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
-	if from == policy.Builtin { // or of an MCP server: whoever asks does not tell them apart
-		from = g.h.own().sourceOf(t.Name)
+	if from == policy.Remote {
+		return g.h.offer(who, t, nil)
 	}
-	return g.h.offer(who, t, from)
+	return g.h.offer(who, t, g.h.own().named(t.Name)) // or of an MCP server: whoever asks does not tell them apart
 }
 
 // Owns implements mcp.Gateway.

@@ -9,7 +9,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -197,7 +196,7 @@ func (h *handler) sessionRow(ctx context.Context, who auth.Identity, key registr
 	}
 	row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
 	for i, t := range e.Tools {
-		tools[i] = h.toolInfoOf(who, t, policy.Remote)
+		tools[i] = h.toolInfoOf(who, t, nil)
 	}
 	row.Tools = tools
 	if who.Sees(info.Owner.UserID) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/mcpcontent"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -58,9 +57,9 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 	if err != nil {
 		return page{}, err
 	}
-	own := make(map[string]policy.Source)
+	own := make(map[string]*ownTool)
 	for _, t := range h.own().matching(tq, cursor{}) {
-		specs[t.Name], own[t.Name] = t.ToolSpec, t.from
+		specs[t.Name], own[t.Name] = t.ToolSpec, &t
 	}
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
 		return !tq.matches(t) || !h.offer(tq.who, t, own[name]).Allowed // of devices unless it is there

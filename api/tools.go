@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
@@ -40,33 +41,26 @@ type toolInfo struct {
 // approvalRequired is toolInfo.Approval.
 const approvalRequired = "required"
 
-// decide asks policy whether somebody may call a tool. What cannot work where they are may not be called either.
-func (h *handler) decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
-	return h.decideIf(who, t, from, func() bool { return true })
+// decide says whether somebody may call a tool now. own is the tool if it is one of the gateway; nil: it is a device's.
+func (h *handler) decide(who auth.Identity, t registry.ToolSpec, own *ownTool) *policy.Decision {
+	return h.mayCall(agent.Asker{Who: who}, t, own)
 }
 
-// offer is decide for lists that models read. A tool that is away for a moment stays in them: its calls wait.
-func (h *handler) offer(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
-	return h.decideIf(who, t, from, func() bool { return !h.own().isReturning(t.Name) })
+// offer is decide for lists that models read.
+func (h *handler) offer(who auth.Identity, t registry.ToolSpec, own *ownTool) *policy.Decision {
+	return h.mayCall(agent.Asker{Who: who, Waits: true}, t, own)
 }
 
-// decideIf is decide, where what is missing counts only if counts says so.
-func (h *handler) decideIf(
-	who auth.Identity, t registry.ToolSpec, from policy.Source, counts func() bool,
-) *policy.Decision {
-	d := h.Policy.Decide(policy.Question{Who: who, Tool: t, Source: from})
-	if !d.Allowed || from == policy.Remote {
-		return d
+func (h *handler) mayCall(by agent.Asker, t registry.ToolSpec, own *ownTool) *policy.Decision {
+	var local agent.Tool
+	if own != nil {
+		local = own.in[policy.Join("", policy.Context(by.Who.Context))]
 	}
-	why := h.own().missing[builtinIn{t.Name, policy.Join("", policy.Context(who.Context))}]
-	if why == "" || !counts() {
-		return d
-	}
-	return &policy.Decision{Code: registry.CodeToolNotFound, Reason: why, Level: d.Level, Effects: d.Effects}
+	return agent.MayCall(h.Policy, by, t, local)
 }
 
-func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, from policy.Source) toolInfo {
-	d := h.decide(who, t, from)
+func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, own *ownTool) toolInfo {
+	d := h.decide(who, t, own)
 	info := toolInfo{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: d.Allowed, Reason: d.Reason,
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
@@ -206,7 +200,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
-		info := h.toolInfoOf(tq.who, t.ToolSpec, t.from)
+		info := h.toolInfoOf(tq.who, t.ToolSpec, &t)
 		rows = append(rows, toolRow{toolInfo: info, SourceType: t.sourceType(), Source: t.source})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
@@ -250,7 +244,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 
 func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) toolRow {
 	return toolRow{
-		toolInfo: h.toolInfoOf(who, t, policy.Remote), SourceType: sourceRemote, Source: s.Key.Session,
+		toolInfo: h.toolInfoOf(who, t, nil), SourceType: sourceRemote, Source: s.Key.Session,
 		SessionID: s.Key.Session, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
 		Labels: s.Labels, Pod: s.Pod,
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api"
@@ -33,7 +34,7 @@ type oneBuiltin struct{}
 
 func (oneBuiltin) Specs() []registry.ToolSpec { return []registry.ToolSpec{clock{}.Spec()} }
 
-func (oneBuiltin) Unavailable(policy.Context, string) string { return "" }
+func (oneBuiltin) Tool(policy.Context, string) agent.Tool { return clock{} }
 
 func as(user string) http.Header { return http.Header{"Authorization": {"Bearer " + user}} }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
@@ -377,6 +378,39 @@ func TestSilentPeerIsGone(t *testing.T) {
 	_ = silent
 	if s := g.waitReleased(); s.Key.Session != "silent" {
 		t.Fatalf("released %s", s.Key.Session)
+	}
+}
+
+// uses counts how often the use of a credential was noted.
+type uses chan struct{}
+
+// NoteUse implements auth.Use.
+func (u uses) NoteUse() {
+	select {
+	case u <- struct{}{}:
+	default: // nobody waits for more
+	}
+}
+
+// A device that is connected uses its credential, also when it does nothing but answer pings.
+func TestPongsAreUses(t *testing.T) {
+	t.Parallel()
+	noted := make(uses)
+	g := newGateway(t, func(c *ws.Config) {
+		c.PingInterval, c.PongTimeout = 50*time.Millisecond, testTimeout
+		c.Auth = auth.AuthenticatorFunc(func(context.Context, *http.Request, string) (auth.Identity, error) {
+			return auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Use: noted}, nil
+		})
+	})
+	d := g.connect("quiet")
+	must(t, d.conn.SetReadDeadline(time.Time{}))
+	go func() { _, _, _ = d.conn.ReadMessage() }() // pings are answered while it reads
+	for range 3 {
+		select {
+		case <-noted:
+		case <-time.After(testTimeout):
+			t.Fatal("a pong was no use")
+		}
 	}
 }
 

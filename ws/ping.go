@@ -55,6 +55,9 @@ func (s *Server) onPong(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	s.counters.received[countedPong].Add(1)
+	if c.who.Use != nil {
+		c.who.Use.NoteUse()
+	}
 	c.notifyAlive()
 }
 

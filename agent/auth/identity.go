@@ -35,7 +35,14 @@ type Identity struct {
 
 	Issued  time.Time // when the credential was made, if that is known
 	Expires time.Time // when the identity ends; zero: never
+
+	// Use is told again and again while a connection of the identity lives, as it is of each request; nil: the use of
+	// its credential is not noted.
+	Use Use `json:"-"`
 }
+
+// Use notes that a credential is used now. It returns at once, and is safe for concurrent use.
+type Use interface{ NoteUse() }
 
 // Roles is a set of roles. The role admin is Identity.Admin.
 type Roles uint8

@@ -23,7 +23,7 @@ const (
 	keyAge        = time.Minute            // how long a credential is remembered
 	noAge         = 500 * time.Millisecond // how long it is remembered that there is none: a new one is usable soon
 	keyTimeout    = 2 * time.Second        // of one read of a credential
-	touchEvery    = time.Minute            // how often the use of a credential is noted
+	touchEvery    = 30 * time.Second       // how often the use of a credential is noted
 	touchFlush    = 5 * time.Second        // how long uses are gathered
 	maxTouches    = 10_000                 // uses that wait to be noted
 	touchBatch    = 500
@@ -109,7 +109,9 @@ func (k *Keys) Authenticate(ctx context.Context, r *http.Request, token string) 
 		}
 	}
 	k.note(key, now)
-	return key.identity, nil
+	id := key.identity
+	id.Use = use{k, key}
+	return id, nil
 }
 
 // key returns the credential with a digest, as it is remembered or as the store has it.
@@ -167,6 +169,15 @@ func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, err
 func errNoKey() error {
 	return registry.Errorf(registry.CodeUnauthenticated, "There is no such key. It may have expired, or was revoked.")
 }
+
+// use is the Use of a credential.
+type use struct {
+	keys *Keys
+	key  *knownKey
+}
+
+// NoteUse implements Use.
+func (u use) NoteUse() { u.keys.note(u.key, time.Now()) }
 
 // note notes the use of a credential, once in a while.
 func (k *Keys) note(key *knownKey, now time.Time) {

@@ -133,7 +133,7 @@ func TestKeysNameWhoAsks(t *testing.T) {
 		want := auth.Identity{
 			Tenant: "acme", User: "ann", Roles: auth.RoleCaller | auth.RoleApprover, Tools: "camera_*",
 			Context:    "group",
-			Credential: "key:k1", Issued: id.Issued, Expires: id.Expires,
+			Credential: "key:k1", Issued: id.Issued, Expires: id.Expires, Use: id.Use,
 		}
 		if id != want || id.Issued.IsZero() || id.Expires.IsZero() {
 			t.Errorf("identity %+v\nwant     %+v", id, want)
@@ -341,7 +341,8 @@ func TestHoldingWhileRevoking(t *testing.T) {
 	}
 }
 
-// Use is noted in the store, at most once a minute for each credential.
+// Use is noted in the store, at most twice a minute for each credential, and while a connection lives that the
+// credential has opened.
 func TestUseIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGatekeeper(t, newWatchedStore())
@@ -367,8 +368,17 @@ func TestUseIsNoted(t *testing.T) {
 		time.Sleep(time.Minute)
 		g.ask(secret, "")
 		time.Sleep(10 * time.Second)
-		if at := used(); !at.After(first) {
+		later := used()
+		if !later.After(first) {
 			t.Error("a later use was not noted")
+		}
+		id := g.ask(secret, "")
+		for range 9 { // pongs
+			time.Sleep(20 * time.Second)
+			id.Use.NoteUse()
+			if late := time.Since(used()); late > time.Minute {
+				t.Errorf("in use, and noted %v ago", late)
+			}
 		}
 	})
 }

@@ -37,8 +37,7 @@ func Registrations(d Deps) []agent.Registration {
 	return []agent.Registration{
 		{Names: []string{"time"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{d.Now}} }},
 		{Names: []string{"sessions"}, Make: func(sc agent.SessionContext) []agent.Tool {
-			return []agent.Tool{sessions{directory: d.Directory, policy: d.Policy, scope: scopeOf(sc),
-				caller: sc.Caller, context: sc.Kind}}
+			return []agent.Tool{sessions{d.Directory, d.Policy, sc}}
 		}},
 	}
 }

@@ -191,8 +191,8 @@ func TestSessionsAreTheCallers(t *testing.T) {
 	}
 }
 
-// A device that is talked to without anybody being named is all its model learns of.
-func TestSessionsOfAConversation(t *testing.T) {
+// Who calls directly learns of the devices that they could call: a user of their own, who names no user of all.
+func TestSessionsOfACaller(t *testing.T) {
 	b := newBench(t)
 	b.connect(at("default", "phone", "anna"), "torch")
 	b.connect(at("default", "tablet", "anna"), "torch")
@@ -202,13 +202,11 @@ func TestSessionsOfAConversation(t *testing.T) {
 		user, session, args string
 		want                []string
 	}{
-		"no user":        {"", "phone", `{}`, []string{"phone torch"}},
-		"by tool":        {"", "phone", `{"tool":"torch"}`, []string{"phone torch"}},
-		"by other tool":  {"", "phone", `{"tool":"camera"}`, nil},
-		"not connected":  {"", "gone", `{}`, nil},
-		"a user":         {"anna", "phone", `{}`, []string{"phone torch", "tablet torch"}},
-		"no session":     {"", "", `{}`, []string{"desk torch", "phone torch", "tablet torch"}},
-		"another's user": {"bob", "phone", `{}`, []string{"desk torch"}},
+		"by tool":        {"anna", "", `{"tool":"torch"}`, []string{"phone torch", "tablet torch"}},
+		"by other tool":  {"anna", "", `{"tool":"camera"}`, nil},
+		"a user":         {"anna", "", `{}`, []string{"phone torch", "tablet torch"}},
+		"no user":        {"", "", `{}`, []string{"desk torch", "phone torch", "tablet torch"}},
+		"another's user": {"bob", "", `{}`, []string{"desk torch"}},
 	} {
 		res, err := b.runIn(agent.SessionContext{
 			Key:    registry.Key{Tenant: "default", Session: tt.session},

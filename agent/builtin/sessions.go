@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,22 +22,7 @@ const (
 type sessions struct {
 	directory Directory
 	policy    *agent.Policy
-	scope     registry.Query // which sessions may be shown
-	caller    auth.Identity
-	context   policy.Context
-}
-
-// scopeOf returns which sessions a turn or call may know of, all of them of its caller's tenant: those of the user
-// its credentials name; without one, in a conversation with a device, that device's; else all, which a caller outside
-// of a conversation could list anyway.
-func scopeOf(sc agent.SessionContext) registry.Query {
-	q := registry.Query{Tenant: sc.Caller.Tenant, Newest: true}
-	if sc.Caller.User != "" {
-		q.Target.UserID = sc.Caller.User
-	} else {
-		q.Target.SessionID = sc.Key.Session
-	}
-	return q
+	sc        agent.SessionContext
 }
 
 // row is one session as the tool shows it.
@@ -73,10 +56,14 @@ func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.R
 	if err := json.Unmarshal(args, &in); err != nil {
 		return registry.Result{}, err
 	}
-	if in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.mayCall(registry.ToolSpec{Name: in.Tool})) {
-		return answer("No device offers this tool.", listing{Sessions: []row{}})
+	by := agent.Asker{Who: s.sc.Caller, Context: s.sc.Kind, Model: agent.AskedByModel(ctx)}
+	q, reaches := s.sc.Devices(by.Model)
+	named := registry.ToolSpec{Name: in.Tool}
+	if !reaches || in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.mayCall(by, named)) {
+		return answer(describe(nil, false, in.Tool), listing{Sessions: []row{}})
 	}
-	rows, more, err := s.list(ctx, in.Tool)
+	q.Tool, q.Newest = in.Tool, true
+	rows, more, err := s.list(ctx, by, q)
 	if err != nil {
 		return registry.Result{}, err
 	}
@@ -88,16 +75,14 @@ type listing struct {
 	More     bool  `json:"more"` // there are sessions that are not shown
 }
 
-// mayCall reports whether the caller may call a tool of a device.
-func (s sessions) mayCall(t registry.ToolSpec) bool {
-	return s.policy.Decide(policy.Question{Who: s.caller, Tool: t, Context: s.context}).Allowed
+// mayCall reports whether a tool of a device may be called.
+func (s sessions) mayCall(by agent.Asker, t registry.ToolSpec) bool {
+	return agent.MayCall(s.policy, by, t, nil).Allowed
 }
 
-// list reads the sessions the caller may know of, newest first.
-func (s sessions) list(ctx context.Context, tool string) (rows []row, more bool, err error) {
+// list reads the sessions of a query, newest first.
+func (s sessions) list(ctx context.Context, by agent.Asker, q registry.Query) (rows []row, more bool, err error) {
 	rows = []row{}
-	q := s.scope
-	q.Tool = tool
 	for range maxPages {
 		q.Limit = maxSessions - len(rows)
 		entries, next, err := s.directory.List(ctx, q)
@@ -105,7 +90,7 @@ func (s sessions) list(ctx context.Context, tool string) (rows []row, more bool,
 			return nil, false, err
 		}
 		for _, e := range entries {
-			rows = append(rows, s.rowOf(e))
+			rows = append(rows, s.rowOf(by, e))
 		}
 		if next == nil {
 			return rows, false, nil
@@ -118,14 +103,14 @@ func (s sessions) list(ctx context.Context, tool string) (rows []row, more bool,
 	return rows, true, nil
 }
 
-func (s sessions) rowOf(e registry.Entry) row {
+func (s sessions) rowOf(by agent.Asker, e registry.Entry) row {
 	r := row{
 		SessionID: e.Session.Key.Session, Name: e.Session.Name, DeviceID: e.Session.DeviceID,
 		DeviceName: e.Session.DeviceName, Platform: e.Session.Platform, Tools: []string{},
 	}
 	for _, t := range e.Tools {
 		switch {
-		case !s.mayCall(t):
+		case !s.mayCall(by, t):
 		case len(r.Tools) == maxTools:
 			r.MoreTools++
 		default:

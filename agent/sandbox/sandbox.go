@@ -56,7 +56,8 @@ type Exit struct {
 	Duration time.Duration
 }
 
-// Engine runs programs. It is safe for concurrent use.
+// Engine runs programs. It is safe for concurrent use. One that depends on others, who may be away, also has Down: see
+// the function of that name.
 type Engine interface {
 	// Name is what people call it: host, landlock or docker.
 	Name() string
@@ -72,6 +73,14 @@ type Engine interface {
 
 	// Close ends everything that the engine runs and keeps, and waits for it. Run fails from then on.
 	Close(ctx context.Context) error
+}
+
+// Down returns why an engine cannot run anything now, as far as is known, nil if it can. It asks and waits for nothing.
+func Down(e Engine) error {
+	if d, ok := e.(interface{ Down() error }); ok {
+		return d.Down()
+	}
+	return nil
 }
 
 // Errors of engines.

@@ -21,6 +21,9 @@ type limited struct {
 	minFree int64
 }
 
+// Down returns what the engine says, for sandbox.Down.
+func (l limited) Down() error { return sandbox.Down(l.Engine) }
+
 // Run implements sandbox.Engine.
 func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

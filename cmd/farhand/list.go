@@ -21,7 +21,7 @@ func (a *application) toolsCommand() *cobra.Command {
 	query := make(map[string]*string)
 	cmd := &cobra.Command{
 		Use:   "tools",
-		Short: "List the tools of all connected devices",
+		Short: "List the tools of all connected devices, and whether you may call them now",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := values(query)
@@ -62,17 +62,27 @@ func (a *application) tools(ctx context.Context, r remote, q url.Values, asJSON 
 			SourceType  string `json:"source_type"`
 			DeviceName  string `json:"device_name"`
 			Sessions    int    `json:"sessions"`
+			Enabled     bool   `json:"enabled"`
+			Reason      string `json:"reason"`
+			Approval    string `json:"approval"`
 		}
 		if err := json.Unmarshal(raw, &t); err != nil {
 			return err
+		}
+		usable := "yes"
+		switch {
+		case !t.Enabled:
+			usable = "no: " + t.Reason
+		case t.Approval != "":
+			usable = "a person is asked"
 		}
 		where := t.Source
 		if q.Get("view") == "grouped" {
 			where = plural(t.Sessions, "session")
 		}
-		cells = append(cells, []string{t.Name, t.SourceType, where, t.DeviceName, t.Description})
+		cells = append(cells, []string{t.Name, t.SourceType, where, t.DeviceName, t.Description, usable})
 	}
-	return table(a.out, []string{"NAME", "SOURCE", "WHERE", "DEVICE", "DESCRIPTION"}, cells)
+	return table(a.out, []string{"NAME", "SOURCE", "WHERE", "DEVICE", "DESCRIPTION", "USABLE"}, cells)
 }
 
 func (a *application) sessionsCommand() *cobra.Command {

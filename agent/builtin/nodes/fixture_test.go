@@ -18,6 +18,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/builtin/nodes"
 	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/agent/schema"
@@ -146,9 +147,9 @@ func newHouse(t *testing.T, o options) *house {
 	}
 	h.pairing, err = pairing.New(pairing.Config{Store: h.store, Mode: o.mode})
 	h.must(err)
-	local, err := agent.NewLocalTools(nodes.Registrations(nodes.Config{
+	local, err := agent.NewLocalTools(append(nodes.Registrations(nodes.Config{
 		Directory: h.store, Policy: policy, Pairing: h.pairing, Audit: o.audit, AllowPrivateURLs: o.private,
-	})...)
+	}), builtin.Registrations(builtin.Deps{Directory: h.store, Policy: policy})...)...)
 	h.must(err)
 	invoker := agent.NewInvoker(agent.Config{
 		Router: pod.Router, CallLog: pod.Calls, Policy: policy, LocalTools: local, Approvals: h.people, Audit: o.audit,
@@ -295,6 +296,16 @@ type answered struct {
 // post calls a tool over HTTP.
 func (h *house) post(token, tool, args string) answered {
 	h.Helper()
+	var said answered
+	if body := h.postRaw(token, tool, args); json.Unmarshal(body, &said) != nil {
+		h.Fatalf("%s", body)
+	}
+	return said
+}
+
+// postRaw does so and returns the answer as it is.
+func (h *house) postRaw(token, tool, args string) []byte {
+	h.Helper()
 	req, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.http.URL+"/api/tools/"+tool+"/call",
 		bytes.NewReader(fmt.Appendf(nil, `{"args":%s}`, args)))
 	h.must(err)
@@ -305,9 +316,5 @@ func (h *house) post(token, tool, args string) answered {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	h.must(err)
-	var said answered
-	if err := json.Unmarshal(body, &said); err != nil {
-		h.Fatalf("%s: %v", body, err)
-	}
-	return said
+	return body
 }

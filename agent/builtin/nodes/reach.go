@@ -10,7 +10,6 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/pairing"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,20 +26,9 @@ type reach struct {
 	sc  agent.SessionContext
 }
 
-// scope returns the query for the devices. Who calls directly reaches what they could call over HTTP. A model reaches,
-// in a conversation with one trusted person, the devices of that person; in any other conversation, and without a
-// person whom the credentials name, only the device that the conversation is held with. false: none.
+// scope returns the query for the devices; false: none is reached.
 func (r reach) scope(ctx context.Context) (registry.Query, bool) {
-	q := registry.Query{Tenant: r.sc.Caller.Tenant, Target: registry.Target{Viewer: r.sc.Caller.Viewer()}}
-	if !agent.AskedByModel(ctx) {
-		return q, true
-	}
-	if r.sc.Kind == agent.ContextMain && r.sc.Caller.User != "" {
-		q.Viewer = r.sc.Caller.User // an admin's model reaches the admin's own devices only
-		return q, true
-	}
-	q.SessionID = r.sc.Key.Session
-	return q, q.SessionID != "" || r.sc.Kind == agent.ContextMain
+	return r.sc.Devices(agent.AskedByModel(ctx))
 }
 
 // list reads at most limit of the devices that match a query.
@@ -213,11 +201,9 @@ func (r reach) has(ctx context.Context, devices []registry.Entry) string {
 
 // commands returns the tools of a device that the caller may call.
 func (r reach) commands(ctx context.Context, e registry.Entry) []registry.ToolSpec {
-	model := agent.AskedByModel(ctx)
+	by := agent.Asker{Who: r.sc.Caller, Context: r.sc.Kind, Model: agent.AskedByModel(ctx)}
 	return slices.DeleteFunc(slices.Clone(e.Tools), func(t registry.ToolSpec) bool {
-		return !r.cfg.Policy.Decide(policy.Question{
-			Who: r.sc.Caller, Tool: t, Context: r.sc.Kind, Model: model,
-		}).Allowed
+		return !agent.MayCall(r.cfg.Policy, by, t, nil).Allowed
 	})
 }
 

@@ -148,6 +148,21 @@ func (r runner) Unavailable() string {
 	return ""
 }
 
+// Resting implements agent.RestingTool.
+func (r runner) Resting() string {
+	e := r.cfg.Host
+	if r.sandboxed {
+		e = r.cfg.Sandbox
+	}
+	if e == nil {
+		return ""
+	}
+	if err := sandbox.Down(e); err != nil {
+		return "Programs cannot run now: " + err.Error()
+	}
+	return ""
+}
+
 // missing says why there is no engine.
 func (s session) missing(sandboxed bool) string {
 	if sandboxed {

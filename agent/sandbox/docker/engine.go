@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -21,6 +22,7 @@ type Engine struct {
 	stop context.CancelCauseFunc // ends ctx
 	ctx  context.Context         // of everything that the engine does
 	done chan struct{}           // closed when the keeper has ended
+	down atomic.Pointer[error]   // why it does not answer; nil: it does
 
 	mu     sync.Mutex
 	closed bool
@@ -54,6 +56,14 @@ func New(cfg Config) (*Engine, error) {
 
 // Name returns docker.
 func (e *Engine) Name() string { return "docker" }
+
+// Down returns why the engine did not answer when it was asked last, at most ten seconds ago; nil: it did.
+func (e *Engine) Down() error {
+	if why := e.down.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
 
 // Run runs a command in the container of the workspace, and waits while another one runs there. A program that exits
 // with 128 and the number of a signal is taken for one that the signal ended. The program also knows HOME, which the

@@ -8,13 +8,16 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+
+	"github.com/farhand/farhand/agent/sandbox"
 )
 
 const (
 	sweepEvery   = 5 * time.Minute  // between looks for leftovers
 	idleEvery    = 10 * time.Second // between looks for what is idle or lost, at most
 	pullTimeout  = 15 * time.Minute // for the image
-	sweepTimeout = 30 * time.Second // for one look
+	sweepTimeout = 30 * time.Second // for one look for leftovers
+	lookTimeout  = 5 * time.Second  // for one look whether the engine answers
 	leftoverAge  = 2 * time.Minute  // of a container that nobody started: processes that live do it within startTimeout
 )
 
@@ -30,6 +33,7 @@ func (e *Engine) keep() {
 	for {
 		select {
 		case <-idle.C:
+			e.look()
 			e.removeIdle()
 			e.removeLost()
 		case <-sweep.C:
@@ -37,6 +41,21 @@ func (e *Engine) keep() {
 		case <-e.ctx.Done():
 			return
 		}
+	}
+}
+
+// look finds out whether the engine answers.
+func (e *Engine) look() {
+	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
+	defer cancel()
+	_, err := e.api.Ping(ctx, client.PingOptions{})
+	switch {
+	case e.ctx.Err() != nil:
+	case err == nil:
+		e.down.Store(nil)
+	default:
+		err = fmt.Errorf("%w: no engine answers at %s", sandbox.ErrUnavailable, e.cfg.Host)
+		e.down.Store(&err)
 	}
 }
 

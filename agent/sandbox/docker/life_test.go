@@ -360,9 +360,13 @@ func TestAnEngineThatVanishes(t *testing.T) {
 	if !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("without an engine: %v", err)
 	}
+	until(t, "it is known that the engine is down", func() bool {
+		return errors.Is(sandbox.Down(f.engine), sandbox.ErrUnavailable)
+	})
 	if err := shared.Restart(); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "it is known that the engine is back", func() bool { return sandbox.Down(f.engine) == nil })
 	until(t, "the command is gone", func() bool { return processes(f.nap) == nil })
 	if out := f.sh("echo back"); out != "back" {
 		t.Errorf("%q", out)
