@@ -28,6 +28,7 @@ const (
 type Canvas struct {
 	urls  publicnet.Guard
 	token string // in the path: nobody else on this machine knows where the page is
+	frame string // in the path of the presented page, which may know this and not the token
 
 	mu      sync.Mutex
 	shown   shown
@@ -60,8 +61,9 @@ type value struct {
 // NewCanvas returns a canvas. With private it also shows pages of private networks and of this machine.
 func NewCanvas(private bool) *Canvas {
 	return &Canvas{
-		urls: publicnet.Guard{AllowPrivate: private}, token: rand.Text(), waiting: make(map[string]chan value),
-		shown: shown{Content: []json.RawMessage{}},
+		urls: publicnet.Guard{AllowPrivate: private}, token: rand.Text(), frame: rand.Text(),
+		waiting: make(map[string]chan value),
+		shown:   shown{Content: []json.RawMessage{}},
 	}
 }
 
@@ -142,7 +144,7 @@ func (c *Canvas) tell(e event) bool {
 	}
 }
 
-// eval runs JavaScript in the page.
+// eval runs JavaScript in the page that is presented, or in the canvas if none is.
 func (c *Canvas) eval(ctx context.Context, args struct{ JavaScript string }) (any, error) {
 	id, answer := rand.Text(), make(chan value, 1)
 	c.mu.Lock()

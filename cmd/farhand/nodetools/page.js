@@ -1,8 +1,12 @@
 "use strict"
-// The canvas of farhand device: it shows what the server says, and runs what it is told to.
+// The canvas of farhand device: it shows what the server says, and runs what it is told to in the page it presents.
 const find = (id) => document.getElementById(id)
 const source = new EventSource("events")
+const loadGrace = 1000 // ms after which a page that has loaded and not said that it listens never will
+const waiting = new Map() // what the presented page is asked, by id
 let url = ""
+let listens = Promise.resolve(false) // whether the presented page runs what it is asked
+let heard = () => {}
 
 source.onerror = () => { find("status").textContent = "not connected" }
 
@@ -16,18 +20,51 @@ source.addEventListener("state", (e) => {
     return row
   }))
   find("page").hidden = !state.visible || state.url === ""
-  if (state.url !== url) find("page").src = url = state.url
+  if (state.url !== url) {
+    url = state.url
+    present()
+  }
 })
+
+function present() {
+  listens = new Promise((resolve) => {
+    heard = () => resolve(true)
+    find("page").onload = () => setTimeout(resolve, loadGrace, false)
+  })
+  fetch("frame").then((answer) => answer.text()).then((at) => { find("page").src = at })
+}
+
+addEventListener("message", (e) => {
+  if (e.source !== find("page").contentWindow) return
+  if (e.data?.ready === true) return heard()
+  waiting.get(e.data?.id)?.(e.data)
+})
+
+// inPage has the presented page run code.
+async function inPage(id, code) {
+  if (!await listens) {
+    return { id, ok: false, value: "the page that is presented runs nothing: it is no HTML, or could not be fetched" }
+  }
+  const answer = new Promise((resolve) => waiting.set(id, resolve))
+  find("page").contentWindow.postMessage({ id, code }, "*")
+  const { ok, value } = await answer
+  waiting.delete(id)
+  return { id, ok: ok === true, value: String(value) }
+}
+
+// here runs code in the canvas itself, which presents no page.
+async function here(id, code) {
+  try {
+    const value = await (0, eval)(code)
+    return { id, ok: true, value: JSON.stringify(value) ?? JSON.stringify(String(value)) }
+  } catch (err) {
+    return { id, ok: false, value: String(err) }
+  }
+}
 
 source.addEventListener("eval", async (e) => {
   const { id, code } = JSON.parse(e.data)
-  let answer
-  try {
-    const value = await (0, eval)(code)
-    answer = { id, ok: true, value: JSON.stringify(value) ?? JSON.stringify(String(value)) }
-  } catch (err) {
-    answer = { id, ok: false, value: String(err) }
-  }
+  const answer = await (url === "" ? here(id, code) : inPage(id, code))
   await fetch("value", {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(answer),
   })

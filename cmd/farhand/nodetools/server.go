@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -65,6 +66,10 @@ func (c *Canvas) handler(host string) http.Handler {
 	mux.HandleFunc("GET "+at+"page.js", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFileFS(w, r, pageFiles, "page.js")
 	})
+	mux.HandleFunc("GET "+at+"frame", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "/"+c.frame+"/") // the page asks again if it did not get it
+	})
+	mux.HandleFunc("GET /"+c.frame+"/{$}", c.framed)
 	mux.HandleFunc("GET "+at+"events", c.events)
 	mux.HandleFunc("POST "+at+"value", c.takeValue)
 	sameOrigin := http.NewCrossOriginProtection().Handler(mux)

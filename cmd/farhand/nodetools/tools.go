@@ -63,7 +63,8 @@ func Tools(cfg Config) []demotools.Tool {
 		newTool("canvas_navigate", "", changes(), "Show another page on the canvas.",
 			`{"type":"object","properties":{"url":{"type":"string","minLength":1}},"required":["url"],`+
 				`"additionalProperties":false}`, c.navigate),
-		newTool("canvas_eval", confirmed, destroys(), "Run JavaScript in the canvas, and return its value as JSON.",
+		newTool("canvas_eval", confirmed, destroys(), "Run JavaScript in the page on the canvas, and return "+
+			"its value as JSON.",
 			`{"type":"object","properties":{"javaScript":{"type":"string","minLength":1}},"required":["javaScript"],`+
 				`"additionalProperties":false}`, c.eval),
 		newTool("canvas_snapshot", "", reads(), "Draw what the canvas was told to show. This is no screenshot.",
