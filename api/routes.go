@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -41,7 +42,9 @@ type handlerFunc func(c *gin.Context, q params) error
 
 // routes is the whole HTTP surface, and who may use it. GET routes answer HEAD too.
 func (h *handler) routes() []route {
-	tools := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type", "limit", "cursor"}
+	page := []string{"limit", "cursor"}
+	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
+	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format"}, page)
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
 	usage := []string{"from", "to", "user", "tool", "by", "limit", "cursor"}
@@ -50,7 +53,7 @@ func (h *handler) routes() []route {
 		"cursor",
 	}
 	table := []route{
-		{http.MethodGet, pathTools, callers, append([]string{"view", "format"}, tools...), h.listToolsByQuery},
+		{http.MethodGet, pathTools, callers, toolsAs, h.listToolsByQuery},
 		{http.MethodGet, pathTools + "/grouped", callers, tools, h.listTools(formGrouped)},
 		{http.MethodGet, pathTools + "/openai", callers, tools, h.listTools(formOpenAI)},
 		{http.MethodGet, pathTools + "/anthropic", callers, tools, h.listTools(formAnthropic)},
