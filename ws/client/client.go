@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gorilla/websocket"
 )
 
 // Client is one device. Its methods are safe for concurrent use.
@@ -102,8 +104,8 @@ func (c *Client) stay(ctx context.Context, connect func(context.Context) (time.D
 			return last
 		}
 		lasted := time.Since(begin)
-		if lasted >= stableAfter {
-			retry.reset()
+		if lasted >= stableAfter || websocket.IsCloseError(err, websocket.CloseServiceRestart) {
+			retry.reset() // a pod that stops sends its devices to another one, which is no failure
 		}
 		if lasted >= rivalGoneAfter {
 			rivals.reset()
