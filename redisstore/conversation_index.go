@@ -214,9 +214,9 @@ func (s *Store) NameConversation(ctx context.Context, key registry.Key, title st
 
 // EraseConversation implements registry.ConversationIndex.
 func (s *Store) EraseConversation(ctx context.Context, key registry.Key) (bool, error) {
-	c, err := s.chat(ctx, "erase conversation", scriptChatErase, key)
+	c, err := s.conn.Eval(ctx, scriptChatErase, chatPlaceKeys(key), s.historyTTL, s.placeTTL)
 	if err != nil {
-		return false, err
+		return false, redisconn.Unavailable("erase conversation", err)
 	}
 	_, err = s.conn.Eval(ctx, scriptChatsForget, chatsKeys(key.Tenant), s.historyTTL, key.Session, rand.Text())
 	return c.Int() > 0, redisconn.Unavailable("erase conversation", err)

@@ -15,9 +15,9 @@ import (
 
 // BeginTurn implements registry.ConversationStore.
 func (s *Store) BeginTurn(ctx context.Context, key registry.Key, lease time.Duration) (registry.Turn, error) {
-	c, err := s.chat(ctx, "begin turn", scriptChatBegin, key, millis(lease))
+	c, err := s.conn.Eval(ctx, scriptChatBegin, chatPlaceKeys(key), s.historyTTL, millis(lease))
 	if err != nil {
-		return registry.Turn{}, err
+		return registry.Turn{}, redisconn.Unavailable("begin turn", err)
 	}
 	answer := c.List()
 	if len(answer) != 2 {

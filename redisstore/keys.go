@@ -48,6 +48,19 @@ func chatKeys(k registry.Key) []string {
 	return []string{messagesKey(k), "fh:" + sessionTag(k) + ":chatmeta", "fh:" + sessionTag(k) + ":draft", trailKey(k)}
 }
 
+// placeKey is the key of a place. That of a conversation is in the conversation's slot.
+func placeKey(k registry.PlaceKey) string {
+	if key, ok := k.Conversation(); ok {
+		return "fh:" + sessionTag(key) + ":place"
+	}
+	return tenantKey(k.Tenant, "place:"+redisconn.Escape(k.Identity))
+}
+
+// chatPlaceKeys are chatKeys and the key of the conversation's place.
+func chatPlaceKeys(k registry.Key) []string {
+	return append(chatKeys(k), placeKey(registry.PlaceKey{Tenant: k.Tenant, Session: k.Session}))
+}
+
 // chatsKeys are the keys the scripts on the lists of a tenant's conversations take, all in one slot.
 func chatsKeys(tenant string) []string {
 	index := chatsIndex(tenant)

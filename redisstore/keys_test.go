@@ -18,6 +18,8 @@ func TestKeys(t *testing.T) {
 		{formersKey(k), "fh:{acme/phone.1}:formers"},
 		{strings.Join(chatKeys(k), " "),
 			"fh:{acme/phone.1}:chat fh:{acme/phone.1}:chatmeta fh:{acme/phone.1}:draft fh:{acme/phone.1}:trail"},
+		{placeKey(registry.PlaceKey{Tenant: "acme", Session: "phone.1"}), "fh:{acme/phone.1}:place"},
+		{placeKey(registry.PlaceKey{Tenant: "acme", Identity: "user:a b"}), "fh:acme:place:user%3Aa%20b"},
 		{strings.Join(chatsKeys("acme"), " "), "fh:{acme:chats} fh:{acme:chats}:version fh:{acme:chats}:running"},
 		{specKey("acme", "abc123"), "fh:acme:spec:abc123"},
 		{sessionsIndex("acme"), "fh:acme:sessions"},

@@ -42,6 +42,10 @@ var (
 	scriptBlobMove    = scripts.Must("blob_move")
 	scriptBlobDrop    = scripts.Must("blob_drop")
 
+	scriptPlaceClaim   = scripts.Must("place_claim")
+	scriptPlaceRefresh = scripts.Must("place_refresh")
+	scriptPlaceRelease = scripts.Must("place_release")
+
 	scriptCallCreate = scripts.Must("call_base", "call_create")
 	scriptCallBegin  = scripts.Must("call_base", "call_begin")
 	scriptCallMove   = scripts.Must("call_base", "call_move")

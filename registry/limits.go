@@ -13,6 +13,7 @@ type Limits struct {
 	ActivityBytes  int           // bytes of those lines, roughly; default 16 MiB
 	HistoryTTL     time.Duration // life of a conversation after its last change; default 24 h
 	HistoryCap     int           // messages kept of a conversation; default 1,000
+	PlaceTTL       time.Duration // life of a place after its last use; default 25 h
 	Credentials    int           // credentials of a tenant; default 10,000
 	ChangeTTL      time.Duration // life of a change of credentials in the log, and of a revocation; default 24 h
 	Revocations    int           // of a tenant that are remembered, of each kind; default 10,000
@@ -35,6 +36,7 @@ func (l Limits) WithDefaults() Limits {
 		ActivityBytes:  positive(l.ActivityBytes, DefaultActivityBytes),
 		HistoryTTL:     positive(l.HistoryTTL, DefaultHistoryTTL),
 		HistoryCap:     positive(l.HistoryCap, DefaultHistoryCap),
+		PlaceTTL:       positive(l.PlaceTTL, DefaultPlaceTTL),
 		Credentials:    positive(l.Credentials, DefaultCredentials),
 		ChangeTTL:      positive(l.ChangeTTL, DefaultChangeTTL),
 		Revocations:    positive(l.Revocations, DefaultRevocations),

@@ -176,6 +176,7 @@ type Store interface {
 	CallStore
 	ActivityStore
 	ConversationStore
+	PlaceStore
 	ContinuationStore
 	BudgetStore
 	CredentialStore

@@ -160,8 +160,10 @@ func (m *Store) NameConversation(_ context.Context, key registry.Key, title stri
 func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	c := m.conversations.all.get(key, m.opts.Now())
+	now := m.opts.Now()
+	c := m.conversations.all.get(key, now)
 	delete(m.conversations.all, key)
+	m.erasePlaceLocked(key, now)
 	m.conversations.changes++
 	return c != nil, nil
 }

@@ -19,8 +19,9 @@ const maxConversations = 100_000
 type conversations struct {
 	mu      sync.Mutex
 	all     expiring[registry.Key, *conversation]
+	places  expiring[registry.PlaceKey, *place]
 	purges  throttle
-	fence   int64 // of the last turn of any of them
+	fence   int64 // the last number that was given, to a turn or a place
 	changes int64 // made so far to what lists show
 }
 
@@ -53,8 +54,7 @@ func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Durati
 	if remaining := c.until.Sub(now); remaining > 0 {
 		return registry.Turn{}, registry.ErrTurnTaken(remaining)
 	}
-	s.fence = max(s.fence+1, now.UnixMicro())
-	c.holder, c.until, c.appended = s.fence, now.Add(lease), nil
+	c.holder, c.until, c.appended = s.clock(now), now.Add(lease), nil
 	m.keepLocked(c, now)
 	return registry.Turn{Key: key, Fence: c.holder}, nil
 }
@@ -219,7 +219,10 @@ func (m *Store) purgeConversations() {
 	m.conversations.purge(m.opts.Now())
 }
 
-func (s *conversations) purge(now time.Time) { s.changes += int64(s.all.purge(now)) }
+func (s *conversations) purge(now time.Time) {
+	s.changes += int64(s.all.purge(now))
+	s.places.purge(now)
+}
 
 // forgetOldest removes messages until there are no more than limit, and no more bytes than MaxHistoryBytes.
 func (c *conversation) forgetOldest(limit int) {

@@ -67,7 +67,9 @@ func New(o Options) *Store {
 			records: make(expiring[tenantKey, *storedCall]), logs: make(expiring[tenantKey, *callLog]),
 			keys: make(expiring[tenantKey, *keyHolder]),
 		},
-		conversations: conversations{all: make(expiring[registry.Key, *conversation])},
+		conversations: conversations{
+			all: make(expiring[registry.Key, *conversation]), places: make(expiring[registry.PlaceKey, *place]),
+		},
 		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
 		pairings:      newPairings(),
 		budgets:       budgets{all: make(expiring[tenantKey, *budget])},
