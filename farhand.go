@@ -125,7 +125,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
 		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
-		CheckOutput: schemas.CheckOutput,
+		CheckOutput: schemas.CheckOutput, PlaceTTL: g.cfg.placeTTL(),
 	})
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.openIdentity(ctx, store); err != nil {
 		return err
 	}
-	if err := g.openOwnTools(ctx); err != nil {
+	if err := g.openOwnTools(ctx, store); err != nil {
 		return err
 	}
 	if err := g.openBlobs(ctx, store); err != nil {

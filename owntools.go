@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 
@@ -23,6 +24,7 @@ import (
 // ownTools is what the gateway's own tools stand on: their workspaces, and what runs their programs. Only what is
 // enabled is opened.
 type ownTools struct {
+	log        *slog.Logger
 	workspaces *workspace.Workspaces // nil: none is needed
 	host       sandbox.Engine        // nil: noHost says why
 	noHost     string
@@ -32,7 +34,7 @@ type ownTools struct {
 }
 
 // openOwnTools opens what the enabled tools need.
-func (g *Gateway) openOwnTools(ctx context.Context) error {
+func (g *Gateway) openOwnTools(ctx context.Context, store registry.PlaceStore) error {
 	o := &g.own
 	var err error
 	if g.upstreams.list, err = g.cfg.loadServers(); err != nil {
@@ -46,13 +48,15 @@ func (g *Gateway) openOwnTools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.log = g.log
 	o.workspaces, err = workspace.New(workspace.Config{
 		Dir: dir, AgentID: g.cfg.AgentID, MaxBytes: int64(g.cfg.WorkspaceBytes), MaxFiles: g.cfg.WorkspaceFiles,
-		TTL: g.cfg.WorkspaceTTL, User: g.cfg.ProgramUser, Log: g.log,
+		TTL: g.cfg.WorkspaceTTL, User: g.cfg.ProgramUser, Log: g.log, Generations: store.PlaceGenerations,
 	})
 	if err != nil {
 		return fmt.Errorf("FARHAND_WORKSPACE_DIR: %w", err)
 	}
+	g.pod.Places.Serve(registry.PlaceKeeper{Erased: o.erased, Lost: o.lost})
 	if g.cfg.enables("browser") {
 		if o.browsers, err = browser.New(g.cfg.browser()); err != nil {
 			return err
@@ -162,7 +166,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	if err != nil {
 		return nil, err
 	}
-	return enabled.In(g.own.setting(g.cfg.ToolsConfig)), nil
+	return enabled.In(g.setting()), nil
 }
 
 // ownRegistrations returns all tools of the gateway, also those that are not enabled: nobody else may have their names.
@@ -189,11 +193,14 @@ func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([
 	), nil
 }
 
-// setting returns where agent sessions live.
-func (o *ownTools) setting(c ToolsConfig) agent.Setting {
-	s := agent.Setting{AgentID: c.AgentID}
-	if o.workspaces != nil {
-		s.AgentDir, s.Workspaces = o.workspaces.AgentDir(), o.workspaces
+// setting returns where agent sessions live. While a configuration is only checked there is no pod.
+func (g *Gateway) setting() agent.Setting {
+	s := agent.Setting{AgentID: g.cfg.AgentID}
+	if g.pod != nil {
+		s.Claim = g.pod.Places.Claim
+	}
+	if w := g.own.workspaces; w != nil {
+		s.AgentDir, s.Workspaces = w.AgentDir(), w
 	}
 	return s
 }
@@ -209,18 +216,42 @@ func (c ToolsConfig) programEnv() []string {
 	return env
 }
 
-// end ends what runs on this pod for a conversation of a user, whose session was deleted. The workspace stays as long
-// as one that nobody uses.
-func (o *ownTools) end(ctx context.Context, key registry.Key, user string) {
-	for _, boxed := range []bool{false, true} {
-		id := agent.SessionID{Tenant: key.Tenant, Conversation: key.Session, Identity: user, Sandboxed: boxed}
-		for _, e := range []sandbox.Engine{o.host, o.sandbox} {
-			if e != nil {
-				_ = e.Release(ctx, o.workspaces.Made(id)) // what is left ends when it is idle
-			}
+// erased ends and removes what this pod keeps of a conversation, but for its current generation.
+func (o *ownTools) erased(ctx context.Context, key registry.Key, current int64) {
+	if o.browsers != nil {
+		o.browsers.Release(func(id agent.SessionID) bool {
+			return id.Tenant == key.Tenant && id.Conversation == key.Session && id.Generation != current
+		})
+	}
+	for _, space := range o.workspaces.Earlier(key, current) {
+		o.endPrograms(ctx, space)
+		if err := o.workspaces.Remove(space); err != nil {
+			o.log.Warn("workspace of a deleted conversation not removed", "workspace", space.ID, "error", err)
 		}
-		if o.browsers != nil {
-			o.browsers.Release(id)
+	}
+}
+
+// lost ends what runs here for a place that another pod has now. Its workspace may be on a volume that both share.
+func (o *ownTools) lost(ctx context.Context, p registry.Place) {
+	if o.browsers != nil {
+		o.browsers.Release(func(id agent.SessionID) bool {
+			at := registry.PlaceKey{Tenant: id.Tenant, Session: id.Conversation}
+			if id.Conversation == "" {
+				at.Identity = id.Identity
+			}
+			return at == p.Key && id.Generation == p.Generation
+		})
+	}
+	for _, space := range o.workspaces.At(p) {
+		o.endPrograms(ctx, space)
+	}
+}
+
+// endPrograms ends what runs in a workspace.
+func (o *ownTools) endPrograms(ctx context.Context, space sandbox.Workspace) {
+	for _, e := range []sandbox.Engine{o.host, o.sandbox} {
+		if e != nil {
+			_ = e.Release(ctx, space) // what is left ends when it is idle
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 type ToolsConfig struct {
 	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the program that embeds the gateway that are switched off, comma-separated."`
 	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent that holds the conversations, which its tools are told; its folder in FARHAND_WORKSPACE_DIR has it."`
-	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the folder that holds the workspaces of read, write, edit, exec and bash, one for each agent session. On a fleet put it on a volume that all pods share: a conversation goes on on any of them. Empty: /var/lib/farhand for root, else farhand in the user's state folder."`
+	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the folder that holds the workspaces of read, write, edit, exec and bash, one for each agent session. On a fleet put it on a volume that all pods share, or the files of a pod are lost with it. Empty: /var/lib/farhand for root, else farhand in the user's state folder."`
 	WorkspaceBytes ByteSize      `env:"WORKSPACE_BYTES" envDefault:"256MiB" doc:"What one workspace may take on the disk. A command that takes more is ended."`
 	WorkspaceFiles int           `env:"WORKSPACE_FILES" envDefault:"20000" doc:"Files and folders in one workspace."`
 	WorkspaceTTL   time.Duration `env:"WORKSPACE_TTL" envDefault:"24h" doc:"How long a workspace is kept after its last use."`
@@ -49,6 +49,11 @@ type ToolsConfig struct {
 	MaxBrowsers    int           `env:"MAX_BROWSERS" envDefault:"4" doc:"Browsers of this pod, one for each agent session that uses one. Each takes some hundred megabytes."`
 	PrivateURLs    bool          `env:"PRIVATE_URLS" envDefault:"false" doc:"Let the browser and devices' canvases load from private networks and from the machine they run on. Addresses where cloud providers hand out credentials are refused all the same."`
 	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports that pages may load from besides 80 and 443, comma-separated."`
+}
+
+// placeTTL is how long the fleet remembers which pod keeps what for a session: for longer than any of it is kept.
+func (c *ToolsConfig) placeTTL() time.Duration {
+	return max(c.WorkspaceTTL, c.SandboxIdle) + minWorkspaceTTL
 }
 
 // minWorkspaceTTL is longer than any command runs: its workspace is not removed under it.

@@ -35,6 +35,7 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		AuditTTL: g.cfg.AuditTTL, AuditCap: g.cfg.AuditCap, AuditBytes: int(g.cfg.AuditBytes),
 		Credentials: g.cfg.MaxCredentials, ChangeTTL: g.cfg.changeTTL(), Revocations: g.cfg.MaxRevocations,
 		UsageTTL: g.cfg.UsageTTL, UsageRows: g.cfg.UsageRows,
+		PlaceTTL: g.cfg.placeTTL(),
 	}
 	if g.cfg.RedisURL == "" {
 		memory := memory.New(memory.Options{Limits: limits})
@@ -130,6 +131,7 @@ func (g *Gateway) openOperation(a *apis) (err error) {
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: a.rules, Schemas: a.schemas, LocalTools: a.localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
 		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files(),
+		Places:    g.pod.Places,
 		Meter:     meters{g.monitor.set.Calls, g.usage},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
 		Approvals: g.approvals, ApprovalTimeout: g.cfg.ApprovalTime, DeferredTimeout: g.cfg.DeferredTime,
@@ -175,7 +177,7 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Version: g.parts.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
-		Ended: g.own.end, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
+		Ended: g.pod.Places.Erased, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
 		Device: g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
 		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,

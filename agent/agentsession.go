@@ -32,6 +32,12 @@ type SessionContext struct {
 	Sandboxed bool // programs run in a sandbox: Kind says so
 	Config    any  // what the Registration brings
 
+	// Fence is that of the turn; zero: none, or its caller keeps the conversation.
+	Fence int64
+
+	// Place says which life of the session this is, for tools that keep something (Registration.Keeps) when they run.
+	Place registry.Place
+
 	// Workspace is the folder of this agent session. Opening makes it, and fails if the gateway has no room for it.
 	Workspace Workspace
 }
@@ -49,12 +55,17 @@ type Setting struct {
 	AgentID    string
 	AgentDir   string     // absolute path
 	Workspaces Workspaces // nil: there are none
+
+	// Claim returns where what a session keeps is kept, for tools that open its workspace and do not say that they keep
+	// something. Nil: a conversation has one life.
+	Claim func(ctx context.Context, key registry.PlaceKey, kind string) (registry.Place, error)
 }
 
 // Workspaces knows the folders of agent sessions.
 type Workspaces interface {
-	// Of returns the workspace of an agent session. It makes nothing yet.
-	Of(id SessionID) Workspace
+	// Of returns the workspace of an agent session at a place, which is zero where nobody else has it. It makes nothing
+	// yet.
+	Of(id SessionID, at registry.Place) Workspace
 }
 
 // SessionID names an agent session: what one user does in a conversation or, outside of any that the gateway keeps, all
@@ -66,6 +77,7 @@ type SessionID struct {
 	Conversation string // the session of the device; empty: none
 	Identity     string // the user or, without a conversation, auth.Identity.Scope
 	Sandboxed    bool
+	Generation   int64 // of the conversation: what an erased one has left is another's
 }
 
 // in completes what a session context says of its surroundings.
@@ -75,14 +87,43 @@ func (sc SessionContext) in(s Setting) SessionContext {
 	sc.Sandboxed = sc.Kind == ContextSandboxed
 	sc.Workspace = noWorkspace{}
 	if s.Workspaces != nil {
-		sc.Workspace = s.Workspaces.Of(sc.ID())
+		sc.Workspace = s.Workspaces.Of(sc.ID(), sc.Place)
+		if sc.Place == (registry.Place{}) && s.Claim != nil {
+			sc.Workspace = claimedWorkspace{sc, s}
+		}
 	}
 	return sc
 }
 
+// placeKey names the place of an agent session. Sessions inside and outside of the sandbox share one.
+func (sc SessionContext) placeKey() registry.PlaceKey {
+	if sc.Key.Session != "" && !sc.Stateless {
+		return registry.PlaceKey{Tenant: sc.Caller.Tenant, Session: sc.Key.Session}
+	}
+	return registry.PlaceKey{Tenant: sc.Caller.Tenant, Identity: sc.Caller.Scope()}
+}
+
+// claimedWorkspace is the workspace for a tool that does not say that it keeps something: what it opens is that of the
+// conversation's current generation, on the pod that runs it.
+type claimedWorkspace struct {
+	sc      SessionContext
+	setting Setting
+}
+
+// Open implements Workspace.
+func (w claimedWorkspace) Open(ctx context.Context) (sandbox.Workspace, error) {
+	at, err := w.setting.Claim(ctx, w.sc.placeKey(), KeepsWorkspace().Kind)
+	if err != nil {
+		return sandbox.Workspace{}, err
+	}
+	id := w.sc.ID()
+	id.Generation = at.Generation
+	return w.setting.Workspaces.Of(id, registry.Place{}).Open(ctx)
+}
+
 // ID returns the id of the agent session.
 func (sc SessionContext) ID() SessionID {
-	id := SessionID{Tenant: sc.Caller.Tenant, Sandboxed: sc.Sandboxed}
+	id := SessionID{Tenant: sc.Caller.Tenant, Sandboxed: sc.Sandboxed, Generation: sc.Place.Generation}
 	if sc.Key.Session != "" && !sc.Stateless {
 		id.Conversation, id.Identity = sc.Key.Session, sc.Caller.User
 	} else {

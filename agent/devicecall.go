@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -64,4 +65,7 @@ type toolCall struct {
 	model    bool
 	invoker  *Invoker // nil: the tool does not run yet
 	prepared *prepared
+
+	mu     sync.Mutex
+	losses []string // what the result tells before anything else
 }

@@ -79,6 +79,7 @@ type Config struct {
 	Meter      Meter             // counts how calls end; nil: calls are not counted
 	Audit      auth.Auditor      // notes for each call whether it may run; default: nobody
 	Live       Live              // ends calls that outlive their request; nil: nobody does
+	Places     Places            // who has what local tools keep; nil: this pod has all of it
 	Files      Files             // keeps parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
 
@@ -136,5 +137,9 @@ func NewInvoker(cfg Config) *Invoker {
 			return custom.stored(ctx, cfg.Log, rec, res)
 		}, custom.amendsTool)
 	}
-	return &Invoker{cfg: cfg, hooks: hooks, custom: custom}
+	i := &Invoker{cfg: cfg, hooks: hooks, custom: custom}
+	if cfg.Places != nil {
+		cfg.Places.Serve(registry.PlaceKeeper{Run: i.runErrand})
+	}
+	return i
 }

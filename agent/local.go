@@ -34,16 +34,10 @@ func (i *Invoker) runLocal(
 	ctx context.Context, p prepared, rec *registry.Record, durable bool,
 ) (registry.Result, error) {
 	run := func(ctx context.Context, report func(registry.Report)) (registry.Result, error) {
-		ctx, cancel := context.WithTimeout(ctx, p.remaining)
-		defer cancel()
-		call := &toolCall{invoker: i, prepared: &p, model: p.inv.Model}
-		res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, report, call}, p.local, &p.inv)
-		if err != nil {
-			return registry.Result{}, localError(ctx, &p.inv, err)
+		if keeps := i.keeps(&p); keeps.Kind != "" {
+			return i.runKept(ctx, &p, keeps, report)
 		}
-		res = i.bounded(ctx, &p.inv, res)
-		res.Violations = i.cfg.Schemas.CheckOutput(ctx, p.inv.Spec.OutputSchema, res)
-		return res, nil
+		return i.runTimed(ctx, &p, report)
 	}
 	if r, ok := i.cfg.Router.(localRunner); ok {
 		return r.RunLocal(ctx, registry.Call{
@@ -51,6 +45,25 @@ func (i *Invoker) runLocal(
 		}, run)
 	}
 	return run(ctx, nil)
+}
+
+// runTimed runs a local tool on this pod, for what remains of its time.
+func (i *Invoker) runTimed(
+	ctx context.Context, p *prepared, report func(registry.Report),
+) (registry.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.remaining)
+	defer cancel()
+	call := &toolCall{invoker: i, prepared: p, model: p.inv.Model}
+	if p.lost != "" {
+		call.losses = []string{p.lost}
+	}
+	res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, report, call}, p.local, &p.inv)
+	if err != nil {
+		return registry.Result{}, localError(ctx, &p.inv, err)
+	}
+	res = i.bounded(ctx, &p.inv, call.withLosses(res))
+	res.Violations = i.cfg.Schemas.CheckOutput(ctx, p.inv.Spec.OutputSchema, res)
+	return res, nil
 }
 
 // checkLocal asks a local tool what it says of the arguments, whether its caller may call it, and whether a person must

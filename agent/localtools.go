@@ -20,7 +20,23 @@ type Registration struct {
 	Make     Factory
 	Optional bool // the tools may be absent, or switched off: making fewer than announced is nothing to be told of
 	Config   any  // handed to Make in SessionContext.Config
+
+	// Keeps says what the tools keep on the pod that runs them. Calls of such tools run on one pod for each
+	// conversation, or identity outside of conversations, whatever pod they are made on.
+	Keeps Keeps
 }
+
+// Keeps says what tools keep beside the pod that runs them. The zero value: nothing that another pod could not go on
+// with.
+type Keeps struct {
+	Kind string // a short name, such as "browser"; those that share something have the same
+
+	// Lost is told with the result of the first call after the pod that had it is gone. Empty: the tools tell it.
+	Lost string
+}
+
+// KeepsWorkspace returns the Keeps of tools that work in SessionContext.Workspace, which tells what is lost by itself.
+func KeepsWorkspace() Keeps { return Keeps{Kind: "workspace"} }
 
 // LocalTools is the local tools there may be. But for tools that come and go by themselves (WithLive) it is immutable.
 // It is safe for concurrent use.
@@ -100,6 +116,15 @@ func (t *LocalTools) Without(names []string, off ...string) ([]string, error) {
 func (t *LocalTools) Has(name string) bool {
 	_, ok := t.maker[name]
 	return ok
+}
+
+// keeps says what the tool of that name keeps.
+func (t *LocalTools) keeps(name string) Keeps {
+	i, ok := t.maker[name]
+	if !ok {
+		return Keeps{}
+	}
+	return t.makers[i].Keeps
 }
 
 // Names returns the names of all tools that may be made, in order, without those of live tools.

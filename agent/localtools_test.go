@@ -85,7 +85,7 @@ func TestFactoryLearnsItsSetting(t *testing.T) {
 // spaces knows a workspace of every agent session.
 type spaces struct{}
 
-func (spaces) Of(id agent.SessionID) agent.Workspace { return space(id) }
+func (spaces) Of(id agent.SessionID, _ registry.Place) agent.Workspace { return space(id) }
 
 type space agent.SessionID
 

@@ -10,9 +10,10 @@ import (
 
 // prepared is a call that may run: on this pod if local is set, else on a device.
 type prepared struct {
-	local Tool
-	route registry.Route
-	inv   Invocation
+	local   Tool
+	session SessionContext // that local was made for
+	route   registry.Route
+	inv     Invocation
 
 	timeout   time.Duration // the timeout that the request names; zero: none
 	start     time.Time     // when the request came in; the timeout runs from here
@@ -23,6 +24,8 @@ type prepared struct {
 
 	resumed *Suspended // as of Request.Resume
 
+	lost string // what its caller is told that is lost; empty: nothing is known to be
+
 	within     time.Time // when the call must have ended; zero: when its timeout is up
 	endpoint   Endpoint
 	onApproval func(registry.Approval)
@@ -32,7 +35,7 @@ type prepared struct {
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
 	charged := p.inv.charged
 	*p = prepared{
-		local: req.Local, start: p.start, timeout: req.Timeout, approved: p.approved,
+		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
 		resumed: p.resumed, within: i.endOf(req, p), endpoint: req.Endpoint, onApproval: req.OnApproval,
 	}
 	p.inv = Invocation{
@@ -46,6 +49,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	}
 	if p.local == nil {
 		var err error
+		p.session = sessionOf(req)
 		if p.local, err = i.localTool(ctx, req, p.start.Add(p.inv.Timeout)); err != nil {
 			return err
 		}
@@ -144,11 +148,7 @@ func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) 
 	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
 		return nil, nil
 	}
-	sc := SessionContext{
-		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller, Channel: ChannelCall,
-		Kind: policy.Join(req.Context, policy.Context(req.Caller.Context)),
-	}
-	tool, err := i.cfg.LocalTools.find(sc, req.Tool)
+	tool, err := i.cfg.LocalTools.find(sessionOf(req), req.Tool)
 	if err != nil {
 		i.cfg.Log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)
 	}
@@ -159,6 +159,14 @@ func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) 
 		return nil, err
 	}
 	return i.cfg.LocalTools.liveTool(req.Tool), nil
+}
+
+// sessionOf returns what a local tool may know of a call outside of conversations.
+func sessionOf(req *Request) SessionContext {
+	return SessionContext{
+		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller, Channel: ChannelCall,
+		Kind: policy.Join(req.Context, policy.Context(req.Caller.Context)),
+	}
 }
 
 // sourceOf returns the source of the tools of a session.

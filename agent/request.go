@@ -66,9 +66,10 @@ type Request struct {
 	// OnApproval is told of an approval that the call needs, when it is asked for and when it is final.
 	OnApproval func(registry.Approval)
 
-	refused error        // why the call cannot run, if that is known before a tool is looked for
-	history *CallHistory // of a turn whose conversation the caller keeps
-	within  time.Time    // the call ends by then: a local tool makes it; zero: it is a call of its own
+	refused error          // why the call cannot run, if that is known before a tool is looked for
+	session SessionContext // of Local
+	history *CallHistory   // of a turn whose conversation the caller keeps
+	within  time.Time      // the call ends by then: a local tool makes it; zero: it is a call of its own
 
 	where     CallRoute // for the Meter
 	argsBytes int

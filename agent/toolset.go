@@ -164,6 +164,7 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 		req.Tool, req.refused = askedName(r.ModelName), err
 	} else {
 		req.Tool, req.Local, req.Target.SessionID = t.Spec.Name, t.local, t.session
+		req.session = s.sc
 	}
 	return s.cfg.Invoker.Invoke(ctx, req)
 }

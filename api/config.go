@@ -122,8 +122,8 @@ type Config struct {
 	Files    Files            // of results; nil: their routes are not there
 	Pairing  *pairing.Service // pairs devices; nil: its routes are not there
 
-	// Ended is told of a session that a caller deleted, once for each user whose conversation it was; nil: nobody is.
-	Ended func(ctx context.Context, key registry.Key, user string)
+	// Ended is told of a session that a caller deleted, after its conversation was erased; nil: nobody is.
+	Ended func(ctx context.Context, key registry.Key)
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
 	Warnings func() []string                 // words for what an operator should look at; default: nothing
@@ -165,7 +165,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.Warnings = func() []string { return nil }
 	}
 	if cfg.Ended == nil {
-		cfg.Ended = func(context.Context, registry.Key, string) {}
+		cfg.Ended = func(context.Context, registry.Key) {}
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func(context.Context) error { return nil }

@@ -159,13 +159,7 @@ func (h *handler) end(ctx context.Context, k knownSession) error {
 	if _, err := h.Conversations.EraseConversation(ctx, k.key); err != nil { // a turn that began since is lost with it
 		return err
 	}
-	users := []string{k.info.Owner.UserID}
-	if k.session != nil && k.session.UserID != users[0] {
-		users = append(users, k.session.UserID)
-	}
-	for _, user := range users {
-		h.Ended(ctx, k.key, user)
-	}
+	h.Ended(ctx, k.key)
 	return nil
 }
 

@@ -78,7 +78,7 @@ func (c *Conn) Store() *Store {
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
-		placeTTL: millis(c.opts.PlaceTTL),
+		placeTTL:    millis(c.opts.PlaceTTL),
 		credentials: c.opts.Credentials, changeTTL: millis(c.opts.ChangeTTL), revocations: c.opts.Revocations,
 		auditTTL: millis(c.opts.AuditTTL), auditCap: c.opts.AuditCap, auditBytes: c.opts.AuditBytes,
 		usageTTL: millis(c.opts.UsageTTL), usageRows: c.opts.UsageRows, limits: newLimits(c.conn),

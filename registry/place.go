@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -69,4 +70,35 @@ type PlaceStore interface {
 var ErrErased = Errorf(CodeCancelled, "The conversation was deleted.").With(DispatchedNo)
 
 // Conversation returns the key of the conversation of a place, and whether there is one.
-func (k PlaceKey) Conversation() (Key, bool) { return Key{Tenant: k.Tenant, Session: k.Session}, k.Session != "" }
+func (k PlaceKey) Conversation() (Key, bool) {
+	return Key{Tenant: k.Tenant, Session: k.Session}, k.Session != ""
+}
+
+// Errand is a call of a tool that keeps something on its pod, for the pod that owns the place. All that must be checked
+// before a call runs has been checked where it came in.
+type Errand struct {
+	Place   Place           `json:"place"` // its key; the rest is filled in on the way
+	Kind    string          `json:"kind"`  // what the tool keeps
+	Fence   int64           `json:"-"`     // as of PlaceClaim
+	CallID  string          `json:"call"`  // of the call, whose log gets what the tool reports
+	Tool    string          `json:"tool"`
+	Args    JSON            `json:"args,omitzero"`
+	Context json.RawMessage `json:"context,omitempty"` // what the tool is told of the call; package agent knows it
+	Timeout time.Duration   `json:"-"`
+
+	// Anew says, where the tool runs, that this is the first call of its kind here, and that another pod, which is gone,
+	// had what it kept.
+	Anew bool `json:"-"`
+}
+
+// PlaceKeeper is what keeps something at places of this pod. Fields that are nil keep nothing.
+type PlaceKeeper struct {
+	// Run runs a tool on this pod. Place.Before and Anew of the errand say what is lost.
+	Run func(ctx context.Context, e Errand, report func(Report)) (Result, error)
+
+	// Erased ends and removes what is kept of a conversation, but for its current generation.
+	Erased func(ctx context.Context, conversation Key, current int64)
+
+	// Lost ends what is kept at a place that another pod has now. What pods share stays.
+	Lost func(ctx context.Context, p Place)
+}

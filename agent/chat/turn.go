@@ -79,9 +79,11 @@ func (e *Engine) answer(
 
 func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
 	j := &journal{store: e.cfg.Store, turn: l.Turn}
+	scope := scopeOf(a)
+	scope.Fence = l.Fence
 	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
 		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, journal: j, turn: uuid.NewString(),
-		format: a.Format, debug: a.Debug, tools: e.open(scopeOf(a)), files: e.cfg.Files, key: a.Key,
+		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
 	}}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
 
@@ -176,7 +177,7 @@ func (c *connection) rest(wait time.Duration) {
 // keepSpace notes that the workspace of a program is used.
 func (s *server) keepSpace(ctx context.Context) {
 	if all := s.servers.cfg.Workspaces; s.Sandbox && all != nil {
-		_, _ = all.Of(sessionOf(s.Name)).Open(ctx) // it is tried again
+		_, _ = all.Of(sessionOf(s.Name), registry.Place{}).Open(ctx) // it is tried again
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/registry"
 )
 
 const (
@@ -82,7 +83,7 @@ func (c *Config) space(ctx context.Context, s *Server) (sandbox.Workspace, func(
 		if c.Workspaces == nil {
 			return sandbox.Workspace{}, nil, errors.New("the gateway keeps no workspaces")
 		}
-		space, err := c.Workspaces.Of(sessionOf(s.Name)).Open(ctx)
+		space, err := c.Workspaces.Of(sessionOf(s.Name), registry.Place{}).Open(ctx)
 		return space, func() {}, err
 	}
 	dir, err := os.MkdirTemp("", "farhand-mcp-")

@@ -5,11 +5,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/farhand/farhand/registry"
 )
 
-// sweepsPerTTL is how often the workspaces are looked through in one TTL.
-const sweepsPerTTL = 10
+const (
+	sweepsPerTTL = 10              // how often the workspaces are looked through in one TTL
+	sweepBatch   = 256             // of which the store is asked at once
+	sweepTimeout = 5 * time.Second // for one such question
+)
 
 func (w *Workspaces) sweepUntil(ctx context.Context) {
 	tick := time.NewTicker(max(w.cfg.TTL/sweepsPerTTL, time.Second))
@@ -24,7 +30,8 @@ func (w *Workspaces) sweepUntil(ctx context.Context) {
 	}
 }
 
-// sweep removes the workspaces that nobody has used for the TTL.
+// sweep removes the workspaces that nobody has used for the TTL, and those of conversations that were erased while this
+// pod was away.
 func (w *Workspaces) sweep(ctx context.Context) {
 	root := filepath.Join(w.cfg.Dir, sessionsDir)
 	entries, err := os.ReadDir(root)
@@ -32,16 +39,58 @@ func (w *Workspaces) sweep(ctx context.Context) {
 		w.cfg.Log.Warn("workspaces not looked through", "error", err)
 		return
 	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if ctx.Err() != nil {
-			return
+	for batch := range slices.Chunk(entries, sweepBatch) {
+		var young []string
+		for _, e := range batch {
+			info, err := e.Info()
+			if ctx.Err() != nil {
+				return
+			}
+			switch {
+			case err != nil || !info.IsDir():
+			case time.Since(info.ModTime()) < w.cfg.TTL:
+				young = append(young, e.Name())
+			default:
+				w.sweepOne(root, e.Name())
+			}
 		}
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < w.cfg.TTL {
-			continue
+		w.sweepErased(ctx, root, young)
+	}
+}
+
+func (w *Workspaces) sweepOne(root, name string) {
+	if err := remove(filepath.Join(root, name)); err != nil {
+		w.cfg.Log.Warn("old workspace not removed", "workspace", name, "error", err)
+	}
+}
+
+// sweepErased removes those of some folders whose conversations have another generation by now.
+func (w *Workspaces) sweepErased(ctx context.Context, root string, names []string) {
+	if w.cfg.Generations == nil {
+		return
+	}
+	var folders []string
+	var origins []origin
+	var keys []registry.Key
+	for _, name := range names {
+		if o, err := readOrigin(filepath.Join(root, name)); err == nil && o.Session != "" {
+			folders, origins = append(folders, name), append(origins, o)
+			keys = append(keys, registry.Key{Tenant: o.Tenant, Session: o.Session})
 		}
-		if err := remove(filepath.Join(root, e.Name())); err != nil {
-			w.cfg.Log.Warn("old workspace not removed", "workspace", e.Name(), "error", err)
+	}
+	if len(keys) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	generations, err := w.cfg.Generations(ctx, keys)
+	if err != nil {
+		w.cfg.Log.Warn("workspaces of erased conversations are removed later", "error", err)
+		return
+	}
+	for i, current := range generations {
+		if current != 0 && current != origins[i].Generation {
+			w.sweepOne(root, folders[i])
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/workspace"
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/registry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,7 +50,7 @@ func TestEachSessionHasItsOwn(t *testing.T) {
 		{Tenant: "t", Identity: "phone"}, {Tenant: "u", Conversation: "phone"}, {Tenant: "t"},
 		{Tenant: `t""phone`}, {Tenant: "t", Conversation: "../../etc"},
 	} {
-		space, err := w.Of(id).Open(t.Context())
+		space, err := w.Of(id, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +58,7 @@ func TestEachSessionHasItsOwn(t *testing.T) {
 			t.Errorf("%+v has the workspace of %+v", id, other)
 		}
 		seen[space.Dir] = id
-		again, err := w.Of(id).Open(t.Context())
+		again, err := w.Of(id, registry.Place{}).Open(t.Context())
 		if err != nil || again != space {
 			t.Errorf("opened again: %+v, %v", again, err)
 		}
@@ -84,7 +85,7 @@ func TestNamesNeedTheKey(t *testing.T) {
 				return
 			}
 			defer w.Close()
-			space, err := w.Of(agent.SessionID{Tenant: "t"}).Open(context.Background())
+			space, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(context.Background())
 			if err != nil {
 				t.Error(err)
 			}
@@ -100,7 +101,7 @@ func TestNamesNeedTheKey(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "key")); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	other, err := open(t).Of(agent.SessionID{Tenant: "t"}).Open(t.Context())
+	other, err := open(t).Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
 	if err != nil || other.ID == first {
 		t.Errorf("another gateway's: %s, %v", other.ID, err)
 	}
@@ -111,7 +112,7 @@ func TestManyOpenOneAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
-			if _, err := w.Of(agent.SessionID{Tenant: "t"}).Open(context.Background()); err != nil {
+			if _, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -131,7 +132,7 @@ func TestRefusesBadConfig(t *testing.T) {
 func TestOldWorkspacesGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, func(c *workspace.Config) { c.TTL = 20 * time.Minute })
-		old, err := w.Of(agent.SessionID{Tenant: "old"}).Open(t.Context())
+		old, err := w.Of(agent.SessionID{Tenant: "old"}, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +148,7 @@ func TestOldWorkspacesGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Minute)
-		young, err := w.Of(agent.SessionID{Tenant: "young"}).Open(t.Context())
+		young, err := w.Of(agent.SessionID{Tenant: "young"}, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +205,7 @@ func TestFullWorkspaceEndsTheCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := open(t, func(c *workspace.Config) { c.MaxBytes, c.MaxFiles, c.MinFree = 2<<20, 50, tt.minFree })
-			space, err := w.Of(agent.SessionID{Tenant: "t"}).Open(t.Context())
+			space, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,6 +215,91 @@ func TestFullWorkspaceEndsTheCommand(t *testing.T) {
 			_, err = w.Limited(tt.engine).Run(t.Context(), space, sandbox.Command{})
 			if errors.Is(err, sandbox.ErrFull) != tt.full || !tt.full && err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// What an erased conversation has left is not there for the next one under its id, and is removed: when its pod hears of
+// it, or when it starts.
+func TestEarlierGenerationsGo(t *testing.T) {
+	key := registry.Key{Tenant: "t", Session: "phone"}
+	of := func(w *workspace.Workspaces, generation int64) string {
+		t.Helper()
+		id := agent.SessionID{Tenant: "t", Conversation: "phone", Generation: generation}
+		space, err := w.Of(id, registry.Place{Generation: generation, Epoch: 1}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return space.Dir
+	}
+	asked := make(chan []registry.Key, 1)
+	var dir string
+	w := open(t, func(c *workspace.Config) { dir = c.Dir })
+	first, second := of(w, 1), of(w, 2)
+	if first == second {
+		t.Fatal("two generations have one folder")
+	}
+	for _, space := range w.Earlier(key, 2) {
+		if err := w.Remove(space); err != nil || space.Dir != first {
+			t.Errorf("%s: %v", space.Dir, err)
+		}
+	}
+	if _, err := os.Lstat(first); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the first is there: %v", err)
+	}
+	next, err := workspace.New(workspace.Config{
+		Dir: dir, Generations: func(_ context.Context, keys []registry.Key) ([]int64, error) {
+			asked <- keys
+			return []int64{3}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys := <-asked; len(keys) != 1 || keys[0] != key {
+		t.Errorf("asked for %v", keys)
+	}
+	next.Close()
+	if _, err := os.Lstat(second); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the second is there: %v", err)
+	}
+}
+
+// A folder that its pod left, and that another pod has gone on with on its own disk, is not gone on with; one on a
+// volume that both share is. A pod that lost the session does not touch it.
+func TestFoldersOfFormerOwners(t *testing.T) {
+	for name, tt := range map[string]struct {
+		now  registry.Place
+		kept bool
+		code registry.Code
+	}{
+		"the same owner":            {registry.Place{Epoch: 5, Before: 3}, true, ""},
+		"the next owner":            {registry.Place{Epoch: 9, Before: 5}, true, ""},
+		"it was nowhere meanwhile":  {registry.Place{Epoch: 9}, true, ""},
+		"it was elsewhere":          {registry.Place{Epoch: 9, Before: 7}, false, ""},
+		"a call that came too late": {registry.Place{Epoch: 4}, true, registry.CodeBusy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			id := agent.SessionID{Tenant: "t", Identity: "user:anna"}
+			space, err := w.Of(id, registry.Place{Epoch: 5, Before: 3}).Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(space.Dir, "f")
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				_, err = w.Of(id, tt.now).Open(t.Context())
+				if tt.code == "" && err != nil || tt.code != "" && !errors.Is(err, tt.code) {
+					t.Error(err)
+				}
+			}
+			if _, err := os.Lstat(file); (err == nil) != tt.kept {
+				t.Errorf("kept: %v", err)
 			}
 		})
 	}

@@ -35,6 +35,10 @@ type Config struct {
 	MinFree  int64         // bytes that programs leave free on the disk; default: MaxBytes
 	TTL      time.Duration // how long a workspace is kept after its last use; default DefaultTTL
 
+	// Generations returns the generations of conversations, zero for those that are not known: the folders of others are
+	// removed. Nil: folders are removed when they are too old.
+	Generations func(ctx context.Context, keys []registry.Key) ([]int64, error)
+
 	// User owns the workspaces and runs the programs in them if this process is root. Else this process's user does.
 	// Default DefaultUser.
 	User int
@@ -47,10 +51,12 @@ type Config struct {
 //	Dir/agents/ID                   the folder of an agent
 //	Dir/sessions/ID                 one agent session; its time says when it was last used
 //	Dir/sessions/ID/files           its workspace
+//	Dir/sessions/ID/origin          which life of which conversation it belongs to
 type Workspaces struct {
 	cfg      Config
 	uid, gid int
-	key      []byte // of the names of workspaces
+	key      []byte     // of the names of workspaces
+	settling sync.Mutex // held while a folder is made, or made another owner's
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -145,10 +151,9 @@ func (cfg *Config) withDefaults() {
 func (w *Workspaces) AgentDir() string { return filepath.Join(w.cfg.Dir, agentsDir, w.cfg.AgentID) }
 
 // Of implements agent.Workspaces.
-func (w *Workspaces) Of(id agent.SessionID) agent.Workspace { return space{w, w.nameOf(id)} }
-
-// Made returns the workspace of an agent session as Open would, without making it or noting that it is used.
-func (w *Workspaces) Made(id agent.SessionID) sandbox.Workspace { return w.workspace(w.nameOf(id)) }
+func (w *Workspaces) Of(id agent.SessionID, at registry.Place) agent.Workspace {
+	return space{w, id, w.nameOf(id), at}
+}
 
 func (w *Workspaces) workspace(name string) sandbox.Workspace {
 	return sandbox.Workspace{
@@ -158,28 +163,55 @@ func (w *Workspaces) workspace(name string) sandbox.Workspace {
 }
 
 // nameOf returns the name of the folder of an agent session. Nobody without the key finds it out: programs of all
-// workspaces may have the same user, and pass through the folder above without being able to list it.
+// workspaces may have the same user, and pass through the folder above without being able to list it. Those of one
+// conversation begin with the same letters.
 func (w *Workspaces) nameOf(id agent.SessionID) string {
+	text := fmt.Sprintf("%q %q %q %t", id.Tenant, id.Conversation, id.Identity, id.Sandboxed)
+	if id.Conversation == "" {
+		return w.digest(text, nameBytes)
+	}
+	return w.prefixOf(id.Tenant, id.Conversation) + w.digest(fmt.Sprintf("%s %d", text, id.Generation), nameBytes)
+}
+
+const (
+	nameBytes   = 16
+	prefixBytes = 8
+)
+
+// prefixOf returns what the names of the folders of a conversation begin with.
+func (w *Workspaces) prefixOf(tenant, conversation string) string {
+	return w.digest(fmt.Sprintf("%q %q", tenant, conversation), prefixBytes)
+}
+
+// digest returns the first n bytes of a digest that nobody makes without the key.
+func (w *Workspaces) digest(text string, n int) string {
 	sum := hmac.New(sha256.New, w.key)
-	fmt.Fprintf(sum, "%q %q %q %t", id.Tenant, id.Conversation, id.Identity, id.Sandboxed)
-	return hex.EncodeToString(sum.Sum(nil)[:16])
+	sum.Write([]byte(text))
+	return hex.EncodeToString(sum.Sum(nil)[:n])
 }
 
 // space is one workspace.
 type space struct {
 	all  *Workspaces
+	id   agent.SessionID
 	name string
+	at   registry.Place
 }
 
-// Open implements agent.Workspace. It makes the folder if it is not there, and notes that it is used.
-func (s space) Open(context.Context) (sandbox.Workspace, error) {
+// Open implements agent.Workspace. It makes the folder if it is not there, notes that it is used, and tells the caller
+// of the tool if files are lost.
+func (s space) Open(ctx context.Context) (sandbox.Workspace, error) {
 	w := s.all
-	dir := filepath.Join(w.cfg.Dir, sessionsDir, s.name)
-	files := filepath.Join(dir, filesDir)
-	if err := w.make(dir, files); err != nil {
+	lost, err := w.settle(s.id, s.name, s.at)
+	switch {
+	case errors.Is(err, registry.CodeBusy):
+		return sandbox.Workspace{}, err
+	case err != nil:
 		w.cfg.Log.Error("workspace not made", "error", err)
 		return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal,
 			"The folder of this session cannot be made. The log of the gateway says why.")
+	case lost:
+		agent.TellLost(ctx, "The pod that kept the workspace is gone, and its files with it. This is a new, empty one.")
 	}
 	return w.workspace(s.name), nil
 }

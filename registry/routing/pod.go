@@ -32,6 +32,7 @@ type PodConfig struct {
 	CallBytes    int64         // stored of all calls of a tenant, by all pods; default DefaultCallBytes
 	CallLog      int64         // stored of what a device reports of one call; default DefaultCallLog
 	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
+	PlaceTTL     time.Duration // how long a place is kept after its last use; default registry.DefaultPlaceTTL
 
 	// CheckOutput returns the rules of an output schema that an answer breaks. Nil: answers are not checked. An answer
 	// waits for it, so it must return soon, and when ctx ends. It is called concurrently.
@@ -59,6 +60,7 @@ type Pod struct {
 	Turns  *Turns
 
 	Approvals *Approvals
+	Places    *Places
 
 	cfg     PodConfig
 	rec     *recorder
@@ -108,6 +110,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.Calls = newCalls(cfg, calls, p.Router, p.rec, &p.Hub.counts)
 	p.Turns = newTurns(cfg)
 	p.Approvals = newApprovals(cfg, p.Hub, p.tasks)
+	p.Places = newPlaces(cfg, p.Router, reports, p.tasks)
 	return p, nil
 }
 
@@ -120,6 +123,9 @@ func (cfg *PodConfig) setBudgets() {
 	}
 	if cfg.CallLog <= 0 {
 		cfg.CallLog = DefaultCallLog
+	}
+	if cfg.PlaceTTL <= 0 {
+		cfg.PlaceTTL = registry.DefaultPlaceTTL
 	}
 	cfg.CallLog = min(cfg.CallLog, MaxCallLog)
 	if cfg.NewToolBytes <= 0 {
@@ -149,8 +155,11 @@ func (p *Pod) Start(ctx context.Context) error {
 }
 
 // Drain waits for the durable calls that run on this pod. Those still running when ctx ends are abandoned: their
-// devices go on, and their answers are stored.
-func (p *Pod) Drain(ctx context.Context) { p.Calls.close(ctx) }
+// devices go on, and their answers are stored. Then the pod gives its places up.
+func (p *Pod) Drain(ctx context.Context) {
+	p.Calls.close(ctx)
+	p.Places.close(ctx)
+}
 
 // Close drains the pod, releases the remaining sessions, stops the background work and gives up the lease, in this
 // order. Sockets should be closed before. ctx bounds it.
@@ -191,7 +200,9 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 	case registry.EnvelopeCall:
 		p.Router.handleCall(e)
 	case registry.EnvelopeCancel:
-		p.Router.handleCancel(e)
+		if !p.Places.cancelErrand(e.CallID) {
+			p.Router.handleCancel(e)
+		}
 	case registry.EnvelopeAnswer:
 		p.Hub.handleAnswer(e)
 	case registry.EnvelopeEvict:
@@ -202,8 +213,16 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 		p.Approvals.handleApproval(e)
 	case registry.EnvelopeAbort:
 		p.Turns.handleAbort(e)
+	case registry.EnvelopeErrand:
+		p.Places.handleErrand(e)
+	case registry.EnvelopeErased:
+		p.Places.handleErased(e)
 	default:
 		p.cfg.Log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
+		if e.CallID != "" && e.ReplyTo != "" { // of a newer release: whoever waits learns so at once
+			p.Router.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeInternal,
+				"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
+		}
 	}
 }
 

@@ -205,32 +205,37 @@ func (r *Router) callRemote(
 	}
 	p := r.pending.add(c, session.Pod) // before the call is sent, or a fast answer would find no caller
 	defer r.pending.remove(p)
-	remaining := deadline.Sub(p.since)
-	envelope := registry.Envelope{
-		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: session.Tenant, Session: session.Key.Session,
+	res, err := r.exchange(ctx, p, registry.Envelope{
+		Kind: registry.EnvelopeCall, Tenant: session.Tenant, Session: session.Key.Session,
 		Generation: session.Generation, Exact: c.Route.Target.AsksMore() || c.Route.Remembered,
-		CallID: c.ID, Tool: c.Route.Spec.Name, Spec: c.Route.Spec.Hash(), Attributes: c.Route.Attributes,
-		Attempt: c.Attempt, Args: c.Args,
-		Durable: c.Durable, TimeoutMS: remaining.Milliseconds(), ReplyTo: r.pod,
-	}
-	sendCtx := ctx
-	if remaining < sendTimeout { // the bus has a bound of its own, but a short call has less time than that
-		var cancel context.CancelFunc
-		sendCtx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
-	}
-	sending, err := r.bus.SendAsync(sendCtx, session.Pod, envelope, p)
-	if err != nil {
-		return registry.Result{}, err
-	}
-	w := r.newWait(c, p, deadline)
-	w.phase, w.sending = phaseSending, sending
-	res, err := w.forAnswer(ctx, func(reason string) { r.cancelRemote(session.Pod, session.Key, c.ID, reason) })
+		Tool: c.Route.Spec.Name, Spec: c.Route.Spec.Hash(), Attributes: c.Route.Attributes,
+		Attempt: c.Attempt, Args: c.Args, Durable: c.Durable,
+	}, r.newWait(c, p, deadline))
 	unsent := err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo
 	if unsent && p.progress().cancelled { // after another error Call might try the next pod
 		return registry.Result{}, callCancelled(registry.DispatchedNo)
 	}
 	return res, err
+}
+
+// exchange sends an envelope to the pod of a pending call, and waits for the answer to it.
+func (r *Router) exchange(
+	ctx context.Context, p *pendingCall, e registry.Envelope, w wait,
+) (registry.Result, error) {
+	remaining := w.deadline.Sub(p.since)
+	e.V, e.CallID, e.TimeoutMS, e.ReplyTo = registry.EnvelopeVersion, p.id, remaining.Milliseconds(), r.pod
+	sendCtx := ctx
+	if remaining < sendTimeout { // the bus has a bound of its own, but a short call has less time than that
+		var cancel context.CancelFunc
+		sendCtx, cancel = context.WithDeadline(ctx, w.deadline)
+		defer cancel()
+	}
+	sending, err := r.bus.SendAsync(sendCtx, p.pod, e, p)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	w.phase, w.sending = phaseSending, sending
+	return w.forAnswer(ctx, func(reason string) { r.cancelRemote(p.pod, e.Key(), p.id, reason) })
 }
 
 // newWait returns the wait for a call's answer. The wait does not refer to c, so that calls need not be on the heap.

@@ -107,6 +107,7 @@ func (p *Pod) refreshLoop(ctx context.Context) {
 		case <-timer.C:
 		}
 		p.refreshAll(ctx)
+		p.Places.refresh(ctx)
 	}
 }
 

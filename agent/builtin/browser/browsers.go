@@ -38,17 +38,19 @@ func New(cfg Config) (*Browsers, error) {
 
 // Registration offers the tool browser. Where there can be no browser, the tool says so.
 func (b *Browsers) Registration() agent.Registration {
-	return agent.Registration{Names: []string{"browser"}, Make: func(sc agent.SessionContext) []agent.Tool {
+	keeps := agent.Keeps{Kind: "browser", Lost: "The pod that kept the browser is gone, and what the browser had open " +
+		"is lost. A new one begins with the next page that is opened."}
+	return agent.Registration{Names: []string{"browser"}, Keeps: keeps, Make: func(sc agent.SessionContext) []agent.Tool {
 		return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
 	}}
 }
 
-// Release ends the browsers of an agent session, if it has any, and waits for them.
-func (b *Browsers) Release(id agent.SessionID) {
+// Release ends the browsers of the agent sessions that are meant, and waits for them.
+func (b *Browsers) Release(meant func(agent.SessionID) bool) {
 	var held []*seat
 	b.mu.Lock()
 	for session, s := range b.seats {
-		if session.ID == id {
+		if meant(session.ID) {
 			held = append(held, s)
 		}
 	}

@@ -121,7 +121,9 @@ func TestSessions(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	running := processesOf(t, browser.UsersOf(dir)...)
-	phone := agent.SessionID{Tenant: "default", Conversation: "phone"}
+	phone := func(id agent.SessionID) bool {
+		return id == agent.SessionID{Tenant: "default", Conversation: "phone"}
+	}
 	b.browsers.Release(phone)
 	b.browsers.Release(phone)
 	if left := processesOf(t, browser.UsersOf(dir)...); len(left) == 0 || len(left) >= len(running) {

@@ -33,7 +33,7 @@ func Registration(cfg Config) agent.Registration {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	turns := newTurns()
 	return agent.Registration{
-		Names: []string{"read", "write", "edit"},
+		Names: []string{"read", "write", "edit"}, Keeps: agent.KeepsWorkspace(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			s := session{cfg: cfg, turns: turns, workspace: sc.Workspace}
 			return []agent.Tool{reader{s}, writer{s}, editor{s}}

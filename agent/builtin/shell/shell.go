@@ -54,7 +54,7 @@ func Registration(cfg Config) (agent.Registration, error) {
 	}
 	slots := newSlots()
 	return agent.Registration{
-		Names: []string{"exec", "bash"},
+		Names: []string{"exec", "bash"}, Keeps: agent.KeepsWorkspace(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			s := session{cfg: cfg, slots: slots, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
 			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}

@@ -1,0 +1,156 @@
+package workspace
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/registry"
+)
+
+// origin is what a folder says of itself, in the file origin beside its files: which life of which conversation it
+// belongs to, and under which owner it was used last. Those outside of conversations have no tenant and session in it.
+type origin struct {
+	Tenant     string `json:"tenant,omitempty"`
+	Session    string `json:"session,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
+	Epoch      int64  `json:"epoch,omitempty"` // as of registry.Place
+}
+
+const originFile = "origin"
+
+// originOf returns what the folder of an agent session says of itself when it is used under the owner of a place.
+func originOf(id agent.SessionID, at registry.Place) origin {
+	o := origin{Epoch: at.Epoch}
+	if id.Conversation != "" {
+		o.Tenant, o.Session, o.Generation = id.Tenant, id.Conversation, id.Generation
+	}
+	return o
+}
+
+// readOrigin returns what a folder says of itself. One that says nothing is of nobody.
+func readOrigin(dir string) (origin, error) {
+	var o origin
+	text, err := os.ReadFile(filepath.Join(dir, originFile))
+	if err == nil {
+		err = json.Unmarshal(text, &o)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return o, err
+}
+
+// write makes a folder say so, in one step.
+func (o origin) write(dir string) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, originFile)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it is gone unless something failed
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, originFile))
+}
+
+// errElsewhere is the error for a call that came to this pod before another pod got the session.
+func errElsewhere() error {
+	return registry.Errorf(registry.CodeBusy, "Another pod has this session by now. Ask again.")
+}
+
+// settle makes the folder of an agent session ready for calls under the owner of a place. It reports whether files are
+// lost: they were kept on a pod that is gone, on a disk that this pod does not share. A folder that an earlier owner
+// left on this disk, and that others have gone on with on theirs, is not gone on with: it is put aside until its time
+// is up.
+func (w *Workspaces) settle(id agent.SessionID, name string, at registry.Place) (lost bool, err error) {
+	dir := filepath.Join(w.cfg.Dir, sessionsDir, name)
+	files := filepath.Join(dir, filesDir)
+	now := originOf(id, at)
+	if was, err := readOrigin(dir); err == nil && was == now && isFolder(files) {
+		return false, w.make(dir, files)
+	}
+	w.settling.Lock()
+	defer w.settling.Unlock()
+	was, err := readOrigin(dir)
+	if err != nil {
+		return false, err
+	}
+	there := isFolder(files)
+	switch {
+	case was.Epoch > at.Epoch && at.Epoch != 0:
+		return false, errElsewhere()
+	case !there:
+		lost = at.Before != 0
+	case was.Epoch < at.Before:
+		lost = true
+		if err := os.Rename(dir, dir+"-"+strconv.FormatInt(was.Epoch, 36)); err != nil {
+			return false, err
+		}
+	}
+	if err := w.make(dir, files); err != nil {
+		return false, err
+	}
+	if was == now || now == (origin{}) || at.Epoch == 0 && was.Epoch != 0 {
+		return lost, nil
+	}
+	return lost, now.write(dir)
+}
+
+func isFolder(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}
+
+// Earlier returns the workspaces here of all generations of a conversation but the current one.
+func (w *Workspaces) Earlier(key registry.Key, current int64) []sandbox.Workspace {
+	return w.where(key, func(o origin) bool { return o.Generation != current })
+}
+
+// At returns the workspaces here of a place.
+func (w *Workspaces) At(p registry.Place) []sandbox.Workspace {
+	if key, ok := p.Key.Conversation(); ok {
+		return w.where(key, func(o origin) bool { return o.Generation == p.Generation })
+	}
+	var found []sandbox.Workspace
+	for _, boxed := range []bool{false, true} {
+		id := agent.SessionID{Tenant: p.Key.Tenant, Identity: p.Key.Identity, Sandboxed: boxed}
+		found = append(found, w.workspace(w.nameOf(id)))
+	}
+	return found
+}
+
+// where returns the workspaces here of a conversation whose folders say what is asked for.
+func (w *Workspaces) where(key registry.Key, is func(origin) bool) (found []sandbox.Workspace) {
+	root := filepath.Join(w.cfg.Dir, sessionsDir)
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		w.cfg.Log.Warn("workspaces not looked through", "error", err)
+		return nil
+	}
+	prefix := w.prefixOf(key.Tenant, key.Session)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		o, err := readOrigin(filepath.Join(root, e.Name()))
+		if err == nil && o.Tenant == key.Tenant && o.Session == key.Session && is(o) {
+			found = append(found, w.workspace(e.Name()))
+		}
+	}
+	return found
+}
+
+// Remove removes a workspace.
+func (w *Workspaces) Remove(space sandbox.Workspace) error { return remove(filepath.Dir(space.Dir)) }

@@ -1,0 +1,238 @@
+package routing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxErrands  = 256                    // of other pods that run here at once, half of them of one tenant
+	ownerTries  = 3                      // how often a place may change its owner while a call looks for it
+	ownerPause  = 200 * time.Millisecond // before a pod that nobody hears is looked for again
+	errandGrace = time.Second            // how much longer than the tool the asking pod waits for its answer
+)
+
+// Run runs a tool where its place is: on this pod if it is the owner, or becomes it, else on the owner. report is as of
+// RunLocal. While the owner does not listen, Run waits until it does, or its lease has lapsed and this pod is the owner.
+// Every error is an *Error whose Dispatched says whether the tool can have run, but those of the tool itself.
+func (p *Places) Run(
+	ctx context.Context, e registry.Errand, report func(registry.Report),
+) (registry.Result, error) {
+	deadline := time.Now().Add(e.Timeout)
+	for tries := 1; ; tries++ {
+		place, err := p.store.ClaimPlace(ctx, registry.PlaceClaim{
+			Key: e.Place.Key, Pod: p.pod, Kind: e.Kind, Fence: e.Fence,
+		})
+		if err != nil {
+			return registry.Result{}, registry.AsError(err).With(registry.DispatchedNo)
+		}
+		e.Place, e.Timeout = place, time.Until(deadline)
+		var res registry.Result
+		if place.Pod == p.pod {
+			res, err = p.runHere(ctx, e, report)
+		} else {
+			res, err = p.runThere(ctx, e)
+		}
+		pause := ownerPause
+		switch {
+		case !movedAway(err):
+			return res, err
+		case errors.Is(err, registry.CodeNotOwner) && place.Pod == p.pod:
+			return registry.Result{}, p.stopping(ctx, place)
+		case errors.Is(err, registry.CodeNotOwner) && tries <= ownerTries:
+			pause = 0
+		}
+		select {
+		case <-time.After(min(pause, time.Until(deadline))):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil || !time.Now().Before(deadline) {
+			return registry.Result{}, silent(e.Tool)
+		}
+	}
+}
+
+// stopping gives up a place that this pod got while it stops, and returns what the caller is told.
+func (p *Places) stopping(ctx context.Context, place registry.Place) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	if err := p.store.ReleasePlaces(ctx, []registry.Place{place}); err != nil {
+		p.log.Warn("place not given up; others get it when the lease has lapsed", "error", err)
+	}
+	e := registry.Errorf(registry.CodeDraining, "This pod is stopping. Ask again: another pod goes on.")
+	e.RetryAfter = time.Second
+	return e.With(registry.DispatchedNo)
+}
+
+// silent is the error for a call whose place has an owner that does not answer.
+func silent(tool string) error {
+	e := registry.Errorf(registry.CodeNotConnected, "The pod that keeps what the tool %q works on does not answer. "+
+		"Ask again: if it has died, another one starts anew.", tool)
+	e.RetryAfter = time.Second
+	return e.With(registry.DispatchedNo)
+}
+
+// runHere runs a tool on this pod, which owns its place.
+func (p *Places) runHere(
+	ctx context.Context, e registry.Errand, report func(registry.Report),
+) (registry.Result, error) {
+	leave, err := p.enter(ctx, &e)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	defer leave()
+	res, err := p.keeping().Run(ctx, e, report)
+	if movedAway(err) { // the tool says so itself: that is no reason to look for another owner
+		err = registry.AsError(err).With(registry.DispatchedYes)
+	}
+	return res, err
+}
+
+// runThere has a tool run on the pod that owns its place.
+func (p *Places) runThere(ctx context.Context, e registry.Errand) (registry.Result, error) {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return registry.Result{}, registry.Internal(err).With(registry.DispatchedNo)
+	}
+	args, err := registry.ParseJSON(text)
+	if err != nil {
+		return registry.Result{}, registry.Internal(err).With(registry.DispatchedNo)
+	}
+	c := registry.Call{ID: registry.NewCallID(), Timeout: e.Timeout}
+	w := p.router.pending.add(&c, e.Place.Pod)
+	defer p.router.pending.remove(w)
+	wait := p.router.newWait(&c, w, time.Now().Add(e.Timeout+errandGrace))
+	res, err := p.router.exchange(ctx, w, registry.Envelope{
+		Kind: registry.EnvelopeErrand, Tenant: e.Place.Key.Tenant, Session: e.Place.Key.Session,
+		Generation: e.Place.Generation, Tool: e.Tool, Args: args,
+	}, wait)
+	if err != nil {
+		return registry.Result{}, toldOf(e, err)
+	}
+	return res, nil
+}
+
+// toldOf says of a tool what the error of an exchange says of a device.
+func toldOf(e registry.Errand, err error) error {
+	told := *registry.AsError(err)
+	switch told.Code {
+	case registry.CodeLost:
+		told.Message = fmt.Sprintf("The pod that keeps what the tool %q works on went silent; whether the tool ran is "+
+			"not known. If the pod has died, the next call starts anew on another one.", e.Tool)
+	case registry.CodeTimeout:
+		told.Message = fmt.Sprintf("The tool %q did not finish within %v.", e.Tool, e.Timeout.Round(time.Millisecond))
+	case registry.CodeDraining:
+		told.Message = fmt.Sprintf("A pod stopped before the tool %q had finished.", e.Tool)
+	}
+	return &told
+}
+
+// handleErrand is called by the bus with a call of another pod, for a place of this one.
+func (p *Places) handleErrand(e registry.Envelope) {
+	var errand registry.Errand
+	err := json.Unmarshal(e.Args.Raw(), &errand)
+	switch {
+	case e.V != registry.EnvelopeVersion || err != nil:
+		p.router.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeInternal,
+			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
+		return
+	case !p.router.seen.add(e.CallID, 0, e.Generation):
+		p.log.Warn("errand received twice, run once", "call", errand.CallID)
+		return
+	}
+	errand.Timeout = max(time.Duration(e.TimeoutMS)*time.Millisecond-errandGrace, time.Millisecond)
+	ctx, done, err := p.admit(e.CallID, e.Tenant, errand.Timeout)
+	if err != nil {
+		p.router.refuse(e.ReplyTo, e.CallID, err)
+		return
+	}
+	go func() {
+		defer done()
+		p.carryOut(ctx, e, errand)
+	}()
+}
+
+// admit counts an errand of another pod, until done is called. Its context ends with its time, when it is cancelled, and
+// when the pod stops.
+func (p *Places) admit(id, tenant string, timeout time.Duration) (ctx context.Context, done func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.errands) >= maxErrands || p.tenants[tenant] >= maxErrands/2 {
+		e := registry.Errorf(registry.CodeBusy, "The pod that keeps what the tool works on runs as many calls as it may.")
+		e.RetryAfter = time.Second
+		return nil, nil, e.With(registry.DispatchedNo)
+	}
+	if p.closed {
+		return nil, nil, registry.ErrNotOwner.With(registry.DispatchedNo)
+	}
+	timed, stop := context.WithTimeout(p.base, timeout)
+	ctx, cancel := context.WithCancelCause(timed)
+	p.errands[id] = cancel
+	p.tenants[tenant]++
+	p.running.Add(1)
+	return ctx, func() {
+		defer p.running.Done()
+		cancel(nil)
+		stop()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.errands, id)
+		if p.tenants[tenant]--; p.tenants[tenant] == 0 {
+			delete(p.tenants, tenant)
+		}
+	}, nil
+}
+
+// carryOut runs an errand of another pod and answers it. As with a device's call, a receipt goes before an answer that
+// takes long, and what the tool reports is in the log of the call before the call ends.
+func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand registry.Errand) {
+	receipt := time.AfterFunc(receiptAfter, func() {
+		p.router.answer(e.ReplyTo, registry.Reply{
+			V: registry.EnvelopeVersion, CallID: e.CallID, Delivered: true, Running: true,
+		})
+	})
+	defer receipt.Stop()
+	report := p.reports.of(&registry.Call{
+		ID: errand.CallID, Record: &registry.Record{Tenant: e.Tenant, Tool: errand.Tool},
+	})
+	res, err := p.guarded(ctx, errand, report.add)
+	report.written(ctx)
+	if err != nil {
+		p.router.refuse(e.ReplyTo, e.CallID, err)
+		return
+	}
+	p.router.answer(e.ReplyTo, registry.Reply{V: registry.EnvelopeVersion, CallID: e.CallID, Result: &res})
+}
+
+// guarded makes an error of a panic.
+func (p *Places) guarded(
+	ctx context.Context, errand registry.Errand, report func(registry.Report),
+) (res registry.Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.log.Error("panic in an errand", "tool", errand.Tool, "panic", v, "stack", string(debug.Stack()))
+			err = registry.Internal(nil).With(registry.DispatchedUnknown)
+		}
+	}()
+	return p.runHere(ctx, errand, report)
+}
+
+// errErrandCancelled is why an errand ends early.
+var errErrandCancelled = registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
+
+// cancelErrand ends an errand that runs here. It reports whether there was one.
+func (p *Places) cancelErrand(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cancel := p.errands[id]
+	if cancel != nil {
+		cancel(errErrandCancelled)
+	}
+	return cancel != nil
+}

@@ -1,0 +1,312 @@
+package routing
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// maxHeld is how many places a pod remembers that it owns. Beyond it the one that was not used for longest is
+// forgotten: it stays this pod's in the store, but is not written again if the store loses it.
+const maxHeld = 1 << 16
+
+// Places carries calls of tools that keep something beside a pod, such as a browser, to the pod that keeps it: the owner
+// of a place. Owners are found in the store, and hold on to what they keep as long as they are the owners. It is safe
+// for concurrent use.
+type Places struct {
+	pod     string
+	store   registry.PlaceStore
+	pods    registry.PodStore
+	bus     registry.Bus
+	router  *Router
+	reports *localReports
+	tasks   *tasks
+	ttl     time.Duration
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	keeper   registry.PlaceKeeper
+	held     map[registry.PlaceKey]*heldPlace
+	errands  map[string]context.CancelCauseFunc // of other pods, that run here; by the id of the exchange
+	tenants  map[string]int                     // errands of each tenant
+	closed   bool
+	running  sync.WaitGroup // calls that use places of this pod
+	endCalls context.CancelCauseFunc
+	base     context.Context // of the errands
+}
+
+// heldPlace is a place that this pod owns, or has owned.
+type heldPlace struct {
+	registry.Place
+	used  time.Time
+	calls int             // that run
+	told  map[string]bool // kinds of things: a call has been told that they are new
+	ready chan struct{}   // closed once nothing is left here of an earlier epoch
+}
+
+func newPlaces(cfg PodConfig, r *Router, reports *localReports, t *tasks) *Places {
+	p := &Places{
+		pod: cfg.ID, store: cfg.Store, pods: cfg.Store, bus: cfg.Bus, router: r, reports: reports, tasks: t,
+		ttl: cfg.PlaceTTL, log: cfg.Log, held: make(map[registry.PlaceKey]*heldPlace),
+		errands: make(map[string]context.CancelCauseFunc), tenants: make(map[string]int),
+	}
+	p.base, p.endCalls = context.WithCancelCause(context.Background())
+	return p
+}
+
+// Serve says what keeps things here. Fields that are nil leave what was said before.
+func (p *Places) Serve(k registry.PlaceKeeper) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k.Run != nil {
+		p.keeper.Run = k.Run
+	}
+	if k.Erased != nil {
+		p.keeper.Erased = k.Erased
+	}
+	if k.Lost != nil {
+		p.keeper.Lost = k.Lost
+	}
+}
+
+// Claim asks the store who owns a place, for what runs on this pod whoever the owner is.
+func (p *Places) Claim(ctx context.Context, key registry.PlaceKey, kind string) (registry.Place, error) {
+	return p.store.ClaimPlace(ctx, registry.PlaceClaim{Key: key, Pod: p.pod, Kind: kind})
+}
+
+// enter notes that a call uses a place of this pod, until leave is called. What is left here of an earlier epoch or
+// generation is ended first. It fails with ErrNotOwner if the place has another owner by now, or the pod gives its
+// places up.
+func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(), err error) {
+	h, stale, err := p.hold(e)
+	if err != nil {
+		return nil, err
+	}
+	if stale != nil {
+		end(ctx, p.keeping(), *stale, e.Place.Generation)
+		close(h.ready)
+	}
+	select {
+	case <-h.ready:
+	case <-ctx.Done():
+		p.leave(h)
+		return nil, context.Cause(ctx)
+	}
+	return func() { p.leave(h) }, nil
+}
+
+// hold counts a call that uses a place of this pod. If stale is not nil, it is the caller who ends what is left there,
+// and then closes ready.
+func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h = p.held[e.Place.Key]
+	switch {
+	case p.closed, h != nil && (h.Epoch > e.Place.Epoch || h.Generation > e.Place.Generation):
+		return nil, nil, registry.ErrNotOwner.With(registry.DispatchedNo)
+	case h == nil || h.Epoch != e.Place.Epoch || h.Generation != e.Place.Generation:
+		before := h
+		p.forgetOldestLocked()
+		h = &heldPlace{Place: e.Place, told: make(map[string]bool), ready: make(chan struct{})}
+		h.Before = 0
+		p.held[e.Place.Key] = h
+		if before == nil {
+			close(h.ready)
+		} else {
+			stale = &before.Place
+		}
+	}
+	e.Anew = e.Place.Before != 0 && !h.told[e.Kind]
+	h.told[e.Kind] = true
+	h.calls++
+	p.running.Add(1)
+	return h, stale, nil
+}
+
+// leave ends the use of a place by a call.
+func (p *Places) leave(h *heldPlace) {
+	defer p.running.Done()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.calls--
+	h.used = time.Now()
+}
+
+// keeping returns what keeps things here.
+func (p *Places) keeping() registry.PlaceKeeper {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.keeper
+}
+
+// forgetOldestLocked makes room for one more place.
+func (p *Places) forgetOldestLocked() {
+	if len(p.held) < maxHeld {
+		return
+	}
+	var oldest *heldPlace
+	for _, h := range p.held {
+		if h.calls == 0 && (oldest == nil || h.used.Before(oldest.used)) {
+			oldest = h
+		}
+	}
+	if oldest != nil {
+		delete(p.held, oldest.Key)
+	}
+}
+
+// endLocked ends, in a task, what is kept at a place that is no longer this pod's. current is the generation that the
+// place has now, if it is known.
+func (p *Places) endLocked(was registry.Place, current int64) {
+	k := p.keeper
+	p.tasks.start(func(ctx context.Context) { end(ctx, k, was, current) })
+}
+
+// end ends what is kept at a place that is no longer this pod's.
+func end(ctx context.Context, k registry.PlaceKeeper, was registry.Place, current int64) {
+	conversation, ok := was.Key.Conversation()
+	switch {
+	case ok && current != was.Generation:
+		if k.Erased != nil {
+			k.Erased(ctx, conversation, current)
+		}
+	case k.Lost != nil:
+		k.Lost(ctx, was)
+	}
+}
+
+// Erased ends what pods keep of a conversation that was erased: on this pod before it returns, on the others as soon as
+// they hear of it. A pod that is away finds out when it refreshes its places.
+func (p *Places) Erased(ctx context.Context, key registry.Key) {
+	pods, err := p.pods.Live(ctx)
+	if err != nil {
+		p.log.Warn("other pods are not told that a conversation was erased; they find out by themselves",
+			"session", key.Session, "error", err)
+	}
+	for _, pod := range pods {
+		if pod == p.pod {
+			continue
+		}
+		err := p.bus.Send(ctx, pod, registry.Envelope{
+			V: registry.EnvelopeVersion, Kind: registry.EnvelopeErased, Tenant: key.Tenant, Session: key.Session,
+		})
+		if err != nil {
+			p.log.Debug("erasure not delivered", "session", key.Session, "pod", pod, "error", err)
+		}
+	}
+	p.erasedHere(ctx, key)
+}
+
+// erasedHere ends what this pod keeps of the earlier generations of a conversation.
+func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
+	generations, err := p.store.PlaceGenerations(ctx, []registry.Key{key})
+	if err != nil {
+		p.log.Warn("what is kept of an erased conversation is removed later", "session", key.Session, "error", err)
+		return
+	}
+	p.mu.Lock()
+	at := registry.PlaceKey{Tenant: key.Tenant, Session: key.Session}
+	if h := p.held[at]; h != nil && h.Generation != generations[0] {
+		delete(p.held, at)
+	}
+	p.mu.Unlock()
+	if k := p.keeping(); k.Erased != nil {
+		k.Erased(ctx, key, generations[0])
+	}
+}
+
+func (p *Places) handleErased(e registry.Envelope) {
+	p.tasks.start(func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
+}
+
+// refresh makes the places of this pod last, and ends what it keeps at those that are no longer its own.
+func (p *Places) refresh(ctx context.Context) {
+	for batch := range slices.Chunk(p.owned(), refreshBatch) {
+		if err := p.refreshSome(ctx, batch); err != nil {
+			p.log.Warn("places not refreshed", "error", err)
+			return
+		}
+	}
+}
+
+// owned returns the places of this pod, and forgets those that nothing is kept at any more.
+func (p *Places) owned() []registry.Place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	places := make([]registry.Place, 0, len(p.held))
+	for key, h := range p.held {
+		if h.calls == 0 && time.Since(h.used) > p.ttl {
+			delete(p.held, key)
+			continue
+		}
+		places = append(places, h.Place)
+	}
+	return places
+}
+
+func (p *Places) refreshSome(ctx context.Context, places []registry.Place) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	gone, err := p.store.RefreshPlaces(ctx, places)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	keys := make([]registry.Key, len(gone))
+	for i, was := range gone {
+		keys[i], _ = was.Key.Conversation()
+	}
+	generations, err := p.store.PlaceGenerations(ctx, keys)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, was := range gone {
+		if h := p.held[was.Key]; h != nil && h.Place == was { // else it is this pod's again
+			delete(p.held, was.Key)
+			p.endLocked(was, generations[i])
+		}
+	}
+	return nil
+}
+
+// close gives all places up: calls that use them may end within ctx, and no other begins. The next pod that is asked
+// owns them, and says what is lost.
+func (p *Places) close(ctx context.Context) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return
+	}
+	p.closed = true
+	var places []registry.Place
+	for _, h := range p.held {
+		places = append(places, h.Place)
+	}
+	p.mu.Unlock()
+	ended := make(chan struct{})
+	go func() { // ends when the calls have, which it tells to
+		defer close(ended)
+		p.running.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	p.endCalls(registry.ErrDraining)
+	select {
+	case <-ended:
+	case <-time.After(storeTimeout): // a tool does not heed its context
+	}
+	for batch := range slices.Chunk(places, refreshBatch) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		if err := p.store.ReleasePlaces(ctx, batch); err != nil {
+			p.log.Warn("places not given up; others get them when the lease has lapsed", "error", err)
+		}
+		cancel()
+	}
+}

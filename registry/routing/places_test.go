@@ -1,0 +1,197 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
+)
+
+// keeper is what keeps things at the places of one pod in tests.
+type keeper struct {
+	pod *Pod
+	run func(ctx context.Context, e registry.Errand) (registry.Result, error) // nil: it says where it ran
+
+	mu     sync.Mutex
+	erased []int64          // generations that were current then
+	lost   []registry.Place // that others had by then
+}
+
+func startKeeper(t *testing.T, store memoryStore, id string, change ...func(*PodConfig)) *keeper {
+	k := &keeper{pod: startPod(t, store, id, change...)}
+	k.pod.Places.Serve(registry.PlaceKeeper{
+		Run: func(
+			ctx context.Context, e registry.Errand, _ func(registry.Report),
+		) (registry.Result, error) {
+			if k.run != nil {
+				return k.run(ctx, e)
+			}
+			return registry.Result{Success: true, Output: fmt.Sprintf("%s anew=%t", id, e.Anew)}, nil
+		},
+		Erased: func(_ context.Context, _ registry.Key, current int64) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.erased = append(k.erased, current)
+		},
+		Lost: func(_ context.Context, p registry.Place) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.lost = append(k.lost, p)
+		},
+	})
+	return k
+}
+
+// does runs a tool for the conversation s of tenant t, asked on this pod.
+func (k *keeper) does(ctx context.Context) (registry.Result, error) {
+	return k.pod.Places.Run(ctx, registry.Errand{
+		Place: registry.Place{Key: registry.PlaceKey{Tenant: "t", Session: "s"}}, Kind: "browser", CallID: "c",
+		Tool: "tool", Args: registry.MustJSON(`{"a":1}`), Timeout: time.Minute,
+	}, func(registry.Report) {})
+}
+
+// want fails the test unless a tool that is asked for on this pod says so.
+func (k *keeper) want(t *testing.T, said string) {
+	t.Helper()
+	if res, err := k.does(t.Context()); err != nil || res.Output != said {
+		t.Errorf("%q, %v, want %q", res.Output, err, said)
+	}
+}
+
+func TestErrandsGoToTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a, b := startKeeper(t, store, "a"), startKeeper(t, store, "b")
+		for range 2 {
+			b.want(t, "b anew=false")
+			a.want(t, "b anew=false")
+		}
+		b.pod.Drain(t.Context())
+		if _, err := b.does(t.Context()); !errors.Is(err, registry.CodeDraining) {
+			t.Errorf("a pod that stops: %v", err)
+		}
+		a.want(t, "a anew=true")
+		a.want(t, "a anew=false")
+	})
+}
+
+// The owner's context ends with that of the caller, and the caller hears how a tool failed.
+func TestErrandsEndWithTheirCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a, b := startKeeper(t, store, "a"), startKeeper(t, store, "b")
+		a.want(t, "a anew=false")
+		began, ended := make(chan struct{}), make(chan error, 1)
+		a.run = func(ctx context.Context, e registry.Errand) (registry.Result, error) {
+			close(began)
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return registry.Result{}, ctx.Err()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-began; time.Sleep(2 * lostAfter); cancel() }() // a receipt has come
+		if _, err := b.does(ctx); !errors.Is(err, registry.CodeCancelled) {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, registry.CodeCancelled) {
+			t.Errorf("the tool ended for %v", err)
+		}
+		a.run = func(context.Context, registry.Errand) (registry.Result, error) {
+			return registry.Result{}, registry.NotConnected() // the tool's own: no other owner is looked for
+		}
+		if _, err := b.does(t.Context()); !errors.Is(err, registry.CodeNotConnected) ||
+			registry.AsError(err).Dispatched != registry.DispatchedYes {
+			t.Error(err)
+		}
+	})
+}
+
+// A call to a pod that is dead waits until its lease has lapsed; one that it may have begun is lost, and says so.
+func TestErrandsOfADeadOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		b := startKeeper(t, store, "b")
+		if _, err := store.Heartbeat(t.Context(), "dead"); err != nil {
+			t.Fatal(err)
+		}
+		key := registry.PlaceKey{Tenant: "t", Session: "s"}
+		_, err := store.ClaimPlace(t.Context(), registry.PlaceClaim{Key: key, Pod: "dead", Kind: "browser"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		b.want(t, "b anew=true")
+		if waited := time.Since(began); waited < registry.DefaultPodLease/2 || waited > registry.DefaultPodLease {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+// One tenant cannot take all that a pod runs for others.
+func TestErrandsOfOneTenantAreBounded(t *testing.T) {
+	p := startKeeper(t, memory.New(memory.Options{}), "a").pod.Places
+	admit := func(id, tenant string) error {
+		_, done, err := p.admit(id, tenant, time.Minute)
+		if err == nil {
+			t.Cleanup(done)
+		}
+		return err
+	}
+	for i := range maxErrands / 2 {
+		if err := admit(fmt.Sprint("t", i), "t"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := admit("t", "t"); !errors.Is(err, registry.CodeBusy) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := admit("u", "u"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+}
+
+// Whoever keeps something of a conversation hears that it was erased, also if the message is lost; whoever lost a place
+// ends what is there.
+func TestPodsHearWhatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a, b := startKeeper(t, store, "a"), startKeeper(t, store, "b")
+		a.want(t, "a anew=false")
+		erase := func() {
+			t.Helper()
+			if _, err := store.EraseConversation(t.Context(), registry.Key{Tenant: "t", Session: "s"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		erase()
+		b.pod.Places.Erased(t.Context(), registry.Key{Tenant: "t", Session: "s"})
+		synctest.Wait()
+		if len(a.erased) != 1 || len(b.erased) != 1 {
+			t.Errorf("erased at a %v, at b %v", a.erased, b.erased)
+		}
+		a.want(t, "a anew=false")
+		erase() // and no message comes
+		time.Sleep(registry.DefaultSessionTTL)
+		synctest.Wait()
+		if len(a.erased) != 2 || a.erased[1] <= a.erased[0] {
+			t.Errorf("erased at a: %v", a.erased)
+		}
+		a.want(t, "a anew=false")
+		held := a.pod.Places.owned()
+		if err := store.ReleasePlaces(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, "b anew=true")
+		time.Sleep(registry.DefaultSessionTTL)
+		synctest.Wait()
+		if len(a.lost) != 1 || a.lost[0] != held[0] || len(b.lost) != 0 {
+			t.Errorf("lost at a %v, at b %v", a.lost, b.lost)
+		}
+	})
+}
