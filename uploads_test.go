@@ -107,6 +107,16 @@ func TestUploads(t *testing.T) {
 	if bytes.Contains(record, []byte("/blobs/")) {
 		t.Errorf("the list has links: %s", record)
 	}
+	if status := remove(t, server.URL+"/api/sessions/phone", ""); status != http.StatusNoContent {
+		t.Fatalf("delete: %d", status)
+	}
+	for _, p := range answer.Parts {
+		resp, err := http.Get(server.URL + p.URL)
+		if err != nil || resp.StatusCode != http.StatusNotFound {
+			t.Errorf("a file of a deleted session: %v, %v", resp, err)
+		}
+		_ = resp.Body.Close()
+	}
 }
 
 // fetch returns what is served at an address.

@@ -177,7 +177,7 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
 		Version: g.parts.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
-		Ended: g.pod.Places.Erased, Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
+		Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
 		Device: g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
 		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
@@ -190,6 +190,16 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 	}
 	g.monitor.watch(g, handler, a.refusals)
 	return handler, nil
+}
+
+// erased returns what ends and removes all that is kept of a conversation that was deleted.
+func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registry.Key) {
+	return func(ctx context.Context, key registry.Key) {
+		if err := store.DropBlobsOf(ctx, key); err != nil {
+			g.log.Warn("files of a deleted conversation stay until they expire", "session", key.Session, "error", err)
+		}
+		g.pod.Places.Erased(ctx, key)
+	}
 }
 
 // openHooks returns the custom hooks in the order in which they run before a call: those of the program, then those of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -92,4 +93,19 @@ func (s *Store) DropBlob(ctx context.Context, digest string) error {
 		_, err = s.conn.Eval(ctx, scriptBlobDrop, blobKeys(b.Tenant, digest), digest)
 	}
 	return redisconn.Unavailable("drop blob", err)
+}
+
+// DropBlobsOf implements registry.BlobStore. A tenant has few enough to look at them all.
+func (s *Store) DropBlobsOf(ctx context.Context, key registry.Key) error {
+	answer, err := s.conn.Do(ctx, "HGETALL", blobKeys(key.Tenant, "")[2])
+	if err != nil {
+		return redisconn.Unavailable("read blobs", err)
+	}
+	pipe := s.conn.Pipeline()
+	for digest, counted := range answer.Map() {
+		if _, session, _ := strings.Cut(counted, " "); session == key.Session {
+			pipe.Eval(scriptBlobDrop, blobKeys(key.Tenant, digest), digest)
+		}
+	}
+	return redisconn.Unavailable("drop blobs", pipe.Exec(ctx))
 }

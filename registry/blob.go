@@ -73,6 +73,9 @@ type BlobStore interface {
 
 	// DropBlob forgets a blob, whose bytes count no longer. It does nothing if there is none.
 	DropBlob(ctx context.Context, digest string) error
+
+	// DropBlobsOf forgets all blobs of a session.
+	DropBlobsOf(ctx context.Context, key Key) error
 }
 
 // Errors of a BlobStore.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -86,5 +87,16 @@ func (m *Store) DropBlob(_ context.Context, digest string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, digest)
+	return nil
+}
+
+// DropBlobsOf implements registry.BlobStore.
+func (m *Store) DropBlobsOf(_ context.Context, key registry.Key) error {
+	s := &m.blobs
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.all, func(_ string, b *storedBlob) bool {
+		return b.Tenant == key.Tenant && b.SessionID == key.Session
+	})
 	return nil
 }

@@ -50,6 +50,20 @@ var blobTests = []subtest{
 		f.must(f.store.DropBlob(f.ctx, b.Digest))
 		f.wantBlobs(errOf(f.store.ReadBlob(f.ctx, b.Digest)), registry.ErrNoBlob)
 	}},
+	{name: "the blobs of a session go together", run: func(f *fixture) {
+		gone, stays := []registry.Blob{f.blob("a", "s 1", 7), f.blob("b", "s 1", 7)}, f.blob("c", "s", 7)
+		for _, b := range append(gone, stays) {
+			f.must(f.store.ReserveBlob(f.ctx, b, 1000, time.Minute))
+		}
+		f.must(f.store.DropBlobsOf(f.ctx, registry.Key{Tenant: f.tenant + "x", Session: "s 1"}))
+		f.must(f.store.DropBlobsOf(f.ctx, f.key("s 1")))
+		f.must(f.store.DropBlobsOf(f.ctx, f.key("s 1")))
+		for _, b := range gone {
+			f.wantBlobs(errOf(f.store.ReadBlob(f.ctx, b.Digest)), registry.ErrNoBlob)
+			f.wantBlobs(errOf(f.store.TakeBlob(f.ctx, b.Digest)), registry.ErrNoBlob)
+		}
+		f.must(errOf(f.store.ReadBlob(f.ctx, stays.Digest)))
+	}},
 	{name: "of many who take a blob one does", run: func(f *fixture) {
 		b := f.blob("a", "s1", 7)
 		f.must(f.store.ReserveBlob(f.ctx, b, 1000, time.Minute))
