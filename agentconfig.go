@@ -163,7 +163,7 @@ func (a turnActivity) TurnFinished(t chat.TurnInfo, end chat.TurnEnd) {
 		Outcome: string(end.Outcome), Code: end.Code, Calls: end.Calls, Input: end.Usage.Input,
 		Output: end.Usage.Output, DurationMS: end.Duration.Milliseconds(),
 	})
-	a.usage.TurnEnded(t.Key.Tenant, t.Caller.User, end.Usage.Input, end.Usage.Output)
+	a.usage.TurnEnded(t.Caller, end.Usage.Input, end.Usage.Output)
 	a.Turns.TurnFinished(t, end)
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
+
+	"github.com/farhand/farhand/internal/days"
 )
 
 // EnvPrefix starts the name of every variable LoadConfig reads.
@@ -64,7 +66,7 @@ type Config struct {
 	ActivityTTL    time.Duration `env:"ACTIVITY_TTL" envDefault:"24h" doc:"How long the activity feed is kept while nothing is added to it."`
 	ActivityCap    int           `env:"ACTIVITY_CAP" envDefault:"10000" doc:"Lines of the activity feed that are kept, about."`
 	ActivityBytes  ByteSize      `env:"ACTIVITY_BYTES" envDefault:"16MiB" doc:"Bytes of those lines that are kept, about, for each tenant."`
-	LimitIdentity  int           `env:"LIMIT_IDENTITY" envDefault:"0" doc:"Calls one identity (a user, otherwise a credential) may make in any minute, on all pods together; at most 10000. 0: no such limit. The policy may set others."`
+	LimitIdentity  int           `env:"LIMIT_IDENTITY" envDefault:"0" doc:"Calls one identity (a user, otherwise a credential) may make in any minute, on all pods together; at most 600000; more than 10000 are spread evenly over the minute. 0: no such limit. The policy may set others."`
 	LimitTenant    int           `env:"LIMIT_TENANT" envDefault:"0" doc:"Calls all identities of one tenant may make in any minute. 0: no such limit."`
 	LimitDevice    int           `env:"LIMIT_DEVICE" envDefault:"0" doc:"Calls that may be made to one device in any minute, whoever makes them. 0: no such limit."`
 	LimitsFail     string        `env:"LIMITS_FAIL" envDefault:"closed" doc:"What becomes of calls that have a limit while the store cannot be asked. closed: they are refused (503). open: they pass, and the log says so."`
@@ -100,18 +102,28 @@ type Config struct {
 
 // DefaultConfig returns the settings of an empty environment.
 func DefaultConfig() Config {
-	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: EnvPrefix, Environment: map[string]string{}})
+	cfg, err := env.ParseAsWithOptions[Config](envOptions(map[string]string{}))
 	if err != nil {
 		panic(err) // a tag of this package is wrong
 	}
 	return cfg
 }
 
+// envOptions says how settings are read: durations may have days.
+func envOptions(environment map[string]string) env.Options {
+	return env.Options{
+		Prefix: EnvPrefix, Environment: environment,
+		FuncMap: map[reflect.Type]env.ParserFunc{
+			reflect.TypeFor[time.Duration](): func(text string) (any, error) { return days.Parse(text) },
+		},
+	}
+}
+
 // LoadConfig reads the settings from an environment, such as os.Environ() returns. The error lists everything that is
 // wrong, not only the first.
 func LoadConfig(environ []string) (Config, error) {
 	environment := env.ToMap(environ)
-	cfg, err := env.ParseAsWithOptions[Config](env.Options{Prefix: EnvPrefix, Environment: environment})
+	cfg, err := env.ParseAsWithOptions[Config](envOptions(environment))
 	if err != nil {
 		return cfg, explainParseErrors(err, environment)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/pairing"
@@ -67,7 +68,7 @@ func (c Config) validate(a auth.Authenticator) error {
 	for name, calls := range map[string]int{
 		"LIMIT_IDENTITY": c.LimitIdentity, "LIMIT_TENANT": c.LimitTenant, "LIMIT_DEVICE": c.LimitDevice,
 	} {
-		check(calls >= 0 && calls <= registry.MaxWindowLimit, name, "must be from 0 to 10000")
+		check(calls >= 0 && calls <= policy.MaxPerMinute, name, "must be from 0 to 600000")
 	}
 	check(slices.Contains([]string{limitsClosed, limitsOpen}, c.LimitsFail), "LIMITS_FAIL", "must be closed or open")
 	check(slices.Contains([]string{"auto", "json", "text"}, c.LogFormat), "LOG_FORMAT", "must be auto, json or text")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/farhand/farhand/agent/approval"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/pairing"
 	"github.com/farhand/farhand/registry"
@@ -72,6 +73,23 @@ func (g *Gateway) authenticator() auth.Authenticator {
 		chain.Otherwise = auth.Anonymous{}
 	}
 	return chain
+}
+
+// approverWays returns the ways to hold the role approver beside keys.
+func (g *Gateway) approverWays() (ways []approval.Approver) {
+	everything := auth.Identity{Tenant: registry.DefaultTenant, Admin: true}
+	switch {
+	case g.parts.authenticator != nil:
+	case g.cfg.Token != "":
+		everything.Credential = auth.CredentialToken
+		ways = append(ways, approval.Approver{Name: "whoever has FARHAND_TOKEN", Who: &everything})
+	case !g.cfg.needsCredential():
+		ways = append(ways, approval.Approver{Name: "the user of the gateway's machine", Who: &everything})
+	}
+	if g.cfg.acceptsJWT() && g.cfg.JWTRolesClaim != "" {
+		ways = append(ways, approval.Approver{Name: "users whose JSON Web Token has the role approver"})
+	}
+	return ways
 }
 
 // needsCredential reports whether nobody is let in without a credential although there is no token.

@@ -39,6 +39,7 @@ var matrix = []line{
 	{"DELETE /api/calls/{id}", "caller", "call", 200, 404, ""},
 	{"GET /api/calls/{id}/events", "caller", "call", 200, 404, ""},
 	{"GET /api/events", "caller approver", "", 200, 0, ""},
+	{"POST /api/events/tickets", "caller approver", "", 201, 0, `{}`},
 	{"POST /v1/chat/completions", "caller", "session", 200, 404,
 		`{"model":"farhand","messages":[{"role":"user","content":"hi"}]}`},
 	{"POST /mcp", "caller", "", 200, 0, mcpList},

@@ -69,6 +69,9 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 	if a.By != registry.ApproveTwo { // two people look at each call
 		granted, err = i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
 	}
+	if granted {
+		p.consent = "as granted by an earlier approval"
+	}
 	if err == nil && !granted {
 		a.Pod = i.cfg.Pod
 		p.ask = &a
@@ -93,6 +96,9 @@ func approvalOf(inv *Invocation) registry.Approval {
 		Rule: inv.Demand.Rule, Rules: strings.Join(terms.Rules, " "), By: terms.By, Within: terms.Within,
 		Reason:     reasonOf(inv, terms.Reasons),
 		GrantLimit: terms.Grant, ExactArgs: inv.Marks&policy.ForeignArgument != 0,
+	}
+	if inv.Session.Can(registry.CapabilityApproval) {
+		a.Approvers = []string{"the person at the device"}
 	}
 	if inv.Provenance != nil {
 		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {
@@ -179,7 +185,7 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 		if err != nil {
 			return err
 		}
-		p.approved = bindingOf(*p.ask)
+		p.approved, p.consent = bindingOf(*p.ask), approvedBy(answered)
 		p.start = p.start.Add(time.Since(began))
 		p.inv.Deadline = p.start.Add(p.inv.Timeout)
 		if err := i.readmit(ctx, p); err != nil {
@@ -188,6 +194,9 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 	}
 	return nil
 }
+
+// approvedBy says for the audit log who has allowed a call.
+func approvedBy(a registry.Approval) string { return "approved by " + a.DecidedBy }
 
 // readmit reads the route of an approved call again and lets the hooks decide anew.
 func (i *Invoker) readmit(ctx context.Context, p *prepared) error {
@@ -220,6 +229,9 @@ func denial(a registry.Approval) error {
 		text = fmt.Sprintf("This call of %q needs a person's approval, and nobody answered within %v, which is a "+
 			"denial. Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
 			a.Tool, a.ExpiresAt.Sub(a.CreatedAt).Round(time.Second))
+		if len(a.Approvers) > 0 {
+			text += " Who may decide: " + strings.Join(a.Approvers, ", ") + "."
+		}
 	}
 	if a.State == registry.ApprovalExpired && !a.Deferred && a.Turn == "" {
 		text += ` To give a person more time, send "mode": "async" (over MCP: a task): such a call waits without its caller.`

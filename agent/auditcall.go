@@ -9,7 +9,9 @@ func (i *Invoker) noteDecision(req *Request, p *prepared, err error) {
 		Tool: req.Tool, SessionID: p.route.Session.Key.Session, DeviceID: p.route.Session.DeviceID,
 		CallID: req.CallID, Turn: req.Turn, Args: p.inv.Args,
 	}
-	e.Decide(err)
+	if e.Decide(err); err == nil {
+		e.Reason = p.consent
+	}
 	i.cfg.Audit.Note(e)
 }
 

@@ -71,6 +71,7 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 		}
 		req.counted = true // when it has ended
 		req.tell(asked)
+		out.Approvers = asked.Approvers
 	}
 	return i.follow(ctx, req, stored, d.rec.RequestDigest, !created, d.start, out)
 }
@@ -137,7 +138,7 @@ func (i *Invoker) runDeferred(
 	ctx context.Context, a registry.Approval, call deferredCall, rec registry.Record, gone bool,
 ) (registry.Result, error) {
 	req := call.request(a)
-	d := durable{prepared: prepared{start: time.Now(), approved: call.Approved}, rec: rec}
+	d := durable{prepared: prepared{start: time.Now(), approved: call.Approved, consent: approvedBy(a)}, rec: rec}
 	d.inv.charged = call.Charged
 	held, letGo := i.hold(ctx, &call.Caller)
 	defer letGo()

@@ -104,10 +104,10 @@ func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limit
 		if !ok || slices.Contains(inv.charged, name) {
 			return
 		}
-		w := registry.Window{Name: name, Limit: limit.Calls, Period: limit.Window}
+		w := windowOf(name, limit)
 		for i := range windows {
 			if windows[i].Name == name {
-				if w.Limit < windows[i].Limit {
+				if limit.Calls < limits[i].Calls {
 					windows[i], limits[i] = w, limit
 				}
 				return
@@ -124,6 +124,13 @@ func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limit
 		}
 	}
 	return windows, limits
+}
+
+// windowOf returns the window that counts a limit. A window keeps each of its calls, so it has a bound; a larger limit
+// is spread evenly: 60,000 a minute lets 10,000 pass in any ten seconds.
+func windowOf(name string, l policy.Limit) registry.Window {
+	parts := (l.Calls + registry.MaxWindowLimit - 1) / registry.MaxWindowLimit
+	return registry.Window{Name: name, Limit: l.Calls / parts, Period: l.Window / time.Duration(parts)}
 }
 
 // windowNameRoom is enough for most names of windows.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -212,4 +213,25 @@ func TestCallsAreAudited(t *testing.T) {
 		!strings.HasPrefix(got[2], "denied denied policy_denied ") {
 		t.Errorf("%q", got)
 	}
+}
+
+// A limit beyond what one window keeps is spread over the minute, and holds in each part of it.
+func TestLargeLimitsAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimited(t, false, perMinute(policy.PerIdentity, 2*registry.MaxWindowLimit))
+		ann := auth.Identity{User: "ann"}
+		for range 3 {
+			for i := range registry.MaxWindowLimit {
+				if err := l.call(t, ann, "t"); err != nil {
+					t.Fatalf("call %d: %v", i, err)
+				}
+			}
+			err := registry.AsError(l.call(t, ann, "t"))
+			if err.Code != registry.CodeRateLimited || err.RetryAfter > 30*time.Second ||
+				!strings.Contains(err.Message, "20000 calls in 1m0s") {
+				t.Fatalf("beyond it: %+v", err)
+			}
+			time.Sleep(err.RetryAfter)
+		}
+	})
 }

@@ -43,6 +43,7 @@ type CallEnd struct {
 	Duration time.Duration // since it was asked for
 
 	Tenant, User, Tool string // who asked, and for what
+	Key                string // auth.Identity.Account of who asked
 	BytesIn, BytesOut  int    // of the arguments and the output
 }
 
@@ -56,7 +57,7 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 	}
 	end := CallEnd{
 		Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeFailed, Duration: took,
-		Tenant: req.Caller.Tenant, User: req.Caller.User, Tool: req.Tool, BytesIn: req.argsBytes,
+		Tenant: req.Caller.Tenant, User: req.Caller.User, Key: req.Caller.Account(), Tool: req.Tool, BytesIn: req.argsBytes,
 		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
 	}
 	switch {

@@ -20,6 +20,7 @@ type prepared struct {
 	remaining time.Duration // what remains of the timeout once the hooks have admitted the call
 
 	ask      *registry.Approval // what a person must be asked before it runs; nil: nothing
+	consent  string             // who let it run, for the audit log; empty: it was not asked about
 	approved string             // what was approved, as of bindingOf; empty: nothing
 
 	resumed *Suspended // as of Request.Resume
@@ -36,7 +37,8 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	charged := p.inv.charged
 	*p = prepared{
 		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
-		resumed: p.resumed, within: i.endOf(req, p), endpoint: req.Endpoint, onApproval: req.OnApproval,
+		consent: p.consent, resumed: p.resumed, within: i.endOf(req, p), endpoint: req.Endpoint,
+		onApproval: req.OnApproval,
 	}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,

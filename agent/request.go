@@ -88,14 +88,15 @@ func (r *Request) durable() bool { return r.Async || r.IdempotencyKey != "" }
 
 // Outcome is how a call went. On an error the fields known until then are set.
 type Outcome struct {
-	CallID   string
-	Session  registry.Session
-	State    registry.State
-	Result   registry.Result
-	Duration time.Duration
-	Approval string // id of the approval that an asynchronous call waits for, or waited for
-	Async    bool   // the call goes on without its request
-	Replayed bool   // the answer is that of an earlier call with the same idempotency key
+	CallID    string
+	Session   registry.Session
+	State     registry.State
+	Result    registry.Result
+	Duration  time.Duration
+	Approval  string   // id of the approval that an asynchronous call waits for, or waited for
+	Approvers []string // who may decide about an asynchronous call that was just asked about
+	Async     bool     // the call goes on without its request
+	Replayed  bool     // the answer is that of an earlier call with the same idempotency key
 
 	Suspended *Suspended // the call waits for a person, and nobody holds it
 }

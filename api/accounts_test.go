@@ -121,7 +121,7 @@ func TestDecisionsAboutDevicesAndKeysAreAudited(t *testing.T) {
 	}
 	slices.Reverse(got)
 	want := []string{
-		"pair.decide cam0 allowed looked at, not decided",
+		"pair.look cam0 seen ",
 		"pair.decide cam1 allowed approved; tools: photo; user: ann",
 		"pair.decide cam2 denied rejected",
 		"key.create  allowed roles: caller; user: ben; tools: torch",

@@ -44,8 +44,12 @@ type approvalRow struct {
 	ArgsDigest string                    `json:"args_digest"`
 	SchemaHash string                    `json:"schema_hash"`
 	Arguments  []registry.ArgumentSource `json:"arguments,omitempty"`
+	By         registry.ApproveBy        `json:"by,omitempty"`
+	Approvers  []string                  `json:"approvers,omitempty"`
+	MayDecide  bool                      `json:"may_decide"` // whoever reads this
 	CreatedAt  string                    `json:"created_at"`
 	ExpiresAt  string                    `json:"expires_at"`
+	AllowedBy  string                    `json:"allowed_by,omitempty"` // the first of two
 	DecidedBy  string                    `json:"decided_by,omitempty"`
 	DecidedAt  string                    `json:"decided_at,omitempty"`
 	Scope      registry.ApprovalScope    `json:"scope,omitempty"`
@@ -54,7 +58,12 @@ type approvalRow struct {
 type approvalRequester struct {
 	UserID     string `json:"user_id,omitempty"`
 	Credential string `json:"credential,omitempty"`
+	Name       string `json:"name,omitempty"` // of the credential
 	Model      bool   `json:"model"`
+}
+
+func requesterOf(r registry.Requester, model bool) approvalRequester {
+	return approvalRequester{r.User, r.Credential, r.Name, model}
 }
 
 // approvalShown is an approval with its arguments: as they are, and as a person reads them without being deceived.
@@ -65,13 +74,15 @@ type approvalShown struct {
 	Remarks  []string      `json:"remarks"`
 }
 
-func approvalRowOf(a registry.Approval) approvalRow {
+// approvalRowOf returns an approval as reader sees it.
+func approvalRowOf(a registry.Approval, reader auth.Identity) approvalRow {
 	row := approvalRow{
 		ID: a.ID, CallID: a.CallID, Tool: a.Tool, State: a.State, Reason: a.Reason, Rule: a.Rule,
 		SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName, UserID: a.Owner,
-		Requester: approvalRequester{a.Requester.User, a.Requester.Credential, a.Model}, Mode: registry.ModeSync,
+		Requester: requesterOf(a.Requester, a.Model), Mode: registry.ModeSync,
 		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments,
 		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy, Scope: a.Scope,
+		By: a.By, Approvers: a.Approvers, AllowedBy: a.AllowedBy, MayDecide: !a.Final() && approval.MayDecide(reader, a),
 	}
 	if a.Deferred {
 		row.Mode = registry.ModeAsync
@@ -82,9 +93,9 @@ func approvalRowOf(a registry.Approval) approvalRow {
 	return row
 }
 
-func approvalOf(a registry.Approval) approvalShown {
+func approvalOf(a registry.Approval, reader auth.Identity) approvalShown {
 	text, remarks := approval.Shown(a.Args)
-	return approvalShown{approvalRowOf(a), a.Args, text, append([]string{}, remarks...)}
+	return approvalShown{approvalRowOf(a, reader), a.Args, text, append([]string{}, remarks...)}
 }
 
 // listApprovals lists the approvals that wait, those that expire first before others.
@@ -99,7 +110,7 @@ func (h *handler) listApprovals(c *gin.Context, _ params) error {
 		Approvals []approvalRow `json:"approvals"`
 	}{make([]approvalRow, len(all))}
 	for i, a := range all {
-		answer.Approvals[i] = approvalRowOf(a)
+		answer.Approvals[i] = approvalRowOf(a, caller(c))
 	}
 	return h.respond(c, answer)
 }
@@ -119,7 +130,7 @@ func (h *handler) getApproval(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	return h.respond(c, approvalOf(a))
+	return h.respond(c, approvalOf(a, caller(c)))
 }
 
 // Decisions, as requests have them.
@@ -154,7 +165,7 @@ func (h *handler) decideApproval(c *gin.Context, _ params) error {
 		approvalShown
 		Decided bool      `json:"decided"` // by this request
 		Grant   *grantRow `json:"grant,omitempty"`
-	}{approvalShown: approvalOf(answer.Approval), Decided: answer.Decided}
+	}{approvalShown: approvalOf(answer.Approval, caller(c)), Decided: answer.Decided}
 	if answer.Grant != nil {
 		row := grantRowOf(*answer.Grant)
 		shown.Grant = &row

@@ -13,6 +13,7 @@ const keyAudit = "farhand.audit"
 
 // auditDetail is what only its handler knows of a request. Empty fields are as the path says.
 type auditDetail struct {
+	action  string // what it was in truth; empty: as the route says
 	target  string // the id of what was made or decided; no secret
 	device  string // its device_id
 	outcome string // of a request that did not fail; default registry.AuditAllowed
@@ -26,7 +27,7 @@ func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 	return func(c *gin.Context, q params) error {
 		err := handle(c, q)
 		who := caller(c)
-		e := registry.AuditEntry{Tenant: who.Tenant, Actor: h.Sources.ActorOf(who, c.Request), Action: action}
+		e := registry.AuditEntry{Tenant: who.Tenant, Actor: who.Actor(), Action: action}
 		switch id := c.Param("id"); action {
 		case registry.AuditSessionKick, registry.AuditSessionRename, registry.AuditTurnAbort:
 			e.SessionID = id
@@ -36,7 +37,7 @@ func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 			e.Target = id
 		}
 		d, _ := c.Value(keyAudit).(auditDetail)
-		e.Target, e.DeviceID = cmp.Or(d.target, e.Target), d.device
+		e.Action, e.Target, e.DeviceID = cmp.Or(d.action, e.Action), cmp.Or(d.target, e.Target), d.device
 		if e.Decide(err); err == nil {
 			e.Outcome, e.Reason = cmp.Or(d.outcome, e.Outcome), d.reason
 		}

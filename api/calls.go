@@ -70,6 +70,9 @@ type callAccepted struct {
 
 	// ApprovalID is the approval that the call waits for. Its time starts when somebody allows it.
 	ApprovalID string `json:"approval_id,omitempty"`
+
+	// Approvers are who may decide about it, as far as that is known.
+	Approvers []string `json:"approvers,omitempty"`
 }
 
 // callTool serves both routes of calls: with a session in the path and without.
@@ -136,6 +139,7 @@ func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	return h.writeJSON(c, http.StatusAccepted, callAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
 		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, ApprovalID: out.Approval,
+		Approvers: out.Approvers,
 	})
 }
 

@@ -64,6 +64,9 @@ type Live interface {
 	// Hold returns a context that ends when the identity does, until release is called. Its cause is then an
 	// *registry.Error with CodeUnauthenticated.
 	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
+
+	// Verify asks the store whether an identity that was proved a while ago, or on another pod, has ended.
+	Verify(ctx context.Context, id *auth.Identity) error
 }
 
 // AuditLog is what is read of the audit log. registry.AuditStore is one.
@@ -104,7 +107,8 @@ type Config struct {
 	// Resource says where clients of the MCP get their tokens. The zero value: they bring them.
 	Resource Resource
 
-	// States keeps what MCP clients bring back when a person has to approve a call. Nil: they are not asked.
+	// States keeps what clients bring back once: tickets for streams of events, and what MCP clients bring back when a
+	// person has to approve a call. Nil: there are no tickets, and MCP clients are not asked.
 	States mcp.States
 
 	TaskAfter time.Duration // a call that may take longer is a task for MCP clients; default agent.DefaultCallTimeout

@@ -29,7 +29,7 @@ func grantRowOf(g registry.Grant) grantRow {
 	return grantRow{
 		ID: g.ID, Tool: g.Tool, SchemaHash: g.DefinitionHash, ArgsDigest: g.ArgsDigest, SessionID: g.SessionID,
 		DeviceID: g.DeviceID, UserID: g.Owner,
-		Requester:  approvalRequester{g.Requester.User, g.Requester.Credential, g.Model},
+		Requester:  requesterOf(g.Requester, g.Model),
 		ApprovalID: g.Approval, GrantedBy: g.GrantedBy, CreatedAt: shownTime(g.CreatedAt),
 		ExpiresAt: shownTime(g.ExpiresAt),
 	}

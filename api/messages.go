@@ -107,24 +107,27 @@ func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Age
 
 // relay runs a turn and sends its events. The last event waits for the turn's reply, which says more.
 func relay(ctx context.Context, agent chat.Agent, ask chat.Ask, t *ssewriter.TurnStream) ssewriter.Ending {
+	reader := ask.Caller
 	var last chat.Event
 	reply, err := agent.Ask(ctx, ask, func(e chat.Event) {
 		switch e.Type {
 		case chat.EventDone, chat.EventAborted, chat.EventError:
 			last = e
 		default:
-			t.Send(string(e.Type), turnEvent(e))
+			t.Send(string(e.Type), turnEvent(e, reader))
 		}
 	})
 	switch {
 	case err == nil:
 		return ssewriter.Ending{Tell: func(t *ssewriter.TurnStream) { t.Send(string(chat.EventDone), doneOf(reply)) }}
 	case last.Type == chat.EventAborted && ctx.Err() == nil:
-		return ssewriter.Ending{Tell: func(t *ssewriter.TurnStream) { t.Send(string(last.Type), turnEvent(last)) }}
+		return ssewriter.Ending{Tell: func(t *ssewriter.TurnStream) {
+			t.Send(string(last.Type), turnEvent(last, reader))
+		}}
 	}
 	failure := turnError(ctx, err, false)
 	return ssewriter.Ending{Failure: failure, Tell: func(t *ssewriter.TurnStream) {
-		t.Send(string(chat.EventError), turnEvent(failureEvent(err, failure)))
+		t.Send(string(chat.EventError), turnEvent(failureEvent(err, failure), reader))
 	}}
 }
 

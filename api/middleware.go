@@ -117,13 +117,21 @@ func endedIdentity(ctx context.Context) *registry.Error {
 // identifyCaller finds out who sent a request.
 func (h *handler) identifyCaller(c *gin.Context) error {
 	token := auth.BearerHeader(c.Request)
-	caller, err := h.Auth.Authenticate(c.Request.Context(), c.Request, token)
+	var caller auth.Identity
+	var err error
+	if ticket := ticketOf(c.Request); ticket != "" && h.States != nil {
+		token = ticket
+		caller, err = h.takeTicket(c.Request.Context(), ticket, c.Request.URL.Path)
+	} else {
+		caller, err = h.Auth.Authenticate(c.Request.Context(), c.Request, token)
+	}
 	if err != nil {
 		if errors.Is(err, registry.CodeUnauthenticated) {
 			h.challenge(c, invalidToken)
 		}
 		return h.Refusals.Token(c.Request, token, err)
 	}
+	caller.Source = h.Sources.Of(c.Request)
 	c.Set(keyCaller, caller)
 	return nil
 }

@@ -254,16 +254,27 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	var view pairing.View
-	if decided {
-		view, err = h.Pairing.Decide(ctx, h.approver(c), id, code, decision)
-	} else {
-		view, err = h.Pairing.Find(ctx, h.approver(c), code)
+	if !decided {
+		return h.lookAtPairing(ctx, c, code)
 	}
+	view, err := h.Pairing.Decide(ctx, h.approver(c), id, code, decision)
 	if err != nil {
 		return err
 	}
 	noteAudit(c, auditOf(view))
+	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
+}
+
+// lookAtPairing shows the request that a code names. Nothing is decided, and the audit log says so.
+func (h *handler) lookAtPairing(ctx context.Context, c *gin.Context, code string) error {
+	looked := auditDetail{action: registry.AuditPairLook, outcome: registry.AuditSeen}
+	noteAudit(c, looked)
+	view, err := h.Pairing.Find(ctx, h.approver(c), code)
+	if err != nil {
+		return err
+	}
+	looked.target, looked.device = view.ID, view.DeviceID
+	noteAudit(c, looked)
 	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
 }
 
@@ -278,8 +289,6 @@ func auditOf(v pairing.View) auditDetail {
 		if v.Decision.User != "" {
 			d.reason += "; user: " + v.Decision.User
 		}
-	default:
-		d.reason = "looked at, not decided"
 	}
 	return d
 }

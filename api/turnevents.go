@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
@@ -62,8 +63,8 @@ type (
 	}
 )
 
-// turnEvent returns the data of an event. doneOf makes that of done, which needs the reply.
-func turnEvent(e chat.Event) any {
+// turnEvent returns the data of an event as reader sees it. doneOf makes that of done, which needs the reply.
+func turnEvent(e chat.Event, reader auth.Identity) any {
 	switch e.Type {
 	case chat.EventChunk, chat.EventThinking:
 		return textEvent{e.Type, e.Content}
@@ -76,7 +77,7 @@ func turnEvent(e chat.Event) any {
 	case chat.EventDebugPrompt:
 		return promptEvent{e.Type, append([]provider.Message{}, e.Messages...), e.EstimatedTokens}
 	case chat.EventApprovalRequest, chat.EventApprovalDecided:
-		return approvalEvent{e.Type, approvalOf(*e.Approval)}
+		return approvalEvent{e.Type, approvalOf(*e.Approval, reader)}
 	case chat.EventError:
 		return errorEvent{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()}
 	default:

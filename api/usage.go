@@ -33,6 +33,7 @@ const (
 type usageRow struct {
 	Day  string  `json:"day,omitempty"`
 	User *string `json:"user,omitempty"` // empty: identities that name no user
+	Key  string  `json:"key,omitempty"`  // of an identity that names no user: its credential, with its name
 	Tool string  `json:"tool,omitempty"`
 	registry.Usage
 
@@ -81,10 +82,12 @@ func (h *handler) readUsage(c *gin.Context, q params) error {
 }
 
 // usageGroup is what a row adds up. Parts that nothing is added up by are empty.
-type usageGroup struct{ day, user, tool string }
+type usageGroup struct{ day, user, account, tool string }
 
 // key orders the rows. It is never empty.
-func (g usageGroup) key() string { return g.day + "\x00" + g.user + "\x00" + g.tool }
+func (g usageGroup) key() string {
+	return g.day + "\x00" + g.user + "\x00" + g.account + "\x00" + g.tool
+}
 
 func (h *handler) usageQuery(c *gin.Context, q params) (usageQuery, error) {
 	who, now := caller(c), time.Now().UTC()
@@ -183,7 +186,7 @@ func behindDay(day string) string { return day + "\x01" }
 func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {
 	var list []usageRow
 	for g, sum := range groups {
-		row := usageRow{Day: g.day, Tool: g.tool, Usage: sum, key: g.key()}
+		row := usageRow{Day: g.day, Key: g.account, Tool: g.tool, Usage: sum, key: g.key()}
 		if row.key <= q.after {
 			continue
 		}
@@ -209,7 +212,7 @@ func (q usageQuery) add(groups map[usageGroup]registry.Usage, r registry.UsageRo
 	g := q.groupOf(r)
 	sum, known := groups[g]
 	if !known && len(groups) >= maxUsageRows {
-		r.User, r.Tool = registry.UsageOther, registry.UsageOther
+		r.User, r.Key, r.Tool = registry.UsageOther, "", registry.UsageOther
 		g = q.groupOf(r)
 		sum = groups[g]
 	}
@@ -221,7 +224,7 @@ func (q usageQuery) groupOf(r registry.UsageRow) (g usageGroup) {
 		g.day = r.Day
 	}
 	if q.by[byUser] {
-		g.user = r.User
+		g.user, g.account = r.User, r.Key
 	}
 	if q.by[byTool] {
 		g.tool = r.Tool

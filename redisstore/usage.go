@@ -15,10 +15,17 @@ const (
 	usageRead  = 1000 // rows that are asked for at a time
 )
 
-// usageSeparator stands between the user and the tool in the name of a row. No tool's name has it.
+// usageSeparator stands between the user and the tool in the name of a row, and around the key where there is no user.
+// No tool's name has it.
 const usageSeparator = "\x00"
 
-func usageField(user, tool string) string { return user + usageSeparator + tool }
+func usageField(r registry.UsageRow) string {
+	who := r.User
+	if r.Key != "" {
+		who = usageSeparator + r.Key
+	}
+	return who + usageSeparator + r.Tool
+}
 
 // AddUsage implements registry.UsageStore.
 func (s *Store) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
@@ -29,9 +36,9 @@ func (s *Store) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
 		numbers := fmt.Sprintf("%d %d %d %d %d %d %d", u.Calls, u.Failures, u.Milliseconds, u.BytesIn, u.BytesOut,
 			u.InputTokens, u.OutputTokens)
 		key := usageKey(r.Tenant, r.Day)
-		days[key] = append(days[key], usageField(r.User, r.Tool), numbers)
+		days[key] = append(days[key], usageField(r), numbers)
 	}
-	other := usageField(registry.UsageOther, registry.UsageOther)
+	other := usageField(registry.UsageRow{User: registry.UsageOther, Tool: registry.UsageOther})
 	pipe := s.conn.Pipeline()
 	for key, pairs := range days {
 		for some := range slices.Chunk(pairs, 2*usageChunk) {
@@ -77,6 +84,9 @@ func parseUsage(field, numbers string) (r registry.UsageRow, ok bool) {
 		return r, false
 	}
 	r.User, r.Tool = field[:i], field[i+len(usageSeparator):]
+	if key, ok := strings.CutPrefix(r.User, usageSeparator); ok {
+		r.User, r.Key = "", key
+	}
 	sums := strings.Fields(numbers)
 	for i, n := range []*int64{
 		&r.Calls, &r.Failures, &r.Milliseconds, &r.BytesIn, &r.BytesOut, &r.InputTokens, &r.OutputTokens,

@@ -105,6 +105,9 @@ type Approval struct {
 	// Within is how long a person has to answer, by the policy. Zero: as the gateway is configured.
 	Within time.Duration `json:"within,omitempty"`
 
+	// Approvers are who may decide, as far as that is known: users, names of keys, other ways to have the role.
+	Approvers []string `json:"approvers,omitempty"`
+
 	// GrantLimit is how long a grant that it makes may last. Zero: MaxGrantLife.
 	GrantLimit time.Duration `json:"grant_limit,omitempty"`
 

@@ -61,6 +61,7 @@ const (
 	AuditKeyRevoke     = "key.revoke"
 	AuditRevoke        = "revoke" // a user, or a credential that is no key
 	AuditPairAsk       = "pair.ask"
+	AuditPairLook      = "pair.look" // an approver looked at a request to pair, by its code
 	AuditPairDecide    = "pair.decide"
 	AuditDeviceUpdate  = "device.update"
 	AuditDeviceRevoke  = "device.revoke"
@@ -79,7 +80,7 @@ const (
 func AuditActions() []string {
 	return []string{
 		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
-		AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk, AuditApproval,
+		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk, AuditApproval,
 		AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort, AuditCallCancel,
 	}
 }
@@ -89,10 +90,11 @@ const (
 	AuditAllowed = "allowed" // it was let through, or done
 	AuditDenied  = "denied"  // somebody or something decided against it
 	AuditFailed  = "failed"  // it could not be done, or made no sense
+	AuditSeen    = "seen"    // it was looked at, and nothing was decided
 )
 
 // AuditOutcomes returns all outcomes.
-func AuditOutcomes() []string { return []string{AuditAllowed, AuditDenied, AuditFailed} }
+func AuditOutcomes() []string { return []string{AuditAllowed, AuditDenied, AuditFailed, AuditSeen} }
 
 // Bounds of a line, in bytes. Longer texts are cut.
 const (

@@ -29,6 +29,7 @@ type UsageRow struct {
 	Tenant string
 	Day    string // in UTC, as UsageDay returns it
 	User   string // empty: identities that name no user; UsageOther: users that there was no room for
+	Key    string // of an identity that names no user: the name of its credential; empty: none of its own
 	Tool   string // or one of the names below, which no tool can have
 	Usage
 }
@@ -46,6 +47,7 @@ const maxUsageName = 128
 // Trim cuts the names of a row.
 func (r *UsageRow) Trim() {
 	r.User, r.Tool = TruncateText(r.User, maxUsageName), TruncateText(r.Tool, maxUsageName)
+	r.Key = TruncateText(r.Key, maxUsageName)
 }
 
 // UsageDay returns the day of a time.

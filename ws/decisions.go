@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/agent/approval"
@@ -137,7 +138,11 @@ func waitingText(a registry.Approval) string {
 	if a.Final() {
 		return fmt.Sprintf("The call of %s: %s.\n", a.Tool, a.State)
 	}
-	return fmt.Sprintf("Waiting for somebody to allow the call of %s: farhand approve allow %s\n", a.Tool, a.ID)
+	who := "an approver"
+	if len(a.Approvers) > 0 {
+		who = strings.Join(a.Approvers, " or ")
+	}
+	return fmt.Sprintf("The call of %s waits until %s allows it: farhand approve allow %s\n", a.Tool, who, a.ID)
 }
 
 // approvalResponse takes the decision of the person at the device. Whoever comes second is told what was decided first.
@@ -159,6 +164,8 @@ func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) e
 	switch {
 	case errors.Is(err, registry.CodeNotFound):
 		return &frameError{codeApprovalNotFound, "id: there is no such approval, or it is not this device's to decide."}
+	case errors.Is(err, registry.CodeForbidden):
+		return &frameError{codeForbidden, registry.AsError(err).Message}
 	case err != nil && answer.Decided: // only what follows from it was not stored
 		return &frameError{codeInternalError, registry.AsError(err).Message}
 	case err != nil:

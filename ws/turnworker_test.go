@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -29,6 +30,7 @@ func TestTurnOnTheSocket(t *testing.T) {
 		Caller:  auth.Identity{Tenant: registry.DefaultTenant, Admin: true, Credential: auth.CredentialToken},
 		Content: "how warm is it?", Format: chat.FormatPlain,
 	}
+	turn.Ask.Caller.Source = netip.Prefix{}
 	if turn.Ask != want {
 		t.Fatalf("asked %+v, want %+v", turn.Ask, want)
 	}
@@ -98,6 +100,7 @@ func TestWhatAMessageCarries(t *testing.T) {
 		want.Caller = auth.Identity{Tenant: "acme", User: "ada", Roles: auth.RoleDevice}
 		want.Format = chat.FormatMarkdown
 		want.Owner = registry.Owner{UserID: "ada"}
+		turn.Ask.Caller.Source = netip.Prefix{}
 		if turn.Ask != want {
 			t.Errorf("%s asked %+v, want %+v", frame, turn.Ask, want)
 		}

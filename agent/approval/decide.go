@@ -126,10 +126,10 @@ func (k *Keeper) DecideOnDevice(
 
 // signature returns what people read of who decided: by and, for a credential without a user, what people call it.
 func signature(who auth.Identity, by string) string {
-	if who.Name == "" || by != who.Credential {
-		return by
+	if by == who.Credential {
+		return who.Label()
 	}
-	return who.Name + " (" + by + ")"
+	return by
 }
 
 // byDevice is how a decision names the device it was made at.

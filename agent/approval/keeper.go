@@ -28,6 +28,10 @@ type Config struct {
 	// Pods says whose lease has not lapsed, so that nobody allows in vain a call whose pod has died. Nil: nobody does.
 	Pods Pods
 
+	// Credentials and Approvers are who may decide, for callers to know whom to ask. Nil: they are not named.
+	Credentials Credentials
+	Approvers   []Approver
+
 	// Note adds a line to the tenant's feed. It returns at once. Nil: nobody is notified.
 	Note func(registry.Activity)
 

@@ -29,6 +29,7 @@ var errManyWait = registry.Errorf(registry.CodeBusy,
 func (k *Keeper) Ask(
 	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
 ) (registry.Approval, error) {
+	a.Approvers = k.approvers(ctx, a)
 	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
 	if err == nil {
 		k.note(registry.ActivityApprovalRequested, asked)

@@ -24,14 +24,15 @@ func (id Identity) Requester() registry.Requester {
 
 // Actor returns the identity as the audit log has it.
 func (id Identity) Actor() registry.AuditActor {
-	return registry.AuditActor{User: id.User, Credential: id.Credential, Roles: id.RoleNames()}
+	return registry.AuditActor{
+		User: id.User, Credential: id.Credential, Name: id.Name, Roles: id.RoleNames(), Source: SourceName(id.Source),
+	}
 }
 
-// ActorOf returns an identity as the audit log has it, with where its request came from: for actions of admins.
+// ActorOf returns an identity as the audit log has it, with the source of a request.
 func (s Sources) ActorOf(id Identity, r *http.Request) registry.AuditActor {
-	actor := id.Actor()
-	actor.Source = SourceName(s.Of(r))
-	return actor
+	id.Source = s.Of(r)
+	return id.Actor()
 }
 
 // SourceName returns a source as the audit log has it: an address alone without the length of its prefix.

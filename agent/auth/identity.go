@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,9 @@ type Identity struct {
 
 	// Name is what people call the credential. Empty: they have not named it.
 	Name string
+
+	// Source is where its request came from: an address or a network. It is no part of who it is.
+	Source netip.Prefix
 
 	Issued  time.Time // when the credential was made, if that is known
 	Expires time.Time // when the identity ends; zero: never
@@ -157,6 +161,23 @@ func (id Identity) Scope() string {
 	default:
 		return ""
 	}
+}
+
+// Label returns what people read of a credential: its name and, in brackets, Credential; or that alone.
+func (id Identity) Label() string {
+	if id.Name == "" {
+		return id.Credential
+	}
+	return id.Name + " (" + id.Credential + ")"
+}
+
+// Account returns the label of a credential of its own that names no user: what usage is counted for then. Empty for
+// others.
+func (id Identity) Account() string {
+	if id.User == "" && id.Scope() != "" {
+		return id.Label()
+	}
+	return ""
 }
 
 // Expired reports whether the identity has ended.

@@ -155,14 +155,20 @@ func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, err
 		return nil, errNoKey()
 	}
 	c.Approved = nil // who needs them asks the store
+	id, err := IdentityOf(c)
+	if err != nil {
+		return nil, err
+	}
+	return &knownKey{credential: c, identity: id}, nil
+}
+
+// IdentityOf returns the identity that a stored credential proves.
+func IdentityOf(c registry.Credential) (Identity, error) {
 	id := Identity{
 		Tenant: c.Tenant, User: c.User, Device: c.DeviceID, Tools: c.Tools, Context: c.Context,
 		Credential: CredentialName(c.Kind, c.ID), Name: c.Name, Issued: c.CreatedAt, Expires: c.ExpiresAt,
 	}
-	if err := id.SetRoles(c.Roles...); err != nil {
-		return nil, err
-	}
-	return &knownKey{credential: c, identity: id}, nil
+	return id, id.SetRoles(c.Roles...)
 }
 
 // errNoKey is the error for what is no credential, or no longer. It does not say which.

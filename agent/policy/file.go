@@ -252,14 +252,15 @@ func (r *fileReader) overall(n *yaml.Node) {
 	}})
 }
 
-// maxPerMinute bounds a limit: what is counted is kept call by call.
-const maxPerMinute = registry.MaxWindowLimit
+// MaxPerMinute bounds a limit of calls per minute. One beyond registry.MaxWindowLimit is spread over parts of the
+// minute, of a second at least.
+const MaxPerMinute = 60 * registry.MaxWindowLimit
 
 // perMinute reads limits: a number for each identity, or numbers by whose calls they count.
 func (r *fileReader) perMinute(n *yaml.Node, id string) (limits []Limit) {
 	add := func(per Per) func(*yaml.Node) {
 		return func(n *yaml.Node) {
-			limits = append(limits, Limit{Rule: id, Per: per, Calls: r.number(n, maxPerMinute), Window: time.Minute})
+			limits = append(limits, Limit{Rule: id, Per: per, Calls: r.number(n, MaxPerMinute), Window: time.Minute})
 		}
 	}
 	if n.Kind != yaml.MappingNode {

@@ -49,7 +49,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"version: 1\ntools: [{names: a, sandbox: no}]":               {"true or false"},
 		"version: 1\ntools: [{names: a, level: sfae}]":               {`did you mean "safe"?`},
 		"version: 1\ntools: [{levels: safe, level: safe}]":           {"cannot select tools by them"},
-		"version: 1\ntools: [{names: a, calls_per_minute: 0}]":       {"a whole number from 1 to 10000"},
+		"version: 1\ntools: [{names: a, calls_per_minute: 0}]":       {"a whole number from 1 to 600000"},
 		"version: 1\ntools: [{names: a, calls_per_minute: many}]":    {"a whole number"},
 		"version: 1\ntools: [{names: a, calls_per_minute: {us: 1}}]": {"there is no field \"us\""},
 		"version: 1\ntools: [{names: a, resources: {maxFile: 1}}]":   {`did you mean "maxFiles"?`},

@@ -12,6 +12,8 @@ import (
 
 	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/farhand/farhand/internal/days"
 )
 
 // MaxFile bounds a policy file, in bytes.
@@ -203,11 +205,11 @@ func (r *reader) flag(n *yaml.Node) *bool {
 	return &v
 }
 
-// duration returns a time such as 30m or 24h.
+// duration returns a time such as 30m, 24h or 7d.
 func (r *reader) duration(n *yaml.Node) time.Duration {
-	v, err := time.ParseDuration(n.Value)
+	v, err := days.Parse(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || v < time.Second {
-		r.wrong(n, "a time of at least 1s must stand here, such as 30m or 24h")
+		r.wrong(n, "a time of at least 1s must stand here, such as 30m, 24h or 7d")
 		return 0
 	}
 	return v

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -41,7 +42,7 @@ type Recorder struct {
 	done chan struct{} // closed when the writer has ended
 }
 
-type row struct{ tenant, day, user, tool string }
+type row struct{ tenant, day, user, key, tool string }
 
 // New returns a Recorder that writes to store until Close.
 func New(store Store, log *slog.Logger) *Recorder {
@@ -78,22 +79,21 @@ func (r *Recorder) CallEnded(end agent.CallEnd) {
 	if end.Route == agent.RouteNone { // whatever name was asked for
 		tool = registry.UsageUnknown
 	}
-	r.add(end.Tenant, end.User, tool, u)
+	r.add(end.Tenant, registry.UsageRow{User: end.User, Key: end.Key, Tool: tool}, u)
 }
 
-// TurnEnded counts the tokens of a turn.
-func (r *Recorder) TurnEnded(tenant, user string, input, output int) {
-	r.add(tenant, user, registry.UsageModels,
+// TurnEnded counts the tokens of a turn of an identity.
+func (r *Recorder) TurnEnded(who auth.Identity, input, output int) {
+	r.add(who.Tenant, registry.UsageRow{User: who.User, Key: who.Account(), Tool: registry.UsageModels},
 		registry.Usage{InputTokens: int64(input), OutputTokens: int64(output)})
 }
 
 // Other returns how many additions had no room for a row of their own. They are counted as those of others.
 func (r *Recorder) Other() int64 { return r.other.Load() }
 
-func (r *Recorder) add(tenant, user, tool string, u registry.Usage) {
-	named := registry.UsageRow{User: user, Tool: tool}
+func (r *Recorder) add(tenant string, named registry.UsageRow, u registry.Usage) {
 	named.Trim()
-	key := row{tenant, registry.UsageDay(time.Now()), named.User, named.Tool}
+	key := row{tenant, registry.UsageDay(time.Now()), named.User, named.Key, named.Tool}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.addLocked(key, u)
@@ -103,7 +103,7 @@ func (r *Recorder) addLocked(key row, u registry.Usage) {
 	known, ok := r.rows[key]
 	if !ok && len(r.rows) >= maxRows {
 		r.other.Add(1)
-		key.user, key.tool = registry.UsageOther, registry.UsageOther
+		key.user, key.key, key.tool = registry.UsageOther, "", registry.UsageOther
 		if known, ok = r.rows[key]; !ok && len(r.rows) >= 2*maxRows { // rows of that many tenants and days
 			return
 		}
@@ -123,7 +123,7 @@ func (r *Recorder) write(ctx context.Context) error {
 	rows := make([]registry.UsageRow, 0, len(taken))
 	for key, u := range taken {
 		rows = append(rows, registry.UsageRow{
-			Tenant: key.tenant, Day: key.day, User: key.user, Tool: key.tool, Usage: u,
+			Tenant: key.tenant, Day: key.day, User: key.user, Key: key.key, Tool: key.tool, Usage: u,
 		})
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)

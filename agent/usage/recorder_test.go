@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
@@ -63,7 +64,7 @@ func TestUsageAddsUp(t *testing.T) {
 			r.CallEnded(failed)
 			r.CallEnded(unknown)
 			r.CallEnded(replayed)
-			r.TurnEnded("t", "ann", 1000, 50)
+			r.TurnEnded(auth.Identity{Tenant: "t", User: "ann"}, 1000, 50)
 		}
 		store.outage.Set(true)
 		time.Sleep(3 * interval)

@@ -250,8 +250,12 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 		schema = json.RawMessage(`{"type":"object","properties":{"decision":{"type":"string","title":"Decision",` +
 			`"description":"Whether this call may run, once.","enum":["allow","deny"]}},"required":["decision"]}`)
 	} else {
-		text += fmt.Sprintf("\nAn approver decides: farhand approve show %s, then farhand approve allow %s. "+
-			"Accept to wait for that; decline to give the call up.", a.ID, a.ID)
+		who := ""
+		if len(a.Approvers) > 0 {
+			who = " (" + legible.Expose(strings.Join(a.Approvers, ", ")) + ")"
+		}
+		text += fmt.Sprintf("\nAn approver%s decides: farhand approve show %s, then farhand approve allow %s. "+
+			"Accept to wait for that; decline to give the call up.", who, a.ID, a.ID)
 	}
 	form, _ = json.Marshal(map[string]any{ // cannot fail: strings, and JSON of ours
 		"method": "elicitation/create",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,17 +50,17 @@ func (a *application) usage(ctx context.Context, r remote, q url.Values, asJSON 
 	var cells [][]string
 	for _, raw := range rows {
 		var u struct {
-			Day, User, Tool     string
-			Calls, Failures, MS int64
-			BytesIn             int64 `json:"bytes_in"`
-			BytesOut            int64 `json:"bytes_out"`
-			InputTokens         int64 `json:"input_tokens"`
-			OutputTokens        int64 `json:"output_tokens"`
+			Day, User, Key, Tool string
+			Calls, Failures, MS  int64
+			BytesIn              int64 `json:"bytes_in"`
+			BytesOut             int64 `json:"bytes_out"`
+			InputTokens          int64 `json:"input_tokens"`
+			OutputTokens         int64 `json:"output_tokens"`
 		}
 		if err := decodeAnswer(raw, &u); err != nil {
 			return err
 		}
-		row := []string{u.Day, u.User, u.Tool}
+		row := []string{u.Day, cmp.Or(u.User, u.Key), u.Tool}
 		for _, n := range []int64{u.Calls, u.Failures, u.MS, u.BytesIn, u.BytesOut, u.InputTokens, u.OutputTokens} {
 			row = append(row, strconv.FormatInt(n, 10))
 		}
@@ -97,7 +98,7 @@ func (a *application) auditCommand() *cobra.Command {
 	for name, usage := range map[string]string{
 		"from": "lines written from this time on, like 2026-11-22T09:00:00Z", "to": "lines written before this time",
 		"user": "what this user did", "credential": "what was done with this credential",
-		"action": "lines of this action, for example call or key.create", "outcome": "allowed, denied or failed",
+		"action": "lines of this action, for example call or key.create", "outcome": "allowed, denied, failed or seen",
 		"tool": "lines about this tool", "session_id": "lines about this session", "call_id": "lines about this call",
 		"cursor": "go on where an answer before ended",
 	} {
@@ -123,20 +124,21 @@ func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
 	var cells [][]string
 	for _, raw := range page.Lines {
 		var e struct {
-			At, Action, Outcome, Code, Rule, Target, Tool string
-			Actor                                         struct{ User, Credential string }
-			SessionID                                     string `json:"session_id"`
-			CallID                                        string `json:"call_id"`
+			At, Action, Outcome, Code, Rule, Reason, Target, Tool string
+			Actor                                                 struct{ User, Credential, Name, Source string }
+			SessionID                                             string `json:"session_id"`
+			CallID                                                string `json:"call_id"`
 		}
 		if err := decodeAnswer(raw, &e); err != nil {
 			return err
 		}
 		about := strings.Join(strings.Fields(strings.Join([]string{e.Target, e.Tool, e.SessionID, e.CallID}, " ")), " ")
 		cells = append(cells, []string{
-			e.At, e.Actor.User, e.Actor.Credential, e.Action, e.Outcome, e.Code, e.Rule, about,
+			e.At, e.Actor.User, cmp.Or(e.Actor.Name, e.Actor.Credential), e.Actor.Source, e.Action, e.Outcome, e.Code,
+			e.Rule, about, e.Reason,
 		})
 	}
-	header := []string{"AT", "USER", "CREDENTIAL", "ACTION", "OUTCOME", "CODE", "RULE", "ABOUT"}
+	header := []string{"AT", "USER", "CREDENTIAL", "FROM", "ACTION", "OUTCOME", "CODE", "RULE", "ABOUT", "REASON"}
 	if err := table(a.out, header, cells); err != nil {
 		return err
 	}

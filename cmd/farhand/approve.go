@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,10 @@ type approvalRow struct {
 	SessionID string    `json:"session_id"`
 	Device    string    `json:"device_name"`
 	ExpiresAt time.Time `json:"expires_at"`
+	By        string    `json:"by"`
+	Approvers []string  `json:"approvers"`
+	MayDecide bool      `json:"may_decide"`
+	AllowedBy string    `json:"allowed_by"`
 	ArgsText  string    `json:"args_text"`
 	Remarks   []string  `json:"remarks"`
 	DecidedBy string    `json:"decided_by"`
@@ -37,6 +42,7 @@ type approvalRow struct {
 	Requester struct {
 		User       string `json:"user_id"`
 		Credential string `json:"credential"`
+		Name       string `json:"name"`
 		Model      bool   `json:"model"`
 	} `json:"requester"`
 	Grant *struct {
@@ -107,14 +113,23 @@ func (p approvalRow) left() string {
 
 // who says who asks.
 func (p approvalRow) who() string {
-	who := p.Requester.User
-	if who == "" {
-		who = p.Requester.Credential
+	r := p.Requester
+	who := cmp.Or(r.User, r.Credential)
+	if r.Name != "" {
+		who = cmp.Or(r.User, r.Name) + " (" + strings.TrimSpace(nameBeside(r.User, r.Name)+" "+r.Credential) + ")"
 	}
 	if p.Requester.Model {
 		return strings.TrimSpace("a model " + who)
 	}
 	return who
+}
+
+// nameBeside returns the name of a credential where its user stands already.
+func nameBeside(user, name string) string {
+	if user == "" {
+		return ""
+	}
+	return name
 }
 
 // streamPause is the pause before a stream that has ended is begun again. A proxy may end each at once.
@@ -213,7 +228,10 @@ func (a *application) showOnce(ctx context.Context, r remote, id string, shown m
 
 // outcome says what was decided.
 func (p approvalRow) outcome() string {
-	if p.DecidedBy == "" {
+	switch {
+	case p.State == "pending" && p.AllowedBy != "":
+		return "allowed by " + p.AllowedBy + ", waits for a second person"
+	case p.DecidedBy == "":
 		return p.State
 	}
 	return p.State + " by " + p.DecidedBy
@@ -238,6 +256,9 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	}
 	for _, s := range p.Arguments {
 		fmt.Fprintf(&b, "  %s = %s: seen first in %s\n", s.Pointer, s.Value, s.Source)
+	}
+	if p.State == "pending" && len(p.Approvers) > 0 {
+		fmt.Fprintf(&b, "  who may decide: %s\n", strings.Join(p.Approvers, ", "))
 	}
 	if p.State == "pending" {
 		fmt.Fprintf(&b, "  %s left: farhand approve allow %s  |  farhand approve deny %s\n", p.left(), p.ID, p.ID)

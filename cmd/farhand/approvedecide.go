@@ -36,7 +36,7 @@ func (a *application) approveDecide(verb string) *cobra.Command {
 	}
 	f.BoolVar(&o.always, "always", false, "also let later calls run, by the same asker, with the same arguments")
 	f.BoolVar(&o.anyArgs, "any-args", false, "with --always: with any arguments")
-	f.DurationVar(&o.lasting, "for", 0, "with --always: for how long (default 720h)")
+	durationVar(f, &o.lasting, "for", 0, "with --always: for how long (default 30d)")
 	return cmd
 }
 
@@ -68,6 +68,7 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 	switch {
 	case p.State == "withdrawn":
 		text += " (whoever asked is gone, so nothing runs)"
+	case p.Decided && p.State == "pending": // the outcome says that it waits for a second person
 	case !p.Decided:
 		text += " (somebody was faster, or the time was up)"
 	}

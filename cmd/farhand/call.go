@@ -61,7 +61,7 @@ func (a *application) callCommand() *cobra.Command {
 	f.StringVar(&o.user, "user", "", "user id")
 	f.StringToStringVar(&o.labels, "label", nil, "labels of the device, key=value")
 	f.StringVar(&o.sel, "select", "", "which session to take when several match: any or newest")
-	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait (default: the tool's or the gateway's, 30s)")
+	durationVar(f, &o.timeout, "timeout", 0, "how long to wait (default: the tool's or the gateway's, 30s)")
 	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer as it is")
 	f.BoolVar(&o.async, "async", false, "do not wait: print the call's id as soon as the gateway has taken it")
 	f.BoolVar(&o.watch, "progress", false, "show what the device reports while it works; Ctrl-C cancels the call")

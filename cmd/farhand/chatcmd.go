@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,8 @@ func (a *application) chatCommand() *cobra.Command {
 		Long: "Says something to the agent of a gateway, whose tools are those of a connected device, and shows\n" +
 			"the answer as it comes: text on standard output, calls of tools beside it on standard error. Without\n" +
 			"MESSAGE it reads lines and answers each: Ctrl-C aborts the answer, and leaves when there is none;\n" +
-			"Ctrl-D leaves. Exits 2 when an answer failed.",
+			"Ctrl-D leaves. A call that needs an approval is shown with its arguments and who may decide; if that\n" +
+			"is you, you are asked. Exits 2 when an answer failed.",
 		Example: "  farhand chat where am I\n  farhand chat --session laptop --thinking",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.chat(cmd.Context(), strings.Join(args, " "), o)
@@ -66,7 +68,12 @@ func (a *application) chat(ctx context.Context, message string, o chatOptions) e
 		o.session = only
 	}
 	if message != "" {
-		return a.chatTurn(ctx, message, o)
+		quit := make(chan struct{})
+		defer close(quit)
+		return a.chatTurn(ctx, message, o, sync.OnceValue(func() <-chan string {
+			lines, _ := a.readLines(quit)
+			return lines
+		}))
 	}
 	// The program's context ends with the first Ctrl-C, which here ends no more than an answer.
 	interrupts := make(chan os.Signal, 1)
@@ -118,6 +125,10 @@ func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-
 	quit := make(chan struct{})
 	defer close(quit)
 	lines, failed := a.readLines(quit)
+	var answers func() <-chan string // lines of a pipe are messages, never answers
+	if isTerminal(a.err) && isTerminal(a.in) {
+		answers = func() <-chan string { return lines }
+	}
 	for {
 		if isTerminal(a.err) {
 			fmt.Fprint(a.err, "> ")
@@ -132,7 +143,7 @@ func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-
 			if strings.TrimSpace(line) == "" {
 				continue
 			}
-			switch err := a.interruptible(ctx, line, o, interrupts); {
+			switch err := a.interruptible(ctx, line, o, interrupts, answers); {
 			case errors.Is(err, errQuit):
 				return nil
 			case err != nil:
@@ -164,12 +175,12 @@ func (a *application) readLines(quit <-chan struct{}) (<-chan string, <-chan err
 
 // interruptible runs a turn that the user may abort. A second interrupt, or the program being told to end, leaves.
 func (a *application) interruptible(
-	ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal,
+	ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal, answers func() <-chan string,
 ) error {
 	ctx, abort := context.WithCancel(ctx)
 	defer abort()
 	done := make(chan error, 1)
-	go func() { done <- a.chatTurn(ctx, message, o) }()
+	go func() { done <- a.chatTurn(ctx, message, o, answers) }()
 	leaving := false
 	for aborted := false; ; aborted = true {
 		select {

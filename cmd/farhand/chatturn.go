@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/farhand/farhand/internal/ssereader"
 )
@@ -51,8 +53,11 @@ type chatEvent struct {
 	} `json:"messages"`
 }
 
-// chatTurn says something and shows what comes of it. The error tells why there is no answer, or not all of one.
-func (a *application) chatTurn(ctx context.Context, message string, o chatOptions) error {
+// chatTurn says something and shows what comes of it. input has the user's answers to questions about calls; nil: the
+// user is not asked. The error tells why there is no answer, or not all of one.
+func (a *application) chatTurn(
+	ctx context.Context, message string, o chatOptions, input func() <-chan string,
+) error {
 	events, err := openTurn(ctx, o, message)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -60,22 +65,69 @@ func (a *application) chatTurn(ctx context.Context, message string, o chatOption
 		}
 		return err
 	}
-	defer events.Close()
 	show := chatScreen{out: a.out, err: a.err, options: o, called: make(map[string]bool)}
-	for in := ssereader.New(events, maxChatEvent); ; {
-		event, err := in.Next()
-		if err != nil {
-			show.newLine()
-			return brokenOff(ctx, err)
-		}
-		var e chatEvent
-		if err := decodeAnswer(event.Data, &e); err != nil {
-			return err
-		}
-		if last, err := show.event(e); last {
-			return err
+	questions := asker{ctx: ctx, remote: &o.remote, screen: &show, input: input}
+	happened := make(chan turnEvent)
+	quit := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() { readTurn(events, happened, quit) })
+	defer func() {
+		close(quit)
+		_ = events.Close()
+		reading.Wait()
+	}()
+	for {
+		select {
+		case line, more := <-questions.lines:
+			questions.answer(line, more)
+		case h := <-happened:
+			if h.err != nil {
+				show.newLine()
+				return brokenOff(ctx, h.err)
+			}
+			if last, err := show.turnEvent(h.data, &questions); last || err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// turnEvent is an event of a turn, or why there are no more.
+type turnEvent struct {
+	data []byte
+	err  error
+}
+
+// readTurn reads the events of a turn until they end, or quit is closed.
+func readTurn(events io.Reader, happened chan<- turnEvent, quit <-chan struct{}) {
+	for in := ssereader.New(events, maxChatEvent); ; {
+		event, err := in.Next()
+		select {
+		case happened <- turnEvent{slices.Clone(event.Data), err}:
+		case <-quit:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// turnEvent shows one event. It reports whether it is the last, and then how the turn ended.
+func (s *chatScreen) turnEvent(data []byte, questions *asker) (last bool, err error) {
+	var e chatEvent
+	if err := decodeAnswer(data, &e); err != nil {
+		return false, err
+	}
+	if e.Type == "approval_request" || e.Type == "approval_decided" {
+		var p approvalRow
+		if err := decodeAnswer(data, &p); err != nil {
+			return false, err
+		}
+		questions.event(p)
+		return false, nil
+	}
+	return s.event(e)
 }
 
 // brokenOff tells why a turn's events ended before the turn did.

@@ -64,12 +64,12 @@ func (a *application) keysCreateCommand() *cobra.Command {
 		Long: "Makes an API key, and prints it: it is stored nowhere and cannot be read again. With --store it is\n" +
 			"written to the Redis of FARHAND_REDIS_URL without asking a gateway, as the first key of a fleet\n" +
 			"without a token must be.",
-		Example: "  farhand keys create --name ci --role caller --tools 'camera_* torch' --expires 720h\n" +
+		Example: "  farhand keys create --name ci --role caller --tools 'camera_* torch' --expires 30d\n" +
 			"  FARHAND_REDIS_URL=redis://redis:6379 farhand keys create --store --role admin",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if life < 0 || life > 0 && life < time.Second {
-				return fmt.Errorf("--expires must be at least a second, for example 720h")
+				return fmt.Errorf("--expires must be at least a second, for example 30d")
 			}
 			k.Seconds = int64(life / time.Second)
 			made, err := a.createKey(cmd.Context(), r, k, direct)
@@ -93,7 +93,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	f.StringVar(&k.Tools, "tools", "", "globs over names of tools, separated by spaces; all if empty")
 	f.StringVar(&k.Context, "context", "", "who takes part in its conversations: main, group, group sandboxed")
 	f.StringVar(&k.Tenant, "tenant", "", "another tenant than one's own; for FARHAND_TOKEN and --store only")
-	f.DurationVar(&life, "expires", 0, "how long the key lives; 0: as long as it is used")
+	durationVar(f, &life, "expires", 0, "how long the key lives; as 12h or 30d; 0: as long as it is used")
 	f.BoolVar(&direct, "store", false, "write to the Redis of FARHAND_REDIS_URL, without a gateway")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -20,7 +20,7 @@ type usageDay struct {
 	rows map[usageKey]registry.Usage
 }
 
-type usageKey struct{ user, tool string }
+type usageKey struct{ user, key, tool string }
 
 // AddUsage implements registry.UsageStore.
 func (m *Store) AddUsage(_ context.Context, rows []registry.UsageRow) error {
@@ -38,9 +38,9 @@ func (m *Store) AddUsage(_ context.Context, rows []registry.UsageRow) error {
 			day = &usageDay{rows: make(map[usageKey]registry.Usage)}
 			s.days[tenantKey{r.Tenant, r.Day}] = day
 		}
-		key := usageKey{r.User, r.Tool}
+		key := usageKey{r.User, r.Key, r.Tool}
 		if _, known := day.rows[key]; !known && len(day.rows) >= m.opts.UsageRows {
-			key = usageKey{registry.UsageOther, registry.UsageOther}
+			key = usageKey{user: registry.UsageOther, tool: registry.UsageOther}
 		}
 		day.rows[key] = day.rows[key].Plus(r.Usage)
 		day.expires = now.Add(m.opts.UsageTTL)
@@ -59,7 +59,9 @@ func (m *Store) ReadUsage(_ context.Context, tenant, day string) ([]registry.Usa
 	}
 	var rows []registry.UsageRow
 	for key, u := range known.rows {
-		rows = append(rows, registry.UsageRow{Tenant: tenant, Day: day, User: key.user, Tool: key.tool, Usage: u})
+		rows = append(rows, registry.UsageRow{
+			Tenant: tenant, Day: day, User: key.user, Key: key.key, Tool: key.tool, Usage: u,
+		})
 	}
 	return rows, nil
 }

@@ -24,6 +24,21 @@ var usageTests = []subtest{
 			fmt.Sprint("ü \x00{} (models) ", u))
 		f.wantUsage("2026-11-23")
 	}},
+	{name: "keys without a user have rows of their own", run: func(f *fixture) {
+		row := registry.UsageRow{Tenant: f.tenant, Day: "2026-11-22", Tool: "t", Usage: registry.Usage{Calls: 1}}
+		keyed := row
+		keyed.Key = "ci (key:1)"
+		f.must(f.store.AddUsage(f.ctx, []registry.UsageRow{keyed, row, keyed}))
+		rows, err := f.store.ReadUsage(f.ctx, f.tenant, "2026-11-22")
+		f.must(err)
+		calls := make(map[string]int64)
+		for _, r := range rows {
+			calls[r.User+"|"+r.Key+"|"+r.Tool] = r.Calls
+		}
+		if len(rows) != 2 || calls["|ci (key:1)|t"] != 2 || calls["||t"] != 1 {
+			f.Errorf("%+v", rows)
+		}
+	}},
 	{name: "days and tenants have rows of their own", run: func(f *fixture) {
 		u := registry.Usage{Calls: 1}
 		f.must(f.store.AddUsage(f.ctx, []registry.UsageRow{
