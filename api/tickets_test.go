@@ -15,7 +15,9 @@ import (
 // revocable is an api.Live that knows who was revoked.
 type revocable struct{ revoked sync.Map }
 
-func (*revocable) Hold(ctx context.Context, _ *auth.Identity) (context.Context, func()) { return ctx, func() {} }
+func (*revocable) Hold(ctx context.Context, _ *auth.Identity) (context.Context, func()) {
+	return ctx, func() {}
+}
 
 func (r *revocable) Verify(_ context.Context, id *auth.Identity) error {
 	if _, ok := r.revoked.Load(id.Credential); ok {
