@@ -13,10 +13,10 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/httphook"
 	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/workspace"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
