@@ -219,9 +219,23 @@ func (g *Gateway) openHooks() ([]agent.Hook, error) {
 			return nil, fmt.Errorf("FARHAND_HOOKS_FILE: %w", err)
 		}
 		g.webhooks = append(g.webhooks, h)
-		hooks = append(hooks, h)
+		if !h.Notifies() {
+			hooks = append(hooks, h)
+		}
 	}
 	return hooks, nil
+}
+
+// approvalRequested tells the hooks of the file that a person must approve a call, with a link if clients have a URL
+// of the gateway. Calls begin when all hooks are there.
+func (g *Gateway) approvalRequested(a registry.Approval) {
+	url := g.cfg.publicURL()
+	if url != "" {
+		url += "/api/approvals/" + a.ID
+	}
+	for _, h := range g.webhooks {
+		h.ApprovalRequested(a, url)
+	}
 }
 
 // modelNames returns what the models of the gateway are called.

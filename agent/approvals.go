@@ -234,7 +234,8 @@ func denial(a registry.Approval) error {
 		}
 	}
 	if a.State == registry.ApprovalExpired && !a.Deferred && a.Turn == "" {
-		text += ` To give a person more time, send "mode": "async" (over MCP: a task): such a call waits without its caller.`
+		text += ` To give a person more time, send "mode": "async" (over MCP: a task): such a call waits without its ` +
+			"caller."
 	}
 	if a.Reason != "" { // a model can do better once it knows which argument is to blame
 		text += " Why it needs one: " + a.Reason

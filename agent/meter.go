@@ -57,7 +57,8 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 	}
 	end := CallEnd{
 		Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeFailed, Duration: took,
-		Tenant: req.Caller.Tenant, User: req.Caller.User, Key: req.Caller.Account(), Tool: req.Tool, BytesIn: req.argsBytes,
+		Tenant: req.Caller.Tenant, User: req.Caller.User, Key: req.Caller.Account(), Tool: req.Tool,
+		BytesIn:  req.argsBytes,
 		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
 	}
 	switch {

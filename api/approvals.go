@@ -82,7 +82,8 @@ func approvalRowOf(a registry.Approval, reader auth.Identity) approvalRow {
 		Requester: requesterOf(a.Requester, a.Model), Mode: registry.ModeSync,
 		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments,
 		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy, Scope: a.Scope,
-		By: a.By, Approvers: a.Approvers, AllowedBy: a.AllowedBy, MayDecide: !a.Final() && approval.MayDecide(reader, a),
+		By: a.By, Approvers: a.Approvers, AllowedBy: a.AllowedBy,
+		MayDecide: !a.Final() && approval.MayDecide(reader, a),
 	}
 	if a.Deferred {
 		row.Mode = registry.ModeAsync

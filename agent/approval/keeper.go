@@ -35,6 +35,10 @@ type Config struct {
 	// Note adds a line to the tenant's feed. It returns at once. Nil: nobody is notified.
 	Note func(registry.Activity)
 
+	// Requested is told of each approval that is asked for, on the pod that asks. It returns at once. Nil: nobody is
+	// told.
+	Requested func(registry.Approval)
+
 	// Show shows an approval on its device, and that it is final, if the device wants that. It returns at once. Nil: no
 	// device is shown any.
 	Show func(registry.Approval)
@@ -70,6 +74,9 @@ func NewKeeper(cfg Config) *Keeper {
 	}
 	if cfg.Show == nil {
 		cfg.Show = func(registry.Approval) {}
+	}
+	if cfg.Requested == nil {
+		cfg.Requested = func(registry.Approval) {}
 	}
 	if cfg.Audit == nil {
 		cfg.Audit = auth.NoAudit{}

@@ -33,6 +33,7 @@ func (k *Keeper) Ask(
 	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
 	if err == nil {
 		k.note(registry.ActivityApprovalRequested, asked)
+		k.cfg.Requested(asked)
 		who := registry.AuditActor{
 			User: a.Requester.User, Credential: a.Requester.Credential, Name: a.Requester.Name,
 		}

@@ -55,6 +55,19 @@ func newClient(cfg Config) (*client, error) {
 
 // ask sends a question whose text takes about size bytes in it, and returns the answer. It waits its turn within ctx.
 func (c *client) ask(ctx context.Context, id string, size int, body func() ([]byte, error)) ([]byte, error) {
+	return c.send(ctx, id, size, body, func(status int) bool { return status == http.StatusOK })
+}
+
+// tell sends a message, of which nothing but the status of the answer counts.
+func (c *client) tell(ctx context.Context, id string, body func() ([]byte, error)) error {
+	_, err := c.send(ctx, id, 0, body, func(status int) bool { return status >= 200 && status < 300 })
+	return err
+}
+
+// send makes one request, and returns the body of an answer whose status is good.
+func (c *client) send(
+	ctx context.Context, id string, size int, body func() ([]byte, error), good func(status int) bool,
+) ([]byte, error) {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
@@ -82,7 +95,7 @@ func (c *client) ask(ctx context.Context, id string, size int, body func() ([]by
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	if !good(resp.StatusCode) {
 		return nil, fmt.Errorf("%w: status %d", errAnswer, resp.StatusCode)
 	}
 	limit := len(text) + answerSpare

@@ -34,15 +34,20 @@ const (
 // secretPrefix is how Standard Webhooks marks secrets.
 const secretPrefix = "whsec_"
 
-// Config is one hook. Name, URL and Secret are required, and so is one of Before and After.
+// Config is one hook. Name, URL and Secret are required, and so is one of Before, After and Approvals.
 type Config struct {
 	Name   string      // appears in errors and logs: lower-case letters, digits and '-'
 	URL    string      // https, or http if private addresses are allowed
 	Secret secret.Text // whsec_ and 24 to 64 random bytes in Base64: the key that requests are signed with
 
-	Before bool     // ask before the tool runs
-	After  bool     // ask when it has run
-	Tools  []string // globs of the names of tools that are asked about, and what looks like them; empty: all
+	Before bool // ask before the tool runs
+	After  bool // ask when it has run
+
+	// Approvals has the service told that a person must approve a call. Its answers decide nothing, so it is alone:
+	// neither Before nor After.
+	Approvals bool
+
+	Tools []string // globs of the names of tools that are asked about, and what looks like them; empty: all
 
 	// Timeout bounds one question, waiting for its turn included; 2 s by default, 10 s at most. It is part of the time
 	// that the call has.
@@ -82,7 +87,7 @@ func (c Config) Check() error {
 	}
 	wrong(namePattern.MatchString(c.Name), "name: must be 1 to 32 lower-case letters, digits and '-', not %.40q",
 		c.Name)
-	wrong(c.Before || c.After, "phase: must be before, after or both")
+	wrong((c.Before || c.After) != c.Approvals, "phase: must be before, after, both or approval")
 	wrong(c.Timeout >= MinTimeout && c.Timeout <= MaxTimeout, "timeout: must be between %v and %v", MinTimeout,
 		MaxTimeout)
 	wrong(c.Concurrent >= 1 && c.Concurrent <= MaxConcurrent, "max_concurrent: must be between 1 and %d", MaxConcurrent)

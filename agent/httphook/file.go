@@ -113,7 +113,7 @@ func (e entry) config(dir string) (Config, error) {
 	c := Config{
 		Name: e.Name, URL: e.URL, Secret: e.Secret, Tools: e.Tools, AllowPrivate: e.AllowPrivate,
 		Before: e.Phase == "before" || e.Phase == "both", After: e.Phase == "after" || e.Phase == "both",
-		FailOpen: e.OnFailure == "pass",
+		FailOpen: e.OnFailure == "pass", Approvals: e.Phase == phaseApproval,
 	}
 	var errs []error
 	if e.OnFailure != "" && e.OnFailure != "pass" && e.OnFailure != "stop" {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -28,6 +30,11 @@ type Hook struct {
 	tools  policy.Guarded
 	broken failureLog
 	counts *counts
+
+	ctx     context.Context // of messages about approvals
+	stop    context.CancelFunc
+	sending sync.WaitGroup
+	notices atomic.Int64 // that are on their way
 }
 
 var (
@@ -45,12 +52,19 @@ func New(cfg Config, log *slog.Logger) (*Hook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Hook{cfg: cfg, client: client, tools: policy.NewGuarded(cfg.Tools), broken: failureLog{log: log},
-		counts: newCounts()}, nil
+	h := &Hook{cfg: cfg, client: client, tools: policy.NewGuarded(cfg.Tools), broken: failureLog{log: log},
+		counts: newCounts()}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h, nil
 }
 
-// Close closes the connections that nobody uses. Questions that are being asked end with their calls.
-func (h *Hook) Close() { h.client.close() }
+// Close ends what is still sent about approvals, and closes the connections that nobody uses. Questions that are being
+// asked end with their calls. No approval may be requested any more.
+func (h *Hook) Close() {
+	h.stop()
+	h.sending.Wait()
+	h.client.close()
+}
 
 // Name implements agent.Hook.
 func (h *Hook) Name() string { return h.cfg.Name }

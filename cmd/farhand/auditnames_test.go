@@ -1,10 +1,58 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
+
+// TestApprovalsAreSentOut: a service of the hooks' file is told that a call waits, with a link to where it is decided.
+func TestApprovalsAreSentOut(t *testing.T) {
+	t.Parallel()
+	told := make(chan map[string]any, 1)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var message struct{ Data map[string]any }
+		if json.NewDecoder(r.Body).Decode(&message) == nil {
+			told <- message.Data
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(service.Close)
+	path := filepath.Join(t.TempDir(), "hooks.yaml")
+	text := fmt.Sprintf("hooks: [{name: pager, url: %q, secret: %s, phase: approval, allow_private: true}]\n",
+		service.URL, hookSecret)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pod := startPod(t, askingAlways(t), "FARHAND_HOOKS_FILE="+path, "FARHAND_PUBLIC_URL=https://g.example")
+	connectDevice(t, pod.url, "phone", echoTool())
+	status, raw := request(t, http.MethodPost, pod.url+"/api/sessions/phone/tools/echo/call", `{"mode":"async"}`)
+	var accepted struct {
+		Approval  string `json:"approval_id"`
+		Approvers []string
+	}
+	if err := json.Unmarshal(raw, &accepted); err != nil || status != http.StatusAccepted {
+		t.Fatalf("%d %s", status, raw)
+	}
+	if len(accepted.Approvers) != 1 || accepted.Approvers[0] != "whoever has FARHAND_TOKEN" {
+		t.Errorf("who asks is told that %q may decide", accepted.Approvers)
+	}
+	select {
+	case data := <-told:
+		if data["url"] != "https://g.example/api/approvals/"+accepted.Approval || data["tool"] != "echo" {
+			t.Errorf("told %v", data)
+		}
+	case <-time.After(waitLimit):
+		t.Fatal("the service was told nothing")
+	}
+	decideAt(t, pod.url, accepted.Approval, "deny")
+}
 
 // TestAccountsHaveNames: the audit log says by which key, with its name, from where, by which rule and why a call ran;
 // the approval names the key, and so does usage. --expires takes days.
