@@ -24,6 +24,7 @@ var matrix = []line{
 	{"GET /api/tools/anthropic", "caller", "", 200, 0, ""},
 	{"GET /api/tools/mcp", "caller", "", 200, 0, ""},
 	{"POST /api/tools/{name}/call", "caller", "session", 200, 404, `{"target":{"session_id":"{id}"}}`},
+	{"GET /api/limits", "caller approver", "", 200, 0, ""},
 	{"GET /api/sessions", "caller", "", 200, 0, ""},
 	{"GET /api/sessions/running", "caller", "", 200, 0, ""},
 	{"GET /api/sessions/{id}", "caller", "session", 200, 404, ""},
