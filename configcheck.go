@@ -53,7 +53,8 @@ func (c Config) validate(a auth.Authenticator) error {
 	var errs []error
 	check := func(ok bool, variable, message string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s%s: %s", EnvPrefix, variable, message))
+			names := EnvPrefix + strings.ReplaceAll(variable, ", ", ", "+EnvPrefix)
+			errs = append(errs, fmt.Errorf("%s: %s", names, message))
 		}
 	}
 	c.checkByType(check)
@@ -222,7 +223,7 @@ func (c Config) checkExposure(authenticated bool) error {
 	if authenticated {
 		return nil
 	}
-	if c.Token == "" && !c.needsCredential() && !isLoopback(host) {
+	if c.Anonymous() && !isLoopback(host) {
 		return fmt.Errorf("FARHAND_ADDR %s is reachable from other machines, and without a token anybody there could "+
 			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true if all "+
 			"have API keys, or listen on 127.0.0.1", c.Addr)
@@ -264,7 +265,7 @@ func (c Config) Insecurities() []string {
 	weak, url := c.Token != "" && weakToken(string(c.Token)), string(c.RedisURL)
 	host, _, err := net.SplitHostPort(c.MetricsAddr)
 	exposed := err == nil && !isLoopback(host)
-	warn(c.Token == "" && !c.needsCredential(),
+	warn(c.Anonymous(),
 		"FARHAND_TOKEN is empty: every program on this machine can call every tool.")
 	warn(c.Token != "",
 		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")

@@ -81,7 +81,7 @@ func lookAtStore(ctx context.Context, cfg Config) (string, error) {
 	}
 	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: string(cfg.RedisURL), CAFile: cfg.RedisCA})
 	if err != nil {
-		return "", fmt.Errorf("FARHAND_REDIS_URL: %w", err)
+		return "", explainRedis(err)
 	}
 	defer conn.Close()
 	if warnings := conn.Warnings(); len(warnings) > 0 {

@@ -22,7 +22,7 @@ func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret strin
 		Limits: registry.Limits{Credentials: cfg.MaxCredentials, ChangeTTL: cfg.changeTTL()},
 	})
 	if err != nil {
-		return "", registry.Credential{}, err
+		return "", registry.Credential{}, explainRedis(err)
 	}
 	secret, c, err = auth.Issuer{Store: conn.Store()}.CreateFirstKey(ctx, r)
 	return secret, c, errors.Join(err, conn.Close())

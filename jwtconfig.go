@@ -68,8 +68,10 @@ func (c JWTConfig) keys() ([]byte, error) {
 // check reports what is wrong with the settings, as far as they tell by themselves.
 func (c JWTConfig) check(wrong func(ok bool, variable, message string), token Secret) {
 	if !c.acceptsJWT() {
-		wrong(c.JWTIssuer == "" && c.JWTAudience == "", "JWT_ISSUER, JWT_AUDIENCE",
-			"mean nothing without a key: set FARHAND_JWT_JWKS_URL, FARHAND_JWT_KEY_FILE or FARHAND_JWT_SECRET")
+		const without = "is of no use without a key that tokens are signed with: set FARHAND_JWT_JWKS_URL, " +
+			"FARHAND_JWT_KEY_FILE or FARHAND_JWT_SECRET, or remove it"
+		wrong(c.JWTIssuer == "", "JWT_ISSUER", without)
+		wrong(c.JWTAudience == "", "JWT_AUDIENCE", without)
 		return
 	}
 	wrong(c.JWTIssuer != "", "JWT_ISSUER", "is required to accept tokens")

@@ -2,6 +2,7 @@ package farhand
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -46,18 +47,29 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		URL: string(g.cfg.RedisURL), CAFile: g.cfg.RedisCA, Limits: limits, Log: g.log, Meter: g.monitor.set.Redis,
 	})
 	if err != nil {
-		if network := net.Error(nil); errors.As(err, &network) {
-			return nil, fmt.Errorf("FARHAND_REDIS_URL: no Redis answers there: %w\n"+
-				"  start one: redis-server, or docker run -p 6379:6379 redis:7\n"+
-				"  or unset FARHAND_REDIS_URL: one process alone needs none", err)
-		}
-		return nil, fmt.Errorf("FARHAND_REDIS_URL: %w", err)
+		return nil, explainRedis(err)
 	}
 	for _, warning := range conn.Warnings() {
 		g.log.Warn("redis is configured unsafely", "warning", warning)
 	}
 	g.redis, g.bus = conn, conn.Bus()
 	return conn.Store(), nil
+}
+
+// explainRedis says of a Redis that cannot be used what to do.
+func explainRedis(err error) error {
+	network, certificate := net.Error(nil), (*tls.CertificateVerificationError)(nil)
+	switch {
+	case errors.As(err, &certificate):
+		return fmt.Errorf("FARHAND_REDIS_URL: the certificate of Redis cannot be verified: %w\n"+
+			"  if its authority is your own, set FARHAND_REDIS_CA to the file with the certificate of that authority", err)
+	case errors.As(err, &network):
+		return fmt.Errorf("FARHAND_REDIS_URL: no Redis answers there: %w\n"+
+			"  start one: redis-server, or docker run -p 6379:6379 redis:7\n"+
+			"  or unset FARHAND_REDIS_URL: one process alone needs none", err)
+	default:
+		return fmt.Errorf("FARHAND_REDIS_URL: %w", err)
+	}
 }
 
 // apis is what the API of devices and the one of callers share.
@@ -96,7 +108,7 @@ func (g *Gateway) openAccess(a *apis) (err error) {
 		return err
 	}
 	a.origins, err = auth.NewOrigins(g.cfg.origins(),
-		g.cfg.Token == "" && g.parts.authenticator == nil && !g.cfg.needsCredential())
+		g.parts.authenticator == nil && g.cfg.Anonymous())
 	if err != nil {
 		return err
 	}

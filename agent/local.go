@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/policy"
@@ -124,10 +123,12 @@ func refusal(ctx context.Context, err error, code registry.Code) error {
 	}
 	e := registry.Errorf(code, "%s", err.Error())
 	if all, ok := err.(interface{ Unwrap() []error }); ok && code == registry.CodeInvalidArguments {
-		for _, one := range all.Unwrap() {
-			e.Violations = append(e.Violations, registry.Violation{Message: one.Error()})
+		if each := all.Unwrap(); len(each) > 1 { // readers see the message and each of these
+			e.Message = "The arguments cannot be used."
+			for _, one := range each {
+				e.Violations = append(e.Violations, registry.Violation{Message: one.Error()})
+			}
 		}
-		e.Message = strings.ReplaceAll(e.Message, "\n", "; ")
 	}
 	return e
 }

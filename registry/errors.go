@@ -99,6 +99,14 @@ type Violation struct {
 	Message string `json:"message"`
 }
 
+// String returns the violation as a line of text. One of the whole value has no pointer.
+func (v Violation) String() string {
+	if v.Pointer == "" {
+		return v.Message
+	}
+	return v.Pointer + ": " + v.Message
+}
+
 // Candidate is one of several sessions a call could have meant.
 type Candidate struct {
 	SessionID string `json:"session_id"`

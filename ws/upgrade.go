@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -82,7 +83,11 @@ func (s *Server) admit(r *http.Request, offer subprotocols, mcp bool) (opening, 
 		return opening{}, s.cfg.Refusals.Token(r, token, err)
 	}
 	if !identity.Has(auth.RoleDevice) {
-		return opening{}, auth.NeedRole(identity, auth.NameDevice)
+		refused := auth.NeedRole(identity, auth.NameDevice)
+		// A client of WebSocket rarely shows more of it than 403.
+		s.cfg.Refusals.Note(r, auth.RefusedRole, refused, slog.String("tenant", identity.Tenant),
+			slog.String("user", identity.User))
+		return opening{}, refused
 	}
 	o := opening{source: s.cfg.Sources.Of(r), who: s.shared(identity)}
 	// Copies, or the whole request line would live as long as the socket.

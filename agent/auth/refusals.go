@@ -21,11 +21,12 @@ const (
 	RefusedHandshake = "handshake"
 	RefusedRate      = "rate"
 	RefusedPairing   = "pairing" // there was no room for another request to pair
+	RefusedRole      = "role"    // a device's credential has not the role
 )
 
 // RefusalKinds returns all kinds.
 func RefusalKinds() []string {
-	return []string{RefusedOrigin, RefusedToken, RefusedHandshake, RefusedRate, RefusedPairing}
+	return []string{RefusedOrigin, RefusedToken, RefusedHandshake, RefusedRate, RefusedPairing, RefusedRole}
 }
 
 // Refusals notes who was refused: in the log, so that an operator sees why somebody cannot connect, and by source, so

@@ -91,7 +91,7 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 		})
 		r.tools.set("refused", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
 			e := registry.Errorf(registry.CodeInvalidArguments, "The arguments do not fit.")
-			e.Violations = []registry.Violation{{Pointer: "/a", Message: "missing"}}
+			e.Violations = []registry.Violation{{Pointer: "/a", Message: "missing"}, {Message: "lacks b"}}
 			return agent.Outcome{}, e
 		})
 		reply, _ := r.must("go")
@@ -102,7 +102,7 @@ func TestWhatTheModelReadsOfResults(t *testing.T) {
 		}
 		want := []string{
 			"afalse" + toolText("ok", `{"a":1}`), "btrue" + toolText("fails", "no signal"),
-			"ctrue" + toolText("refused", "invalid_arguments: The arguments do not fit.\n/a: missing"),
+			"ctrue" + toolText("refused", "invalid_arguments: The arguments do not fit.\n/a: missing\nlacks b"),
 			"dtrue" + toolText("gone", "tool_not_found: no tool gone"),
 		}
 		if !slices.Equal(got, want) {

@@ -36,7 +36,7 @@ func explain(e *registry.Error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", e.Code, e.Message)
 	for _, v := range e.Violations {
-		fmt.Fprintf(&b, "\n%s: %s", v.Pointer, v.Message)
+		fmt.Fprintf(&b, "\n%s", v)
 	}
 	return b.String()
 }

@@ -20,7 +20,7 @@ func appendInvalid(b []byte, e *registry.Error) []byte {
 	var text strings.Builder
 	text.WriteString(e.Message)
 	for _, v := range e.Violations {
-		text.WriteString("\n" + v.Pointer + ": " + v.Message)
+		text.WriteString("\n" + v.String())
 	}
 	return append(mcpcontent.AppendText(append(b, `"content":[`...), text.String()), `],"isError":true`...)
 }

@@ -191,7 +191,11 @@ func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions
 		if answer.Duration != nil {
 			took = fmt.Sprintf(" in %d ms", *answer.Duration)
 		}
-		fmt.Fprintf(a.err, "%s%s, session %s\n", outcome(answer.Success), took, answer.SessionID)
+		where := ", in the gateway"
+		if answer.SessionID != "" {
+			where = ", session " + answer.SessionID
+		}
+		fmt.Fprintf(a.err, "%s%s%s\n", outcome(answer.Success), took, where)
 		if err := a.printParts(ctx, &o.remote, answer.Parts, o.output); err != nil {
 			return err
 		}

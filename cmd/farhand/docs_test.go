@@ -177,3 +177,37 @@ func matches(t *testing.T, path, pattern string) []string {
 	}
 	return found
 }
+
+// TestVariablesOfTheDocumentsExist: each FARHAND_ variable that a document, the image or a compose file names is one
+// that the program reads.
+func TestVariablesOfTheDocumentsExist(t *testing.T) {
+	known := map[string]bool{
+		"FARHAND_REDIS_ULR": true, // an example of a name with a typing error
+	}
+	for _, v := range variables() {
+		known[v.Name] = true
+	}
+	for _, root := range []string{"../../README.md", "../../CHANGELOG.md", "../../Dockerfile", "../../docs", "../../deploy",
+		"../../examples"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.Name() == "node_modules":
+				return fs.SkipDir
+			case d.IsDir():
+				return nil
+			}
+			for _, name := range matches(t, path, `\b(FARHAND_[A-Z][A-Z0-9_]*)`) {
+				family := strings.HasSuffix(name, "_") // FARHAND_JWT_… stands for several
+				if !known[name] && !family {
+					t.Errorf("%s names %s, which the program does not read", path, name)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -75,5 +76,24 @@ func (a *application) rootCommand() *cobra.Command {
 		a.sessionsCommand(), a.configCommand(), a.healthCommand(), a.versionCommand(), a.benchCommand(),
 		a.policyCommand(), a.doctorCommand(), a.usageCommand(), a.auditCommand(), a.keysCommand(), a.mcpCommand(),
 	)
+	explainArguments(root)
 	return root
+}
+
+// explainArguments has each command below one say how it is written when it gets another number of arguments.
+func explainArguments(parent *cobra.Command) {
+	for _, cmd := range parent.Commands() {
+		explainArguments(cmd)
+		check := cmd.Args
+		if check == nil || !cmd.Runnable() || cmd.HasSubCommands() {
+			continue
+		}
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if check(cmd, args) == nil {
+				return nil
+			}
+			return fmt.Errorf("%d arguments are not what this takes: %s\n  Put an argument with spaces in quotes; "+
+				"farhand help %s says more", len(args), cmd.UseLine(), strings.TrimPrefix(cmd.CommandPath(), "farhand "))
+		}
+	}
 }

@@ -3,22 +3,29 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/ws/client"
 )
 
 // TestMistakesAreExplained: what a person typed wrong is told in the words of what was typed, with the way out.
 func TestMistakesAreExplained(t *testing.T) {
 	t.Parallel()
-	p := startPod(t)
+	p := startPod(t, "FARHAND_BUILTIN_TOOLS=time")
 	connectDevice(t, p.url, "phone", echoTool())
 	there := []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}
 	nowhere := freeAddr(t)
+	secureRedis, _ := redistest.TLS(t)
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer secure.Close()
 	for _, c := range []struct {
 		name    string
 		environ []string
@@ -49,6 +56,27 @@ func TestMistakesAreExplained(t *testing.T) {
 			[]string{"serve"}, exitError,
 			[]string{"no Redis answers there", nowhere, "start one: redis-server", "unset FARHAND_REDIS_URL"},
 			[]string{"hidden"}},
+		{"arguments without quotes", there, []string{"call", "echo", `{"a":`, "1}"}, exitError,
+			[]string{"farhand call TOOL [ARGS]", "quotes"}, []string{"arg(s)"}},
+		{"no arguments", there, []string{"approve", "show"}, exitError, []string{"farhand approve show ID"},
+			[]string{"arg(s)"}},
+		{"a tool of the gateway", there, []string{"call", "time"}, 0, []string{"in the gateway"}, []string{"session"}},
+		{"an audience without a key", []string{"FARHAND_JWT_AUDIENCE=me"}, []string{"config"}, exitError,
+			[]string{"FARHAND_JWT_AUDIENCE: is of no use without a key"}, []string{"mean nothing", "FARHAND_JWT_ISSUER:"}},
+		{"settings that belong together", []string{"FARHAND_FRAME_BURST=0"}, []string{"config"}, exitError,
+			[]string{"FARHAND_FRAME_RATE, FARHAND_FRAME_BURST: must"}, nil},
+		{"a slash in a password", []string{"FARHAND_REDIS_URL=redis://:secr/et@localhost:6379"}, []string{"config"}, exitError,
+			[]string{"password must be written as %2F"}, []string{"secr/et"}},
+		{"a question mark in a password", []string{"FARHAND_REDIS_URL=redis://u:secr?et@localhost"}, []string{"config"},
+			exitError, []string{"a '?' as %3F"}, []string{"secr?et"}},
+		{"Redis with a certificate of our own", []string{"FARHAND_REDIS_URL=" + secureRedis, "FARHAND_ADDR=127.0.0.1:0"},
+			[]string{"serve"}, exitError, []string{"certificate of Redis cannot be verified", "set FARHAND_REDIS_CA"},
+			[]string{"start one", "no Redis answers"}},
+		{"a gateway with a certificate of its own", []string{"FARHAND_URL=" + secure.URL}, []string{"tools"}, exitError,
+			[]string{"certificate of " + secure.URL + " cannot be verified", "SSL_CERT_FILE"}, []string{"is it running"}},
+		{"keys alone", []string{"FARHAND_KEYS_ONLY=true", "FARHAND_REDIS_URL=redis://:hidden@" + nowhere,
+			"FARHAND_ADDR=127.0.0.1:0", "KUBERNETES_SERVICE_HOST=here"}, []string{"serve"}, exitError,
+			[]string{"no Redis answers there"}, []string{"FARHAND_TOKEN", "no credential"}},
 		{"the version", nil, []string{"version"}, 0, []string{"farhand ", "go1."}, nil},
 		{"completion of tools", there, []string{"__complete", "call", ""}, 0, []string{"echo"}, nil},
 		{"completion of sessions", there, []string{"__complete", "call", "echo", "--session", ""}, 0, []string{"phone"},
@@ -163,4 +191,25 @@ func TestDeviceSaysWhyItCannotConnect(t *testing.T) {
 			t.Errorf("when it tries again is not told in words: %s", out)
 		}
 	}
+}
+
+// TestARefusedRoleIsLogged: a device with a caller's key is told 403, which its WebSocket client may show without a word.
+// The log of the pod has the reason.
+func TestARefusedRoleIsLogged(t *testing.T) {
+	t.Parallel()
+	p := startPod(t)
+	status, body := request(t, http.MethodPost, p.url+"/api/keys", `{"roles":["caller"],"user_id":"anna"}`)
+	var made struct{ Key string }
+	if err := json.Unmarshal(body, &made); err != nil || status != http.StatusCreated {
+		t.Fatalf("%d %s", status, body)
+	}
+	code, _, errOut := command(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + made.Key}, "device")
+	if code != exitError || !strings.Contains(errOut, "needs the role device") {
+		t.Errorf("exit %d\n%s", code, errOut)
+	}
+	eventually(t, waitLimit, "the reason is logged", func() bool {
+		out := p.out.String()
+		return strings.Contains(out, `"refused":"role"`) && strings.Contains(out, "needs the role device") &&
+			strings.Contains(out, `"user":"anna"`)
+	})
 }

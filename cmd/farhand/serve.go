@@ -28,8 +28,8 @@ func (a *application) serve(ctx context.Context) error {
 		return err
 	}
 	log := newLogger(a.err, cfg.LogLevel, cfg.LogFormat)
-	if cfg.Token == "" && inContainer() {
-		log.Warn("no FARHAND_TOKEN is set, so this pod listens on "+cfg.Addr+": in a container nothing but the "+
+	if cfg.Anonymous() && inContainer() {
+		log.Warn("callers need no credential, so this pod listens on "+cfg.Addr+": in a container nothing but the "+
 			"container itself can reach it; set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
 	}
 	unknown, meant := unknownVariables(a.environ)

@@ -105,6 +105,9 @@ func parseURL(raw string) (address, error) {
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, path, _ := strings.Cut(rest, "/")
+	if strings.Contains(path+query, "@") { // only a user or a password is followed by one
+		return a, errors.New("redis URL: a '/' in the user name or the password must be written as %2F, a '?' as %3F")
+	}
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		if err := a.setUser(authority[:i]); err != nil {
 			return a, err
