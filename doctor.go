@@ -28,9 +28,10 @@ type Finding struct {
 // diagnoseTimeout bounds the look at one part. A browser takes longest, on a busy machine.
 const diagnoseTimeout = 25 * time.Second
 
-// Diagnose looks at what a gateway with this configuration would stand on, without starting one: the store, and what
-// its own tools need. unread is what LoadConfig could not read, nil for a configuration that a program filled in. What is not enabled is looked at, too, so that it is known before it is. It makes the folders of
-// workspaces and browsers, starts a browser and ends it, and removes what browsers of killed pods left.
+// Diagnose looks at what a gateway with this configuration would stand on and use, without starting one: credentials,
+// the store, models, its own tools and what they need. Tools that are not enabled are included. unread is what LoadConfig
+// could not read, nil for a configuration that a program filled in. Diagnose makes the folders of workspaces and browsers,
+// starts a browser and ends it, and removes what browsers of killed pods left.
 func Diagnose(ctx context.Context, cfg Config, unread error) []Finding {
 	var all []Finding
 	files := cfg.enables("read", "write", "edit", "exec", "bash")
@@ -48,8 +49,11 @@ func Diagnose(ctx context.Context, cfg Config, unread error) []Finding {
 	}{
 		{"configuration", true, lookAtConfig},
 		{"exposure", false, lookAtExposure},
+		{"identity", true, lookAtIdentity},
 		{"store", true, lookAtStore},
 		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, lookAtBlobs},
+		{"model", len(cfg.Models) > 0, lookAtModel},
+		{"tools", len(cfg.Builtins) > 0, lookAtTools},
 		{"workspaces", files, lookAtWorkspaces},
 		{"programs", programs, lookAtPrograms},
 		{"landlock", programs && slices.Equal(cfg.engines(), []string{SandboxLandlock}), lookAtLandlock},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"os"
@@ -150,6 +151,52 @@ func TestConfigDoctorAndServeRefuse(t *testing.T) {
 		code, out, errOut := command(t, environ, "doctor", "--json")
 		if code != 1 || !strings.Contains(out, c.says) {
 			t.Errorf("%s: doctor exits %d\n%s%s", name, code, out, errOut)
+		}
+	}
+}
+
+// TestDoctorSaysWhatIsUsed: the model, whose credentials are accepted, and the tools, without a secret.
+func TestDoctorSaysWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	said := func(settings ...string) map[string]string {
+		t.Helper()
+		_, out, errOut := command(t, quietEnvironment(t, settings...), "doctor", "--json")
+		var findings []farhand.Finding
+		if err := json.Unmarshal([]byte(out), &findings); err != nil {
+			t.Fatalf("%v\n%s%s", err, out, errOut)
+		}
+		texts := make(map[string]string)
+		for _, f := range findings {
+			texts[f.Part] = f.Text
+			if strings.Contains(f.Text, "hidden") {
+				t.Errorf("%s: %s", f.Part, f.Text)
+			}
+		}
+		return texts
+	}
+	for of, tt := range map[string]struct {
+		settings []string
+		want     map[string]string
+	}{
+		"nothing": {nil, map[string]string{
+			"model": "FARHAND_MODEL names one", "identity": "need no credential", "tools": "there is no model"}},
+		"all": {[]string{"FARHAND_MODEL=small,large", "FARHAND_MODEL_URL=http://127.0.0.1:11434/v1",
+			"FARHAND_MODEL_KEY=hidden-key", "FARHAND_JWT_ISSUER=https://id.example.com", "FARHAND_JWT_AUDIENCE=farhand",
+			"FARHAND_JWT_SECRET=hidden-0123456789abcdef0123456789", "FARHAND_BUILTIN_TOOLS=time,read"},
+			map[string]string{
+				"model":    "small (the default), large, of openai at http://127.0.0.1:11434/v1, with a key",
+				"identity": "JSON Web Tokens of https://id.example.com for farhand, signed with FARHAND_JWT_SECRET",
+				"tools":    "time, read"}},
+		"the default tools": {[]string{"FARHAND_MODEL=small"}, map[string]string{
+			"model": "small, of openai at the provider's own address, without a key", "tools": "time, sessions"}},
+		"a token, and no tool": {[]string{"FARHAND_TOKEN=hidden-0123456789abcdef", "FARHAND_BUILTIN_TOOLS=none"},
+			map[string]string{"identity": "FARHAND_TOKEN, which makes its holder an admin", "tools": "none"}},
+	} {
+		got := said(tt.settings...)
+		for part, want := range tt.want {
+			if !strings.Contains(got[part], want) {
+				t.Errorf("%s: %s: %q, want %q", of, part, got[part], want)
+			}
 		}
 	}
 }

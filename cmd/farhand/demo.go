@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
@@ -21,35 +24,79 @@ import (
 // demoSession is the session id of the demo's device, so that the printed commands can be typed again.
 const demoSession = "demo"
 
+// demoIgnores are the variables that the demo does not read: it has a store of its own, and its device and callers have
+// no credential but FARHAND_TOKEN. One that ends in an underscore stands for all that begin like it.
+var demoIgnores = []string{
+	envPrefix + "REDIS_", envPrefix + "KEYS_ONLY", envPrefix + "JWT_", envPrefix + "PAIRING", envPrefix + "ADDR",
+}
+
+// demoOptions are the flags of the demo.
+type demoOptions struct {
+	addr    string
+	once    bool
+	origins []string
+}
+
 func (a *application) demoCommand() *cobra.Command {
-	var addr string
-	var once bool
+	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the main job on this machine alone: a gateway, a device, a call",
 		Long: "Starts a gateway with its in-memory store, connects this machine to it as a device, calls one of the\n" +
-			"device's tools over HTTP, prints what happened, and keeps running so that you can try more.",
+			"device's tools over HTTP, prints what happened, and keeps running so that you can try more.\n\n" +
+			"Reads the variables of serve, a model and its key included, but for those of Redis, of pairing and of\n" +
+			"credentials other than FARHAND_TOKEN: it says which of them it ignores. Requests that are refused are\n" +
+			"logged with the reason.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), addr, once) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), o) },
 	}
-	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:8080",
+	cmd.Flags().StringVar(&o.addr, "addr", "127.0.0.1:8080",
 		"loopback address to listen on; if it is taken, a free port is used")
-	cmd.Flags().BoolVar(&once, "once", false, "stop after the call")
+	cmd.Flags().BoolVar(&o.once, "once", false, "stop after the call")
+	cmd.Flags().StringSliceVar(&o.origins, "allow-origin", nil,
+		"origin whose web pages may talk to the gateway, for example http://localhost:5173; may be repeated")
 	return cmd
 }
 
-func (a *application) demo(ctx context.Context, addr string, once bool) error {
-	cfg, err := farhand.LoadConfig([]string{envPrefix + "ADDR=" + addr})
+// demoConfig returns the configuration of the demo, and the variables it ignores.
+func demoConfig(environ []string, o demoOptions) (cfg farhand.Config, ignored []string, err error) {
+	var read []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if slices.ContainsFunc(demoIgnores, func(family string) bool {
+			return name == family || strings.HasSuffix(family, "_") && strings.HasPrefix(name, family)
+		}) {
+			ignored = append(ignored, name)
+		} else {
+			read = append(read, kv)
+		}
+	}
+	slices.Sort(ignored)
+	read = append(read, envPrefix+"ADDR="+o.addr)
+	if origins := env.ToMap(environ)[envPrefix+"ALLOWED_ORIGINS"]; len(o.origins) > 0 {
+		all := append(slices.DeleteFunc([]string{origins}, func(s string) bool { return s == "" }), o.origins...)
+		read = append(read, envPrefix+"ALLOWED_ORIGINS="+strings.Join(all, ","))
+	}
+	cfg, err = farhand.LoadConfig(read)
+	return cfg, ignored, err
+}
+
+func (a *application) demo(ctx context.Context, o demoOptions) error {
+	cfg, ignored, err := demoConfig(a.environ, o)
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.DiscardHandler)
+	log := newLogger(a.err, max(cfg.LogLevel, slog.LevelWarn), cfg.LogFormat)
+	if len(ignored) > 0 {
+		fmt.Fprintf(a.out, "Ignored, because this is a gateway for this machine alone: %s.\n", strings.Join(ignored, ", "))
+	}
+	warnOfUnknown(log, a.environ)
 	g, at, err := openGateway(ctx, cfg, log)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		host, _, _ := net.SplitHostPort(addr) // LoadConfig has checked it
+		host, _, _ := net.SplitHostPort(o.addr) // LoadConfig has checked it
 		cfg.Addr = net.JoinHostPort(host, "0")
 		if g, at, err = openGateway(ctx, cfg, log); err == nil {
-			fmt.Fprintf(a.out, "%s is taken, so a free port is used; the commands below name it.\n", addr)
+			fmt.Fprintf(a.out, "%s is taken, so a free port is used; the commands below name it.\n", o.addr)
 		}
 	}
 	if err != nil {
@@ -60,14 +107,10 @@ func (a *application) demo(ctx context.Context, addr string, once bool) error {
 	served := make(chan error, 1)
 	running.Go(func() { served <- g.Run(runCtx) })
 	url := "http://" + at
-	err = a.showDemo(runCtx, url, &running, log)
-	if err == nil && !once {
-		program := cmp.Or(a.program, "farhand")
-		fmt.Fprintf(a.out, "\nThe gateway keeps running; Ctrl-C stops it. Try, in another terminal:\n\n"+
-			"  export FARHAND_URL=%[1]s\n"+
-			"  %[2]s tools\n"+
-			"  %[2]s call sensors '{\"type\":\"load\"}'\n"+
-			"  curl -s %[1]s/api/sessions\n\n", url, program)
+	r := remote{server: url, token: string(cfg.Token)}
+	err = a.showDemo(runCtx, r, &running, log)
+	if err == nil && !o.once {
+		a.suggestDemo(url, cfg)
 		err = <-served
 	}
 	stop()
@@ -75,6 +118,24 @@ func (a *application) demo(ctx context.Context, addr string, once bool) error {
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
 	return errors.Join(err, g.Close(closeCtx))
+}
+
+// suggestDemo prints what to try.
+func (a *application) suggestDemo(url string, cfg farhand.Config) {
+	program := cmp.Or(a.program, "farhand")
+	header, chat := "", ""
+	if cfg.Token != "" {
+		header = ` -H "Authorization: Bearer $FARHAND_TOKEN"`
+	}
+	if len(cfg.Models) > 0 {
+		chat = fmt.Sprintf("  %s chat --session %s 'which machine is this?'\n", program, demoSession)
+	}
+	fmt.Fprintf(a.out, "\nThe gateway keeps running; Ctrl-C stops it. Try, in another terminal:\n\n"+
+		"  export FARHAND_URL=%[1]s\n"+
+		"  %[2]s tools\n"+
+		"  %[2]s call sensors '{\"type\":\"load\"}'\n"+
+		"%[3]s"+
+		"  curl -s%[4]s %[1]s/api/sessions\n\n", url, program, chat, header)
 }
 
 // awaitDevice waits until the device is connected, and says so where that takes long.
@@ -94,10 +155,11 @@ func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) er
 }
 
 // showDemo connects the device, calls it, and tells what happens.
-func (a *application) showDemo(ctx context.Context, url string, running *sync.WaitGroup, log *slog.Logger) error {
+func (a *application) showDemo(ctx context.Context, r remote, running *sync.WaitGroup, log *slog.Logger) error {
+	url := r.server
 	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", url)
 	all := demotools.Basic()
-	o := deviceOptions{remote: remote{server: url}, session: demoSession, name: "demo device"}
+	o := deviceOptions{remote: r, session: demoSession, name: "demo device"}
 	c, err := newDevice(o, client.Credential{}, all, log)
 	if err != nil {
 		return err
@@ -110,7 +172,7 @@ func (a *application) showDemo(ctx context.Context, url string, running *sync.Wa
 	fmt.Fprintf(a.out, "2. This machine dialled in over WebSocket as session %q and registered %s.\n", demoSession,
 		demotools.Names(all))
 	fmt.Fprintf(a.out, "3. A caller asks over HTTP:\n\n   POST %s/api/tools/device_info/call {\"args\":{}}\n\n", url)
-	raw, err := o.remote.do(ctx, "POST", "/api/tools/device_info/call", nil, map[string]any{"args": map[string]any{}})
+	raw, err := r.do(ctx, "POST", "/api/tools/device_info/call", nil, map[string]any{"args": map[string]any{}})
 	if err != nil {
 		return err
 	}

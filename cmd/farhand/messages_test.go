@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/agent/provider/scripted"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -212,4 +213,54 @@ func TestARefusedRoleIsLogged(t *testing.T) {
 		return strings.Contains(out, `"refused":"role"`) && strings.Contains(out, "needs the role device") &&
 			strings.Contains(out, `"user":"anna"`)
 	})
+}
+
+// TestDemoReadsTheEnvironment: a model works in the demo, a web page may be let in, what is refused is logged, and the
+// variables that do not count are named.
+func TestDemoReadsTheEnvironment(t *testing.T) {
+	t.Parallel()
+	model := scripted.OpenAIFunc(t, func(scripted.Request) scripted.Step {
+		return scripted.Reply(scripted.Text("I am on this machine."))
+	})
+	environ := append(agentSettings(providerOpenAI, model), "FARHAND_TOKEN="+fleetToken,
+		"FARHAND_REDIS_URL=redis://redis.example.com", "FARHAND_JWT_SECRET=0123456789abcdef0123456789abcdef",
+		"FARHAND_KEYS_ONLY=false", "FARHAND_ALLOWED_ORIGINS=http://one.example.com", "FARHAND_MAX_TOOL=7")
+	demo := start(t, environ, farhandBinary, "demo", "--addr", freeAddr(t), "--allow-origin", "http://localhost:5173")
+	eventually(t, waitLimit, "the demo prints what to try",
+		func() bool { return strings.Contains(demo.out.String(), "api/sessions") })
+	_, rest, _ := strings.Cut(demo.out.String(), "export FARHAND_URL=")
+	url, _, _ := strings.Cut(rest, "\n")
+	environ = []string{"FARHAND_URL=" + url, "FARHAND_TOKEN=" + fleetToken}
+	if code, out, errOut := command(t, environ, "chat", "--session", demoSession, "where are you?"); code != 0 ||
+		!strings.Contains(out, "I am on this machine.") {
+		t.Errorf("chat: exit %d\n%s%s", code, out, errOut)
+	}
+	for origin, want := range map[string]int{
+		"http://localhost:5173": 200, "http://one.example.com": 200, "http://two.example.com": 403,
+	} {
+		req, err := http.NewRequest(http.MethodGet, url+"/api/tools", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", origin)
+		req.Header.Set("Authorization", "Bearer "+fleetToken)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", origin, resp.StatusCode, want)
+		}
+	}
+	for _, want := range []string{
+		"alone: FARHAND_JWT_SECRET, FARHAND_KEYS_ONLY, FARHAND_REDIS_URL.", `"did_you_mean":"FARHAND_MAX_TOOLS"`,
+		" chat --session demo", "Bearer $FARHAND_TOKEN", "request refused", "two.example.com",
+	} {
+		eventually(t, waitLimit, "the demo says "+want,
+			func() bool { return strings.Contains(demo.out.String(), want) })
+	}
+	if strings.Contains(demo.out.String(), fleetToken) {
+		t.Error("it prints the token")
+	}
 }

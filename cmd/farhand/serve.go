@@ -32,10 +32,7 @@ func (a *application) serve(ctx context.Context) error {
 		log.Warn("callers need no credential, so this pod listens on "+cfg.Addr+": in a container nothing but the "+
 			"container itself can reach it; set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
 	}
-	unknown, meant := unknownVariables(a.environ)
-	for _, name := range unknown {
-		log.Warn("unknown variable ignored; is it misspelt?", "variable", name, "did_you_mean", meant[name])
-	}
+	warnOfUnknown(log, a.environ)
 	for _, finding := range cfg.Insecurities() {
 		log.Warn("insecure setting", "finding", finding)
 	}
@@ -45,6 +42,14 @@ func (a *application) serve(ctx context.Context) error {
 	}
 	log.Info("serving", "addr", addr, "pod", g.Pod(), "version", version(), "store", storeName(cfg))
 	return a.runAndClose(ctx, g, cfg, log)
+}
+
+// warnOfUnknown logs the FARHAND_ variables that the program does not read.
+func warnOfUnknown(log *slog.Logger, environ []string) {
+	unknown, meant := unknownVariables(environ)
+	for _, name := range unknown {
+		log.Warn("unknown variable ignored; is it misspelt?", "variable", name, "did_you_mean", meant[name])
+	}
 }
 
 // openGateway returns a gateway and the address it is going to listen on. Listening comes first: an address in use is
