@@ -93,6 +93,9 @@ func parseActivity(text []byte, id, tenant string) (registry.Activity, error) {
 		return registry.Activity{}, err
 	}
 	line.ID, line.Tenant = id, tenant
+	if line.Call != nil {
+		line.Call.Brief = line.Call.Result != nil // as Summary has left it
+	}
 	if line.Steps != "" && line.Call != nil {
 		if err := line.restore(); err != nil {
 			return registry.Activity{}, err

@@ -80,7 +80,7 @@ var activityTests = []subtest{
 			sent[i].ID = got[i].ID
 		}
 		stored := call
-		stored.Result = &registry.Result{Success: true}
+		stored.Result, stored.Brief = &registry.Result{Success: true}, true
 		sent[0].Call = &stored
 		if !reflect.DeepEqual(got, sent) {
 			f.Errorf("got  %+v\nwant %+v", got, sent)
