@@ -68,14 +68,15 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		i.count(&counted, time.Since(d.start), res, err)
 		return res, err
 	}
-	stored, created, err := i.cfg.CallLog.Start(timed{ctx, d.start.Add(d.inv.Timeout)}, d.rec, run)
+	start := d.start // run moves it by the time a person takes
+	stored, created, err := i.cfg.CallLog.Start(timed{ctx, start.Add(d.inv.Timeout)}, d.rec, run)
 	if err != nil {
 		return err
 	}
 	if created {
 		req.Release, req.counted = nil, true // when it has ended
 	}
-	return i.follow(ctx, req, stored, digest, !created, d.start, out)
+	return i.follow(ctx, req, stored, digest, !created, start, out)
 }
 
 // hold returns the context of a call that goes on without its request, but not without the identity of its caller.

@@ -257,11 +257,12 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	return nameAll(near, others), nil
 }
 
-// own returns the own session with its tools. While it moves, those are the tools that it is expected to offer again.
+// own returns the own session with its tools. Until it has registered any after a move, those are the tools that it is
+// expected to offer again.
 func (s *ToolSet) own(ctx context.Context) (registry.Entry, error) {
 	e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
 	if err != nil && !errors.Is(err, registry.CodeNotConnected) ||
-		err == nil && time.Since(e.Session.ConnectedAt) > settledAfter {
+		err == nil && (len(e.Tools) > 0 || time.Since(e.Session.ConnectedAt) > settledAfter) {
 		return e, err
 	}
 	q := registry.Query{Tenant: s.sc.Key.Tenant, Limit: 1}
@@ -275,12 +276,7 @@ func (s *ToolSet) own(ctx context.Context) (registry.Entry, error) {
 	case err != nil:
 		e.Session = due[0].Session
 	}
-	for _, t := range due[0].Tools {
-		byName := func(offered registry.ToolSpec, name string) int { return strings.Compare(offered.Name, name) }
-		if at, offered := slices.BinarySearchFunc(e.Tools, t.Name, byName); !offered {
-			e.Tools = slices.Insert(slices.Clip(e.Tools), at, t)
-		}
-	}
+	e.Tools = due[0].Tools
 	return e, nil
 }
 

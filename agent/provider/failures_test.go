@@ -326,7 +326,7 @@ func TestNoWaitBeyondTheDeadline(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b backend) {
 		s := b.server(t, scripted.Fail(503, "later").With("Retry-After", "19"))
-		_, e, _ := fail(t, b.model(s, options{}), provider.KindFailure) // whose timeout is 10 s
+		_, e, _ := fail(t, b.model(s, options{}), provider.KindFailure) // whose timeout is callTime
 		if e.Status != 503 || e.RetryAfter != 19*time.Second {
 			t.Errorf("error %+v", e)
 		}

@@ -123,9 +123,12 @@ func ask(text string) provider.Request {
 	return provider.Request{Messages: []provider.Message{user(text)}}
 }
 
+// callTime is how long the calls of these tests may take.
+const callTime = 15 * time.Second
+
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), callTime)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -27,7 +27,7 @@ func TestCallPrintsParts(t *testing.T) {
 	t.Cleanup(gateway.Close)
 	file := filepath.Join(t.TempDir(), "shot.png")
 	code, out, errOut := command(t, nil, "call", "camera", "--server", gateway.URL, "--output", file)
-	if code != 0 || out != "click\n" {
+	if code != 0 || out != "click" {
 		t.Errorf("exit %d, %q", code, out)
 	}
 	second, third := strings.TrimSuffix(file, ".png")+"-2.png", strings.TrimSuffix(file, ".png")+"-3.png"

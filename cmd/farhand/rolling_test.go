@@ -59,7 +59,7 @@ func TestRollingRestartBehindNginx(t *testing.T) {
 		return listed["plain"] == 1 && listed["everything"] > 0 && len(listed) == fan+2
 	})
 
-	load := rollingLoad{url: balancer, failed: make(map[string]int), ok: make(map[string]int)}
+	load := rollingLoad{before: lookAtMachine(t), url: balancer, failed: make(map[string]int), ok: make(map[string]int)}
 	stop := load.start(t, fan)
 	for range *restarts {
 		for i, p := range pods {
@@ -89,7 +89,8 @@ func fanTool() client.Option {
 
 // rollingLoad calls devices until it is stopped.
 type rollingLoad struct {
-	url string
+	before machine
+	url    string
 
 	mu     sync.Mutex
 	ok     map[string]int // calls that succeeded, by their kind
@@ -239,8 +240,19 @@ func (l *rollingLoad) check(t *testing.T) {
 		total += l.ok[kind]
 	}
 	t.Logf("%d calls succeeded; devices had %d when their pods went", total, l.lost)
+	// The balancer answers 502 when a pod closes a connection that a request has just reached it on. HTTP/1.1 cannot rule
+	// that out, and the balancer does not send a call twice. On a machine that stalls it happens now and then.
+	cut, left := 0, lookAtMachine(t).leftSince(l.before)
 	for _, what := range slices.Sorted(maps.Keys(l.failed)) {
+		if strings.Contains(what, ": 502 <html>") {
+			cut += l.failed[what]
+			continue
+		}
 		t.Errorf("%d times %s", l.failed[what], what)
+	}
+	t.Logf("the balancer cut %d calls off; %.0f %% of the machine were left", cut, 100*left)
+	if allowed := total / 200; cut > allowed || left > 0.5 && cut > 1 {
+		t.Errorf("the balancer cut %d calls off", cut)
 	}
 	if total < 100 {
 		t.Errorf("only %d calls", total)

@@ -158,7 +158,8 @@ func (f *fleet) startBalancer(t testing.TB) {
 	conf, addr, suite, dir := string(text), freeAddr(t), freeAddr(t), t.TempDir()
 	f.log, f.url, f.suite = filepath.Join(dir, "access"), "http://"+addr, "http://"+suite
 	for i, p := range f.pods {
-		conf = replace(t, conf, fmt.Sprintf("farhand-%d:8080", i+1), p.addr)
+		name := fmt.Sprintf("farhand-%d:8080", i+1)
+		conf = strings.ReplaceAll(replace(t, conf, name, p.addr), name, p.addr) // each pod is a backup too
 	}
 	conf = replace(t, conf, "listen 8080;", "listen "+addr+";")
 	// By turns, and not to the pod with the fewest streams: that would keep clients apart that listen and that call.
