@@ -14,13 +14,9 @@ import (
 
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/provider/scripted"
-	"github.com/farhand/farhand/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// waitLimit bounds every wait for something that must come true.
-const waitLimit = testkit.Limit
 
 // key is the one all tests use. No error may show it.
 const key = "sk-very-secret-0123456789"

@@ -11,9 +11,6 @@ import (
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
-// killedLease is how long a conversation is kept from others, at most, when the pod that had its turn is killed.
-const killedLease = 15 * time.Second
-
 // cutOff is a turn that will be cut off because its pod ends: in the middle of words or of a call, asked for through
 // either endpoint. Over HTTP, the device is connected to another pod.
 type cutOff struct {
