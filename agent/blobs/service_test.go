@@ -204,6 +204,28 @@ func TestTwoUploads(t *testing.T) {
 	}
 }
 
+// TestSweepsTogether: pods that share a folder remove its expired files at the same time, and none of them fails.
+func TestSweepsTogether(t *testing.T) {
+	folder := t.TempDir()
+	for range 500 {
+		path := filepath.Join(folder, filepath.FromSlash(objectName(time.Now().Add(-time.Hour))))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sweeps sync.WaitGroup
+	for range 4 {
+		s := open(t, "file://"+folder)
+		sweeps.Go(func() {
+			if err := s.sweep(t.Context(), time.Now()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	sweeps.Wait()
+	wantFiles(t, folder, 0)
+}
+
 // TestSweep: what has expired is removed, also what a dead pod or an emptied store has left; what lives stays, as does
 // what others keep in the bucket.
 func TestSweep(t *testing.T) {

@@ -119,3 +119,16 @@ func waitFor(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
+
+// measureRedis asks Redis again and again the way the pods do, so that it is known how long the machine kept it from
+// answering.
+func (f *faultFleet) measureRedis(ctx context.Context, b *ledger) {
+	client := redis.NewClient(&redis.Options{Addr: f.proxy.Listen, ReadTimeout: waitLimit, MaxRetries: -1})
+	defer client.Close()
+	for ctx.Err() == nil {
+		began := time.Now()
+		_ = client.Ping(context.WithoutCancel(ctx)).Err()
+		add(b, &b.control, ledgerControl{time.Now(), time.Since(began)})
+		waitFor(ctx, 50*time.Millisecond)
+	}
+}

@@ -137,20 +137,24 @@ func (b *ledger) auditTime(c ledgerCall, report reporter) {
 
 // patienceOf is how long a call may take: its timeout, and what the machine and a pod that was stopped need.
 func (b *ledger) patienceOf(c ledgerCall) time.Duration {
-	limit := c.limit + ledgerSlack
-	worst := time.Duration(0)
-	for _, m := range b.control {
-		if m.at.After(c.asked.Add(-time.Second)) && m.at.Add(-m.took).Before(c.heard) {
-			worst = max(worst, m.took)
-		}
-	}
-	limit += ledgerScale * worst
+	limit := c.limit + ledgerSlack + ledgerScale*b.worstControl(c)
 	for _, f := range b.faults {
 		if f.pod != "" && f.pod == c.pod && f.to.After(c.asked) && f.from.Before(c.heard) {
 			limit += f.to.Sub(f.from)
 		}
 	}
 	return limit
+}
+
+// worstControl is the longest that a control took while the call was made.
+func (b *ledger) worstControl(c ledgerCall) time.Duration {
+	worst := time.Duration(0)
+	for _, m := range b.control {
+		if m.at.After(c.asked.Add(-time.Second)) && m.at.Add(-m.took).Before(c.heard) {
+			worst = max(worst, m.took)
+		}
+	}
+	return worst
 }
 
 // auditRecords: a record agrees with what the caller was told, and with what devices did; after its end it only takes a
