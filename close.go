@@ -38,8 +38,8 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.devices != nil {
 		errs = append(errs, g.devices.Close(gentle))
 	}
+	errs = append(errs, g.closeListener(gentle))
 	g.awaitClients(gentle)
-	g.emptyListener(gentle)
 	g.endTurns()
 	last := time.AfterFunc(time.Until(reserved(gentle)), func() { g.endRequests(registry.ErrDraining) })
 	errs = append(errs, g.closeServer(gentle))
@@ -79,11 +79,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 
 // closeServer waits for the requests in flight, of the gateway's own server and through Handler.
 func (g *Gateway) closeServer(ctx context.Context) error {
-	var errs []error
-	if g.listener != nil && !g.serving.Load() {
-		errs = append(errs, ignoreClosed(g.listener.Close()))
-	}
-	errs = append(errs, g.server.Shutdown(ctx))
+	errs := []error{ignoreClosed(g.server.Shutdown(ctx))}
 	select {
 	case <-g.requests.none():
 	case <-ctx.Done():
@@ -104,9 +100,10 @@ func ignoreClosed(err error) error {
 // anew, or to close a connection that they do not use.
 const clientsTimeout = 500 * time.Millisecond
 
-// awaitClients gives callers that keep their connection open time to leave it. Closing it under a request that is just
-// being sent would leave its caller without an answer. A request that was there when the stopping began may be answered
-// without a word of it; the time of its connection runs from then on.
+// awaitClients gives callers that keep their connection open time to leave it, and those that connected last time to
+// send their request. A connection that is closed under a request that is just being sent leaves its caller without an
+// answer, and http.Server drops a request that it reads after Shutdown began. A request that was answered as the
+// stopping began was answered without a word of it; the time of its connection runs from then on.
 func (g *Gateway) awaitClients(ctx context.Context) {
 	for last := time.Now(); ; {
 		wait := time.NewTimer(time.Until(last.Add(clientsTimeout)))
@@ -124,22 +121,45 @@ func (g *Gateway) awaitClients(ctx context.Context) {
 	}
 }
 
-// emptyTimeout is how long the connections that wait at the listener may take to be accepted.
-const emptyTimeout = 250 * time.Millisecond
+// emptyTimeout is how long the connections that wait at the listener may take to be accepted, and emptyFor for how long
+// none may be there until it closes: a connection that is being made when no more are let in comes within that time.
+const (
+	emptyTimeout = 250 * time.Millisecond
+	emptyFor     = 20 * time.Millisecond
+)
 
-// emptyListener waits until every connection that was made is accepted, and has no more made. Those that wait when a
-// listener closes are reset, and with them the requests that were sent on them. Who connects now tries again, and is
-// refused once the listener is closed.
-func (g *Gateway) emptyListener(ctx context.Context) {
-	if !g.serving.Load() {
-		return
+// closeListener lets no more connections in, waits until the server has all that were made, and closes the listener.
+// Connections that wait when a listener closes are reset, and with them the requests that were sent on them. Who
+// connects meanwhile tries again, and is refused once the listener is closed.
+func (g *Gateway) closeListener(ctx context.Context) error {
+	if g.listener == nil {
+		return nil
 	}
+	if !g.serving.Load() {
+		return ignoreClosed(g.listener.Close())
+	}
+	g.emptyListener(ctx)
+	err := ignoreClosed(g.listener.Close())
+	select {
+	case <-g.served: // the last connection that was accepted is among those that Shutdown waits for
+	case <-ctx.Done():
+	}
+	return err
+}
+
+func (g *Gateway) emptyListener(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, emptyTimeout)
 	defer cancel()
 	waiting := quiet(g.listener)
+	if waiting == nil {
+		return
+	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for waiting() > 0 {
+	for empty := time.Now(); time.Since(empty) < emptyFor; {
+		if waiting() > 0 {
+			empty = time.Now()
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -1,9 +1,11 @@
 package farhand
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -89,4 +91,113 @@ func closeWaits(t *testing.T, serve func(t *testing.T, g *Gateway) string) {
 		t.Errorf("the caller read %q", got)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// lateListener hands out a connection only some time after it was closed, as a server does that the machine keeps from
+// running.
+type lateListener struct {
+	*net.TCPListener
+	accepted, closed chan struct{}
+	once             sync.Once
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	conn, err := l.TCPListener.Accept()
+	if err == nil {
+		close(l.accepted)
+		<-l.closed
+		time.Sleep(50 * time.Millisecond) // for a Close that does not wait to be over
+	}
+	return conn, err
+}
+
+func (l *lateListener) Close() error {
+	err := l.TCPListener.Close()
+	l.once.Do(func() { close(l.closed) })
+	return err
+}
+
+// TestCloseServesWhoConnectedLast: a request on a connection that the server only just accepted as the listener closed
+// is answered.
+func TestCloseServesWhoConnectedLast(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &lateListener{
+		TCPListener: l.(*net.TCPListener), accepted: make(chan struct{}), closed: make(chan struct{}),
+	}
+	g, err := New(t.Context(), Config{}, WithListener(late), WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := g.Run(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: farhand\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-late.accepted
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	if err := g.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	running.Wait()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || !resp.Close {
+		t.Errorf("status %d, the connection closes: %t", resp.StatusCode, resp.Close)
+	}
+}
+
+// TestQuiet: a listener that was told to take no more connections knows of those that were made before, which go on.
+func TestQuiet(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	before, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	waiting := quiet(l)
+	if n := waiting(); n != 1 {
+		t.Errorf("%d connections wait, not 1", n)
+	}
+	dialer := net.Dialer{Timeout: 300 * time.Millisecond}
+	if late, err := dialer.Dial("tcp", l.Addr().String()); err == nil {
+		late.Close()
+		t.Error("a connection was made after the listener was told to take no more")
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	for _, pair := range [][2]net.Conn{{before, accepted}, {accepted, before}} {
+		got := make([]byte, 5)
+		if _, err := io.WriteString(pair[0], "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(pair[1], got); err != nil || string(got) != "hello" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if n := waiting(); n != 0 {
+		t.Errorf("%d connections wait, none was made", n)
+	}
 }

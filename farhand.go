@@ -65,11 +65,12 @@ type Gateway struct {
 	approvals *approval.Keeper
 
 	handler  http.Handler
-	server   *http.Server // which Run serves with
-	listener net.Listener // that the program brought, else Run opens one; read once serving is set
-	serving  atomic.Bool  // the listener is the server's
-	clients  gauge        // connections of server
-	requests gauge        // requests through Handler
+	server   *http.Server  // which Run serves with
+	listener net.Listener  // that the program brought, else Run opens one; read once serving is set
+	serving  atomic.Bool   // the listener is the server's
+	served   chan struct{} // closed when the server accepts no more connections
+	clients  gauge         // connections of server
+	requests gauge         // requests through Handler
 
 	draining   context.Context    // ends when the gateway begins to stop
 	beginDrain context.CancelFunc // ends it
@@ -94,7 +95,7 @@ func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 	g.draining, g.beginDrain = context.WithCancel(context.Background())
 	g.closing, g.endTurns = context.WithCancel(context.Background())
 	g.base, g.endRequests = context.WithCancelCause(context.Background())
-	g.server = &http.Server{ConnState: g.noteClient}
+	g.server, g.served = &http.Server{ConnState: g.noteClient}, make(chan struct{})
 	if err := g.start(ctx, opts); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 		defer cancel()
@@ -169,6 +170,9 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 		// were accepted together in one burst.
 		KeepAlive: -1,
 	}
+	// A listener of Multipath TCP, Go's default, cannot be told to take no more connections (quiet). What a phone would
+	// gain by it ends at the load balancer.
+	config.SetMultipathTCP(false)
 	l, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", addr, err)
@@ -189,12 +193,15 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	g.serving.Store(true)
 	failed := make(chan error, 1)
-	go func() { failed <- g.server.Serve(listener) }() // ends with Close, which shuts the server down
+	go func() { // ends with Close, which closes the listener
+		defer close(g.served)
+		failed <- g.server.Serve(listener)
+	}()
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-failed:
-		if errors.Is(err, http.ErrServerClosed) {
+		if errors.Is(err, http.ErrServerClosed) || g.draining.Err() != nil && errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		return fmt.Errorf("serve: %w", err)

@@ -1,32 +1,43 @@
 package farhand
 
 import (
+	"math"
 	"net"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// quiet has a listener take no more connections: the system drops what comes to it. waiting returns how many were made
-// before and are not accepted yet, zero if that is not known.
+// tcpFlags is where the flags of a TCP segment are, and tcpSYN the one that asks for a connection (RFC 9293, 3.1).
+const (
+	tcpFlags = 13
+	tcpSYN   = 0x02
+)
+
+// quiet has a listener take no more connections: the system drops what asks for one. Connections that are being made
+// come about. waiting returns how many are made and not accepted yet. It is nil if the listener cannot do that.
 func quiet(l net.Listener) (waiting func() int) {
-	none := func() int { return 0 }
 	socket, ok := l.(syscall.Conn)
 	if !ok {
-		return none
+		return nil
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return none
+		return nil
 	}
-	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // nothing of any packet is let through
+	filter := []unix.SockFilter{ // connections inherit it, and receive no SYN
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: tcpFlags},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: tcpSYN, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},              // dropped
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, // let through whole
+	}
 	attached := false
 	err = raw.Control(func(fd uintptr) {
-		program := unix.SockFprog{Len: 1, Filter: &drop}
+		program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 		attached = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program) == nil
 	})
 	if err != nil || !attached {
-		return none
+		return nil
 	}
 	return func() (n int) {
 		_ = raw.Control(func(fd uintptr) { // fails once the listener is closed: then nothing waits

@@ -183,4 +183,7 @@ func TestWaitsEndWhenThePodDrains(t *testing.T) {
 	if rec := decode[record](r, 200); rec.State.Final() {
 		t.Errorf("answered with %s", r.body)
 	}
+	if !r.last {
+		t.Error("the connection stays open: its next request may meet a pod that is gone")
+	}
 }

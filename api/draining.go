@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -29,3 +30,24 @@ func draining() *registry.Error {
 		Code: registry.CodeDraining, Message: "This pod is stopping. Ask another.", RetryAfter: drainingRetry,
 	}
 }
+
+// leavingWriter has an answer that begins while the pod stops close its connection, also if its request was there
+// before: a connection that is used again while the pod closes it costs its request.
+type leavingWriter struct {
+	http.ResponseWriter
+	h *handler
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *leavingWriter) WriteHeader(status int) {
+	if w.h.isDraining() {
+		w.Header().Set("Connection", "close")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Flush implements http.Flusher.
+func (w *leavingWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Unwrap is for http.ResponseController.
+func (w *leavingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

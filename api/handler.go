@@ -93,7 +93,12 @@ type Handler struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.engine.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header["Upgrade"] == nil { // a socket has its own way to be told that the pod stops
+		w = &leavingWriter{w, h.h}
+	}
+	h.engine.ServeHTTP(w, r)
+}
 
 func newEngine(h *handler) (*gin.Engine, error) {
 	gin.SetMode(gin.ReleaseMode)

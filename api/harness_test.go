@@ -153,6 +153,7 @@ type reply struct {
 	status int
 	header http.Header
 	body   []byte
+	last   bool // the connection closes
 }
 
 // request describes one request; the zero fields are the usual: GET, pod 0, the right token.
@@ -201,7 +202,7 @@ func (f *fleet) try(r request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	out := reply{T: f.T, status: resp.StatusCode, header: resp.Header, body: body}
+	out := reply{T: f.T, status: resp.StatusCode, header: resp.Header, body: body, last: resp.Close}
 	checkContract(f.T, req, out)
 	return out, nil
 }

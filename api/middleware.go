@@ -32,9 +32,6 @@ const writeTimeout = 30 * time.Second
 func (h *handler) identify(c *gin.Context) {
 	header := c.Writer.Header()
 	header[headerPod], header["X-Content-Type-Options"] = h.podHeader, h.nosniff
-	if h.isDraining() { // a connection that is used again while this pod closes it costs its request
-		c.Header("Connection", "close")
-	}
 }
 
 // recover answers a panic with the fixed internal error, unless an answer has begun.
