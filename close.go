@@ -18,7 +18,7 @@ const releaseReserve = 0.2
 //
 //  1. Readiness turns red, and new devices are refused.
 //  2. Devices are sent away, each once its calls in flight and its turn have ended.
-//  3. Requests in flight end, and nothing new is accepted. Those that do not end are ended, and tell their callers so.
+//  3. No more connections are accepted. Requests in flight end; those that do not are ended, and tell their callers so.
 //  4. Sessions are released and the lease is given up. What ran for the gateway's own tools is ended.
 //  5. The bus delivers what is queued, and the connections to Redis are closed. Metrics are served until then.
 //

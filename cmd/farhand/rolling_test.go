@@ -23,8 +23,8 @@ import (
 
 var restarts = flag.Int("restarts", 1, "how often TestRollingRestartBehindNginx restarts the whole fleet; ten show more")
 
-// TestRollingRestartBehindNginx restarts three pods behind the load balancer, one after the other and in quick succession, while
-// their devices are called in every way there is. A call may fail only if its device had it when its pod went, and then
+// TestRollingRestartBehindNginx restarts three pods behind the load balancer, one after the other and in quick
+// succession, while their devices are called in every way there is. A call may fail only if its device had it when its pod went, and then
 // it says so. All other calls wait for the device, which moves.
 func TestRollingRestartBehindNginx(t *testing.T) {
 	node, everything := mcpPackage(t, "@modelcontextprotocol/server-everything/dist/index.js")
@@ -59,7 +59,7 @@ func TestRollingRestartBehindNginx(t *testing.T) {
 		return listed["plain"] == 1 && listed["everything"] > 0 && len(listed) == fan+2
 	})
 
-	load := rollingLoad{before: lookAtMachine(t), url: balancer, failed: make(map[string]int), ok: make(map[string]int)}
+	load := rollingLoad{url: balancer, failed: make(map[string]int), ok: make(map[string]int)}
 	stop := load.start(t, fan)
 	for range *restarts {
 		for i, p := range pods {
@@ -89,8 +89,7 @@ func fanTool() client.Option {
 
 // rollingLoad calls devices until it is stopped.
 type rollingLoad struct {
-	before machine
-	url    string
+	url string
 
 	mu     sync.Mutex
 	ok     map[string]int // calls that succeeded, by their kind
@@ -240,19 +239,8 @@ func (l *rollingLoad) check(t *testing.T) {
 		total += l.ok[kind]
 	}
 	t.Logf("%d calls succeeded; devices had %d when their pods went", total, l.lost)
-	// The balancer answers 502 when a pod closes a connection that a request has just reached it on. HTTP/1.1 cannot rule
-	// that out, and the balancer does not send a call twice. On a machine that stalls it happens now and then.
-	cut, left := 0, lookAtMachine(t).leftSince(l.before)
 	for _, what := range slices.Sorted(maps.Keys(l.failed)) {
-		if strings.Contains(what, ": 502 <html>") {
-			cut += l.failed[what]
-			continue
-		}
 		t.Errorf("%d times %s", l.failed[what], what)
-	}
-	t.Logf("the balancer cut %d calls off; %.0f %% of the machine were left", cut, 100*left)
-	if allowed := total / 200; cut > allowed || left > 0.5 && cut > 1 {
-		t.Errorf("the balancer cut %d calls off", cut)
 	}
 	if total < 100 {
 		t.Errorf("only %d calls", total)
