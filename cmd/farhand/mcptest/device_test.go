@@ -69,6 +69,13 @@ const suiteSchema = `{
 	"additionalProperties": false
 }`
 
+// What the suite's tools return: one pixel, one sample, one sentence.
+const (
+	suiteImage = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+	suiteSound = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
+	suiteText  = "This is an embedded resource content."
+)
+
 const headerSchema = `{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},
 	"level":{"type":"integer"}}}`
 
@@ -86,12 +93,9 @@ func decode(t testing.TB, text string) []byte {
 // devices, so this is a device as any other.
 func connectSuiteDevice(t testing.TB, url string) {
 	t.Helper()
-	image := client.Part{Type: client.PartImage, MIMEType: "image/png", Data: decode(t, "iVBORw0KGgoAAAANSUhEUgAAAAEA"+
-		"AAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==")}
-	sound := client.Part{Type: client.PartAudio, MIMEType: "audio/wav",
-		Data: decode(t, "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")}
-	text := client.Part{Type: client.PartFile, MIMEType: "text/plain", Name: "note.txt",
-		Data: []byte("This is an embedded resource content.")}
+	image := client.Part{Type: client.PartImage, MIMEType: "image/png", Data: decode(t, suiteImage)}
+	sound := client.Part{Type: client.PartAudio, MIMEType: "audio/wav", Data: decode(t, suiteSound)}
+	text := client.Part{Type: client.PartFile, MIMEType: "text/plain", Name: "note.txt", Data: []byte(suiteText)}
 	var options []client.Option
 	var device *client.Client
 	add := func(name, schema, level string, h client.Handler) {
