@@ -32,12 +32,14 @@ type fileReader struct {
 	ids    map[string]int // line by id
 	rules  rules
 
+	places, registerPlaces, callPlaces []place // of the rules
+
 	patterns int                 // in the rules so far
 	alike    map[string][]string // what patterns look like; finding that out takes longer than anything else
 }
 
-// parse reads a policy file. The error is Problems.
-func parse(text []byte) (*rules, error) {
+// parse reads a policy file that holds beside these defaults; nil: it is the defaults. The error is Problems.
+func parse(text []byte, defaults *rules) (*rules, error) {
 	r := &fileReader{groups: make(map[string]globs), ids: make(map[string]int), alike: make(map[string][]string)}
 	top := r.document(text)
 	if top != nil {
@@ -50,8 +52,10 @@ func parse(text []byte) (*rules, error) {
 				}
 			}},
 			field{"groups", func(*yaml.Node) {}},
-			field{"register", func(n *yaml.Node) { r.rules.register = r.nameRules(n, false) }},
-			field{"calls", func(n *yaml.Node) { r.rules.calls = r.nameRules(n, true) }},
+			field{"register", func(n *yaml.Node) {
+				r.rules.register, r.registerPlaces = r.nameRules(n, false)
+			}},
+			field{"calls", func(n *yaml.Node) { r.rules.calls, r.callPlaces = r.nameRules(n, true) }},
 			field{"tools", r.toolRules},
 			field{"limits", r.overall},
 		)
@@ -60,6 +64,9 @@ func parse(text []byte) (*rules, error) {
 		}
 	} else if len(r.problems) == 0 {
 		r.problems = Problems{{1, 1, "the file is empty; the least is: version: " + fileVersion}}
+	}
+	if len(r.problems) == 0 && defaults != nil {
+		r.checkReach(defaults)
 	}
 	if len(r.problems) > 0 {
 		slices.SortStableFunc(r.problems, func(a, b Problem) int { return a.Line - b.Line })
@@ -228,11 +235,15 @@ func (r *fileReader) askerFields(a *asker, contexts bool) []field {
 }
 
 // nameRules reads the rules of a section that allow and deny names.
-func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule) {
+func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule, places []place) {
 	r.rulesOf(n, func(n *yaml.Node) {
 		rule := nameRule{id: lineID(n)}
 		r.fields(n, "a rule", append(r.askerFields(&rule.who, contexts),
-			field{"id", func(n *yaml.Node) { rule.id = r.id(n) }},
+			field{"id", func(n *yaml.Node) {
+				if rule.id = r.id(n); strings.HasPrefix(rule.id, defaultPrefix) {
+					r.wrong(n, "the defaults are rules in tools, and only a rule there takes the place of one")
+				}
+			}},
 			field{"allow", func(n *yaml.Node) { rule.allow = r.tools(n, true) }},
 			field{"deny", func(n *yaml.Node) { rule.deny = r.denials(n) }},
 			field{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
@@ -240,9 +251,9 @@ func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule) {
 		if len(rule.allow) == 0 && len(rule.deny.globs) == 0 && n.Kind == yaml.MappingNode {
 			r.wrong(n, "the rule neither allows nor denies anything")
 		}
-		list = append(list, rule)
+		list, places = append(list, rule), append(places, place{n.Line, n.Column})
 	})
-	return list
+	return list, places
 }
 
 // overall reads the limits of all tools together.

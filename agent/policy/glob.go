@@ -31,7 +31,13 @@ func (g globs) match(s string) bool {
 }
 
 // matchGlob takes time in proportion to the product of both lengths at most.
-func matchGlob(glob, s string) bool {
+func matchGlob(glob, s string) bool { return matches(glob, s, false) }
+
+// matchPattern reports whether a glob matches everything that another glob matches. It may miss some that do.
+func matchPattern(glob, other string) bool { return matches(glob, other, true) }
+
+// matches does what matchGlob says. If s is a glob itself, its * is more than a question mark stands for.
+func matches(glob, s string, isGlob bool) bool {
 	i, j, star, from := 0, 0, -1, 0
 	for j < len(s) {
 		_, size := utf8.DecodeRuneInString(s[j:])
@@ -39,7 +45,7 @@ func matchGlob(glob, s string) bool {
 		case i < len(glob) && glob[i] == '*':
 			star, from = i, j
 			i++
-		case i < len(glob) && glob[i] == '?':
+		case i < len(glob) && glob[i] == '?' && !(isGlob && s[j] == '*'):
 			i, j = i+1, j+size
 		case strings.HasPrefix(glob[i:], s[j:j+size]):
 			i, j = i+size, j+size

@@ -86,8 +86,15 @@ func (r *reader) refuseTricks(n *yaml.Node) {
 
 // wrong notes a problem.
 func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
+	r.wrongAt(place{n.Line, n.Column}, format, args...)
+}
+
+// place is where something stands in a file, counted from 1.
+type place struct{ line, column int }
+
+func (r *reader) wrongAt(at place, format string, args ...any) {
 	if len(r.problems) < maxProblems {
-		r.problems = append(r.problems, Problem{n.Line, n.Column, fmt.Sprintf(format, args...)})
+		r.problems = append(r.problems, Problem{at.line, at.column, fmt.Sprintf(format, args...)})
 	}
 }
 

@@ -88,26 +88,29 @@ func (p *Policy) Replace(file []byte) error {
 	return nil
 }
 
-// Check reports what is wrong with the text of a policy file: Problems, or nil.
+// Check reports what is wrong with the text of a policy file: Problems, or nil. What a file says and can never apply is
+// wrong: New and Replace refuse it.
 func Check(file []byte) error {
-	_, err := parse(file)
+	_, err := compile(Options{}, file)
 	return err
 }
 
 // compile puts lists, file and defaults together.
 func compile(o Options, file []byte) (*rules, error) {
-	all, err := parse(defaults)
+	all, err := parse(defaults, nil)
 	if err != nil {
 		return nil, fmt.Errorf("policy: the defaults: %w", err)
+	}
+	var own *rules
+	if file != nil {
+		if own, err = parse(file, all); err != nil {
+			return nil, err
+		}
 	}
 	if o.Unconfirmed {
 		all.drop(func(id string) bool { return id == "default:confirm-model" || id == "default:outside" })
 	}
-	if file != nil {
-		own, err := parse(file)
-		if err != nil {
-			return nil, err
-		}
+	if own != nil {
 		all.drop(own.has)
 		own.tools = append(own.tools, all.tools...)
 		all = own

@@ -39,6 +39,7 @@ func known(s Security) Security {
 // Programs says which programs a tool that runs some may run, and how.
 type Programs struct {
 	Security  Security // empty: no rule says any, which means Allowlist with nothing allowed
+	Rule      string   // the id of the rule whose mode counts; empty: no rule says any
 	Allow     []string // for calls in mode Allowlist: programs, each with the first arguments it must have, if any
 	Elevated  bool     // with the rights of the gateway's own user, if an approver agrees to that very call
 	Sandboxed bool     // in the sandbox, whatever the context
@@ -59,7 +60,10 @@ func (p Programs) and(rule *Programs) Programs {
 	}
 	both := Programs{
 		Security: Stricter(p.Security, rule.Security), Allow: p.Allow, said: true,
-		Elevated: p.Elevated && rule.Elevated, Sandboxed: p.Sandboxed || rule.Sandboxed,
+		Elevated: p.Elevated && rule.Elevated, Sandboxed: p.Sandboxed || rule.Sandboxed, Rule: p.Rule,
+	}
+	if both.Security != p.Security {
+		both.Rule = rule.Rule
 	}
 	switch {
 	case p.Allow == nil:

@@ -28,18 +28,18 @@ func TestProgramsOfTheDefaults(t *testing.T) {
 	}
 }
 
-// Rules are joined so that each only takes away.
+// Rules are joined so that each only takes away. None is about all calls of another: what can never apply is refused.
 func TestProgramsAreJoined(t *testing.T) {
 	for rules, want := range map[string]string{
-		`{id: a, names: x, programs: {security: full, elevated: true}}`: "full  true false",
-		`{id: a, names: x, programs: {security: full, elevated: true}}
-  - {id: b, names: x, programs: {security: allowlist, allow: [ls, git status]}}`: "allowlist ls,git status false false",
-		`{id: a, names: x, programs: {security: allowlist, allow: [ls, date]}}
-  - {id: b, names: x, programs: {security: allowlist, allow: [date, cat]}}`: "allowlist date false false",
-		`{id: a, names: x, programs: {security: allowlist, allow: [ls]}}
-  - {id: b, names: x, programs: {sandboxed: true}}`: "allowlist ls false true",
-		`{id: a, names: x, programs: {security: deny}}
-  - {id: b, names: x, programs: {security: full}}`: "deny  false false",
+		`{id: a, names: "*x", programs: {security: full, elevated: true}}`: "full  true false",
+		`{id: a, names: "*x", programs: {security: full, elevated: true}}
+  - {id: b, names: "x*", programs: {security: allowlist, allow: [ls, git status]}}`: "allowlist ls,git status false false",
+		`{id: a, names: "*x", programs: {security: allowlist, allow: [ls, date]}}
+  - {id: b, names: "x*", programs: {security: allowlist, allow: [date, cat]}}`: "allowlist date false false",
+		`{id: a, names: "*x", programs: {security: allowlist, allow: [ls]}}
+  - {id: b, names: "x*", programs: {sandboxed: true}}`: "allowlist ls false true",
+		`{id: a, names: "*x", programs: {security: deny}}
+  - {id: b, names: "x*", programs: {security: full}}`: "deny  false false",
 	} {
 		p := newPolicy(t, policy.Options{})
 		if err := p.Replace([]byte("version: 1\ntools:\n  - " + rules + "\n")); err != nil {
@@ -52,6 +52,26 @@ func TestProgramsAreJoined(t *testing.T) {
 		}
 		if text != want {
 			t.Errorf("%s:\n%s, want %s", rules, text, want)
+		}
+	}
+}
+
+// A report names the rule whose mode counts, and the mode where no rule names one.
+func TestProgramsAreReported(t *testing.T) {
+	p := newPolicy(t, policy.Options{File: []byte(`version: 1
+tools:
+  - {id: strict, names: "x*", programs: {security: deny}}
+  - {id: loose, names: "*x", programs: {security: full}}
+  - {id: boxed, names: y, programs: {sandboxed: true}}
+`)})
+	for tool, want := range map[string]policy.ProgramsReport{
+		"xx": {Security: policy.Deny, Rule: "strict"}, "ax": {Security: policy.Full, Rule: "loose"},
+		"y": {Security: policy.Allowlist, Sandboxed: true},
+	} {
+		q := asked(caller, tool, "", "", false)
+		got := p.Decide(q).Report(q).Programs
+		if got == nil || got.Security != want.Security || got.Rule != want.Rule || got.Sandboxed != want.Sandboxed {
+			t.Errorf("%s: %+v, want %+v", tool, got, want)
 		}
 	}
 }

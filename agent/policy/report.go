@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"cmp"
+
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
@@ -80,6 +82,7 @@ type ResourcesReport struct {
 // ProgramsReport is Programs as they are read, in the words of the policy file.
 type ProgramsReport struct {
 	Security  Security `json:"security"`
+	Rule      string   `json:"rule,omitempty"` // whose mode counts: one that allows more must take its place, by its id
 	Allow     []string `json:"allow,omitempty"`
 	Elevated  bool     `json:"elevated,omitempty"`
 	Sandboxed bool     `json:"sandboxed,omitempty"`
@@ -101,7 +104,7 @@ func (d *Decision) Report(q Question) Report {
 		}
 	}
 	if p := d.Programs; p.said {
-		r.Programs = &ProgramsReport{Stricter(p.Security, Full), p.Allow, p.Elevated, p.Sandboxed}
+		r.Programs = &ProgramsReport{cmp.Or(p.Security, Allowlist), p.Rule, p.Allow, p.Elevated, p.Sandboxed}
 	}
 	return r
 }

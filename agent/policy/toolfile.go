@@ -14,8 +14,9 @@ var (
 	levels = []registry.SecurityLevel{
 		registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly,
 	}
-	effectNames = map[string]Effects{
-		"none": 0, "changes": Changes, "destructive": Destructive, "open world": OpenWorld, "unknown": Unknown,
+	effectNames   = []string{"none", "changes", "destructive", "open world", "unknown"}
+	effectsByName = map[string]Effects{
+		"changes": Changes, "destructive": Destructive, "open world": OpenWorld, "unknown": Unknown,
 	}
 	sourceNames = map[string]Source{"remote": Remote, "builtin": Builtin, "mcp": MCP}
 )
@@ -28,6 +29,7 @@ func (r *fileReader) toolRules(n *yaml.Node) {
 			return
 		}
 		r.rules.tools = append(r.rules.tools, r.toolRule(n))
+		r.places = append(r.places, place{n.Line, n.Column})
 	})
 }
 
@@ -46,7 +48,7 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 				rule.levels = append(rule.levels, oneOf(&r.reader, n, "security level", levels))
 			})
 		}},
-		{"effects", func(n *yaml.Node) { rule.effects = r.effects(n) }},
+		{"effects", func(n *yaml.Node) { rule.effects = r.effects(n, effectNames[1:]) }},
 		{"sources", func(n *yaml.Node) { rule.sources = r.sources(n) }},
 		{"for", func(n *yaml.Node) { r.fields(n, "for", r.askerFields(&rule.who, true)...) }},
 		{"level", func(n *yaml.Node) { rule.level = oneOf(&r.reader, n, "security level", levels) }},
@@ -58,7 +60,7 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 		{"forbid", func(n *yaml.Node) { rule.forbids = r.demands(n, rule.id, false) }},
 		{"calls_per_minute", func(n *yaml.Node) { rule.limits = r.perMinute(n, rule.id) }},
 		{"resources", func(n *yaml.Node) { rule.resources = r.resources(n) }},
-		{"programs", func(n *yaml.Node) { rule.programs = r.programs(n) }},
+		{"programs", func(n *yaml.Node) { rule.programs = r.programs(n, rule.id) }},
 		{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
 	}
 	r.fields(n, "a rule", fields...)
@@ -70,18 +72,15 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 
 // settable reads the effects that an operator says a tool has. What destroys, changes something.
 func (r *fileReader) settable(n *yaml.Node) *Effects {
-	e := r.effects(n)
+	e := r.effects(n, effectNames)
 	if e&Destructive != 0 {
 		e |= Changes
 	}
 	return &e
 }
 
-func (r *fileReader) effects(n *yaml.Node) (e Effects) {
-	r.each(n, func(n *yaml.Node) {
-		names := []string{"none", "changes", "destructive", "open world", "unknown"}
-		e |= effectNames[oneOf(&r.reader, n, "effect", names)]
-	})
+func (r *fileReader) effects(n *yaml.Node, known []string) (e Effects) {
+	r.each(n, func(n *yaml.Node) { e |= effectsByName[oneOf(&r.reader, n, "effect", known)] })
 	return e
 }
 
@@ -126,10 +125,21 @@ func (r *fileReader) demands(n *yaml.Node, id string, approval bool) (list []dem
 			if d.When == "" {
 				r.wrong(n, "when: must say under which condition")
 			}
+			r.checkTerms(n, &d)
 		}
 		list = append(list, d)
 	})
 	return list
+}
+
+// checkTerms notes terms of an approval that can never apply.
+func (r *fileReader) checkTerms(n *yaml.Node, d *demand) {
+	if d.never && (d.By != "" || d.Within > 0 || d.Grant > 0) {
+		r.wrong(n, "by, within and grant never apply: nobody is asked with when: never")
+	}
+	if d.By == registry.ApproveTwo && d.Grant > 0 {
+		r.wrong(n, "grant never applies: with by: two, two people look at each call")
+	}
 }
 
 // termFields are the fields of the terms of an approval.
@@ -185,7 +195,7 @@ const (
 )
 
 // programs reads which programs a tool may run.
-func (r *fileReader) programs(n *yaml.Node) *Programs {
+func (r *fileReader) programs(n *yaml.Node, id string) *Programs {
 	p := new(Programs)
 	r.fields(n, "programs",
 		field{"security", func(n *yaml.Node) { p.Security = oneOf(&r.reader, n, "mode", Securities()) }},
@@ -195,6 +205,9 @@ func (r *fileReader) programs(n *yaml.Node) *Programs {
 		field{"elevated", func(n *yaml.Node) { p.Elevated = isTrue(r.flag(n)) }},
 		field{"sandboxed", func(n *yaml.Node) { p.Sandboxed = isTrue(r.flag(n)) }},
 	)
+	if p.Security != "" {
+		p.Rule = id
+	}
 	if len(p.Allow) > 0 && p.Security != Allowlist && p.Security != Full {
 		r.wrong(n, "allow: needs security: allowlist, or full for calls that ask for the allowlist")
 	}

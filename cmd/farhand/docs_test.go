@@ -34,7 +34,8 @@ func TestDocsAreGenerated(t *testing.T) {
 	for path, want := range map[string]string{
 		"../../docs/configuration.md": config.String(),
 		"../../docs/cli.md":           cliReference(),
-		"../../docs/operate.md":       operateDocument(t),
+		"../../docs/operate.md":       withTable(t, "../../docs/operate.md", metricsTable()),
+		"../../docs/policy.md":        withTable(t, "../../docs/policy.md", defaultsTable(t)),
 	} {
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -49,25 +50,50 @@ func TestDocsAreGenerated(t *testing.T) {
 	}
 }
 
-// Between these lines of docs/operate.md stands what is generated.
+// Between these lines of a document stands a table that is generated.
 const (
-	metricsBegin = "<!-- The table is generated from the code by `make docs`. -->\n"
-	metricsEnd   = "<!-- The end of the table. -->\n"
+	tableBegin = "<!-- The table is generated from the code by `make docs`. -->\n"
+	tableEnd   = "<!-- The end of the table. -->\n"
 )
 
-// operateDocument returns docs/operate.md with the metrics there are.
-func operateDocument(t *testing.T) string {
+// withTable returns a document with the table as it is now.
+func withTable(t *testing.T, path, table string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operate.md")
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, begins := strings.Cut(string(text), metricsBegin)
-	_, after, ends := strings.Cut(rest, metricsEnd)
+	before, rest, begins := strings.Cut(string(text), tableBegin)
+	_, after, ends := strings.Cut(rest, tableEnd)
 	if !begins || !ends {
-		t.Fatal("docs/operate.md has no place for the table of metrics")
+		t.Fatalf("%s has no place for its table", path)
 	}
-	return before + metricsBegin + "\n" + metricsTable() + "\n" + metricsEnd + after
+	return before + tableBegin + "\n" + table + "\n" + tableEnd + after
+}
+
+// defaultsTable returns the default rules of the policy, each with its comment.
+func defaultsTable(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../agent/policy/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, comment := "| id | what |\n| --- | --- |\n", []string(nil)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if words, ok := strings.CutPrefix(line, "# "); ok {
+			comment = append(comment, words)
+			continue
+		}
+		if id, ok := strings.CutPrefix(line, "- id: "); ok {
+			if len(comment) == 0 {
+				t.Errorf("the default %s has no comment", id)
+			}
+			table += fmt.Sprintf("| `%s` | %s |\n", id, strings.Join(comment, " "))
+		}
+		comment = nil
+	}
+	return table
 }
 
 func cliReference() string {

@@ -38,6 +38,11 @@ func TestPolicyCheck(t *testing.T) {
 		!strings.Contains(out, bad+`:4:22: there is no role "user"`) {
 		t.Errorf("a bad file: %d %s", code, out)
 	}
+	vain := policyFile(t, "version: 1\ntools:\n  - {id: mine, names: exec, programs: {security: full}}\n")
+	if code, out := policyRun(t, nil, "check", vain); code != 1 ||
+		!strings.Contains(out, vain+":3:5: security: full never applies: the rule default:programs-on-the-host") {
+		t.Errorf("a rule that never applies: %d %s", code, out)
+	}
 	var report struct {
 		OK       bool
 		Problems []struct{ Line, Column int }
@@ -70,6 +75,11 @@ tools:
 		{[]string{"--as", "ada", "camera_snap"}, nil, 0, []string{"allowed\n  level     safe"}},
 		{[]string{"--context", "group", "door_open"}, nil, 0, []string{"approval  outside main (rule door)",
 			"3 calls of this tool in 60 s per device (rule door)", "maxFiles 2"}},
+		{[]string{"--role", "admin", "exec"}, nil, 0, []string{"programs  allowlist ls cat",
+			"programs  by rule default:programs-on-the-host; to allow more, write a rule with the id " +
+				"default:programs-on-the-host in its place"}},
+		{[]string{"--role", "admin", "--context", "group sandboxed", "bash"}, nil, 0, []string{"programs  full",
+			"by rule default:programs-in-the-sandbox"}},
 		{[]string{"--role", "admin", "camera_snap"}, []string{"FARHAND_CALL_DENY=x,camera_*"}, 1,
 			[]string{"rule      call-deny"}},
 		{[]string{"--level", "admin_only", "wipe"}, nil, 1, []string{"rule      admin-only"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
@@ -35,7 +36,7 @@ func (a *application) policyCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, and where",
 		Long: "Reads a policy file as serve does, and prints everything that is wrong with it, each with line and\n" +
-			"column. Exits 0 when nothing is, 1 when serve would refuse it, 2 when it cannot be read.",
+			"column; a rule that can never apply is wrong. Exits 0 when nothing is, 1 when serve would refuse it, 2 when it cannot be read.",
 		Example: "  farhand policy check policy.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -110,7 +111,8 @@ func (a *application) policyExplainCommand() *cobra.Command {
 	f.StringVar(&e.level, "level", string(registry.SecuritySafe),
 		"the level of the tool: safe, user_confirm or admin_only")
 	f.StringSliceVar(&e.effects, "effect", nil, "what the tool says it does: read_only, destructive, open_world")
-	f.StringVar(&e.source, "source", "remote", "where the tool comes from: remote (a device), builtin, or mcp")
+	f.StringVar(&e.source, "source", "", "where the tool comes from: remote (a device), builtin, or mcp; by default "+
+		"builtin for the gateway's own names, else remote")
 	f.BoolVar(&e.model, "model", false, "a model asks for the call")
 	f.BoolVar(&e.register, "register", false, "ask whether a device may register the name instead")
 	f.BoolVar(&e.asJSON, "json", false, "print JSON")
@@ -186,6 +188,10 @@ func (e explanation) question(tool string) (q policy.Question, err error) {
 		return q, err
 	}
 	switch e.source {
+	case "":
+		if slices.Contains(builtin.Names(), tool) {
+			q.Source = policy.Builtin
+		}
 	case "remote":
 	case "builtin":
 		q.Source = policy.Builtin
@@ -250,6 +256,9 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 	}
 	if p := r.Programs; p != nil {
 		fmt.Fprintf(out, "  programs  %s\n", strings.Join(append([]string{string(p.Security)}, p.Allow...), " "))
+		if p.Rule != "" {
+			fmt.Fprintf(out, "  programs  by rule %[1]s; to allow more, write a rule with the id %[1]s in its place\n", p.Rule)
+		}
 		if p.Sandboxed {
 			fmt.Fprintln(out, "  programs  in the sandbox")
 		}

@@ -1,0 +1,375 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// unreachable finds what a file says and can never apply, because another rule, a default too, is about the same calls
+// and counts instead: a mode that a stricter one hides, a demand after approval: never, a name that is allowed and
+// denied. It finds only what is certain, and not all of that: who asks for which tools is not known here.
+type unreachable struct {
+	coverage
+	file  *fileReader
+	own   int        // how many of rules are the file's; the others are the defaults beside them
+	rules []toolRule // in the order in which they count
+
+	// Of the rule that is looked at:
+	at       int
+	rule     *toolRule
+	over     []int // the rules that are about all it is about, in order
+	possible []registry.SecurityLevel
+	open     cells // where no rule refuses all calls that it is about
+}
+
+// checkReach notes as problems what can never apply beside these defaults.
+func (r *fileReader) checkReach(defaults *rules) {
+	for i, rule := range r.rules.tools {
+		if strings.HasPrefix(rule.id, defaultPrefix) && !defaults.has(rule.id) {
+			var ids []string
+			for _, d := range defaults.tools {
+				ids = append(ids, d.id)
+			}
+			r.wrongAt(r.places[i], "no default has the id %q, so this rule takes the place of none; there are: %s",
+				short(rule.id), strings.Join(ids, ", "))
+		}
+	}
+	u := unreachable{file: r, own: len(r.rules.tools), rules: slices.Clone(r.rules.tools)}
+	for _, d := range defaults.tools {
+		if !r.rules.has(d.id) {
+			u.rules = append(u.rules, d)
+		}
+	}
+	for i := range u.own {
+		u.look(i)
+	}
+	u.names(r.rules.register, r.registerPlaces)
+	u.names(r.rules.calls, r.callPlaces)
+}
+
+// defaultPrefix begins the id of each default.
+const defaultPrefix = "default:"
+
+// look checks one rule about tools.
+func (u *unreachable) look(i int) {
+	u.at, u.rule = i, &u.rules[i]
+	u.over, u.possible = u.covering(u.rules, i)
+	if len(u.possible) == 0 {
+		u.wrong("the rule never applies: other rules give its tools another level than levels: names")
+		return
+	}
+	all := u.rule.cells()
+	if len(u.rule.contexts) > 0 && u.rule.keptOut() == all && u.rule.sandbox != nil {
+		u.wrong("no call can pass: contexts and sandbox: false exclude each other; write forbid: always to refuse all")
+		return
+	}
+	open := hiding{rest: all}
+	for _, j := range u.over {
+		open.add(j, u.rules[j].refused())
+	}
+	if open.rest == 0 && u.rule.refused() == 0 && u.rule.level == "" && u.rule.setEffects == nil {
+		by := open.by[0]
+		u.wrong("the rule never applies: %s refuses every call that it is about. %s", u.name(by), u.remedy(by))
+		return
+	}
+	u.open = open.rest &^ u.rule.refused()
+	u.openContexts()
+	u.overridden()
+	u.programs()
+	u.numbers()
+	u.demands()
+}
+
+// openContexts finds contexts that the rule requires and that another rule keeps out.
+func (u *unreachable) openContexts() {
+	for _, c := range u.rule.contexts {
+		in := cellsOf([]Context{c}, nil) & u.rule.cells()
+		for _, j := range u.over {
+			if in != 0 && u.rules[j].keptOut()&in == in {
+				u.wrong("contexts: %s never applies: %s keeps the calls of that context out. %s", c, u.name(j), u.remedy(j))
+				break
+			}
+		}
+	}
+}
+
+// overridden finds a level, or effects, that a rule before this one sets.
+func (u *unreachable) overridden() {
+	u.hidden(u.rule.level != "", u.rule.cells(), func(j int, other *toolRule) verdict {
+		return sets(j < u.at && other.level != "", other.level != u.rule.level)
+	}, func(j int) string {
+		return fmt.Sprintf("level: %s never applies: %s gives these tools the level %s, and the first rule counts",
+			u.rule.level, u.name(j), u.rules[j].level)
+	})
+	u.hidden(u.rule.setEffects != nil, u.rule.cells(), func(j int, other *toolRule) verdict {
+		has := j < u.at && other.setEffects != nil
+		return sets(has, has && *other.setEffects != *u.rule.setEffects)
+	}, func(j int) string {
+		return fmt.Sprintf("set_effects never applies: %s sets the effects of these tools, and the first rule counts",
+			u.name(j))
+	})
+}
+
+// verdict is what another rule means for what a rule says.
+type verdict int
+
+const (
+	silent verdict = iota // nothing
+	same                  // it says the same
+	hides                 // what it says counts instead
+)
+
+// sets returns the verdict of a rule that says something of its own, or nothing.
+func sets(says, differs bool) verdict {
+	switch {
+	case !says:
+		return silent
+	case differs:
+		return hides
+	default:
+		return same
+	}
+}
+
+// hidden notes a problem if what the rule says applies in none of the cells where: in each of them other rules hide it,
+// say the same, or refuse all calls, and at least one hides it. describe says so of the first that does.
+func (u *unreachable) hidden(
+	says bool, where cells, by func(j int, other *toolRule) verdict, describe func(j int) string,
+) {
+	if !says || where == 0 {
+		return
+	}
+	first, rest := -1, where
+	for _, j := range u.over {
+		v := by(j, &u.rules[j])
+		if v == hides && first < 0 && u.rules[j].cells()&where != 0 {
+			first = j
+		}
+		if v != silent {
+			rest &^= u.rules[j].cells()
+		}
+	}
+	if rest == 0 && first >= 0 {
+		u.wrong("%s. %s", describe(first), u.remedy(first))
+	}
+}
+
+// programs finds what the rule says about programs and other rules say more strictly. Only tools of the gateway heed it.
+func (u *unreachable) programs() {
+	p := u.rule.programs
+	if p == nil {
+		return
+	}
+	builtin := cellsOf(nil, []Source{Builtin})
+	if u.rule.cells()&builtin == 0 {
+		u.wrong("programs never applies: only tools of the gateway run programs, and sources: leaves them out")
+		return
+	}
+	where := u.open & builtin
+	u.hidden(p.Security != "", where, func(_ int, other *toolRule) verdict {
+		if other.programs == nil || other.programs.Security == "" {
+			return silent
+		}
+		o := other.programs.Security
+		return sets(o == p.Security || Stricter(o, p.Security) == o, o != p.Security)
+	}, func(j int) string {
+		return fmt.Sprintf("security: %s never applies: %s has security: %s for these calls, and the stricter mode counts",
+			p.Security, u.name(j), u.rules[j].programs.Security)
+	})
+	u.hidden(p.Elevated, where, func(_ int, other *toolRule) verdict {
+		return sets(other.programs != nil, other.programs != nil && !other.programs.Elevated)
+	}, func(j int) string {
+		return fmt.Sprintf("elevated: true never applies: %s does not say it for these calls, and every rule must",
+			u.name(j))
+	})
+	for _, program := range p.Allow {
+		u.hidden(true, where, func(_ int, other *toolRule) verdict {
+			lists := other.programs != nil && other.programs.Allow != nil
+			return sets(lists, lists && !slices.Contains(other.programs.Allow, program))
+		}, func(j int) string {
+			return fmt.Sprintf("allow: %q never applies: it is not in the list of %s, and every list must have it",
+				short(program), u.name(j))
+		})
+	}
+}
+
+// numbers finds limits that are above those of other rules about the same calls.
+func (u *unreachable) numbers() {
+	builtin := cellsOf(nil, []Source{Builtin})
+	for _, b := range []struct {
+		name  string
+		value func(Resources) int64
+		where cells // whose tools heed it
+	}{
+		{"maxFiles", func(r Resources) int64 { return int64(r.MaxFiles) }, builtin},
+		{"maxSizeMB", func(r Resources) int64 { return r.MaxBytes >> 20 }, builtin},
+		{"maxProcesses", func(r Resources) int64 { return int64(r.MaxProcesses) }, builtin},
+		{"maxRuntimeSec", func(r Resources) int64 { return int64(r.MaxRuntime.Seconds()) }, allCells},
+	} {
+		own := b.value(u.rule.resources)
+		u.hidden(own > 0, u.open&b.where, func(_ int, other *toolRule) verdict {
+			o := b.value(other.resources)
+			return sets(o > 0 && o <= own, o < own)
+		}, func(j int) string {
+			return fmt.Sprintf("%s: %d never applies: %s has %d for these calls, and the smallest counts",
+				b.name, own, u.name(j), b.value(u.rules[j].resources))
+		})
+	}
+	for _, l := range u.rule.limits {
+		callsOf := func(r *toolRule) (least int) {
+			for _, o := range r.limits {
+				if o.Per == l.Per {
+					least = o.Calls
+				}
+			}
+			return least
+		}
+		u.hidden(true, u.open, func(_ int, other *toolRule) verdict {
+			o := callsOf(other)
+			return sets(o > 0 && o <= l.Calls, o < l.Calls)
+		}, func(j int) string {
+			return fmt.Sprintf("calls_per_minute: %d for each %s never applies: %s has %d for these calls, and all hold",
+				l.Calls, l.Per, u.name(j), callsOf(&u.rules[j]))
+		})
+	}
+}
+
+// names finds rules that allow names which are all denied to the same askers.
+func (u *unreachable) names(rules []nameRule, places []place) {
+	for i := range rules {
+		rule, denier := &rules[i], -1
+		denied := func(name string) bool {
+			return slices.ContainsFunc(rules, func(other nameRule) bool {
+				if len(other.deny.globs) == 0 || !subset(rule.who.contexts, other.who.contexts) ||
+					!u.askers(other.who, rule.who) || !u.globs(other.deny.globs, globs{name}) {
+					return false
+				}
+				denier = slices.IndexFunc(rules, func(r nameRule) bool { return r.id == other.id })
+				return true
+			})
+		}
+		if len(rule.allow) > 0 && !slices.ContainsFunc(rule.allow, func(name string) bool { return !denied(name) }) {
+			u.file.wrongAt(places[i], "allow never applies: the rule %s in line %d denies these names, and deny wins. "+
+				"Take them out of one of the two", rules[denier].id, places[denier].line)
+		}
+	}
+}
+
+// name returns how a problem names a rule.
+func (u *unreachable) name(j int) string {
+	switch {
+	case j == u.at:
+		return "the rule itself"
+	case j < u.own:
+		return fmt.Sprintf("the rule %s in line %d", u.rules[j].id, u.file.places[j].line)
+	default:
+		return "the rule " + u.rules[j].id
+	}
+}
+
+// remedy says what to write instead of what rule j hides.
+func (u *unreachable) remedy(j int) string {
+	if j >= u.own {
+		return fmt.Sprintf("Give a rule of yours the id %s to take its place", u.rules[j].id)
+	}
+	return "Change one of the two, or leave this out"
+}
+
+// wrong notes a problem of the rule.
+func (u *unreachable) wrong(format string, args ...any) {
+	u.file.wrongAt(u.file.places[u.at], format, args...)
+}
+
+// demands finds conditions of approvals and refusals that never hold.
+func (u *unreachable) demands() {
+	for k := range u.rule.approvals {
+		if a := &u.rule.approvals[k]; !a.never {
+			what := fmt.Sprintf("approval: %s never applies", a.When)
+			if reach := u.rule.cells() & a.cells() &^ u.rule.keptOut(); !u.neverHolds(a, reach, what) {
+				u.neverAsked(k, reach, what)
+			}
+		}
+	}
+	for k := range u.rule.forbids {
+		f := &u.rule.forbids[k]
+		u.neverHolds(f, u.rule.cells()&f.cells(), fmt.Sprintf("forbid: %s never applies", f.When))
+	}
+}
+
+// neverHolds finds a demand whose condition contradicts its rule. reach is where it could hold.
+func (u *unreachable) neverHolds(d *demand, reach cells, what string) bool {
+	switch {
+	case reach == 0:
+		u.wrong("%s: the rule is about calls in the context main only", what)
+	case d.model != nil && *d.model && u.adminsOnly():
+		u.wrong("%s: the level of these tools is admin_only, and no model may call them", what)
+	case u.alwaysExcept(d):
+		u.wrong("%s: everybody who may make these calls has a role that except: names", what)
+	default:
+		return false
+	}
+	return true
+}
+
+// adminsOnly reports whether only admins may call the tools of the rule.
+func (u *unreachable) adminsOnly() bool {
+	return !slices.ContainsFunc(u.possible, func(l registry.SecurityLevel) bool { return l != registry.SecurityAdminOnly })
+}
+
+// alwaysExcept reports whether everybody who passes the rule has a role that a demand excepts. Admins have all roles.
+func (u *unreachable) alwaysExcept(d *demand) bool {
+	if len(d.except) == 0 {
+		return false
+	}
+	except := append(slices.Clone(d.except), auth.NameAdmin)
+	return u.adminsOnly() ||
+		len(u.rule.who.roles) > 0 && subset(u.rule.who.roles, except) ||
+		len(u.rule.roles) > 0 && subset(u.rule.roles, except)
+}
+
+// neverAsked finds an approval that is not asked for, because a rule before it has ended the list, or because such
+// calls are refused. where is where it could be asked for.
+func (u *unreachable) neverAsked(k int, where cells, what string) {
+	d, ended, refused := &u.rule.approvals[k], hiding{rest: where}, hiding{rest: where}
+	for _, j := range slices.Sorted(slices.Values(append(slices.Clone(u.over), u.at))) {
+		other := &u.rules[j]
+		before := other.approvals
+		if j == u.at {
+			before = before[:k]
+		}
+		for i := range before {
+			if a := &before[i]; j <= u.at && a.never && a.unconditional() {
+				ended.add(j, other.cells())
+			}
+		}
+		for i := range other.forbids {
+			if f := &other.forbids[i]; f.holdsWith(d) {
+				refused.add(j, other.cells()&f.cells())
+			}
+		}
+		refused.add(j, other.keptOut())
+	}
+	switch {
+	case ended.rest == 0:
+		u.wrong("%s: %s says approval: never for these calls before it. Put it above that one", what, u.name(ended.by[0]))
+	case refused.rest == 0:
+		u.wrong("%s: %s refuses such calls. Leave it out, or change that one", what, u.name(refused.by[0]))
+	}
+}
+
+// hiding collects the rules that hide something.
+type hiding struct {
+	rest cells // where none does
+	by   []int // in order
+}
+
+func (h *hiding) add(j int, where cells) {
+	if where&h.rest != 0 {
+		h.by = append(h.by, j)
+		h.rest &^= where
+	}
+}
