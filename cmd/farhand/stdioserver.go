@@ -5,10 +5,13 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/farhand/farhand/internal/procgroup"
 )
 
 // serverGrace is how long an MCP server may take to end once its input has ended.
@@ -18,6 +21,7 @@ const serverGrace = 2 * time.Second
 // which ends with it.
 type stdioServer struct {
 	cmd    *exec.Cmd
+	group  *procgroup.Group
 	in     *os.File
 	out    *os.File
 	stderr *os.File
@@ -43,7 +47,7 @@ func startStdioServer(command string, environ []string, log *slog.Logger) (*stdi
 	s.cmd.Stdin, s.in = files[0], files[1]
 	s.out, s.cmd.Stdout = files[2], files[3]
 	s.stderr, s.cmd.Stderr = files[4], files[5]
-	err = s.cmd.Start()
+	s.group, err = procgroup.Start(s.cmd)
 	for _, theirs := range []*os.File{files[0], files[3], files[5]} {
 		_ = theirs.Close()
 	}
@@ -54,13 +58,20 @@ func startStdioServer(command string, environ []string, log *slog.Logger) (*stdi
 		return nil, err
 	}
 	s.tasks.Go(func() {
-		_ = s.cmd.Wait() // exit tells it
-		killGroup(s.cmd) // what it started
+		_ = s.group.Wait() // exit tells it
 		close(s.ended)
 		_ = s.out.SetReadDeadline(time.Now().Add(serverGrace)) // a process that has left the group may have it yet
 	})
 	s.tasks.Go(s.logLines)
 	return s, nil
+}
+
+// shellCommand returns a command line of this system's shell.
+func shellCommand(line string) *exec.Cmd {
+	if runtime.GOOS == "windows" {
+		return exec.Command("cmd", "/c", line)
+	}
+	return exec.Command("/bin/sh", "-c", line)
 }
 
 // pipes returns n pipes: the reading end of each, then the writing end.
@@ -98,7 +109,7 @@ func (s *stdioServer) end() {
 	select {
 	case <-s.ended:
 	case <-grace.C:
-		killGroup(s.cmd)
+		_ = s.group.Kill()
 		<-s.ended
 	}
 	_ = s.out.Close()

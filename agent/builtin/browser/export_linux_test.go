@@ -4,3 +4,6 @@ package browser
 
 // UsersOf returns the processes whose profile is a folder or below it.
 func UsersOf(dir string) []int { return usersOf(dir) }
+
+// KillUser kills a process if its profile is a folder or below it, and reports whether it was so.
+func KillUser(pid int, dir string) bool { return killUser(pid, dir) }

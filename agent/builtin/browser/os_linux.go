@@ -11,23 +11,29 @@ import (
 
 const supported = true
 
-// confine has the kernel kill a process when the thread that starts it ends, as it does when this process is killed,
-// and gives it a process group of its own.
-func confine(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-// killGroup kills a process with its group.
-func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
+// confine has the kernel kill a process when the thread that starts it ends, as it does when this process is killed.
+func confine(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // killUsers kills the processes whose profile is a folder or below it, and reports whether there were any. Those that
 // Chromium starts have left its group, but name the folder in their arguments.
 func killUsers(dir string) bool {
 	found := false
 	for _, pid := range usersOf(dir) {
-		found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+		found = killUser(pid, dir) || found
 	}
 	return found
+}
+
+// killUser kills a process if its profile is a folder or below it, and reports whether it was so. The process is held
+// before it is looked at (by a pidfd, which package os opens), so that whoever has its number afterwards is not killed.
+func killUser(pid int, dir string) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	defer p.Release()
+	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err == nil && uses(string(args), dir) && p.Kill() == nil
 }
 
 // usersOf returns the processes whose profile is a folder or below it.

@@ -153,6 +153,27 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
+// Whoever has the number of a process that was found in a folder, and has ended since, is not killed.
+func TestNumberOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	other := exec.Command("sh", "-c", "read line", "chromium", "--user-data-dir="+dir+"-of-another")
+	in, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if browser.KillUser(other.Process.Pid, dir) {
+		t.Error("it says that it was killed")
+	}
+	in.Close()
+	if _ = other.Wait(); !other.ProcessState.Exited() {
+		t.Errorf("it ended with %v", other.ProcessState)
+	}
+}
+
 // A machine without a usable Chromium has no tool that works, and the tool says why.
 func TestAbsent(t *testing.T) {
 	t.Parallel()

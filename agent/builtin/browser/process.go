@@ -14,11 +14,13 @@ import (
 	"sync"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/farhand/farhand/internal/procgroup"
 )
 
 // process is one Chromium with its profile. It implements chromedp.Allocator for the one browser that it is.
 type process struct {
-	cmd     *exec.Cmd
+	group   *procgroup.Group
 	profile string // folder
 	conn    *chromedp.PipeConn
 	said    *tail
@@ -54,9 +56,9 @@ func (p *process) start(cfg Config, program, proxy string) error {
 		return err
 	}
 	defer theirOut.Close()
-	p.cmd = exec.Command(program, arguments(cfg, p.profile, proxy)...)
-	p.cmd.Env, p.cmd.Dir = environment(p.profile), p.profile
-	p.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4
+	cmd := exec.Command(program, arguments(cfg, p.profile, proxy)...)
+	cmd.Env, cmd.Dir = environment(p.profile), p.profile
+	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // descriptors 3 and 4
 	said, stderr, err := os.Pipe()
 	if err != nil {
 		ourIn.Close()
@@ -64,17 +66,18 @@ func (p *process) start(cfg Config, program, proxy string) error {
 		return err
 	}
 	defer stderr.Close()
-	p.cmd.Stderr = stderr
-	confine(p.cmd)
+	cmd.Stderr = stderr
+	confine(cmd)
 	started := make(chan error)
 	go func() {
 		// The kernel kills the process when the thread that started it ends: this one stays.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
+		group, err := procgroup.Start(cmd)
+		p.group = group
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait()
+			_ = group.Wait()
 			close(p.done)
 		}
 	}()
@@ -101,13 +104,7 @@ func (p *process) Wait() { <-p.done }
 func (p *process) Attaches() bool { return true }
 
 // kill ends the process, from any goroutine.
-func (p *process) kill() {
-	select {
-	case <-p.done: // its number may be another's by now
-	default:
-		killGroup(p.cmd.Process.Pid)
-	}
-}
+func (p *process) kill() { _ = p.group.Kill() }
 
 // close ends the process with all it has started, and removes its profile.
 func (p *process) close() {

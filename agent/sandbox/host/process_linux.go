@@ -10,8 +10,9 @@ import (
 
 // process is what /proc says of one.
 type process struct {
-	pid, parent, group, threads int
-	resident                    int64 // bytes
+	pid, parent, threads int
+	start                int   // in clock ticks since the machine started
+	resident             int64 // bytes
 }
 
 // readProcess reads what /proc says of a process that may have ended.
@@ -42,7 +43,7 @@ func parseStat(pid int, data []byte) (process, bool) {
 		return n
 	}
 	return process{
-		pid: pid, parent: number(4), group: number(5), threads: number(20),
+		pid: pid, parent: number(4), threads: number(20), start: number(22),
 		resident: int64(number(24)) * int64(os.Getpagesize()),
 	}, true
 }
@@ -70,6 +71,20 @@ func descendants() []process {
 		list = append(list, children[list[i].pid]...)
 	}
 	return list
+}
+
+// kill kills a process that is no child of this one, so that its number may be another's by now: the process is held by a
+// descriptor before it is looked at once more.
+func (p process) kill() {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return // it has ended
+	}
+	defer unix.Close(fd)
+	now, ok := readProcess(p.pid)
+	if ok && now.start == p.start && (now.parent == p.parent || now.parent == unix.Getpid()) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
 }
 
 // memory returns how many bytes processes have resident together. What they share is told apart only if they might have

@@ -1,7 +1,9 @@
 package host
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"testing"
 )
 
@@ -25,4 +27,34 @@ func FuzzParseStat(f *testing.F) {
 			t.Error(p)
 		}
 	})
+}
+
+// A process is not killed for the number that another had.
+func TestKillOfAnotherProcess(t *testing.T) {
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err := errors.Join(err, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	p, ok := readProcess(cmd.Process.Pid)
+	if !ok || p.parent != os.Getpid() {
+		t.Fatalf("%+v", p)
+	}
+	former := p
+	former.start--
+	former.kill()
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it did not end by itself: %v", err)
+	}
+
+	cmd = exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, _ = readProcess(cmd.Process.Pid)
+	p.kill()
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+		t.Errorf("the one that is meant: %v", cmd.ProcessState)
+	}
 }

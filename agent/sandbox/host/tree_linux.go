@@ -115,11 +115,9 @@ func (t *tree) kill() {
 	}
 }
 
-// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The
-// kernel
+// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The kernel
 // kills all at once where it can. Else it is a race with those who fork; the first move is the command's whole group.
-// Children of this process keep their numbers until it reaps them. Those of others could be given to somebody else
-// between the look and the signal, if all other numbers were, within that millisecond.
+// Children of this process, and the groups they are in, keep their numbers until it reaps them.
 func (t *tree) sweep(killed map[process]bool) bool {
 	if t.starter.kill() {
 		return false
@@ -127,11 +125,16 @@ func (t *tree) sweep(killed map[process]bool) bool {
 	if !t.ended {
 		unix.Kill(-t.main, unix.SIGKILL)
 	}
-	found, self, group := false, unix.Getpid(), unix.Getpgrp()
+	found, self, own := false, unix.Getpid(), unix.Getpgrp()
 	for _, p := range descendants() {
-		unix.Kill(p.pid, unix.SIGKILL)
-		if p.parent == self && p.group != 0 && p.group != group {
-			unix.Kill(-p.group, unix.SIGKILL)
+		if p.parent == self {
+			unix.Kill(p.pid, unix.SIGKILL)
+			// Asked only now: who is dying joins no other group.
+			if group, err := unix.Getpgid(p.pid); err == nil && group != 0 && group != own {
+				unix.Kill(-group, unix.SIGKILL)
+			}
+		} else {
+			p.kill()
 		}
 		id := process{pid: p.pid, parent: p.parent}
 		found = found || !killed[id]

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/internal/procgroup"
 	"github.com/farhand/farhand/internal/testkit"
 )
 
@@ -19,11 +20,11 @@ func browse(t *testing.T, url string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), url)
-	inGroup(c)
-	if err := c.Start(); err != nil {
+	group, err := procgroup.Start(c)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cancel(); _ = c.Wait() })
+	t.Cleanup(func() { cancel(); _ = group.Wait() })
 }
 
 // What runs in the canvas runs in the page that is presented, which reaches nothing of the canvas.

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/farhand/farhand/internal/procgroup"
 )
 
 const (
@@ -23,14 +25,18 @@ type ran struct {
 	Millis   int64  `json:"duration_ms"`
 }
 
-// runCommand runs a shell command until it or ctx ends.
+// runCommand runs a shell command until it or ctx ends. What it has started, and has not left its process group, ends
+// with it.
 func runCommand(ctx context.Context, command string) (any, error) {
 	var stdout, stderr head
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, endWait
-	inGroup(cmd)
 	began := time.Now()
-	err := cmd.Run()
+	group, err := procgroup.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	err = group.Wait()
 	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || ctx.Err() != nil) {
 		return nil, errors.Join(err, context.Cause(ctx))
 	}

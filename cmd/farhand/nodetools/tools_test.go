@@ -4,16 +4,21 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"image"
 	"image/gif"
 	_ "image/jpeg"
 	_ "image/png"
+	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -99,6 +104,23 @@ func TestRun(t *testing.T) {
 	if out, err := do(ctx, t, answer(true), "run", `{"command":"sleep 3600 & sleep 3600"}`); err == nil {
 		t.Errorf("%v", out)
 	}
+}
+
+// What a command has left in the background holds nobody up, and ends with it.
+func TestCommandLeavesNothing(t *testing.T) {
+	cfg := Config{Confirm: func(context.Context, string) bool { return true }}
+	out, err := do(t.Context(), t, cfg, "run", `{"command":"sleep 3600 & echo $!"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(out.(ran).Stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "what it left has ended", func() bool {
+		p, err := os.FindProcess(pid)
+		return err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
+	})
 }
 
 func TestNotifyAndLocation(t *testing.T) {

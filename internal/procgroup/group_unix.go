@@ -1,0 +1,19 @@
+//go:build linux || darwin || dragonfly || freebsd || netbsd || openbsd
+
+package procgroup
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// lead has a command lead a group once it starts.
+func lead(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Setpgid = true
+}
+
+// killGroup kills the processes of a group.
+func killGroup(leader int) error { return syscall.Kill(-leader, syscall.SIGKILL) }

@@ -1,0 +1,62 @@
+// Package procgroup runs a command as the leader of a process group of its own, and ends the whole group with it.
+//
+// The number of a group is that of its leader, and the kernel gives it to others once the leader has been reaped and the
+// group is empty. So the group is sent signals only while its leader has not been reaped, if only because it is kept a
+// zombie.
+package procgroup
+
+import (
+	"os/exec"
+	"sync"
+)
+
+// Group is a command with the processes of the group that it leads. Where the system has no such groups, or no way to
+// keep an ended process unreaped, it is the command alone.
+type Group struct {
+	cmd *exec.Cmd
+
+	mu   sync.Mutex
+	over bool // the leader may be reaped: the group is sent nothing more
+}
+
+// Start starts a command as the leader of a group. If the command has a context, the whole group is killed when that
+// ends. Wait must be called, and the command's own Wait must not.
+func Start(cmd *exec.Cmd) (*Group, error) {
+	g := &Group{cmd: cmd}
+	lead(cmd)
+	if cmd.Cancel != nil {
+		cmd.Cancel = g.Kill
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Wait waits until the leader has ended, kills what is left of the group, and returns what the command's Wait returns.
+// It is called once.
+func (g *Group) Wait() error {
+	g.settle()
+	return g.cmd.Wait()
+}
+
+// settle waits until the leader has ended, and kills what is left of the group. The leader has not been reaped then.
+func (g *Group) settle() {
+	err := awaitEnd(g.cmd.Process.Pid)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil {
+		_ = killGroup(g.cmd.Process.Pid) // it may be empty
+	}
+	g.over = true
+}
+
+// Kill kills the group. It returns os.ErrProcessDone when that has ended. It is safe for concurrent use.
+func (g *Group) Kill() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.over && killGroup(g.cmd.Process.Pid) == nil {
+		return nil
+	}
+	return g.cmd.Process.Kill() // which knows whether the process has been reaped
+}
