@@ -81,6 +81,34 @@ func TestProgress(t *testing.T) {
 	})
 }
 
+// What follows half a character is reported as soon as anything else is, and half a character whose rest does not come
+// is not held back.
+func TestProgressAfterHalfACharacter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reports := make(chan string, 10)
+		p := &progress{report: func(chunk string) { reports <- chunk }}
+		defer p.end()
+		want := func(text string) {
+			t.Helper()
+			select {
+			case got := <-reports:
+				if got != text {
+					t.Errorf("reported is %q, not %q", got, text)
+				}
+			case <-time.After(time.Hour):
+				t.Errorf("%q is not reported while nothing else is written", text)
+			}
+		}
+		p.write([]byte("caf\xc3"))
+		want("caf")
+		p.write([]byte("\xa9? "))
+		want("é? ")
+		p.write([]byte("caf\xe9"))
+		want("caf")
+		want("\ufffd")
+	})
+}
+
 func TestProgressIsBounded(t *testing.T) {
 	var got []string
 	p := &progress{report: func(chunk string) { got = append(got, chunk) }}

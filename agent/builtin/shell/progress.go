@@ -19,7 +19,7 @@ type progress struct {
 
 	mu       sync.Mutex
 	pending  []byte
-	timer    *time.Timer // runs while something is pending; nil: it never did
+	timer    *time.Timer // runs while something is pending; nil: nothing was yet
 	reported int
 	ended    bool
 }
@@ -38,10 +38,8 @@ func (p *progress) write(text []byte) {
 		switch {
 		case len(p.pending) == reportBytes || p.reported+len(p.pending) == maxReported:
 			p.flushLocked()
-		case first && p.timer == nil:
-			p.timer = time.AfterFunc(reportEvery, p.flush)
 		case first:
-			p.timer.Reset(reportEvery)
+			p.waitLocked()
 		}
 	}
 	if p.reported == maxReported && !p.ended {
@@ -58,23 +56,45 @@ func (p *progress) flush() {
 	}
 }
 
-// flushLocked reports what is pending, but for the beginning of a character that is not there whole yet.
-func (p *progress) flushLocked() {
-	whole := len(p.pending)
-	for i := 1; i <= min(utf8.UTFMax, len(p.pending)); i++ {
-		if from := len(p.pending) - i; utf8.RuneStart(p.pending[from]) {
-			if !utf8.FullRune(p.pending[from:]) && p.reported+len(p.pending) < maxReported {
-				whole = from
-			}
-			break
-		}
-	}
-	if whole == 0 {
+// waitLocked has what is pending reported after a while.
+func (p *progress) waitLocked() {
+	if p.timer == nil {
+		p.timer = time.AfterFunc(reportEvery, p.flush)
 		return
+	}
+	p.timer.Reset(reportEvery)
+}
+
+// flushLocked reports what is pending. The beginning of a character waits once more for the rest of it.
+func (p *progress) flushLocked() {
+	if len(p.pending) == 0 {
+		return
+	}
+	whole := p.wholeLocked()
+	if whole == 0 { // it has waited
+		whole = len(p.pending)
 	}
 	p.reported += whole
 	p.report(valid(string(p.pending[:whole])))
 	p.pending = append(p.pending[:0], p.pending[whole:]...)
+	if len(p.pending) > 0 {
+		p.waitLocked()
+	}
+}
+
+// wholeLocked returns how many of the pending bytes are characters that are there whole.
+func (p *progress) wholeLocked() int {
+	for i := 1; i <= min(utf8.UTFMax, len(p.pending)); i++ {
+		from := len(p.pending) - i
+		if !utf8.RuneStart(p.pending[from]) {
+			continue
+		}
+		if !utf8.FullRune(p.pending[from:]) && p.reported+len(p.pending) < maxReported {
+			return from
+		}
+		break
+	}
+	return len(p.pending)
 }
 
 // end reports the rest. Nothing is reported afterwards.
