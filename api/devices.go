@@ -47,13 +47,18 @@ type deviceRow struct {
 	CreatedBy   string   `json:"created_by"`
 	LastUsed    string   `json:"last_used,omitempty"`
 	ExpiresAt   string   `json:"expires_at,omitempty"`
+	presence
 }
 
-func deviceRowOf(c registry.Credential) deviceRow {
+// deviceRowOf returns the row of a paired device. online has the devices that are connected.
+func deviceRowOf(c registry.Credential, online map[string]registry.Entry) deviceRow {
 	row := deviceRow{
 		ID: c.ID, DeviceID: c.DeviceID, Name: c.Name, UserID: c.User, Fingerprint: fingerprint(c.PublicKey),
 		Tools: []string{}, CreatedAt: c.CreatedAt.UTC().Format(timeFormat), CreatedBy: c.CreatedBy,
 		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt),
+	}
+	if e, ok := online[c.DeviceID]; ok {
+		row.presence = presenceOf(e.Pulse)
 	}
 	for _, a := range c.Approved {
 		if a.Hash == "" {
@@ -102,9 +107,9 @@ func definitionOf(t registry.ToolSpec) definition {
 	return definition{t.Name, t.Description, t.Parameters, t.TimeoutMS, t.Annotations, t.SecurityLevel, t.OutputSchema}
 }
 
-func deviceDetailOf(d pairing.Device) deviceDetail {
+func deviceDetailOf(d pairing.Device, online map[string]registry.Entry) deviceDetail {
 	detail := deviceDetail{
-		deviceRow: deviceRowOf(d.Credential), Approved: []registry.ApprovedTool{}, Rejected: []string{},
+		deviceRow: deviceRowOf(d.Credential, online), Approved: []registry.ApprovedTool{}, Rejected: []string{},
 		Waiting: []waitingTool{},
 	}
 	detail.Approved = append(detail.Approved, d.Pins()...)
@@ -163,9 +168,17 @@ func (h *handler) listDevices(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
+	ids := make([]string, len(all))
+	for i, d := range all {
+		ids[i] = d.DeviceID
+	}
+	online, err := h.Directory.OnlineDevices(ctx, caller(c).Tenant, ids)
+	if err != nil {
+		return err
+	}
 	page := deviceList{Devices: make([]deviceRow, len(all))}
 	for i, d := range all {
-		page.Devices[i] = deviceRowOf(d)
+		page.Devices[i] = deviceRowOf(d, online)
 	}
 	if next != "" {
 		page.NextCursor = cursor{Kind: cursorDevices, Name: next}.String()
@@ -188,7 +201,11 @@ func (h *handler) onDevice(
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, deviceDetailOf(d))
+	online, err := h.Directory.OnlineDevices(ctx, d.Tenant, []string{d.DeviceID})
+	if err != nil {
+		return err
+	}
+	return h.writeSecret(c, http.StatusOK, deviceDetailOf(d, online))
 }
 
 func (h *handler) getDevice(c *gin.Context, _ params) error { return h.onDevice(c, h.Pairing.Device) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ type device struct {
 	cancels chan string // ids of calls nobody waits for any more
 	closed  chan routing.CloseCause
 	work    sync.WaitGroup
+	pulse   atomic.Pointer[registry.Pulse] // nil: no pong has come
 }
 
 // echo answers with the arguments it was sent.
@@ -59,6 +61,14 @@ func (d *device) gone() {
 }
 
 func (*device) Ping(answered func()) { answered() }
+
+// Pulse implements routing.Conn.
+func (d *device) Pulse() registry.Pulse {
+	if p := d.pulse.Load(); p != nil {
+		return *p
+	}
+	return registry.Pulse{}
+}
 
 // Deliver implements routing.Conn. What it starts is counted before anybody can learn that there is something to
 // wait for.

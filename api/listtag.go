@@ -47,7 +47,7 @@ func (h *handler) respondVersioned(
 }
 
 // listTag is a strong validator. Equal version, program, policy, built-in tools, caller, request and encoding make
-// equal bytes.
+// equal bytes, but for the pulses of sessions: they change all the time, and are no reason to read a list again.
 func (h *handler) listTag(version string, who auth.Identity, path string, q params, compress bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %d %q %q %q %q %q",
 		version, h.Version, h.Policy.Digest(), h.own().digest, who.Tenant, who.User, who.Admin, who.Roles,

@@ -1,6 +1,10 @@
 package api
 
-import "github.com/farhand/farhand/registry"
+import (
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
 
 // sessionRow is a session in a list, with its tools. The session is connected, or has a conversation.
 type sessionRow struct {
@@ -16,8 +20,29 @@ type sessionRow struct {
 	Pod          string            `json:"pod,omitempty"`
 	Generation   int64             `json:"generation,omitempty"`
 	Connected    bool              `json:"connected"`
+	presence
 	conversationRow
-	Tools any `json:"tools"` // []string in a list, []toolInfo alone
+	Tools         any            `json:"tools"` // []string in a list, []toolInfo alone
+	ToolsDisabled []disabledTool `json:"tools_disabled,omitempty"`
+}
+
+// disabledTool is a tool that a list names and the asker may not call.
+type disabledTool struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// presence is what lists show of a device's connection. What is not known is absent.
+type presence struct {
+	Online      bool   `json:"online"`
+	RoundTripMS int64  `json:"round_trip_ms,omitempty"`
+	LastPong    string `json:"last_pong,omitempty"`
+}
+
+func presenceOf(p registry.Pulse) presence {
+	return presence{
+		Online: true, RoundTripMS: int64(p.RoundTrip / time.Millisecond), LastPong: optionalTime(p.At),
+	}
 }
 
 // conversationRow is what lists show of a conversation.
@@ -27,12 +52,14 @@ type conversationRow struct {
 	MessageCount int    `json:"message_count"`
 }
 
-func sessionRowOf(s registry.Session) sessionRow {
+func sessionRowOf(e *registry.Entry) sessionRow {
+	s := &e.Session
 	connectedAt := s.ConnectedAt.UTC().Format(timeFormat)
 	return sessionRow{
 		SessionID: s.Key.Session, Name: s.Name, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
 		Platform: s.Platform, Labels: s.Labels, Capabilities: s.Capabilities,
 		ConnectedAt: connectedAt, Pod: s.Pod, Generation: s.Generation, Connected: true,
+		presence:        presenceOf(e.Pulse),
 		conversationRow: conversationRow{CreatedAt: connectedAt, LastActivity: connectedAt}, // until it begins
 	}
 }
@@ -58,6 +85,9 @@ func (r *sessionRow) describe(c registry.ConversationInfo) {
 
 // rowOverhead is about how many bytes a row has beside the texts that vary in length.
 const rowOverhead = 500
+
+// disabledOverhead is about how many bytes the row of a tool has that may not be called, beside its name and the reason.
+const disabledOverhead = 24
 
 // sessionSize is about how many bytes a session has in a list, without its tools.
 func sessionSize(s registry.Session) int {

@@ -57,16 +57,21 @@ func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) 
 	limit := query.Limit
 	if !from.Offline && which != "false" {
 		query.After = from.sessionsAfter()
-		budget := newPageBudget(limit)
+		budget, answers := newPageBudget(limit), h.answersFor(who)
 		next, err := h.walk(ctx, query, func(e registry.Entry) bool {
-			row, names := sessionRowOf(e.Session), make([]string, len(e.Tools))
+			row, size := sessionRowOf(&e), sessionSize(e.Session)
+			names := make([]string, len(e.Tools))
 			for i, t := range e.Tools {
 				names[i] = t.Name
+				if why := answers.whyNot(t); why != "" {
+					row.ToolsDisabled = append(row.ToolsDisabled, disabledTool{t.Name, why})
+					size += len(t.Name) + len(why) + disabledOverhead
+				}
 			}
 			row.Tools = names
 			answer.Sessions = append(answer.Sessions, row)
-			budget.addRow(sessionSize(e.Session) + namesSize(names))
-			return !budget.spent()
+			budget.addRow(size + namesSize(names))
+			return !budget.spent() && !answers.spent()
 		})
 		if err == nil {
 			err = h.describeRows(ctx, who, answer.Sessions)
@@ -194,7 +199,7 @@ func (h *handler) sessionRow(ctx context.Context, who auth.Identity, key registr
 	case sessionErr != nil:
 		return offlineRowOf(info), nil
 	}
-	row, tools := sessionRowOf(e.Session), make([]toolInfo, len(e.Tools))
+	row, tools := sessionRowOf(&e), make([]toolInfo, len(e.Tools))
 	for i, t := range e.Tools {
 		tools[i] = h.toolInfoOf(who, t, nil)
 	}

@@ -72,6 +72,37 @@ func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, own *ownToo
 	return info
 }
 
+// maxAnswers is how many different definitions one page of a list asks about. The page ends with the session that
+// reaches it.
+const maxAnswers = 10_000
+
+// toolAnswers says for one page which tools of devices its reader may not call now. It asks once for each definition,
+// however many sessions offer it.
+type toolAnswers struct {
+	handler *handler
+	who     auth.Identity
+	known   map[string]string // the reason, by hash of the definition
+}
+
+func (h *handler) answersFor(who auth.Identity) toolAnswers {
+	return toolAnswers{h, who, make(map[string]string)}
+}
+
+// whyNot returns why the reader may not call a tool, empty if that is allowed.
+func (a toolAnswers) whyNot(t registry.ToolSpec) string {
+	reason, known := a.known[t.Hash()]
+	if known {
+		return reason
+	}
+	if d := a.handler.decide(a.who, t, nil); !d.Allowed {
+		reason = d.Reason
+	}
+	a.known[t.Hash()] = reason
+	return reason
+}
+
+func (a toolAnswers) spent() bool { return len(a.known) >= maxAnswers }
+
 // toolRow is one tool of one session, or one that runs in the gateway, which has no session and is on every pod.
 type toolRow struct {
 	toolInfo

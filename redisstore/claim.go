@@ -118,6 +118,9 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	if set.hash != "" {
 		args = append(args, fieldSet, set.hash)
 	}
+	if pulse := appendPulse(nil, e.Pulse); len(pulse) > 0 {
+		args = append(args, fieldPulse, pulse)
+	}
 	pipe := s.conn.SessionPipeline()
 	if err := s.putSet(pipe, sess.Tenant, set, e.Tools); err != nil {
 		return registry.Session{}, err

@@ -34,6 +34,7 @@ const (
 	fieldSince      = "b" // ms
 	fieldBound      = "o" // 1: the device is the credential's
 	fieldHeirs      = "r" // until when, in ms, and proofs, separated by spaces; claims write it
+	fieldPulse      = "e" // when the last pong came and its round trip, in ms, separated by a space; refreshes write it
 )
 
 // attribute is a field of a session hash that the session says about itself.
@@ -124,6 +125,29 @@ func decodeField(h map[string]string, field string, v any) error {
 		return fmt.Errorf("%s: %w", field, err)
 	}
 	return nil
+}
+
+// appendPulse appends a pulse as its field has it: nothing if it is zero.
+func appendPulse(b []byte, p registry.Pulse) []byte {
+	if p.At.IsZero() {
+		return b
+	}
+	b = strconv.AppendInt(b, p.At.UnixMilli(), 10)
+	if p.RoundTrip > 0 {
+		b = strconv.AppendInt(append(b, ' '), p.RoundTrip.Milliseconds(), 10)
+	}
+	return b
+}
+
+// parsePulse is the inverse of appendPulse. What is not there, as with pods of older releases, or not readable, is not
+// known.
+func parsePulse(text string) registry.Pulse {
+	at, roundTrip, _ := strings.Cut(text, " ")
+	p := registry.Pulse{At: fromMillis(at)}
+	if ms, err := strconv.ParseInt(roundTrip, 10, 64); err == nil && !p.At.IsZero() && ms > 0 {
+		p.RoundTrip = time.Duration(ms) * time.Millisecond
+	}
+	return p
 }
 
 func heirsText(s registry.Session) string {

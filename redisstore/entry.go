@@ -14,6 +14,7 @@ type found struct {
 	exists  bool
 	gone    bool // only meaningful when it does not exist; then session says whose it was
 	set     toolSet
+	pulse   registry.Pulse
 }
 
 // Entry implements registry.Directory.
@@ -68,7 +69,9 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 			s.log.Warn("session not readable; it is not listed", "session", keys[i].Session, "error", err)
 			continue
 		}
-		list[i] = found{session: session, exists: true, set: toolSet{hash: hash[fieldSet]}}
+		list[i] = found{
+			session: session, exists: true, set: toolSet{hash: hash[fieldSet]}, pulse: parsePulse(hash[fieldPulse]),
+		}
 		if set := hash[fieldSet]; set != "" {
 			sets[set] = true
 		}
@@ -162,7 +165,7 @@ func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]reg
 	entries := make([]registry.Entry, 0, len(list))
 	for _, f := range list {
 		if f.exists && live[f.session.Pod] {
-			entries = append(entries, registry.Entry{Session: f.session, Tools: f.tools(specs)})
+			entries = append(entries, registry.Entry{Session: f.session, Tools: f.tools(specs), Pulse: f.pulse})
 		}
 	}
 	return entries, nil

@@ -81,7 +81,7 @@ func (r *refresher) refresh(ctx context.Context, entries []registry.Entry) error
 	r.verdicts, r.absent = r.verdicts[:0], append(r.absent[:0], make([]bool, len(entries))...)
 	for i := range entries {
 		set := r.sets.add(i, &entries[i], &r.texts)
-		r.sessions = append(r.sessions, r.extend(&entries[i].Session, set))
+		r.sessions = append(r.sessions, r.extend(&entries[i], set))
 		r.expectIndexes(i, &entries[i].Session, set)
 	}
 	if err := r.askSpecs(ctx); err != nil {
@@ -96,9 +96,9 @@ func (r *refresher) refresh(ctx context.Context, entries []registry.Entry) error
 	return r.again.Exec(ctx)
 }
 
-// extend adds the script that extends the life of a session, and compares what Redis has of it.
-func (r *refresher) extend(sess *registry.Session, set *offeredSet) *redisconn.Command {
-	t := &r.texts
+// extend adds the script that extends the life of a session, keeps its pulse, and compares what Redis has of it.
+func (r *refresher) extend(e *registry.Entry, set *offeredSet) *redisconn.Command {
+	t, sess := &r.texts, &e.Session
 	c := r.pipe.EvalKeys(scriptRefresh, 1)
 	t.bytes = appendSessionKey(t.bytes, sess.Key)
 	c.Add(t.text())
@@ -111,6 +111,8 @@ func (r *refresher) extend(sess *registry.Session, set *offeredSet) *redisconn.C
 	t.bytes = appendAttributeDigest(t.bytes, sess)
 	c.Add(t.text())
 	c.Add(&set.hash)
+	t.bytes = appendPulse(t.bytes, e.Pulse)
+	c.Add(t.text())
 	return c
 }
 

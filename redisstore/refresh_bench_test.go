@@ -9,11 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
 
-// BenchmarkRefresh refreshes sessions of a pod 256 at a time, as a pod does. B/session is the garbage of one session.
+// BenchmarkRefresh refreshes sessions of a pod 256 at a time, as a pod does, each with a pong since the last time. B/session is the garbage of one session.
 func BenchmarkRefresh(b *testing.B) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		b.Skip("redis-server is not on the PATH")
@@ -38,7 +39,10 @@ func BenchmarkRefresh(b *testing.B) {
 			entries := benchEntries(b, s, c.sessions, c.tools)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			for b.Loop() {
+			for at := time.Now(); b.Loop(); at = at.Add(20 * time.Second) {
+				for i := range entries {
+					entries[i].Pulse = registry.NewPulse(at.Add(time.Duration(i)*time.Millisecond), 40*time.Millisecond)
+				}
 				for batch := range slices.Chunk(entries, refreshChunk) {
 					missing, lost, err := s.Refresh(context.Background(), batch)
 					if err != nil || len(missing)+len(lost) != 0 {

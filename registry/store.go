@@ -9,6 +9,7 @@ import (
 type Entry struct {
 	Session Session
 	Tools   []ToolSpec
+	Pulse   Pulse // zero: not known, as after a claim, or if the pod is of a release that writes none
 }
 
 // Claim is the outcome of claiming a session.
@@ -40,8 +41,8 @@ type SessionStore interface {
 	// with ErrForeignSession, also while it is only remembered.
 	Claim(ctx context.Context, s Session) (Claim, error)
 
-	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools, but
-	// ErrNotOwner if another pod owns the session now. It returns the session with its generation.
+	// Restore writes a session this pod still holds the socket of, after the store lost it: like Claim with tools and
+	// pulse, but ErrNotOwner if another pod owns the session now. It returns the session with its generation.
 	Restore(ctx context.Context, e Entry) (Session, error)
 
 	// Update replaces the attributes (names, device, labels, capabilities) of a claimed session.
@@ -51,8 +52,9 @@ type SessionStore interface {
 	// is expected for at most SettleWait from then on.
 	SetTools(ctx context.Context, s Session, tools []ToolSpec) error
 
-	// Refresh extends the life of the given claims, which all belong to one pod. It reports which of them the store no
-	// longer has (missing: to be restored) and which belong to somebody else (lost: their sockets must be closed).
+	// Refresh extends the life of the given claims, which all belong to one pod, and keeps their pulses, but for zero
+	// ones. It reports which of them the store no longer has (missing: to be restored) and which belong to somebody
+	// else (lost: their sockets must be closed).
 	Refresh(ctx context.Context, entries []Entry) (missing, lost []Key, err error)
 
 	// Release removes a claim, its tools and its traces in every index. It reports whether the claim was current.
@@ -132,8 +134,12 @@ type Directory interface {
 	// may be among them.
 	Definitions(ctx context.Context, tenant, tool string) ([]string, error)
 
-	// Version returns a value that changes whenever the methods above may return something new for the tenant. A value
-	// never comes back for other content. Version is cheap, so that a caller that polls can poll it instead. A listing
+	// OnlineDevices returns of each of these devices the newest connected session that proved to be it (Session.Bound),
+	// by device id and without tools. It looks at the newest few sessions of each device.
+	OnlineDevices(ctx context.Context, tenant string, deviceIDs []string) (map[string]Entry, error)
+
+	// Version returns a value that changes whenever the methods above may return something new for the tenant, but for
+	// pulses, which change all the time. A value never comes back for other content. Version is cheap, so that a caller that polls can poll it instead. A listing
 	// read after it is at least as new.
 	Version(ctx context.Context, tenant string) (string, error)
 }

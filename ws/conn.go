@@ -83,6 +83,8 @@ type conn struct {
 	awaitingPong []func()      // callbacks of those that wait for a sign of life
 	pingedAt     time.Duration // when the device was last pinged for them, on the server's clock
 	pongAt       time.Duration // when the last pong came, on the server's clock; zero: none yet
+	probedAt     time.Duration // when the eldest ping without a pong was written, on the same clock; zero: none
+	roundTrip    time.Duration // from the last ping that was answered to its pong; zero: not known
 	wake         chan struct{} // closed when the connection is stopped; nil unless its reader pauses
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
+
+	"github.com/farhand/farhand/registry"
 )
 
 const (
@@ -38,10 +40,32 @@ func (c *conn) Ping(answered func()) {
 	}
 }
 
+// notePing notes that a ping is written now. The next pong is taken for the answer to the eldest ping that has none.
+func (c *conn) notePing() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.probedAt == 0 {
+		c.probedAt = c.server.now()
+	}
+}
+
+// Pulse implements routing.Conn.
+func (c *conn) Pulse() registry.Pulse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pongAt == 0 {
+		return registry.Pulse{}
+	}
+	return registry.NewPulse(c.server.started.Add(c.pongAt), c.roundTrip)
+}
+
 // notifyAlive calls everybody that waits for a sign of life of the device.
 func (c *conn) notifyAlive() {
 	c.mu.Lock()
 	c.pongAt = c.server.now()
+	if c.probedAt != 0 {
+		c.roundTrip, c.probedAt = c.pongAt-c.probedAt, 0
+	}
 	callbacks := c.awaitingPong
 	c.awaitingPong = nil
 	c.mu.Unlock()

@@ -42,6 +42,7 @@ func (c *conn) writeFrame(out outgoing) error {
 	joined := c.wire.corked.Swap(out.corked) || out.corked
 	c.server.counters.frameSent(out.frame, joined)
 	if out.frame == nil {
+		c.notePing()
 		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
 		return nil
 	}

@@ -19,6 +19,7 @@ type deviceDetail struct {
 	UserID   string   `json:"user_id"`
 	Tools    []string `json:"tools"`
 	LastUsed string   `json:"last_used"`
+	presence
 	Approved []struct {
 		Name string `json:"name"`
 	} `json:"approved"`
@@ -83,10 +84,15 @@ func (a *application) devicesListCommand() *cobra.Command {
 				if err := json.Unmarshal(raw, &d); err != nil {
 					return err
 				}
-				cells = append(cells, []string{d.DeviceID, d.Name, d.UserID, strings.Join(d.Tools, ","),
-					d.LastUsed, d.ID})
+				online := "no"
+				if d.Online {
+					online = "yes"
+				}
+				cells = append(cells, []string{d.DeviceID, d.Name, d.UserID, strings.Join(d.Tools, ","), online,
+					d.roundTrip(), d.lastPong(), d.LastUsed, d.ID})
 			}
-			return table(a.out, []string{"DEVICE", "NAME", "USER", "TOOLS", "LAST USED", "ID"}, cells)
+			return table(a.out, []string{"DEVICE", "NAME", "USER", "TOOLS", "ONLINE", "ROUND TRIP", "LAST PONG",
+				"LAST USED", "ID"}, cells)
 		},
 	}
 	r.flags(cmd.Flags(), a.environ)

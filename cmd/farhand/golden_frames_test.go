@@ -246,7 +246,7 @@ func TestGoldenChat(t *testing.T) {
 		scripted.Reply(scripted.Text("debugged")),
 	)
 	defer close(stopped)
-	p := startPod(t, append(agentSettings(providerOpenAI, model), "FARHAND_BUILTIN_TOOLS=none")...)
+	p := startPod(t, append(append(agentSettings(providerOpenAI, model), "FARHAND_BUILTIN_TOOLS=none"), unpinged...)...)
 	r := newRecord(t, "chat.txt")
 	r.name(p.id, "pod")
 	r.name(model.URL, "model-server")

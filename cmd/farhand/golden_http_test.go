@@ -11,7 +11,7 @@ import (
 // TestGoldenHTTP: every route but those of conversations, answered well and with each error it has.
 func TestGoldenHTTP(t *testing.T) {
 	t.Parallel()
-	p := startPod(t, "FARHAND_CALL_DENY=denied_*", "FARHAND_MAX_BODY=64KiB")
+	p := startPod(t, append(unpinged, "FARHAND_CALL_DENY=denied_*", "FARHAND_MAX_BODY=64KiB")...)
 	r := newRecord(t, "http.txt")
 	r.name(p.id, "pod")
 	get, post, put, remove := http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -136,16 +137,42 @@ func (a *application) sessions(ctx context.Context, r remote, q url.Values, asJS
 			Pod         string    `json:"pod"`
 			ConnectedAt time.Time `json:"connected_at"`
 			Tools       []string  `json:"tools"`
+			presence
 		}
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return err
 		}
 		cells = append(cells, []string{
 			s.SessionID, s.Name, strings.TrimSpace(s.DeviceName + " " + s.DeviceID), s.Platform, s.Pod,
-			time.Since(s.ConnectedAt).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)),
+			time.Since(s.ConnectedAt).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)), s.roundTrip(),
+			s.lastPong(),
 		})
 	}
-	return table(a.out, []string{"SESSION", "NAME", "DEVICE", "PLATFORM", "POD", "CONNECTED", "TOOLS"}, cells)
+	return table(a.out, []string{"SESSION", "NAME", "DEVICE", "PLATFORM", "POD", "CONNECTED", "TOOLS", "ROUND TRIP",
+		"LAST PONG"}, cells)
+}
+
+// presence is what lists say of a device's connection.
+type presence struct {
+	Online      bool      `json:"online"`
+	RoundTripMS int64     `json:"round_trip_ms"`
+	LastPong    time.Time `json:"last_pong"`
+}
+
+// roundTrip returns the round trip for people, empty if it is not known.
+func (p presence) roundTrip() string {
+	if p.RoundTripMS == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d ms", p.RoundTripMS)
+}
+
+// lastPong returns for people how long ago the last pong came, empty if none is known.
+func (p presence) lastPong() string {
+	if p.LastPong.IsZero() {
+		return ""
+	}
+	return max(0, time.Since(p.LastPong)).Truncate(time.Second).String() + " ago"
 }
 
 // fetchAll follows the cursor of a list to its end.

@@ -157,6 +157,7 @@ type deaf struct{}
 func (deaf) Deliver(routing.DeviceCall) error { return registry.NotConnected() }
 func (deaf) Cancel(string, string)            {}
 func (deaf) Ping(func())                      {}
+func (deaf) Pulse() registry.Pulse            { return registry.Pulse{} }
 func (deaf) Close(routing.CloseCause)         {}
 
 // flood has so many sessions with tools open, and sends what nobody expects, every name another one.

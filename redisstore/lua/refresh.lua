@@ -3,7 +3,7 @@
 --
 -- KEYS 1 session hash
 -- ARGV 1 session TTL in ms, 2 pod, 3 generation, 4 the one after it, 5 digest of the attributes, 6 the tool set (empty:
---      no tools)
+--      no tools), 7 the pulse (empty: the one that is there stays)
 -- Returns 1 when all is there, 0 when another claim is current, -1 when something is missing.
 
 local pod, gen, sum, set = unpack(redis.call('HMGET', KEYS[1], 'p', 'g', 'h', 's'))
@@ -18,6 +18,9 @@ if gen == ARGV[4] then
 end
 if gen ~= ARGV[3] then
   return 0
+end
+if ARGV[7] ~= '' then
+  redis.call('HSET', KEYS[1], 'e', ARGV[7])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 if sum ~= ARGV[5] or (set or '') ~= ARGV[6] then

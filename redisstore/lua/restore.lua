@@ -2,7 +2,7 @@
 --
 -- KEYS 1 session hash, 2 gone string
 -- ARGV 1 session TTL in ms, 2 pod, 3 generation the pod knows, 4 the one after it, 5 connected_at in ms (empty:
---      now), 6... field and value pairs of the attributes and the tool set
+--      now), 6... field and value pairs of the attributes, the tool set and the pulse
 -- Returns {generation, connected_at in ms, the previous session hash}, or {} when a newer claim has, or had, the
 -- session.
 --

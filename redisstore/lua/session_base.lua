@@ -4,7 +4,7 @@
 -- ARGV 1 session TTL in ms, 2 pod, 3 generation
 -- Returns {0} when a newer claim is, or was, current; {-1} when the store lost the session.
 
-local pod, gen, at, set = unpack(redis.call('HMGET', KEYS[1], 'p', 'g', 't', 's'))
+local pod, gen, at, set, pulse = unpack(redis.call('HMGET', KEYS[1], 'p', 'g', 't', 's', 'e'))
 if not pod then
   -- Forgotten, or swept while its pod was paused: the pod will announce it again. Only a newer claim that came and
   -- went makes this one old.

@@ -9,5 +9,8 @@ redis.call('HSET', KEYS[1], 'p', pod, 'g', gen, 't', at, unpack(ARGV, 4))
 if set then
   redis.call('HSET', KEYS[1], 's', set)
 end
+if pulse then
+  redis.call('HSET', KEYS[1], 'e', pulse)
+end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return {1, before}

@@ -59,6 +59,26 @@ func (m *Store) List(_ context.Context, q registry.Query) ([]registry.Entry, *re
 	return page, next, nil
 }
 
+// OnlineDevices implements registry.Directory.
+func (m *Store) OnlineDevices(
+	_ context.Context, tenant string, deviceIDs []string,
+) (map[string]registry.Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	online := make(map[string]registry.Entry)
+	for key, stored := range m.sessions {
+		s := &stored.session
+		if key.Tenant != tenant || !s.Bound || !slices.Contains(deviceIDs, s.DeviceID) ||
+			!m.matchesLocked(stored, registry.Query{}) {
+			continue
+		}
+		if newest, ok := online[s.DeviceID]; !ok || s.Generation > newest.Session.Generation {
+			online[s.DeviceID] = registry.Entry{Session: s.Clone(), Pulse: stored.pulse}
+		}
+	}
+	return online, nil
+}
+
 func compareCursor(a, b registry.Cursor) int {
 	return cmp.Or(cmp.Compare(a.Generation, b.Generation), strings.Compare(a.Session, b.Session))
 }

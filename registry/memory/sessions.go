@@ -17,6 +17,7 @@ type storedSession struct {
 	life
 	session  registry.Session
 	tools    map[string]registry.ToolSpec
+	pulse    registry.Pulse
 	expected expected
 }
 
@@ -128,7 +129,7 @@ func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, 
 	}
 	m.generation = max(m.generation, s.Generation)
 	restored := m.storeLocked(s, e.Tools)
-	m.sessions[s.Key].expected = before
+	m.sessions[s.Key].expected, m.sessions[s.Key].pulse = before, e.Pulse
 	return restored, nil
 }
 
@@ -222,6 +223,9 @@ func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, l
 			lost = append(lost, e.Session.Key)
 		default:
 			stored.expires = expires
+			if e.Pulse != (registry.Pulse{}) {
+				stored.pulse = e.Pulse
+			}
 		}
 	}
 	return missing, lost, nil
@@ -264,7 +268,7 @@ func (stored *storedSession) setTools(tools []registry.ToolSpec) {
 func (stored *storedSession) entry() registry.Entry {
 	byName := func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) }
 	tools := slices.SortedFunc(maps.Values(stored.tools), byName)
-	return registry.Entry{Session: stored.session.Clone(), Tools: tools}
+	return registry.Entry{Session: stored.session.Clone(), Tools: tools, Pulse: stored.pulse}
 }
 
 func (stored *storedSession) cursor() registry.Cursor {

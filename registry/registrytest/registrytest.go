@@ -36,7 +36,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		name  string
 		tests []subtest
 	}{
-		{"sessions", sessionTests}, {"listing", listingTests}, {"version", versionTests}, {"awaited", awaitedTests}, {"pods", podTests},
+		{"sessions", sessionTests}, {"listing", listingTests}, {"pulses", pulseTests}, {"version", versionTests}, {"awaited", awaitedTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests},
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests}, {"owners", ownerTests},

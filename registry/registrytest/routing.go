@@ -81,6 +81,9 @@ func (d *Device) Connect(
 // Ping implements routing.Conn: the device is there.
 func (*Device) Ping(answered func()) { answered() }
 
+// Pulse implements routing.Conn.
+func (d *Device) Pulse() registry.Pulse { return registry.Pulse{} }
+
 // Deliver implements routing.Conn.
 func (d *Device) Deliver(c routing.DeviceCall) error {
 	d.mu.Lock()

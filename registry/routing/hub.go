@@ -21,6 +21,9 @@ type Conn interface {
 	// called after the asker has stopped waiting.
 	Ping(answered func())
 
+	// Pulse returns what the last pong of the device says; zero: none has come.
+	Pulse() registry.Pulse
+
 	// Close ends the socket. Once the socket is gone the connection calls LocalSession.Close, as after any other end.
 	Close(CloseCause)
 }

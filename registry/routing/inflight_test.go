@@ -35,6 +35,8 @@ type deafConn struct{}
 
 func (deafConn) Ping(answered func()) { answered() }
 
+func (deafConn) Pulse() registry.Pulse { return registry.Pulse{} }
+
 func (deafConn) Deliver(DeviceCall) error { return nil }
 func (deafConn) Cancel(string, string)    {}
 func (deafConn) Close(CloseCause)         {}

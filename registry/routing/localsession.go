@@ -84,12 +84,14 @@ func (l *LocalSession) ownerProof() string {
 	return l.session.OwnerProof()
 }
 
+// entry returns what the store keeps of the session.
 func (l *LocalSession) entry() registry.Entry {
 	e, _ := l.entryWithDigest()
+	e.Pulse = l.conn.Pulse()
 	return e
 }
 
-// entryWithDigest returns the entry and the digest of its attributes.
+// entryWithDigest returns the entry, without a pulse, and the digest of its attributes.
 func (l *LocalSession) entryWithDigest() (e registry.Entry, attributes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,6 +21,8 @@ func newNotedConn() notedConn { return notedConn{calls: make(chan DeviceCall, 8)
 
 func (notedConn) Ping(answered func()) { answered() }
 
+func (notedConn) Pulse() registry.Pulse { return registry.Pulse{} }
+
 func (c notedConn) Deliver(d DeviceCall) error {
 	c.calls <- d
 	return nil

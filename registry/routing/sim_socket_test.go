@@ -29,6 +29,9 @@ func (c *simConn) Cancel(callID, _ string) {
 	}
 }
 
+// Pulse implements routing.Conn.
+func (*simConn) Pulse() registry.Pulse { return registry.Pulse{} }
+
 // Ping implements routing.Conn.
 func (c *simConn) Ping(answered func()) {
 	c.mu.Lock()

@@ -119,12 +119,12 @@ func (l *LocalSession) restore(ctx context.Context) error {
 // restoreNow is restore for a caller that is the only writer.
 func (l *LocalSession) restoreNow(ctx context.Context) error {
 	l.mu.Lock()
-	e, closed := registry.Entry{Session: l.session, Tools: l.tools.all()}, l.closed
+	closed := l.closed
 	l.mu.Unlock()
 	if closed {
 		return nil
 	}
-	s, err := l.hub.store.Restore(ctx, e)
+	s, err := l.hub.store.Restore(ctx, l.entry())
 	if err != nil {
 		return err
 	}
