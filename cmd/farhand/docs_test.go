@@ -8,14 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/farhand/farhand/agent/builtin"
 )
 
 var update = flag.Bool("update", false, "rewrite the documents that are generated from code")
@@ -237,16 +234,6 @@ func TestVariablesOfTheDocumentsExist(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
-		}
-	}
-}
-
-// TestToolsDocumentCallsEachTool: docs/tools.md shows a call of each tool of the gateway.
-func TestToolsDocumentCallsEachTool(t *testing.T) {
-	shown := matches(t, "../../docs/tools.md", `(?m)^farhand call (\S+)`)
-	for _, name := range builtin.Names() {
-		if !slices.Contains(shown, name) {
-			t.Errorf("docs/tools.md has no farhand call %s", name)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func setLimits(pid int, r request) error {
 		}
 		return unix.Prlimit(pid, resource, &unix.Rlimit{Cur: min(soft, now.Max), Max: min(hard, now.Max)}, nil)
 	}
-	err := errors.Join(unix.Setpriority(unix.PRIO_PROCESS, pid, niceness),
+	err := errors.Join(yield(pid),
 		set(unix.RLIMIT_CORE, 0, 0), set(unix.RLIMIT_NOFILE, softFiles, maxFiles))
 	if n := uint64(r.Memory); r.Memory > 0 { // not RLIMIT_AS: many a runtime reserves addresses that it never uses
 		err = errors.Join(err, set(unix.RLIMIT_DATA, n, n))
@@ -75,6 +75,16 @@ func setLimits(pid int, r request) error {
 		err = errors.Join(err, set(unix.RLIMIT_NPROC, n, n))
 	}
 	return err
+}
+
+// yield has a process leave a busy processor to others. A gateway that was started with a higher niceness still cannot
+// give its programs a lower one.
+func yield(pid int) error {
+	now, err := unix.Getpriority(unix.PRIO_PROCESS, pid)
+	if nice := 20 - now; err != nil || nice >= niceness { // the system call returns 20 less the niceness
+		return err
+	}
+	return unix.Setpriority(unix.PRIO_PROCESS, pid, niceness)
 }
 
 // threadsOfMachine returns how many threads there are, which no user has more of.

@@ -4,9 +4,12 @@ package host_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,4 +100,29 @@ func TestLimits(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestNiceness: programs leave the processor to the gateway, also to one that leaves it to others itself.
+func TestNiceness(t *testing.T) {
+	w := newWorkspace(t)
+	now, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0) // 20 less the niceness
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, started := range []int{20 - now, 15} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // and never unlocked: the thread ends with its niceness, which supervisors inherit
+			if err := syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), started); err != nil {
+				t.Error(err)
+				return
+			}
+			r, err := try(t, newEngine(t, host.Config{}), w, shell("nice"))
+			if want := fmt.Sprintf("%d\n", max(10, started)); err != nil || r.out != want {
+				t.Errorf("started with %d: %+v, %v, want %s", started, r, err, want)
+			}
+		}()
+		<-done
+	}
 }
