@@ -311,3 +311,62 @@ func TestCallsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitsAndPlacesAreCounted: calls that wait for a device that is expected back, and what tools keep on this pod.
+func TestWaitsAndPlacesAreCounted(t *testing.T) {
+	p := newTestPod(t)
+	want := func(what string, n float64, name string, labels ...string) { // a scrape may be of a moment ago
+		t.Helper()
+		testkit.Eventually(t, fmt.Sprintf("%s: %s %v is %v", what, name, labels, n), func() bool {
+			return value(p.scrape(), name, labels...) == n
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
+	defer cancel()
+	tool := func(s registry.Session) *routing.LocalSession {
+		l, _, err := p.Hub.Open(ctx, s, deaf{})
+		p.must(err)
+		spec, err := registry.ToolSpec{Name: "camera"}.Normalize()
+		p.must(err)
+		p.must(l.PutTools(ctx, []registry.ToolSpec{spec}, nil))
+		return l
+	}
+	resolve := func(ctx context.Context) error {
+		_, err := p.Router.Resolve(ctx, registry.DefaultTenant, "camera", registry.Target{}, registry.SelectNone)
+		return err
+	}
+	s := registry.Session{Key: registry.Key{Tenant: registry.DefaultTenant, Session: "s1"}}
+	tool(s).Leave(ctx, registry.ReturnWait)
+	hangsUp, hangUp := context.WithCancel(ctx)
+	ended := make(chan error, 2)
+	go func() { ended <- resolve(ctx) }()
+	go func() { ended <- resolve(hangsUp) }()
+	testkit.Eventually(t, "two calls wait", func() bool {
+		return value(p.scrape(), "farhand_calls_in_progress", "place", "returning") == 2
+	})
+	hangUp()
+	if err := testkit.Receive(t, "the caller that hung up", ended); err == nil {
+		t.Error("it found a device")
+	}
+	tool(s)
+	p.must(testkit.Receive(t, "the other caller", ended))
+	want("nobody waits", 0, "farhand_calls_in_progress", "place", "returning")
+	want("it came", 1, "farhand_call_returns_total", "came", "true")
+	want("it did not", 1, "farhand_call_returns_total", "came", "false")
+
+	p.Places.Serve(registry.PlaceKeeper{
+		Run: func(context.Context, registry.Errand, func(registry.Report)) (registry.Result, error) {
+			return registry.Result{Success: true}, nil
+		},
+	})
+	for range 2 {
+		_, err := p.Places.Run(ctx, registry.Errand{
+			Place: registry.Place{Key: registry.PlaceKey{Tenant: "t", Session: "s"}}, Kind: "browser", Tool: "browser",
+			CallID: "c", Timeout: testkit.Limit,
+		}, func(registry.Report) {})
+		p.must(err)
+	}
+	want("one conversation", 1, "farhand_places")
+	want("calls", 2, "farhand_place_calls_total", "pod", "this")
+	want("calls", 0, "farhand_place_calls_total", "pod", "other")
+}

@@ -123,12 +123,12 @@ func (s *Set) routing(read func() routing.Stats) {
 		}))
 	s.gauge("farhand_calls_in_progress",
 		"Calls by where they are: pending wait here for their answers, in_flight are at devices of this pod, "+
-			"detached are at devices that may come back, running outlive their requests. "+
-			"One call can be in several places.",
+			"detached are at devices that may come back, running outlive their requests, "+
+			"returning wait here for a device that is expected back. One call can be in several places.",
 		shares("place", read, func(n stats) []share {
 			return []share{
 				{"pending", n.Pending}, {"in_flight", n.InFlight},
-				{"detached", n.Detached}, {"running", n.Running},
+				{"detached", n.Detached}, {"running", n.Running}, {"returning", n.Returns},
 			}
 		}))
 	s.counter("farhand_calls_received_twice_total",
@@ -142,8 +142,35 @@ func (s *Set) routing(read func() routing.Stats) {
 		}))
 	s.gauge("farhand_tasks",
 		"Short exchanges with the store that are under way.", number(read, func(s stats) int64 { return s.Tasks }))
+	s.counter("farhand_call_returns_total",
+		"Waits of calls for a device that was expected back, by whether it came while they waited.",
+		shares("came", read, func(n stats) []share {
+			return []share{{"true", n.ReturnsCame}, {"false", n.ReturnsMissed}}
+		}))
+	s.places(read)
 	s.recorder(read)
 	s.lease(read)
+}
+
+// places exports where the gateway's tools keep what outlives a call.
+func (s *Set) places(read func() routing.Stats) {
+	type stats = routing.Stats
+	s.gauge("farhand_places",
+		"Conversations and identities for which this pod keeps a browser, a container or a workspace.",
+		number(read, func(s stats) int64 { return s.Places }))
+	s.gauge("farhand_place_errands", "Calls of other pods for what this pod keeps that run here now.",
+		number(read, func(s stats) int64 { return s.Errands }))
+	s.counter("farhand_place_calls_total",
+		"Calls of tools that keep something, by the pod that they went to from this one: the one that keeps it.",
+		shares("pod", read, func(n stats) []share {
+			return []share{{"this", n.PlaceCallsHere}, {"other", n.PlaceCallsThere}}
+		}))
+	s.counter("farhand_place_changes_total",
+		"Changes of who keeps something: taken over by this pod from one that is gone, which begins it anew; or lost by "+
+			"this pod, as it finds out when it refreshes what it keeps.",
+		shares("change", read, func(n stats) []share {
+			return []share{{"taken_over", n.PlacesTaken}, {"lost", n.PlacesLost}}
+		}))
 }
 
 // recorder exports what waits to be written to the store.
@@ -175,9 +202,13 @@ func (s *Set) lease(read func() routing.Stats) {
 		number(read, func(s stats) int64 { return s.PodsDied }))
 	s.counter("farhand_routing_refused_total",
 		"What this pod had no room for, by the bound it met: calls in flight of one device, "+
-			"calls that outlive their requests, short exchanges with the store.",
+			"calls that outlive their requests, short exchanges with the store, calls that wait for devices, "+
+			"calls of other pods for what this pod keeps.",
 		shares("bound", read, func(n stats) []share {
-			return []share{{"device", n.DeviceBusy}, {"running", n.PodBusy}, {"tasks", n.TasksRefused}}
+			return []share{
+				{"device", n.DeviceBusy}, {"running", n.PodBusy}, {"tasks", n.TasksRefused},
+				{"returning", n.ReturnsRefused}, {"errands", n.ErrandsRefused},
+			}
 		}))
 }
 

@@ -35,8 +35,10 @@ func (p *Places) Run(
 		e.Place, e.Timeout = place, time.Until(deadline)
 		var res registry.Result
 		if place.Pod == p.pod {
+			p.router.counts.placeCallsHere.Add(1)
 			res, err = p.runHere(ctx, e, report)
 		} else {
+			p.router.counts.placeCallsThere.Add(1)
 			res, err = p.runThere(ctx, e)
 		}
 		pause := ownerPause
@@ -164,6 +166,7 @@ func (p *Places) admit(id, tenant string, timeout time.Duration) (ctx context.Co
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.errands) >= maxErrands || p.tenants[tenant] >= maxErrands/2 {
+		p.router.counts.errandsRefused.Add(1)
 		e := registry.Errorf(registry.CodeBusy, "The pod that keeps what the tool works on runs as many calls as it may.")
 		e.RetryAfter = time.Second
 		return nil, nil, e.With(registry.DispatchedNo)

@@ -32,7 +32,13 @@ func (r *Router) expect(
 		return again(ctx)
 	}
 	w := returnWait{router: r, query: q, sel: sel, again: again, due: due, until: time.Now().Add(registry.ReturnWait)}
-	if done := r.returns.wait(ctx, q.Tenant, func() time.Duration { return w.look(ctx) }); !done {
+	done := r.returns.wait(ctx, q.Tenant, func() time.Duration { return w.look(ctx) })
+	if done && w.err == nil {
+		r.counts.returnsCame.Add(1)
+		return w.found, nil
+	}
+	r.counts.returnsMissed.Add(1)
+	if !done {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return choice{}, callCancelled(registry.DispatchedNo)
 		}

@@ -121,6 +121,9 @@ func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, 
 		}
 	}
 	e.Anew = e.Place.Before != 0 && !h.told[e.Kind]
+	if e.Anew {
+		p.router.counts.placesTaken.Add(1)
+	}
 	h.told[e.Kind] = true
 	h.calls++
 	p.running.Add(1)
@@ -268,6 +271,7 @@ func (p *Places) refreshSome(ctx context.Context, places []registry.Place) error
 	for i, was := range gone {
 		if h := p.held[was.Key]; h != nil && h.Place == was { // else it is this pod's again
 			delete(p.held, was.Key)
+			p.router.counts.placesLost.Add(1)
 			p.endLocked(was, generations[i])
 		}
 	}

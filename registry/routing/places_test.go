@@ -78,6 +78,13 @@ func TestErrandsGoToTheOwner(t *testing.T) {
 		}
 		a.want(t, "a anew=true")
 		a.want(t, "a anew=false")
+		asked, owner := a.pod.Stats(), b.pod.Stats()
+		if asked.PlaceCallsThere < 2 || asked.PlaceCallsHere != 2 || asked.PlacesTaken != 1 || asked.Places != 1 {
+			t.Errorf("the pod that took the place over: %+v", asked)
+		}
+		if owner.PlaceCallsHere < 2 || owner.PlaceCallsThere != 0 || owner.PlacesTaken != 0 {
+			t.Errorf("the pod that had it: %+v", owner)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -28,6 +29,7 @@ type returns struct {
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
+	refused atomic.Int64 // calls that did not wait because as many did as may
 
 	mu      sync.Mutex
 	waiting int
@@ -95,7 +97,11 @@ func (r *returns) enter(tenant string) *tenantReturns {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tenants[tenant]
-	if r.ctx.Err() != nil || r.waiting >= maxReturns || t != nil && t.waiting >= maxTenantReturns {
+	switch {
+	case r.ctx.Err() != nil:
+		return nil
+	case r.waiting >= maxReturns, t != nil && t.waiting >= maxTenantReturns:
+		r.refused.Add(1)
 		return nil
 	}
 	if t == nil {

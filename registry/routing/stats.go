@@ -10,6 +10,11 @@ type counters struct {
 	receivedTwice                atomic.Int64 // calls
 	heartbeats, heartbeatsMissed atomic.Int64
 	podsLive, podsDied           atomic.Int64
+
+	returnsCame, returnsMissed      atomic.Int64 // waits of calls for devices
+	placeCallsHere, placeCallsThere atomic.Int64
+	errandsRefused                  atomic.Int64
+	placesTaken, placesLost         atomic.Int64
 }
 
 // Stats says what a pod holds now, and what it has done since it was made.
@@ -36,6 +41,17 @@ type Stats struct {
 	Heartbeats, HeartbeatsMissed      int64
 	PodsLive                          int64 // as the last heartbeat found them
 	PodsDied                          int64 // dead pods that this pod cleaned up after
+
+	// Waits of calls for devices that were expected back: the device came, or the wait ended without it. Among the latter
+	// and others are the refused ones, which did not wait because as many did as may.
+	ReturnsCame, ReturnsMissed, ReturnsRefused int64
+
+	Places                          int64 // that this pod owns
+	PlacesTaken                     int64 // whose owner before was gone, with what it kept
+	PlacesLost                      int64 // of this pod that another one owns by now, or that were erased
+	PlaceCallsHere, PlaceCallsThere int64 // calls of this pod for a place: run here, or carried to its owner
+	Errands                         int64 // calls of other pods that run here
+	ErrandsRefused                  int64 // calls of other pods beyond a limit
 }
 
 // Stats looks at every session. It is meant to be called every few seconds.
@@ -52,13 +68,25 @@ func (p *Pod) Stats() Stats {
 		DeviceBusy: n.deviceBusy.Load(), PodBusy: n.podBusy.Load(), ReceivedTwice: n.receivedTwice.Load(),
 		Heartbeats: n.heartbeats.Load(), HeartbeatsMissed: n.heartbeatsMissed.Load(),
 		PodsLive: n.podsLive.Load(), PodsDied: n.podsDied.Load(),
+		ReturnsCame: n.returnsCame.Load(), ReturnsMissed: n.returnsMissed.Load(),
+		ReturnsRefused: p.Router.returns.refused.Load(),
 	}
+	p.Places.stats(&s)
 	for _, l := range p.Hub.All() {
 		s.Sessions++
 		s.InFlight += int64(l.InFlight())
 	}
 	p.rec.stats(&s)
 	return s
+}
+
+func (p *Places) stats(s *Stats) {
+	n := p.router.counts
+	s.PlaceCallsHere, s.PlaceCallsThere = n.placeCallsHere.Load(), n.placeCallsThere.Load()
+	s.PlacesTaken, s.PlacesLost, s.ErrandsRefused = n.placesTaken.Load(), n.placesLost.Load(), n.errandsRefused.Load()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Places, s.Errands = int64(len(p.held)), int64(len(p.errands))
 }
 
 func (r *recorder) stats(s *Stats) {
