@@ -329,6 +329,46 @@ func revocableCaller(t *testing.T, own bool) (url, token string, revoke func()) 
 	}
 }
 
+// The first of two who must allow a call does not count once his key was revoked: the next one is the first then.
+func TestARevokedApproverDoesNotCount(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "version: 1\ntools:\n  - {id: ask, names: hang, approval: {by: two}}\n"
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := start(t, farhand.Config{Token: adminToken, PolicyFile: policy})
+	calls, _ := heldDevice(t, url)
+	keys := make(map[string]createdKey)
+	for _, who := range []string{"ann", "ben", "cleo"} {
+		keys[who] = makeKey(t, url, `{"roles":["approver"],"user_id":"`+who+`"}`)
+	}
+	asks := makeKey(t, url, `{"roles":["caller"]}`)
+	var accepted struct {
+		Approval string `json:"approval_id"`
+	}
+	status, answer := send(t, url+"/api/sessions/held/tools/hang/call", `{"mode":"async"}`, asks.Key)
+	if err := json.Unmarshal([]byte(answer), &accepted); err != nil || status != http.StatusAccepted {
+		t.Fatalf("call: %d %s", status, answer)
+	}
+	allow := func(who, want string) {
+		t.Helper()
+		status, said := send(t, url+"/api/approvals/"+accepted.Approval, `{"decision":"allow-once"}`, keys[who].Key)
+		if status != http.StatusOK || !strings.Contains(said, want) {
+			t.Fatalf("%s allows it: %d %s", who, status, said)
+		}
+	}
+	allow("ann", `"allowed_by":"ann"`)
+	if status := remove(t, url+"/api/keys/"+keys["ann"].ID, adminToken); status != http.StatusNoContent {
+		t.Fatalf("revoke: %d", status)
+	}
+	allow("ben", `"allowed_by":"ben"`)
+	if len(calls) > 0 {
+		t.Fatal("the call runs")
+	}
+	allow("cleo", `"decided_by":"ben, cleo"`)
+}
+
 // What was always allowed to a user is asked about again once the user was revoked.
 func TestRevocationEndsGrants(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,9 @@ type Approvals interface {
 
 	// Withdraw withdraws the question about a call that was cancelled.
 	Withdraw(ctx context.Context, tenant, id string)
+
+	// CountWrongAnswer counts an answer that was no decision. Zero: the question is not open any more.
+	CountWrongAnswer(ctx context.Context, tenant, id string) (int, error)
 }
 
 // approvalRow is an approval as clients see it, in a list without its arguments.

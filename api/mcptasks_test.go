@@ -212,3 +212,27 @@ func TestMCPTasksWithApprovals(t *testing.T) {
 		t.Errorf("the tool ran %d times", len(d.calls))
 	}
 }
+
+// TestMCPTasksWrongAnswers: answers about a task that are no decision say so, on whatever pods they arrive; the third
+// gives the call up, and a decision after it is too late.
+func TestMCPTasksWrongAnswers(t *testing.T) {
+	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: {by: anyone}}\n")
+	begun := f.ask(ask{who: "ann", params: snapIt, caps: capsBoth}).task(t)
+	for i, c := range []struct{ answer, why string }{
+		{accepts, "Wrong answer 1 of 3."}, {`{"action":"approve"}`, "Wrong answer 2 of 3."},
+		{accepts, "None of 3 answers was a decision"},
+	} {
+		got := f.ofTask("ann", "tasks/update", begun.TaskID, `,"inputResponses":{"approval":`+c.answer+`}`, i%2)
+		if got.Error == nil || got.Error.Code != -32602 || !strings.Contains(got.Error.Message, c.why) {
+			t.Fatalf("answer %d: %s %+v", i+1, got.Result, got.Error)
+		}
+	}
+	f.ofTask("ann", "tasks/update", begun.TaskID, `,"inputResponses":{"approval":`+allows+`}`, 0)
+	is := f.ended("ann", begun.TaskID, 1)
+	if is.Status != "failed" || is.Error == nil || is.Error.Data.Code != registry.CodeApprovalDenied {
+		t.Errorf("%+v", is)
+	}
+	if f.waiting("ann", 0); len(d.calls) != 0 {
+		t.Error("it ran")
+	}
+}

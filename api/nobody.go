@@ -29,3 +29,5 @@ func (nobody) Revoke(context.Context, auth.Identity, string) (registry.Grant, er
 }
 
 func (nobody) Withdraw(context.Context, string, string) {}
+
+func (nobody) CountWrongAnswer(context.Context, string, string) (int, error) { return 0, nil }

@@ -16,7 +16,7 @@ const maxDueTenants = 500
 // verdictFields is how many fields verdict() in lua/approval_base.lua returns, and approvalFields how many whole() does.
 const (
 	verdictFields  = 4
-	approvalFields = 9
+	approvalFields = 11
 )
 
 // CreateApproval implements registry.ApprovalStore.
@@ -98,7 +98,7 @@ func parseApproval(fields []string) (a registry.Approval, err error) {
 	}
 	a.Verdict = parseVerdict(fields[:verdictFields])
 	a.CreatedAt, a.ExpiresAt = fromMillis(fields[5]), fromMillis(fields[6])
-	a.AllowedBy = fields[8]
+	a.AllowedBy, a.First = fields[8], registry.Vote{Person: fields[9], Voter: []byte(fields[10])}
 	if fields[7] != "" {
 		if a.Args, err = registry.ParseJSON([]byte(fields[7])); err != nil {
 			return a, fmt.Errorf("arguments of an approval: %w", err)
@@ -174,14 +174,15 @@ func (s *Store) PendingApprovals(ctx context.Context, tenant string) ([]registry
 
 // DecideApproval implements registry.ApprovalStore.
 func (s *Store) DecideApproval(
-	ctx context.Context, tenant, id, person string, v registry.Verdict,
+	ctx context.Context, tenant, id string, vote registry.Vote, lapsed string, v registry.Verdict,
 ) (registry.Approval, bool, error) {
 	known, err := s.Approval(ctx, tenant, id) // it says who asked, and so which index has it
 	if err != nil {
 		return known, false, err
 	}
 	c, err := s.conn.Eval(ctx, scriptApprovalDecide, approvalKeys(tenant, id, known.Requester.Key()), id,
-		string(v.State), v.DecidedBy, string(v.Scope), millis(registry.ApprovalRetained), person)
+		string(v.State), v.DecidedBy, string(v.Scope), millis(registry.ApprovalRetained),
+		vote.Person, string(vote.Voter), lapsed)
 	if err != nil {
 		return known, false, redisconn.Unavailable("decide approval", err)
 	}
@@ -194,6 +195,15 @@ func (s *Store) DecideApproval(
 	}
 	a, err := parseApproval(redisconn.Strings(answer[1]))
 	return a, redisconn.Int(answer[0]) == 1, redisconn.Unavailable("decide approval", err)
+}
+
+// CountWrongAnswer implements registry.ApprovalStore.
+func (s *Store) CountWrongAnswer(ctx context.Context, tenant, id string) (int, error) {
+	c, err := s.conn.Eval(ctx, scriptApprovalWrong, []string{approvalKey(tenant, id)})
+	if err != nil {
+		return 0, redisconn.Unavailable("count an answer", err)
+	}
+	return int(c.Int()), nil
 }
 
 // dueTenants returns tenants that may have approvals that are due: if there are many, others each time it is asked, or

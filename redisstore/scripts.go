@@ -98,6 +98,7 @@ var (
 	scriptApprovalDecide  = scripts.Must("approval_base", "approval_decide")
 	scriptApprovalRead    = scripts.Must("approval_base", "approval_read")
 	scriptApprovalVerdict = scripts.Must("approval_base", "approval_verdict")
+	scriptApprovalWrong   = scripts.Must("approval_base", "approval_wrong")
 	scriptApprovalDue     = scripts.Must("approval_due")
 	scriptApprovalTenant  = scripts.Must("approval_tenant")
 

@@ -43,7 +43,7 @@ func TestShortAnswersAreErrors(t *testing.T) {
 			return s.Verdicts(ctx, []registry.ApprovalRef{{Tenant: "t", ID: a.ID}})
 		}},
 		{"decision", &scriptApprovalDecide, 2, func() (any, error) {
-			d, _, err := s.DecideApproval(ctx, "t", a.ID, "", registry.Verdict{State: registry.ApprovalAllowed})
+			d, _, err := s.DecideApproval(ctx, "t", a.ID, registry.Vote{}, "", registry.Verdict{State: registry.ApprovalAllowed})
 			return d, err
 		}},
 		{"new grant", &scriptGrantPut, 2, func() (any, error) {

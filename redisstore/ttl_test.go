@@ -72,7 +72,7 @@ func busyApprovals(t *testing.T, s *Store) {
 		}
 		must[registry.Approval](t)(s.CreateApproval(ctx, a, time.Minute, []byte("request")))
 		if i > 6 {
-			must[bool](t)(second(s.DecideApproval(ctx, tenant, a.ID, "user:ann",
+			must[bool](t)(second(s.DecideApproval(ctx, tenant, a.ID, registry.Vote{Person: "user:ann"}, "",
 				registry.Verdict{State: registry.ApprovalAllowed})))
 		}
 		if i > 9 {

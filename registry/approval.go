@@ -117,10 +117,19 @@ type Approval struct {
 	// AllowedBy is who has allowed a call that a second person must allow. Empty: nobody has, or no second is needed.
 	AllowedBy string `json:"-"`
 
+	// First is the vote of AllowedBy.
+	First Vote `json:"-"`
+
 	CreatedAt time.Time `json:"-"` // by the store's clock
 	ExpiresAt time.Time `json:"-"` // then silence is a denial
 
 	Verdict `json:"-"`
+}
+
+// Vote is what one of two persons says who allow a call.
+type Vote struct {
+	Person string // tells persons apart
+	Voter  []byte // how the person was proved, to be checked again; empty: that is not known
 }
 
 // ArgumentSource says where the value of one argument was seen first.
@@ -185,13 +194,18 @@ type ApprovalStore interface {
 	// PendingApprovals returns those of a tenant that wait, without arguments, in the order in which they expire.
 	PendingApprovals(ctx context.Context, tenant string) ([]Approval, error)
 
-	// DecideApproval makes v the verdict if the approval is pending, and reports whether v counted. person tells
-	// deciders apart: an approval by ApproveTwo stays pending, with AllowedBy, until a second person allows it, and
-	// what one person says twice counts once. It returns the approval as it is then. The store fills in DecidedAt.
+	// DecideApproval makes v the verdict if the approval is pending, and reports whether v counted. vote is that of the
+	// decider: an approval by ApproveTwo stays pending, with AllowedBy and First, until a second person allows it, and
+	// what one person says twice counts once. lapsed is the person whose earlier vote does not count any more: vote
+	// takes its place as the first. It returns the approval as it is then. The store fills in DecidedAt.
 	// ErrNoApproval if there is none.
 	DecideApproval(
-		ctx context.Context, tenant, id, person string, v Verdict,
+		ctx context.Context, tenant, id string, vote Vote, lapsed string, v Verdict,
 	) (a Approval, counted bool, err error)
+
+	// CountWrongAnswer counts an answer that was no decision, and returns how many there were, this one included. Zero:
+	// the approval does not wait.
+	CountWrongAnswer(ctx context.Context, tenant, id string) (int, error)
 
 	// DueApprovals returns at most limit deferred approvals that are final and not settled. Asked again and again it
 	// comes to all of them.

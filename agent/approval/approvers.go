@@ -12,6 +12,7 @@ import (
 // Credentials are the credentials of a tenant. registry.CredentialStore is one.
 type Credentials interface {
 	Credentials(ctx context.Context, q registry.CredentialQuery) ([]registry.Credential, string, error)
+	Credential(ctx context.Context, tenant, id string) (registry.Credential, error)
 }
 
 const (

@@ -92,7 +92,7 @@ func (k *Keeper) Decide(ctx context.Context, who auth.Identity, id string, d Dec
 	if d.Allow && !a.Final() && isOwn(who, a) {
 		return Answer{}, errOwn(a)
 	}
-	return k.decide(ctx, a, who, cmp.Or(who.User, who.Credential, "somebody"), d)
+	return k.decide(ctx, a, decider{who: who, by: cmp.Or(who.User, who.Credential, "somebody")}, d)
 }
 
 // DecideOnDevice decides an approval for the person at the device of a session. With its own credential a device may
@@ -112,7 +112,8 @@ func (k *Keeper) DecideOnDevice(
 	if session.DeviceID != "" {
 		by = byDevice(session.DeviceID)
 	}
-	if !isFor(session, a) {
+	atDevice := isFor(session, a)
+	if !atDevice {
 		if !maySee(who, a) {
 			return Answer{}, registry.ErrNoApproval
 		}
@@ -121,7 +122,14 @@ func (k *Keeper) DecideOnDevice(
 	if d.Allow && !a.Final() && isOwn(who, a) {
 		return Answer{}, errOwn(a)
 	}
-	return k.decide(ctx, a, who, by, d)
+	return k.decide(ctx, a, decider{who, by, atDevice}, d)
+}
+
+// decider is who decides, and how the decision names it.
+type decider struct {
+	who      auth.Identity
+	by       string
+	atDevice bool // that the call is for, which needs no role
 }
 
 // signature returns what people read of who decided: by and, for a credential without a user, what people call it.
@@ -180,9 +188,9 @@ func (k *Keeper) WaitingAt(ctx context.Context, session registry.Session) ([]reg
 }
 
 func (k *Keeper) decide(
-	ctx context.Context, a registry.Approval, who auth.Identity, by string, d Decision,
+	ctx context.Context, a registry.Approval, by decider, d Decision,
 ) (Answer, error) {
-	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: signature(who, by)}
+	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: signature(by.who, by.by)}
 	if d.Allow {
 		v.State, v.Scope = registry.ApprovalAllowed, cmp.Or(d.Scope, registry.ScopeOnce)
 		if a.By == registry.ApproveTwo { // two people look at each call
@@ -195,17 +203,10 @@ func (k *Keeper) decide(
 	if d.Allow && !a.Final() && k.abandoned(ctx, a) {
 		return Answer{Approval: k.withdraw(ctx, a, registry.ApprovalWithdrawn)}, nil
 	}
-	final, counted, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, personOf(who), v)
-	if err != nil {
-		return Answer{}, err
-	}
+	final, counted, err := k.vote(ctx, a, by, v)
 	answer := Answer{Approval: final, Decided: counted}
-	if !final.Final() {
-		if counted {
-			k.audit(registry.AuditApproval, who.Actor(), final, registry.AuditAllowed,
-				"by "+by+", the first of two")
-		}
-		return answer, nil
+	if err != nil || !final.Final() {
+		return answer, err
 	}
 	k.tell(final.Ref(), final.Verdict)
 	if !counted {
@@ -216,12 +217,13 @@ func (k *Keeper) decide(
 	if final.State == registry.ApprovalAllowed {
 		outcome = registry.AuditAllowed
 	}
-	k.audit(registry.AuditApproval, who.Actor(), final, outcome, strings.TrimSpace("by "+by+" "+string(final.Scope)))
+	k.audit(registry.AuditApproval, by.who.Actor(), final, outcome,
+		strings.TrimSpace("by "+by.by+" "+string(final.Scope)))
 	if final.Deferred {
 		signal(k.sweep)
 	}
 	if final.Scope == registry.ScopeAlwaysTool || final.Scope == registry.ScopeAlwaysArgs {
-		if answer.Grant, err = k.grant(ctx, final, by, d.GrantLife); err != nil {
+		if answer.Grant, err = k.grant(ctx, final, by.by, d.GrantLife); err != nil {
 			e := *registry.AsError(err)
 			e.Message = "This call was allowed and runs; later ones are asked about, because no grant was stored. " +
 				e.Message

@@ -28,9 +28,14 @@ type Config struct {
 	// Pods says whose lease has not lapsed, so that nobody allows in vain a call whose pod has died. Nil: nobody does.
 	Pods Pods
 
-	// Credentials and Approvers are who may decide, for callers to know whom to ask. Nil: they are not named.
+	// Credentials and Approvers are who may decide, for callers to know whom to ask, and to see whether who has decided
+	// still may. Nil: they are not named.
 	Credentials Credentials
 	Approvers   []Approver
+
+	// Verify reports whether an identity that was proved a while ago has ended: registry.CodeUnauthenticated says that
+	// it was revoked. Nil: none is.
+	Verify func(ctx context.Context, who *auth.Identity) error
 
 	// Note adds a line to the tenant's feed. It returns at once. Nil: nobody is notified.
 	Note func(registry.Activity)

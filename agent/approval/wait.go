@@ -68,7 +68,8 @@ func (k *Keeper) Await(ctx context.Context, a registry.Approval) (registry.Appro
 func (k *Keeper) withdraw(ctx context.Context, a registry.Approval, state registry.ApprovalState) registry.Approval {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	final, first, err := k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, "", registry.Verdict{State: state})
+	final, first, err := k.cfg.Store.DecideApproval(
+		ctx, a.Tenant, a.ID, registry.Vote{}, "", registry.Verdict{State: state})
 	if err != nil {
 		k.cfg.Log.Warn("end of an approval not stored; the call does not run", "approval", a.ID, "error", err)
 		a.Verdict = registry.Verdict{State: state}
@@ -86,6 +87,12 @@ func (k *Keeper) withdraw(ctx context.Context, a registry.Approval, state regist
 func (k *Keeper) Withdraw(ctx context.Context, tenant, id string) {
 	k.withdraw(ctx, registry.Approval{Tenant: tenant, ID: id}, registry.ApprovalWithdrawn)
 	signal(k.sweep)
+}
+
+// CountWrongAnswer counts an answer to a question that was no decision, and returns how many there were, on any pod.
+// Zero: the question is not open any more.
+func (k *Keeper) CountWrongAnswer(ctx context.Context, tenant, id string) (int, error) {
+	return k.cfg.Store.CountWrongAnswer(ctx, tenant, id)
 }
 
 // listen returns a channel that gets the verdict of an approval once that is final. leave must be called.

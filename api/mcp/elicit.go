@@ -25,6 +25,7 @@ type Approvals interface {
 	Wait(ctx context.Context, who auth.Identity, id string, wait time.Duration) (registry.Approval, error)
 	Decide(ctx context.Context, who auth.Identity, id string, d approval.Decision) (approval.Answer, error)
 	Withdraw(ctx context.Context, tenant, id string)
+	CountWrongAnswer(ctx context.Context, tenant, id string) (int, error)
 }
 
 // States keeps what clients must bring back unchanged, and gives each out once. registry.PairingStore is one.
@@ -99,7 +100,7 @@ func (s *Server) resume(ctx context.Context, r *request, req *agent.Request) err
 	if err != nil {
 		return err
 	}
-	req.Resume, req.CallID, r.wrongAnswers = &asked.Call, asked.Call.CallID, asked.Wrong
+	req.Resume, req.CallID = &asked.Call, asked.Call.CallID
 	return s.answered(ctx, r, req, inputs.get(keyApproval))
 }
 
@@ -138,13 +139,9 @@ func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, a
 	case wrong == noDecision && !decides: // accepted without more: it waits
 		return nil
 	case wrong != "":
-		r.wrong = wrong
-		if r.wrongAnswers++; r.wrongAnswers < maxAnswers {
-			req.Suspend = true
-		} else {
-			s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id) // see givenUp
-		}
-		return nil
+		err := s.countWrong(ctx, r, id, wrong)
+		req.Suspend = r.wrongAnswers > 0 && r.wrongAnswers < maxAnswers
+		return err
 	case !decides && !decision.Allow:
 		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id) // which is why the call does not run
 		return nil
@@ -158,14 +155,30 @@ func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, a
 	return err
 }
 
+// countWrong counts a wrong answer with its question, on whatever pod it arrives. The last that is allowed withdraws the
+// question, so that the call is given up.
+func (s *Server) countWrong(ctx context.Context, r *request, id, wrong string) (err error) {
+	r.wrong = wrong
+	r.wrongAnswers, err = s.cfg.Approvals.CountWrongAnswer(ctx, r.Caller.Tenant, id)
+	if r.wrongAnswers >= maxAnswers {
+		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id)
+	}
+	return err
+}
+
 // givenUp returns the error of a call, with the reason if it was given up because no answer was a decision.
 func (r *request) givenUp(err error) error {
 	if err == nil || r.wrongAnswers < maxAnswers {
 		return err
 	}
 	e := *registry.AsError(err)
-	e.Message = fmt.Sprintf("None of %d answers was a decision: %s The call is given up.", maxAnswers, r.wrong)
+	e.Message = r.lastWrong()
 	return &e
+}
+
+// lastWrong says why a call was given up.
+func (r *request) lastWrong() string {
+	return fmt.Sprintf("None of %d answers was a decision: %s The call is given up.", maxAnswers, r.wrong)
 }
 
 // What may be wrong with an answer, for the user and the client.
@@ -273,7 +286,7 @@ func (s *Server) putState(
 	if err != nil {
 		return "", err
 	}
-	b, err := json.Marshal(stateText{rand.Text(), *call, r.wrongAnswers})
+	b, err := json.Marshal(stateText{rand.Text(), *call})
 	if err != nil {
 		return "", err
 	}
@@ -283,9 +296,8 @@ func (s *Server) putState(
 
 // stateText is what a requestState says. Nothing in it is secret.
 type stateText struct {
-	Once  string          `json:"once"` // differs each time
-	Call  agent.Suspended `json:"state"`
-	Wrong int             `json:"wrong,omitempty"` // answers so far
+	Once string          `json:"once"` // differs each time
+	Call agent.Suspended `json:"state"`
 }
 
 // takeState returns what a requestState says that putState has made for the same call and caller and that nobody has

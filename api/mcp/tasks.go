@@ -116,7 +116,7 @@ func (s *Server) cancelTask(ctx context.Context, r *request) (result, error) {
 }
 
 // updateTask takes the answer of the client's user. What is not asked, or not any more, is ignored; the first decision
-// about an approval is the only one.
+// about an approval is the only one. The last wrong answer that is allowed gives the call up.
 func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -132,7 +132,15 @@ func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 	decision, wrong := readAnswer(answer)
 	switch decides := s.mayDecide(ctx, r, rec.Approval); {
 	case wrong != "" && (decides || wrong != noDecision):
-		return result{}, invalidParams("The answer %q is no decision: %s", keyApproval, wrong)
+		err = s.countWrong(ctx, r, rec.Approval, wrong)
+		switch {
+		case err != nil || r.wrongAnswers == 0:
+			return result{}, err
+		case r.wrongAnswers >= maxAnswers:
+			return result{}, invalidParams("%s", r.lastWrong())
+		}
+		return result{}, invalidParams("The answer %q is no decision: %s (Wrong answer %d of %d.)", keyApproval, wrong,
+			r.wrongAnswers, maxAnswers)
 	case wrong != "" || !decides:
 		return result{}, nil
 	}

@@ -8,5 +8,5 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
   return {}
 end
 local all = whole(ARGV[1] == '1')
-all[10] = ARGV[2] == '1' and redis.call('HGET', KEYS[1], 'request') or ''
+all[12] = ARGV[2] == '1' and redis.call('HGET', KEYS[1], 'request') or ''
 return all

@@ -22,7 +22,7 @@ type approval struct {
 	life
 	registry.Approval
 	request []byte // of a deferred one
-	first   string // the person that has allowed it, when two must
+	wrong   int    // answers that were no decision
 	due     bool   // deferred, and not settled
 }
 
@@ -119,7 +119,7 @@ func (m *Store) PendingApprovals(_ context.Context, tenant string) ([]registry.A
 
 // DecideApproval implements registry.ApprovalStore.
 func (m *Store) DecideApproval(
-	_ context.Context, tenant, id, person string, v registry.Verdict,
+	_ context.Context, tenant, id string, vote registry.Vote, lapsed string, v registry.Verdict,
 ) (registry.Approval, bool, error) {
 	s := &m.approvals
 	s.mu.Lock()
@@ -133,11 +133,12 @@ func (m *Store) DecideApproval(
 		return shown, false, nil
 	}
 	if a.By == registry.ApproveTwo && v.State == registry.ApprovalAllowed {
-		switch a.first {
-		case "":
-			a.first, a.AllowedBy = person, v.DecidedBy
+		switch a.First.Person {
+		case "", lapsed:
+			vote.Voter = bytes.Clone(vote.Voter)
+			a.First, a.AllowedBy = vote, v.DecidedBy
 			return a.at(now), true, nil
-		case person:
+		case vote.Person:
 			return a.at(now), false, nil
 		}
 		v.DecidedBy = a.AllowedBy + ", " + v.DecidedBy
@@ -145,6 +146,20 @@ func (m *Store) DecideApproval(
 	v.DecidedAt = now.UTC().Truncate(time.Millisecond)
 	a.Verdict, a.expires = v, now.Add(registry.ApprovalRetained)
 	return a.at(now), true, nil
+}
+
+// CountWrongAnswer implements registry.ApprovalStore.
+func (m *Store) CountWrongAnswer(_ context.Context, tenant, id string) (int, error) {
+	s := &m.approvals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.opts.Now()
+	a := s.all.get(tenantKey{tenant, id}, now)
+	if a == nil || a.at(now).Final() {
+		return 0, nil
+	}
+	a.wrong++
+	return a.wrong, nil
 }
 
 // DueApprovals implements registry.ApprovalStore.

@@ -45,7 +45,7 @@ var approvalTests = []subtest{
 				if i%2 == 0 {
 					v.State, v.Scope = registry.ApprovalAllowed, registry.ScopeOnce
 				}
-				got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, v.DecidedBy, v)
+				got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, registry.Vote{Person: v.DecidedBy}, "", v)
 				if err != nil {
 					f.Error(err)
 				}
@@ -68,12 +68,26 @@ var approvalTests = []subtest{
 				f.Fatalf("verdicts %+v, want %+v", verdicts, told[0])
 			}
 		}
-		_, _, err := f.store.DecideApproval(f.ctx, f.tenant, "none", "ann", registry.Verdict{State: registry.ApprovalDenied})
+		_, _, err := f.store.DecideApproval(f.ctx, f.tenant, "none", registry.Vote{}, "", registry.Verdict{State: registry.ApprovalDenied})
 		f.wantNoApproval(err)
+	}},
+	{name: "wrong answers are counted while an approval waits", run: func(f *fixture) {
+		a := f.ask(f.approval(), time.Minute)
+		for want := 1; want < 4; want++ {
+			if n, err := f.store.CountWrongAnswer(f.ctx, f.tenant, a.ID); n != want || err != nil {
+				f.Fatalf("counted %d, %v, want %d", n, err, want)
+			}
+		}
+		f.decide(a, registry.ApprovalDenied)
+		for _, id := range []string{a.ID, "none"} {
+			if n, err := f.store.CountWrongAnswer(f.ctx, f.tenant, id); n != 0 || err != nil {
+				f.Errorf("%s: counted %d, %v", id, n, err)
+			}
+		}
 	}},
 	{name: "two persons allow what two must, and one of them denies it", run: func(f *fixture) {
 		allow := func(a registry.Approval, who string) (registry.Approval, bool) {
-			got, counted, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, "user:"+who, registry.Verdict{
+			got, counted, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, registry.Vote{Person: "user:" + who}, "", registry.Verdict{
 				State: registry.ApprovalAllowed, DecidedBy: who, Scope: registry.ScopeOnce,
 			})
 			f.must(err)
@@ -102,6 +116,28 @@ var approvalTests = []subtest{
 		if got, counted = allow(a, "eve"); counted || got.DecidedBy != "ann, ben" {
 			f.Errorf("eve: %v, %+v", counted, got)
 		}
+		again := f.ask(f.approval(byTwo), time.Minute) // the first is revoked: the next one is the first
+		vote := registry.Vote{Person: "user:ann", Voter: []byte("proof of ann")}
+		for _, who := range []string{"ann", "ben", "eve"} {
+			lapsed := ""
+			if who != "eve" {
+				lapsed = vote.Person
+			}
+			vote = registry.Vote{Person: "user:" + who, Voter: []byte("proof of " + who)}
+			got, counted, err := f.store.DecideApproval(f.ctx, f.tenant, again.ID, vote, lapsed, registry.Verdict{
+				State: registry.ApprovalAllowed, DecidedBy: who, Scope: registry.ScopeOnce,
+			})
+			f.must(err)
+			switch final := who == "eve"; {
+			case !counted || got.Final() != final:
+				f.Fatalf("%s allows it: %v, %+v", who, counted, got)
+			case final && got.DecidedBy != "ben, eve":
+				f.Errorf("decided by %s", got.DecidedBy)
+			case !final && (got.AllowedBy != who || got.First.Person != vote.Person ||
+				string(got.First.Voter) != "proof of "+who):
+				f.Errorf("the first is %+v", got)
+			}
+		}
 		denied := f.ask(f.approval(byTwo), time.Minute)
 		allow(denied, "ann")
 		f.decide(denied, registry.ApprovalDenied)
@@ -124,7 +160,7 @@ var approvalTests = []subtest{
 			f.must(err)
 			return got.State == registry.ApprovalExpired
 		})
-		got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, "late",
+		got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, registry.Vote{Person: "late"}, "",
 			registry.Verdict{State: registry.ApprovalAllowed, DecidedBy: "late"})
 		f.must(err)
 		if decided || got.State != registry.ApprovalExpired || got.DecidedBy != "" {
@@ -216,7 +252,7 @@ func (f *fixture) ask(a registry.Approval, life time.Duration) registry.Approval
 
 func (f *fixture) decide(a registry.Approval, state registry.ApprovalState) {
 	f.Helper()
-	got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, "ann",
+	got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, registry.Vote{Person: "ann"}, "",
 		registry.Verdict{State: state, DecidedBy: "ann"})
 	f.must(err)
 	if !decided || got.State != state {
