@@ -46,6 +46,7 @@ type outcome struct {
 	output     string
 	code       registry.Code
 	dispatched registry.Dispatched
+	offered    time.Time // when its device offered tools last, as the caller heard
 	at         time.Time
 }
 

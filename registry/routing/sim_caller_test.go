@@ -97,7 +97,7 @@ func (c *simCaller) run() {
 		heard = c.light(ctx)
 	}
 	if c.pod.pass(c.sim.fates.of("heard", c.id)) && !errors.Is(context.Cause(c.pod.requests), registry.ErrAbandoned) {
-		heard.at = time.Now()
+		heard.at, heard.offered = time.Now(), c.sim.devices[c.plan.device].lastOffer()
 		c.sim.hear(c.id, heard)
 	}
 }

@@ -25,9 +25,10 @@ type simConn struct {
 	mu      sync.Mutex
 	sent    [2]time.Time // when the last frame arrives: at the device, at the pod
 	count   [2]int
-	broken  bool // nothing arrives any more
-	ended   bool // gone is closed, or is about to be
-	closing bool // by the pod
+	broken  bool   // nothing arrives any more
+	ended   bool   // gone is closed, or is about to be
+	closing bool   // by the pod
+	reason  string // why it closes
 	hushed  bool
 	local   *routing.LocalSession
 	owed    int // answers that are not acknowledged
@@ -161,8 +162,22 @@ func (c *simConn) serve(token string) {
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	local.Close(ctx)
+	local.Leave(ctx, c.back())
 	c.sim.trace("%s is over", c.id)
+}
+
+// back returns for how long the device is expected to connect again.
+func (c *simConn) back() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.closing:
+		return registry.BreakWait
+	case c.reason == string(routing.CloseDraining):
+		return registry.ReturnWait
+	default:
+		return 0
+	}
 }
 
 // read returns the next frame. What came before the end is read before the end.
@@ -285,7 +300,7 @@ func (c *simConn) leave(reason string) {
 		c.mu.Unlock()
 		return
 	}
-	c.closing = true
+	c.closing, c.reason = true, reason
 	c.mu.Unlock()
 	c.send(toDevice, simFrame{kind: "close", reason: reason})
 	c.endAfter(c.sim.fates.of("farewell", c.id).span(6*time.Millisecond, 300*time.Millisecond))

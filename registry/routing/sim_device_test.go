@@ -37,12 +37,13 @@ type simDevice struct {
 	caps []string
 
 	mu      sync.Mutex
-	away    bool     // it does not want to be connected
-	conn    *simConn // nil while it has none
-	ready   bool     // its tools are registered
-	tries   int      // connections so far
-	version int      // of its app: how it defines its tools
-	tokens  []string // that it was given
+	away    bool      // it does not want to be connected
+	conn    *simConn  // nil while it has none
+	ready   bool      // its tools are registered
+	offered time.Time // when they were last, if they are not; zero if it left
+	tries   int       // connections so far
+	version int       // of its app: how it defines its tools
+	tokens  []string  // that it was given
 	answers []*deviceAnswer
 	stopped map[string]bool // calls that were cancelled
 }
@@ -103,7 +104,8 @@ func (d *simDevice) connect() {
 	}
 	c.pod = p
 	d.mu.Lock()
-	d.conn, d.ready = c, false
+	d.lackTools()
+	d.conn = c
 	d.mu.Unlock()
 	time.AfterFunc(f.span(time.Millisecond, 20*time.Millisecond), func() { p.to(func() { p.accept(c) }) })
 	time.AfterFunc(f.span(6*time.Second, 8*time.Second), func() {
@@ -140,12 +142,30 @@ func (d *simDevice) lose(c *simConn, noticed time.Duration) {
 	d.mu.Lock()
 	mine := d.conn == c
 	if mine {
-		d.conn, d.ready = nil, false
+		d.lackTools()
 	}
 	d.mu.Unlock()
 	if mine {
 		d.connectSoon(20*time.Millisecond, 500*time.Millisecond)
 	}
+}
+
+// lackTools has the device be without a connection, and without tools. The lock is held.
+func (d *simDevice) lackTools() {
+	if d.ready {
+		d.offered = time.Now()
+	}
+	d.conn, d.ready = nil, false
+}
+
+// lastOffer returns when the device offered its tools last; zero: it left meanwhile.
+func (d *simDevice) lastOffer() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ready {
+		return time.Now()
+	}
+	return d.offered
 }
 
 // receive takes one frame. It runs at the instant the frame arrives, and does not wait.
@@ -194,7 +214,7 @@ func (d *simDevice) closed(c *simConn, reason string) {
 	d.mu.Lock()
 	mine := d.conn == c
 	if mine {
-		d.conn, d.ready = nil, false
+		d.lackTools()
 	}
 	d.mu.Unlock()
 	if !mine {

@@ -63,7 +63,27 @@ func (s *simulation) checkHeard(r *request) {
 	case o.dispatched != registry.DispatchedUnknown:
 		s.violateLocked("dispatched", o.callID, "%s was not told whether it ran: %v", r.id, o)
 	}
+	s.checkGone(r)
 	s.checkTime(r)
+}
+
+// simComeback is how long a device whose connection broke off is expected, at least.
+const simComeback = 2 * time.Second
+
+// checkGone: nobody is told that a tool is gone whose device is only about to connect anew.
+func (s *simulation) checkGone(r *request) {
+	o := r.heard
+	if o.code != registry.CodeToolNotFound && o.code != registry.CodeSessionNotFound {
+		return
+	}
+	contested := slices.ContainsFunc(s.plan, func(st step) bool {
+		return st.kind == stepRival && st.device == r.plan.device
+	})
+	unwell := during(s.book.storms, "", s.began, o.at) || during(s.book.stops, "", s.began, o.at)
+	if o.offered.After(r.asked.Add(-simComeback)) && !contested && !unwell {
+		s.violateLocked("gone", o.callID, "%s was told %s, and its device offered the tool %v before", r.id, o.code,
+			o.at.Sub(o.offered))
+	}
 }
 
 // Times a caller may have to wait longer than its call may take.

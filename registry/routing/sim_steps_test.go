@@ -140,7 +140,7 @@ func (d *simDevice) leave(noticed time.Duration) {
 	d.mu.Lock()
 	d.away = true
 	c := d.conn
-	d.conn, d.ready = nil, false
+	d.conn, d.ready, d.offered = nil, false, time.Time{}
 	d.mu.Unlock()
 	if c != nil {
 		c.cut(noticed)
