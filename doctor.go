@@ -31,8 +31,8 @@ const diagnoseTimeout = 25 * time.Second
 // Diagnose looks at what a gateway with this configuration would stand on and use, without starting one: credentials,
 // the store, models, its own tools and what they need. Tools that are not enabled are included. unread is what LoadConfig
 // could not read, nil for a configuration that a program filled in. Diagnose makes the folders of workspaces and browsers,
-// starts a browser and ends it, and removes what browsers of killed pods left.
-func Diagnose(ctx context.Context, cfg Config, unread error) []Finding {
+// starts a browser and ends it, and removes what browsers of killed pods left. program is that of WithProgram.
+func Diagnose(ctx context.Context, cfg Config, unread error, program host.Program) []Finding {
 	var all []Finding
 	files := cfg.enables("read", "write", "edit", "exec", "bash")
 	programs := cfg.enables("exec", "bash")
@@ -42,6 +42,8 @@ func Diagnose(ctx context.Context, cfg Config, unread error) []Finding {
 		}
 		return "every value can be used", cfg.Check()
 	}
+	lookAtPrograms := func(ctx context.Context, _ Config) (string, error) { return tryPrograms(ctx, program) }
+	lookAtServers := func(ctx context.Context, cfg Config) (string, error) { return tryServers(ctx, cfg, program) }
 	for _, look := range []struct {
 		part   string
 		needed bool
@@ -122,8 +124,8 @@ func lookAtWorkspaces(_ context.Context, cfg Config) (string, error) {
 	return "read, write, edit, exec and bash work in " + dir, nil
 }
 
-func lookAtPrograms(ctx context.Context, _ Config) (string, error) {
-	e, err := host.New(host.Config{})
+func tryPrograms(ctx context.Context, program host.Program) (string, error) {
+	e, err := host.New(host.Config{Program: program})
 	if err != nil {
 		return "", err
 	}

@@ -31,7 +31,7 @@ const limit = testkit.Limit
 // start makes a gateway that is served by a server of the test's own, and returns its URL.
 func start(t *testing.T, cfg farhand.Config, opts ...farhand.Option) string {
 	t.Helper()
-	g, err := farhand.New(t.Context(), cfg, append([]farhand.Option{quiet}, opts...)...)
+	g, err := farhand.New(t.Context(), cfg, append([]farhand.Option{quiet, farhand.WithProgram(self)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,15 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/farhand/farhand/agent/sandbox/host"
 )
 
+// self is what Main of package host returned to TestMain.
+var self host.Program
+
 func TestMain(m *testing.M) {
+	self = host.Main()
 	code := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil && code == 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -28,6 +29,7 @@ type parts struct {
 	log           *slog.Logger
 	listener      net.Listener
 	version       string
+	program       host.Program
 }
 
 // partsOf applies the options, and fills in what holds without them. What could be applied is returned with an error,
@@ -138,6 +140,16 @@ func WithLogger(log *slog.Logger) Option {
 func WithListener(l net.Listener) Option {
 	return func(p *parts) error {
 		p.listener = l
+		return nil
+	}
+}
+
+// WithProgram hands over what host.Main (package agent/sandbox/host) has returned, which main has called before anything
+// else. The gateway starts its own program again to run others: it needs this for exec and bash, and for MCP servers that
+// are programs.
+func WithProgram(p host.Program) Option {
+	return func(all *parts) error {
+		all.program = p
 		return nil
 	}
 }

@@ -72,7 +72,7 @@ func (g *Gateway) openOwnTools(ctx context.Context, store registry.PlaceStore) e
 // unavailable there, unless it was asked for by name.
 func (g *Gateway) openEngines(ctx context.Context) error {
 	o := &g.own
-	engine, err := host.New(host.Config{})
+	engine, err := host.New(host.Config{Program: g.parts.program})
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable):
 		o.noHost = err.Error()
@@ -107,7 +107,7 @@ func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 	for _, engine := range g.cfg.engines() {
 		open := g.openContainers
 		if engine == SandboxLandlock {
-			open = openLandlock
+			open = g.openLandlock
 		}
 		box, err := open(ctx)
 		if err == nil {
@@ -130,11 +130,11 @@ func (g *Gateway) openContainers(ctx context.Context) (sandbox.Engine, error) {
 	return docker.New(cfg)
 }
 
-func openLandlock(context.Context) (sandbox.Engine, error) {
+func (g *Gateway) openLandlock(context.Context) (sandbox.Engine, error) {
 	if err := host.Probe(); err != nil {
 		return nil, err
 	}
-	return host.New(host.Config{Landlock: true})
+	return host.New(host.Config{Program: g.parts.program, Landlock: true})
 }
 
 // localTools returns the tools that run in this process: the gateway's own that are enabled, and those the program

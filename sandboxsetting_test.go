@@ -35,7 +35,8 @@ func TestNoWeakerSandboxUnasked(t *testing.T) {
 		}
 		tt.change(&cfg.ToolsConfig)
 		var logged bytes.Buffer
-		g, err := farhand.New(t.Context(), cfg, farhand.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+		g, err := farhand.New(t.Context(), cfg, farhand.WithProgram(self),
+			farhand.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 		if (err != nil) != tt.fails {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -22,8 +22,9 @@ func TestFailedStartFreesItsAddresses(t *testing.T) {
 		"the store": {func(c *farhand.Config) { c.RedisURL = "redis://127.0.0.1:1" }, quiet, "127.0.0.1:1"},
 		"containers": {func(c *farhand.Config) {
 			c.Builtins, c.Sandbox, c.DockerHost = []string{"exec"}, farhand.SandboxDocker, "unix:///nonexistent/docker.sock"
-		}, quiet, "/nonexistent/docker.sock"},
-		"a tool": {func(*farhand.Config) {}, farhand.WithToolFunc("time", "Another clock.", nothing), "time"},
+		}, farhand.WithProgram(self), "/nonexistent/docker.sock"},
+		"its main": {func(c *farhand.Config) { c.Builtins = []string{"bash"} }, quiet, "host.Main"},
+		"a tool":   {func(*farhand.Config) {}, farhand.WithToolFunc("time", "Another clock.", nothing), "time"},
 	} {
 		listener, metrics := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
 		metrics.Close()

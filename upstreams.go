@@ -58,7 +58,7 @@ func (g *Gateway) openUpstreams(a *apis) error {
 		cfg.Workspaces = g.own.workspaces
 	}
 	if slices.ContainsFunc(u.list, isProgram) {
-		if cfg.Host, cfg.NoHost, err = openHost(); err != nil {
+		if cfg.Host, cfg.NoHost, err = openHost(g.parts.program); err != nil {
 			return err
 		}
 		u.host = cfg.Host
@@ -69,8 +69,8 @@ func (g *Gateway) openUpstreams(a *apis) error {
 }
 
 // openHost opens what runs MCP servers on this machine; nil where there is no such engine, and why.
-func openHost() (sandbox.Engine, string, error) {
-	engine, err := host.New(host.Config{})
+func openHost(p host.Program) (sandbox.Engine, string, error) {
+	engine, err := host.New(host.Config{Program: p})
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable):
 		return nil, err.Error(), nil
@@ -101,15 +101,15 @@ func (u *upstreams) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lookAtServers connects to each MCP server of the file once.
-func lookAtServers(ctx context.Context, cfg Config) (string, error) {
+// tryServers connects to each MCP server of the file once.
+func tryServers(ctx context.Context, cfg Config, program host.Program) (string, error) {
 	list, err := cfg.loadServers()
 	if err != nil || len(list) == 0 {
 		return "none are configured (FARHAND_MCP_SERVERS)", err
 	}
 	probe := upstream.Config{}
 	if slices.ContainsFunc(list, isProgram) {
-		if probe.Host, probe.NoHost, err = openHost(); err != nil {
+		if probe.Host, probe.NoHost, err = openHost(program); err != nil {
 			return "", err
 		}
 		if probe.Host != nil {

@@ -88,7 +88,8 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 		t.Error("no metric says that the server answers")
 	}
 	found := false
-	for _, f := range farhand.Diagnose(t.Context(), farhand.Config{MCPServers: serversFile(t, upstream.URL)}, nil) {
+	for _, f := range farhand.Diagnose(t.Context(), farhand.Config{MCPServers: serversFile(t, upstream.URL)}, nil,
+		self) {
 		found = found || f.Part == "mcp servers" && f.OK && strings.Contains(f.Text, "far: 1 tools")
 	}
 	if !found {

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -74,7 +75,8 @@ func TestLists(t *testing.T) {
 
 // A malformed pattern is an error at start in every list, also where its beginning already fails to match anything.
 func TestMalformedPatterns(t *testing.T) {
-	for _, glob := range []string{"[", "[]", "[a", "[a-", "a[", "*[", "zzz[a", `\`, "", "[-]", "a*b[c", "a b"} {
+	for _, glob := range []string{"[", "[]", "[a", "[a-", "a[", "*[", "zzz[a", `\`, "", "[-]", "a*b[c", "a b",
+		strings.Repeat("ä", 129)} {
 		for i, lists := range []policy.Lists{
 			{RegisterAllow: []string{"ok", glob}}, {RegisterDeny: []string{glob}},
 			{CallAllow: []string{glob}}, {CallDeny: []string{"ok", glob}},

@@ -28,8 +28,12 @@ import (
 // testMode is the variable that makes this program an MCP server.
 const testMode = "TEST_MCP_SERVER"
 
+// self is what Main of package host returned to TestMain.
+var self host.Program
+
 // TestMain runs the tests, or in their place a server that one of them started.
 func TestMain(m *testing.M) {
+	self = host.Main()
 	switch os.Getenv(testMode) {
 	case "":
 		goleak.VerifyTestMain(m)
@@ -144,7 +148,7 @@ func open(t *testing.T, change func(*upstream.Config), servers ...upstream.Serve
 // withHost lets servers run programs.
 func withHost(t *testing.T) func(*upstream.Config) {
 	t.Helper()
-	engine, err := host.New(host.Config{})
+	engine, err := host.New(host.Config{Program: self})
 	if err != nil {
 		t.Skipf("programs cannot run here: %v", err)
 	}

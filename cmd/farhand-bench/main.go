@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/internal/heapfloor"
 )
 
@@ -24,17 +25,19 @@ import (
 var errTargetMissed = errors.New("at least one target was missed")
 
 func main() {
+	self := host.Main() // before anything else
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	if err := command(self).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "farhand-bench:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func command() *cobra.Command {
+func command(self host.Program) *cobra.Command {
 	o := defaultOptions()
+	o.Self = self
 	var asJSON, growth bool
 	cmd := &cobra.Command{
 		Use:   "farhand-bench",
@@ -51,7 +54,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.Profiles, "profiles", "",
 		"directory for CPU and allocation profiles of the pods: of calls at 512 callers, and of idle sessions")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.AddCommand(podServer(), referenceServer())
+	cmd.AddCommand(podServer(self), referenceServer())
 	return cmd
 }
 
@@ -79,17 +82,19 @@ func run(ctx context.Context, o options, asJSON, growth bool) error {
 }
 
 // podServer runs one pod of Farhand, configured by FARHAND_ variables, as a child of this program.
-func podServer() *cobra.Command {
+func podServer(self host.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: podCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod of Farhand",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runChild(cmd.Context(), os.Stdin, os.Stdout, servePod)
+			return runChild(cmd.Context(), os.Stdin, os.Stdout, func(ctx context.Context, ready func(addr string)) error {
+				return servePod(ctx, self, ready)
+			})
 		},
 	}
 }
 
 // servePod is what `farhand serve` does, without its warnings about the surroundings.
-func servePod(ctx context.Context, ready func(addr string)) error {
+func servePod(ctx context.Context, self host.Program, ready func(addr string)) error {
 	defer heapfloor.Raise(os.Environ())()
 	cfg, err := farhand.LoadConfig(os.Environ())
 	if err != nil {
@@ -100,7 +105,7 @@ func servePod(ctx context.Context, ready func(addr string)) error {
 	if err != nil {
 		return err
 	}
-	g, err := farhand.New(ctx, cfg, farhand.WithLogger(log), farhand.WithListener(listener))
+	g, err := farhand.New(ctx, cfg, farhand.WithLogger(log), farhand.WithListener(listener), farhand.WithProgram(self))
 	if err != nil {
 		return err
 	}

@@ -11,13 +11,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 // program is what pods and references of these tests run, built by TestMain.
 var program string
 
+// self is what Main of package host returned to TestMain.
+var self host.Program
+
 func TestMain(m *testing.M) {
+	self = host.Main()
 	dir, err := os.MkdirTemp("", "farhand-bench-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -41,7 +46,7 @@ func quick(t *testing.T) (o *options, out *bytes.Buffer) {
 	out = &bytes.Buffer{}
 	all := defaultOptions()
 	o = &all
-	o.Quick, o.Program = true, program
+	o.Quick, o.Program, o.Self = true, program, self
 	o.Out, o.Err = out, writerFunc(func(p []byte) (int, error) { t.Logf("%s", p); return len(p), nil })
 	return o, out
 }

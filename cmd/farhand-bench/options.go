@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
@@ -19,10 +20,11 @@ type options struct {
 	Quick    bool     // fractions of a second and small numbers: does it run, not how fast
 	Profiles string   // directory for profiles of the pods; empty: none
 
-	Program string // this program, for pods and references
+	Program string       // this program, for pods and references
+	Self    host.Program // the same, for engines
 }
 
-// defaultOptions returns options that lack only Program, Out and Err.
+// defaultOptions returns options that lack only Program, Self, Out and Err.
 func defaultOptions() options {
 	o := options{Options: bench.DefaultOptions(), Fleet: 2}
 	o.Repeat = 5

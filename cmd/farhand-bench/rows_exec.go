@@ -30,7 +30,7 @@ func rowExec(ctx context.Context, l *lab) ([]verdict, error) {
 			return nil, err
 		}
 	}
-	engine, err := host.New(host.Config{})
+	engine, err := host.New(host.Config{Program: l.Self})
 	if err != nil {
 		return nil, err
 	}

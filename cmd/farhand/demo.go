@@ -91,11 +91,11 @@ func (a *application) demo(ctx context.Context, o demoOptions) error {
 		fmt.Fprintf(a.out, "Ignored, because this is a gateway for this machine alone: %s.\n", strings.Join(ignored, ", "))
 	}
 	warnOfUnknown(log, a.environ)
-	g, at, err := openGateway(ctx, cfg, log)
+	g, at, err := a.openGateway(ctx, cfg, log)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		host, _, _ := net.SplitHostPort(o.addr) // LoadConfig has checked it
 		cfg.Addr = net.JoinHostPort(host, "0")
-		if g, at, err = openGateway(ctx, cfg, log); err == nil {
+		if g, at, err = a.openGateway(ctx, cfg, log); err == nil {
 			fmt.Fprintf(a.out, "%s is taken, so a free port is used; the commands below name it.\n", o.addr)
 		}
 	}

@@ -23,7 +23,7 @@ func (a *application) doctorCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := farhand.LoadConfig(a.environ)
-			findings := farhand.Diagnose(cmd.Context(), cfg, err)
+			findings := farhand.Diagnose(cmd.Context(), cfg, err, a.self)
 			if asJSON {
 				if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
 					return err

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/agent/sandbox/host"
 )
 
 // Exit codes: 0 done, 1 a tool ran and failed, 2 everything else.
@@ -24,11 +26,12 @@ const (
 var errToolFailed = errors.New("the tool failed")
 
 func main() {
+	self := host.Main() // before anything else
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	app := application{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		environ: os.Environ(), program: invocation(os.Args), args: os.Args[1:],
+		environ: os.Environ(), program: invocation(os.Args), args: os.Args[1:], self: self,
 	}
 	os.Exit(app.run(ctx))
 }
@@ -40,6 +43,7 @@ type application struct {
 	environ  []string
 	program  string // as a user types it; default farhand
 	args     []string
+	self     host.Program // zero: it cannot run other programs
 }
 
 // run executes the command line and returns the exit code.

@@ -36,7 +36,7 @@ func (a *application) serve(ctx context.Context) error {
 	for _, finding := range cfg.Insecurities() {
 		log.Warn("insecure setting", "finding", finding)
 	}
-	g, addr, err := openGateway(ctx, cfg, log)
+	g, addr, err := a.openGateway(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -54,14 +54,15 @@ func warnOfUnknown(log *slog.Logger, environ []string) {
 
 // openGateway returns a gateway and the address it is going to listen on. Listening comes first: an address in use is
 // the most likely thing to be wrong.
-func openGateway(
+func (a *application) openGateway(
 	ctx context.Context, cfg farhand.Config, log *slog.Logger,
 ) (g *farhand.Gateway, addr string, err error) {
 	l, err := farhand.Listen(ctx, cfg.Addr)
 	if err != nil {
 		return nil, "", err
 	}
-	g, err = farhand.New(ctx, cfg, farhand.WithListener(l), farhand.WithLogger(log), farhand.WithVersion(version()))
+	g, err = farhand.New(ctx, cfg, farhand.WithListener(l), farhand.WithLogger(log), farhand.WithVersion(version()),
+		farhand.WithProgram(a.self))
 	return g, l.Addr().String(), err
 }
 

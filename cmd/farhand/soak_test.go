@@ -44,7 +44,7 @@ func startGateway(t *testing.T, settings ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, addr, err := openGateway(context.Background(), cfg, slog.New(slog.DiscardHandler))
+	g, addr, err := new(application).openGateway(context.Background(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/agent/sandbox/host"
 )
 
 func roll(context.Context, struct{}) (any, error) { return 1 + rand.N(6), nil }
@@ -44,9 +45,10 @@ func run(ctx context.Context, opts ...farhand.Option) error {
 }
 
 func main() {
+	self := farhand.WithProgram(host.Main()) // before anything else: exec and bash would need it
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, self); err != nil {
 		log.Print(err)
 	}
 }

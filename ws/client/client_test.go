@@ -458,3 +458,15 @@ func TestWrongConfiguration(t *testing.T) {
 		}
 	}
 }
+
+func TestToolNames(t *testing.T) {
+	for name, valid := range map[string]bool{
+		"a": true, strings.Repeat("ä", 64): true, "_a.b-c9": true,
+		"": false, strings.Repeat("a", 65): false, ".a": false, "a b": false, "a\xff": false,
+	} {
+		_, err := client.New("http://127.0.0.1:1", client.WithTool(client.Tool{Name: name}, nil))
+		if (err == nil) != valid {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

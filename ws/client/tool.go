@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+	"unicode/utf8"
 )
 
 // Tool is what the gateway and its agents learn about a tool.
@@ -63,12 +64,16 @@ func (c Call) Awaited(ctx context.Context) (awaited context.Context, stop contex
 // concurrently, and a late one keeps its place among them.
 type Handler func(ctx context.Context, call Call) (any, error)
 
-// namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks.
-var namePattern = regexp.MustCompile(`^[\p{L}\p{Nd}_][\p{L}\p{M}\p{Nd}_.-]{0,63}$`)
+// namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks. A length in the
+// expression would make it 2.5 MB.
+var namePattern = regexp.MustCompile(`^[\p{L}\p{Nd}_][\p{L}\p{M}\p{Nd}_.-]*$`)
+
+const maxName = 64 // characters
 
 func (t Tool) validate() error {
-	if !namePattern.MatchString(t.Name) {
-		return fmt.Errorf("client: the tool name %q does not match %s", t.Name, namePattern)
+	if !namePattern.MatchString(t.Name) || utf8.RuneCountInString(t.Name) > maxName {
+		return fmt.Errorf("client: the tool name %.80q does not match %s, or has more than %d characters", t.Name,
+			namePattern, maxName)
 	}
 	if len(t.Parameters) > 0 && !json.Valid(t.Parameters) {
 		return fmt.Errorf("client: the parameters of %s are not valid JSON", t.Name)

@@ -25,7 +25,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// self is what Main of package host returned to TestMain.
+var self host.Program
+
+func TestMain(m *testing.M) {
+	self = host.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // nobody is who runs the programs of tests if these run as root.
 const nobody = 65534
@@ -59,7 +65,7 @@ func newBench(t testing.TB) *bench {
 			t.Fatal(err)
 		}
 	}
-	engine, err := host.New(host.Config{})
+	engine, err := host.New(host.Config{Program: self})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,9 @@ type Engine struct {
 // program finds the gateway's secrets in /proc; nor can that user debug it, or get a core dump of it.
 // sandbox.ErrUnavailable: this machine cannot do what the configuration asks for.
 func New(c Config) (*Engine, error) {
+	if err := c.Program.check(); err != nil {
+		return nil, err
+	}
 	if c.Landlock {
 		if err := Probe(); err != nil {
 			return nil, err

@@ -13,8 +13,16 @@ import (
 // Engine runs nothing here: only on Linux does it find what a program leaves behind.
 type Engine struct{ name string }
 
-// New returns an error that wraps sandbox.ErrUnavailable.
-func New(Config) (*Engine, error) { return nil, Probe() }
+// New returns an error, which wraps sandbox.ErrUnavailable unless the configuration is wrong.
+func New(c Config) (*Engine, error) {
+	if err := c.Program.check(); err != nil {
+		return nil, err
+	}
+	return nil, Probe()
+}
+
+// runSupervisor does nothing: there are none.
+func runSupervisor() {}
 
 // Probe says why programs cannot be confined without a container here.
 func Probe() error {

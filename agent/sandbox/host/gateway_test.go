@@ -33,7 +33,7 @@ const secretName = "FARHAND_TEST_SECRET"
 // gatewayMain runs a script with what it writes going where this process's own output goes.
 func gatewayMain() int {
 	f := strings.SplitN(os.Getenv(gatewayMark), "\n", 3)
-	e, err := host.New(host.Config{Landlock: f[0] == host.NameLandlock})
+	e, err := host.New(host.Config{Program: self, Landlock: f[0] == host.NameLandlock})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

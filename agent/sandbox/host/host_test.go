@@ -20,8 +20,15 @@ import (
 	"github.com/farhand/farhand/internal/testkit"
 )
 
+// self is what Main returned to TestMain.
+var self host.Program
+
 // TestMain runs the tests, or in their place a gateway or an attacker that one of them started.
 func TestMain(m *testing.M) {
+	if os.Getenv(mainMark) != "" {
+		os.Exit(ownMain())
+	}
+	self = host.Main()
 	switch {
 	case os.Getenv(gatewayMark) != "":
 		syscall.Exit(gatewayMain())
@@ -39,6 +46,7 @@ var path = []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
 
 func newEngine(t testing.TB, c host.Config) *host.Engine {
 	t.Helper()
+	c.Program = self
 	e, err := host.New(c)
 	if err != nil {
 		t.Fatal(err)

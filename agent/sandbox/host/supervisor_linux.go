@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// init runs the supervisor in place of main if this process was started as one.
-func init() {
+// runSupervisor runs a supervisor and ends the process if it was started as one.
+func runSupervisor() {
 	if len(os.Args) != 1 || os.Args[0] != supervisorName {
 		return
 	}
