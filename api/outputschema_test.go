@@ -24,11 +24,26 @@ func TestOutputSchemas(t *testing.T) {
 		"/api/tools":                  `"output_schema":{"type":"object"`,
 		"/api/tools?view=grouped":     `"output_schema":{"type":"object"`,
 		"/api/tools?format=mcp":       `"outputSchema":{"type":"object"`,
-		"/api/tools?format=anthropic": `"name":"count"`,
+		"/api/tools?format=openai":    `"output_schemas":{"count":{"type":"object"`,
+		"/api/tools?format=anthropic": `"output_schemas":{"count":{"type":"object"`,
 	} {
 		got := string(f.send(request{pod: 1, path: path}).want(200).body)
 		if !strings.Contains(got, want) || strings.Contains(got, `"outputSchema":{"type":"string"`) {
 			t.Errorf("%s: %s", path, got)
+		}
+	}
+	for format, exact := range map[string]string{ // the tools themselves can be handed on
+		"openai": `{"type":"function","function":{"name":"count","description":"","parameters":` +
+			string(count.Parameters) + `}}`,
+		"anthropic": `{"name":"count","description":"","input_schema":` + string(count.Parameters) + `}`,
+	} {
+		var page struct {
+			Tools   []registry.JSON
+			Schemas map[string]registry.JSON `json:"output_schemas"`
+		}
+		f.send(request{pod: 1, path: "/api/tools/" + format + "?name=count"}).want(200).into(&page)
+		if len(page.Tools) != 1 || page.Tools[0].String() != exact || len(page.Schemas) != 1 {
+			t.Errorf("%s: %v, %v", format, page.Tools, page.Schemas)
 		}
 	}
 	list := string(f.legacy(1, "/mcp", "tools/list", "").Result)

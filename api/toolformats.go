@@ -21,7 +21,8 @@ const (
 	formMCP       = "mcp"
 )
 
-// openAITool is a tool as OpenAI's chat completions take it.
+// openAITool is a tool as OpenAI's chat completions take it, and nothing else: servers refuse a tool with a member that
+// they do not know, /v1 among them.
 type openAITool struct {
 	Type     string         `json:"type"`
 	Function openAIFunction `json:"function"`
@@ -84,6 +85,12 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 				answer.Names = make(map[string]string)
 			}
 			answer.Names[shown(name)] = name
+		}
+		if schema := specs[name].OutputSchema; schema != nil && format != formMCP {
+			if answer.OutputSchemas == nil {
+				answer.OutputSchemas = make(map[string]json.RawMessage)
+			}
+			answer.OutputSchemas[shown(name)] = schema
 		}
 		budget.addRow(specs[name].Size() + rowOverhead)
 		rows = append(rows, formatTool(specs[name], shown(name), format))

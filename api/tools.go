@@ -166,6 +166,9 @@ type page struct {
 	Tools      any               `json:"tools"`
 	Names      map[string]string `json:"names,omitempty"` // formats only: the name of a tool given another one
 	NextCursor string            `json:"next_cursor,omitempty"`
+
+	// OutputSchemas has, by the name shown, the output schemas of tools in a format that has no place for them.
+	OutputSchemas map[string]json.RawMessage `json:"output_schemas,omitempty"`
 }
 
 // listTools serves the tool list in one form: formFlat, formGrouped or a format for models.

@@ -51,7 +51,7 @@ func startWeather(t *testing.T, obeys bool) *weather {
 	pods := startFleet(t, 2, redistest.Single(t), agentSettings(providerOpenAI, w.model)...)
 	w.asked = pods[0]
 	connectDevice(t, pods[1].url, "thermometer", client.WithTool(client.Tool{Name: "temperature",
-		Description: "reads it"},
+		Description: "reads it", OutputSchema: json.RawMessage(`{"type":"string"}`)},
 		func(_ context.Context, call client.Call) (any, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -178,6 +178,8 @@ func TestOpenAIPackage(t *testing.T) {
 		`own tools: "Hm. " tool_calls ["own forecast {\"day\":\"today\"}"]`,
 		`own tools, streamed: "Hm. " tool_calls ["own forecast {\"day\":\"today\"}"]`,
 		`with its result: "It is sunny." stop`,
+		`listed: ["temperature"] {"temperature":{"type":"string"}}`,
+		`handed on: tool_calls ["read temperature {\"room\":\"kitchen\"}"]`,
 		`wrong key: AuthenticationError 401 invalid_api_key`,
 		`wrong model: NotFoundError 404 model_not_found`,
 		`many choices: BadRequestError 400 n`,

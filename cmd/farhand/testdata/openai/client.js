@@ -66,6 +66,15 @@ async function ownTools() {
   print("with its result", show(last.message.content), last.finish_reason);
 }
 
+// listedTools hands on the tools that the gateway lists, as they are.
+async function listedTools() {
+  const list = await openai.get("/../api/tools/openai?session_id=" + session);
+  print("listed", show(list.tools.map((tool) => tool.function.name)), show(list.output_schemas));
+  const request = { model: "farhand", messages: ask("at once"), tools: list.tools };
+  const [choice] = (await openai.chat.completions.create(request)).choices;
+  print("handed on", choice.finish_reason, calls(choice.message));
+}
+
 // refused prints how a request fails.
 async function refused(what, client, change, field) {
   try {
@@ -81,6 +90,7 @@ async function main() {
   await streamed();
   await whole();
   await ownTools();
+  await listedTools();
   await refused("wrong key", new OpenAI({ ...options, apiKey: "wrong" }), {}, "code");
   await refused("wrong model", openai, { model: "no-such-model" }, "code");
   await refused("many choices", openai, { n: 2 }, "param");
