@@ -145,17 +145,24 @@ func (w *world) create(path, body, token string) string {
 // device connects a device that offers the tool look and answers its calls.
 func (w *world) device(session, token string) {
 	w.Helper()
-	conn := connect(w.T, w.url, session, token)
+	answering(w.T, w.url, session, token, `[{"name":"look","parameters":{"type":"object"}},`+
+		`{"name":"snap","parameters":{"type":"object"},"security_level":"user_confirm"}]`)
+}
+
+// answering connects a device that registers tools and answers each call of them with "seen".
+func answering(t *testing.T, url, session, token, tools string) {
+	t.Helper()
+	conn := connect(t, url, session, token)
 	write := func(frame string) {
 		_ = conn.WriteMessage(websocket.TextMessage, []byte(frame)) // it may have been sent home meanwhile
 	}
-	write(`{"type":"register_tools","tools":[{"name":"look","parameters":{"type":"object"}},` +
-		`{"name":"snap","parameters":{"type":"object"},"security_level":"user_confirm"}]}`)
-	if _, text, err := conn.ReadMessage(); err != nil || !strings.Contains(string(text), `"registered":2`) {
-		w.Fatalf("%s: %s, %v", session, text, err)
+	write(`{"type":"register_tools","tools":` + tools + `}`)
+	if _, text, err := conn.ReadMessage(); err != nil || !strings.Contains(string(text), `"tools_registered"`) ||
+		strings.Contains(string(text), `"registered":0`) {
+		t.Fatalf("%s: %s, %v", session, text, err)
 	}
 	done := make(chan struct{})
-	w.Cleanup(func() {
+	t.Cleanup(func() {
 		conn.Close()
 		<-done
 	})

@@ -63,6 +63,9 @@ func TestAPersonsTimeIsNotTheTools(t *testing.T) {
 		"a caller that waits": {asks: agent.Request{Timeout: time.Minute}, takes: 40 * time.Second, life: 54 * time.Second, timeout: 20 * time.Second},
 		"a caller and a limit": {asks: agent.Request{Timeout: 10 * time.Second}, rule: "resources: {maxRuntimeSec: 2}", takes: 5 * time.Second,
 			life: 9 * time.Second, timeout: 2 * time.Second},
+		"a model that waits": {asks: agent.Request{Timeout: time.Minute, Model: true, Endpoint: agent.EndpointMCP},
+			takes: 40 * time.Second, life: 54 * time.Second, timeout: 20 * time.Second},
+		"a model":                       {asks: agent.Request{Model: true}, life: 2 * time.Minute, timeout: 30 * time.Second},
 		"a caller that waits too short": {asks: agent.Request{Timeout: time.Minute}, life: 54 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

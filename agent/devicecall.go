@@ -33,7 +33,7 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 	outer := &call.prepared.inv
 	req := Request{
 		Caller: outer.Caller, Tool: c.Tool, Args: c.Args, Target: c.Target, Timeout: c.Timeout,
-		Endpoint: call.prepared.endpoint, Conversation: outer.Conversation, Turn: outer.Turn,
+		Endpoint: outer.Endpoint, Conversation: outer.Conversation, Turn: outer.Turn,
 		history: outer.CallHistory, Model: outer.Model, Context: outer.Context, OnApproval: call.prepared.onApproval,
 	}
 	if req.Timeout <= 0 {
@@ -55,14 +55,24 @@ const answerMargin = time.Second
 // Execute, Validate or Authorize.
 func AskedByModel(ctx context.Context) bool {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
-	return call != nil && call.model
+	return call != nil && call.inv.Model
+}
+
+// Asker returns who would call another tool in the course of the call of a local tool: its own caller, as it was called.
+// ctx is that of the tool's Execute, Validate or Authorize.
+func (sc SessionContext) Asker(ctx context.Context) Asker {
+	by := Asker{Who: sc.Caller, Context: sc.Kind}
+	if call, _ := ctx.Value(toolCallKey{}).(*toolCall); call != nil {
+		by.Model, by.Endpoint = call.inv.Model, call.inv.Endpoint
+	}
+	return by
 }
 
 type toolCallKey struct{}
 
 // toolCall is the call that a local tool is run or asked for.
 type toolCall struct {
-	model    bool
+	inv      *Invocation
 	invoker  *Invoker // nil: the tool does not run yet
 	prepared *prepared
 

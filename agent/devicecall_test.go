@@ -110,6 +110,10 @@ func TestDeviceCallIsJudgedLikeAnyOther(t *testing.T) {
 			func(r *agent.Request) { r.Model = true }, registry.CodePolicyDenied},
 		"not denied to callers": {"", "{id: no, names: t, forbid: asked by a model}",
 			func(*agent.Request) {}, ""},
+		"denied over MCP": {"", "{id: no, names: t, forbid: over MCP}",
+			func(r *agent.Request) { r.Endpoint = agent.EndpointMCP }, registry.CodePolicyDenied},
+		"not denied over HTTP": {"", "{id: no, names: t, forbid: over MCP}",
+			func(r *agent.Request) { r.Endpoint = agent.EndpointAPI }, ""},
 		"denied in groups": {"", "{id: no, names: t, contexts: main}",
 			func(r *agent.Request) { r.Model, r.Context = true, policy.Group }, registry.CodePolicyDenied},
 		"denied in sandboxes": {"", "{id: no, names: t, sandbox: false}",
@@ -260,18 +264,29 @@ func TestDeviceCallNeedsATool(t *testing.T) {
 	}
 }
 
-// A local tool knows whether a model asks.
+// A local tool knows whether a model asks, and how.
 func TestAskedByModel(t *testing.T) {
 	for _, model := range []bool{true, false} {
 		i, _ := handed(t, spec("t", ""), "", nil)
 		var said bool
+		var by agent.Asker
+		sc := agent.SessionContext{Caller: ruledCaller, Kind: agent.ContextGroup, Channel: agent.ChannelCall}
 		tool := localTool{spec("hand", ""), func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
-			said = agent.AskedByModel(ctx)
+			said, by = agent.AskedByModel(ctx), sc.Asker(ctx)
 			return registry.Result{Success: true}, nil
 		}}
-		_, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "hand", Local: tool, Model: model})
-		if err != nil || said != model {
-			t.Errorf("by a model %t, said %t, %v", model, said, err)
+		_, err := i.Invoke(t.Context(), agent.Request{
+			Caller: ruledCaller, Tool: "hand", Local: tool, Model: model, Endpoint: agent.EndpointMCP,
+		})
+		want := agent.Asker{
+			Who: ruledCaller, Context: agent.ContextGroup, Model: model, Endpoint: agent.EndpointMCP,
+		}
+		if err != nil || said != model || by != want {
+			t.Errorf("by a model %t, said %t %+v, %v", model, said, by, err)
+		}
+		// It reaches what its caller could call, which is no conversation's.
+		if q, reaches := sc.Devices(model); !reaches || q.Viewer != "ann" || q.SessionID != "" {
+			t.Errorf("by a model %t, reaches %t %+v", model, reaches, q)
 		}
 	}
 	if agent.AskedByModel(t.Context()) {

@@ -31,9 +31,10 @@ type Invocation struct {
 	CallHistory  *CallHistory // what guards note of a turn whose conversation the caller keeps; nil otherwise
 	Source       string       // registry.SourceLocal, "mcp:" and a server, "remote:" and the session; empty: no tool
 
-	Model   bool             // a model asks for the call, not its caller
-	Context policy.Context   // of the conversation; the caller's credentials may say more of it
-	Policy  *policy.Decision // what policy says of the call; nil if no tool was found
+	Model    bool             // a model asks for the call, not its caller
+	Endpoint Endpoint         // where the call came in
+	Context  policy.Context   // of the conversation; the caller's credentials may say more of it
+	Policy   *policy.Decision // what policy says of the call; nil if no tool was found
 
 	// Provenance says where the values of a model's call come from; nil: that is not known.
 	Provenance *Provenance

@@ -33,6 +33,7 @@ type keptCall struct {
 	Channel    string           `json:"channel,omitempty"`
 	Kind       ContextKind      `json:"kind,omitempty"`
 	Model      bool             `json:"model,omitempty"`
+	Endpoint   Endpoint         `json:"endpoint,omitempty"`
 	Resources  policy.Resources `json:"resources"`
 	Programs   policy.Programs  `json:"programs"`
 	Source     string           `json:"source,omitempty"`
@@ -54,7 +55,7 @@ func (i *Invoker) runKept(
 	about := keptCall{
 		Session: sc.Key.Session, Stateless: sc.Stateless, User: sc.Caller.User, Credential: sc.Caller.Credential,
 		Channel: sc.Channel, Kind: policy.Join(sc.Kind, policy.Context(sc.Caller.Context)), Model: p.inv.Model,
-		Source: p.inv.Source,
+		Endpoint: p.inv.Endpoint, Source: p.inv.Source,
 	}
 	if p.inv.Policy != nil {
 		about.Resources, about.Programs = p.inv.Policy.Resources, p.inv.Policy.Programs
@@ -102,7 +103,7 @@ func (i *Invoker) runErrand(
 	p := &prepared{local: tool, session: sc, remaining: e.Timeout}
 	p.inv = Invocation{
 		CallID: e.CallID, Caller: caller, Spec: tool.Spec(), Args: e.Args, Asked: e.Args, Timeout: e.Timeout,
-		Model: about.Model, Context: about.Kind, Source: about.Source,
+		Model: about.Model, Endpoint: about.Endpoint, Context: about.Kind, Source: about.Source,
 		Policy: &policy.Decision{Allowed: true, Resources: about.Resources, Programs: about.Programs},
 	}
 	if !about.Stateless && about.Session != "" {

@@ -52,7 +52,7 @@ func (i *Invoker) runTimed(
 ) (registry.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.remaining)
 	defer cancel()
-	call := &toolCall{invoker: i, prepared: p, model: p.inv.Model}
+	call := &toolCall{inv: &p.inv, invoker: i, prepared: p}
 	if p.lost != "" {
 		call.losses = []string{p.lost}
 	}
@@ -86,7 +86,7 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 			err = i.toolPanicked(inv, p)
 		}
 	}()
-	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, inv.Policy, nil, &toolCall{model: inv.Model}},
+	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, inv.Policy, nil, &toolCall{inv: inv}},
 		inv.Deadline)
 	defer cancel()
 	if validates {

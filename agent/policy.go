@@ -19,11 +19,12 @@ func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Op
 
 // decide asks policy about a call whose tool is known.
 func (i *Invoker) decide(p *prepared) error {
-	q := policy.Question{Who: p.inv.Caller, Tool: p.inv.Spec, Context: p.inv.Context, Model: p.inv.Model}
+	by := Asker{Who: p.inv.Caller, Context: p.inv.Context, Model: p.inv.Model, Endpoint: p.inv.Endpoint}
+	from := policy.Remote
 	if p.local != nil {
-		_, q.Source = SourceOf(p.local)
+		_, from = SourceOf(p.local)
 	}
-	p.inv.Policy = i.cfg.Policy.Decide(q)
+	p.inv.Policy = i.cfg.Policy.Decide(by.question(p.inv.Spec, from))
 	return p.inv.Policy.Err()
 }
 

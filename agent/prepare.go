@@ -28,7 +28,6 @@ type prepared struct {
 	lost string // what its caller is told that is lost; empty: nothing is known to be
 
 	within     time.Time // when the call must have ended; zero: when its timeout is up
-	endpoint   Endpoint
 	onApproval func(registry.Approval)
 }
 
@@ -37,13 +36,12 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	charged := p.inv.charged
 	*p = prepared{
 		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
-		consent: p.consent, resumed: p.resumed, within: i.endOf(req, p), endpoint: req.Endpoint,
-		onApproval: req.OnApproval,
+		consent: p.consent, resumed: p.resumed, within: i.endOf(req, p), onApproval: req.OnApproval,
 	}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
-		CallHistory: req.history, Model: req.Model, Context: req.Context,
+		CallHistory: req.history, Model: req.Model, Endpoint: req.Endpoint, Context: req.Context,
 		Provenance: req.Provenance, charged: charged,
 	}
 	if req.refused != nil {
@@ -83,10 +81,10 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 }
 
 // endOf returns when a call must have ended, whatever a person's answer takes of its time: a caller that names a timeout
-// waits no longer. Zero: its caller waits for the person beside the timeout. A model does, and so does a client that
-// comes back to a suspended call.
+// waits no longer. Zero: its caller waits for the person beside the timeout, as one does that names none, or that comes
+// back to a suspended call.
 func (i *Invoker) endOf(req *Request, p *prepared) time.Time {
-	if req.within.IsZero() && req.Timeout > 0 && !req.Model && p.resumed == nil && !req.Async {
+	if req.within.IsZero() && req.Timeout > 0 && p.resumed == nil && !req.Async {
 		return p.start.Add(i.clamp(req.Timeout, 0))
 	}
 	return req.within

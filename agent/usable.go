@@ -10,10 +10,18 @@ import (
 
 // Asker is who would call a tool, and how.
 type Asker struct {
-	Who     auth.Identity
-	Context ContextKind // of the conversation, beside what the credentials say
-	Model   bool        // a model would, not a person's program
-	Waits   bool        // what is expected back in a moment counts as there: calls of it wait
+	Who      auth.Identity
+	Context  ContextKind // of the conversation, beside what the credentials say
+	Model    bool        // a model would, not a person's program
+	Endpoint Endpoint    // where the call would come in
+	Waits    bool        // what is expected back in a moment counts as there: calls of it wait
+}
+
+// question returns what policy is asked about a tool from a source.
+func (by Asker) question(spec registry.ToolSpec, from policy.Source) policy.Question {
+	return policy.Question{
+		Who: by.Who, Tool: spec, Source: from, Context: by.Context, Model: by.Model, OverMCP: by.Endpoint == EndpointMCP,
+	}
 }
 
 // RestingTool is what a local Tool may be besides, if what it stands on can be away for a time, as an engine can. Lists
@@ -27,11 +35,11 @@ type RestingTool interface {
 // disagree, nor a list and a call. t is the tool if it is a local one, made for where the asker is; nil: it is a
 // device's, which is connected.
 func MayCall(rules *Policy, by Asker, spec registry.ToolSpec, t Tool) *policy.Decision {
-	q := policy.Question{Who: by.Who, Tool: spec, Context: by.Context, Model: by.Model}
+	from := policy.Remote
 	if t != nil {
-		_, q.Source = SourceOf(t)
+		_, from = SourceOf(t)
 	}
-	d := rules.Decide(q)
+	d := rules.Decide(by.question(spec, from))
 	if !d.Allowed || t == nil {
 		return d
 	}
@@ -42,13 +50,13 @@ func MayCall(rules *Policy, by Asker, spec registry.ToolSpec, t Tool) *policy.De
 	return &policy.Decision{Code: registry.CodeToolNotFound, Reason: why, Level: d.Level, Effects: d.Effects}
 }
 
-// Devices selects the devices that a turn or call reaches: what its tools show, and what they call. Who calls directly
-// reaches what they could call over HTTP. A model reaches, in a conversation with one trusted person, the devices of
+// Devices selects the devices that a turn or call reaches: what its tools show, and what they call. Who calls outside of
+// conversations, directly or with a model over MCP, reaches what they could call themselves. A model reaches, in a conversation with one trusted person, the devices of
 // that person; in any other conversation, and without a person whom the credentials name, only the device that the
 // conversation is held with. false: none.
 func (sc SessionContext) Devices(model bool) (registry.Query, bool) {
 	q := registry.Query{Tenant: sc.Caller.Tenant, Target: registry.Target{Viewer: sc.Caller.Viewer()}}
-	if !model {
+	if !model || sc.Channel == ChannelCall {
 		return q, true
 	}
 	if sc.Kind == ContextMain && sc.Caller.User != "" {

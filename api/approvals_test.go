@@ -27,6 +27,7 @@ var deciders = map[string]auth.Identity{
 	"other":   {User: "ann", Roles: auth.RoleCaller, Credential: "key:other"},
 	"bot":     {User: "ben", Roles: auth.RoleCaller, Credential: "key:bot"},
 	"ben":     {User: "ben", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:ben"},
+	"program": {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "key:program", Person: true},
 	"phone":   {User: "ann", Roles: auth.RoleDevice, Credential: "device:1"},
 	"jwt":     {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "jwt:1"},
 	"renewed": {User: "ann", Roles: auth.RoleApprover | auth.RoleCaller, Credential: "jwt:2"},

@@ -21,7 +21,7 @@ func parseKeyRequest(body []byte) (r auth.KeyRequest, err error) {
 		"tenant": &r.Tenant,
 	}
 	fields, err := readBodyObject(body, "name", "roles", "user_id", "device_id", "tools", "context", "tenant",
-		"expires_at", "expires_in")
+		"person", "expires_at", "expires_in")
 	if err != nil {
 		return r, err
 	}
@@ -36,6 +36,9 @@ func parseKeyRequest(body []byte) (r auth.KeyRequest, err error) {
 		if json.Unmarshal(text, &r.Roles) != nil || len(r.Roles) > maxRoles {
 			return r, wrongType("roles", "a short list of names")
 		}
+	}
+	if text, ok := fields.get("person"); ok && json.Unmarshal(text, &r.Person) != nil {
+		return r, wrongType("person", "true or false")
 	}
 	r.Expires, err = readExpiry(fields)
 	return r, err

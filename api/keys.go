@@ -31,6 +31,7 @@ type apiKey struct {
 	DeviceID  string   `json:"device_id,omitempty"`
 	Tools     string   `json:"tools,omitempty"`
 	Context   string   `json:"context,omitempty"`
+	Person    bool     `json:"person,omitempty"`
 	CreatedAt string   `json:"created_at"`
 	CreatedBy string   `json:"created_by,omitempty"`
 	ExpiresAt string   `json:"expires_at,omitempty"`
@@ -40,8 +41,8 @@ type apiKey struct {
 func apiKeyOf(c registry.Credential) apiKey {
 	k := apiKey{
 		ID: c.ID, Tenant: c.Tenant, Name: c.Name, Roles: append([]string{}, c.Roles...), UserID: c.User,
-		DeviceID: c.DeviceID, Tools: c.Tools, Context: c.Context, CreatedAt: shownTime(c.CreatedAt),
-		CreatedBy: c.CreatedBy,
+		DeviceID: c.DeviceID, Tools: c.Tools, Context: c.Context, Person: c.Person,
+		CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy,
 	}
 	if !c.ExpiresAt.IsZero() {
 		k.ExpiresAt = shownTime(c.ExpiresAt)
@@ -133,6 +134,9 @@ func rightsOf(c registry.Credential) string {
 		if part.value != "" {
 			text += "; " + part.name + ": " + part.value
 		}
+	}
+	if c.Person {
+		text += "; a person's program over MCP"
 	}
 	return text
 }

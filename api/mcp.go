@@ -10,7 +10,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/registry"
@@ -70,11 +69,11 @@ func (g mcpGateway) Digest() string { return g.h.Policy.Digest() + g.h.own().dig
 func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.own().specs() }
 
 // Decide implements mcp.Gateway.
-func (g mcpGateway) Decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision {
+func (g mcpGateway) Decide(by agent.Asker, t registry.ToolSpec, from policy.Source) *policy.Decision {
 	if from == policy.Remote {
-		return g.h.offer(who, t, nil)
+		return g.h.mayCall(by, t, nil)
 	}
-	return g.h.offer(who, t, g.h.own().named(t.Name)) // or of an MCP server: whoever asks does not tell them apart
+	return g.h.mayCall(by, t, g.h.own().named(t.Name)) // or of an MCP server: whoever asks does not tell them apart
 }
 
 // Owns implements mcp.Gateway.
@@ -84,9 +83,9 @@ func (g mcpGateway) Owns(name string) bool {
 }
 
 // Sessions implements mcp.Gateway.
-func (g mcpGateway) Sessions(ctx context.Context, who auth.Identity, s mcp.Scope) (json.RawMessage, error) {
+func (g mcpGateway) Sessions(ctx context.Context, by agent.Asker, s mcp.Scope) (json.RawMessage, error) {
 	if s.Session != "" {
-		row, err := g.h.sessionRow(ctx, who, registry.Key{Tenant: who.Tenant, Session: s.Session})
+		row, err := g.h.sessionRow(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: s.Session})
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +97,7 @@ func (g mcpGateway) Sessions(ctx context.Context, who auth.Identity, s mcp.Scope
 	if s.User != "" {
 		q["user_id"] = []string{s.User}
 	}
-	page, err := g.h.sessionPage(ctx, who, q)
+	page, err := g.h.sessionPage(ctx, by.Who, q)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +105,8 @@ func (g mcpGateway) Sessions(ctx context.Context, who auth.Identity, s mcp.Scope
 }
 
 // Session implements mcp.Gateway.
-func (g mcpGateway) Session(ctx context.Context, who auth.Identity, s mcp.Scope, id string) (json.RawMessage, error) {
-	row, err := g.h.sessionRow(ctx, who, registry.Key{Tenant: who.Tenant, Session: id})
+func (g mcpGateway) Session(ctx context.Context, by agent.Asker, s mcp.Scope, id string) (json.RawMessage, error) {
+	row, err := g.h.sessionRow(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: id})
 	switch {
 	case errors.Is(err, registry.CodeNotConnected), err == nil && s.User != "" && row.UserID != s.User:
 		return nil, registry.UnknownSession()

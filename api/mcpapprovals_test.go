@@ -91,6 +91,10 @@ const (
 	snapIt = `"name":"snap","arguments":{"zoom":2}`
 )
 
+// byAnyone is a policy that lets approvers allow the calls of their own models.
+const byAnyone = "version: 1\ntools:\n  - {id: default:confirm-model, levels: user_confirm, " +
+	"approval: {when: asked by a model, by: anyone}}\n"
+
 // withSnap is a fleet of two pods with ann's phone, whose tool asks for consent.
 func withSnap(t *testing.T, redis bool, policy string) (*fleet, *device) {
 	s := setup{pods: 2, change: withDeciders, policyFile: policy}
@@ -238,7 +242,7 @@ func TestMCPStateIsConsumedOnce(t *testing.T) {
 // TestMCPApproverAnswers: who may decide the approval anyway decides it in the form, once, and no other word is a
 // decision.
 func TestMCPApproverAnswers(t *testing.T) {
-	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: {by: anyone}}\n")
+	f, d := withSnap(t, false, byAnyone)
 	begin := func() asked { return f.ask(ask{who: "ann", params: snapIt, caps: capsForm}).question(t) }
 	q := begin()
 	form := q.InputRequests["approval"].Params
@@ -267,7 +271,7 @@ func TestMCPApproverAnswers(t *testing.T) {
 // TestMCPWrongAnswers: a wrong answer of who may decide says what was wrong and is asked for again, twice; the third
 // gives the call up.
 func TestMCPWrongAnswers(t *testing.T) {
-	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: {by: anyone}}\n")
+	f, d := withSnap(t, false, byAnyone)
 	q := f.ask(ask{who: "ann", params: snapIt, caps: capsForm}).question(t)
 	for answer, why := range map[string]string{
 		`{"action":"accept","content":{"decision":"yes"}}`: `"decision" must be "allow" or "deny"`,

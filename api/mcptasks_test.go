@@ -167,7 +167,7 @@ func TestMCPTasksOfOthers(t *testing.T) {
 // TestMCPTasksWithApprovals: a task waits for its approval; only who may decide that is asked by way of tasks, and its
 // first answer is the only one.
 func TestMCPTasksWithApprovals(t *testing.T) {
-	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: {by: anyone}}\n")
+	f, d := withSnap(t, false, byAnyone)
 	update := func(who, id, answer string) {
 		t.Helper()
 		got := f.ofTask(who, "tasks/update", id, `,"inputResponses":{"approval":`+answer+`,"unknown":{}}`, 1)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
@@ -180,12 +181,13 @@ func sessionQuery(who auth.Identity, q params) (registry.Query, cursor, error) {
 // getSession shows a session: its connection, otherwise what its conversation says of it.
 func (h *handler) getSession(c *gin.Context, q params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
-		return h.sessionRow(ctx, caller(c), sessionKey(c))
+		return h.sessionRow(ctx, direct(caller(c)), sessionKey(c))
 	})
 }
 
 // sessionRow is the answer about one session.
-func (h *handler) sessionRow(ctx context.Context, who auth.Identity, key registry.Key) (sessionRow, error) {
+func (h *handler) sessionRow(ctx context.Context, by agent.Asker, key registry.Key) (sessionRow, error) {
+	who := by.Who
 	e, _, sessionErr := h.session(ctx, who, key)
 	if sessionErr != nil && !isAbsent(sessionErr) {
 		return sessionRow{}, sessionErr
@@ -201,7 +203,7 @@ func (h *handler) sessionRow(ctx context.Context, who auth.Identity, key registr
 	}
 	row, tools := sessionRowOf(&e), make([]toolInfo, len(e.Tools))
 	for i, t := range e.Tools {
-		tools[i] = h.toolInfoOf(who, t, nil)
+		tools[i] = h.toolInfoOf(by, t, nil)
 	}
 	row.Tools = tools
 	if who.Sees(info.Owner.UserID) {

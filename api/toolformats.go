@@ -62,8 +62,10 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 	for _, t := range h.own().matching(tq, cursor{}) {
 		specs[t.Name], own[t.Name] = t.ToolSpec, &t
 	}
+	by := direct(tq.who)
+	by.Waits = true
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
-		return !tq.matches(t) || !h.offer(tq.who, t, own[name]).Allowed // of devices unless it is there
+		return !tq.matches(t) || !h.mayCall(by, t, own[name]).Allowed // of devices unless it is there
 	})
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }

@@ -19,12 +19,12 @@ type groupRow struct {
 }
 
 func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, sessions int) groupRow {
-	return groupRow{toolInfo: h.toolInfoOf(who, t, nil), SourceType: sourceRemote, Sessions: sessions}
+	return groupRow{toolInfo: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Sessions: sessions}
 }
 
 // ownGroupRowOf is groupRowOf for a tool that runs in the gateway.
 func (h *handler) ownGroupRowOf(who auth.Identity, t ownTool) groupRow {
-	return groupRow{toolInfo: h.toolInfoOf(who, t.ToolSpec, &t), SourceType: t.sourceType()}
+	return groupRow{toolInfo: h.toolInfoOf(direct(who), t.ToolSpec, &t), SourceType: t.sourceType()}
 }
 
 // groupChunk is how many groups are asked for at once, because a definition can be long. maxGroupPages bounds how often

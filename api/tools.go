@@ -41,16 +41,10 @@ type toolInfo struct {
 // approvalRequired is toolInfo.Approval.
 const approvalRequired = "required"
 
-// decide says whether somebody may call a tool now. own is the tool if it is one of the gateway; nil: it is a device's.
-func (h *handler) decide(who auth.Identity, t registry.ToolSpec, own *ownTool) *policy.Decision {
-	return h.mayCall(agent.Asker{Who: who}, t, own)
-}
+// direct returns who asks over HTTP. Calls of HTTP are their caller's own, also if a model reads the list.
+func direct(who auth.Identity) agent.Asker { return agent.Asker{Who: who, Endpoint: agent.EndpointAPI} }
 
-// offer is decide for lists that models read.
-func (h *handler) offer(who auth.Identity, t registry.ToolSpec, own *ownTool) *policy.Decision {
-	return h.mayCall(agent.Asker{Who: who, Waits: true}, t, own)
-}
-
+// mayCall says whether somebody may call a tool now. own is the tool if it is one of the gateway; nil: it is a device's.
 func (h *handler) mayCall(by agent.Asker, t registry.ToolSpec, own *ownTool) *policy.Decision {
 	var local agent.Tool
 	if own != nil {
@@ -59,8 +53,8 @@ func (h *handler) mayCall(by agent.Asker, t registry.ToolSpec, own *ownTool) *po
 	return agent.MayCall(h.Policy, by, t, local)
 }
 
-func (h *handler) toolInfoOf(who auth.Identity, t registry.ToolSpec, own *ownTool) toolInfo {
-	d := h.decide(who, t, own)
+func (h *handler) toolInfoOf(by agent.Asker, t registry.ToolSpec, own *ownTool) toolInfo {
+	d := h.mayCall(by, t, own)
 	info := toolInfo{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: d.Allowed, Reason: d.Reason,
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
@@ -234,7 +228,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
-		info := h.toolInfoOf(tq.who, t.ToolSpec, &t)
+		info := h.toolInfoOf(direct(tq.who), t.ToolSpec, &t)
 		rows = append(rows, toolRow{toolInfo: info, SourceType: t.sourceType(), Source: t.source})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
@@ -278,7 +272,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 
 func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) toolRow {
 	return toolRow{
-		toolInfo: h.toolInfoOf(who, t, nil), SourceType: sourceRemote, Source: s.Key.Session,
+		toolInfo: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Source: s.Key.Session,
 		SessionID: s.Key.Session, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
 		Labels: s.Labels, Pod: s.Pod,
 	}

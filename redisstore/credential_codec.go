@@ -28,6 +28,7 @@ type storedCredential struct {
 	DeviceID  string                  `json:"d,omitempty"`
 	Tools     string                  `json:"s,omitempty"`
 	Context   string                  `json:"c,omitempty"`
+	Person    bool                    `json:"m,omitempty"`
 	PublicKey []byte                  `json:"p,omitempty"`
 	Approved  []registry.ApprovedTool `json:"a,omitempty"`
 	CreatedBy string                  `json:"b,omitempty"`
@@ -37,7 +38,7 @@ type storedCredential struct {
 func encodeCredential(c registry.Credential) ([]byte, error) {
 	return encodeJSON(storedCredential{
 		Tenant: c.Tenant, ID: c.ID, Kind: c.Kind, Name: c.Name, Roles: c.Roles, User: c.User, DeviceID: c.DeviceID,
-		Tools: c.Tools, Context: c.Context, PublicKey: c.PublicKey, Approved: c.Approved, CreatedBy: c.CreatedBy,
+		Tools: c.Tools, Context: c.Context, Person: c.Person, PublicKey: c.PublicKey, Approved: c.Approved, CreatedBy: c.CreatedBy,
 		Expires: expiryMillis(c),
 	})
 }
@@ -65,7 +66,7 @@ func decodeCredential(digest, text string) (registry.Credential, error) {
 	}
 	c := registry.Credential{
 		Tenant: s.Tenant, ID: s.ID, Kind: s.Kind, Digest: digest, Name: s.Name, Roles: s.Roles, User: s.User,
-		DeviceID: s.DeviceID, Tools: s.Tools, Context: s.Context, PublicKey: s.PublicKey, Approved: s.Approved,
+		DeviceID: s.DeviceID, Tools: s.Tools, Context: s.Context, Person: s.Person, PublicKey: s.PublicKey, Approved: s.Approved,
 		CreatedBy: s.CreatedBy,
 	}
 	if s.Expires > 0 {

@@ -48,6 +48,7 @@ type Credential struct {
 	DeviceID  string   // the only device it can be; empty: any
 	Tools     string   // globs over names of tools, separated by spaces; empty: all
 	Context   string   // who takes part in the conversations it opens; empty: one person
+	Person    bool     // a person's program makes its calls over MCP, not a model
 	PublicKey []byte   // the Ed25519 key a device must sign with; empty: it need not
 
 	// Approved are the tools a device may offer, as they were defined when they were approved.

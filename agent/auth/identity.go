@@ -27,6 +27,9 @@ type Identity struct {
 	// agent.ContextSandboxed. Empty: agent.ContextMain.
 	Context string
 
+	// Person says that a person's program makes the identity's calls over MCP. Otherwise they are a model's.
+	Person bool
+
 	// Credential names what proved the identity, without being secret: "token", "key:" and the key's id, "device:" and
 	// the credential's id, or "jwt:" and the token's jti. It is what is revoked, and what the audit log has.
 	Credential string

@@ -19,6 +19,7 @@ type KeyRequest struct {
 	Device  string   // the only device id that a device with the key may have; empty: any
 	Tools   string   // globs over names of tools, separated by spaces; empty: all
 	Context string   // empty: one trusted person
+	Person  bool     // a person's program makes its calls over MCP, not a model
 	Expires time.Time
 }
 
@@ -91,6 +92,7 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 	c, err := i.Store.CreateCredential(ctx, registry.Credential{
 		Tenant: r.Tenant, ID: NewCredentialID(), Kind: registry.CredentialKey, Digest: SecretDigest(secret),
 		Name: r.Name, Roles: r.Roles, User: r.User, DeviceID: r.Device, Tools: tools, Context: r.Context,
+		Person:    r.Person,
 		CreatedBy: by, ExpiresAt: r.Expires,
 	})
 	if err != nil {

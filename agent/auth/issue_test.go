@@ -40,8 +40,8 @@ func TestWhoMakesWhichKeys(t *testing.T) {
 			made  made // what of the key is looked at
 		}{
 			"plain": {admin, ask{}, "", made{Tenant: "acme"}},
-			"all of it": {admin, ask{Tools: " a   b ", Context: "group", Expires: later}, "",
-				made{Tenant: "acme", Tools: "a b", Context: "group", ExpiresAt: later}},
+			"all of it": {admin, ask{Tools: " a   b ", Context: "group", Expires: later, Person: true}, "",
+				made{Tenant: "acme", Tools: "a b", Context: "group", ExpiresAt: later, Person: true}},
 			"no admin":             {caller, ask{}, registry.CodeForbidden, none},
 			"another tenant":       {admin, ask{Tenant: "globex"}, registry.CodeForbidden, none},
 			"by the one token":     {token, ask{Tenant: "globex"}, "", made{Tenant: "globex"}},
@@ -71,6 +71,7 @@ func TestWhoMakesWhichKeys(t *testing.T) {
 			}
 			if got := (made{
 				Tenant: c.Tenant, Tools: c.Tools, Context: c.Context, DeviceID: c.DeviceID, ExpiresAt: c.ExpiresAt,
+				Person: c.Person,
 			}); fmt.Sprint(got) != fmt.Sprint(tc.made) {
 				t.Errorf("%s: made %+v, want %+v", name, got, tc.made)
 			}

@@ -165,7 +165,7 @@ func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, err
 // IdentityOf returns the identity that a stored credential proves.
 func IdentityOf(c registry.Credential) (Identity, error) {
 	id := Identity{
-		Tenant: c.Tenant, User: c.User, Device: c.DeviceID, Tools: c.Tools, Context: c.Context,
+		Tenant: c.Tenant, User: c.User, Device: c.DeviceID, Tools: c.Tools, Context: c.Context, Person: c.Person,
 		Credential: CredentialName(c.Kind, c.ID), Name: c.Name, Issued: c.CreatedAt, Expires: c.ExpiresAt,
 	}
 	return id, id.SetRoles(c.Roles...)

@@ -14,6 +14,7 @@ type note struct {
 	Device     string `json:"device,omitempty"`
 	Tools      string `json:"tools,omitempty"`
 	Context    string `json:"context,omitempty"`
+	Person     bool   `json:"person,omitempty"`
 	Credential string `json:"credential,omitempty"`
 }
 
@@ -23,7 +24,7 @@ const tokenNote = `{"admin":true,"credential":"` + CredentialToken + `"}`
 // Note returns what else than tenant and user is known of the identity, for OfNote on another pod. Nothing in it is
 // secret. Each call has one, so it is written by hand: encoding/json took 2 % of the asking pod's time.
 func (id Identity) Note() string {
-	switch (note{id.Admin, id.Roles, id.Device, id.Tools, id.Context, id.Credential}) {
+	switch (note{id.Admin, id.Roles, id.Device, id.Tools, id.Context, id.Person, id.Credential}) {
 	case note{Admin: true, Credential: CredentialToken}:
 		return tokenNote
 	case note{}:
@@ -33,6 +34,9 @@ func (id Identity) Note() string {
 	b = strconv.AppendUint(b, uint64(id.Roles), 10)
 	if id.Admin {
 		b = append(b, `,"admin":true`...)
+	}
+	if id.Person {
+		b = append(b, `,"person":true`...)
 	}
 	for _, part := range [...]struct{ name, value string }{
 		{`,"device":`, id.Device}, {`,"tools":`, id.Tools}, {`,"context":`, id.Context},
@@ -57,6 +61,6 @@ func OfNote(tenant, user, text string) Identity {
 	}
 	return Identity{
 		Tenant: tenant, User: user, Admin: n.Admin, Roles: n.Roles, Device: n.Device, Tools: n.Tools,
-		Context: n.Context, Credential: n.Credential,
+		Context: n.Context, Person: n.Person, Credential: n.Credential,
 	}
 }

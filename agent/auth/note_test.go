@@ -12,7 +12,7 @@ func TestNotes(t *testing.T) {
 	for _, id := range []auth.Identity{
 		{}, {Admin: true, Credential: auth.CredentialToken}, {Admin: true}, {User: "anna", Roles: auth.RoleCaller},
 		{User: `a"b`, Roles: auth.RoleDevice | auth.RoleApprover, Device: "phone\n1", Tools: "camera.* torch",
-			Context: "group", Credential: "key:abc"},
+			Context: "group", Credential: "key:abc", Person: true}, {Person: true},
 	} {
 		id.Tenant = "acme"
 		if got := auth.OfNote("acme", id.User, id.Note()); got != id {

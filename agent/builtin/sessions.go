@@ -56,7 +56,7 @@ func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.R
 	if err := json.Unmarshal(args, &in); err != nil {
 		return registry.Result{}, err
 	}
-	by := agent.Asker{Who: s.sc.Caller, Context: s.sc.Kind, Model: agent.AskedByModel(ctx)}
+	by := s.sc.Asker(ctx)
 	q, reaches := s.sc.Devices(by.Model)
 	named := registry.ToolSpec{Name: in.Tool}
 	if !reaches || in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.mayCall(by, named)) {

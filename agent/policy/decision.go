@@ -15,6 +15,7 @@ type Question struct {
 	Source  Source
 	Context Context // of the conversation, as its channel says; Identity.Context is joined to it
 	Model   bool    // a model asks for the call, not the identity itself
+	OverMCP bool    // the call comes in over MCP
 }
 
 // Source says where a tool comes from.

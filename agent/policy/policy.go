@@ -202,6 +202,7 @@ const (
 	ofModel    = 1 << 10
 	ofBuiltin  = 1 << 11
 	ofMCP      = 1 << 12
+	overMCP    = 1 << 13
 )
 
 // Decide answers a question. What was asked before costs a look into a cache.
@@ -212,6 +213,9 @@ func (p *Policy) Decide(q Question) *Decision {
 		uint64(q.effects())<<24 | levelRank(q.Tool.SecurityLevel)<<32
 	if q.Model {
 		k.asks |= ofModel
+	}
+	if q.OverMCP {
+		k.asks |= overMCP
 	}
 	switch q.Source {
 	case Builtin:

@@ -110,11 +110,12 @@ type demand struct {
 	except      []string // roles that are not asked
 	outsideMain bool
 	model       *bool // only if a model asks, or only if none does
+	overMCP     bool
 }
 
 func (d *demand) holds(q *Question, in Context) bool {
-	return (d.model == nil || *d.model == q.Model) && (!d.outsideMain || in != Main) &&
-		!slices.ContainsFunc(d.except, q.Who.HasNamed)
+	return (d.model == nil || *d.model == q.Model) && (!d.overMCP || q.OverMCP) &&
+		(!d.outsideMain || in != Main) && !slices.ContainsFunc(d.except, q.Who.HasNamed)
 }
 
 // selects reports whether a rule is about a tool, whose level and effects are known as far as d has them.

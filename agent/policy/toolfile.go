@@ -100,6 +100,7 @@ const (
 	whenOutsideMain = "outside main"
 	whenModel       = "asked by a model"
 	whenDirect      = "asked directly"
+	whenOverMCP     = "over MCP"
 	whenUntrusted   = "after untrusted content"
 	whenForeign     = "argument from outside"
 )
@@ -164,7 +165,7 @@ const maxWithin = 24 * time.Hour
 
 // condition reads one condition.
 func (r *fileReader) condition(n *yaml.Node, d *demand, approval bool) {
-	known := []string{whenAlways, whenOutsideMain, whenModel, whenDirect, whenUntrusted, whenForeign}
+	known := []string{whenAlways, whenOutsideMain, whenModel, whenDirect, whenOverMCP, whenUntrusted, whenForeign}
 	if approval {
 		known = slices.Insert(known, 1, whenNever)
 	}
@@ -179,6 +180,8 @@ func (r *fileReader) condition(n *yaml.Node, d *demand, approval bool) {
 		d.model = &yes
 	case whenDirect:
 		d.model = &no
+	case whenOverMCP:
+		d.overMCP = true
 	case whenUntrusted:
 		d.Marks = Untrusted
 	case whenForeign:

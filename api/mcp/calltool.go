@@ -37,7 +37,8 @@ func (s *Server) callTool(ctx context.Context, r *request) (result, error) {
 // call runs a call whose tool is known. The steps are those of every call: read how it is to run, have the Invoker run
 // it, and make a result of the outcome.
 func (s *Server) call(ctx context.Context, r *request, req agent.Request) (result, error) {
-	req.Endpoint, req.CallID, req.Caller = agent.EndpointMCP, registry.NewCallID(), r.Caller
+	by := r.asker()
+	req.CallID, req.Caller, req.Model, req.Endpoint = registry.NewCallID(), by.Who, by.Model, by.Endpoint
 	if err := r.readOptions(&req); err != nil {
 		return result{}, err
 	}

@@ -131,11 +131,11 @@ func (s *Server) readURI(ctx context.Context, r *request, uri string) (json.RawM
 	id, err := url.PathUnescape(escaped)
 	switch {
 	case uri == uriSessions:
-		return s.cfg.Gateway.Sessions(ctx, r.Caller, r.Scope)
+		return s.cfg.Gateway.Sessions(ctx, r.asker(), r.Scope)
 	case !single || err != nil || r.Scope.Session != "" && r.Scope.Session != id:
 		return nil, unknownResource(uri)
 	default:
-		return s.cfg.Gateway.Session(ctx, r.Caller, r.Scope, id)
+		return s.cfg.Gateway.Session(ctx, r.asker(), r.Scope, id)
 	}
 }
 

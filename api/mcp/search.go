@@ -163,7 +163,7 @@ func (p *toolPage) matches(t registry.ToolSpec) bool {
 
 // allows returns what policy says of a tool, nil if the caller may not call it.
 func (p *toolPage) allows(t registry.ToolSpec, from policy.Source) *policy.Decision {
-	if d := p.cfg.Gateway.Decide(p.Caller, t, from); d.Allowed {
+	if d := p.cfg.Gateway.Decide(p.asker(), t, from); d.Allowed {
 		return d
 	}
 	return nil

@@ -41,12 +41,12 @@ type Gateway interface {
 	Digest() string
 
 	// Decide asks policy whether somebody may call a tool.
-	Decide(who auth.Identity, t registry.ToolSpec, from policy.Source) *policy.Decision
+	Decide(by agent.Asker, t registry.ToolSpec, from policy.Source) *policy.Decision
 
 	// Sessions and Session return the sessions of a scope, and one of them, as GET /api/sessions and
 	// GET /api/sessions/{id} do. One that the caller may not see is unknown.
-	Sessions(ctx context.Context, who auth.Identity, scope Scope) (json.RawMessage, error)
-	Session(ctx context.Context, who auth.Identity, scope Scope, id string) (json.RawMessage, error)
+	Sessions(ctx context.Context, by agent.Asker, scope Scope) (json.RawMessage, error)
+	Session(ctx context.Context, by agent.Asker, scope Scope, id string) (json.RawMessage, error)
 }
 
 // Config has what a Server needs; all of it is required.
@@ -137,6 +137,12 @@ type request struct {
 
 	wrongAnswers int    // of the client's user to the question of this call
 	wrong        string // what is wrong with the last; empty: nothing
+}
+
+// asker returns who asks with the request. Behind a client of MCP is a model, unless the credentials say that it is a
+// person's program. Every list and every call of a client is about the same asker, so that what is listed may be called.
+func (r *request) asker() agent.Asker {
+	return agent.Asker{Who: r.Caller, Model: !r.Caller.Person, Endpoint: agent.EndpointMCP, Waits: true}
 }
 
 // result is what a request is answered with.

@@ -26,6 +26,7 @@ type keyRow struct {
 	DeviceID  string   `json:"device_id,omitempty"`
 	Tools     string   `json:"tools,omitempty"`
 	Context   string   `json:"context,omitempty"`
+	Person    bool     `json:"person,omitempty"`
 	ExpiresAt string   `json:"expires_at,omitempty"`
 	LastUsed  string   `json:"last_used_at,omitempty"`
 }
@@ -38,6 +39,7 @@ type newKey struct {
 	DeviceID string   `json:"device_id,omitempty"`
 	Tools    string   `json:"tools,omitempty"`
 	Context  string   `json:"context,omitempty"`
+	Person   bool     `json:"person,omitempty"`
 	Tenant   string   `json:"tenant,omitempty"`
 	Seconds  int64    `json:"expires_in,omitempty"`
 }
@@ -92,6 +94,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	f.StringVar(&k.DeviceID, "device", "", "the only device id that a device with the key may have")
 	f.StringVar(&k.Tools, "tools", "", "globs over names of tools, separated by spaces; all if empty")
 	f.StringVar(&k.Context, "context", "", "who takes part in its conversations: main, group, group sandboxed")
+	f.BoolVar(&k.Person, "person", false, "a person's program makes its calls over MCP; else they count as a model's")
 	f.StringVar(&k.Tenant, "tenant", "", "another tenant than one's own; for FARHAND_TOKEN and --store only")
 	durationVar(f, &life, "expires", 0, "how long the key lives; as 12h or 30d; 0: as long as it is used")
 	f.BoolVar(&direct, "store", false, "write to the Redis of FARHAND_REDIS_URL, without a gateway")
@@ -119,7 +122,7 @@ func (a *application) createStoredKey(ctx context.Context, k newKey) (keyRow, er
 	}
 	request := auth.KeyRequest{
 		Tenant: k.Tenant, Name: k.Name, Roles: k.Roles, User: k.UserID, Device: k.DeviceID, Tools: k.Tools,
-		Context: k.Context,
+		Context: k.Context, Person: k.Person,
 	}
 	if k.Seconds > 0 {
 		request.Expires = time.Now().Add(time.Duration(k.Seconds) * time.Second)
@@ -130,7 +133,7 @@ func (a *application) createStoredKey(ctx context.Context, k newKey) (keyRow, er
 	}
 	made := keyRow{
 		ID: c.ID, Key: secret, Tenant: c.Tenant, Name: c.Name, Roles: c.Roles, UserID: c.User, DeviceID: c.DeviceID,
-		Tools: c.Tools, Context: c.Context,
+		Tools: c.Tools, Context: c.Context, Person: c.Person,
 	}
 	if !c.ExpiresAt.IsZero() {
 		made.ExpiresAt = c.ExpiresAt.Format(time.RFC3339)

@@ -62,6 +62,8 @@ func TestPolicyExplain(t *testing.T) {
 calls:
   - {id: no-cameras, contexts: group, deny: camera_*, reason: No cameras in groups.}
 tools:
+  - {id: vault, names: vault, forbid: over MCP}
+  - {id: diary, names: diary, forbid: asked by a model}
   - {id: door, names: door_open, calls_per_minute: {device: 3}, resources: {maxFiles: 2}, approval: outside main}
 `)
 	for _, tt := range []struct {
@@ -85,6 +87,10 @@ tools:
 		{[]string{"--level", "admin_only", "wipe"}, nil, 1, []string{"rule      admin-only"}},
 		{[]string{"--scopes", "time", "wipe"}, nil, 1, []string{"rule      scope"}},
 		{[]string{"--register", "x"}, []string{"FARHAND_REGISTER_ALLOW=y"}, 1, []string{"rule      register-allow"}},
+		{[]string{"vault"}, nil, 0, []string{"allowed"}},
+		{[]string{"--over-mcp", "--model=false", "vault"}, nil, 1, []string{"rule      vault"}},
+		{[]string{"--over-mcp", "diary"}, nil, 1, []string{"rule      diary"}}, // such a call is a model's
+		{[]string{"--over-mcp", "--model=false", "diary"}, nil, 0, []string{"allowed"}},
 		{[]string{"--role", "user", "x"}, nil, 2, []string{"There is no role"}},
 		{[]string{"--context", "groop", "x"}, nil, 2, []string{"there is no context"}},
 		{[]string{"--level", "high", "x"}, nil, 2, []string{"security_level"}},

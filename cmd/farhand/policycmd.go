@@ -84,7 +84,7 @@ func printProblems(out io.Writer, file string, problems policy.Problems, asJSON 
 type explanation struct {
 	file, user, tenant, scopes, context, level, source string
 	roles, effects                                     []string
-	model, register, asJSON                            bool
+	model, overMCP, register, asJSON                   bool
 }
 
 func (a *application) policyExplainCommand() *cobra.Command {
@@ -98,6 +98,9 @@ func (a *application) policyExplainCommand() *cobra.Command {
 			"  farhand policy explain --level user_confirm --model pay",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("model") {
+				e.model = e.overMCP
+			}
 			return a.explain(cmd.OutOrStdout(), e, args[0])
 		},
 	}
@@ -113,7 +116,8 @@ func (a *application) policyExplainCommand() *cobra.Command {
 	f.StringSliceVar(&e.effects, "effect", nil, "what the tool says it does: read_only, destructive, open_world")
 	f.StringVar(&e.source, "source", "", "where the tool comes from: remote (a device), builtin, or mcp; by default "+
 		"builtin for the gateway's own names, else remote")
-	f.BoolVar(&e.model, "model", false, "a model asks for the call")
+	f.BoolVar(&e.model, "model", false, "a model asks for the call; with --over-mcp it does unless this is false")
+	f.BoolVar(&e.overMCP, "over-mcp", false, "the call comes in over MCP")
 	f.BoolVar(&e.register, "register", false, "ask whether a device may register the name instead")
 	f.BoolVar(&e.asJSON, "json", false, "print JSON")
 	return cmd
@@ -176,7 +180,7 @@ func (e explanation) question(tool string) (q policy.Question, err error) {
 	if err := q.Who.SetRoles(e.roles...); err != nil {
 		return q, errors.New(registry.AsError(err).Message)
 	}
-	q.Context, q.Model = policy.Context(e.context), e.model
+	q.Context, q.Model, q.OverMCP = policy.Context(e.context), e.model, e.overMCP
 	if !slices.Contains(policy.Contexts(), q.Context) {
 		return q, fmt.Errorf("--context: there is no context %q; there are: main, group, group sandboxed", e.context)
 	}

@@ -18,6 +18,7 @@ var credentialTests = []subtest{
 			c.Roles, c.User, c.DeviceID = []string{"device", "caller"}, "ann", "d:{1} *"
 			c.Name = "Ann's \"phone\" <\u20ac>"
 			c.Tools, c.Context, c.CreatedBy = "camera_* contacts", "group", "token"
+			c.Person = true
 			c.PublicKey = []byte{0, 1, 0xff}
 			c.Approved = []registry.ApprovedTool{{Name: "camera", Hash: "h1"}, {Name: "torch", Hash: "h2"}}
 			c.Kind, c.ExpiresAt = registry.CredentialDevice, time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)

@@ -201,7 +201,7 @@ func (r reach) has(ctx context.Context, devices []registry.Entry) string {
 
 // commands returns the tools of a device that the caller may call.
 func (r reach) commands(ctx context.Context, e registry.Entry) []registry.ToolSpec {
-	by := agent.Asker{Who: r.sc.Caller, Context: r.sc.Kind, Model: agent.AskedByModel(ctx)}
+	by := r.sc.Asker(ctx)
 	return slices.DeleteFunc(slices.Clone(e.Tools), func(t registry.ToolSpec) bool {
 		return !agent.MayCall(r.cfg.Policy, by, t, nil).Allowed
 	})
