@@ -97,7 +97,7 @@ func (g mcpGateway) Sessions(ctx context.Context, by agent.Asker, s mcp.Scope) (
 	if s.User != "" {
 		q["user_id"] = []string{s.User}
 	}
-	page, err := g.h.sessionPage(ctx, by.Who, q)
+	page, err := g.h.sessionPage(ctx, by, q)
 	if err != nil {
 		return nil, err
 	}

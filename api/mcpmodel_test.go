@@ -96,6 +96,13 @@ func TestMCPModelsInEveryScope(t *testing.T) {
 			}
 		}
 		var read struct{ Contents []struct{ Text string } }
+		f.earlier(who, "/mcp", `"method":"resources/read","params":{"uri":"farhand://sessions"}`).into(t, &read)
+		_, disabled, _ := strings.Cut(read.Contents[0].Text, `"tools_disabled":`)
+		for _, tool := range []string{"door", "lamp", "vault"} {
+			if strings.Contains(disabled, `"name":"`+tool+`"`) == strings.Contains(want, tool) {
+				t.Errorf("%s reads %s", who, read.Contents[0].Text)
+			}
+		}
 		f.earlier(who, "/mcp", `"method":"resources/read","params":{"uri":"farhand://sessions/phone"}`).into(t, &read)
 		var shown struct {
 			Tools []struct {

@@ -23,7 +23,7 @@ const (
 
 func (h *handler) listSessions(c *gin.Context, q params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
-		return h.sessionPage(ctx, caller(c), q)
+		return h.sessionPage(ctx, direct(caller(c)), q)
 	})
 }
 
@@ -45,8 +45,8 @@ func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, e
 
 // sessionPage lists the connected sessions in the order of connecting, and then those that have only a conversation,
 // the last used first.
-func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) (sessionPage, error) {
-	answer := sessionPage{Sessions: []sessionRow{}}
+func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (sessionPage, error) {
+	who, answer := by.Who, sessionPage{Sessions: []sessionRow{}}
 	query, from, err := sessionQuery(who, q)
 	if err != nil {
 		return sessionPage{}, err
@@ -58,7 +58,7 @@ func (h *handler) sessionPage(ctx context.Context, who auth.Identity, q params) 
 	limit := query.Limit
 	if !from.Offline && which != "false" {
 		query.After = from.sessionsAfter()
-		budget, answers := newPageBudget(limit), h.answersFor(who)
+		budget, answers := newPageBudget(limit), h.answersFor(by)
 		next, err := h.walk(ctx, query, func(e registry.Entry) bool {
 			row, size := sessionRowOf(&e), sessionSize(e.Session)
 			names := make([]string, len(e.Tools))

@@ -74,12 +74,12 @@ const maxAnswers = 10_000
 // however many sessions offer it.
 type toolAnswers struct {
 	handler *handler
-	who     auth.Identity
+	by      agent.Asker
 	known   map[string]string // the reason, by hash of the definition
 }
 
-func (h *handler) answersFor(who auth.Identity) toolAnswers {
-	return toolAnswers{h, who, make(map[string]string)}
+func (h *handler) answersFor(by agent.Asker) toolAnswers {
+	return toolAnswers{h, by, make(map[string]string)}
 }
 
 // whyNot returns why the reader may not call a tool, empty if that is allowed.
@@ -88,7 +88,7 @@ func (a toolAnswers) whyNot(t registry.ToolSpec) string {
 	if known {
 		return reason
 	}
-	if d := a.handler.decide(a.who, t, nil); !d.Allowed {
+	if d := a.handler.mayCall(a.by, t, nil); !d.Allowed {
 		reason = d.Reason
 	}
 	a.known[t.Hash()] = reason

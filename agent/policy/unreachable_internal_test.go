@@ -25,8 +25,8 @@ var parts = map[string][]string{
 	"roles":            {"caller", "[approver, admin]"},
 	"contexts":         {"main", "[main, group]", "group sandboxed"},
 	"sandbox":          {"false"},
-	"approval":         {"always", "never", "outside main", "asked by a model", "{when: always, except: approver}", "after untrusted content"},
-	"forbid":           {"always", "outside main", "asked directly", "{when: always, except: caller}", "argument from outside"},
+	"approval":         {"always", "never", "outside main", "asked by a model", "over MCP", "{when: always, except: approver}", "after untrusted content"},
+	"forbid":           {"always", "outside main", "asked directly", "over MCP", "{when: always, except: caller}", "argument from outside"},
 	"calls_per_minute": {"5", "9", "{device: 7}"},
 	"resources":        {"{maxRuntimeSec: 10}", "{maxRuntimeSec: 60}", "{maxFiles: 5}", "{maxFiles: 50}", "{maxSizeMB: 50}", "{maxProcesses: 3}"},
 	"programs": {"{security: full}", "{security: deny}", "{security: allowlist, allow: [ls]}",
@@ -79,8 +79,8 @@ func questions() (all []Question) {
 			for _, in := range Contexts() {
 				for s := Remote; s <= MCP; s++ {
 					for _, level := range levels {
-						for _, model := range []bool{false, true} {
-							q := Question{Who: who, Context: in, Source: s, Model: model,
+						for way := range 4 {
+							q := Question{Who: who, Context: in, Source: s, Model: way&1 != 0, OverMCP: way&2 != 0,
 								Tool: registry.ToolSpec{Name: name, SecurityLevel: level}}
 							all = append(all, q)
 							q.Tool.Annotations = &registry.Annotations{DestructiveHint: &yes}
