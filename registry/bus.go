@@ -51,6 +51,7 @@ type Envelope struct {
 	// replies.
 	Durable bool    `json:"durable,omitempty"`
 	Result  *Result `json:"result,omitempty"` // with EnvelopeAnswer
+	Err     *Error  `json:"err,omitempty"`    // with EnvelopeAnswer, in place of Result: the call gets no answer
 	// Proofs, with EnvelopeAnswer, are those of the device; they decide which calls it may answer.
 	Proofs []string `json:"proofs,omitempty"`
 	// Reason is replaced or kicked with EnvelopeEvict, and a text for the device with EnvelopeCancel.

@@ -532,6 +532,35 @@ func TestMCPAnswersAfterAReconnect(t *testing.T) {
 	}
 }
 
+// That the server ended is said over the next connection, too, also when that is another pod's.
+func TestMCPServerThatEndedBeforeAMove(t *testing.T) {
+	store := memory.New(memory.Options{})
+	a, b := newGatewayOn(t, store), newGatewayOn(t, store)
+	p := a.connectMCP("session_id=s1&device_id=d1&resume=true", "t")
+	a.offersMCP("s1", "t")
+	_, durable := b.callDurable("s1", "t")
+	calls := map[string]<-chan outcome{
+		"of its pod": a.call("s1", "t", `{}`), "of another pod": b.call("s1", "t", `{}`), "durable": durable,
+	}
+	var asked []rpc
+	for range calls {
+		asked = append(asked, p.asked("tools/call"))
+	}
+	must(t, p.conn.Close())
+	a.waitReleased()
+	again := b.connectMCP("session_id=s1&device_id=d1&resume=true", "t")
+	for _, call := range asked {
+		again.say(`{"jsonrpc":"2.0","id":` + string(call.ID) +
+			`,"error":{"code":-32000,"message":"The MCP server ended.","data":{"code":"lost"}}}`)
+	}
+	for name, done := range calls {
+		if e := registry.AsError(await(t, done).err); e.Code != registry.CodeLost ||
+			e.Dispatched != registry.DispatchedYes || !strings.Contains(e.Message, "MCP server ended") {
+			t.Errorf("%s: %s, %s", name, e, e.Dispatched)
+		}
+	}
+}
+
 // Who may connect is decided as for other devices.
 func TestMCPDevicesMustBeAllowed(t *testing.T) {
 	g := newGateway(t)

@@ -23,7 +23,8 @@ import (
 const (
 	flagDurable = 1 << iota
 	flagExact
-	flagAnswered // a result follows
+	flagAnswered   // a result follows
+	flagUnanswered // an error follows
 )
 
 // Flags of a reply.
@@ -50,7 +51,8 @@ func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	if e.V == 0 {
 		e.V = registry.EnvelopeVersion
 	}
-	flags := flag(flagDurable, e.Durable) | flag(flagExact, e.Exact) | flag(flagAnswered, e.Result != nil)
+	flags := flag(flagDurable, e.Durable) | flag(flagExact, e.Exact) | flag(flagAnswered, e.Result != nil) |
+		flag(flagUnanswered, e.Err != nil)
 	size := e.Args.Len() + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) +
 		len(e.Spec) + len(e.Reason)
 	b := append(make([]byte, 0, 64+size), messageEnvelope, byte(e.V), flags)
@@ -66,10 +68,14 @@ func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 		b = appendField(b, proof)
 	}
 	b = appendField(b, e.Args.Raw())
-	if e.Result == nil {
-		return b, nil
+	var err error
+	if e.Result != nil {
+		b, err = appendResult(b, e.Result)
 	}
-	return appendResult(b, e.Result)
+	if e.Err != nil && err == nil {
+		b, err = appendError(b, e.Err)
+	}
+	return b, err
 }
 
 // keptMessage is how long a message may be that stays in memory for the ids in it.
@@ -103,6 +109,9 @@ func decodeEnvelope(text string) (*registry.Envelope, error) {
 	}
 	if flags&flagAnswered != 0 {
 		e.Result = r.result()
+	}
+	if flags&flagUnanswered != 0 {
+		e.Err = r.failure()
 	}
 	if !r.finished() {
 		bad.cause = errors.New("envelope that is truncated or garbled")

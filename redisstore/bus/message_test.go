@@ -29,7 +29,8 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCall, Tenant: "t", Session: "s", Generation: 1 << 52,
 		Exact: true, CallID: "c", Tool: "x", Spec: "h", Attributes: 1 << 63, Attempt: 1,
 		Args: registry.MustJSON(`{"a":"<b>&","n":12345678901234567890}`), TimeoutMS: 5, ReplyTo: "p",
-		Durable: true, Result: wholeResult(), Proofs: []string{"p1", "p2"}, Reason: "r",
+		Durable: true, Result: wholeResult(), Err: registry.Lost().With(registry.DispatchedYes),
+		Proofs: []string{"p1", "p2"}, Reason: "r",
 	}
 	for v, i := reflect.ValueOf(whole), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
@@ -43,7 +44,7 @@ func TestMessagesSurviveTheTrip(t *testing.T) {
 	}
 	long := registry.MustJSON(`"` + strings.Repeat("x", keptMessage) + `"`)
 	for _, envelope := range []registry.Envelope{
-		whole, {V: registry.EnvelopeVersion}, {V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
+		whole, {V: registry.EnvelopeVersion, Err: registry.Lost()}, {V: registry.EnvelopeVersion}, {V: registry.EnvelopeVersion, Generation: -1, Result: &registry.Result{}},
 		{V: registry.EnvelopeVersion, Args: long, CallID: "c", ReplyTo: "p"},
 	} {
 		text, err := encodeEnvelope(envelope)

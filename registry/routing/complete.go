@@ -64,13 +64,22 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 	}
 }
 
-// Fail ends a call whose answer could not be parsed. It reports whether the call was open.
-func (l *LocalSession) Fail(callID string, e *registry.Error) bool {
+// Fail ends a call that gets no answer, or none that can be read. A call that is not here may be in flight at a pod
+// that held the session before: that pod ends it.
+func (l *LocalSession) Fail(callID string, e *registry.Error) {
+	p := l.hub
+	e = e.With(registry.DispatchedYes)
 	f := l.takeCall(callID, nil)
 	if f == nil {
-		f = l.hub.detached.take(l.key, callID, l.proofs(), nil)
+		f = p.detached.take(l.key, callID, l.proofs(), nil)
 	}
-	return f != nil && f.finish(registry.Reply{Err: e.With(registry.DispatchedYes)})
+	if f != nil {
+		f.finish(registry.Reply{Err: e})
+		return
+	}
+	p.tasks.start(func(ctx context.Context) {
+		p.sendToFormers(ctx, l, registry.Envelope{CallID: callID, Err: e})
+	})
 }
 
 // completeDurable stores the answer before anybody gets it. It reports false if the answer changed nothing.

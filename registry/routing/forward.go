@@ -47,16 +47,7 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 	}
 	verdicts, stop := p.verdicts.listen(callID, len(pods))
 	defer stop()
-	asked := 0
-	for _, pod := range pods {
-		err := p.bus.Send(ctx, pod, registry.Envelope{
-			V: registry.EnvelopeVersion, Kind: registry.EnvelopeAnswer, Tenant: l.key.Tenant, Session: l.key.Session,
-			Generation: l.generation(), CallID: callID, Result: &r, ReplyTo: p.pod, Proofs: l.proofs(),
-		})
-		if err == nil {
-			asked++
-		}
-	}
+	asked := p.sendToFormers(ctx, l, registry.Envelope{CallID: callID, Result: &r, ReplyTo: p.pod})
 	limit := time.NewTimer(formerTimeout)
 	defer limit.Stop()
 	for range asked {
@@ -74,14 +65,33 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 	return answerUnknown
 }
 
+// sendToFormers sends what a device says of a call to the pods that held its session before this one. It returns to how
+// many it was sent.
+func (p *Hub) sendToFormers(ctx context.Context, l *LocalSession, e registry.Envelope) (sent int) {
+	e.V, e.Kind = registry.EnvelopeVersion, registry.EnvelopeAnswer
+	e.Tenant, e.Session, e.Generation, e.Proofs = l.key.Tenant, l.key.Session, l.generation(), l.proofs()
+	for _, pod := range l.formerPods.current() {
+		if p.bus.Send(ctx, pod, e) == nil {
+			sent++
+		}
+	}
+	return sent
+}
+
 // handleAnswer takes an answer that another pod forwards, because its device has moved there, and replies with the
 // verdict.
 func (p *Hub) handleAnswer(e registry.Envelope) {
-	if e.Result == nil {
+	if e.Result == nil && e.Err == nil {
 		return
 	}
 	if l := p.Get(e.Key()); l != nil && l.generation() < e.Generation {
 		l.replaced() // the eviction was lost on its way
+	}
+	if e.Err != nil {
+		if f := p.detached.take(e.Key(), e.CallID, e.Proofs, nil); f != nil {
+			f.finish(registry.Reply{Err: e.Err})
+		}
+		return
 	}
 	reply := func(verdict string) {
 		if e.ReplyTo == "" {

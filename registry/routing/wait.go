@@ -207,11 +207,11 @@ func (w *wait) afterCancel() (registry.Result, error) {
 	}
 }
 
-// unpack returns the result or the error of a reply. If the error is lost, this pod made the reply itself because the
-// other pod is dead, and unpack adds dispatched to it.
+// unpack returns the result or the error of a reply. If the error is lost and does not say whether the device has the
+// call, this pod made the reply itself because the other pod is dead, and unpack adds dispatched to it.
 func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Result, error) {
 	switch {
-	case reply.Err != nil && reply.Err.Code == registry.CodeLost:
+	case reply.Err != nil && reply.Err.Code == registry.CodeLost && reply.Err.Dispatched == "":
 		return registry.Result{}, reply.Err.With(dispatched)
 	case reply.Err != nil:
 		return registry.Result{}, reply.Err
