@@ -29,9 +29,10 @@ type Finding struct {
 const diagnoseTimeout = 25 * time.Second
 
 // Diagnose looks at what a gateway with this configuration would stand on and use, without starting one: credentials,
-// the store, models, its own tools and what they need. Tools that are not enabled are included. unread is what LoadConfig
-// could not read, nil for a configuration that a program filled in. Diagnose makes the folders of workspaces and browsers,
-// starts a browser and ends it, and removes what browsers of killed pods left. program is that of WithProgram.
+// the store, models, its own tools and what they need. Tools that are not enabled are included. unread is what
+// LoadConfig could not read, nil for a configuration that a program filled in. Diagnose makes the folders of workspaces
+// and browsers, starts a browser and ends it, and removes what browsers of killed pods left. program is that of
+// WithProgram.
 func Diagnose(ctx context.Context, cfg Config, unread error, program host.Program) []Finding {
 	var all []Finding
 	files := cfg.enables("read", "write", "edit", "exec", "bash")

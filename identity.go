@@ -92,8 +92,8 @@ func (g *Gateway) approverWays() (ways []approval.Approver) {
 	return ways
 }
 
-// Anonymous reports whether the settings let callers and devices in without a credential. An authenticator that a program
-// brings is not considered.
+// Anonymous reports whether the settings let callers and devices in without a credential. An authenticator that a
+// program brings is not considered.
 func (c Config) Anonymous() bool { return c.Token == "" && !c.needsCredential() }
 
 // needsCredential reports whether nobody is let in without a credential although there is no token.

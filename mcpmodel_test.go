@@ -114,8 +114,8 @@ func TestMCPClientsAreModels(t *testing.T) {
 	}
 }
 
-// TestKeyOfAPersonsProgram: the calls of a key that is a person's over MCP are no model's, on every pod; what is said of
-// MCP holds for them, and nothing changes over HTTP.
+// TestKeyOfAPersonsProgram: the calls of a key that is a person's over MCP are no model's, on every pod; what is said
+// of MCP holds for them, and nothing changes over HTTP.
 func TestKeyOfAPersonsProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	writePolicy(t, path, aboutModels+"  - {id: closed, names: vault, forbid: over MCP}\n")

@@ -26,8 +26,8 @@ type monitoring struct {
 	done     chan struct{} // closed when the server has ended
 }
 
-// openMonitoring listens, if there is something to listen for. Nothing is served before watch. To listen is the last that
-// can fail: with an error, nothing is left open.
+// openMonitoring listens, if there is something to listen for. Nothing is served before watch. To listen is the last
+// that can fail: with an error, nothing is left open.
 func openMonitoring(ctx context.Context, cfg Config, models []string, version string) (*monitoring, error) {
 	m := &monitoring{set: metrics.New(models, version)}
 	if cfg.MetricsAddr == "" {

@@ -144,9 +144,9 @@ func WithListener(l net.Listener) Option {
 	}
 }
 
-// WithProgram hands over what host.Main (package agent/sandbox/host) has returned, which main has called before anything
-// else. The gateway starts its own program again to run others: it needs this for exec and bash, and for MCP servers that
-// are programs.
+// WithProgram hands over what host.Main (package agent/sandbox/host) has returned, which main has called before
+// anything else. The gateway starts its own program again to run others: it needs this for exec and bash, and for MCP
+// servers that are programs.
 func WithProgram(p host.Program) Option {
 	return func(all *parts) error {
 		all.program = p

@@ -23,8 +23,8 @@ type Places interface {
 	Serve(k registry.PlaceKeeper)
 }
 
-// keptCall is what the pod that runs a tool must know of a call beside the tool and its arguments: all that the tool can
-// learn from its SessionContext and the context of Execute. The call was checked where it came in.
+// keptCall is what the pod that runs a tool must know of a call beside the tool and its arguments: all that the tool
+// can learn from its SessionContext and the context of Execute. The call was checked where it came in.
 type keptCall struct {
 	Session    string           `json:"session,omitempty"` // of SessionContext.Key
 	Stateless  bool             `json:"stateless,omitempty"`
@@ -115,8 +115,8 @@ func (i *Invoker) runErrand(
 	return i.runTimed(ctx, p, report)
 }
 
-// TellLost says that something is lost that a local tool kept before. Its caller reads it before the result. ctx is that
-// of Execute.
+// TellLost says that something is lost that a local tool kept before. Its caller reads it before the result. ctx is
+// that of Execute.
 func TellLost(ctx context.Context, what string) {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	if call == nil {

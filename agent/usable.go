@@ -50,10 +50,10 @@ func MayCall(rules *Policy, by Asker, spec registry.ToolSpec, t Tool) *policy.De
 	return &policy.Decision{Code: registry.CodeToolNotFound, Reason: why, Level: d.Level, Effects: d.Effects}
 }
 
-// Devices selects the devices that a turn or call reaches: what its tools show, and what they call. Who calls outside of
-// conversations, directly or with a model over MCP, reaches what they could call themselves. A model reaches, in a conversation with one trusted person, the devices of
-// that person; in any other conversation, and without a person whom the credentials name, only the device that the
-// conversation is held with. false: none.
+// Devices selects the devices that a turn or call reaches: what its tools show, and what they call. Who calls outside
+// of conversations, directly or with a model over MCP, reaches what they could call themselves. A model reaches, in a
+// conversation with one trusted person, the devices of that person; in any other conversation, and without a person
+// whom the credentials name, only the device that the conversation is held with. false: none.
 func (sc SessionContext) Devices(model bool) (registry.Query, bool) {
 	q := registry.Query{Tenant: sc.Caller.Tenant, Target: registry.Target{Viewer: sc.Caller.Viewer()}}
 	if !model || sc.Channel == ChannelCall {

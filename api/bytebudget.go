@@ -53,8 +53,8 @@ type reservation struct {
 	control  *http.ResponseController // nil before the transfer begins
 }
 
-// reserve waits for n bytes. Requests get theirs in the order in which they came, so that small ones do not pass a large
-// one until its time is over.
+// reserve waits for n bytes. Requests get theirs in the order in which they came, so that small ones do not pass a
+// large one until its time is over.
 func (r *byteBudget) reserve(ctx context.Context, n int64) (*reservation, error) {
 	h := &reservation{budget: r, bytes: min(n, r.limit)}
 	if r.free.TryAcquire(h.bytes) {

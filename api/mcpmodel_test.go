@@ -10,8 +10,8 @@ import (
 )
 
 // TestMCPAsksAsAModel: a person is asked about a call over MCP as about any other call of a model, also if its caller
-// could approve it and would not be asked over HTTP. Who has the one token is asked in the form of the client. The key of
-// a person's program calls as it does over HTTP.
+// could approve it and would not be asked over HTTP. Who has the one token is asked in the form of the client. The key
+// of a person's program calls as it does over HTTP.
 func TestMCPAsksAsAModel(t *testing.T) {
 	f, d := withSnap(t, false, "")
 	for who, asks := range map[string]bool{"ann": true, token: true, "boss": true, "program": false} {

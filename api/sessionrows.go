@@ -86,7 +86,8 @@ func (r *sessionRow) describe(c registry.ConversationInfo) {
 // rowOverhead is about how many bytes a row has beside the texts that vary in length.
 const rowOverhead = 500
 
-// disabledOverhead is about how many bytes the row of a tool has that may not be called, beside its name and the reason.
+// disabledOverhead is about how many bytes the row of a tool has that may not be called, beside its name and the
+// reason.
 const disabledOverhead = 24
 
 // sessionSize is about how many bytes a session has in a list, without its tools.

@@ -44,7 +44,8 @@ const approvalRequired = "required"
 // direct returns who asks over HTTP. Calls of HTTP are their caller's own, also if a model reads the list.
 func direct(who auth.Identity) agent.Asker { return agent.Asker{Who: who, Endpoint: agent.EndpointAPI} }
 
-// mayCall says whether somebody may call a tool now. own is the tool if it is one of the gateway; nil: it is a device's.
+// mayCall says whether somebody may call a tool now. own is the tool if it is one of the gateway; nil: it is a
+// device's.
 func (h *handler) mayCall(by agent.Asker, t registry.ToolSpec, own *ownTool) *policy.Decision {
 	var local agent.Tool
 	if own != nil {

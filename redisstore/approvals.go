@@ -13,7 +13,8 @@ import (
 // maxDueTenants is how many tenants are asked at a time for approvals that are due.
 const maxDueTenants = 500
 
-// verdictFields is how many fields verdict() in lua/approval_base.lua returns, and approvalFields how many whole() does.
+// verdictFields is how many fields verdict() in lua/approval_base.lua returns, and approvalFields how many whole()
+// does.
 const (
 	verdictFields  = 4
 	approvalFields = 11

@@ -55,8 +55,8 @@ func parseOffers(members []string) []offer {
 }
 
 // removeOffers removes entries of sets that no session has, and that none is expected to have. A session that gets such
-// a set at this moment enters the index of the set before the set enters the offers, so the index is looked at once more
-// after the removal.
+// a set at this moment enters the index of the set before the set enters the offers, so the index is looked at once
+// more after the removal.
 func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer) error {
 	if len(offers) == 0 {
 		return nil

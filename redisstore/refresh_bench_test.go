@@ -14,7 +14,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// BenchmarkRefresh refreshes sessions of a pod 256 at a time, as a pod does, each with a pong since the last time. B/session is the garbage of one session.
+// BenchmarkRefresh refreshes sessions of a pod 256 at a time, as a pod does, each with a pong since the last time.
+// B/session is the garbage of one session.
 func BenchmarkRefresh(b *testing.B) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		b.Skip("redis-server is not on the PATH")

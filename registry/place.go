@@ -39,8 +39,8 @@ type PlaceClaim struct {
 	Pod  string // becomes the owner if there is none that lives
 	Kind string // what is kept there: a short name, such as "browser"
 
-	// Fence is that of the turn that asks, zero if no turn does. A turn that began before its conversation was erased is
-	// refused with ErrErased.
+	// Fence is that of the turn that asks, zero if no turn does. A turn that began before its conversation was erased
+	// is refused with ErrErased.
 	Fence int64
 }
 
@@ -86,8 +86,8 @@ type Errand struct {
 	Context json.RawMessage `json:"context,omitempty"` // what the tool is told of the call; package agent knows it
 	Timeout time.Duration   `json:"-"`
 
-	// Anew says, where the tool runs, that this is the first call of its kind here, and that another pod, which is gone,
-	// had what it kept.
+	// Anew says, where the tool runs, that this is the first call of its kind here, and that another pod, which is
+	// gone, had what it kept.
 	Anew bool `json:"-"`
 }
 

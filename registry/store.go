@@ -122,8 +122,8 @@ type Directory interface {
 	List(ctx context.Context, q Query) ([]Entry, *Cursor, error)
 
 	// Awaited returns sessions that are expected to offer the query's tool and match its target, by what they were
-	// before: up to the query's limit of them, in no order and no pages. A query must name a tool, a session, a device or a user. Among
-	// more than some thousands that match another part of the query, not all are found.
+	// before: up to the query's limit of them, in no order and no pages. A query must name a tool, a session, a device
+	// or a user. Among more than some thousands that match another part of the query, not all are found.
 	Awaited(ctx context.Context, q Query) ([]Awaited, error)
 
 	// OfferedTools returns a page of the definitions of tools, and the cursor of the next page, empty on the last.
@@ -139,8 +139,8 @@ type Directory interface {
 	OnlineDevices(ctx context.Context, tenant string, deviceIDs []string) (map[string]Entry, error)
 
 	// Version returns a value that changes whenever the methods above may return something new for the tenant, but for
-	// pulses, which change all the time. A value never comes back for other content. Version is cheap, so that a caller that polls can poll it instead. A listing
-	// read after it is at least as new.
+	// pulses, which change all the time. A value never comes back for other content. Version is cheap, so that a caller
+	// that polls can poll it instead. A listing read after it is at least as new.
 	Version(ctx context.Context, tenant string) (string, error)
 }
 

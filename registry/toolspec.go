@@ -71,7 +71,8 @@ type ToolSpec struct {
 	Annotations   *Annotations    `json:"annotations,omitempty"`
 	SecurityLevel SecurityLevel   `json:"security_level,omitempty"`
 
-	// OutputSchema is the JSON Schema of what the tool returns; empty: none was declared. Answers are checked against it.
+	// OutputSchema is the JSON Schema of what the tool returns; empty: none was declared. Answers are checked against
+	// it.
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 
 	hashed *specHash // nil: Hash was not computed yet

@@ -11,8 +11,8 @@ const maxEndedCalls = 1024
 
 // callNumbers are the ids of calls in messages to a device that knows only numbers. A call keeps its number while it is
 // in flight, of which the session bounds how many there are. A call that ended without an answer (cancelled, timed out)
-// keeps it for a late answer; only the last maxEndedCalls of those are kept. The zero value is ready. It is not safe for
-// concurrent use.
+// keeps it for a late answer; only the last maxEndedCalls of those are kept. The zero value is ready. It is not safe
+// for concurrent use.
 type callNumbers struct {
 	last  int64            // zero: none was given yet
 	calls map[int64]string // nil: none
@@ -21,7 +21,8 @@ type callNumbers struct {
 }
 
 // next returns a number that no call has. The first one is random, so that a late answer to a former connection is not
-// taken for another call's. Small devices keep a number in 32 bits, so the numbers begin again before those are used up.
+// taken for another call's. Small devices keep a number in 32 bits, so the numbers begin again before those are used
+// up.
 func (n *callNumbers) next() int64 {
 	if n.last == 0 {
 		n.last = rand.Int64N(1 << 30)

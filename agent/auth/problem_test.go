@@ -42,8 +42,8 @@ func TestEveryCodeHasAProblem(t *testing.T) {
 	}
 }
 
-// Codes that will be over some time say when, in whole seconds; a model's provider that failed and a device that is away
-// only if that is known.
+// Codes that will be over some time say when, in whole seconds; a model's provider that failed and a device that is
+// away only if that is known.
 func TestProblemHeaders(t *testing.T) {
 	for _, code := range registry.Codes() {
 		for wait, want := range map[time.Duration]string{0: "1", time.Second: "1", 1001 * time.Millisecond: "2",

@@ -64,8 +64,8 @@ func AppendText(b []byte, text string) []byte {
 	return append(strictjson.AppendString(append(b, `{"type":"text","text":`...), text), '}')
 }
 
-// splitOutput returns an output without the texts of resources, which follow it as parts, and which parts are text: those
-// resources, and files whose MIME type says so.
+// splitOutput returns an output without the texts of resources, which follow it as parts, and which parts are text:
+// those resources, and files whose MIME type says so.
 func splitOutput(output string, parts []registry.Part) (rest string, isText []bool) {
 	isText = make([]bool, len(parts))
 	for i := range parts {

@@ -220,8 +220,8 @@ func TestFullWorkspaceEndsTheCommand(t *testing.T) {
 	}
 }
 
-// What an erased conversation has left is not there for the next one under its id, and is removed: when its pod hears of
-// it, or when it starts.
+// What an erased conversation has left is not there for the next one under its id, and is removed: when its pod hears
+// of it, or when it starts.
 func TestEarlierGenerationsGo(t *testing.T) {
 	key := registry.Key{Tenant: "t", Session: "phone"}
 	of := func(w *workspace.Workspaces, generation int64) string {

@@ -35,8 +35,8 @@ type Config struct {
 	MinFree  int64         // bytes that programs leave free on the disk; default: MaxBytes
 	TTL      time.Duration // how long a workspace is kept after its last use; default DefaultTTL
 
-	// Generations returns the generations of conversations, zero for those that are not known: the folders of others are
-	// removed. Nil: folders are removed when they are too old.
+	// Generations returns the generations of conversations, zero for those that are not known: the folders of others
+	// are removed. Nil: folders are removed when they are too old.
 	Generations func(ctx context.Context, keys []registry.Key) ([]int64, error)
 
 	// User owns the workspaces and runs the programs in them if this process is root. Else this process's user does.

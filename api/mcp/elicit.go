@@ -155,8 +155,8 @@ func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, a
 	return err
 }
 
-// countWrong counts a wrong answer with its question, on whatever pod it arrives. The last that is allowed withdraws the
-// question, so that the call is given up.
+// countWrong counts a wrong answer with its question, on whatever pod it arrives. The last that is allowed withdraws
+// the question, so that the call is given up.
 func (s *Server) countWrong(ctx context.Context, r *request, id, wrong string) (err error) {
 	r.wrong = wrong
 	r.wrongAnswers, err = s.cfg.Approvals.CountWrongAnswer(ctx, r.Caller.Tenant, id)

@@ -140,7 +140,8 @@ type request struct {
 }
 
 // asker returns who asks with the request. Behind a client of MCP is a model, unless the credentials say that it is a
-// person's program. Every list and every call of a client is about the same asker, so that what is listed may be called.
+// person's program. Every list and every call of a client is about the same asker, so that what is listed may be
+// called.
 func (r *request) asker() agent.Asker {
 	return agent.Asker{Who: r.Caller, Model: !r.Caller.Person, Endpoint: agent.EndpointMCP, Waits: true}
 }

@@ -87,8 +87,8 @@ func TestEveryPodToEveryOther(t *testing.T) {
 	}
 }
 
-// TestToolsVanish: with the device from every pod, and with a killed pod when its lease lapses. No key expires during the
-// test, so each is removed; how long that takes is logged.
+// TestToolsVanish: with the device from every pod, and with a killed pod when its lease lapses. No key expires during
+// the test, so each is removed; how long that takes is logged.
 func TestToolsVanish(t *testing.T) {
 	t.Parallel()
 	pods := startFleet(t, 3, redistest.Single(t), "FARHAND_SESSION_TTL=1h")

@@ -194,8 +194,8 @@ func TestDeviceSaysWhyItCannotConnect(t *testing.T) {
 	}
 }
 
-// TestARefusedRoleIsLogged: a device with a caller's key is told 403, which its WebSocket client may show without a word.
-// The log of the pod has the reason.
+// TestARefusedRoleIsLogged: a device with a caller's key is told 403, which its WebSocket client may show without a
+// word. The log of the pod has the reason.
 func TestARefusedRoleIsLogged(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)

@@ -226,8 +226,8 @@ func TestAnOwnerThatStopsHandsItsPlacesOver(t *testing.T) {
 	h.hasNo(read, "is gone")
 }
 
-// TestAnErasedConversationKeepsNothing: whatever pod hears that a conversation is deleted, nothing of it is left for the
-// next one under its id.
+// TestAnErasedConversationKeepsNothing: whatever pod hears that a conversation is deleted, nothing of it is left for
+// the next one under its id.
 func TestAnErasedConversationKeepsNothing(t *testing.T) {
 	t.Parallel()
 	h := startHands(t, 2)

@@ -24,8 +24,8 @@ import (
 var restarts = flag.Int("restarts", 1, "how often TestRollingRestartBehindNginx restarts the whole fleet; ten show more")
 
 // TestRollingRestartBehindNginx restarts three pods behind the load balancer, one after the other and in quick
-// succession, while their devices are called in every way there is. A call may fail only if its device had it when its pod went, and then
-// it says so. All other calls wait for the device, which moves.
+// succession, while their devices are called in every way there is. A call may fail only if its device had it when its
+// pod went, and then it says so. All other calls wait for the device, which moves.
 func TestRollingRestartBehindNginx(t *testing.T) {
 	node, everything := mcpPackage(t, "@modelcontextprotocol/server-everything/dist/index.js")
 	var calls atomic.Int64

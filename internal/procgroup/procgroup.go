@@ -1,8 +1,8 @@
 // Package procgroup runs a command as the leader of a process group of its own, and ends the whole group with it.
 //
-// The number of a group is that of its leader, and the kernel gives it to others once the leader has been reaped and the
-// group is empty. So the group is sent signals only while its leader has not been reaped, if only because it is kept a
-// zombie.
+// The number of a group is that of its leader, and the kernel gives it to others once the leader has been reaped and
+// the group is empty. So the group is sent signals only while its leader has not been reaped, if only because it is
+// kept a zombie.
 package procgroup
 
 import (

@@ -1,9 +1,9 @@
 // Package testkit has what the tests of several packages share: how long they wait, and how.
 //
-// A test never judges by a clock what a busy machine can delay. It waits for the event itself, and the bound of the wait
-// is only there so that a broken program ends the test. What must come before a deadline of the program is shown by the
-// order of events: a call that ends as lost, and not as timed out, ended before its deadline. How long something takes is
-// a figure for a benchmark.
+// A test never judges by a clock what a busy machine can delay. It waits for the event itself, and the bound of the
+// wait is only there so that a broken program ends the test. What must come before a deadline of the program is shown
+// by the order of events: a call that ends as lost, and not as timed out, ended before its deadline. How long something
+// takes is a figure for a benchmark.
 package testkit
 
 import (
@@ -17,8 +17,8 @@ const Limit = time.Minute
 
 const pollEvery = 10 * time.Millisecond
 
-// Eventually polls until ok returns true: for what no channel tells. It fails the test after Limit, and returns how long
-// it waited.
+// Eventually polls until ok returns true: for what no channel tells. It fails the test after Limit, and returns how
+// long it waited.
 func Eventually(t testing.TB, what string, ok func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()

@@ -19,8 +19,8 @@ const (
 )
 
 // Run runs a tool where its place is: on this pod if it is the owner, or becomes it, else on the owner. report is as of
-// RunLocal. While the owner does not listen, Run waits until it does, or its lease has lapsed and this pod is the owner.
-// Every error is an *Error whose Dispatched says whether the tool can have run, but those of the tool itself.
+// RunLocal. While the owner does not listen, Run waits until it does, or its lease has lapsed and this pod is the
+// owner. Every error is an *Error whose Dispatched says whether the tool can have run, but those of the tool itself.
 func (p *Places) Run(
 	ctx context.Context, e registry.Errand, report func(registry.Report),
 ) (registry.Result, error) {
@@ -160,8 +160,8 @@ func (p *Places) handleErrand(e registry.Envelope) {
 	}()
 }
 
-// admit counts an errand of another pod, until done is called. Its context ends with its time, when it is cancelled, and
-// when the pod stops.
+// admit counts an errand of another pod, until done is called. Its context ends with its time, when it is cancelled,
+// and when the pod stops.
 func (p *Places) admit(id, tenant string, timeout time.Duration) (ctx context.Context, done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 // forgotten: it stays this pod's in the store, but is not written again if the store loses it.
 const maxHeld = 1 << 16
 
-// Places carries calls of tools that keep something beside a pod, such as a browser, to the pod that keeps it: the owner
-// of a place. Owners are found in the store, and hold on to what they keep as long as they are the owners. It is safe
-// for concurrent use.
+// Places carries calls of tools that keep something beside a pod, such as a browser, to the pod that keeps it: the
+// owner of a place. Owners are found in the store, and hold on to what they keep as long as they are the owners. It is
+// safe for concurrent use.
 type Places struct {
 	pod     string
 	store   registry.PlaceStore

@@ -42,8 +42,8 @@ type Stats struct {
 	PodsLive                          int64 // as the last heartbeat found them
 	PodsDied                          int64 // dead pods that this pod cleaned up after
 
-	// Waits of calls for devices that were expected back: the device came, or the wait ended without it. Among the latter
-	// and others are the refused ones, which did not wait because as many did as may.
+	// Waits of calls for devices that were expected back: the device came, or the wait ended without it. Among the
+	// latter and others are the refused ones, which did not wait because as many did as may.
 	ReturnsCame, ReturnsMissed, ReturnsRefused int64
 
 	Places                          int64 // that this pod owns

@@ -23,7 +23,8 @@ type rpcMessage struct {
 	Method string          `json:"method"`
 }
 
-// begin notes a message of the gateway. It returns the answer to it if the server cannot give one, because it has ended.
+// begin notes a message of the gateway. It returns the answer to it if the server cannot give one, because it has
+// ended.
 func (m *mcpCalls) begin(message []byte) (lost []byte) {
 	var r rpcMessage
 	if json.Unmarshal(message, &r) != nil || r.Method != "tools/call" || len(r.ID) == 0 {

@@ -134,7 +134,8 @@ func TestRunMCPServerThatCrashes(t *testing.T) {
 		t.Errorf("the server has ended: %v", err)
 	}
 
-	// A server that does not read is closed; what it was given while nothing could be sent is said on the next connection.
+	// A server that does not read is closed; what it was given while nothing could be sent is said on the next
+	// connection.
 	s = newStdioServer()
 	ctx, cancel := newContext()
 	defer cancel()

@@ -58,14 +58,14 @@ func (c Call) Awaited(ctx context.Context) (awaited context.Context, stop contex
 }
 
 // Handler answers a call. A string is the output as it is, nil is an empty output, a Result has parts beside its
-// output, anything else is sent as JSON. An error means that the tool failed; its text goes to the caller. ctx ends when
-// the gateway cancels the call and when Run ends. It does not end at the call's deadline: a late answer is kept in the
-// call's record, up to 15 minutes later, when ctx ends. Call.Awaited is for work that is of no use then. Handlers run
-// concurrently, and a late one keeps its place among them.
+// output, anything else is sent as JSON. An error means that the tool failed; its text goes to the caller. ctx ends
+// when the gateway cancels the call and when Run ends. It does not end at the call's deadline: a late answer is kept in
+// the call's record, up to 15 minutes later, when ctx ends. Call.Awaited is for work that is of no use then. Handlers
+// run concurrently, and a late one keeps its place among them.
 type Handler func(ctx context.Context, call Call) (any, error)
 
-// namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks. A length in the
-// expression would make it 2.5 MB.
+// namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks. A length in
+// the expression would make it 2.5 MB.
 var namePattern = regexp.MustCompile(`^[\p{L}\p{Nd}_][\p{L}\p{M}\p{Nd}_.-]*$`)
 
 const maxName = 64 // characters

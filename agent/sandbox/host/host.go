@@ -3,9 +3,9 @@
 // (Landlock and seccomp), the weaker sandbox.
 //
 // Programs are not children of the gateway. For each command there is a supervisor, which is the gateway's own program
-// started again: its main calls Main before anything else, which recognises that and runs the supervisor. The supervisor
-// becomes the parent of whatever its command leaves behind, so that it finds and kills all of it, also when the gateway
-// is gone. What packages do while they are initialised, they do in supervisors, too.
+// started again: its main calls Main before anything else, which recognises that and runs the supervisor. The
+// supervisor becomes the parent of whatever its command leaves behind, so that it finds and kills all of it, also when
+// the gateway is gone. What packages do while they are initialised, they do in supervisors, too.
 package host
 
 import (
@@ -19,8 +19,8 @@ const (
 	NameLandlock = "landlock"
 )
 
-// Program is this program, which can be started again as a supervisor: Main returns it. The zero value is a program that
-// cannot, because its main does not call Main.
+// Program is this program, which can be started again as a supervisor: Main returns it. The zero value is a program
+// that cannot, because its main does not call Main.
 type Program struct{ supervises bool }
 
 // Main runs a supervisor, and does not return, if an engine has started this program as one. Else it returns what New

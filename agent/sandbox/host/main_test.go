@@ -24,8 +24,8 @@ func ownMain() int {
 	return 7
 }
 
-// A program that imports this package runs its own main, however it is started. An engine says that Main was not called;
-// it does not start the program again and again.
+// A program that imports this package runs its own main, however it is started. An engine says that Main was not
+// called; it does not start the program again and again.
 func TestProgramKeepsItsMain(t *testing.T) {
 	t.Parallel()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

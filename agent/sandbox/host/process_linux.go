@@ -73,8 +73,8 @@ func descendants() []process {
 	return list
 }
 
-// kill kills a process that is no child of this one, so that its number may be another's by now: the process is held by a
-// descriptor before it is looked at once more.
+// kill kills a process that is no child of this one, so that its number may be another's by now: the process is held by
+// a descriptor before it is looked at once more.
 func (p process) kill() {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {

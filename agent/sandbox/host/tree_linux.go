@@ -115,9 +115,9 @@ func (t *tree) kill() {
 	}
 }
 
-// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The kernel
-// kills all at once where it can. Else it is a race with those who fork; the first move is the command's whole group.
-// Children of this process, and the groups they are in, keep their numbers until it reaps them.
+// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The
+// kernel kills all at once where it can. Else it is a race with those who fork; the first move is the command's whole
+// group. Children of this process, and the groups they are in, keep their numbers until it reaps them.
 func (t *tree) sweep(killed map[process]bool) bool {
 	if t.starter.kill() {
 		return false

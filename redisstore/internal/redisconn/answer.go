@@ -31,8 +31,9 @@ func (c *Command) List() []any {
 	return l
 }
 
-// Parts returns the answer as a list of n elements. found is false if the list is empty, by which scripts say that there
-// is nothing to return. Any other answer is an error: it is not what there is, nor does it say that there is nothing.
+// Parts returns the answer as a list of n elements. found is false if the list is empty, by which scripts say that
+// there is nothing to return. Any other answer is an error: it is not what there is, nor does it say that there is
+// nothing.
 func (c *Command) Parts(n int) (parts []any, found bool, err error) {
 	parts, ok := c.cmd.Val().([]any)
 	switch {
