@@ -125,11 +125,17 @@ func bindingOf(a registry.Approval) string {
 	return a.CallID + " " + a.SessionID + " " + registry.GrantOf(a, registry.ScopeAlwaysArgs).Binding()
 }
 
+// longestQuestion returns how long people may have to answer about the calls of devices that one call of a local tool
+// makes.
+func (i *Invoker) longestQuestion() time.Duration {
+	return min(max(i.cfg.ApprovalTimeout, i.cfg.Policy.LongestWithin()), MaxApprovalTimeout)
+}
+
 // attend is approve for a call without a record: it gets one, so that it can be found and cancelled while it waits.
 func (i *Invoker) attend(
 	ctx context.Context, p *prepared, rec *registry.Record, tell func(registry.Approval),
 ) error {
-	rec.HoldMS = i.approvalTime(p).Milliseconds()
+	rec.HoldMS += i.approvalTime(p).Milliseconds()
 	err := i.cfg.CallLog.Attend(ctx, rec, func(ctx context.Context) error { return i.approve(ctx, p, tell) })
 	if err == nil {
 		rec.DeviceID = p.route.Session.DeviceID
@@ -143,6 +149,9 @@ func (i *Invoker) approvalTime(p *prepared) time.Duration {
 	life := min(cmp.Or(p.ask.Within, i.cfg.ApprovalTimeout), MaxApprovalTimeout)
 	if !p.within.IsZero() {
 		life = min(life, time.Until(p.within)*9/10)
+	}
+	if p.outer != nil {
+		life = min(life, p.outer.mayStand())
 	}
 	return max(life, 0)
 }
@@ -169,13 +178,7 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 		if life == 0 {
 			return registry.Errorf(registry.CodeTimeout, "The time of the call was up before a person could be asked.")
 		}
-		asked, err := i.question(timed{ctx, began.Add(life)}, p, life)
-		if err != nil {
-			return err
-		}
-		tell(asked)
-		answered, err := i.cfg.Approvals.Await(ctx, asked)
-		tell(answered)
+		answered, err := i.ask(ctx, p, life, tell)
 		switch {
 		case ctx.Err() != nil:
 			err = registry.Errorf(registry.CodeCancelled, "The call was cancelled while it waited for an approval.")
@@ -193,6 +196,23 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 		}
 	}
 	return nil
+}
+
+// ask asks a person, and returns the answer. A local tool that makes the call loses no time meanwhile.
+func (i *Invoker) ask(
+	ctx context.Context, p *prepared, life time.Duration, tell func(registry.Approval),
+) (registry.Approval, error) {
+	if p.outer != nil {
+		defer p.outer.stop()()
+	}
+	asked, err := i.question(timed{ctx, time.Now().Add(life)}, p, life)
+	if err != nil {
+		return asked, err
+	}
+	tell(asked)
+	answered, err := i.cfg.Approvals.Await(ctx, asked)
+	tell(answered)
+	return answered, err
 }
 
 // approvedBy says for the audit log who has allowed a call.

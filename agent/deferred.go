@@ -21,6 +21,7 @@ type deferredCall struct {
 	Target   registry.Target `json:"target"`            // as it was asked for
 	Args     registry.JSON   `json:"args"`              // as they were asked for, before any hook
 	Timeout  time.Duration   `json:"timeout"`           // of the tool, once it may run
+	Hold     time.Duration   `json:"hold,omitempty"`    // how much longer it may take, as of holdOf
 	Endpoint Endpoint        `json:"endpoint"`
 	Context  ContextKind     `json:"context,omitempty"`
 	Model    bool            `json:"model,omitempty"`
@@ -36,7 +37,7 @@ func (call *deferredCall) request(a registry.Approval) Request {
 	}
 	return Request{
 		CallID: a.CallID, Caller: call.Caller, Tool: call.Tool, Args: call.Args, Target: target,
-		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model,
+		Timeout: call.Timeout, Endpoint: call.Endpoint, Context: call.Context, Model: call.Model, Async: true,
 		argsBytes: call.Args.Len(),
 	}
 }
@@ -49,7 +50,7 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 	d.rec.HoldMS = life.Milliseconds()
 	request, err := json.Marshal(deferredCall{
 		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
-		Timeout: d.inv.Timeout, Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
+		Timeout: d.inv.Timeout, Hold: i.holdOf(&d.prepared), Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
 		Approved: bindingOf(a), Charged: d.inv.charged,
 	})
 	if err != nil {
@@ -106,7 +107,7 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 	if err != nil {
 		return false, err
 	}
-	begun, err := i.cfg.CallLog.Begin(ctx, a.Tenant, a.CallID, call.Timeout,
+	begun, err := i.cfg.CallLog.Begin(ctx, a.Tenant, a.CallID, call.Timeout+call.Hold,
 		func(ctx context.Context, rec registry.Record) (registry.Result, error) {
 			return i.runDeferred(ctx, a, call, rec, gone)
 		})

@@ -19,7 +19,8 @@ type DeviceCall struct {
 // CallDevice calls a tool of a device for whoever called a local tool, as if they had called the device's tool
 // themselves: by the same identity, in the same turn, conversation and context, by a model if a model asked. Policy,
 // limits, guards, hooks, approvals, audit log and records are about that call like about any other. It ends a little
-// before the call of the local tool does, whatever Timeout says.
+// before the call of the local tool does, whatever Timeout says; while a person is asked about it, the time of the local
+// tool does not pass.
 //
 // ctx is that of the tool's Execute, or derived from it. The error is that of Invoker.Invoke. A tool that returns it as
 // it is tells its caller the truth: whether the device can have acted, and who refused.
@@ -42,8 +43,13 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 	if from := outer.Provenance; from != nil { // the rest of it is about the arguments of the other call
 		req.Provenance = &Provenance{Conversation: from.Conversation}
 	}
+	req.outer = call.clock
 	if deadline, ok := ctx.Deadline(); ok {
-		req.within = deadline.Add(-min(time.Until(deadline)/10, answerMargin))
+		left := time.Until(deadline)
+		req.atMost = left - min(left/10, answerMargin)
+	}
+	if end := call.prepared.within; !end.IsZero() {
+		req.within = end.Add(-min(time.Until(end)/10, answerMargin))
 	}
 	return call.invoker.Invoke(deadlineOnly{ctx}, req) // hooks must not take the values of a tool's context for theirs
 }
@@ -75,6 +81,7 @@ type toolCall struct {
 	inv      *Invocation
 	invoker  *Invoker // nil: the tool does not run yet
 	prepared *prepared
+	clock    *toolClock
 
 	mu     sync.Mutex
 	losses []string // what the result tells before anything else

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,9 +217,135 @@ func TestDeviceCallEndsFirst(t *testing.T) {
 		i, _ := handed(t, confirmed(registry.SecurityUserConfirm), "", func(c *agent.Config) { c.Approvals = keeper })
 		began := time.Now()
 		_, err := i.Invoke(t.Context(), agent.Request{
-			Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone), Model: true, Timeout: 10 * time.Second,
+			Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone), Timeout: 10 * time.Second,
 		})
 		if took := time.Since(began); !errors.Is(err, registry.CodeApprovalDenied) || took > 10*time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
+// handOf is remoteHand as a tool that says that it calls devices.
+type handOf struct{ localTool }
+
+func (handOf) CallsDevices() {}
+
+// A person who is asked about a device's call that a local tool makes has as long as about one of its own: the clock of
+// the local tool stands still meanwhile, and its record lasts as long.
+func TestAPersonsTimeIsNotTheLocalTools(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule        string
+		asks        agent.Request
+		takes, life time.Duration
+		left        time.Duration // of the device's call once it may run
+		hold        time.Duration
+		denied      bool
+	}{
+		"by the default": {takes: 100 * time.Second, life: 2 * time.Minute, left: 29 * time.Second, hold: 2 * time.Minute},
+		"a model asks": {asks: agent.Request{Model: true}, takes: 100 * time.Second, life: 2 * time.Minute,
+			left: 29 * time.Second, hold: 2 * time.Minute},
+		"as the policy says": {rule: "{id: slow, names: t, approval: {within: 10m}}", takes: 9 * time.Minute,
+			life: 10 * time.Minute, left: 29 * time.Second, hold: 10 * time.Minute},
+		"with a key": {asks: agent.Request{IdempotencyKey: "k"}, takes: 100 * time.Second, life: 2 * time.Minute,
+			left: 29 * time.Second, hold: 2 * time.Minute},
+		"silence": {takes: time.Hour, life: 2 * time.Minute, hold: 2 * time.Minute, denied: true},
+		"a caller that waits": {asks: agent.Request{Timeout: time.Minute}, takes: 40 * time.Second, life: 53100 * time.Millisecond,
+			left: 19 * time.Second, hold: 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				people := &slowPeople{takes: c.takes}
+				rule := c.rule
+				if rule == "" {
+					rule = "{id: ask, names: t, approval: always}"
+				}
+				log := newCallLog(t)
+				i, r := handed(t, spec("t", ""), rule, func(cfg *agent.Config) { cfg.Approvals, cfg.CallLog = people, log })
+				hand := remoteHand(toPhone)
+				run := hand.execute
+				after := time.Duration(0)
+				hand.execute = func(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+					res, err := run(ctx, args)
+					end, _ := ctx.Deadline()
+					after = time.Until(end)
+					if ctx.Err() != nil {
+						t.Errorf("the tool's time is up: %v", ctx.Err())
+					}
+					return res, err
+				}
+				req := c.asks
+				req.Caller, req.Tool, req.Local = ruledCaller, "hand", handOf{hand}
+				out, err := i.Invoke(t.Context(), req)
+				synctest.Wait()
+				if len(people.lives) != 1 || people.lives[0] != c.life {
+					t.Errorf("the person has %v, want %v", people.lives, c.life)
+				}
+				calls := r.called()
+				if c.denied {
+					if !errors.Is(err, registry.CodeApprovalDenied) || len(calls) > 0 {
+						t.Errorf("%v, %d calls", err, len(calls))
+					}
+				} else if err != nil || !out.Result.Success || len(calls) != 1 || calls[0].Timeout != c.left {
+					t.Fatalf("%v, %+v; the device has %v, want %v", err, out.Result, calls, c.left)
+				}
+				if want := 30 * time.Second; c.asks.Timeout == 0 && after != want {
+					t.Errorf("the tool has %v left, want %v", after, want)
+				}
+				if hold := log.holdOf("hand"); hold != c.hold {
+					t.Errorf("the record lasts %v more, want %v", hold, c.hold)
+				}
+			})
+		})
+	}
+}
+
+// holdOf returns how much longer than its timeout the record of the call of a tool lasts.
+func (l *fakeCallLog) holdOf(tool string) (hold time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	records := make([]registry.Record, 0, len(l.finished)+len(l.byID))
+	for _, f := range l.finished {
+		records = append(records, f.rec)
+	}
+	for _, e := range l.byID {
+		records = append(records, e.rec)
+	}
+	for _, rec := range records {
+		if rec.Tool == tool {
+			hold = time.Duration(rec.HoldMS) * time.Millisecond
+		}
+	}
+	return hold
+}
+
+// While a person is asked about one of two calls of a local tool, its time does not pass; afterwards it does, and ends
+// it.
+func TestALocalToolsTimeGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		people := &slowPeople{takes: 100 * time.Second}
+		i, _ := handed(t, spec("t", ""), "{id: ask, names: t, approval: always}",
+			func(c *agent.Config) { c.Approvals = people })
+		began := time.Now()
+		hand := localTool{spec("hand", ""), func(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					c := toPhone
+					c.Args = registry.MustJSON(string(args))
+					if _, err := agent.CallDevice(ctx, c); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			both.Wait()
+			<-ctx.Done()
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				t.Errorf("ended by %v", ctx.Err())
+			}
+			return registry.Result{}, ctx.Err()
+		}}
+		_, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "hand", Local: hand})
+		if took := time.Since(began); !errors.Is(err, registry.CodeTimeout) || took != 130*time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})

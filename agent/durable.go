@@ -162,7 +162,7 @@ func (i *Invoker) follow(
 	}
 	if !rec.State.Final() {
 		var err error
-		wait := time.Until(asked.Add(time.Duration(rec.TimeoutMS)*time.Millisecond + joinGrace))
+		wait := time.Until(asked.Add(time.Duration(rec.HoldMS+rec.TimeoutMS)*time.Millisecond + joinGrace))
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if rec, err = i.cfg.CallLog.WaitOutcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {

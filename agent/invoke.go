@@ -79,7 +79,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if err != nil {
 		err = undispatched(err)
 	}
-	rec := recordOf(req, &p, &out.Session)
+	rec := i.recordOf(req, &p, &out.Session)
 	if err == nil && p.ask != nil {
 		rec.Approval = p.ask.ID
 		if !req.durable() {
@@ -125,7 +125,7 @@ func withoutOutput(res registry.Result, err error) registry.Result {
 }
 
 // recordOf begins the record of a call.
-func recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
+func (i *Invoker) recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
 	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
 	rec.Caller = req.Caller.Note()
@@ -133,7 +133,19 @@ func recordOf(req *Request, p *prepared, session *registry.Session) registry.Rec
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)
 	}
+	rec.HoldMS = i.holdOf(p).Milliseconds()
 	return rec
+}
+
+// holdOf returns how much longer than its timeout a call may take because people are asked about the calls it makes.
+func (i *Invoker) holdOf(p *prepared) time.Duration {
+	if p.local == nil {
+		return 0
+	}
+	if _, calls := inner(p.local).(DeviceCaller); !calls {
+		return 0
+	}
+	return i.longestQuestion()
 }
 
 // runTool runs the tool, on this pod or on a device.

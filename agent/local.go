@@ -46,13 +46,20 @@ func (i *Invoker) runLocal(
 	return run(ctx, nil)
 }
 
-// runTimed runs a local tool on this pod, for what remains of its time.
+// runTimed runs a local tool on this pod, for what remains of its time. What a person takes to answer about a call of a
+// device that it makes is not counted.
 func (i *Invoker) runTimed(
 	ctx context.Context, p *prepared, report func(registry.Report),
 ) (registry.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.remaining)
-	defer cancel()
-	call := &toolCall{inv: &p.inv, invoker: i, prepared: p}
+	if !p.within.IsZero() {
+		bounded, cancel := context.WithDeadline(ctx, p.within)
+		defer cancel()
+		ctx = bounded
+	}
+	clock, stop := newToolClock(ctx, p.remaining, i.longestQuestion())
+	defer stop()
+	ctx = clock
+	call := &toolCall{inv: &p.inv, invoker: i, prepared: p, clock: clock}
 	if p.lost != "" {
 		call.losses = []string{p.lost}
 	}

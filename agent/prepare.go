@@ -29,6 +29,9 @@ type prepared struct {
 
 	within     time.Time // when the call must have ended; zero: when its timeout is up
 	onApproval func(registry.Approval)
+
+	outer  *toolClock    // as of Request.outer
+	atMost time.Duration // as of Request.atMost
 }
 
 // prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
@@ -37,6 +40,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	*p = prepared{
 		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
 		consent: p.consent, resumed: p.resumed, within: i.endOf(req, p), onApproval: req.OnApproval,
+		outer: req.outer, atMost: req.atMost,
 	}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
@@ -82,9 +86,9 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 
 // endOf returns when a call must have ended, whatever a person's answer takes of its time: a caller that names a timeout
 // waits no longer. Zero: its caller waits for the person beside the timeout, as one does that names none, or that comes
-// back to a suspended call.
+// back to a suspended call. A local tool waits as long as its own caller does.
 func (i *Invoker) endOf(req *Request, p *prepared) time.Time {
-	if req.within.IsZero() && req.Timeout > 0 && p.resumed == nil && !req.Async {
+	if req.outer == nil && req.Timeout > 0 && p.resumed == nil && !req.Async {
 		return p.start.Add(i.clamp(req.Timeout, 0))
 	}
 	return req.within
@@ -122,6 +126,9 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	}
 	if !p.within.IsZero() {
 		p.inv.Timeout = min(p.inv.Timeout, p.within.Sub(p.start))
+	}
+	if p.outer != nil {
+		p.inv.Timeout = min(p.inv.Timeout, p.atMost)
 	}
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
 	if err := i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {

@@ -69,7 +69,11 @@ type Request struct {
 	refused error          // why the call cannot run, if that is known before a tool is looked for
 	session SessionContext // of Local
 	history *CallHistory   // of a turn whose conversation the caller keeps
-	within  time.Time      // the call ends by then: a local tool makes it; zero: it is a call of its own
+	within  time.Time      // the call ends by then, whatever a person's answer takes; zero: as endOf says
+
+	// Of a call that a local tool makes:
+	outer  *toolClock    // of the local tool; nil: it is a call of its own
+	atMost time.Duration // the timeout of the call is no longer
 
 	where     CallRoute // for the Meter
 	argsBytes int

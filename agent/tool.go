@@ -40,6 +40,10 @@ type ApprovalDemander interface {
 	DemandsApproval(args json.RawMessage) (reason string, demanded bool)
 }
 
+// DeviceCaller is what a local Tool may be besides, if it calls devices (CallDevice): people may be asked about those
+// calls, and the record of a call of the tool lasts as long as that may take beside its timeout.
+type DeviceCaller interface{ CallsDevices() }
+
 // UnavailableTool is what a local Tool may be besides, if it cannot work here: what it needs is missing. Models are not
 // offered it, lists show it as not enabled, and calls of it fail with the reason, which tells an operator what to do.
 // An empty reason: it works.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/internal/cache"
@@ -53,6 +54,8 @@ type state struct {
 	answers *cache.Cache[key, *Decision]
 
 	byTenant, byUser bool // some rule asks for them
+
+	longest time.Duration // that a rule gives a person to answer
 }
 
 // answerBytes bounds the answers that are remembered, per generation of the cache.
@@ -83,6 +86,11 @@ func (p *Policy) Replace(file []byte) error {
 	for who := range compiled.askers() {
 		now.byTenant = now.byTenant || len(who.tenants) > 0
 		now.byUser = now.byUser || len(who.users) > 0
+	}
+	for _, rule := range compiled.tools {
+		for _, a := range rule.approvals {
+			now.longest = max(now.longest, a.Within)
+		}
 	}
 	p.state.Store(now)
 	return nil
@@ -167,6 +175,9 @@ func (r *rules) addLists(l Lists) error {
 	add(&r.register, RuleRegisterAllow, l.RegisterAllow, RuleRegisterDeny, l.RegisterDeny)
 	return nil
 }
+
+// LongestWithin returns the longest time that a rule gives a person to answer. Zero: no rule says one.
+func (p *Policy) LongestWithin() time.Duration { return p.state.Load().longest }
 
 // Digest is the same for equal rules and different for others.
 func (p *Policy) Digest() string { return p.state.Load().digest }

@@ -46,6 +46,9 @@ func (c canvas) Validate(_ context.Context, args json.RawMessage) error {
 	return canvasCommands()[a.text("action")].check(a, c.urls)
 }
 
+// CallsDevices implements agent.DeviceCaller.
+func (canvas) CallsDevices() {}
+
 // Execute implements agent.Tool.
 func (c canvas) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
 	a, err := readArguments(args)

@@ -50,6 +50,9 @@ func (i invoke) Validate(_ context.Context, args json.RawMessage) error {
 	return checkContent(name, params, i.urls)
 }
 
+// CallsDevices implements agent.DeviceCaller.
+func (invoke) CallsDevices() {}
+
 // Execute implements agent.Tool.
 func (i invoke) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
 	a, err := readArguments(args)

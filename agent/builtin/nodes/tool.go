@@ -89,6 +89,9 @@ func (n nodes) Authorize(ctx context.Context, caller auth.Identity, args json.Ra
 	return nil
 }
 
+// CallsDevices implements agent.DeviceCaller.
+func (nodes) CallsDevices() {}
+
 // Execute implements agent.Tool.
 func (n nodes) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
 	a, err := readArguments(args)
