@@ -77,7 +77,7 @@ var buildPlain = sync.OnceValues(func() (string, error) {
 	program := farhandBinary + "-plain"
 	for output, source := range map[string]string{program: ".",
 		filepath.Join(filepath.Dir(program), "honest"): "./testdata/honest"} {
-		if out, err := exec.Command("go", "build", "-o", output, source).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", output, source).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w\n%s", err, out)
 		}
 	}

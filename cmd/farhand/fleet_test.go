@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	farhandBinary = filepath.Join(dir, "farhand")
-	build := exec.Command("go", "build", "-race", "-o", farhandBinary, ".")
+	build := exec.Command("go", "build", "-race", "-ldflags=-w", "-o", farhandBinary, ".")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)

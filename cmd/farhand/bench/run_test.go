@@ -19,7 +19,7 @@ import (
 func startPod(t *testing.T) (url string, pid int) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "farhand")
-	if out, err := exec.Command("go", "build", "-o", program, "..").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", program, "..").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
