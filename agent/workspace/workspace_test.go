@@ -203,19 +203,20 @@ func TestFullWorkspaceEndsTheCommand(t *testing.T) {
 		"adds nothing": {fills{}, 1, 4 << 20, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := open(t, func(c *workspace.Config) { c.MaxBytes, c.MaxFiles, c.MinFree = 2<<20, 50, tt.minFree })
-			space, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(space.Dir, "before"), make([]byte, tt.before), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			_, err = w.Limited(tt.engine).Run(t.Context(), space, sandbox.Command{})
-			if errors.Is(err, sandbox.ErrFull) != tt.full || !tt.full && err != nil {
-				t.Error(err)
-			}
+			synctest.Test(t, func(t *testing.T) { // which makes the command's minute short
+				w := open(t, func(c *workspace.Config) { c.MaxBytes, c.MaxFiles, c.MinFree = 2<<20, 50, tt.minFree })
+				space, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(space.Dir, "before"), make([]byte, tt.before), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				_, err = w.Limited(tt.engine).Run(t.Context(), space, sandbox.Command{})
+				if errors.Is(err, sandbox.ErrFull) != tt.full || !tt.full && err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }
