@@ -1,0 +1,70 @@
+package farhand_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/registry"
+)
+
+// A person who is asked about a call of a device that a tool of the gateway makes has the time of approvals, however
+// little the tool has: also where the tool's own call waited for a person, without a pod.
+func TestApprovalOfACallOfAToolsOwn(t *testing.T) {
+	t.Parallel()
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	text := "version: 1\ntools:\n  - {id: ask, names: [hand, hang], approval: always}\n"
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := start(t, farhand.Config{
+		Token: adminToken, PolicyFile: policy, CallTimeout: 500 * time.Millisecond, ApprovalTime: 5 * time.Minute,
+	}, farhand.WithToolFunc("hand", "Calls the device.", func(ctx context.Context, _ struct{}) (any, error) {
+		out, err := agent.CallDevice(ctx, agent.DeviceCall{
+			Tool: "hang", Target: registry.Target{SessionID: "held"},
+		})
+		return out.Result.Output, err
+	}))
+	calls, _ := heldDevice(t, url)
+	asks := makeKey(t, url, `{"roles":["caller"]}`)
+	status, answer := send(t, url+"/api/tools/hand/call", `{"mode":"async"}`, asks.Key)
+	if status != http.StatusAccepted {
+		t.Fatalf("call: %d %s", status, answer)
+	}
+	for _, tool := range []string{"hand", "hang"} {
+		var waiting struct {
+			Approvals []struct {
+				ID        string
+				Tool      string
+				CreatedAt time.Time `json:"created_at"`
+				ExpiresAt time.Time `json:"expires_at"`
+			}
+		}
+		testkit.Eventually(t, "a person is asked about "+tool, func() bool {
+			_, list := send(t, url+"/api/approvals", "", adminToken)
+			if err := json.Unmarshal([]byte(list), &waiting); err != nil {
+				t.Fatal(err)
+			}
+			return len(waiting.Approvals) == 1 && waiting.Approvals[0].Tool == tool
+		})
+		a := waiting.Approvals[0]
+		if life := a.ExpiresAt.Sub(a.CreatedAt); life < 5*time.Minute {
+			t.Errorf("the person who is asked about %s has %v", tool, life)
+		}
+		if status, said := send(t, url+"/api/approvals/"+a.ID, `{"decision":"allow-once"}`, adminToken); status != 200 {
+			t.Fatalf("allow: %d %s", status, said)
+		}
+	}
+	select {
+	case <-calls:
+	case <-time.After(limit):
+		t.Error("the device was not called")
+	}
+}
