@@ -53,8 +53,8 @@ func lookAtTools(_ context.Context, cfg Config) (string, error) {
 	case len(names) > 0:
 		return "enabled of the gateway's own: " + strings.Join(names, ", "), nil
 	case slices.Equal(cfg.Builtins, defaultBuiltins):
-		return "none of the gateway's own: without FARHAND_BUILTIN_TOOLS they are for conversations, and there is no model",
-			nil
+		return "none of the gateway's own: without FARHAND_BUILTIN_TOOLS they are for conversations, and there is no " +
+			"model", nil
 	default:
 		return "none of the gateway's own: FARHAND_BUILTIN_TOOLS names those to enable", nil
 	}

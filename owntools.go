@@ -84,9 +84,10 @@ func (g *Gateway) openEngines(ctx context.Context) error {
 	box, err := g.openSandbox(ctx)
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable) && g.cfg.Sandbox == SandboxAuto && g.cfg.configuresContainers():
-		return fmt.Errorf("FARHAND_SANDBOX: %w\nAn engine of containers is configured (FARHAND_DOCKER_HOST, DOCKER_HOST, "+
-			"FARHAND_SANDBOX_IMAGE or FARHAND_SANDBOX_PULL), so nothing weaker takes its place: repair it, or set "+
-			"FARHAND_SANDBOX to docker,landlock (the weaker sandbox while it is away), landlock or none", err)
+		return fmt.Errorf("FARHAND_SANDBOX: %w\nAn engine of containers is configured (FARHAND_DOCKER_HOST, "+
+			"DOCKER_HOST, FARHAND_SANDBOX_IMAGE or FARHAND_SANDBOX_PULL), so nothing weaker takes its place: "+
+			"repair it, or set FARHAND_SANDBOX to docker,landlock (the weaker sandbox while it "+
+			"is away), landlock or none", err)
 	case errors.Is(err, sandbox.ErrUnavailable) && g.cfg.Sandbox == SandboxAuto:
 		o.noSandbox = err.Error()
 		g.log.Warn("programs cannot run in a sandbox here; farhand doctor says more", "why", err)
@@ -112,7 +113,8 @@ func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 		box, err := open(ctx)
 		if err == nil {
 			if len(missing) > 0 {
-				g.log.Warn("no containers: the weaker sandbox is used (FARHAND_SANDBOX)", "why", errors.Join(missing...))
+				g.log.Warn("no containers: the weaker sandbox is used (FARHAND_SANDBOX)",
+					"why", errors.Join(missing...))
 			}
 			return box, nil
 		}

@@ -21,7 +21,8 @@ func TestFailedStartFreesItsAddresses(t *testing.T) {
 		"a setting": {func(c *farhand.Config) { c.Sandbox = "none,docker" }, quiet, "FARHAND_SANDBOX"},
 		"the store": {func(c *farhand.Config) { c.RedisURL = "redis://127.0.0.1:1" }, quiet, "127.0.0.1:1"},
 		"containers": {func(c *farhand.Config) {
-			c.Builtins, c.Sandbox, c.DockerHost = []string{"exec"}, farhand.SandboxDocker, "unix:///nonexistent/docker.sock"
+			c.Builtins, c.Sandbox = []string{"exec"}, farhand.SandboxDocker
+			c.DockerHost = "unix:///nonexistent/docker.sock"
 		}, farhand.WithProgram(self), "/nonexistent/docker.sock"},
 		"its main": {func(c *farhand.Config) { c.Builtins = []string{"bash"} }, quiet, "host.Main"},
 		"a tool":   {func(*farhand.Config) {}, farhand.WithToolFunc("time", "Another clock.", nothing), "time"},

@@ -62,7 +62,8 @@ func explainRedis(err error) error {
 	switch {
 	case errors.As(err, &certificate):
 		return fmt.Errorf("FARHAND_REDIS_URL: the certificate of Redis cannot be verified: %w\n"+
-			"  if its authority is your own, set FARHAND_REDIS_CA to the file with the certificate of that authority", err)
+			"  if its authority is your own, set FARHAND_REDIS_CA to the file with the certificate of that authority",
+			err)
 	case errors.As(err, &network):
 		return fmt.Errorf("FARHAND_REDIS_URL: no Redis answers there: %w\n"+
 			"  start one: redis-server, or docker run -p 6379:6379 redis:7\n"+

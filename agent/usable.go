@@ -20,7 +20,8 @@ type Asker struct {
 // question returns what policy is asked about a tool from a source.
 func (by Asker) question(spec registry.ToolSpec, from policy.Source) policy.Question {
 	return policy.Question{
-		Who: by.Who, Tool: spec, Source: from, Context: by.Context, Model: by.Model, OverMCP: by.Endpoint == EndpointMCP,
+		Who: by.Who, Tool: spec, Source: from, Context: by.Context, Model: by.Model,
+		OverMCP: by.Endpoint == EndpointMCP,
 	}
 }
 

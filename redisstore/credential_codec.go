@@ -38,8 +38,8 @@ type storedCredential struct {
 func encodeCredential(c registry.Credential) ([]byte, error) {
 	return encodeJSON(storedCredential{
 		Tenant: c.Tenant, ID: c.ID, Kind: c.Kind, Name: c.Name, Roles: c.Roles, User: c.User, DeviceID: c.DeviceID,
-		Tools: c.Tools, Context: c.Context, Person: c.Person, PublicKey: c.PublicKey, Approved: c.Approved, CreatedBy: c.CreatedBy,
-		Expires: expiryMillis(c),
+		Tools: c.Tools, Context: c.Context, Person: c.Person, PublicKey: c.PublicKey, Approved: c.Approved,
+		CreatedBy: c.CreatedBy, Expires: expiryMillis(c),
 	})
 }
 
@@ -66,8 +66,8 @@ func decodeCredential(digest, text string) (registry.Credential, error) {
 	}
 	c := registry.Credential{
 		Tenant: s.Tenant, ID: s.ID, Kind: s.Kind, Digest: digest, Name: s.Name, Roles: s.Roles, User: s.User,
-		DeviceID: s.DeviceID, Tools: s.Tools, Context: s.Context, Person: s.Person, PublicKey: s.PublicKey, Approved: s.Approved,
-		CreatedBy: s.CreatedBy,
+		DeviceID: s.DeviceID, Tools: s.Tools, Context: s.Context, Person: s.Person, PublicKey: s.PublicKey,
+		Approved: s.Approved, CreatedBy: s.CreatedBy,
 	}
 	if s.Expires > 0 {
 		c.ExpiresAt = time.UnixMilli(s.Expires).UTC()

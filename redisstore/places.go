@@ -98,7 +98,8 @@ func (s *Store) PlaceGenerations(ctx context.Context, keys []registry.Key) ([]in
 	pipe := s.conn.Pipeline()
 	answers := make([]*redisconn.Command, len(keys))
 	for i, key := range keys {
-		answers[i] = pipe.Do("HGET", placeKey(registry.PlaceKey{Tenant: key.Tenant, Session: key.Session}), "generation")
+		place := registry.PlaceKey{Tenant: key.Tenant, Session: key.Session}
+		answers[i] = pipe.Do("HGET", placeKey(place), "generation")
 	}
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, redisconn.Unavailable("read generations", err)

@@ -80,8 +80,9 @@ const (
 func AuditActions() []string {
 	return []string{
 		AuditCall, AuditRegister, AuditLogin, AuditKeyCreate, AuditKeyRevoke, AuditRevoke, AuditPairAsk,
-		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk, AuditApproval,
-		AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort, AuditCallCancel,
+		AuditPairLook, AuditPairDecide, AuditDeviceUpdate, AuditDeviceRevoke, AuditDeviceTools, AuditApprovalAsk,
+		AuditApproval, AuditGrantRevoke, AuditPolicyReload, AuditSessionKick, AuditSessionRename, AuditTurnAbort,
+		AuditCallCancel,
 	}
 }
 
@@ -122,8 +123,8 @@ func (e *AuditEntry) Decide(err error) {
 func (e *AuditEntry) Trim() {
 	e.Reason = TruncateText(e.Reason, MaxAuditReason)
 	for _, text := range []*string{
-		&e.Actor.User, &e.Actor.Credential, &e.Actor.Name, &e.Actor.Source, &e.Action, &e.Outcome, &e.Rule, &e.Target, &e.Tool,
-		&e.SessionID, &e.DeviceID, &e.CallID, &e.Turn,
+		&e.Actor.User, &e.Actor.Credential, &e.Actor.Name, &e.Actor.Source, &e.Action, &e.Outcome, &e.Rule, &e.Target,
+		&e.Tool, &e.SessionID, &e.DeviceID, &e.CallID, &e.Turn,
 	} {
 		if len(*text) > maxAuditName {
 			*text = TruncateText(*text, maxAuditName)

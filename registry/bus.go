@@ -20,7 +20,7 @@ const (
 	EnvelopePing     EnvelopeKind = "ping"     // ping a session's device; the reply is a receipt, or an error
 	EnvelopeApproval EnvelopeKind = "approval" // show an approval, whose id is CallID, on a session's device
 	EnvelopeAbort    EnvelopeKind = "abort"    // end the turn of this conversation, if it runs on the receiving pod
-	EnvelopeErrand   EnvelopeKind = "errand"   // run a tool of the gateway: Args is an Errand; CallID is the exchange's own
+	EnvelopeErrand   EnvelopeKind = "errand"   // run a tool of the gateway: Args is an Errand, CallID the exchange's
 	EnvelopeErased   EnvelopeKind = "erased"   // drop what is kept of this conversation's earlier generations
 )
 

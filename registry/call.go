@@ -53,9 +53,9 @@ type Result struct {
 	Structured JSON        `json:"structured,omitzero"` // set when the device sent JSON other than a string
 	Error      string      `json:"error,omitempty"`
 	Parts      []Part      `json:"parts,omitempty"`      // what is no text: images, audio, files
-	Violations []Violation `json:"violations,omitempty"` // of the tool's output schema, which the answer does not satisfy
+	Violations []Violation `json:"violations,omitempty"` // of the tool's output schema by the answer
 	Withheld   *Error      `json:"withheld,omitempty"`   // why the device's answer is withheld from readers; nil if not
-	Notice     string      `json:"-"`                    // a hook's text for a model that reads the result; never a device's
+	Notice     string      `json:"-"`                    // a hook's text for a model that reads the result
 }
 
 // NewResult builds a result from the output a device sent: a string is taken as text, any other value

@@ -8,7 +8,7 @@ type DeviceLimits struct {
 	FrameBurst      float64 `json:"frame_burst"`            // at once
 	Tools           int     `json:"tools"`                  // that one session offers
 	ToolBytes       int     `json:"tool_bytes"`             // of the definitions of all of them
-	ToolByteRate    int     `json:"tool_bytes_per_second"`  // of definitions that are registered, beyond a burst of twice ToolBytes
+	ToolByteRate    int     `json:"tool_bytes_per_second"`  // of definitions, beyond a burst of twice ToolBytes
 	SchemaBytes     int     `json:"schema_bytes"`           // of the parameters of one tool
 	SchemaDepth     int     `json:"schema_depth"`           // nesting of the parameters of one tool
 	Description     int     `json:"description_characters"` // kept of a description

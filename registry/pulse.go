@@ -12,6 +12,7 @@ type Pulse struct {
 // NewPulse returns the pulse of a pong that came at a time, so long after its ping; zero: it is not known how long.
 func NewPulse(at time.Time, roundTrip time.Duration) Pulse {
 	return Pulse{
-		At: at.UTC().Truncate(time.Millisecond), RoundTrip: (roundTrip + time.Millisecond - 1).Truncate(time.Millisecond),
+		At:        at.UTC().Truncate(time.Millisecond),
+		RoundTrip: (roundTrip + time.Millisecond - 1).Truncate(time.Millisecond),
 	}
 }

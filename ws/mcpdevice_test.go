@@ -263,7 +263,8 @@ func TestMCPServerThatEnded(t *testing.T) {
 	done := g.call("s1", "t", `{}`)
 	p.say(`{"jsonrpc":"2.0","id":` + string(p.asked("tools/call").ID) +
 		`,"error":{"code":-32000,"message":"The MCP server ended.","data":{"code":"lost"}}}`)
-	if e := registry.AsError(await(t, done).err); e.Code != registry.CodeLost || e.Dispatched != registry.DispatchedYes {
+	if e := registry.AsError(await(t, done).err); e.Code != registry.CodeLost ||
+		e.Dispatched != registry.DispatchedYes {
 		t.Errorf("%+v", e)
 	}
 	p.aliveMCP()

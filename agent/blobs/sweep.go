@@ -52,7 +52,7 @@ func (s *Service) sweep(ctx context.Context, now time.Time) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if gcerrors.Code(err) == gcerrors.NotFound { // another pod removed a file of a shared folder while it was listed
+		if gcerrors.Code(err) == gcerrors.NotFound { // another pod removed a file while the folder was listed
 			files = s.bucket.List(&blob.ListOptions{})
 			continue
 		}

@@ -29,7 +29,9 @@ func resultOf(structured string, blocks ...mcpcontent.Block) registry.Result {
 func TestContentGoesBothWays(t *testing.T) {
 	res := resultOf("",
 		mcpcontent.Block{Type: mcpcontent.Text, Text: "before"},
-		mcpcontent.Block{Type: mcpcontent.Resource, URI: "test://note.md", MIMEType: "text/markdown", Text: "# Note\nwords"},
+		mcpcontent.Block{
+			Type: mcpcontent.Resource, URI: "test://note.md", MIMEType: "text/markdown", Text: "# Note\nwords",
+		},
 		mcpcontent.Block{Type: mcpcontent.Text, Text: "after"},
 		mcpcontent.Block{Type: mcpcontent.Image, MIMEType: "image/png", Data: picture},
 		mcpcontent.Block{Type: mcpcontent.Resource, URI: "test://a.png", MIMEType: "image/png", Data: picture},
@@ -86,7 +88,8 @@ func TestBinaryDataIsNoText(t *testing.T) {
 	}{
 		"structured beside the image": {resultOf(structured, image), shown},
 		"structured alone":            {resultOf(structured), shown},
-		"text that repeats it":        {resultOf(structured, mcpcontent.Block{Type: mcpcontent.Text, Text: structured}), shown},
+		"text that repeats it": {resultOf(structured, mcpcontent.Block{Type: mcpcontent.Text, Text: structured}),
+			shown},
 		"a later block": {resultOf("", mcpcontent.Block{Type: "video", Text: `{"type":"video","data":"` + code + `"}`}),
 			`{"type":"video","data":"[image/png, 128 bytes]"}`},
 		"a blob of no known type": {resultOf(`["`+base64.StdEncoding.EncodeToString(unknown)+`"]`,

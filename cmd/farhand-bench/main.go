@@ -86,9 +86,8 @@ func podServer(self host.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: podCommand, Hidden: true, Args: cobra.NoArgs, Short: "Run one pod of Farhand",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runChild(cmd.Context(), os.Stdin, os.Stdout, func(ctx context.Context, ready func(addr string)) error {
-				return servePod(ctx, self, ready)
-			})
+			serve := func(ctx context.Context, ready func(addr string)) error { return servePod(ctx, self, ready) }
+			return runChild(cmd.Context(), os.Stdin, os.Stdout, serve)
 		},
 	}
 }

@@ -88,7 +88,8 @@ func (a *application) demo(ctx context.Context, o demoOptions) error {
 	}
 	log := newLogger(a.err, max(cfg.LogLevel, slog.LevelWarn), cfg.LogFormat)
 	if len(ignored) > 0 {
-		fmt.Fprintf(a.out, "Ignored, because this is a gateway for this machine alone: %s.\n", strings.Join(ignored, ", "))
+		fmt.Fprintf(a.out, "Ignored, because this is a gateway for this machine alone: %s.\n",
+			strings.Join(ignored, ", "))
 	}
 	warnOfUnknown(log, a.environ)
 	g, at, err := a.openGateway(ctx, cfg, log)

@@ -97,7 +97,8 @@ func explainArguments(parent *cobra.Command) {
 				return nil
 			}
 			return fmt.Errorf("%d arguments are not what this takes: %s\n  Put an argument with spaces in quotes; "+
-				"farhand help %s says more", len(args), cmd.UseLine(), strings.TrimPrefix(cmd.CommandPath(), "farhand "))
+				"farhand help %s says more", len(args), cmd.UseLine(),
+				strings.TrimPrefix(cmd.CommandPath(), "farhand "))
 		}
 	}
 }

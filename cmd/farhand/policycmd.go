@@ -36,7 +36,8 @@ func (a *application) policyCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, and where",
 		Long: "Reads a policy file as serve does, and prints everything that is wrong with it, each with line and\n" +
-			"column; a rule that can never apply is wrong. Exits 0 when nothing is, 1 when serve would refuse it, 2 when it cannot be read.",
+			"column; a rule that can never apply is wrong. Exits 0 when nothing is, 1 when serve would refuse it, " +
+			"2 when it cannot be read.",
 		Example: "  farhand policy check policy.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -261,7 +262,8 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 	if p := r.Programs; p != nil {
 		fmt.Fprintf(out, "  programs  %s\n", strings.Join(append([]string{string(p.Security)}, p.Allow...), " "))
 		if p.Rule != "" {
-			fmt.Fprintf(out, "  programs  by rule %[1]s; to allow more, write a rule with the id %[1]s in its place\n", p.Rule)
+			fmt.Fprintf(out, "  programs  by rule %[1]s; to allow more, write a rule with the id %[1]s in its place\n",
+				p.Rule)
 		}
 		if p.Sandboxed {
 			fmt.Fprintln(out, "  programs  in the sandbox")

@@ -116,8 +116,8 @@ func (r *remote) send(req *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
-			return nil, fmt.Errorf("the certificate of %s cannot be verified: %w\n  If its authority is your own, add the "+
-				"authority's certificate to the system's, or name its file in SSL_CERT_FILE", r.base(), certificate)
+			return nil, fmt.Errorf("the certificate of %s cannot be verified: %w\n  If its authority is your own, add "+
+				"the authority's certificate to the system's, or name its file in SSL_CERT_FILE", r.base(), certificate)
 		}
 		const format = "no answer from the gateway at %s (is it running? see --server): %w"
 		return nil, fmt.Errorf(format, r.base(), errors.Unwrap(err))

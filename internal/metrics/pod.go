@@ -166,8 +166,8 @@ func (s *Set) places(read func() routing.Stats) {
 			return []share{{"this", n.PlaceCallsHere}, {"other", n.PlaceCallsThere}}
 		}))
 	s.counter("farhand_place_changes_total",
-		"Changes of who keeps something: taken over by this pod from one that is gone, which begins it anew; or lost by "+
-			"this pod, as it finds out when it refreshes what it keeps.",
+		"Changes of who keeps something: taken over by this pod from one that is gone, which begins it anew; or lost "+
+			"by this pod, as it finds out when it refreshes what it keeps.",
 		shares("change", read, func(n stats) []share {
 			return []share{{"taken_over", n.PlacesTaken}, {"lost", n.PlacesLost}}
 		}))

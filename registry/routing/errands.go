@@ -167,7 +167,8 @@ func (p *Places) admit(id, tenant string, timeout time.Duration) (ctx context.Co
 	defer p.mu.Unlock()
 	if len(p.errands) >= maxErrands || p.tenants[tenant] >= maxErrands/2 {
 		p.router.counts.errandsRefused.Add(1)
-		e := registry.Errorf(registry.CodeBusy, "The pod that keeps what the tool works on runs as many calls as it may.")
+		e := registry.Errorf(registry.CodeBusy,
+			"The pod that keeps what the tool works on runs as many calls as it may.")
 		e.RetryAfter = time.Second
 		return nil, nil, e.With(registry.DispatchedNo)
 	}

@@ -81,9 +81,10 @@ type Hub struct {
 	calls       hubCalls
 	rec         hubRecorder
 	tasks       *tasks
-	late        *tasks                                                                           // late answers that wait for a record
-	checks      *tasks                                                                           // answers that are checked against the output schema of their tool
-	checkOutput func(ctx context.Context, schema []byte, r registry.Result) []registry.Violation // nil: none is checked
+	late        *tasks // late answers that wait for a record
+	checks      *tasks // answers that are checked against the output schema of their tool
+	// checkOutput says what an answer violates; nil: none is checked.
+	checkOutput func(ctx context.Context, schema []byte, r registry.Result) []registry.Violation
 	lists       *sharedLists
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call

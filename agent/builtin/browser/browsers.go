@@ -38,11 +38,14 @@ func New(cfg Config) (*Browsers, error) {
 
 // Registration offers the tool browser. Where there can be no browser, the tool says so.
 func (b *Browsers) Registration() agent.Registration {
-	keeps := agent.Keeps{Kind: "browser", Lost: "The pod that kept the browser is gone, and what the browser had open " +
-		"is lost. A new one begins with the next page that is opened."}
-	return agent.Registration{Names: []string{"browser"}, Keeps: keeps, Make: func(sc agent.SessionContext) []agent.Tool {
-		return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
-	}}
+	keeps := agent.Keeps{Kind: "browser", Lost: "The pod that kept the browser is gone, and what the browser had " +
+		"open is lost. A new one begins with the next page that is opened."}
+	return agent.Registration{
+		Names: []string{"browser"}, Keeps: keeps,
+		Make: func(sc agent.SessionContext) []agent.Tool {
+			return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
+		},
+	}
 }
 
 // Release ends the browsers of the agent sessions that are meant, and waits for them.

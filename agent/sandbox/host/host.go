@@ -35,8 +35,8 @@ func (p Program) check() error {
 	if p.supervises {
 		return nil
 	}
-	return errors.New("this program cannot run other programs: its main has to call host.Main before anything else, and " +
-		"to hand over what that returns (farhand.WithProgram, or Program of host.Config)")
+	return errors.New("this program cannot run other programs: its main has to call host.Main before anything else, " +
+		"and to hand over what that returns (farhand.WithProgram, or Program of host.Config)")
 }
 
 // Config describes an engine. Without Landlock it is the form without confinement.
