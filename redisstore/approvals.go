@@ -99,7 +99,10 @@ func parseApproval(fields []string) (a registry.Approval, err error) {
 	}
 	a.Verdict = parseVerdict(fields[:verdictFields])
 	a.CreatedAt, a.ExpiresAt = fromMillis(fields[5]), fromMillis(fields[6])
-	a.AllowedBy, a.First = fields[8], registry.Vote{Person: fields[9], Voter: []byte(fields[10])}
+	a.AllowedBy, a.First.Person = fields[8], fields[9]
+	if fields[10] != "" {
+		a.First.Voter = []byte(fields[10])
+	}
 	if fields[7] != "" {
 		if a.Args, err = registry.ParseJSON([]byte(fields[7])); err != nil {
 			return a, fmt.Errorf("arguments of an approval: %w", err)

@@ -35,15 +35,17 @@ func TestApprovalInTheStore(t *testing.T) {
 		State: registry.ApprovalAllowed, DecidedBy: "ann", DecidedAt: time.UnixMilli(1_795_350_341_410).UTC(),
 		Scope: registry.ScopeAlwaysArgs,
 	}
+	want.AllowedBy, want.First = "ann", registry.Vote{Person: "user:ann", Voter: []byte("proof")}
 	got, err := parseApproval([]string{
 		"allowed", "ann", "1795350341410", "always_args", string(golden), "1795350331410", "1795350391410",
-		`{"to":"eve@example.com"}`, "",
+		`{"to":"eve@example.com"}`, "ann", "user:ann", "proof",
 	})
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read as %+v, %v", got, err)
 	}
 	for _, fields := range [][]string{
-		nil, {"allowed"}, {"", "", "", "", "{", "", "", "", ""}, {"", "", "", "", "{}", "", "", "{", ""},
+		nil, {"allowed"}, make([]string, approvalFields-1),
+		{"", "", "", "", "{", "", "", "", "", "", ""}, {"", "", "", "", "{}", "", "", "{", "", "", ""},
 	} {
 		if a, err := parseApproval(fields); err == nil {
 			t.Errorf("%q was read as %+v", fields, a)
@@ -57,7 +59,7 @@ func FuzzApproval(f *testing.F) {
 	f.Add("", "", "", "", "null", "-1", "99999999999999999999", "")
 	f.Add("pending", "", "x", "", "[]", "", "", "[")
 	f.Fuzz(func(t *testing.T, state, by, at, scope, about, created, expires, args string) {
-		a, err := parseApproval([]string{state, by, at, scope, about, created, expires, args, ""})
+		a, err := parseApproval([]string{state, by, at, scope, about, created, expires, args, "", "", ""})
 		if err != nil {
 			return
 		}
