@@ -21,6 +21,13 @@ func (r remembering) Resolve(
 	return registry.Route{Session: r.session, Spec: r.spec, Remembered: true}, nil
 }
 
+func (r remembering) ResolveNow(
+	ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select,
+) (registry.Route, bool, error) {
+	route, err := r.Resolve(ctx, tenant, tool, t, sel)
+	return route, false, err
+}
+
 // vandal is a hook that changes every map and slice it is given.
 type vandal struct{}
 

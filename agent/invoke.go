@@ -80,6 +80,9 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		err = undispatched(err)
 	}
 	rec := i.recordOf(req, &p, &out.Session)
+	if p.waited != nil {
+		rec.Stored, rec.Pod, rec.Timeline = p.waited.Stored, p.waited.Pod, p.waited.Timeline
+	}
 	if err == nil && p.ask != nil {
 		rec.Approval = p.ask.ID
 		if !req.durable() {

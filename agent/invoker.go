@@ -21,6 +21,10 @@ const (
 type Router interface {
 	Call(ctx context.Context, c registry.Call) (registry.Result, error)
 	Resolve(ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select) (registry.Route, error)
+	// ResolveNow is Resolve, but where that would wait for a device, waits is true and there is an error.
+	ResolveNow(
+		ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select,
+	) (route registry.Route, waits bool, err error)
 	ResolveAgain(ctx context.Context, remembered registry.Route) (registry.Route, error)
 }
 
@@ -49,8 +53,8 @@ type CallLog interface {
 	// AmendWith has the results of the tools that amends names amended before they are stored.
 	AmendWith(amend registry.Amend, amends func(tool string) bool)
 
-	// Attend runs wait for a call that waits for a person and has no record. Until it returns, the call can be looked
-	// up and cancelled, which ends wait's context.
+	// Attend runs wait for a call that waits for a person or a device and has no record. Until it returns, the call can
+	// be looked up and cancelled, which ends wait's context.
 	Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error
 
 	// Hold, Begin and Refuse are for calls that wait for a person and are held by no pod.

@@ -18,6 +18,13 @@ func (r *benchRouter) Resolve(
 	return r.route, nil
 }
 
+func (r *benchRouter) ResolveNow(
+	ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select,
+) (registry.Route, bool, error) {
+	route, err := r.Resolve(ctx, tenant, tool, t, sel)
+	return route, false, err
+}
+
 func (r *benchRouter) ResolveAgain(context.Context, registry.Route) (registry.Route, error) {
 	return r.route, nil
 }

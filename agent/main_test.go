@@ -49,6 +49,13 @@ func (r *fakeRouter) Resolve(
 	return registry.Route{Session: s, Spec: r.spec}, nil
 }
 
+func (r *fakeRouter) ResolveNow(
+	ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select,
+) (registry.Route, bool, error) {
+	route, err := r.Resolve(ctx, tenant, tool, t, sel)
+	return route, false, err
+}
+
 func (r *fakeRouter) ResolveAgain(_ context.Context, old registry.Route) (registry.Route, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,6 +25,8 @@ type prepared struct {
 
 	resumed *Suspended // as of Request.Resume
 
+	waited *registry.Record // what was stored of the call while it waited for its device; nil: nothing
+
 	lost string // what its caller is told that is lost; empty: nothing is known to be
 
 	within     time.Time // when the call must have ended; zero: when its timeout is up
@@ -66,12 +68,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		p.route.Session.Tenant, p.route.Spec = req.Caller.Tenant, spec
 		p.inv.Source, _ = SourceOf(p.local)
 	} else {
-		var err error
-		ctx := timed{ctx, p.start.Add(p.inv.Timeout)}
-		target := req.Target
-		target.Viewer = req.Caller.Viewer()
-		p.route, err = i.cfg.Router.Resolve(ctx, req.Caller.Tenant, req.Tool, target, req.Select)
-		if err != nil {
+		if err := i.resolve(ctx, req, p); err != nil {
 			return err
 		}
 		p.inv.Source = sourceOf(p.route.Session.Key)
@@ -81,6 +78,39 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		err = i.admitAnew(ctx, p, err)
 	}
 	out.Session = p.route.Session
+	return err
+}
+
+// resolve finds the session of a call. If its device is expected back in a moment, resolve waits for it.
+func (i *Invoker) resolve(ctx context.Context, req *Request, p *prepared) error {
+	target := req.Target
+	target.Viewer = req.Caller.Viewer()
+	until := p.start.Add(p.inv.Timeout)
+	route, waits, err := i.cfg.Router.ResolveNow(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
+	if waits {
+		return i.awaitDevice(ctx, req, p, target, until)
+	}
+	p.route = route
+	return err
+}
+
+// awaitDevice is resolve for a call whose device is away. A call that has no record later gets one now, so that it can
+// be found and cancelled. Others have an id that only this pod knows until they have a record, or a client keeps them.
+func (i *Invoker) awaitDevice(
+	ctx context.Context, req *Request, p *prepared, target registry.Target, until time.Time,
+) error {
+	wait := func(ctx context.Context) (err error) {
+		p.route, err = i.cfg.Router.Resolve(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
+		return err
+	}
+	if req.durable() || req.AsyncOver > 0 || req.Suspend || req.Resume != nil {
+		return wait(ctx)
+	}
+	rec := i.recordOf(req, p, &registry.Session{
+		Key: registry.Key{Tenant: req.Caller.Tenant, Session: target.SessionID}, DeviceID: target.DeviceID,
+	})
+	err := i.cfg.CallLog.Attend(ctx, &rec, wait)
+	p.waited = &rec
 	return err
 }
 

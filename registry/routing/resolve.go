@@ -21,22 +21,61 @@ const (
 func (r *Router) Resolve(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (registry.Route, error) {
-	if target.SessionID != "" {
-		key := registry.Key{Tenant: tenant, Session: target.SessionID}
-		f, err := r.resolveSession(ctx, key, tool, target)
-		if err != nil {
-			f, err = r.expectSession(ctx, key, tool, target, err)
-		}
-		return f.route(target, err)
-	}
-	f, err := r.search(ctx, tenant, tool, target, sel)
-	if err != nil {
+	f, err := r.choose(ctx, tenant, tool, target, sel)
+	switch {
+	case err == nil:
+	case target.SessionID != "":
+		f, err = r.expectSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, tool, target, err)
+	default:
 		q := registry.Query{Tenant: tenant, Tool: tool, Target: target}
 		f, err = r.expect(ctx, q, sel, err, func(ctx context.Context) (choice, error) {
 			return r.search(ctx, tenant, tool, target, sel)
 		})
 	}
 	return f.route(target, err)
+}
+
+// ResolveNow is Resolve for those who prepare to wait: where Resolve would wait for a device, waits is true, and the
+// error says what is missing.
+func (r *Router) ResolveNow(
+	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
+) (route registry.Route, waits bool, err error) {
+	f, err := r.choose(ctx, tenant, tool, target, sel)
+	if err != nil && isMissing(err) {
+		var due []registry.Awaited
+		if due, err = r.awaited(ctx, tenant, tool, target, err); err == nil && len(due) == 0 {
+			f, err = r.choose(ctx, tenant, tool, target, sel) // it may have come between the two looks
+		}
+		waits = len(due) > 0
+	}
+	route, err = f.route(target, err)
+	return route, waits, err
+}
+
+// awaited returns a session that is expected to be what was found missing, if there is one: then missing is the error.
+func (r *Router) awaited(
+	ctx context.Context, tenant, tool string, target registry.Target, missing error,
+) ([]registry.Awaited, error) {
+	if target.SessionID != "" && (registry.Key{Tenant: tenant, Session: target.SessionID}).Validate() != nil {
+		return nil, missing
+	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	due, err := r.dir.Awaited(ctx, registry.Query{Tenant: tenant, Tool: tool, Target: target, Limit: 1})
+	if err == nil && len(due) > 0 {
+		err = missing
+	}
+	return due, err
+}
+
+// choose chooses among the sessions that there are.
+func (r *Router) choose(
+	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
+) (choice, error) {
+	if target.SessionID != "" {
+		return r.resolveSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, tool, target)
+	}
+	return r.search(ctx, tenant, tool, target, sel)
 }
 
 // ResolveAgain returns the current state of a route. It waits for a device that is expected to come back, as Resolve
