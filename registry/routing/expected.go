@@ -38,10 +38,10 @@ func (r *Router) expect(
 		return w.found, nil
 	}
 	r.counts.returnsMissed.Add(1)
-	if !done {
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return choice{}, callCancelled(registry.DispatchedNo)
-		}
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled): // maybe in the middle of a look
+		return choice{}, callCancelled(registry.DispatchedNo)
+	case !done:
 		return choice{}, registry.NotConnected()
 	}
 	return w.found, w.err

@@ -50,13 +50,11 @@ func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(cont
 	stored, stop := context.WithTimeout(ctx, lastLook)
 	c.rec.waitFor(stored, line) // so that whoever is asked finds the call
 	stop()
-	if err := wait(ctx); err != nil {
-		return err
-	}
-	if p.progress().cancelled { // whoever cancelled it was told so
+	err := wait(ctx)
+	if p.progress().cancelled && !errors.Is(err, registry.CodeCancelled) { // whoever cancelled it was told so
 		return callCancelled(registry.DispatchedNo)
 	}
-	return nil
+	return err
 }
 
 // Begin starts a held call on this pod. It reports false, and does not start run, if the call was begun before or has
