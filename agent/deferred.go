@@ -50,7 +50,8 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 	d.rec.HoldMS = life.Milliseconds()
 	request, err := json.Marshal(deferredCall{
 		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
-		Timeout: d.inv.Timeout, Hold: i.holdOf(&d.prepared), Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
+		Timeout: d.inv.Timeout, Hold: i.holdOf(&d.prepared),
+		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
 		Approved: bindingOf(a), Charged: d.inv.charged,
 	})
 	if err != nil {

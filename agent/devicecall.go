@@ -19,8 +19,8 @@ type DeviceCall struct {
 // CallDevice calls a tool of a device for whoever called a local tool, as if they had called the device's tool
 // themselves: by the same identity, in the same turn, conversation and context, by a model if a model asked. Policy,
 // limits, guards, hooks, approvals, audit log and records are about that call like about any other. It ends a little
-// before the call of the local tool does, whatever Timeout says; while a person is asked about it, the time of the local
-// tool does not pass.
+// before the call of the local tool does, whatever Timeout says. While a person is asked about it, the time of the
+// local tool does not pass.
 //
 // ctx is that of the tool's Execute, or derived from it. The error is that of Invoker.Invoke. A tool that returns it as
 // it is tells its caller the truth: whether the device can have acted, and who refused.

@@ -241,7 +241,8 @@ func TestAPersonsTimeIsNotTheLocalTools(t *testing.T) {
 		hold        time.Duration
 		denied      bool
 	}{
-		"by the default": {takes: 100 * time.Second, life: 2 * time.Minute, left: 29 * time.Second, hold: 2 * time.Minute},
+		"by the default": {takes: 100 * time.Second, life: 2 * time.Minute, left: 29 * time.Second,
+			hold: 2 * time.Minute},
 		"a model asks": {asks: agent.Request{Model: true}, takes: 100 * time.Second, life: 2 * time.Minute,
 			left: 29 * time.Second, hold: 2 * time.Minute},
 		"as the policy says": {rule: "{id: slow, names: t, approval: {within: 10m}}", takes: 9 * time.Minute,
@@ -249,8 +250,8 @@ func TestAPersonsTimeIsNotTheLocalTools(t *testing.T) {
 		"with a key": {asks: agent.Request{IdempotencyKey: "k"}, takes: 100 * time.Second, life: 2 * time.Minute,
 			left: 29 * time.Second, hold: 2 * time.Minute},
 		"silence": {takes: time.Hour, life: 2 * time.Minute, hold: 2 * time.Minute, denied: true},
-		"a caller that waits": {asks: agent.Request{Timeout: time.Minute}, takes: 40 * time.Second, life: 53100 * time.Millisecond,
-			left: 19 * time.Second, hold: 2 * time.Minute},
+		"a caller that waits": {asks: agent.Request{Timeout: time.Minute}, takes: 40 * time.Second,
+			life: 53100 * time.Millisecond, left: 19 * time.Second, hold: 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -260,7 +261,9 @@ func TestAPersonsTimeIsNotTheLocalTools(t *testing.T) {
 					rule = "{id: ask, names: t, approval: always}"
 				}
 				log := newCallLog(t)
-				i, r := handed(t, spec("t", ""), rule, func(cfg *agent.Config) { cfg.Approvals, cfg.CallLog = people, log })
+				i, r := handed(t, spec("t", ""), rule, func(cfg *agent.Config) {
+					cfg.Approvals, cfg.CallLog = people, log
+				})
 				hand := remoteHand(toPhone)
 				run := hand.execute
 				after := time.Duration(0)

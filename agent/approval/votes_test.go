@@ -51,7 +51,8 @@ func TestTheFirstOfTwoMustStand(t *testing.T) {
 		"the key is revoked":  {func(p *people) { delete(p.keys, "ann") }, ann, false},
 		"the user is revoked": {func(p *people) { p.revoked = []string{"ann"} }, ann, false},
 		"the key has another role": {func(p *people) {
-			p.keys["ann"] = registry.Credential{ID: "ann", Kind: registry.CredentialKey, Tenant: "t", User: "ann", Roles: []string{"caller"}}
+			p.keys["ann"] = registry.Credential{ID: "ann", Kind: registry.CredentialKey, Tenant: "t", User: "ann",
+				Roles: []string{"caller"}}
 		}, ann, false},
 		"the key has other tools": {func(p *people) {
 			p.keys["ann"] = registry.Credential{ID: "ann", Kind: registry.CredentialKey, Tenant: "t", User: "ann",
@@ -59,13 +60,16 @@ func TestTheFirstOfTwoMustStand(t *testing.T) {
 		}, ann, false},
 		"a token has expired since": {func(*people) {}, auth.Identity{Tenant: "t", User: "ann",
 			Roles: auth.RoleApprover, Credential: "jwt:1", Expires: time.Now().Add(-time.Second)}, true},
-		"who had a token is revoked": {func(p *people) { p.revoked = []string{"ann"} }, auth.Identity{Tenant: "t", User: "ann",
-			Roles: auth.RoleApprover, Credential: "jwt:1"}, false},
+		"who had a token is revoked": {func(p *people) { p.revoked = []string{"ann"} }, auth.Identity{Tenant: "t",
+			User: "ann", Roles: auth.RoleApprover, Credential: "jwt:1"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &people{keys: map[string]registry.Credential{
-				"ann": {ID: "ann", Kind: registry.CredentialKey, Tenant: "t", User: "ann", Roles: []string{"approver"}}}}
-			k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{}), Credentials: p, Verify: p.verify})
+				"ann": {ID: "ann", Kind: registry.CredentialKey, Tenant: "t", User: "ann", Roles: []string{"approver"}},
+			}}
+			k := approval.NewKeeper(approval.Config{
+				Store: memory.New(memory.Options{}), Credentials: p, Verify: p.verify,
+			})
 			defer k.Close()
 			asked := question(registry.NewApprovalID())
 			asked.By, asked.Owner = registry.ApproveTwo, ""

@@ -33,7 +33,8 @@ func TestProgramsAreJoined(t *testing.T) {
 	for rules, want := range map[string]string{
 		`{id: a, names: "*x", programs: {security: full, elevated: true}}`: "full  true false",
 		`{id: a, names: "*x", programs: {security: full, elevated: true}}
-  - {id: b, names: "x*", programs: {security: allowlist, allow: [ls, git status]}}`: "allowlist ls,git status false false",
+  - {id: b, names: "x*", programs: {security: allowlist, allow: [ls, git status]}}`: "allowlist ls,git status " +
+			"false false",
 		`{id: a, names: "*x", programs: {security: allowlist, allow: [ls, date]}}
   - {id: b, names: "x*", programs: {security: allowlist, allow: [date, cat]}}`: "allowlist date false false",
 		`{id: a, names: "*x", programs: {security: allowlist, allow: [ls]}}

@@ -90,7 +90,8 @@ func (u *unreachable) openContexts() {
 		in := cellsOf([]Context{c}, nil) & u.rule.cells()
 		for _, j := range u.over {
 			if in != 0 && u.rules[j].keptOut()&in == in {
-				u.wrong("contexts: %s never applies: %s keeps the calls of that context out. %s", c, u.name(j), u.remedy(j))
+				u.wrong("contexts: %s never applies: %s keeps the calls of that context out. %s",
+					c, u.name(j), u.remedy(j))
 				break
 			}
 		}
@@ -158,7 +159,8 @@ func (u *unreachable) hidden(
 	}
 }
 
-// programs finds what the rule says about programs and other rules say more strictly. Only tools of the gateway heed it.
+// programs finds what the rule says about programs and other rules say more strictly. Only tools of the gateway heed
+// it.
 func (u *unreachable) programs() {
 	p := u.rule.programs
 	if p == nil {
@@ -177,8 +179,8 @@ func (u *unreachable) programs() {
 		o := other.programs.Security
 		return sets(o == p.Security || Stricter(o, p.Security) == o, o != p.Security)
 	}, func(j int) string {
-		return fmt.Sprintf("security: %s never applies: %s has security: %s for these calls, and the stricter mode counts",
-			p.Security, u.name(j), u.rules[j].programs.Security)
+		return fmt.Sprintf("security: %s never applies: %s has security: %s for these calls, and the stricter mode "+
+			"counts", p.Security, u.name(j), u.rules[j].programs.Security)
 	})
 	u.hidden(p.Elevated, where, func(_ int, other *toolRule) verdict {
 		return sets(other.programs != nil, other.programs != nil && !other.programs.Elevated)
@@ -232,8 +234,8 @@ func (u *unreachable) numbers() {
 			o := callsOf(other)
 			return sets(o > 0 && o <= l.Calls, o < l.Calls)
 		}, func(j int) string {
-			return fmt.Sprintf("calls_per_minute: %d for each %s never applies: %s has %d for these calls, and all hold",
-				l.Calls, l.Per, u.name(j), callsOf(&u.rules[j]))
+			return fmt.Sprintf("calls_per_minute: %d for each %s never applies: %s has %d for these calls, and all "+
+				"hold", l.Calls, l.Per, u.name(j), callsOf(&u.rules[j]))
 		})
 	}
 }
@@ -317,7 +319,9 @@ func (u *unreachable) neverHolds(d *demand, reach cells, what string) bool {
 
 // adminsOnly reports whether only admins may call the tools of the rule.
 func (u *unreachable) adminsOnly() bool {
-	return !slices.ContainsFunc(u.possible, func(l registry.SecurityLevel) bool { return l != registry.SecurityAdminOnly })
+	return !slices.ContainsFunc(u.possible, func(l registry.SecurityLevel) bool {
+		return l != registry.SecurityAdminOnly
+	})
 }
 
 // alwaysExcept reports whether everybody who passes the rule has a role that a demand excepts. Admins have all roles.
@@ -355,7 +359,8 @@ func (u *unreachable) neverAsked(k int, where cells, what string) {
 	}
 	switch {
 	case ended.rest == 0:
-		u.wrong("%s: %s says approval: never for these calls before it. Put it above that one", what, u.name(ended.by[0]))
+		u.wrong("%s: %s says approval: never for these calls before it. Put it above that one",
+			what, u.name(ended.by[0]))
 	case refused.rest == 0:
 		u.wrong("%s: %s refuses such calls. Leave it out, or change that one", what, u.name(refused.by[0]))
 	}

@@ -15,20 +15,24 @@ import (
 
 // parts are what rules of the test are made of: values of each field.
 var parts = map[string][]string{
-	"names":            {"exec", "[exec, read]", `"*"`, `"e*"`, "x", `"?"`},
-	"levels":           {"safe", "user_confirm", "admin_only", "[safe, admin_only]"},
-	"effects":          {"unknown", "[changes, destructive]"},
-	"sources":          {"remote", "builtin", "[builtin, mcp]"},
-	"for":              {"{roles: admin}", "{roles: [approver, caller]}", "{contexts: main}", "{contexts: [group, main]}", "{users: a}"},
-	"level":            {"safe", "user_confirm", "admin_only"},
-	"set_effects":      {"none", "destructive"},
-	"roles":            {"caller", "[approver, admin]"},
-	"contexts":         {"main", "[main, group]", "group sandboxed"},
-	"sandbox":          {"false"},
-	"approval":         {"always", "never", "outside main", "asked by a model", "over MCP", "{when: always, except: approver}", "after untrusted content"},
-	"forbid":           {"always", "outside main", "asked directly", "over MCP", "{when: always, except: caller}", "argument from outside"},
+	"names":   {"exec", "[exec, read]", `"*"`, `"e*"`, "x", `"?"`},
+	"levels":  {"safe", "user_confirm", "admin_only", "[safe, admin_only]"},
+	"effects": {"unknown", "[changes, destructive]"},
+	"sources": {"remote", "builtin", "[builtin, mcp]"},
+	"for": {"{roles: admin}", "{roles: [approver, caller]}", "{contexts: main}",
+		"{contexts: [group, main]}", "{users: a}"},
+	"level":       {"safe", "user_confirm", "admin_only"},
+	"set_effects": {"none", "destructive"},
+	"roles":       {"caller", "[approver, admin]"},
+	"contexts":    {"main", "[main, group]", "group sandboxed"},
+	"sandbox":     {"false"},
+	"approval": {"always", "never", "outside main", "asked by a model", "over MCP",
+		"{when: always, except: approver}", "after untrusted content"},
+	"forbid": {"always", "outside main", "asked directly", "over MCP", "{when: always, except: caller}",
+		"argument from outside"},
 	"calls_per_minute": {"5", "9", "{device: 7}"},
-	"resources":        {"{maxRuntimeSec: 10}", "{maxRuntimeSec: 60}", "{maxFiles: 5}", "{maxFiles: 50}", "{maxSizeMB: 50}", "{maxProcesses: 3}"},
+	"resources": {"{maxRuntimeSec: 10}", "{maxRuntimeSec: 60}", "{maxFiles: 5}",
+		"{maxFiles: 50}", "{maxSizeMB: 50}", "{maxProcesses: 3}"},
 	"programs": {"{security: full}", "{security: deny}", "{security: allowlist, allow: [ls]}",
 		"{security: allowlist, allow: [ls, make]}", "{elevated: true}", "{sandboxed: true}"},
 }
@@ -36,8 +40,8 @@ var parts = map[string][]string{
 // anyRule returns a rule of some parts.
 func anyRule(random *rand.Rand, id string) map[string]string {
 	rule := map[string]string{"id": id}
-	fields := []string{"names", "levels", "effects", "sources", "for", "level", "set_effects", "roles", "contexts", "sandbox",
-		"approval", "forbid", "calls_per_minute", "resources", "programs"}
+	fields := []string{"names", "levels", "effects", "sources", "for", "level", "set_effects", "roles", "contexts",
+		"sandbox", "approval", "forbid", "calls_per_minute", "resources", "programs"}
 	for _, field := range fields {
 		share := 0.2
 		if field == "names" {
@@ -74,8 +78,9 @@ func fileOf(rules []map[string]string) string {
 func questions() (all []Question) {
 	yes := true
 	for _, name := range []string{"exec", "read", "x", "other"} {
-		for _, who := range []auth.Identity{{Roles: auth.RoleCaller}, {Roles: auth.RoleDevice}, {Admin: true, User: "a"},
-			{Roles: auth.RoleCaller | auth.RoleApprover, User: "a"}, {Roles: auth.RoleApprover}} {
+		for _, who := range []auth.Identity{
+			{Roles: auth.RoleCaller}, {Roles: auth.RoleDevice}, {Admin: true, User: "a"}, {Roles: auth.RoleCaller | auth.RoleApprover, User: "a"}, {Roles: auth.RoleApprover},
+		} {
 			for _, in := range Contexts() {
 				for s := Remote; s <= MCP; s++ {
 					for _, level := range levels {

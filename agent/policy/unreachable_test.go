@@ -21,29 +21,56 @@ func TestUnreachable(t *testing.T) {
 			"3:5: security: full never applies: the rule default:programs-on-the-host has security: allowlist for " +
 				"these calls, and the stricter mode counts. Give a rule of yours the id default:programs-on-the-host " +
 				"to take its place"}},
-		"full by a pattern":            {"{names: 'e*ec', programs: {security: full}}", nil}, // there may be an exxec
-		"full for one user":            {"{names: [bash, exec], for: {users: ada}, programs: {security: full}}", []string{"security: full"}},
-		"full in place of the default": {"{id: default:programs-on-the-host, names: exec, programs: {security: full}}", nil},
-		"stricter than the default":    {"{names: exec, programs: {security: deny}}", nil},
-		"stricter in one context":      {"{names: exec, programs: {security: allowlist}}", nil},
-		"as the default":               {"{names: exec, for: {contexts: group sandboxed}, programs: {security: full}}", nil},
-		"elevated beside the default":  {"{names: exec, programs: {elevated: true}}", []string{"elevated: true never applies: the rule default:programs-on-the-host"}},
-		"a program beside the default": {"{names: exec, programs: {security: allowlist, allow: [ls, git status]}}", []string{
-			`allow: "git status" never applies: it is not in the list of the rule default:programs-on-the-host`}},
+		"full by a pattern": {"{names: 'e*ec', programs: {security: full}}", nil}, // there may be an exxec
+		"full for one user": {
+			"{names: [bash, exec], for: {users: ada}, programs: {security: full}}",
+			[]string{"security: full"},
+		},
+		"full in place of the default": {
+			"{id: default:programs-on-the-host, names: exec, programs: {security: full}}",
+			nil,
+		},
+		"stricter than the default": {"{names: exec, programs: {security: deny}}", nil},
+		"stricter in one context":   {"{names: exec, programs: {security: allowlist}}", nil},
+		"as the default": {
+			"{names: exec, for: {contexts: group sandboxed}, programs: {security: full}}",
+			nil,
+		},
+		"elevated beside the default": {
+			"{names: exec, programs: {elevated: true}}",
+			[]string{"elevated: true never applies: the rule default:programs-on-the-host"},
+		},
+		"a program beside the default": {
+			"{names: exec, programs: {security: allowlist, allow: [ls, git status]}}",
+			[]string{`allow: "git status" never applies: it is not in the list of ` +
+				`the rule default:programs-on-the-host`},
+		},
 		"fewer programs": {"{names: exec, programs: {security: allowlist, allow: [ls, date]}}", nil},
 		"the sandbox":    {"{names: exec, programs: {sandboxed: true}}", nil},
 		"programs of devices": {"{names: shell, sources: remote, programs: {security: deny}}", []string{
 			"programs never applies: only tools of the gateway"}},
 		"more time than the default": {"{names: exec, resources: {maxRuntimeSec: 300}}", []string{
 			"maxRuntimeSec: 300 never applies: the rule default:programs has 30"}},
-		"less time than the default":   {"{names: exec, resources: {maxRuntimeSec: 5}}", nil},
-		"larger files than by default": {"{names: read, resources: {maxSizeMB: 50, maxFiles: 10}}", []string{"maxSizeMB: 50 never applies: the rule default:files has 10"}},
-		"the larger of two limits": {"{names: 'door_*', calls_per_minute: {device: 5}}\n  - {names: door_open, calls_per_minute: {identity: 9, device: 9}}", []string{
-			"4:5: calls_per_minute: 9 for each device never applies: the rule line-3 in line 3 has 5"}},
-		"the smaller of two limits": {"{names: 'door_*', calls_per_minute: 9}\n  - {names: door_open, calls_per_minute: 5}", nil},
+		"less time than the default": {"{names: exec, resources: {maxRuntimeSec: 5}}", nil},
+		"larger files than by default": {
+			"{names: read, resources: {maxSizeMB: 50, maxFiles: 10}}",
+			[]string{"maxSizeMB: 50 never applies: the rule default:files has 10"},
+		},
+		"the larger of two limits": {
+			"{names: 'door_*', calls_per_minute: {device: 5}}\n  - {names: door_open, calls_per_minute:" +
+				" {identity: 9, device: 9}}",
+			[]string{"4:5: calls_per_minute: 9 for each device never applies: the rule line-3 in line 3 has 5"},
+		},
+		"the smaller of two limits": {
+			"{names: 'door_*', calls_per_minute: 9}\n  - {names: door_open, calls_per_minute: 5}",
+			nil,
+		},
 		"programs in groups": {"{names: exec, for: {contexts: group}, approval: always}", []string{
 			"the rule never applies: the rule default:programs refuses every call that it is about"}},
-		"a context of the default": {"{names: bash, contexts: [main, group]}", []string{"contexts: group never applies: the rule default:programs"}},
+		"a context of the default": {
+			"{names: bash, contexts: [main, group]}",
+			[]string{"contexts: group never applies: the rule default:programs"},
+		},
 		"below a refusal": {"{id: off, names: 'x*', forbid: always}\n  - {names: xy, approval: always}", []string{
 			"4:5: the rule never applies: the rule off in line 3 refuses"}},
 		"beside a refusal of models": {"{names: x, forbid: asked by a model, approval: asked by a model}", []string{
@@ -53,29 +80,82 @@ func TestUnreachable(t *testing.T) {
 		"both conditions in one rule": {"{names: x, approval: [asked by a model, asked directly]}", nil},
 		"below never": {"{id: quiet, names: 'x*', approval: never}\n  - {names: xy, approval: always}", []string{
 			"approval: always never applies: the rule quiet in line 3 says approval: never"}},
-		"below never of some":   {"{names: 'x*', approval: never, for: {roles: admin}}\n  - {names: xy, approval: always}", nil},
-		"above never":           {"{names: xy, approval: always}\n  - {names: 'x*', approval: never}", nil},
-		"after never":           {"{names: x, approval: [never, outside main]}", []string{"approval: outside main never applies: the rule itself says"}},
-		"outside main, in main": {"{names: x, contexts: main, approval: outside main}", []string{"approval: outside main never applies: the rule is about calls in the context main only"}},
-		"refused outside main":  {"{names: x, for: {contexts: main}, forbid: outside main}", []string{"forbid: outside main never applies"}},
+		"below never of some": {
+			"{names: 'x*', approval: never, for: {roles: admin}}\n  - {names: xy, approval: always}",
+			nil,
+		},
+		"above never": {"{names: xy, approval: always}\n  - {names: 'x*', approval: never}", nil},
+		"after never": {
+			"{names: x, approval: [never, outside main]}",
+			[]string{"approval: outside main never applies: the rule itself says"},
+		},
+		"outside main, in main": {
+			"{names: x, contexts: main, approval: outside main}",
+			[]string{"approval: outside main never applies: the rule is about calls in the context main only"},
+		},
+		"refused outside main": {
+			"{names: x, for: {contexts: main}, forbid: outside main}",
+			[]string{"forbid: outside main never applies"},
+		},
 		"refused in other ways": {"{names: x, contexts: main, forbid: outside main}", nil},
 		"a model and admins": {"{levels: admin_only, approval: asked by a model}", []string{
 			"approval: asked by a model never applies: the level of these tools is admin_only"}},
-		"a model and a level":   {"{names: wipe, level: admin_only, forbid: asked by a model}", []string{"forbid: asked by a model never applies"}},
-		"an admin and a level":  {"{names: wipe, level: admin_only, approval: {when: always, except: approver}}", []string{"has a role that except: names"}},
-		"only who is excepted":  {"{names: x, for: {roles: [approver, admin]}, approval: {when: always, except: approver}}", []string{"has a role that except: names"}},
-		"who must be excepted":  {"{names: x, roles: approver, forbid: {when: always, except: approver}}", []string{"forbid: always never applies"}},
-		"who may be excepted":   {"{names: x, roles: [caller, approver], approval: {when: always, except: approver}}", nil},
-		"the second level":      {"{names: 'p*', level: safe}\n  - {names: pay, level: user_confirm}", []string{"level: user_confirm never applies: the rule line-3 in line 3 gives these tools the level safe"}},
-		"the first level":       {"{names: pay, level: user_confirm}\n  - {names: 'p*', level: safe}", nil},
-		"the second effects":    {"{names: pay, set_effects: changes}\n  - {names: pay, set_effects: none}", []string{"set_effects never applies"}},
-		"another level":         {"{names: pay, level: safe}\n  - {names: pay, levels: user_confirm, approval: always}", []string{"4:5: the rule never applies: other rules give its tools another level"}},
-		"a level of some":       {"{names: pay, for: {users: ada}, level: safe}\n  - {names: pay, levels: user_confirm, approval: always}", nil},
-		"no context is left":    {"{names: x, contexts: group sandboxed, sandbox: false}", []string{"no call can pass: contexts and sandbox: false exclude each other"}},
-		"contexts are left":     {"{names: x, contexts: [group, group sandboxed], sandbox: false}", nil},
-		"a default misspelt":    {"{id: default:programs-on-host, names: exec}", []string{`no default has the id "default:programs-on-host"`}},
-		"terms of no question":  {"{names: x, approval: {when: never, by: two}}", []string{"by, within and grant never apply"}},
-		"a grant of two":        {"{names: x, approval: {by: two, grant: 1h}}", []string{"grant never applies: with by: two"}},
+		"a model and a level": {
+			"{names: wipe, level: admin_only, forbid: asked by a model}",
+			[]string{"forbid: asked by a model never applies"},
+		},
+		"an admin and a level": {
+			"{names: wipe, level: admin_only, approval: {when: always, except: approver}}",
+			[]string{"has a role that except: names"},
+		},
+		"only who is excepted": {
+			"{names: x, for: {roles: [approver, admin]}, approval: {when: always, except: approver}}",
+			[]string{"has a role that except: names"},
+		},
+		"who must be excepted": {
+			"{names: x, roles: approver, forbid: {when: always, except: approver}}",
+			[]string{"forbid: always never applies"},
+		},
+		"who may be excepted": {
+			"{names: x, roles: [caller, approver], approval: {when: always, except: approver}}",
+			nil,
+		},
+		"the second level": {
+			"{names: 'p*', level: safe}\n  - {names: pay, level: user_confirm}",
+			[]string{"level: user_confirm never applies: the rule line-3 in line 3 gives these tools the" +
+				" level safe"},
+		},
+		"the first level": {"{names: pay, level: user_confirm}\n  - {names: 'p*', level: safe}", nil},
+		"the second effects": {
+			"{names: pay, set_effects: changes}\n  - {names: pay, set_effects: none}",
+			[]string{"set_effects never applies"},
+		},
+		"another level": {
+			"{names: pay, level: safe}\n  - {names: pay, levels: user_confirm, approval: always}",
+			[]string{"4:5: the rule never applies: other rules give its tools another level"},
+		},
+		"a level of some": {
+			"{names: pay, for: {users: ada}, level: safe}\n  - {names: pay, levels: user_confirm, " +
+				"approval: always}",
+			nil,
+		},
+		"no context is left": {
+			"{names: x, contexts: group sandboxed, sandbox: false}",
+			[]string{"no call can pass: contexts and sandbox: false exclude each other"},
+		},
+		"contexts are left": {"{names: x, contexts: [group, group sandboxed], sandbox: false}", nil},
+		"a default misspelt": {
+			"{id: default:programs-on-host, names: exec}",
+			[]string{`no default has the id "default:programs-on-host"`},
+		},
+		"terms of no question": {
+			"{names: x, approval: {when: never, by: two}}",
+			[]string{"by, within and grant never apply"},
+		},
+		"a grant of two": {
+			"{names: x, approval: {by: two, grant: 1h}}",
+			[]string{"grant never applies: with by: two"},
+		},
 		"tools without effects": {"{effects: none, approval: always}", []string{`there is no effect "none"`}},
 	} {
 		t.Run(name, func(t *testing.T) { checks(t, "version: 1\ntools:\n  - "+tt.rules+"\n", tt.want) })
@@ -84,9 +164,14 @@ func TestUnreachable(t *testing.T) {
 		rules string
 		want  []string
 	}{
-		"allowed and denied": {"{id: no, deny: 'camera_*'}\n  - {users: ada, allow: [camera_snap, 'camera_?']}", []string{
-			"4:5: allow never applies: the rule no in line 3 denies these names, and deny wins"}},
-		"allowed in part":          {"{deny: camera_record}\n  - {users: ada, allow: ['camera_*', camera_record]}", nil},
+		"allowed and denied": {
+			"{id: no, deny: 'camera_*'}\n  - {users: ada, allow: [camera_snap, 'camera_?']}",
+			[]string{"4:5: allow never applies: the rule no in line 3 denies these names, and deny wins"},
+		},
+		"allowed in part": {
+			"{deny: camera_record}\n  - {users: ada, allow: ['camera_*', camera_record]}",
+			nil,
+		},
 		"denied to others":         {"{users: bob, deny: a}\n  - {users: ada, allow: a}", nil},
 		"denied in groups":         {"{contexts: group, deny: a}\n  - {users: ada, allow: a}", nil},
 		"denied by the same":       {"{deny: [a, b], allow: [a]}", []string{"allow never applies"}},

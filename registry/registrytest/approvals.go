@@ -45,7 +45,8 @@ var approvalTests = []subtest{
 				if i%2 == 0 {
 					v.State, v.Scope = registry.ApprovalAllowed, registry.ScopeOnce
 				}
-				got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, registry.Vote{Person: v.DecidedBy}, "", v)
+				vote := registry.Vote{Person: v.DecidedBy}
+				got, decided, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, vote, "", v)
 				if err != nil {
 					f.Error(err)
 				}
@@ -68,7 +69,8 @@ var approvalTests = []subtest{
 				f.Fatalf("verdicts %+v, want %+v", verdicts, told[0])
 			}
 		}
-		_, _, err := f.store.DecideApproval(f.ctx, f.tenant, "none", registry.Vote{}, "", registry.Verdict{State: registry.ApprovalDenied})
+		_, _, err := f.store.DecideApproval(f.ctx, f.tenant, "none", registry.Vote{}, "",
+			registry.Verdict{State: registry.ApprovalDenied})
 		f.wantNoApproval(err)
 	}},
 	{name: "wrong answers are counted while an approval waits", run: func(f *fixture) {
@@ -87,7 +89,8 @@ var approvalTests = []subtest{
 	}},
 	{name: "two persons allow what two must, and one of them denies it", run: func(f *fixture) {
 		allow := func(a registry.Approval, who string) (registry.Approval, bool) {
-			got, counted, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, registry.Vote{Person: "user:" + who}, "", registry.Verdict{
+			vote := registry.Vote{Person: "user:" + who}
+			got, counted, err := f.store.DecideApproval(f.ctx, f.tenant, a.ID, vote, "", registry.Verdict{
 				State: registry.ApprovalAllowed, DecidedBy: who, Scope: registry.ScopeOnce,
 			})
 			f.must(err)
