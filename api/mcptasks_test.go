@@ -216,7 +216,7 @@ func TestMCPTasksWithApprovals(t *testing.T) {
 // TestMCPTasksWrongAnswers: answers about a task that are no decision say so, on whatever pods they arrive; the third
 // gives the call up, and a decision after it is too late.
 func TestMCPTasksWrongAnswers(t *testing.T) {
-	f, d := withSnap(t, false, "version: 1\ntools:\n  - {id: everybody, names: snap, approval: {by: anyone}}\n")
+	f, d := withSnap(t, false, byAnyone)
 	begun := f.ask(ask{who: "ann", params: snapIt, caps: capsBoth}).task(t)
 	for i, c := range []struct{ answer, why string }{
 		{accepts, "Wrong answer 1 of 3."}, {`{"action":"approve"}`, "Wrong answer 2 of 3."},
