@@ -65,7 +65,7 @@ func (c Call) Awaited(ctx context.Context) (awaited context.Context, stop contex
 type Handler func(ctx context.Context, call Call) (any, error)
 
 // namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks. A length in
-// the expression would make it 2.5 MB.
+// the expression would make it 1.4 MB.
 var namePattern = regexp.MustCompile(`^[\p{L}\p{Nd}_][\p{L}\p{M}\p{Nd}_.-]*$`)
 
 const maxName = 64 // characters
