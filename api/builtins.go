@@ -83,20 +83,26 @@ func (b builtins) whyNot() string {
 	return reasons.String()
 }
 
-// own returns the tools that run in the gateway now.
+// own returns the tools that run in the gateway now. It asks each whether it can work; running does not.
 func (h *handler) own() *builtins {
-	last := h.lastBuiltins.Load()
-	live, ok := h.Builtins.(agent.LiveTools)
-	if !ok {
-		if last == nil || last.reasons != last.whyNot() {
-			now := h.builtins.sorted()
-			last = &now
-			h.lastBuiltins.Store(last)
-		}
-		return last
+	last := h.running()
+	if last.reasons != last.whyNot() {
+		now := last.sorted()
+		last = &now
+		h.lastBuiltins.Store(last)
 	}
-	set := live.Live()
-	if last == nil || last.version != set.Version || last.reasons != last.whyNot() {
+	return last
+}
+
+// running returns the tools that run in the gateway now, with the digest they had when one of them was last asked
+// whether it can work.
+func (h *handler) running() *builtins {
+	last, set := h.lastBuiltins.Load(), agent.LiveSet{}
+	live, ok := h.Builtins.(agent.LiveTools)
+	if ok {
+		set = live.Live()
+	}
+	if last == nil || last.version != set.Version {
 		now := h.builtins.with(set)
 		last = &now
 		h.lastBuiltins.Store(last)

@@ -73,7 +73,7 @@ func (g mcpGateway) Decide(by agent.Asker, t registry.ToolSpec, from policy.Sour
 	if from == policy.Remote {
 		return g.h.mayCall(by, t, nil)
 	}
-	return g.h.mayCall(by, t, g.h.own().named(t.Name)) // or of an MCP server: whoever asks does not tell them apart
+	return g.h.mayCall(by, t, g.h.running().named(t.Name)) // or of an MCP server: whoever asks does not tell them apart
 }
 
 // Owns implements mcp.Gateway.
