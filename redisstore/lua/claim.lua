@@ -8,9 +8,9 @@
 --      11... field and value pairs of the attributes
 -- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers, expected}; the hash
 -- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, and the
--- next one may be among them; expected is what expect returns. The generation is 0, and nothing has changed, when the holder must be asked first. It is -1 when the
--- session belongs to another user or device, and -2 when it may be claimed, but as that of the user who comes after the
--- time.
+-- next one may be among them; expected is what expect returns. The generation is 0, and nothing has changed, when the
+-- holder must be asked first. It is -1 when the session belongs to another user or device, and -2 when it may be
+-- claimed, but as that of the user who comes after the time.
 
 -- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:
 -- whether it had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its
@@ -58,8 +58,8 @@ gen = math.max(gen, (held or 0) + 1, goneGen + 1)
 gen = string.format('%.0f', gen)
 
 local offered = redis.call('HMGET', KEYS[1], 's', 'd', 'l')
+redis.call('DEL', KEYS[1], KEYS[2]) -- first, as in release.lua
 local expected = expect(KEYS[4], offered[1], offered[2], offered[3], ARGV[10])
-redis.call('DEL', KEYS[1], KEYS[2])
 redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 11))
 if heirs ~= '' then
   redis.call('HSET', KEYS[1], 'r', heirs)

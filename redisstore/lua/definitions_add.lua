@@ -5,6 +5,7 @@
 -- ARGV 1 TTL in ms, 2 how many definitions of a tool are kept, then for each key 3... hash and since when
 -- Returns 1.
 
+redis.call('PEXPIRE', KEYS[1], ARGV[1]) -- first, as in refresh.lua, which this script runs along with
 for i, key in ipairs(KEYS) do
   redis.call('ZADD', key, 'LT', ARGV[2 * i + 2], ARGV[2 * i + 1])
   redis.call('ZREMRANGEBYRANK', key, ARGV[2], -1)

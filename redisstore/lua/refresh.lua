@@ -19,10 +19,11 @@ end
 if gen ~= ARGV[3] then
   return 0
 end
+-- The life comes first: a full Redis refuses a script at its first write or not at all, and never this one.
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
 if ARGV[7] ~= '' then
   redis.call('HSET', KEYS[1], 'e', ARGV[7])
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
 if sum ~= ARGV[5] or (set or '') ~= ARGV[6] then
   return -1
 end

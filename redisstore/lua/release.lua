@@ -1,4 +1,5 @@
--- Removes a claim, if it is the current one, and remembers for a while that the session was connected.
+-- Removes a claim, if it is the current one, and remembers for a while that the session was connected. A full Redis
+-- refuses a script at its first write or not at all, and never a removal: so the removal comes first, and makes room.
 --
 -- KEYS 1 session hash, 2 gone string, 3 expected string
 -- ARGV 1 TTL of the memory in ms, 2 pod, 3 generation, 4 for how many ms the device is expected to connect again (0: it
@@ -11,13 +12,13 @@ if pod ~= ARGV[2] or gen ~= ARGV[3] then
 end
 local before = redis.call('HGETALL', KEYS[1])
 local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c', 't', 'b', 'u', 'o', 's', 'l')
+redis.call('DEL', KEYS[1])
 local expected = {}
 if ARGV[4] == '0' then
   redis.call('DEL', KEYS[3])
 else
   expected = expect(KEYS[3], kept[10], kept[2], kept[11], ARGV[4])
 end
-redis.call('DEL', KEYS[1])
 local gone = gen .. ' ' .. pod
 for i = 1, (kept[8] or kept[9]) and 9 or 7 do
   gone = gone .. '\n' .. (kept[i] or '')
