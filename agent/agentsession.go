@@ -57,8 +57,8 @@ type Setting struct {
 	Workspaces Workspaces // nil: there are none
 
 	// Claim returns where what a session keeps is kept, for tools that open its workspace and do not say that they keep
-	// something. Nil: a conversation has one life.
-	Claim func(ctx context.Context, key registry.PlaceKey, kind string) (registry.Place, error)
+	// something. It fills in the pod that asks. Nil: a conversation has one life.
+	Claim func(ctx context.Context, c registry.PlaceClaim) (registry.Place, error)
 }
 
 // Workspaces knows the folders of agent sessions.
@@ -112,7 +112,9 @@ type claimedWorkspace struct {
 
 // Open implements Workspace.
 func (w claimedWorkspace) Open(ctx context.Context) (sandbox.Workspace, error) {
-	at, err := w.setting.Claim(ctx, w.sc.placeKey(), KeepsWorkspace().Kind)
+	at, err := w.setting.Claim(ctx, registry.PlaceClaim{
+		Key: w.sc.placeKey(), Kind: KeepsWorkspace().Kind, Fence: w.sc.Fence,
+	})
 	if err != nil {
 		return sandbox.Workspace{}, err
 	}

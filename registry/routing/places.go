@@ -73,9 +73,10 @@ func (p *Places) Serve(k registry.PlaceKeeper) {
 	}
 }
 
-// Claim asks the store who owns a place, for what runs on this pod whoever the owner is.
-func (p *Places) Claim(ctx context.Context, key registry.PlaceKey, kind string) (registry.Place, error) {
-	return p.store.ClaimPlace(ctx, registry.PlaceClaim{Key: key, Pod: p.pod, Kind: kind})
+// Claim asks the store in the name of this pod who owns a place, for what runs here although another pod may own it.
+func (p *Places) Claim(ctx context.Context, c registry.PlaceClaim) (registry.Place, error) {
+	c.Pod = p.pod
+	return p.store.ClaimPlace(ctx, c)
 }
 
 // enter notes that a call uses a place of this pod, until leave is called. What is left here of an earlier epoch or
