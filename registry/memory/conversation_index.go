@@ -163,7 +163,7 @@ func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, er
 	now := m.opts.Now()
 	c := m.conversations.all.get(key, now)
 	delete(m.conversations.all, key)
-	m.erasePlaceLocked(key, now)
+	m.erasePlaceLocked(key, c, now)
 	m.conversations.changes++
 	return c != nil, nil
 }

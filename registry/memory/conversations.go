@@ -19,7 +19,7 @@ const maxConversations = 100_000
 type conversations struct {
 	mu      sync.Mutex
 	all     expiring[registry.Key, *conversation]
-	places  expiring[registry.PlaceKey, *place]
+	places  places
 	purges  throttle
 	fence   int64 // the last number that was given, to a turn or a place
 	changes int64 // made so far to what lists show

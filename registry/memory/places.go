@@ -8,8 +8,60 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxPlaces is how many places are remembered. A store that is full makes no new ones.
-const maxPlaces = 100_000
+const (
+	// maxPlaces is how many places are remembered, and maxTenantPlaces those of one tenant. Who has as many gets no
+	// new ones.
+	maxPlaces       = 100_000
+	maxTenantPlaces = maxPlaces / 4
+
+	// placesPurge is how often places that have expired are searched for at most, if there is no room for a new one.
+	placesPurge = time.Second
+)
+
+// places are the places of all tenants. They are guarded by the lock of the conversations.
+type places struct {
+	byTenant map[string]expiring[registry.PlaceKey, *place]
+	count    int // of all, also those that have expired
+	purges   throttle
+}
+
+// get returns a place, nil if it is not known.
+func (s *places) get(key registry.PlaceKey, now time.Time) *place {
+	return s.byTenant[key.Tenant].get(key, now)
+}
+
+// put keeps a place, in place of the one that there may be. It reports whether there is room.
+func (s *places) put(p *place, now time.Time) bool {
+	if s.isFull(p.Key) && s.purges.due(now, placesPurge) {
+		s.purge(now)
+	}
+	if s.isFull(p.Key) {
+		return false
+	}
+	of := s.byTenant[p.Key.Tenant]
+	if of == nil {
+		of = make(expiring[registry.PlaceKey, *place])
+		s.byTenant[p.Key.Tenant] = of
+	}
+	s.count -= len(of)
+	of[p.Key] = p
+	s.count += len(of)
+	return true
+}
+
+// isFull reports whether there is no room for a place.
+func (s *places) isFull(key registry.PlaceKey) bool {
+	of := s.byTenant[key.Tenant]
+	return of[key] == nil && (s.count >= maxPlaces || len(of) >= maxTenantPlaces)
+}
+
+func (s *places) purge(now time.Time) {
+	for tenant, of := range s.byTenant {
+		if s.count -= of.purge(now); len(of) == 0 {
+			delete(s.byTenant, tenant)
+		}
+	}
+}
 
 // place is a stored registry.Place. It is guarded by the lock of the conversations.
 type place struct {
@@ -37,16 +89,15 @@ func (m *Store) ClaimPlace(_ context.Context, c registry.PlaceClaim) (registry.P
 	now := m.opts.Now()
 	p := s.places.get(c.Key, now)
 	if p == nil {
-		if len(s.places) >= maxPlaces && s.places.purge(now) == 0 {
-			return registry.Place{}, registry.StoreUnavailable("claim place", errManyPlaces)
-		}
 		p = &place{Place: registry.Place{Key: c.Key}, kept: make(map[string]keptAt)}
 		if _, ok := c.Key.Conversation(); ok {
 			if p.Generation = c.Fence; p.Generation == 0 {
 				p.Generation = s.clock(now)
 			}
 		}
-		s.places[c.Key] = p
+		if !s.places.put(p, now) {
+			return registry.Place{}, registry.StoreUnavailable("claim place", errManyPlaces)
+		}
 	}
 	if c.Fence > 0 && p.Generation > c.Fence {
 		return registry.Place{}, registry.ErrErased
@@ -82,7 +133,9 @@ func (m *Store) RefreshPlaces(_ context.Context, places []registry.Place) (gone 
 		if p == nil {
 			p = &place{Place: held, kept: make(map[string]keptAt)}
 			p.Before = 0
-			s.places[held.Key] = p
+			if !s.places.put(p, now) {
+				continue // it is written again with a later refresh
+			}
 		}
 		if p.Pod != held.Pod || p.Epoch != held.Epoch || p.Generation != held.Generation {
 			gone = append(gone, held)
@@ -120,15 +173,16 @@ func (m *Store) PlaceGenerations(_ context.Context, keys []registry.Key) ([]int6
 	return generations, nil
 }
 
-// erasePlaceLocked gives the place of an erased conversation a new generation, and no owner.
-func (m *Store) erasePlaceLocked(key registry.Key, now time.Time) {
+// erasePlaceLocked gives the place of an erased conversation a new generation, and no owner, if there is anything that
+// may use it: a place, or a conversation with a turn under way. Without room for it that turn gets no place either.
+func (m *Store) erasePlaceLocked(key registry.Key, c *conversation, now time.Time) {
 	s := &m.conversations
 	at := registry.PlaceKey{Tenant: key.Tenant, Session: key.Session}
-	if len(s.places) >= maxPlaces && s.places[at] == nil {
-		s.places.purge(now)
+	if c == nil && s.places.get(at, now) == nil {
+		return
 	}
-	s.places[at] = &place{
+	s.places.put(&place{
 		life:  life{now.Add(m.opts.PlaceTTL)},
 		Place: registry.Place{Key: at, Generation: s.clock(now)}, kept: make(map[string]keptAt),
-	}
+	}, now)
 }

@@ -68,7 +68,8 @@ func New(o Options) *Store {
 			keys: make(expiring[tenantKey, *keyHolder]),
 		},
 		conversations: conversations{
-			all: make(expiring[registry.Key, *conversation]), places: make(expiring[registry.PlaceKey, *place]),
+			all:    make(expiring[registry.Key, *conversation]),
+			places: places{byTenant: make(map[string]expiring[registry.PlaceKey, *place])},
 		},
 		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
 		pairings:      newPairings(),

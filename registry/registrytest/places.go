@@ -97,6 +97,16 @@ var placeTests = []subtest{
 			f.Errorf("%+v", next)
 		}
 	}},
+	{name: "erasing what there is not leaves nothing", run: func(f *fixture) {
+		there, err := f.store.EraseConversation(f.ctx, f.key("c"))
+		if f.must(err); there {
+			f.Error("there was a conversation")
+		}
+		generations, err := f.store.PlaceGenerations(f.ctx, []registry.Key{f.key("c")})
+		if f.must(err); generations[0] != 0 {
+			f.Errorf("generation %d", generations[0])
+		}
+	}},
 	{name: "a turn of an erased conversation gets no place of the next", run: func(f *fixture) {
 		a := f.pod("a")
 		claim := func(t registry.Turn) (registry.Place, error) {
