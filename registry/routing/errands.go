@@ -29,7 +29,10 @@ func (p *Places) Run(
 		place, err := p.store.ClaimPlace(ctx, registry.PlaceClaim{
 			Key: e.Place.Key, Pod: p.pod, Kind: e.Kind, Fence: e.Fence,
 		})
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return registry.Result{}, notBegun(ctx, e.Tool)
+		case err != nil:
 			return registry.Result{}, registry.AsError(err).With(registry.DispatchedNo)
 		}
 		e.Place, e.Timeout = place, time.Until(deadline)
@@ -55,7 +58,7 @@ func (p *Places) Run(
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil || !time.Now().Before(deadline) {
-			return registry.Result{}, silent(e.Tool)
+			return registry.Result{}, notBegun(ctx, e.Tool)
 		}
 	}
 }
@@ -72,10 +75,17 @@ func (p *Places) stopping(ctx context.Context, place registry.Place) error {
 	return e.With(registry.DispatchedNo)
 }
 
-// silent is the error for a call whose place has an owner that does not answer.
-func silent(tool string) error {
+// notBegun is the error for a call that ends before its tool could run: it was cancelled, this pod stops, or its time is
+// up while the owner of its place does not answer.
+func notBegun(ctx context.Context, tool string) error {
 	e := registry.Errorf(registry.CodeNotConnected, "The pod that keeps what the tool %q works on does not answer. "+
 		"Ask again: if it has died, another one starts anew.", tool)
+	switch {
+	case errors.Is(causeOf(ctx), registry.ErrDraining):
+		e = registry.Errorf(registry.CodeDraining, "The gateway stopped before the tool %q ran.", tool)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return callCancelled(registry.DispatchedNo)
+	}
 	e.RetryAfter = time.Second
 	return e.With(registry.DispatchedNo)
 }

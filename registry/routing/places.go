@@ -95,7 +95,7 @@ func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(), e
 	case <-h.ready:
 	case <-ctx.Done():
 		p.leave(h)
-		return nil, context.Cause(ctx)
+		return nil, notBegun(ctx, e.Tool)
 	}
 	return func() { p.leave(h) }, nil
 }
