@@ -48,7 +48,7 @@ func (p *Places) Run(
 		switch {
 		case !movedAway(err):
 			return res, err
-		case errors.Is(err, registry.CodeNotOwner) && place.Pod == p.pod:
+		case errors.Is(err, registry.CodeNotOwner) && place.Pod == p.pod && p.stops():
 			return registry.Result{}, p.stopping(ctx, place)
 		case errors.Is(err, registry.CodeNotOwner) && tries <= ownerTries:
 			pause = 0

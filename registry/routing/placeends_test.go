@@ -37,3 +37,36 @@ func TestAnErrandThatWaitsForItsOwnerIsCancelled(t *testing.T) {
 		}
 	})
 }
+
+// betweenClaims is a store where something happens once, after a place was claimed and before the claim is used.
+type betweenClaims struct {
+	*memory.Store
+	happens func()
+}
+
+func (s *betweenClaims) ClaimPlace(ctx context.Context, c registry.PlaceClaim) (registry.Place, error) {
+	place, err := s.Store.ClaimPlace(ctx, c)
+	if happens := s.happens; happens != nil {
+		s.happens = nil
+		happens()
+	}
+	return place, err
+}
+
+// A call whose conversation was erased, and begun again on the same pod, before it could enter asks for the place again.
+func TestAnErrandOfAnEarlierClaimAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &betweenClaims{Store: memory.New(memory.Options{})}
+		a := startKeeper(t, store, "a")
+		store.happens = func() {
+			if _, err := store.EraseConversation(t.Context(), registry.Key{Tenant: "t", Session: "s"}); err != nil {
+				t.Error(err)
+			}
+			a.want(t, "a anew=false")
+		}
+		a.want(t, "a anew=false")
+		if n := a.pod.Stats().Places; n != 1 {
+			t.Errorf("%d places", n)
+		}
+	})
+}

@@ -80,8 +80,8 @@ func (p *Places) Claim(ctx context.Context, c registry.PlaceClaim) (registry.Pla
 }
 
 // enter notes that a call uses a place of this pod, until leave is called. What is left here of an earlier epoch or
-// generation is ended first. It fails with ErrNotOwner if the place has another owner by now, or the pod gives its
-// places up.
+// generation is ended first. It fails with ErrNotOwner if the place has another owner or generation by now, or the pod
+// gives its places up.
 func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(), err error) {
 	h, stale, err := p.hold(e)
 	if err != nil {
@@ -129,6 +129,13 @@ func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, 
 	h.calls++
 	p.running.Add(1)
 	return h, stale, nil
+}
+
+// stops reports whether the pod gives its places up.
+func (p *Places) stops() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
 }
 
 // leave ends the use of a place by a call.
