@@ -23,20 +23,21 @@ type Places interface {
 	Serve(k registry.PlaceKeeper)
 }
 
-// keptCall is what the pod that runs a tool must know of a call beside the tool and its arguments: all that the tool
-// can learn from its SessionContext and the context of Execute. The call was checked where it came in.
+// keptCall is what the pod that runs a tool must know of a call beside the tool and its arguments: what the tool can
+// learn from its SessionContext and the context of Execute. Of the caller that is what the record of a call keeps, so
+// neither its name nor when its credential ends. The call was checked where it came in.
 type keptCall struct {
-	Session    string           `json:"session,omitempty"` // of SessionContext.Key
-	Stateless  bool             `json:"stateless,omitempty"`
-	User       string           `json:"user,omitempty"`       // of the caller
-	Credential string           `json:"credential,omitempty"` // of the caller; the name, no secret
-	Channel    string           `json:"channel,omitempty"`
-	Kind       ContextKind      `json:"kind,omitempty"`
-	Model      bool             `json:"model,omitempty"`
-	Endpoint   Endpoint         `json:"endpoint,omitempty"`
-	Resources  policy.Resources `json:"resources"`
-	Programs   policy.Programs  `json:"programs"`
-	Source     string           `json:"source,omitempty"`
+	Session   string           `json:"session,omitempty"` // of SessionContext.Key
+	Stateless bool             `json:"stateless,omitempty"`
+	User      string           `json:"user,omitempty"`   // of the caller
+	Caller    string           `json:"caller,omitempty"` // what else is known of it: auth.Identity.Note
+	Channel   string           `json:"channel,omitempty"`
+	Kind      ContextKind      `json:"kind,omitempty"`
+	Model     bool             `json:"model,omitempty"`
+	Endpoint  Endpoint         `json:"endpoint,omitempty"`
+	Resources policy.Resources `json:"resources"`
+	Programs  policy.Programs  `json:"programs"`
+	Source    string           `json:"source,omitempty"`
 }
 
 // keeps says what the tool of a call keeps, as far as it matters which pod runs it.
@@ -53,7 +54,7 @@ func (i *Invoker) runKept(
 ) (registry.Result, error) {
 	sc := &p.session
 	about := keptCall{
-		Session: sc.Key.Session, Stateless: sc.Stateless, User: sc.Caller.User, Credential: sc.Caller.Credential,
+		Session: sc.Key.Session, Stateless: sc.Stateless, User: sc.Caller.User, Caller: sc.Caller.Note(),
 		Channel: sc.Channel, Kind: policy.Join(sc.Kind, policy.Context(sc.Caller.Context)), Model: p.inv.Model,
 		Endpoint: p.inv.Endpoint, Source: p.inv.Source,
 	}
@@ -82,7 +83,7 @@ func (i *Invoker) runErrand(
 	if err := json.Unmarshal(e.Context, &about); err != nil {
 		return registry.Result{}, registry.Internal(err).With(registry.DispatchedNo)
 	}
-	caller := auth.Identity{Tenant: e.Place.Key.Tenant, User: about.User, Credential: about.Credential}
+	caller := auth.OfNote(e.Place.Key.Tenant, about.User, about.Caller)
 	sc := SessionContext{
 		Key: registry.Key{Tenant: caller.Tenant, Session: about.Session}, Stateless: about.Stateless, Caller: caller,
 		Channel: about.Channel, Kind: about.Kind, Place: e.Place,

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -36,6 +37,29 @@ func TestErrandsKnowTheAsker(t *testing.T) {
 		Caller: ruledCaller, Tool: "hand", Model: true, Endpoint: agent.EndpointMCP,
 	})
 	if err != nil || !out.Result.Success || !by.Model || by.Endpoint != agent.EndpointMCP || by.Who.User != "ann" {
+		t.Errorf("%+v, %v: %+v", out, err, by)
+	}
+}
+
+// A factory may make its tool for some callers only: it sees the same rights where the tool runs.
+func TestErrandsHaveTheRightsOfTheirCaller(t *testing.T) {
+	var by []auth.Identity
+	box := localTools(t, agent.Registration{Names: []string{"hand"}, Keeps: agent.KeepsWorkspace(), Optional: true,
+		Make: func(sc agent.SessionContext) []agent.Tool {
+			if sc.Caller.Tools == "" {
+				return nil
+			}
+			return []agent.Tool{localTool{spec("hand", ""), func(context.Context, json.RawMessage) (registry.Result, error) {
+				by = append(by, sc.Caller)
+				return registry.Result{Success: true}, nil
+			}}}
+		}})
+	places := new(elsewhere)
+	i, _ := handed(t, spec("t", ""), "", func(c *agent.Config) { c.LocalTools, c.Places = box, places })
+	caller := ruledCaller
+	caller.Device, caller.Tools, caller.Context, caller.Person = "phone", "hand", string(agent.ContextGroup), true
+	out, err := i.Invoke(t.Context(), agent.Request{Caller: caller, Tool: "hand"})
+	if err != nil || !out.Result.Success || len(by) != 1 || by[0] != caller {
 		t.Errorf("%+v, %v: %+v", out, err, by)
 	}
 }
