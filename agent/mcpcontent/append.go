@@ -24,8 +24,9 @@ type Style struct {
 func (s Style) Append(b []byte, res *registry.Result) []byte {
 	b = append(b, `"content":[`...)
 	structured := res.Structured.IsObject() || s.AnyStructured && !res.Structured.IsZero()
-	// Clients throw an answer away that breaks the schema which they were told. What it says stands in its text.
-	structured = structured && len(res.Violations) == 0
+	// Clients throw an answer away that breaks the schema which they were told, also that of a failure, which need not
+	// keep it. What it says stands in its text.
+	structured = structured && res.Success && len(res.Violations) == 0
 	text := res.Output
 	if !res.Success && text == "" {
 		text = res.Error

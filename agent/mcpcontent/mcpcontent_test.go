@@ -104,6 +104,11 @@ func TestBinaryDataIsNoText(t *testing.T) {
 	if strings.Count(text, code) != 1 || !strings.HasSuffix(text, `"structuredContent":`+structured) {
 		t.Errorf("an MCP client gets %s", text)
 	}
+	res.Success = false // what failed need not keep the tool's output schema, by which clients judge it all the same
+	if text := string(mcpcontent.Style{}.Append(nil, &res)); strings.Contains(text, "structuredContent") ||
+		!strings.Contains(text, code) || !strings.Contains(text, `"isError":true`) {
+		t.Errorf("of a failure an MCP client gets %s", text)
+	}
 }
 
 // A server cannot say of a resource that it is the gateway's, or a page that the client is to show.

@@ -174,11 +174,17 @@ func (a *application) printKeys(rows []json.RawMessage) error {
 		if err := json.Unmarshal(raw, &k); err != nil {
 			return err
 		}
+		person := ""
+		if k.Person {
+			person = "yes"
+		}
 		cells = append(cells, []string{
-			k.ID, k.Name, strings.Join(k.Roles, ","), k.UserID, k.DeviceID, k.Tools, k.ExpiresAt, k.LastUsed,
+			k.ID, k.Name, strings.Join(k.Roles, ","), k.UserID, k.DeviceID, k.Tools, k.Context, person, k.ExpiresAt,
+			k.LastUsed,
 		})
 	}
-	return table(a.out, []string{"ID", "NAME", "ROLES", "USER", "DEVICE", "TOOLS", "EXPIRES", "LAST USED"}, cells)
+	return table(a.out, []string{"ID", "NAME", "ROLES", "USER", "DEVICE", "TOOLS", "CONTEXT", "PERSON", "EXPIRES",
+		"LAST USED"}, cells)
 }
 
 func (a *application) keysRevokeCommand() *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
@@ -229,6 +230,18 @@ func annotationsOf(effects []string) (*registry.Annotations, error) {
 	return a, nil
 }
 
+// approvalTerms returns who may allow a call and how long a person has, as far as a rule says.
+func approvalTerms(d policy.DemandReport) string {
+	terms := ""
+	if d.By != "" {
+		terms += ", by " + string(d.By)
+	}
+	if d.WithinSeconds > 0 {
+		terms += fmt.Sprintf(", within %v", time.Duration(d.WithinSeconds)*time.Second)
+	}
+	return terms
+}
+
 func printDecision(out io.Writer, r policy.Report, register bool) {
 	verdict := "allowed"
 	if !r.Allowed {
@@ -246,7 +259,7 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 	}
 	fmt.Fprintf(out, "  level     %s\n", r.SecurityLevel)
 	for _, d := range r.Approvals {
-		fmt.Fprintf(out, "  approval  %s (rule %s)\n", d.When, d.Rule)
+		fmt.Fprintf(out, "  approval  %s%s (rule %s)\n", d.When, approvalTerms(d), d.Rule)
 	}
 	for _, d := range r.Forbidden {
 		fmt.Fprintf(out, "  forbidden %s (rule %s)\n", d.When, d.Rule)
@@ -261,7 +274,11 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 	}
 	if p := r.Programs; p != nil {
 		fmt.Fprintf(out, "  programs  %s\n", strings.Join(append([]string{string(p.Security)}, p.Allow...), " "))
-		if p.Rule != "" {
+		switch {
+		case p.Rule == "":
+		case p.Security == policy.Full:
+			fmt.Fprintf(out, "  programs  by rule %s\n", p.Rule)
+		default:
 			fmt.Fprintf(out, "  programs  by rule %[1]s; to allow more, write a rule with the id %[1]s in its place\n",
 				p.Rule)
 		}

@@ -18,6 +18,8 @@ func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, 
 		switch {
 		case unwanted && w.sending.Cancel():
 			return false, takenBack(ctx, refused, got.cancelled)
+		case !over && !got.receipt && refused && isOwnVerdict(got.answer):
+			return false, nil // the bus is sending it, and says soon whether a pod that has just left can have got it
 		case arrived, got.cancelled && !over:
 		case !over:
 			return false, nil
@@ -42,6 +44,11 @@ func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, 
 	default: // the wait was over during the sending: the device may have the call, and is told
 		return true, nil
 	}
+}
+
+// isOwnVerdict reports whether this pod made a reply itself, because it found the other pod dead.
+func isOwnVerdict(r *registry.Reply) bool {
+	return r.Err != nil && r.Err.Code == registry.CodeLost && r.Err.Dispatched == ""
 }
 
 // takenBack is the error for the caller of a call that was taken back before it was sent.

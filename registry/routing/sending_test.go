@@ -288,6 +288,28 @@ func TestCallQueuedForADeadPodIsTakenBack(t *testing.T) {
 	})
 }
 
+// A call that is just being sent when its pod leaves is not lost if the bus says that nobody has got it, and is if not.
+func TestCallOnItsWayToAPodThatLeaves(t *testing.T) {
+	for reported, want := range map[error]registry.Dispatched{
+		registry.ErrNoReceiver: registry.DispatchedNo, nil: registry.DispatchedUnknown,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store, posted := memory.New(memory.Options{}), make(chan *handed, 1)
+			asking := startPod(t, store, "a", func(c *PodConfig) { c.Bus = handBus{c.Bus, posted} })
+			l := connect(t, startPod(t, store, "b"), deafConn{}, nil)
+			ended := begin(t, asking, l.Session(), "c1", time.Minute)
+			h := <-posted
+			h.gone.Store(true)
+			asking.Router.failDeadPods([]string{"a"}, time.Now().Add(time.Millisecond))
+			synctest.Wait()
+			h.Sent(reported)
+			if got := <-ended; registry.AsError(got.err).Dispatched != want {
+				t.Errorf("reported %v: %v, dispatched %s", reported, got.err, registry.AsError(got.err).Dispatched)
+			}
+		})
+	}
+}
+
 func TestCancelledCallThatReachedNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, posted := memory.New(memory.Options{}), make(chan *handed, 1)

@@ -75,7 +75,7 @@ func (w *wait) forAnswer(ctx context.Context, cancel func(reason string)) (regis
 			w.noteReceipt(got.running)
 		}
 		switch {
-		case got.answer != nil:
+		case got.answer != nil && w.phase != phaseSending:
 			return unpack(got.answer, w.dispatched())
 		case got.cancelled:
 			cancel("cancelled")
@@ -211,7 +211,7 @@ func (w *wait) afterCancel() (registry.Result, error) {
 // call, this pod made the reply itself because the other pod is dead, and unpack adds dispatched to it.
 func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Result, error) {
 	switch {
-	case reply.Err != nil && reply.Err.Code == registry.CodeLost && reply.Err.Dispatched == "":
+	case isOwnVerdict(reply):
 		return registry.Result{}, reply.Err.With(dispatched)
 	case reply.Err != nil:
 		return registry.Result{}, reply.Err
