@@ -70,3 +70,81 @@ func TestAnErrandOfAnEarlierClaimAsksAgain(t *testing.T) {
 		}
 	})
 }
+
+// What is kept at a place that another pod has now is ended, also if the pod was too busy when it found out.
+func TestALostPlaceIsEndedOnceThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a, b := startKeeper(t, store, "a"), startKeeper(t, store, "b")
+		a.want(t, "a anew=false")
+		if err := store.ReleasePlaces(t.Context(), a.pod.Places.owned()); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, "b anew=true")
+		busy := a.pod.Places.tasks
+		a.pod.Places.tasks = newTasks(0, a.pod.Places.log)
+		time.Sleep(registry.DefaultSessionTTL)
+		synctest.Wait()
+		if len(a.lost) != 0 || a.pod.Stats().Places != 1 {
+			t.Errorf("while there is no room: lost %v, %d places", a.lost, a.pod.Stats().Places)
+		}
+		a.pod.Places.tasks = busy
+		time.Sleep(registry.DefaultSessionTTL)
+		synctest.Wait()
+		if len(a.lost) != 1 || a.pod.Stats().Places != 0 {
+			t.Errorf("lost %v, %d places", a.lost, a.pod.Stats().Places)
+		}
+	})
+}
+
+// What is left of an earlier owner is ended before the place is used, also if the call that finds it is cancelled.
+func TestWhatIsLeftIsEndedForACallThatIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a := startKeeper(t, store, "a")
+		a.want(t, "a anew=false")
+		if err := store.ReleasePlaces(t.Context(), a.pod.Places.owned()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended error
+		a.pod.Places.Serve(registry.PlaceKeeper{Lost: func(ctx context.Context, _ registry.Place) {
+			cancel()
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+			ended = ctx.Err()
+		}})
+		_, err := a.does(ctx)
+		if e := registry.AsError(err); e.Code != registry.CodeCancelled || e.Dispatched != registry.DispatchedNo {
+			t.Errorf("%v, dispatched %q", err, e.Dispatched)
+		}
+		if ended != nil {
+			t.Errorf("what is left was not ended: %v", ended)
+		}
+	})
+}
+
+// What is kept of an erased conversation is ended, also if whoever erased it hangs up.
+func TestAnErasedPlaceIsEndedForACallerThatHangsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a := startKeeper(t, store, "a")
+		a.want(t, "a anew=false")
+		key := registry.Key{Tenant: "t", Session: "s"}
+		if _, err := store.EraseConversation(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		var ended []error
+		a.pod.Places.Serve(registry.PlaceKeeper{Erased: func(ctx context.Context, _ registry.Key, _ int64) {
+			ended = append(ended, ctx.Err())
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a.pod.Places.Erased(ctx, key)
+		if len(ended) != 1 || ended[0] != nil {
+			t.Errorf("ended with %v", ended)
+		}
+	})
+}

@@ -88,12 +88,16 @@ func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(), e
 		return nil, err
 	}
 	if stale != nil {
-		end(ctx, p.keeping(), *stale, e.Place.Generation)
-		close(h.ready)
+		func() {
+			defer close(h.ready)
+			end(ctx, p.keeping(), *stale, e.Place.Generation)
+		}()
 	}
 	select {
 	case <-h.ready:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
 		p.leave(h)
 		return nil, notBegun(ctx, e.Tool)
 	}
@@ -171,14 +175,21 @@ func (p *Places) forgetOldestLocked() {
 }
 
 // endLocked ends, in a task, what is kept at a place that is no longer this pod's. current is the generation that the
-// place has now, if it is known.
+// place has now, if it is known. While too many tasks run the pod still holds the place, and the next refresh ends it.
 func (p *Places) endLocked(was registry.Place, current int64) {
 	k := p.keeper
-	p.tasks.start(func(ctx context.Context) { end(ctx, k, was, current) })
+	if !p.tasks.start(func(ctx context.Context) { end(ctx, k, was, current) }) {
+		return
+	}
+	delete(p.held, was.Key)
+	p.router.counts.placesLost.Add(1)
 }
 
-// end ends what is kept at a place that is no longer this pod's.
+// end ends what is kept at a place that is no longer this pod's, within taskTimeout. It goes on when ctx ends: ctx is
+// that of the call which finds the place, and the next one uses it.
 func end(ctx context.Context, k registry.PlaceKeeper, was registry.Place, current int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
+	defer cancel()
 	conversation, ok := was.Key.Conversation()
 	switch {
 	case ok && current != was.Generation:
@@ -212,8 +223,11 @@ func (p *Places) Erased(ctx context.Context, key registry.Key) {
 	p.erasedHere(ctx, key)
 }
 
-// erasedHere ends what this pod keeps of the earlier generations of a conversation.
+// erasedHere ends what this pod keeps of the earlier generations of a conversation, within taskTimeout. It goes on when
+// ctx ends, as what is to be ended is not looked for again.
 func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
+	defer cancel()
 	generations, err := p.store.PlaceGenerations(ctx, []registry.Key{key})
 	if err != nil {
 		p.log.Warn("what is kept of an erased conversation is removed later", "session", key.Session, "error", err)
@@ -230,6 +244,8 @@ func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 	}
 }
 
+// handleErased ends what this pod keeps of a conversation that another pod has erased. While too many tasks run the next
+// refresh does.
 func (p *Places) handleErased(e registry.Envelope) {
 	p.tasks.start(func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
 }
@@ -278,8 +294,6 @@ func (p *Places) refreshSome(ctx context.Context, places []registry.Place) error
 	defer p.mu.Unlock()
 	for i, was := range gone {
 		if h := p.held[was.Key]; h != nil && h.Place == was { // else it is this pod's again
-			delete(p.held, was.Key)
-			p.router.counts.placesLost.Add(1)
 			p.endLocked(was, generations[i])
 		}
 	}
