@@ -98,8 +98,10 @@ func (p *Places) runHere(
 	if err != nil {
 		return registry.Result{}, err
 	}
-	defer leave()
+	result := false
+	defer func() { leave(result) }()
 	res, err := p.keeping().Run(ctx, e, report)
+	result = err == nil
 	if movedAway(err) { // the tool says so itself: that is no reason to look for another owner
 		err = registry.AsError(err).With(registry.DispatchedYes)
 	}

@@ -123,6 +123,7 @@ func TestWhatIsLeftIsEndedForACallThatIsCancelled(t *testing.T) {
 		if ended != nil {
 			t.Errorf("what is left was not ended: %v", ended)
 		}
+		a.want(t, "a anew=true")
 	})
 }
 

@@ -44,7 +44,7 @@ type heldPlace struct {
 	registry.Place
 	used  time.Time
 	calls int             // that run
-	told  map[string]bool // kinds of things: a call has been told that they are new
+	told  map[string]bool // kinds of things: the result of a call says that they are new, or will when it returns
 	ready chan struct{}   // closed once nothing is left here of an earlier epoch
 }
 
@@ -79,10 +79,10 @@ func (p *Places) Claim(ctx context.Context, c registry.PlaceClaim) (registry.Pla
 	return p.store.ClaimPlace(ctx, c)
 }
 
-// enter notes that a call uses a place of this pod, until leave is called. What is left here of an earlier epoch or
+// enter notes that a call uses a place of this pod, until leave is called with whether the call has a result. What is left here of an earlier epoch or
 // generation is ended first. It fails with ErrNotOwner if the place has another owner or generation by now, or the pod
 // gives its places up.
-func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(), err error) {
+func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(result bool), err error) {
 	h, stale, err := p.hold(e)
 	if err != nil {
 		return nil, err
@@ -98,10 +98,10 @@ func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(), e
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		p.leave(h)
+		p.leave(h, e, false)
 		return nil, notBegun(ctx, e.Tool)
 	}
-	return func() { p.leave(h) }, nil
+	return func(result bool) { p.leave(h, e, result) }, nil
 }
 
 // hold counts a call that uses a place of this pod. If stale is not nil, it is the caller who ends what is left there,
@@ -126,9 +126,6 @@ func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, 
 		}
 	}
 	e.Anew = e.Place.Before != 0 && !h.told[e.Kind]
-	if e.Anew {
-		p.router.counts.placesTaken.Add(1)
-	}
 	h.told[e.Kind] = true
 	h.calls++
 	p.running.Add(1)
@@ -142,11 +139,17 @@ func (p *Places) stops() bool {
 	return p.closed
 }
 
-// leave ends the use of a place by a call.
-func (p *Places) leave(h *heldPlace) {
+// leave ends the use of a place by a call. If the call has no result that says what is new, that of the next call does.
+func (p *Places) leave(h *heldPlace, e *registry.Errand, result bool) {
 	defer p.running.Done()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	switch {
+	case e.Anew && result:
+		p.router.counts.placesTaken.Add(1)
+	case e.Anew:
+		delete(h.told, e.Kind)
+	}
 	h.calls--
 	h.used = time.Now()
 }
