@@ -15,7 +15,7 @@ const (
 	// expected string says whether it is still expected.
 	mirrorLife = registry.ReturnWait + registry.RegisterWait
 
-	// freshPlaces is how many entries of an index are looked at for sessions that are about to leave it.
+	// freshPlaces is how many of the newest entries of an index are looked at for sessions that are about to leave it.
 	freshPlaces = 200
 )
 
@@ -68,51 +68,74 @@ func (s *Store) Awaited(ctx context.Context, q registry.Query) ([]registry.Await
 	return found, nil
 }
 
-// candidates returns the sessions that may be expected to match a query: those of the mirrors, and of the indexes,
-// where a session of a dead pod may be, or one that is being released.
+// candidates returns the sessions that may be expected to match a query: those of mirrors, and of the index that List
+// would read, where a session of a dead pod may be, or one that is being released or claimed anew. That one is read
+// first: who leaves an index is in the mirrors before.
 func (s *Store) candidates(ctx context.Context, q registry.Query) ([]string, error) {
-	var mirrors, indexes []string
-	of := func(mirror, index string) { mirrors, indexes = append(mirrors, mirror), append(indexes, index) }
-	switch {
-	case q.SessionID != "":
+	if q.SessionID != "" {
 		return []string{q.SessionID}, nil
-	case q.DeviceID != "":
-		of(deviceMirror(q.Tenant, q.DeviceID), deviceIndex(q.Tenant, q.DeviceID))
-	case q.UserID != "":
-		of(userMirror(q.Tenant, q.UserID), userIndex(q.Tenant, q.UserID))
-	case q.Viewer != "":
-		of(userMirror(q.Tenant, q.Viewer), userIndex(q.Tenant, q.Viewer))
-		of(userMirror(q.Tenant, ""), userIndex(q.Tenant, ""))
-	default:
-		low, high := offersRange(q.Tool, "")
-		offers, _, err := s.readOffers(ctx, q.Tenant, low, high, maxMerge)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range offers {
-			of(membersMirror(q.Tenant, o.set), membersIndex(q.Tenant, o.set))
-		}
+	}
+	mirrors, err := s.mirrorsFor(ctx, q)
+	if err != nil || len(mirrors) == 0 {
+		return nil, err
+	}
+	from, err := s.smallestSource(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	places, err := s.readPlaces(ctx, &from, registry.Cursor{}, freshPlaces, true)
+	if err != nil {
+		return nil, err
 	}
 	pipe := s.conn.Pipeline()
-	reads := make([]*redisconn.Command, 0, 2*len(mirrors))
-	for i := range mirrors {
-		reads = append(reads, pipe.Do("ZREVRANGE", mirrors[i], 0, maxScan-1),
-			pipe.Do("ZREVRANGE", indexes[i], 0, freshPlaces-1))
+	reads := make([]*redisconn.Command, len(mirrors))
+	for i, mirror := range mirrors {
+		reads[i] = pipe.Do("ZREVRANGE", mirror, 0, maxScan-1)
 	}
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	var sessions []string
 	known := make(map[string]bool)
-	for _, read := range reads {
-		for _, session := range read.Strings() {
-			if !known[session] && len(sessions) < maxScan {
-				known[session] = true
-				sessions = append(sessions, session)
-			}
+	add := func(session string) {
+		if !known[session] && len(sessions) < maxScan {
+			known[session] = true
+			sessions = append(sessions, session)
 		}
 	}
+	for _, read := range reads {
+		for _, session := range read.Strings() {
+			add(session)
+		}
+	}
+	for _, place := range places {
+		add(place.Session)
+	}
 	return sessions, nil
+}
+
+// mirrorsFor returns the mirrors that have the sessions that are expected to match a query: none if its tool is not
+// offered, and not expected to be.
+func (s *Store) mirrorsFor(ctx context.Context, q registry.Query) (mirrors []string, err error) {
+	var offers []offer
+	if q.Tool != "" {
+		low, high := offersRange(q.Tool, "")
+		if offers, _, err = s.readOffers(ctx, q.Tenant, low, high, maxMerge); err != nil || len(offers) == 0 {
+			return nil, err
+		}
+	}
+	switch {
+	case q.DeviceID != "":
+		return []string{deviceMirror(q.Tenant, q.DeviceID)}, nil
+	case q.UserID != "":
+		return []string{userMirror(q.Tenant, q.UserID)}, nil
+	case q.Viewer != "":
+		return []string{userMirror(q.Tenant, q.Viewer), userMirror(q.Tenant, "")}, nil
+	}
+	for _, o := range offers {
+		mirrors = append(mirrors, membersMirror(q.Tenant, o.set))
+	}
+	return mirrors, nil
 }
 
 // expectation is what Redis has of a session that may be expected to offer tools.

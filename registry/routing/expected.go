@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -53,7 +54,9 @@ type returnWait struct {
 	query  registry.Query
 	sel    registry.Select
 	again  func(ctx context.Context) (choice, error)
-	due    []registry.Awaited // as they were seen last
+	due    []registry.Awaited // those that are still worth to wait for, as they were seen last
+	asked  bool               // look has looked before
+	away   bool               // one that is not had no connection when it was seen last
 	until  time.Time
 
 	found choice
@@ -65,38 +68,48 @@ func (w *returnWait) look(ctx context.Context) time.Duration {
 	if w.found, w.err = w.again(ctx); w.err == nil || !isMissing(w.err) {
 		return 0
 	}
-	due, err := w.router.dir.Awaited(ctx, w.query)
-	if err != nil {
-		w.err = err
+	if len(w.due) > 1 && w.sel == registry.SelectNone && w.query.SessionID == "" {
+		w.err = ambiguousReturn(w.query.Tool, w.due) // as it was before they left, and will be
 		return 0
 	}
-	if len(due) > 1 && w.sel == registry.SelectNone && w.query.SessionID == "" {
-		w.err = ambiguousReturn(w.query.Tool, due) // as it was before they left, and will be
-		return 0
+	if w.asked {
+		if err := w.follow(ctx); err != nil {
+			w.err = err
+			return 0
+		}
 	}
-	left := time.Duration(0)
-	for i := range due {
-		left = max(left, due[i].Left)
+	w.asked = true
+	left := time.Until(w.until)
+	if len(w.due) > 0 && left > 0 {
+		return min(left, w.due[0].Left)
 	}
-	if left = min(left, time.Until(w.until)); left > 0 {
-		w.due = due
-		return left
-	}
-	if w.isAway() {
+	if w.away || slices.ContainsFunc(w.due, isAway) {
 		w.err = registry.NotConnected()
 	}
 	return 0
 }
 
-// isAway reports whether one of the devices had no connection when it was seen last.
-func (w *returnWait) isAway() bool {
-	for i := range w.due {
-		if w.due[i].Away() {
-			return true
+// follow looks whether a device is still worth to wait for, until it has found one that is. It asks for the session by
+// its id: the whole query costs more the more devices move, and a call that waits asks often.
+func (w *returnWait) follow(ctx context.Context) error {
+	for len(w.due) > 0 {
+		q := w.query
+		q.SessionID = w.due[0].Session.Key.Session
+		due, err := w.router.dir.Awaited(ctx, q)
+		if err != nil {
+			return err
 		}
+		if len(due) > 0 {
+			w.due[0] = due[0]
+			return nil
+		}
+		w.away = w.away || w.due[0].Away()
+		w.due = w.due[1:]
 	}
-	return false
+	return nil
 }
+
+func isAway(a registry.Awaited) bool { return a.Away() }
 
 func ambiguousReturn(tool string, due []registry.Awaited) *registry.Error {
 	entries := make([]registry.Entry, len(due))
