@@ -72,6 +72,19 @@ func TestAFullRedisIsSwept(t *testing.T) {
 	}
 }
 
+// A fleet whose leases cannot be renewed would sweep itself.
+func TestAFullRedisRenewsLeases(t *testing.T) {
+	s, _, fill := fullStore(t, "s1")
+	fill(true)
+	known, err := s.Heartbeat(t.Context(), "a")
+	if err != nil || !known {
+		t.Errorf("known %v, %v", known, err)
+	}
+	if left := s.conn.Client().PTTL(t.Context(), podsKey).Val(); left <= 0 {
+		t.Errorf("the leases live for %v", left)
+	}
+}
+
 // A session whose pulse is due lives on in a full Redis.
 func TestAFullRedisRefreshesSessions(t *testing.T) {
 	s, claimed, fill := fullStore(t, "s1")

@@ -9,6 +9,7 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local expiry = redis.call('ZSCORE', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[1], ARGV[1]) -- a full Redis refuses a script at its first write, but never a removal
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 if expiry and tonumber(expiry) > now then
