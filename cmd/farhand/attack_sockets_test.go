@@ -113,7 +113,7 @@ func TestAttackUnfinishedMessages(t *testing.T) {
 	const sockets, size = 1000, 1 << 20
 	begin := append([]byte{0x01, 0x80 | 127, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0},
 		bytes.Repeat([]byte(" "), size-1000)...)
-	codes := make(map[int]int)
+	codes, connected := make(map[int]int), 0
 	a.under(t, time.Minute, func(ctx context.Context) {
 		var mu sync.Mutex
 		var attackers sync.WaitGroup
@@ -129,13 +129,14 @@ func TestAttackUnfinishedMessages(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				codes[code]++
+				connected++
 			})
 		}
 		attackers.Wait()
 	})
-	t.Logf("closed with %v", codes)
-	if codes[1008]+codes[1013] < sockets*9/10 {
-		t.Errorf("closed with %v", codes)
+	t.Logf("of %d sockets %d connected, closed with %v", sockets, connected, codes)
+	if codes[1008]+codes[1013] < connected*9/10 || connected < sockets/2 { // a busy machine connects fewer in time
+		t.Errorf("of %d sockets %d connected, closed with %v", sockets, connected, codes)
 	}
 	a.peakBelow(t, 400)
 	a.calmWithin(t, 3*time.Second)
