@@ -33,7 +33,7 @@ func (r *Router) expect(
 		return again(ctx)
 	}
 	w := returnWait{router: r, query: q, sel: sel, again: again, due: due, until: time.Now().Add(registry.ReturnWait)}
-	done := r.returns.wait(ctx, q.Tenant, func() time.Duration { return w.look(ctx) })
+	done := r.returns.wait(ctx, q.Tenant, q.Viewer, func() time.Duration { return w.look(ctx) })
 	if done && w.err == nil {
 		r.counts.returnsCame.Add(1)
 		return w.found, nil
@@ -42,7 +42,7 @@ func (r *Router) expect(
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled): // maybe in the middle of a look
 		return choice{}, callCancelled(registry.DispatchedNo)
-	case !done:
+	case !done, ctx.Err() != nil: // the time was up in the middle of a look: the store is not to blame
 		return choice{}, registry.NotConnected()
 	}
 	return w.found, w.err
@@ -124,7 +124,7 @@ func ambiguousReturn(tool string, due []registry.Awaited) *registry.Error {
 // NotConnected.
 func (r *Router) awaitMove(ctx context.Context, tried registry.Route) error {
 	until, verdict := time.Now().Add(registry.ReturnWait), registry.NotConnected()
-	r.returns.wait(ctx, tried.Session.Tenant, func() time.Duration {
+	r.returns.wait(ctx, tried.Session.Tenant, tried.Target.Viewer, func() time.Duration {
 		entry, err := r.dir.Entry(ctx, tried.Session.Key)
 		switch {
 		case err == nil && isClaim(&entry.Session, &tried.Session):

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -56,4 +57,60 @@ func TestACallFollowsTheDeviceThatItWaitsFor(t *testing.T) {
 			t.Errorf("asked for any %d times, and for the device %d times", store.any.Load(), store.named.Load())
 		}
 	})
+}
+
+// slowLooks is a store that answers a look of a call that waits only when the caller's time is up.
+type slowLooks struct{ *memory.Store }
+
+// Awaited implements registry.Directory.
+func (s slowLooks) Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error) {
+	if q.SessionID == "" {
+		return s.Store.Awaited(ctx, q)
+	}
+	<-ctx.Done()
+	return nil, registry.StoreUnavailable("awaited", ctx.Err())
+}
+
+// A call whose time is up in the middle of a look is told that its device is away, not that the store is.
+func TestTheTimeIsUpInTheMiddleOfALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := slowLooks{memory.New(memory.Options{})}
+		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
+		l := connect(t, owning, deafConn{}, nil)
+		time.AfterFunc(500*time.Millisecond, func() { connect(t, owning, deafConn{}, nil).Close(t.Context()) })
+		l.Leave(t.Context(), registry.ReturnWait)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := asking.Router.Resolve(ctx, "t", "tool", registry.Target{}, registry.SelectNone)
+		if !errors.Is(err, registry.CodeNotConnected) {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// One user's calls cannot take all places in which those of a tenant may wait.
+func TestWaitsOfAUserAreBounded(t *testing.T) {
+	r := newReturns(func(context.Context, string) (string, error) { return "", nil })
+	defer r.close()
+	var ofAnn []*tenantReturns
+	for range maxUserReturns {
+		ofAnn = append(ofAnn, r.enter("t", "ann"))
+	}
+	if ofAnn[maxUserReturns-1] == nil || r.enter("t", "ann") != nil {
+		t.Error("a user's calls are not bounded as they should be")
+	}
+	if t2 := r.enter("t", "bob"); t2 == nil {
+		t.Error("another user's call may not wait")
+	} else {
+		r.leave("t", "bob", t2)
+	}
+	for _, one := range ofAnn {
+		r.leave("t", "ann", one)
+	}
+	if one := r.enter("t", "ann"); one == nil || r.len() != 1 || len(one.users) != 1 {
+		t.Errorf("%d wait after all have left: %+v", r.len(), one)
+	} else {
+		r.leave("t", "ann", one)
+	}
 }

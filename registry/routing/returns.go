@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// maxReturns is how many calls of a pod wait for devices to come back, and maxTenantReturns those of one tenant.
+	// maxReturns is how many calls of a pod wait for devices to come back, maxTenantReturns those of one tenant, and
+	// maxUserReturns those of one user. Callers without a user have the tenant's.
 	maxReturns       = 2048
 	maxTenantReturns = 512
+	maxUserReturns   = 128
 
 	// returnTick is how often a pod looks whether sessions of a tenant have changed, while calls wait for some.
 	returnTick = 50 * time.Millisecond
@@ -39,7 +41,8 @@ type returns struct {
 // tenantReturns are the calls of one tenant that wait. The fields are guarded by returns.mu.
 type tenantReturns struct {
 	waiting int
-	changed chan struct{} // closed, and made anew, when sessions have changed
+	users   map[string]int // how many of them are a user's
+	changed chan struct{}  // closed, and made anew, when sessions have changed
 	cancel  context.CancelFunc
 }
 
@@ -58,13 +61,13 @@ func (r *returns) close() {
 
 // wait looks at once, and again whenever sessions of the tenant have changed or the time that look returned is over,
 // until that time is zero. It returns false if it stopped for another reason: ctx has ended, the pod closes, or as many
-// calls wait as may.
-func (r *returns) wait(ctx context.Context, tenant string, look func() (left time.Duration)) bool {
-	t := r.enter(tenant)
+// calls of the pod, the tenant or the user wait as may.
+func (r *returns) wait(ctx context.Context, tenant, user string, look func() (left time.Duration)) bool {
+	t := r.enter(tenant, user)
 	if t == nil {
 		return false
 	}
-	defer r.leave(tenant, t)
+	defer r.leave(tenant, user, t)
 	for pause := returnTick; ; pause = min(2*pause, maxReturnPause) {
 		changed := r.changedOf(t)
 		left := look()
@@ -93,32 +96,37 @@ func (r *returns) wait(ctx context.Context, tenant string, look func() (left tim
 }
 
 // enter counts a call that waits. It returns nil if no more may wait.
-func (r *returns) enter(tenant string) *tenantReturns {
+func (r *returns) enter(tenant, user string) *tenantReturns {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tenants[tenant]
 	switch {
 	case r.ctx.Err() != nil:
 		return nil
-	case r.waiting >= maxReturns, t != nil && t.waiting >= maxTenantReturns:
+	case r.waiting >= maxReturns, t != nil && t.waiting >= maxTenantReturns,
+		t != nil && user != "" && t.users[user] >= maxUserReturns:
 		r.refused.Add(1)
 		return nil
 	}
 	if t == nil {
 		ctx, cancel := context.WithCancel(r.ctx)
-		t = &tenantReturns{changed: make(chan struct{}), cancel: cancel}
+		t = &tenantReturns{users: make(map[string]int), changed: make(chan struct{}), cancel: cancel}
 		r.tenants[tenant] = t
 		r.loops.Go(func() { r.watch(ctx, tenant, t) })
 	}
+	t.users[user]++
 	t.waiting++
 	r.waiting++
 	return t
 }
 
-func (r *returns) leave(tenant string, t *tenantReturns) {
+func (r *returns) leave(tenant, user string, t *tenantReturns) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting--
+	if t.users[user]--; t.users[user] == 0 {
+		delete(t.users, user)
+	}
 	if t.waiting--; t.waiting == 0 {
 		t.cancel()
 		delete(r.tenants, tenant)
