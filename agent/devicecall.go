@@ -64,8 +64,8 @@ func AskedByModel(ctx context.Context) bool {
 	return call != nil && call.inv.Model
 }
 
-// Asker returns who would call another tool in the course of the call of a local tool: its own caller, as it was called.
-// ctx is that of the tool's Execute, Validate or Authorize.
+// Asker returns who would call another tool in the course of the call of a local tool: its own caller, as it was
+// called. ctx is that of the tool's Execute, Validate or Authorize.
 func (sc SessionContext) Asker(ctx context.Context) Asker {
 	by := Asker{Who: sc.Caller, Context: sc.Kind}
 	if call, _ := ctx.Value(toolCallKey{}).(*toolCall); call != nil {

@@ -100,7 +100,8 @@ func (d *Decision) Terms(m Marks) (t Terms) {
 
 // strictness orders who may decide.
 func strictness(by registry.ApproveBy) int {
-	return slices.Index([]registry.ApproveBy{registry.ApproveAnyone, "", registry.ApproveOther, registry.ApproveTwo}, by)
+	strictness := []registry.ApproveBy{registry.ApproveAnyone, "", registry.ApproveOther, registry.ApproveTwo}
+	return slices.Index(strictness, by)
 }
 
 // Forbidden returns the first reason to refuse a call that bears these marks, nil if there is none.

@@ -15,7 +15,8 @@ var pulseTests = []subtest{
 		f.putTools(s, e.Tools...)
 		f.wantPulse(s.Key, registry.Pulse{})
 		for _, p := range []registry.Pulse{
-			registry.NewPulse(time.Now(), 40*time.Millisecond), registry.NewPulse(time.Now().Add(time.Second), 300*time.Microsecond),
+			registry.NewPulse(time.Now(), 40*time.Millisecond),
+			registry.NewPulse(time.Now().Add(time.Second), 300*time.Microsecond),
 			registry.NewPulse(time.Now().Add(time.Minute), 0),
 		} {
 			e.Pulse = p
@@ -23,7 +24,7 @@ var pulseTests = []subtest{
 			f.wantPulse(s.Key, p)
 		}
 		kept := e.Pulse
-		e.Pulse = registry.Pulse{} // as a pod refreshes whose connection has no pong yet, or that is of an older release
+		e.Pulse = registry.Pulse{} // as a pod refreshes whose connection has no pong yet, or is of an older release
 		f.refresh(e)
 		f.wantPulse(s.Key, kept)
 		s.DeviceName = "renamed"

@@ -36,7 +36,8 @@ func Run(t *testing.T, open Open, only ...string) {
 		name  string
 		tests []subtest
 	}{
-		{"sessions", sessionTests}, {"listing", listingTests}, {"pulses", pulseTests}, {"version", versionTests}, {"awaited", awaitedTests}, {"pods", podTests},
+		{"sessions", sessionTests}, {"listing", listingTests}, {"pulses", pulseTests}, {"version", versionTests},
+		{"awaited", awaitedTests}, {"pods", podTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests},
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests}, {"owners", ownerTests},
@@ -44,7 +45,8 @@ func Run(t *testing.T, open Open, only ...string) {
 		{"credentials", credentialTests}, {"paired", pairedTests}, {"revocations", revocationTests},
 		{"pairings", pairingTests},
 		{"approvals", approvalTests}, {"grants", grantTests},
-		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"held", heldTests}, {"places", placeTests},
+		{"audit", auditTests}, {"limits", limitTests}, {"usage", usageTests}, {"held", heldTests},
+		{"places", placeTests},
 	} {
 		if len(only) > 0 && !slices.Contains(only, group.name) {
 			continue

@@ -20,8 +20,8 @@ func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.
 }
 
 // Attend runs wait, on the calling goroutine, for a light call that waits for a person or a device. Meanwhile every pod
-// can look the call up and cancel it, which ends wait's context. The call must be ended with Finish, as any other; it may run
-// before. rec is written to before wait begins only.
+// can look the call up and cancel it, which ends wait's context. The call must be ended with Finish, as any other; it
+// may run before. rec is written to before wait begins only.
 func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error {
 	p, leave := c.router.await(rec)
 	defer leave()

@@ -207,8 +207,8 @@ func (r reach) commands(ctx context.Context, e registry.Entry) []registry.ToolSp
 	})
 }
 
-// expected returns the device that is meant, if it is the only one that is expected to have the command in a moment: the
-// call waits for it. missing says why choose has found none.
+// expected returns the device that is meant, if it is the only one that is expected to have the command in a moment:
+// the call waits for it. missing says why choose has found none.
 func (r reach) expected(ctx context.Context, id, command string, missing error) (registry.Entry, error) {
 	q, reaches := r.scope(ctx)
 	if !reaches {
