@@ -113,7 +113,7 @@ type claimedWorkspace struct {
 // Open implements Workspace.
 func (w claimedWorkspace) Open(ctx context.Context) (sandbox.Workspace, error) {
 	at, err := w.setting.Claim(ctx, registry.PlaceClaim{
-		Key: w.sc.placeKey(), Kind: KeepsWorkspace().Kind, Fence: w.sc.Fence,
+		Key: w.sc.placeKey(), Kind: KeepsWorkspace().Kind, Fence: w.sc.Fence, Keep: true,
 	})
 	if err != nil {
 		return sandbox.Workspace{}, err

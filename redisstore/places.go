@@ -45,7 +45,7 @@ func (s *Store) claimPlace(
 ) (place registry.Place, known bool, err error) {
 	_, conversation := c.Key.Conversation()
 	answer, err := s.conn.Eval(ctx, scriptPlaceClaim, []string{placeKey(c.Key)}, s.placeTTL, c.Pod, c.Kind,
-		decimal(c.Fence), flag(conversation), decimal(dead), flag(create))
+		decimal(c.Fence), flag(conversation), decimal(dead), flag(create), flag(c.Keep))
 	if err != nil {
 		return registry.Place{}, false, redisconn.Unavailable("claim place", err)
 	}
@@ -55,13 +55,13 @@ func (s *Store) claimPlace(
 		return registry.Place{}, true, registry.ErrErased
 	case len(list) == 1 && redisconn.Int(list[0]) == placeUnknown:
 		return registry.Place{}, false, nil
-	case len(list) != 5:
+	case len(list) != 6:
 		return registry.Place{}, false, redisconn.Unavailable("claim place", answer.ErrShape())
 	}
 	pod, _ := list[2].(string)
 	return registry.Place{
 		Key: c.Key, Generation: redisconn.Int(list[1]), Pod: pod, Epoch: redisconn.Int(list[3]),
-		Before: redisconn.Int(list[4]),
+		Before: redisconn.Int(list[4]), Kept: redisconn.Int(list[5]) == 1,
 	}, true, nil
 }
 

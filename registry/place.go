@@ -31,6 +31,9 @@ type Place struct {
 	// Before is the epoch in which what was asked for was kept last before this one; zero: never. If it is not zero,
 	// an owner that is gone kept it.
 	Before int64
+
+	// Kept says that what was asked for has been noted as kept in this epoch (PlaceClaim.Keep).
+	Kept bool
 }
 
 // PlaceClaim asks who owns a place.
@@ -42,6 +45,10 @@ type PlaceClaim struct {
 	// Fence is that of the turn that asks, zero if no turn does. A turn that began before its conversation was erased
 	// is refused with ErrErased.
 	Fence int64
+
+	// Keep notes that Kind is kept there from now on, if Pod is the owner. An owner that asks without it, and goes, has
+	// lost nothing.
+	Keep bool
 }
 
 // PlaceStore keeps which pod owns a place. All methods are safe for concurrent use and honour their context. A failure

@@ -106,13 +106,15 @@ func (m *Store) ClaimPlace(_ context.Context, c registry.PlaceClaim) (registry.P
 		p.Pod, p.Epoch = c.Pod, s.clock(now)
 	}
 	kept := p.kept[c.Kind]
-	if kept.at != p.Epoch {
+	if kept.at != p.Epoch && c.Keep && p.Pod == c.Pod {
 		kept = keptAt{at: p.Epoch, before: kept.at}
 		p.kept[c.Kind] = kept
 	}
 	p.expires = now.Add(m.opts.PlaceTTL)
 	claimed := p.Place
-	claimed.Before = kept.before
+	if claimed.Before, claimed.Kept = kept.at, kept.at == p.Epoch; claimed.Kept {
+		claimed.Before = kept.before
+	}
 	return claimed, nil
 }
 

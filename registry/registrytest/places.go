@@ -70,6 +70,35 @@ var placeTests = []subtest{
 			f.Errorf("gone: %+v", gone)
 		}
 	}},
+	{name: "nothing is lost with an owner that kept nothing", run: func(f *fixture) {
+		claim := func(pod string, keep bool) registry.Place {
+			f.Helper()
+			p, err := f.store.ClaimPlace(f.ctx, registry.PlaceClaim{
+				Key: placeOf(f.key("c")), Pod: pod, Kind: "browser", Keep: keep,
+			})
+			f.must(err)
+			return p
+		}
+		a, b := f.pod("a"), f.pod("b")
+		idle := claim(a, false)
+		if other := claim(b, true); other != idle || other.Kept { // b does not own it
+			f.Errorf("%+v, then %+v", idle, other)
+		}
+		f.must(f.store.ReleasePlaces(f.ctx, []registry.Place{idle}))
+		if next := claim(b, false); next.Pod != b || next.Before != 0 || next.Kept {
+			f.Errorf("after one that kept nothing: %+v", next)
+		}
+		kept := claim(b, true)
+		if again := claim(a, false); !kept.Kept || kept.Before != 0 || again != kept {
+			f.Errorf("kept %+v, then %+v", kept, again)
+		}
+		f.must(f.store.ReleasePlaces(f.ctx, []registry.Place{kept}))
+		idle = claim(a, false)
+		f.must(f.store.ReleasePlaces(f.ctx, []registry.Place{idle}))
+		if last := claim(b, true); idle.Before != kept.Epoch || last.Before != kept.Epoch || !last.Kept {
+			f.Errorf("kept %+v, then %+v and %+v", kept, idle, last)
+		}
+	}},
 	{name: "the place of a dead pod is the next one's",
 		limits: registry.Limits{PodLease: 300 * time.Millisecond}, run: func(f *fixture) {
 			first := f.place(f.pod("a"), "c", "browser")
@@ -155,10 +184,12 @@ func placeOf(key registry.Key) registry.PlaceKey {
 	return registry.PlaceKey{Tenant: key.Tenant, Session: key.Session}
 }
 
-// place claims the place of a conversation.
+// place claims the place of a conversation, to keep something there.
 func (f *fixture) place(pod, session, kind string) registry.Place {
 	f.Helper()
-	p, err := f.store.ClaimPlace(f.ctx, registry.PlaceClaim{Key: placeOf(f.key(session)), Pod: pod, Kind: kind})
+	p, err := f.store.ClaimPlace(f.ctx, registry.PlaceClaim{
+		Key: placeOf(f.key(session)), Pod: pod, Kind: kind, Keep: true,
+	})
 	f.must(err)
 	return p
 }

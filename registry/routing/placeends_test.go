@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,5 +153,36 @@ func TestAnErasedPlaceIsEndedForACallerThatHangsUp(t *testing.T) {
 		if len(ended) != 1 || ended[0] != nil {
 			t.Errorf("ended with %v", ended)
 		}
+	})
+}
+
+// Nothing is lost with an owner whose tools have not run: it stopped, or refused the calls.
+func TestNothingIsLostWithAnOwnerThatRanNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		a, b, c := startKeeper(t, store, "a"), startKeeper(t, store, "b"), startKeeper(t, store, "c")
+		c.pod.Drain(t.Context())
+		if _, err := c.does(t.Context()); registry.AsError(err).Code != registry.CodeDraining {
+			t.Errorf("a pod that stops: %v", err)
+		}
+		key := registry.PlaceKey{Tenant: "t", Session: "s"}
+		place, err := b.pod.Places.Claim(t.Context(), registry.PlaceClaim{Key: key, Kind: "browser"})
+		if err != nil || place.Pod != "b" {
+			t.Fatal(place, err)
+		}
+		for i := range maxErrands / 2 {
+			_, done, err := b.pod.Places.admit(fmt.Sprint(i), "t", time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer done()
+		}
+		if _, err := a.does(t.Context()); registry.AsError(err).Code != registry.CodeBusy {
+			t.Errorf("a busy pod: %v", err)
+		}
+		if err := store.ReleasePlaces(t.Context(), []registry.Place{place}); err != nil {
+			t.Fatal(err)
+		}
+		a.want(t, "a anew=false")
 	})
 }

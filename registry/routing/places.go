@@ -79,9 +79,9 @@ func (p *Places) Claim(ctx context.Context, c registry.PlaceClaim) (registry.Pla
 	return p.store.ClaimPlace(ctx, c)
 }
 
-// enter notes that a call uses a place of this pod, until leave is called with whether the call has a result. What is left here of an earlier epoch or
-// generation is ended first. It fails with ErrNotOwner if the place has another owner or generation by now, or the pod
-// gives its places up.
+// enter notes that a call uses a place of this pod, until leave is called with whether the call has a result. What is
+// left here of an earlier epoch or generation is ended first. It fails with ErrNotOwner if the place has another owner
+// or generation by now, or the pod gives its places up.
 func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(result bool), err error) {
 	h, stale, err := p.hold(e)
 	if err != nil {
@@ -98,10 +98,30 @@ func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(resu
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
+		err = notBegun(ctx, e.Tool)
+	} else if !e.Place.Kept {
+		err = p.noteKept(ctx, e)
+	}
+	if err != nil {
 		p.leave(h, e, false)
-		return nil, notBegun(ctx, e.Tool)
+		return nil, err
 	}
 	return func(result bool) { p.leave(h, e, result) }, nil
+}
+
+// noteKept notes in the store that something is kept at a place of this pod, so that the next owner can say that it is
+// lost. It is done when a tool is about to run: nothing is lost with a call that never got that far.
+func (p *Places) noteKept(ctx context.Context, e *registry.Errand) error {
+	now, err := p.Claim(ctx, registry.PlaceClaim{Key: e.Place.Key, Kind: e.Kind, Keep: true})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return notBegun(ctx, e.Tool)
+	case err != nil:
+		return registry.AsError(err).With(registry.DispatchedNo)
+	case now.Pod != p.pod || now.Epoch != e.Place.Epoch || now.Generation != e.Place.Generation:
+		return registry.ErrNotOwner.With(registry.DispatchedNo)
+	}
+	return nil
 }
 
 // hold counts a call that uses a place of this pod. If stale is not nil, it is the caller who ends what is left there,
@@ -117,7 +137,7 @@ func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, 
 		before := h
 		p.forgetOldestLocked()
 		h = &heldPlace{Place: e.Place, told: make(map[string]bool), ready: make(chan struct{})}
-		h.Before = 0
+		h.Before, h.Kept = 0, false
 		p.held[e.Place.Key] = h
 		if before == nil {
 			close(h.ready)

@@ -128,7 +128,7 @@ func TestErrandsOfADeadOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := registry.PlaceKey{Tenant: "t", Session: "s"}
-		_, err := store.ClaimPlace(t.Context(), registry.PlaceClaim{Key: key, Pod: "dead", Kind: "browser"})
+		_, err := store.ClaimPlace(t.Context(), registry.PlaceClaim{Key: key, Pod: "dead", Kind: "browser", Keep: true})
 		if err != nil {
 			t.Fatal(err)
 		}
