@@ -87,7 +87,7 @@ func newMeterHook(m Meter) meterHook {
 func kindOfScript(name string) Kind {
 	switch prefix, _, _ := strings.Cut(name, "_"); prefix {
 	case "claim", "restore", "update", "set", "refresh", "release", "index", "labels", "definitions", "offers",
-		"zrem", "mirror", "version", "place":
+		"zrem", "mirror", "place":
 		if name == "set_if" { // of an idempotency key
 			return KindCalls
 		}

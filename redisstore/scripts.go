@@ -24,7 +24,6 @@ var (
 	scriptLabelsAdd  = scripts.Must("labels_add")
 	scriptIndexLeave = scripts.Must("index_leave")
 	scriptMirror     = scripts.Must("mirror")
-	scriptVersion    = scripts.Must("version")
 
 	scriptDefinitionsAdd = scripts.Must("definitions_add")
 	scriptOffersMissing  = scripts.Must("offers_missing")

@@ -171,6 +171,15 @@ func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 	}
 	pipe.Then()
 	removed.into(pipe)
+	if err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	// A full Redis refuses the new versions, but not the sweep, which makes room. That the pod is dead has changed the
+	// versions by itself.
+	pipe = s.conn.Pipeline()
 	s.changed(pipe, slices.Collect(maps.Keys(tenants))...)
-	return pipe.Exec(ctx)
+	if err := pipe.Exec(ctx); err != nil {
+		s.log.Warn("sessions of a dead pod removed, versions of listings not replaced", "error", err)
+	}
+	return nil
 }

@@ -41,6 +41,6 @@ func (s *Store) Version(ctx context.Context, tenant string) (string, error) {
 func (s *Store) changed(pipe *redisconn.Pipeline, tenants ...string) {
 	pipe.Then()
 	for _, tenant := range tenants {
-		pipe.Eval(scriptVersion, []string{versionKey(tenant)}, s.indexTTL, rand.Text())
+		pipe.Do("SET", versionKey(tenant), rand.Text(), "PX", s.indexTTL)
 	}
 }
