@@ -7,9 +7,9 @@
 --      belongs to may be another, 10 for how many ms what the session offered is expected of the new connection,
 --      11... field and value pairs of the attributes
 -- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers, expected}; the hash
--- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, and the
--- next one may be among them; expected is what expect returns. The generation is 0, and nothing has changed, when the
--- holder must be asked first. It is -1 when the session belongs to another user or device, and -2 when it may be
+-- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, and
+-- the next one may be among them; expected is what expect returns. The generation is 0, and nothing has changed, when
+-- the holder must be asked first. It is -1 when the session belongs to another user or device, and -2 when it may be
 -- claimed, but as that of the user who comes after the time.
 
 -- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:

@@ -75,8 +75,8 @@ func (p *Places) stopping(ctx context.Context, place registry.Place) error {
 	return e.With(registry.DispatchedNo)
 }
 
-// notBegun is the error for a call that ends before its tool could run: it was cancelled, this pod stops, or its time is
-// up while the owner of its place does not answer.
+// notBegun is the error for a call that ends before its tool could run: it was cancelled, this pod stops, or its time
+// is up while the owner of its place does not answer.
 func notBegun(ctx context.Context, tool string) error {
 	e := registry.Errorf(registry.CodeNotConnected, "The pod that keeps what the tool %q works on does not answer. "+
 		"Ask again: if it has died, another one starts anew.", tool)

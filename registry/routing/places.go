@@ -267,8 +267,8 @@ func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 	}
 }
 
-// handleErased ends what this pod keeps of a conversation that another pod has erased. While too many tasks run the next
-// refresh does.
+// handleErased ends what this pod keeps of a conversation that another pod has erased. While too many tasks run the
+// next refresh does.
 func (p *Places) handleErased(e registry.Envelope) {
 	p.tasks.start(func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
 }
