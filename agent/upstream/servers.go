@@ -65,13 +65,25 @@ func (s *Servers) owner(name string) *server {
 // Await implements agent.LiveTools.
 func (s *Servers) Await(ctx context.Context, name string, until time.Time) error {
 	one := s.owner(name)
-	if one == nil || one.state.Load().conn != nil {
+	if one == nil {
 		return nil
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	_, err := one.connected(ctx, nil)
-	return err
+	if one.state.Load().conn == nil {
+		ctx, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
+		if _, err := one.connected(ctx, nil); err != nil {
+			return err
+		}
+	}
+	if one.state.Load().byName[name] != nil && !s.lists(name) {
+		s.publish() // a server has a connection a moment before its tools are in the set
+	}
+	return nil
+}
+
+// lists reports whether the set has a tool of this name.
+func (s *Servers) lists(name string) bool {
+	return slices.ContainsFunc(s.set.Load().Tools, func(t agent.Tool) bool { return t.Spec().Name == name })
 }
 
 // publish replaces the set by what the servers offer now.

@@ -62,7 +62,9 @@ func TestRollingRestart(t *testing.T) {
 		d.stop()
 	}
 	for _, v := range book.audit() {
-		t.Errorf("%s: %s\n%s", v.rule, v.text, book.history(v.callID, v.nonce))
+		if v.rule != "time" { // which TestLedger judges: here programs start all the time, and nobody waits for a pod
+			t.Errorf("%s: %s\n%s", v.rule, v.text, book.history(v.callID, v.nonce))
+		}
 	}
 	succeeded, stalled := 0, make(map[string]bool) // by nonce
 	for _, e := range book.asked {
