@@ -115,8 +115,8 @@ func (i *Invoker) awaitDevice(
 }
 
 // endOf returns when a call must have ended, whatever a person's answer takes of its time: a caller that names a
-// timeout waits no longer. Zero: its caller waits for the person beside the timeout, as one does that names none, or that comes
-// back to a suspended call. A local tool waits as long as its own caller does.
+// timeout waits no longer. Zero: its caller waits for the person beside the timeout, as one does that names none, or
+// that comes back to a suspended call. A local tool waits as long as its own caller does.
 func (i *Invoker) endOf(req *Request, p *prepared) time.Time {
 	if req.outer == nil && req.Timeout > 0 && p.resumed == nil && !req.Async {
 		return p.start.Add(i.clamp(req.Timeout, 0))

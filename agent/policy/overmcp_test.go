@@ -7,8 +7,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The condition "over MCP" is about calls over MCP, those of models and of persons' programs alike, and what was answered
-// about one way is not the answer about another.
+// The condition "over MCP" is about calls over MCP, those of models and of persons' programs alike, and what was
+// answered about one way is not the answer about another.
 func TestOverMCP(t *testing.T) {
 	p := newPolicy(t, policy.Options{File: []byte("version: 1\ntools:\n" +
 		"  - {id: closed, names: vault, forbid: over MCP}\n" +

@@ -54,7 +54,8 @@ func (s *betweenClaims) ClaimPlace(ctx context.Context, c registry.PlaceClaim) (
 	return place, err
 }
 
-// A call whose conversation was erased, and begun again on the same pod, before it could enter asks for the place again.
+// A call whose conversation was erased, and begun again on the same pod, before it could enter asks for the place
+// again.
 func TestAnErrandOfAnEarlierClaimAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &betweenClaims{Store: memory.New(memory.Options{})}

@@ -44,8 +44,8 @@ func (h *house) overMCP(token, tool, args string) (structured registry.JSON, cod
 	return said.Result.StructuredContent, ""
 }
 
-// Over MCP a device's tool is judged as a model's call however it is reached, and a model pairs no device. Which devices
-// are reached is up to the credential, because there is no conversation: those that are listed at /mcp.
+// Over MCP a device's tool is judged as a model's call however it is reached, and a model pairs no device. Which
+// devices are reached is up to the credential, because there is no conversation: those that are listed at /mcp.
 func TestOverMCP(t *testing.T) {
 	h := newHouse(t, options{mode: pairing.ModeOpen, rules: "version: 1\ntools:\n" +
 		"  - {id: no-snaps, names: camera_snap, forbid: asked by a model}\n" +
