@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
@@ -68,7 +69,7 @@ func startLimited(t *testing.T, program string, settings ...string) *pod {
 	if err := os.WriteFile(limited, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return startProgram(t, limited, freeAddr(t), settings...)
+	return startProgram(t, limited, testkit.FreeAddr(t), settings...)
 }
 
 // buildPlain builds the program and the honest caller once without the race detector, whose shadow memory fits in no

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // stopWriter is an output that calls stop once when a text has been written to it.
@@ -88,7 +90,7 @@ func (w tee) Write(p []byte) (int, error) {
 // A gateway that was never there is an error at once.
 func TestWaitingForApprovalsNeedsAGateway(t *testing.T) {
 	t.Parallel()
-	code, out, errOut := command(t, []string{"FARHAND_URL=http://" + freeAddr(t)}, "approve", "list", "--wait")
+	code, out, errOut := command(t, []string{"FARHAND_URL=http://" + testkit.FreeAddr(t)}, "approve", "list", "--wait")
 	if code != 2 || !strings.Contains(errOut, "no answer from the gateway") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/provider/scripted"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // chatter is `farhand chat` as a process of its own.
@@ -151,7 +152,7 @@ func TestChatProcess(t *testing.T) {
 			"--session ")
 	})
 	t.Run("no gateway", func(t *testing.T) {
-		startChat(t, "http://"+freeAddr(t), "--session", "laptop", "hello").end(2, "",
+		startChat(t, "http://"+testkit.FreeAddr(t), "--session", "laptop", "hello").end(2, "",
 			"farhand: no answer from the gateway at ")
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 func unmarshal(raw []byte, v any) error { return json.Unmarshal(raw, v) }
@@ -31,7 +32,7 @@ func command(t *testing.T, environ []string, args ...string) (code int, out, err
 
 func TestDemoShowsTheMainJob(t *testing.T) {
 	t.Parallel()
-	code, out, errOut := command(t, nil, "demo", "--once", "--addr", freeAddr(t))
+	code, out, errOut := command(t, nil, "demo", "--once", "--addr", testkit.FreeAddr(t))
 	if code != 0 || !strings.Contains(out, `"state":"succeeded"`) || !strings.Contains(out, "hostname") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}

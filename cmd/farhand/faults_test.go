@@ -39,7 +39,8 @@ func TestRollingRestart(t *testing.T) {
 	callers.Go(func() { control.measure(ctx, book) })
 	callers.Go(func() { f.measureRedis(ctx, book) })
 	for i := range 12 {
-		c := &ledgerCaller{book: book, fleet: f, http: client, random: rand.New(rand.NewPCG(uint64(i), 2))}
+		c := &ledgerCaller{book: book, fleet: f, http: client, random: rand.New(rand.NewPCG(uint64(i), 2)),
+			limit: 30 * time.Second} // in which a device comes back, however slow the machine is
 		callers.Go(func() {
 			for ctx.Err() == nil {
 				c.plain(ctx, "light", ledgerWork{DelayMS: c.random.IntN(60)}, "")

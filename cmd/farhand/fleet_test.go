@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -135,7 +134,7 @@ type pod struct {
 // startPod starts a pod and waits until it is ready. Settings are added to the environment as they are.
 func startPod(t testing.TB, settings ...string) *pod {
 	t.Helper()
-	return startPodAt(t, freeAddr(t), settings...)
+	return startPodAt(t, testkit.FreeAddr(t), settings...)
 }
 
 func startPodAt(t testing.TB, addr string, settings ...string) *pod {
@@ -187,7 +186,7 @@ func startBalancer(t testing.TB, pods []*pod) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf, addr, dir := string(text), freeAddr(t), t.TempDir()
+	conf, addr, dir := string(text), testkit.FreeAddr(t), t.TempDir()
 	for i, p := range pods {
 		name := fmt.Sprintf("farhand-%d:8080", i+1)
 		if !strings.Contains(conf, name) {
@@ -351,15 +350,4 @@ func eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 		}
 	}
 	return time.Since(began)
-}
-
-// freeAddr returns a loopback address nobody listens on.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
@@ -36,7 +37,7 @@ func TestHerd(t *testing.T) {
 	settings := []string{"FARHAND_REDIS_URL=" + server.URL(), "FARHAND_LOG_LEVEL=error"}
 	var pods []*pod
 	for range 3 {
-		pods = append(pods, startProgram(t, plain, freeAddr(t), settings...))
+		pods = append(pods, startProgram(t, plain, testkit.FreeAddr(t), settings...))
 	}
 	herd := newHerd(pods[0].url, herdSize)
 	t.Cleanup(herd.stop)

@@ -23,6 +23,7 @@ import (
 	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/farhand/farhand/agent/provider/scripted"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -371,7 +372,7 @@ func TestDeadHookStallsNobodyElse(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := startPod(t, "FARHAND_HOOKS_FILE="+path, "FARHAND_MODEL=none", "FARHAND_MODEL_URL=http://"+freeAddr(t)+"/v1")
+	p := startPod(t, "FARHAND_HOOKS_FILE="+path, "FARHAND_MODEL=none", "FARHAND_MODEL_URL=http://"+testkit.FreeAddr(t)+"/v1")
 	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return "done" })
 	eventually(t, waitLimit, "the device is listed", func() bool { return toolsOf(t, p.url)["phone"] == 1 })
 	var guarded sync.WaitGroup
@@ -403,7 +404,7 @@ func TestHookExample(t *testing.T) {
 	if err != nil {
 		t.Fatalf("this test needs Python 3.9 or later: %v", err)
 	}
-	host, port, err := net.SplitHostPort(freeAddr(t))
+	host, port, err := net.SplitHostPort(testkit.FreeAddr(t))
 	if err != nil {
 		t.Fatal(err)
 	}

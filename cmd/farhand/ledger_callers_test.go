@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,7 @@ type ledgerCaller struct {
 	fleet  *faultFleet
 	http   *http.Client
 	random *rand.Rand
+	limit  time.Duration // the timeout of its calls; zero: drawn for each
 }
 
 func (c *ledgerCaller) run(ctx context.Context) {
@@ -61,7 +63,7 @@ func (c *ledgerCaller) draw(shape string, work *ledgerWork, more string) (ledger
 	entry := ledgerCall{
 		nonce: fmt.Sprintf("%016x", c.random.Uint64()), session: fmt.Sprintf("device-%d", c.random.IntN(ledgerDevices)),
 		tool: ledgerTools[c.random.IntN(len(ledgerTools))], shape: shape,
-		limit: time.Duration(500+c.random.IntN(2500)) * time.Millisecond,
+		limit: cmp.Or(c.limit, time.Duration(500+c.random.IntN(2500))*time.Millisecond),
 	}
 	work.Nonce = entry.nonce
 	args, err := json.Marshal(work)

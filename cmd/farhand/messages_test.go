@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/provider/scripted"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -23,7 +24,7 @@ func TestMistakesAreExplained(t *testing.T) {
 	p := startPod(t, "FARHAND_BUILTIN_TOOLS=time")
 	connectDevice(t, p.url, "phone", echoTool())
 	there := []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + fleetToken}
-	nowhere := freeAddr(t)
+	nowhere := testkit.FreeAddr(t)
 	secureRedis, _ := redistest.TLS(t)
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -120,7 +121,7 @@ func TestHealthFollowsTheAddress(t *testing.T) {
 	if got := urlOf("[::]:8080"); got != "http://[::1]:8080" {
 		t.Errorf("[::]:8080 is asked at %s", got)
 	}
-	if code, _, _ := command(t, []string{"FARHAND_ADDR=" + freeAddr(t)}, "health"); code == 0 {
+	if code, _, _ := command(t, []string{"FARHAND_ADDR=" + testkit.FreeAddr(t)}, "health"); code == 0 {
 		t.Error("a gateway that is not there is healthy")
 	}
 }
@@ -186,7 +187,7 @@ func TestDeviceSaysWhyItCannotConnect(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
 	for want, args := range map[string][]string{
-		"no gateway answers at this address": {"--server", freeAddr(t)},
+		"no gateway answers at this address": {"--server", testkit.FreeAddr(t)},
 		"host name is not known":             {"--server", "http://gateway.invalid"},
 		"unauthenticated":                    {"--server", p.url, "--token", "wrong"},
 	} {
@@ -229,7 +230,7 @@ func TestDemoReadsTheEnvironment(t *testing.T) {
 	environ := append(agentSettings(providerOpenAI, model), "FARHAND_TOKEN="+fleetToken,
 		"FARHAND_REDIS_URL=redis://redis.example.com", "FARHAND_JWT_SECRET=0123456789abcdef0123456789abcdef",
 		"FARHAND_KEYS_ONLY=false", "FARHAND_ALLOWED_ORIGINS=http://one.example.com", "FARHAND_MAX_TOOL=7")
-	demo := start(t, environ, farhandBinary, "demo", "--addr", freeAddr(t), "--allow-origin", "http://localhost:5173")
+	demo := start(t, environ, farhandBinary, "demo", "--addr", testkit.FreeAddr(t), "--allow-origin", "http://localhost:5173")
 	eventually(t, waitLimit, "the demo prints what to try",
 		func() bool { return strings.Contains(demo.out.String(), "api/sessions") })
 	_, rest, _ := strings.Cut(demo.out.String(), "export FARHAND_URL=")

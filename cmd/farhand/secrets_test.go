@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 )
@@ -32,7 +33,7 @@ func TestSecretsStayInside(t *testing.T) {
 		"FARHAND_LOG_LEVEL=debug", "FARHAND_LOG_FORMAT=json", "FARHAND_MODEL=none",
 		"FARHAND_JWT_ISSUER=issuer", "FARHAND_JWT_AUDIENCE=farhand", "FARHAND_JWT_SECRET="+canaries["secret of tokens"],
 		"FARHAND_MODEL_KEY="+canaries["key of the model"],
-		"FARHAND_MODEL_URL=http://"+freeAddr(t)+"/v1")
+		"FARHAND_MODEL_URL=http://"+testkit.FreeAddr(t)+"/v1")
 	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return canaries["output"] })
 	eventually(t, waitLimit, "the device is listed", func() bool { return toolsOf(t, p.url)["phone"] == 1 })
 

@@ -7,6 +7,9 @@
 package testkit
 
 import (
+	"math/rand/v2"
+	"net"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -49,4 +52,20 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 		t.Fatalf("not received within %v: %s", Limit, what)
 		panic("unreachable")
 	}
+}
+
+// FreeAddr returns a loopback address that nobody listens on, for a program that a test starts, and maybe starts again.
+// The system gives ports of this range to no connection and to no listener that asks for any port, so the address stays
+// free while the program is away. Package redistest takes the range above.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(10000)))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
+	}
+	t.Fatal("no free port found")
+	return ""
 }

@@ -145,6 +145,11 @@ func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
 	defer tick.Stop()
 	seen := ""
 	for {
+		select { // at once there is nothing to tell: each call has just looked
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
 		asked, cancel := context.WithTimeout(ctx, storeTimeout)
 		version, err := r.version(asked, tenant)
 		cancel()
@@ -154,11 +159,6 @@ func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
 			close(t.changed)
 			t.changed = make(chan struct{})
 			r.mu.Unlock()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

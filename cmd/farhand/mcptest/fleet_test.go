@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
@@ -100,7 +100,7 @@ func startFleet(t testing.TB, settings ...string) *fleet {
 	t.Helper()
 	f := &fleet{redis: redistest.Single(t)}
 	for range 3 {
-		f.pods = append(f.pods, f.startPod(t, freeAddr(t), settings...))
+		f.pods = append(f.pods, f.startPod(t, testkit.FreeAddr(t), settings...))
 	}
 	for _, p := range f.pods {
 		p.awaitReady(t)
@@ -116,7 +116,7 @@ func (f *fleet) startPod(t testing.TB, addr string, settings ...string) *pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	profiles := freeAddr(t)
+	profiles := testkit.FreeAddr(t)
 	env := append([]string{podVariable + "=1", "FARHAND_ADDR=" + addr, "FARHAND_TOKEN=" + rootToken,
 		"FARHAND_REDIS_URL=" + f.redis, "FARHAND_METRICS_ADDR=" + profiles, "FARHAND_PPROF=true"}, settings...)
 	return &pod{process: start(t, env, program), addr: addr, url: "http://" + addr, profiles: "http://" + profiles}
@@ -155,7 +155,7 @@ func (f *fleet) startBalancer(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf, addr, suite, dir := string(text), freeAddr(t), freeAddr(t), t.TempDir()
+	conf, addr, suite, dir := string(text), testkit.FreeAddr(t), testkit.FreeAddr(t), t.TempDir()
 	f.log, f.url, f.suite = filepath.Join(dir, "access"), "http://"+addr, "http://"+suite
 	for i, p := range f.pods {
 		name := fmt.Sprintf("farhand-%d:8080", i+1)
@@ -208,17 +208,6 @@ func (f *fleet) passedOn(t testing.TB, mark string) map[string]int {
 		}
 	}
 	return counts
-}
-
-// freeAddr returns a loopback address nobody listens on.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // request sends a request with a token and returns the body of its answer, which must have the status; zero: any.
