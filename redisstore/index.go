@@ -65,7 +65,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	if pod == session.Pod {
 		pod = ""
 	}
-	s.leaveIndexes(pipe, session.Key, leave, pod, p.upTo)
+	s.leaveIndexes(pipe, session.Key, leave, nil, pod, p.upTo)
 	s.changed(pipe, session.Tenant)
 	claim := pipe.Do("HMGET", sessionKey(session.Key), fieldPod, fieldGeneration)
 	if err := pipe.Exec(ctx); err != nil {
@@ -95,21 +95,19 @@ func (s *Store) enter(pipe *redisconn.Pipeline, index, score string, entries ...
 // no session, and a reader that finds one without sessions removes it.
 func (s *Store) takeBack(ctx context.Context, p placement) error {
 	pipe := s.conn.SessionPipeline()
-	s.leaveIndexes(pipe, p.session.Key, p.add, p.session.Pod, p.session.Generation)
+	s.leaveIndexes(pipe, p.session.Key, p.add, nil, p.session.Pod, p.session.Generation)
 	s.changed(pipe, p.session.Tenant)
 	return pipe.Exec(ctx)
 }
 
-// leaveIndexes adds the scripts that take a session out of indexes, and out of that of its pod unless pod is empty, to
-// the pipeline. On a single server it is one script.
-func (s *Store) leaveIndexes(pipe *redisconn.Pipeline, key registry.Key, indexes []string, pod string, upTo int64) {
-	together, alone := indexes, []string(nil)
-	if s.conn.IsCluster() {
-		together, alone = splitLabels(key.Tenant, indexes)
-	}
-	leave := func(indexes []string, pod string) {
-		args := make([]any, 0, len(indexes)+2)
-		args = append(args, decimal(upTo))
+// leaveIndexes adds the scripts that take a session out of indexes, and out of that of its pod unless pod is empty, and
+// put it into mirrors, to the pipeline. On a single server it is one script.
+func (s *Store) leaveIndexes(
+	pipe *redisconn.Pipeline, key registry.Key, indexes, mirrors []string, pod string, upTo int64,
+) {
+	leave := func(indexes []string, pod string, more ...string) {
+		args := make([]any, 0, len(indexes)+4)
+		args = append(args, decimal(upTo), mirrorLife.Milliseconds(), key.Session)
 		for range indexes {
 			args = append(args, key.Session)
 		}
@@ -117,17 +115,23 @@ func (s *Store) leaveIndexes(pipe *redisconn.Pipeline, key registry.Key, indexes
 			indexes, args = append(slices.Clip(indexes), podSessionsKey(pod)), append(args, podMember(key))
 		}
 		if len(indexes) > 0 {
-			pipe.Eval(scriptIndexLeave, indexes, args...)
+			pipe.Eval(scriptIndexLeave, append(slices.Clip(indexes), more...), args...)
 		}
 	}
-	if s.conn.IsCluster() {
-		leave(nil, pod)
-		pod = ""
+	if !s.conn.IsCluster() {
+		leave(indexes, pod, append([]string{sessionKey(key)}, mirrors...)...)
+		return
 	}
-	for _, index := range alone {
+	if len(mirrors) > 0 {
+		s.mirror(pipe, key.Session, mirrors)
+		pipe.Then() // who does not find the session in an index any more finds it in the mirror
+	}
+	labels, others := splitLabels(key.Tenant, indexes)
+	leave(nil, pod)
+	for _, index := range others {
 		leave([]string{index}, "")
 	}
-	leave(together, pod)
+	leave(labels, "")
 }
 
 // splitLabels splits indexes into those of labels, which one script may change together, and others.

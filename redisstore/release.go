@@ -18,13 +18,12 @@ func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Du
 	}
 	hash, expected, current := releasedHash(c)
 	pipe = s.conn.SessionPipeline()
-	var indexes []string
+	var indexes, mirrors []string
 	if current {
 		indexes, _ = s.indexesOf(sess.Key, hash)
-		s.mirror(pipe, sess.Key.Session, mirrorsOf(sess.Tenant, hash[fieldUserID], expected))
-		pipe.Then() // who does not find the session in an index any more finds it in the mirror
+		mirrors = mirrorsOf(sess.Tenant, hash[fieldUserID], expected)
 	}
-	s.leaveIndexes(pipe, sess.Key, indexes, sess.Pod, sess.Generation)
+	s.leaveIndexes(pipe, sess.Key, indexes, mirrors, sess.Pod, sess.Generation)
 	if current {
 		s.changed(pipe, sess.Tenant)
 	}

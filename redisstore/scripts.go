@@ -22,8 +22,8 @@ var (
 	scriptRelease    = scripts.Must("expect_base", "release")
 	scriptEntry      = scripts.Must("entry")
 	scriptLabelsAdd  = scripts.Must("labels_add")
-	scriptIndexLeave = scripts.Must("index_leave")
-	scriptMirror     = scripts.Must("mirror")
+	scriptIndexLeave = scripts.Must("mirror_base", "index_leave")
+	scriptMirror     = scripts.Must("mirror_base", "mirror")
 
 	scriptDefinitionsAdd = scripts.Must("definitions_add")
 	scriptOffersMissing  = scripts.Must("offers_missing")

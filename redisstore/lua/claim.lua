@@ -8,9 +8,9 @@
 --      11... field and value pairs of the attributes
 -- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers, expected}; the hash
 -- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, and
--- the next one may be among them; expected is what expect returns. The generation is 0, and nothing has changed, when
--- the holder must be asked first. It is -1 when the session belongs to another user or device, and -2 when it may be
--- claimed, but as that of the user who comes after the time.
+-- the next one may be among them; expected is what expect returns, empty if the mirrors have it already. The generation
+-- is 0, and nothing has changed, when the holder must be asked first. It is -1 when the session belongs to another user
+-- or device, and -2 when it may be claimed, but as that of the user who comes after the time.
 
 -- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:
 -- whether it had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its
@@ -21,8 +21,8 @@ local goneGen = tonumber(string.match(gone, '^%d+'))
 local time = redis.call('TIME')
 local at = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local before = redis.call('HGETALL', KEYS[1])
-local held, asked, proofs, heirs, pod, user, device, bound =
-  unpack(redis.call('HMGET', KEYS[1], 'g', 'a', 'k', 'r', 'p', 'u', 'd', 'o'))
+local was = fieldsOf(before)
+local held, asked, proofs, heirs, pod, user, device, bound = was.g, was.a, was.k, was.r, was.p, was.u, was.d, was.o
 if not held then
   local lines = {}
   for line in string.gmatch(gone .. '\n', '([^\n]*)\n') do
@@ -57,9 +57,13 @@ local gen = time[1] * 1000000 + time[2]
 gen = math.max(gen, (held or 0) + 1, goneGen + 1)
 gen = string.format('%.0f', gen)
 
-local offered = redis.call('HMGET', KEYS[1], 's', 'd', 'l')
 redis.call('DEL', KEYS[1], KEYS[2]) -- first, as in release.lua
-local expected = expect(KEYS[4], offered[1], offered[2], offered[3], ARGV[10])
+local expected = {}
+if held or (user or '') ~= ARGV[7] then
+  expected = expect(KEYS[4], was.s, was.d, was.l, ARGV[10])
+else -- it was written when the session was released, and so were the mirrors
+  redis.call('PEXPIRE', KEYS[4], ARGV[10])
+end
 redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 11))
 if heirs ~= '' then
   redis.call('HSET', KEYS[1], 'r', heirs)

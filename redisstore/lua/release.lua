@@ -6,22 +6,23 @@
 --      is not)
 -- Returns {1, the session hash as a flat list, what expect returns}, or {0} when the claim was not current.
 
-local pod, gen = unpack(redis.call('HMGET', KEYS[1], 'p', 'g'))
-if pod ~= ARGV[2] or gen ~= ARGV[3] then
+local before = redis.call('HGETALL', KEYS[1])
+local was = fieldsOf(before)
+if was.p ~= ARGV[2] or was.g ~= ARGV[3] then
   return {0}
 end
-local before = redis.call('HGETALL', KEYS[1])
-local kept = redis.call('HMGET', KEYS[1], 'a', 'd', 'k', 'r', 'c', 't', 'b', 'u', 'o', 's', 'l')
 redis.call('DEL', KEYS[1])
 local expected = {}
 if ARGV[4] == '0' then
   redis.call('DEL', KEYS[3])
 else
-  expected = expect(KEYS[3], kept[10], kept[2], kept[11], ARGV[4])
+  expected = expect(KEYS[3], was.s, was.d, was.l, ARGV[4])
 end
-local gone = gen .. ' ' .. pod
-for i = 1, (kept[8] or kept[9]) and 9 or 7 do
-  gone = gone .. '\n' .. (kept[i] or '')
+local gone = was.g .. ' ' .. was.p
+for i, field in ipairs({'a', 'd', 'k', 'r', 'c', 't', 'b', 'u', 'o'}) do
+  if i <= 7 or was.u or was.o then
+    gone = gone .. '\n' .. (was[field] or '')
+  end
 end
 redis.call('SET', KEYS[2], gone, 'PX', ARGV[1])
 return {1, before, expected}

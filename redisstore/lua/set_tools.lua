@@ -10,7 +10,5 @@ else
   redis.call('HSET', KEYS[1], 's', ARGV[4])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
-if redis.call('PTTL', KEYS[3]) > tonumber(ARGV[5]) then
-  redis.call('PEXPIRE', KEYS[3], ARGV[5])
-end
+redis.call('PEXPIRE', KEYS[3], ARGV[5], 'LT')
 return {1, set or ''}
