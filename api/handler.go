@@ -16,7 +16,7 @@ import (
 // handler has what the routes need. It is safe for concurrent use.
 type handler struct {
 	Config
-	document     []byte                   // the OpenAPI document
+	document     func() ([]byte, error)   // returns the OpenAPI document
 	namesUsers   bool                     // whether credentials may name users
 	builtins     builtins                 // those that stay
 	lastBuiltins atomic.Pointer[builtins] // all of them, as they were last listed
@@ -48,17 +48,14 @@ func NewHandler(cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	document, err := openAPI(cfg.Version)
-	if err != nil {
-		return nil, err
-	}
 	own, err := newBuiltins(cfg.Builtins)
 	if err != nil {
 		return nil, err
 	}
 	h := &handler{
-		Config: cfg, document: document, builtins: own,
-		streams: newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
+		Config: cfg, builtins: own,
+		document: sync.OnceValues(func() ([]byte, error) { return openAPI(cfg.Version) }),
+		streams:  newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
 		exports:    newSlots("exports of the audit log", maxExports, maxCallerExports),
 		catchingUp: make(chan struct{}, catchUps), reading: make(chan struct{}, maxReading),

@@ -141,4 +141,10 @@ func responseHeaders() object {
 
 func refHeader(name string) object { return object{"$ref": "#/components/headers/" + name} }
 
-func (h *handler) openAPI(c *gin.Context, _ params) error { return h.writeCacheable(c, h.document) }
+func (h *handler) openAPI(c *gin.Context, _ params) error {
+	document, err := h.document()
+	if err != nil {
+		return err
+	}
+	return h.writeCacheable(c, document)
+}
