@@ -80,14 +80,16 @@ func TestMCPClientsAreModels(t *testing.T) {
 	answering(t, url, "phone", adminToken, `[{"name":"door"},{"name":"diary"},{"name":"lamp"},`+
 		`{"name":"wipe","security_level":"admin_only"}]`)
 	for who, token := range map[string]string{
-		"an admin": adminToken, "a caller": makeKey(t, url, `{}`).Key, "a user": makeKey(t, url, `{"user_id":"ann"}`).Key,
+		"an admin": adminToken, "a caller": makeKey(t, url, `{}`).Key,
+		"a user": makeKey(t, url, `{"user_id":"ann"}`).Key,
 	} {
 		s := mcpClient(t, url, token)
 		for range 2 { // what is remembered is the same
 			if names := offered(t, s); !slices.Equal(names, []string{"diary", "lamp"}) {
 				t.Errorf("%s is offered %v", who, names)
 			}
-			for tool, rule := range map[string]string{"door": "no-models", "diary": "", "lamp": "", "wipe": "admin-only"} {
+			for tool, rule := range map[string]string{"door": "no-models", "diary": "", "lamp": "",
+				"wipe": "admin-only"} {
 				why := calledOverMCP(t, s, tool)
 				if (why == "") != (rule == "") || who == "an admin" && rule != "" &&
 					!strings.Contains(why, `"policy_denied"`) {

@@ -40,7 +40,8 @@ func TestPublicURL(t *testing.T) {
 		t.Errorf("metadata: %d %s, %v", status, body, err)
 	}
 	claims := gojwt.MapClaims{
-		"iss": "https://id.example.com", "sub": "ann", "scope": "openid caller", "exp": time.Now().Add(time.Hour).Unix(),
+		"iss": "https://id.example.com", "sub": "ann", "scope": "openid caller",
+		"exp": time.Now().Add(time.Hour).Unix(),
 	}
 	for audience, want := range map[string]int{
 		"farhand": http.StatusOK, gateway: http.StatusOK, gateway + "/mcp": http.StatusUnauthorized,

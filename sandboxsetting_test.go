@@ -21,9 +21,11 @@ func TestNoWeakerSandboxUnasked(t *testing.T) {
 		"an image": {func(c *farhand.ToolsConfig) {
 			c.DockerHost, c.SandboxImage = "", "registry.example/agents"
 		}, true},
-		"by name":       {func(c *farhand.ToolsConfig) { c.DockerHost, c.Sandbox = away, farhand.SandboxDocker }, true},
-		"either":        {func(c *farhand.ToolsConfig) { c.DockerHost, c.Sandbox = away, farhand.SandboxEither }, false},
-		"the weaker":    {func(c *farhand.ToolsConfig) { c.DockerHost, c.Sandbox = away, farhand.SandboxLandlock }, false},
+		"by name": {func(c *farhand.ToolsConfig) { c.DockerHost, c.Sandbox = away, farhand.SandboxDocker }, true},
+		"either": {func(c *farhand.ToolsConfig) { c.DockerHost, c.Sandbox = away, farhand.SandboxEither },
+			false},
+		"the weaker": {func(c *farhand.ToolsConfig) { c.DockerHost, c.Sandbox = away, farhand.SandboxLandlock },
+			false},
 		"none":          {func(c *farhand.ToolsConfig) { c.DockerHost, c.Sandbox = away, farhand.SandboxNone }, false},
 		"no programs":   {func(c *farhand.ToolsConfig) { c.DockerHost = away }, false},
 		"no such value": {func(c *farhand.ToolsConfig) { c.Sandbox = "landlock,docker" }, true},

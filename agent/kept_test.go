@@ -26,10 +26,11 @@ func TestErrandsKnowTheAsker(t *testing.T) {
 	var by agent.Asker
 	box := localTools(t, agent.Registration{Names: []string{"hand"}, Keeps: agent.KeepsWorkspace(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
-			return []agent.Tool{localTool{spec("hand", ""), func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
-				by = sc.Asker(ctx)
-				return registry.Result{Success: true}, nil
-			}}}
+			return []agent.Tool{localTool{spec("hand", ""),
+				func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
+					by = sc.Asker(ctx)
+					return registry.Result{Success: true}, nil
+				}}}
 		}})
 	places := new(elsewhere)
 	i, _ := handed(t, spec("t", ""), "", func(c *agent.Config) { c.LocalTools, c.Places = box, places })
@@ -49,10 +50,11 @@ func TestErrandsHaveTheRightsOfTheirCaller(t *testing.T) {
 			if sc.Caller.Tools == "" {
 				return nil
 			}
-			return []agent.Tool{localTool{spec("hand", ""), func(context.Context, json.RawMessage) (registry.Result, error) {
-				by = append(by, sc.Caller)
-				return registry.Result{Success: true}, nil
-			}}}
+			return []agent.Tool{localTool{spec("hand", ""),
+				func(context.Context, json.RawMessage) (registry.Result, error) {
+					by = append(by, sc.Caller)
+					return registry.Result{Success: true}, nil
+				}}}
 		}})
 	places := new(elsewhere)
 	i, _ := handed(t, spec("t", ""), "", func(c *agent.Config) { c.LocalTools, c.Places = box, places })

@@ -122,7 +122,8 @@ func TestMCPApprovals(t *testing.T) {
 			params := retry(snapIt, q.RequestState, allows) // a caller that says so decides nothing
 			go func() { done <- f.ask(ask{who: "agent", params: params, caps: capsForm}) }()
 			f.as("ann", request{
-				method: http.MethodPost, path: "/api/approvals/" + waiting.ID, body: `{"decision":"allow-once"}`, pod: 1,
+				method: http.MethodPost, path: "/api/approvals/" + waiting.ID, body: `{"decision":"allow-once"}`,
+				pod: 1,
 			}).want(200)
 			if res := (<-done).tool(t); res.Content[0].Text != `{"zoom":2}` || res.IsError {
 				t.Errorf("%+v", res)

@@ -65,7 +65,8 @@ func TestMCPMetadata(t *testing.T) {
 		for _, host := range []string{"gateway.example.com", "evil.example", "localhost"} {
 			got := f.send(request{path: wellKnown + path, header: http.Header{"Authorization": nil, "Host": {host}}})
 			m := decode[protected](got, http.StatusOK)
-			if m.Resource != "https://gateway.example.com"+want || strings.Join(m.Servers, " ") != publicResource.Issuer ||
+			if m.Resource != "https://gateway.example.com"+want ||
+				strings.Join(m.Servers, " ") != publicResource.Issuer ||
 				strings.Join(m.Methods, " ") != "header" || strings.Join(m.Scopes, " ") != "caller" || m.Name == "" {
 				t.Errorf("%s for host %s: %s", path, host, got.body)
 			}

@@ -99,7 +99,8 @@ func TestMCPTasks(t *testing.T) {
 		if begun.ResultType != "task" || begun.Status != "working" {
 			t.Fatalf("%+v", begun)
 		}
-		if is := f.ofTask("agent", "tasks/get", begun.TaskID, "", 1).task(t); is.Status != "working" || is.Result != nil {
+		if is := f.ofTask("agent", "tasks/get", begun.TaskID, "", 1).task(t); is.Status != "working" ||
+			is.Result != nil {
 			t.Errorf("%+v", is)
 		}
 		<-d.calls
@@ -135,7 +136,8 @@ func TestMCPTasks(t *testing.T) {
 func TestMCPTasksOfOthers(t *testing.T) {
 	f, _ := withSnap(t, false, "")
 	begun := f.ask(ask{who: "agent", params: snapIt, caps: capsTasks}).task(t)
-	light := decode[answer](f.as("ann", request{method: http.MethodPost, path: "/api/tools/snap/call", body: `{}`}), 200)
+	light := decode[answer](f.as("ann", request{method: http.MethodPost, path: "/api/tools/snap/call", body: `{}`}),
+		200)
 	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
 		unknown := f.ofTask("agent", method, "00000000-0000-4000-8000-000000000000", `,"inputResponses":{}`, 0)
 		for who, id := range map[string]string{
@@ -151,7 +153,8 @@ func TestMCPTasksOfOthers(t *testing.T) {
 				t.Errorf("%s of %s: %d %s %+v", method, who, got.status, got.Result, got.Error)
 			}
 		}
-		got := f.ask(ask{who: "agent", method: method, params: fmt.Sprintf(`"taskId":%q`, begun.TaskID), caps: capsForm})
+		got := f.ask(ask{who: "agent", method: method, params: fmt.Sprintf(`"taskId":%q`, begun.TaskID),
+			caps: capsForm})
 		if got.Error == nil || got.Error.Code != -32021 || got.status != http.StatusBadRequest {
 			t.Errorf("%s of a client without tasks: %d %+v", method, got.status, got.Error)
 		}
@@ -180,7 +183,8 @@ func TestMCPTasksWithApprovals(t *testing.T) {
 		t.Errorf("a caller is asked: %+v", is)
 	}
 	update("agent", callers.TaskID, allows)
-	if is := f.ofTask("agent", "tasks/get", callers.TaskID, "", 1).task(t); is.Status != "working" || len(d.calls) != 0 {
+	if is := f.ofTask("agent", "tasks/get", callers.TaskID, "", 1).task(t); is.Status != "working" ||
+		len(d.calls) != 0 {
 		t.Errorf("a caller has approved its own call: %+v", is)
 	}
 	f.ofTask("agent", "tasks/cancel", callers.TaskID, "", 1)

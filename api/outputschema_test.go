@@ -83,7 +83,8 @@ func TestOutputSchemas(t *testing.T) {
 			t.Errorf("over MCP: %+v", good)
 		}
 		bad := f.legacy(pod, "/mcp", "tools/call", `"name":"count","arguments":{"n":"1"}`).tool(t)
-		if !bad.IsError || bad.StructuredContent != nil || len(bad.Content) != 2 || bad.Content[0].Text != `{"n":"1"}` ||
+		if !bad.IsError || bad.StructuredContent != nil || len(bad.Content) != 2 ||
+			bad.Content[0].Text != `{"n":"1"}` ||
 			!strings.Contains(bad.Content[1].Text, "output schema") || !strings.Contains(bad.Content[1].Text, "/n: ") {
 			t.Errorf("a broken answer over MCP: %+v", bad)
 		}

@@ -18,7 +18,8 @@ func TestCancelWhileADeviceIsAway(t *testing.T) {
 	for name, url := range map[string]string{"memory": "", "Redis": redistest.Single(t)} {
 		t.Run(name, func(t *testing.T) {
 			var invokers []*agent.Invoker
-			f := newFleet(t, setup{pods: 2, redis: url, change: func(c *api.Config) { invokers = append(invokers, c.Invoker) }})
+			f := newFleet(t, setup{pods: 2, redis: url,
+				change: func(c *api.Config) { invokers = append(invokers, c.Invoker) }})
 			f.connect(0, session("s1"), echo, tools("t")...).local.Leave(t.Context(), registry.ReturnWait)
 			for pod, target := range []registry.Target{{}, {SessionID: "s1"}} {
 				id, ended := registry.NewCallID(), make(chan error, 1)

@@ -42,17 +42,44 @@ type handlerFunc func(c *gin.Context, q params) error
 
 // routes is the whole HTTP surface, and who may use it. GET routes answer HEAD too.
 func (h *handler) routes() []route {
+	table := slices.Concat(h.toolRoutes(), h.peopleRoutes(), []route{
+		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
+		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
+		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},
+		{http.MethodGet, pathHealth, everybody, nil, h.health},
+		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
+		{http.MethodGet, pathReady, everybody, nil, h.ready},
+		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
+		{http.MethodGet, pathResource, everybody, nil, h.protectedResource},
+		{http.MethodGet, pathResource + "/*path", everybody, nil, h.protectedResource},
+	})
+	table = append(table, h.mcpRoutes()...)
+	if h.Pairing != nil {
+		table = append(table, h.pairingRoutes()...)
+	}
+	if h.Files != nil {
+		table = append(table, h.fileRoutes()...)
+	}
+	if h.Metrics != nil {
+		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
+	}
+	if h.Device != nil {
+		table = append(table, route{http.MethodGet, pathDevice, devices, nil, upgrades(h.Device)})
+	}
+	if h.DeviceMCP != nil {
+		table = append(table, route{http.MethodGet, pathDeviceMCP, devices, nil, upgrades(h.DeviceMCP)})
+	}
+	return table
+}
+
+// toolRoutes returns the routes of tools, and of what offers and uses them: sessions, conversations and calls.
+func (h *handler) toolRoutes() []route {
 	page := []string{"limit", "cursor"}
 	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
 	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format"}, page)
 	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
 	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
-	usage := []string{"from", "to", "user", "tool", "by", "limit", "cursor"}
-	audit := []string{
-		"from", "to", "user", "credential", "action", "outcome", "tool", "session_id", "call_id", "format", "limit",
-		"cursor",
-	}
-	table := []route{
+	return []route{
 		{http.MethodGet, pathTools, callers, toolsAs, h.listToolsByQuery},
 		{http.MethodGet, pathTools + "/grouped", callers, tools, h.listTools(formGrouped)},
 		{http.MethodGet, pathTools + "/openai", callers, tools, h.listTools(formOpenAI)},
@@ -73,6 +100,17 @@ func (h *handler) routes() []route {
 		{http.MethodGet, pathCalls + "/:id", callers, []string{"wait_ms"}, h.getCall},
 		{http.MethodDelete, pathCalls + "/:id", callers, nil, h.audited(registry.AuditCallCancel, h.cancelCall)},
 		{http.MethodGet, pathCalls + "/:id/events", callers, []string{"last_event_id", ticketQuery}, h.callEvents},
+	}
+}
+
+// peopleRoutes returns the routes of those who decide and administrate.
+func (h *handler) peopleRoutes() []route {
+	usage := []string{"from", "to", "user", "tool", "by", "limit", "cursor"}
+	audit := []string{
+		"from", "to", "user", "credential", "action", "outcome", "tool", "session_id", "call_id", "format", "limit",
+		"cursor",
+	}
+	return []route{
 		{http.MethodGet, "/api/approvals", approvers, nil, h.listApprovals},
 		{http.MethodGet, "/api/approvals/:id", approvers, []string{"wait_ms"}, h.getApproval},
 		{http.MethodPost, "/api/approvals/:id", approvers, nil, h.decideApproval},
@@ -88,33 +126,7 @@ func (h *handler) routes() []route {
 		{http.MethodGet, "/api/limits", callers | approvers, nil, h.limits},
 		{http.MethodGet, "/api/usage", callers, usage, h.reserving(pageCost, h.readUsage)},
 		{http.MethodGet, "/api/audit", admins, audit, h.reserving(pageCost, h.readAudit)},
-		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
-		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
-		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},
-		{http.MethodGet, pathHealth, everybody, nil, h.health},
-		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
-		{http.MethodGet, pathReady, everybody, nil, h.ready},
-		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
-		{http.MethodGet, pathResource, everybody, nil, h.protectedResource},
-		{http.MethodGet, pathResource + "/*path", everybody, nil, h.protectedResource},
 	}
-	table = append(table, h.mcpRoutes()...)
-	if h.Pairing != nil {
-		table = append(table, h.pairingRoutes()...)
-	}
-	if h.Files != nil {
-		table = append(table, h.fileRoutes()...)
-	}
-	if h.Metrics != nil {
-		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
-	}
-	if h.Device != nil {
-		table = append(table, route{http.MethodGet, pathDevice, devices, nil, upgrades(h.Device)})
-	}
-	if h.DeviceMCP != nil {
-		table = append(table, route{http.MethodGet, pathDeviceMCP, devices, nil, upgrades(h.DeviceMCP)})
-	}
-	return table
 }
 
 // serve reads the query string of an API route strictly before its handler runs: a filter with a typing error must

@@ -60,8 +60,9 @@ func TestTurnWriteDeadline(t *testing.T) {
 	store := memory.New(memory.Options{})
 	h := &handler{Config: Config{
 		Agent: talker, Directory: store, Conversations: store, Policy: policy, Auth: auth.Anonymous{}, MaxBody: 1 << 10,
-		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Closing: t.Context(), Origins: &auth.Origins{},
-		Log: slog.New(slog.DiscardHandler),
+		MaxTurn: 3 * time.Minute, TurnWait: 40 * time.Second, Draining: t.Context(), Closing: t.Context(),
+		Origins: &auth.Origins{},
+		Log:     slog.New(slog.DiscardHandler),
 	}}
 	h.access = newAccessLog(AccessLogOff, h.Log)
 	engine, err := newEngine(h)
@@ -71,7 +72,8 @@ func TestTurnWriteDeadline(t *testing.T) {
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	engine.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/sessions/s1/messages",
 		strings.NewReader(`{"content":"hi"}`)))
-	if got, want := time.Until(w.set[len(w.set)-1]), 3*time.Minute+40*time.Second+writeMargin; w.Code != 200 || got > want ||
+	if got, want := time.Until(w.set[len(w.set)-1]), 3*time.Minute+40*time.Second+writeMargin; w.Code != 200 ||
+		got > want ||
 		got < want-5*time.Second {
 		t.Errorf("status %d, %v left for writing, want %v", w.Code, got, want)
 	}

@@ -20,7 +20,8 @@ func TestDueApprovalsOfManyTenants(t *testing.T) {
 		}, time.Hour+time.Duration(i)*time.Second, []byte("request")))
 	}
 	allowed := registry.Verdict{State: registry.ApprovalAllowed, DecidedBy: "ann"}
-	if _, _, err := s.DecideApproval(ctx, last.Tenant, last.ID, registry.Vote{Person: "user:ann"}, "", allowed); err != nil {
+	if _, _, err := s.DecideApproval(ctx, last.Tenant, last.ID, registry.Vote{Person: "user:ann"}, "",
+		allowed); err != nil {
 		t.Fatal(err)
 	}
 	for round := range 2 {

@@ -38,12 +38,14 @@ func TestShortAnswersAreErrors(t *testing.T) {
 		is     int // how many elements the script returns
 		read   func() (any, error)
 	}{
-		{"approval", &scriptApprovalRead, approvalFields + 1, func() (any, error) { return s.Approval(ctx, "t", a.ID) }},
+		{"approval", &scriptApprovalRead, approvalFields + 1,
+			func() (any, error) { return s.Approval(ctx, "t", a.ID) }},
 		{"verdict", &scriptApprovalVerdict, verdictFields, func() (any, error) {
 			return s.Verdicts(ctx, []registry.ApprovalRef{{Tenant: "t", ID: a.ID}})
 		}},
 		{"decision", &scriptApprovalDecide, 2, func() (any, error) {
-			d, _, err := s.DecideApproval(ctx, "t", a.ID, registry.Vote{}, "", registry.Verdict{State: registry.ApprovalAllowed})
+			d, _, err := s.DecideApproval(ctx, "t", a.ID, registry.Vote{}, "",
+				registry.Verdict{State: registry.ApprovalAllowed})
 			return d, err
 		}},
 		{"new grant", &scriptGrantPut, 2, func() (any, error) {

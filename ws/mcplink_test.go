@@ -194,7 +194,8 @@ func TestMCPNumbersOfCalls(t *testing.T) {
 			t.Fatalf("the call %s is cancelled by %s", id, cancel)
 		}
 		if m.callOf(id) != call || m.callOf(young) != "young" || m.callOf(waiting) != "waiting" {
-			t.Fatalf("after %d calls without an answer: %q, %q, %q", i, m.callOf(id), m.callOf(young), m.callOf(waiting))
+			t.Fatalf("after %d calls without an answer: %q, %q, %q", i, m.callOf(id), m.callOf(young),
+				m.callOf(waiting))
 		}
 		m.forget(young)
 		if m.callOf(young) != "" || m.cancelFrame("young", "late") != nil {

@@ -26,7 +26,8 @@ func TestOutputSchemaOfADevice(t *testing.T) {
 	}
 	for output, at := range map[string]string{`{"n":1}`: "-", `{"n":"1"}`: "/n", `"1"`: ""} {
 		done := g.call("s1", "count", `{}`)
-		d.send(`{"type":"tool_result","id":"` + d.expect("tool_call_request")["id"].(string) + `","output":` + output + `}`)
+		d.send(`{"type":"tool_result","id":"` + d.expect("tool_call_request")["id"].(string) + `","output":` +
+			output + `}`)
 		d.expect("result_acknowledged")
 		wantViolation(t, output, await(t, done), at)
 	}

@@ -24,7 +24,8 @@ func TestPulses(t *testing.T) {
 		"mcp":    g.connectMCP("session_id=mcp", "lamp").conn,
 	} {
 		key := registry.Key{Tenant: registry.DefaultTenant, Session: session}
-		if e, err := g.store.Entry(t.Context(), key); session == "frames" && (err != nil || e.Pulse != registry.Pulse{}) {
+		if e, err := g.store.Entry(t.Context(), key); session == "frames" &&
+			(err != nil || e.Pulse != registry.Pulse{}) {
 			t.Errorf("before the first pong: %+v, %v", e.Pulse, err)
 		}
 		answer := conn.PingHandler()

@@ -73,7 +73,8 @@ func TestADeciderThatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := registry.Verdict{State: registry.ApprovalAllowed, DecidedBy: "ann"}
-	if _, first, err := store.DecideApproval(t.Context(), "t", id, registry.Vote{Person: "user:ann"}, "", v); err != nil || !first {
+	if _, first, err := store.DecideApproval(t.Context(), "t", id, registry.Vote{Person: "user:ann"}, "",
+		v); err != nil || !first {
 		t.Fatal(first, err)
 	}
 	for range 3 {

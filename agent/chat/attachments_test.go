@@ -102,7 +102,8 @@ func TestImagesInTextAreNotRead(t *testing.T) {
 		photo := pictured(t, 100)
 		r := newRig(t, Limits{}, use(tool("a", "camera", "{}")), text("a cat"))
 		r.tools.set("camera", func(context.Context, agent.InvokeRequest) (agent.Outcome, error) {
-			output := registry.MustJSON(`{"photo":"data:image/png;base64,` + base64.StdEncoding.EncodeToString(photo) + `"}`)
+			output := registry.MustJSON(`{"photo":"data:image/png;base64,` +
+				base64.StdEncoding.EncodeToString(photo) + `"}`)
 			return agent.Outcome{Result: registry.NewResult(true, output, "")}, nil
 		})
 		r.must("look")

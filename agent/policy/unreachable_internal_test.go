@@ -79,7 +79,8 @@ func questions() (all []Question) {
 	yes := true
 	for _, name := range []string{"exec", "read", "x", "other"} {
 		for _, who := range []auth.Identity{
-			{Roles: auth.RoleCaller}, {Roles: auth.RoleDevice}, {Admin: true, User: "a"}, {Roles: auth.RoleCaller | auth.RoleApprover, User: "a"}, {Roles: auth.RoleApprover},
+			{Roles: auth.RoleCaller}, {Roles: auth.RoleDevice}, {Admin: true, User: "a"},
+			{Roles: auth.RoleCaller | auth.RoleApprover, User: "a"}, {Roles: auth.RoleApprover},
 		} {
 			for _, in := range Contexts() {
 				for s := Remote; s <= MCP; s++ {

@@ -18,14 +18,16 @@ func TestOutputsAreChecked(t *testing.T) {
 		res    registry.Result
 		at     string // of the violation; "-": none
 	}{
-		"valid":       {object, registry.NewResult(true, registry.MustJSON(`{"n":1}`), ""), "-"},
-		"wrong type":  {object, registry.NewResult(true, registry.MustJSON(`{"n":"1"}`), ""), "/n"},
-		"missing":     {object, registry.NewResult(true, registry.MustJSON(`{}`), ""), ""},
-		"text":        {object, registry.NewResult(true, registry.MustJSON(`"{\"n\":1}"`), ""), ""},
-		"failure":     {object, registry.NewResult(false, registry.MustJSON(`{}`), "no"), "-"},
-		"text wanted": {`{"type":"string","maxLength":3}`, registry.NewResult(true, registry.MustJSON(`"abc"`), ""), "-"},
-		"long text":   {`{"type":"string","maxLength":3}`, registry.NewResult(true, registry.MustJSON(`"abcd"`), ""), ""},
-		"no schema":   {``, registry.NewResult(true, registry.MustJSON(`7`), ""), "-"},
+		"valid":      {object, registry.NewResult(true, registry.MustJSON(`{"n":1}`), ""), "-"},
+		"wrong type": {object, registry.NewResult(true, registry.MustJSON(`{"n":"1"}`), ""), "/n"},
+		"missing":    {object, registry.NewResult(true, registry.MustJSON(`{}`), ""), ""},
+		"text":       {object, registry.NewResult(true, registry.MustJSON(`"{\"n\":1}"`), ""), ""},
+		"failure":    {object, registry.NewResult(false, registry.MustJSON(`{}`), "no"), "-"},
+		"text wanted": {`{"type":"string","maxLength":3}`, registry.NewResult(true, registry.MustJSON(`"abc"`), ""),
+			"-"},
+		"long text": {`{"type":"string","maxLength":3}`, registry.NewResult(true, registry.MustJSON(`"abcd"`), ""),
+			""},
+		"no schema": {``, registry.NewResult(true, registry.MustJSON(`7`), ""), "-"},
 	} {
 		found := schema.NewValidator().CheckOutput(t.Context(), []byte(tt.schema), tt.res)
 		if tt.at == "-" && len(found) > 0 || tt.at != "-" && (len(found) != 1 || found[0].Pointer != tt.at) {

@@ -78,7 +78,8 @@ func TestServerAtURL(t *testing.T) {
 			if p := res.Parts[0]; p.Type != registry.PartImage || p.MIMEType != "image/png" || string(p.Data) != "png" {
 				t.Errorf("the image: %+v", p)
 			}
-			if p := res.Parts[1]; p.MIMEType != "text/plain" || p.Name != "b.txt" || p.URI != "file:///a/b.txt" || string(p.Data) != "words" {
+			if p := res.Parts[1]; p.MIMEType != "text/plain" || p.Name != "b.txt" || p.URI != "file:///a/b.txt" ||
+				string(p.Data) != "words" {
 				t.Errorf("the file: %+v", p)
 			}
 			server.AddTool(&mcp.Tool{Name: "late", InputSchema: map[string]any{"type": "object"}},

@@ -213,7 +213,8 @@ func TestVariablesOfTheDocumentsExist(t *testing.T) {
 	for _, v := range variables() {
 		known[v.Name] = true
 	}
-	for _, root := range []string{"../../README.md", "../../CHANGELOG.md", "../../Dockerfile", "../../docs", "../../deploy",
+	for _, root := range []string{"../../README.md", "../../CHANGELOG.md", "../../Dockerfile", "../../docs",
+		"../../deploy",
 		"../../examples"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			switch {

@@ -372,7 +372,8 @@ func TestDeadHookStallsNobodyElse(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := startPod(t, "FARHAND_HOOKS_FILE="+path, "FARHAND_MODEL=none", "FARHAND_MODEL_URL=http://"+testkit.FreeAddr(t)+"/v1")
+	p := startPod(t, "FARHAND_HOOKS_FILE="+path, "FARHAND_MODEL=none",
+		"FARHAND_MODEL_URL=http://"+testkit.FreeAddr(t)+"/v1")
 	startRawDevice(t, "phone", []string{p.url}, func(json.RawMessage) string { return "done" })
 	eventually(t, waitLimit, "the device is listed", func() bool { return toolsOf(t, p.url)["phone"] == 1 })
 	var guarded sync.WaitGroup

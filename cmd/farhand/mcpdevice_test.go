@@ -62,7 +62,8 @@ func TestServerEverythingAsADevice(t *testing.T) {
 		}
 	}) {
 		t.Helper()
-		_, raw := request(t, http.MethodPost, asked+"/api/sessions/"+session+"/tools/"+tool+"/call", `{"args":`+args+`}`)
+		_, raw := request(t, http.MethodPost, asked+"/api/sessions/"+session+"/tools/"+tool+"/call",
+			`{"args":`+args+`}`)
 		if err := json.Unmarshal(raw, &a); err != nil || !a.Success {
 			t.Errorf("%s: %v %s", tool, err, raw)
 		}

@@ -65,18 +65,22 @@ func TestMistakesAreExplained(t *testing.T) {
 			[]string{"arg(s)"}},
 		{"a tool of the gateway", there, []string{"call", "time"}, 0, []string{"in the gateway"}, []string{"session"}},
 		{"an audience without a key", []string{"FARHAND_JWT_AUDIENCE=me"}, []string{"config"}, exitError,
-			[]string{"FARHAND_JWT_AUDIENCE: is of no use without a key"}, []string{"mean nothing", "FARHAND_JWT_ISSUER:"}},
+			[]string{"FARHAND_JWT_AUDIENCE: is of no use without a key"},
+			[]string{"mean nothing", "FARHAND_JWT_ISSUER:"}},
 		{"settings that belong together", []string{"FARHAND_FRAME_BURST=0"}, []string{"config"}, exitError,
 			[]string{"FARHAND_FRAME_RATE, FARHAND_FRAME_BURST: must"}, nil},
-		{"a slash in a password", []string{"FARHAND_REDIS_URL=redis://:secr/et@localhost:6379"}, []string{"config"}, exitError,
+		{"a slash in a password", []string{"FARHAND_REDIS_URL=redis://:secr/et@localhost:6379"}, []string{"config"},
+			exitError,
 			[]string{"password must be written as %2F"}, []string{"secr/et"}},
 		{"a question mark in a password", []string{"FARHAND_REDIS_URL=redis://u:secr?et@localhost"}, []string{"config"},
 			exitError, []string{"a '?' as %3F"}, []string{"secr?et"}},
-		{"Redis with a certificate of our own", []string{"FARHAND_REDIS_URL=" + secureRedis, "FARHAND_ADDR=127.0.0.1:0"},
+		{"Redis with a certificate of our own",
+			[]string{"FARHAND_REDIS_URL=" + secureRedis, "FARHAND_ADDR=127.0.0.1:0"},
 			[]string{"serve"}, exitError, []string{"certificate of Redis cannot be verified", "set FARHAND_REDIS_CA"},
 			[]string{"start one", "no Redis answers"}},
 		{"a gateway with a certificate of its own", []string{"FARHAND_URL=" + secure.URL}, []string{"tools"}, exitError,
-			[]string{"certificate of " + secure.URL + " cannot be verified", "SSL_CERT_FILE"}, []string{"is it running"}},
+			[]string{"certificate of " + secure.URL + " cannot be verified", "SSL_CERT_FILE"},
+			[]string{"is it running"}},
 		{"keys alone", []string{"FARHAND_KEYS_ONLY=true", "FARHAND_REDIS_URL=redis://:hidden@" + nowhere,
 			"FARHAND_ADDR=127.0.0.1:0", "KUBERNETES_SERVICE_HOST=here"}, []string{"serve"}, exitError,
 			[]string{"no Redis answers there"}, []string{"FARHAND_TOKEN", "no credential"}},
@@ -86,7 +90,8 @@ func TestMistakesAreExplained(t *testing.T) {
 			nil},
 	} {
 		code, out, errOut := command(t, c.environ, c.args...)
-		for late := time.Now().Add(waitLimit); strings.Contains(errOut, "deadline exceeded") && time.Now().Before(late); {
+		for late := time.Now().Add(waitLimit); strings.Contains(errOut, "deadline exceeded") &&
+			time.Now().Before(late); {
 			code, out, errOut = command(t, c.environ, c.args...) // the machine stood still for longer than it waits
 		}
 		if code != c.code {
@@ -230,7 +235,8 @@ func TestDemoReadsTheEnvironment(t *testing.T) {
 	environ := append(agentSettings(providerOpenAI, model), "FARHAND_TOKEN="+fleetToken,
 		"FARHAND_REDIS_URL=redis://redis.example.com", "FARHAND_JWT_SECRET=0123456789abcdef0123456789abcdef",
 		"FARHAND_KEYS_ONLY=false", "FARHAND_ALLOWED_ORIGINS=http://one.example.com", "FARHAND_MAX_TOOL=7")
-	demo := start(t, environ, farhandBinary, "demo", "--addr", testkit.FreeAddr(t), "--allow-origin", "http://localhost:5173")
+	demo := start(t, environ, farhandBinary, "demo", "--addr", testkit.FreeAddr(t), "--allow-origin",
+		"http://localhost:5173")
 	eventually(t, waitLimit, "the demo prints what to try",
 		func() bool { return strings.Contains(demo.out.String(), "api/sessions") })
 	_, rest, _ := strings.Cut(demo.out.String(), "export FARHAND_URL=")

@@ -53,7 +53,8 @@ var awaitedTests = []subtest{
 		if err != nil || len(found) != 1 || found[0].Left > registry.SettleWait || found[0].Left <= 0 {
 			f.Errorf("after it began to register: %+v, %v", found, err)
 		}
-		f.eventually("nothing is expected any more", func() bool { return f.awaited("camera", registry.Target{}) == "" })
+		f.eventually("nothing is expected any more",
+			func() bool { return f.awaited("camera", registry.Target{}) == "" })
 	}},
 	{name: "a claim that replaces another one is expected to offer the same", run: func(f *fixture) {
 		f.putTools(f.claim("s1", f.pod("a"), device("d1")), tool("camera", "x"))

@@ -15,8 +15,9 @@ import (
 // overMCP calls a tool over MCP. code is why it did not run; empty: it did.
 func (h *house) overMCP(token, tool, args string) (structured registry.JSON, code registry.Code) {
 	h.Helper()
-	req, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.http.URL+"/mcp", bytes.NewReader(fmt.Appendf(nil,
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, args)))
+	req, err := http.NewRequestWithContext(h.Context(), http.MethodPost, h.http.URL+"/mcp",
+		bytes.NewReader(fmt.Appendf(nil,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, tool, args)))
 	h.must(err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")

@@ -91,7 +91,9 @@ func (p *pipe) end() (rest []string) {
 func sdkServer(started, cancelled chan<- struct{}) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "greet"},
-		func(ctx context.Context, req *mcp.CallToolRequest, in struct{ Name string }) (*mcp.CallToolResult, any, error) {
+		func(ctx context.Context, req *mcp.CallToolRequest, in struct{ Name string }) (
+			*mcp.CallToolResult, any, error,
+		) {
 			if token := req.Params.GetProgressToken(); token != nil {
 				params := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1}
 				err := req.Session.NotifyProgress(ctx, params)
@@ -182,7 +184,8 @@ func TestOlderRevisionHearsOfChanges(t *testing.T) {
 			Capabilities    struct{ Tools struct{ ListChanged bool } }
 		}
 	}
-	if text := p.hear(); json.Unmarshal([]byte(text), &answer) != nil || !answer.Result.Capabilities.Tools.ListChanged ||
+	if text := p.hear(); json.Unmarshal([]byte(text), &answer) != nil ||
+		!answer.Result.Capabilities.Tools.ListChanged ||
 		answer.Result.ProtocolVersion != "2025-06-18" {
 		t.Fatalf("initialize: %s", text)
 	}
@@ -260,13 +263,15 @@ func TestRefusals(t *testing.T) {
 		}
 	}))
 	for _, tt := range []struct{ line, want string }{
-		{`{"jsonrpc":"2.0","id":1,"method":"token"}`, `"id":1,"error":{"code":-32603,"message":"This token is unknown. ` +
-			"`farhand mcp` takes its token from --token or FARHAND_TOKEN." +
-			`","data":{"code":"unauthenticated","status":401}}`},
+		{`{"jsonrpc":"2.0","id":1,"method":"token"}`,
+			`"id":1,"error":{"code":-32603,"message":"This token is unknown. ` +
+				"`farhand mcp` takes its token from --token or FARHAND_TOKEN." +
+				`","data":{"code":"unauthenticated","status":401}}`},
 		{`{"jsonrpc":"2.0","id":2,"method":"rpc-error"}`,
 			`{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no"}}`},
-		{`{"jsonrpc":"2.0","id":"a","method":"page"}`, `"id":"a","error":{"code":-32603,"message":"The server answered ` +
-			`200 OK, and is not a Farhand gateway."`},
+		{`{"jsonrpc":"2.0","id":"a","method":"page"}`,
+			`"id":"a","error":{"code":-32603,"message":"The server answered ` +
+				`200 OK, and is not a Farhand gateway."`},
 		{`{"jsonrpc":"2.0","id":3,"method":"cut"}`, `before the answer came`},
 		{`{"jsonrpc`, `"id":null,"error":{"code":-32700`},
 	} {
@@ -376,7 +381,8 @@ func TestBounds(t *testing.T) {
 // FuzzBridge: whatever a client says, the bridge ends with its input, and each line it writes is JSON.
 func FuzzBridge(f *testing.F) {
 	for _, line := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `[]`, `{}`, `null`, `{"id":{}}`, `{"method":"initialize","id":1}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `[]`, `{}`, `null`, `{"id":{}}`,
+		`{"method":"initialize","id":1}`,
 		`{"method":"notifications/cancelled","params":{"requestId":1}}`, `{"method":"subscriptions/listen","id":1}`,
 	} {
 		f.Add(line, line)

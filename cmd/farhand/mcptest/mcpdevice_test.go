@@ -32,7 +32,8 @@ func TestConformanceBehindMCP(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			dir := t.TempDir()
 			out, _ := exec.CommandContext(ctx, node(t), bin(t, "conformance"), "server", "--url",
-				f.suite+"/mcp/sessions/suite", "--scenario", scenario, "--spec-version", revision, "-o", dir).CombinedOutput()
+				f.suite+"/mcp/sessions/suite", "--scenario", scenario, "--spec-version", revision,
+				"-o", dir).CombinedOutput()
 			cancel()
 			rows := results(t, revision, dir, out)
 			if len(rows) != 1 || len(rows[0].failed) > 0 || len(rows[0].passed) == 0 {
@@ -86,7 +87,8 @@ func connectSuiteServer(t *testing.T, url string) {
 	})
 	serveAsDevice(t, url, s)
 	eventually(t, "the server's tools are registered", func() bool {
-		return strings.Contains(string(request(t, "GET", url+"/api/tools", rootToken, "", 200)), "test_tool_with_progress")
+		return strings.Contains(string(request(t, "GET", url+"/api/tools", rootToken, "", 200)),
+			"test_tool_with_progress")
 	})
 }
 
