@@ -45,6 +45,8 @@ func TestAttackUnreadLists(t *testing.T) {
 	a := startAttacked(t, 1)
 	url := a.pods[0].url
 	description := strings.Repeat("d", 900)
+	var readers sync.WaitGroup
+	defer readers.Wait()
 	for n := range 24 {
 		device := dialAttack(t.Context(), url, fmt.Sprint("wide-", n))
 		if device == nil {
@@ -71,6 +73,14 @@ func TestAttackUnreadLists(t *testing.T) {
 				break
 			}
 		}
+		readers.Go(func() { // a device that answers no ping goes, and with it what is asked for
+			_ = device.SetReadDeadline(time.Time{})
+			for {
+				if _, _, err := device.ReadMessage(); err != nil {
+					return
+				}
+			}
+		})
 	}
 	for _, path := range []string{"/api/tools?limit=1000", "/api/sessions?limit=1000",
 		"/api/tools?limit=1000&view=grouped&q=t", "/api/sessions/wide-0"} {

@@ -106,12 +106,15 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 		case len(event.Data) == 0:
 			continue // there to keep the connection open
 		}
-		var m message
-		if json.Unmarshal(event.Data, &m) == nil && m.Method == "" {
-			answered = answered || bytes.Equal(m.ID, id)
-		}
+		answered = answered || answers(event.Data, id)
 		write(event.Data)
 	}
+}
+
+// answers reports whether a message is the answer to the request with an id.
+func answers(text []byte, id json.RawMessage) bool {
+	var m message
+	return json.Unmarshal(text, &m) == nil && m.Method == "" && bytes.Equal(m.ID, id)
 }
 
 // failWith answers a request that failed on the way. What no request is told of goes to the log.

@@ -113,25 +113,26 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 		b.out.write(failure(nil, codeParse, "This line is no JSON-RPC message: "+err.Error(), nil))
 		return
 	}
-	run := func() { b.request(ctx, m, line) }
+	run := func(free func()) { b.request(ctx, m, line, free) }
 	switch m.Method {
 	case methodListen:
-		run = func() { b.listen(listening, m, line, b.out.write) }
+		run = func(func()) { b.listen(listening, m, line, b.out.write) }
 	case methodInitialized:
 		b.followChanges(listening)
 	case methodCancelled:
 		// From 2026-07-28 on the end of the answer's stream says it all. Before, the gateway hears of it as the client
 		// says it. It needs no place of its own: what it cancels has one.
 		if b.cancel(m.Params.RequestID) && m.version() == "" {
-			b.running.Go(run)
+			b.running.Go(func() { run(func() {}) })
 		}
 		return
 	}
 	select {
 	case b.places <- struct{}{}:
 		b.running.Go(func() {
-			defer func() { <-b.places }()
-			run()
+			free := sync.OnceFunc(func() { <-b.places })
+			defer free()
+			run(free)
 		})
 	default:
 		err := fmt.Errorf("%d requests are under way: wait for one to end, or cancel one", MaxRequests)
@@ -139,12 +140,14 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 	}
 }
 
-// request makes one request and writes its answer, unless it is cancelled.
-func (b *bridge) request(ctx context.Context, m message, line []byte) {
+// request makes one request and writes its answer, unless it is cancelled. It calls free before: a client that has its
+// answer may make the next request.
+func (b *bridge) request(ctx context.Context, m message, line []byte, free func()) {
 	ctx, cancel := context.WithTimeout(ctx, maxRequestTime)
 	defer cancel()
 	ctx, done, ok := b.begin(ctx, m.ID)
 	if !ok {
+		free()
 		b.out.write(failure(m.ID, codeInvalidRequest, "A request with this id is under way.", nil))
 		return
 	}
@@ -153,7 +156,14 @@ func (b *bridge) request(ctx context.Context, m message, line []byte) {
 	if m.Method == methodInitialize {
 		write = b.noteVersion
 	}
-	if err := b.post(ctx, m, line, write); err != nil && context.Cause(ctx) != errCancelled {
+	err := b.post(ctx, m, line, func(text []byte) {
+		if answers(text, m.ID) {
+			free()
+		}
+		write(text)
+	})
+	if err != nil && context.Cause(ctx) != errCancelled {
+		free()
 		b.failWith(m, err, b.out.write)
 	}
 }
