@@ -114,7 +114,7 @@ func (f *fleet) connectUsed(t *testing.T, name string) *used {
 	tool := func(name string, h client.Handler) client.Option {
 		return client.WithTool(client.Tool{Name: name, Description: "for clients"}, h)
 	}
-	_, d.disconnect = connect(t, f.pods[2].url, d.token, "used",
+	_, leave := connect(t, f.pods[2].url, d.token, "used",
 		tool("echo", func(_ context.Context, call client.Call) (any, error) { return string(call.Args), nil }),
 		tool("slow", func(ctx context.Context, call client.Call) (any, error) {
 			call.Progress(1, 4, "first")
@@ -128,6 +128,12 @@ func (f *fleet) connectUsed(t *testing.T, name string) *used {
 			d.cancelled <- struct{}{}
 			return nil, ctx.Err()
 		}))
+	d.disconnect = func() { // its pod notices a moment later
+		leave()
+		eventually(t, "the device has gone", func() bool {
+			return !strings.Contains(string(request(t, "GET", f.pods[0].url+"/api/tools", d.token, "", 200)), `"used"`)
+		})
+	}
 	return d
 }
 
