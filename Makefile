@@ -13,12 +13,12 @@ deps: ## what the tests need beyond Go: redis-server, nginx, node, curl
 fmt:
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted (run gofmt -w):"; echo "$$out"; exit 1; fi
 
-# Packages are compiled once for all of them: with the race detector, as the tests need them.
+# vet, lint and unit share compiled packages: all use the race detector.
 vet:
 	$(GO) vet -race ./...
 
 lint:
-	GOFLAGS=-race $$($(TOOLS) -n staticcheck) ./...
+	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(TOOLS) -n staticcheck) ./...
 
 verify: ## what was downloaded is what go.sum says
 	$(GO) mod verify
@@ -38,7 +38,7 @@ fuzz: ## every fuzz target for FUZZTIME each; FUZZPART=1/3 for those of a third 
 	@GO=$(GO) FUZZTIME=$(FUZZTIME) FUZZPART=$(FUZZPART) sh .ci/fuzz
 
 COVERPART ?= 1/1
-cover: ## the coverage of every package against its floor; COVERPART=1/3 for a third of the packages
+cover: ## the coverage of the packages of .ci/coverage against their floors; COVERPART=1/3 for a third of the packages
 	@GO=$(GO) COVERPART=$(COVERPART) sh .ci/cover
 
 docs: ## rewrite what is generated from code

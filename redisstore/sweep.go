@@ -134,7 +134,8 @@ func (s *Store) readClaims(ctx context.Context, pod string, claims []registry.Re
 }
 
 // releaseClaims ends the claims that are still current. It returns the hashes of those that are not any more as they
-// were read before: their pod is only late, and wrote in between.
+// were read before: their pod is only late, and wrote in between. removeTraces has put the others into the mirrors of
+// what they offered; those of which more is expected, because the connection before offered it, go into all.
 func (s *Store) releaseClaims(
 	ctx context.Context, pod string, claims []registry.Ref, before hashes,
 ) (late hashes, err error) {
@@ -147,12 +148,17 @@ func (s *Store) releaseClaims(
 		return nil, err
 	}
 	late = make(hashes)
+	pipe = s.conn.Pipeline()
 	for i, ref := range claims {
-		if hash, _, current := releasedHash(released[i]); current && !maps.Equal(hash, before[ref.Key]) {
+		hash, expected, current := releasedHash(released[i])
+		if current && !maps.Equal(hash, before[ref.Key]) {
 			late[ref.Key] = hash
 		}
+		if current && !slices.Equal(expected, []string{hash[fieldSet], hash[fieldDeviceID]}) {
+			s.mirror(pipe, ref.Key.Session, mirrorsOf(ref.Key.Tenant, hash[fieldUserID], expected))
+		}
 	}
-	return late, nil
+	return late, pipe.Exec(ctx)
 }
 
 // removeTraces removes sessions from the indexes their hashes name, up to the generation of each, once they are in the

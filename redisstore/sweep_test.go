@@ -100,6 +100,31 @@ func TestASweepSeesWhatALatePodWrote(t *testing.T) {
 	}
 }
 
+// TestASweepRemembersWhatIsStillExpected: a device moved to a pod that died before it had registered. What it offered on
+// the pod before is expected of it still.
+func TestASweepRemembersWhatIsStillExpected(t *testing.T) {
+	s, ctx := storeOn(t, Options{URL: redistest.Start(t).URL()}), context.Background()
+	heartbeat(t, s, "first", "dead")
+	sess := claim(t, s, "s1", "first")
+	putTools(t, s, sess, spec(t, "camera", "x"))
+	must[bool](t)(s.Release(ctx, sess, registry.ReturnWait))
+	claim(t, s, "s1", "dead")
+	mirror := membersMirror(tenant, newToolSet([]registry.ToolSpec{spec(t, "camera", "x")}).hash)
+	if n := must[int64](t)(s.conn.Client().Del(ctx, mirror).Result()); n != 1 { // as if its time were up
+		t.Fatalf("there is no mirror %s", mirror)
+	}
+	lapse(t, s, "dead")
+	must[[]string](t)(s.Sweep(ctx))
+	q := registry.Query{Tenant: tenant, Tool: "camera"}
+	if due := must[[]registry.Awaited](t)(s.Awaited(ctx, q)); len(due) != 1 {
+		t.Errorf("away: %+v", due)
+	}
+	claim(t, s, "s1", "first")
+	if due := must[[]registry.Awaited](t)(s.Awaited(ctx, q)); len(due) != 1 {
+		t.Errorf("back, and not registered: %+v", due)
+	}
+}
+
 // meanwhile does something once, right before a script is first run.
 type meanwhile struct {
 	crash

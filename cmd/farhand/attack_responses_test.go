@@ -73,7 +73,7 @@ func TestAttackUnreadLists(t *testing.T) {
 				break
 			}
 		}
-		readers.Go(func() { // a device that answers no ping goes, and with it what is asked for
+		readers.Go(func() { // a device that answers no ping is dropped, and its tools with it
 			_ = device.SetReadDeadline(time.Time{})
 			for {
 				if _, _, err := device.ReadMessage(); err != nil {

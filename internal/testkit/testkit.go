@@ -55,8 +55,8 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 }
 
 // FreeAddr returns a loopback address that nobody listens on, for a program that a test starts, and maybe starts again.
-// The system gives ports of this range to no connection and to no listener that asks for any port, so the address stays
-// free while the program is away. Package redistest takes the range above.
+// Linux by default gives ports of this range to no connection and to no listener that asks for any port, so the address
+// stays free while the program is away. Package redistest takes the range above.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {

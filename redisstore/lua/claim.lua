@@ -61,7 +61,7 @@ redis.call('DEL', KEYS[1], KEYS[2]) -- first, as in release.lua
 local expected = {}
 if held or (user or '') ~= ARGV[7] then
   expected = expect(KEYS[4], was.s, was.d, was.l, ARGV[10])
-else -- it was written when the session was released, and so were the mirrors
+else -- who released the session has written it, and then the mirrors
   redis.call('PEXPIRE', KEYS[4], ARGV[10])
 end
 redis.call('HSET', KEYS[1], 'p', ARGV[2], 'g', gen, 't', at, unpack(ARGV, 11))

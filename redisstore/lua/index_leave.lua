@@ -1,8 +1,9 @@
 -- Removes a session from indexes unless a newer claim has put it there since, and puts it into mirrors. The removals
--- come first, as in release.lua. A newer claim writes the session hash before it enters an index: as long as it has
--- not, no score needs to be looked at.
+-- come first, as in release.lua. A newer claim writes the session hash before it enters an index, so while the hash
+-- has none, no score needs to be looked at.
 --
--- KEYS the indexes (sorted sets), all in one slot or on a single server; there the session hash and the mirrors follow
+-- KEYS the indexes (sorted sets), all in one slot or on a single server; on a single server the session hash and the
+--      mirrors follow
 -- ARGV 1 the highest score that may be removed, 2 for how many ms an entry of a mirror is kept, 3 the session, 4... the
 --      member in each of the indexes
 

@@ -145,7 +145,7 @@ func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
 	defer tick.Stop()
 	seen := ""
 	for {
-		select { // at once there is nothing to tell: each call has just looked
+		select { // the first look wakes all that wait, so none misses what changed since it looked for itself
 		case <-ctx.Done():
 			return
 		case <-tick.C:

@@ -91,13 +91,12 @@ func passAnswer(status int, text []byte, write func([]byte)) error {
 	return refusal{Status: status, Code: known.Code, Detail: known.Detail}
 }
 
-// passEvents passes on the messages of a stream. It is whole if the answer to the request came.
+// passEvents passes on the messages of a stream, up to the answer to the request.
 func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error {
-	answered := id == nil
 	for events := ssereader.New(stream, MaxMessage); ; {
 		event, err := events.Next()
 		switch {
-		case err != nil && answered:
+		case err != nil && id == nil:
 			return nil
 		case errors.Is(err, io.EOF):
 			return errors.New("the connection to the gateway ended before the answer came")
@@ -106,8 +105,10 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 		case len(event.Data) == 0:
 			continue // there to keep the connection open
 		}
-		answered = answered || answers(event.Data, id)
 		write(event.Data)
+		if id != nil && answers(event.Data, id) {
+			return nil
+		}
 	}
 }
 

@@ -140,31 +140,30 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 	}
 }
 
-// request makes one request and writes its answer, unless it is cancelled. It calls free before: a client that has its
-// answer may make the next request.
+// request makes one request and writes its answer, unless it is cancelled. It calls free when the answer is about to be
+// written: a client that has its answer may make the next request.
 func (b *bridge) request(ctx context.Context, m message, line []byte, free func()) {
 	ctx, cancel := context.WithTimeout(ctx, maxRequestTime)
 	defer cancel()
 	ctx, done, ok := b.begin(ctx, m.ID)
 	if !ok {
-		free()
-		b.out.write(failure(m.ID, codeInvalidRequest, "A request with this id is under way.", nil))
+		b.out.writeLast(failure(m.ID, codeInvalidRequest, "A request with this id is under way.", nil), free)
 		return
 	}
 	defer done()
-	write := b.out.write
-	if m.Method == methodInitialize {
-		write = b.noteVersion
-	}
+	last := func(text []byte) { b.out.writeLast(text, free) }
 	err := b.post(ctx, m, line, func(text []byte) {
-		if answers(text, m.ID) {
-			free()
+		switch {
+		case !answers(text, m.ID):
+			b.out.write(text)
+		case m.Method == methodInitialize:
+			last(b.noteVersion(text))
+		default:
+			last(text)
 		}
-		write(text)
 	})
 	if err != nil && context.Cause(ctx) != errCancelled {
-		free()
-		b.failWith(m, err, b.out.write)
+		b.failWith(m, err, last)
 	}
 }
 
@@ -210,7 +209,11 @@ type lineWriter struct {
 	err    error
 }
 
-func (w *lineWriter) write(text []byte) {
+func (w *lineWriter) write(text []byte) { w.writeLast(text, func() {}) }
+
+// writeLast writes the last message of a request, whose place free gives back. It does so when the message is next to be
+// written: as long as nobody reads, requests keep their places.
+func (w *lineWriter) writeLast(text []byte, free func()) {
 	var line bytes.Buffer
 	if json.Compact(&line, text) != nil {
 		return // not JSON, so not a message either; the gateway sends none such
@@ -218,6 +221,7 @@ func (w *lineWriter) write(text []byte) {
 	line.WriteByte('\n')
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	free()
 	if w.err != nil {
 		return
 	}

@@ -31,15 +31,14 @@ func (b *bridge) noteSession(name string) {
 	b.session = name
 }
 
-// noteVersion passes the answer to initialize on. It remembers the revision, and says that changed lists are told: the
-// gateway itself cannot tell them to a client of an older revision, the bridge can.
-func (b *bridge) noteVersion(text []byte) {
+// noteVersion returns the answer to initialize as the client gets it. It remembers the revision, and says that changed
+// lists are told: the gateway itself cannot tell them to a client of an older revision, the bridge can.
+func (b *bridge) noteVersion(text []byte) []byte {
 	var answer map[string]json.RawMessage
 	var result, capabilities map[string]json.RawMessage
 	if json.Unmarshal(text, &answer) != nil || json.Unmarshal(answer["result"], &result) != nil ||
 		result == nil {
-		b.out.write(text)
-		return
+		return text
 	}
 	b.mu.Lock()
 	_ = json.Unmarshal(result["protocolVersion"], &b.negotiated)
@@ -54,7 +53,7 @@ func (b *bridge) noteVersion(text []byte) {
 	}
 	result["capabilities"] = mustJSON(capabilities)
 	answer["result"] = mustJSON(result)
-	b.out.write(mustJSON(answer))
+	return mustJSON(answer)
 }
 
 // followChanges asks for changes of the lists on behalf of a client of an older revision, once.
