@@ -174,9 +174,9 @@ func (i *Invoker) follow(
 	}
 	out.State = rec.State
 	if !rec.State.Final() {
-		dispatched := rec.Dispatched
-		if dispatched != registry.DispatchedYes {
-			dispatched = registry.DispatchedUnknown // what has not been delivered yet may still be
+		dispatched := registry.DispatchedUnknown // a pod claims a call before it gives it to the device
+		if rec.State == registry.StateRunning {
+			dispatched = registry.DispatchedYes
 		}
 		return registry.Errorf(registry.CodeTimeout, "The call is still %s; GET /api/calls/%s tells how it ends.",
 			rec.State, rec.CallID).With(dispatched)
