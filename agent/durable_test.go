@@ -156,6 +156,38 @@ func TestDurableCallOutlivesItsCaller(t *testing.T) {
 	}
 }
 
+// A caller whose time is up before the record has ended hears that the device has the call only if the device said so:
+// a pod that claims a call may fail before it gives it to the device.
+func TestTimeIsUpBeforeTheRecordHasEnded(t *testing.T) {
+	for _, c := range []struct {
+		events []registry.Event
+		want   registry.Dispatched
+	}{
+		{nil, registry.DispatchedUnknown},
+		{[]registry.Event{registry.EventRoute, registry.EventDeliver}, registry.DispatchedUnknown},
+		{[]registry.Event{registry.EventRoute, registry.EventDeliver, registry.EventRun}, registry.DispatchedYes},
+	} {
+		d, release := newDesk(t), make(chan struct{})
+		d.router.during = func(context.Context) {
+			d.callLog.mu.Lock()
+			for _, call := range d.callLog.byID { // there is one
+				for _, event := range c.events {
+					call.rec.Apply(event, registry.Change{}, time.Now())
+				}
+			}
+			d.callLog.mu.Unlock()
+			<-release
+		}
+		req := keyed("k", `{}`)
+		req.Timeout = 300 * time.Millisecond
+		out, err := d.Invoke(t.Context(), req)
+		close(release)
+		if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != c.want {
+			t.Errorf("%s: dispatched %s, want %s", out.State, e.Dispatched, c.want)
+		}
+	}
+}
+
 // endings is a hook that counts.
 type endings struct{ atomic.Int64 }
 

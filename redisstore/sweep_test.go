@@ -100,8 +100,8 @@ func TestASweepSeesWhatALatePodWrote(t *testing.T) {
 	}
 }
 
-// TestASweepRemembersWhatIsStillExpected: a device moved to a pod that died before it had registered. What it offered on
-// the pod before is expected of it still.
+// TestASweepRemembersWhatIsStillExpected: a device moved to a pod that died before it had registered. What it offered
+// on the pod before is expected of it still.
 func TestASweepRemembersWhatIsStillExpected(t *testing.T) {
 	s, ctx := storeOn(t, Options{URL: redistest.Start(t).URL()}), context.Background()
 	heartbeat(t, s, "first", "dead")

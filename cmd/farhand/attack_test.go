@@ -95,8 +95,8 @@ func plainProgram(t *testing.T) string {
 }
 
 // under runs an attack while the honest caller works, and then checks what must hold after every attack: the pods run,
-// no honest call failed (see tooManyLate), and the slowest of a hundred took less than honestP99, or as much more as strangers left this
-// test less of the machine. The attack ends when it returns, or should when its context does.
+// no honest call failed (see tooManyLate), and the slowest of a hundred took less than honestP99, or as much more as
+// strangers left this test less of the machine. The attack ends when it returns, or should when its context does.
 func (a *arena) under(t *testing.T, limit time.Duration, attack func(ctx context.Context)) {
 	t.Helper()
 	a.idle = a.idle[:0]

@@ -95,7 +95,7 @@ func TestHerd(t *testing.T) {
 	late, left := failed["store_unavailable"], lookAtMachine(t).leftSince(before)
 	delete(failed, "store_unavailable")
 	if len(failed) > 0 || tooManyLate(late, len(took2), left) {
-		t.Errorf("of %d calls to the others %d were late for the store, others failed: %v; %.0f %% of the machine were left",
+		t.Errorf("of %d calls to the others %d were late for the store, others failed: %v; %.0f %% of the machine left",
 			len(took2), late, failed, 100*left)
 	}
 	if most > 3*(64+16+32+8) {

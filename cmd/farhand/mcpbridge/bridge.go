@@ -211,8 +211,8 @@ type lineWriter struct {
 
 func (w *lineWriter) write(text []byte) { w.writeLast(text, func() {}) }
 
-// writeLast writes the last message of a request, whose place free gives back. It does so when the message is next to be
-// written: as long as nobody reads, requests keep their places.
+// writeLast writes the last message of a request. It calls free, which gives the request's place back, right before the
+// write: while the client reads nothing, requests keep their places.
 func (w *lineWriter) writeLast(text []byte, free func()) {
 	var line bytes.Buffer
 	if json.Compact(&line, text) != nil {
