@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -167,24 +168,26 @@ func TestTimeIsUpBeforeTheRecordHasEnded(t *testing.T) {
 		{[]registry.Event{registry.EventRoute, registry.EventDeliver}, registry.DispatchedUnknown},
 		{[]registry.Event{registry.EventRoute, registry.EventDeliver, registry.EventRun}, registry.DispatchedYes},
 	} {
-		d, release := newDesk(t), make(chan struct{})
-		d.router.during = func(context.Context) {
-			d.callLog.mu.Lock()
-			for _, call := range d.callLog.byID { // there is one
-				for _, event := range c.events {
-					call.rec.Apply(event, registry.Change{}, time.Now())
+		synctest.Test(t, func(t *testing.T) {
+			d, release := newDesk(t), make(chan struct{})
+			d.router.during = func(context.Context) {
+				d.callLog.mu.Lock()
+				for _, call := range d.callLog.byID { // there is one
+					for _, event := range c.events {
+						call.rec.Apply(event, registry.Change{}, time.Now())
+					}
 				}
+				d.callLog.mu.Unlock()
+				<-release
 			}
-			d.callLog.mu.Unlock()
-			<-release
-		}
-		req := keyed("k", `{}`)
-		req.Timeout = 300 * time.Millisecond
-		out, err := d.Invoke(t.Context(), req)
-		close(release)
-		if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != c.want {
-			t.Errorf("%s: dispatched %s, want %s", out.State, e.Dispatched, c.want)
-		}
+			req := keyed("k", `{}`)
+			req.Timeout = 300 * time.Millisecond
+			out, err := d.Invoke(t.Context(), req)
+			close(release)
+			if e := wantCode(t, err, registry.CodeTimeout); e.Dispatched != c.want {
+				t.Errorf("%s: dispatched %s, want %s", out.State, e.Dispatched, c.want)
+			}
+		})
 	}
 }
 
