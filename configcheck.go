@@ -63,6 +63,7 @@ func (c Config) validate(a auth.Authenticator) error {
 	check(c.FrameRate > 0 && c.FrameBurst >= 1, "FRAME_RATE, FRAME_BURST", "must be greater than zero")
 	check(c.OpenRate > 0 && c.OpenBurst >= 1, "OPEN_RATE, OPEN_BURST", "must be greater than zero")
 	check(c.CallTimeout <= c.MaxCallTimeout, "CALL_TIMEOUT", "must not be longer than FARHAND_MAX_CALL_TIMEOUT")
+	check(c.RedisTimeout <= 30*time.Second, "REDIS_TIMEOUT", "must be at most 30s")
 	check(c.PongTimeout > c.PingInterval, "PONG_TIMEOUT", "must be longer than FARHAND_PING_INTERVAL")
 	check(c.MaxOutbound >= ws.MinOutbound && c.MaxOutbound >= c.MaxFrame, "MAX_OUTBOUND",
 		fmt.Sprintf("must be at least %d bytes, and at least FARHAND_MAX_FRAME", ws.MinOutbound))

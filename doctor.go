@@ -86,7 +86,7 @@ func lookAtStore(ctx context.Context, cfg Config) (string, error) {
 	if cfg.RedisURL == "" {
 		return "in memory: one process alone, and nothing is kept when it ends. A fleet needs FARHAND_REDIS_URL", nil
 	}
-	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: string(cfg.RedisURL), CAFile: cfg.RedisCA})
+	conn, err := redisstore.Dial(ctx, cfg.redis())
 	if err != nil {
 		return "", explainRedis(err)
 	}

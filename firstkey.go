@@ -17,10 +17,9 @@ func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret strin
 			"a gateway without Redis forgets its keys when it stops")
 	}
 	cfg = cfg.withDefaults()
-	conn, err := redisstore.Dial(ctx, redisstore.Options{
-		URL: string(cfg.RedisURL), CAFile: cfg.RedisCA,
-		Limits: registry.Limits{Credentials: cfg.MaxCredentials, ChangeTTL: cfg.changeTTL()},
-	})
+	options := cfg.redis()
+	options.Limits = registry.Limits{Credentials: cfg.MaxCredentials, ChangeTTL: cfg.changeTTL()}
+	conn, err := redisstore.Dial(ctx, options)
 	if err != nil {
 		return "", registry.Credential{}, explainRedis(err)
 	}

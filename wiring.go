@@ -43,9 +43,9 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		g.bus = memory.NewBus()
 		return memory, nil
 	}
-	conn, err := redisstore.Dial(ctx, redisstore.Options{
-		URL: string(g.cfg.RedisURL), CAFile: g.cfg.RedisCA, Limits: limits, Log: g.log, Meter: g.monitor.set.Redis,
-	})
+	options := g.cfg.redis()
+	options.Limits, options.Log, options.Meter = limits, g.log, g.monitor.set.Redis
+	conn, err := redisstore.Dial(ctx, options)
 	if err != nil {
 		return nil, explainRedis(err)
 	}
@@ -54,6 +54,11 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	}
 	g.redis, g.bus = conn, conn.Bus()
 	return conn.Store(), nil
+}
+
+// redis returns how the servers of the fleet are reached.
+func (c Config) redis() redisstore.Options {
+	return redisstore.Options{URL: string(c.RedisURL), CAFile: c.RedisCA, Timeout: c.RedisTimeout}
 }
 
 // explainRedis says of a Redis that cannot be used what to do.

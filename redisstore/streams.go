@@ -199,12 +199,15 @@ func parseEntries[T any](
 // follower waits for streams to grow, on connections of its own. If there are more readers than connections, some wait
 // for a connection and then read the stream anyway. It is safe for concurrent use.
 type follower struct {
-	client redis.UniversalClient
-	slots  chan struct{}
+	client  redis.UniversalClient
+	slots   chan struct{}
+	timeout time.Duration // of the servers
 }
 
 func newFollower(conn *redisconn.Conn) *follower {
-	return &follower{client: conn.NewBlockingClient(followerPool), slots: make(chan struct{}, followerPool)}
+	return &follower{
+		client: conn.NewBlockingClient(followerPool), slots: make(chan struct{}, followerPool), timeout: conn.Timeout(),
+	}
 }
 
 func (f *follower) close() error { return f.client.Close() }
@@ -224,7 +227,7 @@ func (f *follower) wait(ctx context.Context, key, after string, atMost time.Dura
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	bounded, cancel := context.WithTimeout(ctx, atMost+redisconn.IOTimeout) // a Redis that hangs is noticed
+	bounded, cancel := context.WithTimeout(ctx, atMost+f.timeout) // a Redis that hangs is noticed
 	defer cancel()
 	err := f.client.XRead(bounded, &redis.XReadArgs{
 		Streams: []string{key, after}, Count: 1, Block: max(atMost, time.Millisecond), // zero would be forever

@@ -95,8 +95,15 @@ func (g *gateway) runMCP(
 func TestClientRunsMCPServers(t *testing.T) {
 	g := newGateway(t)
 	server, relay := newLineServer(t), newRelay(t, g)
+	connecting := make(chan struct{}, 100)
 	c, done := g.runMCP(relay.url(), server, client.WithDevice("d1", "Desk", "linux"),
-		client.WithLabels(map[string]string{"room": "hall"}), client.WithName("desk"))
+		client.WithLabels(map[string]string{"room": "hall"}), client.WithName("desk"),
+		client.WithState(func(s client.State) {
+			if s.Phase == client.PhaseConnecting {
+				connecting <- struct{}{}
+			}
+		}))
+	receive(t, connecting)
 	g.offersMCP("d1", "t")
 	s := g.session("d1").Session()
 	if s.DeviceID != "d1" || s.DeviceName != "Desk" || s.Platform != "linux" || s.Labels["room"] != "hall" ||
@@ -108,9 +115,13 @@ func TestClientRunsMCPServers(t *testing.T) {
 	if !strings.Contains(string(call.Params), `"arguments":{"a":[1,2]}`) { // on one line
 		t.Errorf("the call: %s", call.Params)
 	}
+	back := make(chan struct{})
+	relay.hold(back)
 	relay.disconnect()
 	g.waitReleased()
+	receive(t, connecting) // an answer that is sent as the connection breaks would be lost
 	server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"late"}]}}`, call.ID))
+	close(back)
 	if o := await(t, outcome); o.err != nil || o.result.Output != "late" {
 		t.Errorf("%+v", o)
 	}

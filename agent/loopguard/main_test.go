@@ -42,7 +42,7 @@ func onEachStore(t *testing.T, test func(t *testing.T, s stores)) {
 
 func dial(t *testing.T, url string) loopguard.Store {
 	t.Helper()
-	conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: url})
+	conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: url, Timeout: testkit.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,6 +137,7 @@ func TestConfigDoctorAndServeRefuse(t *testing.T) {
 		{[]string{"FARHAND_BUILTIN_TOOLS=read", "FARHAND_WORKSPACE_DIR=/dev/null/files"}, "FARHAND_WORKSPACE_DIR"},
 		{append(jwt, "FARHAND_JWT_KEY_FILE=/nonexistent/keys.pem"), "FARHAND_JWT_KEY_FILE"},
 		{append(jwt, "FARHAND_JWT_KEY_FILE="+noKey), "FARHAND_JWT_KEY_FILE"},
+		{[]string{"FARHAND_REDIS_URL=redis://127.0.0.1:1", "FARHAND_REDIS_TIMEOUT=31s"}, "FARHAND_REDIS_TIMEOUT"},
 		{[]string{"FARHAND_REDIS_URL=rediss://127.0.0.1:1", "FARHAND_REDIS_CA=/nonexistent/ca.pem"},
 			"FARHAND_REDIS_CA"},
 		{[]string{"FARHAND_REDIS_URL=redis://127.0.0.1:1", "FARHAND_REDIS_CA=" + noKey}, "FARHAND_REDIS_CA"},

@@ -224,7 +224,7 @@ func TestCrowdLeavesNothing(t *testing.T) {
 	redis := "FARHAND_REDIS_URL=" + redistest.Single(t)
 	var pods []string
 	for range 2 {
-		pods = append(pods, startGateway(t, redis, "FARHAND_RETENTION=5s", "FARHAND_ACTIVITY_CAP=1000",
+		pods = append(pods, startGateway(t, redis, redisMayStall, "FARHAND_RETENTION=5s", "FARHAND_ACTIVITY_CAP=1000",
 			"FARHAND_MODEL=m", "FARHAND_MODEL_PROVIDER="+providerAnthropic, "FARHAND_MODEL_URL="+relay.URL))
 	}
 	crowd := func(name string) {

@@ -38,8 +38,8 @@ func startFaultFleet(t testing.TB, n int, settings ...string) *faultFleet {
 	}
 	t.Cleanup(f.proxy.Stop)
 	f.settings = append([]string{
-		"FARHAND_REDIS_URL=redis://" + f.proxy.Listen, "FARHAND_POD_LEASE=3s", "FARHAND_SESSION_TTL=6s",
-		"FARHAND_DRAIN_TIMEOUT=5s", "FARHAND_LOG_LEVEL=error",
+		"FARHAND_REDIS_URL=redis://" + f.proxy.Listen, redisMayStall, "FARHAND_POD_LEASE=3s",
+		"FARHAND_SESSION_TTL=6s", "FARHAND_DRAIN_TIMEOUT=5s", "FARHAND_LOG_LEVEL=error",
 	}, settings...)
 	for range n {
 		f.pods = append(f.pods, startPod(t, f.settings...))

@@ -138,7 +138,7 @@ func TestADeafPodIsNoticed(t *testing.T) {
 func TestAFrozenClusterMember(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
-	pods := startFleet(t, 2, cluster.URL, "FARHAND_LOG_LEVEL=error")
+	pods := startFleet(t, 2, cluster.URL, redisFails, "FARHAND_LOG_LEVEL=error")
 	var devices []*rawDevice
 	for i := range 6 {
 		devices = append(devices, startRawDevice(t, fmt.Sprintf("device-%d", i), []string{pods[i%2].url}, echoWork))
@@ -192,13 +192,34 @@ func TestAFrozenClusterMember(t *testing.T) {
 	}
 }
 
+// TestRedisMayTakeItsTime: a pod waits for Redis as long as its setting says.
+func TestRedisMayTakeItsTime(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	pod := startFleet(t, 1, server.URL(), redisMayStall)[0]
+	server.Pause()
+	listing := make(chan error, 1)
+	go func() {
+		status, body, err := tryRequest(t, http.MethodGet, pod.url+"/api/tools", "")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		listing <- err
+	}()
+	waitFor(t.Context(), 2*time.Second) // more than twice the default
+	server.Resume()
+	if err := <-listing; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRedisDropsASlowPod (row 28): a pod stands still while large calls for it pass through Redis, until Redis drops
 // its subscription for the bytes it keeps waiting. Back, the pod listens again, and nothing that was said not to have
 // been dispatched has run.
 func TestRedisDropsASlowPod(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--client-output-buffer-limit", "pubsub 1mb 1mb 1")
-	pods := startFleet(t, 2, server.URL(), "FARHAND_LOG_LEVEL=error", "FARHAND_POD_LEASE=60s")
+	pods := startFleet(t, 2, server.URL(), redisFails, "FARHAND_LOG_LEVEL=error", "FARHAND_POD_LEASE=60s")
 	device := startRawDevice(t, "phone", []string{pods[1].url}, echoWork)
 	eventually(t, waitLimit, "the device is listed", func() bool { return len(toolsOf(t, pods[0].url)) == 1 })
 	subscribers := func() int {

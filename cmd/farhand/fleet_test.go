@@ -165,12 +165,19 @@ func startProgram(t testing.TB, program, addr string, settings ...string) *pod {
 	return p
 }
 
+// The time that Redis has: of pods whose Redis never fails in their test, however long the machine stalls, and of those
+// whose Redis does.
+const (
+	redisMayStall = "FARHAND_REDIS_TIMEOUT=20s"
+	redisFails    = "FARHAND_REDIS_TIMEOUT=800ms" // the default
+)
+
 // startFleet starts n pods on one Redis.
 func startFleet(t testing.TB, n int, redisURL string, settings ...string) []*pod {
 	t.Helper()
 	pods := make([]*pod, n)
 	for i := range pods {
-		pods[i] = startPod(t, append([]string{"FARHAND_REDIS_URL=" + redisURL}, settings...)...)
+		pods[i] = startPod(t, append([]string{"FARHAND_REDIS_URL=" + redisURL, redisMayStall}, settings...)...)
 	}
 	return pods
 }

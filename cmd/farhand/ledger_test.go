@@ -39,7 +39,7 @@ func TestLedger(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d: go test ./cmd/farhand -run TestLedger -args -seed %d", seed, seed)
-	f := startFaultFleet(t, ledgerPods)
+	f := startFaultFleet(t, ledgerPods, redisFails)
 	book := &ledger{events: make(map[string][]string)}
 	var devices []*ledgerDevice
 	for i := range ledgerDevices {

@@ -35,7 +35,7 @@ func callEcho(t *testing.T, url string) (status int, body string, header http.He
 // TestLimitOfThreePods: the limit of 60 a minute, driven from three pods at once, lets exactly 60 calls through. While
 // Redis is away no call passes, and the answer says why. The log of the fleet has every call, and usage counts them.
 func TestLimitOfThreePods(t *testing.T) {
-	f := startFaultFleet(t, 3, "FARHAND_LIMIT_IDENTITY=60")
+	f := startFaultFleet(t, 3, redisFails, "FARHAND_LIMIT_IDENTITY=60")
 	connectDevice(t, f.pods[0].url, "phone", echoTool())
 	f.allListed(t, 1, waitLimit)
 	var passed, refused atomic.Int64
@@ -128,7 +128,8 @@ func wantCommands(t *testing.T, url string) {
 
 // TestLimitsOpen: with FARHAND_LIMITS_FAIL=open calls pass while Redis is away, and the log says so.
 func TestLimitsOpen(t *testing.T) {
-	f := startFaultFleet(t, 1, "FARHAND_LIMIT_IDENTITY=60", "FARHAND_LIMITS_FAIL=open", "FARHAND_LOG_LEVEL=warn")
+	f := startFaultFleet(t, 1, redisFails, "FARHAND_LIMIT_IDENTITY=60", "FARHAND_LIMITS_FAIL=open",
+		"FARHAND_LOG_LEVEL=warn")
 	connectDevice(t, f.pods[0].url, "phone", echoTool())
 	f.allListed(t, 1, waitLimit)
 	if status, body, _ := callEcho(t, f.pods[0].url); status != http.StatusOK {

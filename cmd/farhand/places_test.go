@@ -60,7 +60,7 @@ func startHands(t *testing.T, n int, settings ...string) *hands {
 		}
 		h.disks = append(h.disks, dir)
 		h.pods = append(h.pods, startPod(t, append(append(agentSettings(providerOpenAI, model),
-			"FARHAND_REDIS_URL="+redis, "FARHAND_BUILTIN_TOOLS=time,read,write,edit,exec,bash,browser",
+			"FARHAND_REDIS_URL="+redis, redisMayStall, "FARHAND_BUILTIN_TOOLS=time,read,write,edit,exec,bash,browser",
 			"FARHAND_WORKSPACE_DIR="+dir+"/w", "XDG_CACHE_HOME="+dir+"/cache", "FARHAND_BROWSER_NO_SANDBOX=true",
 			"FARHAND_PRIVATE_URLS=true", "FARHAND_BROWSER_PORTS="+port, "FARHAND_POD_LEASE=3s",
 			"FARHAND_SESSION_TTL=3s", "FARHAND_SANDBOX=landlock"), settings...)...))

@@ -39,7 +39,7 @@ func TestRollingRestartBehindNginx(t *testing.T) {
 		}
 		return calling(scripted.Call{Name: "device_info", Args: `{}`})
 	})
-	settings := append(agentSettings(providerOpenAI, model), "FARHAND_REDIS_URL="+redistest.Single(t))
+	settings := append(agentSettings(providerOpenAI, model), "FARHAND_REDIS_URL="+redistest.Single(t), redisMayStall)
 	var pods []*pod
 	for range 3 {
 		pods = append(pods, startPod(t, settings...))

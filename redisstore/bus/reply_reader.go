@@ -24,6 +24,7 @@ const (
 type replyReader struct {
 	client  redis.UniversalClient // of its own: a blocked connection would be missing elsewhere
 	key     string
+	timeout time.Duration // of the servers
 	log     *slog.Logger
 	deliver func(string)
 
@@ -36,7 +37,9 @@ type replyReader struct {
 }
 
 func newReplyReader(conn *redisconn.Conn, key string, log *slog.Logger, deliver func(string)) *replyReader {
-	r := &replyReader{client: conn.NewBlockingClient(listenerPool), key: key, log: log, deliver: deliver}
+	r := &replyReader{
+		client: conn.NewBlockingClient(listenerPool), key: key, timeout: conn.Timeout(), log: log, deliver: deliver,
+	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -69,7 +72,7 @@ func (r *replyReader) deliverAll() {
 
 // pop waits for packets, at most replyBlock. A Redis that hangs is noticed soon after that.
 func (r *replyReader) pop() ([]string, error) {
-	ctx, cancel := context.WithTimeout(r.ctx, replyBlock+redisconn.IOTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, replyBlock+r.timeout)
 	defer cancel()
 	_, packets, err := r.client.BLMPop(ctx, replyBlock, "left", replyCount, r.key).Result()
 	if errors.Is(err, redis.Nil) {

@@ -82,10 +82,10 @@ func (s *subscription) open(ctx context.Context) error {
 
 // confirm waits for the server's confirmation. The subscribe call itself reports nothing.
 func (s *subscription) confirm(ctx context.Context, ps *redis.PubSub) error {
-	ctx, cancel := context.WithTimeout(ctx, redisconn.DialTimeout+redisconn.IOTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*s.conn.Timeout()) // one for dialling
 	defer cancel()
 	for {
-		m, err := ps.ReceiveTimeout(ctx, redisconn.IOTimeout)
+		m, err := ps.ReceiveTimeout(ctx, s.conn.Timeout())
 		if err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (s *subscription) probeSilence() {
 
 // probe publishes a probe. On a Cluster it also ends a subscription that publishers do not count.
 func (s *subscription) probe(ps *redis.PubSub) {
-	ctx, cancel := context.WithTimeout(s.ctx, redisconn.IOTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, s.conn.Timeout())
 	defer cancel()
 	_, err := s.conn.Do(ctx, publishCommand(s.conn), s.channel, string(messageProbe))
 	if err == nil && s.conn.IsCluster() {

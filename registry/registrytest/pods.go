@@ -52,16 +52,21 @@ var podTests = []subtest{
 			s := f.claim("s1", pod)
 			e := registry.Entry{Session: s, Tools: []registry.ToolSpec{tool("camera", "x")}}
 			f.putTools(s, e.Tools...)
-			f.eventually("another pod sweeps it", func() bool {
-				f.must(errOf(f.store.Sweep(f.ctx)))
-				missing, _, err := f.store.Refresh(f.ctx, []registry.Entry{e})
-				return err == nil && len(missing) == 1
-			})
 			// A write before the restoring is put off. It must not be taken for one of a replaced connection: the
 			// device would be sent away for good.
-			err := f.store.SetTools(f.ctx, s, []registry.ToolSpec{tool("more", "x")})
+			var err error
+			f.eventually("another pod sweeps it", func() bool {
+				f.must(errOf(f.store.Sweep(f.ctx)))
+				err = f.store.Update(f.ctx, s)
+				return err != nil
+			})
 			f.wantCode(err, registry.CodeStoreUnavailable)
-			f.wantCode(f.store.Update(f.ctx, s), registry.CodeStoreUnavailable)
+			err = f.store.SetTools(f.ctx, s, []registry.ToolSpec{tool("more", "x")})
+			f.wantCode(err, registry.CodeStoreUnavailable)
+			missing, _, err := f.store.Refresh(f.ctx, []registry.Entry{e})
+			if err != nil || len(missing) != 1 {
+				f.Errorf("missing %v, %v", missing, err)
+			}
 			f.must(errOf(f.store.Heartbeat(f.ctx, pod)))
 			restored, err := f.store.Restore(f.ctx, e)
 			f.must(err)

@@ -13,32 +13,28 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Timeouts of all clients. They bound what a caller waits for a Redis that does not answer. Those of dialling, reading
-// and writing are defaults: see Options.Timeout.
-const (
-	DialTimeout = 800 * time.Millisecond
-	IOTimeout   = 800 * time.Millisecond // of one read and of one write
-	poolTimeout = 800 * time.Millisecond // for a connection of the pool
-)
+// DefaultTimeout bounds dialling, one read, one write, and the wait for a connection of a pool where Options.Timeout
+// says nothing: what a caller waits for a Redis that does not answer.
+const DefaultTimeout = 800 * time.Millisecond
 
 // pool is how many connections a client has per server, how long a command waits for one, and how large their buffers
 // are. Commands, sessions, and whatever blocks a connection never share a pool: a blocked connection would be missing
 // for commands, and devices that come in great numbers would keep calls waiting.
 type pool struct {
 	size   int
-	wait   time.Duration
+	wait   time.Duration // if that is longer than the timeout of the servers
 	buffer int // bytes; 0: the default of the client library
 }
 
 // The pools of a Conn: for commands, and for opening, changing and releasing sessions. Many devices may come and go at
 // once, and wait longer.
 var (
-	commandPool = pool{size: 64, wait: poolTimeout}
+	commandPool = pool{size: 64}
 	sessionPool = pool{size: 16, wait: 3 * time.Second}
 )
 
 // blockingPool is for connections that mostly wait, and need no large buffers.
-func blockingPool(size int) pool { return pool{size: size, wait: poolTimeout, buffer: 8 << 10} }
+func blockingPool(size int) pool { return pool{size: size, buffer: 8 << 10} }
 
 // reloadInterval is the age at which a client reads again which member of a Cluster owns what. The library's default is
 // a minute. Redirections make it read at once, but a replica that was a master takes part of the commands without one.

@@ -19,7 +19,7 @@ type Options struct {
 	Hook   redis.Hook   // of the clients for commands and for sessions; default: none
 	Log    *slog.Logger // default: discard
 
-	Timeout time.Duration // of dialling, of one read and of one write; default IOTimeout
+	Timeout time.Duration // of dialling, of one read and of one write; default DefaultTimeout
 }
 
 // Conn is a connection to the servers of a fleet: a pool for commands, another for sessions that come and go, and the
@@ -61,7 +61,7 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 
 // newConn returns a connection that has not been dialled.
 func newConn(addr address) *Conn {
-	addr.timeout = cmp.Or(addr.timeout, IOTimeout)
+	addr.timeout = cmp.Or(addr.timeout, DefaultTimeout)
 	c := &Conn{addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool)}
 	c.opening = alone(c.sessions)
 	if !c.IsCluster() { // in a cluster, a member that hangs would hold up what goes to the others
@@ -92,6 +92,9 @@ func (c *Conn) Close() error { return c.close() }
 
 // IsCluster reports whether the servers are a Redis Cluster.
 func (c *Conn) IsCluster() bool { return c.addr.topology == topologyCluster }
+
+// Timeout bounds dialling the servers, one read and one write.
+func (c *Conn) Timeout() time.Duration { return c.addr.timeout }
 
 // Client returns the client that sends the commands, for what a Pipeline cannot do.
 func (c *Conn) Client() redis.UniversalClient { return c.client }
