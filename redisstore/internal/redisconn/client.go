@@ -23,7 +23,7 @@ const DefaultTimeout = 800 * time.Millisecond
 type pool struct {
 	size   int
 	wait   time.Duration // if that is longer than the timeout of the servers
-	buffer int // bytes; 0: the default of the client library
+	buffer int           // bytes; 0: the default of the client library
 }
 
 // The pools of a Conn: for commands, and for opening, changing and releasing sessions. Many devices may come and go at
