@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -152,7 +153,7 @@ func TestWrongTokensAreLimited(t *testing.T) {
 			t.Fatal("no Retry-After")
 		}
 	}
-	if statuses[0] != http.StatusUnauthorized || statuses[119] != http.StatusTooManyRequests {
+	if statuses[0] != http.StatusUnauthorized || !slices.Contains(statuses, http.StatusTooManyRequests) {
 		t.Fatalf("refused with %v", statuses)
 	}
 	g.connect("right").alive() // from the same address

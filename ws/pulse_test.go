@@ -15,8 +15,9 @@ import (
 func TestPulses(t *testing.T) {
 	t.Parallel()
 	const slow = 40 * time.Millisecond // the least that a pong takes here
+	const interval = 300 * time.Millisecond
 	g := newGateway(t, func(c *ws.Config) {
-		c.PingInterval, c.PongTimeout = 200*time.Millisecond, testTimeout
+		c.PingInterval, c.PongTimeout = interval, testTimeout
 	})
 	began := time.Now()
 	for session, conn := range map[string]*websocket.Conn{
@@ -25,7 +26,7 @@ func TestPulses(t *testing.T) {
 	} {
 		key := registry.Key{Tenant: registry.DefaultTenant, Session: session}
 		if e, err := g.store.Entry(t.Context(), key); session == "frames" &&
-			(err != nil || e.Pulse != registry.Pulse{}) {
+			(err != nil || e.Pulse != registry.Pulse{}) && time.Since(began) < interval {
 			t.Errorf("before the first pong: %+v, %v", e.Pulse, err)
 		}
 		answer := conn.PingHandler()
@@ -46,10 +47,10 @@ func TestPulses(t *testing.T) {
 			g.pod.HandleGap() // the pod refreshes its sessions
 			e, err := g.store.Entry(t.Context(), key)
 			pulse = e.Pulse
-			return err == nil && pulse.RoundTrip > 0
+			return err == nil && pulse.RoundTrip >= slow // one before may not have been kept waiting
 		})
 		took := time.Since(began) + time.Millisecond
-		if pulse.RoundTrip < slow || pulse.RoundTrip > took || pulse.At.Before(began) || pulse.At.After(time.Now()) {
+		if pulse.RoundTrip > took || pulse.At.Before(began) || pulse.At.After(time.Now()) {
 			t.Errorf("%s: %+v", session, pulse)
 		}
 		first := pulse.At

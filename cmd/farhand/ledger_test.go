@@ -90,11 +90,12 @@ func (b *ledger) settle(t *testing.T, url string, client *http.Client) {
 	}
 	for range 2 { // who reads a record first may bring it to its end
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
-			r, err := readLedgerRecord(client, http.MethodGet, url+"/api/calls/"+id, id)
-			if err != nil {
-				t.Errorf("record %s: %v", id, err)
-				continue
-			}
+			var r ledgerRecord
+			eventually(t, waitLimit, "record "+id+" can be read", func() (ok bool) {
+				var err error
+				r, err = readLedgerRecord(client, http.MethodGet, url+"/api/calls/"+id, id)
+				return err == nil
+			})
 			r.last = true
 			b.seen = append(b.seen, r)
 		}

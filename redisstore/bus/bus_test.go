@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/redisstore/redistest"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/registrytest"
@@ -130,7 +131,7 @@ func TestASendThatLeftIsNotReportedAsUnknown(t *testing.T) {
 	for range 200 { // which of the two is seen first is left to chance
 		s := &outcome{done: make(chan struct{})}
 		s.Sent(nil)
-		if err := s.await(ended, posted); err != nil {
+		if err := s.await(ended, posted, redisconn.DefaultTimeout); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -87,7 +87,7 @@ var errStopped = errors.New("the bus is closed")
 
 // push appends replies to the lists of the pods that wait for them.
 func (q *replyQueue) push(batch []*pendingReply) {
-	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), q.bus.conn.Timeout())
 	defer cancel()
 	sorted := byPod(batch)
 	pipe := q.bus.conn.Pipeline()

@@ -9,10 +9,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-const (
-	sendTimeout = 800 * time.Millisecond // for one batch to be sent: one connection from the pool, one round trip
-	repliesTTL  = 60 * time.Second       // of a list of replies; its pod reads at once or never
-)
+// repliesTTL is the life of a list of replies. Its pod reads at once or never.
+const repliesTTL = 60 * time.Second
 
 // Send implements registry.Bus.
 func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
@@ -21,7 +19,7 @@ func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
 	if err != nil {
 		return err
 	}
-	return o.await(ctx, pending)
+	return o.await(ctx, pending, b.conn.Timeout())
 }
 
 // SendAsync implements registry.Bus.
@@ -57,10 +55,10 @@ func (o *outcome) Sent(err error) {
 	close(o.done)
 }
 
-// await waits until an envelope has been sent with its batch. The wait for the batch before counts: a caller must be
-// notified soon that Redis does not answer.
-func (o *outcome) await(ctx context.Context, pending registry.PendingSend) error {
-	timer := time.NewTimer(sendTimeout)
+// await waits until an envelope has been sent with its batch, at most for a time. The wait for the batch before counts:
+// a caller must be notified soon that Redis does not answer.
+func (o *outcome) await(ctx context.Context, pending registry.PendingSend, atMost time.Duration) error {
+	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	cause := context.DeadlineExceeded
 	select {
@@ -108,13 +106,14 @@ func publishCommand(conn *redisconn.Conn) string {
 	return "PUBLISH"
 }
 
-// publish sends envelopes. A single one is bound by its sender's context, several by a timeout of their own.
+// publish sends envelopes: one connection from the pool, one round trip. A single one is bound by its sender's context
+// too.
 func (b *Bus) publish(batch []*pendingEnvelope) {
 	parent := context.Background()
 	if len(batch) == 1 {
 		parent = batch[0].ctx
 	}
-	ctx, cancel := context.WithTimeout(parent, sendTimeout)
+	ctx, cancel := context.WithTimeout(parent, b.conn.Timeout())
 	defer cancel()
 	publish := publishCommand(b.conn)
 	pipe := b.conn.Pipeline()

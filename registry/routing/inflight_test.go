@@ -194,7 +194,7 @@ func TestNoReceiptBeforeTheSocketHasTheCall(t *testing.T) {
 		durable := func(c *registry.Call) { c.Durable = true }
 		ended := begin(t, asking, l.Session(), "c1", time.Minute, durable)
 		<-store.asked
-		time.Sleep(lostAfter + 500*time.Millisecond)
+		time.Sleep(lostAfter(DefaultSendTimeout) + 500*time.Millisecond)
 		w := asking.Router.pending.get("c1")
 		if w == nil {
 			t.Fatalf("the caller gave up: %+v", <-ended)

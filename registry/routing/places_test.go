@@ -102,7 +102,7 @@ func TestErrandsEndWithTheirCallers(t *testing.T) {
 			return registry.Result{}, ctx.Err()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { <-began; time.Sleep(2 * lostAfter); cancel() }() // a receipt has come
+		go func() { <-began; time.Sleep(2 * lostAfter(DefaultSendTimeout)); cancel() }() // a receipt has come
 		if _, err := b.does(ctx); !errors.Is(err, registry.CodeCancelled) {
 			t.Error(err)
 		}

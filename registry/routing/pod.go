@@ -26,6 +26,7 @@ type PodConfig struct {
 	SessionTTL  time.Duration  // life of a session's keys between refreshes; default 60 s
 	PodLease    time.Duration  // after how long a dead pod is noticed; default 10 s
 	MaxInFlight int            // calls in flight per session; default 64
+	SendTimeout time.Duration  // how long the bus may take to send a call; default DefaultSendTimeout
 	Log         *slog.Logger   // default: discard
 
 	Retention    time.Duration // of calls' records in the store; default DefaultRetention
@@ -84,6 +85,9 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	}
 	if cfg.PodLease <= 0 {
 		cfg.PodLease = registry.DefaultPodLease
+	}
+	if cfg.SendTimeout <= 0 {
+		cfg.SendTimeout = DefaultSendTimeout
 	}
 	if cfg.MaxInFlight <= 0 {
 		cfg.MaxInFlight = DefaultMaxInFlight

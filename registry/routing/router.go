@@ -35,6 +35,7 @@ type pairedDevices interface {
 // safe for concurrent use.
 type Router struct {
 	pod     string
+	timeout time.Duration // for the bus to send a call: the time it has for one batch
 	local   sessions
 	calls   callMover
 	counts  *counters
@@ -59,7 +60,7 @@ func newRouter(
 	t *tasks, n *counters,
 ) *Router {
 	return &Router{
-		pod: cfg.ID, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
+		pod: cfg.ID, timeout: cfg.SendTimeout, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
 		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(),
 		returns: newReturns(cfg.Store.Version), paired: cfg.Store, tasks: t, log: cfg.Log,
 		keepRunning: keepRunning, reports: reports,
@@ -225,7 +226,7 @@ func (r *Router) exchange(
 	remaining := w.deadline.Sub(p.since)
 	e.V, e.CallID, e.TimeoutMS, e.ReplyTo = registry.EnvelopeVersion, p.id, remaining.Milliseconds(), r.pod
 	sendCtx := ctx
-	if remaining < sendTimeout { // the bus has a bound of its own, but a short call has less time than that
+	if remaining < r.timeout { // the bus has a bound of its own, but a short call has less time than that
 		var cancel context.CancelFunc
 		sendCtx, cancel = context.WithDeadline(ctx, w.deadline)
 		defer cancel()
@@ -246,9 +247,8 @@ func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) w
 	}
 }
 
-// sendTimeout is how long the bus may take to send a call. It is the time the bus has for one batch, and short, because
-// a caller must learn soon that the bus is stuck.
-const sendTimeout = 800 * time.Millisecond
+// DefaultSendTimeout is short, because a caller must learn soon that the bus is stuck.
+const DefaultSendTimeout = 800 * time.Millisecond
 
 // cancelRemote tells the owning pod that nobody waits for the call any more. It does so in a task, and returns at once.
 func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {

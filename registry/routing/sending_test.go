@@ -137,14 +137,14 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 		timeline   []registry.State
 	}{
 		"it never leaves": {
-			timeout: long, after: sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedNo,
+			timeout: long, after: DefaultSendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedNo,
 			withdrawn: true,
 			timeline:  []registry.State{registry.StateAccepted, registry.StateRejected},
 		},
 		"it is leaving for ever": {
 			timeout:   long,
 			meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.gone.Store(true) },
-			after:     sendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedUnknown,
+			after:     DefaultSendTimeout, code: registry.CodeStoreUnavailable, dispatched: registry.DispatchedUnknown,
 			timeline: []registry.State{registry.StateAccepted, registry.StateLost},
 		},
 		"sending fails": {
@@ -169,7 +169,7 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				h.Sent(nil) // and it was lost
 			},
-			after: 500*time.Millisecond + lostAfter, code: registry.CodeLost, dispatched: registry.DispatchedUnknown,
+			after: 500*time.Millisecond + lostAfter(DefaultSendTimeout), code: registry.CodeLost, dispatched: registry.DispatchedUnknown,
 			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateLost},
 		},
 		"it leaves and is answered late": {
@@ -191,9 +191,9 @@ func TestCallersHearHowTheirCallLeft(t *testing.T) {
 			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateSucceeded},
 		},
 		"its time is over": {
-			timeout:   sendTimeout / 2,
+			timeout:   DefaultSendTimeout / 2,
 			meanwhile: func(_ context.Context, h *handed, _ *Pod, _ *LocalSession) { h.Sent(h.send()) },
-			after:     sendTimeout / 2, code: registry.CodeTimeout, dispatched: registry.DispatchedYes,
+			after:     DefaultSendTimeout / 2, code: registry.CodeTimeout, dispatched: registry.DispatchedYes,
 			timeline: []registry.State{registry.StateAccepted, registry.StateRouted, registry.StateDelivered,
 				registry.StateTimedOut},
 		},

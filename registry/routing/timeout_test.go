@@ -49,8 +49,8 @@ func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
 	}{
 		"claim of a short call": {"a", true, time.Second, time.Second},
 		"claim of a long call":  {"a", true, time.Hour, taskTimeout},
-		"sending a short call":  {"b", false, sendTimeout / 2, sendTimeout / 2},
-		"sending a long call":   {"b", false, time.Hour, sendTimeout},
+		"sending a short call":  {"b", false, DefaultSendTimeout / 2, DefaultSendTimeout / 2},
+		"sending a long call":   {"b", false, time.Hour, DefaultSendTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

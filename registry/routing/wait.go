@@ -8,10 +8,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// lostAfter is how long a remote call may stay without answer or receipt before it counts as lost. The owning pod sends
-// a receipt after receiptAfter, so silence means that the message or the pod is gone. A durable call may take
-// taskTimeout longer, because the owning pod claims it in the store first.
-const lostAfter = 2 * time.Second
+// lostAfter is how long a remote call may stay without answer or receipt before it counts as lost, where the bus may
+// take so long to send it: 2 s by default. The owning pod sends a receipt after receiptAfter, so silence means that the
+// message or the pod is gone. A durable call may take taskTimeout longer, because the owning pod claims it in the store
+// first.
+func lostAfter(sendTimeout time.Duration) time.Duration { return sendTimeout * 5 / 2 }
 
 // cancelWait is how long the caller of a cancelled call still waits. In that time a receipt can say that the device has
 // the call, and an answer that was already on its way can arrive.
@@ -20,7 +21,7 @@ const cancelWait = 500 * time.Millisecond
 // phase is how far a call is known to have come. A wait only moves down in this table:
 //
 //	phase      begins when                 lasts at most                    after that the caller gets
-//	sending    the bus takes the call      sendTimeout                      store_unavailable
+//	sending    the bus takes the call      PodConfig.SendTimeout            store_unavailable
 //	sent       the bus has sent the call   lostAfter; a durable call:       lost, dispatched=unknown
 //	                                       lostAfter + taskTimeout
 //	delivered  the device has the call     the call's timeout               timeout, dispatched=yes
@@ -113,7 +114,7 @@ func (w *wait) next(ctx context.Context) trigger {
 func (w *wait) due() (at time.Time, lost bool) {
 	at = w.deadline
 	if w.phase < phaseDelivered {
-		silence := lostAfter
+		silence := lostAfter(w.router.timeout)
 		if w.durable {
 			silence += taskTimeout
 		}
@@ -121,7 +122,7 @@ func (w *wait) due() (at time.Time, lost bool) {
 			at, lost = end, true
 		}
 	}
-	if end := w.since.Add(sendTimeout); w.phase == phaseSending && end.Before(at) {
+	if end := w.since.Add(w.router.timeout); w.phase == phaseSending && end.Before(at) {
 		at = end // hasBeenSent decides what the caller gets
 	}
 	return at, lost

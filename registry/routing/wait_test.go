@@ -37,8 +37,8 @@ func TestAnAnswerThatIsThereCounts(t *testing.T) {
 					t.Fatal("nobody was waiting")
 				}
 				<-p.ready // so what wakes it is the end
-				w := wait{phase: phaseSent, record: &rec, timeout: time.Second, pending: p, since: p.since,
-					deadline: time.Now()}
+				w := wait{router: &Router{timeout: DefaultSendTimeout}, phase: phaseSent, record: &rec,
+					timeout: time.Second, pending: p, since: p.since, deadline: time.Now()}
 				if res, err := end(t, &w); err != nil || res.Output != "done" {
 					t.Errorf("%+v, %v", res, err)
 				}
