@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore/redistest"
 )
 
@@ -101,6 +102,7 @@ func TestRedisAway(t *testing.T) {
 		devices = append(devices, startRawDevice(t, fmt.Sprintf("on-%d", i), []string{p.url}, echoWork))
 	}
 	f.allListed(t, 2, waitLimit)
+	stalls := testkit.Stalls(t)
 	call := func(from, to int) (answer, time.Duration) {
 		began := time.Now()
 		a := callTool(t, f.pods[from].url, fmt.Sprintf("/api/sessions/on-%d/tools/work/call", to), `{"args":{}}`)
@@ -133,12 +135,12 @@ func TestRedisAway(t *testing.T) {
 		away.stop()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 			for i := range f.pods {
-				if a, took := call(i, i); !a.Success || took > time.Second {
+				if a, took := call(i, i); !a.Success || took > time.Second+10*stalls() {
 					t.Errorf("redis %s: a local call: %+v after %v", away.name, a, took)
 				}
 				a, took := call(i, 1-i)
 				if a.status != http.StatusServiceUnavailable || a.Code != "store_unavailable" ||
-					took > time.Second+200*time.Millisecond {
+					took > 1200*time.Millisecond+10*stalls() {
 					t.Errorf("redis %s: a remote call: %+v after %v", away.name, a, took)
 				}
 			}
