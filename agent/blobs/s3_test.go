@@ -50,7 +50,7 @@ func s3Server(t *testing.T) string {
 			t.Logf("%s", said.String())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for { // it says nowhere that it listens
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)

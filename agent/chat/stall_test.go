@@ -35,7 +35,7 @@ func TestRedisStallsWhenTheAnswerEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, turnErr := engine.Ask(ctx, Ask{Key: key, Content: "go"}, nil)
 	tr, err := engine.Transcript(ctx, key)

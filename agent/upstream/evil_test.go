@@ -220,7 +220,7 @@ func TestHostileAnswers(t *testing.T) {
 			t.Parallel()
 			servers, holds := withGood(t, evil{call: tt.call})
 			tools := until(t, servers, has("evil__do"))
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
 			if res, err := tools["evil__do"].Execute(ctx, []byte(`{}`)); !tt.good(res, err) {
 				t.Errorf("%+.200v, %v", res, err)

@@ -206,7 +206,7 @@ func why(t agent.Tool) string { return t.(agent.UnavailableTool).Unavailable() }
 // call calls a tool with a deadline.
 func call(t *testing.T, tool agent.Tool, args string) (registry.Result, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return tool.Execute(ctx, json.RawMessage(args))
 }

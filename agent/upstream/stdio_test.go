@@ -53,7 +53,7 @@ func TestStubbornProgramEnds(t *testing.T) {
 	if _, err := fmt.Sscan(string(text), &server, &child); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := servers.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestProgramIsStartedAgain(t *testing.T) {
 	if _, err := fmt.Sscan(string(text), &pid); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {

@@ -105,7 +105,7 @@ func (p *testPod) connectEcho() *websocket.Conn {
 	}()
 	select {
 	case <-registered:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		p.Fatal("the device has not registered")
 	}
 	return conn

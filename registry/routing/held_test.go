@@ -13,7 +13,7 @@ import (
 // waiting.
 func TestAttend(t *testing.T) {
 	pod, other := herePods(t)
-	limit, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	limit, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	for name, decide := range map[string]func(ctx context.Context, id string) error{
 		"allowed": func(context.Context, string) error { return nil },
@@ -59,7 +59,7 @@ func TestAttend(t *testing.T) {
 // A held call begins once, on one pod, unless it was refused.
 func TestHeldCallsBeginOnce(t *testing.T) {
 	pod, other := herePods(t)
-	limit, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	limit, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	hold := func(key string) string {
 		rec := registry.NewRecord(registry.NewCallID(), "t", "clock", []byte(`{}`))

@@ -72,7 +72,7 @@ func TestRunHere(t *testing.T) {
 func TestRunHereIsSeenAndCancelled(t *testing.T) {
 	pod, other := herePods(t)
 	c := localCall()
-	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := pod.Router.RunLocal(limit, c, func(ctx context.Context, _ reporter) (registry.Result, error) {
 		for { // the record is written in batches

@@ -24,7 +24,7 @@ func post(t *testing.T, s *scripted.Server, body string) (int, string) {
 	if !strings.HasSuffix(s.URL, "/v1") {
 		path = "/v1/messages"
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+path, strings.NewReader(body))
 	if err != nil {

@@ -43,7 +43,7 @@ func setUp(t *testing.T, change ...func(*Config)) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			t.Error(err)

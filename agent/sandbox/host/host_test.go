@@ -143,7 +143,7 @@ func try(t testing.TB, e *host.Engine, w sandbox.Workspace, c sandbox.Command) (
 
 // deadline returns a context that ends with the test, or before the test hangs.
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

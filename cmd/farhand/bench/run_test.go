@@ -41,7 +41,7 @@ func startPod(t *testing.T) (url string, pid int) {
 			t.Log(log.String())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
