@@ -83,7 +83,7 @@ type reservedPrefix struct {
 
 // NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are
 // enabled (LocalTools.Names), nor one that looks like it. A reserved name that ends with * stands for all that begin
-// with what is before it: those of the tools of an MCP server.
+// with what is before it, the names of an MCP server's tools, and for names that begin so once a session is appended.
 func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLimits, reserved ...string) *Admission {
 	if limits.MaxTools <= 0 {
 		limits.MaxTools = DefaultMaxTools
@@ -134,8 +134,8 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	}
 	if prefix := a.beginsWith(spec.Name); prefix != "" {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
-			"names that begin with %q, or look as if they did, belong to the tools of an MCP server of this gateway; "+
-				"register the tool under another one", prefix)
+			"the name of an MCP server of this gateway, and names that begin with it and %q, or look as if they did, "+
+				"belong to that server; register the tool under another one", prefix)
 	}
 	if err := checkNamesake(other.Names.Of(spec.Name)); err != nil {
 		return spec, err
@@ -157,12 +157,18 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	return shared, nil
 }
 
-// beginsWith returns the reserved prefix that a name begins with, or looks as if; empty: none.
+// beginsWith returns the reserved prefix that a name begins with, or looks as if; empty: none. A device's tool is also
+// called by its name with a session behind it, and by models by a plain one; these must not begin so either. Otherwise
+// an MCP server could add a tool whose name means the device's already.
 func (a *Admission) beginsWith(name string) string {
 	if len(a.begins) == 0 {
 		return ""
 	}
-	for _, skeleton := range legible.AnySkeletons(name) {
+	skeletons := legible.AnySkeletons(name + sessionSeparator)
+	if plain := plainName(name); plain != name {
+		skeletons = append(skeletons, legible.AnySkeletons(plain+sessionSeparator)...)
+	}
+	for _, skeleton := range skeletons {
 		for _, r := range a.begins {
 			if slices.ContainsFunc(r.skeletons, func(s string) bool { return strings.HasPrefix(skeleton, s) }) {
 				return r.prefix
@@ -171,6 +177,9 @@ func (a *Admission) beginsWith(name string) string {
 	}
 	return ""
 }
+
+// sessionSeparator stands between the name of a device's tool and its session where several sessions are listed.
+const sessionSeparator = "__"
 
 // CompiledSize returns how many bytes the compiled schema of an admitted tool takes.
 func (a *Admission) CompiledSize(ctx context.Context, spec registry.ToolSpec) int {

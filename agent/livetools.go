@@ -17,7 +17,7 @@ type LiveTools interface {
 	// Live returns the tools of this moment. It does not wait.
 	Live() LiveSet
 
-	// Owns reports whether a name is that of a live tool, whether or not there is such a tool now.
+	// Owns reports whether a name is one that a live tool can have, whether or not there is such a tool now.
 	Owns(name string) bool
 
 	// Await waits for the owner of a name to be there, until ctx ends, until until, or until the owner has been away

@@ -167,6 +167,9 @@ func TestNamesOfMCPServersAreReserved(t *testing.T) {
 	for name, taken := range map[string]bool{
 		"files__list": true, "FILES__x": true, "fiIes__x": true, "ﬁles__x": true, "files__": true,
 		"files_list": false, "my_files__list": false, "file": false,
+		// What they are called with a session behind them, and what models call them:
+		"files": true, "Files": true, "files_": true, "files.": true, "files._list": true, "ж-files__list": true,
+		"files2": false, "files.list": false, "files-": false, "my.files": false,
 	} {
 		_, err := a.Admit(t.Context(), registry.ToolSpec{Name: name}, agent.Offered{})
 		if errors.Is(err, registry.CodePolicyDenied) != taken {

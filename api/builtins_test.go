@@ -192,7 +192,9 @@ type upstream struct {
 
 func (u upstream) Live() agent.LiveSet { return *u.set }
 
-func (upstream) Owns(name string) bool { return strings.HasPrefix(name, "files__") }
+func (upstream) Owns(name string) bool {
+	return strings.HasPrefix(name, "files__") && !strings.Contains(name, ".") // as package upstream says
+}
 
 func (upstream) Await(context.Context, string, time.Time) error { return nil }
 

@@ -130,6 +130,50 @@ func TestMCPNamesOfTheGateway(t *testing.T) {
 	}
 }
 
+// A qualified name of a device's tool never becomes that of an MCP server's: it keeps its meaning when the server adds
+// a tool, or is refused because both could be meant.
+func TestMCPNamesOfAServerThatAddsTools(t *testing.T) {
+	servers := upstream{own{}, new(agent.LiveSet)}
+	local, err := agent.NewLocalTools()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, setup{
+		builtins: local.WithLive(servers), change: func(c *api.Config) { c.Builtins = servers },
+	})
+	// The tools of devices that a pod without the server has let register.
+	for _, id := range []string{"lap", "top"} {
+		f.connect(0, session(id), answers(registry.Result{Success: true, Output: id}), tool("files", ""))
+	}
+	listed := f.mcp(0, "/mcp", "tools/list", "").names(t)
+	if len(listed) != 2 {
+		t.Fatalf("%q", listed)
+	}
+	call := func(name string) (said string, code registry.Code) {
+		got := f.mcp(0, "/mcp", "tools/call", `"name":"`+name+`"`)
+		if got.Error != nil {
+			return "", got.Error.Data.Code
+		}
+		return got.tool(t).Content[0].Text, ""
+	}
+	added := []agent.Tool{foreign{name: "files__lap"}, foreign{name: "files__read"}}
+	for _, tools := range [][]agent.Tool{nil, added} {
+		*servers.set = agent.LiveSet{Version: uint64(len(tools)), Tools: tools}
+		for i, name := range listed {
+			if said, code := call(name); code != "" || said != []string{"lap", "top"}[i] &&
+				said != []string{"top", "lap"}[i] {
+				t.Errorf("%s with %d tools of the server: %q %s", name, len(tools), said, code)
+			}
+		}
+		if said, code := call("files__lap"); code != registry.CodeAmbiguousTarget {
+			t.Errorf("files__lap with %d tools of the server: %q %s", len(tools), said, code)
+		}
+	}
+	if said, code := call("files__read"); code != "" || said != "" {
+		t.Errorf("a name that no device's tool has: %q %s", said, code)
+	}
+}
+
 // reader is a tool of the gateway's own that is called as those of MCP servers are.
 type reader struct{}
 

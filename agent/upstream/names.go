@@ -18,19 +18,24 @@ const (
 	hashed  = 8  // digits of the hash at the end of names that had to be changed
 )
 
-// Prefix is what the names of the tools of a server begin with. No device may register such a name.
+// Prefix is what the names of the tools of a server begin with. No device may register such a name, nor the server's.
 func Prefix(server string) string { return server + separator }
 
-// toolName returns what the tool of a server is called here: its own name behind that of the server. A name that models
-// could not use is made one, and ends with a hash of what it was, so that no two tools have the same.
-func toolName(server, tool string) string {
-	plain := strings.Map(func(r rune) rune {
+// plainName returns a name with an underscore for each character that names of tools here do not have.
+func plainName(name string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
 			return r
 		}
 		return '_'
-	}, tool)
+	}, name)
+}
+
+// toolName returns what the tool of a server is called here: its own name behind that of the server. A name that models
+// could not use is made one, and ends with a hash of what it was, so that no two tools have the same.
+func toolName(server, tool string) string {
+	plain := plainName(tool)
 	name := Prefix(server) + plain
 	if plain == tool && tool != "" && len(name) <= maxName {
 		return name

@@ -52,8 +52,11 @@ func (s *Servers) Live() agent.LiveSet { return s.set.Load().LiveSet }
 // Owns implements agent.LiveTools.
 func (s *Servers) Owns(name string) bool { return s.owner(name) != nil }
 
-// owner returns the server whose tool has a name, nil if it is none's.
+// owner returns the server whose tools can have a name, nil if it is no server's.
 func (s *Servers) owner(name string) *server {
+	if plainName(name) != name {
+		return nil
+	}
 	for _, one := range s.all {
 		if strings.HasPrefix(name, Prefix(one.Name)) {
 			return one

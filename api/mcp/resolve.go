@@ -13,7 +13,8 @@ import (
 // resolve finds the tool that a name means, and where:
 //
 //   - in the scope of a session, every name is one of that session;
-//   - else a qualified name is that of the session it ends in, and never another session's;
+//   - else a qualified name is that of the session it ends in, and never another session's. One that could also be
+//     that of an MCP server's tool, which may have come since a list was read, is refused if the session offers it;
 //   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only
 //     session of the scope that is there and offers it. The router refuses to choose among several, but does not know
 //     which one a list has shown: if that one is away and another offers the tool, it is the other.
@@ -29,6 +30,9 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 		return s.ownName(ctx, r, name, at)
 	}
 	if r.Scope.hasLocalTools() && s.isLocal(name) {
+		if err := s.checkMeaning(ctx, r, name, plain, part); err != nil {
+			return "", at, err
+		}
 		return s.ownName(ctx, r, name, at) // no device's tool is listed so
 	}
 	if strings.HasPrefix(part, hashedSession) {
@@ -42,6 +46,53 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 		return "", at, err
 	}
 	return s.ownName(ctx, r, plain, at)
+}
+
+// checkMeaning refuses a name that an MCP server of the gateway owns and that is also the qualified name of a session's
+// tool. Devices cannot register such tools, except on a pod whose file of servers is another one. What the caller has
+// read there must not go to the server.
+func (s *Server) checkMeaning(ctx context.Context, r *request, name, tool, part string) error {
+	id, ok := unescapeSession(part)
+	if !ok || !s.cfg.Gateway.Owns(name) {
+		return nil
+	}
+	found, of, err := s.toolAt(ctx, r, id, tool)
+	if err != nil || found == "" {
+		return err
+	}
+	return &registry.Error{
+		Code: registry.CodeAmbiguousTarget,
+		Message: "The name is that of an MCP server's tool and of a device's. Call the device's at /mcp/sessions/ " +
+			"and the session's id, or rename one of the two.",
+		Candidates: []registry.Candidate{{
+			SessionID: id, DeviceID: of.DeviceID, UserID: of.UserID, Name: of.Name,
+		}},
+	}
+}
+
+// toolAt finds the tool that a name means in the scope of a session that the caller sees, also while its device moves.
+// Empty: there is none. The error is that of the store.
+func (s *Server) toolAt(
+	ctx context.Context, r *request, session, name string,
+) (tool string, of registry.Session, err error) {
+	e, err := s.cfg.Directory.Entry(ctx, registry.Key{Tenant: r.Caller.Tenant, Session: session})
+	switch {
+	case err == nil && r.Caller.Sees(e.Session.UserID):
+		if tool = namedIn(e.Tools, name); tool != "" {
+			return tool, e.Session, nil
+		}
+	case errors.Is(err, registry.CodeSessionNotFound):
+		return "", of, nil
+	case err != nil && !errors.Is(err, registry.CodeNotConnected):
+		return "", of, err
+	}
+	q := registry.Query{Tenant: r.Caller.Tenant, Target: registry.Target{SessionID: session}, Limit: 1}
+	q.Viewer = r.Caller.Viewer()
+	due, err := s.cfg.Directory.Awaited(ctx, q)
+	if err != nil || len(due) == 0 {
+		return "", of, err
+	}
+	return namedIn(due[0].Tools, name), due[0].Session, nil
 }
 
 // isLocal reports whether one of the gateway's own tools has this name, or may have it.
@@ -61,19 +112,7 @@ func (s *Server) ownName(
 	if at.SessionID == "" || !isHashed(name) {
 		return name, at, nil
 	}
-	e, err := s.cfg.Directory.Entry(ctx, registry.Key{Tenant: r.Caller.Tenant, Session: at.SessionID})
-	if err == nil && r.Caller.Sees(e.Session.UserID) {
-		if tool = namedIn(e.Tools, name); tool != "" {
-			return tool, at, nil
-		}
-	}
-	if err == nil || errors.Is(err, registry.CodeNotConnected) { // while its device moves
-		q := registry.Query{Tenant: r.Caller.Tenant, Target: at, Limit: 1}
-		q.Viewer = r.Caller.Viewer()
-		if due, err := s.cfg.Directory.Awaited(ctx, q); err == nil && len(due) > 0 {
-			tool = namedIn(due[0].Tools, name)
-		}
-	}
+	tool, _, _ = s.toolAt(ctx, r, at.SessionID, name)
 	return cmp.Or(tool, name), at, nil // the router says what is wrong
 }
 

@@ -34,7 +34,8 @@ type Gateway interface {
 	// LocalTools returns the gateway's own tools, in order of name.
 	LocalTools() []registry.ToolSpec
 
-	// Owns reports whether a name is that of a tool of the gateway's MCP servers, whether or not it is known yet.
+	// Owns reports whether a name is one that a tool of the gateway's MCP servers can have, whether or not there is
+	// such a tool now.
 	Owns(name string) bool
 
 	// Digest changes with the policy and with the gateway's own tools.
