@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
@@ -38,7 +39,20 @@ type answer struct {
 	output   string        // with modify, after a call
 	json     registry.JSON
 	err      string
-	parts    []int // with modify, after a call: which parts stay
+	parts    []keptPart      // with modify, after a call: which parts stay, and as what
+	kept     []registry.Part // these, once keep was called
+}
+
+// keptPart is a part of the question that stays.
+type keptPart struct {
+	index int
+
+	// described says that the answer has more of the part than its index. Then name and uri are what it says, and what
+	// it leaves out of these is gone.
+	described bool
+	name, uri string
+	mimeType  string            // empty: as it was
+	typ       registry.PartType // empty: as it was
 }
 
 // parseAnswer reads an answer. What does not belong in it, or is missing, is an error.
@@ -85,8 +99,8 @@ func parseAnswer(text []byte, phase string) (answer, error) {
 // readChanged reads the arguments or the result to go on with.
 func (a *answer) readChanged(m strictjson.Member) error {
 	if string(m.Name) == "args" {
-		if a.args = m.Checked(); !a.args.IsObject() {
-			return fmt.Errorf("args must be an object")
+		if a.args = m.Checked(); !a.args.IsObject() || strictjson.Depth(m.Value) > agent.MaxArgsDepth {
+			return fmt.Errorf("args must be an object of at most %d levels", agent.MaxArgsDepth)
 		}
 		return nil
 	}
@@ -145,27 +159,97 @@ func textOf(m strictjson.Member) (string, error) {
 	return strictjson.Text(m.Value), nil
 }
 
-// partsOf returns the indexes of the parts that stay. Whatever else the answer says of them is what the question said.
-func partsOf(m strictjson.Member) ([]int, error) {
+// partsOf returns the parts that stay.
+func partsOf(m strictjson.Member) ([]keptPart, error) {
 	items, err := strictjson.Items(m.Value)
 	if err != nil || len(items) > registry.MaxParts {
 		return nil, fmt.Errorf("parts must be an array of at most %d parts", registry.MaxParts)
 	}
-	var kept []int
+	var kept []keptPart
 	for _, item := range items {
-		members, err := membersOf(item, "index", "type", "mime_type", "name", "uri", "size")
+		p, err := keptPartOf(item)
 		if err != nil {
 			return nil, fmt.Errorf("parts: %w", err)
 		}
-		at := slices.IndexFunc(members, func(m strictjson.Member) bool { return string(m.Name) == "index" })
-		if at < 0 {
-			return nil, errors.New("parts: each must have an index")
+		if slices.ContainsFunc(kept, func(k keptPart) bool { return k.index == p.index }) {
+			return nil, errors.New("parts: each index must be there once")
 		}
-		index, err := strconv.Atoi(string(members[at].Value))
-		if err != nil || index < 0 || slices.Contains(kept, index) {
-			return nil, errors.New("parts: each index must be one of the question, and there once")
-		}
-		kept = append(kept, index)
+		kept = append(kept, p)
 	}
 	return kept, nil
+}
+
+// keptPartOf reads one part that stays. Its size stays what it is, whatever the answer says.
+func keptPartOf(item []byte) (keptPart, error) {
+	p := keptPart{index: -1}
+	members, err := membersOf(item, "index", "type", "mime_type", "name", "uri", "size")
+	if err != nil {
+		return p, err
+	}
+	p.described = len(members) > 1
+	for _, m := range members {
+		text := ""
+		if name := string(m.Name); name != "index" && name != "size" {
+			if text, err = textOf(m); err != nil {
+				return p, err
+			}
+		}
+		switch string(m.Name) {
+		case "index":
+			if p.index, err = strconv.Atoi(string(m.Value)); err != nil || p.index < 0 {
+				return p, errors.New("each index must be one of the question")
+			}
+		case "type":
+			p.typ = registry.PartType(text)
+		case "mime_type":
+			p.mimeType = text
+		case "name":
+			p.name = text
+		case "uri":
+			p.uri = text
+		}
+	}
+	if p.index < 0 {
+		return p, errors.New("each must have an index")
+	}
+	return p, nil
+}
+
+// keep replaces the parts of an answer by those of the result that stay, with what the answer says of them. An index
+// that no part has keeps nothing. A part that cannot be what the answer says is an error.
+func (a *answer) keep(parts []registry.Part) error {
+	for _, k := range a.parts {
+		if k.index >= len(parts) {
+			continue
+		}
+		p := parts[k.index]
+		if k.described {
+			p = k.describe(p)
+		}
+		if field, must := p.Check(); k.described && field != "" {
+			return fmt.Errorf("parts: %s %s", field, must)
+		}
+		a.kept = append(a.kept, p)
+	}
+	return nil
+}
+
+// describe returns a part with what the answer says of it. A file behind a link is served under the name and the type
+// that the device gave it, so a part that is changed has no link.
+func (k *keptPart) describe(p registry.Part) registry.Part {
+	was := p
+	p.Name, p.URI = k.name, k.uri
+	if k.mimeType != "" {
+		p.MIMEType = k.mimeType
+	}
+	switch {
+	case k.typ != "":
+		p.Type = k.typ
+	case p.Type != registry.PartTypeOf(p.MIMEType):
+		p.Type = registry.PartFile
+	}
+	if p.Name != was.Name || p.URI != was.URI || p.MIMEType != was.MIMEType {
+		p.URL = ""
+	}
+	return p
 }

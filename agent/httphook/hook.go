@@ -80,7 +80,7 @@ func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision
 	}
 	q := h.questionOf(typeBefore, inv)
 	q.Args, q.Caller.Roles = inv.Args, inv.Caller.RoleNames()
-	a, err := h.ask(ctx, q, phaseBefore, limit, inv.Args.Len())
+	a, err := h.ask(ctx, q, phaseBefore, limit, inv.Args.Len(), nil)
 	switch {
 	case err != nil && h.cfg.FailOpen:
 		return agent.Pass(), nil
@@ -121,7 +121,7 @@ func (h *Hook) Amend(
 	}
 	q := h.questionOf(typeAfter, inv)
 	q.Result = resultOf(out.Result)
-	a, failure := h.ask(ctx, q, phaseAfter, limit, q.Result.size())
+	a, failure := h.ask(ctx, q, phaseAfter, limit, q.Result.size(), out.Result.Parts)
 	switch {
 	case failure != nil && h.cfg.FailOpen:
 		return out.Result, nil
@@ -135,26 +135,16 @@ func (h *Hook) Amend(
 	case a.decision == decisionModify:
 		return registry.Result{
 			Success: out.Result.Success, Output: a.output, Structured: a.json, Error: a.err, Notice: out.Result.Notice,
-			Parts: keptParts(out.Result.Parts, a.parts),
+			Parts: a.kept,
 		}, nil
 	}
 	return out.Result, nil
 }
 
-// keptParts returns the parts with the given indexes. An index that no part has keeps nothing.
-func keptParts(parts []registry.Part, indexes []int) []registry.Part {
-	var kept []registry.Part
-	for _, i := range indexes {
-		if i < len(parts) {
-			kept = append(kept, parts[i])
-		}
-	}
-	return kept
-}
-
-// ask asks the service. Every failure is logged, but that of a call whose caller has gone.
+// ask asks the service, about a result with these parts if it is about one. Every failure is logged, but that of a call
+// whose caller has gone.
 func (h *Hook) ask(
-	ctx context.Context, q question, phase string, limit time.Time, size int,
+	ctx context.Context, q question, phase string, limit time.Time, size int, parts []registry.Part,
 ) (answer, error) {
 	begin := time.Now()
 	asking, cancel := context.WithDeadline(ctx, limit)
@@ -162,7 +152,10 @@ func (h *Hook) ask(
 	text, err := h.client.ask(asking, q.CallID+"."+phase, size, func() ([]byte, error) { return q.encode(limit) })
 	var a answer
 	if err == nil {
-		if a, err = parseAnswer(text, phase); err != nil {
+		if a, err = parseAnswer(text, phase); err == nil {
+			err = a.keep(parts)
+		}
+		if err != nil {
 			err = errors.Join(errAnswer, err)
 		}
 	}

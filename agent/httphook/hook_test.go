@@ -79,8 +79,13 @@ func TestAfterDecisions(t *testing.T) {
 	asked := registry.NewResult(true, registry.MustJSON(`{"password":"hunter2"}`), "said hunter2")
 	asked.Notice = "of the loop guard"
 	picture := registry.Part{Type: registry.PartImage, MIMEType: "image/png", Data: []byte("a"), Size: 1}
+	picture.Name = "4111 1111.png"
 	clip := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", URL: "https://x", Size: 1 << 30}
 	asked.Parts = []registry.Part{picture, clip}
+	unnamed, renamed, untyped, other := picture, picture, picture, clip
+	unnamed.Name, renamed.Name = "", "[card].png"
+	untyped.Name, untyped.Type, untyped.MIMEType = "", registry.PartFile, "application/octet-stream"
+	other.URL, other.MIMEType = "", "x/y" // the link serves it as video/mp4
 	for text, want := range map[string]registry.Result{
 		`{"decision":"continue"}`: asked,
 		`{"decision":"modify","result":{"structured":{"password":"***"}}}`: {
@@ -92,7 +97,20 @@ func TestAfterDecisions(t *testing.T) {
 		},
 		`{"decision":"modify","result":{}}`: {Success: true, Notice: asked.Notice},
 		`{"decision":"modify","result":{"parts":[{"index":1,"type":"file","mime_type":"x/y","size":7},{"index":0}]}}`: {
-			Success: true, Notice: asked.Notice, Parts: []registry.Part{clip, picture},
+			Success: true, Notice: asked.Notice, Parts: []registry.Part{other, picture},
+		},
+		// What is redacted of a part is redacted.
+		`{"decision":"modify","result":{"parts":[{"index":0,"type":"image","mime_type":"image/png","size":1}]}}`: {
+			Success: true, Notice: asked.Notice, Parts: []registry.Part{unnamed},
+		},
+		`{"decision":"modify","result":{"parts":[{"index":0,"name":"[card].png"}]}}`: {
+			Success: true, Notice: asked.Notice, Parts: []registry.Part{renamed},
+		},
+		`{"decision":"modify","result":{"parts":[{"index":0,"mime_type":"application/octet-stream"}]}}`: {
+			Success: true, Notice: asked.Notice, Parts: []registry.Part{untyped},
+		},
+		`{"decision":"modify","result":{"parts":[{"index":1,"type":"file","mime_type":"video/mp4"}]}}`: {
+			Success: true, Notice: asked.Notice, Parts: []registry.Part{clip},
 		},
 		`{"decision":"modify","result":{"output":"x","parts":[{"index":1},{"index":5}]}}`: {
 			Success: true, Output: "x", Notice: asked.Notice, Parts: []registry.Part{clip},
@@ -108,6 +126,49 @@ func TestAfterDecisions(t *testing.T) {
 	if !errors.Is(err, registry.CodeHookCancelled) || !strings.Contains(err.Error(), "private") ||
 		!reflect.DeepEqual(got, registry.Result{}) {
 		t.Errorf("withheld: %+v, %v", got, err)
+	}
+}
+
+// A part that cannot be what the answer says of it is not passed on as it was: the result is withheld.
+func TestPartsThatCannotBe(t *testing.T) {
+	asked := registry.Result{Success: true, Parts: []registry.Part{
+		{Type: registry.PartImage, MIMEType: "image/png", Name: canary, Data: []byte("a"), Size: 1},
+	}}
+	for _, part := range []string{
+		`{"index":0,"mime_type":"image/[card]"}`, `{"index":0,"mime_type":"text/plain","type":"image"}`,
+		`{"index":0,"type":"photo"}`, `{"index":0,"name":1}`, `{"index":0,"name":"a\u202eb"}`, `{"name":"x"}`,
+		`{"index":0,"name":null}`, `{"index":-1}`, `{"index":0},{"index":0}`,
+	} {
+		h, log := open(t, serve(t, say(`{"decision":"modify","result":{"parts":[`+part+`]}}`)).URL, nil)
+		got, err := after(t, h, asked)
+		wantStopped(t, err)
+		if !reflect.DeepEqual(got, registry.Result{}) || !strings.Contains(log.String(), "unusable answer") {
+			t.Errorf("%s: %+v; logged %q", part, got, log)
+		}
+	}
+}
+
+// Arguments that nest deeper than those of any call may are an answer that cannot be used: the call does not run, or
+// runs as it was asked for if the hook lets calls through.
+func TestDeepArguments(t *testing.T) {
+	deep := func(levels int) string {
+		return strings.Repeat(`{"a":`, levels-1) + `{}` + strings.Repeat(`}`, levels-1)
+	}
+	for levels, fits := range map[int]bool{agent.MaxArgsDepth: true, agent.MaxArgsDepth + 1: false, 120: false} {
+		s := serve(t, say(`{"decision":"modify","args":`+deep(levels)+`}`))
+		h, _ := open(t, s.URL, nil)
+		d, err := before(t.Context(), h)
+		switch want := agent.Modify(json.RawMessage(deep(levels))); {
+		case !fits:
+			wantStopped(t, err)
+		case err != nil || !reflect.DeepEqual(d, want):
+			t.Errorf("%d levels: %+v, %v", levels, d, err)
+		}
+		if h, _ = open(t, s.URL, func(c *httphook.Config) { c.FailOpen = true }); !fits {
+			if d, err := before(t.Context(), h); err != nil || !reflect.DeepEqual(d, agent.Pass()) {
+				t.Errorf("%d levels, and calls are let through: %+v, %v", levels, d, err)
+			}
+		}
 	}
 }
 
