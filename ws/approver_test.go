@@ -185,3 +185,36 @@ func TestADeviceThatConnectsLateIsAsked(t *testing.T) {
 		t.Errorf("the calls ended as %v", ends)
 	}
 }
+
+// TestADeviceThatIsNotAskedDecidesNothing: only a device that has said that a person at it can be asked may answer.
+func TestADeviceThatIsNotAskedDecidesNothing(t *testing.T) {
+	t.Parallel()
+	a := newAsker(t, memory.New(memory.Options{}))
+	d := a.connect("phone")
+	d.send(`{"type":"connect","v":1,"capabilities":["cancel"]}`)
+	d.expect("connected")
+	d.send(`{"type":"register_tools","tools":[{"name":"snap","description":"","security_level":"user_confirm"}]}`)
+	d.expect("tools_registered")
+	e := receive(t, a.ask("phone", `{}`, func(r *agent.Request) { r.Async = true }))
+	must(t, e.err)
+	phone := a.pod.Hub.Get(registry.Key{Tenant: "acme", Session: "phone"})
+	var waiting []registry.Approval
+	eventually(t, "the question waits", func() (there bool) {
+		var err error
+		waiting, err = a.keeper.WaitingAt(t.Context(), phone.Session())
+		must(t, err)
+		return len(waiting) == 1
+	})
+	for _, decision := range []string{"allow-once", "allow-always", "deny"} {
+		d.send(`{"type":"approval_response","id":"` + waiting[0].ID + `","decision":"` + decision + `"}`)
+		d.expectError("APPROVAL_NOT_FOUND", "capabilities")
+	}
+	if got, err := a.store.Approval(t.Context(), "acme", waiting[0].ID); err != nil || got.Final() {
+		t.Errorf("decided %+v, %v", got.Verdict, err)
+	}
+	d.send(`{"type":"connect","v":1,"capabilities":["approval"]}`)
+	d.expect("connected")
+	d.expect("approval_request")
+	d.send(`{"type":"approval_response","id":"` + waiting[0].ID + `","decision":"deny"}`)
+	d.expect("approval_decided")
+}

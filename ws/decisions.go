@@ -160,6 +160,10 @@ func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) e
 	default:
 		return invalidMessage("decision: must be %s, %s or %s", decisionOnce, decisionAlways, decisionDeny)
 	}
+	if !c.local.Session().Can(registry.CapabilityApproval) { // it was asked nothing, so no person has decided
+		return &frameError{codeApprovalNotFound,
+			"capabilities: this device has not declared approval, so it is asked nothing and decides nothing."}
+	}
 	answer, err := c.server.cfg.Decisions.DecideOnDevice(ctx, *c.who, c.local.Session(), f.ID, d)
 	switch {
 	case errors.Is(err, registry.CodeNotFound):
