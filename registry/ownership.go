@@ -5,12 +5,14 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
 // Who may have a session that somebody has already. A session belongs to the user and the device that the credentials
 // of its first claim named. Where they named none, three things decide: the resume token, which only the device knows
-// that was given it; the name a device gives itself; and whether the device that has the session still answers.
+// that was given it; the name a device gives itself; and whether the device that has the session still answers. The
+// token, and the calls of a device that is gone, are for connections of the same credential only.
 // docs/decisions/0014-who-may-have-a-session.md says why.
 
 // HeirTerm is how long the device that had a session before may take it back from another one.
@@ -19,16 +21,47 @@ const HeirTerm = 5 * time.Minute
 // AnyHolder is the generation that a claim names if it may replace any holder, because the holder has been asked.
 const AnyHolder = -1
 
-// Proof returns the hash by which a resume token is recognised. The token cannot be made from it.
-func Proof(token string) string {
+// Proof returns the hash by which a resume token is recognised that a connection of a holder was given
+// (auth.Identity.Holder). Neither the token nor the holder can be made from it. A connection of another holder has
+// another proof, even if it knows the token.
+func Proof(holder, token string) string {
 	sum := sha256.Sum256([]byte(token))
-	return base64.RawURLEncoding.EncodeToString(sum[:16])
+	proof := base64.RawURLEncoding.EncodeToString(sum[:16])
+	if holder == "" {
+		return proof
+	}
+	of := sha256.Sum256([]byte(holder))
+	return base64.RawURLEncoding.EncodeToString(of[:9]) + proofSeparator + proof
+}
+
+// proofSeparator stands between the hash of a holder and that of a token.
+const proofSeparator = "."
+
+// SameHolder reports whether two proofs are of connections of one holder.
+func SameHolder(a, b string) bool { return holderOf(a) == holderOf(b) }
+
+// holderOf returns the part of a proof that stands for the holder.
+func holderOf(proof string) string {
+	of, _, found := strings.Cut(proof, proofSeparator)
+	if !found {
+		return ""
+	}
+	return of
 }
 
 // Introduction is what a device says about itself before it gets a session. Empty fields were not said.
 type Introduction struct {
 	DeviceID string
 	Token    string // a resume token of an earlier connection; never logged
+	Holder   string // of the connection's credential: not the device's word
+}
+
+// Proof returns the proof of the token that the device presents, empty if it presents none.
+func (i *Introduction) Proof() string {
+	if i.Token == "" {
+		return ""
+	}
+	return Proof(i.Holder, i.Token)
 }
 
 // Held is the error of a claim that must not take a session before its holder has been asked. Nothing has changed.

@@ -1,6 +1,9 @@
 package registry
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestWhoMayClaimASession(t *testing.T) {
 	ann := Session{UserID: "ann"}
@@ -33,11 +36,17 @@ func TestWhoMayClaimASession(t *testing.T) {
 }
 
 func TestProofsOfResumeTokens(t *testing.T) {
-	if again := Proof("a"); Proof("a") != again || again == Proof("b") || len(again) > 32 {
+	of := Proof("key:1", "a")
+	if of == Proof("key:2", "a") || of == Proof("", "a") || SameHolder(of, Proof("key:2", "a")) ||
+		SameHolder(of, Proof("", "a")) || !SameHolder(of, Proof("key:1", "b")) || strings.ContainsAny(of, " \n") {
+		t.Error("proofs do not tell holders apart")
+	}
+	if again := Proof("", "a"); Proof("", "a") != again || again == Proof("", "b") || len(again) > 32 {
 		t.Error("proofs do not tell tokens apart")
 	}
-	mine := Session{Proofs: []string{Proof("new"), Proof("old")}}
-	if p := mine.OwnerProof(); p != Proof("new") || !MayAnswer(p, mine.Proofs) || MayAnswer(p, []string{Proof("x")}) {
+	mine := Session{Proofs: []string{Proof("", "new"), Proof("", "old")}}
+	p := mine.OwnerProof()
+	if p != Proof("", "new") || !MayAnswer(p, mine.Proofs) || MayAnswer(p, []string{Proof("", "x")}) {
 		t.Error("the device may not answer its calls, or another one may")
 	}
 	if (&Session{}).OwnerProof() != "" || !MayAnswer("", nil) {

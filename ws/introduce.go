@@ -21,7 +21,7 @@ func (c *conn) introduce(frame any) bool {
 		return true
 	}
 	c.introduced = true
-	intro, connect := registry.Introduction{}, (*connectFrame)(nil)
+	intro, connect := registry.Introduction{Holder: c.who.Holder()}, (*connectFrame)(nil)
 	if f, ok := frame.(*connectFrame); ok {
 		connect = f
 		set(&intro.DeviceID, f.DeviceID)
@@ -82,8 +82,8 @@ func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introd
 	return true
 }
 
-// newResumeToken makes a resume token, and the proof of it that is stored.
-func newResumeToken() (token, proof string) {
+// newResumeToken makes a resume token for the connection, and the proof of it that is stored.
+func (c *conn) newResumeToken() (token, proof string) {
 	token = rand.Text()
-	return token, registry.Proof(token)
+	return token, registry.Proof(c.who.Holder(), token)
 }

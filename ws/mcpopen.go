@@ -84,10 +84,10 @@ func (c *conn) openMCP(begin opening) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	_, proof := newResumeToken() // so that calls know whom they were given to
+	_, proof := c.newResumeToken() // so that calls know whom they were given to
 	begin.session.Proofs = []string{proof}
 	c.introduced, c.mcp.session = true, begin.session.Key.Session
-	intro := registry.Introduction{DeviceID: begin.session.DeviceID}
+	intro := registry.Introduction{DeviceID: begin.session.DeviceID, Holder: c.who.Holder()}
 	local, resumed, err := c.server.cfg.Pod.Hub.Open(ctx, begin.session, c)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
 		c.releaseOpenSlot()

@@ -60,7 +60,7 @@ func (c *conn) open(begin opening) {
 	defer c.recoverPanic()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	token, proof := newResumeToken()
+	token, proof := c.newResumeToken()
 	begin.session.Proofs = []string{proof}
 	c.fresh = begin.fresh
 	local, resumed, err := c.server.cfg.Pod.Hub.Open(ctx, begin.session, c)

@@ -61,8 +61,8 @@ func (c *conn) endAfter(why Close, grace time.Duration) {
 	}()
 }
 
-// releaseSession takes the session, and its tools, from a device that may not have it any more, however long the device
-// takes to close its socket.
+// releaseSession takes the session, its tools and the calls in flight from a device that may not have it any more,
+// however long the device takes to close its socket.
 func (c *conn) releaseSession() {
 	c.mu.Lock()
 	local := c.local
@@ -72,7 +72,7 @@ func (c *conn) releaseSession() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	local.Close(ctx)
+	local.End(ctx)
 }
 
 // finish writes what is queued, then the close frame, and cuts the socket if the peer does not end it in time. Melody's

@@ -166,6 +166,20 @@ func (id Identity) Scope() string {
 	}
 }
 
+// Holder names who goes on with what a connection of the identity left: the answers to its calls in flight, and its
+// session by a resume token. It is the API key or the device's credential; of JWTs, whose renewals have other ids, the
+// user and the device. Empty: whoever shares the one token, or has a JWT that names neither.
+func (id Identity) Holder() string {
+	switch {
+	case id.Scope() == "" && id.Device == "":
+		return ""
+	case strings.HasPrefix(id.Credential, "key:") || strings.HasPrefix(id.Credential, "device:"):
+		return id.Credential
+	default:
+		return "user:" + id.User + " device:" + id.Device
+	}
+}
+
 // Label returns what people read of a credential: its name and, in brackets, Credential; or that alone.
 func (id Identity) Label() string {
 	if id.Name == "" {

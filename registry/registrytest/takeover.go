@@ -57,7 +57,8 @@ var takeoverTests = []subtest{
 	{name: "a later definition of a name is not preferred", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
 		phone := func(session string) registry.Session {
-			return registry.Session{Key: f.key(session), DeviceID: "phone", Proofs: []string{registry.Proof(session)}}
+			proofs := []string{registry.Proof("", session)}
+			return registry.Session{Key: f.key(session), DeviceID: "phone", Proofs: proofs}
 		}
 		real := NewDevice(nil).Connect(f, a, phone("real"), tool("camera", "real"))
 		f.clockPasses(real)
@@ -84,7 +85,7 @@ var takeoverTests = []subtest{
 		// The device that comes back has been there all the time, if it proves to be the same.
 		real.Close(f.ctx)
 		back := NewDevice(nil).Connect(f, b, registry.Session{
-			Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("next")},
+			Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("", "next")},
 		}, tool("camera", "real"))
 		back.Introduce(registry.Introduction{DeviceID: "phone", Token: "real"})
 		f.must(back.Update(f.ctx, func(*registry.Session) {}))
@@ -103,7 +104,7 @@ var takeoverTests = []subtest{
 	}},
 	{name: "a crowd that came while the device was away is not preferred", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
-		key := registry.Session{Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("first")}}
+		key := registry.Session{Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("", "first")}}
 		real := NewDevice(nil).Connect(f, a, key, tool("camera", "real"))
 		f.clockPasses(real)
 		real.Close(f.ctx)
@@ -111,7 +112,7 @@ var takeoverTests = []subtest{
 			fake := f.session(fmt.Sprintf("fake-%d", i), device("phone"))
 			NewDevice(nil).Connect(f, b, fake, tool("camera", fmt.Sprintf("fake %d", i%3)))
 		}
-		key.Proofs = []string{registry.Proof("second")}
+		key.Proofs = []string{registry.Proof("", "second")}
 		back := NewDevice(nil).Connect(f, a, key)
 		back.Introduce(registry.Introduction{DeviceID: "phone", Token: "first"})
 		f.must(back.Update(f.ctx, func(*registry.Session) {}))

@@ -78,7 +78,7 @@ const (
 func decide(h *registry.Held, said *registry.Introduction, answers *bool) verdict {
 	holder := &h.Holder
 	switch {
-	case said != nil && proves(h, said.Token):
+	case said != nil && proves(h, said.Proof()):
 		return verdictTake
 	case answers == nil:
 		return verdictWait
@@ -96,12 +96,11 @@ func decide(h *registry.Held, said *registry.Introduction, answers *bool) verdic
 	return verdictRefuse
 }
 
-// proves reports whether the token is one of the holder's, or of the device that may take the session back from it.
-func proves(h *registry.Held, token string) bool {
-	if token == "" {
+// proves reports whether the proof is one of the holder's, or of the device that may take the session back from it.
+func proves(h *registry.Held, proof string) bool {
+	if proof == "" {
 		return false
 	}
-	proof := registry.Proof(token)
 	return slices.Contains(h.Holder.Proofs, proof) ||
 		slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
 }

@@ -235,7 +235,7 @@ func TestWhoLeavesTheContestTakesNothing(t *testing.T) {
 	const token = "a token of the holder"
 	pod := startPod(t, memory.New(memory.Options{}), "a")
 	holder := connect(t, pod, deafConn{},
-		func(s *registry.Session) { s.DeviceID, s.Proofs = "phone", []string{registry.Proof(token)} })
+		func(s *registry.Session) { s.DeviceID, s.Proofs = "phone", []string{registry.Proof("", token)} })
 	for range 100 { // both ends of the contest have come, and either may be seen first
 		ctx, leave := context.WithCancel(t.Context())
 		leave()

@@ -39,14 +39,15 @@ func inherit(
 	s registry.Session, said registry.Introduction, former *registry.Session, gone bool,
 ) registry.Session {
 	var proofs []string
-	if said.Token != "" {
-		proofs = append(proofs, registry.Proof(said.Token))
+	presented := said.Proof()
+	if presented != "" {
+		proofs = append(proofs, presented)
 	}
 	proofs = append(proofs, s.Proofs...)
 	if former != nil {
-		same := said.Token != "" && slices.Contains(former.Proofs, registry.Proof(said.Token))
-		alike := said.Token == "" && gone && !former.Can(registry.CapabilityResumeToken) &&
-			former.DeviceID == said.DeviceID
+		same := presented != "" && slices.Contains(former.Proofs, presented)
+		alike := presented == "" && gone && !former.Can(registry.CapabilityResumeToken) &&
+			former.DeviceID == said.DeviceID && registry.SameHolder(former.OwnerProof(), s.OwnerProof())
 		if same || alike {
 			proofs = append(proofs, former.Proofs...)
 			s.Since = former.Seniority()

@@ -28,6 +28,7 @@ type LocalSession struct {
 	lastWrite  chan struct{} // closed when the last queued write to the store has ended; nil if there is none
 	inFlight   map[string]*inFlightCall
 	closed     bool
+	ended      bool              // nobody goes on with its calls: its credential has ended
 	asked      time.Time         // when the claim was sent to the store, by this pod's clock: not after ConnectedAt
 	named      string            // the device id of the claim before, if the device proved to be the same
 	before     *registry.Session // the claim before; nil if unknown, or after Introduce
@@ -157,6 +158,19 @@ func toolNames(tools []registry.ToolSpec) []string {
 // idempotent. ctx bounds the write to the store.
 func (l *LocalSession) Close(ctx context.Context) { l.Leave(ctx, 0) }
 
+// End is Close for a device whose credential has ended, or that an operator has sent away: it answers nothing any more,
+// so the calls that wait for it fail with connection_lost immediately, also those of its connections before this one on
+// this pod.
+func (l *LocalSession) End(ctx context.Context) {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.Leave(ctx, 0)
+	for _, f := range l.hub.detached.takeAll(l.key, l.proofs()) {
+		f.loseConnection()
+	}
+}
+
 // Leave is Close for a device that is expected to connect again within the time back: calls of what it offered wait for
 // it.
 func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
@@ -240,7 +254,7 @@ func (l *LocalSession) replaced() {
 func (l *LocalSession) detach() {
 	l.mu.Lock()
 	var calls map[string]*inFlightCall
-	if l.session.Can(registry.CapabilityResume) {
+	if l.session.Can(registry.CapabilityResume) && !l.ended {
 		calls, l.inFlight = l.inFlight, nil
 	}
 	l.mu.Unlock()

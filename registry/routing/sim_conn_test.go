@@ -130,7 +130,7 @@ func (c *simConn) end() {
 func (c *simConn) serve(token string) {
 	defer c.sim.work.Done()
 	defer c.pod.forget(c)
-	s := registry.Session{Key: c.device.key, Proofs: []string{registry.Proof(token)}}
+	s := registry.Session{Key: c.device.key, Proofs: []string{registry.Proof("", token)}}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	local, _, err := c.pod.pod.Hub.Open(ctx, s, c)
 	cancel()
