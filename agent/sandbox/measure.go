@@ -4,49 +4,134 @@ package sandbox
 
 import (
 	"errors"
-	"io/fs"
-	"path/filepath"
-	"syscall"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
 )
 
-// blockSize is the unit of Stat_t.Blocks, whatever the disk's own blocks are.
-const blockSize = 512
+const (
+	blockSize = 512 // unit of Stat_t.Blocks, whatever the disk's own blocks are
+	readStep  = 64  // names that are read of a folder at a time
+)
+
+// folderFlags open a folder, never through a link, and without waiting for whatever took its place.
+const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
 var errStopped = errors.New("sandbox: stopped")
 
-// Measure returns what a workspace takes. It looks at twice MaxFiles files at most, and stops when done is closed. It
-// follows no link, so that a program that changes the folder meanwhile only changes what is counted. A file with
-// several names counts several times.
-func Measure(w Workspace, done <-chan struct{}) (u Usage, err error) {
-	var disk syscall.Statfs_t
-	if err := syscall.Statfs(w.Dir, &disk); err != nil {
-		return u, err
+// Free returns how many bytes are free on the disk of a workspace.
+func Free(w Workspace) (int64, error) {
+	var disk unix.Statfs_t
+	err := retry(func() error { return unix.Statfs(w.Dir, &disk) })
+	return int64(disk.Bavail) * int64(disk.Bsize), err
+}
+
+// Measure returns what a workspace takes. It goes from folder to folder by descriptor and follows no link, so neither
+// long paths nor programs that rename folders meanwhile lead it astray: what they remove or move is counted next time.
+// Everything else that it cannot count it notes in Unseen. It counts twice MaxFiles files at most, in a few hundred
+// kilobytes of memory. A file with several names counts several times. It returns an error only if done was closed or
+// the workspace is gone.
+func Measure(w Workspace, done <-chan struct{}) (Usage, error) {
+	m := measurer{done: done, most: 2 * w.MaxFiles}
+	m.usage.Files = 1 // the workspace itself
+	fd, err := openFolder(unix.AT_FDCWD, w.Dir)
+	switch {
+	case err == nil:
+		err = m.folder(fd, 0)
+	case !errors.Is(err, unix.ENOENT):
+		m.unseen(err)
+		err = nil
 	}
-	u.Free = int64(disk.Bavail) * int64(disk.Bsize)
-	err = filepath.WalkDir(w.Dir, func(_ string, e fs.DirEntry, err error) error {
-		select {
-		case <-done:
-			return errStopped
-		default:
-		}
-		if err != nil {
-			u.Locked = u.Locked || errors.Is(err, fs.ErrPermission)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-				return nil
+	if err == errTooMany {
+		m.unseen(err)
+		err = nil
+	}
+	return m.usage, err
+}
+
+type measurer struct {
+	done  <-chan struct{}
+	most  int // files; zero: no bound
+	usage Usage
+}
+
+func (m *measurer) unseen(err error) {
+	if m.usage.Unseen == nil {
+		m.usage.Unseen = err
+	}
+}
+
+// folder counts what is in a folder, and closes it. The error ends the look.
+func (m *measurer) folder(fd, depth int) error {
+	f := os.NewFile(uintptr(fd), "a folder of the workspace")
+	defer f.Close() //nolint:errcheck // it was only read
+	for {
+		names, err := f.Readdirnames(readStep)
+		for _, name := range names {
+			if err := m.entry(fd, name, depth); err != nil {
+				return err
 			}
+		}
+		switch {
+		case err == io.EOF || errors.Is(err, unix.ENOENT): // the end, or the folder was removed
+			return nil
+		case err != nil:
+			m.unseen(err)
+			return nil
+		}
+	}
+}
+
+// entry counts a file, or a folder with what is in it.
+func (m *measurer) entry(in int, name string, depth int) error {
+	select {
+	case <-m.done:
+		return errStopped
+	default:
+	}
+	var stat unix.Stat_t
+	err := retry(func() error { return unix.Fstatat(in, name, &stat, unix.AT_SYMLINK_NOFOLLOW) })
+	if err == unix.ENOENT {
+		return nil
+	}
+	if m.usage.Files++; m.most > 0 && m.usage.Files > m.most {
+		return errTooMany
+	}
+	if err != nil {
+		m.unseen(err)
+		return nil
+	}
+	m.usage.Bytes += stat.Blocks * blockSize
+	if uint32(stat.Mode)&unix.S_IFMT != unix.S_IFDIR {
+		return nil
+	}
+	if depth == maxDepth {
+		m.unseen(errTooDeep)
+		return nil
+	}
+	fd, err := openFolder(in, name)
+	switch err {
+	case nil:
+		return m.folder(fd, depth+1)
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP: // gone, or something else took its place
+	default:
+		m.unseen(err)
+	}
+	return nil
+}
+
+// openFolder opens a folder in another one. Its last element is no link.
+func openFolder(in int, name string) (fd int, err error) {
+	err = retry(func() error { fd, err = unix.Openat(in, name, folderFlags, 0); return err })
+	return fd, err
+}
+
+// retry calls f until no signal interrupts it.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
 			return err
 		}
-		if u.Files++; w.MaxFiles > 0 && u.Files > 2*w.MaxFiles {
-			return fs.SkipAll
-		}
-		info, err := e.Info()
-		if err != nil {
-			return nil // it was removed meanwhile
-		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			u.Bytes += stat.Blocks * blockSize
-		}
-		return nil
-	})
-	return u, err
+	}
 }

@@ -2,7 +2,20 @@
 
 package sandbox
 
-import "errors"
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
 
-// Measure fails: nobody has said yet how a folder is measured on this system.
+// Free fails: free space is not read on this system.
+func Free(Workspace) (int64, error) { return 0, errors.ErrUnsupported }
+
+// Measure fails: folders are not measured on this system.
 func Measure(Workspace, <-chan struct{}) (Usage, error) { return Usage{}, errors.ErrUnsupported }
+
+// RemoveAll removes a file, or a folder with everything in it, from the folder in.
+func RemoveAll(in *os.File, name string) error { return os.RemoveAll(filepath.Join(in.Name(), name)) }
+
+// Unlock has no effect on this system.
+func Unlock(string) error { return nil }

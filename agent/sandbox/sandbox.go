@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// Mount is where containers see their workspace.
+const Mount = "/workspace"
+
 // Workspace is the folder of one agent session, the only one its tools know.
 type Workspace struct {
 	ID  string // letters and digits; unique in the fleet, and says nothing of who uses it

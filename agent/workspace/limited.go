@@ -3,22 +3,34 @@ package workspace
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// watchPause is the time between two looks at what a command has written. A fast disk takes some hundred megabytes in
-// it, which is what a workspace may exceed its bound by; RLIMIT_FSIZE bounds a single file exactly.
-const watchPause = 500 * time.Millisecond
+const (
+	// freePause is the time between two looks at the free space of the disk while a command runs, and lookPause between
+	// two looks at its workspace. A fast disk takes some hundred megabytes in the latter, which is what a workspace may
+	// exceed its bound by; RLIMIT_FSIZE bounds a single file exactly.
+	freePause = 100 * time.Millisecond
+	lookPause = 500 * time.Millisecond
 
-// Limited returns an engine that ends a command when its workspace is full, or the disk is. A command in a workspace
-// that is full already may run as long as it adds nothing, so that it can remove something.
-func (w *Workspaces) Limited(e sandbox.Engine) sandbox.Engine { return limited{e, w.cfg.MinFree} }
+	// lookShare is how many times longer than a look takes there is none.
+	lookShare = 4
+
+	// dropShare is the part of a workspace's bound by which the free space of the disk may drop before the next look
+	// comes at once.
+	dropShare = 4
+)
+
+// Limited returns an engine that ends a command when its workspace is full, or the disk is. When it is so before the
+// command, one command runs at a time, and can remove files but not write any.
+func (w *Workspaces) Limited(e sandbox.Engine) sandbox.Engine { return limited{e, w} }
 
 type limited struct {
 	sandbox.Engine
-	minFree int64
+	all *Workspaces
 }
 
 // Down returns what the engine says, for sandbox.Down.
@@ -26,15 +38,60 @@ func (l limited) Down() error { return sandbox.Down(l.Engine) }
 
 // Run implements sandbox.Engine.
 func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	if c.Stdin != nil {
+		defer c.Stdin.Close() //nolint:errcheck // it is only read
+	}
+	before, full, err := l.look(w, ctx.Done())
+	switch {
+	case ctx.Err() != nil:
+		return sandbox.Exit{}, context.Cause(ctx)
+	case err != nil:
+		return sandbox.Exit{}, fmt.Errorf("%w: measure the workspace: %w", sandbox.ErrUnavailable, err)
+	case full != nil:
+		return l.clean(ctx, w, c, before, full)
+	}
 	if c.Limits.FileSize == 0 {
 		c.Limits.FileSize = w.MaxBytes
 	}
-	before, err := sandbox.Measure(w, ctx.Done())
-	if err != nil {
+	return l.watched(ctx, w, c, state{Usage: before})
+}
+
+// state is how a command found its workspace.
+type state struct {
+	sandbox.Usage
+	full bool // so that it cannot write
+}
+
+// clean runs a command in a workspace that is full, if it may: it can remove files, but write none.
+func (l limited) clean(
+	ctx context.Context, w sandbox.Workspace, c sandbox.Command, before sandbox.Usage, full error,
+) (sandbox.Exit, error) {
+	if err := l.all.cleaning.begin(w.ID, full); err != nil {
 		return sandbox.Exit{}, err
 	}
+	defer func() {
+		after, err := sandbox.Measure(w, nil)
+		l.all.cleaning.end(w.ID, err == nil && grown(before, after))
+	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime,
+		fmt.Errorf("%w. A command that makes room has %v", full, cleanTime))
+	defer cancel()
+	if c.Stderr != nil {
+		text := fmt.Sprintf("[%v. Until then commands can remove files, but write none]\n", full)
+		if _, err := io.WriteString(c.Stderr, text); err != nil {
+			return sandbox.Exit{}, err
+		}
+	}
+	c.Limits.FileSize = 1 // zero would be no bound
+	return l.watched(ctx, w, c, state{before, true})
+}
+
+// watched runs a command and watches the workspace meanwhile.
+func (l limited) watched(
+	ctx context.Context, w sandbox.Workspace, c sandbox.Command, before state,
+) (sandbox.Exit, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	done := make(chan struct{})
 	watched := make(chan struct{})
 	go func() { // ends before Run does
@@ -47,35 +104,79 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	return exit, err
 }
 
-// watch looks at the workspace until the command is done. Most commands are done before its first look. A folder that
-// cannot be looked into is not endured, even if it was so before: a command has until the first look to mend that.
+// watch looks at the workspace until the command is done. Most commands are done before its first look.
 func (l limited) watch(
-	w sandbox.Workspace, before sandbox.Usage, done <-chan struct{}, cancel context.CancelCauseFunc,
+	w sandbox.Workspace, before state, done <-chan struct{}, cancel context.CancelCauseFunc,
 ) {
-	tick := time.NewTicker(watchPause)
+	tick := time.NewTicker(freePause)
 	defer tick.Stop()
+	looked, took := time.Now(), time.Duration(0)
+	then, _ := sandbox.Free(w) // of the last look
 	for {
 		select {
 		case <-done:
 			return
 		case <-tick.C:
 		}
-		now, err := sandbox.Measure(w, done)
-		if err != nil {
-			continue // what cannot be looked at now is looked at next
+		free, err := sandbox.Free(w)
+		pressed := err != nil || free < l.all.cfg.MinFree && !before.full || then-free > w.MaxBytes/dropShare
+		since := time.Since(looked)
+		if since < lookShare*took || since < lookPause && !pressed {
+			continue
 		}
-		switch {
-		case now.Locked:
-			cancel(fmt.Errorf("%w: a folder in it cannot be looked into, so it may hold anything; make it readable",
-				sandbox.ErrFull))
-			return
-		case now.Bytes > max(w.MaxBytes, before.Bytes), now.Files > max(w.MaxFiles, before.Files):
-			cancel(fmt.Errorf("%w: it may hold %d MiB in %d files and folders; remove some", sandbox.ErrFull,
-				w.MaxBytes>>20, w.MaxFiles))
-			return
-		case now.Free < l.minFree:
-			cancel(fmt.Errorf("%w: the disk of the gateway has no more room", sandbox.ErrFull))
+		looked, then = time.Now(), free
+		if why := l.exceeded(w, before, done); why != nil {
+			cancel(why)
 			return
 		}
+		took = time.Since(looked)
 	}
+}
+
+// exceeded says why a command has to end; nil: it may go on. What cannot be counted counts as too much, unless it was
+// so before the command: then it may be about to mend that.
+func (l limited) exceeded(w sandbox.Workspace, before state, done <-chan struct{}) error {
+	free, err := sandbox.Free(w)
+	if err != nil {
+		return nil // it was removed, which ends its commands
+	}
+	now, err := sandbox.Measure(w, done)
+	if err != nil {
+		return nil // the command is done, or the workspace was removed
+	}
+	now.Bytes += sandbox.Nameless(w)
+	if before.Unseen != nil {
+		now.Unseen = nil
+	}
+	w.MaxBytes, w.MaxFiles = max(w.MaxBytes, before.Bytes), max(w.MaxFiles, before.Files)
+	if full := now.Full(w); full != nil {
+		return full
+	}
+	// Commands that add nothing may go on while there is some room, and those that cannot write always.
+	least := l.all.cfg.MinFree
+	if !before.full && (free < least && now.Bytes > before.Bytes+slackBytes || free < least/2) {
+		return errNoRoom
+	}
+	return nil
+}
+
+var errNoRoom = fmt.Errorf("%w: the disk of the gateway has no more room; remove files, or ask its operator",
+	sandbox.ErrFull)
+
+// look returns what a workspace takes, and why nothing may be added to it: the disk is asked first.
+func (l limited) look(w sandbox.Workspace, done <-chan struct{}) (used sandbox.Usage, full, err error) {
+	free, err := sandbox.Free(w)
+	if err != nil {
+		return used, nil, err
+	}
+	used, err = sandbox.Measure(w, done)
+	if full = used.Full(w); full == nil && free < l.all.cfg.MinFree {
+		full = errNoRoom
+	}
+	return used, full, err
+}
+
+// grown reports whether a command has added to a workspace that was full, or left it so that nobody can tell.
+func grown(before, after sandbox.Usage) bool {
+	return after.Unseen != nil || after.Bytes > before.Bytes+slackBytes || after.Files > before.Files+slackFiles
 }

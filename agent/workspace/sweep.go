@@ -2,12 +2,12 @@ package workspace
 
 import (
 	"context"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -95,16 +95,12 @@ func (w *Workspaces) sweepErased(ctx context.Context, root string, names []strin
 	}
 }
 
-// remove removes a folder with everything in it, also folders that their owner has locked.
+// remove removes a folder with everything in it. The folder above is the gateway's own.
 func remove(dir string) error {
-	if err := os.RemoveAll(dir); err == nil || os.Getuid() == 0 { // no mode keeps root out
+	above, err := os.Open(filepath.Dir(dir))
+	if err != nil {
 		return err
 	}
-	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if e != nil && e.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
+	defer above.Close() //nolint:errcheck // it was only read
+	return sandbox.RemoveAll(above, filepath.Base(dir))
 }

@@ -14,9 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/workspace"
-	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,6 +28,9 @@ func open(t *testing.T, change ...func(*workspace.Config)) *workspace.Workspaces
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
 	cfg := workspace.Config{Dir: filepath.Join(dir, "w")}
 	for _, c := range change {
 		c(&cfg)
@@ -161,64 +162,6 @@ func TestOldWorkspacesGo(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// fills is an engine that writes until it is ended.
-type fills struct {
-	sandbox.Engine
-	bytes int
-	files int
-}
-
-func (f fills) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
-	for i := range f.files {
-		path := filepath.Join(w.Dir, string(rune('a'+i%26))+string(rune('a'+i/26)))
-		if err := os.WriteFile(path, make([]byte, f.bytes/f.files), 0o600); err != nil {
-			return sandbox.Exit{}, err
-		}
-	}
-	if c.Limits.FileSize != w.MaxBytes {
-		return sandbox.Exit{}, errors.New("one file may be larger than its workspace")
-	}
-	select {
-	case <-ctx.Done():
-		return sandbox.Exit{}, context.Cause(ctx)
-	case <-time.After(testkit.Limit):
-		return sandbox.Exit{}, nil
-	}
-}
-
-// A command that fills its workspace is ended; one that finds it full may clear it.
-func TestFullWorkspaceEndsTheCommand(t *testing.T) {
-	for name, tt := range map[string]struct {
-		engine  fills
-		minFree int64
-		before  int
-		full    bool
-	}{
-		"bytes":        {fills{bytes: 3 << 20, files: 1}, 1, 0, true},
-		"files":        {fills{bytes: 0, files: 60}, 1, 0, true},
-		"disk":         {fills{files: 1}, 1 << 60, 0, true},
-		"little":       {fills{bytes: 1 << 20, files: 1}, 1, 0, false},
-		"adds nothing": {fills{}, 1, 4 << 20, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // which makes the command's minute short
-				w := open(t, func(c *workspace.Config) { c.MaxBytes, c.MaxFiles, c.MinFree = 2<<20, 50, tt.minFree })
-				space, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(space.Dir, "before"), make([]byte, tt.before), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				_, err = w.Limited(tt.engine).Run(t.Context(), space, sandbox.Command{})
-				if errors.Is(err, sandbox.ErrFull) != tt.full || !tt.full && err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
 }
 
 // What an erased conversation has left is not there for the next one under its id, and is removed: when its pod hears

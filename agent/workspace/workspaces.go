@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -57,6 +58,7 @@ type Workspaces struct {
 	uid, gid int
 	key      []byte     // of the names of workspaces
 	settling sync.Mutex // held while a folder is made, or made another owner's
+	cleaning cleaning   // commands in full workspaces
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -206,6 +208,10 @@ func (s space) Open(ctx context.Context) (sandbox.Workspace, error) {
 	switch {
 	case errors.Is(err, registry.CodeBusy):
 		return sandbox.Workspace{}, err
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		w.cfg.Log.Error("workspace not made: the disk is full", "error", err)
+		return sandbox.Workspace{}, registry.Errorf(registry.CodeBusy, "The disk of the gateway has no more room for "+
+			"the folder of this session. Try again once its operator has made some.").With(registry.DispatchedNo)
 	case err != nil:
 		w.cfg.Log.Error("workspace not made", "error", err)
 		return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal,
@@ -222,7 +228,7 @@ func (w *Workspaces) make(dir, files string) (err error) {
 		now := time.Now()
 		err = errors.Join(makeDir(dir, passable), os.Chtimes(dir, now, now))
 		if err == nil {
-			err = makeDir(files, 0o700)
+			err = errors.Join(makeDir(files, 0o700), sandbox.Unlock(files)) // a program may have locked it
 		}
 		if err == nil && os.Getuid() == 0 {
 			err = os.Lchown(files, w.uid, w.gid)

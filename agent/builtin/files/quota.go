@@ -24,6 +24,8 @@ func roomFor(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileIn
 		return context.Cause(ctx)
 	case err != nil:
 		return err
+	case used.Unseen != nil:
+		return refuse("The workspace takes no more files: %v.", used.Full(w))
 	case w.MaxBytes > 0 && used.Bytes+size > w.MaxBytes:
 		return refuse("The workspace is full: its files have %s, and at most %s are allowed. Make room first.",
 			humanize.IBytes(uint64(used.Bytes)), humanize.IBytes(uint64(w.MaxBytes)))

@@ -199,3 +199,17 @@ func (b *bench) remove(name string) {
 		b.Fatal(err)
 	}
 }
+
+// TestUncountableWorkspace: what cannot be counted takes no more files, and the answer says why.
+func TestUncountableWorkspace(t *testing.T) {
+	b := newBench(t)
+	b.w.MaxBytes = 1 << 20
+	path := b.dir
+	for range 150 {
+		path = filepath.Join(path, "d")
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	wantFailed(t, b.run("write", object{"path": "a", "content": "x"}), "nested deeper than 100")
+}

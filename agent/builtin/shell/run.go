@@ -156,7 +156,7 @@ func (r runner) notRun(ctx context.Context, p *plan, err error) (registry.Result
 	case errors.Is(err, sandbox.ErrNoProgram):
 		return answer.Failed(fmt.Sprintf("There is no program %q where programs run.", p.program)), nil
 	case errors.Is(err, sandbox.ErrFull):
-		return answer.Failed("The command was ended: " + err.Error() + "."), nil
+		return answer.Failed("The command did not run to its end: " + err.Error() + "."), nil
 	case errors.Is(err, sandbox.ErrNotElevated):
 		return answer.Failed("There are no elevated permissions where programs run. Leave elevated out."), nil
 	case errors.Is(err, sandbox.ErrUnavailable):

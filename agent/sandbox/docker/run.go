@@ -30,7 +30,7 @@ func (e *notStartedError) Unwrap() error { return e.err }
 func (b *box) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	made, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{
 		User: b.spec.user(), AttachStdin: c.Stdin != nil, AttachStdout: true, AttachStderr: true, Cmd: c.Args,
-		Env: b.env(c.Env), WorkingDir: path.Join(inside, filepath.ToSlash(c.Dir)),
+		Env: b.env(c.Env), WorkingDir: path.Join(sandbox.Mount, filepath.ToSlash(c.Dir)),
 	})
 	if err != nil {
 		return sandbox.Exit{}, &notStartedError{unavailable("run a command", err)}

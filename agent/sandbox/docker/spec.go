@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	inside       = "/workspace"        // where containers see the workspace
 	labelPod     = "farhand.pod"       // of every container of ours: the name of the process that made it
 	labelSpace   = "farhand.workspace" // its workspace
 	labelProcess = "farhand.process"   // its process, for isDead
@@ -90,7 +89,7 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 		OomScoreAdj:    500, // rather than this process
 		ShmSize:        tmp,
 		Tmpfs:          map[string]string{"/tmp": s.tmpOptions(tmp)},
-		Mounts: []mount.Mount{{Type: mount.TypeBind, Source: s.dir, Target: inside, BindOptions: &mount.BindOptions{
+		Mounts: []mount.Mount{{Type: mount.TypeBind, Source: s.dir, Target: sandbox.Mount, BindOptions: &mount.BindOptions{
 			Propagation: mount.PropagationRPrivate, NonRecursive: true,
 		}}},
 		Resources: container.Resources{

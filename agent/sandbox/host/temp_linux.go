@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/farhand/farhand/agent/sandbox"
 )
 
 // tempPrefix is what names of folders for temporary files begin with.
@@ -91,14 +93,10 @@ func (t *temp) remove() {
 		t.workspace.Close()
 		t.workspace = nil
 	}()
-	if t.workspace.RemoveAll(t.name) == nil {
+	in, err := t.workspace.Open(".")
+	if err != nil {
 		return
 	}
-	fs.WalkDir(t.workspace.FS(), t.name, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			t.workspace.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	t.workspace.RemoveAll(t.name)
+	defer in.Close()
+	_ = sandbox.RemoveAll(in, t.name) // what is left counts, and its owner can remove it
 }

@@ -1,0 +1,151 @@
+//go:build linux || darwin
+
+package sandbox
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPasses is how often a folder is read while it is emptied. Only a program that still writes to it makes it more
+// than two.
+const maxPasses = 8
+
+// RemoveAll removes a file, or a folder with everything in it, from the folder in: whatever its programs did to keep it,
+// by modes that lock its folders or by paths that are longer than the kernel takes. It works by descriptors and follows
+// no link, not even one that is put there meanwhile. What is not there is no error.
+func RemoveAll(in *os.File, name string) error {
+	fd := int(in.Fd())
+	if gone, err := unlink(fd, name); gone || err != nil {
+		return err
+	}
+	top, err := enter(fd, name)
+	if err != nil {
+		return gone(err)
+	}
+	r := remover{top: top}
+	err = r.empty(top, 0)
+	for err == nil && r.moved {
+		r.moved = false
+		err = r.empty(top, 0)
+	}
+	_ = unix.Close(top)
+	if err != nil {
+		return err
+	}
+	return gone(unix.Unlinkat(fd, name, unix.AT_REMOVEDIR))
+}
+
+// remover removes what is in a folder. It enters folders as deep as they are counted, and moves deeper ones to the top,
+// so that it never has many descriptors.
+type remover struct {
+	top   int
+	moved bool // something was moved to the top since the top was read
+}
+
+// empty removes what is in a folder. It reads the folder again until nothing is there: some file systems pass over names
+// while others are removed.
+func (r *remover) empty(fd, depth int) error {
+	for range maxPasses {
+		found, err := r.pass(fd, depth)
+		if err != nil || !found {
+			return err
+		}
+	}
+	return nil
+}
+
+// pass removes what one reading of a folder finds, and reports whether it found anything.
+func (r *remover) pass(fd, depth int) (found bool, err error) {
+	again, err := openFolder(fd, ".") // with a position of its own, at the beginning
+	if err != nil {
+		return false, gone(err)
+	}
+	f := os.NewFile(uintptr(again), "a folder to remove")
+	defer f.Close() //nolint:errcheck // it was only read
+	for {
+		names, err := f.Readdirnames(readStep)
+		for _, name := range names {
+			found = true
+			if err := r.remove(fd, name, depth); err != nil {
+				return found, err
+			}
+		}
+		switch {
+		case err == io.EOF || errors.Is(err, unix.ENOENT):
+			return found, nil
+		case err != nil:
+			return found, err
+		}
+	}
+}
+
+// remove removes one entry of a folder.
+func (r *remover) remove(in int, name string, depth int) error {
+	if gone, err := unlink(in, name); gone || err != nil {
+		return err
+	}
+	if depth == maxDepth {
+		return r.lift(in, name)
+	}
+	fd, err := enter(in, name)
+	if err != nil {
+		return gone(err)
+	}
+	err = r.empty(fd, depth+1)
+	_ = unix.Close(fd)
+	if err != nil {
+		return err
+	}
+	return gone(unix.Unlinkat(in, name, unix.AT_REMOVEDIR))
+}
+
+// lift moves a folder to the top.
+func (r *remover) lift(in int, name string) error {
+	_ = unlock(in, name) // or it cannot be moved
+	r.moved = true
+	return gone(unix.Renameat(in, name, r.top, rand.Text()))
+}
+
+// unlink removes a file or an empty folder. It reports whether nothing is there now.
+func unlink(in int, name string) (bool, error) {
+	err := retry(func() error { return unix.Unlinkat(in, name, 0) })
+	if err == unix.EISDIR || err == unix.EPERM { // the second is what POSIX has for folders
+		err = retry(func() error { return unix.Unlinkat(in, name, unix.AT_REMOVEDIR) })
+	}
+	switch err {
+	case nil, unix.ENOENT:
+		return true, nil
+	case unix.ENOTEMPTY, unix.EEXIST:
+		return false, nil
+	}
+	return false, err
+}
+
+// enter opens a folder and lets its owner remove what is in it.
+func enter(in int, name string) (int, error) {
+	fd, err := openFolder(in, name)
+	if err == unix.EACCES {
+		_ = unlock(in, name)
+		fd, err = openFolder(in, name)
+	}
+	if err == nil {
+		_ = unix.Fchmod(fd, 0o700) // the removal says if it cannot be done
+	}
+	return fd, err
+}
+
+// gone returns nil for an error that says that there is nothing to remove.
+func gone(err error) error {
+	if err == unix.ENOENT {
+		return nil
+	}
+	return err
+}
+
+// Unlock lets the owner of a workspace's folder read and change it again, whatever a program made of its mode.
+func Unlock(dir string) error { return unlock(unix.AT_FDCWD, dir) }
