@@ -32,7 +32,7 @@ func TestConformanceValkey(t *testing.T) {
 func TestConformanceTLS(t *testing.T) {
 	url, ca := redistest.TLS(t)
 	registrytest.Run(t, opener(url, func(o *redisstore.Options) { o.CAFile = ca }), "sessions", "bus", "calls")
-	_, err := redisstore.Dial(t.Context(), redisstore.Options{URL: url})
+	_, err := redisstore.Dial(t.Context(), redisstore.Options{URL: url, Timeout: testkit.Limit})
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a server of an unknown authority is trusted: %v", err)
 	}
@@ -86,7 +86,7 @@ func documentedACL(t *testing.T) []string {
 // refused with a word about it.
 func TestClusterFromOneSeed(t *testing.T) {
 	seed := redistest.Cluster(t).Masters[0].URL()
-	conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: seed + "?cluster=true"})
+	conn, err := redisstore.Dial(t.Context(), redisstore.Options{URL: seed + "?cluster=true", Timeout: testkit.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestClusterFromOneSeed(t *testing.T) {
 			t.Errorf("claim %d: %v", i, err)
 		}
 	}
-	_, err = redisstore.Dial(t.Context(), redisstore.Options{URL: seed})
+	_, err = redisstore.Dial(t.Context(), redisstore.Options{URL: seed, Timeout: testkit.Limit})
 	if err == nil || !strings.Contains(err.Error(), "cluster=true") {
 		t.Errorf("a member of a cluster is taken for a server of its own: %v", err)
 	}

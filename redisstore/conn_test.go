@@ -31,7 +31,7 @@ func TestDialWarnsOfEviction(t *testing.T) {
 
 func TestDialOfServersThatDoNotFit(t *testing.T) {
 	cluster := redistest.Cluster(t)
-	_, err := Dial(context.Background(), Options{URL: cluster.Masters[0].URL()})
+	_, err := Dial(context.Background(), Options{URL: cluster.Masters[0].URL(), Timeout: testTimeout})
 	if err == nil || !strings.Contains(err.Error(), "?cluster=true") {
 		t.Errorf("a member of a cluster as a single server: %v", err)
 	}
