@@ -59,7 +59,7 @@ func TestCredentialIsToldOnce(t *testing.T) {
 	if decide(a.Code, "approve") != http.StatusOK || decide(b.Code, "reject") != http.StatusOK {
 		t.Fatal("not decided")
 	}
-	if status := decide(a.Code, "reject"); status != http.StatusNotFound {
+	if status := decide(a.Code, "reject"); status != http.StatusBadRequest {
 		t.Errorf("a used code: status %d", status)
 	}
 	var told atomic.Int64

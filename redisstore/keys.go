@@ -92,6 +92,9 @@ func pairingCodeKey(digest string) string {
 func pairingSourceKey(source string) string {
 	return "fh:{" + pairingsKey + "}:source:" + redisconn.Escape(source)
 }
+func pairingNetworkKey(network string) string {
+	return "fh:{" + pairingsKey + "}:network:" + redisconn.Escape(network)
+}
 func pairingGuessKey(name string) string {
 	return "fh:{" + pairingsKey + "}:wrong:" + redisconn.Escape(name)
 }

@@ -19,9 +19,16 @@ func (s *Store) CreatePairing(
 	if err != nil {
 		return registry.Pairing{}, registry.AsError(err)
 	}
-	answer, err := s.conn.Eval(ctx, scriptPairingCreate,
-		[]string{pairingKey(p.ID), pairingCodeKey(p.CodeDigest), pairingsKey, pairingSourceKey(p.Source)},
-		p.ID, body, millis(ttl), registry.MaxPairings, registry.MaxPairingsOfSource, flag(p.CodeDigest != ""))
+	share := registry.PairingsShare
+	if p.Network == "" {
+		share = 0
+	}
+	keys := []string{
+		pairingKey(p.ID), pairingCodeKey(p.CodeDigest), pairingsKey, pairingSourceKey(p.Source),
+		pairingNetworkKey(p.Network),
+	}
+	answer, err := s.conn.Eval(ctx, scriptPairingCreate, keys, p.ID, body, millis(ttl), registry.MaxPairings,
+		registry.MaxPairingsOfSource, flag(p.CodeDigest != ""), share)
 	if err != nil {
 		return registry.Pairing{}, redisconn.Unavailable("create pairing", err)
 	}
@@ -121,13 +128,15 @@ func (s *Store) PairingByCode(
 ) (registry.Pairing, error) {
 	keys, args := []string{pairingCodeKey(codeDigest)}, []any{}
 	for _, g := range guesses {
-		keys, args = append(keys, pairingGuessKey(g.Name)), append(args, g.Limit, millis(g.Window))
+		keys, args = append(keys, pairingGuessKey(g.Name)), append(args, g.Limit, millis(g.Window), g.Share)
 	}
 	answer, err := s.conn.Eval(ctx, scriptPairingTry, keys, args...)
 	if err != nil {
 		return registry.Pairing{}, redisconn.Unavailable("look up a code", err)
 	}
-	if id, ok := answer.Text(); ok {
+	if id, ok := answer.Text(); ok && id == "" {
+		return registry.Pairing{}, registry.ErrPairingDecided
+	} else if ok {
 		return s.Pairing(ctx, id)
 	}
 	if wait := -answer.Int(); wait > 0 {
@@ -176,7 +185,7 @@ func (s *Store) TakePairing(ctx context.Context, id string) (registry.Pairing, e
 		return registry.Pairing{}, registry.ErrNoPairing
 	}
 	answer, err := s.conn.Eval(ctx, scriptPairingTake,
-		[]string{pairingKey(id), pairingsKey, pairingSourceKey(p.Source)}, id, decision)
+		[]string{pairingKey(id), pairingsKey, pairingSourceKey(p.Source), pairingNetworkKey(p.Network)}, id, decision)
 	if err != nil {
 		return registry.Pairing{}, redisconn.Unavailable("take a pairing", err)
 	}

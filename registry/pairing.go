@@ -9,6 +9,7 @@ import (
 const (
 	MaxPairings          = 1000        // that wait, or were decided and not collected
 	MaxPairingsOfSource  = 16          // of one source address
+	PairingsShare        = 8           // one network has at most an eighth of the places that are left
 	MaxPairingTools      = 128         // names a device may ask for
 	MaxNonces            = 8           // of one owner; an older one is forgotten for a newer one
 	NonceTTL             = time.Minute // of those that devices sign
@@ -21,6 +22,9 @@ type Pairing struct {
 	Digest     string `json:"digest"` // the SHA-256 of the secret that the device asks with, in hexadecimal digits
 	CodeDigest string `json:"code"`   // of the code that a person types; empty: it is decided by its id only
 	Source     string `json:"source"` // the address it came from
+
+	// Network is the network of that address, whose requests have a share of all places. Empty: they have no share.
+	Network string `json:"network,omitempty"`
 
 	// Tenant is whose approvers see the request. Empty: nobody's, until an approver knows the code.
 	Tenant string `json:"tenant,omitempty"`
@@ -53,13 +57,34 @@ type Guess struct {
 	Name   string
 	Limit  int
 	Window time.Duration
+
+	// Share bounds them besides by the next guess in a list: at most one Share-th of what is left of that. So no few of
+	// those who share the next one use it up. Zero: no such bound.
+	Share int
+}
+
+// FullGuess returns the first guess of a list of which nothing is left, -1 if there is none. counts are the wrong codes
+// counted for each.
+func FullGuess(guesses []Guess, counts []int) int {
+	full, left := -1, 0
+	for i := len(guesses) - 1; i >= 0; i-- {
+		most := guesses[i].Limit
+		if share := guesses[i].Share; share > 0 && i+1 < len(guesses) {
+			most = min(most, (left+share-1)/share)
+		}
+		if left = max(most-counts[i], 0); left == 0 {
+			full = i
+		}
+	}
+	return full
 }
 
 // PairingStore keeps requests to pair for minutes, the nonces that paired devices sign, and the definitions of their
 // tools. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error with
 // CodeStoreUnavailable.
 type PairingStore interface {
-	// CreatePairing stores a request for a time, and returns it with its times. ErrPairingsFull: there are too many.
+	// CreatePairing stores a request for a time, and returns it with its times. ErrPairingsFull: there are too many, of
+	// all, of its source, or of its network (PairingsShare).
 	// ErrCodeTaken: another request has the code, so another code is needed.
 	CreatePairing(ctx context.Context, p Pairing, ttl time.Duration) (Pairing, error)
 
@@ -70,8 +95,9 @@ type PairingStore interface {
 	Pairings(ctx context.Context, tenant string) ([]Pairing, error)
 
 	// PairingByCode returns the request with the digest of a code. A code that nobody has is counted as wrong for each
-	// guess, and is ErrNoPairing. Once one of them has had its limit, no code is looked up any more until its window
-	// has passed, and the error is CodeRateLimited. Asking and counting are one step, whoever asks on whatever pod.
+	// guess, and is ErrNoPairing. Once one of them is full, no code is looked up any more until its window has passed,
+	// and the error is CodeRateLimited. A code that was used is ErrPairingDecided for the ttl of its decision, and is
+	// not wrong. Asking and counting are one step, whoever asks on whatever pod.
 	PairingByCode(ctx context.Context, codeDigest string, guesses ...Guess) (Pairing, error)
 
 	// DecidePairing decides a request that waits: the first decision counts. Its code is of no use afterwards, and it
@@ -122,7 +148,7 @@ var ErrNoPairing = Errorf(CodeNotFound,
 var ErrCodeTaken = Errorf(CodeBusy, "Another device has this code.")
 
 // ErrPairingDecided is the error for a request that was decided before.
-var ErrPairingDecided = Errorf(CodeInvalidRequest, "The request to pair was decided already.")
+var ErrPairingDecided = Errorf(CodeInvalidRequest, "The request to pair was decided already, by you or by another.")
 
 // ErrPairingsFull is the error while too many devices wait to be paired.
 var ErrPairingsFull = &Error{

@@ -66,7 +66,7 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 	}
 	secret := newSecret()
 	p := registry.Pairing{
-		ID: idOf(secret), Digest: digestOf(secret), Source: source.String(),
+		ID: idOf(secret), Digest: digestOf(secret), Source: source.String(), Network: networkOf(source),
 		DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform, PublicKey: r.PublicKey, Tools: r.Tools,
 	}
 	if s.cfg.Mode == ModeOpen {
@@ -85,6 +85,26 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 		}
 	}
 	return Asked{}, registry.ErrPairingsFull
+}
+
+// Prefixes of networks, which have a share of the places for requests: what a provider gives its customers by the
+// thousand.
+const (
+	networkBits4 = 24
+	networkBits6 = 32
+)
+
+// networkOf returns the network of a source, empty if the source is not known.
+func networkOf(source netip.Prefix) string {
+	bits, addr := networkBits6, source.Addr().Unmap()
+	if addr.Is4() {
+		bits = networkBits4
+	}
+	network, err := addr.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return network.String()
 }
 
 // noteAsked notes a request in the log and the audit log: that of the default tenant, if nobody knows yet whose the

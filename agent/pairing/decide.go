@@ -13,13 +13,18 @@ import (
 )
 
 // Bounds of wrong codes within guessWindow, in the whole fleet. A code has 40 bits and lives minutes: with all of them
-// used up, the chance to hit one of a thousand codes that wait is about one in a million.
+// used up, the chance to hit one of a thousand codes that wait is about one in a million. Each tenant has at most a part
+// of what is left of all, and each approver of what is left of the tenant, so few of them keep no other from a right
+// code.
 const (
 	guessWindow       = 5 * time.Minute
-	guessesOfSource   = 10
+	guessesOfSource   = 10 // of one tenant
 	guessesOfApprover = 20
 	guessesOfTenant   = 100
 	guessesOfAll      = 1000
+
+	approverShare = 4
+	tenantShare   = 8
 )
 
 // Approver is who decides, and from where.
@@ -44,7 +49,7 @@ type View struct {
 }
 
 // Find returns the request with a code that waits. A wrong code is counted, for the approver, the source, the tenant
-// and everybody.
+// and everybody. A code that was used already is registry.ErrPairingDecided, and is not counted.
 func (s *Service) Find(ctx context.Context, by Approver, code string) (View, error) {
 	p, err := s.byCode(ctx, by, code)
 	if err != nil {
@@ -63,13 +68,13 @@ func (s *Service) byCode(ctx context.Context, by Approver, typed string) (regist
 		return registry.Pairing{}, registry.Errorf(registry.CodeInvalidRequest,
 			"code: must be the %d letters and digits that the device shows, as in ABCD-2345.", codeLength)
 	}
-	guess := func(limit int, format string, args ...any) registry.Guess {
-		return registry.Guess{Name: fmt.Sprintf(format, args...), Limit: limit, Window: guessWindow}
+	guess := func(limit, share int, format string, args ...any) registry.Guess {
+		return registry.Guess{Name: fmt.Sprintf(format, args...), Limit: limit, Window: guessWindow, Share: share}
 	}
 	p, err := s.cfg.Store.PairingByCode(ctx, codeDigest(code),
-		guess(guessesOfSource, "source/%s", by.Source),
-		guess(guessesOfApprover, "approver/%s/%s/%s", by.Tenant, by.Credential, by.User),
-		guess(guessesOfTenant, "tenant/%s", by.Tenant), guess(guessesOfAll, "all"))
+		guess(guessesOfSource, 0, "source/%s/%s", by.Tenant, by.Source),
+		guess(guessesOfApprover, approverShare, "approver/%s/%s/%s", by.Tenant, by.Credential, by.User),
+		guess(guessesOfTenant, tenantShare, "tenant/%s", by.Tenant), guess(guessesOfAll, 0, "all"))
 	if errors.Is(err, registry.CodeNotFound) {
 		s.cfg.Log.Warn("a wrong pairing code", "by", nameOf(by.Identity), "tenant", by.Tenant, "source", by.Source)
 		return p, registry.Errorf(registry.CodeNotFound,

@@ -12,6 +12,6 @@ if redis.call('HSETNX', KEYS[1], 'decision', ARGV[1]) == 0 then
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 if ARGV[3] == '1' then
-  redis.call('DEL', KEYS[2])
+  redis.call('SET', KEYS[2], '', 'PX', ARGV[2]) -- it is used up, and no wrong one
 end
 return 1

@@ -1,13 +1,22 @@
--- Looks a code up, and counts a wrong one. Once a counter has its limit nothing is looked up.
+-- Looks a code up, and counts a wrong one. Once a counter is full nothing is looked up (registry.FullGuess).
 --
--- KEYS 1 code (string: the id of its request), 2... counters of wrong codes
--- ARGV for each counter: its limit, its window in ms
--- Returns the id; 0 if nobody has the code; or -ms until the first full counter begins anew.
+-- KEYS 1 code (string: the id of its request; empty: it was used), 2... counters of wrong codes
+-- ARGV for each counter: its limit, its window in ms, its share of what is left of the next one (0: none)
+-- Returns the id, empty if the code was used; 0 if nobody has the code; or -ms until the first full counter begins anew.
 
-for i = 2, #KEYS do
-  if tonumber(redis.call('GET', KEYS[i]) or '0') >= tonumber(ARGV[2 * i - 3]) then
-    return -math.max(1, redis.call('PTTL', KEYS[i]))
+local full, left
+for i = #KEYS, 2, -1 do
+  local most, share = tonumber(ARGV[3 * i - 5]), tonumber(ARGV[3 * i - 3])
+  if left and share > 0 then
+    most = math.min(most, math.ceil(left / share))
   end
+  left = math.max(0, most - (redis.call('GET', KEYS[i]) or 0))
+  if left == 0 then
+    full = i
+  end
+end
+if full then
+  return -math.max(1, redis.call('PTTL', KEYS[full]))
 end
 local id = redis.call('GET', KEYS[1])
 if id then
@@ -15,7 +24,7 @@ if id then
 end
 for i = 2, #KEYS do
   if redis.call('INCR', KEYS[i]) == 1 then
-    redis.call('PEXPIRE', KEYS[i], ARGV[2 * i - 2])
+    redis.call('PEXPIRE', KEYS[i], ARGV[3 * i - 4])
   end
 end
 return 0

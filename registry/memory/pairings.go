@@ -14,6 +14,7 @@ import (
 type pairings struct {
 	mu     sync.Mutex
 	all    expiring[string, *pairing]
+	used   expiring[string, *life] // digests of codes that were decided
 	wrong  expiring[string, *guesses]
 	nonces map[tenantKey][]nonce
 	tools  expiring[tenantKey, *deviceTools]
@@ -42,7 +43,8 @@ type deviceTools struct {
 
 func newPairings() pairings {
 	return pairings{
-		all: make(expiring[string, *pairing]), wrong: make(expiring[string, *guesses]),
+		all: make(expiring[string, *pairing]), used: make(expiring[string, *life]),
+		wrong:  make(expiring[string, *guesses]),
 		nonces: make(map[tenantKey][]nonce), tools: make(expiring[tenantKey, *deviceTools]),
 	}
 }
@@ -53,6 +55,7 @@ func (s *pairings) lock(m *Store) time.Time {
 	now := m.opts.Now()
 	if s.purges.due(now, time.Minute) {
 		s.all.purge(now)
+		s.used.purge(now)
 		s.wrong.purge(now)
 		s.tools.purge(now)
 		for key, all := range s.nonces {
@@ -78,16 +81,20 @@ func (m *Store) CreatePairing(
 	now := s.lock(m)
 	defer s.mu.Unlock()
 	s.all.purge(now)
-	ofSource := 0
+	ofSource, ofNetwork, left := 0, 0, registry.MaxPairings-len(s.all)
 	for _, other := range s.all {
 		if other.Source == p.Source {
 			ofSource++
 		}
+		if p.Network != "" && other.Network == p.Network {
+			ofNetwork++
+		}
 	}
-	if len(s.all) >= registry.MaxPairings || ofSource >= registry.MaxPairingsOfSource {
+	if left <= 0 || ofSource >= registry.MaxPairingsOfSource ||
+		p.Network != "" && ofNetwork*registry.PairingsShare >= left {
 		return registry.Pairing{}, registry.ErrPairingsFull
 	}
-	if p.CodeDigest != "" && s.byCode(p.CodeDigest, now) != nil {
+	if p.CodeDigest != "" && (s.byCode(p.CodeDigest, now) != nil || s.used.get(p.CodeDigest, now) != nil) {
 		return registry.Pairing{}, registry.ErrCodeTaken
 	}
 	p.CreatedAt, p.Decision = now.Truncate(time.Millisecond), nil
@@ -144,10 +151,21 @@ func (m *Store) PairingByCode(
 	s := &m.pairings
 	now := s.lock(m)
 	defer s.mu.Unlock()
-	for _, g := range limits {
-		if tried := s.wrong.get(g.Name, now); tried != nil && tried.count >= g.Limit {
-			return registry.Pairing{}, registry.ErrGuesses(tried.expires.Sub(now))
+	counts := make([]int, len(limits))
+	for i, g := range limits {
+		if tried := s.wrong.get(g.Name, now); tried != nil {
+			counts[i] = tried.count
 		}
+	}
+	if i := registry.FullGuess(limits, counts); i >= 0 {
+		wait := time.Millisecond
+		if tried := s.wrong.get(limits[i].Name, now); tried != nil {
+			wait = tried.expires.Sub(now)
+		}
+		return registry.Pairing{}, registry.ErrGuesses(wait)
+	}
+	if s.used.get(codeDigest, now) != nil {
+		return registry.Pairing{}, registry.ErrPairingDecided
 	}
 	if p := s.byCode(codeDigest, now); p != nil && codeDigest != "" {
 		return p.Pairing, nil
@@ -179,6 +197,9 @@ func (m *Store) DecidePairing(
 	}
 	d.Tools = slices.Clone(d.Tools)
 	p.Decision, p.expires = &d, now.Add(ttl)
+	if p.CodeDigest != "" {
+		s.used[p.CodeDigest] = &life{p.expires}
+	}
 	return p.Pairing, nil
 }
 

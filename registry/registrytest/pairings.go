@@ -118,6 +118,30 @@ var pairingTests = []subtest{
 			}
 		}
 	}},
+	{name: "one of many has a part of the wrong codes that are left", run: func(f *fixture) {
+		made := f.requestPairing(f.asking())
+		all := registry.Guess{Name: f.tenant + "/all", Limit: 40, Window: time.Minute}
+		of := func(name string) registry.Guess {
+			return registry.Guess{Name: f.tenant + name, Limit: 30, Window: time.Minute, Share: 2}
+		}
+		tries := func(who registry.Guess) (wrong int) {
+			for range 40 {
+				_, err := f.store.PairingByCode(f.ctx, "wrong-"+uuid.NewString(), who, all)
+				if errors.Is(err, registry.CodeNotFound) {
+					wrong++
+				} else if !errors.Is(err, registry.CodeRateLimited) || registry.AsError(err).RetryAfter <= 0 {
+					f.Errorf("a wrong code: %v", err)
+				}
+			}
+			return wrong
+		}
+		if a, b, c := tries(of("a")), tries(of("b")), tries(of("c")); a != 14 || b != 9 || c != 6 {
+			f.Errorf("wrong codes: %d, %d, %d", a, b, c)
+		}
+		if _, err := f.store.PairingByCode(f.ctx, made.CodeDigest, of("d"), all); err != nil {
+			f.Errorf("the right code of another: %v", err)
+		}
+	}},
 	{name: "wrong codes are forgotten after their window", run: func(f *fixture) {
 		g := registry.Guess{Name: f.tenant, Limit: 1, Window: 50 * time.Millisecond}
 		_, _ = f.store.PairingByCode(f.ctx, "wrong", g)
@@ -148,8 +172,16 @@ var pairingTests = []subtest{
 		if won.Load() != 1 {
 			f.Errorf("%d decisions counted", won.Load())
 		}
-		if _, err := f.store.PairingByCode(f.ctx, made.CodeDigest, f.guess(1)); !errors.Is(err, registry.CodeNotFound) {
-			f.Errorf("a used code: %v", err)
+		for range 3 { // it is no wrong one
+			_, err := f.store.PairingByCode(f.ctx, made.CodeDigest, f.guess(1))
+			if !errors.Is(err, registry.ErrPairingDecided) {
+				f.Errorf("a used code: %v", err)
+			}
+		}
+		reused := f.asking()
+		reused.CodeDigest = made.CodeDigest
+		if _, err := f.store.CreatePairing(f.ctx, reused, pairingTTL); !errors.Is(err, registry.ErrCodeTaken) {
+			f.Errorf("a request with a used code: %v", err)
 		}
 		if waiting, err := f.store.Pairings(f.ctx, f.tenant); err != nil || len(waiting) != 0 {
 			f.Errorf("waiting: %+v, %v", waiting, err)
