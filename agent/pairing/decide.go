@@ -13,9 +13,9 @@ import (
 )
 
 // Bounds of wrong codes within guessWindow, in the whole fleet. A code has 40 bits and lives minutes: with all of them
-// used up, the chance to hit one of a thousand codes that wait is about one in a million. Each tenant has at most a part
-// of what is left of all, and each approver of what is left of the tenant, so few of them keep no other from a right
-// code.
+// used up, the chance to hit one of a thousand codes that wait is about one in a million. Each tenant has at most a
+// part of what is left of all, and each approver of what is left of the tenant, so few of them keep no other from a
+// right code.
 const (
 	guessWindow       = 5 * time.Minute
 	guessesOfSource   = 10 // of one tenant
