@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/builtin/shell"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
@@ -352,5 +353,68 @@ func TestEntriesWithArguments(t *testing.T) {
 	if _, err := b.try(t.Context(), "exec", object{"command": "bash x"}); !strings.Contains(
 		registry.AsError(err).Message, "by its name alone") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Programs that have a language of their own, write by options, or take a list of files from a file, are held by the
+// entry that allows them, and a path inside an argument is found.
+func TestProgramsThatReachFurther(t *testing.T) {
+	b := newListed(t, "jq", "jq -r", "tar", "tar -cf", "rsync", "zip", "zip -r", "uniq", "xxd", "shuf", "iconv", "install",
+		"sha256sum", "fd", "tree", "zless", "ip", "note", "grep", "cat", "find", "sort")
+	b.cfg.Host = &fakeEngine{name: "host"}
+	for command, runs := range map[string]bool{
+		`jq . f`: false, `jq -r .a/.b f`: true, `jq -r '.. | .a?' f`: true, `jq -r '.a / 2' f`: true,
+		`jq -r 'import "passwd" as $d {search: "/etc"}; $d' f`: false,
+		`jq -r 'include "x" {search:"../.."}; .' f`:            false,
+		`jq -r '[inputs]' -L/etc f`:                            false,
+
+		`tar -cf x f`: true, `tar cf x f`: false, `tar -cf x f --remove-files`: false,
+		`tar -cf x --remove f`: false, `tar -cf x f --index-file=y`: false, `tar -cf x f --volno-file=y`: false,
+		`tar -cf x -g y f`: false, `tar -cf x --listed=y f`: false, `tar -cf x -h f`: false,
+		`tar -cf x f --mtime=/etc/passwd`: false, `zip x f`: false, `zip -r x f`: true, `zip -r x f -m`: false,
+		`zip -r x -@ f`: false, `zip -r x -i@names .`: false, `rsync f g`: false,
+
+		`uniq f`: true, `uniq -c f`: true, `uniq f out`: false, `uniq -- f out`: false, `xxd f`: true,
+		`xxd -r f out`: false, `shuf f`: true, `shuf -o out f`: false, `shuf --out=x f`: false, `iconv -o out f`: false,
+		`install -s --strip-program=./evil f g`: false, `sha256sum f`: true, `sha256sum -c names`: false,
+		`sha256sum --check names`: false, `fd x`: true, `fd x -x touch`: false, `fd x --exec-batch rm`: false,
+		`tree`: true, `tree -R -H . -L 1`: false, `zless f`: false, `ip netns exec x sh`: false, `find -H .`: false,
+
+		`note 'read("/etc/passwd")'`: false, `note '{"file":"../x"}'`: false, `note "a '/etc'"`: false,
+		`note 'x y:/etc'`: false, `note 'cat /etc/passwd'`: false, `note '\/etc'`: false, `note a/b s/a/b/ 1/2`: true,
+		`note '".."'`: false, `note '{..}'`: false, `note '[/]x' 'a...b'`: true,
+		`grep 'GET /x' f`: true, `grep '"/x"' f`: true, `cat a/b`: true,
+	} {
+		_, err := b.try(t.Context(), "exec", object{"command": command})
+		if runs != (err == nil) || err != nil && !errors.Is(err, registry.CodePolicyDenied) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	b.cfg.Sandbox, b.sc.Sandboxed = &fakeEngine{name: "docker"}, true
+	if res := b.run("exec", object{"command": "jq . /etc/hostname"}); !res.Success {
+		t.Errorf("in the sandbox: %+v", res)
+	}
+}
+
+// Each program of the default list, and each that the gateway knows something about, has a row in the documentation.
+func TestEachProgramIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile("../../policy/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(rules), "allow: [")
+	list, _, _ = strings.Cut(list, "]")
+	names := append(shell.Known(), strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(`, "`, r) })...)
+	for _, name := range names {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/tools.md does not say what %s can do", name)
+		}
+	}
+	if len(names) < 20 {
+		t.Errorf("only %q are known", names)
 	}
 }

@@ -50,92 +50,39 @@ func (a allowlist) mayFollow(named, rest []string) error {
 		return forbidden("%q runs programs, or whatever its arguments or files say, so policy cannot allow it by its "+
 			"name alone: an operator has to name its first arguments, too.", name)
 	}
-	h := hazards[name]
+	if len(named) == 1 && a.inside && roams[name] {
+		return forbidden("%q has a language of its own that reads any file, so policy can allow it by its name alone "+
+			"in the sandbox only: an operator has to name its first arguments, too.", name)
+	}
+	h, paths := hazards[name], anywhere
+	if whole[name] {
+		paths = outside
+	}
+	if h.writesOperand(rest) {
+		return forbidden("%q writes the file that its second argument names. In mode allowlist give it one, and values "+
+			"of options without a space, as -f1.", name)
+	}
 	for i, word := range rest {
 		if h.matches(word, i == 0 && len(named) == 1) {
 			return forbidden("%q is not allowed with the argument %.80q in mode allowlist: it runs programs, writes "+
 				"files, or reaches what is outside of the workspace.", name, word)
 		}
-		if a.inside && outside.MatchString(word) {
-			return forbidden("The argument %.80q may name a file outside of the workspace: in mode allowlist no "+
-				"argument begins with a slash or has \"..\" in it. Name files relative to the workspace.", word)
+		if a.inside && (outside.MatchString(word) || paths.MatchString(word)) {
+			return forbidden("The argument %.80q may name a file outside of the workspace: in mode allowlist no path "+
+				"begins with a slash or has \"..\" in it. Name files relative to the workspace.", word)
 		}
 	}
 	return nil
 }
 
-// outside matches arguments that could name a file outside of the workspace: an absolute path or one that leads
-// upwards, by itself, behind an option, or in a list.
-var outside = regexp.MustCompile(`^/|[=:,@]/|^-[A-Za-z0-9]+/|(^|[/=:,@]|^-[A-Za-z0-9]+)\.\.($|[/:,])`)
-
-// hazard is what a program that people allow must not be called with.
-type hazard struct {
-	short string   // letters of options, alone or among others
-	long  []string // options, which may be abbreviated
-	words []string // how arguments begin
-	chars string   // that no argument may have
-	bare  bool     // the first argument may be letters of options without a dash
-}
-
-// matches reports whether an argument is dangerous. What stands behind "--" is looked at, too.
-func (h hazard) matches(word string, first bool) bool {
-	name, _, _ := strings.Cut(word, "=")
-	switch {
-	case h.chars != "" && strings.ContainsAny(word, h.chars):
-		return true
-	case slices.ContainsFunc(h.words, func(w string) bool { return strings.HasPrefix(word, w) }):
-		return true
-	case strings.HasPrefix(word, "--"):
-		return len(name) > 2 && slices.ContainsFunc(h.long, func(l string) bool { return strings.HasPrefix(l, name) })
-	case strings.HasPrefix(word, "-"), first && h.bare:
-		return h.short != "" && strings.ContainsAny(word, h.short)
-	}
-	return false
-}
-
-// hazards is what is known of programs that look harmless.
-var hazards = map[string]hazard{
-	"find": {words: []string{"-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from", "-follow", "-L"}},
-	"sort": {short: "oT", long: []string{"--output", "--compress-program", "--temporary-directory", "--files0-from"}},
-	"wc":   {long: []string{"--files0-from"}},
-	"du":   {short: "L", long: []string{"--files0-from", "--dereference"}},
-	"grep": grepHazard, "egrep": grepHazard, "fgrep": grepHazard,
-	"rg":    {short: "L", long: []string{"--pre", "--hostname-bin", "--follow", "--search-zip"}},
-	"date":  {short: "s", long: []string{"--set"}},
-	"file":  {short: "fC", long: []string{"--files-from", "--compile"}},
-	"split": {long: []string{"--filter"}},
-	"sdiff": {short: "o", long: []string{"--output", "--diff-program"}},
-	"diff3": {long: []string{"--diff-program"}},
-	"tree":  {short: "lo", long: []string{"--fromfile"}},
-	"zip":   {short: "T", long: []string{"--unzip-command", "--test"}},
-	"tar": { // what is taken out of an archive may be links that lead out of the workspace
-		short: "IFTPx", chars: ":", bare: true,
-		long: []string{
-			"--extract", "--get",
-			"--use-compress-program", "--to-command", "--checkpoint-action", "--info-script", "--new-volume-script",
-			"--rsh-command", "--rmt-command", "--absolute-names", "--files-from", "--dereference",
-		},
-	},
-	"rsync": {
-		short: "eLk", chars: ":",
-		long: []string{"--rsh", "--rsync-path", "--daemon", "--files-from", "--copy-links", "--copy-dirlinks"},
-	},
-	"git": {
-		short: "cCoO",
-		long: []string{
-			"--upload-pack", "--receive-pack", "--exec", "--exec-path", "--config", "--config-env", "--ext-diff",
-			"--textconv", "--output", "--output-directory", "--open-files-in-pager", "--git-dir", "--work-tree",
-			"--no-index", "--template", "--separate-git-dir",
-		},
-	},
-	"test": evaluates, "[": evaluates, "printf": evaluates,
-}
-
 var (
-	grepHazard = hazard{short: "R", long: []string{"--dereference-recursive"}}
+	// outside matches arguments that could name a file outside of the workspace: an absolute path or one that leads
+	// upwards, by itself, behind an option, or in a list.
+	outside = regexp.MustCompile(`^/|[=:,@]/|^-[A-Za-z0-9]+/|(^|[/=:,@]|^-[A-Za-z0-9]+)\.\.($|[/:,])`)
 
-	// evaluates is of words of Bash that evaluate the name of a variable, with the substitutions in it.
-	evaluates = hazard{words: []string{"-v", "-R"}}
+	// anywhere matches such a path inside of an argument, too: in quotes, in brackets, behind a space. [/] is none, nor
+	// is a slash with a space behind it.
+	anywhere = regexp.MustCompile("(^|[\\s\"'`(\\[{<>|;&!\\\\])(/($|[^\\]\\s])|\\.\\.($|[/\"'`)\\]},;]))")
 )
 
 // runs reports whether a program runs what its arguments or files say: an interpreter, a wrapper, an editor, a pager, a
@@ -175,5 +122,24 @@ var (
 		git hg svn cvs bzr sqlite sqlite3 psql mysql mariadb mongo mongosh redis-cli
 		curl wget fetch aria2c ftp sftp tftp ssh scp sshfs telnet nc ncat netcat socat openssl rsh rexec rlogin
 		cpio pax ar unzip bsdtar 7z 7za run-parts run-mailcap xdg-open open see logrotate dd install-info
-		mail mailx sendmail`)
+		mail mailx sendmail
+		tar zip rsync
+		zless zmore bzless bzmore xzless xzmore zstdless bat batcat delta journalctl systemctl loginctl timedatectl busctl
+		fzf ack
+		aa-exec choom cpulimit dbus-run-session eatmydata fakeroot faketime grc logsave multitime pexec proxychains rlwrap
+		setlock sg softlimit ssh-agent sshpass torify torsocks unbuffer xvfb-run numactl cgexec daemonize
+		ip nmap tcpdump tshark iftop mtr openvpn nginx ansible ansible-playbook puppet terraform virsh vagrant
+		msgfilter exiftool ffmpeg convert magick mogrify pandoc tex latex pdftex pdflatex xelatex lualatex latexmk nroff
+		troff groff eqn tbl soelim gimp octave sage jrunscript jjs tsc nix nix-shell conda mamba rustup cpan cpanm luarocks
+		cowsay cowthink espeak dialog whiptail ispell aspell restic borg rclone debugfs dmsetup
+		csvtool yt-dlp youtube-dl gcloud aws az helm lxc lxd flatpak mount umount`)
+
+	// roams are programs with a language that reads and writes files, and runs nothing.
+	roams = set(`jq gojq jaq yq xq tomlq dasel mlr miller xmllint xmlstarlet xsltproc fx`)
+
+	// whole are programs whose manuals say that a path is a whole argument of theirs, stands behind an option, or in a
+	// list; docs/tools.md has what was found.
+	whole = set(`ls cat grep egrep fgrep find echo date head tail wc pwd true false printf test [ sort uniq cut tr du file
+		stat diff cmp comm join paste nl tac rev fold fmt od md5sum sha1sum sha256sum sha512sum cksum cp mv mkdir touch rm
+		sed basename dirname seq`)
 )
