@@ -1,14 +1,17 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -54,9 +57,12 @@ func (h *handler) readAudit(c *gin.Context, q params) error {
 	if format == formatJSONL || format == "" && strings.Contains(c.GetHeader("Accept"), mediaNDJSON) {
 		return h.exportAudit(c, q, query)
 	}
+	if err := h.reserveAnswer(c.Request.Context(), c, pageCost); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	page, next, err := h.auditPage(ctx, query)
+	page, next, err := h.auditPage(ctx, h.owner(c), query)
 	if err != nil {
 		return err
 	}
@@ -72,9 +78,9 @@ func (h *handler) readAudit(c *gin.Context, q params) error {
 
 // auditPage reads a page of the audit log, which looks at up to registry.AuditScan lines.
 func (h *handler) auditPage(
-	ctx context.Context, q registry.AuditQuery,
+	ctx context.Context, by share.Owner, q registry.AuditQuery,
 ) (page []registry.AuditEntry, next string, err error) {
-	done, err := h.readMuch(ctx)
+	done, err := h.reading.wait(ctx, by)
 	if err != nil {
 		return nil, "", err
 	}
@@ -142,7 +148,7 @@ func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuer
 	if h.isDraining() {
 		return draining()
 	}
-	release, err := h.exports.enter(h.slotCaller(c))
+	release, err := h.exports.enter(h.owner(c))
 	if err != nil {
 		return err
 	}
@@ -150,37 +156,55 @@ func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuer
 	finishWritingBy(c, time.Now().Add(auditExportTime))
 	ctx, cancel := context.WithTimeout(c.Request.Context(), auditExportTime)
 	defer cancel()
-	enc := json.NewEncoder(c.Writer)
-	enc.SetEscapeHTML(false)
 	for begun := false; ; begun = true {
 		query.Limit = min(left, auditExportPage)
-		page, next, err := h.auditPage(ctx, query)
-		if err != nil && !begun {
+		next, err := h.exportPage(ctx, c, query, &left)
+		switch {
+		case errors.Is(err, errTooSlow):
+			return nil // the client is gone, or was disconnected
+		case err != nil && !begun:
 			return err
-		}
-		if !begun {
-			c.Header("Content-Type", mediaNDJSON)
-			c.Header("Cache-Control", "no-store")
-			c.Status(http.StatusOK)
-		}
-		if err != nil { // the lines end without the one that says that they are all
+		case err != nil: // the lines end without the one that says that they are all
 			h.Log.Warn("export of the audit log broke off", "error", err)
 			panic(http.ErrAbortHandler)
-		}
-		for _, e := range page {
-			if err := enc.Encode(auditLineOf(e)); err != nil {
-				return nil // the client is gone
-			}
-		}
-		if left -= len(page); next == "" || left <= 0 {
-			if next != "" {
-				_ = enc.Encode(struct {
-					NextCursor string `json:"next_cursor"`
-				}{auditCursor(next)})
-			}
+		case next == "" || left <= 0:
 			return nil
 		}
 		query.Before = next
 		c.Writer.Flush()
 	}
+}
+
+// exportPage reads and writes one page of an export, and takes its lines off left. It holds bytes for that page alone.
+func (h *handler) exportPage(
+	ctx context.Context, c *gin.Context, query registry.AuditQuery, left *int,
+) (next string, err error) {
+	by := h.owner(c)
+	held, err := h.responses.reserve(ctx, by, pageCost)
+	if err != nil {
+		return "", err
+	}
+	defer held.release()
+	page, next, err := h.auditPage(ctx, by, query)
+	if err != nil {
+		return "", err
+	}
+	var lines bytes.Buffer
+	enc := json.NewEncoder(&lines)
+	enc.SetEscapeHTML(false)
+	for _, e := range page {
+		_ = enc.Encode(auditLineOf(e)) // cannot fail: texts
+	}
+	if *left -= len(page); next != "" && *left <= 0 {
+		_ = enc.Encode(struct {
+			NextCursor string `json:"next_cursor"`
+		}{auditCursor(next)})
+	}
+	c.Header("Content-Type", mediaNDJSON)
+	c.Header("Cache-Control", "no-store")
+	c.Status(http.StatusOK)
+	if !held.writeParts(c.Writer, lines.Bytes()) {
+		return "", errTooSlow
+	}
+	return next, nil
 }

@@ -4,13 +4,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/gin-gonic/gin"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 )
 
 const (
@@ -27,17 +26,16 @@ const (
 // newBodies returns the budget of longer bodies: those that are arriving, and those of requests or calls that have not
 // ended. Small bodies need none of it, so that they never wait for long ones.
 func newBodies(limit int64) *byteBudget {
-	return &byteBudget{
-		limit: limit, free: semaphore.NewWeighted(limit), moving: make(map[*reservation]time.Time),
-		deadline: (*http.ResponseController).SetReadDeadline,
-		full:     "This pod holds as many long requests as it may. Retry after a moment, or send less at once.",
-	}
+	r := newByteBudget(share.Bounds{Pod: limit}, (*http.ResponseController).SetReadDeadline)
+	r.full = "This pod, or its share for this tenant, holds as many long requests as it may. " +
+		"Retry after a moment, or send less at once."
+	return r
 }
 
 // readBody reads the body of a request to its end, so that net/http notices a caller that hangs up later. A body longer
 // than limit is refused before any of it is read. The caller must release what a long body reserves.
 func (r *byteBudget) readBody(
-	w http.ResponseWriter, req *http.Request, limit int64,
+	w http.ResponseWriter, req *http.Request, by share.Owner, limit int64,
 ) (body []byte, held *reservation, err error) {
 	if err := checkMediaType(req); err != nil {
 		return nil, nil, err
@@ -54,7 +52,7 @@ func (r *byteBudget) readBody(
 	if req.ContentLength > 0 {
 		length = req.ContentLength
 	}
-	if held, err = r.reserve(req.Context(), length); err != nil {
+	if held, err = r.reserve(req.Context(), by, length); err != nil {
 		return nil, nil, err
 	}
 	bounded := http.MaxBytesReader(ssewriter.Innermost(w), req.Body, limit)
@@ -66,7 +64,7 @@ func (r *byteBudget) readBody(
 	return body, held, nil
 }
 
-// readParts reads a body of at most h.bytes, one part at a time. It takes memory for what has come, not for what was
+// readParts reads a body of at most h.size bytes, one part at a time. It takes memory for what has come, not for what was
 // announced.
 func (h *reservation) readParts(control *http.ResponseController, from io.Reader) ([]byte, error) {
 	defer h.endTransfer()
@@ -75,7 +73,7 @@ func (h *reservation) readParts(control *http.ResponseController, from io.Reader
 		if !h.nextPart(control) {
 			return nil, h.budget.busy()
 		}
-		rest := int(h.bytes) - len(body)
+		rest := int(h.size) - len(body)
 		if want := max(min(smallBody, rest), 1); cap(body)-len(body) < want { // the end may yet have to be read
 			body = slices.Grow(body, max(min(cap(body), rest), want))
 		}
@@ -98,7 +96,7 @@ func (h *reservation) readParts(control *http.ResponseController, from io.Reader
 // readBody reads the body of a request. What it reserves is released when the
 // request ends, unless takeBody takes it over.
 func (h *handler) readBody(c *gin.Context) ([]byte, error) {
-	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.MaxBody)
+	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.owner(c), h.MaxBody)
 	if held != nil {
 		c.Set(keyBody, held)
 	}

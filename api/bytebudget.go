@@ -9,8 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,13 +30,13 @@ type byteBudget struct {
 	limit int64
 	full  string // the message for a request that is refused
 
+	pool *share.Pool
+	made *share.Pool // bytes that are in memory already and wait
+
 	// deadline sets when a transfer fails. A client that moves no part of it within partLimit is disconnected, also if
 	// nobody waits; zero: the server sets that deadline.
 	deadline  func(*http.ResponseController, time.Time) error
 	partLimit time.Duration
-
-	free *semaphore.Weighted
-	made atomic.Int64 // bytes that are in memory already and wait
 
 	refused atomic.Int64 // requests
 
@@ -47,25 +46,36 @@ type byteBudget struct {
 
 // reservation is the bytes of one body or answer. It belongs to one goroutine at a time.
 type reservation struct {
-	budget   *byteBudget
-	bytes    int64
-	released atomic.Bool
-	control  *http.ResponseController // nil before the transfer begins
+	*share.Grant
+	budget  *byteBudget
+	tenant  string
+	size    int64                    // in bytes
+	control *http.ResponseController // nil before the transfer begins
 }
 
-// reserve waits for n bytes. Requests get theirs in the order in which they came, so that small ones do not pass a
-// large one until its time is over.
-func (r *byteBudget) reserve(ctx context.Context, n int64) (*reservation, error) {
-	h := &reservation{budget: r, bytes: min(n, r.limit)}
-	if r.free.TryAcquire(h.bytes) {
+// newByteBudget returns a budget that ends transfers by their deadlines, which setDeadline sets.
+func newByteBudget(
+	of share.Bounds, setDeadline func(*http.ResponseController, time.Time) error,
+) *byteBudget {
+	return &byteBudget{
+		limit: of.Pod, pool: share.New(of), made: share.New(of), deadline: setDeadline, moving: make(map[*reservation]time.Time),
+	}
+}
+
+// reserve waits for n bytes. The requests of an identity get theirs in the order in which they came, so that small ones
+// do not pass a large one until its time is over.
+func (r *byteBudget) reserve(ctx context.Context, by share.Owner, n int64) (*reservation, error) {
+	h := &reservation{budget: r, tenant: by.Tenant, size: min(n, r.limit)}
+	var err error
+	if h.Grant, err = r.pool.Try(by, h.size); err == nil {
 		return h, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, budgetWait)
 	defer cancel()
 	waiting, stop := context.WithCancel(ctx)
 	var makingRoom sync.WaitGroup
-	makingRoom.Go(func() { r.makeRoom(waiting, h.bytes) })
-	err := r.free.Acquire(ctx, h.bytes)
+	makingRoom.Go(func() { r.makeRoom(waiting, by.Tenant, h.size) })
+	h.Grant, err = r.pool.Acquire(ctx, by, h.size)
 	stop()
 	makingRoom.Wait()
 	if err != nil {
@@ -75,12 +85,12 @@ func (r *byteBudget) reserve(ctx context.Context, n int64) (*reservation, error)
 	return h, nil
 }
 
-// makeRoom disconnects stalled clients for a request that waits for n bytes, until ctx ends.
-func (r *byteBudget) makeRoom(ctx context.Context, n int64) {
+// makeRoom disconnects stalled clients for a request of a tenant that waits for n bytes, until ctx ends.
+func (r *byteBudget) makeRoom(ctx context.Context, tenant string, n int64) {
 	check := time.NewTicker(stallCheck)
 	defer check.Stop()
 	for {
-		r.disconnectStalled(n)
+		r.disconnectStalled(tenant, n)
 		select {
 		case <-ctx.Done():
 			return
@@ -91,29 +101,35 @@ func (r *byteBudget) makeRoom(ctx context.Context, n int64) {
 
 // reserveMade waits for n bytes that are in memory already. As many such bytes may wait as the budget has. Beyond that
 // it fails at once.
-func (r *byteBudget) reserveMade(ctx context.Context, n int64) (*reservation, error) {
-	defer r.made.Add(-n)
-	if r.made.Add(n) > r.limit {
+func (r *byteBudget) reserveMade(ctx context.Context, by share.Owner, n int64) (*reservation, error) {
+	waits, err := r.made.Try(by, n)
+	if err != nil {
 		r.refused.Add(1)
 		return nil, r.busy()
 	}
-	return r.reserve(ctx, n)
+	defer waits.Release()
+	return r.reserve(ctx, by, n)
 }
 
 func (r *byteBudget) busy() error {
 	return &registry.Error{Code: registry.CodeBusy, RetryAfter: budgetRetry, Message: r.full}
 }
 
-// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free.
-func (r *byteBudget) disconnectStalled(n int64) {
+// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free for a tenant. They are
+// its own, and those of tenants that hold more than it does: nothing else makes room for it.
+func (r *byteBudget) disconnectStalled(tenant string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	held := r.pool.Held(tenant)
 	byAge := func(a, b *reservation) int { return r.moving[a].Compare(r.moving[b]) }
 	for _, h := range slices.SortedFunc(maps.Keys(r.moving), byAge) {
 		if n <= 0 || time.Since(r.moving[h]) < stallGrace {
 			return
 		}
-		n -= h.bytes
+		if h.tenant != tenant && r.pool.Held(h.tenant) <= held {
+			continue
+		}
+		n -= h.size
 		delete(r.moving, h)
 		_ = r.deadline(h.control, time.Unix(1, 0)) // the transfer fails, and its request with it
 	}
@@ -145,19 +161,14 @@ func (h *reservation) endTransfer() bool {
 	return ok
 }
 
-// shrink gives back the bytes beyond n.
+// shrink gives back the bytes beyond n. Its caller owns the reservation.
 func (h *reservation) shrink(n int) {
-	if less := h.bytes - max(int64(n), 1); less > 0 {
-		h.budget.free.Release(less)
-		h.bytes -= less
-	}
+	h.size = min(h.size, max(int64(n), 1))
+	h.Shrink(h.size)
 }
 
 // release gives back all bytes, after the last part. Further calls do nothing.
 func (h *reservation) release() {
-	if h.released.Swap(true) {
-		return
-	}
 	h.endTransfer()
-	h.budget.free.Release(h.bytes)
+	h.Release()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -50,10 +51,10 @@ func callEventOf(e registry.CallEvent) callEvent {
 
 // follower follows one call to its end.
 type follower struct {
-	calls  Calls
-	tenant string
-	id     string
-	after  string // the last event that the client has
+	calls Calls
+	by    share.Owner
+	id    string
+	after string // the last event that the client has
 
 	budget *byteBudget
 	held   *reservation         // of the events; nil if there are none
@@ -64,7 +65,7 @@ type follower struct {
 
 // callEvents streams the events of one call until it has ended. A client that comes back continues where it was.
 func (h *handler) callEvents(c *gin.Context, q params) error {
-	f := &follower{calls: h.Calls, budget: h.responses, tenant: caller(c).Tenant}
+	f := &follower{calls: h.Calls, budget: h.responses, by: h.owner(c)}
 	defer f.releaseEvents()
 	var err error
 	if f.id, err = callID(c); err == nil {
@@ -73,7 +74,7 @@ func (h *handler) callEvents(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	release, err := h.reserveStream(h.slotCaller(c))
+	release, err := h.reserveStream(f.by)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (h *handler) checkCallSoon(c *gin.Context, id string) error {
 func (f *follower) readLog(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if f.held, err = f.budget.reserve(ctx, logCost); err != nil {
+	if f.held, err = f.budget.reserve(ctx, f.by, logCost); err != nil {
 		return err
 	}
 	defer func() {
@@ -112,7 +113,7 @@ func (f *follower) readLog(ctx context.Context) (err error) {
 			f.releaseEvents()
 		}
 	}()
-	f.events, f.rec, err = f.calls.Events(ctx, f.tenant, f.id, f.after)
+	f.events, f.rec, err = f.calls.Events(ctx, f.by.Tenant, f.id, f.after)
 	return err
 }
 
@@ -127,7 +128,7 @@ func (f *follower) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for after := ""; ; {
-		page, _, err := f.calls.Events(ctx, f.tenant, f.id, after)
+		page, _, err := f.calls.Events(ctx, f.by.Tenant, f.id, after)
 		hadOnlyEvent := len(page) == 0 && after == "" && f.after == onlyEventID
 		f.sent = f.sent || hadOnlyEvent || slices.ContainsFunc(page, f.isOfState)
 		if err != nil || f.sent || len(page) < registry.EventPage {

@@ -96,7 +96,7 @@ func (h *handler) beginWait(c *gin.Context, q params) (wait time.Duration, relea
 	}
 	release = func() {}
 	if wait > 0 {
-		if release, err = h.waiting.enter(h.slotCaller(c)); err != nil {
+		if release, err = h.waiting.enter(h.owner(c)); err != nil {
 			return 0, nil, err
 		}
 	}

@@ -152,7 +152,7 @@ type Config struct {
 	Log            *slog.Logger  // default: discard
 	AccessLog      AccessLog     // which requests have a line in Log; default AccessLogSampled
 
-	MaxCallerStreams int          // event streams of one identity from one address; default DefaultMaxCallerStreams
+	MaxCallerStreams int          // event streams of one identity; default DefaultMaxCallerStreams
 	Sources          auth.Sources // says where a request comes from
 
 	MaxResponseBytes int64 // of the longer answers that are made or received at a time; default DefaultMaxResponseBytes

@@ -201,7 +201,7 @@ func TestStreamRequestsAreChecked(t *testing.T) {
 }
 
 func TestStreamLimit(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.MaxStreams = 2 }})
+	f := newFleet(t, setup{change: func(c *api.Config) { c.MaxStreams = 4 }}) // half of them of a tenant
 	first := f.follow(0, "/api/events", "")
 	f.follow(0, "/api/events", "")
 	for range 3 { // being refused costs nobody a place

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -92,7 +93,7 @@ func (h *handler) events(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	release, err := h.reserveStream(h.slotCaller(c))
+	release, err := h.reserveStream(h.owner(c))
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (h *handler) events(c *gin.Context, q params) error {
 		reader, leave := h.hub.follow(tenant)
 		defer leave()
 		f := &feedFollower{
-			handler: h, reader: reader, tenant: tenant, viewer: viewer, after: after, out: s, types: types,
+			handler: h, by: h.owner(c), reader: reader, viewer: viewer, after: after, out: s, types: types,
 		}
 		return f.writeAll(ctx)
 	})
@@ -122,8 +123,8 @@ func (h *handler) feedEnd(ctx context.Context, tenant string) (string, error) {
 // feedFollower writes a feed to one stream.
 type feedFollower struct {
 	*handler
+	by     share.Owner
 	reader *feedReader
-	tenant string
 	viewer string // the only user whose entries are written; empty: all
 	after  string // the last entry that was written or skipped
 	out    *ssewriter.Stream
@@ -179,16 +180,15 @@ func (f *feedFollower) follow(ctx context.Context, at int64) error {
 // catchUp writes a page of entries for a client that was away for longer than the reader keeps them. Few clients may
 // catch up at a time.
 func (f *feedFollower) catchUp(ctx context.Context) error {
-	select {
-	case f.catchingUp <- struct{}{}:
-		defer func() { <-f.catchingUp }()
-	case <-ctx.Done():
-		return nil
-	case <-time.After(max(f.out.UntilHeartbeat(), time.Millisecond)):
+	limited, cancel := context.WithTimeout(ctx, max(f.out.UntilHeartbeat(), time.Millisecond))
+	defer cancel()
+	release, err := f.catchingUp.wait(limited, f.by)
+	if err != nil {
 		return f.out.Flush()
 	}
+	defer release()
 	base := f.reader.start()
-	entries, err := f.Calls.Feed(ctx, f.tenant, f.after, feedPage, 0)
+	entries, err := f.Calls.Feed(ctx, f.by.Tenant, f.after, feedPage, 0)
 	switch {
 	case ctx.Err() != nil:
 		return nil

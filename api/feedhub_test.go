@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -92,7 +92,7 @@ func (t *tape) Feed(ctx context.Context, _, after string, limit int, wait time.D
 func hubHandler(calls Calls) *handler {
 	log := slog.New(slog.DiscardHandler)
 	return &handler{
-		Config: Config{Calls: calls, Log: log}, hub: newFeedHub(calls, log), catchingUp: make(chan struct{}, catchUps),
+		Config: Config{Calls: calls, Log: log}, hub: newFeedHub(calls, log), catchingUp: newSlots("", catchUps, 0),
 	}
 }
 
@@ -104,7 +104,7 @@ func followed(ctx context.Context, t *testing.T, h *handler, after string) (writ
 		defer close(ended)
 		reader, leave := h.hub.follow("t")
 		defer leave()
-		f := &feedFollower{handler: h, reader: reader, tenant: "t", after: after, out: ssewriter.New(w)}
+		f := &feedFollower{handler: h, reader: reader, by: share.Owner{Tenant: "t"}, after: after, out: ssewriter.New(w)}
 		if err := f.writeAll(ctx); err != nil {
 			t.Error(err)
 		}
@@ -198,11 +198,12 @@ func TestASlowStreamIsCutOff(t *testing.T) {
 	})
 }
 
-// One caller cannot take the places of others.
-func TestSlotsOfACaller(t *testing.T) {
-	s := newSlots("event streams", 10, 4)
+// One identity cannot take the places of others, with whatever credentials it comes. An app's backend holds the streamed
+// turns of all its users.
+func TestSlotsOfAnIdentity(t *testing.T) {
+	s := newSlots("event streams", 20, 4)
 	var release []func()
-	take := func(by slotCaller, want bool) {
+	take := func(by share.Owner, want bool) {
 		t.Helper()
 		r, err := s.enter(by)
 		if (err == nil) != want {
@@ -212,24 +213,26 @@ func TestSlotsOfACaller(t *testing.T) {
 			release = append(release, r)
 		}
 	}
-	of := func(user, credential string, issued int64) slotCaller {
+	of := func(user, credential string, issued int64) share.Owner {
 		id := auth.Identity{Tenant: "acme", User: user, Credential: credential, Issued: time.Unix(issued, 0)}
-		return slotCallerOf(id, netip.MustParsePrefix("192.0.2.1/32"))
+		return id.Owner()
 	}
-	other := of("", "key:other", 0)
 	for i := range 8 {
 		take(of("one", fmt.Sprintf("jwt:%d", i), int64(i)), i < 4)
 	}
-	for range 6 {
-		take(slotCaller{}, true) // streamed turns
+	for i := range 6 {
+		take(of("", fmt.Sprintf("jwt:%d", i), int64(i)), i < 4)
 	}
-	take(other, false) // all are taken
+	take(share.Owner{Tenant: "acme"}, true) // streamed turns
+	take(share.Owner{Tenant: "acme"}, true)
+	take(of("", "key:other", 0), false) // the tenant has its share
 	release[0]()
-	take(other, true)
-	for _, r := range release[1:] {
+	take(of("", "key:other", 0), true)
+	take(share.Owner{Tenant: "globex"}, true)
+	for _, r := range release {
 		r()
 	}
-	if s.open != 0 || len(s.byCaller) != 0 {
-		t.Errorf("%d places are not given back, of %d callers", s.open, len(s.byCaller))
+	if left := s.pool.Stats(); left.Held != 0 {
+		t.Errorf("%d places are not given back", left.Held)
 	}
 }

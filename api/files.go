@@ -6,7 +6,6 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -15,18 +14,15 @@ import (
 
 // Files keeps files that are too large for a result. *blobs.Service is one.
 type Files interface {
-	// Receive stores an uploaded file, once.
-	Receive(ctx context.Context, secret, mimeType string, size int64, body io.Reader) error
+	// Find returns the slot, or the file, that a secret names.
+	Find(ctx context.Context, secret string) (registry.Blob, error)
 
-	// Read returns a file that was uploaded. The caller closes the reader.
-	Read(ctx context.Context, secret string) (registry.Blob, io.ReadCloser, error)
+	// Receive stores the file of a slot, once.
+	Receive(ctx context.Context, b registry.Blob, mimeType string, size int64, body io.Reader) error
+
+	// Open returns the bytes of a file that was uploaded. The caller closes the reader.
+	Open(ctx context.Context, b registry.Blob) (io.ReadCloser, error)
 }
-
-const (
-	maxTransfers = 32       // files that one pod sends and receives at once
-	transferRate = 64 << 10 // bytes a second that a transfer must have
-	transferSlow = 30 * time.Second
-)
 
 // fileRoutes are the routes of files. The secret in the path is the credential.
 func (h *handler) fileRoutes() []route {
@@ -34,26 +30,6 @@ func (h *handler) fileRoutes() []route {
 		{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},
 		{http.MethodGet, registry.PathBlob + ":id", everybody, nil, h.readFile},
 	}
-}
-
-// errTransfers refuses a transfer that is one too many.
-var errTransfers = registry.Errorf(registry.CodeBusy, "This pod moves as many files as it may. Retry after a moment.")
-
-// transfer runs a transfer of so many bytes, unless too many run.
-func (h *handler) transfer(c *gin.Context, size int64, run func(ctx context.Context) error) error {
-	select {
-	case h.transfers <- struct{}{}:
-		defer func() { <-h.transfers }()
-	default:
-		return errTransfers
-	}
-	limit := transferSlow + time.Duration(size/transferRate)*time.Second
-	ctx, cancel := context.WithTimeout(c.Request.Context(), limit)
-	defer cancel()
-	end := time.Now().Add(limit)
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(end) // fails only where there are no connections
-	finishWritingBy(c, end.Add(writeTimeout))
-	return run(ctx)
 }
 
 // uploadFile stores the file of a slot.
@@ -65,13 +41,24 @@ func (h *handler) uploadFile(c *gin.Context, _ params) error {
 	case size < 1:
 		return registry.Errorf(registry.CodeInvalidRequest, "The header Content-Length is required, and not 0.")
 	}
-	return h.transfer(c, size, func(ctx context.Context) error {
-		err := h.Files.Receive(ctx, secret, c.Request.Header.Get("Content-Type"), size, c.Request.Body)
-		if err == nil {
-			c.Status(http.StatusNoContent)
-		}
+	b, err := h.Files.Find(c.Request.Context(), secret)
+	if err != nil {
 		return err
-	})
+	}
+	done, err := h.uploads.enter(b.Tenant, b.SessionID, h.Sources.Of(c.Request))
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := limitTransfer(c, size)
+	defer cancel()
+	control := http.NewResponseController(c.Writer)
+	body := &pacedReader{c.Request.Body, newPace(control.SetReadDeadline)}
+	if err := h.Files.Receive(ctx, b, c.Request.Header.Get("Content-Type"), size, body); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
 }
 
 // readFile sends a file. It comes from a device, so a browser may show it only if it is an image or a sound, and run
@@ -81,26 +68,43 @@ func (h *handler) readFile(c *gin.Context, _ params) error {
 	if !registry.ValidBlobSecret(secret) {
 		return registry.ErrNoBlob
 	}
-	b, file, err := h.Files.Read(c.Request.Context(), secret) // which lasts as long as the file is read
+	b, err := h.Files.Find(c.Request.Context(), secret)
+	switch {
+	case err != nil:
+		return err
+	case b.State != registry.BlobFilled:
+		return registry.ErrNoBlob
+	case c.Request.Method == http.MethodHead:
+		setFileHeaders(c.Writer.Header(), b)
+		c.Status(http.StatusOK)
+		return nil
+	}
+	done, err := h.downloads.enter(b.Tenant, b.Digest, h.Sources.Of(c.Request))
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := limitTransfer(c, b.Size)
+	defer cancel()
+	file, err := h.Files.Open(ctx, b)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	header := c.Writer.Header()
+	setFileHeaders(c.Writer.Header(), b) // not before: a refusal has headers of its own
+	c.Status(http.StatusOK)
+	control := http.NewResponseController(c.Writer)
+	to := &pacedWriter{c.Writer, newPace(control.SetWriteDeadline)}
+	_, _ = io.Copy(to, file) // the client is gone if this fails, or sees that bytes are missing
+	return nil
+}
+
+func setFileHeaders(header http.Header, b registry.Blob) {
 	header.Set("Content-Type", shownType(b.MIMEType))
 	header.Set("Content-Length", strconv.FormatInt(b.Size, 10))
 	header.Set("Content-Disposition", disposition(b))
 	header.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	header.Set("Cache-Control", "private, no-store")
-	if c.Request.Method == http.MethodHead {
-		c.Status(http.StatusOK)
-		return nil
-	}
-	return h.transfer(c, b.Size, func(context.Context) error {
-		c.Status(http.StatusOK)
-		_, _ = io.Copy(c.Writer, file) // the client is gone if this fails, or sees that bytes are missing
-		return nil
-	})
 }
 
 // isShown reports whether a browser may show a type by itself.

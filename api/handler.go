@@ -26,14 +26,15 @@ type handler struct {
 	waiting      *slots
 	exports      *slots
 	hub          *feedHub
-	catchingUp   chan struct{} // slots of streams that read a feed for themselves
-	reading      chan struct{} // slots of requests that read much of the store
+	catchingUp   *slots // streams that read a feed for themselves
+	reading      *slots // requests that read much of the store
 	responses    *byteBudget
 	bodies       *byteBudget
 	access       *accessLog
 	mcp          *mcp.Server
 	pairPolls    *auth.Buckets[netip.Prefix]
-	transfers    chan struct{}         // of files
+	uploads      *transfers
+	downloads    *transfers
 	changes      *auth.Buckets[string] // of paired devices, by tenant
 	keyChanges   *auth.Buckets[string] // of keys, and revocations, by tenant
 
@@ -58,11 +59,12 @@ func NewHandler(cfg Config) (*Handler, error) {
 		streams:  newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
 		exports:    newSlots("exports of the audit log", maxExports, maxCallerExports),
-		catchingUp: make(chan struct{}, catchUps), reading: make(chan struct{}, maxReading),
+		catchingUp: newSlots("event streams that catch up", catchUps, 0),
+		reading:    newSlots("requests that read the audit log or the usage", maxReading, 0),
 		responses:  newResponses(cfg.MaxResponseBytes),
 		bodies:     newBodies(cfg.MaxRequestBytes),
 		pairPolls:  auth.NewBuckets[netip.Prefix](pairPolls),
-		transfers:  make(chan struct{}, maxTransfers),
+		uploads:    newTransfers("uploads"), downloads: newTransfers("downloads"),
 		changes:    auth.NewBuckets[string](deviceChanges),
 		keyChanges: auth.NewBuckets[string](keyChanges),
 		access:     newAccessLog(cfg.AccessLog, cfg.Log),

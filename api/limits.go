@@ -13,7 +13,7 @@ type limitsAnswer struct {
 	CallTimeoutMS    int64                 `json:"call_timeout_ms"`
 	MaxCallTimeoutMS int64                 `json:"max_call_timeout_ms"`
 	MaxWaitMS        int64                 `json:"max_wait_ms"`
-	Streams          int                   `json:"streams"` // open at once, of the asker from one address
+	Streams          int                   `json:"streams"` // open at once on this pod, of the asker
 	Rates            []policy.LimitReport  `json:"rates"`
 	Device           registry.DeviceLimits `json:"device"`
 }

@@ -53,7 +53,7 @@ func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 		}
 		return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
 			Caller: caller(c), Scope: s, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
-			TakeBody: func() func() { return takeBody(c) }, Out: mcpOut{h, c, c.Request.Context()},
+			TakeBody: func() func() { return takeBody(c) }, Out: mcpOut{h, c, h.owner(c), c.Request.Context()},
 		})
 	}
 }

@@ -8,13 +8,15 @@ import (
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
 // mcpOut is where the answer to a POST of MCP goes. It implements mcp.Out.
 type mcpOut struct {
-	h *handler
-	c *gin.Context
+	h  *handler
+	c  *gin.Context
+	by share.Owner
 
 	// request is the context of the request. Ended may be asked when c serves another one already.
 	request context.Context
@@ -60,7 +62,7 @@ func (o mcpOut) Reserve(ctx context.Context, s *ssewriter.Stream, n int) (releas
 	if n <= smallResponse {
 		return func() {}, nil
 	}
-	held, err := o.h.responses.reserveMade(ctx, int64(n))
+	held, err := o.h.responses.reserveMade(ctx, o.by, int64(n))
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +74,7 @@ func (o mcpOut) Reserve(ctx context.Context, s *ssewriter.Stream, n int) (releas
 }
 
 // Enter implements mcp.Out.
-func (o mcpOut) Enter() (release func(), err error) { return o.h.reserveStream(o.h.slotCaller(o.c)) }
+func (o mcpOut) Enter() (release func(), err error) { return o.h.reserveStream(o.by) }
 
 // UntilDraining implements mcp.Out.
 func (o mcpOut) UntilDraining(ctx context.Context) (context.Context, func()) {

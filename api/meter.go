@@ -40,8 +40,9 @@ type Stats struct {
 // Stats returns how full the API is now.
 func (h *Handler) Stats() Stats {
 	var s Stats
-	s.Streams, s.StreamsRefused = h.h.streams.count()
-	s.Waiting, s.WaitingRefused = h.h.waiting.count()
+	streams, waiting := h.h.streams.pool.Stats(), h.h.waiting.pool.Stats()
+	s.Streams, s.StreamsRefused = streams.Held, streams.Refused
+	s.Waiting, s.WaitingRefused = waiting.Held, waiting.Refused
 	s.AnswersRefused, s.BodiesRefused = h.h.responses.refused.Load(), h.h.bodies.refused.Load()
 	return s
 }

@@ -51,7 +51,7 @@ func (h *handler) pairingRoutes() []route {
 
 // pairBody reads the body of somebody who has no credential.
 func (h *handler) pairBody(c *gin.Context, names ...string) (memberList, error) {
-	body, held, err := h.bodies.readBody(c.Writer, c.Request, maxPairBody)
+	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.owner(c), maxPairBody)
 	if err != nil {
 		return nil, err
 	}

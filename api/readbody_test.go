@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/farhand/farhand/internal/share"
 )
 
 // offered is a body that notes how much room there is when it is first read.
@@ -28,11 +30,11 @@ func TestAnnouncedBytesTakeNoMemory(t *testing.T) {
 		body := &offered{Reader: bytes.NewReader(make([]byte, sent))}
 		r := httptest.NewRequest(http.MethodPost, "/", body)
 		r.ContentLength = limit
-		got, held, err := newBodies(limit).readBody(httptest.NewRecorder(), r, limit)
+		got, held, err := newBodies(limit).readBody(httptest.NewRecorder(), r, share.Owner{}, limit)
 		if err != nil || len(got) != sent {
 			t.Errorf("read %d of %d bytes, %v", len(got), sent, err)
 		}
-		if held == nil || held.bytes != limit {
+		if held == nil || held.size != limit {
 			t.Error("no room is held for the body")
 		}
 		if body.room > smallBody {

@@ -29,7 +29,7 @@ func (h *handler) writeBody(c *gin.Context, status int, body []byte) error {
 	held := reservationOf(c, keyAnswer)
 	if held == nil && len(body) > smallResponse {
 		var err error
-		if held, err = h.responses.reserveMade(c.Request.Context(), int64(len(body))); err != nil {
+		if held, err = h.responses.reserveMade(c.Request.Context(), h.owner(c), int64(len(body))); err != nil {
 			if isCall(c) { // its tool has run
 				err = registry.AsError(err).With(registry.DispatchedYes)
 			}
@@ -65,7 +65,7 @@ const keyAnswer = "farhand.answer"
 
 // reserveAnswer waits for the bytes of an answer that may be long. They are released when the request ends.
 func (h *handler) reserveAnswer(ctx context.Context, c *gin.Context, cost int64) error {
-	held, err := h.responses.reserve(ctx, cost)
+	held, err := h.responses.reserve(ctx, h.owner(c), cost)
 	if err == nil {
 		c.Set(keyAnswer, held)
 	}

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/farhand/farhand/internal/share"
 )
 
 const (
@@ -28,24 +28,26 @@ const (
 
 // newResponses returns the budget of answers that are being made or received.
 func newResponses(limit int64) *byteBudget {
-	return &byteBudget{
-		limit: limit, free: semaphore.NewWeighted(limit), moving: make(map[*reservation]time.Time),
-		deadline: (*http.ResponseController).SetWriteDeadline, partLimit: stallLimit,
-		full: "This pod is sending as much as it may. Retry after a moment, or ask for shorter pages.",
-	}
+	r := newByteBudget(share.Bounds{Pod: limit, Identity: limit / 2}, (*http.ResponseController).SetWriteDeadline)
+	r.partLimit = stallLimit
+	r.full = "This pod is sending as much as it may, or as its share for this tenant is. " +
+		"Retry after a moment, or ask for shorter pages."
+	return r
 }
 
-// writeParts sends a body one part at a time. A client that is too slow to receive a part is disconnected.
-func (h *reservation) writeParts(w http.ResponseWriter, body []byte) {
+// writeParts sends a body one part at a time. A client that is too slow to receive a part is disconnected. It reports
+// false for that client, and for one that is gone.
+func (h *reservation) writeParts(w http.ResponseWriter, body []byte) bool {
 	control := http.NewResponseController(w)
 	for len(body) > 0 {
 		n := min(len(body), smallResponse)
 		if !h.nextPart(control) {
-			return
+			return false
 		}
 		if _, err := w.Write(body[:n]); err != nil {
-			return // the client is gone, or was disconnected
+			return false
 		}
 		body = body[n:]
 	}
+	return true
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -52,8 +54,8 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 		body := bytes.Repeat([]byte("x"), 4<<20)
 		var writing sync.WaitGroup
 		clients := []*stuck{newStuck(0), newStuck(1)}
-		for _, c := range clients {
-			room, err := r.reserve(t.Context(), 4<<20)
+		for i, c := range clients {
+			room, err := r.reserve(t.Context(), share.Owner{Tenant: fmt.Sprint(i)}, 4<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +65,7 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 		}
-		room, err := r.reserve(t.Context(), 4<<20)
+		room, err := r.reserve(t.Context(), share.Owner{Tenant: "a"}, 4<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,15 +80,21 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 		default:
 		}
 		room.shrink(100)
-		small, err := r.reserve(t.Context(), 5<<20)
+		small, err := r.reserve(t.Context(), share.Owner{Tenant: "b"}, 5<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.disconnectStalled("b", 1<<40)
+		select {
+		case <-clients[1].cut:
+			t.Error("a tenant that holds more had a client of another cut off")
+		default:
+		}
 		small.release()
 		room.release()
-		r.disconnectStalled(1 << 40)
+		r.disconnectStalled("c", 1<<40)
 		writing.Wait()
-		whole, err := r.reserve(t.Context(), 1<<40)
+		whole, err := r.reserve(t.Context(), share.Owner{}, 1<<40)
 		if err != nil {
 			t.Fatal("not all room was given up:", err)
 		}
@@ -98,20 +106,20 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 func TestNoRoomForAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newResponses(1 << 20)
-		room, err := r.reserve(t.Context(), 1<<20)
+		room, err := r.reserve(t.Context(), share.Owner{}, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer room.release()
 		began := time.Now()
-		_, err = r.reserve(t.Context(), 1)
+		_, err = r.reserve(t.Context(), share.Owner{}, 1)
 		if e := registry.AsError(err); e.Code != registry.CodeBusy || e.RetryAfter <= 0 ||
 			time.Since(began) != budgetWait {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := r.reserve(ctx, 1); err == nil {
+		if _, err := r.reserve(ctx, share.Owner{}, 1); err == nil {
 			t.Error("room for a caller that is gone")
 		}
 	})
@@ -121,14 +129,14 @@ func TestNoRoomForAResponse(t *testing.T) {
 func TestLargeRequestIsNotPassedBySmallOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newResponses(8 << 20)
-		first, err := r.reserve(t.Context(), 6<<20)
+		first, err := r.reserve(t.Context(), share.Owner{}, 6<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var requests sync.WaitGroup
 		large := make(chan error, 1)
 		requests.Go(func() {
-			held, err := r.reserve(t.Context(), 8<<20)
+			held, err := r.reserve(t.Context(), share.Owner{}, 8<<20)
 			if err == nil {
 				held.release()
 			}
@@ -139,7 +147,7 @@ func TestLargeRequestIsNotPassedBySmallOnes(t *testing.T) {
 		requests.Go(func() {
 			for stream.Err() == nil { // there is always one that holds its bytes, and one that waits
 				requests.Go(func() {
-					if small, err := r.reserve(stream, 1<<20); err == nil {
+					if small, err := r.reserve(stream, share.Owner{}, 1<<20); err == nil {
 						time.Sleep(170 * time.Millisecond)
 						small.release()
 					}

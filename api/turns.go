@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -37,7 +38,8 @@ func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFu
 func (h *handler) streamTurn(
 	ctx context.Context, c *gin.Context, run func(context.Context, *ssewriter.TurnStream) ssewriter.Ending,
 ) error {
-	release, err := h.reserveStream(slotCaller{}) // an app's backend holds those of all its users
+	// An app's backend holds those of all its users, so only its tenant's share bounds them.
+	release, err := h.reserveStream(share.Owner{Tenant: caller(c).Tenant})
 	if err != nil {
 		return err
 	}

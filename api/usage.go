@@ -60,7 +60,7 @@ func (h *handler) readUsage(c *gin.Context, q params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	done, err := h.readMuch(ctx)
+	done, err := h.reading.wait(ctx, h.owner(c))
 	if err != nil {
 		return err
 	}

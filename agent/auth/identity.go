@@ -1,11 +1,13 @@
 package auth
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -178,6 +180,14 @@ func (id Identity) Holder() string {
 	default:
 		return "user:" + id.User + " device:" + id.Device
 	}
+}
+
+// Owner names the identity where it holds a part of what a pod has: its user or, if the credentials name none, the API
+// key or the device's credential. All holders of the one token are one, and so are all JWTs of a tenant that name no
+// user. Where a request comes from does not matter: an address more is no identity more.
+func (id Identity) Owner() share.Owner {
+	kind, _, _ := strings.Cut(id.Credential, ":")
+	return share.Owner{Tenant: id.Tenant, Identity: cmp.Or(id.Scope(), kind, "anonymous")}
 }
 
 // Label returns what people read of a credential: its name and, in brackets, Credential; or that alone.

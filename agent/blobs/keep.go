@@ -21,7 +21,11 @@ func (s *Service) Keep(ctx context.Context, key registry.Key, call string, p reg
 		return p, err
 	}
 	secret := strings.TrimPrefix(slot.URL, registry.PathUpload)
-	if err := s.Receive(ctx, secret, p.MIMEType, p.Size, bytes.NewReader(p.Data)); err != nil {
+	b, err := s.Find(ctx, secret)
+	if err != nil {
+		return p, err
+	}
+	if err := s.Receive(ctx, b, p.MIMEType, p.Size, bytes.NewReader(p.Data)); err != nil {
 		return p, err
 	}
 	p.Data, p.URL = nil, registry.PathBlob+secret

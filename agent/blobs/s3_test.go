@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -75,7 +74,7 @@ func TestS3(t *testing.T) {
 	s := open(t, url)
 	roundTrip(t, s)
 	secret := reserve(t, s)
-	if err := s.Receive(t.Context(), secret, clip.MIMEType, 5, strings.NewReader("hel")); err == nil {
+	if err := s.receiveAs(t.Context(), secret, clip.MIMEType, 5, "hel"); err == nil {
 		t.Error("an upload that broke off was taken")
 	}
 	if err := s.sweep(t.Context(), time.Now().Add(24*time.Hour)); err != nil {

@@ -146,12 +146,13 @@ func (s *Service) Reserve(
 	return registry.UploadSlot{URL: registry.PathUpload + secret, Size: p.Size, Expires: left}, nil
 }
 
-// Receive stores an uploaded file. Only the first upload of a slot is read; one that fails uses the slot up.
-func (s *Service) Receive(ctx context.Context, secret, mimeType string, size int64, body io.Reader) error {
-	b, err := s.cfg.Store.ReadBlob(ctx, digest(secret))
-	if err != nil {
-		return err
-	}
+// Find returns the slot, or the file, that a secret names.
+func (s *Service) Find(ctx context.Context, secret string) (registry.Blob, error) {
+	return s.cfg.Store.ReadBlob(ctx, digest(secret))
+}
+
+// Receive stores the file of a slot. Only the first upload of a slot is read; one that fails uses the slot up.
+func (s *Service) Receive(ctx context.Context, b registry.Blob, mimeType string, size int64, body io.Reader) error {
 	switch {
 	case b.State != registry.BlobOpen:
 		return registry.ErrNoBlob
@@ -160,7 +161,8 @@ func (s *Service) Receive(ctx context.Context, secret, mimeType string, size int
 	case mimeType != b.MIMEType:
 		return registry.Errorf(registry.CodeInvalidRequest, "Content-Type must be %s, as was asked for.", b.MIMEType)
 	}
-	if b, err = s.cfg.Store.TakeBlob(ctx, b.Digest); err != nil {
+	b, err := s.cfg.Store.TakeBlob(ctx, b.Digest)
+	if err != nil {
 		return err
 	}
 	if err = s.write(ctx, b, body); err == nil {
@@ -185,7 +187,7 @@ func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) er
 	if err != nil || n != b.Size {
 		abandon() // so that Close keeps nothing
 		_ = w.Close()
-		if n == b.Size || errors.Is(err, io.ErrUnexpectedEOF) || n != b.Size && err == nil {
+		if n == b.Size || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) || n != b.Size && err == nil {
 			return registry.Errorf(registry.CodeInvalidRequest, "The upload broke off: %d of %d bytes came.", n, b.Size)
 		}
 		return fmt.Errorf("store an uploaded file: %w", err)
@@ -236,20 +238,16 @@ func (s *Service) Link(ctx context.Context, key registry.Key, call string, p reg
 	return p, nil
 }
 
-// Read returns a file that was uploaded. The caller closes the reader.
-func (s *Service) Read(ctx context.Context, secret string) (registry.Blob, io.ReadCloser, error) {
-	b, err := s.cfg.Store.ReadBlob(ctx, digest(secret))
-	if err != nil {
-		return b, nil, err
-	}
+// Open returns the bytes of a file that was uploaded. The caller closes the reader.
+func (s *Service) Open(ctx context.Context, b registry.Blob) (io.ReadCloser, error) {
 	if b.State != registry.BlobFilled {
-		return b, nil, registry.ErrNoBlob
+		return nil, registry.ErrNoBlob
 	}
 	r, err := s.bucket.NewReader(ctx, b.Object, nil)
 	if err != nil {
-		return b, nil, fmt.Errorf("read an uploaded file: %w", err)
+		return nil, fmt.Errorf("read an uploaded file: %w", err)
 	}
-	return b, r, nil
+	return r, nil
 }
 
 func newSecret() string {

@@ -65,7 +65,25 @@ func wantCode(t *testing.T, what string, err error, code registry.Code) {
 }
 
 func (s *Service) receive(ctx context.Context, secret, text string) error {
-	return s.Receive(ctx, secret, clip.MIMEType, int64(len(text)), strings.NewReader(text))
+	return s.receiveAs(ctx, secret, clip.MIMEType, int64(len(text)), text)
+}
+
+func (s *Service) receiveAs(ctx context.Context, secret, mimeType string, size int64, text string) error {
+	b, err := s.Find(ctx, secret)
+	if err != nil {
+		return err
+	}
+	return s.Receive(ctx, b, mimeType, size, strings.NewReader(text))
+}
+
+// read returns the file of a link, and its bytes.
+func (s *Service) read(ctx context.Context, secret string) (registry.Blob, io.ReadCloser, error) {
+	b, err := s.Find(ctx, secret)
+	if err != nil {
+		return b, nil, err
+	}
+	r, err := s.Open(ctx, b)
+	return b, r, err
 }
 
 // roundTrip uploads a file, and reads it by its link.
@@ -76,7 +94,7 @@ func roundTrip(t *testing.T, s *Service) {
 	p.URL, p.Size = registry.PathUpload+secret, 1
 	_, err := s.Link(t.Context(), key, "c1", p)
 	wantCode(t, "before the upload", err, registry.CodeInvalidResult)
-	_, _, err = s.Read(t.Context(), secret)
+	_, _, err = s.read(t.Context(), secret)
 	wantCode(t, "before the upload", err, registry.CodeNotFound)
 	if err := s.receive(t.Context(), secret, "hello"); err != nil {
 		t.Fatal(err)
@@ -86,7 +104,7 @@ func roundTrip(t *testing.T, s *Service) {
 	if err != nil || linked.URL != registry.PathBlob+secret || linked.Size != 5 {
 		t.Fatalf("%+v, %v", linked, err)
 	}
-	b, r, err := s.Read(t.Context(), secret)
+	b, r, err := s.read(t.Context(), secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,9 +169,9 @@ func TestUploadsThatDoNotFit(t *testing.T) {
 	s := open(t, "file://"+folder)
 	secret := reserve(t, s)
 	wantCode(t, "longer", s.receive(t.Context(), secret, "hello!"), registry.CodeInvalidRequest)
-	wantCode(t, "type", s.Receive(t.Context(), secret, "text/html", 5, strings.NewReader("hello")),
+	wantCode(t, "type", s.receiveAs(t.Context(), secret, "text/html", 5, "hello"),
 		registry.CodeInvalidRequest)
-	wantCode(t, "short", s.Receive(t.Context(), secret, clip.MIMEType, 5, strings.NewReader("hell")),
+	wantCode(t, "short", s.receiveAs(t.Context(), secret, clip.MIMEType, 5, "hell"),
 		registry.CodeInvalidRequest)
 	wantCode(t, "after it", s.receive(t.Context(), secret, "hello"), registry.CodeNotFound)
 	wantFiles(t, folder, 0)
@@ -190,7 +208,7 @@ func TestTwoUploads(t *testing.T) {
 		if (errs[0] == nil) == (errs[1] == nil) {
 			t.Fatalf("both, or neither: %v", errs)
 		}
-		_, r, err := s.Read(t.Context(), secret)
+		_, r, err := s.read(t.Context(), secret)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,347 @@
+// Package share divides what a pod has of something, places or bytes, among tenants and their identities, so that none
+// of them takes what the others need.
+//
+// One rule makes the share of a tenant: after it has taken a part, at least as much is free as the tenant holds. A
+// tenant that is alone gets half of a pool, two tenants get a third each, and a further one always finds room. A tenant
+// that holds nothing may take any part that is free, so that a pool serves each request that fits into it.
+//
+// Owners that wait are served fairly: first the tenant that holds least, of that tenant the identity that holds least,
+// and of that identity the request that came first. Those that hold the same take turns. A request of a tenant that
+// holds nothing is not passed by others while it waits for room.
+package share
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// maxWaiting is how many requests may wait for one pool. Half of them may be of one tenant.
+const maxWaiting = 8192
+
+// Owner is who holds a part of a pool.
+type Owner struct {
+	Tenant   string
+	Identity string // of the tenant; empty: it has no bound beside the tenant's
+	Most     int64  // bounds the identity in place of Bounds.Identity; zero: Bounds.Identity does
+}
+
+// Bounds are the sizes of a pool, in its unit.
+type Bounds struct {
+	Pod      int64 // of all owners together
+	Tenant   int64 // of one tenant, beside its share; zero: its share alone
+	Identity int64 // of one identity; zero: a quarter of Pod
+}
+
+// Bound names what kept an owner from its part.
+type Bound string
+
+// The bounds.
+const (
+	Pod      Bound = "pod"
+	Tenant   Bound = "tenant"
+	Identity Bound = "identity"
+)
+
+// FullError is the error for a part that is not there.
+type FullError struct{ Bound Bound }
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("share: the %s holds as much as it may", e.Bound)
+}
+
+// Stats say how full a pool is. Refused are those since the start.
+type Stats struct{ Held, Waiting, Refused int64 }
+
+// Pool is one thing that is divided. It is safe for concurrent use.
+type Pool struct {
+	bounds Bounds
+
+	mu      sync.Mutex
+	held    int64
+	refused int64
+	count   int64              // requests that wait
+	clock   uint64             // counts what happens in queues
+	tenants map[string]*tenant // those that hold something, or wait
+}
+
+// tenant is what a tenant holds, and its requests that wait. Both are by identity.
+type tenant struct {
+	held   int64
+	holds  map[string]int64
+	queues map[string]*queue // none of them is empty
+	count  int64             // requests in all queues
+	turn   uint64            // when it was served last, or began to wait
+}
+
+// queue is the requests of one identity that wait, in the order in which they came.
+type queue struct {
+	waiters []*waiter
+	turn    uint64 // when it was served last, or began
+}
+
+// waiter is a request that waits.
+type waiter struct {
+	owner  Owner
+	n      int64
+	served chan struct{} // closed when it has its part
+}
+
+func (w *waiter) isServed() bool {
+	select {
+	case <-w.served:
+		return true
+	default:
+		return false
+	}
+}
+
+// New returns a pool of which nothing is held.
+func New(b Bounds) *Pool {
+	b.Pod = max(b.Pod, 1)
+	if b.Tenant <= 0 {
+		b.Tenant = b.Pod
+	}
+	if b.Identity <= 0 {
+		b.Identity = max(b.Pod/4, 1)
+	}
+	return &Pool{bounds: b, tenants: make(map[string]*tenant)}
+}
+
+// Grant is a part of a pool. Its methods are safe for concurrent use.
+type Grant struct {
+	pool  *Pool
+	owner Owner
+	n     int64 // guarded by the lock of the pool
+}
+
+// Try takes n units, or fails with a *FullError. It passes no request that waits. More than the whole pool counts as the
+// whole pool.
+func (p *Pool) Try(o Owner, n int64) (*Grant, error) {
+	n = min(n, p.bounds.Pod)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, err := p.takeLocked(o, n)
+	if err != nil {
+		return nil, err
+	}
+	if w != nil && !w.isServed() {
+		p.refused++
+		p.leaveLocked(w)
+		return nil, &FullError{cmp.Or(p.lacksLocked(o, n), Pod)}
+	}
+	return &Grant{p, o, n}, nil
+}
+
+// Acquire waits for n units until ctx ends; then it fails with the cause of that. It fails with a *FullError if too
+// many wait. More than the whole pool counts as the whole pool.
+func (p *Pool) Acquire(ctx context.Context, o Owner, n int64) (*Grant, error) {
+	n = min(n, p.bounds.Pod)
+	p.mu.Lock()
+	w, err := p.takeLocked(o, n)
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		return nil, err
+	case w == nil:
+		return &Grant{p, o, n}, nil
+	}
+	select {
+	case <-w.served:
+		return &Grant{p, o, n}, nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.isServed() { // just now
+		return &Grant{p, o, n}, nil
+	}
+	p.refused++
+	p.leaveLocked(w)
+	p.serveLocked() // those that it kept waiting
+	return nil, context.Cause(ctx)
+}
+
+// Held returns what a tenant holds.
+func (p *Pool) Held(name string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.tenants[name]; t != nil {
+		return t.held
+	}
+	return 0
+}
+
+// Stats returns how full the pool is.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{p.held, p.count, p.refused}
+}
+
+// Shrink gives back all but n units. It does nothing if the grant has fewer.
+func (g *Grant) Shrink(n int64) {
+	g.pool.mu.Lock()
+	defer g.pool.mu.Unlock()
+	less := g.n - max(n, 0)
+	if less <= 0 {
+		return
+	}
+	g.n -= less
+	g.pool.addLocked(g.owner, -less)
+	g.pool.serveLocked()
+}
+
+// Release gives back all units. Further calls do nothing.
+func (g *Grant) Release() { g.Shrink(0) }
+
+// lacksLocked returns the bound that keeps an owner from n units, empty if none does.
+func (p *Pool) lacksLocked(o Owner, n int64) Bound {
+	free := p.bounds.Pod - p.held
+	if t := p.tenants[o.Tenant]; t != nil {
+		most := o.Most
+		if most <= 0 {
+			most = p.bounds.Identity
+		}
+		switch own := t.holds[o.Identity]; {
+		case o.Identity != "" && own > 0 && own+n > most:
+			return Identity
+		case t.held > 0 && t.held+n > min(free-n, p.bounds.Tenant):
+			return Tenant
+		}
+	}
+	if n > free {
+		return Pod
+	}
+	return ""
+}
+
+// addLocked changes what an owner holds.
+func (p *Pool) addLocked(o Owner, n int64) {
+	t := p.tenantLocked(o.Tenant)
+	p.held += n
+	t.held += n
+	if t.holds[o.Identity] += n; t.holds[o.Identity] == 0 {
+		delete(t.holds, o.Identity)
+	}
+	p.forgetLocked(o.Tenant)
+}
+
+func (p *Pool) tenantLocked(name string) *tenant {
+	t := p.tenants[name]
+	if t == nil {
+		t = &tenant{holds: make(map[string]int64), queues: make(map[string]*queue)}
+		p.tenants[name] = t
+	}
+	return t
+}
+
+func (p *Pool) forgetLocked(name string) {
+	if t := p.tenants[name]; t.held == 0 && t.count == 0 {
+		delete(p.tenants, name)
+	}
+}
+
+// takeLocked takes n units, or lets the request wait: then it returns the waiter, which may be served already.
+func (p *Pool) takeLocked(o Owner, n int64) (*waiter, error) {
+	if p.count == 0 && p.lacksLocked(o, n) == "" {
+		p.addLocked(o, n)
+		return nil, nil
+	}
+	return p.queueLocked(o, n)
+}
+
+// queueLocked lets a request wait, and serves it if it need not.
+func (p *Pool) queueLocked(o Owner, n int64) (*waiter, error) {
+	t := p.tenantLocked(o.Tenant)
+	if p.count >= maxWaiting || t.count >= maxWaiting/2 {
+		p.refused++
+		p.forgetLocked(o.Tenant)
+		return nil, &FullError{Tenant}
+	}
+	p.clock++
+	if t.count == 0 {
+		t.turn = p.clock
+	}
+	q := t.queues[o.Identity]
+	if q == nil {
+		q = &queue{turn: p.clock}
+		t.queues[o.Identity] = q
+	}
+	w := &waiter{owner: o, n: n, served: make(chan struct{})}
+	q.waiters = append(q.waiters, w)
+	t.count++
+	p.count++
+	p.serveLocked()
+	return w, nil
+}
+
+// leaveLocked takes a request out of its queue.
+func (p *Pool) leaveLocked(w *waiter) {
+	t := p.tenants[w.owner.Tenant]
+	q := t.queues[w.owner.Identity]
+	at := slices.Index(q.waiters, w)
+	q.waiters = slices.Delete(q.waiters, at, at+1)
+	if len(q.waiters) == 0 {
+		delete(t.queues, w.owner.Identity)
+	}
+	t.count--
+	p.count--
+	p.forgetLocked(w.owner.Tenant)
+}
+
+// serveLocked serves the requests whose turn it is.
+func (p *Pool) serveLocked() {
+	for p.count > 0 {
+		w, blocked := p.nextLocked()
+		if w == nil || blocked {
+			return
+		}
+		p.clock++
+		t := p.tenants[w.owner.Tenant]
+		t.turn, t.queues[w.owner.Identity].turn = p.clock, p.clock
+		p.addLocked(w.owner, w.n)
+		p.leaveLocked(w)
+		close(w.served)
+	}
+}
+
+// nextLocked returns the request whose turn it is, nil if all that wait have their share. blocked says that there is no
+// room for it yet.
+func (p *Pool) nextLocked() (next *waiter, blocked bool) {
+	var of *tenant
+	for _, t := range p.tenants {
+		if of != nil && !before(t.held, of.held, t.turn, of.turn) {
+			continue
+		}
+		w := p.firstLocked(t)
+		if w == nil {
+			continue
+		}
+		if bound := p.lacksLocked(w.owner, w.n); bound != Tenant {
+			next, blocked, of = w, bound == Pod, t
+		}
+	}
+	return next, blocked
+}
+
+// firstLocked returns the request of a tenant whose turn it is, nil if each identity that waits has its share.
+func (p *Pool) firstLocked(t *tenant) (first *waiter) {
+	var of *queue
+	for identity, q := range t.queues {
+		w := q.waiters[0]
+		if of != nil && !before(t.holds[identity], t.holds[first.owner.Identity], q.turn, of.turn) ||
+			p.lacksLocked(w.owner, w.n) == Identity {
+			continue
+		}
+		first, of = w, q
+	}
+	return first
+}
+
+// before reports whether an owner is served before another, by what they hold and whose turn it is.
+func before(held, other int64, turn, otherTurn uint64) bool {
+	return held < other || held == other && turn < otherTurn
+}

@@ -1,0 +1,201 @@
+package share_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/internal/share"
+)
+
+func takeAll(t *testing.T, p *share.Pool, o share.Owner) (grants []*share.Grant, why share.Bound) {
+	t.Helper()
+	for {
+		g, err := p.Try(o, 1)
+		if err != nil {
+			full, ok := errors.AsType[*share.FullError](err)
+			if !ok {
+				t.Fatal(err)
+			}
+			return grants, full.Bound
+		}
+		grants = append(grants, g)
+	}
+}
+
+// A tenant has half of a pool while it is alone, an identity a quarter, and however many tenants come, the next one
+// finds room.
+func TestShares(t *testing.T) {
+	p := share.New(share.Bounds{Pod: 120})
+	if got, why := takeAll(t, p, share.Owner{Tenant: "a", Identity: "1"}); len(got) != 30 || why != share.Identity {
+		t.Errorf("an identity has %d, bounded by %s", len(got), why)
+	}
+	if got, why := takeAll(t, p, share.Owner{Tenant: "a"}); len(got) != 30 || why != share.Tenant {
+		t.Errorf("its tenant has %d more, bounded by %s", len(got), why)
+	}
+	var all []*share.Grant
+	for _, tenant := range []struct {
+		name string
+		want int
+	}{{"b", 30}, {"c", 15}, {"d", 7}, {"e", 4}, {"f", 2}, {"g", 1}, {"h", 1}} {
+		got, _ := takeAll(t, p, share.Owner{Tenant: tenant.name})
+		if len(got) != tenant.want {
+			t.Errorf("tenant %s has %d, not %d", tenant.name, len(got), tenant.want)
+		}
+		all = append(all, got...)
+	}
+	if _, why := takeAll(t, p, share.Owner{Tenant: "i"}); why != share.Pod {
+		t.Errorf("a full pod is bounded by %s", why)
+	}
+	for _, g := range all {
+		g.Release()
+		g.Release() // does nothing
+	}
+	if s := p.Stats(); s.Held != 60 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A tenant that holds nothing gets what fits into the pool, also if that is more than its share.
+func TestOneRequestMayTakeMore(t *testing.T) {
+	p := share.New(share.Bounds{Pod: 10})
+	o := share.Owner{Tenant: "a", Identity: "1"}
+	g, err := p.Try(o, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Shrink(4)
+	if _, err := p.Try(o, 1); err == nil {
+		t.Error("an identity got more than its share")
+	}
+	if _, err := p.Try(share.Owner{Tenant: "b"}, 6); err != nil {
+		t.Error(err)
+	}
+	if p.Held("a") != 4 || p.Held("b") != 6 {
+		t.Error(p.Held("a"), p.Held("b"))
+	}
+}
+
+// Whatever a tenant has waiting, the request of another is served next, and so is that of another identity.
+func TestFairQueueing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := share.New(share.Bounds{Pod: 4, Identity: 2})
+		var running sync.WaitGroup
+		defer running.Wait()
+		var mu sync.Mutex
+		var order []string
+		run := func(o share.Owner) {
+			running.Go(func() {
+				g, err := p.Acquire(t.Context(), o, 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, o.Tenant+o.Identity)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				g.Release()
+			})
+			synctest.Wait()
+		}
+		for range 20 {
+			run(share.Owner{Tenant: "a", Identity: "1"})
+		}
+		run(share.Owner{Tenant: "a", Identity: "2"})
+		run(share.Owner{Tenant: "b", Identity: "1"})
+		mu.Lock()
+		if got := fmt.Sprint(order); got != "[a1 a1 b1]" {
+			t.Errorf("at first %s run", got)
+		}
+		mu.Unlock()
+		time.Sleep(1500 * time.Millisecond)
+		mu.Lock()
+		if got := fmt.Sprint(order[3:5]); got != "[a2 a1]" && got != "[a1 a2]" {
+			t.Errorf("then %s run", got)
+		}
+		mu.Unlock()
+	})
+}
+
+// A large request waits for those before it, and is not passed by small ones.
+func TestLargeRequestIsNotPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := share.New(share.Bounds{Pod: 10})
+		first, err := p.Try(share.Owner{Tenant: "a"}, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		large := make(chan *share.Grant, 1)
+		go func() {
+			g, _ := p.Acquire(t.Context(), share.Owner{Tenant: "b"}, 10)
+			large <- g
+		}()
+		synctest.Wait()
+		if _, err := p.Try(share.Owner{Tenant: "c"}, 1); err == nil {
+			t.Error("a small request passed a large one")
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		small := make(chan error, 1)
+		go func() {
+			_, err := p.Acquire(ctx, share.Owner{Tenant: "c"}, 1)
+			small <- err
+		}()
+		synctest.Wait()
+		cancel(gone)
+		if err := <-small; !errors.Is(err, gone) {
+			t.Error(err)
+		}
+		first.Release()
+		(<-large).Release()
+		if s := p.Stats(); s.Held != 0 || s.Waiting != 0 || s.Refused != 2 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// However many wait, there is a bound, and one tenant does not use it up. What others have waiting delays a request by
+// one of theirs at most.
+func TestWaitingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := share.New(share.Bounds{Pod: 1})
+		held, err := p.Try(share.Owner{Tenant: "a"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var running sync.WaitGroup
+		run := func(tenant string, served *atomic.Int64) {
+			running.Go(func() {
+				g, err := p.Acquire(t.Context(), share.Owner{Tenant: tenant}, 1)
+				if err != nil {
+					return
+				}
+				defer g.Release()
+				time.Sleep(time.Second)
+				served.Add(1)
+			})
+			synctest.Wait()
+		}
+		var a, b atomic.Int64
+		for range 5000 {
+			run("a", &a)
+		}
+		run("b", &b)
+		if s := p.Stats(); s.Waiting != 4097 || s.Refused != 5000-4096 {
+			t.Errorf("%+v", s)
+		}
+		held.Release()
+		time.Sleep(2500 * time.Millisecond)
+		synctest.Wait()
+		if a.Load() != 1 || b.Load() != 1 {
+			t.Errorf("after one of a, and with one of b waiting, %d of a and %d of b have run", a.Load(), b.Load())
+		}
+		running.Wait()
+	})
+}
