@@ -64,8 +64,8 @@ func (r *byteBudget) readBody(
 	return body, held, nil
 }
 
-// readParts reads a body of at most h.size bytes, one part at a time. It takes memory for what has come, not for what was
-// announced.
+// readParts reads a body of at most h.size bytes, one part at a time. It takes memory for what has come, not for what
+// was announced.
 func (h *reservation) readParts(control *http.ResponseController, from io.Reader) ([]byte, error) {
 	defer h.endTransfer()
 	body := make([]byte, 0, smallBody)

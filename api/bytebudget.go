@@ -58,7 +58,8 @@ func newByteBudget(
 	of share.Bounds, setDeadline func(*http.ResponseController, time.Time) error,
 ) *byteBudget {
 	return &byteBudget{
-		limit: of.Pod, pool: share.New(of), made: share.New(of), deadline: setDeadline, moving: make(map[*reservation]time.Time),
+		limit: of.Pod, pool: share.New(of), made: share.New(of), deadline: setDeadline,
+		moving: make(map[*reservation]time.Time),
 	}
 }
 
@@ -115,8 +116,8 @@ func (r *byteBudget) busy() error {
 	return &registry.Error{Code: registry.CodeBusy, RetryAfter: budgetRetry, Message: r.full}
 }
 
-// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free for a tenant. They are
-// its own, and those of tenants that hold more than it does: nothing else makes room for it.
+// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free for a tenant. They
+// are its own, and those of tenants that hold more than it does: nothing else makes room for it.
 func (r *byteBudget) disconnectStalled(tenant string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -104,7 +104,8 @@ func followed(ctx context.Context, t *testing.T, h *handler, after string) (writ
 		defer close(ended)
 		reader, leave := h.hub.follow("t")
 		defer leave()
-		f := &feedFollower{handler: h, reader: reader, by: share.Owner{Tenant: "t"}, after: after, out: ssewriter.New(w)}
+		by := share.Owner{Tenant: "t"}
+		f := &feedFollower{handler: h, reader: reader, by: by, after: after, out: ssewriter.New(w)}
 		if err := f.writeAll(ctx); err != nil {
 			t.Error(err)
 		}
@@ -198,8 +199,8 @@ func TestASlowStreamIsCutOff(t *testing.T) {
 	})
 }
 
-// One identity cannot take the places of others, with whatever credentials it comes. An app's backend holds the streamed
-// turns of all its users.
+// One identity cannot take the places of others, with whatever credentials it comes. An app's backend holds the
+// streamed turns of all its users.
 func TestSlotsOfAnIdentity(t *testing.T) {
 	s := newSlots("event streams", 20, 4)
 	var release []func()

@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/registry/memory"
 )
 
-// filesFleet serves files. keep stores one of a tenant, and returns its link; slot returns that of an upload of 5 bytes.
+// filesFleet serves files. keep stores one of a tenant, and returns its link; slot returns that of an upload.
 func filesFleet(t *testing.T) (f *fleet, keep, slot func(tenant string, data []byte) string) {
 	files, err := blobs.Open(t.Context(), blobs.Config{
 		URL: "file://" + t.TempDir(), Store: memory.New(memory.Options{}),

@@ -187,7 +187,7 @@ func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) er
 	if err != nil || n != b.Size {
 		abandon() // so that Close keeps nothing
 		_ = w.Close()
-		if n == b.Size || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) || n != b.Size && err == nil {
+		if n == b.Size || err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return registry.Errorf(registry.CodeInvalidRequest, "The upload broke off: %d of %d bytes came.", n, b.Size)
 		}
 		return fmt.Errorf("store an uploaded file: %w", err)

@@ -117,8 +117,8 @@ type Grant struct {
 	n     int64 // guarded by the lock of the pool
 }
 
-// Try takes n units, or fails with a *FullError. It passes no request that waits. More than the whole pool counts as the
-// whole pool.
+// Try takes n units, or fails with a *FullError. It passes no request that waits. More than the whole pool counts as
+// the whole pool.
 func (p *Pool) Try(o Owner, n int64) (*Grant, error) {
 	n = min(n, p.bounds.Pod)
 	p.mu.Lock()
