@@ -34,15 +34,15 @@ func (inv *Invocation) noteMarks() {
 	}
 }
 
-// effectOf returns what a tool may do, as package provenance has it. What is not known of a tool may be a change.
+// effectOf returns what a tool may do, as package provenance has it.
 func effectOf(e policy.Effects) provenance.Effect {
 	switch {
 	case e&policy.Destructive != 0:
 		return provenance.Destroys
-	case e&(policy.Changes|policy.Unknown) != 0:
-		return provenance.Changes
-	default:
+	case e.OnlyReads():
 		return provenance.Reads
+	default:
+		return provenance.Changes
 	}
 }
 

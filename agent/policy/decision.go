@@ -145,13 +145,17 @@ const (
 // Effects says what a tool may do besides answering.
 type Effects uint8
 
-// The effects. No effect: the tool only reads, inside of what its owner controls.
+// The effects. No effect: the tool only reads, inside of what its owner controls. OpenWorld alone: it only reads, also
+// what strangers wrote.
 const (
 	Changes     Effects = 1 << iota // it changes something
 	Destructive                     // it may change or delete what was there
 	OpenWorld                       // it reaches strangers: sends, posts, fetches
 	Unknown                         // nothing is said of it
 )
+
+// OnlyReads reports whether a tool changes nothing. What is not known of a tool may be a change.
+func (e Effects) OnlyReads() bool { return e&(Changes|Destructive|Unknown) == 0 }
 
 // effects returns what is known of the effects of the tool before the operator says more. The word of a device
 // or an MCP server that its tool only reads is not enough: their hints make policy stricter, never laxer.

@@ -34,12 +34,23 @@ type fileReader struct {
 
 	places, registerPlaces, callPlaces []place // of the rules
 
+	warnings Problems // what the file says and may not mean
+
 	patterns int                 // in the rules so far
 	alike    map[string][]string // what patterns look like; finding that out takes longer than anything else
 }
 
 // parse reads a policy file that holds beside these defaults; nil: it is the defaults. The error is Problems.
 func parse(text []byte, defaults *rules) (*rules, error) {
+	r := readFile(text, defaults)
+	if len(r.problems) > 0 {
+		return nil, r.problems
+	}
+	return &r.rules, nil
+}
+
+// readFile reads a policy file as parse does. Its rules can be used if there are no problems.
+func readFile(text []byte, defaults *rules) *fileReader {
 	r := &fileReader{groups: make(map[string]globs), ids: make(map[string]int), alike: make(map[string][]string)}
 	top := r.document(text)
 	if top != nil {
@@ -68,11 +79,10 @@ func parse(text []byte, defaults *rules) (*rules, error) {
 	if len(r.problems) == 0 && defaults != nil {
 		r.checkReach(defaults)
 	}
-	if len(r.problems) > 0 {
-		slices.SortStableFunc(r.problems, func(a, b Problem) int { return a.Line - b.Line })
-		return nil, r.problems
+	for _, list := range []Problems{r.problems, r.warnings} {
+		slices.SortStableFunc(list, func(a, b Problem) int { return a.Line - b.Line })
 	}
-	return &r.rules, nil
+	return r
 }
 
 // groupsFirst reads the groups of tools, which rules anywhere in the file may name.

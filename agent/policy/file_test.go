@@ -61,19 +61,22 @@ func TestFilesThatAreRefused(t *testing.T) {
 			"when: must say under which condition"},
 		"version: 1\ntools: [{names: a, approval: {when: always, grant: soon}}]": {
 			"a time of at least 1s"},
-		"version: 1\ntools: [{names: a, effects: evil}]":             {`there is no effect "evil"`},
-		"version: 1\ntools: [{names: a, sources: mars}]":             {`there is no source "mars"`},
-		"version: 1\ntools: [a]":                                     {"2:9: a rule must be a mapping"},
-		"version: 1\nlimits: {calls_per_minute: {tenant: x}}":        {"a whole number"},
-		"version: 1\nx: &a [b]\ny: *a":                               {"2:4: anchors and aliases", "3:4: anchors"},
-		"version: 1\n<<: {a: b}":                                     {"merged keys"},
-		"version: !!int 1":                                           {"types by tag (!!int)"},
-		"version: 1\ncalls: [\n  {deny: a\n":                         {"4:1: did not find expected"},
-		"version: 1\n\tcalls: []":                                    {"2:1: found a tab character"},
-		"a: 1\n---\nb: 2\n":                                          {"2:1: a policy file is one document"},
-		"version: 1\n---\nversion: 1\n":                              {"2:1: a policy file is one document"},
-		strings.Repeat("[", 20_000):                                  {"exceeded max depth"},
-		"version: 1\ncalls:\n" + strings.Repeat("- deny: a\n", 2001): {"3:1: there are more than 2000 rules"},
+		"version: 1\ntools: [{names: a, effects: evil}]":                 {`there is no effect "evil"`},
+		"version: 1\ntools: [{names: a, sources: mars}]":                 {`there is no source "mars"`},
+		"version: 1\ntools: [{names: a, set_effects: [none, changes]}]":  {"none says that the tool only answers"},
+		"version: 1\ntools: [{names: a, set_effects: [reads, unknown]}]": {"reads says that the tool changes nothing"},
+		"version: 1\ntools: [{names: a, effects: reads}]":                {`there is no effect "reads"`},
+		"version: 1\ntools: [a]":                                         {"2:9: a rule must be a mapping"},
+		"version: 1\nlimits: {calls_per_minute: {tenant: x}}":            {"a whole number"},
+		"version: 1\nx: &a [b]\ny: *a":                                   {"2:4: anchors and aliases", "3:4: anchors"},
+		"version: 1\n<<: {a: b}":                                         {"merged keys"},
+		"version: !!int 1":                                               {"types by tag (!!int)"},
+		"version: 1\ncalls: [\n  {deny: a\n":                             {"4:1: did not find expected"},
+		"version: 1\n\tcalls: []":                                        {"2:1: found a tab character"},
+		"a: 1\n---\nb: 2\n":                                              {"2:1: a policy file is one document"},
+		"version: 1\n---\nversion: 1\n":                                  {"2:1: a policy file is one document"},
+		strings.Repeat("[", 20_000):                                      {"exceeded max depth"},
+		"version: 1\ncalls:\n" + strings.Repeat("- deny: a\n", 2001):     {"3:1: there are more than 2000 rules"},
 	} {
 		err := policy.Check([]byte(text))
 		var problems policy.Problems
@@ -245,6 +248,21 @@ limits:
 	}
 	if d := p.Decide(asked(admin, "door_open", "", "", false)); len(d.Limits) != 3 || !d.Resources.IsZero() {
 		t.Errorf("door_open for an admin, for whom the rule door is not: %+v", d)
+	}
+}
+
+// TestSetEffects: what reaches strangers changes something, unless the operator says that it reads.
+func TestSetEffects(t *testing.T) {
+	for written, want := range map[string]policy.Effects{
+		"none": 0, "reads": 0, "changes": policy.Changes, "unknown": policy.Unknown,
+		"destructive": policy.Changes | policy.Destructive, "open world": policy.Changes | policy.OpenWorld,
+		"[open world]": policy.Changes | policy.OpenWorld, "[reads, open world]": policy.OpenWorld,
+	} {
+		p := rulesOf(t, "tools: [{names: a, set_effects: "+written+"}]")
+		if d := p.Decide(asked(caller, "a", "", "", true)); d.Effects != want ||
+			d.Effects.OnlyReads() != (want&^policy.OpenWorld == 0) {
+			t.Errorf("%s: %b, want %b", written, d.Effects, want)
+		}
 	}
 }
 

@@ -103,6 +103,16 @@ func Check(file []byte) error {
 	return err
 }
 
+// Warnings returns what a policy file that can be used says and may not mean, nil if there is nothing: conditions that
+// hold for less than they seem to.
+func Warnings(file []byte) Problems {
+	all, err := parse(defaults, nil)
+	if err != nil { // New says so
+		return nil
+	}
+	return readFile(file, all).warnings
+}
+
 // compile puts lists, file and defaults together.
 func compile(o Options, file []byte) (*rules, error) {
 	all, err := parse(defaults, nil)

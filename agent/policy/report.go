@@ -27,6 +27,7 @@ type Report struct {
 type DemandReport struct {
 	Rule         string `json:"rule"`
 	When         string `json:"when"`
+	OnlyURLs     bool   `json:"only_urls,omitempty"` // the tool only reads, so of its arguments only URLs count
 	GrantSeconds int64  `json:"grant_seconds,omitempty"`
 
 	By            registry.ApproveBy `json:"by,omitempty"`
@@ -93,7 +94,7 @@ func (d *Decision) Report(q Question) Report {
 	r := Report{
 		Tool: q.Tool.Name, Context: Join(q.Context, Context(q.Who.Context)), Allowed: d.Allowed, Rule: d.Rule,
 		Reason: d.Reason, SecurityLevel: d.Level, Effects: d.Effects.names(),
-		Approvals: demandReports(d.Approvals), Forbidden: demandReports(d.Forbids),
+		Approvals: d.demandReports(d.Approvals), Forbidden: d.demandReports(d.Forbids),
 	}
 	for _, l := range d.Limits {
 		r.Limits = append(r.Limits, ReportLimit(l))
@@ -109,10 +110,11 @@ func (d *Decision) Report(q Question) Report {
 	return r
 }
 
-func demandReports(demands []Demand) (list []DemandReport) {
-	for _, d := range demands {
+func (d *Decision) demandReports(demands []Demand) (list []DemandReport) {
+	for _, one := range demands {
 		list = append(list, DemandReport{
-			d.Rule, d.When, int64(d.Grant.Seconds()), d.By, int64(d.Within.Seconds()),
+			Rule: one.Rule, When: one.When, OnlyURLs: one.Marks == ForeignArgument && d.Effects.OnlyReads(),
+			GrantSeconds: int64(one.Grant.Seconds()), By: one.By, WithinSeconds: int64(one.Within.Seconds()),
 		})
 	}
 	return list

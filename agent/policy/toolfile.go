@@ -14,7 +14,7 @@ var (
 	levels = []registry.SecurityLevel{
 		registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly,
 	}
-	effectNames   = []string{"none", "changes", "destructive", "open world", "unknown"}
+	effectNames   = []string{"changes", "destructive", "open world", "unknown"}
 	effectsByName = map[string]Effects{
 		"changes": Changes, "destructive": Destructive, "open world": OpenWorld, "unknown": Unknown,
 	}
@@ -48,7 +48,7 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 				rule.levels = append(rule.levels, oneOf(&r.reader, n, "security level", levels))
 			})
 		}},
-		{"effects", func(n *yaml.Node) { rule.effects = r.effects(n, effectNames[1:]) }},
+		{"effects", func(n *yaml.Node) { rule.effects = r.effects(n) }},
 		{"sources", func(n *yaml.Node) { rule.sources = r.sources(n) }},
 		{"for", func(n *yaml.Node) { r.fields(n, "for", r.askerFields(&rule.who, true)...) }},
 		{"level", func(n *yaml.Node) { rule.level = oneOf(&r.reader, n, "security level", levels) }},
@@ -70,17 +70,38 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 	return rule
 }
 
-// settable reads the effects that an operator says a tool has. What destroys, changes something.
+// What set_effects says of a tool that changes nothing.
+const (
+	effectNone  = "none"  // it only answers
+	effectReads = "reads" // it changes nothing, and may reach strangers
+)
+
+// settable reads the effects that an operator says a tool has. What destroys or reaches strangers changes something:
+// a mail is an effect. Only "reads" beside "open world" says otherwise, of a tool that fetches and sends nothing.
 func (r *fileReader) settable(n *yaml.Node) *Effects {
-	e := r.effects(n, effectNames)
-	if e&Destructive != 0 {
+	var e Effects
+	var names []string
+	r.each(n, func(n *yaml.Node) {
+		name := oneOf(&r.reader, n, "effect", append([]string{effectNone, effectReads}, effectNames...))
+		names = append(names, name)
+		e |= effectsByName[name]
+	})
+	reads := slices.Contains(names, effectReads)
+	switch {
+	case slices.Contains(names, effectNone) && len(names) > 1:
+		r.wrong(n, "none says that the tool only answers, so no other effect can stand beside it")
+	case reads && e&^OpenWorld != 0:
+		r.wrong(n, "reads says that the tool changes nothing, so only open world can stand beside it")
+	}
+	if e&Destructive != 0 || e&OpenWorld != 0 && !reads {
 		e |= Changes
 	}
 	return &e
 }
 
-func (r *fileReader) effects(n *yaml.Node, known []string) (e Effects) {
-	r.each(n, func(n *yaml.Node) { e |= effectsByName[oneOf(&r.reader, n, "effect", known)] })
+// effects reads by which effects a rule selects tools.
+func (r *fileReader) effects(n *yaml.Node) (e Effects) {
+	r.each(n, func(n *yaml.Node) { e |= effectsByName[oneOf(&r.reader, n, "effect", effectNames)] })
 	return e
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -23,7 +22,8 @@ type unreachable struct {
 	rule     *toolRule
 	over     []int // the rules that are about all it is about, in order
 	possible []registry.SecurityLevel
-	open     cells // where no rule refuses all calls that it is about
+	effects  []Effects // that rules give its tools; nil: they may have others
+	open     cells     // where no rule refuses all calls that it is about
 }
 
 // checkReach notes as problems what can never apply beside these defaults.
@@ -62,6 +62,11 @@ func (u *unreachable) look(i int) {
 		u.wrong("the rule never applies: other rules give its tools another level than levels: names")
 		return
 	}
+	u.effects = u.possibleEffects()
+	if u.rule.effects != 0 && u.effects != nil && len(u.effects) == 0 {
+		u.wrong("the rule never applies: other rules give its tools other effects than effects: names")
+		return
+	}
 	all := u.rule.cells()
 	if len(u.rule.contexts) > 0 && u.rule.keptOut() == all && u.rule.sandbox != nil {
 		u.wrong("no call can pass: contexts and sandbox: false exclude each other; write forbid: always to refuse all")
@@ -82,6 +87,28 @@ func (u *unreachable) look(i int) {
 	u.programs()
 	u.numbers()
 	u.demands()
+}
+
+// possibleEffects returns the effects that other rules give the tools of the rule, as far as it selects by them. It is
+// nil if there may be tools whose effects no rule sets.
+func (u *unreachable) possibleEffects() []Effects {
+	possible, open := []Effects{}, u.rule.cells() // where no rule so far has set the effects
+	for j := range u.rules {
+		set := u.rules[j].setEffects
+		if set == nil || open&u.rules[j].cells() == 0 {
+			continue
+		}
+		if u.rule.effects == 0 || u.rule.effects&*set != 0 {
+			possible = append(possible, *set)
+		}
+		if j == u.at || slices.Contains(u.over, j) { // else it is about some of the tools at most
+			open &^= u.rules[j].cells()
+		}
+	}
+	if open != 0 {
+		return nil
+	}
+	return possible
 }
 
 // openContexts finds contexts that the rule requires and that another rule keeps out.
@@ -286,95 +313,10 @@ func (u *unreachable) wrong(format string, args ...any) {
 	u.file.wrongAt(u.file.places[u.at], format, args...)
 }
 
-// demands finds conditions of approvals and refusals that never hold.
-func (u *unreachable) demands() {
-	for k := range u.rule.approvals {
-		if a := &u.rule.approvals[k]; !a.never {
-			what := fmt.Sprintf("approval: %s never applies", a.When)
-			if reach := u.rule.cells() & a.cells() &^ u.rule.keptOut(); !u.neverHolds(a, reach, what) {
-				u.neverAsked(k, reach, what)
-			}
-		}
-	}
-	for k := range u.rule.forbids {
-		f := &u.rule.forbids[k]
-		u.neverHolds(f, u.rule.cells()&f.cells(), fmt.Sprintf("forbid: %s never applies", f.When))
-	}
-}
-
-// neverHolds finds a demand whose condition contradicts its rule. reach is where it could hold.
-func (u *unreachable) neverHolds(d *demand, reach cells, what string) bool {
-	switch {
-	case reach == 0:
-		u.wrong("%s: the rule is about calls in the context main only", what)
-	case d.model != nil && *d.model && u.adminsOnly():
-		u.wrong("%s: the level of these tools is admin_only, and no model may call them", what)
-	case u.alwaysExcept(d):
-		u.wrong("%s: everybody who may make these calls has a role that except: names", what)
-	default:
-		return false
-	}
-	return true
-}
-
-// adminsOnly reports whether only admins may call the tools of the rule.
-func (u *unreachable) adminsOnly() bool {
-	return !slices.ContainsFunc(u.possible, func(l registry.SecurityLevel) bool {
-		return l != registry.SecurityAdminOnly
-	})
-}
-
-// alwaysExcept reports whether everybody who passes the rule has a role that a demand excepts. Admins have all roles.
-func (u *unreachable) alwaysExcept(d *demand) bool {
-	if len(d.except) == 0 {
-		return false
-	}
-	except := append(slices.Clone(d.except), auth.NameAdmin)
-	return u.adminsOnly() ||
-		len(u.rule.who.roles) > 0 && subset(u.rule.who.roles, except) ||
-		len(u.rule.roles) > 0 && subset(u.rule.roles, except)
-}
-
-// neverAsked finds an approval that is not asked for, because a rule before it has ended the list, or because such
-// calls are refused. where is where it could be asked for.
-func (u *unreachable) neverAsked(k int, where cells, what string) {
-	d, ended, refused := &u.rule.approvals[k], hiding{rest: where}, hiding{rest: where}
-	for _, j := range slices.Sorted(slices.Values(append(slices.Clone(u.over), u.at))) {
-		other := &u.rules[j]
-		before := other.approvals
-		if j == u.at {
-			before = before[:k]
-		}
-		for i := range before {
-			if a := &before[i]; j <= u.at && a.never && a.unconditional() {
-				ended.add(j, other.cells())
-			}
-		}
-		for i := range other.forbids {
-			if f := &other.forbids[i]; f.holdsWith(d) {
-				refused.add(j, other.cells()&f.cells())
-			}
-		}
-		refused.add(j, other.keptOut())
-	}
-	switch {
-	case ended.rest == 0:
-		u.wrong("%s: %s says approval: never for these calls before it. Put it above that one",
-			what, u.name(ended.by[0]))
-	case refused.rest == 0:
-		u.wrong("%s: %s refuses such calls. Leave it out, or change that one", what, u.name(refused.by[0]))
-	}
-}
-
-// hiding collects the rules that hide something.
-type hiding struct {
-	rest cells // where none does
-	by   []int // in order
-}
-
-func (h *hiding) add(j int, where cells) {
-	if where&h.rest != 0 {
-		h.by = append(h.by, j)
-		h.rest &^= where
+// warn notes what the rule says and may not mean.
+func (u *unreachable) warn(format string, args ...any) {
+	at := u.file.places[u.at]
+	if len(u.file.warnings) < maxProblems {
+		u.file.warnings = append(u.file.warnings, Problem{at.line, at.column, fmt.Sprintf(format, args...)})
 	}
 }

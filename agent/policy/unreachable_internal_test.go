@@ -22,12 +22,14 @@ var parts = map[string][]string{
 	"for": {"{roles: admin}", "{roles: [approver, caller]}", "{contexts: main}",
 		"{contexts: [group, main]}", "{users: a}"},
 	"level":       {"safe", "user_confirm", "admin_only"},
-	"set_effects": {"none", "destructive"},
+	"set_effects": {"none", "destructive", "open world"},
 	"roles":       {"caller", "[approver, admin]"},
 	"contexts":    {"main", "[main, group]", "group sandboxed"},
 	"sandbox":     {"false"},
 	"approval": {"always", "never", "outside main", "asked by a model", "over MCP",
-		"{when: always, except: approver}", "after untrusted content"},
+		"{when: always, except: approver}", "after untrusted content", "{when: always, by: anyone}",
+		"{when: over MCP, by: two}", "{when: always, within: 1h}", "{when: always, within: 5m}",
+		"{when: always, within: 2h}"},
 	"forbid": {"always", "outside main", "asked directly", "over MCP", "{when: always, except: caller}",
 		"argument from outside"},
 	"calls_per_minute": {"5", "9", "{device: 7}"},
@@ -124,7 +126,8 @@ func meaning(q Question, d *Decision) string {
 	for m := Marks(0); m <= Untrusted|ForeignArgument; m++ {
 		fmt.Fprintf(&b, " %v", d.Forbidden(m) != nil)
 		if d.Forbidden(m) == nil {
-			fmt.Fprintf(&b, " %v", d.Terms(m).Rules)
+			t := d.Terms(m)
+			fmt.Fprintf(&b, " %v %s %v", t.Rules, t.By, t.Within)
 		}
 	}
 	return b.String()
@@ -161,7 +164,7 @@ func TestUnreachableIsCertain(t *testing.T) {
 	}
 	t.Log(found)
 	for _, field := range []string{"the rule", "approval", "forbid", "security", "elevated", "allow", "maxRuntimeSec",
-		"calls_per_minute", "level", "set_effects", "contexts"} {
+		"calls_per_minute", "level", "set_effects", "contexts", "by", "within"} {
 		if found[field] == 0 {
 			t.Errorf("no file has %s in vain", field)
 		}
@@ -194,6 +197,8 @@ func without(rules []map[string]string, at int, field, message string) []map[str
 		rule["forbid"] = "always"
 	case "maxFiles", "maxSizeMB", "maxProcesses", "maxRuntimeSec":
 		delete(rule, "resources")
+	case "by", "within":
+		rule["approval"] = rule["approval"][:strings.Index(rule["approval"], ", "+field)] + "}"
 	case "contexts":
 		if !strings.Contains(rule["contexts"], "group]") {
 			return nil

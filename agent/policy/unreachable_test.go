@@ -130,6 +130,43 @@ func TestUnreachable(t *testing.T) {
 			"{names: pay, set_effects: changes}\n  - {names: pay, set_effects: none}",
 			[]string{"set_effects never applies"},
 		},
+		"other effects": {
+			"{names: 'p*', set_effects: [reads, open world]}\n  - {names: pay, effects: changes, approval: always}",
+			[]string{"4:5: the rule never applies: other rules give its tools other effects"},
+		},
+		"effects of some tools": {
+			"{names: pay, set_effects: none}\n  - {names: 'p*', effects: changes, approval: always}",
+			nil,
+		},
+		"anyone beside two": {
+			"{id: four-eyes, names: 'p*', approval: {by: two}}\n  - {names: pay, approval: {by: anyone}}",
+			[]string{"4:5: by: anyone never applies: the rule four-eyes in line 3 asks about the same calls with " +
+				"by: two"},
+		},
+		"anyone beside what is left out": {
+			"{names: pay, approval: {by: anyone}}\n  - {names: 'p*', approval: always}",
+			[]string{"3:5: by: anyone never applies: the rule line-4 in line 4 asks about the same calls with " +
+				"by: left out"},
+		},
+		"anyone beside two for some": {
+			"{names: pay, approval: {by: two, when: over MCP}}\n  - {names: pay, approval: {by: anyone}}",
+			nil,
+		},
+		"two beside anyone": {
+			"{names: 'p*', approval: {by: anyone}}\n  - {names: pay, approval: {by: two}}",
+			nil,
+		},
+		"anyone, and never before two": {
+			"{names: pay, approval: {by: anyone}}\n" +
+				"  - {names: pay, approval: [{when: never, except: admin}, {by: two}]}",
+			nil,
+		},
+		"longer within": {
+			"{names: 'p*', approval: {within: 5m}}\n  - {names: pay, approval: {within: 1h}}",
+			[]string{"4:5: within: 1h0m0s never applies: the rule line-3 in line 3 asks about the same calls with " +
+				"within: 5m"},
+		},
+		"shorter within": {"{names: 'p*', approval: {within: 1h}}\n  - {names: pay, approval: {within: 5m}}", nil},
 		"another level": {
 			"{names: pay, level: safe}\n  - {names: pay, levels: user_confirm, approval: always}",
 			[]string{"4:5: the rule never applies: other rules give its tools another level"},
@@ -200,6 +237,39 @@ func checks(t *testing.T, text string, want []string) {
 	}
 }
 
+// TestWarnings lists rules that ask for less than they seem to.
+func TestWarnings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rules string
+		want  string // part of the only warning; empty: there is none
+	}{
+		"by its own word": {"{names: get, set_effects: none, approval: argument from outside}",
+			"3:5: approval: argument from outside asks for URLs only, because set_effects says"},
+		"a fetch": {"{names: get, set_effects: [reads, open world], approval: argument from outside}", "URLs only"},
+		"by another rule": {
+			"{names: 'g*', set_effects: reads}\n  - {names: get, forbid: argument from outside}",
+			"4:5: forbid: argument from outside refuses for URLs only"},
+		"some tools": {
+			"{names: get, set_effects: none}\n  - {names: 'g*', approval: argument from outside}",
+			"",
+		},
+		"a mail":            {"{names: mail, set_effects: open world, approval: argument from outside}", ""},
+		"an effect":         {"{names: mail, set_effects: destructive, approval: argument from outside}", ""},
+		"another condition": {"{names: get, set_effects: none, approval: after untrusted content}", ""},
+		"all tools":         {"{approval: argument from outside}", ""},
+	} {
+		file := []byte("version: 1\ntools:\n  - " + tt.rules + "\n")
+		if err := policy.Check(file); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		warnings := policy.Warnings(file)
+		if tt.want == "" && warnings != nil ||
+			tt.want != "" && (len(warnings) != 1 || !strings.Contains(warnings[0].String(), tt.want)) {
+			t.Errorf("%s: %v", name, warnings)
+		}
+	}
+}
+
 // Every rule that the documents and examples show is one that can apply.
 func TestRulesOfTheDocuments(t *testing.T) {
 	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
@@ -222,8 +292,8 @@ func TestRulesOfTheDocuments(t *testing.T) {
 				rules = "version: 1\n" + rules
 			}
 			shown++
-			if err := policy.Check([]byte(rules)); err != nil {
-				t.Errorf("%s:\n%s%v", path, rules, err)
+			if err := policy.Check([]byte(rules)); err != nil || policy.Warnings([]byte(rules)) != nil {
+				t.Errorf("%s:\n%s%v %v", path, rules, err, policy.Warnings([]byte(rules)))
 			}
 		}
 	}
@@ -234,7 +304,7 @@ func TestRulesOfTheDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := policy.Check(example); err != nil {
-		t.Error(err)
+	if err := policy.Check(example); err != nil || policy.Warnings(example) != nil {
+		t.Error(err, policy.Warnings(example))
 	}
 }

@@ -43,6 +43,15 @@ func TestPolicyCheck(t *testing.T) {
 		!strings.Contains(out, vain+":3:5: security: full never applies: the rule default:programs-on-the-host") {
 		t.Errorf("a rule that never applies: %d %s", code, out)
 	}
+	hardly := policyFile(t, "version: 1\ntools: [{names: get, set_effects: none, approval: argument from outside}]\n")
+	code, out = policyRun(t, nil, "check", hardly)
+	if code != 0 || !strings.HasSuffix(out, hardly+" can be used.\n") ||
+		!strings.HasPrefix(out, hardly+":2:9: warning: approval: argument from outside asks for URLs only") {
+		t.Errorf("a rule that hardly asks: %d %s", code, out)
+	}
+	if code, out := policyRun(t, nil, "check", "--json", hardly); code != 0 || !strings.Contains(out, `"warnings"`) {
+		t.Errorf("a rule that hardly asks, as JSON: %d %s", code, out)
+	}
 	var report struct {
 		OK       bool
 		Problems []struct{ Line, Column int }
@@ -64,6 +73,8 @@ calls:
 tools:
   - {id: vault, names: vault, forbid: over MCP}
   - {id: diary, names: diary, forbid: asked by a model}
+  - {id: mail, names: mail, set_effects: open world, approval: argument from outside}
+  - {id: fetch, names: fetch, set_effects: [reads, open world], approval: argument from outside}
   - {id: door, names: door_open, calls_per_minute: {device: 3}, resources: {maxFiles: 2}, approval: outside main}
 `)
 	for _, tt := range []struct {
@@ -91,6 +102,10 @@ tools:
 		{[]string{"--over-mcp", "--model=false", "vault"}, nil, 1, []string{"rule      vault"}},
 		{[]string{"--over-mcp", "diary"}, nil, 1, []string{"rule      diary"}}, // such a call is a model's
 		{[]string{"--over-mcp", "--model=false", "diary"}, nil, 0, []string{"allowed"}},
+		{[]string{"mail"}, nil, 0,
+			[]string{"effects   changes, open world\n  approval  argument from outside (rule mail)"}},
+		{[]string{"fetch"}, nil, 0, []string{"effects   open world\n",
+			"approval  argument from outside: URLs only, because the tool only reads (rule fetch)"}},
 		{[]string{"--role", "user", "x"}, nil, 2, []string{"There is no role"}},
 		{[]string{"--context", "groop", "x"}, nil, 2, []string{"there is no context"}},
 		{[]string{"--level", "high", "x"}, nil, 2, []string{"security_level"}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,8 @@ func (a *application) policyCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, and where",
 		Long: "Reads a policy file as serve does, and prints everything that is wrong with it, each with line and\n" +
-			"column; a rule that can never apply is wrong. Exits 0 when nothing is, 1 when serve would refuse it, " +
+			"column; a rule that can never apply is wrong. A warning is about a condition that holds for less than\n" +
+			"it seems to; serve takes such a file. Exits 0 when nothing is, 1 when serve would refuse it, " +
 			"2 when it cannot be read.",
 		Example: "  farhand policy check policy.yaml",
 		Args:    cobra.ExactArgs(1),
@@ -50,7 +52,11 @@ func (a *application) policyCheckCommand() *cobra.Command {
 			if err := policy.Check(text); err != nil && !errors.As(err, &problems) {
 				return err
 			}
-			if err := printProblems(cmd.OutOrStdout(), args[0], problems, asJSON); err != nil {
+			checked := checkedFile{OK: len(problems) == 0, Problems: problems}
+			if checked.OK {
+				checked.Warnings = policy.Warnings(text)
+			}
+			if err := checked.print(cmd.OutOrStdout(), args[0], asJSON); err != nil {
 				return err
 			}
 			if len(problems) > 0 {
@@ -63,20 +69,31 @@ func (a *application) policyCheckCommand() *cobra.Command {
 	return cmd
 }
 
-func printProblems(out io.Writer, file string, problems policy.Problems, asJSON bool) error {
+// checkedFile is what there is to say of a policy file.
+type checkedFile struct {
+	OK       bool            `json:"ok"`
+	Problems policy.Problems `json:"problems"`
+	Warnings policy.Problems `json:"warnings,omitempty"`
+}
+
+func (c checkedFile) print(out io.Writer, file string, asJSON bool) error {
 	if asJSON {
-		if problems == nil {
-			problems = policy.Problems{}
+		if c.Problems == nil {
+			c.Problems = policy.Problems{}
 		}
-		return writeJSON(out, struct {
-			OK       bool            `json:"ok"`
-			Problems policy.Problems `json:"problems"`
-		}{len(problems) == 0, problems})
+		return writeJSON(out, c)
 	}
-	for _, p := range problems {
+	for _, p := range c.Problems {
 		fmt.Fprintf(out, "%s:%s\n", printable(file), printable(p.String()))
 	}
-	if len(problems) == 0 {
+	for _, p := range c.Warnings {
+		fmt.Fprintf(out, "%s:%d:%d: warning: %s\n", printable(file), p.Line, p.Column, printable(p.Message))
+	}
+	switch {
+	case !c.OK:
+	case c.Warnings != nil:
+		fmt.Fprintf(out, "%s can be used.\n", printable(file))
+	default:
 		fmt.Fprintf(out, "%s is fine.\n", printable(file))
 	}
 	return nil
@@ -170,7 +187,7 @@ func (a *application) policyOf(file string) (*policy.Policy, error) {
 	}
 	p, err := policy.New(o)
 	if problems := (policy.Problems)(nil); errors.As(err, &problems) {
-		_ = printProblems(a.err, file, problems, false)
+		_ = checkedFile{Problems: problems}.print(a.err, file, false)
 		return nil, fmt.Errorf("%s cannot be used", file)
 	}
 	return p, err
@@ -230,6 +247,14 @@ func annotationsOf(effects []string) (*registry.Annotations, error) {
 	return a, nil
 }
 
+// onlyURLs says of a condition that it looks at URLs only.
+func onlyURLs(d policy.DemandReport) string {
+	if d.OnlyURLs {
+		return ": URLs only, because the tool only reads"
+	}
+	return ""
+}
+
 // approvalTerms returns who may allow a call and how long a person has, as far as a rule says.
 func approvalTerms(d policy.DemandReport) string {
 	terms := ""
@@ -258,11 +283,12 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 		return
 	}
 	fmt.Fprintf(out, "  level     %s\n", r.SecurityLevel)
+	fmt.Fprintf(out, "  effects   %s\n", cmp.Or(strings.Join(r.Effects, ", "), "none"))
 	for _, d := range r.Approvals {
-		fmt.Fprintf(out, "  approval  %s%s (rule %s)\n", d.When, approvalTerms(d), d.Rule)
+		fmt.Fprintf(out, "  approval  %s%s%s (rule %s)\n", d.When, onlyURLs(d), approvalTerms(d), d.Rule)
 	}
 	for _, d := range r.Forbidden {
-		fmt.Fprintf(out, "  forbidden %s (rule %s)\n", d.When, d.Rule)
+		fmt.Fprintf(out, "  forbidden %s%s (rule %s)\n", d.When, onlyURLs(d), d.Rule)
 	}
 	for _, l := range r.Limits {
 		what := "of this tool"
