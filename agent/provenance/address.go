@@ -26,7 +26,9 @@ func eachAddress(s string, tokens []token, visit func(address) bool) {
 		}
 		at = end + 1
 	}
-	accounts(s, tokens, visit)
+	if eachMailbox(s, visit) {
+		accounts(s, tokens, visit)
+	}
 }
 
 // chunkEnd returns where the text without spaces ends that begins at a place. Whatever stands before an '@' in the

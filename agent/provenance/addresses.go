@@ -2,13 +2,14 @@ package provenance
 
 import (
 	"encoding/json"
+	"net/url"
 	"strconv"
 	"strings"
 )
 
-// addresses looks at the addresses in a text, and reports whether all of it is one address. With url the text is the
-// URL of something, whatever it looks like.
-func (s *search) addresses(pointer, folded string, url bool) (whole bool) {
+// addresses looks at the addresses in a text, and reports whether all of it is one address. With isURL the text is
+// the URL of something, whatever it looks like.
+func (s *search) addresses(pointer, folded string, isURL bool) (whole bool) {
 	found := false
 	eachAddress(folded, s.reader.split(folded), func(a address) bool {
 		found = true
@@ -16,7 +17,7 @@ func (s *search) addresses(pointer, folded string, url bool) (whole bool) {
 		s.address(pointer, a, !covers(a, folded))
 		return !s.cut
 	})
-	if url && !found && folded != "" {
+	if isURL && !found && folded != "" {
 		s.address(pointer, urlOf(folded), false)
 		return true
 	}
@@ -52,17 +53,50 @@ func (s *search) address(pointer string, a address, part bool) {
 	s.tell(arg, of)
 }
 
-// below returns who named a URL that this one lies below. One that carries data must be named itself.
+// below returns who named a URL that this one lies below. One that carries data must be named itself: a query, or a
+// path with words that no trusted source has named.
 func (s *search) below(a address) (origin, bool) {
 	if a.host == "" || a.query || strings.ContainsAny(a.host, "@") {
 		return origin{}, false
 	}
 	for _, known := range s.trusted.hosts[a.host] {
-		if rest, ok := strings.CutPrefix(a.text, known.text+"/"); ok && !known.query && !leadsElsewhere(rest) {
+		rest, ok := strings.CutPrefix(a.text, known.text+"/")
+		if ok && !known.query && !leadsElsewhere(rest) && s.knows(rest) {
 			return s.trusted.addresses[known.text], true
 		}
 	}
 	return origin{}, false
+}
+
+// maxWeak is how many words of a path may be ones that mean nothing.
+const maxWeak = 4
+
+// knows reports whether trusted sources have named all words of the rest of a URL, but for a few that mean nothing.
+func (s *search) knows(rest string) bool {
+	plain, err := url.PathUnescape(rest)
+	if err != nil {
+		return false
+	}
+	plain = fold(plain)
+	tokens, more := tokensOf(plain, maxNameTokens)
+	weak, end := 0, int32(0)
+	for _, t := range tokens {
+		if _, known := s.trusted.last[t.hash]; !known {
+			if weak++; weak > maxWeak || !weakName(t.text(plain), []token{t}) {
+				return false
+			}
+		}
+		if !separates(plain[end:t.start]) {
+			return false
+		}
+		end = t.end
+	}
+	return !more && separates(plain[end:])
+}
+
+// separates reports whether what stands between the words of a path says nothing.
+func separates(between string) bool {
+	return len(between) == 0 || len(between) == 1 && strings.Contains("/.- ", between)
 }
 
 // leadsElsewhere reports whether the rest of a URL may lead out of what it lies below: up again, or to a second

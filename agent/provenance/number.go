@@ -48,7 +48,7 @@ func exactNumber(s string) (string, bool) {
 	}
 	if strings.ContainsAny(s, "eE") {
 		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || f > 1e15 {
+		if err != nil || f > 1e21 {
 			return "", false
 		}
 		s = strconv.FormatFloat(f, 'f', -1, 64)

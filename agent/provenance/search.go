@@ -145,6 +145,10 @@ func (s *search) name(pointer, value, folded string, tokens []token) {
 	}
 	a := Argument{Pointer: pointer, Value: value, Kind: KindName, Weak: weakName(folded, tokens)}
 	of, ok := s.trusted.find(tokens, true, &s.budget)
+	if number := dialled(folded); number != "" && !ok {
+		s.account(a, number)
+		return
+	}
 	if !ok {
 		if of, a.Field = s.outside.fields[folded]; !a.Field {
 			of, ok = s.outside.find(tokens, false, &s.budget)
@@ -202,15 +206,38 @@ func lookUpDate(dates map[date]origin, d date) (origin, bool) {
 	return of, ok
 }
 
-// number looks at a number of JSON.
+// number looks at a number of JSON. A whole one may be an account or a phone as well as a text may.
 func (s *search) number(pointer, value string) {
 	if n, ok := exactNumber(value); ok {
-		s.numeral(pointer, value, n, false)
+		s.numeral(pointer, n, n, !strings.Contains(n, ".") && countDigits(n) >= minAccount)
 	}
 }
 
-// numeral looks at a number in its shortest form. One of many digits that is a text may be an account or a phone: if it
-// is no reference to a record, it counts as an address.
+// dialled returns the digits of a text that is nothing but a long number in groups, as people write those of phones
+// and accounts; empty if it is none.
+func dialled(folded string) string {
+	if strings.Trim(folded, "0123456789 -.()/+") != "" {
+		return ""
+	}
+	number := strings.NewReplacer(" ", "", "-", "", ".", "", "(", "", ")", "", "/", "", "+", "").Replace(folded)
+	if len(number) < minAccount {
+		return ""
+	}
+	return number
+}
+
+// account looks at the number of an account or a phone, which no trusted source has written so.
+func (s *search) account(a Argument, number string) {
+	a.Kind, a.Weak = KindAddress, false
+	of, ok := s.trusted.addresses[number]
+	if !ok {
+		of, ok = s.outside.addresses[number]
+	}
+	s.conclude(a, of, ok)
+}
+
+// numeral looks at a number in its shortest form. A long one may be an account or a phone, so it counts as an address;
+// with a fraction only where it is no reference to a record.
 func (s *search) numeral(pointer, value, n string, long bool) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindNumber, Weak: countDigits(n) <= 2}
 	of, ok := s.trusted.numbers[n]
@@ -221,12 +248,15 @@ func (s *search) numeral(pointer, value, n string, long bool) {
 		s.tell(a, of)
 		return
 	}
-	if of, a.Field = s.outside.fields["#"+n]; a.Field {
+	of, a.Field = s.outside.fields["#"+n]
+	if long && !(a.Field && strings.Contains(n, ".")) {
+		a.Kind = KindAddress
+	}
+	if a.Field {
 		s.conclude(a, of, true)
 		return
 	}
 	if long {
-		a.Kind = KindAddress
 		of, ok = s.outside.addresses[value]
 	}
 	for _, spelling := range spellings(n) {

@@ -22,6 +22,8 @@ func fold(s string) string {
 			return -1
 		case r >= firstPhrase && r <= lastPhrase:
 			return ' '
+		case r == '。' || r == '｡': // which separates the names of a host, as a point does
+			return '.'
 		}
 		return r
 	}, s)))
