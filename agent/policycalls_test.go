@@ -103,6 +103,21 @@ func TestPolicyForbidsByOrigin(t *testing.T) {
 	}
 }
 
+// A destination that only the model has named asks, and one of the person does not.
+func TestPolicyAsksForDestinations(t *testing.T) {
+	for to, runs := range map[string]bool{"planning": true, "cynaavat": false} {
+		i, r := ruled(t, "{id: posts, names: t, destinations: /to, approval: argument from outside}", nil)
+		from := &agent.Provenance{Conversation: provenance.New()}
+		from.Conversation.Add(provenance.Person, "the person", "Post it to planning.")
+		from.Conversation.Taint()
+		_, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "t", Model: true, Provenance: from,
+			Args: registry.MustJSON(`{"to":"` + to + `"}`)})
+		if (err == nil) != runs || (len(r.called()) > 0) != runs || runs != (len(from.Suspects) == 0) {
+			t.Errorf("%s: %v, %d calls, %v", to, err, len(r.called()), from.Suspects)
+		}
+	}
+}
+
 // A call that somebody must allow, from the question to its end, at once and later.
 func TestApprovedCallsRunOnce(t *testing.T) {
 	for _, async := range []bool{false, true} {

@@ -12,6 +12,7 @@ import (
 // after the call; while the call is on its way, the goroutine that makes it owns them.
 type Provenance struct {
 	Conversation *provenance.Conversation // what the model has read
+	Tool         string                   // as the conversation has it where calls of it were approved; empty: nowhere
 
 	Suspects []provenance.Argument // for which a person should be asked
 
@@ -28,7 +29,9 @@ func (inv *Invocation) noteMarks() {
 	}
 	p.Approved = false // the call may be judged anew
 	inv.Marks = policy.Untrusted
-	facts := p.Conversation.Origins(inv.Args.Raw(), inv.Spec.Parameters)
+	facts := p.Conversation.Origins(provenance.Call{
+		Tool: p.Tool, Args: inv.Args.Raw(), Schema: inv.Spec.Parameters, Destinations: inv.Policy.Destinations,
+	})
 	if p.Suspects = facts.Suspects(effectOf(inv.Policy.Effects)); len(p.Suspects) > 0 {
 		inv.Marks |= policy.ForeignArgument
 	}

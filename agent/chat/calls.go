@@ -153,7 +153,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 			l.limits.MaxResult))
 		return
 	}
-	from := &agent.Provenance{Conversation: c.origins}
+	from := &agent.Provenance{Conversation: c.origins, Tool: c.asked.Name}
 	outcome, err := l.invoke(ctx, agent.InvokeRequest{
 		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn, Provenance: from,
 		OnApproval: l.askPerson,

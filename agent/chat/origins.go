@@ -2,6 +2,7 @@ package chat
 
 import (
 	"cmp"
+	"encoding/json"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provenance"
@@ -52,7 +53,8 @@ func (o *origins) learn(m provider.Message) {
 		}
 	case provider.RoleTool:
 		if m.Approved {
-			o.Add(provenance.Approved, "an approved call", o.asked[m.ToolCallID].Args)
+			call := o.asked[m.ToolCallID]
+			o.Approve(call.Name, "an approved call", json.RawMessage(call.Args))
 		}
 		delete(o.asked, m.ToolCallID)
 		if m.Foreign() {

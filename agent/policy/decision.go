@@ -44,6 +44,10 @@ type Decision struct {
 	// Forbids are the reasons to refuse the call that only show in a conversation.
 	Forbids []Demand
 
+	// Destinations are JSON Pointers to the arguments that say where something goes: a value there that no trusted
+	// source has named is one from outside. A step "*" stands for any.
+	Destinations []string
+
 	Limits    []Limit // of how often the tool is called; all of them hold
 	Resources Resources
 	Programs  Programs // what all rules together let the tool run

@@ -66,6 +66,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"version: 1\ntools: [{names: a, set_effects: [none, changes]}]":  {"none says that the tool only answers"},
 		"version: 1\ntools: [{names: a, set_effects: [reads, unknown]}]": {"reads says that the tool changes nothing"},
 		"version: 1\ntools: [{names: a, effects: reads}]":                {`there is no effect "reads"`},
+		"version: 1\ntools: [{names: a, destinations: to}]":              {"the place of a parameter must stand here"},
 		"version: 1\ntools: [a]":                                         {"2:9: a rule must be a mapping"},
 		"version: 1\nlimits: {calls_per_minute: {tenant: x}}":            {"a whole number"},
 		"version: 1\nx: &a [b]\ny: *a":                                   {"2:4: anchors and aliases", "3:4: anchors"},
@@ -248,6 +249,19 @@ limits:
 	}
 	if d := p.Decide(asked(admin, "door_open", "", "", false)); len(d.Limits) != 3 || !d.Resources.IsZero() {
 		t.Errorf("door_open for an admin, for whom the rule door is not: %+v", d)
+	}
+}
+
+// TestDestinations: the destinations of all rules about a tool count.
+func TestDestinations(t *testing.T) {
+	p := rulesOf(t, "tools: [{names: 'send_*', destinations: /to}, "+
+		"{names: send_mail, destinations: [/cc, '/list/*/to']}]")
+	d := p.Decide(asked(caller, "send_mail", "", "", true))
+	if want := []string{"/to", "/cc", "/list/*/to"}; !slices.Equal(d.Destinations, want) {
+		t.Errorf("%q", d.Destinations)
+	}
+	if d := p.Decide(asked(caller, "mail", "", "", true)); len(d.Destinations) > 0 {
+		t.Errorf("of another tool: %q", d.Destinations)
 	}
 }
 

@@ -18,6 +18,7 @@ type Report struct {
 	Effects       []string               `json:"effects"`
 	Approvals     []DemandReport         `json:"approvals,omitempty"`
 	Forbidden     []DemandReport         `json:"forbidden,omitempty"`
+	Destinations  []string               `json:"destinations,omitempty"`
 	Limits        []LimitReport          `json:"limits,omitempty"`
 	Resources     *ResourcesReport       `json:"resources,omitempty"`
 	Programs      *ProgramsReport        `json:"programs,omitempty"`
@@ -95,6 +96,7 @@ func (d *Decision) Report(q Question) Report {
 		Tool: q.Tool.Name, Context: Join(q.Context, Context(q.Who.Context)), Allowed: d.Allowed, Rule: d.Rule,
 		Reason: d.Reason, SecurityLevel: d.Level, Effects: d.Effects.names(),
 		Approvals: d.demandReports(d.Approvals), Forbidden: d.demandReports(d.Forbids),
+		Destinations: d.Destinations,
 	}
 	for _, l := range d.Limits {
 		r.Limits = append(r.Limits, ReportLimit(l))

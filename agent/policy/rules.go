@@ -101,6 +101,8 @@ type toolRule struct {
 	resources Resources
 	programs  *Programs // nil: nothing said
 	reason    string
+
+	destinations []string
 }
 
 // demand is a Demand, and for whom.
@@ -244,6 +246,7 @@ func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool
 		l.Tool = q.Tool.Name
 		d.Limits = append(d.Limits, l)
 	}
+	d.Destinations = append(d.Destinations, r.destinations...)
 	d.Resources = d.Resources.min(r.resources)
 	d.Programs = d.Programs.and(r.programs)
 	return asks

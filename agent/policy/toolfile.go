@@ -61,6 +61,7 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 		{"calls_per_minute", func(n *yaml.Node) { rule.limits = r.perMinute(n, rule.id) }},
 		{"resources", func(n *yaml.Node) { rule.resources = r.resources(n) }},
 		{"programs", func(n *yaml.Node) { rule.programs = r.programs(n, rule.id) }},
+		{"destinations", func(n *yaml.Node) { rule.destinations = r.destinations(n) }},
 		{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
 	}
 	r.fields(n, "a rule", fields...)
@@ -110,6 +111,22 @@ func (r *fileReader) sources(n *yaml.Node) (list []Source) {
 		if name := oneOf(&r.reader, n, "source", []string{"remote", "builtin", "mcp"}); name != "" {
 			list = append(list, sourceNames[name])
 		}
+	})
+	return list
+}
+
+// maxDestination bounds a pointer to a parameter, in bytes.
+const maxDestination = 200
+
+// destinations reads which parameters say where something goes.
+func (r *fileReader) destinations(n *yaml.Node) (list []string) {
+	r.each(n, func(n *yaml.Node) {
+		pointer := r.text(n)
+		if len(pointer) < 2 || pointer[0] != '/' || len(pointer) > maxDestination {
+			r.wrong(n, "the place of a parameter must stand here, as /to, or /messages/*/to for each of a list")
+			return
+		}
+		list = append(list, pointer)
 	})
 	return list
 }

@@ -40,7 +40,7 @@ func covers(a address, folded string) bool {
 
 func (s *search) address(pointer string, a address, part bool) {
 	arg := Argument{Pointer: pointer, Value: a.text, Kind: a.kind, Part: part}
-	of, ok := s.trusted.addresses[a.text]
+	of, ok := s.believe(pointer, named(a.text))
 	if !ok {
 		of, ok = s.below(a)
 	}
@@ -51,6 +51,14 @@ func (s *search) address(pointer string, a address, part bool) {
 		of = origin{source: Model}
 	}
 	s.tell(arg, of)
+}
+
+// named looks for an address.
+func named(text string) func(*index) (origin, bool) {
+	return func(x *index) (origin, bool) {
+		of, ok := x.addresses[text]
+		return of, ok
+	}
 }
 
 // below returns who named a URL that this one lies below. One that carries data must be named itself: a query, or a
@@ -116,7 +124,7 @@ const urlNames = " url uri link href host hostname domain website webpage endpoi
 func isURLName(pointer string) bool {
 	name := ""
 	for _, step := range strings.Split(pointer, "/") {
-		if countDigits(step) < len(step) { // else the place in a list that has a name
+		if step != "" && !isIndex(step) { // else the place in a list that has a name
 			name = step
 		}
 	}
@@ -137,7 +145,7 @@ func isUpper(b byte) bool { return b >= 'A' && b <= 'Z' }
 // listed reports whether the schema lists a value among those that an argument may have.
 func (s *search) listed(pointer, value string) bool {
 	if s.parsed == nil {
-		if len(s.schema) == 0 || json.Unmarshal(s.schema, &s.parsed) != nil {
+		if len(s.call.Schema) == 0 || json.Unmarshal(s.call.Schema, &s.parsed) != nil {
 			s.parsed = false
 		}
 	}

@@ -91,7 +91,8 @@ func unknown(string) provenance.Effect { return provenance.Changes }
 func (d dojo) replay(c *provenance.Conversation, s suite, steps []step, effect func(string) provenance.Effect,
 	stopped bool) (asked [][]provenance.Argument, asks bool) {
 	for i, call := range steps {
-		suspects := c.Origins(call.Args, s.Schemas[call.Tool]).Suspects(effect(call.Tool))
+		facts := c.Origins(provenance.Call{Tool: call.Tool, Args: call.Args, Schema: s.Schemas[call.Tool]})
+		suspects := facts.Suspects(effect(call.Tool))
 		asked = append(asked, suspects)
 		asks = asks || len(suspects) > 0
 		if len(suspects) == 0 || !stopped {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/farhand/farhand/agent/provenance"
 )
 
 // hostile are texts that are made to cost as much as possible, of about n bytes.
@@ -47,7 +49,7 @@ func BenchmarkCall(b *testing.B) {
 		strings.Repeat("It says this and that. ", 40) + `","priority":3,"on":"2024-05-03"}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := c.Origins(args, nil); !f.Tainted {
+		if f := c.Origins(provenance.Call{Args: args}); !f.Tainted {
 			b.Fatal("not tainted")
 		}
 	}
@@ -61,7 +63,7 @@ func BenchmarkContext(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				said("Hello", text).Origins(json.RawMessage(`{"v":1}`), nil)
+				said("Hello", text).Origins(provenance.Call{Args: json.RawMessage(`{"v":1}`)})
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(text))*1024, "ns/KiB")
 		})
@@ -86,8 +88,8 @@ func BenchmarkHostile(b *testing.B) {
 		b.Run(kind, func(b *testing.B) {
 			for b.Loop() {
 				c := said(text, text)
-				c.Origins(args, nil)
-				c.Origins(many, nil)
+				c.Origins(provenance.Call{Args: args})
+				c.Origins(provenance.Call{Args: many})
 			}
 		})
 	}

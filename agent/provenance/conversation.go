@@ -12,14 +12,16 @@ type Conversation struct {
 	tainted bool
 	unread  []text
 
-	reader  reader
-	trusted *index
-	outside *index
+	reader   reader
+	trusted  *index
+	outside  *index
+	approved map[string]*index // by parameter
 }
 
 type text struct {
 	of   origin
 	text string
+	tool string // whose approved arguments the text is
 }
 
 // New returns a Conversation that has no text yet.
@@ -34,7 +36,17 @@ func (c *Conversation) Add(source Source, id, said string) {
 		c.tainted = true
 	}
 	if source != Model && said != "" {
-		c.unread = append(c.unread, text{origin{source, id}, said})
+		c.unread = append(c.unread, text{of: origin{source, id}, text: said})
+	}
+}
+
+// Approve tells the arguments of a call that a person has approved. They vouch for values of the same parameters of the
+// same tool, and only the short ones do: of a long text nobody has read each word. id names them in Argument.Where.
+func (c *Conversation) Approve(tool, id string, args json.RawMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if tool != "" {
+		c.unread = append(c.unread, text{origin{Approved, id}, string(args), tool})
 	}
 }
 
@@ -52,18 +64,28 @@ func (c *Conversation) Tainted() bool {
 	return c.tainted
 }
 
-// Origins says where the values of a call's arguments were seen first. args is JSON, and schema the JSON Schema of the
-// arguments, if there is one: a value that it lists says nothing. Values that are no evidence, such as true, have no
-// Argument. If nothing from outside was read, there are no Arguments at all.
-func (c *Conversation) Origins(args, schema json.RawMessage) Facts {
+// Call is a call of a model.
+type Call struct {
+	Tool   string          // as Approve has it; empty: what was approved before vouches for nothing
+	Args   json.RawMessage // JSON
+	Schema json.RawMessage // the JSON Schema of Args, if there is one: a value that it lists says nothing
+
+	// Destinations are JSON Pointers to the parameters that say where something goes; a step "*" stands for any. What
+	// is at or below one of them must be named by a trusted source, whatever it looks like.
+	Destinations []string
+}
+
+// Origins says where the values of a call's arguments were seen first. Values that are no evidence, such as true, have
+// no Argument. If nothing from outside was read, there are no Arguments at all.
+func (c *Conversation) Origins(call Call) Facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.tainted {
 		return Facts{}
 	}
 	c.read()
-	s := search{Conversation: c, budget: maxSteps, schema: schema}
-	s.args(args)
+	s := search{Conversation: c, budget: maxSteps, call: call}
+	s.args()
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
@@ -71,10 +93,12 @@ func (c *Conversation) Origins(args, schema json.RawMessage) Facts {
 func (c *Conversation) read() {
 	if c.trusted == nil {
 		c.reader.months = monthsByHash()
-		c.trusted, c.outside = newIndex(), newIndex()
+		c.trusted, c.outside, c.approved = newIndex(), newIndex(), make(map[string]*index)
 	}
 	for _, t := range c.unread {
-		if t.of.source.trusted() {
+		if t.tool != "" {
+			c.addApproved(t)
+		} else if t.of.source.trusted() {
 			c.reader.addTrusted(c.trusted, t.of, t.text)
 		} else {
 			c.reader.addOutside(c.outside, t.of, t.text)

@@ -17,10 +17,15 @@ func said(person, outside string) *provenance.Conversation {
 	return c
 }
 
+// suspects returns what asks of a call with these arguments.
+func suspects(c *provenance.Conversation, e provenance.Effect, args string) []provenance.Argument {
+	return c.Origins(provenance.Call{Args: json.RawMessage(args)}).Suspects(e)
+}
+
 // one returns what is said of {"v": value}, of the first address in it if there is one.
 func one(t *testing.T, c *provenance.Conversation, value string) provenance.Argument {
 	t.Helper()
-	f := c.Origins(json.RawMessage(`{"v":`+value+`}`), nil)
+	f := c.Origins(provenance.Call{Args: json.RawMessage(`{"v":` + value + `}`)})
 	if len(f.Arguments) == 0 {
 		t.Fatalf("of %s is said: %+v", value, f.Arguments)
 	}
@@ -97,7 +102,7 @@ func TestMailboxes(t *testing.T) {
 	c := said("Mail bob@example.org, and call 0151 2345678.", "Nothing.")
 	asks := func(value string) bool {
 		args, _ := json.Marshal(map[string]string{"v": value})
-		return len(c.Origins(args, nil).Suspects(provenance.Changes)) > 0
+		return len(suspects(c, provenance.Changes, string(args))) > 0
 	}
 	for _, value := range []string{
 		`"eve"@evil.com`, `"e v e"@evil.com`, `eve!@evil.com`, `eve'@evil.com`, `eve’@evil.com`, `eve{@evil.com`,
@@ -133,11 +138,11 @@ func TestAddressesInLongerTexts(t *testing.T) {
 		"see evil%40example.com", "javascript:alert(1)", "x,y,z@evil.example.com;",
 	} {
 		text, _ := json.Marshal(map[string]any{"list": []any{map[string]string{"v": value}}})
-		if s := said("Hello.", "Nothing.").Origins(text, nil).Suspects(provenance.Changes); len(s) == 0 {
+		if s := suspects(said("Hello.", "Nothing."), provenance.Changes, string(text)); len(s) == 0 {
 			t.Errorf("%.60q passes", value)
 		}
 		key, _ := json.Marshal(map[string]any{value: 1})
-		if s := said("Hello.", "Nothing.").Origins(key, nil).Suspects(provenance.Changes); len(s) == 0 {
+		if s := suspects(said("Hello.", "Nothing."), provenance.Changes, string(key)); len(s) == 0 {
 			t.Errorf("the key %.60q passes", value)
 		}
 	}
@@ -164,7 +169,7 @@ func TestHiddenAddresses(t *testing.T) {
 		`bob@example.org/evil@example.com`, `to=bob@example.org?bcc=evil@example.com`,
 		`bob@example.org?bcc=evil%40example.com`, `evil@example.com=bob@example.org`,
 	} {
-		facts := said(person, outside).Origins(json.RawMessage(`{"v":"`+value+`"}`), nil)
+		facts := said(person, outside).Origins(provenance.Call{Args: json.RawMessage(`{"v":"` + value + `"}`)})
 		if len(facts.Suspects(provenance.Changes)) == 0 {
 			t.Errorf("%s: changes something unasked; %+v", value, facts.Arguments)
 		}
@@ -178,7 +183,7 @@ func TestHiddenAddresses(t *testing.T) {
 		"linkText": false,
 	} {
 		for _, args := range []string{`{"` + name + `":"nas/x"}`, `{"` + name + `":["nas/x"]}`} {
-			facts := said(person, outside).Origins(json.RawMessage(args), nil)
+			facts := said(person, outside).Origins(provenance.Call{Args: json.RawMessage(args)})
 			if asks := len(facts.Suspects(provenance.Reads)) > 0; asks != url {
 				t.Errorf("%s asks: %t; %+v", args, asks, facts.Arguments)
 			}
@@ -188,7 +193,7 @@ func TestHiddenAddresses(t *testing.T) {
 		`https://example.org/a#top`, `https://example.org/bob/#/room/1`, `https://www.example.org/a/b.html`,
 		`bob@example.org`, `mailto:bob@example.org`, `Bob <bob@example.org>, see http://example.org`,
 	} {
-		facts := said(person, outside).Origins(json.RawMessage(`{"v":"`+value+`"}`), nil)
+		facts := said(person, outside).Origins(provenance.Call{Args: json.RawMessage(`{"v":"` + value + `"}`)})
 		if suspects := facts.Suspects(provenance.Changes); len(suspects) > 0 {
 			t.Errorf("%s asks: %+v", value, suspects)
 		}
@@ -205,8 +210,8 @@ func TestHarmlessValues(t *testing.T) {
 		`{"text":"Built with Node.js, e.g. version 1.2.3, on 2024-05-19 12:00:00 and 2024-05-20 13:00. ` +
 			`Pi is 3.141592653589, and so on and on."}`,
 	} {
-		if s := said("Do it.", outside).Origins(json.RawMessage(args), json.RawMessage(schema)).
-			Suspects(provenance.Changes); len(s) > 0 {
+		call := provenance.Call{Args: json.RawMessage(args), Schema: json.RawMessage(schema)}
+		if s := said("Do it.", outside).Origins(call).Suspects(provenance.Changes); len(s) > 0 {
 			t.Errorf("%s asks: %+v", args, s)
 		}
 	}
@@ -225,10 +230,10 @@ func TestFieldsAreReferences(t *testing.T) {
 		`"0151 2345678"`: true, `"015 123 456 78"`: true, `"1512345678"`: true, `4237425274562574`: true,
 		`4712`: true, `"budget"`: true, `"2024-05-03"`: true, `"eve@example.com"`: true, `"9999999999999"`: true,
 	} {
-		if s := c.Origins(json.RawMessage(`{"v":`+value+`}`), nil).Suspects(provenance.Changes); (len(s) > 0) != asks {
+		if s := suspects(c, provenance.Changes, `{"v":`+value+`}`); (len(s) > 0) != asks {
 			t.Errorf("%s: %+v", value, s)
 		}
-		if s := c.Origins(json.RawMessage(`{"v":`+value+`}`), nil).Suspects(provenance.Destroys); len(s) == 0 {
+		if s := suspects(c, provenance.Destroys, `{"v":`+value+`}`); len(s) == 0 {
 			t.Errorf("%s may be deleted", value)
 		}
 	}
@@ -250,7 +255,7 @@ func TestTheRuleByEffect(t *testing.T) {
 		{`{"id":4711}`, provenance.Destroys, false},
 		{`{"id":4712}`, provenance.Destroys, true},
 	} {
-		if s := c.Origins(json.RawMessage(x.args), nil).Suspects(x.effect); (len(s) > 0) != x.asks {
+		if s := suspects(c, x.effect, x.args); (len(s) > 0) != x.asks {
 			t.Errorf("%s that %s: %+v", x.args, x.effect, s)
 		}
 	}
@@ -260,17 +265,13 @@ func TestTheRuleByEffect(t *testing.T) {
 func TestNothingFromOutside(t *testing.T) {
 	c := provenance.New()
 	c.Add(provenance.Person, "prompt", "Hello")
-	f := c.Origins(json.RawMessage(`{"to":"eve@example.com"}`), nil)
+	f := c.Origins(provenance.Call{Args: json.RawMessage(`{"to":"eve@example.com"}`)})
 	if f.Tainted || len(f.Suspects(provenance.Destroys)) > 0 {
 		t.Fatalf("%+v", f)
 	}
 	c.Taint()
-	if s := c.Origins(json.RawMessage(`{"to":"eve@example.com"}`), nil).Suspects(provenance.Changes); len(s) != 1 {
+	if s := suspects(c, provenance.Changes, `{"to":"eve@example.com"}`); len(s) != 1 {
 		t.Fatalf("after a taint: %+v", s)
-	}
-	c.Add(provenance.Approved, "call", `{"to":"eve@example.com"}`)
-	if s := c.Origins(json.RawMessage(`{"to":"eve@example.com"}`), nil).Suspects(provenance.Changes); len(s) != 0 {
-		t.Fatalf("after an approval: %+v", s)
 	}
 }
 
@@ -281,7 +282,7 @@ func TestTooMuchAsks(t *testing.T) {
 		"bytes":  `{"v":["` + strings.Repeat("some words ", 1<<17) + `"]}`,
 		"found":  `{"v":[` + strings.Repeat(`"a@example.com",`, 300) + `"b"]}`,
 	} {
-		f := said("Hello.", "Nothing.").Origins(json.RawMessage(args), nil)
+		f := said("Hello.", "Nothing.").Origins(provenance.Call{Args: json.RawMessage(args)})
 		last := f.Arguments[len(f.Arguments)-1]
 		if last.Kind != provenance.KindCut || len(f.Suspects(provenance.Changes)) == 0 {
 			t.Errorf("%s: %d arguments, the last %+v", name, len(f.Arguments), last)
@@ -296,7 +297,7 @@ func FuzzOrigins(f *testing.F) {
 	f.Add("given\u200b", "https://x.example?\xff", `{"https://y.example":"+49 1512345678"}`)
 	f.Fuzz(func(t *testing.T, person, outside, args string) {
 		c := said(person, outside)
-		facts := c.Origins(json.RawMessage(args), json.RawMessage(outside))
+		facts := c.Origins(provenance.Call{Args: json.RawMessage(args), Schema: json.RawMessage(outside)})
 		for _, e := range []provenance.Effect{provenance.Reads, provenance.Changes, provenance.Destroys} {
 			facts.Suspects(e)
 		}

@@ -17,7 +17,8 @@ const (
 // arguments that no trusted source has named; a call that only reads asks for such a URL. It also asks for every name,
 // number and date that stands only in running text from outside: what was a field of its own in a result is taken for a
 // reference to a record. A call that destroys something asks unless all its values come from trusted sources, and
-// longer ones than two characters, which may stand anywhere.
+// longer ones than two characters, which may stand anywhere. Of a destination only trusted sources may name the value,
+// by such a name and not in a text.
 func (f Facts) Suspects(e Effect) []Argument {
 	if !f.Tainted {
 		return nil
@@ -26,9 +27,9 @@ func (f Facts) Suspects(e Effect) []Argument {
 	vouched := false
 	for _, a := range f.Arguments {
 		switch {
-		case a.Source.trusted() && (e != Destroys || !a.Weak):
+		case a.vouches(e):
 			vouched = true
-		case a.suspicious(e):
+		case a.Destination || a.suspicious(e):
 			suspects = append(suspects, a)
 		}
 	}
@@ -36,6 +37,18 @@ func (f Facts) Suspects(e Effect) []Argument {
 		return []Argument{{Kind: KindName, Source: Model}} // nothing says what is destroyed, and for whom
 	}
 	return suspects
+}
+
+// vouches reports whether a trusted source has named a value, and not only by chance.
+func (a Argument) vouches(e Effect) bool {
+	switch {
+	case !a.Source.trusted():
+		return false
+	case a.Destination:
+		return !a.Weak && a.Kind != KindText
+	default:
+		return e != Destroys || !a.Weak
+	}
 }
 
 // suspicious reports whether a value that no trusted source has named asks.

@@ -1,8 +1,6 @@
 package provenance
 
 import (
-	"bytes"
-	"encoding/json"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,8 +19,8 @@ const (
 type search struct {
 	*Conversation
 	budget int
-	schema json.RawMessage
-	parsed any // of schema
+	call   Call
+	parsed any // the schema of the call
 
 	leaves, bytes int
 	found         []Argument
@@ -30,33 +28,23 @@ type search struct {
 }
 
 // args looks at all values of the arguments.
-func (s *search) args(args json.RawMessage) {
-	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
-	for !s.cut {
-		t, err := d.ReadToken()
-		if err != nil { // the end; arguments were checked before
-			return
-		}
-		kind := t.Kind()
-		if kind != '"' && kind != '0' {
-			continue
-		}
-		value, pointer := t.String(), string(d.StackPointer())
+func (s *search) args() {
+	eachScalar(s.call.Args, func(pointer string, token jsontext.Token, key bool) bool {
+		value := token.String()
 		s.leaves++
 		s.bytes += len(value)
-		if s.leaves > maxLeaves || s.bytes > maxArgs {
+		switch {
+		case s.leaves > maxLeaves || s.bytes > maxArgs:
 			s.stop()
-			return
-		}
-		if container, n := d.StackIndex(d.StackDepth()); container == '{' && n%2 == 1 {
+		case key:
 			s.key(pointer, value)
-		} else if kind == '0' {
+		case token.Kind() == '0':
 			s.number(pointer, value)
-		} else {
+		default:
 			s.text(pointer, value)
 		}
-	}
+		return !s.cut
+	})
 }
 
 // stop ends the search: what was not looked at counts as from outside.
@@ -73,7 +61,7 @@ func (s *search) tell(a Argument, of origin) {
 		return
 	}
 	a.Source, a.Where = of.source, of.id
-	a.Value = shorten(a.Value)
+	a.Value, a.Destination = shorten(a.Value), s.isDestination(a.Pointer)
 	s.found = append(s.found, a)
 }
 
@@ -84,8 +72,12 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
-// key looks at a name of a member: only addresses matter in it.
+// key looks at a name of a member: only addresses matter in it, unless it says where something goes.
 func (s *search) key(pointer, name string) {
+	if s.isDestination(pointer[:strings.LastIndexByte(pointer, '/')]) {
+		s.text(pointer, name)
+		return
+	}
 	s.addresses(pointer, fold(name), false)
 	s.encoded(pointer, name)
 }
@@ -111,6 +103,8 @@ func (s *search) text(pointer, value string) {
 	}
 	tokens, more := tokensOf(folded, maxNameTokens)
 	switch {
+	case s.isDestination(pointer) && (len(tokens) == 0 || folded != strings.TrimSpace(strings.ToLower(value))):
+		s.tell(Argument{Pointer: pointer, Value: value, Kind: KindName}, origin{source: Model}) // only looks like words
 	case more || len(folded) > maxNameBytes || strings.ContainsAny(folded, "\n"):
 		s.passage(pointer, value, folded)
 	case len(tokens) == 0: // only signs
@@ -123,7 +117,7 @@ func (s *search) text(pointer, value string) {
 func (s *search) passage(pointer, value, folded string) {
 	tokens, _ := tokensOf(folded, 4*maxNameTokens)
 	a := Argument{Pointer: pointer, Value: value, Kind: KindText}
-	of, ok := s.trusted.find(tokens, false, &s.budget)
+	of, ok := s.believe(pointer, func(x *index) (origin, bool) { return x.find(tokens, false, &s.budget) })
 	if !ok {
 		of, ok = s.outside.find(tokens, false, &s.budget)
 	}
@@ -144,7 +138,7 @@ func (s *search) name(pointer, value, folded string, tokens []token) {
 		return
 	}
 	a := Argument{Pointer: pointer, Value: value, Kind: KindName, Weak: weakName(folded, tokens)}
-	of, ok := s.trusted.find(tokens, true, &s.budget)
+	of, ok := s.believe(pointer, func(x *index) (origin, bool) { return x.find(tokens, true, &s.budget) })
 	if number := dialled(folded); number != "" && !ok {
 		s.account(a, number)
 		return
@@ -166,7 +160,7 @@ func (s *search) conclude(a Argument, of origin, found bool) {
 	default:
 		of = origin{source: Model}
 	}
-	if !of.source.trusted() && s.listed(a.Pointer, a.Value) {
+	if !of.source.trusted() && !s.isDestination(a.Pointer) && s.listed(a.Pointer, a.Value) {
 		return
 	}
 	s.tell(a, of)
@@ -188,7 +182,7 @@ const commonWords = " true false yes no on off all any none null auto default lo
 // date looks at a day, with a time or without.
 func (s *search) date(pointer, value string, d date) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindDate}
-	of, ok := lookUpDate(s.trusted.dates, d)
+	of, ok := s.believe(pointer, func(x *index) (origin, bool) { return lookUpDate(x.dates, d) })
 	if !ok {
 		if of, a.Field = lookUpDate(s.outside.fieldDates, d); !a.Field {
 			of, ok = lookUpDate(s.outside.dates, d)
@@ -229,7 +223,7 @@ func dialled(folded string) string {
 // account looks at the number of an account or a phone, which no trusted source has written so.
 func (s *search) account(a Argument, number string) {
 	a.Kind, a.Weak = KindAddress, false
-	of, ok := s.trusted.addresses[number]
+	of, ok := s.believe(a.Pointer, named(number))
 	if !ok {
 		of, ok = s.outside.addresses[number]
 	}
@@ -240,10 +234,13 @@ func (s *search) account(a Argument, number string) {
 // with a fraction only where it is no reference to a record.
 func (s *search) numeral(pointer, value, n string, long bool) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindNumber, Weak: countDigits(n) <= 2}
-	of, ok := s.trusted.numbers[n]
-	if !ok && long {
-		of, ok = s.trusted.addresses[value]
-	}
+	of, ok := s.believe(pointer, func(x *index) (origin, bool) {
+		of, ok := x.numbers[n]
+		if !ok && long {
+			of, ok = x.addresses[value]
+		}
+		return of, ok
+	})
 	if ok {
 		s.tell(a, of)
 		return

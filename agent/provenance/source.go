@@ -13,7 +13,7 @@ type Source string
 const (
 	Person   Source = "person"   // the words of the person
 	System   Source = "system"   // the system prompt, and what the gateway itself says
-	Approved Source = "approved" // what a person approved before
+	Approved Source = "approved" // what a person approved before, as this parameter of this tool
 	Outside  Source = "outside"  // what a tool, or anybody else, returned
 	Model    Source = "model"    // nobody: the model made it
 )
@@ -46,6 +46,9 @@ type Argument struct {
 
 	// Field: from outside, and the value was a field of its own there, so it may be a reference to a record.
 	Field bool
+
+	// Destination: the value says where something goes.
+	Destination bool
 
 	// Weak: the value is so short or common that finding it somewhere means nothing.
 	Weak bool

@@ -73,7 +73,7 @@ calls:
 tools:
   - {id: vault, names: vault, forbid: over MCP}
   - {id: diary, names: diary, forbid: asked by a model}
-  - {id: mail, names: mail, set_effects: open world, approval: argument from outside}
+  - {id: mail, names: mail, destinations: [/to, /cc], set_effects: open world, approval: argument from outside}
   - {id: fetch, names: fetch, set_effects: [reads, open world], approval: argument from outside}
   - {id: door, names: door_open, calls_per_minute: {device: 3}, resources: {maxFiles: 2}, approval: outside main}
 `)
@@ -104,6 +104,7 @@ tools:
 		{[]string{"--over-mcp", "--model=false", "diary"}, nil, 0, []string{"allowed"}},
 		{[]string{"mail"}, nil, 0,
 			[]string{"effects   changes, open world\n  approval  argument from outside (rule mail)"}},
+		{[]string{"mail"}, nil, 0, []string{"to        /to /cc\n"}},
 		{[]string{"fetch"}, nil, 0, []string{"effects   open world\n",
 			"approval  argument from outside: URLs only, because the tool only reads (rule fetch)"}},
 		{[]string{"--role", "user", "x"}, nil, 2, []string{"There is no role"}},

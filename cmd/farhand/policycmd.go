@@ -290,6 +290,9 @@ func printDecision(out io.Writer, r policy.Report, register bool) {
 	for _, d := range r.Forbidden {
 		fmt.Fprintf(out, "  forbidden %s%s (rule %s)\n", d.When, onlyURLs(d), d.Rule)
 	}
+	if len(r.Destinations) > 0 {
+		fmt.Fprintf(out, "  to        %s\n", printable(strings.Join(r.Destinations, " ")))
+	}
 	for _, l := range r.Limits {
 		what := "of this tool"
 		if l.Tool == "" {
