@@ -44,7 +44,11 @@ func TestLocalPartsBecomeLinks(t *testing.T) {
 		t.Fatalf("%d parts, %d bytes inline, %v", len(p), registry.InlineSize(p), err)
 	}
 	secret, _ := strings.CutPrefix(p[1].URL, registry.PathBlob)
-	b, body, err := files.Read(t.Context(), secret)
+	b, err := files.Find(t.Context(), secret)
+	if err != nil {
+		t.Fatalf("%q: %v", p[1].URL, err)
+	}
+	body, err := files.Open(t.Context(), b)
 	if err != nil {
 		t.Fatalf("%q: %v", p[1].URL, err)
 	}

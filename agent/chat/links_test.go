@@ -79,7 +79,11 @@ func TestLinksOfResults(t *testing.T) {
 func wantFile(t *testing.T, files *blobs.Service, url string, want []byte) {
 	t.Helper()
 	secret, _ := strings.CutPrefix(url, registry.PathBlob)
-	b, body, err := files.Read(t.Context(), secret)
+	b, err := files.Find(t.Context(), secret)
+	if err != nil {
+		t.Fatalf("%q: %v", url, err)
+	}
+	body, err := files.Open(t.Context(), b)
 	if err != nil {
 		t.Fatalf("%q: %v", url, err)
 	}
