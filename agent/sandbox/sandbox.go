@@ -17,8 +17,9 @@ const Mount = "/workspace"
 
 // Workspace is the folder of one agent session, the only one its tools know.
 type Workspace struct {
-	ID  string // letters and digits; unique in the fleet, and says nothing of who uses it
-	Dir string // absolute path of the folder on this machine; it is there
+	ID     string // letters and digits; unique in the fleet, and says nothing of who uses it
+	Dir    string // absolute path of the folder on this machine; it is there
+	Tenant string // whose it is, for engines that share out what they keep
 
 	// UID and GID own the folder and run its programs. Both are those of this process unless that is root.
 	UID, GID int

@@ -126,7 +126,7 @@ func (w *Workspaces) At(p registry.Place) []sandbox.Workspace {
 	var found []sandbox.Workspace
 	for _, boxed := range []bool{false, true} {
 		id := agent.SessionID{Tenant: p.Key.Tenant, Identity: p.Key.Identity, Sandboxed: boxed}
-		found = append(found, w.workspace(w.nameOf(id)))
+		found = append(found, w.workspace(id.Tenant, w.nameOf(id)))
 	}
 	return found
 }
@@ -146,7 +146,7 @@ func (w *Workspaces) where(key registry.Key, is func(origin) bool) (found []sand
 		}
 		o, err := readOrigin(filepath.Join(root, e.Name()))
 		if err == nil && o.Tenant == key.Tenant && o.Session == key.Session && is(o) {
-			found = append(found, w.workspace(e.Name()))
+			found = append(found, w.workspace(key.Tenant, e.Name()))
 		}
 	}
 	return found

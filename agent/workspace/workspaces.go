@@ -157,9 +157,9 @@ func (w *Workspaces) Of(id agent.SessionID, at registry.Place) agent.Workspace {
 	return space{w, id, w.nameOf(id), at}
 }
 
-func (w *Workspaces) workspace(name string) sandbox.Workspace {
+func (w *Workspaces) workspace(tenant, name string) sandbox.Workspace {
 	return sandbox.Workspace{
-		ID: name, Dir: filepath.Join(w.cfg.Dir, sessionsDir, name, filesDir), UID: w.uid, GID: w.gid,
+		ID: name, Tenant: tenant, Dir: filepath.Join(w.cfg.Dir, sessionsDir, name, filesDir), UID: w.uid, GID: w.gid,
 		MaxBytes: w.cfg.MaxBytes, MaxFiles: w.cfg.MaxFiles,
 	}
 }
@@ -219,7 +219,7 @@ func (s space) Open(ctx context.Context) (sandbox.Workspace, error) {
 	case lost:
 		agent.TellLost(ctx, "The pod that kept the workspace is gone, and its files with it. This is a new, empty one.")
 	}
-	return w.workspace(s.name), nil
+	return w.workspace(s.id.Tenant, s.name), nil
 }
 
 // make makes the folders of one agent session. Several may do so at once, and a sweep may take them away in between.

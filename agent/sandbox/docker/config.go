@@ -17,6 +17,9 @@ const (
 	DefaultProcesses = 128
 	DefaultCPUs      = 1.0
 	DefaultTmp       = 64 << 20
+	DefaultKept      = 16
+
+	keptShare = 8 // the part of Memory that KeptMemory is by default
 )
 
 // Config says which engine is used, and for what.
@@ -37,6 +40,12 @@ type Config struct {
 
 	// Idle is how long a container stays without a command. Default: DefaultIdle.
 	Idle time.Duration
+
+	// Kept is how many containers stay without a command, half of them of one tenant: the one used least recently goes,
+	// of the tenant that has most. KeptMemory is how many bytes one that stays may take, without the cache of files.
+	// Defaults: DefaultKept, and an eighth of Memory.
+	Kept       int
+	KeptMemory int64
 
 	// Life is after how long a container ends by itself, whatever runs in it. That is for when this process and the
 	// engine die together: nobody would end it then. The first command after half of it has a new one.
@@ -68,9 +77,12 @@ func (c Config) complete() (Config, error) {
 	c.Memory = cmp.Or(c.Memory, DefaultMemory)
 	c.Processes = cmp.Or(c.Processes, DefaultProcesses)
 	c.CPUs = cmp.Or(c.CPUs, DefaultCPUs)
+	c.Kept = cmp.Or(c.Kept, DefaultKept)
+	c.KeptMemory = cmp.Or(c.KeptMemory, c.Memory/keptShare)
 	c.Tmp = min(cmp.Or(c.Tmp, DefaultTmp), c.Memory/4)
 	c.Log = cmp.Or(c.Log, slog.Default())
-	if c.Idle < 0 || c.Life < time.Second || c.Memory < 0 || c.Processes < 0 || c.CPUs < 0 || c.Tmp < 0 {
+	if c.Idle < 0 || c.Life < time.Second || c.Memory < 0 || c.Processes < 0 || c.CPUs < 0 || c.Tmp < 0 ||
+		c.Kept < 0 || c.KeptMemory < 0 {
 		return c, errors.New("docker: bounds of Config are above zero, and Life is a second at least")
 	}
 	return c, nil

@@ -75,7 +75,7 @@ func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	if err := check(w, c); err != nil {
 		return sandbox.Exit{}, err
 	}
-	r, err := e.enter(w.ID)
+	r, err := e.enter(w)
 	if err != nil {
 		return sandbox.Exit{}, err
 	}

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -35,6 +36,7 @@ func (e *Engine) keep() {
 		case <-idle.C:
 			e.look()
 			e.removeIdle()
+			e.evict() // rooms that removeIdle had
 			e.removeLost()
 		case <-sweep.C:
 			e.sweep()
@@ -59,7 +61,8 @@ func (e *Engine) look() {
 	}
 }
 
-// removeIdle removes the containers that no command has used for Config.Idle.
+// removeIdle removes the containers that no command has used for Config.Idle, and those without a command that take
+// more memory than one that is kept may.
 func (e *Engine) removeIdle() {
 	e.mu.Lock()
 	var rooms []*room
@@ -71,14 +74,33 @@ func (e *Engine) removeIdle() {
 		if !r.tryTake() {
 			continue // It is in use.
 		}
-		if time.Since(r.used) >= e.cfg.Idle {
+		if time.Since(r.used) >= e.cfg.Idle || r.box != nil && e.isHeavy(r.box) {
 			e.empty(r)
 		}
 		r.give()
 		e.mu.Lock()
-		e.forget(r)
+		e.settle(r)
 		e.mu.Unlock()
 	}
+}
+
+// isHeavy reports whether a container without a command takes more memory than one that is kept may, or does not say.
+// What the kernel can take back at any time, such as the cache of files, does not count.
+func (e *Engine) isHeavy(b *box) bool {
+	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
+	defer cancel()
+	answer, err := e.api.ContainerStats(ctx, b.id, client.ContainerStatsOptions{})
+	if err != nil {
+		return e.ctx.Err() == nil
+	}
+	defer answer.Body.Close()
+	var s container.StatsResponse
+	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil {
+		return e.ctx.Err() == nil
+	}
+	m := s.MemoryStats
+	free := m.Stats["active_file"] + m.Stats["inactive_file"] + m.Stats["slab_reclaimable"]
+	return int64(m.Usage)-int64(free) > e.cfg.KeptMemory
 }
 
 // removeLost tries again to remove what could not be.

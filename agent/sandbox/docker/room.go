@@ -2,7 +2,10 @@ package docker
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/farhand/farhand/agent/sandbox"
 )
 
 // room is what the engine keeps for a workspace. Only who has its turn touches box and used.
@@ -15,44 +18,93 @@ type room struct {
 	box  *box      // nil: there is no container
 	used time.Time // when the last command ended
 
-	guests int // calls that are in Run; under Engine.mu
+	// under Engine.mu
+	guests int       // calls that are in Run
+	tenant string    // who has the workspace
+	kept   bool      // it has a container and no guests
+	left   time.Time // by the last guest
 }
 
 // enter returns the room of a workspace, which stays until leave.
-func (e *Engine) enter(id string) (*room, error) {
+func (e *Engine) enter(w sandbox.Workspace) (*room, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, errClosed
 	}
-	r := e.rooms[id]
+	r := e.rooms[w.ID]
 	if r == nil {
-		r = &room{id: id, turn: make(chan struct{}, 1)}
+		r = &room{id: w.ID, tenant: w.Tenant, turn: make(chan struct{}, 1)}
 		r.ctx, r.stop = context.WithCancelCause(e.ctx)
-		e.rooms[id] = r
+		e.rooms[w.ID] = r
 	}
 	r.guests++
+	r.kept = false
 	return r, nil
 }
 
-// leave forgets a room in which nothing is left.
+// leave forgets a room in which nothing is left, and removes containers that are more than may be kept.
 func (e *Engine) leave(r *room) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	r.guests--
-	e.forget(r)
+	r.left = time.Now()
+	e.settle(r)
+	e.mu.Unlock()
+	e.evict()
 }
 
-// forget forgets a room without guests and without a container. Callers hold e.mu.
-func (e *Engine) forget(r *room) {
+// evict removes the containers that are more than may be kept.
+func (e *Engine) evict() {
+	for {
+		e.mu.Lock()
+		r := e.surplus()
+		e.mu.Unlock()
+		if r == nil {
+			return
+		}
+		if r.tryTake() { // else a command has come
+			e.empty(r)
+			r.give()
+		}
+		e.mu.Lock()
+		e.settle(r)
+		e.mu.Unlock()
+	}
+}
+
+// settle notes what is left in a room without guests, and forgets one without a container. Callers hold e.mu.
+func (e *Engine) settle(r *room) {
 	if r.guests > 0 || e.rooms[r.id] != r || !r.tryTake() {
 		return
 	}
 	defer r.give()
-	if r.box == nil {
+	if r.kept = r.box != nil; !r.kept {
 		delete(e.rooms, r.id)
 		r.stop(nil)
 	}
+}
+
+// surplus returns a room whose container is not to be kept, because its tenant or the pod keeps too many; nil: there is
+// none. It does not count as kept from then on. Callers hold e.mu.
+func (e *Engine) surplus() *room {
+	all, of := 0, map[string][]*room{}
+	var most []*room // of one tenant
+	for _, r := range e.rooms {
+		if !r.kept {
+			continue
+		}
+		all++
+		of[r.tenant] = append(of[r.tenant], r)
+		if len(of[r.tenant]) > len(most) {
+			most = of[r.tenant]
+		}
+	}
+	if all <= e.cfg.Kept && len(most) <= max(e.cfg.Kept/2, 1) {
+		return nil
+	}
+	oldest := slices.MinFunc(most, func(a, b *room) int { return a.left.Compare(b.left) })
+	oldest.kept = false
+	return oldest
 }
 
 // tryTake takes the turn if it is free.

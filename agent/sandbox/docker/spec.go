@@ -80,6 +80,7 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 		DNS:            []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, // or they see which the host uses
 		DNSSearch:      []string{"."},
 		IpcMode:        "private",
+		Sysctls:        ipcBounds(),
 		CgroupnsMode:   "private",
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
@@ -96,6 +97,17 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 			Memory: s.memory, MemorySwap: s.memory, // together: no swap
 			NanoCPUs: int64(e.cfg.CPUs * 1e9), PidsLimit: &pids, Ulimits: s.ulimits(),
 		},
+	}
+}
+
+// ipcBounds bounds what stays in memory when the processes that made it have ended: shared memory goes with the last
+// process that has it, queues and semaphores are few.
+func ipcBounds() map[string]string {
+	return map[string]string{
+		"kernel.shm_rmid_forced": "1",
+		"kernel.msgmni":          "16",
+		"kernel.msgmnb":          "16384",
+		"kernel.sem":             "250 32000 32 128",
 	}
 }
 
