@@ -201,8 +201,11 @@ func (r *registration) reject(name, reason string) {
 // reasonOf returns the reason for which a definition is rejected.
 func reasonOf(err error) string {
 	var bad *frameError
-	if errors.As(err, &bad) {
+	switch {
+	case errors.As(err, &bad):
 		return bad.message
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the gateway was too busy to check the definition; register it again after a moment"
 	}
 	return registry.AsError(err).Message
 }
