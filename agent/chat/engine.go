@@ -46,6 +46,7 @@ type Store interface {
 type Engine struct {
 	cfg        Config // with defaults
 	turnQueues turnQueues
+	readings   *readings
 
 	closing chan struct{}           // closed by Close: no new turn
 	ctx     context.Context         // of running turns
@@ -86,7 +87,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, closing: make(chan struct{}), turnQueues: turnQueues{waiting: cfg.Limits.Waiting},
-		aborts: make(map[registry.Key]context.CancelCauseFunc),
+		aborts: make(map[registry.Key]context.CancelCauseFunc), readings: newReadings(),
 	}
 	e.ctx, e.stop = context.WithCancelCause(context.Background())
 	return e, nil

@@ -24,7 +24,7 @@ type loop struct {
 	out     *emitter
 	journal *journal     // nil: the caller keeps the conversation
 	files   agent.Files  // nil: people read descriptions of parts
-	key     registry.Key // of the conversation, if there are files
+	key     registry.Key // of the conversation, if the gateway keeps it
 	turn    string
 	mark    mark
 	format  Format
@@ -32,9 +32,10 @@ type loop struct {
 
 	leftOut bool // the log says already that some tools are left out
 
-	history []provider.Message
-	origins *origins // nil: nothing has been learned yet
-	given   int      // how many of history came from a caller; their text is sent as it is
+	history  []provider.Message
+	origins  *origins  // nil: nothing has been learned yet
+	readings *readings // nil: nothing is remembered
+	given    int       // how many of history came from a caller; their text is sent as it is
 
 	choice  provider.Choice
 	held    *strings.Builder // text that may be no answer; nil: text is streamed

@@ -18,25 +18,37 @@ const maxSuspects = 16
 type origins struct {
 	*provenance.Conversation
 	learned int                          // messages of the history
+	read    []uint64                     // their digests, if they are remembered
 	asked   map[string]provider.ToolCall // calls that have no result yet
 }
 
-// newOrigins begins with the system prompt.
-func newOrigins(system string) *origins {
-	o := &origins{Conversation: provenance.New(), asked: make(map[string]provider.ToolCall)}
-	o.Add(provenance.System, "the system prompt", system)
+// knows returns the origins of all messages until now. It begins with what is remembered of former turns.
+func (l *loop) knows() *origins {
+	if l.origins == nil {
+		if l.readings != nil {
+			l.origins = l.readings.take(l.key, l.history)
+		}
+		if l.origins == nil {
+			l.origins = &origins{Conversation: provenance.New(), asked: make(map[string]provider.ToolCall)}
+		}
+		l.origins.System("the system prompt", l.base.System)
+	}
+	o := l.origins
+	for ; o.learned < len(l.history); o.learned++ {
+		m := l.history[o.learned]
+		if l.readings != nil {
+			o.read = append(o.read, l.readings.digest(m))
+		}
+		o.learn(m)
+	}
 	return o
 }
 
-// knows returns the origins of all messages until now.
-func (l *loop) knows() *origins {
-	if l.origins == nil {
-		l.origins = newOrigins(l.base.System)
+// remember keeps what was read of the conversation for its next turn.
+func (l *loop) remember() {
+	if l.readings != nil && l.origins != nil && l.origins.Tainted() {
+		l.readings.put(l.key, l.origins)
 	}
-	for ; l.origins.learned < len(l.history); l.origins.learned++ {
-		l.origins.learn(l.history[l.origins.learned])
-	}
-	return l.origins
 }
 
 // learn notes a message. The words of a model are nobody's, but a mark on them stays.

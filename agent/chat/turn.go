@@ -84,6 +84,7 @@ func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
 	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
 		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, journal: j, turn: uuid.NewString(),
 		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
+		readings: e.readings,
 	}}
 }
 
@@ -121,7 +122,9 @@ func (t *turn) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.loop.run(ctx); err != nil {
+	err = t.loop.run(ctx)
+	t.loop.remember()
+	if err != nil {
 		return err
 	}
 	if t.title == "" {

@@ -42,7 +42,7 @@ func (s *search) address(pointer string, a address, part bool) {
 	arg := Argument{Pointer: pointer, Value: a.text, Kind: a.kind, Part: part}
 	of, ok := s.believe(pointer, named(a.text))
 	if !ok {
-		of, ok = s.below(a)
+		of, ok = s.below(pointer, a)
 	}
 	if !ok {
 		of, ok = s.outside.addresses[a.text]
@@ -63,24 +63,26 @@ func named(text string) func(*index) (origin, bool) {
 
 // below returns who named a URL that this one lies below. One that carries data must be named itself: a query, or a
 // path with words that no trusted source has named.
-func (s *search) below(a address) (origin, bool) {
+func (s *search) below(pointer string, a address) (origin, bool) {
 	if a.host == "" || a.query || strings.ContainsAny(a.host, "@") {
 		return origin{}, false
 	}
-	for _, known := range s.trusted.hosts[a.host] {
-		rest, ok := strings.CutPrefix(a.text, known.text+"/")
-		if ok && !known.query && !leadsElsewhere(rest) && s.knows(rest) {
-			return s.trusted.addresses[known.text], true
+	return s.believe(pointer, func(x *index) (origin, bool) {
+		for _, known := range x.hosts[a.host] {
+			rest, ok := strings.CutPrefix(a.text, known.text+"/")
+			if ok && !known.query && !leadsElsewhere(rest) && s.knows(pointer, rest) {
+				return x.addresses[known.text], true
+			}
 		}
-	}
-	return origin{}, false
+		return origin{}, false
+	})
 }
 
 // maxWeak is how many words of a path may be ones that mean nothing.
 const maxWeak = 4
 
 // knows reports whether trusted sources have named all words of the rest of a URL, but for a few that mean nothing.
-func (s *search) knows(rest string) bool {
+func (s *search) knows(pointer, rest string) bool {
 	plain, err := url.PathUnescape(rest)
 	if err != nil {
 		return false
@@ -89,7 +91,11 @@ func (s *search) knows(rest string) bool {
 	tokens, more := tokensOf(plain, maxNameTokens)
 	weak, end := 0, int32(0)
 	for _, t := range tokens {
-		if _, known := s.trusted.last[t.hash]; !known {
+		_, known := s.believe(pointer, func(x *index) (origin, bool) {
+			_, ok := x.last[t.hash]
+			return origin{}, ok
+		})
+		if !known {
 			if weak++; weak > maxWeak || !weakName(t.text(plain), []token{t}) {
 				return false
 			}

@@ -75,11 +75,14 @@ func isIndex(step string) bool { return step != "" && countDigits(step) == len(s
 
 // believe looks for a value among what trusted sources have said, and what was approved as a value of its parameter.
 func (s *search) believe(pointer string, look func(*index) (origin, bool)) (origin, bool) {
-	of, ok := look(s.trusted)
-	if x := s.approved[parameterOf(s.call.Tool, pointer)]; !ok && x != nil {
-		return look(x)
+	for _, x := range []*index{s.system, s.trusted, s.approved[parameterOf(s.call.Tool, pointer)]} {
+		if x != nil {
+			if of, ok := look(x); ok {
+				return of, true
+			}
+		}
 	}
-	return of, ok
+	return origin{}, false
 }
 
 // isDestination reports whether a value says where something goes.

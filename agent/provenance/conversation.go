@@ -13,7 +13,8 @@ type Conversation struct {
 	unread  []text
 
 	reader   reader
-	trusted  *index
+	system   *index // the system prompt
+	trusted  *index // the other trusted texts
 	outside  *index
 	approved map[string]*index // by parameter
 }
@@ -38,6 +39,15 @@ func (c *Conversation) Add(source Source, id, said string) {
 	if source != Model && said != "" {
 		c.unread = append(c.unread, text{of: origin{source, id}, text: said})
 	}
+}
+
+// System tells the system prompt, in place of the one before. id names it in Argument.Where.
+func (c *Conversation) System(id, said string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.prepare()
+	c.system = newIndex()
+	c.reader.addTrusted(c.system, origin{System, id}, said)
 }
 
 // Approve tells the arguments of a call that a person has approved. They vouch for values of the same parameters of the
@@ -89,12 +99,41 @@ func (c *Conversation) Origins(call Call) Facts {
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
-// read reads what was told since the last time.
-func (c *Conversation) read() {
+// prepare makes the indexes.
+func (c *Conversation) prepare() {
 	if c.trusted == nil {
 		c.reader.months = monthsByHash()
-		c.trusted, c.outside, c.approved = newIndex(), newIndex(), make(map[string]*index)
+		c.system, c.trusted, c.outside, c.approved = newIndex(), newIndex(), newIndex(), make(map[string]*index)
 	}
+}
+
+// Size returns about how many bytes of memory the conversation takes.
+func (c *Conversation) Size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := 0
+	for _, t := range c.unread {
+		size += len(t.text)
+	}
+	if c.trusted == nil {
+		return size
+	}
+	for _, x := range c.approved {
+		size += x.size()
+	}
+	return size + c.system.size() + c.trusted.size() + c.outside.size() + cap(c.reader.tokens)*tokenSize
+}
+
+// Full reports whether texts were left out because there are too many.
+func (c *Conversation) Full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trusted != nil && (c.trusted.cut || c.outside.cut)
+}
+
+// read reads what was told since the last time.
+func (c *Conversation) read() {
+	c.prepare()
 	for _, t := range c.unread {
 		if t.tool != "" {
 			c.addApproved(t)

@@ -43,6 +43,21 @@ func newIndex() *index {
 	}
 }
 
+// About how many bytes of memory things take.
+const (
+	indexSize = 1 << 10
+	entrySize = 100 // of a map, with its key
+	tokenSize = 32
+	wordSize  = 16 // of a corpus, for each token
+)
+
+// size returns about how many bytes of memory an index takes, with the texts that its keys are cut from.
+func (x *index) size() int {
+	entries := len(x.last) + len(x.addresses) + len(x.hosts) + len(x.dates) + len(x.numbers) + len(x.fields) +
+		len(x.fieldDates)
+	return indexSize + x.bytes + entries*entrySize + len(x.hashes)*wordSize
+}
+
 // reader reads texts. It keeps what it needs for that from one to the next.
 type reader struct {
 	months map[uint64]int

@@ -1,0 +1,166 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+)
+
+var readKey = registry.Key{Tenant: "t", Session: "s"}
+
+// pages returns a conversation that has read pages of this many bytes.
+func pages(n, size int) []provider.Message {
+	history := []provider.Message{{Role: provider.RoleUser, Content: "Mail bob@example.org about it."}}
+	for i := range n {
+		id := fmt.Sprint("c", i)
+		call := provider.ToolCall{ID: id, Name: "read_page", Args: fmt.Sprintf(`{"page":%d}`, i)}
+		text := fmt.Sprintf("Page %d is by writer%d@example.com. ", i, i)
+		history = append(history,
+			provider.Message{Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{call}},
+			provider.Message{Role: provider.RoleTool, ToolCallID: id, ToolName: "read_page", Tainted: true,
+				Content: text + strings.Repeat("The quick brown fox jumps over 13 lazy dogs on May 3rd. ", size/56)})
+	}
+	return history
+}
+
+// turnOf begins a turn.
+func turnOf(r *readings, system string, history []provider.Message) *loop {
+	return &loop{key: readKey, readings: r, history: history, base: provider.Request{System: system}}
+}
+
+// whereOf returns where an address in the arguments of a call was seen.
+func whereOf(t *testing.T, l *loop, address string) string {
+	t.Helper()
+	args := json.RawMessage(`{"to":"` + address + `"}`)
+	facts := l.knows().Origins(provenance.Call{Tool: "send_mail", Args: args})
+	if len(facts.Arguments) != 1 {
+		t.Fatalf("%s: %+v", address, facts)
+	}
+	return string(facts.Arguments[0].Source)
+}
+
+// TestTurnsReadWhatIsNew: what was read in a turn is known in the next one, whatever the store has dropped since, and
+// what was taken back or changed is read again.
+func TestTurnsReadWhatIsNew(t *testing.T) {
+	history := pages(4, 200)
+	said := provider.Message{Role: provider.RoleUser, Content: "Go on, and mail carol@example.org."}
+	later := append(pages(4, 200), said)
+	approved := append(pages(4, 200), provider.Message{Role: provider.RoleAssistant, ToolCalls: []provider.ToolCall{
+		{ID: "m", Name: "send_mail", Args: `{"to":"writer1@example.com"}`}}},
+		provider.Message{Role: provider.RoleTool, ToolCallID: "m", Approved: true, Content: "sent"})
+	changed := append(pages(4, 200)[:6], provider.Message{Role: provider.RoleTool, ToolCallID: "c2",
+		Tainted: true, Content: "Something else."}, said)
+	for name, x := range map[string]struct {
+		next   []provider.Message
+		unread int // messages that are read again
+		of     map[string]string
+	}{
+		"nothing new": {history, 0, map[string]string{"bob@example.org": "person", "writer3@example.com": "outside",
+			"carol@example.org": "model", "old@example.org": "model", "new@example.org": "system"}},
+		"a message": {later, 1, map[string]string{"carol@example.org": "person", "bob@example.org": "person"}},
+		"an approval": {approved, 2, map[string]string{"writer1@example.com": "approved",
+			"writer2@example.com": "outside"}},
+		"the oldest dropped": {later[3:], 1, map[string]string{"carol@example.org": "person",
+			"bob@example.org": "person", "writer3@example.com": "outside"}},
+		"taken back": {history[:3], 3, map[string]string{"writer0@example.com": "outside",
+			"writer3@example.com": "model"}},
+		"another text": {changed, len(changed), map[string]string{"writer1@example.com": "outside",
+			"writer3@example.com": "model", "carol@example.org": "person"}},
+		"all dropped": {later[9:], 1, map[string]string{"bob@example.org": "model"}},
+	} {
+		r := newReadings()
+		first := turnOf(r, "The office is old@example.org.", history)
+		if where := whereOf(t, first, "old@example.org"); where != "system" {
+			t.Errorf("%s: the system prompt is from %s", name, where)
+		}
+		first.remember()
+		o := r.take(readKey, x.next)
+		read := 0
+		if o != nil {
+			read = o.learned
+			r.put(readKey, o)
+		}
+		if unread := len(x.next) - read; unread != x.unread {
+			t.Errorf("%s: %d messages are read again, want %d", name, unread, x.unread)
+		}
+		second := turnOf(r, "The office is new@example.org.", x.next)
+		second.knows().Taint() // the mark on what the store has dropped
+		for address, want := range x.of {
+			if where := whereOf(t, second, address); where != want {
+				t.Errorf("%s: %s is from %s, want %s", name, address, where, want)
+			}
+		}
+	}
+}
+
+// TestReadingsAreBounded: what a pod remembers has a bound, of which a tenant has half, and ends.
+func TestReadingsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReadings()
+		put := func(tenant string, session, size int) registry.Key {
+			key := registry.Key{Tenant: tenant, Session: fmt.Sprint(session)}
+			o := &origins{Conversation: provenance.New(), read: []uint64{1}}
+			o.Add(provenance.Outside, "page", strings.Repeat("a", size))
+			r.put(key, o)
+			return key
+		}
+		has := func(key registry.Key) bool { return r.byKey[key] != nil }
+		quiet := put("quiet", 0, 1<<20)
+		first := put("loud", 0, 1<<20)
+		for i := range 1000 {
+			put("loud", i+1, 1<<20)
+		}
+		if !has(quiet) || has(first) || r.of["loud"] > maxReadings/2 || r.size > maxReadings {
+			t.Errorf("%d bytes, %v", r.size, r.of)
+		}
+		if huge := put("loud", 5000, maxReadings); has(huge) {
+			t.Error("more than a tenant's share is remembered")
+		}
+		for i := range 200 {
+			put(fmt.Sprint("t", i), 0, 1<<20)
+		}
+		if r.size > maxReadings || r.order.Len() != len(r.byKey) {
+			t.Errorf("%d bytes of %d conversations", r.size, len(r.byKey))
+		}
+		time.Sleep(readingsLife + time.Second)
+		last := put("quiet", 1, 1<<20)
+		if !has(last) || len(r.byKey) != 1 || len(r.of) != 1 {
+			t.Errorf("after a while: %v", r.of)
+		}
+	})
+}
+
+// BenchmarkLongConversation is a turn of two calls after 200 results of 20 KB: the first on a pod, and a later one.
+func BenchmarkLongConversation(b *testing.B) {
+	history := pages(200, 20_000)
+	turn := func(r *readings, history []provider.Message) {
+		l := turnOf(r, "You help Ada.", history)
+		for range 2 {
+			args := json.RawMessage(`{"to":"bob@example.org","subject":"The pages","body":"All is said."}`)
+			l.knows().Origins(provenance.Call{Tool: "send_mail", Args: args})
+		}
+		l.remember()
+	}
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			turn(newReadings(), history)
+		}
+	})
+	b.Run("later", func(b *testing.B) {
+		r := newReadings()
+		turn(r, history[:len(history)-2])
+		for b.Loop() {
+			turn(r, history)
+			if r.byKey[readKey] == nil {
+				b.Fatal("it was not remembered")
+			}
+		}
+	})
+}
