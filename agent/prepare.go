@@ -84,7 +84,9 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 // resolve finds the session of a call. If its device is expected back in a moment, resolve waits for it.
 func (i *Invoker) resolve(ctx context.Context, req *Request, p *prepared) error {
 	target := req.Target
-	target.Viewer = req.Caller.Viewer()
+	if target.Viewer != registry.NoUser {
+		target.Viewer = req.Caller.Viewer()
+	}
 	until := p.start.Add(p.inv.Timeout)
 	route, waits, err := i.cfg.Router.ResolveNow(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
 	if waits {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -68,6 +70,58 @@ func TestMCPContent(t *testing.T) {
 	f.connect(0, session("list"), answers(registry.NewResult(true, registry.MustJSON(`[1]`), "")), tools("t")...)
 	if got := f.legacy(0, "/mcp/sessions/list", "tools/call", `"name":"t"`).tool(t); got.StructuredContent != nil {
 		t.Errorf("of an earlier revision: %s", got.StructuredContent)
+	}
+}
+
+// A client of MCP is a model: what it reads of a result has nothing in it that a reader would not see. What the tool
+// returned byte for byte is a file, for those that ask for it.
+func TestMCPContentIsClean(t *testing.T) {
+	f := newFleet(t, setup{})
+	const hidden = "a\x1b[31mb\x00c\u202ed\u200be\U000E0041f"
+	quoted := `"a\u001b[31mb\u0000c\u202ed\u200be\udb40\udc41f"`
+	file := registry.Part{
+		Type: registry.PartFile, MIMEType: "text/plain", Name: hidden, URI: "x:" + hidden, Data: []byte(hidden), Size: 9,
+	}
+	link := registry.Part{Type: registry.PartFile, MIMEType: "a/b", Name: hidden, URL: "/blobs/x", Size: 9}
+	structured := registry.NewResult(true, registry.MustJSON(`{"k\u200b":[`+quoted+`,1.50]}`), "")
+	text := registry.Result{Success: true, Output: hidden + "!", Parts: []registry.Part{file, link}}
+	failed := registry.Result{Error: hidden}
+	same := registry.NewResult(true, registry.MustJSON(`{"k":1,"k\u200b":2}`), "")
+	for i, c := range []struct {
+		result              registry.Result
+		content, structured string // clean
+		exact, mimeType     string
+	}{
+		{text, "abcdef!|abcdef x:abcdef|abcdef", "", hidden + "!", "text/plain"},
+		{structured, "", `{"k":["abcdef",1.50]}`, structured.Structured.String(), "application/json"},
+		{failed, "abcdef", "", hidden, "text/plain"},
+		{same, "", "", same.Structured.String(), "application/json"},
+	} {
+		id := fmt.Sprint("s", i)
+		f.connect(0, session(id), answers(c.result), tools("t")...)
+		res := f.mcp(0, "/mcp/sessions/"+id, "tools/call", `"name":"t"`).tool(t)
+		var said []string
+		for _, b := range res.Content {
+			said = append(said, strings.TrimSpace(b.Text+b.Name+b.Resource.Text+" "+b.Resource.URI))
+		}
+		all := strings.Join(said, "|")
+		if c.content != "" && all != c.content || legible.Hides(all) || string(res.StructuredContent) != c.structured {
+			t.Errorf("%d: %q, %s", i, said, res.StructuredContent)
+		}
+		header := http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"t"},
+			"Accept": {"application/json, text/event-stream"}}
+		exact := f.rpc(request{method: http.MethodPost, path: "/mcp/sessions/" + id, header: header,
+			body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t",` +
+				strings.Replace(mcpMeta, "{", `{"farhand/exact":true,`, 1) + `}}`}).tool(t)
+		last := exact.Content[len(exact.Content)-1].Resource
+		data, err := base64.StdEncoding.DecodeString(last.Blob)
+		if err != nil || string(data) != c.exact || last.MIMEType != c.mimeType ||
+			!strings.HasPrefix(last.URI, "farhand://calls/") || !strings.HasSuffix(last.URI, "/output") {
+			t.Errorf("%d, exactly: %+v, %v", i, last, err)
+		}
+		if string(exact.StructuredContent) != c.structured {
+			t.Errorf("%d, exactly: %s", i, exact.StructuredContent)
+		}
 	}
 }
 

@@ -91,7 +91,24 @@ func TestMCPNamesOfSeveralUsers(t *testing.T) {
 	}
 	equal(t, "everybody's", ask("tools/list", "").names(t), []string{"light", "unlock__a"})
 	equal(t, "her own", f.mcp(0, "/mcp", "tools/list", "").names(t), []string{"light", "unlock"})
+	for name, want := range map[string]string{"unlock": "tool_not_found", "light": ""} {
+		if got := ask("tools/call", `"name":"`+name+`"`); want == "" != (got.Error == nil) ||
+			want != "" && string(got.Error.Data.Code) != want {
+			t.Errorf("everybody's %s: %+v", name, got.Error)
+		}
+	}
+	all.path = "/mcp?tools=search"
+	for args, reached := range map[string]bool{
+		`{"name":"unlock"}`: false, `{"name":"unlock","session":"a"}`: true, `{"name":"light"}`: true,
+	} {
+		if got := ask("tools/call", `"name":"call_tool","arguments":`+args); reached != (got.Error == nil) {
+			t.Errorf("everybody's search, %s: %+v", args, got.Error)
+		}
+	}
 	all.path = "/mcp/users/anna"
+	if got := ask("tools/call", `"name":"unlock"`); got.Error != nil {
+		t.Errorf("one user's unlock: %+v", got.Error)
+	}
 	equal(t, "one user's", ask("tools/list", "").names(t), []string{"unlock"})
 	all.path = "/mcp"
 	f.connect(0, of("m", "mallory"), says("mallory's"), tool("unlock", ""))

@@ -266,6 +266,9 @@ type Target struct {
 	Viewer string `json:"-"`
 }
 
+// NoUser is a Viewer to whom only sessions of no user exist. No user can be called so.
+const NoUser = "\x00"
+
 // Sees reports whether what belongs to a user, or to nobody, exists for the viewer.
 func (t Target) Sees(user string) bool { return t.Viewer == "" || user == "" || user == t.Viewer }
 

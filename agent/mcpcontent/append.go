@@ -11,12 +11,16 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Style says how a result is written.
+// Style says how a result is written. A model reads it, so text, names and the strings of structured content are cleaned
+// of what a reader would not see (legible.Clean).
 type Style struct {
 	CallID string // names parts that have no URI
 	Origin string // stands before links, which are absolute: behind a bridge a client does not know the address
 
 	AnyStructured bool // structured content may be any JSON; earlier revisions of MCP allow objects only
+
+	// Exact adds the output as a file, byte for byte as the tool returned it, and makes files of text bytes, too.
+	Exact bool
 }
 
 // Append appends a result as the members of a CallToolResult: the output first, then the parts. The text of a failure
@@ -27,13 +31,17 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 	// Clients throw an answer away that breaks the schema which they were told, also that of a failure, which need not
 	// keep it. What it says stands in its text.
 	structured = structured && res.Success && len(res.Violations) == 0
+	content := res.Structured.Raw()
+	if structured {
+		content, structured = legible.CleanJSON(content)
+	}
 	text := res.Output
 	if !res.Success && text == "" {
 		text = res.Error
 	}
 	text, isText := splitOutput(text, res.Parts)
 	if structured { // which has the data whole
-		text = legible.WithoutData(text)
+		text = legible.WithoutData(legible.Clean(text))
 	}
 	if text != "" || len(res.Parts) == 0 {
 		b = AppendText(b, text)
@@ -48,11 +56,14 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 		if b[len(b)-1] != '[' {
 			b = append(b, ',')
 		}
-		b = s.appendPart(b, &res.Parts[i], i, isText[i])
+		b = s.appendPart(b, &res.Parts[i], i, isText[i] && !s.Exact)
+	}
+	if s.Exact {
+		b = s.appendExact(b, res)
 	}
 	b = append(b, ']')
 	if structured {
-		b = append(append(b, `,"structuredContent":`...), res.Structured.Raw()...)
+		b = append(append(b, `,"structuredContent":`...), content...)
 	}
 	if !res.Success || len(res.Violations) > 0 {
 		b = append(b, `,"isError":true`...)
@@ -60,9 +71,23 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 	return b
 }
 
-// AppendText appends a block of text.
+// appendExact appends the output of a tool as a file. There is always content before it.
+func (s Style) appendExact(b []byte, res *registry.Result) []byte {
+	mimeType, output := "text/plain", res.Output
+	switch {
+	case !res.Structured.IsZero():
+		mimeType, output = "application/json", res.Structured.String()
+	case output == "":
+		output = res.Error
+	}
+	b = append(append(b, `,{"type":"resource","resource":{"uri":"farhand://calls/`...), s.CallID...)
+	b = append(append(b, `/output","mimeType":"`...), mimeType...)
+	return append(base64.StdEncoding.AppendEncode(append(b, `","blob":"`...), []byte(output)), `"}}`...)
+}
+
+// AppendText appends a block of text, cleaned.
 func AppendText(b []byte, text string) []byte {
-	return append(strictjson.AppendString(append(b, `{"type":"text","text":`...), text), '}')
+	return append(strictjson.AppendString(append(b, `{"type":"text","text":`...), legible.Clean(text)), '}')
 }
 
 // splitOutput returns an output without the texts of resources, which follow it as parts, and which parts are text:
@@ -108,7 +133,7 @@ func (s Style) appendPart(b []byte, p *registry.Part, i int, isText bool) []byte
 		b = strictjson.AppendString(append(b, `{"type":"resource","resource":{"uri":`...), s.uri(p, i))
 		b = strictjson.AppendString(append(b, `,"mimeType":`...), p.MIMEType)
 		if isText {
-			return append(strictjson.AppendString(append(b, `,"text":`...), string(p.Data)), "}}"...)
+			return append(strictjson.AppendString(append(b, `,"text":`...), legible.Clean(string(p.Data))), "}}"...)
 		}
 		return append(base64.StdEncoding.AppendEncode(append(b, `,"blob":"`...), p.Data), `"}}`...)
 	default:
@@ -121,7 +146,7 @@ func (s Style) appendPart(b []byte, p *registry.Part, i int, isText bool) []byte
 // uri returns what a part is identified by. Nothing can be read by it: the part is in the result.
 func (s Style) uri(p *registry.Part, i int) string {
 	if p.URI != "" {
-		return p.URI
+		return legible.Line(p.URI)
 	}
 	return "farhand://calls/" + s.CallID + "/parts/" + strconv.Itoa(i)
 }
@@ -135,7 +160,7 @@ func textual(mimeType string) bool {
 // partName returns what a part is called.
 func partName(p *registry.Part) string {
 	if p.Name != "" {
-		return p.Name
+		return legible.Line(p.Name)
 	}
 	return string(p.Type)
 }

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -15,6 +16,7 @@ import (
 const (
 	metaTimeout     = "farhand/timeout_ms"
 	metaIdempotency = "farhand/idempotency_key"
+	metaExact       = "farhand/exact"
 	metaCall        = "farhand/call_id"
 )
 
@@ -62,6 +64,11 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	req.Release = r.TakeBody()
 	out, err := s.cfg.Invoker.Invoke(ctx, req)
 	finish()
+	if req.Target.Viewer == registry.NoUser && errors.Is(err, registry.CodeToolNotFound) {
+		e := *registry.AsError(err)
+		e.Message += " Devices of users are called by names with the session, as tools/list shows them."
+		err = &e
+	}
 	if context.Cause(ctx) == errCancelled {
 		return result{}, errCancelled
 	}
@@ -124,7 +131,20 @@ func (r *request) readOptions(req *agent.Request) error {
 		}
 		req.IdempotencyKey = key
 	}
-	return nil
+	_, err := r.exact()
+	return err
+}
+
+// exact reports whether the client wants what the tool returned byte for byte, too.
+func (r *request) exact() (bool, error) {
+	switch v := r.meta.get(metaExact); v.String() {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	default:
+		return false, invalidParams("_meta[%q] must be true or false.", metaExact)
+	}
 }
 
 // resultOf makes a result of what became of a call. What a caller's model can mend, or has to know, is a result with

@@ -10,7 +10,8 @@ import (
 
 // appendContent appends the members of a result to a call that ran.
 func (r *request) appendContent(b []byte, out *agent.Outcome) []byte {
-	style := mcpcontent.Style{CallID: out.CallID, Origin: r.Origin, AnyStructured: r.modern}
+	exact, _ := r.exact() // of calls it was read before they ran
+	style := mcpcontent.Style{CallID: out.CallID, Origin: r.Origin, AnyStructured: r.modern, Exact: exact}
 	return style.Append(b, &out.Result)
 }
 

@@ -104,7 +104,7 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 // among sessions, and another session's tool may really be called so. Who sees the devices of several users has no name
 // without a session for them: while one user's device is away, the name would mean that of another.
 func (p *toolPage) nameAll(whole bool) {
-	ofUsers := p.Scope.User == "" && p.Caller.Viewer() == "" // who may be several
+	ofUsers := p.seesUsers()
 	for i := range p.rows {
 		row := &p.rows[i]
 		switch _, _, like := unqualify(row.name); {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 const (
@@ -128,7 +129,7 @@ func (p *progress) appendProgress(b []byte, e registry.CallEvent) []byte {
 		text += e.Chunk
 	}
 	if text != "" {
-		b = strictjson.AppendString(append(b, `,"message":`...), text)
+		b = strictjson.AppendString(append(b, `,"message":`...), legible.Clean(text))
 	}
 	return append(b, "}}"...)
 }

@@ -17,7 +17,8 @@ import (
 //     that of an MCP server's tool, which may have come since a list was read, is refused if the session offers it;
 //   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only
 //     session of the scope that is there and offers it. The router refuses to choose among several, but does not know
-//     which one a list has shown: if that one is away and another offers the tool, it is the other.
+//     which one a list has shown: if that one is away and another offers the tool, it is the other. A caller who sees
+//     the devices of all users reaches none of a user so.
 func (s *Server) resolve(ctx context.Context, r *request, name string) (tool string, at registry.Target, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -27,7 +28,7 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 	}
 	plain, part, qualified := unqualify(name)
 	if !qualified {
-		return s.ownName(ctx, r, name, at)
+		return s.ownName(ctx, r, name, r.withoutSession(at))
 	}
 	if r.Scope.hasLocalTools() && s.isLocal(name) {
 		if err := s.checkMeaning(ctx, r, name, plain, part); err != nil {
@@ -40,13 +41,25 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 	} else if id, ok := unescapeSession(part); ok {
 		at.SessionID = id
 	} else {
-		return s.ownName(ctx, r, name, at) // never listed as a qualified one
+		return s.ownName(ctx, r, name, r.withoutSession(at)) // never listed as a qualified one
 	}
 	if err != nil {
 		return "", at, err
 	}
 	return s.ownName(ctx, r, plain, at)
 }
+
+// withoutSession returns the target of a name without a session: for a caller who sees the devices of all users, only
+// those of no user. A name without a session is shown for no other (nameAll).
+func (r *request) withoutSession(at registry.Target) registry.Target {
+	if at.SessionID == "" && r.seesUsers() {
+		at.Viewer = registry.NoUser
+	}
+	return at
+}
+
+// seesUsers reports whether the scope may have devices of several users.
+func (r *request) seesUsers() bool { return r.Scope.User == "" && r.Caller.Viewer() == "" }
 
 // checkMeaning refuses a name that an MCP server of the gateway owns and that is also the qualified name of a session's
 // tool. Devices cannot register such tools, except on a pod whose file of servers is another one. What the caller has

@@ -71,6 +71,9 @@ func (s *Server) callFound(ctx context.Context, r *request, members fields) (res
 		return badArgument("name", "must be the name of a tool"), nil
 	}
 	at := r.Scope.target("")
+	if r.Scope.Session == "" && members.get("session").IsZero() {
+		at = r.withoutSession(at)
+	}
 	if v := members.get("session"); !v.IsZero() {
 		id, ok := members.text("session")
 		if !ok || at.SessionID != "" && at.SessionID != id {
