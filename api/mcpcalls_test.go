@@ -80,7 +80,8 @@ func TestMCPContentIsClean(t *testing.T) {
 	const hidden = "a\x1b[31mb\x00c\u202ed\u200be\U000E0041f"
 	quoted := `"a\u001b[31mb\u0000c\u202ed\u200be\udb40\udc41f"`
 	file := registry.Part{
-		Type: registry.PartFile, MIMEType: "text/plain", Name: hidden, URI: "x:" + hidden, Data: []byte(hidden), Size: 9,
+		Type: registry.PartFile, MIMEType: "text/plain", Name: hidden, URI: "x:" + hidden, Data: []byte(hidden),
+		Size: 9,
 	}
 	link := registry.Part{Type: registry.PartFile, MIMEType: "a/b", Name: hidden, URL: "/blobs/x", Size: 9}
 	structured := registry.NewResult(true, registry.MustJSON(`{"k\u200b":[`+quoted+`,1.50]}`), "")

@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Style says how a result is written. A model reads it, so text, names and the strings of structured content are cleaned
-// of what a reader would not see (legible.Clean).
+// Style says how a result is written. A model reads it, so text, names and the strings of structured content are
+// cleaned of what a reader would not see (legible.Clean).
 type Style struct {
 	CallID string // names parts that have no URI
 	Origin string // stands before links, which are absolute: behind a bridge a client does not know the address
