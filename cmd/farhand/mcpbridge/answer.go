@@ -9,8 +9,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 
 	"github.com/farhand/farhand/internal/ssereader"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // Codes of JSON-RPC.
@@ -39,7 +41,11 @@ func (r refusal) Error() string {
 	return r.Detail
 }
 
-// post sends a message and passes each message of the answer to write. A nil error says that the answer was whole.
+// errNoAnswer is the error of a request that the gateway has answered with something else than its answer.
+var errNoAnswer = errors.New("the gateway has answered with something that is no answer to this request")
+
+// post sends a message and passes each message of the answer to write, that to a request last. A nil error says that
+// the answer was whole.
 func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]byte)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.URL, bytes.NewReader(line))
 	if err != nil {
@@ -71,22 +77,31 @@ func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]
 	if len(text) > MaxMessage {
 		return fmt.Errorf("the answer is longer than %d MiB", MaxMessage>>20)
 	}
-	return passAnswer(resp.StatusCode, text, write)
+	return passAnswer(m.ID, resp.StatusCode, text, write)
 }
 
-// passAnswer passes an answer on that is one message. Errors of the protocol have a status besides.
-func passAnswer(status int, text []byte, write func([]byte)) error {
+// passAnswer passes an answer on that is one message. Errors of the protocol have a status besides, and no id if the
+// gateway could not read it. id is that of the request, nil if none was made.
+func passAnswer(id json.RawMessage, status int, text []byte, write func([]byte)) error {
 	var known struct {
-		JSONRPC string `json:"jsonrpc"`
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   json.RawMessage `json:"error"`
 		refusal
 	}
 	err := json.Unmarshal(text, &known)
+	isMessage := err == nil && known.JSONRPC != ""
 	switch {
-	case err == nil && known.JSONRPC != "" || len(text) > 0 && text[0] == '[' && json.Valid(text):
+	case id == nil && (isMessage || len(text) > 0 && text[0] == '[' && json.Valid(text)), answers(text, id):
 		write(text)
 		return nil
-	case status < 300 && len(text) == 0: // a notification was taken
+	case id == nil && status < 300 && len(text) == 0: // a notification was taken
 		return nil
+	case isMessage && known.Error != nil && (known.ID == nil || string(known.ID) == "null"):
+		write(mustJSON(map[string]json.RawMessage{"jsonrpc": json.RawMessage(`"2.0"`), "id": id, "error": known.Error}))
+		return nil
+	case isMessage, len(text) == 0 && status < 300, len(text) > 0 && text[0] == '[':
+		return errNoAnswer
 	}
 	return refusal{Status: status, Code: known.Code, Detail: known.Detail}
 }
@@ -104,6 +119,8 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 			return fmt.Errorf("the answer of the gateway broke off: %w", err)
 		case len(event.Data) == 0:
 			continue // there to keep the connection open
+		case !json.Valid(event.Data):
+			return errNoAnswer
 		}
 		write(event.Data)
 		if id != nil && answers(event.Data, id) {
@@ -112,10 +129,16 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 	}
 }
 
-// answers reports whether a message is the answer to the request with an id.
+// answers reports whether a message is the answer to the request with an id. The gateway may write the id in another
+// way.
 func answers(text []byte, id json.RawMessage) bool {
 	var m message
-	return json.Unmarshal(text, &m) == nil && m.Method == "" && bytes.Equal(m.ID, id)
+	if id == nil || json.Unmarshal(text, &m) != nil || m.Method != "" {
+		return false
+	}
+	var asked, answered any
+	return bytes.Equal(m.ID, id) || m.ID != nil && json.Unmarshal(id, &asked) == nil &&
+		json.Unmarshal(m.ID, &answered) == nil && reflect.DeepEqual(asked, answered)
 }
 
 // failWith answers a request that failed on the way. What no request is told of goes to the log.
@@ -125,11 +148,11 @@ func (b *bridge) failWith(m message, err error, write func([]byte)) {
 	if errors.As(err, &r) && r.Code != "" {
 		data = map[string]any{"code": r.Code, "status": r.Status}
 	}
-	if m.ID == nil {
-		fmt.Fprintf(b.Log, "farhand mcp: %s: %v\n", m.Method, err)
+	if m.ID == nil { // a terminal shows it, and the gateway has written of it what it likes
+		fmt.Fprintf(b.Log, "farhand mcp: %s\n", legible.Line(m.Method+": "+err.Error()))
 		return
 	}
-	write(failure(m.ID, codeInternal, err.Error(), data))
+	write(failure(m.ID, codeInternal, legible.Clean(err.Error()), data))
 }
 
 // failure is an error as the answer to a request; a nil id is for what could not be read.

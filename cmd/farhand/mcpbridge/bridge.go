@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -20,6 +21,10 @@ const (
 	MaxRequests = 64
 	// maxRequestTime is more than a gateway lets a call take (FARHAND_MAX_CALL_TIMEOUT is 5 min).
 	maxRequestTime = time.Hour
+	// defaultLinger is, too: a client that has said its last word waits for the answers to its calls.
+	defaultLinger = 6 * time.Minute
+	// watchEvery is how often the bridge looks whether its client still reads.
+	watchEvery = time.Second
 )
 
 // Config configures a bridge. URL is required.
@@ -28,6 +33,9 @@ type Config struct {
 	Token  string       // bearer token; empty: none
 	Client *http.Client // default: http.DefaultClient
 	Log    io.Writer    // is told of what the client cannot be told; default: nobody
+
+	// Linger is how long answers are waited for after the input has ended; default 6 min.
+	Linger time.Duration
 }
 
 // bridge is a run of Run.
@@ -47,9 +55,10 @@ type bridge struct {
 // errCancelled ends a request whose client has cancelled it.
 var errCancelled = errors.New("cancelled by the client")
 
-// Run carries messages until in ends, and then waits for the answers to what it has read. The end of ctx ends all of it
-// at once; a read of in that is under way then is left behind, because nothing ends a read of a terminal. The error is
-// that of in, of out, or nil.
+// Run carries messages until in ends, and then waits for the answers to what it has read, for Config.Linger. The end of
+// ctx ends all of it at once, and so does a client that no longer reads out, if that is a pipe or a socket of Linux; a
+// read of in that is under way then is left behind, because nothing ends a read of a terminal. The error is that of in,
+// of out, or nil.
 func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.Client == nil {
 		cfg.Client = http.DefaultClient
@@ -60,17 +69,43 @@ func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}
+	if cfg.Linger <= 0 {
+		cfg.Linger = defaultLinger
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b := &bridge{
 		Config: cfg, out: &lineWriter{w: out, failed: cancel},
 		places: make(chan struct{}, MaxRequests), inFlight: make(map[string]context.CancelCauseFunc),
 	}
+	var watching sync.WaitGroup
+	watching.Go(func() { watch(ctx, out, cancel) })
 	listening, stopListening := context.WithCancel(ctx)
 	err := b.read(ctx, listening, in)
 	stopListening()
+	last := time.AfterFunc(cfg.Linger, cancel)
 	b.running.Wait()
+	last.Stop()
+	cancel()
+	watching.Wait()
 	return errors.Join(err, b.out.err)
+}
+
+// watch calls gone when nobody reads what is written to out any more, and returns then, or when ctx ends.
+func watch(ctx context.Context, out io.Writer, gone func()) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if f, ok := out.(*os.File); ok && hungUp(f) {
+				gone()
+				return
+			}
+		}
+	}
 }
 
 // read starts a request for each line of in, until in or ctx ends. listening is the context of those that end with in.

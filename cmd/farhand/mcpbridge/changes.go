@@ -105,6 +105,9 @@ func (b *bridge) listen(ctx context.Context, m message, line []byte, write func(
 		case errors.As(err, &r) && r.Status < http.StatusInternalServerError && r.Status != http.StatusTooManyRequests:
 			b.failWith(m, err, write)
 			return
+		case errors.Is(err, errNoAnswer) && s.lists == nil:
+			b.failWith(m, err, write)
+			return
 		case s.acknowledged:
 			delay = minDelay
 		}
