@@ -2,8 +2,10 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/farhand/farhand/agent/sandbox"
@@ -16,11 +18,15 @@ const (
 	freePause = 100 * time.Millisecond
 	lookPause = 500 * time.Millisecond
 
+	// searchPause is the time between two searches for files that are open and have no name, which go through the
+	// processes of the machine.
+	searchPause = 2 * time.Second
+
 	// lookShare is how many times longer than a look takes there is none.
 	lookShare = 4
 
-	// dropShare is the part of a workspace's bound by which the free space of the disk may drop before the next look
-	// comes at once.
+	// dropShare is the part of a workspace's bound by which the free space of the disk may drop before the next look,
+	// with a search, comes at once.
 	dropShare = 4
 )
 
@@ -110,8 +116,9 @@ func (l limited) watch(
 ) {
 	tick := time.NewTicker(freePause)
 	defer tick.Stop()
-	looked, took := time.Now(), time.Duration(0)
+	looked, searched, took := time.Now(), time.Now(), time.Duration(0)
 	then, _ := sandbox.Free(w) // of the last look
+	nameless := int64(0)       // of the last search
 	for {
 		select {
 		case <-done:
@@ -125,7 +132,10 @@ func (l limited) watch(
 			continue
 		}
 		looked, then = time.Now(), free
-		if why := l.exceeded(w, before, done); why != nil {
+		if pressed || time.Since(searched) >= searchPause {
+			searched, nameless = looked, sandbox.Nameless(w)
+		}
+		if why := l.exceeded(w, before, nameless, done); why != nil {
 			cancel(why)
 			return
 		}
@@ -133,18 +143,18 @@ func (l limited) watch(
 	}
 }
 
-// exceeded says why a command has to end; nil: it may go on. What cannot be counted counts as too much, unless it was
-// so before the command: then it may be about to mend that.
-func (l limited) exceeded(w sandbox.Workspace, before state, done <-chan struct{}) error {
+// exceeded says why a command has to end, which has that many bytes in files without a name; nil: it may go on. What
+// cannot be counted counts as too much, unless it was so before the command: then it may be about to mend that.
+func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, done <-chan struct{}) error {
 	free, err := sandbox.Free(w)
-	if err != nil {
-		return nil // it was removed, which ends its commands
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: its disk cannot be asked: %w", sandbox.ErrFull, err)
 	}
-	now, err := sandbox.Measure(w, done)
-	if err != nil {
+	now, gone := sandbox.Measure(w, done)
+	if err != nil || gone != nil {
 		return nil // the command is done, or the workspace was removed
 	}
-	now.Bytes += sandbox.Nameless(w)
+	now.Bytes += nameless
 	if before.Unseen != nil {
 		now.Unseen = nil
 	}
