@@ -152,3 +152,56 @@ func TestFileOfMCPServersIsChecked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Slow calls of one tenant do not keep those of another from a server that they share.
+func TestMCPServerIsShared(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
+	type in struct {
+		Slow bool `json:"slow,omitempty"`
+	}
+	begun, over := make(chan struct{}, 16), make(chan struct{})
+	mcp.AddTool(server, &mcp.Tool{Name: "do"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in in) (*mcp.CallToolResult, any, error) {
+			if in.Slow {
+				begun <- struct{}{}
+				<-over
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil, nil
+		})
+	upstream := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(func() {
+		upstream.CloseClientConnections()
+		upstream.Close()
+	})
+	url := start(t, farhand.Config{Token: adminToken, MCPServers: serversFile(t, upstream.URL)})
+	hostile := makeKey(t, url, `{"roles":["caller"],"tenant":"hostile"}`).Key
+	other := makeKey(t, url, `{"roles":["caller"],"tenant":"other"}`).Key
+	for deadline := time.Now().Add(limit); ; {
+		if _, list := send(t, url+"/api/tools?source_type=mcp", "", other); strings.Contains(list, "far__do") {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("listed: %s", list)
+		}
+	}
+	ended := make(chan int, 16)
+	for range cap(ended) { // a server takes eight of them at once
+		go func() {
+			status, _ := send(t, url+"/api/tools/far__do/call", `{"args":{"slow":true}}`, hostile)
+			ended <- status
+		}()
+	}
+	for range 4 {
+		<-begun
+	}
+	if status, text := send(t, url+"/api/tools/far__do/call", `{"timeout_ms":20000}`, other); status != http.StatusOK ||
+		!strings.Contains(text, "done") {
+		t.Errorf("%d %s", status, text)
+	}
+	close(over)
+	for range cap(ended) {
+		if status := <-ended; status != http.StatusOK {
+			t.Errorf("a slow call: %d", status)
+		}
+	}
+}

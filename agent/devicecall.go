@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -62,6 +63,16 @@ const answerMargin = time.Second
 func AskedByModel(ctx context.Context) bool {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	return call != nil && call.inv.Model
+}
+
+// CallerOf returns who made the call of a local tool. ctx is that of the tool's Execute, Validate or Authorize; of another
+// one the identity is zero.
+func CallerOf(ctx context.Context) auth.Identity {
+	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
+	if call == nil {
+		return auth.Identity{}
+	}
+	return call.inv.Caller
 }
 
 // Asker returns who would call another tool in the course of the call of a local tool: its own caller, as it was

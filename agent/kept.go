@@ -68,6 +68,7 @@ func (i *Invoker) runKept(
 	res, err := i.cfg.Places.Run(ctx, registry.Errand{
 		Place: registry.Place{Key: sc.placeKey()}, Kind: keeps.Kind, Fence: sc.Fence, CallID: p.inv.CallID,
 		Tool: p.inv.Spec.Name, Args: p.inv.Args, Context: text, Timeout: p.remaining,
+		By: sc.Caller.Owner().Identity,
 	}, report)
 	if err != nil {
 		return registry.Result{}, localError(ctx, &p.inv, err)

@@ -310,6 +310,39 @@ func TestMCPCancelByLeaving(t *testing.T) {
 	}
 }
 
+// A call with a long body ends when its client hangs up, in every revision: what is reserved for its body is not kept
+// for a caller that is gone.
+func TestMCPLongCallEndsWithItsConnection(t *testing.T) {
+	for _, revision := range []string{"2024-11-05", "2025-06-18", "2025-11-25"} {
+		t.Run(revision, func(t *testing.T) {
+			f := newFleet(t, setup{change: func(c *api.Config) { c.MaxRequestBytes = 1 << 20 }})
+			d := f.connect(0, session("s1"), silent, tools("t")...)
+			call := func(ctx context.Context, n int) error {
+				_, err := f.try(request{
+					method: http.MethodPost, path: "/mcp", ctx: ctx,
+					header: http.Header{"Mcp-Protocol-Version": {revision}, "Mcp-Session-Id": {"a"}},
+					body: fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"t",`+
+						`"arguments":{"a":%q}}}`, n, strings.Repeat("a", 800_000)),
+				})
+				return err
+			}
+			for n := range 3 {
+				ctx, leave := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- call(ctx, n) }()
+				id := d.delivered().ID // so there was room for it
+				leave()
+				if err := await(t, "the client to leave", ended); err == nil {
+					t.Error("answered")
+				}
+				if got := d.cancelled(); got != id {
+					t.Errorf("cancelled %s, not %s", got, id)
+				}
+			}
+		})
+	}
+}
+
 // A client of an earlier revision cancels with a message, which reaches the call whatever pod it comes to. Nobody else
 // can cancel it, and that its stream breaks cancels nothing.
 func TestMCPCancelByMessage(t *testing.T) {

@@ -91,6 +91,7 @@ type Errand struct {
 	Tool    string          `json:"tool"`
 	Args    JSON            `json:"args,omitzero"`
 	Context json.RawMessage `json:"context,omitempty"` // what the tool is told of the call; package agent knows it
+	By      string          `json:"by,omitempty"`      // the identity of the caller: what it takes of a pod counts for it
 	Timeout time.Duration   `json:"-"`
 
 	// Anew says, where the tool runs, that this is the first call of its kind here, and that another pod, which is

@@ -28,7 +28,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	if err != nil {
 		return Reply{}, nil, out.complete("", err)
 	}
-	leave, err := e.admit()
+	leave, err := e.admit(c.Caller)
 	if err != nil {
 		return Reply{}, nil, out.complete("", err)
 	}

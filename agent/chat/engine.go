@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -52,12 +54,12 @@ type Engine struct {
 	ctx     context.Context         // of running turns
 	stop    context.CancelCauseFunc // ends running turns
 
-	mu      sync.Mutex
-	aborts  map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
-	running int                                      // turns that run or wait
-	refused int64                                    // turns the pod was full for
-	closed  bool                                     // with it, closing is closed
-	turns   sync.WaitGroup
+	places *share.Pool // of turns that run or wait
+
+	mu     sync.Mutex
+	aborts map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
+	closed bool                                     // with it, closing is closed
+	turns  sync.WaitGroup
 }
 
 var _ Agent = (*Engine)(nil)
@@ -88,6 +90,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, closing: make(chan struct{}), turnQueues: turnQueues{waiting: cfg.Limits.Waiting},
 		aborts: make(map[registry.Key]context.CancelCauseFunc), readings: newReadings(),
+		// An app's backend holds the turns of all its users, so that only the share of its tenant bounds an identity.
+		places: share.New(share.Bounds{Pod: int64(cfg.Limits.MaxTurns), Identity: int64(cfg.Limits.MaxTurns)}),
 	}
 	e.ctx, e.stop = context.WithCancelCause(context.Background())
 	return e, nil
@@ -102,23 +106,20 @@ func (e *Engine) Models() []string {
 	return names
 }
 
-// admit lets a turn begin. Its caller must call the returned function when the turn has ended.
-func (e *Engine) admit() (leave func(), err error) {
+// admit lets a turn of an identity begin. Its caller must call the returned function when the turn has ended.
+func (e *Engine) admit(by auth.Identity) (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, draining()
 	}
-	if e.running >= e.cfg.Limits.MaxTurns {
-		e.refused++
+	place, err := e.places.Try(by.Owner(), 1)
+	if err != nil {
 		return nil, full()
 	}
-	e.running++
 	e.turns.Add(1)
 	return func() {
-		e.mu.Lock()
-		e.running--
-		e.mu.Unlock()
+		place.Release()
 		e.turns.Done()
 	}, nil
 }
@@ -131,9 +132,8 @@ type Stats struct {
 
 // Stats returns how many turns there are.
 func (e *Engine) Stats() Stats {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return Stats{Turns: int64(e.running), Refused: e.refused}
+	s := e.places.Stats()
+	return Stats{Turns: s.Held, Refused: s.Refused}
 }
 
 // within returns the context of a turn. It ends with its caller's context and with the engine.

@@ -128,7 +128,7 @@ func full() error {
 	return &Error{
 		Code: CodeSessionBusy, Message: "This pod runs as many turns as it can. Ask again after a moment.",
 		Cause: &registry.Error{
-			Code: registry.CodeBusy, Message: "This pod runs as many turns as it can.", RetryAfter: fullRetry,
+			Code: registry.CodeBusy, Message: "This pod, or its share for this tenant, runs as many turns as it can.", RetryAfter: fullRetry,
 		},
 	}
 }

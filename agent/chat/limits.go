@@ -15,7 +15,7 @@ type Limits struct {
 	ParallelCalls int           // tool calls of one answer that run side by side; default 8
 	ContextTokens int           // estimated tokens of one request, without older messages if need be; default 100,000
 	MaxResult     int           // bytes of one tool result, as model and people read it; default 32 KiB, least 1 KiB
-	MaxTurns      int           // turns this pod runs, or lets wait, at once; default 1000
+	MaxTurns      int           // turns this pod runs, or lets wait, at once, at most half of them of one tenant; default 1000
 	Waiting       int           // turns of one session that wait on this pod for their conversation; default 4
 	Continuation  time.Duration // how long what a completion did before it returned calls is kept; default 15 min
 	Wait          time.Duration // how long such a turn waits before it is refused; default 30 s

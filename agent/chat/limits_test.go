@@ -3,11 +3,13 @@ package chat
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -124,5 +126,27 @@ func TestTurnsOfAPod(t *testing.T) {
 		}
 		abort(ErrAborted)
 		<-ended
+	})
+}
+
+// A tenant has its share of the turns of a pod, whoever of it asks, and another tenant finds room.
+func TestTurnsOfATenant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newRig(t, Limits{MaxTurns: 10}).engine
+		admit := func(tenant, user string) bool {
+			leave, err := e.admit(auth.Identity{Tenant: tenant, User: user})
+			if err == nil {
+				t.Cleanup(leave)
+			}
+			return err == nil
+		}
+		for i := range 6 {
+			if admit("a", fmt.Sprint(i)) != (i < 5) {
+				t.Errorf("turn %d of a tenant", i)
+			}
+		}
+		if !admit("b", "anna") {
+			t.Error("another tenant finds no room")
+		}
 	})
 }

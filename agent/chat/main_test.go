@@ -222,8 +222,8 @@ func (r *rig) pod(limits Limits) *Engine {
 		if err := e.Close(ctx); err != nil {
 			r.t.Errorf("close: %v", err)
 		}
-		if n := len(e.turnQueues.byKey); n != 0 || e.running != 0 {
-			r.t.Errorf("%d gates and %d turns are left", n, e.running)
+		if n, turns := len(e.turnQueues.byKey), e.Stats().Turns; n != 0 || turns != 0 {
+			r.t.Errorf("%d gates and %d turns are left", n, turns)
 		}
 	})
 	return e

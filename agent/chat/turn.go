@@ -33,7 +33,7 @@ func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error
 	if err := a.check(); err != nil {
 		return Reply{}, out.complete("", err)
 	}
-	leave, err := e.admit()
+	leave, err := e.admit(a.Caller)
 	if err != nil {
 		return Reply{}, out.complete("", err)
 	}

@@ -28,7 +28,7 @@ type Server struct {
 	Allow, Deny []string      // globs of its own names of tools; an empty Allow: all
 	Timeout     time.Duration // of a call that names none; zero: that of the gateway
 	Connect     time.Duration // how long it has to answer at first, and to list its tools; default 15 s
-	MaxCalls    int           // calls of this pod at once; default 8
+	MaxCalls    int           // calls of this pod at once, at most half of them of one tenant; default 8
 	Optional    bool          // nobody is warned that it does not answer
 
 	secrets []string // what stands for variables in the file: never shown

@@ -257,7 +257,7 @@ func TestSlowServerIsAlone(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if busy != 17 || most.Load() > 3 {
+	if busy != 19 || most.Load() > 1 { // half of them, as all calls are of one tenant
 		t.Errorf("%d calls had to wait, %d were at the server", busy, most.Load())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
@@ -31,7 +32,7 @@ type server struct {
 	Server
 	servers *Servers
 	log     *slog.Logger
-	slots   chan struct{} // of calls at once
+	calls   *share.Pool // at once
 	state   atomic.Pointer[state]
 	tries   atomic.Int64
 	wanted  chan struct{} // has room for one: a call waits for a connection
@@ -50,7 +51,8 @@ type state struct {
 
 func newServer(s Server, all *Servers) *server {
 	s = s.withDefaults()
-	one := &server{Server: s, servers: all, log: all.cfg.Log, slots: make(chan struct{}, s.MaxCalls)}
+	most := int64(s.MaxCalls)
+	one := &server{Server: s, servers: all, log: all.cfg.Log, calls: share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})}
 	one.wanted = make(chan struct{}, 1)
 	one.state.Store(&state{why: "it has not answered yet", away: time.Now(), replaced: make(chan struct{})})
 	return one

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
@@ -60,14 +61,14 @@ var errNotTaken = errors.New("the server has not taken the call")
 
 // callOn calls the tool on the connection there is, once the server has a place for the call.
 func (t *tool) callOn(ctx context.Context, now *state, args json.RawMessage) (registry.Result, error) {
-	select {
-	case t.server.slots <- struct{}{}:
-		defer func() { <-t.server.slots }()
-	case <-ctx.Done():
+	place, err := t.server.calls.Acquire(ctx, agent.CallerOf(ctx).Owner(), 1)
+	if err != nil {
 		return registry.Result{}, registry.Errorf(registry.CodeBusy,
-			"The MCP server %q has as many calls as it may have at once. Retry in a moment.", t.server.Name,
+			"The MCP server %q has as many calls as it may have at once, or as this tenant may have there. "+
+				"Retry in a moment.", t.server.Name,
 		).With(registry.DispatchedNo)
 	}
+	defer place.Release()
 	if current := now.byName[t.spec.Name]; current == nil || current.spec.Hash() != t.spec.Hash() {
 		return registry.Result{}, registry.Errorf(registry.CodeBusy,
 			"The MCP server %q has changed or removed the tool %q just now. Look at its definition again before you "+

@@ -55,13 +55,17 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	if err != nil {
 		return result{}, err
 	}
-	ctx, leave, err := s.running.enter(ctx, r)
+	release := r.TakeBody()
+	ctx, leave, err := s.running.enter(ctx, r, release != nil)
 	if err != nil {
 		finish()
+		if release != nil {
+			release()
+		}
 		return result{}, err
 	}
 	defer leave()
-	req.Release = r.TakeBody()
+	req.Release = release
 	out, err := s.cfg.Invoker.Invoke(ctx, req)
 	finish()
 	if req.Target.Viewer == registry.NoUser && errors.Is(err, registry.CodeToolNotFound) {

@@ -52,15 +52,16 @@ type running struct {
 
 // enter returns the context of a call. From revision 2026-07-28 on a client cancels by closing the stream of the
 // answer, which ends ctx. Before it, that a stream ends says nothing: the call goes on until the client cancels it with
-// a message, which may reach any pod, or its identity ends.
-func (s *running) enter(ctx context.Context, r *request) (_ context.Context, leave func(), err error) {
+// a message, which may reach any pod, or its identity ends. A call with a long body, for which the pod reserves memory,
+// ends with its connection also then: a caller that is gone holds nothing.
+func (s *running) enter(ctx context.Context, r *request, long bool) (_ context.Context, leave func(), err error) {
 	if r.modern {
 		return ctx, func() {}, nil
 	}
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(outer))
 	forget := context.AfterFunc(outer, func() {
-		if r.Out.Ended() {
+		if long || r.Out.Ended() {
 			cancel(context.Cause(outer))
 		}
 	})

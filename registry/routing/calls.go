@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -60,7 +61,7 @@ type Calls struct {
 	// had been emptied.
 	unstored *cache.Cache[string, registry.Record]
 
-	slots   chan struct{}
+	places  *share.Pool // of the calls that run
 	running sync.WaitGroup
 	stop    context.CancelCauseFunc // abandons the running calls
 	ctx     context.Context         // of the running calls
@@ -71,7 +72,7 @@ func newCalls(cfg PodConfig, store recordStore, r canceller, rec callRecorder, n
 	return &Calls{
 		pod: cfg.ID, store: store, feed: cfg.Store, router: r, counts: n, bus: cfg.Bus, rec: rec, log: cfg.Log,
 		unstored: cache.New[string, registry.Record](unstoredLimit, 0),
-		slots:    make(chan struct{}, maxRunning), ctx: ctx, stop: stop,
+		places:   share.New(share.Bounds{Pod: maxRunning}), ctx: ctx, stop: stop,
 	}
 }
 

@@ -1,11 +1,13 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -21,13 +23,9 @@ const (
 func (c *Calls) Start(
 	ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
 ) (stored registry.Record, created bool, err error) {
-	select {
-	case c.slots <- struct{}{}:
-	default:
-		c.counts.podBusy.Add(1)
-		e := registry.Errorf(registry.CodeBusy, "This pod runs as many calls as it can. Retry after a moment.")
-		e.RetryAfter = time.Second
-		return registry.Record{}, false, e.With(registry.DispatchedNo)
+	place, err := c.enter(share.Owner{Tenant: rec.Tenant, Identity: cmp.Or(rec.UserID, rec.Caller)})
+	if err != nil {
+		return registry.Record{}, false, err
 	}
 	rec.Pod = c.pod
 	rec.DigestArgs()
@@ -35,12 +33,12 @@ func (c *Calls) Start(
 	defer cancel()
 	stored, created, err = c.store.CreateCall(ctx, rec)
 	if err != nil || !created {
-		<-c.slots
+		place.Release()
 		return stored, created, err
 	}
 	c.active.Store(stored.CallID, nil)
 	c.running.Go(func() {
-		defer func() { <-c.slots }()
+		defer place.Release()
 		defer c.active.Delete(stored.CallID)
 		res, err := run(c.ctx)
 		if errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) {
@@ -49,6 +47,19 @@ func (c *Calls) Start(
 		c.complete(stored, res, err)
 	})
 	return stored, true, nil
+}
+
+// enter counts a call that runs on this pod. The error is CodeBusy.
+func (c *Calls) enter(by share.Owner) (*share.Grant, error) {
+	place, err := c.places.Try(by, 1)
+	if err != nil {
+		c.counts.podBusy.Add(1)
+		e := registry.Errorf(registry.CodeBusy,
+			"This pod, or its share for this tenant, runs as many calls as it can. Retry after a moment.")
+		e.RetryAfter = time.Second
+		return nil, e.With(registry.DispatchedNo)
+	}
+	return place, nil
 }
 
 // complete ends a durable call in the store. An answer of a device is there already: the pod that delivered the call

@@ -8,11 +8,12 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
 const (
-	maxErrands  = 256                    // of other pods that run here at once, half of them of one tenant
+	maxErrands  = 256                    // of other pods that run here at once
 	ownerTries  = 3                      // how often a place may change its owner while a call looks for it
 	ownerPause  = 200 * time.Millisecond // before a pod that nobody hears is looked for again
 	errandGrace = time.Second            // how much longer than the tool the asking pod waits for its answer
@@ -161,7 +162,7 @@ func (p *Places) handleErrand(e registry.Envelope) {
 		return
 	}
 	errand.Timeout = max(time.Duration(e.TimeoutMS)*time.Millisecond-errandGrace, time.Millisecond)
-	ctx, done, err := p.admit(e.CallID, e.Tenant, errand.Timeout)
+	ctx, done, err := p.admit(e.CallID, share.Owner{Tenant: e.Tenant, Identity: errand.By}, errand.Timeout)
 	if err != nil {
 		p.router.refuse(e.ReplyTo, e.CallID, err)
 		return
@@ -174,10 +175,13 @@ func (p *Places) handleErrand(e registry.Envelope) {
 
 // admit counts an errand of another pod, until done is called. Its context ends with its time, when it is cancelled,
 // and when the pod stops.
-func (p *Places) admit(id, tenant string, timeout time.Duration) (ctx context.Context, done func(), err error) {
+func (p *Places) admit(
+	id string, by share.Owner, timeout time.Duration,
+) (ctx context.Context, done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.errands) >= maxErrands || p.tenants[tenant] >= maxErrands/2 {
+	place, err := p.admitted.Try(by, 1)
+	if err != nil {
 		p.router.counts.errandsRefused.Add(1)
 		e := registry.Errorf(registry.CodeBusy,
 			"The pod that keeps what the tool works on runs as many calls as it may.")
@@ -185,23 +189,21 @@ func (p *Places) admit(id, tenant string, timeout time.Duration) (ctx context.Co
 		return nil, nil, e.With(registry.DispatchedNo)
 	}
 	if p.closed {
+		place.Release()
 		return nil, nil, registry.ErrNotOwner.With(registry.DispatchedNo)
 	}
 	timed, stop := context.WithTimeout(p.base, timeout)
 	ctx, cancel := context.WithCancelCause(timed)
 	p.errands[id] = cancel
-	p.tenants[tenant]++
 	p.running.Add(1)
 	return ctx, func() {
 		defer p.running.Done()
+		defer place.Release()
 		cancel(nil)
 		stop()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.errands, id)
-		if p.tenants[tenant]--; p.tenants[tenant] == 0 {
-			delete(p.tenants, tenant)
-		}
 	}, nil
 }
 

@@ -93,24 +93,26 @@ func TestTheTimeIsUpInTheMiddleOfALook(t *testing.T) {
 func TestWaitsOfAUserAreBounded(t *testing.T) {
 	r := newReturns(func(context.Context, string) (string, error) { return "", nil })
 	defer r.close()
-	var ofAnn []*tenantReturns
+	var leaves []func()
 	for range maxUserReturns {
-		ofAnn = append(ofAnn, r.enter("t", "ann"))
+		if _, leave := r.enter("t", "ann"); leave != nil {
+			leaves = append(leaves, leave)
+		}
 	}
-	if ofAnn[maxUserReturns-1] == nil || r.enter("t", "ann") != nil {
-		t.Error("a user's calls are not bounded as they should be")
+	if one, _ := r.enter("t", "ann"); one != nil || len(leaves) != maxUserReturns {
+		t.Errorf("%d calls of a user wait", r.len())
 	}
-	if t2 := r.enter("t", "bob"); t2 == nil {
+	if _, leave := r.enter("t", "bob"); leave == nil {
 		t.Error("another user's call may not wait")
 	} else {
-		r.leave("t", "bob", t2)
+		leave()
 	}
-	for _, one := range ofAnn {
-		r.leave("t", "ann", one)
+	for _, leave := range leaves {
+		leave()
 	}
-	if one := r.enter("t", "ann"); one == nil || r.len() != 1 || len(one.users) != 1 {
-		t.Errorf("%d wait after all have left: %+v", r.len(), one)
+	if _, leave := r.enter("t", "ann"); leave == nil || r.len() != 1 {
+		t.Errorf("%d wait after all have left", r.len())
 	} else {
-		r.leave("t", "ann", one)
+		leave()
 	}
 }

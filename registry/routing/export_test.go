@@ -16,7 +16,7 @@ func (cfg PodConfig) Replayable(jitter func(time.Duration) time.Duration, gather
 func (p *Pod) Leftovers() map[string]int {
 	left := map[string]int{
 		"pending calls": p.Router.pending.len(),
-		"slots":         len(p.Calls.slots),
+		"slots":         int(p.Calls.places.Stats().Held),
 		"tasks":         len(p.tasks.slots) + len(p.Hub.late.slots),
 	}
 	p.Calls.active.Range(func(any, any) bool {

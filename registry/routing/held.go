@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -63,22 +64,20 @@ func (c *Calls) Begin(
 	ctx context.Context, tenant, callID string, timeout time.Duration,
 	run func(context.Context, registry.Record) (registry.Result, error),
 ) (begun bool, err error) {
-	select {
-	case c.slots <- struct{}{}:
-	default:
-		c.counts.podBusy.Add(1)
-		return false, registry.Errorf(registry.CodeBusy, "This pod runs as many calls as it can. Retry after a moment.")
+	place, err := c.enter(share.Owner{Tenant: tenant})
+	if err != nil {
+		return false, err
 	}
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	rec, begun, err := c.store.BeginCall(ctx, tenant, callID, c.pod, timeout)
 	if err != nil || !begun {
-		<-c.slots
+		place.Release()
 		return begun, err
 	}
 	c.active.Store(callID, nil)
 	c.running.Go(func() {
-		defer func() { <-c.slots }()
+		defer place.Release()
 		defer c.active.Delete(callID)
 		res, err := run(c.ctx, rec)
 		if errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) {

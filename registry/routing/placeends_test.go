@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -172,7 +173,7 @@ func TestNothingIsLostWithAnOwnerThatRanNothing(t *testing.T) {
 			t.Fatal(place, err)
 		}
 		for i := range maxErrands / 2 {
-			_, done, err := b.pod.Places.admit(fmt.Sprint(i), "t", time.Minute)
+			_, done, err := b.pod.Places.admit(fmt.Sprint(i), share.Owner{Tenant: "t"}, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}

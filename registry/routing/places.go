@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -32,7 +33,7 @@ type Places struct {
 	keeper   registry.PlaceKeeper
 	held     map[registry.PlaceKey]*heldPlace
 	errands  map[string]context.CancelCauseFunc // of other pods, that run here; by the id of the exchange
-	tenants  map[string]int                     // errands of each tenant
+	admitted *share.Pool                        // errands
 	closed   bool
 	running  sync.WaitGroup // calls that use places of this pod
 	endCalls context.CancelCauseFunc
@@ -52,7 +53,7 @@ func newPlaces(cfg PodConfig, r *Router, reports *localReports, t *tasks) *Place
 	p := &Places{
 		pod: cfg.ID, store: cfg.Store, pods: cfg.Store, bus: cfg.Bus, router: r, reports: reports, tasks: t,
 		ttl: cfg.PlaceTTL, log: cfg.Log, held: make(map[registry.PlaceKey]*heldPlace),
-		errands: make(map[string]context.CancelCauseFunc), tenants: make(map[string]int),
+		errands: make(map[string]context.CancelCauseFunc), admitted: share.New(share.Bounds{Pod: maxErrands}),
 	}
 	p.base, p.endCalls = context.WithCancelCause(context.Background())
 	return p

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -140,25 +141,58 @@ func TestErrandsOfADeadOwner(t *testing.T) {
 	})
 }
 
-// One tenant cannot take all that a pod runs for others.
-func TestErrandsOfOneTenantAreBounded(t *testing.T) {
+// Neither an identity nor a tenant can take all places of calls that outlive their requests.
+func TestRunningCallsAreShared(t *testing.T) {
+	calls := startKeeper(t, memory.New(memory.Options{}), "a").pod.Calls
+	take := func(tenant, identity string) (n int) {
+		for ; ; n++ {
+			place, err := calls.enter(share.Owner{Tenant: tenant, Identity: identity})
+			if err != nil {
+				if e := registry.AsError(err); e.Code != registry.CodeBusy || e.RetryAfter <= 0 {
+					t.Error(err)
+				}
+				return n
+			}
+			t.Cleanup(place.Release)
+		}
+	}
+	if n := take("t", "anna"); n != maxRunning/4 {
+		t.Errorf("an identity has %d", n)
+	}
+	if n := take("t", ""); n != maxRunning/4 {
+		t.Errorf("the rest of its tenant has %d", n)
+	}
+	if n := take("u", "anna"); n != maxRunning/4 {
+		t.Errorf("another tenant has %d", n)
+	}
+}
+
+// Neither an identity nor a tenant can take all that a pod runs for others.
+func TestErrandsAreShared(t *testing.T) {
 	p := startKeeper(t, memory.New(memory.Options{}), "a").pod.Places
-	admit := func(id, tenant string) error {
-		_, done, err := p.admit(id, tenant, time.Minute)
+	count := 0
+	admit := func(tenant, identity string) error {
+		count++
+		_, done, err := p.admit(fmt.Sprint(count), share.Owner{Tenant: tenant, Identity: identity}, time.Minute)
 		if err == nil {
 			t.Cleanup(done)
 		}
 		return err
 	}
-	for i := range maxErrands / 2 {
-		if err := admit(fmt.Sprint("t", i), "t"); err != nil {
-			t.Fatal(err)
+	for _, identity := range []string{"anna", "bob"} {
+		for range maxErrands / 4 {
+			if err := admit("t", identity); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := admit("t", identity); !errors.Is(err, registry.CodeBusy) {
+			t.Errorf("one more of %s: %v", identity, err)
 		}
 	}
-	if err := admit("t", "t"); !errors.Is(err, registry.CodeBusy) {
-		t.Errorf("one more: %v", err)
+	if err := admit("t", "carla"); !errors.Is(err, registry.CodeBusy) {
+		t.Errorf("one more of the tenant: %v", err)
 	}
-	if err := admit("u", "u"); err != nil {
+	if err := admit("u", "anna"); err != nil {
 		t.Errorf("another tenant: %v", err)
 	}
 }

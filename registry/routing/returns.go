@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,24 +32,26 @@ type returns struct {
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
+	places  *share.Pool  // of calls that wait
 	refused atomic.Int64 // calls that did not wait because as many did as may
 
 	mu      sync.Mutex
-	waiting int
 	tenants map[string]*tenantReturns
 }
 
 // tenantReturns are the calls of one tenant that wait. The fields are guarded by returns.mu.
 type tenantReturns struct {
 	waiting int
-	users   map[string]int // how many of them are a user's
-	changed chan struct{}  // closed, and made anew, when sessions have changed
+	changed chan struct{} // closed, and made anew, when sessions have changed
 	cancel  context.CancelFunc
 }
 
 func newReturns(version func(ctx context.Context, tenant string) (string, error)) *returns {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &returns{version: version, ctx: ctx, cancel: cancel, tenants: make(map[string]*tenantReturns)}
+	return &returns{
+		version: version, ctx: ctx, cancel: cancel, tenants: make(map[string]*tenantReturns),
+		places: share.New(share.Bounds{Pod: maxReturns, Tenant: maxTenantReturns, Identity: maxUserReturns}),
+	}
 }
 
 // close ends all waits, and what watches for them.
@@ -63,11 +66,11 @@ func (r *returns) close() {
 // until that time is zero. It returns false if it stopped for another reason: ctx has ended, the pod closes, or as many
 // calls of the pod, the tenant or the user wait as may.
 func (r *returns) wait(ctx context.Context, tenant, user string, look func() (left time.Duration)) bool {
-	t := r.enter(tenant, user)
+	t, leave := r.enter(tenant, user)
 	if t == nil {
 		return false
 	}
-	defer r.leave(tenant, user, t)
+	defer leave()
 	for pause := returnTick; ; pause = min(2*pause, maxReturnPause) {
 		changed := r.changedOf(t)
 		left := look()
@@ -95,41 +98,33 @@ func (r *returns) wait(ctx context.Context, tenant, user string, look func() (le
 	}
 }
 
-// enter counts a call that waits. It returns nil if no more may wait.
-func (r *returns) enter(tenant, user string) *tenantReturns {
+// enter counts a call that waits, until leave is called. It returns nil if no more may wait.
+func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.tenants[tenant]
-	switch {
-	case r.ctx.Err() != nil:
-		return nil
-	case r.waiting >= maxReturns, t != nil && t.waiting >= maxTenantReturns,
-		t != nil && user != "" && t.users[user] >= maxUserReturns:
-		r.refused.Add(1)
-		return nil
+	if r.ctx.Err() != nil {
+		return nil, nil
 	}
-	if t == nil {
+	place, err := r.places.Try(share.Owner{Tenant: tenant, Identity: user}, 1)
+	if err != nil {
+		r.refused.Add(1)
+		return nil, nil
+	}
+	if t = r.tenants[tenant]; t == nil {
 		ctx, cancel := context.WithCancel(r.ctx)
-		t = &tenantReturns{users: make(map[string]int), changed: make(chan struct{}), cancel: cancel}
+		t = &tenantReturns{changed: make(chan struct{}), cancel: cancel}
 		r.tenants[tenant] = t
 		r.loops.Go(func() { r.watch(ctx, tenant, t) })
 	}
-	t.users[user]++
 	t.waiting++
-	r.waiting++
-	return t
-}
-
-func (r *returns) leave(tenant, user string, t *tenantReturns) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.waiting--
-	if t.users[user]--; t.users[user] == 0 {
-		delete(t.users, user)
-	}
-	if t.waiting--; t.waiting == 0 {
-		t.cancel()
-		delete(r.tenants, tenant)
+	return t, func() {
+		place.Release()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if t.waiting--; t.waiting == 0 {
+			t.cancel()
+			delete(r.tenants, tenant)
+		}
 	}
 }
 
@@ -164,11 +159,7 @@ func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
 }
 
 // len returns how many calls wait.
-func (r *returns) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.waiting
-}
+func (r *returns) len() int { return int(r.places.Stats().Held) }
 
 // isMissing reports whether err says that the session, or its tool, is not there.
 func isMissing(err error) bool {

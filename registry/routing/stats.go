@@ -59,7 +59,7 @@ func (p *Pod) Stats() Stats {
 	n := &p.Hub.counts
 	s := Stats{
 		Pending: int64(p.Router.pending.len()), Returns: int64(p.Router.returns.len()),
-		Detached: int64(p.Hub.detached.len()), Running: int64(len(p.Calls.slots)),
+		Detached: int64(p.Hub.detached.len()), Running: p.Calls.places.Stats().Held,
 		Tasks:            int64(len(p.tasks.slots) + len(p.Hub.late.slots)),
 		TasksRefused:     p.tasks.refused.Load() + p.Hub.late.refused.Load(),
 		RoutesRemembered: p.Router.routes.remembered.Load(), RoutesRead: p.Router.routes.read.Load(),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/share"
 )
 
 // Browsers is the browsers of one gateway. It is safe for concurrent use.
@@ -15,6 +16,8 @@ type Browsers struct {
 	program string
 	absent  error // why there can be no browser here
 	folder  *folder
+
+	places *share.Pool // of seats
 
 	mu      sync.Mutex
 	seats   map[Session]*seat
@@ -29,6 +32,8 @@ func New(cfg Config) (*Browsers, error) {
 		return nil, errors.New("browser: a folder for profiles is needed")
 	}
 	b := &Browsers{cfg: cfg.orDefaults(), seats: make(map[Session]*seat)}
+	most := int64(b.cfg.MaxBrowsers)
+	b.places = share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
 	if b.program, b.absent = find(b.cfg); b.absent != nil {
 		return b, nil
 	}
@@ -109,8 +114,14 @@ func (b *Browsers) vacate(s *seat) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.seats[s.session] == s {
-		delete(b.seats, s.session)
+		b.forget(s)
 	}
+}
+
+// forget gives up the place of a seat. The caller has the lock.
+func (b *Browsers) forget(s *seat) {
+	delete(b.seats, s.session)
+	s.place.Release()
 }
 
 // seat returns the seat of a session with its turn taken, or nil if it has none and none is to be made.
@@ -140,18 +151,28 @@ func (b *Browsers) findSeat(session Session, make bool) (*seat, error) {
 	if s != nil || !make {
 		return s, nil
 	}
-	if len(b.seats) >= b.cfg.MaxBrowsers && !b.evict() {
+	owner := share.Owner{Tenant: session.ID.Tenant, Identity: session.ID.Identity}
+	place, err := b.places.Try(owner, 1)
+	if full, ok := errors.AsType[*share.FullError](err); ok && b.evict(owner, full.Bound) {
+		place, err = b.places.Try(owner, 1)
+	}
+	if err != nil {
 		return nil, busy(b.cfg.MaxBrowsers)
 	}
-	s = newSeat(session)
+	s = newSeat(session, place)
 	b.seats[session] = s
 	return s, nil
 }
 
-// evict gives up the seat that was not used for the longest time, and for long enough. The caller has the lock.
-func (b *Browsers) evict() bool {
+// evict gives up the seat that was not used for the longest time, and for long enough. It is one of the owner whose
+// bound was met: nothing else makes room for it. The caller has the lock.
+func (b *Browsers) evict(by share.Owner, met share.Bound) bool {
 	var oldest *seat
 	for _, s := range b.seats {
+		if met != share.Pod && s.session.ID.Tenant != by.Tenant ||
+			met == share.Identity && s.session.ID.Identity != by.Identity {
+			continue
+		}
 		if time.Since(s.lastUse()) >= b.cfg.Evict && (oldest == nil || s.lastUse().Before(oldest.lastUse())) {
 			oldest = s
 		}
@@ -159,7 +180,7 @@ func (b *Browsers) evict() bool {
 	if oldest == nil || !oldest.tryTake() {
 		return false
 	}
-	delete(b.seats, oldest.session)
+	b.forget(oldest)
 	b.running.Go(func() { b.vacate(oldest); oldest.give() })
 	return true
 }

@@ -104,7 +104,7 @@ func TestCrash(t *testing.T) {
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	b := newBench(t, func(c *browser.Config) { c.Dir, c.MaxBrowsers, c.Evict = dir, 2, time.Hour })
+	b := newBench(t, func(c *browser.Config) { c.Dir, c.MaxBrowsers, c.Evict = dir, 4, time.Hour })
 	b.net.mux.HandleFunc("/cookie", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Write([]byte("<title>known: " + r.Header.Get("Cookie") + "</title>"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/share"
 )
 
 // Session says whose a browser is: an agent session has one for each kind of context, so that a group does not find
@@ -26,6 +27,7 @@ func SessionOf(sc agent.SessionContext) Session {
 // seat is the place of one session, with its browser once that was started.
 type seat struct {
 	session Session
+	place   *share.Grant
 	turn    chan struct{} // holds a value while somebody uses the seat
 
 	// The holder of the turn owns these.
@@ -40,8 +42,8 @@ type seat struct {
 	idle     *time.Timer
 }
 
-func newSeat(s Session) *seat {
-	return &seat{session: s, turn: make(chan struct{}, 1), used: time.Now()}
+func newSeat(s Session, place *share.Grant) *seat {
+	return &seat{session: s, place: place, turn: make(chan struct{}, 1), used: time.Now()}
 }
 
 // take takes the turn, within ctx.
@@ -107,6 +109,6 @@ func (s *seat) interrupt() {
 var errEnded = errors.New("the browser was ended: its session is over")
 
 func busy(n int) error {
-	return failure(fmt.Sprintf("all %d browsers of this gateway are in use: stop one that is not needed any more, or "+
-		"try again in a minute", n))
+	return failure(fmt.Sprintf("all browsers that this tenant may have are in use (%d of all tenants, at most half of "+
+		"them of one): stop one that is not needed any more, or try again in a minute", n))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/builtin/internal/answer"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -48,11 +49,11 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	ctx, cancel := r.inTime(ctx)
 	defer cancel()
 	resources := policy.ResourcesOf(ctx)
-	done, err := r.slots.takeAll(ctx, r.id, r.perSession(p, resources), r.cfg.MaxCommands)
+	place, err := r.running.Acquire(ctx, r.owner(r.perSession(p, resources)), 1)
 	if err != nil {
 		return busy(err)
 	}
-	defer done()
+	defer place.Release()
 	w, err := r.workspace.Open(ctx)
 	if err != nil {
 		return registry.Result{}, err
@@ -64,6 +65,13 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 		p.timeout = min(p.timeout, resources.MaxRuntime)
 	}
 	return r.run(ctx, w, p)
+}
+
+// owner returns whom a command counts for: the session, which may run so many at once, and its tenant.
+func (s session) owner(most int) share.Owner {
+	id := s.id
+	id.Tenant = ""
+	return share.Owner{Tenant: s.id.Tenant, Identity: fmt.Sprintf("%+v", id), Most: int64(most)}
 }
 
 // perSession returns how many commands of the session may run at once. A sandbox runs one at a time; others would wait
@@ -94,7 +102,8 @@ func (r runner) inTime(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 func busy(err error) (registry.Result, error) {
-	if !errors.Is(err, errTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+	_, full := errors.AsType[*share.FullError](err)
+	if !full && !errors.Is(err, errTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return registry.Result{}, err
 	}
 	e := registry.Errorf(registry.CodeBusy, "As many commands of this session, of its tenant or of the pod run "+

@@ -10,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -52,11 +53,11 @@ func Registration(cfg Config) (agent.Registration, error) {
 	if err := cfg.check(); err != nil {
 		return agent.Registration{}, err
 	}
-	slots := newSlots()
+	running := share.New(share.Bounds{Pod: int64(cfg.MaxCommands)})
 	return agent.Registration{
 		Names: []string{"exec", "bash"}, Keeps: agent.KeepsWorkspace(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
-			s := session{cfg: cfg, slots: slots, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
+			s := session{cfg: cfg, running: running, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
 			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}
 		},
 	}, nil
@@ -81,7 +82,7 @@ func (c Config) check() error {
 // session is what the tools of one agent session share.
 type session struct {
 	cfg       Config
-	slots     *slots
+	running   *share.Pool // commands
 	id        agent.SessionID
 	sandboxed bool
 	workspace agent.Workspace

@@ -8,19 +8,24 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/share"
 )
 
 // Commands wait for others of their session, of their tenant and of the pod, and nobody is forgotten.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots()
+		running := share.New(share.Bounds{Pod: 4})
 		of := func(tenant, conversation string) agent.SessionID {
 			return agent.SessionID{Tenant: tenant, Conversation: conversation}
 		}
 		take := func(id agent.SessionID) (func(), error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			return s.takeAll(ctx, id, 1, 4)
+			place, err := running.Acquire(ctx, session{id: id}.owner(1), 1)
+			if err != nil {
+				return nil, err
+			}
+			return place.Release, nil
 		}
 		var held []func()
 		for i, tt := range []struct {
@@ -55,8 +60,8 @@ func TestSlots(t *testing.T) {
 		for _, done := range held[1:] {
 			done()
 		}
-		if len(s.used) != 0 {
-			t.Errorf("kept: %v", s.used)
+		if left := running.Stats(); left.Held != 0 || left.Waiting != 0 {
+			t.Errorf("kept: %+v", left)
 		}
 	})
 }
