@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -37,10 +39,16 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	if err != nil {
 		return err
 	}
+	engine, err := host.New(host.Config{Program: a.self}) // which also hides this program's environment from the command
+	if err != nil {
+		log.Warn("what the command starts may outlive it, and read the environment of this program", "reason", err)
+	} else {
+		defer func() { _ = engine.Close(context.WithoutCancel(ctx)) }()
+	}
 	delay := minServerDelay
 	for {
 		begin := time.Now()
-		server, err := startStdioServer(o.mcp, a.environ, log)
+		server, err := startStdioServer(runner(engine), o.mcp, a.environ, log)
 		if err != nil {
 			return fmt.Errorf("--mcp %q cannot be started: %w", o.mcp, err)
 		}
@@ -61,6 +69,14 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 		}
 		delay = min(2*delay, maxServerDelay)
 	}
+}
+
+// runner returns an engine, or none if there is none.
+func runner(e *host.Engine) sandbox.Engine {
+	if e == nil {
+		return nil
+	}
+	return e
 }
 
 // newMCPDevice builds the device, paired if that is asked for.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -11,31 +13,36 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/internal/procgroup"
 )
 
 // serverGrace is how long an MCP server may take to end once its input has ended.
 const serverGrace = 2 * time.Second
 
-// stdioServer is a command that speaks MCP over its standard input and output. It runs in a process group of its own,
-// which ends with it.
+// stdioServer is a command that speaks MCP over its standard input and output. All that it has started ends with it; on
+// systems without an engine for programs, all of its process group.
 type stdioServer struct {
-	cmd    *exec.Cmd
-	group  *procgroup.Group
+	wait   func() string // waits until the command and what it started have ended, and says how it ended
+	kill   func()
 	in     *os.File
 	out    *os.File
 	stderr *os.File
 	log    *slog.Logger
 	ended  chan struct{} // closed when the command has ended
+	how    string        // it ended; read after ended
 	close  func()
 	tasks  sync.WaitGroup
 }
 
-// startStdioServer starts a command with an environment, but for the settings of this program, such as its token. Close
-// must be called.
-func startStdioServer(command string, environ []string, log *slog.Logger) (*stdioServer, error) {
-	s := &stdioServer{cmd: shellCommand(command), log: log, ended: make(chan struct{})}
-	s.cmd.Env = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+// startStdioServer starts a command with an environment, but for the settings of this program, such as its token. The
+// engine may be nil. Close must be called.
+func startStdioServer(
+	engine sandbox.Engine, command string, environ []string, log *slog.Logger,
+) (*stdioServer, error) {
+	s := &stdioServer{log: log, ended: make(chan struct{})}
+	cmd := shellCommand(command)
+	cmd.Env = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
 		return strings.HasPrefix(kv, envPrefix)
 	})
 	s.close = sync.OnceFunc(s.end)
@@ -44,12 +51,16 @@ func startStdioServer(command string, environ []string, log *slog.Logger) (*stdi
 	if err != nil {
 		return nil, err
 	}
-	s.cmd.Stdin, s.in = files[0], files[1]
-	s.out, s.cmd.Stdout = files[2], files[3]
-	s.stderr, s.cmd.Stderr = files[4], files[5]
-	s.group, err = procgroup.Start(s.cmd)
-	for _, theirs := range []*os.File{files[0], files[3], files[5]} {
-		_ = theirs.Close()
+	cmd.Stdin, s.in = files[0], files[1]
+	s.out, cmd.Stdout = files[2], files[3]
+	s.stderr, cmd.Stderr = files[4], files[5]
+	if engine != nil {
+		err = s.supervise(engine, cmd, files[0], files[3], files[5])
+	} else {
+		err = s.lead(cmd)
+		for _, theirs := range []*os.File{files[0], files[3], files[5]} {
+			_ = theirs.Close()
+		}
 	}
 	if err != nil {
 		for _, ours := range []*os.File{s.in, s.out, s.stderr} {
@@ -58,12 +69,53 @@ func startStdioServer(command string, environ []string, log *slog.Logger) (*stdi
 		return nil, err
 	}
 	s.tasks.Go(func() {
-		_ = s.group.Wait() // exit tells it
+		s.how = s.wait()
 		close(s.ended)
 		_ = s.out.SetReadDeadline(time.Now().Add(serverGrace)) // a process that has left the group may have it yet
 	})
 	s.tasks.Go(s.logLines)
 	return s, nil
+}
+
+// lead starts the command as the leader of a process group.
+func (s *stdioServer) lead(cmd *exec.Cmd) error {
+	group, err := procgroup.Start(cmd)
+	if err != nil {
+		return err
+	}
+	s.kill = func() { _ = group.Kill() }
+	s.wait = func() string {
+		_ = group.Wait()
+		return cmd.ProcessState.String()
+	}
+	return nil
+}
+
+// supervise starts the command under a supervisor, which ends all that it starts, also what has left its group, and
+// also when this program is killed. It closes the command's ends of the pipes when the command has ended.
+func (s *stdioServer) supervise(engine sandbox.Engine, cmd *exec.Cmd, in, out, stderr *os.File) error {
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	ctx, kill := context.WithCancel(context.Background())
+	s.kill = kill
+	s.wait = func() string {
+		defer kill()
+		exit, err := engine.Run(ctx, sandbox.Workspace{ID: "mcp", Dir: here, UID: os.Getuid(), GID: os.Getgid()},
+			sandbox.Command{
+				Args: cmd.Args, Env: cmd.Env, Stdin: in, Stdout: out, Stderr: stderr, Elevated: true,
+			})
+		_, _ = out.Close(), stderr.Close()
+		switch {
+		case err != nil:
+			return err.Error()
+		case exit.Signal != "":
+			return "signal: " + exit.Signal
+		}
+		return fmt.Sprintf("exit status %d", exit.Code)
+	}
+	return nil
 }
 
 // shellCommand returns a command line of this system's shell.
@@ -109,7 +161,9 @@ func (s *stdioServer) end() {
 	select {
 	case <-s.ended:
 	case <-grace.C:
-		_ = s.group.Kill()
+		s.kill()
+		_ = s.out.Close() // what waits for its reader ends
+		_ = s.stderr.Close()
 		<-s.ended
 	}
 	_ = s.out.Close()
@@ -120,7 +174,7 @@ func (s *stdioServer) end() {
 // exit says how the command ended, once Close has returned.
 func (s *stdioServer) exit() string {
 	s.close()
-	return s.cmd.ProcessState.String()
+	return s.how
 }
 
 // logLines logs what the command says on standard error. Long lines are cut.

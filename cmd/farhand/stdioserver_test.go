@@ -17,7 +17,7 @@ func TestStdioServer(t *testing.T) {
 	t.Parallel()
 	pid, log := filepath.Join(t.TempDir(), "pid"), &lockedBuffer{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	s, err := startStdioServer("sleep 300 & echo $! > "+pid+"; echo careful $FARHAND_TOKEN$WORD >&2; exec cat",
+	s, err := startStdioServer(nil, "sleep 300 & echo $! > "+pid+"; echo careful $FARHAND_TOKEN$WORD >&2; exec cat",
 		append(os.Environ(), "FARHAND_TOKEN="+fleetToken, "WORD=people"), logger)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestStdioServer(t *testing.T) {
 	}
 	wantGone(t, pid)
 
-	s, err = startStdioServer("sleep 300 & echo $! > "+pid+"; exit 3", os.Environ(), logger)
+	s, err = startStdioServer(nil, "sleep 300 & echo $! > "+pid+"; exit 3", os.Environ(), logger)
 	if err != nil {
 		t.Fatal(err)
 	}
