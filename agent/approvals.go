@@ -104,6 +104,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {
 			a.Arguments = append(a.Arguments, registry.ArgumentSource{
 				Pointer: legible.Expose(s.Pointer), Value: legible.Expose(s.Value), Source: string(s.Source),
+				Record: s.ShownRecord(),
 			})
 		}
 	}

@@ -137,6 +137,9 @@ type ArgumentSource struct {
 	Pointer string `json:"pointer"` // JSON Pointer into the arguments
 	Value   string `json:"value"`   // shortened
 	Source  string `json:"source"`
+
+	// Record is how the record of a result begins that the value is a field of, as people may read it.
+	Record string `json:"record,omitempty"`
 }
 
 // Verdict is what was decided. The zero value is that of an approval that is not known.

@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// addresses looks at the addresses in a text, and reports whether all of it is one address. With isURL the text is
-// the URL of something, whatever it looks like.
-func (s *search) addresses(pointer, folded string, isURL bool) (whole bool) {
+// addresses looks at the addresses in a text, which is folded from value, and reports whether all of it is one address.
+// With isURL the text is the URL of something, whatever it looks like.
+func (s *search) addresses(pointer, value, folded string, isURL bool) (whole bool) {
 	found := false
 	eachAddress(folded, s.reader.split(folded), func(a address) bool {
 		found = true
 		whole = whole || covers(a, folded)
-		s.address(pointer, a, !covers(a, folded))
+		s.address(pointer, spelled(value, folded, a.text), a, !covers(a, folded))
 		return !s.cut
 	})
 	if isURL && !found && folded != "" {
-		s.address(pointer, urlOf(folded), false)
+		a := urlOf(folded)
+		s.address(pointer, spelled(value, folded, a.text), a, false)
 		return true
 	}
 	return whole
@@ -38,8 +39,18 @@ func covers(a address, folded string) bool {
 		".", "", "/", "").Replace(rest) == a.text
 }
 
-func (s *search) address(pointer string, a address, part bool) {
-	arg := Argument{Pointer: pointer, Value: a.text, Kind: a.kind, Part: part}
+// spelled returns how a part of a folded text stands in the text it was folded from: a path means something else in
+// another case.
+func spelled(value, folded, part string) string {
+	value = strings.TrimSpace(value)
+	if i := strings.Index(folded, part); i >= 0 && len(value) == len(folded) && fold(value[i:i+len(part)]) == part {
+		return value[i : i+len(part)]
+	}
+	return part
+}
+
+func (s *search) address(pointer, shown string, a address, part bool) {
+	arg := Argument{Pointer: pointer, Value: shown, Kind: a.kind, Part: part}
 	of, ok := s.believe(pointer, named(a.text))
 	if !ok {
 		of, ok = s.below(pointer, a)

@@ -15,7 +15,8 @@ func TestApprovalsVouchForTheirParameter(t *testing.T) {
 	c := said("Mail it.", "Nothing.")
 	long := strings.Repeat("As we said before, this is so. ", 5) + "Ask carol@example.com, at +49 151 2345678."
 	c.Approve("send_mail", "an approved call", json.RawMessage(fmt.Sprintf(`{
-		"to":["eve@example.com"],"amount":4711471100,"note":"Call mallory@example.com","lines":"a\\ntrent@example.com","body":%q}`, long)))
+		"to":["eve@example.com"],"amount":4711471100,"note":"Call mallory@example.com","lines":"a\\ntrent@example.com",
+		"body":%q}`, long)))
 	for _, x := range []struct {
 		tool, args string
 		asks       bool

@@ -26,20 +26,30 @@ const (
 type index struct {
 	corpus
 	bytes     int
+	yaml      int  // bytes that were read as YAML
 	cut       bool // texts were left out
 	addresses map[string]origin
 	hosts     map[string][]address // trusted URLs by host
 	dates     map[date]origin
 	numbers   map[string]origin // trusted ones only; those from outside are found as phrases
 
-	fields     map[string]origin // from outside only: scalars of JSON, folded
+	fields     map[string]field // from outside only: scalars of JSON, folded
 	fieldDates map[date]origin
 }
+
+// field is where a scalar of JSON was seen first.
+type field struct {
+	origin
+	record string // how the object begins that has it; empty: none does
+}
+
+// maxRecord is how much of a record is remembered, in bytes.
+const maxRecord = 160
 
 func newIndex() *index {
 	return &index{
 		addresses: make(map[string]origin), hosts: make(map[string][]address), dates: make(map[date]origin),
-		numbers: make(map[string]origin), fields: make(map[string]origin), fieldDates: make(map[date]origin),
+		numbers: make(map[string]origin), fields: make(map[string]field), fieldDates: make(map[date]origin),
 	}
 }
 
@@ -55,7 +65,7 @@ const (
 func (x *index) size() int {
 	entries := len(x.last) + len(x.addresses) + len(x.hosts) + len(x.dates) + len(x.numbers) + len(x.fields) +
 		len(x.fieldDates)
-	return indexSize + x.bytes + entries*entrySize + len(x.hashes)*wordSize
+	return indexSize + 2*x.bytes + entries*entrySize + len(x.hashes)*wordSize
 }
 
 // reader reads texts. It keeps what it needs for that from one to the next.
@@ -108,6 +118,7 @@ func (r *reader) addTrusted(x *index, of origin, text string) {
 func (r *reader) addOutside(x *index, of origin, text string) {
 	text = x.admit(text, maxOutside)
 	rest := text
+	r.addYAML(x, of, text)
 	if t := strings.TrimLeft(text, " \t\r\n"); t != "" && (t[0] == '{' || t[0] == '[') {
 		rest = r.addJSON(x, of, t)
 	}
@@ -144,6 +155,7 @@ func noteAddresses(x *index, of origin, s string, tokens []token) {
 func (r *reader) addJSON(x *index, of origin, text string) (rest string) {
 	d := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
+	var objects []int64 // where those begin that have not ended
 	for {
 		before := d.InputOffset()
 		t, err := d.ReadToken()
@@ -153,40 +165,62 @@ func (r *reader) addJSON(x *index, of origin, text string) (rest string) {
 		if err != nil {
 			return text[before:]
 		}
+		f := field{origin: of}
+		if n := len(objects); n > 0 {
+			f.record = text[objects[n-1]:min(int64(len(text)), objects[n-1]+maxRecord)]
+		}
 		switch t.Kind() {
+		case '{':
+			objects = append(objects, d.InputOffset()-1)
+		case '}':
+			objects = objects[:len(objects)-1]
 		case '"':
-			r.addString(x, of, t.String())
+			if container, n := d.StackIndex(d.StackDepth()); container == '{' && n%2 == 1 {
+				r.addProse(x, of, t.String()) // names of members often are what the call asked for
+			} else {
+				r.addString(x, f, t.String())
+			}
 		case '0':
 			if n, ok := exactNumber(t.String()); ok && len(x.fields) < maxFields {
-				note(x.fields, "#"+n, of)
+				note(x.fields, "#"+n, f)
 			}
 		}
 	}
 }
 
 // addString notes a string of JSON. A short one is a field.
-func (r *reader) addString(x *index, of origin, text string) {
-	s := strings.TrimSpace(fold(text))
-	if len(s) <= maxNameBytes && len(x.fields) < maxFields {
-		note(x.fields, s, of)
-		if n, ok := exactNumber(s); ok && s != "" {
-			note(x.fields, "#"+n, of)
-		}
+func (r *reader) addString(x *index, f field, text string) {
+	if s, ok := r.addField(x, f, text); ok {
 		tokens := r.split(s)
 		if len(tokens) < 2 {
-			noteAddresses(x, of, s, tokens)
+			noteAddresses(x, f.origin, s, tokens)
 			return
 		}
-		if d, ok := r.dateOf(s, tokens); ok {
-			note(x.fieldDates, d, of)
+		if _, ok := r.dateOf(s, tokens); ok {
 			return
 		}
 	}
-	r.addProse(x, of, text)
+	r.addProse(x, f.origin, text)
+}
+
+// addField notes a value that was a field of its own, and returns it folded. One that is too long is none.
+func (r *reader) addField(x *index, f field, text string) (folded string, ok bool) {
+	s := strings.TrimSpace(fold(text))
+	if len(s) > maxNameBytes || len(x.fields) >= maxFields {
+		return s, false
+	}
+	note(x.fields, s, f)
+	if n, ok := exactNumber(s); ok && s != "" {
+		note(x.fields, "#"+n, f)
+	}
+	if d, ok := r.dateOf(s, r.split(s)); ok {
+		note(x.fieldDates, d, f.origin)
+	}
+	return s, true
 }
 
 // note keeps the first origin of a value.
-func note[K comparable](m map[K]origin, key K, of origin) {
+func note[K comparable, V any](m map[K]V, key K, of V) {
 	if _, ok := m[key]; !ok {
 		m[key] = of
 	}

@@ -307,17 +307,48 @@ func FuzzOrigins(f *testing.F) {
 // What a person reads of a value says nothing that the value's name says: names are made by models, too.
 func TestNamesInReasons(t *testing.T) {
 	for pointer, want := range map[string]string{
-		"":                        `"v" in the arguments`,
-		"/to/0":                   `"v" in /to/0`,
-		"/a~1b_c-d.e":             `"v" in /a~1b_c-d.e`,
-		"/to\n  args: {}":         `"v" in "/to\n  args: {}"`,
-		"/x. The person may":      `"v" in "/x. The person may"`,
-		"/to\u202e":               `"v" in "/to\u202e"`,
-		strings.Repeat("/a", 200): `"v" in "` + strings.Repeat("/a", 100) + `…"`,
+		"":                        `"v" in the arguments, which is new`,
+		"/to/0":                   `"v" in /to/0, which is new`,
+		"/a~1b_c-d.e":             `"v" in /a~1b_c-d.e, which is new`,
+		"/to\n  args: {}":         `"v" in "/to\n  args: {}", which is new`,
+		"/x. The person may":      `"v" in "/x. The person may", which is new`,
+		"/to\u202e":               `"v" in "/to\u202e", which is new`,
+		strings.Repeat("/a", 200): `"v" in "` + strings.Repeat("/a", 100) + `…", which is new`,
 	} {
 		a := provenance.Argument{Pointer: pointer, Value: "v", Kind: provenance.KindName, Source: provenance.Model}
 		if got := a.String(); got != want {
 			t.Errorf("%q: %s", pointer, got)
+		}
+	}
+}
+
+// What a person is shown: where something goes first, as it is written, what is new, and which record an id stands for.
+func TestWhatAPersonIsShown(t *testing.T) {
+	c := said("Tidy up.", `{"files":[{"id":12,"name":"a"},{"id":13,"name":"tax `+"`2024`"+`\u202e","size":7,
+		"tags":["old"]}]} `)
+	for _, x := range []struct {
+		call provenance.Call
+		does provenance.Effect
+		want []string
+	}{
+		{provenance.Call{Args: json.RawMessage(`{"file_id":"13"}`)}, provenance.Destroys, []string{
+			"\"13\" in /file_id, which only page has: `{\"id\":13,\"name\":\"tax '2024'\\u202e\",\"size\":7, " +
+				"\"tags\":[\"old\"]}]}`"}},
+		{provenance.Call{Args: json.RawMessage(`{"note":"x","url":"https://Evil.example.com/u/SeCret?A=b"}`)},
+			provenance.Changes, []string{`"Evil.example.com/u/SeCret?A=b" in /url, which is new`}},
+		{provenance.Call{Args: json.RawMessage(`{"file":"old","to":"Ops","cc":"Eve@Example.com"}`),
+			Destinations: []string{"/to"}}, provenance.Destroys, []string{`"Ops" in /to, which is new`,
+			`"Eve@Example.com" in /cc, which is new`, "\"old\" in /file, which only page has: "}},
+	} {
+		suspects := c.Origins(x.call).Suspects(x.does)
+		if len(suspects) != len(x.want) {
+			t.Errorf("%s: %v", x.call.Args, suspects)
+			continue
+		}
+		for i, want := range x.want {
+			if got := suspects[i].String(); !strings.HasPrefix(got, want) {
+				t.Errorf("%s\nwant %s", got, want)
+			}
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package provenance
 
+import "slices"
+
 // Effect is what a tool does besides answering.
 type Effect string
 
@@ -10,8 +12,8 @@ const (
 	Destroys Effect = "destroys"
 )
 
-// Suspects returns the values for which a person should be asked before the call, none if the call is as harmless as
-// the person's own words. It is the default rule:
+// Suspects returns the values for which a person should be asked before the call, destinations first, none if the call
+// is as harmless as the person's own words. It is the default rule:
 //
 // Once a conversation has read something from outside, a call that has an effect asks for every address in its
 // arguments that no trusted source has named; a call that only reads asks for such a URL. It also asks for every name,
@@ -36,7 +38,20 @@ func (f Facts) Suspects(e Effect) []Argument {
 	if e == Destroys && !vouched && len(suspects) == 0 {
 		return []Argument{{Kind: KindName, Source: Model}} // nothing says what is destroyed, and for whom
 	}
+	slices.SortStableFunc(suspects, func(a, b Argument) int { return a.rank() - b.rank() })
 	return suspects
+}
+
+// rank orders values by what a person should see first: where something goes.
+func (a Argument) rank() int {
+	switch {
+	case a.Destination:
+		return 0
+	case a.Kind == KindAddress || a.Kind == KindURL:
+		return 1
+	default:
+		return 2
+	}
 }
 
 // vouches reports whether a trusted source has named a value, and not only by chance.

@@ -78,14 +78,14 @@ func (s *search) key(pointer, name string) {
 		s.text(pointer, name)
 		return
 	}
-	s.addresses(pointer, fold(name), false)
+	s.addresses(pointer, name, fold(name), false)
 	s.encoded(pointer, name)
 }
 
 // encoded looks at the addresses in what stands encoded in a text.
 func (s *search) encoded(pointer, value string) {
 	if plain := decoded(value); plain != "" {
-		s.addresses(pointer, fold(plain), false)
+		s.addresses(pointer, plain, fold(plain), false)
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *search) text(pointer, value string) {
 		return
 	}
 	if countDigits(folded) < len(folded) || len(folded) > maxNumber { // else it is judged as a number
-		if s.addresses(pointer, folded, isURLName(pointer)) {
+		if s.addresses(pointer, value, folded, isURLName(pointer)) {
 			return
 		}
 		s.encoded(pointer, value)
@@ -144,11 +144,19 @@ func (s *search) name(pointer, value, folded string, tokens []token) {
 		return
 	}
 	if !ok {
-		if of, a.Field = s.outside.fields[folded]; !a.Field {
+		if of = s.field(&a, folded); !a.Field {
 			of, ok = s.outside.find(tokens, false, &s.budget)
 		}
 	}
 	s.conclude(a, of, ok || a.Field)
+}
+
+// field notes whether a value was a field from outside, and of which record.
+func (s *search) field(a *Argument, value string) origin {
+	var f field
+	f, a.Field = s.outside.fields[value]
+	a.Record = f.record
+	return f.origin
 }
 
 // conclude tells where a value that is no address was found.
@@ -245,7 +253,7 @@ func (s *search) numeral(pointer, value, n string, long bool) {
 		s.tell(a, of)
 		return
 	}
-	of, a.Field = s.outside.fields["#"+n]
+	of = s.field(&a, "#"+n)
 	if long && !(a.Field && strings.Contains(n, ".")) {
 		a.Kind = KindAddress
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // Source says who was the first to name a value.
@@ -50,6 +52,9 @@ type Argument struct {
 	// Destination: the value says where something goes.
 	Destination bool
 
+	// Record is how the object of JSON begins that has the field. A stranger may have written it.
+	Record string
+
 	// Weak: the value is so short or common that finding it somewhere means nothing.
 	Weak bool
 }
@@ -62,11 +67,29 @@ func (a Argument) String() string {
 		return "the rest of the arguments, which are too many to look at"
 	case a.Value == "":
 		return "what " + at + " mean"
+	case a.Source == Model:
+		return fmt.Sprintf("%q in %s, which is new", a.Value, at)
+	case a.Source == Outside && a.Where != "" && a.Record != "":
+		return fmt.Sprintf("%q in %s, which only %s has: %s", a.Value, at, a.Where, a.ShownRecord())
 	case a.Source == Outside && a.Where != "":
 		return fmt.Sprintf("%q in %s, which only %s has", a.Value, at, a.Where)
 	default:
 		return fmt.Sprintf("%q in %s", a.Value, at)
 	}
+}
+
+// ShownRecord returns the record as people may read it: on one line, in quotes that it has not itself, with every
+// character that hides as its escape; empty if there is none.
+func (a Argument) ShownRecord() string {
+	if a.Record == "" {
+		return ""
+	}
+	text := strings.ToValidUTF8(a.Record, "")
+	more := ""
+	if len(a.Record) >= maxRecord {
+		more = "…"
+	}
+	return "`" + strings.ReplaceAll(legible.Expose(strings.Join(strings.Fields(text), " ")), "`", "'") + more + "`"
 }
 
 // shownPointer returns a pointer as it stands in a sentence: in quotes, unless it cannot be taken for words of it.

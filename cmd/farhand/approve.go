@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand/internal/ssereader"
+	"github.com/farhand/farhand/registry"
 )
 
 // pathApprovals is where the gateway lists what people are asked.
@@ -21,24 +22,22 @@ const pathApprovals = "/api/approvals"
 
 // approvalRow is an approval, or the event that tells of one.
 type approvalRow struct {
-	ID        string    `json:"id"`
-	Tool      string    `json:"tool"`
-	State     string    `json:"state"`
-	Reason    string    `json:"reason"`
-	SessionID string    `json:"session_id"`
-	Device    string    `json:"device_name"`
-	ExpiresAt time.Time `json:"expires_at"`
-	By        string    `json:"by"`
-	Approvers []string  `json:"approvers"`
-	MayDecide bool      `json:"may_decide"`
-	AllowedBy string    `json:"allowed_by"`
-	ArgsText  string    `json:"args_text"`
-	Remarks   []string  `json:"remarks"`
-	DecidedBy string    `json:"decided_by"`
-	Decided   bool      `json:"decided"`
-	Arguments []struct {
-		Pointer, Value, Source string
-	} `json:"arguments"`
+	ID        string                    `json:"id"`
+	Tool      string                    `json:"tool"`
+	State     string                    `json:"state"`
+	Reason    string                    `json:"reason"`
+	SessionID string                    `json:"session_id"`
+	Device    string                    `json:"device_name"`
+	ExpiresAt time.Time                 `json:"expires_at"`
+	By        string                    `json:"by"`
+	Approvers []string                  `json:"approvers"`
+	MayDecide bool                      `json:"may_decide"`
+	AllowedBy string                    `json:"allowed_by"`
+	ArgsText  string                    `json:"args_text"`
+	Remarks   []string                  `json:"remarks"`
+	DecidedBy string                    `json:"decided_by"`
+	Decided   bool                      `json:"decided"`
+	Arguments []registry.ArgumentSource `json:"arguments"`
 	Requester struct {
 		User       string `json:"user_id"`
 		Credential string `json:"credential"`
@@ -250,12 +249,13 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  on %s, asked by %s, %s\n", p.ID, p.Tool, p.where(), p.who(), p.outcome())
-	fmt.Fprintf(&b, "  why: %s\n  args: %s\n", p.Reason, strings.ReplaceAll(p.ArgsText, "\n", "\n  "))
+	fmt.Fprintf(&b, "  why: %s\n", p.Reason)
+	for _, s := range p.Arguments {
+		fmt.Fprintf(&b, "  %s = %s: %s\n", s.Pointer, s.Value, firstSeen(s))
+	}
+	fmt.Fprintf(&b, "  args: %s\n", strings.ReplaceAll(p.ArgsText, "\n", "\n  "))
 	if len(p.Remarks) > 0 {
 		fmt.Fprintf(&b, "  LOOK TWICE: %s\n", strings.Join(p.Remarks, ", "))
-	}
-	for _, s := range p.Arguments {
-		fmt.Fprintf(&b, "  %s = %s: seen first in %s\n", s.Pointer, s.Value, s.Source)
 	}
 	if p.State == "pending" && len(p.Approvers) > 0 {
 		fmt.Fprintf(&b, "  who may decide: %s\n", strings.Join(p.Approvers, ", "))
@@ -265,6 +265,18 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	}
 	fmt.Fprint(a.out, printable(b.String()))
 	return nil
+}
+
+// firstSeen says where a value was seen first.
+func firstSeen(s registry.ArgumentSource) string {
+	switch {
+	case s.Source == "model":
+		return "NEW, nothing before names it"
+	case s.Record != "":
+		return "seen first in " + s.Source + ", of the record " + s.Record
+	default:
+		return "seen first in " + s.Source
+	}
 }
 
 func (a *application) approveShow() *cobra.Command {
