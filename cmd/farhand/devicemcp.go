@@ -39,7 +39,7 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	if err != nil {
 		return err
 	}
-	engine, err := host.New(host.Config{Program: a.self}) // which also hides this program's environment from the command
+	engine, err := host.New(host.Config{Program: a.self}) // which also hides what is in this process
 	if err != nil {
 		log.Warn("what the command starts may outlive it, and read the environment of this program", "reason", err)
 	} else {
