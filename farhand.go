@@ -123,7 +123,8 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	}
 	schemas := schema.NewValidator()
 	g.pod, err = routing.NewPod(routing.PodConfig{
-		ID: g.cfg.PodID, Store: store, Bus: g.bus, SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, SendTimeout: g.cfg.RedisTimeout,
+		ID: g.cfg.PodID, Store: store, Bus: g.bus, SendTimeout: g.cfg.RedisTimeout,
+		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
 		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
 		CheckOutput: schemas.CheckOutput, PlaceTTL: g.cfg.placeTTL(),

@@ -136,7 +136,7 @@ func TestSDKRegistersMoreThanOneFrameHolds(t *testing.T) {
 		c.Admission = newAdmission(t, agent.AdmissionLimits{MaxToolBytes: 4 << 20})
 	})
 	var options []client.Option
-	for i := range 40 {
+	for i := range 22 {
 		schema, err := json.Marshal(map[string]any{"type": "object", "description": strings.Repeat("x", 50<<10)})
 		must(t, err)
 		options = append(options, client.WithTool(client.Tool{Name: fmt.Sprintf("big_%d", i), Parameters: schema},
@@ -144,7 +144,7 @@ func TestSDKRegistersMoreThanOneFrameHolds(t *testing.T) {
 	}
 	c, states, _ := g.runSDK(options...)
 	<-c.Ready()
-	connected(t, states, 40)
+	connected(t, states, 22)
 }
 
 // TestTwoSDKsOfOneSession: the first keeps it, the other one waits longer and longer, and gets it when the first is

@@ -59,6 +59,47 @@ func TestACallFollowsTheDeviceThatItWaitsFor(t *testing.T) {
 	})
 }
 
+// A device that is back under its session has not said yet which device it is: a call for that device waits until it has,
+// whether the call had been sent to where the device was or found it here.
+func TestACallWaitsUntilTheDeviceSaysWhichItIs(t *testing.T) {
+	for name, back := range map[string]string{"here": "a", "on another pod": "c"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.New(memory.Options{})
+				pods := map[string]*Pod{"a": startPod(t, store, "a"), "b": startPod(t, store, "b"),
+					"c": startPod(t, store, "c")}
+				phone := func(s *registry.Session) { s.DeviceID = "phone" }
+				l := connect(t, pods["b"], deafConn{}, phone)
+				route, err := pods["a"].Router.Resolve(t.Context(), "t", "tool", registry.Target{DeviceID: "phone"},
+					registry.SelectNone)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Leave(t.Context(), registry.ReturnWait)
+				again, _, err := pods[back].Hub.Open(t.Context(), registry.Session{Key: route.Session.Key}, deafConn{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				called := <-begin(t, pods["a"], route.Session, "c1", time.Second,
+					func(c *registry.Call) { c.Route = route })
+				if !errors.Is(called.err, registry.CodeStaleRoute) {
+					t.Errorf("before it has said which device it is: %v", called.err)
+				}
+				time.AfterFunc(time.Second, func() {
+					err := again.Update(t.Context(), phone)
+					if err := errors.Join(err, again.PutTools(t.Context(),
+						[]registry.ToolSpec{testTool(t, "tool")}, nil)); err != nil {
+						t.Error(err)
+					}
+				})
+				if _, err := pods["a"].Router.ResolveAgain(t.Context(), route); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // slowLooks is a store that answers a look of a call that waits only when the caller's time is up.
 type slowLooks struct{ *memory.Store }
 

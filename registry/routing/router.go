@@ -73,9 +73,9 @@ func newRouter(
 // more which pod owns the session and tries there.
 //
 // A call never reaches a device whose session does not match the target any more, or has other attributes than
-// c.Route.Attributes says, or defines the tool otherwise than c.Route.Spec. The last two are CodeStaleRoute; so is a
-// device that has left and is expected back; and so is whatever else is not as c.Route says if that is remembered. The
-// caller then decides anew on the route that ResolveAgain returns, and calls again with the next c.Attempt.
+// c.Route.Attributes says, or defines the tool otherwise than c.Route.Spec. That is CodeStaleRoute; so is a device that
+// has left and is expected back; and so is whatever else is not as c.Route says if that is remembered. The caller then
+// decides anew on the route that ResolveAgain returns, and calls again with the next c.Attempt.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
 	began := time.Now()
 	deadline := began.Add(c.Timeout)
@@ -113,7 +113,7 @@ func (r *Router) attempt(
 				return registry.Result{}, registry.StaleRoute()
 			}
 			if c.Route.Target.AsksMore() && !c.Route.Target.Matches(l.Session()) {
-				return registry.Result{}, noMatch()
+				return registry.Result{}, registry.StaleRoute() // it may not have said yet which device it is
 			}
 			return r.callLocal(ctx, l, c, deadline)
 		}
@@ -152,8 +152,8 @@ func movedAway(err error) bool {
 func toolGone(err error) bool { return errors.Is(err, registry.CodeToolNotFound) }
 
 // relocate asks the directory which pod owns the session now. If that is the claim that was tried already, relocate
-// waits for another. It fails with stale_route if the device is expected back, with not_connected if it is away
-// otherwise, and with session_not_found if the session does not match the target any more.
+// waits for another. It fails with stale_route if the device is expected back or the session does not match the target
+// any more, as that of a device that has not said yet which one it is, and with not_connected if it is away otherwise.
 func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -167,7 +167,7 @@ func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline ti
 	case !tried.Target.Sees(entry.Session.UserID):
 		return registry.Session{}, registry.UnknownSession().With(registry.DispatchedNo)
 	case !tried.Target.Matches(entry.Session):
-		return registry.Session{}, noMatch()
+		return registry.Session{}, registry.StaleRoute()
 	case isClaim(&entry.Session, &tried.Session):
 		return registry.Session{}, r.awaitMove(ctx, tried)
 	}

@@ -22,7 +22,8 @@ type fake struct {
 	http  *httptest.Server
 	conns chan *peer
 
-	refuses atomic.Bool // connections, as a gateway that is about to start
+	refuses atomic.Bool  // connections, as a gateway that is about to start
+	refused atomic.Int64 // how many it has
 }
 
 // peer is the gateway's end of one connection.
@@ -40,6 +41,7 @@ func newFake(t *testing.T) *fake {
 	var upgrader websocket.Upgrader
 	f.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.refuses.Load() {
+			f.refused.Add(1)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}

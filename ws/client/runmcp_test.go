@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/ws/client"
 )
 
@@ -148,6 +149,7 @@ func TestRunMCPServerThatCrashes(t *testing.T) {
 	}
 	f.refuses.Store(true)
 	p.close(websocket.CloseServiceRestart, "")
+	testkit.Eventually(t, "the client has noticed", func() bool { return f.refused.Load() > 0 })
 	must(t, s.say.Close())
 	if err := wait(t, again); !errors.Is(err, client.ErrServer) {
 		t.Errorf("the server has ended: %v", err)
