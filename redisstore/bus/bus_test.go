@@ -210,3 +210,49 @@ func TestDispatched(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseDeliversWhatWasSent: what was sent to a pod before its senders are told that nobody listens is handled.
+func TestCloseDeliversWhatWasSent(t *testing.T) {
+	for name, url := range map[string]string{"single": redistest.Single(t), "cluster": redistest.Cluster(t).URL} {
+		t.Run(name, func(t *testing.T) {
+			for i := range 10 {
+				closeWhileSending(t, url, fmt.Sprint("leaving-", i))
+			}
+		})
+	}
+}
+
+func closeWhileSending(t *testing.T, url, pod string) {
+	t.Helper()
+	asking, leaving := New(dial(t, url), Options{}), New(dial(t, url), Options{})
+	handled := make(countingHandler, 1<<16)
+	if err := leaving.Listen(t.Context(), pod, handled); err != nil {
+		t.Fatal(err)
+	}
+	sent, closed := 0, make(chan error, 1)
+	for ; ; sent++ {
+		err := asking.Send(t.Context(), pod, call1(fmt.Sprint(sent)))
+		if errors.Is(err, registry.ErrNoReceiver) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sent == 100 {
+			go func() { closed <- leaving.Close(context.Background()) }()
+		}
+	}
+	if err := errors.Join(<-closed, asking.Close(context.Background())); err != nil {
+		t.Error(err)
+	}
+	if len(handled) != sent {
+		t.Errorf("%d of %d were handled", len(handled), sent)
+	}
+}
+
+// countingHandler counts envelopes.
+type countingHandler chan struct{}
+
+func (h countingHandler) HandleEnvelope(registry.Envelope) { h <- struct{}{} }
+func (countingHandler) HandleReply(registry.Reply)         {}
+func (countingHandler) HandleGap()                         {}

@@ -34,8 +34,11 @@ type subscription struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
+	delivered chan struct{} // closed when nothing more is delivered
+
 	mu      sync.Mutex
 	current *redis.PubSub // nil while there is none
+	leaving bool          // it is being closed
 	arrived time.Time     // when something last arrived
 	failure error         // why current is nil
 }
@@ -45,7 +48,7 @@ func newSubscription(
 ) *subscription {
 	s := &subscription{
 		conn: conn, log: o.Log, client: conn.NewBlockingClient(listenerPool), channel: channel, every: o.ProbeInterval,
-		deliver: deliver, onGap: onGap, failure: errNoListen,
+		deliver: deliver, onGap: onGap, failure: errNoListen, delivered: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -114,8 +117,40 @@ func (s *subscription) start() {
 	s.done.Go(s.probeSilence)
 }
 
+// unsubscribe ends the subscription at the server, and waits for the confirmation: all that was published before stands
+// in front of it.
+func (s *subscription) unsubscribe() {
+	s.mu.Lock()
+	ps := s.current
+	s.leaving = true
+	s.mu.Unlock()
+	if ps == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.conn.Timeout())
+	defer cancel()
+	end := ps.Unsubscribe
+	if s.conn.IsCluster() {
+		end = ps.SUnsubscribe
+	}
+	if end(ctx, s.channel) != nil {
+		return
+	}
+	select {
+	case <-s.delivered:
+	case <-ctx.Done():
+	}
+}
+
+func (s *subscription) isLeaving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leaving
+}
+
 // deliverAll delivers messages until the subscription is closed, and subscribes again whenever it breaks.
 func (s *subscription) deliverAll() {
+	defer close(s.delivered)
 	for {
 		s.mu.Lock()
 		ps := s.current
@@ -123,7 +158,7 @@ func (s *subscription) deliverAll() {
 		if ps != nil {
 			s.drop(ps, s.deliverFrom(ps))
 		}
-		if !s.reopen() {
+		if s.isLeaving() || !s.reopen() {
 			return
 		}
 	}
@@ -144,7 +179,8 @@ func (s *subscription) deliverFrom(ps *redis.PubSub) error {
 		case *redis.Message:
 			s.deliver(m.Payload)
 		case *redis.Subscription:
-			// Either the client library has connected again by itself, or the slot has moved to another member.
+			// Either this is the end, or the client library has connected again by itself, or the slot has moved to
+			// another member.
 			return fmt.Errorf("subscription changed: %s", m.Kind)
 		}
 	}
@@ -255,8 +291,10 @@ func (s *subscription) healthy() error {
 	return nil
 }
 
-// close ends the subscription and waits for its goroutines.
+// close delivers what was published before publishers are told that nobody listens, ends the subscription and waits for
+// its goroutines.
 func (s *subscription) close() error {
+	s.unsubscribe()
 	s.cancel()
 	s.mu.Lock()
 	ps, client := s.current, s.client

@@ -242,7 +242,7 @@ func TestNewListsAreWithinABudget(t *testing.T) {
 			}
 		}
 	}
-	if accepted > 100 {
+	if accepted > 300 { // of 1,770; at once 100, and more as time passes
 		t.Errorf("%d lists were accepted", accepted)
 	}
 }

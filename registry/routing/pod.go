@@ -22,7 +22,7 @@ const DefaultMaxInFlight = 64
 type PodConfig struct {
 	ID          string         // new at every start, never reused; default NewPodID()
 	Store       registry.Store // shared by the fleet
-	Bus         registry.Bus   // shared by the fleet; the Pod listens on it but does not close it
+	Bus         registry.Bus   // shared by the fleet; the Pod listens on it, and closes it
 	SessionTTL  time.Duration  // life of a session's keys between refreshes; default 60 s
 	PodLease    time.Duration  // after how long a dead pod is noticed; default 10 s
 	MaxInFlight int            // calls in flight per session; default 64
@@ -165,8 +165,9 @@ func (p *Pod) Drain(ctx context.Context) {
 	p.Places.close(ctx)
 }
 
-// Close drains the pod, releases the remaining sessions, stops the background work and gives up the lease, in this
-// order. Sockets should be closed before. ctx bounds it.
+// Close drains the pod, releases the remaining sessions, stops the background work, closes the bus and gives up the
+// lease, in this order: who finds no lease takes calls that wait for this pod for lost, so first all are answered that
+// were sent here. Sockets should be closed before. ctx bounds it.
 func (p *Pod) Close(ctx context.Context) error {
 	if p.cancel == nil {
 		return nil
@@ -182,7 +183,7 @@ func (p *Pod) Close(ctx context.Context) error {
 	p.Hub.late.wait()
 	p.cancel()
 	p.done.Wait()
-	return p.cfg.Store.Leave(ctx, p.cfg.ID)
+	return errors.Join(p.cfg.Bus.Close(ctx), p.cfg.Store.Leave(ctx, p.cfg.ID))
 }
 
 // Ready returns nil while this pod can serve calls for the whole fleet, and the reason otherwise.
