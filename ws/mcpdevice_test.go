@@ -460,12 +460,17 @@ func TestMCPDevicesAreBounded(t *testing.T) {
 		}
 	})
 	t.Run("changing schemas", func(t *testing.T) {
+		g := newGateway(t, func(c *ws.Config) { c.MaxFrame = 1 << 20 })
 		p := g.dialMCP("session_id=changing")
 		p.t = t
-		padding := strings.Repeat("x", 60_000)
-		for ask, i := p.initialize(), 0; i < 50; i++ { // three megabytes, where two are allowed at once
-			p.answer(ask, fmt.Sprintf(`{"tools":[{"name":"t","inputSchema":{"type":"object","title":"%d%s"}}]}`, i,
-				padding))
+		padding := strings.Repeat("x", 50_000)
+		for ask, i := p.initialize(), 0; i < 30; i++ { // six megabytes, where two are allowed at once
+			var tools []string
+			for n := range 4 {
+				tools = append(tools, fmt.Sprintf(`{"name":"t%d","inputSchema":{"type":"object","title":"%d%s"}}`, n, i,
+					padding))
+			}
+			p.answer(ask, `{"tools":[`+strings.Join(tools, ",")+`]}`)
 			p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			ask = p.asked("tools/list")
 		}

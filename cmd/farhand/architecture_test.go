@@ -32,7 +32,7 @@ var arrows = map[string][]string{
 	"redisstore":            {"registry", "internal", "redisstore/bus", "redisstore/internal", "redisstore/redistest"},
 	"redisstore/bus":        {"registry", "internal", "redisstore/internal"},
 	"redisstore/internal":   {"registry"},
-	"redisstore/redistest":  {},
+	"redisstore/redistest":  {"internal"},
 	"agent":                 {"registry", "internal"},
 	"api":                   {"agent", "registry", "internal"},
 	"ws":                    {"agent", "registry", "registry/routing", "internal"},

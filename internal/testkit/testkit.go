@@ -9,6 +9,8 @@ package testkit
 import (
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -59,13 +61,42 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 // stays free while the program is away. Package redistest takes the range above.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t, 10000, 20000)))
+}
+
+// FreePort returns a port from least on and below most that nobody listens on, and none of the tests of this machine
+// gets until t ends. companions are distances to ports that must be free, too.
+func FreePort(t testing.TB, least, most int, companions ...int) int {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), "farhand-test-ports")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
 	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(10000)))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
+		port := least + rand.IntN(most-least)
+		unlock, ok := lockFile(filepath.Join(dir, strconv.Itoa(port)))
+		if !ok {
+			continue
 		}
+		free := isFree(port)
+		for _, distance := range companions {
+			free = free && isFree(port+distance)
+		}
+		if free {
+			t.Cleanup(unlock)
+			return port
+		}
+		unlock()
 	}
 	t.Fatal("no free port found")
-	return ""
+	return 0
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -20,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 const (
@@ -167,23 +168,7 @@ func needPrograms(t testing.TB) {
 // gives neither to a connection, so a server can start again on its port.
 func freePort(t testing.TB) int {
 	t.Helper()
-	for range 100 {
-		port := 20000 + rand.IntN(2700)
-		if isFree(port) && isFree(port+10000) {
-			return port
-		}
-	}
-	t.Fatal("redistest: no free port found")
-	return 0
-}
-
-func isFree(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	if err != nil {
-		return false
-	}
-	_ = l.Close()
-	return true
+	return testkit.FreePort(t, 20000, 22700, 10000)
 }
 
 // ping asks the server the simplest of questions.

@@ -18,7 +18,7 @@ type Config struct {
 	// user namespaces; a page that breaks out of Chromium is then the gateway's own user.
 	NoSandbox bool
 
-	MaxBrowsers int           // at once; default 4
+	MaxBrowsers int           // at once; default 8
 	MaxTabs     int           // of one browser; default 8
 	Idle        time.Duration // after which a browser that nobody uses is ended; default 10 min
 	Evict       time.Duration // after which it may be ended for another session's; default 1 min
@@ -28,7 +28,7 @@ type Config struct {
 }
 
 const (
-	defaultBrowsers = 4
+	defaultBrowsers = 8
 	defaultTabs     = 8
 	defaultIdle     = 10 * time.Minute
 	defaultEvict    = time.Minute
