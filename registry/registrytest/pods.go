@@ -1,6 +1,7 @@
 package registrytest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,7 +35,9 @@ var podTests = []subtest{
 				f.must(errOf(f.store.Heartbeat(f.ctx, alive)))
 				return names(f.list(registry.Query{})) == "moved(camera)"
 			})
-			f.wantCode(errOf(f.store.Entry(f.ctx, f.key("d0"))), registry.CodeNotConnected)
+			f.eventually("nor found by their ids", func() bool {
+				return errors.Is(errOf(f.store.Entry(f.ctx, f.key("d0"))), registry.CodeNotConnected)
+			})
 			f.eventually("the dead pod is swept", func() bool {
 				f.must(errOf(f.store.Heartbeat(f.ctx, alive)))
 				f.must(errOf(f.store.Sweep(f.ctx)))
