@@ -239,7 +239,7 @@ func TestSlowServerIsAlone(t *testing.T) {
 		now.Add(-1)
 	}}, func(s *upstream.Server) { s.MaxCalls = 3 })
 	tool := until(t, servers, has("evil__do"))["evil__do"]
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	ended := make(chan error, 20)
 	for range cap(ended) {
