@@ -92,7 +92,7 @@ func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) err
 	r := &receiver{bus: b, handler: h}
 	subscription := newSubscription(b.conn, podChannel(pod), b.opts, r.receive, h.HandleGap)
 	if err := subscription.open(ctx); err != nil {
-		_ = subscription.close()
+		_ = subscription.close(ctx)
 		b.mu.Lock()
 		b.listening = false
 		b.mu.Unlock()
@@ -103,7 +103,7 @@ func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) err
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		_ = subscription.close()
+		_ = subscription.close(ctx)
 		_ = reader.close()
 		return redisconn.Unavailable("listen", errClosed)
 	}
@@ -151,7 +151,7 @@ func (b *Bus) Close(ctx context.Context) error {
 
 	var err error
 	if subscription != nil {
-		err = errors.Join(subscription.close(), reader.close())
+		err = errors.Join(subscription.close(ctx), reader.close())
 	}
 	stop := context.AfterFunc(ctx, b.stopRetrying)
 	for _, queue := range b.replies {

@@ -115,7 +115,7 @@ func TestASubscriptionAtAReplicaIsRefused(t *testing.T) {
 	cluster := redistest.ReplicatedCluster(t)
 	channel := podChannel("b")
 	s := newSubscription(dial(t, cluster.URL), channel, Options{Log: slog.New(slog.DiscardHandler)}, nil, nil)
-	defer func() { _ = s.close() }()
+	defer func() { _ = s.close(context.Background()) }()
 	_ = s.client.Close()
 	s.client = redis.NewClient(&redis.Options{Addr: cluster.Replicas[ownerOf(t, cluster, channel)].Addr(), Protocol: 2})
 	if err := s.open(t.Context()); !errors.Is(err, errElsewhere) {

@@ -118,8 +118,8 @@ func (s *subscription) start() {
 }
 
 // unsubscribe ends the subscription at the server, and waits for the confirmation: all that was published before stands
-// in front of it.
-func (s *subscription) unsubscribe() {
+// in front of it. It waits no longer than ctx, nor than the server may take.
+func (s *subscription) unsubscribe(ctx context.Context) {
 	s.mu.Lock()
 	ps := s.current
 	s.leaving = true
@@ -127,7 +127,7 @@ func (s *subscription) unsubscribe() {
 	if ps == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, s.conn.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, s.conn.Timeout())
 	defer cancel()
 	end := ps.Unsubscribe
 	if s.conn.IsCluster() {
@@ -293,8 +293,8 @@ func (s *subscription) healthy() error {
 
 // close delivers what was published before publishers are told that nobody listens, ends the subscription and waits for
 // its goroutines.
-func (s *subscription) close() error {
-	s.unsubscribe()
+func (s *subscription) close(ctx context.Context) error {
+	s.unsubscribe(ctx)
 	s.cancel()
 	s.mu.Lock()
 	ps, client := s.current, s.client

@@ -359,8 +359,8 @@ func TestEntriesWithArguments(t *testing.T) {
 // Programs that have a language of their own, write by options, or take a list of files from a file, are held by the
 // entry that allows them, and a path inside an argument is found.
 func TestProgramsThatReachFurther(t *testing.T) {
-	b := newListed(t, "jq", "jq -r", "tar", "tar -cf", "rsync", "zip", "zip -r", "uniq", "xxd", "shuf", "iconv", "install",
-		"sha256sum", "fd", "tree", "zless", "ip", "note", "grep", "cat", "find", "sort")
+	b := newListed(t, "jq", "jq -r", "tar", "tar -cf", "rsync", "zip", "zip -r", "uniq", "xxd", "shuf", "iconv",
+		"install", "sha256sum", "fd", "tree", "zless", "ip", "note", "grep", "cat", "find", "sort")
 	b.cfg.Host = &fakeEngine{name: "host"}
 	for command, runs := range map[string]bool{
 		`jq . f`: false, `jq -r .a/.b f`: true, `jq -r '.. | .a?' f`: true, `jq -r '.a / 2' f`: true,
@@ -408,7 +408,8 @@ func TestEachProgramIsDocumented(t *testing.T) {
 	}
 	_, list, _ := strings.Cut(string(rules), "allow: [")
 	list, _, _ = strings.Cut(list, "]")
-	names := append(shell.Known(), strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(`, "`, r) })...)
+	separates := func(r rune) bool { return strings.ContainsRune(`, "`, r) }
+	names := append(shell.Known(), strings.FieldsFunc(list, separates)...)
 	for _, name := range names {
 		if !strings.Contains(string(page), "`"+name+"`") {
 			t.Errorf("docs/tools.md does not say what %s can do", name)

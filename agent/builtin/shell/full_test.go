@@ -37,9 +37,10 @@ func newBounded(t *testing.T) *bench {
 func TestFullWorkspaceThroughTheTool(t *testing.T) {
 	b := newBounded(t)
 	long := strings.Repeat("d", 250)
-	res := b.run("exec", object{"timeout": 60, "command": "i=0; while [ $i -lt 20 ]; do mkdir " + long + "; cd " + long +
-		"; i=$((i+1)); done; head -c 3000000 /dev/zero >a; head -c 3000000 /dev/zero >b; sleep 50"})
-	if res.Success || !strings.Contains(res.Error, "the workspace is full") || !strings.Contains(res.Error, "4096 KiB") {
+	res := b.run("exec", object{"timeout": 60, "command": "i=0; while [ $i -lt 20 ]; do mkdir " + long + "; cd " +
+		long + "; i=$((i+1)); done; head -c 3000000 /dev/zero >a; head -c 3000000 /dev/zero >b; sleep 50"})
+	if res.Success || !strings.Contains(res.Error, "the workspace is full") ||
+		!strings.Contains(res.Error, "4096 KiB") {
 		t.Fatalf("%+v", res)
 	}
 	res = b.run("exec", object{"command": "echo more >new; ls"})

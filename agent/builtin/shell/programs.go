@@ -59,8 +59,8 @@ func (a allowlist) mayFollow(named, rest []string) error {
 		paths = outside
 	}
 	if h.writesOperand(rest) {
-		return forbidden("%q writes the file that its second argument names. In mode allowlist give it one, and values "+
-			"of options without a space, as -f1.", name)
+		return forbidden("%q writes the file that its second argument names. In mode allowlist give it one, and "+
+			"values of options without a space, as -f1.", name)
 	}
 	for i, word := range rest {
 		if h.matches(word, i == 0 && len(named) == 1) {
@@ -124,8 +124,8 @@ var (
 		cpio pax ar unzip bsdtar 7z 7za run-parts run-mailcap xdg-open open see logrotate dd install-info
 		mail mailx sendmail
 		tar zip rsync
-		zless zmore bzless bzmore xzless xzmore zstdless bat batcat delta journalctl systemctl loginctl timedatectl busctl
-		fzf ack
+		zless zmore bzless bzmore xzless xzmore zstdless bat batcat delta journalctl systemctl loginctl timedatectl
+		busctl fzf ack
 		aa-exec choom cpulimit dbus-run-session eatmydata fakeroot faketime grc logsave multitime pexec proxychains rlwrap
 		setlock sg softlimit ssh-agent sshpass torify torsocks unbuffer xvfb-run numactl cgexec daemonize
 		ip nmap tcpdump tshark iftop mtr openvpn nginx ansible ansible-playbook puppet terraform virsh vagrant
