@@ -76,16 +76,10 @@ func Explain(err error) Problem {
 // text that is not JSON the answer is an upper bound of what a parser meets.
 func Depth(text []byte) int {
 	depth, deepest := 0, 0
-	inString, escaped := false, false
+	var s inString
 	for _, b := range text {
 		switch {
-		case escaped:
-			escaped = false
-		case inString && b == '\\':
-			escaped = true
-		case b == '"':
-			inString = !inString
-		case inString:
+		case s.has(b):
 		case b == '{' || b == '[':
 			depth++
 			deepest = max(deepest, depth)
@@ -94,6 +88,36 @@ func Depth(text []byte) int {
 		}
 	}
 	return deepest
+}
+
+// Values returns how many values there are in a text, about, without parsing it: what opens an object or an array, and
+// what stands between two values, counts, if it is in no string. A tree of the text has no more nodes than one more.
+func Values(text []byte) (n int) {
+	var s inString
+	for _, b := range text {
+		if !s.has(b) && (b == '{' || b == '[' || b == ',') {
+			n++
+		}
+	}
+	return n
+}
+
+// inString knows whether a text is in a string. It is told the bytes one after the other.
+type inString struct{ open, escaped bool }
+
+// has takes the next byte, and reports whether it is of a string, its quotes included.
+func (s *inString) has(b byte) bool {
+	switch {
+	case s.escaped:
+		s.escaped = false
+	case s.open && b == '\\':
+		s.escaped = true
+	case b == '"':
+		s.open = !s.open
+	default:
+		return s.open
+	}
+	return true
 }
 
 // reader is a parser over a text.

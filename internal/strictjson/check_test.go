@@ -201,3 +201,13 @@ func BenchmarkStrict(b *testing.B) {
 		})
 	}
 }
+
+func TestValues(t *testing.T) {
+	for text, want := range map[string]int{
+		``: 0, `1`: 0, `{}`: 1, `[]`: 1, `[1,2,3]`: 3, `{"a":[{},{}],"b":1}`: 6, `"[{,"`: 0, `["\\",",","\",{["]`: 3,
+	} {
+		if got := Values([]byte(text)); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
