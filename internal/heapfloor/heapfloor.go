@@ -12,16 +12,17 @@ import (
 const floorBytes = 32 << 20
 
 // Raise spaces the collections of a small heap out, has a process at rest give its memory back (rest.go), and returns a
-// function that undoes both. It reserves address space
-// that is never touched, and so takes no memory: the collector paces itself by the size of the heap, and does not scan
-// memory without pointers. A large heap is collected as ever, where a higher GOGC would let it grow several times over.
-// An operator who sets GOGC or GOMEMLIMIT has decided otherwise, and nothing is reserved.
+// function that undoes both. It reserves address space that is not touched, and so takes no memory: the collector paces
+// itself by the size of the heap, and does not scan memory without pointers. A large heap is collected as ever, where a
+// higher GOGC would let it grow several times over. An operator who sets GOGC or GOMEMLIMIT has decided otherwise, and
+// nothing is reserved.
 func Raise(environ []string) (lower func()) {
 	set := env.ToMap(environ)
 	if set["GOGC"] != "" || set["GOMEMLIMIT"] != "" {
 		return func() {}
 	}
 	floor := make([]byte, floorBytes)
+	untouched(floor)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { defer close(stopped); watch(stop, floorBytes) }()
 	return func() {
