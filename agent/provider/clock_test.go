@@ -195,3 +195,24 @@ func TestWaitsAreReal(t *testing.T) {
 		})
 	}
 }
+
+// A server that says nothing without an end is read at a pace, until the answer has taken too long.
+func TestStreamsArePaced(t *testing.T) {
+	t.Parallel()
+	for _, d := range dialects {
+		for name, piece := range map[string]string{"comments": ": x\n\n", "events": "data: {}\n\n"} {
+			t.Run(d.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					endless := &counted{r: &repeated{text: piece}}
+					m := d.model(func(r *http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: 200, Request: r, Body: io.NopCloser(endless)}, nil
+					}, options{timeout: 10 * time.Second, retry: provider.Retry{Attempts: 1}})
+					got := listen(t.Context(), m, nil)
+					if got.kind != provider.KindFailure || endless.read > 4<<20 {
+						t.Errorf("%+v after %d bytes", got, endless.read)
+					}
+				})
+			})
+		}
+	}
+}

@@ -332,3 +332,14 @@ func TestNoWaitBeyondTheDeadline(t *testing.T) {
 		}
 	})
 }
+
+// An event of many small values is not read: in memory it would be a hundred times as long.
+func TestEventsOfManyValues(t *testing.T) {
+	t.Parallel()
+	bomb := `data: {"choices":[{"delta":{"content":"hi"}}` + strings.Repeat(",{}", 1_000_000) + "]}\n\n"
+	s := scripted.OpenAI(t, scripted.Reply(scripted.Raw(bomb), scripted.End()))
+	m := backends[0].model(s, options{retry: provider.Retry{Attempts: 1}})
+	if a, _, h := fail(t, m, provider.KindFailure); h.said() != "" {
+		t.Errorf("answer %+v, heard %q", a, h.said())
+	}
+}

@@ -5,7 +5,13 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/farhand/farhand/internal/strictjson"
 )
+
+// maxValues is how many values of JSON one event may have. An empty choice takes three bytes of it, and some hundred in
+// memory.
+const maxValues = 1 << 16
 
 // Servers that speak like a vendor do not write every value in the type the vendor does. What can be understood is.
 
@@ -34,6 +40,9 @@ func (n *lenientInt) UnmarshalJSON(data []byte) error {
 
 // decode reads the data of an event. A member that should be an object or a list and is none counts as absent.
 func decode(data []byte, into any) error {
+	if strictjson.Values(data) > maxValues {
+		return errNonsense
+	}
 	err := json.Unmarshal(data, into)
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && kind.Field != "" {
 		return nil

@@ -15,10 +15,19 @@ import (
 // maxErrorBody bounds what is read of a refusal, in bytes.
 const maxErrorBody = 64 << 10
 
+// The pace of a stream, which is several times that of the fastest model: what comes faster stays in the network. Else
+// a server that says nothing without an end would keep a processor busy for as long as an answer may take.
+const (
+	lineTime  = time.Second / 20_000 // of a line
+	megaTime  = time.Second / 16     // of a MiB
+	paceBurst = 5 * time.Second      // how far ahead of that a stream may be
+)
+
 // wire carries one attempt. It gives up on a server that falls silent, and turns every refusal into a failure.
 type wire struct {
 	c     *caller
 	timer *time.Timer
+	due   time.Time // when what has come would have come at the pace of a stream
 }
 
 // newWire starts to wait for the server at once. silent is called, in a goroutine of its own, when it says nothing.
@@ -41,7 +50,7 @@ func (w *wire) ask(ctx context.Context, body []byte, read func(*ssereader.Reader
 	}
 	defer func() { _ = res.Body.Close() }()
 	w.stop()
-	in := bufio.NewReader(watched{res.Body, w})
+	in := bufio.NewReader(watched{res.Body, w, ctx})
 	if res.StatusCode != http.StatusOK || isDocument(in) {
 		return w.refusal(res, in)
 	}
@@ -81,10 +90,35 @@ func isDocument(r *bufio.Reader) bool {
 type watched struct {
 	io.Reader
 	wire *wire
+	ctx  context.Context
 }
 
 func (w watched) Read(p []byte) (int, error) {
 	w.wire.timer.Reset(w.wire.c.cfg.Idle)
-	defer w.wire.stop()
-	return w.Reader.Read(p)
+	n, err := w.Reader.Read(p)
+	w.wire.stop()
+	if late := w.wire.pace(w.ctx, p[:n]); late != nil {
+		return 0, late
+	}
+	return n, err
+}
+
+// pace waits, within ctx, if what has come is too far ahead of its time.
+func (w *wire) pace(ctx context.Context, came []byte) error {
+	if began := time.Now().Add(-paceBurst); w.due.Before(began) {
+		w.due = began
+	}
+	w.due = w.due.Add(time.Duration(bytes.Count(came, []byte("\n")))*lineTime + time.Duration(len(came))*megaTime>>20)
+	early := time.Until(w.due)
+	if early <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(early)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
