@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -248,8 +249,8 @@ func TestHooksRedactEverywhere(t *testing.T) {
 	}
 	// Answers that come when their callers have gone.
 	for name, body := range map[string]string{
-		"light": `{"args":{"x":"late"},"timeout_ms":300}`,
-		"keyed": `{"args":{"x":"late"},"timeout_ms":300,"idempotency_key":"late"}`,
+		"light": `{"args":{"x":"late"},"timeout_ms":3000}`,
+		"keyed": `{"args":{"x":"late"},"timeout_ms":3000,"idempotency_key":"late"}`,
 	} {
 		id := idOf(ask(0, http.MethodPost, call, body, "timeout"))
 		ids = append(ids, id)
@@ -430,11 +431,25 @@ func TestHookExample(t *testing.T) {
 	}
 	connectDevice(t, p.url, "phone",
 		client.WithTool(client.Tool{Name: "read_card", Description: "x"}, say("It is 4111 1111 1111 1111.")),
+		client.WithTool(client.Tool{Name: "scan_card", Description: "x"}, func(context.Context, client.Call) (any, error) {
+			return client.Result{Output: map[string]any{
+				"file": "scan_4111111111111111.png", "4111-1111-1111-1111": "visa", "number": 4111111111111111,
+				"at": 1795180735500, "all": []string{"x4111111111111111y", "4111_1111_1111_1111"},
+			}, Parts: []client.Part{{
+				Type: client.PartImage, MIMEType: "image/png", Name: "scan_4111111111111111.png", Data: []byte{1},
+			}}}, nil
+		}),
 		client.WithTool(client.Tool{Name: "delete_all", Description: "x"}, say("gone")))
-	for tool, want := range map[string]string{"read_card": "It is [card].", "delete_all": "nothing is deleted here"} {
-		if _, text := request(t, http.MethodPost, p.url+"/api/tools/"+tool+"/call", `{}`); !bytes.Contains(text,
-			[]byte(want)) {
+	number := regexp.MustCompile(`4111.?1111`)
+	for tool, want := range map[string]string{
+		"read_card": "It is [card].", "delete_all": "nothing is deleted here", "scan_card": `"name":"scan_[card].png"`,
+	} {
+		_, text := request(t, http.MethodPost, p.url+"/api/tools/"+tool+"/call", `{}`)
+		if !bytes.Contains(text, []byte(want)) || number.Match(text) {
 			t.Errorf("%s: %s", tool, text)
+		}
+		if tool == "scan_card" && !bytes.Contains(text, []byte(`1795180735500`)) {
+			t.Errorf("what is no card is gone: %s", text)
 		}
 	}
 }

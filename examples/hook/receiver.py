@@ -5,15 +5,26 @@ import base64, hashlib, hmac, json, os, re, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KEY = base64.b64decode(os.environ["HOOK_SECRET"].removeprefix("whsec_"))
+CARD = re.compile(r"\d(?:[ _-]?\d){13,}")  # wherever it stands, as in scan_4111111111111111.png
+
+def clean(value):
+    if isinstance(value, str):
+        return CARD.sub("[card]", value)
+    if isinstance(value, (int, float)) and CARD.match(str(abs(value))):
+        return "[card]"
+    if isinstance(value, list):
+        return [clean(v) for v in value]
+    if isinstance(value, dict):
+        return {clean(k): clean(v) for k, v in value.items()}
+    return value
 
 def decide(q):
     if q["type"] == "tool.call.before":
         if q["tool"].startswith("delete_"):
             return {"decision": "cancel", "reason": "nothing is deleted here"}
         return {"decision": "continue"}
-    text = json.dumps(q["result"])
-    clean = re.sub(r"\b(?:\d[ -]?){13,16}\b", "[card]", text)
-    return {"decision": "modify", "result": json.loads(clean)} if clean != text else {"decision": "continue"}
+    result = clean(q["result"])  # text, structured output, names and types of parts
+    return {"decision": "modify", "result": result} if result != q["result"] else {"decision": "continue"}
 
 class Hook(BaseHTTPRequestHandler):
     def do_POST(self):
