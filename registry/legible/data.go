@@ -30,7 +30,10 @@ func WithoutData(text string, data ...[]byte) string {
 			fmt.Fprintf(&b, "[%s, %d bytes]", kind, size)
 			rest = i + n
 		}
-		i += max(n, 1)
+		if n == 0 {
+			n = otherSize(text[i:])
+		}
+		i += n
 	}
 	if rest == 0 {
 		return text
@@ -91,6 +94,22 @@ func base64Digit(text string) (digit byte, size int) {
 	default:
 		return 0, 0
 	}
+}
+
+// otherSize returns how many bytes of a text are no base64, at least. An escape of JSON is stepped over as a whole,
+// also in JSON that is a string of JSON: its letter is no digit.
+func otherSize(text string) int {
+	n := len(text) - len(strings.TrimLeft(text, `\`))
+	switch {
+	case n == 0:
+		return 1
+	case n == len(text) || !strings.ContainsRune("bfnrtu", rune(text[n])):
+		return n
+	case text[n] != 'u':
+		return n + 1
+	}
+	const escaped = len("u000a")
+	return min(n+escaped, len(text))
 }
 
 // kindOf returns what base64 stands for and how many bytes it has; no kind if it may be text, or a token.

@@ -37,6 +37,15 @@ func TestTextsWithoutData(t *testing.T) {
 			t.Errorf("%.80q becomes %.80q, want %.80q", text, got, want)
 		}
 	}
+	for _, escape := range []string{
+		`\n`, `\t`, `\r`, `\b`, `\f`, `\u000a`, `\u000A`, `\"`, `\\`, `\\n`, `\\\"`, `\\u000a`,
+	} {
+		text := `{"text":"shot:` + escape + std.EncodeToString(picture) + escape + `"}`
+		want := `{"text":"shot:` + escape + shown + escape + `"}`
+		if got := legible.WithoutData(text); got != want {
+			t.Errorf("%.80q becomes %.80q, want %.80q", text, got, want)
+		}
+	}
 	long := strings.Repeat("\xff\xfe\xfd", 40)
 	got := legible.WithoutData("a "+std.EncodeToString([]byte(long))+" b", unknown, []byte(long))
 	if got != "a [binary data, 120 bytes] b" {
