@@ -10,21 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	blockSize = 512 // unit of Stat_t.Blocks, whatever the disk's own blocks are
-	readStep  = 64  // names that are read of a folder at a time
-)
+const blockSize = 512 // unit of Stat_t.Blocks, whatever the disk's own blocks are
 
 // folderFlags open a folder, never through a link, and without waiting for whatever took its place.
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
 var errStopped = errors.New("sandbox: stopped")
 
-// Free returns how many bytes are free on the disk of a workspace.
-func Free(w Workspace) (int64, error) {
+// Free returns what is free on the disk of a workspace.
+func Free(w Workspace) (Room, error) {
 	var disk unix.Statfs_t
 	err := retry(func() error { return unix.Statfs(w.Dir, &disk) })
-	return int64(disk.Bavail) * int64(disk.Bsize), err
+	return Room{Bytes: int64(disk.Bavail) * int64(disk.Bsize), Files: int64(disk.Ffree)}, err
 }
 
 // Measure returns what a workspace takes. It goes from folder to folder by descriptor and follows no link, so neither

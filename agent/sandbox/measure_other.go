@@ -9,7 +9,7 @@ import (
 )
 
 // Free fails: free space is not read on this system.
-func Free(Workspace) (int64, error) { return 0, errors.ErrUnsupported }
+func Free(Workspace) (Room, error) { return Room{}, errors.ErrUnsupported }
 
 // Measure fails: folders are not measured on this system.
 func Measure(Workspace, <-chan struct{}) (Usage, error) { return Usage{}, errors.ErrUnsupported }

@@ -14,6 +14,12 @@ type Usage struct {
 	Unseen error
 }
 
+// Room says what is free on a disk.
+type Room struct {
+	Bytes int64
+	Files int64 // zero, or always the same, on file systems that make room for files as they need it
+}
+
 // Reasons why a workspace cannot be counted, beside errors of the file system.
 var (
 	errTooMany = errors.New("it has more files and folders than are counted")

@@ -8,12 +8,12 @@ import (
 
 const (
 	cleanTime  = time.Minute // for a command in a full workspace
-	cleanPause = time.Minute // before the next one, when it has added to the workspace
-	slackBytes = 64 << 10    // that it may add: empty files and folders take room, too
+	cleanPause = time.Minute // in which commands there may add slackBytes and slackFiles, or the next one waits
+	slackBytes = 64 << 10    // empty files and folders take room, too
 	slackFiles = 8
 )
 
-// cleaning lets one command at a time into each full workspace, and after one that added to it none for cleanPause.
+// cleaning lets one command at a time into each full workspace, and none for cleanPause after those that added to it.
 type cleaning struct {
 	mu     sync.Mutex
 	spaces map[string]cleaner // by the id of the workspace
@@ -21,7 +21,8 @@ type cleaning struct {
 
 type cleaner struct {
 	running bool
-	until   time.Time // no command before
+	added   float64   // share of what may be added
+	until   time.Time // when that is forgotten
 }
 
 // begin lets a command in, or says why not. full is why the workspace is full.
@@ -38,23 +39,29 @@ func (c *cleaning) begin(id string, full error) error {
 	switch {
 	case found && s.running:
 		return fmt.Errorf("%w. Another command is making room: wait for it", full)
-	case found:
-		return fmt.Errorf("%w. The last command has added files: the next one may run in %v", full,
+	case s.added > 1:
+		return fmt.Errorf("%w. Commands there have added files: the next one may run in %v", full,
 			s.until.Sub(now).Round(time.Second))
 	}
 	if c.spaces == nil {
 		c.spaces = map[string]cleaner{}
 	}
-	c.spaces[id] = cleaner{running: true}
+	s.running = true
+	c.spaces[id] = s
 	return nil
 }
 
-// end notes that a command has ended, and whether it has added to the workspace.
-func (c *cleaning) end(id string, added bool) {
+// end notes that a command has ended, and what share it has added of what may be added to the workspace.
+func (c *cleaning) end(id string, added float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.spaces, id)
-	if added {
-		c.spaces[id] = cleaner{until: time.Now().Add(cleanPause)}
+	s := c.spaces[id]
+	s.running = false
+	if added > 0 {
+		s.added, s.until = s.added+added, time.Now().Add(cleanPause)
+	}
+	c.spaces[id] = s
+	if s.added == 0 {
+		delete(c.spaces, id)
 	}
 }

@@ -28,6 +28,11 @@ const (
 	// dropShare is the part of a workspace's bound by which the free space of the disk may drop before the next look,
 	// with a search, comes at once.
 	dropShare = 4
+
+	// unseenBytes and unseenFiles are by how much the free room of the disk may drop while a command makes room in a
+	// workspace that cannot be counted. Others write on the disk, too, so it is more than such a command needs.
+	unseenBytes = 256 << 20
+	unseenFiles = 20_000
 )
 
 // Limited returns an engine that ends a command when its workspace is full, or the disk is. When it is so before the
@@ -65,7 +70,8 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 // state is how a command found its workspace.
 type state struct {
 	sandbox.Usage
-	full bool // so that it cannot write
+	full bool         // so that it cannot write
+	free sandbox.Room // of the disk
 }
 
 // clean runs a command in a workspace that is full, if it may: it can remove files, but write none.
@@ -77,7 +83,11 @@ func (l limited) clean(
 	}
 	defer func() {
 		after, err := sandbox.Measure(w, nil)
-		l.all.cleaning.end(w.ID, err == nil && grown(before, after))
+		added := 0.0
+		if err == nil {
+			added = grown(before, after)
+		}
+		l.all.cleaning.end(w.ID, added)
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime,
 		fmt.Errorf("%w. A command that makes room has %v", full, cleanTime))
@@ -89,7 +99,7 @@ func (l limited) clean(
 		}
 	}
 	c.Limits.FileSize = 1 // zero would be no bound
-	return l.watched(ctx, w, c, state{before, true})
+	return l.watched(ctx, w, c, state{Usage: before, full: true})
 }
 
 // watched runs a command and watches the workspace meanwhile.
@@ -100,6 +110,7 @@ func (l limited) watched(
 	defer cancel(nil)
 	done := make(chan struct{})
 	watched := make(chan struct{})
+	before.free, _ = sandbox.Free(w)
 	go func() { // ends before Run does
 		defer close(watched)
 		l.watch(w, before, done, cancel)
@@ -117,8 +128,8 @@ func (l limited) watch(
 	tick := time.NewTicker(freePause)
 	defer tick.Stop()
 	looked, searched, took := time.Now(), time.Now(), time.Duration(0)
-	then, _ := sandbox.Free(w) // of the last look
-	nameless := int64(0)       // of the last search
+	then := before.free.Bytes // at the last look
+	nameless := int64(0)      // at the last search
 	for {
 		select {
 		case <-done:
@@ -126,12 +137,13 @@ func (l limited) watch(
 		case <-tick.C:
 		}
 		free, err := sandbox.Free(w)
-		pressed := err != nil || free < l.all.cfg.MinFree && !before.full || then-free > w.MaxBytes/dropShare
+		pressed := err != nil || free.Bytes < l.all.cfg.MinFree && !before.full ||
+			then-free.Bytes > w.MaxBytes/dropShare
 		since := time.Since(looked)
 		if since < lookShare*took || since < lookPause && !pressed {
 			continue
 		}
-		looked, then = time.Now(), free
+		looked, then = time.Now(), free.Bytes
 		if pressed || time.Since(searched) >= searchPause {
 			searched, nameless = looked, sandbox.Nameless(w)
 		}
@@ -158,16 +170,33 @@ func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, don
 	if before.Unseen != nil {
 		now.Unseen = nil
 	}
-	w.MaxBytes, w.MaxFiles = max(w.MaxBytes, before.Bytes), max(w.MaxFiles, before.Files)
+	if before.full { // removing takes a little room itself, and what is said to a log
+		w.MaxBytes = max(w.MaxBytes, before.Bytes+slackBytes)
+		w.MaxFiles = max(w.MaxFiles, before.Files+slackFiles)
+	}
 	if full := now.Full(w); full != nil {
 		return full
 	}
-	// Commands that add nothing may go on while there is some room, and those that cannot write always.
+	if before.full {
+		return unseenGrowth(before, free)
+	}
+	// Commands that add nothing may go on while there is some room.
 	least := l.all.cfg.MinFree
-	if !before.full && (free < least && now.Bytes > before.Bytes+slackBytes || free < least/2) {
+	if free.Bytes < least && now.Bytes > before.Bytes+slackBytes || free.Bytes < least/2 {
 		return errNoRoom
 	}
 	return nil
+}
+
+// unseenGrowth says why a command has to end that makes room in a workspace which cannot be counted: it may add empty
+// files where nobody sees them.
+func unseenGrowth(before state, free sandbox.Room) error {
+	bytes, files := before.free.Bytes-free.Bytes, before.free.Files-free.Files
+	if before.Unseen == nil || bytes <= unseenBytes && files <= unseenFiles {
+		return nil
+	}
+	return fmt.Errorf("%w: not all of it can be counted (%w), and the disk lost %d MiB and %d files meanwhile; "+
+		"remove that first, or ask the operator", sandbox.ErrFull, before.Unseen, bytes>>20, files)
 }
 
 var errNoRoom = fmt.Errorf("%w: the disk of the gateway has no more room; remove files, or ask its operator",
@@ -180,13 +209,17 @@ func (l limited) look(w sandbox.Workspace, done <-chan struct{}) (used sandbox.U
 		return used, nil, err
 	}
 	used, err = sandbox.Measure(w, done)
-	if full = used.Full(w); full == nil && free < l.all.cfg.MinFree {
+	if full = used.Full(w); full == nil && free.Bytes < l.all.cfg.MinFree {
 		full = errNoRoom
 	}
 	return used, full, err
 }
 
-// grown reports whether a command has added to a workspace that was full, or left it so that nobody can tell.
-func grown(before, after sandbox.Usage) bool {
-	return after.Unseen != nil || after.Bytes > before.Bytes+slackBytes || after.Files > before.Files+slackFiles
+// grown returns what a command has added to a workspace that was full, as a share of what it may; more than one if it
+// left it so that nobody can tell.
+func grown(before, after sandbox.Usage) float64 {
+	if after.Unseen != nil {
+		return 2
+	}
+	return max(float64(after.Bytes-before.Bytes)/slackBytes, float64(after.Files-before.Files)/slackFiles)
 }

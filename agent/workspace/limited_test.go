@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// acts is an engine whose command is a function. What that returns is the command's end; nil: it runs until it is ended.
+// acts is an engine whose command is a function. What that returns is the command's end; nil: it runs until it is
+// ended, or as long as lasts says.
 type acts struct {
 	sandbox.Engine
-	act func(w sandbox.Workspace, c sandbox.Command) error
+	act   func(w sandbox.Workspace, c sandbox.Command) error
+	lasts time.Duration
 }
 
 var errDone = errors.New("the command has ended by itself")
@@ -40,7 +43,7 @@ func (e acts) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (
 	select {
 	case <-ctx.Done():
 		return sandbox.Exit{}, context.Cause(ctx)
-	case <-time.After(5 * testkit.Limit):
+	case <-time.After(cmp.Or(e.lasts, 5*testkit.Limit)):
 		return sandbox.Exit{}, nil
 	}
 }
@@ -227,6 +230,58 @@ func TestFullWorkspaceIsCleaned(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A command that makes room cannot fill the disk with empty files where they are not counted.
+func TestFilesThatNobodySeesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, space := small(t)
+		if free, err := sandbox.Free(space); err != nil || free.Files == 0 {
+			t.Skipf("this file system does not say how many files it has room for: %v", err)
+		}
+		fd, err := deep(space.Dir, 300, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		engine := w.Limited(acts{act: func(sandbox.Workspace, sandbox.Command) error {
+			for i := range 30_000 {
+				file, err := unix.Openat(fd, fmt.Sprint(i), unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+				if err = errors.Join(err, unix.Close(file)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+		_, err = engine.Run(t.Context(), space, sandbox.Command{})
+		if !errors.Is(err, sandbox.ErrFull) || !strings.Contains(err.Error(), "files meanwhile") {
+			t.Error(err)
+		}
+	})
+}
+
+// Making room may take a little room itself. What commands add that way is counted together.
+func TestCleaningMayAddALittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, space := small(t)
+		if err := write(space.Dir, "f", 3<<20); err != nil {
+			t.Fatal(err)
+		}
+		add := func(name string) error {
+			_, err := w.Limited(acts{lasts: 2 * time.Second, act: func(sandbox.Workspace, sandbox.Command) error {
+				return write(space.Dir, name, 16<<10)
+			}}).Run(t.Context(), space, sandbox.Command{})
+			return err
+		}
+		for i := range 5 {
+			if err := add(fmt.Sprint(i)); err != nil {
+				t.Errorf("command %d: %v", i, err)
+			}
+		}
+		if err := add("late"); !errors.Is(err, sandbox.ErrFull) || !strings.Contains(err.Error(), "may run in") {
+			t.Errorf("when five have added more than may be added: %v", err)
+		}
+	})
 }
 
 // clear removes what is in a folder.

@@ -134,13 +134,12 @@ func (w *Workspaces) At(p registry.Place) []sandbox.Workspace {
 // where returns the workspaces here of a conversation whose folders say what is asked for.
 func (w *Workspaces) where(key registry.Key, is func(origin) bool) (found []sandbox.Workspace) {
 	root := filepath.Join(w.cfg.Dir, sessionsDir)
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		w.cfg.Log.Warn("workspaces not looked through", "error", err)
-		return nil
-	}
 	prefix := w.prefixOf(key.Tenant, key.Session)
-	for _, e := range entries {
+	for e, err := range sandbox.Entries(root) {
+		if err != nil {
+			w.cfg.Log.Warn("workspaces not looked through", "error", err)
+			break
+		}
 		if !strings.HasPrefix(e.Name(), prefix) {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/farhand/farhand/agent/sandbox"
@@ -34,28 +33,29 @@ func (w *Workspaces) sweepUntil(ctx context.Context) {
 // pod was away.
 func (w *Workspaces) sweep(ctx context.Context) {
 	root := filepath.Join(w.cfg.Dir, sessionsDir)
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		w.cfg.Log.Warn("workspaces not looked through", "error", err)
-		return
-	}
-	for batch := range slices.Chunk(entries, sweepBatch) {
-		var young []string
-		for _, e := range batch {
-			info, err := e.Info()
-			if ctx.Err() != nil {
-				return
-			}
-			switch {
-			case err != nil || !info.IsDir():
-			case time.Since(info.ModTime()) < w.cfg.TTL:
-				young = append(young, e.Name())
-			default:
-				w.sweepOne(root, e.Name())
-			}
+	var young []string
+	for e, err := range sandbox.Entries(root) {
+		if err != nil {
+			w.cfg.Log.Warn("workspaces not looked through", "error", err)
+			break
 		}
-		w.sweepErased(ctx, root, young)
+		if ctx.Err() != nil {
+			return
+		}
+		info, err := e.Info()
+		switch {
+		case err != nil || !info.IsDir():
+		case time.Since(info.ModTime()) < w.cfg.TTL:
+			young = append(young, e.Name())
+		default:
+			w.sweepOne(root, e.Name())
+		}
+		if len(young) == sweepBatch {
+			w.sweepErased(ctx, root, young)
+			young = young[:0]
+		}
 	}
+	w.sweepErased(ctx, root, young)
 }
 
 func (w *Workspaces) sweepOne(root, name string) {

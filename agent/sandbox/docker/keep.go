@@ -36,7 +36,6 @@ func (e *Engine) keep() {
 		case <-idle.C:
 			e.look()
 			e.removeIdle()
-			e.evict() // rooms that removeIdle had
 			e.removeLost()
 		case <-sweep.C:
 			e.sweep()
@@ -81,6 +80,7 @@ func (e *Engine) removeIdle() {
 		e.mu.Lock()
 		e.settle(r)
 		e.mu.Unlock()
+		e.evict() // what could not be removed while this room was taken
 	}
 }
 

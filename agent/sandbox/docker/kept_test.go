@@ -64,9 +64,11 @@ func TestKeptContainersAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := kept(); len(got) > 4 || len(slices.DeleteFunc(got, func(s string) bool { return s[0] != 'd' })) > 2 {
-		t.Errorf("kept of nine at once: %v", got)
-	}
+	// The keeper may look at one of them just then, and removes what is too many when it has.
+	until(t, "of nine at once no more are kept", func() bool {
+		got := kept()
+		return len(got) <= 4 && len(slices.DeleteFunc(got, func(s string) bool { return s[0] != 'd' })) <= 2
+	})
 }
 
 // A container whose memory stays high is not kept, though it has no process that takes it; one that has little is.

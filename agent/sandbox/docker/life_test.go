@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -371,7 +372,21 @@ func TestAnEngineThatVanishes(t *testing.T) {
 	if out := f.sh("echo back"); out != "back" {
 		t.Errorf("%q", out)
 	}
-	until(t, "only the new container is there", func() bool { return len(containers(t)) == 1 })
+	var there []string
+	defer func() {
+		if t.Failed() {
+			t.Log("there were", there)
+		}
+	}()
+	// What the engine was about to remove as it was killed may be left dead, for the next sweep.
+	until(t, "only the new container is there", func() bool {
+		f.engine.sweep()
+		there = nil
+		for _, c := range containers(t) {
+			there = append(there, fmt.Sprint(c.ID[:12], " ", c.State, " ", c.Status))
+		}
+		return len(there) == 1
+	})
 	f.sh("echo kept > /tmp/file")
 	if err := shared.Kill(); err != nil { // between two commands
 		t.Fatal(err)
