@@ -128,11 +128,17 @@ func refusal(resp *http.Response) *RefusedError {
 		e.Code, e.Detail = problem.Code, problem.Detail
 	}
 	_ = resp.Body.Close()
-	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
-		e.retryAfter = time.Duration(s) * time.Second
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+		e.retryAfter = seconds(s)
 	}
 	return e
 }
+
+// seconds returns a time that a gateway says, which is at least none and at most a day: a nonsensical one must not
+// overflow, nor keep a device away for good.
+func seconds(n int) time.Duration { return time.Duration(min(max(n, 0), maxSeconds)) * time.Second }
+
+const maxSeconds = 24 * 60 * 60
 
 // extendReadDeadline moves the read deadline, because the gateway has just been read from.
 func (l *link) extendReadDeadline() {

@@ -57,6 +57,7 @@ func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 		cancel(nil)
 		<-closed
 		p.reading.Wait()
+		p.keepAnswer(p.unsent)
 	}()
 	p.reading.Go(func() { p.readLines(ctx) })
 	err := c.stay(ctx, p.connect)
@@ -108,6 +109,7 @@ func (p *mcpPipe) readLines(ctx context.Context) {
 		select {
 		case p.lines <- bytes.Clone(line):
 		case <-ctx.Done():
+			p.keepAnswer(bytes.Clone(line))
 			return
 		}
 	}
@@ -132,6 +134,15 @@ func (p *mcpPipe) tellLost(ctx context.Context) {
 		}
 		p.client.keepLost(rest[:len(rest)-1]...)
 		return
+	}
+}
+
+// keepAnswer keeps a line of the server for the next connection if it is an answer. The call that it answers is no
+// longer open here, so nothing else would end it.
+func (p *mcpPipe) keepAnswer(line []byte) {
+	var r rpcMessage
+	if line != nil && json.Unmarshal(line, &r) == nil && r.Method == "" {
+		p.client.keepLost(line)
 	}
 }
 
@@ -210,8 +221,10 @@ func (p *mcpPipe) write(message []byte) {
 
 // sendLines sends the server's lines until the connection ends.
 func (p *mcpPipe) sendLines(linked context.Context, l *link) {
-	for _, answer := range p.client.takeLost() {
+	lost := p.client.takeLost()
+	for i, answer := range lost {
 		if l.send(answer) != nil {
+			p.client.keepLost(lost[i:]...)
 			return
 		}
 	}

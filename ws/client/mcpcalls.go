@@ -10,6 +10,9 @@ import (
 // maxOpenCalls bounds the calls whose ids are remembered: more than a gateway has in flight at one device.
 const maxOpenCalls = 4096
 
+// maxCallID bounds the id of a call that is remembered, in bytes: those of a gateway are shorter.
+const maxCallID = 256
+
 // mcpCalls are the calls that an MCP server was given and has not answered. It is safe for concurrent use.
 type mcpCalls struct {
 	mu    sync.Mutex
@@ -27,7 +30,7 @@ type rpcMessage struct {
 // ended.
 func (m *mcpCalls) begin(message []byte) (lost []byte) {
 	var r rpcMessage
-	if json.Unmarshal(message, &r) != nil || r.Method != "tools/call" || len(r.ID) == 0 {
+	if json.Unmarshal(message, &r) != nil || r.Method != "tools/call" || len(r.ID) == 0 || len(r.ID) > maxCallID {
 		return nil
 	}
 	m.mu.Lock()

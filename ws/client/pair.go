@@ -38,6 +38,9 @@ type PairOptions struct {
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 64 << 10
 
+// maxInterval is the longest pause between two questions whether the device is paired, whatever the gateway asks for.
+const maxInterval = time.Minute
+
 // Pair returns the credential of the device that o.Store has, or has the device paired with the gateway at address: it
 // makes a key, asks, has the code shown, and waits for an approver until ctx ends. A code that expires is replaced by a
 // new one. The credential is stored before Pair returns. The error is ErrRejected, a *RefusedError, that of ctx, or of
@@ -104,8 +107,8 @@ func (p *pairer) once(ctx context.Context) (Credential, error) {
 		return Credential{}, err
 	}
 	p.options.DeviceID = asked.DeviceID // a new code is for the same device
-	p.options.Show(asked.Code, time.Now().Add(time.Duration(asked.ExpiresIn)*time.Second))
-	interval := time.Duration(max(1, asked.Interval)) * time.Second
+	p.options.Show(asked.Code, time.Now().Add(seconds(asked.ExpiresIn)))
+	interval := min(max(seconds(asked.Interval), time.Second), maxInterval)
 	for {
 		if err := sleep(ctx, interval); err != nil {
 			return Credential{}, err
@@ -148,6 +151,8 @@ func newWeb(endpoint *url.URL, t *tls.Config) web {
 	return web{base, &http.Client{
 		Timeout:   dialTimeout,
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},
+		// The token is for the URL it was given with, and nothing else is asked on behalf of a gateway.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 

@@ -236,3 +236,26 @@ func TestRunMCPEnds(t *testing.T) {
 		t.Errorf("its context has ended: %v", err)
 	}
 }
+
+// An answer that RunMCP had read when it ended is sent on the next connection.
+func TestRunMCPKeepsAnAnswerWhenItEnds(t *testing.T) {
+	t.Parallel()
+	f, s := newFake(t), newStdioServer()
+	f.refuses.Store(true)
+	c, err := client.New(f.http.URL+"/ws/mcp", client.WithBackoff(time.Millisecond, 5*time.Millisecond))
+	must(t, err)
+	ctx, cancel := newContext()
+	done := make(chan error, 1)
+	go func() { done <- c.RunMCP(ctx, s) }()
+	s.line(t, `{"jsonrpc":"2.0","id":"late","result":{}}`) // it has been read then
+	cancel()
+	wait(t, done)
+	f.refuses.Store(false)
+	ctx, cancel = newContext()
+	go func() { done <- c.RunMCP(ctx, newStdioServer()) }()
+	if m := wait(t, f.conns).raw(); m["id"] != "late" {
+		t.Errorf("the next connection was sent %v", m)
+	}
+	cancel()
+	wait(t, done)
+}
