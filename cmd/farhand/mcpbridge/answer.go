@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"time"
 
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/registry/legible"
@@ -47,6 +48,8 @@ var errNoAnswer = errors.New("the gateway has answered with something that is no
 // post sends a message and passes each message of the answer to write, that to a request last. A nil error says that
 // the answer was whole.
 func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]byte)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.URL, bytes.NewReader(line))
 	if err != nil {
 		return err
@@ -68,7 +71,11 @@ func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" && resp.StatusCode < 300 {
-		return passEvents(resp.Body, m.ID, write)
+		if err := passEvents(resp.Body, m.ID, write); err != nil {
+			return err
+		}
+		awaitEnd(resp.Body, cancel)
+		return nil
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage+1))
 	if err != nil {
@@ -127,6 +134,20 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 			return nil
 		}
 	}
+}
+
+// How much longer than its answer a stream may be, and may take to end, for its connection to be used again.
+const (
+	endBytes = 4 << 10
+	endTime  = time.Second
+)
+
+// awaitEnd reads a stream to its end, which comes right behind the answer, so that its connection is kept. cancel ends
+// the request.
+func awaitEnd(stream io.Reader, cancel func()) {
+	late := time.AfterFunc(endTime, cancel)
+	defer late.Stop()
+	_, _ = io.CopyN(io.Discard, stream, endBytes)
 }
 
 // answers reports whether a message is the answer to the request with an id. The gateway may write the id in another

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"sync"
@@ -161,5 +162,53 @@ func TestClientIsGone(t *testing.T) {
 	case <-ended:
 	case <-time.After(testkit.Limit):
 		t.Fatal("the bridge outlives its client")
+	}
+}
+
+// traced tells of every connection that waits for its next request.
+type traced struct {
+	http.RoundTripper
+	idle chan error
+}
+
+func (r traced) RoundTrip(req *http.Request) (*http.Response, error) {
+	trace := &httptrace.ClientTrace{PutIdleConn: func(err error) { r.idle <- err }}
+	return r.RoundTripper.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+}
+
+// The connection of an answer in a stream is used again once the gateway has ended the stream. It is not waited for if
+// the gateway does not.
+func TestConnectionsOfStreamsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	heard := make(chan struct{})
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-heard:
+		case <-r.Context().Done():
+		}
+	}))
+	inner := &http.Transport{}
+	t.Cleanup(inner.CloseIdleConnections)
+	connections := traced{inner, make(chan error, 8)}
+	p := bridge(t, mcpbridge.Config{URL: url, Client: &http.Client{Transport: connections}})
+	p.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`)
+	p.hear() // before the stream has ended
+	heard <- struct{}{}
+	select {
+	case err := <-connections.idle:
+		if err != nil {
+			t.Errorf("the connection is not kept: %v", err)
+		}
+	case <-time.After(testkit.Limit):
+		t.Fatal("the connection was closed")
+	}
+	p.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`)
+	p.hear()
+	if rest := p.end(); len(rest) > 0 { // although this stream does not end
+		t.Errorf("%q", rest)
 	}
 }
