@@ -18,7 +18,8 @@ func (s *Store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, l
 		return registry.AsError(err)
 	}
 	answer, err := s.conn.Eval(ctx, scriptBlobReserve, blobKeys(b.Tenant, b.Digest),
-		body, b.Digest, b.SessionID, b.Size, limit, limit/registry.BlobShare, registry.MaxBlobs, millis(life))
+		body, b.Digest, b.SessionID, b.Size, limit, limit/registry.BlobShare,
+		registry.MaxBlobs, registry.MaxBlobs/registry.BlobShare, millis(life))
 	if err != nil {
 		return redisconn.Unavailable("reserve blob", err)
 	}
@@ -95,7 +96,8 @@ func (s *Store) DropBlob(ctx context.Context, digest string) error {
 	return redisconn.Unavailable("drop blob", err)
 }
 
-// DropBlobsOf implements registry.BlobStore. A tenant has few enough to look at them all.
+// DropBlobsOf implements registry.BlobStore. A tenant has few enough to look at them all. What they count for is kept
+// apart from them, and stays.
 func (s *Store) DropBlobsOf(ctx context.Context, key registry.Key) error {
 	answer, err := s.conn.Do(ctx, "HGETALL", blobKeys(key.Tenant, "")[2])
 	if err != nil {
@@ -104,7 +106,7 @@ func (s *Store) DropBlobsOf(ctx context.Context, key registry.Key) error {
 	pipe := s.conn.Pipeline()
 	for digest, counted := range answer.Map() {
 		if _, session, _ := strings.Cut(counted, " "); session == key.Session {
-			pipe.Eval(scriptBlobDrop, blobKeys(key.Tenant, digest), digest)
+			pipe.Do("DEL", blobKey(digest))
 		}
 	}
 	return redisconn.Unavailable("drop blobs", pipe.Exec(ctx))

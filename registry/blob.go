@@ -59,7 +59,8 @@ type Blob struct {
 // concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
 type BlobStore interface {
 	// ReserveBlob keeps an open blob for life. CodeRateLimited if the blobs of its tenant would then have more than
-	// limit bytes, those of its session more than an eighth of that, or if the tenant has MaxBlobs.
+	// limit bytes, those of its session more than an eighth of that, or if the tenant has MaxBlobs, or its session an
+	// eighth of those.
 	ReserveBlob(ctx context.Context, b Blob, limit int64, life time.Duration) error
 
 	// TakeBlob makes an open blob a taken one. Of several who take it, one does; the others get ErrNoBlob.
@@ -74,7 +75,8 @@ type BlobStore interface {
 	// DropBlob forgets a blob, whose bytes count no longer. It does nothing if there is none.
 	DropBlob(ctx context.Context, digest string) error
 
-	// DropBlobsOf forgets all blobs of a session.
+	// DropBlobsOf makes all blobs of a session as if they were not there. They count until they would have expired, as
+	// their bytes are in the bucket for about as long.
 	DropBlobsOf(ctx context.Context, key Key) error
 }
 
@@ -85,5 +87,5 @@ var (
 		"Retry when older ones have expired, or raise FARHAND_BLOB_BYTES.")
 )
 
-// BlobShare is which part of a tenant's bytes one session may have.
+// BlobShare is which part of a tenant's bytes and files one session may have.
 const BlobShare = 8

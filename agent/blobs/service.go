@@ -20,8 +20,7 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/fileblob" // file:
-	_ "gocloud.dev/blob/s3blob"   // s3:
+	_ "gocloud.dev/blob/fileblob" // file:; that of s3: is in s3.go
 
 	"github.com/farhand/farhand/registry"
 )
@@ -65,7 +64,7 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	bucket, err := blob.OpenBucket(ctx, withOptions(cfg.URL))
+	bucket, err := openBucket(ctx, cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket of files: %w", err)
 	}
@@ -97,7 +96,7 @@ func CheckURL(raw string) error {
 
 // Probe reports why files cannot be kept in a bucket. A folder is made.
 func Probe(ctx context.Context, url string) error {
-	bucket, err := blob.OpenBucket(ctx, withOptions(url))
+	bucket, err := openBucket(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -179,7 +178,8 @@ func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) er
 	ctx, abandon := context.WithCancel(ctx)
 	defer abandon()
 	w, err := s.bucket.NewWriter(ctx, b.Object,
-		&blob.WriterOptions{ContentType: "application/octet-stream", DisableContentTypeDetection: true})
+		&blob.WriterOptions{ContentType: "application/octet-stream", DisableContentTypeDetection: true,
+			BufferSize: partBytes, MaxConcurrency: 1}) // as many bytes are held while the bucket is slow
 	if err != nil {
 		return fmt.Errorf("store an uploaded file: %w", err)
 	}

@@ -9,10 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/driver"
 	_ "gocloud.dev/blob/memblob"
+	"gocloud.dev/gcerrors"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -242,6 +246,41 @@ func TestSweepsTogether(t *testing.T) {
 	}
 	sweeps.Wait()
 	wantFiles(t, folder, 0)
+}
+
+// noBucket is a bucket that is not there.
+type noBucket struct {
+	driver.Bucket
+	listed int
+}
+
+// ListPaged implements driver.Bucket.
+func (b *noBucket) ListPaged(context.Context, *driver.ListOptions) (*driver.ListPage, error) {
+	b.listed++
+	return nil, errors.New("no such bucket")
+}
+
+// ErrorCode implements driver.Bucket.
+func (*noBucket) ErrorCode(error) gcerrors.ErrorCode { return gcerrors.NotFound }
+
+// Close implements driver.Bucket.
+func (*noBucket) Close() error { return nil }
+
+// TestSweepWithoutBucket: a bucket that is not there is an error, after few listings.
+func TestSweepWithoutBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone noBucket
+		s := &Service{bucket: blob.NewBucket(&gone)}
+		if err := s.sweep(t.Context(), time.Now()); gcerrors.Code(err) != gcerrors.NotFound {
+			t.Errorf("%v, want that the bucket was not found", err)
+		}
+		if gone.listed != relistMost+1 {
+			t.Errorf("listed %d times", gone.listed)
+		}
+		if err := s.bucket.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestSweep: what has expired is removed, also what a dead pod or an emptied store has left; what lives stays, as does

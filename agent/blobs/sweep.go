@@ -19,6 +19,9 @@ const (
 	sweepMost  = 1000             // files that one sweep removes
 	sweepTime  = 30 * time.Second // of one sweep
 	sweepGrace = 5 * time.Minute  // clocks of pods disagree
+
+	relistMost  = 10          // listings in a row that find nothing, after which there is no bucket
+	relistPause = time.Second // before each of them
 )
 
 // objectName returns a name for a file that nobody reads after its end. Names sort by that end, so the sweep finds what
@@ -46,19 +49,25 @@ func (s *Service) sweepUntil(ctx context.Context) {
 func (s *Service) sweep(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	files := s.bucket.List(&blob.ListOptions{})
+	files, relisted := s.bucket.List(&blob.ListOptions{}), 0
 	for range sweepMost {
 		file, err := files.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if gcerrors.Code(err) == gcerrors.NotFound { // another pod removed a file while the folder was listed
-			files = s.bucket.List(&blob.ListOptions{})
+		if gcerrors.Code(err) == gcerrors.NotFound && relisted < relistMost {
+			select { // another pod removed a file while the folder was listed, or there is no bucket
+			case <-ctx.Done():
+				return err
+			case <-time.After(relistPause):
+			}
+			files, relisted = s.bucket.List(&blob.ListOptions{}), relisted+1
 			continue
 		}
 		if err != nil {
 			return err
 		}
+		relisted = 0
 		end, _, ok := strings.Cut(file.Key, "-")
 		seconds, err := strconv.ParseInt(end, 10, 64)
 		if !ok || err != nil { // not one of ours

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -18,6 +17,15 @@ type blobs struct {
 type storedBlob struct {
 	life
 	registry.Blob
+	dropped bool // it only counts
+}
+
+// live returns a blob that is there, or nil. The caller holds the lock.
+func (s *blobs) live(digest string, now time.Time) *storedBlob {
+	if b := s.all.get(digest, now); b != nil && !b.dropped {
+		return b
+	}
+	return nil
 }
 
 // ReserveBlob implements registry.BlobStore.
@@ -26,21 +34,22 @@ func (m *Store) ReserveBlob(_ context.Context, b registry.Blob, limit int64, ttl
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all.purge(now)
-	count, tenant, session := 0, b.Size, b.Size
+	count, own, tenant, session := 0, 0, b.Size, b.Size
 	for _, other := range s.all {
 		if other.Tenant != b.Tenant {
 			continue
 		}
 		count, tenant = count+1, tenant+other.Size
 		if other.SessionID == b.SessionID {
-			session += other.Size
+			own, session = own+1, session+other.Size
 		}
 	}
-	if count >= registry.MaxBlobs || tenant > limit || session > limit/registry.BlobShare {
+	if count >= registry.MaxBlobs || own >= registry.MaxBlobs/registry.BlobShare || tenant > limit ||
+		session > limit/registry.BlobShare {
 		return registry.ErrManyBlobs
 	}
 	b.State = registry.BlobOpen
-	s.all[b.Digest] = &storedBlob{life{now.Add(ttl)}, b}
+	s.all[b.Digest] = &storedBlob{life: life{now.Add(ttl)}, Blob: b}
 	return nil
 }
 
@@ -49,7 +58,7 @@ func (m *Store) TakeBlob(_ context.Context, digest string) (registry.Blob, error
 	s := &m.blobs
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.all.get(digest, m.opts.Now())
+	b := s.live(digest, m.opts.Now())
 	if b == nil || b.State != registry.BlobOpen {
 		return registry.Blob{}, registry.ErrNoBlob
 	}
@@ -62,7 +71,7 @@ func (m *Store) FillBlob(_ context.Context, digest string, ttl time.Duration) er
 	s, now := &m.blobs, m.opts.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.all.get(digest, now)
+	b := s.live(digest, now)
 	if b == nil || b.State != registry.BlobTaken {
 		return registry.ErrNoBlob
 	}
@@ -75,7 +84,7 @@ func (m *Store) ReadBlob(_ context.Context, digest string) (registry.Blob, error
 	s := &m.blobs
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.all.get(digest, m.opts.Now()); b != nil {
+	if b := s.live(digest, m.opts.Now()); b != nil {
 		return b.Blob, nil
 	}
 	return registry.Blob{}, registry.ErrNoBlob
@@ -86,7 +95,9 @@ func (m *Store) DropBlob(_ context.Context, digest string) error {
 	s := &m.blobs
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.all, digest)
+	if s.live(digest, m.opts.Now()) != nil {
+		delete(s.all, digest)
+	}
 	return nil
 }
 
@@ -95,8 +106,8 @@ func (m *Store) DropBlobsOf(_ context.Context, key registry.Key) error {
 	s := &m.blobs
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.all, func(_ string, b *storedBlob) bool {
-		return b.Tenant == key.Tenant && b.SessionID == key.Session
-	})
+	for _, b := range s.all {
+		b.dropped = b.dropped || b.Tenant == key.Tenant && b.SessionID == key.Session
+	}
 	return nil
 }

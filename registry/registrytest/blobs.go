@@ -64,6 +64,19 @@ var blobTests = []subtest{
 		}
 		f.must(errOf(f.store.ReadBlob(f.ctx, stays.Digest)))
 	}},
+	{name: "the blobs of a session that has gone count until they expire", run: func(f *fixture) {
+		f.must(f.store.ReserveBlob(f.ctx, f.blob("brief", "s1", 50), 800, briefly))
+		f.must(f.store.ReserveBlob(f.ctx, f.blob("taken", "s1", 50), 800, time.Minute))
+		f.must(errOf(f.store.TakeBlob(f.ctx, f.id+"taken")))
+		f.must(f.store.DropBlobsOf(f.ctx, f.key("s1")))
+		f.wantBlobs(f.store.FillBlob(f.ctx, f.id+"taken", time.Minute), registry.ErrNoBlob)
+		f.must(f.store.DropBlob(f.ctx, f.id+"taken"))
+		f.wantBlobs(f.store.ReserveBlob(f.ctx, f.blob("full", "s1", 51), 800, time.Minute), registry.ErrManyBlobs)
+		f.eventually("the brief one counts no longer", func() bool {
+			return f.store.ReserveBlob(f.ctx, f.blob("next", "s1", 50), 800, time.Minute) == nil
+		})
+		f.wantBlobs(f.store.ReserveBlob(f.ctx, f.blob("more", "s1", 1), 800, time.Minute), registry.ErrManyBlobs)
+	}},
 	{name: "of many who take a blob one does", run: func(f *fixture) {
 		b := f.blob("a", "s1", 7)
 		f.must(f.store.ReserveBlob(f.ctx, b, 1000, time.Minute))
@@ -97,6 +110,18 @@ var blobTests = []subtest{
 		f.must(f.store.DropBlob(f.ctx, f.id+"a"))
 		f.must(reserve("f", "s1", 100))
 		f.wantBlobs(reserve("g", "s1", 100), registry.ErrManyBlobs)
+	}},
+	{name: "a session has so many blobs and no more", run: func(f *fixture) {
+		reserve := func(name, session string) error {
+			return f.store.ReserveBlob(f.ctx, f.blob(name, session, 1), 1<<20, time.Minute)
+		}
+		for i := range registry.MaxBlobs / registry.BlobShare {
+			f.must(reserve(fmt.Sprint("greedy", i), "s1"))
+		}
+		f.wantBlobs(reserve("more", "s1"), registry.ErrManyBlobs)
+		f.must(reserve("other", "s2"))
+		f.must(f.store.DropBlob(f.ctx, f.id+"greedy0"))
+		f.must(reserve("again", "s1"))
 	}},
 	{name: "blobs end after their time, and count no longer", run: func(f *fixture) {
 		f.must(f.store.ReserveBlob(f.ctx, f.blob("a", "s1", 100), 800, briefly))

@@ -1,0 +1,133 @@
+package blobs
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// bucketOf returns the URL of a bucket whose server is h.
+func bucketOf(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
+	s := httptest.NewServer(h)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return "s3://files?region=us-east-1&endpoint=" + s.URL + "&use_path_style=true"
+}
+
+// A bucket leads the gateway nowhere else: neither is a file taken from there, nor anything sent there.
+func TestBucketThatRedirects(t *testing.T) {
+	var asked atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = w.Write([]byte("inner"))
+	}))
+	defer elsewhere.Close()
+	var away atomic.Bool
+	s := open(t, bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if away.Load() {
+			http.Redirect(w, r, elsewhere.URL+"/latest/meta-data", http.StatusTemporaryRedirect)
+		}
+	}))
+	secret := reserve(t, s)
+	if err := s.receiveAs(t.Context(), secret, clip.MIMEType, 5, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Find(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	away.Store(true)
+	if file, err := s.Open(t.Context(), b); err == nil {
+		text, _ := io.ReadAll(file)
+		_ = file.Close()
+		t.Errorf("the file is %q", text)
+	}
+	if err := s.receiveAs(t.Context(), reserve(t, s), clip.MIMEType, 5, "hello"); err == nil {
+		t.Error("an upload went elsewhere")
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("another server was asked %d times", n)
+	}
+}
+
+// What a bucket answers beside files is bounded: the SDK holds it whole.
+func TestBucketThatDoesNotEnd(t *testing.T) {
+	const most, end = 60 << 20, 200 << 20
+	for name, status := range map[string]int{"a list": http.StatusOK, "an error": http.StatusForbidden} {
+		t.Run(name, func(t *testing.T) {
+			var sent atomic.Int64
+			url := bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				_, err := io.WriteString(w, `<?xml version="1.0"?><ListBucketResult><Name>files</Name>`)
+				piece := strings.Repeat("<Contents><Key>x</Key></Contents>", 30_000)
+				for err == nil && sent.Load() < end {
+					var n int
+					n, err = io.WriteString(w, piece)
+					sent.Add(int64(n))
+				}
+			})
+			bucket, err := openBucket(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = bucket.Close() }()
+			if file, err := bucket.List(nil).Next(t.Context()); err == nil {
+				t.Errorf("a file: %s", file.Key)
+			}
+			if n := sent.Load(); n > most {
+				t.Errorf("%d bytes were read", n)
+			}
+		})
+	}
+}
+
+// Of an upload no more than a part is on its way to a bucket, and in memory, at a time.
+func TestUploadsInParts(t *testing.T) {
+	const size = 4 * partBytes
+	var now, most, parts atomic.Int32
+	s := open(t, bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		switch {
+		case query.Has("partNumber"):
+			most.Store(max(most.Load(), now.Add(1)))
+			n, _ := io.Copy(io.Discard, r.Body)
+			if n > partBytes+1<<20 { // with its checksums
+				t.Errorf("a part of %d bytes", n)
+			}
+			w.Header().Set("ETag", `"e"`)
+			parts.Add(1)
+			now.Add(-1)
+		case query.Has("uploads"):
+			_, _ = io.WriteString(w, `<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>`)
+		default:
+			_, _ = io.WriteString(w, `<CompleteMultipartUploadResult><ETag>"e"</ETag></CompleteMultipartUploadResult>`)
+		}
+	}))
+	p := clip
+	p.Size = size
+	slot, err := s.Reserve(t.Context(), key, "c1", p, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Find(t.Context(), strings.TrimPrefix(slot.URL, "/uploads/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Receive(t.Context(), b, p.MIMEType, size, strings.NewReader(strings.Repeat("x", size))); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(parts.Load(), most.Load()); got != "4 1" {
+		t.Errorf("parts, and those at once: %s", got)
+	}
+}
