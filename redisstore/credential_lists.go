@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"net/url"
 	"slices"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -49,6 +50,21 @@ func (s *Store) PairedDevices(
 		}
 	}
 	return s.readMembers(ctx, tenant, members)
+}
+
+// PairedIDs implements registry.CredentialStore.
+func (s *Store) PairedIDs(ctx context.Context, tenant string) ([]string, error) {
+	answer, err := s.conn.Do(ctx, "HKEYS", credentialsKeys(tenant)[3])
+	if err != nil {
+		return nil, redisconn.Unavailable("list paired devices", err)
+	}
+	ids := answer.Strings()
+	for i, escaped := range ids {
+		if ids[i], err = url.PathUnescape(escaped); err != nil {
+			return nil, registry.AsError(err)
+		}
+	}
+	return ids, nil
 }
 
 // readMembers reads the credentials of members of a tenant's lists. Members that lead nowhere leave the lists.

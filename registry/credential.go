@@ -186,6 +186,10 @@ type CredentialStore interface {
 	// so it is cheap, and most so for ids that nobody paired.
 	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]Credential, error)
 
+	// PairedIDs returns the device ids of the paired devices of a tenant, in no order, perhaps with some whose
+	// credentials expired lately. They are as many as the tenant may have credentials, so it is for people's requests.
+	PairedIDs(ctx context.Context, tenant string) ([]string, error)
+
 	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end.
 	// change is called with the credential as it is, and once more whenever another update came between; its error ends
 	// the update. After MaxCredentialUpdates the update fails with ErrCredentialChanges. What TouchCredentials notes

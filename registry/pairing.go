@@ -63,17 +63,17 @@ type Guess struct {
 	Share int
 }
 
-// FullGuess returns the first guess of a list of which nothing is left, -1 if there is none. counts are the wrong codes
-// counted for each.
-func FullGuess(guesses []Guess, counts []int) int {
-	full, left := -1, 0
+// FullGuesses returns the guesses of a list of which nothing is left. No code may be tried until the window of each of
+// them has passed. counts are the wrong codes counted for each.
+func FullGuesses(guesses []Guess, counts []int) (full []Guess) {
+	left := 0
 	for i := len(guesses) - 1; i >= 0; i-- {
 		most := guesses[i].Limit
 		if share := guesses[i].Share; share > 0 && i+1 < len(guesses) {
 			most = min(most, (left+share-1)/share)
 		}
 		if left = max(most-counts[i], 0); left == 0 {
-			full = i
+			full = append(full, guesses[i])
 		}
 	}
 	return full

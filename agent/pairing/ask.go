@@ -126,6 +126,9 @@ func (r Request) validate() error {
 	if err := attributes.ValidateAttributes(); err != nil {
 		return err
 	}
+	if err := checkSpaces(r.DeviceID); err != nil {
+		return err
+	}
 	if r.PublicKey != nil && len(r.PublicKey) != ed25519.PublicKeySize {
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"public_key: must be an Ed25519 key, 32 bytes in base64url.")

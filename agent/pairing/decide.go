@@ -46,6 +46,11 @@ type Decision struct {
 type View struct {
 	registry.Pairing
 	Known bool // a device with this id is paired already
+
+	// LooksLike is another device id that a person may take this one for: that of a paired device or, if there is none,
+	// of another request that waits. Empty: there is none that the approver may see.
+	LooksLike string
+	Remarks   []string // what to look at twice in the id
 }
 
 // Find returns the request with a code that waits. A wrong code is counted, for the approver, the source, the tenant
@@ -55,7 +60,16 @@ func (s *Service) Find(ctx context.Context, by Approver, code string) (View, err
 	if err != nil {
 		return View{}, err
 	}
-	views, err := s.views(ctx, by, p)
+	return s.view(ctx, by, p)
+}
+
+// view adds what the approver should know of one request.
+func (s *Service) view(ctx context.Context, by Approver, p registry.Pairing) (View, error) {
+	waiting, err := s.cfg.Store.Pairings(ctx, by.Tenant)
+	if err != nil {
+		return View{}, err
+	}
+	views, err := s.views(ctx, by, waiting, p)
 	if err != nil {
 		return View{}, err
 	}
@@ -83,8 +97,10 @@ func (s *Service) byCode(ctx context.Context, by Approver, typed string) (regist
 	return p, err
 }
 
-// views adds what the approver should know.
-func (s *Service) views(ctx context.Context, by Approver, all ...registry.Pairing) ([]View, error) {
+// views adds what the approver should know, also of others that wait.
+func (s *Service) views(
+	ctx context.Context, by Approver, waiting []registry.Pairing, all ...registry.Pairing,
+) ([]View, error) {
 	ids := make([]string, len(all))
 	for i, p := range all {
 		ids[i] = p.DeviceID
@@ -97,9 +113,20 @@ func (s *Service) views(ctx context.Context, by Approver, all ...registry.Pairin
 	for _, c := range paired {
 		known[c.DeviceID] = true
 	}
+	likePaired, err := s.LookAlikes(ctx, by, ids...)
+	if err != nil {
+		return nil, err
+	}
+	likeWaiting := newAlike(ids...)
+	for _, p := range waiting {
+		likeWaiting.offer(p.DeviceID)
+	}
 	views := make([]View, len(all))
 	for i, p := range all {
-		views[i] = View{p, known[p.DeviceID]}
+		views[i] = View{p, known[p.DeviceID], likePaired[p.DeviceID], remarksOf(p.DeviceID)}
+		if like := likeWaiting.found[p.DeviceID]; views[i].LooksLike == "" && len(like) > 0 {
+			views[i].LooksLike = like[0]
+		}
 	}
 	return views, nil
 }
@@ -110,7 +137,7 @@ func (s *Service) Waiting(ctx context.Context, by Approver) ([]View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.views(ctx, by, all...)
+	return s.views(ctx, by, all, all...)
 }
 
 // Decide decides the request with an id. Without the code it must be one of those that Waiting returns. The first
@@ -142,7 +169,12 @@ func (s *Service) Decide(ctx context.Context, by Approver, id, code string, d De
 	}
 	s.cfg.Log.Info("a request to pair was decided", "pairing", p.ID, "device", p.DeviceID, "approved", d.Approve,
 		"tenant", by.Tenant, "by", decision.By)
-	return View{decided, len(replaced) > 0}, nil
+	view, err := s.view(ctx, by, decided)
+	if err != nil { // it is decided, and only what is said beside it is missing
+		view = View{Pairing: decided}
+	}
+	view.Known = len(replaced) > 0
+	return view, nil
 }
 
 // decidable returns a request that the approver may decide.

@@ -38,6 +38,7 @@ type Store interface {
 	) (registry.Credential, error)
 	RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error)
 	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]registry.Credential, error)
+	PairedIDs(ctx context.Context, tenant string) ([]string, error)
 	AppendChange(ctx context.Context, c registry.CredentialChange) (registry.CredentialChange, error)
 }
 

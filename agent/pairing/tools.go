@@ -48,6 +48,7 @@ func mayPin(all []registry.ApprovedTool, name string) bool {
 type Reviewed struct {
 	Offer   []registry.ToolSpec
 	Waiting []Waiting
+	Bytes   int // of the definitions that were read, and written, for it
 }
 
 // Waiting is a tool that waits for an approver, or that none may approve while others wait.
@@ -88,7 +89,9 @@ func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry
 		return Reviewed{}, err
 	}
 	kept, reviewed := review(c.Approved, known, tools)
+	reviewed.Bytes = known.Size()
 	if !same(kept, known) {
+		reviewed.Bytes += kept.Size()
 		err = s.cfg.Store.SetDeviceTools(ctx, id.Tenant, credential, kept)
 	}
 	return reviewed, err

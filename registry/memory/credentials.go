@@ -104,6 +104,20 @@ func (m *Store) PairedDevices(
 	return found, nil
 }
 
+// PairedIDs implements registry.CredentialStore.
+func (m *Store) PairedIDs(_ context.Context, tenant string) ([]string, error) {
+	s, now := &m.credentials, m.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for key, stored := range s.paired {
+		if stored.credential.Tenant == tenant && now.Before(stored.expires) {
+			ids = append(ids, key.id)
+		}
+	}
+	return ids, nil
+}
+
 // distinct returns each of the ids once, in order.
 func distinct(ids []string) []string {
 	ids = slices.Clone(ids)

@@ -157,10 +157,12 @@ func (m *Store) PairingByCode(
 			counts[i] = tried.count
 		}
 	}
-	if i := registry.FullGuess(limits, counts); i >= 0 {
+	if full := registry.FullGuesses(limits, counts); len(full) > 0 {
 		wait := time.Millisecond
-		if tried := s.wrong.get(limits[i].Name, now); tried != nil {
-			wait = tried.expires.Sub(now)
+		for _, g := range full {
+			if tried := s.wrong.get(g.Name, now); tried != nil {
+				wait = max(wait, tried.expires.Sub(now))
+			}
 		}
 		return registry.Pairing{}, registry.ErrGuesses(wait)
 	}

@@ -28,6 +28,17 @@ var pairedTests = []subtest{
 		f.must(err)
 		f.wantCredential(found[0], want)
 	}},
+	{name: "the ids of paired devices are listed", run: func(f *fixture) {
+		f.issue(f.pairedDevice("k1", "cam 1%2"))
+		f.issue(f.pairedDevice("k2", "d\u043eor:1"))
+		f.issue(f.credential("k3", func(c *registry.Credential) { c.DeviceID = "laptop" }))
+		f.wantPairedIDs("cam 1%2", "d\u043eor:1")
+		f.must(errOf(f.store.RevokeCredential(f.ctx, f.tenant, "k1")))
+		f.wantPairedIDs("d\u043eor:1")
+		if ids, err := f.store.PairedIDs(f.ctx, f.tenant+"x"); err != nil || len(ids) != 0 {
+			f.Errorf("of another tenant: %q, %v", ids, err)
+		}
+	}},
 	{name: "a device id is paired once", run: func(f *fixture) {
 		var made atomic.Int64
 		together(8, func(i int) {
@@ -76,6 +87,17 @@ var pairedTests = []subtest{
 // pairedDevice returns the credential of a paired device that can be stored.
 func (f *fixture) pairedDevice(id, device string) registry.Credential {
 	return f.credential(id, func(c *registry.Credential) { c.Kind, c.DeviceID = registry.CredentialDevice, device })
+}
+
+// wantPairedIDs checks which device ids are paired.
+func (f *fixture) wantPairedIDs(want ...string) {
+	f.Helper()
+	ids, err := f.store.PairedIDs(f.ctx, f.tenant)
+	f.must(err)
+	slices.Sort(ids)
+	if !slices.Equal(ids, want) {
+		f.Errorf("paired %q, want %q", ids, want)
+	}
 }
 
 // wantPaired checks the ids of the credentials that belong to device ids.

@@ -142,6 +142,15 @@ var pairingTests = []subtest{
 			f.Errorf("the right code of another: %v", err)
 		}
 	}},
+	{name: "one who is refused waits until every window has passed", run: func(f *fixture) {
+		all := registry.Guess{Name: f.tenant + "/all", Limit: 1, Window: time.Hour}
+		_, _ = f.store.PairingByCode(f.ctx, "wrong", all)
+		newcomer := registry.Guess{Name: f.tenant + "new", Limit: 5, Window: time.Minute, Share: 2}
+		_, err := f.store.PairingByCode(f.ctx, "wrong", newcomer, all)
+		if registry.AsError(err).RetryAfter < 30*time.Minute {
+			f.Errorf("nothing is left of the next guess: %v, retry after %v", err, registry.AsError(err).RetryAfter)
+		}
+	}},
 	{name: "wrong codes are forgotten after their window", run: func(f *fixture) {
 		g := registry.Guess{Name: f.tenant, Limit: 1, Window: 50 * time.Millisecond}
 		_, _ = f.store.PairingByCode(f.ctx, "wrong", g)
