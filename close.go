@@ -19,8 +19,9 @@ const releaseReserve = 0.2
 //  1. Readiness turns red, and new devices are refused.
 //  2. Devices are sent away, each once its calls in flight and its turn have ended.
 //  3. No more connections are accepted. Requests in flight end; those that do not are ended, and tell their callers so.
-//  4. Sessions are released and the lease is given up. What ran for the gateway's own tools is ended.
-//  5. The bus delivers what is queued, and the connections to Redis are closed. Metrics are served until then.
+//  4. Sessions are released, the bus delivers what is queued, and the lease is given up. What ran for the gateway's own
+//     tools is ended.
+//  5. The connections to Redis are closed. Metrics are served until then.
 //
 // A server of the program's own is to be shut down after Close, which ends what it serves through Handler. The errors
 // say what had to be ended early. Close is safe on a gateway that did not start completely, and is called once.
@@ -132,11 +133,11 @@ const (
 // Connections that wait when a listener closes are reset, and with them the requests that were sent on them. Who
 // connects meanwhile tries again, and is refused once the listener is closed.
 func (g *Gateway) closeListener(ctx context.Context) error {
-	if g.listener == nil {
-		return nil
-	}
 	if !g.serving.Load() {
-		return ignoreClosed(g.listener.Close())
+		if brought := g.parts.listener; brought != nil {
+			return ignoreClosed(brought.Close())
+		}
+		return nil
 	}
 	g.emptyListener(ctx)
 	err := ignoreClosed(g.listener.Close())

@@ -42,10 +42,10 @@ type Config struct {
 	BlobURL        Secret        `env:"BLOB_URL" doc:"Where files that tools return are kept until they expire: file:///folder, s3://bucket?region=…, or none. Empty: a folder of this user's cache if this process runs alone, none on a fleet, whose pods need a common place."`
 	BlobLife       time.Duration `env:"BLOB_TTL" envDefault:"1h" doc:"How long the link to a file works."`
 	MaxUpload      ByteSize      `env:"MAX_UPLOAD" envDefault:"64MiB" doc:"Largest file that a tool may return."`
-	BlobBytes      ByteSize      `env:"BLOB_BYTES" envDefault:"1GiB" doc:"Bytes of the files of a tenant that are kept at a time; an eighth of them of one session."`
+	BlobBytes      ByteSize      `env:"BLOB_BYTES" envDefault:"1GiB" doc:"Bytes of the files of a tenant that are kept at a time, 1,000 files at most; an eighth of both of one session."`
 	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
 	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time, at most half of them to one tenant. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
-	MaxRequests    ByteSize      `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until their calls or turns have ended, at most half of them of one tenant. When they are used up, callers that stopped sending are cut off, and further requests get 429."`
+	MaxRequests    ByteSize      `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until a call's device or model server has them or the turn has ended, at most half of them of one tenant. When they are used up, callers that stopped sending are cut off, and further requests get 429."`
 	MaxStreams     int           `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod, at most half of them of one tenant."`
 	CallerStreams  int           `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity, wherever it connects from."`
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
@@ -58,7 +58,8 @@ type Config struct {
 	FrameRate      float64       `env:"FRAME_RATE" envDefault:"500" doc:"WebSocket frames a second one device may send, every piece of a message, ping and pong among them; answers to open calls are free. Connecting again gives no new ones."`
 	FrameBurst     float64       `env:"FRAME_BURST" envDefault:"1000" doc:"WebSocket frames one device may send at once."`
 	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"How long one WebSocket message may take from its first byte to its last."`
-	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it the device that began its message first is closed. At least four times the longest message."`
+	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes this pod holds of WebSocket messages that are not complete or not handled yet. Over it connections of the tenant with most of them are closed, that with the oldest message first. At least four times the longest message."`
+	MaxSockets     int           `env:"MAX_SOCKETS" envDefault:"100000" doc:"Connections of devices this pod holds, at most three quarters of them of one tenant and half of one identity; all holders of one token may have what their tenant has. Further ones are told to come back (429). If the limit of open files (ulimit -n) does not leave a quarter of them free, fewer: farhand doctor says how many."`
 	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions a second that one source address may open on this pod; more are told to come back (429)."`
 	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions one source address may open at once."`
 	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers, comma-separated (10.0.0.0/8), whose X-Forwarded-For says where a request comes from. Empty: none, and what is limited by source counts for all that comes through a balancer together."`

@@ -170,11 +170,14 @@ func (c Config) checkByType(check func(ok bool, variable, message string)) {
 		case time.Duration:
 			check(v >= minDuration, name, "must be at least "+minDuration.String())
 		case ByteSize:
-			if name == "CALL_BYTES" || name == "NEW_TOOL_BYTES" { // of a whole tenant
+			switch name {
+			case "CALL_BYTES", "NEW_TOOL_BYTES": // of a whole tenant
 				check(v >= 1<<20, name, "must be at least 1MiB")
-				continue
+			case "BROWSER_MEMORY":
+				check(v >= 256<<20, name, "must be at least 256MiB: a browser with an empty page takes as much")
+			default:
+				check(v >= 1<<10 && v <= 1<<30, name, "must be between 1KiB and 1GiB")
 			}
-			check(v >= 1<<10 && v <= 1<<30, name, "must be between 1KiB and 1GiB")
 		case int:
 			if name != "MODEL_MAX_TOKENS" && name != "MODEL_THINKING_TOKENS" && !strings.HasPrefix(name, "LIMIT_") {
 				check(v > 0, name, "must be greater than zero")

@@ -53,6 +53,7 @@ func Diagnose(ctx context.Context, cfg Config, unread error, program host.Progra
 		{"configuration", true, lookAtConfig},
 		{"exposure", false, lookAtExposure},
 		{"identity", true, lookAtIdentity},
+		{"descriptors", false, lookAtDescriptors},
 		{"store", true, lookAtStore},
 		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, lookAtBlobs},
 		{"model", len(cfg.Models) > 0, lookAtModel},

@@ -55,6 +55,7 @@ type Gateway struct {
 	live     *auth.Live
 	devices  *ws.Server
 	monitor  *monitoring
+	schemas  *schema.Validator
 	audit    *audit.Log // nil before the pod has started
 	usage    *usage.Recorder
 
@@ -70,6 +71,7 @@ type Gateway struct {
 	serving  atomic.Bool   // the listener is the server's
 	served   chan struct{} // closed when the server accepts no more connections
 	clients  gauge         // connections of server
+	idle     *idleConns    // those that wait for their client
 	requests gauge         // requests through Handler
 
 	draining   context.Context    // ends when the gateway begins to stop
@@ -96,6 +98,7 @@ func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 	g.closing, g.endTurns = context.WithCancel(context.Background())
 	g.base, g.endRequests = context.WithCancelCause(context.Background())
 	g.server, g.served = &http.Server{ConnState: g.noteClient}, make(chan struct{})
+	g.idle = newIdleConns(g.cfg.idle(openFiles()))
 	if err := g.start(ctx, opts); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 		defer cancel()
@@ -121,13 +124,13 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err != nil {
 		return err
 	}
-	schemas := schema.NewValidator()
+	g.schemas = schema.NewValidator()
 	g.pod, err = routing.NewPod(routing.PodConfig{
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, SendTimeout: g.cfg.RedisTimeout,
 		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
 		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
-		CheckOutput: schemas.CheckOutput, PlaceTTL: g.cfg.placeTTL(),
+		CheckOutput: g.schemas.CheckOutput, PlaceTTL: g.cfg.placeTTL(),
 	})
 	if err != nil {
 		return err
@@ -151,35 +154,18 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.openBlobs(ctx, store); err != nil {
 		return err
 	}
-	if g.handler, err = g.openAPIs(store, schemas); err != nil {
+	if g.handler, err = g.openAPIs(store, g.schemas); err != nil {
 		return err
 	}
 	g.server = &http.Server{
 		BaseContext: func(net.Listener) context.Context { return g.base },
 		ConnState:   g.noteClient,
-		Handler:     g.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
+		ConnContext: withConn,
+		Handler:     g.idle.handler(g.handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
 	return nil
-}
-
-// Listen opens a listener as Run does: for WithListener, where a program must know that the address is free, or which
-// port was chosen, before it makes a gateway.
-func Listen(ctx context.Context, addr string) (net.Listener, error) {
-	config := net.ListenConfig{
-		// Sockets are probed by WebSocket pings. TCP keep-alive on top of them would probe thousands of sockets that
-		// were accepted together in one burst.
-		KeepAlive: -1,
-	}
-	// A listener of Multipath TCP, Go's default, cannot be told to take no more connections (quiet). What a phone would
-	// gain by it ends at the load balancer.
-	config.SetMultipathTCP(false)
-	l, err := config.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, err)
-	}
-	return l, nil
 }
 
 // Run listens on Config.Addr, unless WithListener brought a listener, and serves until ctx ends, which is no error, or
@@ -197,7 +183,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { // ends with Close, which closes the listener
 		defer close(g.served)
-		failed <- g.server.Serve(listener)
+		failed <- g.server.Serve(lasting{listener})
 	}()
 	select {
 	case <-ctx.Done():
@@ -224,8 +210,9 @@ func (g *Gateway) Handler() http.Handler {
 	})
 }
 
-// noteClient counts the connections of the server. Sockets are not among them.
-func (g *Gateway) noteClient(_ net.Conn, state http.ConnState) {
+// noteClient counts the connections of the server, and has those that are idle bounded. Sockets are not among them.
+func (g *Gateway) noteClient(conn net.Conn, state http.ConnState) {
+	g.idle.note(conn, state)
 	switch state {
 	case http.StateNew:
 		g.clients.add(1)

@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore"
 )
 
@@ -106,6 +107,7 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	if g.upstreams.servers != nil {
 		p.MCPServers = g.upstreams.servers.Status
 	}
+	p.Pools = g.pools(handler)
 	m.set.Watch(p)
 	if m.listener == nil {
 		return
@@ -115,6 +117,29 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 		defer close(m.done)
 		_ = m.server.Serve(m.listener) // ends with close
 	}()
+}
+
+// pools returns what reads the pools that tenants share.
+func (g *Gateway) pools(handler *api.Handler) (reads []func() map[string]share.Stats) {
+	reads = append(reads, handler.Pools, g.idle.pool, g.devices.Pools, g.pod.Pools, g.schemas.Pools)
+	if g.chat != nil {
+		reads = append(reads, g.chat.Pools)
+	}
+	for _, h := range g.webhooks {
+		reads = append(reads, h.Pools)
+	}
+	if g.upstreams.servers != nil {
+		reads = append(reads, g.upstreams.servers.Pools)
+	}
+	if g.own.browsers != nil {
+		reads = append(reads, g.own.browsers.Pools)
+	}
+	if running := g.own.running; running != nil {
+		reads = append(reads, func() map[string]share.Stats {
+			return map[string]share.Stats{"commands": running.Stats()}
+		})
+	}
+	return reads
 }
 
 // close ends the serving at once: a scrape can be done again.

@@ -55,6 +55,33 @@ func get(t *testing.T, url string, header http.Header) (status int, body string)
 	return resp.StatusCode, string(text)
 }
 
+// TestEachPoolHasItsMetrics: every pool of a pod that has all it may have is one of those that are described.
+func TestEachPoolHasItsMetrics(t *testing.T) {
+	g := openGateway(t, func(c *Config) {
+		c.MetricsAddr, c.Models = "127.0.0.1:0", []string{"m"}
+		c.ModelURL, c.Builtins = "http://127.0.0.1:1/v1", []string{"browser"}
+		c.WorkspaceDir, c.Sandbox = t.TempDir(), SandboxNone
+	})
+	named := make(map[string]bool)
+	for _, m := range g.monitor.set.Metrics() {
+		if m.Name == "farhand_pool_held" {
+			for _, name := range m.Labels[0].Values {
+				named[name] = true
+			}
+		}
+	}
+	_, body := get(t, "http://"+g.monitor.listener.Addr().String()+"/metrics", nil)
+	found := regexp.MustCompile(`(?m)^farhand_pool_held\{pool="(\w+)"\} \d+$`).FindAllStringSubmatch(body, -1)
+	for _, f := range found {
+		if !named[f[1]] {
+			t.Errorf("the pool %s is not described", f[1])
+		}
+	}
+	if without := 5; len(found) != len(named)-without { // those of hooks, MCP servers and commands
+		t.Errorf("%d pools of %d", len(found), len(named))
+	}
+}
+
 // TestMetricsHaveAnAddressOfTheirOwn: then they are served nowhere else, profiles only if they are switched on, and
 // nothing of it to web pages.
 func TestMetricsHaveAnAddressOfTheirOwn(t *testing.T) {

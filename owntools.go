@@ -18,6 +18,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/workspace"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -31,6 +32,7 @@ type ownTools struct {
 	sandbox    sandbox.Engine // nil: noSandbox says why
 	noSandbox  string
 	browsers   *browser.Browsers // nil: it is not enabled
+	running    *share.Pool       // commands; nil: they are not enabled
 }
 
 // openOwnTools opens what the enabled tools need.
@@ -72,6 +74,7 @@ func (g *Gateway) openOwnTools(ctx context.Context, store registry.PlaceStore) e
 // unavailable there, unless it was asked for by name.
 func (g *Gateway) openEngines(ctx context.Context) error {
 	o := &g.own
+	o.running = shell.NewRunning(g.cfg.MaxCommands)
 	engine, err := host.New(host.Config{Program: g.parts.program})
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable):
@@ -175,7 +178,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
 	programs, err := shell.Registration(shell.Config{
 		Host: g.own.host, Sandbox: g.own.sandbox, NoHost: g.own.noHost, NoSandbox: g.own.noSandbox,
-		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands,
+		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands, Running: g.own.running,
 		Limits: sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
 	})
 	if err != nil {

@@ -47,6 +47,7 @@ type ToolsConfig struct {
 	BrowserProgram string        `env:"BROWSER" doc:"Absolute path of the Chromium that the tool browser starts. Empty: where systems have it."`
 	BrowserBare    bool          `env:"BROWSER_NO_SANDBOX" envDefault:"false" doc:"Run Chromium without its own sandbox, which it needs if the gateway is root or the kernel gives it no user namespaces. A page that breaks out of Chromium is then the gateway's own user."`
 	MaxBrowsers    int           `env:"MAX_BROWSERS" envDefault:"8" doc:"Browsers of this pod, one for each agent session that uses one, at most half of them of one tenant. Each takes some hundred megabytes."`
+	BrowserMemory  ByteSize      `env:"BROWSER_MEMORY" envDefault:"2GiB" doc:"Memory that one browser may take, all its processes together. One that takes more is ended."`
 	PrivateURLs    bool          `env:"PRIVATE_URLS" envDefault:"false" doc:"Let the browser and devices' canvases load from private networks and from the machine they run on. Addresses where cloud providers hand out credentials are refused all the same."`
 	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports that pages may load from besides 80 and 443, comma-separated."`
 }
@@ -123,7 +124,7 @@ func (c ToolsConfig) browser() browser.Config {
 	}
 	return browser.Config{
 		Dir: filepath.Join(dir, "farhand"), Program: c.BrowserProgram, NoSandbox: c.BrowserBare,
-		MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle,
+		MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle, Memory: int64(c.BrowserMemory),
 		Egress: egress.Config{AllowPrivate: c.PrivateURLs, Ports: c.BrowserPorts},
 	}
 }

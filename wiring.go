@@ -172,7 +172,8 @@ func (g *Gateway) openDevices(a *apis) (err error) {
 		Conversations: a.store, Decisions: g.approvals,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
 		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
-		Sources: a.sources, Refusals: a.refusals,
+		MaxSockets: g.cfg.sockets(openFiles()),
+		Sources:    a.sources, Refusals: a.refusals,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutput: int64(g.cfg.MaxOutput), MaxOutbound: int(g.cfg.MaxOutbound),
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
@@ -200,8 +201,9 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests),
-		MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams, Pairing: g.pairing,
-		Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP, AccessLog: api.AccessLog(g.cfg.AccessLog),
+		MaxServed: g.cfg.requests(openFiles()), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams,
+		Pairing: g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
+		AccessLog: api.AccessLog(g.cfg.AccessLog),
 	})
 	if err != nil {
 		return nil, err
@@ -214,7 +216,8 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registry.Key) {
 	return func(ctx context.Context, key registry.Key) {
 		if err := store.DropBlobsOf(ctx, key); err != nil {
-			g.log.Warn("files of a deleted conversation stay until they expire", "session", key.Session, "error", err)
+			g.log.Warn("files of a deleted conversation can be read until they expire",
+				"session", key.Session, "error", err)
 		}
 		g.pod.Places.Erased(ctx, key)
 	}
@@ -292,5 +295,8 @@ func (g *Gateway) openAgent(
 		return nil, err
 	}
 	g.pod.Turns.Serve(g.chat.Abort)
+	g.pod.Places.Serve(registry.PlaceKeeper{Erased: func(_ context.Context, key registry.Key, _ int64) {
+		g.chat.Erased(key)
+	}})
 	return g.chat, nil
 }

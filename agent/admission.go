@@ -146,7 +146,7 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	if err := a.checkRoom(spec, other); err != nil {
 		return spec, err
 	}
-	compiled, err := a.schemas.Compile(ctx, spec)
+	compiled, err := a.schemas.Compile(ctx, other.Who.Owner(), spec)
 	if err != nil {
 		return spec, err
 	}
@@ -182,8 +182,8 @@ func (a *Admission) beginsWith(name string) string {
 const sessionSeparator = "__"
 
 // CompiledSize returns how many bytes the compiled schema of an admitted tool takes.
-func (a *Admission) CompiledSize(ctx context.Context, spec registry.ToolSpec) int {
-	size, err := a.schemas.Compile(ctx, spec)
+func (a *Admission) CompiledSize(ctx context.Context, who *auth.Identity, spec registry.ToolSpec) int {
+	size, err := a.schemas.Compile(ctx, who.Owner(), spec)
 	if err != nil { // it was admitted, so only ctx can have ended
 		return 0
 	}

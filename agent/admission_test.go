@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )
@@ -162,10 +163,11 @@ func TestAdmissionOfKnownTexts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Remember(text, agent.Admitted{Spec: spec, Compiled: a.CompiledSize(t.Context(), spec)})
+	a.Remember(text, agent.Admitted{Spec: spec, Compiled: a.CompiledSize(t.Context(), &auth.Identity{}, spec)})
 	text[9] = 'P' // the buffer of a frame is used again
 	known, ok := a.Known([]byte(`{"name":"pay"}`))
-	if !ok || known.Spec.Hash() != spec.Hash() || known.Compiled != a.CompiledSize(t.Context(), spec) {
+	if !ok || known.Spec.Hash() != spec.Hash() ||
+		known.Compiled != a.CompiledSize(t.Context(), &auth.Identity{}, spec) {
 		t.Fatalf("known as %+v, %v", known, ok)
 	}
 	if _, ok := a.Known(text); ok {

@@ -19,7 +19,8 @@ import (
 //
 // The result of a call that has a record, a durable one or one that is answered late, is amended before it enters the
 // store, by the pod that stores it. Then the invocation holds what the record tells: arguments and conversation are
-// missing.
+// missing. Arguments are also missing, there and in AfterHook, of a request longer than 16 KiB whose device had the
+// call: they are not kept until it answers.
 type AmendHook interface {
 	Hook
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -142,7 +143,7 @@ func (l *fakeCallLog) Hold(_ context.Context, rec registry.Record) (registry.Rec
 }
 
 func (l *fakeCallLog) Begin(
-	_ context.Context, _, callID string, _ time.Duration,
+	_ context.Context, _ share.Owner, callID string, _ time.Duration,
 	run func(context.Context, registry.Record) (registry.Result, error),
 ) (bool, error) {
 	l.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -108,7 +109,8 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 	if err != nil {
 		return false, err
 	}
-	begun, err := i.cfg.CallLog.Begin(ctx, a.Tenant, a.CallID, call.Timeout+call.Hold,
+	of := share.Owner{Tenant: a.Tenant, Identity: cmp.Or(call.Caller.User, call.Caller.Note())} // as when it was asked
+	begun, err := i.cfg.CallLog.Begin(ctx, of, a.CallID, call.Timeout+call.Hold,
 		func(ctx context.Context, rec registry.Record) (registry.Result, error) {
 			return i.runDeferred(ctx, a, call, rec, gone)
 		})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
@@ -44,7 +45,12 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if d.ask != nil { // the call takes as long as the person and the tool together
 		d.rec.TimeoutMS += i.approvalTime(&d.prepared).Milliseconds()
 	}
+	d.rec.DigestArgs() // so that it does not keep the arguments
 	release, tell := req.Release, req.tell
+	if release != nil {
+		release = sync.OnceFunc(release)
+		d.sent = release
+	}
 	counted := Request{
 		Endpoint: req.Endpoint, where: req.where, Caller: req.Caller, Tool: req.Tool, argsBytes: req.argsBytes,
 	}
@@ -73,8 +79,13 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if err != nil {
 		return err
 	}
-	if created {
-		req.Release, req.counted = nil, true // when it has ended
+	req.forget() // run has its own, and whoever joins a call needs none
+	switch {
+	case created:
+		req.Release, req.counted = nil, true // when the device has the call, or it has ended
+	case req.Release != nil:
+		req.Release()
+		req.Release = nil
 	}
 	return i.follow(ctx, req, stored, digest, !created, start, out)
 }
@@ -191,12 +202,13 @@ func (i *Invoker) follow(
 
 // digest is requestDigest, with the memory that takes.
 func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) (string, error) {
-	release, err := i.cfg.Schemas.ReserveArgs(ctx, deadline, req.Args.Raw())
+	by := req.Caller.Owner()
+	release, err := i.cfg.Schemas.ReserveArgs(ctx, by, deadline, req.Args.Raw())
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	done, err := i.cfg.Schemas.ReadText(ctx, deadline, req.Args.Len())
+	done, err := i.cfg.Schemas.ReadText(ctx, by, deadline, req.Args.Len())
 	if err != nil {
 		return "", err
 	}

@@ -78,7 +78,7 @@ type BeforeHook interface {
 }
 
 // AfterHook observes how a call ended for its caller: with a result, or with err. It is also called when a hook stopped
-// the call, and when no tool was found.
+// the call, and when no tool was found. The arguments of a long request may be missing, as in AmendHook.
 type AfterHook interface {
 	Hook
 	After(ctx context.Context, inv Invocation, out Outcome, err error)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -50,7 +51,7 @@ func BenchmarkSchemaValidate(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := schemas.Validate(b.Context(), spec, args, time.Time{}); err != nil {
+				if err := schemas.Validate(b.Context(), share.Owner{}, spec, args, time.Time{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -62,7 +63,7 @@ func BenchmarkSchemaValidate(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(n))
 			for b.Loop() {
-				if err := schemas.Validate(b.Context(), spec, args, time.Time{}); err != nil {
+				if err := schemas.Validate(b.Context(), share.Owner{}, spec, args, time.Time{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -76,7 +77,7 @@ func BenchmarkSchemaCompile(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := schema.NewValidator().Compile(b.Context(), spec); err != nil {
+				if _, err := schema.NewValidator().Compile(b.Context(), share.Owner{}, spec); err != nil {
 					b.Fatal(err)
 				}
 			}

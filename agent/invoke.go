@@ -96,6 +96,14 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if req.durable() {
 		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)
 	}
+	if req.Release != nil {
+		p.sent = func() {
+			rec.DigestArgs()
+			req.forget()
+			req.Release()
+			req.Release = nil
+		}
+	}
 	if err == nil {
 		out.Result, err = i.runTool(ctx, &p, &rec, false)
 		out.State, out.Session = out.Result.State(), p.route.Session
@@ -163,6 +171,9 @@ func (i *Invoker) runTool(
 		call := registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
 			Attempt: attempt,
+		}
+		if p.sent != nil {
+			call.Args, call.Long = registry.JSON{}, &registry.LongArgs{Args: p.inv.Args, Sent: p.forget}
 		}
 		if !durable {
 			call.Record = rec

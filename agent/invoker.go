@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -60,7 +61,7 @@ type CallLog interface {
 	// Hold, Begin and Refuse are for calls that wait for a person and are held by no pod.
 	Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error)
 	Begin(
-		ctx context.Context, tenant, callID string, timeout time.Duration,
+		ctx context.Context, of share.Owner, callID string, timeout time.Duration,
 		run func(context.Context, registry.Record) (registry.Result, error),
 	) (begun bool, err error)
 	Refuse(ctx context.Context, tenant, callID string, why *registry.Error) (refused bool, err error)

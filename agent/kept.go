@@ -117,8 +117,8 @@ func (i *Invoker) runErrand(
 	return i.runTimed(ctx, p, report)
 }
 
-// TellLost says that something is lost that a local tool kept before. Its caller reads it before the result. ctx is
-// that of Execute.
+// TellLost says that something is lost that a local tool kept before. Its caller reads it before the result, or before
+// the error if there is none. ctx is that of Execute.
 func TellLost(ctx context.Context, what string) {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	if call == nil {
@@ -133,15 +133,34 @@ func TellLost(ctx context.Context, what string) {
 
 // withLosses returns a result that says first what is lost.
 func (c *toolCall) withLosses(res registry.Result) registry.Result {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.losses) == 0 {
+	said := c.toldLosses()
+	if said == "" {
 		return res
 	}
-	said := "[" + strings.Join(c.losses, " ") + "]\n"
 	res.Output = said + res.Output
 	if res.Error != "" {
 		res.Error = said + res.Error
 	}
 	return res
+}
+
+// errorWithLosses is withLosses for a call without a result: no later call knows of them.
+func (c *toolCall) errorWithLosses(err error) error {
+	said := c.toldLosses()
+	if said == "" {
+		return err
+	}
+	e := *registry.AsError(err)
+	e.Message = said + e.Message
+	return &e
+}
+
+// toldLosses returns what is lost as its caller reads it, empty if nothing is.
+func (c *toolCall) toldLosses() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.losses) == 0 {
+		return ""
+	}
+	return "[" + strings.Join(c.losses, " ") + "]\n"
 }

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent"
@@ -63,5 +64,34 @@ func TestErrandsHaveTheRightsOfTheirCaller(t *testing.T) {
 	out, err := i.Invoke(t.Context(), agent.Request{Caller: caller, Tool: "hand"})
 	if err != nil || !out.Result.Success || len(by) != 1 || by[0] != caller {
 		t.Errorf("%+v, %v: %+v", out, err, by)
+	}
+}
+
+// What is lost is told by the call that finds it out, also if it ends without a result: no later one knows.
+func TestLossesAreToldWithAnError(t *testing.T) {
+	for name, fails := range map[string]error{
+		"a result": nil, "the call was cancelled": context.Canceled,
+		"an error of its own": registry.Errorf(registry.CodeBusy, "No room."),
+	} {
+		box := localTools(t, agent.Registration{Names: []string{"hand"}, Keeps: agent.KeepsWorkspace(),
+			Make: func(agent.SessionContext) []agent.Tool {
+				return []agent.Tool{localTool{spec("hand", ""),
+					func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
+						agent.TellLost(ctx, "The files are gone.")
+						return registry.Result{Success: true, Output: "done"}, fails
+					}}}
+			}})
+		i, _ := handed(t, spec("t", ""), "", func(c *agent.Config) { c.LocalTools, c.Places = box, new(elsewhere) })
+		out, err := i.Invoke(t.Context(), agent.Request{Caller: ruledCaller, Tool: "hand"})
+		said := out.Result.Output
+		if err != nil {
+			said = registry.AsError(err).Message
+		}
+		if (err == nil) != (fails == nil) || !strings.HasPrefix(said, "[The files are gone.]\n") {
+			t.Errorf("%s: %q, %v", name, said, err)
+		}
+		if want, code := registry.CodeBusy, registry.AsError(err).Code; name == "an error of its own" && code != want {
+			t.Errorf("%s: the code is %s", name, code)
+		}
 	}
 }

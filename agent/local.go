@@ -65,11 +65,23 @@ func (i *Invoker) runTimed(
 	}
 	res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, report, call}, p.local, &p.inv)
 	if err != nil {
-		return registry.Result{}, localError(ctx, &p.inv, err)
+		return registry.Result{}, call.errorWithLosses(localError(ctx, &p.inv, err))
 	}
-	res = i.bounded(ctx, &p.inv, call.withLosses(res))
-	res.Violations = i.cfg.Schemas.CheckOutput(ctx, p.inv.Spec.OutputSchema, res)
-	return res, nil
+	res.Violations = i.checkOutput(ctx, &p.inv, res)
+	return i.bounded(ctx, &p.inv, call.withLosses(res)), nil
+}
+
+// checkOutput checks what a tool returned, and nothing that the gateway adds to it or takes from it. What is cut is not
+// checked, and said to be so: readers do not have it whole.
+func (i *Invoker) checkOutput(ctx context.Context, inv *Invocation, res registry.Result) []registry.Violation {
+	size := res.Structured.Len()
+	if size == 0 {
+		size = len(res.Output)
+	}
+	if res.Success && len(inv.Spec.OutputSchema) > 0 && size > MaxLocalOutput {
+		return []registry.Violation{{Message: "the answer was not checked: it is longer than 1 MiB"}}
+	}
+	return i.cfg.Schemas.CheckOutput(ctx, inv.Caller.Tenant, inv.Spec.OutputSchema, res)
 }
 
 // checkLocal asks a local tool what it says of the arguments, whether its caller may call it, and whether a person must
@@ -79,7 +91,10 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 		if err := i.cfg.LocalTools.Await(ctx, inv.Spec.Name, inv.Deadline); err != nil {
 			return err
 		}
-		return registry.Errorf(registry.CodeToolNotFound, "The tool %q is not available here: %s", inv.Spec.Name, why)
+		if why = unavailable(t); why != "" {
+			return registry.Errorf(registry.CodeToolNotFound,
+				"The tool %q is not available here: %s", inv.Spec.Name, why)
+		}
 	}
 	t = inner(t)
 	validator, validates := t.(ArgsValidator)

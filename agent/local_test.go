@@ -118,6 +118,38 @@ func TestLocalResultIsBounded(t *testing.T) {
 	}
 }
 
+// What a local tool returned is checked against its output schema without what the gateway says beside it. An answer
+// that is too long is said not to be checked, and not to break the schema.
+func TestLocalOutputIsChecked(t *testing.T) {
+	h := newFixture(t, agent.PolicyRules{})
+	object := func(text string) registry.JSON { return registry.MustJSON(`{"text":"` + text + `"}`) }
+	for name, tt := range map[string]struct {
+		schema string
+		output registry.JSON
+		want   string // begins the violation; empty: there is none
+	}{
+		"fits":    {`{"type":"object"}`, object("x"), ""},
+		"breaks":  {`{"type":"array"}`, object("x"), "got object"},
+		"long":    {`{"type":"object"}`, object(strings.Repeat("x", agent.MaxLocalOutput)), "the answer was not checked"},
+		"is text": {`{"type":"string","maxLength":1}`, registry.MustJSON(`"x"`), ""},
+	} {
+		s := spec("t", "")
+		s.OutputSchema = json.RawMessage(tt.schema)
+		out, err := h.call(t.Context(), localTool{s, func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
+			agent.TellLost(ctx, "Something is lost.")
+			return registry.NewResult(true, tt.output, ""), nil
+		}})
+		found := out.Result.Violations
+		if err != nil || !strings.HasPrefix(out.Result.Output, "[Something is lost.]") {
+			t.Errorf("%s: %.80q, %v", name, out.Result.Output, err)
+		}
+		if tt.want == "" && len(found) > 0 ||
+			tt.want != "" && (len(found) != 1 || !strings.HasPrefix(found[0].Message, tt.want)) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+}
+
 // Of parts that are too long together only the description stays, and a malformed one is left out.
 func TestLocalPartsAreBounded(t *testing.T) {
 	h := newFixture(t, agent.PolicyRules{})

@@ -100,3 +100,28 @@ func TestUnavailableToolIsNotOffered(t *testing.T) {
 		t.Errorf("%+v, %v", tools, err)
 	}
 }
+
+// wakes is a tool that is there once its owner was waited for.
+type wakes struct {
+	localTool
+	there *bool
+}
+
+func (w wakes) Unavailable() string {
+	if *w.there {
+		return ""
+	}
+	return "its server does not answer"
+}
+
+// A call that has waited for the owner of its tool is refused only if the tool cannot work then either.
+func TestToolThatIsThereAfterTheWait(t *testing.T) {
+	var there bool
+	tools := &live{await: func(string) error { there = true; return nil }}
+	own := localTools(t, registration(says("zone", "own"))).WithLive(tools)
+	h := newFixture(t, agent.PolicyRules{}, func(c *agent.Config) { c.LocalTools = own })
+	out, err := h.call(t.Context(), wakes{says("files__read", "read"), &there})
+	if err != nil || out.Result.Output != "read" {
+		t.Errorf("%+v, %v", out.Result, err)
+	}
+}

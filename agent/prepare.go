@@ -27,6 +27,8 @@ type prepared struct {
 
 	waited *registry.Record // what was stored of the call while it waited for its device; nil: nothing
 
+	sent func() // told once when the device has the call, if its arguments are long; nil: nobody
+
 	lost string // what its caller is told that is lost; empty: nothing is known to be
 
 	within     time.Time // when the call must have ended; zero: when its timeout is up
@@ -36,13 +38,19 @@ type prepared struct {
 	atMost time.Duration // as of Request.atMost
 }
 
+// forget gives the arguments up, because the device has the call.
+func (p *prepared) forget() {
+	p.inv.Args, p.inv.Asked = registry.JSON{}, registry.JSON{}
+	p.sent()
+}
+
 // prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
 	charged := p.inv.charged
 	*p = prepared{
 		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
 		consent: p.consent, resumed: p.resumed, within: i.endOf(req, p), onApproval: req.OnApproval,
-		outer: req.outer, atMost: req.atMost,
+		outer: req.outer, atMost: req.atMost, sent: p.sent,
 	}
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,

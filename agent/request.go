@@ -7,6 +7,7 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -59,9 +60,14 @@ type Request struct {
 	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
 	IdempotencyKey string
 
-	// Release is called once, when Farhand no longer holds the arguments: when Invoke returns, or, if the call goes on
-	// after that, when the call has ended.
+	// Release is called once, when Farhand no longer holds the arguments: when the device has the call, else when
+	// Invoke returns or, if the call goes on after that, when it has ended. A request with Release is long: its
+	// arguments are not kept for hooks either once the device has them. Nil: nobody counts the memory.
 	Release func()
+
+	// Forget is called once, by the goroutine of Invoke, if the arguments of a request with Release are not needed for
+	// its answer any more, before Invoke returns. May be nil.
+	Forget func()
 
 	// OnApproval is told of an approval that the call needs, when it is asked for and when it is final.
 	OnApproval func(registry.Approval)
@@ -87,6 +93,14 @@ func (r *Request) tell(a registry.Approval) {
 	}
 }
 
+// forget gives up the arguments of a request. What goes on with them has its own.
+func (r *Request) forget() {
+	r.Args = registry.JSON{}
+	if r.Release != nil && r.Forget != nil {
+		r.Forget()
+	}
+}
+
 // durable reports whether the call outlives its request.
 func (r *Request) durable() bool { return r.Async || r.IdempotencyKey != "" }
 
@@ -107,13 +121,14 @@ type Outcome struct {
 
 // Read waits until the text of a request, of n bytes, may be read. Only few long texts are read at a time, so that a
 // short one never waits for more than one of them. The caller must call done when it has read the text.
-func (i *Invoker) Read(ctx context.Context, n int) (done func(), err error) {
-	return i.cfg.Schemas.ReadText(ctx, time.Time{}, n)
+func (i *Invoker) Read(ctx context.Context, by share.Owner, n int) (done func(), err error) {
+	return i.cfg.Schemas.ReadText(ctx, by, time.Time{}, n)
 }
 
 // checkRequestArgs runs checkArgs once the arguments of a request may be read.
 func (i *Invoker) checkRequestArgs(ctx context.Context, req *Request, start time.Time) error {
-	done, err := i.cfg.Schemas.ReadText(ctx, start.Add(i.clamp(req.Timeout, 0)), req.Args.Len())
+	until := start.Add(i.clamp(req.Timeout, 0))
+	done, err := i.cfg.Schemas.ReadText(ctx, req.Caller.Owner(), until, req.Args.Len())
 	if err != nil {
 		return err
 	}

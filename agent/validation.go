@@ -14,5 +14,5 @@ func (validation) Name() string { return "validation" }
 
 // Before implements BeforeHook.
 func (v validation) Before(ctx context.Context, inv Invocation) (Decision, error) {
-	return Pass(), v.schemas.Validate(ctx, inv.Spec, inv.Args.Raw(), inv.Deadline)
+	return Pass(), v.schemas.Validate(ctx, inv.Caller.Owner(), inv.Spec, inv.Args.Raw(), inv.Deadline)
 }

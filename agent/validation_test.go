@@ -12,8 +12,12 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
+
+// anyone asks where it does not matter who does.
+var anyone share.Owner
 
 // endlessly is a schema and arguments that keep a core busy for as long as a validation may.
 func endlessly() (registry.ToolSpec, []byte) {
@@ -73,7 +77,7 @@ func TestHangUpEndsValidation(t *testing.T) {
 	tool, args := endlessly()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantCode(t, schemas.Validate(ctx, tool, args, time.Time{}), registry.CodeCancelled)
+	wantCode(t, schemas.Validate(ctx, anyone, tool, args, time.Time{}), registry.CodeCancelled)
 }
 
 // However many validate at a time, those of ordinary arguments do not wait for those that take long, and who has to
@@ -86,27 +90,27 @@ func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
 	for range 20 {
 		attackers.Go(func() {
 			for ctx.Err() == nil {
-				_ = schemas.Validate(ctx, tool, args, time.Time{})
+				_ = schemas.Validate(ctx, anyone, tool, args, time.Time{})
 			}
 		})
 	}
 	ordinary := spec("u", `{"properties":{"a":{"type":"string"}}}`)
 	for range 1000 {
-		if err := schemas.Validate(t.Context(), ordinary, []byte(`{"a":"b"}`),
+		if err := schemas.Validate(t.Context(), anyone, ordinary, []byte(`{"a":"b"}`),
 			time.Now().Add(10*time.Second)); err != nil {
 			t.Error(err)
 			break
 		}
 	}
 	larger := []byte(`{"a":"` + strings.Repeat("x", 5000) + `"}`)
-	if err := schemas.Validate(t.Context(), ordinary, larger, time.Now().Add(10*time.Second)); err != nil {
+	if err := schemas.Validate(t.Context(), anyone, ordinary, larger, time.Now().Add(10*time.Second)); err != nil {
 		t.Errorf("larger arguments: %v", err)
 	}
-	err := schemas.Validate(t.Context(), tool, args, time.Now().Add(50*time.Millisecond))
+	err := schemas.Validate(t.Context(), anyone, tool, args, time.Now().Add(50*time.Millisecond))
 	if !errors.Is(err, registry.CodeTimeout) {
 		t.Errorf("it did not end with its time: %v", err)
 	}
-	if err := schemas.Validate(t.Context(), tool, args, time.Time{}); !errors.Is(err, registry.CodeBusy) &&
+	if err := schemas.Validate(t.Context(), anyone, tool, args, time.Time{}); !errors.Is(err, registry.CodeBusy) &&
 		!errors.Is(err, registry.CodeInvalidRequest) {
 		t.Errorf("it waited for as long as it liked: %v", err)
 	}
@@ -130,7 +134,7 @@ func TestCompiledSchemasOfASessionAreBounded(t *testing.T) {
 			refused = err
 			break
 		}
-		offered.Compiled += a.CompiledSize(t.Context(), tool)
+		offered.Compiled += a.CompiledSize(t.Context(), &auth.Identity{}, tool)
 	}
 	if refused == nil || !strings.Contains(refused.Error(), "when compiled") {
 		t.Errorf("%d bytes were taken: %v", offered.Compiled, refused)

@@ -131,6 +131,23 @@ func TestAClientThatHangsUpIsNoFailureOfTheStore(t *testing.T) {
 	}
 }
 
+// TestAnMCPClientThatHangsUpIsNoFailureOfTheStore: neither is it logged as one at /mcp.
+func TestAnMCPClientThatHangsUpIsNoFailureOfTheStore(t *testing.T) {
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Directory = endingDirectory{Directory: c.Directory} }})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp",
+		strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	f.pods[0].server.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+	if log := f.logOf(0); !strings.Contains(log, `level=INFO msg="request failed"`) ||
+		!strings.Contains(log, "code=cancelled") {
+		t.Errorf("logged %s", log)
+	}
+}
+
 // endingDirectory fails as a store does whose request has ended.
 type endingDirectory struct{ registry.Directory }
 

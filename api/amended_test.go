@@ -119,8 +119,8 @@ func TestJoinedCallsReadTheAmendedResult(t *testing.T) {
 func TestLateAnswersAreAmended(t *testing.T) {
 	onEachStore(t, setup{hooks: []agent.Hook{redactor{}}}, func(f *fleet) {
 		for name, body := range map[string]string{
-			"light": `{"timeout_ms":300}`, "keyed": `{"timeout_ms":300,"idempotency_key":"k"}`,
-			"async": `{"timeout_ms":300,"mode":"async"}`,
+			"light": `{"timeout_ms":3000}`, "keyed": `{"timeout_ms":300,"idempotency_key":"k"}`,
+			"async": `{"timeout_ms":3000,"mode":"async"}`,
 		} {
 			d := f.connect(1, session("s1"), silent, tools("t")...)
 			f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: body, pod: 0})

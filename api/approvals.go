@@ -40,6 +40,7 @@ type approvalRow struct {
 	SessionID  string                    `json:"session_id,omitempty"`
 	DeviceID   string                    `json:"device_id,omitempty"`
 	DeviceName string                    `json:"device_name,omitempty"`
+	LooksLike  string                    `json:"looks_like,omitempty"` // a paired device that it may be taken for
 	UserID     string                    `json:"user_id,omitempty"`
 	Requester  approvalRequester         `json:"requester"`
 	Mode       string                    `json:"mode"`
@@ -113,8 +114,13 @@ func (h *handler) listApprovals(c *gin.Context, _ params) error {
 	answer := struct {
 		Approvals []approvalRow `json:"approvals"`
 	}{make([]approvalRow, len(all))}
+	alike, err := h.lookAlikes(ctx, c, all...)
+	if err != nil {
+		return err
+	}
 	for i, a := range all {
 		answer.Approvals[i] = approvalRowOf(a, caller(c))
+		answer.Approvals[i].LooksLike = alike[a.DeviceID]
 	}
 	return h.respond(c, answer)
 }
@@ -134,7 +140,27 @@ func (h *handler) getApproval(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	return h.respond(c, approvalOf(a, caller(c)))
+	alike, err := h.lookAlikes(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	shown := approvalOf(a, caller(c))
+	shown.LooksLike = alike[a.DeviceID]
+	return h.respond(c, shown)
+}
+
+// lookAlikes returns which paired devices those of approvals may be taken for, by device id.
+func (h *handler) lookAlikes(
+	ctx context.Context, c *gin.Context, approvals ...registry.Approval,
+) (map[string]string, error) {
+	if h.Pairing == nil {
+		return nil, nil
+	}
+	var ids []string
+	for _, a := range approvals {
+		ids = append(ids, a.DeviceID)
+	}
+	return h.Pairing.LookAlikes(ctx, h.approver(c), ids...)
 }
 
 // Decisions, as requests have them.

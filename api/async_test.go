@@ -146,7 +146,7 @@ func TestWaitIsChecked(t *testing.T) {
 
 // The device's answer is kept although its caller has been told that there was none in time.
 func TestLateResult(t *testing.T) {
-	for _, body := range []string{`{"timeout_ms":400}`, `{"timeout_ms":400,"idempotency_key":"k"}`} {
+	for _, body := range []string{`{"timeout_ms":2000}`, `{"timeout_ms":2000,"idempotency_key":"k"}`} {
 		f := newFleet(t, setup{pods: 2})
 		d := f.connect(1, session("s1"), silent, tools("t")...)
 		p := wantProblem(f.post("/api/tools/t/call", body), 504, registry.CodeTimeout)

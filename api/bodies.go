@@ -19,12 +19,14 @@ const (
 	// bodyPart is how many bytes of a longer body must come within stallGrace when others wait.
 	bodyPart = 64 << 10
 
-	// keyBody names the reservation of the body in the context of a request.
-	keyBody = "farhand.body"
+	// In the context of a request keyServed names its place among those that are served, and keyBody the reservation
+	// of its body.
+	keyServed = "farhand.served"
+	keyBody   = "farhand.body"
 )
 
-// newBodies returns the budget of longer bodies: those that are arriving, and those of requests or calls that have not
-// ended. Small bodies need none of it, so that they never wait for long ones.
+// newBodies returns the budget of longer bodies: those that are arriving, and those of requests that are being answered
+// and of calls that no device has yet. Small bodies need none of it, so that they never wait for long ones.
 func newBodies(limit int64) *byteBudget {
 	r := newByteBudget(share.Bounds{Pod: limit}, (*http.ResponseController).SetReadDeadline)
 	r.full = "This pod, or its share for this tenant, holds as many long requests as it may. " +
@@ -100,6 +102,9 @@ func (h *handler) readBody(c *gin.Context) ([]byte, error) {
 	if held != nil {
 		c.Set(keyBody, held)
 	}
+	if err == nil {
+		err = h.countServed(c)
+	}
 	return body, err
 }
 
@@ -122,6 +127,9 @@ func reservationOf(c *gin.Context, key string) *reservation {
 
 // releaseAll releases what a request that has ended reserves.
 func releaseAll(c *gin.Context) {
+	if release, ok := c.Get(keyServed); ok {
+		release.(func())()
+	}
 	for _, key := range []string{keyBody, keyAnswer} {
 		if held := reservationOf(c, key); held != nil {
 			held.release()
@@ -134,7 +142,7 @@ func parse[T any](c *gin.Context, i *agent.Invoker, body []byte, by func([]byte)
 	if len(body) <= smallBody {
 		return by(body)
 	}
-	done, err := i.Read(c.Request.Context(), len(body))
+	done, err := i.Read(c.Request.Context(), caller(c).Owner(), len(body))
 	if err != nil {
 		return parsed, err
 	}

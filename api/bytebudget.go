@@ -48,7 +48,7 @@ type byteBudget struct {
 type reservation struct {
 	*share.Grant
 	budget  *byteBudget
-	tenant  string
+	by      share.Owner
 	size    int64                    // in bytes
 	control *http.ResponseController // nil before the transfer begins
 }
@@ -66,16 +66,16 @@ func newByteBudget(
 // reserve waits for n bytes. The requests of an identity get theirs in the order in which they came, so that small ones
 // do not pass a large one until its time is over.
 func (r *byteBudget) reserve(ctx context.Context, by share.Owner, n int64) (*reservation, error) {
-	h := &reservation{budget: r, tenant: by.Tenant, size: min(n, r.limit)}
-	var err error
-	if h.Grant, err = r.pool.Try(by, h.size); err == nil {
+	h := &reservation{budget: r, by: by, size: min(n, r.limit)}
+	if h.Grant = r.pool.TakeFree(by, h.size); h.Grant != nil {
 		return h, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, budgetWait)
 	defer cancel()
 	waiting, stop := context.WithCancel(ctx)
 	var makingRoom sync.WaitGroup
-	makingRoom.Go(func() { r.makeRoom(waiting, by.Tenant, h.size) })
+	makingRoom.Go(func() { r.makeRoom(waiting, by, h.size) })
+	var err error
 	h.Grant, err = r.pool.Acquire(ctx, by, h.size)
 	stop()
 	makingRoom.Wait()
@@ -86,12 +86,12 @@ func (r *byteBudget) reserve(ctx context.Context, by share.Owner, n int64) (*res
 	return h, nil
 }
 
-// makeRoom disconnects stalled clients for a request of a tenant that waits for n bytes, until ctx ends.
-func (r *byteBudget) makeRoom(ctx context.Context, tenant string, n int64) {
+// makeRoom disconnects stalled clients for a request that waits for n bytes, until ctx ends.
+func (r *byteBudget) makeRoom(ctx context.Context, by share.Owner, n int64) {
 	check := time.NewTicker(stallCheck)
 	defer check.Stop()
 	for {
-		r.disconnectStalled(tenant, n)
+		r.disconnectStalled(by, n)
 		select {
 		case <-ctx.Done():
 			return
@@ -116,18 +116,20 @@ func (r *byteBudget) busy() error {
 	return &registry.Error{Code: registry.CodeBusy, RetryAfter: budgetRetry, Message: r.full}
 }
 
-// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free for a tenant. They
-// are its own, and those of tenants that hold more than it does: nothing else makes room for it.
-func (r *byteBudget) disconnectStalled(tenant string, n int64) {
+// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free for an owner. For an
+// identity that is at its own bound only its own make room; else those of its tenant do, and those of tenants that hold
+// more.
+func (r *byteBudget) disconnectStalled(by share.Owner, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := r.pool.Held(tenant)
+	held, own := r.pool.Held(by.Tenant), r.pool.Lacks(by, n) == share.Identity
 	byAge := func(a, b *reservation) int { return r.moving[a].Compare(r.moving[b]) }
 	for _, h := range slices.SortedFunc(maps.Keys(r.moving), byAge) {
 		if n <= 0 || time.Since(r.moving[h]) < stallGrace {
 			return
 		}
-		if h.tenant != tenant && r.pool.Held(h.tenant) <= held {
+		same := h.by.Tenant == by.Tenant
+		if own && (!same || h.by.Identity != by.Identity) || !same && r.pool.Held(h.by.Tenant) <= held {
 			continue
 		}
 		n -= h.size

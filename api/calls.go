@@ -77,29 +77,25 @@ type callAccepted struct {
 
 // callTool serves both routes of calls: with a session in the path and without.
 func (h *handler) callTool(c *gin.Context, _ params) error {
+	began := time.Now()
 	req, err := h.readCall(c)
 	if err != nil {
 		return err
 	}
-	switch {
-	case req.Async:
-		finishWritingBy(c, time.Now().Add(writeTimeout))
-	case req.Timeout > 0: // otherwise it may take as long as limitWriting has set
-		finishWritingBy(c, time.Now().Add(min(req.Timeout, h.MaxCallTimeout)+writeMargin))
-	}
 	req.Release = takeBody(c)
+	id, target, async := req.CallID, req.Target, req.Async // the rest of it is not kept until the device answers
 	out, err := h.Invoker.Invoke(c.Request.Context(), req)
-	finishWritingBy(c, time.Now().Add(writeTimeout))
+	answerInTime(c, began)
 	if out.Replayed && registry.AsError(err).Code != registry.CodeIdempotency {
 		c.Header(headerReplayed, "true")
 	}
-	if out.CallID != req.CallID { // a replayed one has its own
+	if out.CallID != id { // a replayed one has its own
 		noteCall(c, out.CallID)
 	}
 	switch {
 	case err != nil:
-		return h.explainTarget(req.Target, err)
-	case req.Async:
+		return h.explainTarget(target, err)
+	case async:
 		return h.accept(c, out)
 	default:
 		return h.answer(c, &out)

@@ -28,6 +28,7 @@ const (
 	DefaultTurnWait    = 30 * time.Second
 
 	DefaultMaxCallerStreams = 250
+	DefaultMaxServed        = 10_000   // requests with a credential at once
 	DefaultMaxResponseBytes = 64 << 20 // of all answers that are made or received at a time
 	DefaultMaxRequestBytes  = 64 << 20 // of all longer bodies that are held at a time
 )
@@ -152,6 +153,7 @@ type Config struct {
 	Log            *slog.Logger  // default: discard
 	AccessLog      AccessLog     // which requests have a line in Log; default AccessLogSampled
 
+	MaxServed        int          // requests with a credential served at once; default DefaultMaxServed
 	MaxCallerStreams int          // event streams of one identity; default DefaultMaxCallerStreams
 	Sources          auth.Sources // says where a request comes from
 
@@ -191,6 +193,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.TurnWait = cmp.Or(cfg.TurnWait, DefaultTurnWait)
 	cfg.StreamGrace = cmp.Or(cfg.StreamGrace, DefaultStreamGrace)
 	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, DefaultMaxStreams)
+	cfg.MaxServed = cmp.Or(cfg.MaxServed, DefaultMaxServed)
 	cfg.MaxCallerStreams = cmp.Or(cfg.MaxCallerStreams, DefaultMaxCallerStreams)
 	cfg.MaxResponseBytes = cmp.Or(cfg.MaxResponseBytes, DefaultMaxResponseBytes)
 	cfg.MaxRequestBytes = cmp.Or(cfg.MaxRequestBytes, DefaultMaxRequestBytes)

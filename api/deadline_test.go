@@ -5,7 +5,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
@@ -25,8 +28,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// The server has no write timeout of its own, so every request must set one. A call's must outlast the call, and once
-// the call has ended, its answer has the time of any other: a person's approval may have used up what there was.
+// The server has no write timeout of its own, so every request must set one. Over HTTP/2 a call's outlasts the call.
 func TestWriteDeadlines(t *testing.T) {
 	policy, err := agent.NewPolicy(agent.PolicyRules{})
 	if err != nil {
@@ -51,27 +53,38 @@ func TestWriteDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
+		proto              int
 		method, path, body string
 		want               time.Duration
 	}{
-		{http.MethodGet, "/api/tools", "", writeTimeout},
-		{http.MethodGet, "/nothing", "", writeTimeout},
-		{http.MethodPost, "/api/tools/t/call", "", agent.MaxApprovalTimeout + 10*time.Minute + writeMargin},
-		{http.MethodPost, "/api/tools/t/call", `{"timeout_ms":60000}`, time.Minute + writeMargin},
-		{http.MethodPost, "/api/tools/t/call", `{"timeout_ms":86400000}`, 10*time.Minute + writeMargin},
-		{http.MethodPost, "/api/tools/t/call", `{"mode":"async","timeout_ms":60000}`, writeTimeout},
-		{http.MethodGet, "/api/calls/x?wait_ms=60000", "", time.Minute + writeTimeout},
+		{1, http.MethodGet, "/api/tools", "", writeTimeout},
+		{1, http.MethodGet, "/nothing", "", writeTimeout},
+		{1, http.MethodPost, "/api/tools/t/call", `{"timeout_ms":60000}`, writeTimeout},
+		{2, http.MethodPost, "/api/tools/t/call", "", agent.MaxApprovalTimeout + 10*time.Minute + writeMargin},
+		{1, http.MethodGet, "/api/calls/x?wait_ms=60000", "", time.Minute + writeTimeout},
 	} {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-		handler.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body)))
-		want := []time.Duration{tt.want}
-		if tt.method == http.MethodPost {
-			want = append(want, writeTimeout)
-		}
-		for i, last := range w.set[max(0, len(w.set)-len(want)):] {
-			if got := time.Until(last); got > want[i] || got < want[i]-testkit.Limit/2 {
-				t.Errorf("%s %s %s: %v left for writing, want %v", tt.method, tt.path, tt.body, got, want)
-			}
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body))
+		r.ProtoMajor = tt.proto
+		handler.ServeHTTP(w, r)
+		if got := time.Until(w.set[len(w.set)-1]); got > tt.want || got < tt.want-testkit.Limit/2 {
+			t.Errorf("%s %s %s: %v left for writing, want %v", tt.method, tt.path, tt.body, got, tt.want)
 		}
 	}
+}
+
+// A call that took long, as one that waited for a person, has the time of any other for its answer.
+func TestLateAnswersHaveTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for took, sets := range map[time.Duration]int{time.Second: 0, time.Hour: 1} {
+			w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+			c, _ := gin.CreateTestContext(w)
+			began := time.Now()
+			time.Sleep(took)
+			answerInTime(c, began)
+			if len(w.set) != sets || sets > 0 && time.Until(w.set[0]) != writeTimeout {
+				t.Errorf("after %v: %v", took, w.set)
+			}
+		}
+	})
 }

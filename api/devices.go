@@ -39,6 +39,7 @@ func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what 
 type deviceRow struct {
 	ID          string   `json:"id"`
 	DeviceID    string   `json:"device_id"`
+	LooksLike   string   `json:"looks_like,omitempty"` // another paired device that it may be taken for
 	Name        string   `json:"name,omitempty"`
 	UserID      string   `json:"user_id,omitempty"`
 	Fingerprint string   `json:"key_fingerprint,omitempty"`
@@ -50,14 +51,30 @@ type deviceRow struct {
 	presence
 }
 
-// deviceRowOf returns the row of a paired device. online has the devices that are connected.
-func deviceRowOf(c registry.Credential, online map[string]registry.Entry) deviceRow {
+// devicesNow is what is known of devices beside their credentials, by device id.
+type devicesNow struct {
+	online map[string]registry.Entry
+	alike  map[string]string // which other device they look like
+}
+
+// devicesNow looks up what is known of devices of a tenant.
+func (h *handler) devicesNow(ctx context.Context, by pairing.Approver, ids ...string) (now devicesNow, err error) {
+	if now.online, err = h.Directory.OnlineDevices(ctx, by.Tenant, ids); err != nil {
+		return now, err
+	}
+	now.alike, err = h.Pairing.LookAlikes(ctx, by, ids...)
+	return now, err
+}
+
+// deviceRowOf returns the row of a paired device.
+func deviceRowOf(c registry.Credential, now devicesNow) deviceRow {
 	row := deviceRow{
-		ID: c.ID, DeviceID: c.DeviceID, Name: c.Name, UserID: c.User, Fingerprint: fingerprint(c.PublicKey),
-		Tools: []string{}, CreatedAt: c.CreatedAt.UTC().Format(timeFormat), CreatedBy: c.CreatedBy,
+		ID: c.ID, DeviceID: c.DeviceID, LooksLike: now.alike[c.DeviceID], Name: c.Name, UserID: c.User,
+		Fingerprint: fingerprint(c.PublicKey),
+		Tools:       []string{}, CreatedAt: c.CreatedAt.UTC().Format(timeFormat), CreatedBy: c.CreatedBy,
 		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt),
 	}
-	if e, ok := online[c.DeviceID]; ok {
+	if e, ok := now.online[c.DeviceID]; ok {
 		row.presence = presenceOf(e.Pulse)
 	}
 	for _, a := range c.Approved {
@@ -107,9 +124,9 @@ func definitionOf(t registry.ToolSpec) definition {
 	return definition{t.Name, t.Description, t.Parameters, t.TimeoutMS, t.Annotations, t.SecurityLevel, t.OutputSchema}
 }
 
-func deviceDetailOf(d pairing.Device, online map[string]registry.Entry) deviceDetail {
+func deviceDetailOf(d pairing.Device, now devicesNow) deviceDetail {
 	detail := deviceDetail{
-		deviceRow: deviceRowOf(d.Credential, online), Approved: []registry.ApprovedTool{}, Rejected: []string{},
+		deviceRow: deviceRowOf(d.Credential, now), Approved: []registry.ApprovedTool{}, Rejected: []string{},
 		Waiting: []waitingTool{},
 	}
 	detail.Approved = append(detail.Approved, d.Pins()...)
@@ -172,13 +189,13 @@ func (h *handler) listDevices(c *gin.Context, q params) error {
 	for i, d := range all {
 		ids[i] = d.DeviceID
 	}
-	online, err := h.Directory.OnlineDevices(ctx, caller(c).Tenant, ids)
+	now, err := h.devicesNow(ctx, h.approver(c), ids...)
 	if err != nil {
 		return err
 	}
 	page := deviceList{Devices: make([]deviceRow, len(all))}
 	for i, d := range all {
-		page.Devices[i] = deviceRowOf(d, online)
+		page.Devices[i] = deviceRowOf(d, now)
 	}
 	if next != "" {
 		page.NextCursor = cursor{Kind: cursorDevices, Name: next}.String()
@@ -201,11 +218,11 @@ func (h *handler) onDevice(
 	if err != nil {
 		return err
 	}
-	online, err := h.Directory.OnlineDevices(ctx, d.Tenant, []string{d.DeviceID})
+	now, err := h.devicesNow(ctx, h.approver(c), d.DeviceID)
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, deviceDetailOf(d, online))
+	return h.writeSecret(c, http.StatusOK, deviceDetailOf(d, now))
 }
 
 func (h *handler) getDevice(c *gin.Context, _ params) error { return h.onDevice(c, h.Pairing.Device) }

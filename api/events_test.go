@@ -102,7 +102,7 @@ func TestCallEventsWithoutLog(t *testing.T) {
 func TestCallEventsOfLateAnswer(t *testing.T) {
 	f := newFleet(t, setup{})
 	d := f.connect(0, session("s1"), silent, tools("t")...)
-	a, _ := f.start(0, `{"mode":"async","timeout_ms":100}`)
+	a, _ := f.start(0, `{"mode":"async","timeout_ms":2000}`)
 	path := "/api/calls/" + a.CallID
 	states, ids := f.follow(0, path+"/events", "").states()
 	if states[len(states)-1] != registry.StateTimedOut {

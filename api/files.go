@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -53,7 +54,7 @@ func (h *handler) uploadFile(c *gin.Context, _ params) error {
 	ctx, cancel := limitTransfer(c, size)
 	defer cancel()
 	control := http.NewResponseController(c.Writer)
-	body := &pacedReader{c.Request.Body, newPace(control.SetReadDeadline)}
+	body := &pacedReader{c.Request.Body, pace{setDeadline: control.SetReadDeadline}}
 	if err := h.Files.Receive(ctx, b, c.Request.Header.Get("Content-Type"), size, body); err != nil {
 		return err
 	}
@@ -94,8 +95,9 @@ func (h *handler) readFile(c *gin.Context, _ params) error {
 	setFileHeaders(c.Writer.Header(), b) // not before: a refusal has headers of its own
 	c.Status(http.StatusOK)
 	control := http.NewResponseController(c.Writer)
-	to := &pacedWriter{c.Writer, newPace(control.SetWriteDeadline)}
-	_, _ = io.Copy(to, file) // the client is gone if this fails, or sees that bytes are missing
+	to := &pacedWriter{c.Writer, pace{setDeadline: control.SetWriteDeadline}}
+	_, _ = io.Copy(to, file)                         // the client is gone if this fails, or sees that bytes are missing
+	finishWritingBy(c, time.Now().Add(transferTime)) // what the server holds of it yet
 	return nil
 }
 

@@ -22,6 +22,7 @@ type handler struct {
 	lastBuiltins atomic.Pointer[builtins] // all of them, as they were last listed
 	zip          gzipPool
 	answers      sync.Pool // *[]byte, of answers to calls
+	served       *slots    // requests with a credential
 	streams      *slots
 	waiting      *slots
 	exports      *slots
@@ -57,6 +58,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		Config: cfg, builtins: own,
 		document: sync.OnceValues(func() ([]byte, error) { return openAPI(cfg.Version) }),
 		streams:  newSlots("event streams", cfg.MaxStreams, cfg.MaxCallerStreams), hub: newFeedHub(cfg.Calls, cfg.Log),
+		served:     newSlots("requests", cfg.MaxServed, cfg.MaxServed/2),
 		waiting:    newSlots("requests that wait for a call", maxWaiting, maxCallerWaiting),
 		exports:    newSlots("exports of the audit log", maxExports, maxCallerExports),
 		catchingUp: newSlots("event streams that catch up", catchUps, 0),
@@ -93,7 +95,8 @@ type Handler struct {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Header["Upgrade"] == nil { // a socket has its own way to be told that the pod stops
+	// A socket has its own way to be told that the pod stops.
+	if r.URL.Path != pathDevice && r.URL.Path != pathDeviceMCP {
 		w = &leavingWriter{w, h.h}
 	}
 	h.engine.ServeHTTP(w, r)

@@ -141,7 +141,7 @@ func TestReplayWithoutDevice(t *testing.T) {
 	}
 
 	mute := f.connect(1, session("s2"), silent, tools("t")...)
-	const late = `{"idempotency_key":"late","timeout_ms":300,"target":{"session_id":"s2"}}`
+	const late = `{"idempotency_key":"late","timeout_ms":2000,"target":{"session_id":"s2"}}`
 	p := wantProblem(f.post("/api/tools/t/call", late), 504, registry.CodeTimeout)
 	r := f.send(request{method: http.MethodPost, path: "/api/tools/t/call", body: late, pod: 1})
 	if again := wantProblem(r, 504, registry.CodeTimeout); again.CallID != p.CallID ||

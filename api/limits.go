@@ -24,6 +24,6 @@ func (h *handler) limits(c *gin.Context, _ params) error {
 	return h.respond(c, limitsAnswer{
 		BodyBytes: h.MaxBody, CallTimeoutMS: calls.Timeout.Milliseconds(),
 		MaxCallTimeoutMS: calls.MaxTimeout.Milliseconds(), MaxWaitMS: maxWait.Milliseconds(),
-		Streams: h.MaxCallerStreams, Rates: calls.Rates, Device: h.DeviceLimits,
+		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2), Rates: calls.Rates, Device: h.DeviceLimits,
 	})
 }

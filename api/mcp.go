@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -53,7 +54,8 @@ func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 		}
 		return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
 			Caller: caller(c), Scope: s, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
-			TakeBody: func() func() { return takeBody(c) }, Out: mcpOut{h, c, h.owner(c), c.Request.Context()},
+			TakeBody: func() func() { return takeBody(c) },
+			Out:      mcpOut{h, c, h.owner(c), c.Request.Context(), time.Now()},
 		})
 	}
 }

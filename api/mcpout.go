@@ -20,18 +20,19 @@ type mcpOut struct {
 
 	// request is the context of the request. Ended may be asked when c serves another one already.
 	request context.Context
+	began   time.Time
 }
 
 // Write implements mcp.Out.
 func (o mcpOut) Write(status int, body []byte, failure *registry.Error) error {
 	o.NoteFailure(failure)
+	answerInTime(o.c, o.began)
 	if body == nil {
 		o.c.Status(status)
 		o.c.Writer.WriteHeaderNow()
 		return nil
 	}
 	o.c.Header("Cache-Control", "no-store")
-	finishWritingBy(o.c, time.Now().Add(writeTimeout))
 	return o.h.writeBody(o.c, status, body)
 }
 
@@ -42,6 +43,9 @@ func (o mcpOut) NoteCall(id string) { noteCall(o.c, id) }
 func (o mcpOut) NoteFailure(failure *registry.Error) {
 	if failure == nil {
 		return
+	}
+	if why := interrupted(o.request, failure); why != nil {
+		failure = why
 	}
 	noted := *failure
 	noted.Code = auth.ProblemOf(failure).Code // one that clients may see

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -41,10 +42,22 @@ type Stats struct {
 func (h *Handler) Stats() Stats {
 	var s Stats
 	streams, waiting := h.h.streams.pool.Stats(), h.h.waiting.pool.Stats()
-	s.Streams, s.StreamsRefused = streams.Held, streams.Refused
-	s.Waiting, s.WaitingRefused = waiting.Held, waiting.Refused
+	s.Streams, s.StreamsRefused = streams.Held, streams.AllRefused()
+	s.Waiting, s.WaitingRefused = waiting.Held, waiting.AllRefused()
 	s.AnswersRefused, s.BodiesRefused = h.h.responses.refused.Load(), h.h.bodies.refused.Load()
 	return s
+}
+
+// Pools returns how full the pools of the API are, by name.
+func (h *Handler) Pools() map[string]share.Stats {
+	p := h.h
+	return map[string]share.Stats{
+		"requests": p.served.pool.Stats(), "streams": p.streams.pool.Stats(),
+		"waiting_requests": p.waiting.pool.Stats(),
+		"exports":          p.exports.pool.Stats(), "catching_up": p.catchingUp.pool.Stats(), "reading": p.reading.pool.Stats(),
+		"answer_bytes": p.responses.pool.Stats(), "body_bytes": p.bodies.pool.Stats(),
+		"uploads": p.uploads.files.pool.Stats(), "downloads": p.downloads.files.pool.Stats(),
+	}
 }
 
 // metrics serves what an operator's monitoring reads. It is for admins: it shows how much everybody uses the gateway.

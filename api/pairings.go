@@ -195,6 +195,8 @@ type pairingRow struct {
 	Fingerprint   string        `json:"key_fingerprint,omitempty"`
 	Source        string        `json:"source"`
 	AlreadyPaired bool          `json:"already_paired"`
+	LooksLike     string        `json:"looks_like,omitempty"`
+	Remarks       []string      `json:"remarks,omitempty"`
 	CreatedAt     string        `json:"created_at"`
 	ExpiresAt     string        `json:"expires_at"`
 	UserID        string        `json:"user_id,omitempty"`
@@ -204,8 +206,8 @@ func pairingRowOf(v pairing.View) pairingRow {
 	row := pairingRow{
 		ID: v.ID, Status: pairing.StateOf(v.Pairing), DeviceID: v.DeviceID, DeviceName: v.DeviceName,
 		Platform: v.Platform, Tools: v.Tools, Fingerprint: fingerprint(v.PublicKey), Source: v.Source,
-		AlreadyPaired: v.Known, CreatedAt: v.CreatedAt.UTC().Format(timeFormat),
-		ExpiresAt: v.ExpiresAt.UTC().Format(timeFormat),
+		AlreadyPaired: v.Known, LooksLike: v.LooksLike, Remarks: v.Remarks,
+		CreatedAt: v.CreatedAt.UTC().Format(timeFormat), ExpiresAt: v.ExpiresAt.UTC().Format(timeFormat),
 	}
 	if d := v.Decision; d != nil {
 		row.UserID = d.User

@@ -84,7 +84,7 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.disconnectStalled("b", 1<<40)
+		r.disconnectStalled(share.Owner{Tenant: "b"}, 1<<40)
 		select {
 		case <-clients[1].cut:
 			t.Error("a tenant that holds more had a client of another cut off")
@@ -92,13 +92,46 @@ func TestStalledResponsesMakeRoom(t *testing.T) {
 		}
 		small.release()
 		room.release()
-		r.disconnectStalled("c", 1<<40)
+		r.disconnectStalled(share.Owner{Tenant: "c"}, 1<<40)
 		writing.Wait()
 		whole, err := r.reserve(t.Context(), share.Owner{}, 1<<40)
 		if err != nil {
 			t.Fatal("not all room was given up:", err)
 		}
 		whole.release()
+	})
+}
+
+// An identity at its own bound has no other client cut off: it would get nothing by that.
+func TestAnIdentityAtItsBoundMakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newByteBudget(share.Bounds{Pod: 10 << 20, Identity: 1 << 20}, (*http.ResponseController).SetWriteDeadline)
+		slow := newStuck(0)
+		var writing sync.WaitGroup
+		other, err := r.reserve(t.Context(), share.Owner{Tenant: "b"}, 4<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writing.Go(func() {
+			defer other.release()
+			other.writeParts(slow, bytes.Repeat([]byte("x"), 4<<20))
+		})
+		anna := share.Owner{Tenant: "a", Identity: "anna"}
+		held, err := r.reserve(t.Context(), anna, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.reserve(t.Context(), anna, 1<<20); err == nil {
+			t.Error("an identity has more than it may")
+		}
+		select {
+		case <-slow.cut:
+			t.Error("an identity at its own bound had a client of another tenant cut off")
+		default:
+		}
+		held.release()
+		r.disconnectStalled(share.Owner{Tenant: "c"}, 1<<40)
+		writing.Wait()
 	})
 }
 

@@ -143,6 +143,9 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 		if err == nil && strict {
 			q, err = parseQuery(c.Request.URL.RawQuery, r.query)
 		}
+		if err == nil && !r.upgrades() && c.Request.ContentLength == 0 {
+			err = h.countServed(c)
+		}
 		if err == nil {
 			err = r.handle(c, q)
 		}

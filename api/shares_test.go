@@ -26,28 +26,50 @@ func (byTenantAndUser) Authenticate(_ context.Context, _ *http.Request, token st
 // hostileTenant holds what a test takes.
 const hostileTenant = registry.DefaultTenant
 
-// pools are the rows of the table of shares in docs/operate.md, each with what takes all that one tenant can get of it
-// while another one works, or with the name of the test that does so where the pool is.
-var pools = map[string]struct {
-	attack    func(*testing.T)
-	elsewhere string
-}{
-	"event streams":                             {attack: takeStreams},
-	"bodies of requests over 16 KiB":            {attack: takeBodies},
-	"requests that wait for a call":             {attack: takeWaits},
-	"exports of the audit log":                  {attack: takeExports},
-	"answers over 64 KiB":                       {elsewhere: "TestStalledResponsesMakeRoom"},
-	"reads of the audit log and the usage":      {elsewhere: "TestAThousandExports"},
-	"event streams that catch up":               {elsewhere: "TestShares"},
-	"downloads of files":                        {elsewhere: "TestOneLinkDoesNotTakeAllTransfers"},
-	"uploads of files":                          {elsewhere: "TestOneSessionDoesNotTakeAllUploads"},
-	"turns":                                     {elsewhere: "TestTurnsOfATenant"},
-	"commands":                                  {elsewhere: "TestSlots"},
-	"browsers":                                  {elsewhere: "TestSessions"},
-	"calls of an MCP server":                    {elsewhere: "TestMCPServerIsShared"},
-	"calls that wait for a device to come back": {elsewhere: "TestWaitsOfAUserAreBounded"},
-	"asynchronous calls, and those with an idempotency key":     {elsewhere: "TestRunningCallsAreShared"},
-	"calls of another pod for a tool that keeps something here": {elsewhere: "TestErrandsAreShared"},
+// attacks are for rows of the table of shares in docs/operate.md. Each takes all that one tenant can get of a pool,
+// while another one works.
+var attacks = map[string]func(*testing.T){
+	"requests with a credential":     takeRequests,
+	"event streams":                  takeStreams,
+	"bodies of requests over 16 KiB": takeBodies,
+	"requests that wait for a call":  takeWaits,
+	"exports of the audit log":       takeExports,
+}
+
+// elsewhere are the other rows, with the name of the test that does so where the pool is.
+var elsewhere = map[string]string{
+	"answers over 64 KiB":                                  "TestStalledResponsesMakeRoom",
+	"reads of the audit log and the usage":                 "TestAThousandExports",
+	"event streams that catch up":                          "TestShares",
+	"downloads of files":                                   "TestOneLinkDoesNotTakeAllTransfers",
+	"uploads of files":                                     "TestOneSessionDoesNotTakeAllUploads",
+	"turns":                                                "TestTurnsOfATenant",
+	"commands":                                             "TestSlots",
+	"browsers":                                             "TestSessions",
+	"calls of an MCP server":                               "TestMCPServerIsShared",
+	"calls that wait for a device to come back":            "TestWaitsOfAUserAreBounded",
+	"messages of devices that are not handled yet":         "TestOneTenantDoesNotCrowdOutAnother",
+	"decoding of frames over 16 KiB":                       "TestTenantsTakeTurnsToBeDecoded",
+	"answers that are checked by an output schema":         "TestChecksOfAnswersAreShared",
+	"bytes of conversations whose turns run":               "TestLongConversationsOfATenant",
+	"bytes of messages of devices whose turns run or wait": "TestMessagesOfATenantAreBounded",
+	"memory of those, decoded":                             "TestAnswersOfATenantLeaveRoomForOthers",
+	"arguments that are validated":                         "TestValidationsAreShared",
+	"connections of devices":                               "TestConnectionsAreShared",
+	"sessions that are being opened":                       "TestOpeningsAreShared",
+	"texts that are read, schemas that are checked or compiled, long validations": "TestValidationsAreShared",
+	"bytes of those questions, and their answers":                                 "TestHooksAreShared",
+	"questions to an HTTP hook":                                                   "TestHooksAreShared",
+	"messages of approvals to an HTTP hook":                                       "TestNoticesAreShared",
+	"short exchanges with the store about calls":                                  "TestTasksAreShared",
+	"answers that wait for the record of their call":                              "TestTasksAreShared",
+	"records of calls that are read":                                              "TestReadsAreShared",
+	"lines of the audit log that wait to be written":                              "TestOneTenantDoesNotDropTheLinesOfAnother",
+	"lines of the feed, and records, that wait to be written":                     "TestTheRecorderHasRoomForOtherTenants",
+	"rows of usage that wait to be written":                                       "TestOneTenantDoesNotTakeAllRows",
+	"what is remembered of conversations that were read":                          "TestReadingsAreBounded",
+	"asynchronous calls, and those with an idempotency key":                       "TestRunningCallsAreShared",
+	"calls of another pod for a tool that keeps something here":                   "TestErrandsAreShared",
 }
 
 // Each pool of the table in docs/operate.md has an attack: a tenant takes all it can, gets its share, and there is room
@@ -60,19 +82,18 @@ func TestATenantHasItsShare(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "| pool | of a pod |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := strings.Split(table, "\n")[2:]
-	if len(rows) != len(pools) {
-		t.Errorf("%d rows in the table, and %d attacks", len(rows), len(pools))
+	if len(rows) != len(attacks)+len(elsewhere) {
+		t.Errorf("%d rows in the table, and %d attacks", len(rows), len(attacks)+len(elsewhere))
 	}
 	for _, row := range rows {
 		name := strings.TrimSpace(strings.Split(row, "|")[1])
-		p, ok := pools[name]
-		switch {
-		case !ok:
+		switch attack, test := attacks[name], elsewhere[name]; {
+		case attack != nil:
+			t.Run(name, attack)
+		case test == "":
 			t.Errorf("nothing attacks the pool %q", name)
-		case p.attack != nil:
-			t.Run(name, p.attack)
-		case !testExists(t, p.elsewhere):
-			t.Errorf("there is no test %s for the pool %q", p.elsewhere, name)
+		case !testExists(t, test):
+			t.Errorf("there is no test %s for the pool %q", test, name)
 		}
 	}
 }
@@ -81,7 +102,8 @@ func TestATenantHasItsShare(t *testing.T) {
 func testExists(t *testing.T, name string) bool {
 	for _, dir := range []string{
 		".", "..", "../internal/share", "../registry/routing", "../agent/chat", "../agent/builtin/shell",
-		"../agent/builtin/browser",
+		"../agent/builtin/browser", "../agent/schema", "../agent/httphook", "../agent/audit", "../agent/usage",
+		"../redisstore", "../ws",
 	} {
 		files, err := filepath.Glob(dir + "/*_test.go")
 		if err != nil {
@@ -104,6 +126,46 @@ func testExists(t *testing.T, name string) bool {
 func sentBy(who string, r request) request {
 	r.header = http.Header{"Authorization": {"Bearer " + who}}
 	return r
+}
+
+// takeRequests holds requests with calls that a device does not answer.
+func takeRequests(t *testing.T) {
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxServed = byTenantAndUser{}, 20 }})
+	f.connect(0, session("s1"), silent, tools("t")...)
+	ctx, leave := context.WithCancel(t.Context())
+	var calling sync.WaitGroup
+	refused := make(chan int, 15)
+	for user := range cap(refused) {
+		calling.Go(func() {
+			r := sentBy(hostileTenant+"/"+strconv.Itoa(user), request{
+				method: http.MethodPost, path: "/api/tools/t/call", body: `{"timeout_ms":60000}`, ctx: ctx,
+			})
+			if got, err := f.try(r); err == nil {
+				refused <- got.status
+			}
+		})
+	}
+	for range cap(refused) - 10 { // those of half of the pool wait for the device
+		if status := await(t, "a refusal", refused); status != http.StatusTooManyRequests {
+			t.Errorf("status %d", status)
+		}
+	}
+	if r := f.send(sentBy("other/anna", request{path: "/api/tools"})); r.status != 200 {
+		t.Errorf("another tenant: %d %s", r.status, r.body)
+	}
+	leave()
+	calling.Wait()
+}
+
+// A request without a body is counted once, and given back.
+func TestRequestsWithoutABodyAreGivenBack(t *testing.T) {
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxServed = byTenantAndUser{}, 4 }})
+	for range 10 {
+		r := f.send(sentBy("other/anna", request{method: http.MethodPost, path: "/api/tools/nothing/call"}))
+		if r.status == http.StatusTooManyRequests {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
 }
 
 func takeStreams(t *testing.T) {
@@ -130,24 +192,31 @@ func takeStreams(t *testing.T) {
 	f.followAs("other/anna", "/api/events")
 }
 
+// takeBodies holds bodies with calls that wait for a person.
 func takeBodies(t *testing.T) {
-	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxRequestBytes = byTenantAndUser{}, 4<<20 }})
-	f.connect(0, session("s1"), silent, tools("t")...)
-	accepted := 0
-	for user := 0; ; user++ {
-		r := f.send(sentBy(hostileTenant+"/"+strconv.Itoa(user), long("async", 500_000)))
-		if r.status == http.StatusTooManyRequests {
-			break
-		}
-		if r.status != http.StatusAccepted {
-			t.Fatalf("%d %s", r.status, r.body)
-		}
-		accepted++
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxRequestBytes = byTenantAndUser{}, 400_000 }})
+	f.connect(0, session("phone"), silent, confirmable("camera_snap"))
+	ctx, leave := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	refused := make(chan int, 6)
+	for user := range cap(refused) {
+		waiting.Go(func() {
+			r := sentBy(hostileTenant+"/"+strconv.Itoa(user), request{
+				method: http.MethodPost, path: snap, ctx: ctx, body: `{"args":{"a":"` + strings.Repeat("a", 49_000) + `"}}`,
+			})
+			if got, err := f.try(r); err == nil {
+				refused <- got.status
+			}
+		})
 	}
-	if accepted != 4 { // 2 MiB
-		t.Errorf("a tenant holds %d bodies of half a megabyte, of 4 MiB", accepted)
+	for range cap(refused) - 4 { // those of half of the pool wait
+		if status := await(t, "a refusal", refused); status != http.StatusTooManyRequests {
+			t.Errorf("status %d", status)
+		}
 	}
-	wantProblem(f.send(sentBy("other/anna", long("sync", 900_000))), 404, registry.CodeToolNotFound)
+	wantProblem(f.send(sentBy("other/anna", long("sync", 90_000))), 404, registry.CodeToolNotFound)
+	leave()
+	waiting.Wait()
 }
 
 func takeWaits(t *testing.T) {

@@ -54,8 +54,7 @@ func (s *slots) wait(ctx context.Context, by share.Owner) (release func(), err e
 func (s *slots) full(err error) error {
 	message := "This pod holds as many " + s.what + " as it may. Retry after a moment."
 	if full, ok := errors.AsType[*share.FullError](err); ok && full.Bound == share.Identity {
-		message = "This identity has as many " + s.what + " as it may on this pod. " +
-			"Close some, or follow several things with one event stream."
+		message = "This identity has as many " + s.what + " as it may on this pod. Close some, or retry after a moment."
 	} else if ok && full.Bound == share.Tenant {
 		message = "This tenant has its share of this pod's " + s.what + ". Close some, or retry after a moment."
 	}
@@ -82,6 +81,20 @@ func (h *handler) owner(c *gin.Context) share.Owner {
 		return caller(c).Owner()
 	}
 	return share.Owner{Identity: h.Sources.Of(c.Request).String()}
+}
+
+// countServed counts a request with a credential in until it has ended, once its body has come: until then its
+// connection waits for its client, and makes room for others.
+func (h *handler) countServed(c *gin.Context) error {
+	_, known := c.Get(keyCaller)
+	if _, counted := c.Get(keyServed); !known || counted { // one without a body is counted before its handler reads it
+		return nil
+	}
+	release, err := h.served.enter(h.owner(c))
+	if err == nil {
+		c.Set(keyServed, release)
+	}
+	return err
 }
 
 // maxReading is how many requests read much of the store at a time: thousands of lines of the audit log, or of rows of

@@ -38,7 +38,7 @@ func TestPaceOfTransfers(t *testing.T) {
 		move := func(rate int) (took time.Duration, err error) {
 			began := time.Now()
 			client := &slowClient{ResponseWriter: httptest.NewRecorder(), rate: rate}
-			to := &pacedWriter{client, newPace(http.NewResponseController(client).SetWriteDeadline)}
+			to := &pacedWriter{client, pace{setDeadline: client.SetWriteDeadline}}
 			_, err = io.Copy(to, struct{ io.Reader }{bytes.NewReader(make([]byte, 16<<20))})
 			return time.Since(began), err
 		}
@@ -47,6 +47,53 @@ func TestPaceOfTransfers(t *testing.T) {
 		}
 		if took, err := move(50 << 10); !errors.Is(err, os.ErrDeadlineExceeded) || took > 2*transferTime {
 			t.Errorf("50 KiB a second: %v after %v", err, took)
+		}
+	})
+}
+
+// Read sends as Write takes.
+func (s *slowClient) Read(p []byte) (int, error) { return s.Write(p) }
+
+// slowStore takes longer for what it writes or reads than the client has for a part.
+type slowStore struct{ of io.ReadWriter }
+
+func (s slowStore) Write(p []byte) (int, error) {
+	time.Sleep(2 * transferTime)
+	return s.of.Write(p)
+}
+
+func (s slowStore) Read(p []byte) (int, error) {
+	time.Sleep(2 * transferTime)
+	return s.of.Read(p)
+}
+
+// The time of the store is not the client's: it has its pace whatever the store takes. Once an upload has come, there is
+// no deadline left under which the server could take the client for gone.
+func TestPaceIsTheClients(t *testing.T) {
+	const size = 2 * transferPart
+	synctest.Test(t, func(t *testing.T) {
+		upload := func(rate int) error {
+			client := &slowClient{rate: rate}
+			from := &pacedReader{io.LimitReader(client, size), pace{setDeadline: client.SetWriteDeadline}}
+			_, err := io.Copy(slowStore{&bytes.Buffer{}}, from)
+			if err == nil && !client.deadline.IsZero() {
+				t.Errorf("%d bytes a second: the deadline %v is left", rate, client.deadline)
+			}
+			return err
+		}
+		download := func(rate int) error {
+			client := &slowClient{ResponseWriter: httptest.NewRecorder(), rate: rate}
+			to := &pacedWriter{client, pace{setDeadline: client.SetWriteDeadline}}
+			_, err := io.Copy(to, slowStore{bytes.NewBuffer(make([]byte, size))})
+			return err
+		}
+		for name, move := range map[string]func(rate int) error{"upload": upload, "download": download} {
+			if err := move(70 << 10); err != nil {
+				t.Errorf("%s at 70 KiB a second: %v", name, err)
+			}
+			if err := move(50 << 10); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s at 50 KiB a second: %v", name, err)
+			}
 		}
 	})
 }

@@ -65,6 +65,7 @@ func TestTurnWriteDeadline(t *testing.T) {
 		Log:     slog.New(slog.DiscardHandler),
 	}}
 	h.access = newAccessLog(AccessLogOff, h.Log)
+	h.served = newSlots("requests", 1, 1)
 	engine, err := newEngine(h)
 	if err != nil {
 		t.Fatal(err)

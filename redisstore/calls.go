@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -194,16 +195,17 @@ func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.R
 	return s.WatchCall(ctx, tenant, callID, "")
 }
 
-// maxReads is how many records are read at a time. Otherwise hundreds of readers of a record of a megabyte would take
-// all processors and a megabyte each, and calls that need no record would wait for all of them.
+// maxReads is how many records are read at a time for one tenant. Otherwise hundreds of readers of a record of a
+// megabyte would take all processors and a megabyte each, and calls that need no record would wait for all of them.
 const maxReads = 8
 
 // WatchCall implements registry.CallStore.
 func (s *Store) WatchCall(ctx context.Context, tenant, callID, pod string) (registry.Record, error) {
-	if err := s.reads.Acquire(ctx, 1); err != nil {
+	turn, err := s.reads.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
+	if err != nil {
 		return registry.Record{}, redisconn.Unavailable("read call", err)
 	}
-	defer s.reads.Release(1)
+	defer turn.Release()
 	args := append([]any{s.retention, registry.OverdueGrace.Milliseconds(), pod}, overdueTable...)
 	c, err := s.conn.Eval(ctx, scriptCallRead, callKeys(tenant, callID), args...)
 	if err != nil {

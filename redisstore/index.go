@@ -67,6 +67,9 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	}
 	s.leaveIndexes(pipe, session.Key, leave, nil, pod, p.upTo)
 	s.changed(pipe, session.Tenant)
+	if p.known && len(p.add) == 0 { // nothing to take back
+		return pipe.Exec(ctx)
+	}
 	claim := pipe.Do("HMGET", sessionKey(session.Key), fieldPod, fieldGeneration)
 	if err := pipe.Exec(ctx); err != nil {
 		return err

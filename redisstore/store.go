@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -54,7 +53,7 @@ type Store struct {
 	written    *writtenSets
 	refreshers sync.Pool // of *refresher
 	live       *liveSet
-	reads      *semaphore.Weighted // records that are read at a time
+	reads      *share.Pool // turns to read a record
 	own        ownLease
 	staleCheck throttle
 
@@ -84,7 +83,7 @@ func (c *Conn) Store() *Store {
 		usageTTL: millis(c.opts.UsageTTL), usageRows: c.opts.UsageRows, limits: newLimits(c.conn),
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
-		staleCheck: throttle{every: staleCheckInterval}, reads: semaphore.NewWeighted(maxReads),
+		staleCheck: throttle{every: staleCheckInterval}, reads: share.New(share.Turns(maxReads)),
 	}
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s

@@ -100,3 +100,23 @@ func FuzzParseAuditID(f *testing.F) {
 		}
 	})
 }
+
+// A query selects by every field that it names.
+func TestAuditQueryMatches(t *testing.T) {
+	line := AuditEntry{
+		Actor: AuditActor{User: "ann", Credential: "key"}, Action: "call", Outcome: AuditAllowed, Tool: "t", SessionID: "s",
+		CallID: "c",
+	}
+	for query, want := range map[AuditQuery]bool{
+		{}:                                true,
+		{User: "ann", Tool: "t"}:          true,
+		{User: "bob"}:                     false,
+		{Credential: "token"}:             false,
+		{Action: "call", Outcome: "fail"}: false,
+		{SessionID: "s", CallID: "other"}: false,
+	} {
+		if query.Matches(line) != want {
+			t.Errorf("%+v: want %v", query, want)
+		}
+	}
+}

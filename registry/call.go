@@ -14,8 +14,11 @@ import (
 type Call struct {
 	ID      string
 	Route   Route
-	Args    JSON          // an object
+	Args    JSON          // an object; none if Long has them
 	Timeout time.Duration // how long the caller waits, counted from Router.Call
+
+	// Long has the arguments if they are not to be kept once the device has the call. Nil: Args has them.
+	Long *LongArgs
 
 	// Durable says that the call has a record in the store: it is claimed there before the device sees it, and its
 	// answer is stored before anybody gets it.
@@ -26,6 +29,31 @@ type Call struct {
 
 	// Record, if it is set, is updated while the call runs. It belongs to the goroutine that calls.
 	Record *Record
+}
+
+// Arguments returns the arguments, wherever the call has them. They are gone once the device has a call with Long.
+func (c *Call) Arguments() JSON {
+	if c.Long != nil {
+		return c.Long.Args
+	}
+	return c.Args
+}
+
+// LongArgs are the arguments of a call that is long enough for its memory to matter: a device may take minutes to
+// answer. They belong to the goroutine that calls.
+type LongArgs struct {
+	Args JSON
+	Sent func() // called once, when the device has the call; must not be nil
+}
+
+// Drop gives the arguments up, because the device has the call: it will not be sent again. Further calls do nothing,
+// and so does Drop of nil.
+func (a *LongArgs) Drop() {
+	if a == nil || a.Args.IsZero() {
+		return
+	}
+	a.Args = JSON{}
+	a.Sent()
 }
 
 // NewCallID returns a random id, a UUID of version 4, never reused and not guessable.

@@ -2,6 +2,8 @@ package ws_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -135,4 +137,34 @@ func (d *device) expectDone(text string) {
 	if got := d.expect("done"); got["full_response"] != text {
 		d.t.Fatalf("got %v, want %q", got, text)
 	}
+}
+
+// The bytes of messages whose turns run or wait are bounded, whatever number of devices they come from: a message may
+// have a megabyte, and its turn ten minutes.
+func TestMessagesOfATenantAreBounded(t *testing.T) {
+	t.Parallel()
+	g, agent := newTalkative(t, func(c *ws.Config) { c.MaxUnfinished, c.MaxFrame = 160<<10, 40<<10 })
+	said := strings.Repeat("x", 30<<10)
+	first, second, third := g.connect("first"), g.connect("second"), g.connect("third")
+	first.ask(said)
+	turn := agent.next(t)
+	second.ask(said)
+	other := agent.next(t)
+	third.ask(said)
+	third.expectError("SESSION_BUSY", "bytes of messages")
+	turn.finish("done")
+	first.expectDone("done")
+	eventually(t, "there is room", func() bool { return ws.HeldMessages(g.server) == int64(len(said)) })
+	third.ask(said)
+	agent.next(t).finish("done")
+	third.expectDone("done")
+	other.finish("done")
+	second.ask("waits behind the one that runs")
+	last := agent.next(t)
+	second.ask(said)
+	second.abort()
+	if why := last.stopped(); !errors.Is(why, chat.ErrAborted) {
+		t.Errorf("stopped: %v", why)
+	}
+	eventually(t, "nothing is held", func() bool { return ws.HeldMessages(g.server) == 0 })
 }

@@ -47,6 +47,7 @@ func (r *registration) review(ctx context.Context) (drop []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	c.budget.spend(float64(reviewed.Bytes) / bytesPerUnit) // the next frame that has the store work waits for it
 	for _, w := range reviewed.Waiting {
 		r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == w.Name })
 		r.withdraw(w.Name)

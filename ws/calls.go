@@ -162,6 +162,7 @@ func (c *conn) completeCall(id string, r registry.Result) {
 // will not answer again.
 func (c *conn) failAnswer(data []byte, bad *frameError) {
 	if id := c.answeredCall(data); id != "" {
+		c.budget.spend(unitsPerStray)
 		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
 			"The device's answer could not be understood: %s", bad.message))
 		if c.mcp != nil {

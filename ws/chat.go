@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,6 +20,11 @@ var (
 		code: chat.CodeSessionBusy,
 		message: fmt.Sprintf("%d messages wait already for the turn that is under way. "+
 			"Send this one again when it has ended, or abort it.", maxWaiting),
+	}
+	errTooLong = &frameError{
+		code: chat.CodeSessionBusy,
+		message: "This pod holds as many bytes of messages as it may, or as those of this tenant may have. " +
+			"Send it again after a moment, or shorten it.",
 	}
 	errStopping = &frameError{
 		code:    chat.CodeSessionBusy,
@@ -57,24 +63,37 @@ func (c *conn) ask(a chat.Ask) error {
 	if c.plain {
 		a.Format = chat.FormatPlain
 	}
+	place, err := c.server.asks.Try(share.Owner{Tenant: c.who.Tenant}, int64(len(a.Content)))
+	if err != nil {
+		return errTooLong
+	}
+	taken, err := c.take(asked{a, place})
+	if !taken {
+		place.Release()
+	}
+	return err
+}
+
+// take is ask for a message that there is room for. It reports whether a turn will answer it.
+func (c *conn) take(a asked) (taken bool, err error) {
 	c.startMu.Lock()
 	defer c.startMu.Unlock()
 	if c.refusesNew {
-		return errStopping
+		return false, errStopping
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closing != closeNone:
-		return nil
+		return false, nil
 	case c.worker == nil:
 		c.startTurnsLocked(a)
-		return nil
+		return true, nil
 	case len(c.worker.waiting) == maxWaiting:
-		return errTooMany
+		return false, errTooMany
 	default:
 		c.worker.waiting = append(c.worker.waiting, a)
-		return nil
+		return true, nil
 	}
 }
 
@@ -87,8 +106,7 @@ func (c *conn) abort() error {
 		c.mu.Unlock()
 		return c.send(abortAckFrame(statusNoActive, 0))
 	}
-	dropped := len(w.waiting)
-	w.waiting = nil
+	dropped := w.dropWaitingLocked()
 	cancel, eventAlone := w.cancel, c.version1
 	c.mu.Unlock()
 

@@ -3,12 +3,15 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -48,15 +51,94 @@ func TurnWorkers(s *Server) int {
 	return n
 }
 
+// UnhandledBytes returns how many bytes were received and are not handled.
+func UnhandledBytes(s *Server) int64 { return s.intake.held() }
+
+// HeldMessages returns how many bytes the messages have whose turns run or wait.
+func HeldMessages(s *Server) int64 { return s.asks.Stats().Held }
+
 // HoldDecoding takes all slots for decoding long frames, until release is called.
 func HoldDecoding(s *Server) (release func()) {
-	for range cap(s.decoding) {
-		s.decoding <- struct{}{}
-	}
+	held := append(holdDecoding(s.decoding), holdDecoding(s.huge)...)
 	return func() {
-		for range cap(s.decoding) {
-			<-s.decoding
+		for _, slot := range held {
+			slot.Release()
 		}
+	}
+}
+
+func holdDecoding(slots *share.Pool) (held []*share.Grant) {
+	for {
+		slot, err := slots.Try(share.Owner{Tenant: fmt.Sprint("holder ", len(held))}, 1)
+		if err != nil {
+			return held
+		}
+		held = append(held, slot)
+	}
+}
+
+// waitingAgent is an agent whose turns last until they are released.
+type waitingAgent struct {
+	chat.Agent
+	release chan struct{}
+}
+
+func (a waitingAgent) Ask(context.Context, chat.Ask, func(chat.Event)) (chat.Reply, error) {
+	<-a.release
+	return chat.Reply{}, nil
+}
+
+// The turn of a connection that is ending may end before the connection has forgotten the messages that wait. Their
+// bytes are free from then on.
+func TestMessagesThatWaitAreForgottenWithTheLastTurn(t *testing.T) {
+	agent := waitingAgent{release: make(chan struct{})}
+	c := connWithoutSocket(t, Config{Agent: agent})
+	for range 1 + maxWaiting {
+		if err := c.message(&messageFrame{Content: "how warm is it?"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	worker := c.worker
+	c.closing = CloseTooBig
+	c.mu.Unlock()
+	close(agent.release)
+	if !worker.wait(testkit.Limit) {
+		t.Fatal("the turn has not ended")
+	}
+	if held := HeldMessages(c.server); held != 0 {
+		t.Errorf("%d bytes are held for messages that no turn will answer", held)
+	}
+}
+
+// A tenant whose long frames all wait to be decoded does not keep that of another tenant waiting for all of them.
+func TestTenantsTakeTurnsToBeDecoded(t *testing.T) {
+	s := connWithoutSocket(t, Config{}).server
+	huge, err := s.acquireDecodeSlot("greedy", hugeFrame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer huge.Release() // which keeps none of the others waiting
+	held, decoded := holdDecoding(s.decoding), make(chan string, 4)
+	for i, tenant := range []string{"greedy", "greedy", "greedy", "honest"} {
+		go func() {
+			slot, err := s.acquireDecodeSlot(tenant, longFrame)
+			if err != nil {
+				tenant = err.Error()
+			}
+			decoded <- tenant
+			slot.Release()
+		}()
+		testkit.Eventually(t, "it waits", func() bool { return s.decoding.Stats().Waiting == int64(i+1) })
+	}
+	held[0].Release() // one slot goes from one to the other
+	if first, second := <-decoded, <-decoded; first != "honest" && second != "honest" {
+		t.Errorf("decoded were frames of %s, then of %s", first, second)
+	}
+	<-decoded
+	<-decoded
+	for _, slot := range held {
+		slot.Release()
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	DefaultFrameBurst         = 1000
 	DefaultMessageTimeout     = 30 * time.Second
 	DefaultMaxUnfinished      = 64 << 20
+	DefaultMaxSockets         = 100_000
 	DefaultMaxOpens           = 1000
 	DefaultOpensBurst         = 4000
 )
@@ -85,6 +86,10 @@ type Config struct {
 	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
 	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 64 MiB, least four messages
 
+	// MaxSockets is how many connections the server holds. A tenant that is alone gets three quarters of them, an
+	// identity half; all holders of one token are one identity that gets what its tenant does. Default: 100,000.
+	MaxSockets int
+
 	// MaxOpensPerSecond and OpensBurst bound how many sessions one source opens. Defaults: 1000 and 4000.
 	MaxOpensPerSecond float64
 	OpensBurst        float64
@@ -122,6 +127,7 @@ func (c *Config) fill() error {
 	setDefault(&c.MessageTimeout, DefaultMessageTimeout)
 	setDefault(&c.MaxUnfinished, DefaultMaxUnfinished)
 	c.MaxUnfinished = max(c.MaxUnfinished, minUnfinished*c.maxAnswer())
+	setDefault(&c.MaxSockets, DefaultMaxSockets)
 	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
 	setDefault(&c.OpensBurst, DefaultOpensBurst)
 	if c.PongTimeout <= c.PingInterval {

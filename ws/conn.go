@@ -10,6 +10,7 @@ import (
 	"github.com/olahol/melody"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -20,6 +21,7 @@ type conn struct {
 	server  *Server
 	session *melody.Session
 	who     *auth.Identity // of its credential; never changes
+	socket  *share.Grant   // its place among the connections
 	unwatch func()         // has the end of who forgotten; nil: nobody watches it
 	wire    corkedConn
 	out     outbox
@@ -37,13 +39,13 @@ type conn struct {
 
 	// The fields up to unpairedAt are used by the reader only; compiled by whoever holds registering.
 	hijack       *hijackWriter // nil after onConnect
+	turn         *share.Grant  // to open the session; nil once it is open
 	scanner      frameScanner
 	unhandled    int64           // bytes that are counted in the intake
 	messageBytes int             // bytes of the message that is being handled
 	contest      *contest        // nil unless another connection has the session and the first frame has not come
 	summary      *sessionSummary // for connected to say, because session_start did not; nil: nothing
 	unfinished   bool            // as counted in the intake
-	hasOpenSlot  bool            // the connection has one of the slots for opening
 	introduced   bool            // the first frame has come
 	fresh        bool            // the session's id was made here, and connect may name another
 	shownWaiting bool            // it was shown what its person is asked
@@ -94,7 +96,7 @@ var (
 )
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, who: begin.who, plain: begin.plain, mcp: begin.mcp, hasOpenSlot: true}
+	c := &conn{server: s, who: begin.who, plain: begin.plain, mcp: begin.mcp, socket: begin.socket, turn: begin.turn}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
 	c.budget = s.budgets.acquire(device{begin.session.Key, begin.source})

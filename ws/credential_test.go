@@ -45,6 +45,13 @@ func (e *endings) revoke(key string) {
 	}
 }
 
+// watched returns how often somebody has begun to watch an API key.
+func (e *endings) watched(key string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.byKey["key:"+key])
+}
+
 // heldBy connects a device with an API key and waits until it has the session.
 func (g *gateway) heldBy(key, session, connect string) (d *living, token string) {
 	g.t.Helper()
@@ -120,5 +127,43 @@ func TestCallsEndWithTheirCredential(t *testing.T) {
 	if o := await(t, done); !errors.Is(o.err, registry.CodeConnectionLost) ||
 		registry.AsError(o.err).Dispatched != registry.DispatchedYes {
 		t.Errorf("call: %+v", o)
+	}
+}
+
+// TestCallsThatWaitForADeviceEndWithItsCredential: calls that a pod keeps for a device that has lost its connection, or
+// has moved to another pod, fail when the device's credential is revoked. Those of another device go on waiting.
+func TestCallsThatWaitForADeviceEndWithItsCredential(t *testing.T) {
+	t.Parallel()
+	for _, moves := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moves %t", moves), func(t *testing.T) {
+			t.Parallel()
+			memory, revoked := memory.New(memory.Options{}), new(endings)
+			keys := func(c *ws.Config) { c.Auth, c.Live = keyAuth{}, revoked }
+			a, b := newGatewayOn(t, memory, keys), newGatewayOn(t, memory, keys)
+			const connect = `{"type":"connect","capabilities":["resume"]}`
+			calls, devices := make(map[string]<-chan outcome), make(map[string]*living)
+			for _, key := range []string{"other", "old"} {
+				devices[key], _ = a.heldBy(key, key, connect)
+				calls[key] = a.call(key, "own", `{}`)
+				devices[key].await("tool_call_request")
+			}
+			for _, key := range []string{"other", "old"} { // so the call of the other device waits no longer than this one
+				must(t, devices[key].conn.NetConn().Close())
+				a.waitReleased()
+				eventually(t, "calls of "+key+" wait with its credential", func() bool { return revoked.watched(key) == 2 })
+			}
+			if moves {
+				b.heldBy("old", "old", connect)
+			}
+			revoked.revoke("old")
+			select {
+			case o := <-calls["old"]:
+				if !errors.Is(o.err, registry.CodeConnectionLost) {
+					t.Errorf("call: %+v", o)
+				}
+			case o := <-calls["other"]:
+				t.Errorf("a call of another device ended first: %+v", o)
+			}
+		})
 	}
 }

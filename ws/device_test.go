@@ -29,9 +29,18 @@ func (g *gateway) dialWith(dialer *websocket.Dialer, query string) *device {
 	header := http.Header{"Authorization": {"Bearer " + testToken}}
 	conn, _, err := dialer.Dial(g.url(query), header)
 	must(g.t, err)
-	d := &device{t: g.t, conn: conn}
+	return g.newDevice(conn)
+}
+
+// newDevice returns the device of a connection that was made. Its pongs wait for a machine that stalls: gorilla's own
+// give up after a second, and break the connection.
+func (g *gateway) newDevice(conn *websocket.Conn) *device {
+	conn.SetPingHandler(func(data string) error {
+		_ = conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(testTimeout))
+		return nil // an error shows in the next read
+	})
 	g.t.Cleanup(func() { _ = conn.Close() })
-	return d
+	return &device{t: g.t, conn: conn}
 }
 
 // connect dials and reads session_start.

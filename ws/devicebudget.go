@@ -17,6 +17,7 @@ const (
 	unitsPerRead  = 0.25    // for each read of a socket: a byte at a time is dear
 	unitsPerLabel = 10      // for each label that is added or removed, which is written to the store
 	unitsPerStray = 10      // for an answer to a call that is not open, which is looked up in the store
+	unitsPerStore = 10      // for a frame that is answered from the store, or changes it
 
 	// What a session may spend at once: multiples of the burst of frames, and of the largest message. It may send one
 	// such message a second, too. A message is paid for before its kind is known.
@@ -91,6 +92,7 @@ type deviceBudget struct {
 
 	mu                                       sync.Mutex
 	frames, work, floor, definitions, labels auth.Bucket
+	listings                                 auth.Bucket         // with the limit of definitions
 	labelHashes                              map[uint64]struct{} // of the labels the device has now
 }
 
@@ -121,6 +123,13 @@ func (a *deviceBudget) takeDefinitions(n int) bool {
 	return a.definitions.Take(a.owner.limits.definitions, a.owner.now(), float64(n))
 }
 
+// takeListing spends n bytes of tools that the device asked for, or none and reports false if fewer remain.
+func (a *deviceBudget) takeListing(n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.listings.Take(a.owner.limits.definitions, a.owner.now(), float64(n))
+}
+
 // takeLabels spends the changes from the labels the device has now to the given ones, or none and reports false if
 // fewer remain. A device that comes back with the same labels changes nothing.
 func (a *deviceBudget) takeLabels(labels map[string]string) bool {
@@ -145,6 +154,24 @@ func (a *deviceBudget) takeLabels(labels map[string]string) bool {
 		a.spend(unitsPerLabel * float64(changes)) // the next read waits for it
 	}
 	return ok
+}
+
+// storeUnits returns what a frame costs because the store takes part in handling it.
+func storeUnits(frame any) float64 {
+	switch f := frame.(type) {
+	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame, *uploadRequestFrame, *approvalResponseFrame:
+		return unitsPerStore
+	case *toolResultFrame:
+		units := 0.0
+		for _, p := range f.result.Parts {
+			if p.URL != "" { // a slot, which is looked up
+				units += unitsPerStore
+			}
+		}
+		return units
+	default:
+		return 0
+	}
 }
 
 // spend spends units of work and returns how long to pause before the device is read again.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/olahol/melody"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -60,21 +60,24 @@ func (c *conn) handleText(data []byte) {
 }
 
 // longFrame is the length in bytes from which on frames need a slot to be decoded. Without slots, devices with long
-// frames could take all cores and keep the others waiting.
-const longFrame = 16 << 10
+// frames could take all cores and keep the others waiting. Those from hugeFrame on have slots of their own, because one
+// of them may take a large part of a second. Tenants that wait for slots take turns.
+const (
+	longFrame = 16 << 10
+	hugeFrame = 256 << 10
+)
 
-// acquireDecodeSlot waits for a slot to decode a long frame. It reports false if none came free in the time that a
-// whole message may take to arrive. Decoding only computes, so a wait like that means that the process has far too much
-// to do.
-func (s *Server) acquireDecodeSlot() bool {
-	timeout := time.NewTimer(s.cfg.MessageTimeout)
-	defer timeout.Stop()
-	select {
-	case s.decoding <- struct{}{}:
-		return true
-	case <-timeout.C:
-		return false
+// acquireDecodeSlot waits for a slot to decode a frame of n bytes of a device of a tenant. It fails if none came free
+// in the time that a whole message may take to arrive. Decoding only computes, so a wait like that means that the
+// process has far too much to do.
+func (s *Server) acquireDecodeSlot(tenant string, n int) (*share.Grant, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.MessageTimeout)
+	defer cancel()
+	slots := s.decoding
+	if n >= hugeFrame {
+		slots = s.huge
 	}
+	return slots.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
 }
 
 // decode decodes a frame, unless it is too big. The error is CloseCrowded if no slot came free for it, or as of
@@ -82,10 +85,11 @@ func (s *Server) acquireDecodeSlot() bool {
 func (c *conn) decode(data []byte) (frame any, big bool, err error) {
 	s := c.server
 	if len(data) >= longFrame {
-		if !s.acquireDecodeSlot() {
+		slot, err := s.acquireDecodeSlot(c.who.Tenant, len(data))
+		if err != nil {
 			return nil, false, CloseCrowded
 		}
-		defer func() { <-s.decoding }()
+		defer slot.Release()
 	}
 	if c.isTooBig(data) {
 		return nil, true, nil
@@ -153,6 +157,14 @@ func (c *conn) handle(frame any) error {
 	if err := c.mayFrame(frameType(frame)); err != nil {
 		return err
 	}
+	if units := storeUnits(frame); units > 0 { // a read may bring many such frames, and each waits by itself
+		if pause := c.budget.spend(units); pause > 0 {
+			c.pause(min(pause, maxPause))
+		}
+		if c.ending() != closeNone {
+			return nil
+		}
+	}
 	switch f := frame.(type) {
 	case *connectFrame:
 		return withStoreTimeout(c.connect, f)
@@ -161,7 +173,7 @@ func (c *conn) handle(frame any) error {
 	case *unregisterToolsFrame:
 		return withStoreTimeout(c.unregisterTools, f)
 	case *getRegisteredToolsFrame:
-		return c.send(registeredToolsFrame(c.local.Tools()))
+		return c.listRegistered()
 	case *toolCallAcceptedFrame:
 		c.callAccepted(f)
 	case *toolProgressFrame:
@@ -185,6 +197,7 @@ func (c *conn) handle(frame any) error {
 	case *mcpFrame:
 		return c.handleMCP(f)
 	case *mcpLost:
+		c.budget.spend(unitsPerStray)
 		c.local.Fail(f.call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+
 			"Whether the tool has done its work is not known."))
 	default:

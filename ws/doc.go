@@ -6,7 +6,7 @@
 // # Where to start
 //
 //   - Server and its life: server.go, config.go; stopping: drain.go.
-//   - A request becomes a connection: upgrade.go, openslots.go, hijack.go, refuse.go.
+//   - A request becomes a connection: upgrade.go, sockets.go, hijack.go, refuse.go.
 //   - A connection gets its session: open.go; if another connection has it: contest.go, introduce.go.
 //   - A frame comes in: receive.go counts it (framescanner.go, devicebudget.go, intake.go), decode.go and fields.go
 //     decode it on a stack of stackpool.go, dispatch.go calls its handler: connect.go, register.go, calls.go, chat.go.

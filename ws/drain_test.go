@@ -96,7 +96,8 @@ func TestDrainCutOff(t *testing.T) {
 	lost := g.call("stubborn", "echo", `{}`)
 	d.expect("tool_call_request")
 	begin := time.Now()
-	closed := g.drain(5 * time.Second)
+	const within = 20 * time.Second // of which a busy machine may stall for some
+	closed := g.drain(within)
 	// Towards the end new calls are refused, while those in flight may still end.
 	var refused *registry.Error
 	eventually(t, "a call is refused", func() bool {
@@ -108,7 +109,7 @@ func TestDrainCutOff(t *testing.T) {
 		t.Fatalf("refused: %+v", refused)
 	}
 	d.expectClose(ws.CloseRestart)
-	if took := time.Since(begin); took < 3*time.Second {
+	if took := time.Since(begin); took < within*3/5 {
 		t.Fatalf("closed after %v", took)
 	}
 	if o := await(t, lost); !errors.Is(o.err, registry.CodeConnectionLost) {

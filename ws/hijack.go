@@ -52,7 +52,8 @@ func (c *conn) endUpgrade() {
 	if c.hijack != nil && c.hijack.ended != nil {
 		close(c.hijack.ended)
 	}
-	c.releaseOpenSlot()
+	c.endOpening()
+	c.socket.Release()
 	c.server.intake.remove(c)
 	c.server.budgets.release(c.budget)
 	c.server.taskDone()

@@ -6,16 +6,23 @@ import (
 )
 
 // intake bounds what devices have sent and is not handled yet: the bytes on the whole pod, and the time for each
-// message. When there are too many bytes, the connections with the oldest unfinished messages are closed: a device that
-// sends as fast as it can never has an old one.
+// message. When there are too many bytes, connections of the tenant that has most of them are closed, those with the
+// oldest unfinished messages first: a device that sends as fast as it can never has an old one.
 type intake struct {
 	limit   int64 // bytes
 	timeout time.Duration
 
-	mu          sync.Mutex
+	mu      sync.Mutex
+	bytes   int64
+	tenants map[string]*tenantIntake // those that have bytes or connections in the middle of a message
+	expiry  *time.Timer              // for the oldest message; nil: there is none
+}
+
+// tenantIntake is the part of one tenant. What is done for an eviction depends on how many tenants there are, never on
+// how many connections they have.
+type tenantIntake struct {
 	bytes       int64
 	first, last *conn // in the middle of a message, oldest first; linked by conn.intakePlace
-	expiry      *time.Timer
 }
 
 // intakePlace is a connection's part in the intake, guarded by the intake's lock.
@@ -31,8 +38,7 @@ type intakePlace struct {
 func (in *intake) update(c *conn, bytes int64, unfinished, restart bool) {
 	in.mu.Lock()
 	p := &c.intake
-	in.bytes += bytes - p.bytes
-	p.bytes = bytes
+	in.countLocked(c, bytes)
 	if p.listed && (restart || !unfinished) {
 		in.removeLocked(c)
 	}
@@ -57,32 +63,102 @@ func (in *intake) held() int64 {
 func (in *intake) remove(c *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.bytes -= c.intake.bytes
-	c.intake.bytes = 0
+	in.countLocked(c, 0)
 	if c.intake.listed {
 		in.removeLocked(c)
 	}
 }
 
-// makeRoomLocked gives up the oldest messages until the others are within the limit, and returns their connections.
+// countLocked notes how many bytes of a connection are not handled.
+func (in *intake) countLocked(c *conn, bytes int64) {
+	more := bytes - c.intake.bytes
+	if more == 0 {
+		return
+	}
+	c.intake.bytes = bytes
+	in.bytes += more
+	in.ofLocked(c).bytes += more
+	in.settleLocked(c)
+}
+
+// ofLocked returns the part of a connection's tenant.
+func (in *intake) ofLocked(c *conn) *tenantIntake {
+	t := in.tenants[c.who.Tenant]
+	if t == nil {
+		if in.tenants == nil {
+			in.tenants = make(map[string]*tenantIntake)
+		}
+		t = new(tenantIntake)
+		in.tenants[c.who.Tenant] = t
+	}
+	return t
+}
+
+// settleLocked forgets the tenant of a connection that has nothing here.
+func (in *intake) settleLocked(c *conn) {
+	if t := in.tenants[c.who.Tenant]; t.bytes == 0 && t.first == nil {
+		delete(in.tenants, c.who.Tenant)
+	}
+}
+
+// makeRoomLocked gives up messages until the others are within the limit, and returns their connections.
 func (in *intake) makeRoomLocked() (crowded []*conn) {
-	for c := in.first; c != nil && in.bytes > in.limit; c = in.first {
+	for in.bytes > in.limit {
+		c := in.heaviestLocked()
+		if c == nil {
+			break
+		}
 		in.removeLocked(c)
-		in.bytes -= c.intake.bytes
-		c.intake.bytes = 0
+		in.countLocked(c, 0)
 		crowded = append(crowded, c)
 	}
 	return crowded
+}
+
+// heaviestLocked returns the connection with the oldest message of the tenant that has most bytes, of those that are in
+// the middle of a message. It returns nil if there is none, or if that tenant has less than the mean: others have more,
+// in messages that are complete and wait to be handled, and it need not make room for those.
+func (in *intake) heaviestLocked() *conn {
+	var heaviest *tenantIntake
+	var holders int64
+	for _, t := range in.tenants {
+		if t.bytes > 0 {
+			holders++
+		}
+		switch {
+		case t.first == nil:
+		case heaviest == nil, t.bytes > heaviest.bytes,
+			t.bytes == heaviest.bytes && t.first.intake.since.Before(heaviest.first.intake.since):
+			heaviest = t
+		}
+	}
+	if heaviest == nil || heaviest.bytes*holders < in.bytes {
+		return nil
+	}
+	return heaviest.first
+}
+
+// oldestLocked returns the connection that has been in the middle of a message longest, or nil.
+func (in *intake) oldestLocked() (oldest *conn) {
+	for _, t := range in.tenants {
+		if t.first != nil && (oldest == nil || t.first.intake.since.Before(oldest.intake.since)) {
+			oldest = t.first
+		}
+	}
+	return oldest
 }
 
 // expire ends the connections whose message has taken too long.
 func (in *intake) expire() {
 	in.mu.Lock()
 	var late []*conn
-	for c := in.first; c != nil && time.Since(c.intake.since) >= in.timeout; c = in.first {
-		in.removeLocked(c)
-		late = append(late, c)
+	for _, t := range in.tenants {
+		for c := t.first; c != nil && time.Since(c.intake.since) >= in.timeout; c = t.first {
+			in.removeLocked(c)
+			late = append(late, c)
+		}
 	}
+	in.expiry = nil
 	in.armLocked()
 	in.mu.Unlock()
 	for _, c := range late {
@@ -91,41 +167,39 @@ func (in *intake) expire() {
 }
 
 func (in *intake) addLocked(c *conn) {
-	p := &c.intake
-	p.prev, p.next, p.listed, p.since = in.last, nil, true, time.Now()
-	if in.last == nil {
-		in.first = c
-		in.armLocked()
+	t, p := in.ofLocked(c), &c.intake
+	p.prev, p.next, p.listed, p.since = t.last, nil, true, time.Now()
+	if t.last == nil {
+		t.first = c
 	} else {
-		in.last.intake.next = c
+		t.last.intake.next = c
 	}
-	in.last = c
+	t.last = c
+	if in.expiry == nil {
+		in.armLocked()
+	}
 }
 
 func (in *intake) removeLocked(c *conn) {
-	p := &c.intake
+	t, p := in.tenants[c.who.Tenant], &c.intake
 	if p.prev == nil {
-		in.first = p.next
+		t.first = p.next
 	} else {
 		p.prev.intake.next = p.next
 	}
 	if p.next == nil {
-		in.last = p.prev
+		t.last = p.prev
 	} else {
 		p.next.intake.prev = p.prev
 	}
 	p.prev, p.next, p.listed = nil, nil, false
+	in.settleLocked(c)
 }
 
-// armLocked sets the timer for the oldest message. It may fire for one that has ended, and then does nothing but this.
+// armLocked sets the timer for the oldest message, if there is one. It may fire when that one has ended, and then does
+// nothing but this.
 func (in *intake) armLocked() {
-	if in.first == nil {
-		return
-	}
-	remaining := max(time.Until(in.first.intake.since.Add(in.timeout)), 0)
-	if in.expiry == nil {
-		in.expiry = time.AfterFunc(remaining, in.expire)
-	} else {
-		in.expiry.Reset(remaining)
+	if c := in.oldestLocked(); c != nil {
+		in.expiry = time.AfterFunc(max(time.Until(c.intake.since.Add(in.timeout)), 0), in.expire)
 	}
 }

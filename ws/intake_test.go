@@ -2,11 +2,15 @@ package ws_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -122,6 +126,64 @@ func TestUnfinishedBytesAreBounded(t *testing.T) {
 	}
 	holders[1].raw(rawFrame(opContinuation|final, `{"type":"abort"}`))
 	holders[1].expect("abort_ack")
+}
+
+// tenantAuth takes every token for the name of its tenant.
+type tenantAuth struct{}
+
+func (tenantAuth) Authenticate(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
+	return auth.Identity{Tenant: token, Roles: auth.RoleDevice}, nil
+}
+
+// A tenant whose devices begin one long message after the other has its own devices closed, and not that of another
+// tenant, whose message is the oldest because it comes slowly.
+func TestOneTenantDoesNotCrowdOutAnother(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) {
+		c.Auth, c.MaxUnfinished, c.MaxFrame = tenantAuth{}, 160<<10, 40<<10
+	})
+	begin := func(tenant, session string) *device {
+		d := g.dialAs(tenant, query("session_id", session))
+		d.expect("session_start")
+		d.raw(rawFrame(opText, strings.Repeat(" ", 30<<10)))
+		d.raw(rawFrame(final|opPing, "")) // answered once the part is read
+		waitPong(t, d)
+		return d
+	}
+	slow := begin("honest", "slow")
+	var greedy []*device
+	for i := range 4 {
+		greedy = append(greedy, begin("greedy", fmt.Sprint("greedy-", i)))
+	}
+	last := g.dialAs("greedy", query("session_id", "last"))
+	last.expect("session_start")
+	last.raw(rawFrame(opText, strings.Repeat(" ", 30<<10)))
+	greedy[0].expectClose(ws.CloseCrowded)
+	slow.raw(rawFrame(opContinuation|final, `{"type":"abort"}`))
+	slow.expect("abort_ack")
+}
+
+// Nor does it if its messages are complete, and wait to be decoded: then only the other one is in the middle of one.
+func TestWaitingMessagesOfATenantDoNotCrowdOutAnother(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) {
+		c.Auth, c.MaxUnfinished, c.MaxFrame = tenantAuth{}, 160<<10, 40<<10
+	})
+	release := ws.HoldDecoding(g.server)
+	defer release()
+	for i := range 4 {
+		greedy := g.dialAs("greedy", query("session_id", fmt.Sprint("greedy-", i)))
+		greedy.expect("session_start")
+		greedy.raw(rawFrame(final|opText, frameOf(38<<10)))
+	}
+	eventually(t, "they wait", func() bool { return ws.UnhandledBytes(g.server) >= 4*38<<10 })
+	slow := g.dialAs("honest", query("session_id", "slow"))
+	slow.expect("session_start")
+	slow.raw(rawFrame(opText, strings.Repeat(" ", 12<<10)))
+	slow.raw(rawFrame(final|opPing, "")) // answered once the part is read
+	waitPong(t, slow)
+	slow.raw(rawFrame(opContinuation|final, `{"type":"abort"}`))
+	slow.expect("abort_ack")
 }
 
 // waitPong reads the pong from the bare connection: nothing else is on its way.

@@ -453,7 +453,8 @@ func TestMCPDevicesAreBounded(t *testing.T) {
 	t.Run("names and words", func(t *testing.T) {
 		p := g.dialMCP("session_id=words")
 		p.t = t
-		p.answer(p.initialize(), `{"tools":[{"name":"time"},{"name":"t\u0456me"},{"name":"t","description":"a\u202eb\u0000c"},{"name":"`+
+		p.answer(p.initialize(), `{"tools":[{"name":"time"},{"name":"t\u0456me"},`+
+			`{"name":"t","description":"a\u202eb\u0000c"},{"name":"`+
 			strings.Repeat("n", 300)+`"}]}`)
 		if tool := g.offersMCP("words", "t", "t_me")[0]; tool.Description != "abc" {
 			t.Errorf("%q", tool.Description)
@@ -464,7 +465,12 @@ func TestMCPDevicesAreBounded(t *testing.T) {
 		p := g.dialMCP("session_id=changing")
 		p.t = t
 		padding := strings.Repeat("x", 50_000)
-		for ask, i := p.initialize(), 0; i < 30; i++ { // six megabytes, where two are allowed at once
+		offersSome := func() bool { // as a tool does each second and a half
+			l := g.pod.Hub.Get(registry.Key{Tenant: registry.DefaultTenant, Session: "changing"})
+			return l == nil || len(l.Tools()) > 0
+		}
+		// Six megabytes, where two are allowed at once.
+		for ask, i := p.initialize(), 0; i < 30 || offersSome() && i < 1000; i++ {
 			var tools []string
 			for n := range 4 {
 				tools = append(tools, fmt.Sprintf(`{"name":"t%d","inputSchema":{"type":"object","title":"%d%s"}}`, n, i,

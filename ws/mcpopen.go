@@ -90,7 +90,7 @@ func (c *conn) openMCP(begin opening) {
 	intro := registry.Introduction{DeviceID: begin.session.DeviceID, Holder: c.who.Holder()}
 	local, resumed, err := c.server.cfg.Pod.Hub.Open(ctx, begin.session, c)
 	if held := (*registry.Held)(nil); errors.As(err, &held) {
-		c.releaseOpenSlot()
+		c.endOpening()
 		resumed = true
 		local, err = c.obtain(begin.session, held, intro)
 	}

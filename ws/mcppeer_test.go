@@ -38,8 +38,7 @@ func (g *gateway) dialMCP(query string, header ...string) *mcpPeer {
 	}
 	conn, _, err := websocket.DefaultDialer.Dial(g.mcpURL(query), h)
 	must(g.t, err)
-	g.t.Cleanup(func() { _ = conn.Close() })
-	return &mcpPeer{device: &device{t: g.t, conn: conn}}
+	return &mcpPeer{device: g.newDevice(conn)}
 }
 
 func (g *gateway) mcpURL(query string) string {

@@ -3,6 +3,8 @@ package ws
 import (
 	"bytes"
 	"errors"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/farhand/farhand/internal/strictjson"
 )
@@ -48,9 +50,19 @@ func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.
 	return nil, "", false
 }
 
+// maxFieldName is more bytes than the name of any field has that is read here, in any case. Longer ones are not looked
+// at.
+const maxFieldName = 64
+
 // foldedTwice returns which names differ in case only, empty if there are none.
 func foldedTwice(members []strictjson.Member) (reason string) {
+	if len(members) > fewFields {
+		return foldedTwiceInMany(members)
+	}
 	for i, m := range members {
+		if len(m.Name) > maxFieldName {
+			continue
+		}
 		for _, earlier := range members[:i] {
 			if bytes.EqualFold(earlier.Name, m.Name) {
 				return twice(string(m.Name))
@@ -58,6 +70,39 @@ func foldedTwice(members []strictjson.Member) (reason string) {
 		}
 	}
 	return ""
+}
+
+// foldedTwiceInMany is foldedTwice in a time that grows with the bytes of the names alone: comparing each with each, a
+// frame of objects whose names begin alike would take a hundred times as long as another one of its length.
+func foldedTwiceInMany(members []strictjson.Member) (reason string) {
+	seen := make(map[string]struct{}, len(members))
+	var folded []byte
+	for _, m := range members {
+		if len(m.Name) > maxFieldName {
+			continue
+		}
+		folded = appendFolded(folded[:0], m.Name)
+		if _, there := seen[string(folded)]; there {
+			return twice(string(m.Name))
+		}
+		seen[string(folded)] = struct{}{}
+	}
+	return ""
+}
+
+// appendFolded appends a name in the one spelling that it has in common with all that differ from it in case only, as
+// bytes.EqualFold has it.
+func appendFolded(b, name []byte) []byte {
+	for len(name) > 0 {
+		r, size := utf8.DecodeRune(name)
+		name = name[size:]
+		first := r
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			first = min(first, other)
+		}
+		b = utf8.AppendRune(b, first)
+	}
+	return b
 }
 
 func twice(name string) string { return "the field " + quoteShort(name) + " is there twice" }

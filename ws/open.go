@@ -24,7 +24,7 @@ func (s *Server) onConnect(ms *melody.Session) {
 	s.counters.opened.Add(1)
 	begin := c.hijack.begin
 	c.hijack = nil
-	defer c.releaseOpenSlot()
+	defer c.endOpening()
 	if s.track(c) {
 		c.end(CloseRestart)
 		return
@@ -47,11 +47,11 @@ func (c *conn) endIdentity(why error) {
 	c.end(CloseEnded)
 }
 
-// releaseOpenSlot gives the slot for opening back. It runs in the reader.
-func (c *conn) releaseOpenSlot() {
-	if c.hasOpenSlot {
-		c.hasOpenSlot = false
-		c.server.openSlots.release()
+// endOpening lets another session be opened. It runs in the reader.
+func (c *conn) endOpening() {
+	if c.turn != nil {
+		c.turn.Release()
+		c.turn = nil
 	}
 }
 

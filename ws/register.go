@@ -51,7 +51,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 func (c *conn) newRegistration(n int) *registration {
 	few := min(n, fewTools)
 	r := &registration{
-		conn: c, who: *c.who, offered: make(map[string]size, len(c.local.Tools())+few),
+		conn: c, who: c.who, offered: make(map[string]size, len(c.local.Tools())+few),
 		put: make([]registry.ToolSpec, 0, few),
 	}
 	for i, t := range c.local.Tools() {
@@ -82,7 +82,7 @@ func (r *registration) store(ctx context.Context, drop []string) error {
 // registration is one register_tools frame that is being checked.
 type registration struct {
 	conn     *conn
-	who      auth.Identity    // of the device
+	who      *auth.Identity   // of the device
 	offered  map[string]size  // the tools offered so far, by name
 	sum      size             // of all of them
 	names    *agent.Namesakes // of those; nil until a new name is checked
@@ -102,7 +102,7 @@ func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
 	tool, err := r.admit(ctx, raw)
 	if err != nil {
 		if errors.Is(err, registry.CodePolicyDenied) || errors.Is(err, registry.CodeForbidden) {
-			r.conn.server.cfg.Refusals.Tool(r.who, r.conn.local.Session(), tool.Spec.Name, err)
+			r.conn.server.cfg.Refusals.Tool(*r.who, r.conn.local.Session(), tool.Spec.Name, err)
 		}
 		r.reject(tool.Spec.Name, reasonOf(err))
 		return
@@ -133,7 +133,7 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 	if err != nil {
 		return tool, err
 	}
-	size := admission.CompiledSize(ctx, spec)
+	size := admission.CompiledSize(ctx, &others.Who, spec)
 	if ctx.Err() != nil { // the size may not be known
 		return tool, ctx.Err()
 	}
@@ -142,7 +142,7 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 
 // others returns what is offered beside the tool of this name.
 func (r *registration) others(name string) agent.Offered {
-	others := agent.Offered{Who: r.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
+	others := agent.Offered{Who: *r.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
 	if old, replaced := r.offered[name]; replaced {
 		others.Tools--
 		others.Bytes -= old.bytes
@@ -214,10 +214,20 @@ func reasonOf(err error) string {
 func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) error {
 	c.registering.Lock()
 	defer c.registering.Unlock()
+	tools := c.local.Tools()
+	named := make(map[string]bool, len(tools)) // false: not yet
+	for _, t := range tools {
+		named[t.Name] = false
+	}
+	for _, name := range f.Names { // there may be hundreds of thousands
+		if _, offered := named[name]; offered {
+			named[name] = true
+		}
+	}
 	var drop []string
 	var compiled []int32
-	for i, t := range c.local.Tools() {
-		if slices.Contains(f.Names, t.Name) {
+	for i, t := range tools {
+		if named[t.Name] {
 			drop = append(drop, t.Name)
 		} else {
 			compiled = append(compiled, c.compiled[i])
@@ -234,4 +244,18 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 		}
 	}
 	return c.send(toolsRegisteredFrame(len(f.Names), len(c.local.Tools()), nil, nil))
+}
+
+// listRegistered tells the device which tools it offers. A list may be a million times as long as the question, so its
+// bytes have a budget, as those of definitions have.
+func (c *conn) listRegistered() error {
+	tools, size := c.local.Tools(), 0
+	for _, t := range tools {
+		size += t.Size()
+	}
+	if !c.budget.takeListing(size) {
+		return &frameError{codeRateLimited, fmt.Sprintf(
+			"this session asked for its tools too often in too short a time; %d bytes a second are sent", registerRate)}
+	}
+	return c.send(registeredToolsFrame(tools))
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// What a refused definition would take is not counted: the session does not offer it. A device could also have the pod
-// remember one name after the other.
-func TestRefusedToolsAreNotCounted(t *testing.T) {
+// connWithoutSocket returns a connection of a session, whose frames a test handles itself.
+func connWithoutSocket(t *testing.T, cfg Config) *conn {
+	t.Helper()
 	store := memory.New(memory.Options{})
 	pod, err := routing.NewPod(routing.PodConfig{ID: "a", Store: store, Bus: store.NewBus(), NewToolBytes: 64 << 10})
 	if err != nil {
@@ -25,10 +25,9 @@ func TestRefusedToolsAreNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewServer(Config{
-		Pod: pod, Admission: agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}),
-		Auth: auth.NewStaticToken("a token that nobody shows"), Origins: &auth.Origins{},
-	})
+	cfg.Pod, cfg.Auth, cfg.Origins = pod, auth.NewStaticToken("a token that nobody shows"), &auth.Origins{}
+	cfg.Admission = agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{})
+	s, err := NewServer(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +36,13 @@ func TestRefusedToolsAreNotCounted(t *testing.T) {
 	if c.local, _, err = pod.Hub.Open(t.Context(), session, c); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// What a refused definition would take is not counted: the session does not offer it. A device could also have the pod
+// remember one name after the other.
+func TestRefusedToolsAreNotCounted(t *testing.T) {
+	c := connWithoutSocket(t, Config{})
 	register := func(name, description string) {
 		def := json.RawMessage(`{"name":"` + name + `","description":"` + description +
 			`","parameters":{"type":"object"}}`)
@@ -52,5 +58,26 @@ func TestRefusedToolsAreNotCounted(t *testing.T) {
 	}
 	if len(c.compiled) != len(c.local.Tools()) || len(c.local.Tools()) > 9 || c.compiled[0] != before {
 		t.Errorf("%d tools are counted, %d are offered", len(c.compiled), len(c.local.Tools()))
+	}
+}
+
+// A frame that has the store work costs more than one that does not, so that a device is read more slowly which sends
+// such frames as fast as it may.
+func TestFramesThatHaveTheStoreWorkCostMore(t *testing.T) {
+	slot := &toolResultFrame{ID: "call"}
+	slot.result.Parts = []registry.Part{{Type: registry.PartFile, URL: registry.PathUpload + "x"}}
+	for _, tc := range []struct {
+		frame any
+		slow  bool
+	}{
+		{&connectFrame{}, true}, {&registerToolsFrame{}, true}, {&unregisterToolsFrame{}, true},
+		{&uploadRequestFrame{ID: "call"}, true}, {&approvalResponseFrame{ID: "x", Decision: decisionDeny}, true},
+		{slot, true}, {&mcpLost{"call"}, true}, {&toolCallAcceptedFrame{ID: "call"}, false}, {&abortFrame{}, false},
+	} {
+		c := connWithoutSocket(t, Config{MaxFrame: 4 * bytesPerUnit, MaxFramesPerSecond: 0.001, FrameBurst: 1})
+		_ = c.handle(tc.frame)                              // there is no socket to answer on
+		if slow := c.budget.spend(9) > 0; slow != tc.slow { // the budget has 18 units
+			t.Errorf("%T slows down: %v", tc.frame, slow)
+		}
 	}
 }

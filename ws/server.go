@@ -14,6 +14,7 @@ import (
 	"github.com/olahol/melody"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/share"
 )
 
 // Server upgrades devices' requests and holds their connections. It is an http.Handler for GET /ws/chat and safe for
@@ -28,13 +29,16 @@ type Server struct {
 	stacks      stackPool
 	corkBuffers corkBuffers
 
-	openSlots *openSlots
+	sockets   *share.Pool                 // connections
+	opens     *share.Pool                 // sessions that are being opened
 	openRates *auth.Buckets[netip.Prefix] // sessions, by source
 	budgets   *deviceBudgets
 	limits    json.RawMessage // what Limits returns
+	huge      *share.Pool     // slots for decoding huge frames
 	intake    intake
 	counters  counters
-	decoding  chan struct{} // slots for decoding long frames, taken by sending
+	decoding  *share.Pool // slots for decoding long frames
+	asks      *share.Pool // bytes of messages whose turns run or wait
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
 
@@ -56,9 +60,11 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
 	s.counters.init()
-	s.decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+	s.asks = share.New(share.Bounds{Pod: cfg.MaxUnfinished})
+	s.decoding = share.New(share.Bounds{Pod: int64(max(1, runtime.GOMAXPROCS(0)/2))})
+	s.huge = share.New(share.Bounds{Pod: int64(max(1, runtime.GOMAXPROCS(0)/2))})
 	s.writers.server = s
-	s.openSlots = newOpenSlots()
+	s.sockets, s.opens = newSockets(cfg.MaxSockets), newOpens()
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
 	s.budgets = newDeviceBudgets(newLimits(&cfg))
 	s.limits = encode(s.Limits())

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -210,9 +211,10 @@ type Stats struct {
 // Stats looks at every connection. It is meant to be called every few seconds.
 func (s *Server) Stats() Stats {
 	n := &s.counters
+	opens := s.opens.Stats()
 	st := Stats{
 		AcknowledgedAlone: n.acknowledgedAlone.Load(), AcknowledgedTogether: n.acknowledgedTogether.Load(),
-		Opening: int64(len(s.openSlots.slots)), Queued: s.openSlots.waiting.Load(), Opened: n.opened.Load(),
+		Opening: opens.Held, Queued: opens.Waiting, Opened: n.opened.Load(),
 		Closed: make(map[string]int64), Refused: loaded(n.refused), Received: loaded(n.received), Sent: loaded(n.sent),
 		BytesIn: n.bytesIn.Load(), BytesOut: n.bytesOut.Load(), UnhandledBytes: s.intake.held(),
 	}
@@ -228,6 +230,14 @@ func (s *Server) Stats() Stats {
 		st.FullestOutbox = max(st.FullestOutbox, int64(size))
 	}
 	return st
+}
+
+// Pools returns how full the pools of the server are, by name.
+func (s *Server) Pools() map[string]share.Stats {
+	return map[string]share.Stats{
+		"sockets": s.sockets.Stats(), "opening": s.opens.Stats(), "decoding": s.decoding.Stats(),
+		"decoding_large": s.huge.Stats(), "message_bytes": s.asks.Stats(),
+	}
 }
 
 func loaded[K comparable](counts map[K]*atomic.Int64) map[K]int64 {

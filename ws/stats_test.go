@@ -50,6 +50,17 @@ func TestStatsCount(t *testing.T) {
 	}
 }
 
+// TestBothPoolsForDecodingAreCounted: frames of both kinds may wait for a slot.
+func TestBothPoolsForDecodingAreCounted(t *testing.T) {
+	g := newGateway(t)
+	defer ws.HoldDecoding(g.server)()
+	for _, name := range []string{"decoding", "decoding_large"} {
+		if g.server.Pools()[name].Held == 0 {
+			t.Errorf("nothing is held of %s", name)
+		}
+	}
+}
+
 // TestAcknowledgementsAreCountedByHowTheyLeft: one that waits leaves with the next call, the last one alone.
 func TestAcknowledgementsAreCountedByHowTheyLeft(t *testing.T) {
 	g := newGateway(t)

@@ -8,6 +8,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -149,10 +150,30 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	c.local.Leave(ctx, back)
+	c.server.watchDetached(c.who, c.local)
 	if worker != nil && !worker.wait(turnStopWait) {
 		c.log().Warn("a turn goes on after its connection has ended")
 	}
 	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
+}
+
+// watchDetached has calls that wait for a device to come back end with its credential, which its connection watches no
+// longer. It says nothing of the connection, which need not be kept for it.
+func (s *Server) watchDetached(who *auth.Identity, local *routing.LocalSession) {
+	if s.cfg.Live == nil || !local.HasDetached() {
+		return
+	}
+	holder := who.AsHolder()
+	release := s.cfg.Live.Watch(&holder, func(error) {
+		if !s.tryAddTask() { // the pod stops, and ends them
+			return
+		}
+		go func() {
+			defer s.taskDone()
+			local.EndDetached()
+		}()
+	})
+	time.AfterFunc(registry.ResumeWait, release)
 }
 
 // backLocked returns for how long the device of a connection that has ended is expected to connect again, zero if it is

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,7 +31,7 @@ type turnWorker struct {
 	done chan struct{} // closed when the goroutine has ended
 
 	// Guarded by conn.mu.
-	waiting []chat.Ask
+	waiting []asked
 	cancel  context.CancelCauseFunc // of the turn that was begun last
 
 	// order is held while a turn's last event is queued, and while an abort is answered. So the answer to an abort
@@ -40,17 +41,32 @@ type turnWorker struct {
 	live  bool // the last event of the turn is still to come
 }
 
+// asked is a message that a turn is to answer. Its place is held until the turn has ended, or will not begin.
+type asked struct {
+	chat.Ask
+	place *share.Grant
+}
+
+// dropWaitingLocked forgets the messages that wait, and returns how many. It needs the lock mu.
+func (w *turnWorker) dropWaitingLocked() (dropped int) {
+	for _, a := range w.waiting {
+		a.place.Release()
+	}
+	dropped, w.waiting = len(w.waiting), nil
+	return dropped
+}
+
 // turn is one turn about to run.
 type turn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	ask    chat.Ask
+	ask    asked
 	calls  map[string]bool // ids of the calls that the device was sent; nil while there are none
 	title  []byte          // the frame of the new title, which follows the turn's last event; nil: none
 }
 
 // startTurnsLocked begins a turn at once. It needs the locks startMu and mu.
-func (c *conn) startTurnsLocked(a chat.Ask) {
+func (c *conn) startTurnsLocked(a asked) {
 	w := &turnWorker{conn: c, done: make(chan struct{})}
 	c.worker = w
 	first := w.beginLocked(a)
@@ -59,7 +75,7 @@ func (c *conn) startTurnsLocked(a chat.Ask) {
 }
 
 // beginLocked needs the lock mu.
-func (w *turnWorker) beginLocked(a chat.Ask) *turn {
+func (w *turnWorker) beginLocked(a asked) *turn {
 	ctx, cancel := context.WithCancelCause(context.Background()) // the agent bounds its time; its connection ends it
 	w.cancel = cancel
 	w.order.Lock()
@@ -92,8 +108,8 @@ func (w *turnWorker) nextTurn() *turn {
 	}
 }
 
-// takeWaiting takes the next turn from those that wait, or all of them if they are refused. Without any, the connection
-// has no worker from then on.
+// takeWaiting takes the next turn from those that wait, or all of them if they are refused. Without any, or once the
+// connection is ending, the connection has no worker from then on, and what waits is forgotten.
 func (w *turnWorker) takeWaiting() (next *turn, refused int) {
 	c := w.conn
 	c.startMu.Lock()
@@ -102,23 +118,23 @@ func (w *turnWorker) takeWaiting() (next *turn, refused int) {
 	defer c.mu.Unlock()
 	if c.closing == closeNone && len(w.waiting) > 0 {
 		if c.refusesNew {
-			refused = len(w.waiting)
-			w.waiting = nil
-			return nil, refused
+			return nil, w.dropWaitingLocked()
 		}
 		a := w.waiting[0]
-		w.waiting[0] = chat.Ask{} // the message should not stay in memory for as long as others wait
+		w.waiting[0] = asked{} // the message should not stay in memory for as long as others wait
 		w.waiting = w.waiting[1:]
 		return w.beginLocked(a), 0
 	}
+	w.dropWaitingLocked()
 	c.worker = nil
 	return nil, 0
 }
 
 // runTurn lets the agent run a turn. If the agent emitted no last event, runTurn does, because the device waits for it.
 func (w *turnWorker) runTurn(t *turn) {
+	defer t.ask.place.Release()
 	defer t.cancel(nil)
-	reply, err := w.conn.server.cfg.Agent.Ask(t.ctx, t.ask, func(e chat.Event) { w.emit(t, e) })
+	reply, err := w.conn.server.cfg.Agent.Ask(t.ctx, t.ask.Ask, func(e chat.Event) { w.emit(t, e) })
 	w.order.Lock()
 	live := w.live
 	w.order.Unlock()
@@ -209,7 +225,8 @@ func (c *conn) cancelTurn(why Close) {
 	w := c.worker
 	var cancel context.CancelCauseFunc
 	if w != nil {
-		w.waiting, cancel = nil, w.cancel
+		w.dropWaitingLocked()
+		cancel = w.cancel
 	}
 	c.mu.Unlock()
 	if cancel == nil {

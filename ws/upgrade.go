@@ -13,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, mcp bool) {
 	offer := readOffer(r)
 	begin, err := s.admit(r, offer, mcp)
 	if err == nil {
-		err = s.waitToOpen(r.Context(), begin)
+		err = s.enter(r.Context(), &begin)
 	}
 	if errors.Is(err, errUnpaired) {
 		defer s.taskDone()
@@ -65,6 +66,9 @@ type opening struct {
 	plain   bool // people read results of tools as plain text
 	source  netip.Prefix
 	mcp     *mcpLink // nil: the device speaks the device protocol
+
+	socket *share.Grant // its place among the connections
+	turn   *share.Grant // to open the session
 }
 
 // admit checks origin, token, role, attributes, and how fast the source opens sessions, in this order. It returns what
@@ -130,17 +134,25 @@ func checkID(key registry.Key) error {
 	return key.Validate()
 }
 
-// waitToOpen waits for a slot to open the session, and then asks the store who owns it. If it returns nil,
-// openSlots.release must be called.
-func (s *Server) waitToOpen(ctx context.Context, o opening) error {
-	if err := s.openSlots.acquire(ctx); err != nil || o.fresh {
+// enter takes a place among the connections, waits for its turn to open the session, and then asks the store who owns
+// it. What it takes belongs to the connection that is made of o; it keeps nothing if it fails.
+func (s *Server) enter(ctx context.Context, o *opening) (err error) {
+	by := s.ownerOf(o.who)
+	if o.socket, err = s.sockets.Try(by, 1); err != nil {
+		return tooManySockets(err)
+	}
+	if o.turn, err = s.waitToOpen(ctx, by); err != nil {
+		o.socket.Release()
 		return err
+	}
+	if o.fresh {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	err := s.cfg.Pod.Hub.CheckOwner(ctx, o.session)
-	if err != nil {
-		s.openSlots.release()
+	if err = s.cfg.Pod.Hub.CheckOwner(ctx, o.session); err != nil {
+		o.turn.Release()
+		o.socket.Release()
 	}
 	return err
 }

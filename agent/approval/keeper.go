@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -68,6 +69,8 @@ type Keeper struct {
 	waiting map[registry.ApprovalRef][]chan registry.Verdict
 	count   int // of channels in waiting
 	starter Starter
+
+	holdersOf *cache.Cache[string, holders] // by tenant
 }
 
 var _ agent.Approvals = (*Keeper)(nil)
@@ -91,7 +94,8 @@ func NewKeeper(cfg Config) *Keeper {
 	}
 	k := &Keeper{
 		cfg: cfg, polls: make(chan struct{}, 1), sweep: make(chan struct{}, 1), forgets: make(chan struct{}, 1),
-		waiting: make(map[registry.ApprovalRef][]chan registry.Verdict),
+		waiting:   make(map[registry.ApprovalRef][]chan registry.Verdict),
+		holdersOf: cache.New[string, holders](maxHolders, 0),
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.work.Go(k.poll)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxLines = 1 << 15  // lines that wait; more are dropped and counted
-	maxBytes = 16 << 20 // about the memory of the lines that wait or are being written
+	maxLines = 1 << 16  // lines that wait; more are dropped and counted
+	maxBytes = 32 << 20 // about the memory of the lines that wait or are being written, half of them of one tenant
 	batch    = 512      // lines written at once, at most
 	gather   = 100 * time.Millisecond
 
@@ -41,6 +41,7 @@ type Log struct {
 	queue   [][]registry.AuditEntry // batches to write, in order; the last one still grows
 	waiting int                     // lines in queue
 	held    int                     // bytes of the lines that wait or are being written
+	of      map[string]int          // held by tenant
 	wake    chan struct{}           // capacity 1: a line waits
 	closing chan struct{}           // closed when no more lines are taken
 
@@ -53,7 +54,7 @@ func New(store Store, pod string, log *slog.Logger) *Log {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Log{
 		store: store, pod: pod, log: log, wake: make(chan struct{}, 1), closing: make(chan struct{}),
-		stop: stop, done: make(chan struct{}),
+		of: make(map[string]int), stop: stop, done: make(chan struct{}),
 	}
 	go func() {
 		defer close(l.done)
@@ -74,7 +75,7 @@ func (l *Log) Note(e registry.AuditEntry) {
 	size := e.MemorySize()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isClosing() || l.waiting >= maxLines || l.held+size > maxBytes {
+	if l.isClosing() || l.waiting >= maxLines || !l.hasRoomLocked(e.Tenant, size) {
 		l.dropped.Add(1)
 		return
 	}
@@ -83,10 +84,25 @@ func (l *Log) Note(e registry.AuditEntry) {
 	}
 	last := &l.queue[len(l.queue)-1]
 	*last = append(*last, e)
-	l.waiting, l.held = l.waiting+1, l.held+size
+	l.waiting++
+	l.holdLocked(e.Tenant, size)
 	select {
 	case l.wake <- struct{}{}:
 	default: // the writer is awake
+	}
+}
+
+// hasRoomLocked reports whether a tenant may have so many bytes more: as many must be free then as it holds.
+func (l *Log) hasRoomLocked(tenant string, size int) bool {
+	free := maxBytes - l.held - size
+	own := l.of[tenant]
+	return free >= 0 && (own == 0 || own+size <= free)
+}
+
+func (l *Log) holdLocked(tenant string, size int) {
+	l.held += size
+	if l.of[tenant] += size; l.of[tenant] == 0 {
+		delete(l.of, tenant)
 	}
 }
 
@@ -182,9 +198,9 @@ func (l *Log) writeBatch(ctx context.Context) error {
 	l.queue = l.queue[1:]
 	l.waiting -= len(lines)
 	l.mu.Unlock()
-	size := 0
+	sizes := make([]int, len(lines))
 	for i := range lines {
-		size += lines[i].MemorySize()
+		sizes[i] = lines[i].MemorySize()
 		lines[i].DigestArgs()
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -192,15 +208,17 @@ func (l *Log) writeBatch(ctx context.Context) error {
 	err := l.store.AppendAudit(ctx, lines)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for i := range lines {
+		left := 0
+		if err != nil { // the arguments are gone
+			left = lines[i].MemorySize()
+		}
+		l.holdLocked(lines[i].Tenant, left-sizes[i])
+	}
 	if err == nil {
-		l.held -= size
 		l.written.Add(int64(len(lines)))
 		return nil
 	}
-	for i := range lines { // the arguments are gone
-		size -= lines[i].MemorySize()
-	}
-	l.held -= size
 	l.queue = slices.Insert(l.queue, 0, lines)
 	l.waiting += len(lines)
 	l.log.Warn("audit lines not written; they are tried again", "lines", l.waiting, "error", err)

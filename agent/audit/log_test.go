@@ -107,6 +107,31 @@ func TestLinesWaitForTheStore(t *testing.T) {
 	})
 }
 
+// While lines of one tenant wait that fill its share, those of another one find room.
+func TestOneTenantDoesNotDropTheLinesOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := start()
+		store.outage.Set(true)
+		for range 2 * maxLines {
+			l.Note(registry.AuditEntry{Tenant: "hostile"})
+		}
+		dropped := l.Stats().Dropped
+		if dropped < maxLines {
+			t.Fatalf("of %d lines %d were dropped", 2*maxLines, dropped)
+		}
+		for range maxLines / 8 {
+			l.Note(registry.AuditEntry{Tenant: "other"})
+		}
+		if n := l.Stats(); n.Dropped != dropped {
+			t.Errorf("%d lines of another tenant were dropped", n.Dropped-dropped)
+		}
+		store.outage.Set(false)
+		if err := l.Close(t.Context()); err != nil || len(l.of) != 0 {
+			t.Errorf("%v; held for %v", err, l.of)
+		}
+	})
+}
+
 // Close ends with its context although the store is away, and says what was lost.
 func TestCloseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

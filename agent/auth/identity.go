@@ -156,7 +156,7 @@ func (id Identity) OwnsAll() bool { return id.Admin && id.User == "" }
 
 // Scope names what the identity's own things are kept under, beside its tenant: idempotency keys and continuations. It
 // is the user or, if the credentials name none, the API key or the device's credential. Whoever shares the one token
-// shares these things, and so do JWTs that name no user, because each renewal has another id.
+// shares these things. JWTs always name a user.
 func (id Identity) Scope() string {
 	switch {
 	case id.User != "":
@@ -170,7 +170,7 @@ func (id Identity) Scope() string {
 
 // Holder names who goes on with what a connection of the identity left: the answers to its calls in flight, and its
 // session by a resume token. It is the API key or the device's credential; of JWTs, whose renewals have other ids, the
-// user and the device. Empty: whoever shares the one token, or has a JWT that names neither.
+// user and the device. Empty: whoever shares the one token.
 func (id Identity) Holder() string {
 	switch {
 	case id.Scope() == "" && id.Device == "":
@@ -182,9 +182,18 @@ func (id Identity) Holder() string {
 	}
 }
 
+// AsHolder returns the identity as long as its Holder may come back: that of a JWT may come with a renewal, so the end
+// of this one is not theirs.
+func (id Identity) AsHolder() Identity {
+	if strings.HasPrefix(id.Credential, CredentialJWT+":") {
+		id.Expires = time.Time{}
+	}
+	return id
+}
+
 // Owner names the identity where it holds a part of what a pod has: its user or, if the credentials name none, the API
-// key or the device's credential. All holders of the one token are one, and so are all JWTs of a tenant that name no
-// user. Where a request comes from does not matter: an address more is no identity more.
+// key or the device's credential. All holders of the one token are one. Where a request comes from does not matter: an
+// address more is no identity more.
 func (id Identity) Owner() share.Owner {
 	kind, _, _ := strings.Cut(id.Credential, ":")
 	return share.Owner{Tenant: id.Tenant, Identity: cmp.Or(id.Scope(), kind, "anonymous")}

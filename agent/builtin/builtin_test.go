@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/builtin"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -64,7 +65,8 @@ func (b *bench) runIn(sc agent.SessionContext, name, args string) (registry.Resu
 		b.Fatal(err)
 	}
 	i := slices.IndexFunc(tools, func(t agent.Tool) bool { return t.Spec().Name == name })
-	if err := schema.NewValidator().Validate(b.Context(), tools[i].Spec(), []byte(args), time.Time{}); err != nil {
+	err = schema.NewValidator().Validate(b.Context(), share.Owner{}, tools[i].Spec(), []byte(args), time.Time{})
+	if err != nil {
 		return registry.Result{}, err
 	}
 	res, err := tools[i].Execute(b.Context(), json.RawMessage(args))

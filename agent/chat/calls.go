@@ -178,7 +178,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 	default:
 		e := registry.AsError(err)
 		c.fail(readable(explain(e), l.limits.MaxResult))
-		c.notice = readable(e.Notice, l.limits.MaxResult)
+		c.notice, c.source = readable(e.Notice, l.limits.MaxResult), sourceOf(c.shown, e)
 	}
 }
 

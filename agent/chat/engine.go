@@ -55,6 +55,7 @@ type Engine struct {
 	stop    context.CancelCauseFunc // ends running turns
 
 	places *share.Pool // of turns that run or wait
+	memory *share.Pool // bytes of the conversations of those that run
 
 	mu     sync.Mutex
 	aborts map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
@@ -92,6 +93,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 		aborts: make(map[registry.Key]context.CancelCauseFunc), readings: newReadings(),
 		// An app's backend holds the turns of all its users, so that only the share of its tenant bounds an identity.
 		places: share.New(share.Bounds{Pod: int64(cfg.Limits.MaxTurns), Identity: int64(cfg.Limits.MaxTurns)}),
+		memory: share.New(share.Bounds{Pod: maxTurnBytes, Identity: maxTurnBytes}),
 	}
 	e.ctx, e.stop = context.WithCancelCause(context.Background())
 	return e, nil
@@ -124,6 +126,25 @@ func (e *Engine) admit(by auth.Identity) (leave func(), err error) {
 	}, nil
 }
 
+// What a turn holds of its conversation in memory, as long as it runs, is bounded on a pod.
+const (
+	maxTurnBytes = 512 << 20 // of all turns
+	turnCopies   = 2         // a conversation as it is stored, and as it is read
+)
+
+// reserve lets a turn of an identity hold a conversation, and what was said now. release must be called.
+func (e *Engine) reserve(by auth.Identity, c registry.Conversation, said string) (release func(), err error) {
+	size := len(said)
+	for _, m := range c.Messages {
+		size += len(m)
+	}
+	held, err := e.memory.Try(by.Owner(), int64(turnCopies*size))
+	if err != nil {
+		return nil, full()
+	}
+	return held.Release, nil
+}
+
 // Stats says what an engine does now, and what it did since it was made.
 type Stats struct {
 	Turns   int64 // that run, or wait for their conversation
@@ -133,7 +154,15 @@ type Stats struct {
 // Stats returns how many turns there are.
 func (e *Engine) Stats() Stats {
 	s := e.places.Stats()
-	return Stats{Turns: s.Held, Refused: s.Refused}
+	return Stats{Turns: s.Held, Refused: s.AllRefused()}
+}
+
+// Erased drops what this pod remembers of a conversation that was erased. Its store has forgotten it already.
+func (e *Engine) Erased(key registry.Key) { e.readings.forget(key) }
+
+// Pools returns how full the pools of the engine are, by name.
+func (e *Engine) Pools() map[string]share.Stats {
+	return map[string]share.Stats{"turns": e.places.Stats(), "turn_bytes": e.memory.Stats()}
 }
 
 // within returns the context of a turn. It ends with its caller's context and with the engine.

@@ -26,8 +26,11 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 	}
 	draft := newDraft(l.turn, l.journal)
 	defer draft.stop()
-	answer, err := l.model.Generate(ctx, request, func(d provider.Delta) { l.stream(draft, d) })
+	words := redactor{mark: l.mark}
+	answer, err := l.model.Generate(ctx, request, func(d provider.Delta) { l.stream(draft, words.pass(d)) })
+	l.stream(draft, words.rest())
 	draft.stop()
+	answer.Message = l.mark.redactAnswer(answer.Message)
 
 	said := draft.message()
 	l.count(request, answer, said)

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -146,6 +147,32 @@ func TestTurnsOfATenant(t *testing.T) {
 			}
 		}
 		if !admit("b", "anna") {
+			t.Error("another tenant finds no room")
+		}
+	})
+}
+
+// The memory of long conversations whose turns run at once is a tenant's share, too: turns are few, and conversations
+// may have megabytes.
+func TestLongConversationsOfATenant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newRig(t, Limits{}).engine
+		c := registry.Conversation{Messages: []json.RawMessage{make([]byte, registry.MaxHistoryBytes)}}
+		hold := func(tenant string) bool {
+			release, err := e.reserve(auth.Identity{Tenant: tenant}, c, "go on")
+			if err == nil {
+				t.Cleanup(release)
+			}
+			return err == nil
+		}
+		n := 0
+		for hold("a") {
+			n++
+		}
+		if bytes := n * turnCopies * registry.MaxHistoryBytes; n == 0 || bytes > maxTurnBytes/2 {
+			t.Errorf("a tenant holds %d conversations, %d bytes", n, bytes)
+		}
+		if !hold("b") {
 			t.Error("another tenant finds no room")
 		}
 	})

@@ -11,8 +11,12 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// nonceLen is how many characters of 5 bits a nonce has.
-const nonceLen = 20
+const (
+	nonceLen = 20 // characters of a nonce; all but the first have 5 random bits
+
+	// nonceStart is how a nonce begins. Text that ends with it waits for what follows (redactor), and few words do.
+	nonceStart = "q"
+)
 
 // mark stands around the output of tools in one conversation. Only the gateway and the model know its nonce, so no tool
 // can write its end. Text that looks like the end to a careless reader is defused all the same.
@@ -22,7 +26,9 @@ type mark struct {
 }
 
 func newMark() mark {
-	return mark{nonce: strings.ToLower(rand.Text()[:nonceLen]), looks: make(map[rune]string)}
+	return mark{
+		nonce: nonceStart + strings.ToLower(rand.Text()[:nonceLen-len(nonceStart)]), looks: make(map[rune]string),
+	}
 }
 
 // markOf returns the mark of a conversation, a new one if it has none yet. All messages of its user carry it, so it
@@ -50,9 +56,6 @@ func (m mark) around(result provider.Message) string {
 		m.nonce, result.ToolName, defuse(legible.Clean(result.Content), m.looks), m.nonce)
 	return withNotice(marked, result.Notice)
 }
-
-// hide removes the nonce from a prompt that people are shown.
-func (m mark) hide(said string) string { return strings.ReplaceAll(said, m.nonce, "…") }
 
 // withNotice returns text with the gateway's notice.
 func withNotice(said, notice string) string {

@@ -75,16 +75,28 @@ func (o *origins) learn(m provider.Message) {
 	}
 }
 
-// sourceOf returns the source of what a call returned. err is why no tool ran. A tool of the gateway itself is taken to
-// read what strangers wrote unless it says that it does not.
-func sourceOf(shown agent.ShownTool, err error) string {
+// sourceOf returns the source of what a call returned. err is why it has no result. A tool of the gateway itself is
+// taken to read what strangers wrote unless it says that it does not.
+func sourceOf(shown agent.ShownTool, err *registry.Error) string {
 	switch a := shown.Spec.Annotations; {
-	case err != nil:
+	case err != nil && !quotes(err.Code):
 		return provider.SourceGateway
 	case shown.Source == registry.SourceLocal && a != nil && a.OpenWorldHint != nil && !*a.OpenWorldHint:
 		return provider.SourceLocal
 	default:
 		return ""
+	}
+}
+
+// quotes reports whether errors of a code may repeat what a device has written: in its answer, in the definition of its
+// tool, or as its name.
+func quotes(c registry.Code) bool {
+	switch c {
+	case registry.CodeInvalidResult, registry.CodeInvalidArguments, registry.CodeToolNotFound,
+		registry.CodeAmbiguousTarget:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -87,7 +87,7 @@ func (l *loop) debugPrompt(r provider.Request) Event {
 	}
 	messages = slices.Clone(messages)
 	for i := range messages {
-		messages[i].Content = l.mark.hide(messages[i].Content)
+		messages[i] = l.mark.redactMessage(messages[i])
 	}
 	return Event{
 		Type: EventDebugPrompt, Messages: messages, EstimatedTokens: estimateFixed(r) + estimateAll(r.Messages),

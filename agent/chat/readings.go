@@ -67,9 +67,7 @@ func (r *readings) put(key registry.Key, o *origins) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.byKey[key]; e != nil {
-		r.removeLocked(e)
-	}
+	r.forgetLocked(key)
 	var before *list.Element
 	for e := r.order.Back(); e != nil; e = before {
 		before = e.Prev()
@@ -82,6 +80,19 @@ func (r *readings) put(key registry.Key, o *origins) {
 	r.size += one.size
 	r.of[key.Tenant] += one.size
 	r.byKey[key] = r.order.PushFront(one)
+}
+
+// forget drops what is known of a conversation that was erased.
+func (r *readings) forget(key registry.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked(key)
+}
+
+func (r *readings) forgetLocked(key registry.Key) {
+	if e := r.byKey[key]; e != nil {
+		r.removeLocked(e)
+	}
 }
 
 func (r *readings) removeLocked(e *list.Element) {

@@ -164,3 +164,18 @@ func BenchmarkLongConversation(b *testing.B) {
 		}
 	})
 }
+
+// TestErasedReadingsAreForgotten: nothing of an erased conversation stays on a pod.
+func TestErasedReadingsAreForgotten(t *testing.T) {
+	e := &Engine{readings: newReadings()}
+	l := turnOf(e.readings, "", []provider.Message{{Role: provider.RoleUser, Content: "bob@example.org"}})
+	l.knows().Taint()
+	l.remember()
+	if e.readings.size == 0 {
+		t.Fatal("nothing is remembered")
+	}
+	e.Erased(readKey)
+	if r := e.readings; r.size != 0 || len(r.byKey) != 0 || len(r.of) != 0 {
+		t.Errorf("%+v", r)
+	}
+}

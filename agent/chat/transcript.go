@@ -16,14 +16,16 @@ func (e *Engine) Transcript(ctx context.Context, key registry.Key) (Transcript, 
 		return Transcript{}, err
 	}
 	t := Transcript{Title: c.Title, Busy: c.Busy, Messages: decode(c.Messages, e.cfg.Log)}
-	for i := range t.Messages {
-		m := &t.Messages[i]
-		m.Content, m.Notice, m.Nonce = withNotice(m.Content, m.Notice), "", ""
-	}
+	mark := markOf(t.Messages)
 	if !c.Busy {
 		t.Messages = append(t.Messages, mend(t.Messages, c.Draft)...)
 	} else if m, ok := draftOf(t.Messages, c.Draft); ok {
 		t.Messages = append(t.Messages, m)
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		m.Content, m.Notice, m.Nonce = withNotice(m.Content, m.Notice), "", ""
+		*m = mark.redactMessage(*m)
 	}
 	return t, nil
 }

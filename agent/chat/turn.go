@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -104,6 +105,11 @@ func (t *turn) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the conversation: %w", err)
 	}
+	release, err := t.engine.reserve(t.ask.Caller, c, t.ask.Content)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := t.own(ctx, c); err != nil {
 		return err
 	}
@@ -123,7 +129,10 @@ func (t *turn) run(ctx context.Context) error {
 		return err
 	}
 	err = t.loop.run(ctx)
-	t.loop.remember()
+	lost := errors.Is(err, registry.ErrTurnLost) || errors.Is(context.Cause(ctx), registry.ErrTurnLost)
+	if !lost { // else it may have been erased
+		t.loop.remember()
+	}
 	if err != nil {
 		return err
 	}

@@ -112,3 +112,46 @@ func TestAThousandCallsWait(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The questions of one tenant take at most half of a hook's places, and of the bytes that it may hold, and the next one
+// is for whoever has fewest: a hook that is slow for one tenant is not for another.
+func TestHooksAreShared(t *testing.T) {
+	for name, tt := range map[string]struct{ places, size, callers int }{
+		"places": {4, 1, 100}, "bytes": {64, 5 << 20, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reached, over := make(chan struct{}, tt.callers), make(chan struct{})
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.Header.Get("webhook-id"), "slow") {
+					reached <- struct{}{}
+					<-over
+				}
+				_, _ = io.WriteString(w, `{"decision":"continue"}`)
+			})
+			h, _ := open(t, s.URL, func(c *httphook.Config) { c.Concurrent = tt.places })
+			ask := func(tenant, user, call string, args registry.JSON) error {
+				inv := invocation()
+				inv.CallID, inv.Caller.Tenant, inv.Caller.User, inv.Args = call, tenant, user, args
+				_, err := h.Before(t.Context(), inv)
+				return err
+			}
+			args := registry.MustJSON(`{"x":"` + strings.Repeat("x", tt.size) + `"}`)
+			var asking sync.WaitGroup
+			for i := range cap(reached) {
+				asking.Go(func() { _ = ask("acme", fmt.Sprint("user", i), "slow", args) })
+			}
+			<-reached
+			<-reached
+			for range 10 {
+				if err := ask("other", "ann", "c1", registry.MustJSON(`{}`)); err != nil {
+					t.Errorf("another tenant: %v", err)
+				}
+			}
+			if n := len(reached); n > 0 {
+				t.Errorf("%d questions of a tenant are asked at once", 2+n)
+			}
+			close(over)
+			asking.Wait()
+		})
+	}
+}

@@ -11,11 +11,10 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/farhand/farhand/internal/publicnet"
+	"github.com/farhand/farhand/internal/share"
 )
 
 const (
@@ -33,8 +32,8 @@ type client struct {
 	signer    *webhooks.Webhook
 	http      *http.Client
 	transport *http.Transport
-	slots     chan struct{}
-	held      *semaphore.Weighted
+	slots     *share.Pool // of questions at once
+	held      *share.Pool // of bytes
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -45,40 +44,47 @@ func newClient(cfg Config) (*client, error) {
 	transport := publicnet.Guard{AllowPrivate: cfg.AllowPrivate}.Transport(cfg.Timeout)
 	transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = cfg.Concurrent, cfg.Concurrent
 	return &client{
-		url: cfg.URL, signer: signer, transport: transport, slots: make(chan struct{}, cfg.Concurrent),
-		held: semaphore.NewWeighted(maxHeld),
+		url: cfg.URL, signer: signer, transport: transport,
+		slots: halfEach(int64(cfg.Concurrent)), held: halfEach(maxHeld),
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // where a redirect leads to, nobody has configured
 		}},
 	}, nil
 }
 
-// ask sends a question whose text takes about size bytes in it, and returns the answer. It waits its turn within ctx.
-func (c *client) ask(ctx context.Context, id string, size int, body func() ([]byte, error)) ([]byte, error) {
-	return c.send(ctx, id, size, body, func(status int) bool { return status == http.StatusOK })
+// halfEach returns a pool of which an identity has what its tenant has at most.
+func halfEach(all int64) *share.Pool {
+	return share.New(share.Bounds{Pod: all, Identity: max(all/2, 1)})
+}
+
+// ask sends an owner's question whose text takes about size bytes in it, and returns the answer. It waits its turn
+// within ctx.
+func (c *client) ask(
+	ctx context.Context, of share.Owner, id string, size int, body func() ([]byte, error),
+) ([]byte, error) {
+	return c.send(ctx, of, id, size, body, func(status int) bool { return status == http.StatusOK })
 }
 
 // tell sends a message, of which nothing but the status of the answer counts.
-func (c *client) tell(ctx context.Context, id string, body func() ([]byte, error)) error {
-	_, err := c.send(ctx, id, 0, body, func(status int) bool { return status >= 200 && status < 300 })
+func (c *client) tell(ctx context.Context, of share.Owner, id string, body func() ([]byte, error)) error {
+	_, err := c.send(ctx, of, id, 0, body, func(status int) bool { return status >= 200 && status < 300 })
 	return err
 }
 
 // send makes one request, and returns the body of an answer whose status is good.
 func (c *client) send(
-	ctx context.Context, id string, size int, body func() ([]byte, error), good func(status int) bool,
+	ctx context.Context, of share.Owner, id string, size int, body func() ([]byte, error), good func(status int) bool,
 ) ([]byte, error) {
-	select {
-	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %d others are being asked", errBusy, cap(c.slots))
+	slot, err := c.slots.Acquire(ctx, of, 1)
+	if err != nil {
+		return nil, fmt.Errorf("%w: as many others are being asked as may be at once", errBusy)
 	}
-	weight := min(int64(3*size+answerSpare), maxHeld) // the text, the question and the answer
-	if err := c.held.Acquire(ctx, weight); err != nil {
+	defer slot.Release()
+	held, err := c.held.Acquire(ctx, of, int64(3*size+answerSpare)) // the text, the question and the answer
+	if err != nil {
 		return nil, fmt.Errorf("%w: others are too long", errBusy)
 	}
-	defer c.held.Release(weight)
+	defer held.Release()
 	text, err := body()
 	if err != nil {
 		return nil, err

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -34,7 +34,7 @@ type Hook struct {
 	ctx     context.Context // of messages about approvals
 	stop    context.CancelFunc
 	sending sync.WaitGroup
-	notices atomic.Int64 // that are on their way
+	notices *share.Pool // of those that are on their way
 }
 
 var (
@@ -53,7 +53,7 @@ func New(cfg Config, log *slog.Logger) (*Hook, error) {
 		return nil, err
 	}
 	h := &Hook{cfg: cfg, client: client, tools: policy.NewGuarded(cfg.Tools), broken: failureLog{log: log},
-		counts: newCounts()}
+		counts: newCounts(), notices: halfEach(maxNotices)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -80,7 +80,7 @@ func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision
 	}
 	q := h.questionOf(typeBefore, inv)
 	q.Args, q.Caller.Roles = inv.Args, inv.Caller.RoleNames()
-	a, err := h.ask(ctx, q, phaseBefore, limit, inv.Args.Len(), nil)
+	a, err := h.ask(ctx, inv.Caller.Owner(), q, phaseBefore, limit, inv.Args.Len(), nil)
 	switch {
 	case err != nil && h.cfg.FailOpen:
 		return agent.Pass(), nil
@@ -121,7 +121,7 @@ func (h *Hook) Amend(
 	}
 	q := h.questionOf(typeAfter, inv)
 	q.Result = resultOf(out.Result)
-	a, failure := h.ask(ctx, q, phaseAfter, limit, q.Result.size(), out.Result.Parts)
+	a, failure := h.ask(ctx, inv.Caller.Owner(), q, phaseAfter, limit, q.Result.size(), out.Result.Parts)
 	switch {
 	case failure != nil && h.cfg.FailOpen:
 		return out.Result, nil
@@ -144,12 +144,12 @@ func (h *Hook) Amend(
 // ask asks the service, about a result with these parts if it is about one. Every failure is logged, but that of a call
 // whose caller has gone.
 func (h *Hook) ask(
-	ctx context.Context, q question, phase string, limit time.Time, size int, parts []registry.Part,
+	ctx context.Context, of share.Owner, q question, phase string, limit time.Time, size int, parts []registry.Part,
 ) (answer, error) {
 	begin := time.Now()
 	asking, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
-	text, err := h.client.ask(asking, q.CallID+"."+phase, size, func() ([]byte, error) { return q.encode(limit) })
+	text, err := h.client.ask(asking, of, q.CallID+"."+phase, size, func() ([]byte, error) { return q.encode(limit) })
 	var a answer
 	if err == nil {
 		if a, err = parseAnswer(text, phase); err == nil {

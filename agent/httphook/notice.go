@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -64,14 +65,14 @@ func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
 	if !h.cfg.Approvals || !h.covers(a.Tool) {
 		return
 	}
-	if h.notices.Add(1) > maxNotices {
-		h.notices.Add(-1)
+	place, err := h.notices.Try(share.Owner{Tenant: a.Tenant}, 1)
+	if err != nil {
 		h.counts.note(outcomeFailed, 0)
 		h.broken.note(h.cfg.Name, phaseApproval, question{Tool: a.Tool, CallID: a.CallID}, errBusy)
 		return
 	}
 	h.sending.Go(func() {
-		defer h.notices.Add(-1)
+		defer place.Release()
 		h.notify(a, url)
 	})
 }
@@ -92,7 +93,8 @@ func (h *Hook) notify(a registry.Approval, url string) {
 		}
 		begin := time.Now()
 		asking, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
-		err := h.client.tell(asking, a.ID+"."+phaseApproval, func() ([]byte, error) { return h.noticeOf(a, url) })
+		err := h.client.tell(asking, share.Owner{Tenant: a.Tenant}, a.ID+"."+phaseApproval,
+			func() ([]byte, error) { return h.noticeOf(a, url) })
 		cancel()
 		switch {
 		case err == nil:

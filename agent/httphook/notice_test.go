@@ -90,3 +90,34 @@ func TestApprovalsOfADeadService(t *testing.T) {
 	<-reached
 	h.Close() // returns although the service has not answered
 }
+
+// A tenant whose messages are not taken leaves room for those of another.
+func TestNoticesAreShared(t *testing.T) {
+	told, over := make(chan struct{}), make(chan struct{})
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("webhook-id") == "other.approval" {
+			close(told)
+			return
+		}
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(over)
+	h, _ := notified(t, s.URL)
+	for range 1100 {
+		h.ApprovalRequested(waitingCall("pay_out"), "")
+	}
+	a := waitingCall("pay_out")
+	a.ID, a.Tenant = "other", "other"
+	h.ApprovalRequested(a, "")
+	select {
+	case <-told:
+	case <-time.After(time.Minute):
+		t.Error("another tenant's approval was not told")
+	}
+	if failed := h.Stats().Questions["failed"]; failed < 1100-512 {
+		t.Errorf("%d messages of a tenant were refused, of 1100", failed)
+	}
+}

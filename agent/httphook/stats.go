@@ -3,6 +3,8 @@ package httphook
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/farhand/farhand/internal/share"
 )
 
 // Outcomes of questions, as metrics name them.
@@ -37,6 +39,14 @@ func newCounts() *counts {
 func (c *counts) note(outcome string, took time.Duration) {
 	c.outcomes[outcome].Add(1)
 	c.took.Add(int64(took))
+}
+
+// Pools returns how full the pools of the hook are, by name.
+func (h *Hook) Pools() map[string]share.Stats {
+	return map[string]share.Stats{
+		"hook_questions": h.client.slots.Stats(), "hook_bytes": h.client.held.Stats(),
+		"hook_messages": h.notices.Stats(),
+	}
 }
 
 // Stats returns the counts.

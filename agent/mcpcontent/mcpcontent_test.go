@@ -142,3 +142,36 @@ func TestPartsWithoutRoom(t *testing.T) {
 		t.Errorf("%d parts, room %d, %q", len(res.Parts), r.Room, res.Output)
 	}
 }
+
+// Links, parts that were not kept, and the exact output say what they are called and where they are.
+func TestLinksAndExactOutput(t *testing.T) {
+	res := registry.Result{Success: true, Output: "a\x1b[0mb", Parts: []registry.Part{
+		{Type: registry.PartFile, Name: "log\x1b.txt", MIMEType: "text/plain", URL: "/blobs/x", Size: 7},
+		{Type: registry.PartImage, MIMEType: "image/png", Size: 9},
+	}}
+	s := mcpcontent.Style{CallID: "c1", Origin: "https://far.example", Exact: true}
+	var got struct {
+		Content []struct {
+			Type, Name, URI, Text string
+			Size                  int64
+			Resource              struct{ URI, MIMEType, Blob string }
+		}
+	}
+	if err := json.Unmarshal(append(s.Append([]byte("{"), &res), '}'), &got); err != nil || len(got.Content) != 4 {
+		t.Fatalf("%+v %v", got, err)
+	}
+	link, lost, exact := got.Content[1], got.Content[2], got.Content[3].Resource
+	if strings.ContainsRune(got.Content[0].Text+link.Name, '\x1b') {
+		t.Errorf("not cleaned: %q %q", got.Content[0].Text, link.Name)
+	}
+	if link.URI != "https://far.example/blobs/x" || link.Size != 7 || !strings.Contains(link.Name, "log") {
+		t.Errorf("the link: %+v", link)
+	}
+	if !strings.HasPrefix(lost.Text, "[image, image/png, 9 bytes") {
+		t.Errorf("what was not kept: %q", lost.Text)
+	}
+	if output, err := base64.StdEncoding.DecodeString(exact.Blob); err != nil || string(output) != res.Output ||
+		exact.URI != "farhand://calls/c1/output" || exact.MIMEType != "text/plain" {
+		t.Errorf("the exact output: %q %+v %v", output, exact, err)
+	}
+}

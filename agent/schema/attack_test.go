@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
@@ -168,21 +169,58 @@ func TestAttacksEndWithTheirCaller(t *testing.T) {
 func TestAnswersTakeNothingOfArguments(t *testing.T) {
 	s := NewValidator()
 	ctx := t.Context()
-	if err := s.outputs.Acquire(ctx, outputBytes); err != nil {
-		t.Fatal(err)
-	}
-	for s.heavyOutputs.TryAcquire(1) {
-	}
+	takeAll(t, s.smallOutputs)
+	takeAll(t, s.largeOutputs)
+	takeAll(t, s.heavyOutputs)
 	attack := attacks()["regex format"]
 	spec := registry.ToolSpec{Name: "t", Parameters: json.RawMessage(attack.schema)}
-	if err := s.Validate(ctx, spec, []byte(attack.args), time.Time{}); errors.Is(err, registry.CodeBusy) {
+	if err := s.Validate(ctx, anyone, spec, []byte(attack.args), time.Time{}); errors.Is(err, registry.CodeBusy) {
 		t.Errorf("arguments wait for answers: %v", err)
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	answer := registry.NewResult(true, registry.MustJSON(`{"a":1}`), "")
-	if found := s.CheckOutput(gone, []byte(`{"type":"string"}`), answer); len(found) > 0 {
+	if found := s.CheckOutput(gone, "honest", []byte(`{"type":"string"}`), answerOf(5<<10)); len(found) > 0 {
 		t.Errorf("a pod without room for an answer says %+v of it", found)
+	}
+}
+
+// takeAll takes all of a pool, in the name of many tenants.
+func takeAll(t *testing.T, p *share.Pool) {
+	t.Helper()
+	for n := int64(1 << 40); n > 0; n /= 2 {
+		for i := 0; ; i++ {
+			if _, err := p.Try(share.Owner{Tenant: fmt.Sprint(n, "-", i)}, n); err != nil {
+				break
+			}
+		}
+	}
+}
+
+// answerOf returns an object of about n bytes.
+func answerOf(n int) registry.Result {
+	return registry.NewResult(true, registry.MustJSON(`{"a":"`+strings.Repeat("x", n)+`"}`), "")
+}
+
+// A tenant whose large answers are being checked keeps neither the small ones of others waiting nor the large ones.
+func TestAnswersOfATenantLeaveRoomForOthers(t *testing.T) {
+	s := NewValidator()
+	for _, pool := range []*share.Pool{s.smallOutputs, s.largeOutputs} {
+		for {
+			if _, err := pool.Try(share.Owner{Tenant: "greedy"}, smallArgs); err != nil {
+				break
+			}
+		}
+	}
+	waits, leave := context.WithCancel(t.Context())
+	defer leave()
+	for range 100 { // more than there is room for
+		go func() { _, _ = s.largeOutputs.Acquire(waits, share.Owner{Tenant: "greedy"}, largeOutputBytes/4) }()
+	}
+	testkit.Eventually(t, "they wait", func() bool { return s.largeOutputs.Stats().Waiting == 100 })
+	for _, n := range []int{100, 5 << 10, 500 << 10} {
+		if found := s.CheckOutput(t.Context(), "honest", []byte(`{"type":"string"}`), answerOf(n)); len(found) != 1 {
+			t.Errorf("an answer of %d bytes was not checked: %+v", n, found)
+		}
 	}
 }
 
@@ -190,7 +228,7 @@ func TestAnswersTakeNothingOfArguments(t *testing.T) {
 func TestExpensiveAnswersAreRemarked(t *testing.T) {
 	schemas, remarked := NewValidator(), 0
 	for name, tt := range attacks() {
-		found := schemas.CheckOutput(t.Context(), []byte(tt.schema), registry.Result{
+		found := schemas.CheckOutput(t.Context(), "t", []byte(tt.schema), registry.Result{
 			Success: true, Structured: registry.MustJSON(tt.args),
 		})
 		if len(found) == 1 && strings.HasPrefix(found[0].Message, "the answer was not checked") {

@@ -2,11 +2,11 @@ package schema
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -18,7 +18,9 @@ const (
 	smallArgsBytes = 32 << 20
 	largeArgsBytes = 64 << 20
 
-	outputBytes = 64 << 20 // decoded, of outputs that are being validated: they take nothing of what arguments may
+	// Outputs that are being validated take nothing of what arguments may, and are told apart by size as those are.
+	smallOutputBytes = 32 << 20
+	largeOutputBytes = 64 << 20
 )
 
 const (
@@ -38,87 +40,142 @@ const (
 	busyRetry = time.Second // when a caller should ask a busy pod again
 )
 
-// capacity is what the pod has for the texts of strangers, whoever sent them.
+// capacity is what the pod has for the texts of strangers. A tenant has half of the bytes. What only computes has short
+// turns: a tenant that is alone has all of them but one.
 type capacity struct {
-	smallArgs *semaphore.Weighted // bytes
-	largeArgs *semaphore.Weighted // bytes
-	reading   *semaphore.Weighted // slots, one per core it may take; so are the next three
-	checking  *semaphore.Weighted // schemas that are registered
-	compiling *semaphore.Weighted // schemas that are called: no call waits for all who register
-	heavy     *semaphore.Weighted // validations of arguments that take long
+	smallArgs *share.Pool // bytes
+	largeArgs *share.Pool // bytes
+	reading   *share.Pool // turns, one per core it may take; so are the next three
+	checking  *share.Pool // schemas that are registered
+	compiling *share.Pool // schemas that are called: no call waits for all who register
+	heavy     *share.Pool // validations of arguments that take long
 
-	outputs      *semaphore.Weighted // bytes
-	heavyOutputs *semaphore.Weighted // validations of outputs that take long
+	smallOutputs *share.Pool // bytes
+	largeOutputs *share.Pool // bytes
+	heavyOutputs *share.Pool // validations of outputs that take long
 }
 
 func newCapacity() capacity {
-	cores := int64(min(max(1, runtime.GOMAXPROCS(0)/2), maxLong))
+	cores := min(max(1, runtime.GOMAXPROCS(0)/2), maxLong)
+	bytes := func(n int64) *share.Pool { return share.New(share.Bounds{Pod: n, Identity: n / 2}) }
+	turns := func() *share.Pool { return share.New(share.Turns(cores)) }
 	return capacity{
-		smallArgs: semaphore.NewWeighted(smallArgsBytes), largeArgs: semaphore.NewWeighted(largeArgsBytes),
-		reading: semaphore.NewWeighted(cores), checking: semaphore.NewWeighted(cores),
-		compiling: semaphore.NewWeighted(cores), heavy: semaphore.NewWeighted(cores),
-		outputs: semaphore.NewWeighted(outputBytes), heavyOutputs: semaphore.NewWeighted(cores),
+		smallArgs: bytes(smallArgsBytes), largeArgs: bytes(largeArgsBytes),
+		reading: turns(), checking: turns(), compiling: turns(), heavy: turns(),
+		smallOutputs: bytes(smallOutputBytes), largeOutputs: bytes(largeOutputBytes), heavyOutputs: turns(),
 	}
 }
 
-// ReserveArgs waits until the pod has memory for decoded arguments, at most until the deadline; zero is none. release
-// gives it back. The error is an *registry.Error, as that of Validate.
-func (s *Validator) ReserveArgs(ctx context.Context, deadline time.Time, args []byte) (release func(), err error) {
+// Pools returns how full the pools of the validator are, by name.
+func (s *Validator) Pools() map[string]share.Stats {
+	return map[string]share.Stats{
+		"argument_bytes": s.smallArgs.Stats(), "large_argument_bytes": s.largeArgs.Stats(),
+		"checked_answer_bytes": s.smallOutputs.Stats(), "large_checked_answer_bytes": s.largeOutputs.Stats(),
+		"parsing": s.reading.Stats(), "checking_schemas": s.checking.Stats(), "compiling_schemas": s.compiling.Stats(),
+		"validating": s.heavy.Stats(), "validating_answers": s.heavyOutputs.Stats(),
+	}
+}
+
+// ReserveArgs waits until the pod has memory for the decoded arguments of a caller, at most until the deadline; zero is
+// none. release gives it back. The error is an *registry.Error, as that of Validate.
+func (s *Validator) ReserveArgs(
+	ctx context.Context, by share.Owner, deadline time.Time, args []byte,
+) (release func(), err error) {
 	if len(args) <= tinyArgs {
 		return func() {}, nil
 	}
 	pool, weight := s.smallArgs, int64(decodedSize(args))
 	if weight > smallArgs {
-		pool, weight = s.largeArgs, min(weight, largeArgsBytes)
+		pool = s.largeArgs
 	}
-	if err := acquire(ctx, deadline, pool, weight); err != nil {
+	held, err := acquire(ctx, by, deadline, pool, weight)
+	if err != nil {
 		return nil, outOfTime(err)
 	}
-	return func() { pool.Release(weight) }, nil
+	return held.Release, nil
+}
+
+// decodeOutput decodes an output when the pod, and the share of its tenant, has memory for it. release gives that back.
+// A small output is soon read, so it waits for no slot.
+func (s *Validator) decodeOutput(ctx context.Context, tenant string, text []byte) (v any, release func(), err error) {
+	release = func() {}
+	weight := int64(decodedSize(text))
+	if weight > tinyArgs {
+		pool := s.smallOutputs
+		if weight > smallArgs {
+			pool = s.largeOutputs
+		}
+		grant, err := pool.Acquire(ctx, share.Owner{Tenant: tenant}, weight)
+		if err != nil {
+			return nil, release, err
+		}
+		release = grant.Release
+	}
+	if weight > smallArgs {
+		done, err := s.ReadText(ctx, share.Owner{Tenant: tenant}, time.Time{}, len(text))
+		if err != nil {
+			return nil, release, err
+		}
+		defer done()
+	}
+	if v, err = Decode(text, MaxDepth); err != nil {
+		err = InputError{err}
+	}
+	return v, release, err
 }
 
 // ReadText waits until a text of n bytes may be read: only few long ones are read at a time, so that short ones never
 // wait for more than one of them. The caller calls done when it has read the text. The error is an *registry.Error, as
 // that of Validate.
-func (s *Validator) ReadText(ctx context.Context, deadline time.Time, n int) (done func(), err error) {
+func (s *Validator) ReadText(
+	ctx context.Context, by share.Owner, deadline time.Time, n int,
+) (done func(), err error) {
 	if n < longText {
 		return func() {}, nil
 	}
-	err = acquireWithin(ctx, deadline, s.reading, readWait,
+	turn, err := acquireWithin(ctx, by, deadline, s.reading, readWait,
 		"This pod has more long texts to read than it can. Retry after a moment, or send less.")
 	if err != nil {
 		return nil, outOfTime(err)
 	}
-	return func() { s.reading.Release(1) }, nil
+	return turn.Release, nil
 }
 
 // acquire waits at most until the deadline; zero is none. It does not ask ctx unless it has to wait: work that needs no
-// waiting ends by its own measure.
-func acquire(ctx context.Context, deadline time.Time, s *semaphore.Weighted, weight int64) error {
-	if s.TryAcquire(weight) {
-		return nil
-	}
+// waiting ends by its own measure. It fails with CodeBusy if too many wait already.
+func acquire(
+	ctx context.Context, by share.Owner, deadline time.Time, p *share.Pool, weight int64,
+) (*share.Grant, error) {
 	if !deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	return s.Acquire(ctx, weight)
+	g, err := p.Acquire(ctx, by, weight)
+	if full := (*share.FullError)(nil); errors.As(err, &full) {
+		return nil, busy("Too many wait for this pod to read or validate what they sent. Retry after a moment.")
+	}
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	return g, nil
 }
 
-// acquireWithin acquires a slot. After the wait, if the deadline does not come first, it fails with CodeBusy.
+// acquireWithin acquires a turn. After the wait, if the deadline does not come first, it fails with CodeBusy.
 func acquireWithin(
-	ctx context.Context, deadline time.Time, s *semaphore.Weighted, wait time.Duration, busy string,
-) error {
+	ctx context.Context, by share.Owner, deadline time.Time, p *share.Pool, wait time.Duration, why string,
+) (*share.Grant, error) {
 	last := time.Now().Add(wait)
 	if !deadline.IsZero() && deadline.Before(last) {
-		return acquire(ctx, deadline, s, 1)
+		return acquire(ctx, by, deadline, p, 1)
 	}
-	err := acquire(ctx, last, s, 1)
-	if err == nil || ctx.Err() != nil {
-		return err
+	g, err := acquire(ctx, by, last, p, 1)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, busy(why)
 	}
-	e := registry.Errorf(registry.CodeBusy, "%s", busy)
-	e.RetryAfter = busyRetry
-	return e
+	return g, err
+}
+
+func busy(why string) error {
+	return &registry.Error{Code: registry.CodeBusy, Message: why, RetryAfter: busyRetry}
 }

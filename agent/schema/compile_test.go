@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
@@ -154,11 +155,28 @@ func TestCompilingIsBounded(t *testing.T) {
 // Thousands of devices may register schemas at once that take long, each waiting for its turn. A call waits for none.
 func TestRegistrationsKeepNoCallWaiting(t *testing.T) {
 	s := NewValidator()
-	for s.checking.TryAcquire(1) {
-	}
+	takeTurns(t, s.checking)
 	spec := registry.ToolSpec{Name: "t", Parameters: []byte(`{"type":"object"}`)}
-	if err := s.Validate(t.Context(), spec, []byte(`{}`), time.Now().Add(100*time.Millisecond)); err != nil {
+	if err := s.Validate(t.Context(), anyone, spec, []byte(`{}`), time.Now().Add(100*time.Millisecond)); err != nil {
 		t.Errorf("a call while all slots of registrations are taken: %v", err)
+	}
+}
+
+// anyone asks where it does not matter who does.
+var anyone share.Owner
+
+// takeTurns takes all turns of a pool, as two tenants.
+func takeTurns(t *testing.T, p *share.Pool) {
+	t.Helper()
+	for _, tenant := range []string{"a", "b"} {
+		for taken := false; ; taken = true {
+			if _, err := p.Try(share.Owner{Tenant: tenant}, 1); err != nil {
+				if !taken {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -12,10 +13,12 @@ import (
 // OutputTime bounds the check of one answer.
 const OutputTime = time.Second
 
-// CheckOutput checks the answer of a tool against its output schema, for at most OutputTime. Structured output is
-// checked; text alone is checked as a JSON string. An answer that is too large or too deep for the schema has a
-// violation that says so. Without violations the answer is valid, or the pod had no time for it. A failure has none.
-func (s *Validator) CheckOutput(ctx context.Context, outputSchema []byte, res registry.Result) []registry.Violation {
+// CheckOutput checks the answer of a tool of a tenant against its output schema, for at most OutputTime. Structured
+// output is checked; text alone is checked as a JSON string. An answer that is too large or too deep for the schema has
+// a violation that says so. Without violations the answer is valid, or the pod had no time for it. A failure has none.
+func (s *Validator) CheckOutput(
+	ctx context.Context, tenant string, outputSchema []byte, res registry.Result,
+) []registry.Violation {
 	if len(outputSchema) == 0 || !res.Success {
 		return nil
 	}
@@ -25,32 +28,27 @@ func (s *Validator) CheckOutput(ctx context.Context, outputSchema []byte, res re
 	}
 	ctx, cancel := context.WithTimeout(ctx, OutputTime)
 	defer cancel()
-	violations, err := s.outputViolations(ctx, outputSchema, text)
+	violations, err := s.outputViolations(ctx, tenant, outputSchema, text)
 	if input := (InputError{}); errors.As(err, &input) {
 		return []registry.Violation{{Message: "the answer was not checked: " + input.Error()}}
 	}
 	return violations // none if the pod was busy
 }
 
-func (s *Validator) outputViolations(ctx context.Context, source, text []byte) ([]registry.Violation, error) {
+func (s *Validator) outputViolations(
+	ctx context.Context, tenant string, source, text []byte,
+) ([]registry.Violation, error) {
 	deadline, _ := ctx.Deadline()
-	compiled, err := s.get(ctx, deadline, registry.FieldOutputSchema, source)
+	compiled, err := s.get(ctx, share.Owner{Tenant: tenant}, deadline, registry.FieldOutputSchema, source)
 	if err != nil {
 		return nil, err
 	}
-	weight := min(int64(decodedSize(text)), outputBytes)
-	if err := s.outputs.Acquire(ctx, weight); err != nil {
-		return nil, err
-	}
-	defer s.outputs.Release(weight)
-	done, err := s.ReadText(ctx, deadline, len(text))
+	value, release, err := s.decodeOutput(ctx, tenant, text)
+	defer release()
 	if err != nil {
 		return nil, err
 	}
-	value, err := Decode(text, MaxDepth)
-	done()
-	if err != nil {
-		return nil, InputError{err}
-	}
-	return apply(ctx, compiled, value, deadline, s.heavyOutputs, "Too many answers take long to validate.")
+	return apply(ctx, compiled, value, deadline, func() (*share.Grant, error) {
+		return s.heavyOutputs.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
+	})
 }

@@ -29,7 +29,7 @@ func TestOutputsAreChecked(t *testing.T) {
 			""},
 		"no schema": {``, registry.NewResult(true, registry.MustJSON(`7`), ""), "-"},
 	} {
-		found := schema.NewValidator().CheckOutput(t.Context(), []byte(tt.schema), tt.res)
+		found := schema.NewValidator().CheckOutput(t.Context(), "t", []byte(tt.schema), tt.res)
 		if tt.at == "-" && len(found) > 0 || tt.at != "-" && (len(found) != 1 || found[0].Pointer != tt.at) {
 			t.Errorf("%s: %+v", name, found)
 		}
@@ -42,18 +42,18 @@ func TestOutputSchemasAreBounded(t *testing.T) {
 	s := spec("t", `{}`)
 	for _, bad := range []string{`{"$ref":"https://example.com/x"}`, `{"pattern":"(?=a)"}`, `{"type":7}`} {
 		s.OutputSchema = json.RawMessage(bad)
-		if _, err := schemas.Compile(t.Context(), s); !errors.Is(err, registry.CodeInvalidRequest) ||
+		if _, err := schemas.Compile(t.Context(), anyone, s); !errors.Is(err, registry.CodeInvalidRequest) ||
 			!strings.HasPrefix(registry.AsError(err).Message, registry.FieldOutputSchema+": ") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
 	s.OutputSchema = nil
-	alone, err := schemas.Compile(t.Context(), s)
+	alone, err := schemas.Compile(t.Context(), anyone, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.OutputSchema = json.RawMessage(`{"type":"object"}`)
-	if both, err := schemas.Compile(t.Context(), s); err != nil || both <= alone {
+	if both, err := schemas.Compile(t.Context(), anyone, s); err != nil || both <= alone {
 		t.Errorf("%d bytes compiled, %d with an output schema, %v", alone, both, err)
 	}
 }

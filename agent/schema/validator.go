@@ -6,9 +6,8 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -29,9 +28,9 @@ const (
 
 // Validator checks the JSON Schemas of tools when they are registered, and compiles them when they are called: most are
 // never called on the pod that has the device, and a compiled one takes two kilobytes and more. Both are done once per
-// content, however many devices register it. What it takes of the pod is bounded, whoever asks: the memory of compiled
-// schemas and of decoded arguments, and the cores that read, check, compile, or validate at length. It is safe for
-// concurrent use.
+// content, however many devices register it. What it takes of the pod is bounded: the memory of compiled schemas and of
+// decoded arguments, and the cores that read, check, compile, or validate at length. Who asks has a share of it. It is
+// safe for concurrent use.
 type Validator struct {
 	compiled *cache.Cache[string, *Schema]        // by source text
 	checked  *cache.Cache[[sha256.Size]byte, int] // how many bytes it takes when compiled, by digest of the source text
@@ -49,25 +48,30 @@ func NewValidator() *Validator {
 // Compile checks that the parameters and the output schema of a normalized spec are usable schemas: they refer to
 // nothing outside themselves, their patterns are RE2, and they are not too large. It returns how many bytes the
 // compiled schemas take. The error's message is a reason for the device.
-func (s *Validator) Compile(ctx context.Context, spec registry.ToolSpec) (size int, err error) {
-	size, err = s.check(ctx, "parameters", spec.Parameters)
+func (s *Validator) Compile(
+	ctx context.Context, by share.Owner, spec registry.ToolSpec,
+) (size int, err error) {
+	size, err = s.check(ctx, by, "parameters", spec.Parameters)
 	if err != nil || len(spec.OutputSchema) == 0 {
 		return size, err
 	}
-	output, err := s.check(ctx, registry.FieldOutputSchema, spec.OutputSchema)
+	output, err := s.check(ctx, by, registry.FieldOutputSchema, spec.OutputSchema)
 	return size + output, err
 }
 
 // check checks the schema in a field of a definition. It returns how many bytes the compiled schema takes.
-func (s *Validator) check(ctx context.Context, field string, source []byte) (size int, err error) {
+func (s *Validator) check(
+	ctx context.Context, by share.Owner, field string, source []byte,
+) (size int, err error) {
 	digest := sha256.Sum256(source)
 	if size, known := s.checked.Get(digest); known {
 		return size, nil
 	}
-	if err := acquire(ctx, time.Time{}, s.checking, 1); err != nil {
+	turn, err := acquire(ctx, by, time.Time{}, s.checking, 1)
+	if err != nil {
 		return 0, err
 	}
-	defer s.checking.Release(1)
+	defer turn.Release()
 	if size, known := s.checked.Get(digest); known { // thousands of devices with one app may come at once
 		return size, nil
 	}
@@ -87,12 +91,14 @@ func compileOf(field string, source []byte) (*Schema, error) {
 	return compiled, nil
 }
 
-// Validate checks args against the parameters of spec until the deadline; zero is none. The error is an
+// Validate checks the args of a caller against the parameters of spec until the deadline; zero is none. The error is an
 // *registry.Error: CodeInvalidArguments with the broken rules, CodeInvalidRequest if the schema is unusable or the
 // arguments would take too long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was
 // known, CodeBusy if too many validations take long already.
-func (s *Validator) Validate(ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time) error {
-	violations, err := s.violations(ctx, spec, args, deadline)
+func (s *Validator) Validate(
+	ctx context.Context, by share.Owner, spec registry.ToolSpec, args []byte, deadline time.Time,
+) error {
+	violations, err := s.violations(ctx, by, spec, args, deadline)
 	var input InputError
 	var own *registry.Error
 	switch {
@@ -132,19 +138,19 @@ func outOfTime(err error) *registry.Error {
 // violations returns the first rules that args break. Its errors are those of Schema.Validate, or say themselves what
 // they are.
 func (s *Validator) violations(
-	ctx context.Context, spec registry.ToolSpec, args []byte, deadline time.Time,
+	ctx context.Context, by share.Owner, spec registry.ToolSpec, args []byte, deadline time.Time,
 ) ([]registry.Violation, error) {
 	// It was checked when it was registered, here or on another pod.
-	compiled, err := s.get(ctx, deadline, "parameters", spec.Parameters)
+	compiled, err := s.get(ctx, by, deadline, "parameters", spec.Parameters)
 	if err != nil {
 		return nil, err
 	}
-	release, err := s.ReserveArgs(ctx, deadline, args)
+	release, err := s.ReserveArgs(ctx, by, deadline, args)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	done, err := s.ReadText(ctx, deadline, len(args))
+	done, err := s.ReadText(ctx, by, deadline, len(args))
 	if err != nil {
 		return nil, err
 	}
@@ -153,36 +159,40 @@ func (s *Validator) violations(
 	if err != nil {
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}
-	return apply(ctx, compiled, value, deadline, s.heavy,
-		"Too many calls have arguments that take long to validate. Retry after a moment.")
+	return apply(ctx, compiled, value, deadline, func() (*share.Grant, error) {
+		return acquireWithin(ctx, by, deadline, s.heavy, heavyWait,
+			"Too many calls have arguments that take long to validate. Retry after a moment.")
+	})
 }
 
-// apply validates a value. If it takes long, it needs one of the slots.
+// apply validates a value. If it takes long, it waits for a turn.
 func apply(
-	ctx context.Context, compiled *Schema, value any, deadline time.Time, slots *semaphore.Weighted, busy string,
+	ctx context.Context, compiled *Schema, value any, deadline time.Time, wait func() (*share.Grant, error),
 ) ([]registry.Violation, error) {
-	isHeavy := false
+	var turn *share.Grant
 	defer func() {
-		if isHeavy {
-			slots.Release(1)
+		if turn != nil {
+			turn.Release()
 		}
 	}()
-	return compiled.Validate(ctx, value, Work{Deadline: deadline, Heavy: func() error {
-		err := acquireWithin(ctx, deadline, slots, heavyWait, busy)
-		isHeavy = err == nil
+	return compiled.Validate(ctx, value, Work{Deadline: deadline, Heavy: func() (err error) {
+		turn, err = wait()
 		return err
 	}})
 }
 
 // get returns the compiled schema of a field of a definition. The deadline bounds the wait for a core; zero is none.
-func (s *Validator) get(ctx context.Context, deadline time.Time, field string, source []byte) (*Schema, error) {
+func (s *Validator) get(
+	ctx context.Context, by share.Owner, deadline time.Time, field string, source []byte,
+) (*Schema, error) {
 	if known := s.cached(source); known != nil {
 		return known, nil
 	}
-	if err := acquire(ctx, deadline, s.compiling, 1); err != nil {
+	turn, err := acquire(ctx, by, deadline, s.compiling, 1)
+	if err != nil {
 		return nil, err
 	}
-	defer s.compiling.Release(1)
+	defer turn.Release()
 	if known := s.cached(source); known != nil { // many callers may come at once
 		return known, nil
 	}

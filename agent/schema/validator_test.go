@@ -14,9 +14,13 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
+
+// anyone asks where it does not matter who does.
+var anyone share.Owner
 
 func spec(name, parameters string) registry.ToolSpec {
 	return registry.ToolSpec{Name: name, Parameters: json.RawMessage(parameters)}
@@ -24,7 +28,7 @@ func spec(name, parameters string) registry.ToolSpec {
 
 func compile(t *testing.T, schemas *schema.Validator, parameters string) error {
 	t.Helper()
-	_, err := schemas.Compile(t.Context(), spec("t", parameters))
+	_, err := schemas.Compile(t.Context(), anyone, spec("t", parameters))
 	return err
 }
 
@@ -54,7 +58,7 @@ func TestValidate(t *testing.T) {
 		"anchor": {`{"$defs":{"s":{"$anchor":"str","type":"string"}},"properties":{"a":{"$ref":"#str"}}}`,
 			`{"a":1}`, []string{"/a"}},
 	} {
-		err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
+		err := schema.NewValidator().Validate(t.Context(), anyone, spec("t", tt.schema), []byte(tt.args), time.Time{})
 		if tt.pointers == nil {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -78,7 +82,8 @@ func TestValidate(t *testing.T) {
 
 func TestViolationsAreBounded(t *testing.T) {
 	args := `{"a":[` + strings.TrimSuffix(strings.Repeat(`1,`, 1000), ",") + `]}`
-	err := schema.NewValidator().Validate(t.Context(), spec("t", `{"properties":{"a":{"items":{"type":"string"}}}}`),
+	err := schema.NewValidator().Validate(t.Context(), anyone,
+		spec("t", `{"properties":{"a":{"items":{"type":"string"}}}}`),
 		[]byte(args), time.Time{})
 	if n := len(wantCode(t, err, registry.CodeInvalidArguments).Violations); n == 0 || n > 20 {
 		t.Errorf("%d violations", n)
@@ -102,7 +107,7 @@ func TestUnusableSchemas(t *testing.T) {
 			strings.Contains(e.Message, "farhand:") {
 			t.Errorf("%s: the reason is no line for its author: %q", name, e.Message)
 		}
-		wantCode(t, schemas.Validate(t.Context(), spec("t", text), []byte(`{}`), time.Time{}),
+		wantCode(t, schemas.Validate(t.Context(), anyone, spec("t", text), []byte(`{}`), time.Time{}),
 			registry.CodeInvalidRequest)
 	}
 }
@@ -188,7 +193,8 @@ func TestExpensiveSchemasAreRefusedFast(t *testing.T) {
 	} {
 		var err error
 		took := testkit.CPU(t, func() {
-			err = schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args), time.Time{})
+			err = schema.NewValidator().Validate(t.Context(), anyone, spec("t", tt.schema), []byte(tt.args),
+				time.Time{})
 		})
 		if took > 10*time.Second {
 			t.Errorf("%s took %v", name, took)
@@ -214,7 +220,7 @@ func TestRecursionOfRealToolsIsAllowed(t *testing.T) {
 		"long list": {`{"properties":{"n":{"type":"array","items":{"type":"integer","minimum":0}}}}`,
 			`{"n":[` + strings.Repeat(`1,`, 100_000) + `1]}`},
 	} {
-		if err := schema.NewValidator().Validate(t.Context(), spec("t", tt.schema), []byte(tt.args),
+		if err := schema.NewValidator().Validate(t.Context(), anyone, spec("t", tt.schema), []byte(tt.args),
 			time.Time{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -225,17 +231,17 @@ func TestRecursiveSchema(t *testing.T) {
 	tree := spec("t", `{"$defs":{"node":{"type":"object","required":["v"],"properties":{"v":{"type":"integer"},
 		"children":{"type":"array","items":{"$ref":"#/$defs/node"}}}}},"$ref":"#/$defs/node"}`)
 	schemas := schema.NewValidator()
-	if err := schemas.Validate(t.Context(), tree, []byte(`{"v":1,"children":[{"v":2,"children":[]},{"v":3}]}`),
+	if err := schemas.Validate(t.Context(), anyone, tree, []byte(`{"v":1,"children":[{"v":2,"children":[]},{"v":3}]}`),
 		time.Time{}); err != nil {
 		t.Error(err)
 	}
-	e := wantCode(t, schemas.Validate(t.Context(), tree, []byte(`{"v":1,"children":[{"v":2,"children":[{}]}]}`),
+	e := wantCode(t, schemas.Validate(t.Context(), anyone, tree, []byte(`{"v":1,"children":[{"v":2,"children":[{}]}]}`),
 		time.Time{}), registry.CodeInvalidArguments)
 	if e.Violations[0].Pointer != "/children/0/children/0" {
 		t.Errorf("violations %+v", e.Violations)
 	}
 	deep := strings.Repeat(`{"v":1,"children":[`, 30) + strings.Repeat(`]}`, 30)
-	if err := schemas.Validate(t.Context(), tree, []byte(deep), time.Time{}); err != nil {
+	if err := schemas.Validate(t.Context(), anyone, tree, []byte(deep), time.Time{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -248,10 +254,10 @@ func TestSchemasConcurrently(t *testing.T) {
 		work.Go(func() {
 			for j := range 100 {
 				s := spec("t", fmt.Sprintf(`{"properties":{"a":{"maximum":%d}}}`, j%10))
-				if err := schemas.Validate(t.Context(), s, []byte(`{"a":0}`), time.Time{}); err != nil {
+				if err := schemas.Validate(t.Context(), anyone, s, []byte(`{"a":0}`), time.Time{}); err != nil {
 					t.Errorf("worker %d: %v", i, err)
 				}
-				if err := schemas.Validate(t.Context(), s, []byte(`{"a":11}`), time.Time{}); err == nil {
+				if err := schemas.Validate(t.Context(), anyone, s, []byte(`{"a":11}`), time.Time{}); err == nil {
 					t.Errorf("worker %d: a schema was taken for another", i)
 				}
 			}

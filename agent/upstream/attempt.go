@@ -66,8 +66,16 @@ func refusalOf(req *http.Request, status int, body []byte) *refusal {
 // marking notes which requests are written to a program.
 type marking struct{ mcp.Connection }
 
-// Write implements mcp.Connection.
+// Write implements mcp.Connection. Where a program does not read, it returns with ctx, and what is being written goes
+// on until the connection ends, which the program's input sees to.
 func (m marking) Write(ctx context.Context, msg jsonrpc.Message) error {
 	attemptOf(ctx).sent.Store(true)
-	return m.Connection.Write(ctx, msg)
+	written := make(chan error, 1)
+	go func() { written <- m.Connection.Write(ctx, msg) }()
+	select {
+	case err := <-written:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -14,17 +14,17 @@ const (
 	awayRetry = 2 * time.Second  // after which a call of a server that is away is worth another attempt
 )
 
-// connected returns the state of the server once it has a connection, other than one that a call could not use. It
-// waits for that until ctx ends, or the server has been away for longer than a restart takes. Either way the next
-// attempt to connect is made soon, so that a repeated call may find the server.
-func (s *server) connected(ctx context.Context, useless *connection) (*state, error) {
+// connected returns once the server has a connection, other than one that a call could not use. It waits for that until
+// ctx ends, or the server has been away for longer than a restart takes. Either way the next attempt to connect is made
+// soon, so that a repeated call may find the server.
+func (s *server) connected(ctx context.Context, useless *connection) error {
 	for {
 		now := s.state.Load()
 		left := restart
 		if now.conn == nil {
 			left -= time.Since(now.away)
 		} else if now.conn != useless {
-			return now, nil
+			return nil
 		}
 		select {
 		case s.wanted <- struct{}{}:
@@ -41,10 +41,15 @@ func (s *server) connected(ctx context.Context, useless *connection) (*state, er
 		}
 		timer.Stop()
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return nil, registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
+			return cancelled()
 		}
-		return nil, s.notConnected()
+		return s.notConnected()
 	}
+}
+
+// cancelled is the error of a call that was cancelled before the server had it.
+func cancelled() error {
+	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
 }
 
 // notConnected is the error of a call that the server was not there for.

@@ -38,8 +38,8 @@ type connection struct {
 	end     context.CancelCauseFunc
 	inUse   context.Context // ends when calls that begin need another connection; its cause is why
 	leave   context.CancelCauseFunc
-	changed chan struct{} // has room for one: the tools are others now
-	cursors map[string]bool
+	changed chan struct{}  // has room for one: the tools are others now
+	pages   map[string]int // bytes of each page of the list that the SDK keeps, by its cursor
 
 	way      interface{ close() }
 	program  *program // nil: a URL
@@ -57,7 +57,7 @@ type connection struct {
 // connect connects to a server within its time. old says to begin with the revision before the latest.
 func (c *Config) connect(ctx context.Context, s *Server, old bool) (*connection, error) {
 	conn := &connection{
-		server: s, changed: make(chan struct{}, 1), cursors: make(map[string]bool), taskOnly: make(map[string]bool),
+		server: s, changed: make(chan struct{}, 1), pages: make(map[string]int), taskOnly: make(map[string]bool),
 		requests: bucket{rate: requestRate, burst: requestBurst},
 	}
 	conn.ctx, conn.end = context.WithCancelCause(ctx)
@@ -137,21 +137,17 @@ func (c *connection) client(version string) *mcp.Client {
 			}
 		},
 	})
-	client.AddReceivingMiddleware(c.refuse)
+	client.AddReceivingMiddleware(refuse)
+	client.AddSendingMiddleware(trim)
 	return client
 }
 
-// refuse refuses what a server asks for, and ends the connection with one that does so all the time.
-func (c *connection) refuse(next mcp.MethodHandler) mcp.MethodHandler {
+// refuse refuses what a server asks for.
+func refuse(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		switch method {
-		case "sampling/createMessage", "elicitation/create", "roots/list", "ping":
-			if !c.requests.try() {
-				c.end(errFlood)
-			}
-			if method != "ping" {
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Not offered: " + method}
-			}
+		case "sampling/createMessage", "elicitation/create", "roots/list":
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Not offered: " + method}
 		}
 		return next(ctx, method, req)
 	}

@@ -37,6 +37,7 @@ type evil struct {
 	call func(w http.ResponseWriter, r *http.Request, m message)
 	get  func(w http.ResponseWriter, r *http.Request)
 	ping func(w http.ResponseWriter, r *http.Request, m message)
+	take func(r *http.Request) // takes an answer to what the server has asked for
 
 	begin func() // is called for each connection
 }
@@ -84,6 +85,8 @@ func (e evil) answer(w http.ResponseWriter, r *http.Request, m message) {
 		e.call(w, r, m)
 	case m.Method == "tools/call":
 		reply(w, m, `{"content":[{"type":"text","text":"done"}]}`)
+	case m.Method == "" && e.take != nil:
+		e.take(r)
 	case len(m.ID) == 0 || m.Method == "":
 		w.WriteHeader(http.StatusAccepted)
 	default:
@@ -107,6 +110,9 @@ func events(w http.ResponseWriter) func(text string) error {
 		return http.NewResponseController(w).Flush()
 	}
 }
+
+// million is an array of more than a million values, each in seven bytes. The SDK makes some hundred megabytes of it.
+var million = "[" + strings.Repeat(`{"":0},`, 1_100_000) + "0]"
 
 // until the gateway goes away.
 func hang(r *http.Request) { <-r.Context().Done() }
@@ -194,6 +200,18 @@ func TestHostileAnswers(t *testing.T) {
 			for i := 0; send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"q%d","method":"roots/list"}`, i)) == nil; i++ {
 			}
 		}, lost},
+		"asks for what nobody knows": {func(w http.ResponseWriter, r *http.Request, _ message) {
+			send := events(w)
+			for i := 0; send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"q%d","\u006dethod":"x/y"}`, i)) == nil; i++ {
+			}
+		}, lost},
+		"a million values": {func(w http.ResponseWriter, _ *http.Request, m message) {
+			reply(w, m, `{"content":[],"structuredContent":`+million+`}`)
+		}, lost},
+		"a million values in an event": {func(w http.ResponseWriter, _ *http.Request, m message) {
+			_ = events(w)(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[],"structuredContent":%s}}`,
+				m.ID, million))
+		}, lost},
 		"reports all the time": {func(w http.ResponseWriter, r *http.Request, m message) {
 			send := events(w)
 			for range 500 {
@@ -275,13 +293,26 @@ func TestHostileLists(t *testing.T) {
 		note  string
 	}{
 		"endless": {func(w http.ResponseWriter, _ *http.Request, m message) {
-			n := pages.Add(1)
+			pages.Add(1)
+			n := 0 // a list that took too long begins anew
+			_, _ = fmt.Sscanf(m.Params.Cursor, "c%d", &n)
+			n++
 			reply(w, m, fmt.Sprintf(`{"tools":[%s],"nextCursor":"c%d"}`, define(fmt.Sprint("t", n), "x"), n))
 		}, "evil__t1", "too long"},
 		"never": {func(_ http.ResponseWriter, r *http.Request, _ message) { hang(r) }, "", "has not listed"},
 		"huge": {func(w http.ResponseWriter, _ *http.Request, m message) {
 			reply(w, m, huge)
 		}, "", "more than one answer"},
+		"a million tools": {func(w http.ResponseWriter, _ *http.Request, m message) {
+			reply(w, m, `{"tools":`+million+`}`)
+		}, "", "more values"},
+		"one long page": {func(w http.ResponseWriter, _ *http.Request, m message) {
+			var all []string
+			for n := range 1025 {
+				all = append(all, define(fmt.Sprint("t", n), "x"))
+			}
+			reply(w, m, `{"tools":[`+strings.Join(all, ",")+`]}`)
+		}, "evil__t1", "what follows the first 1024"},
 		"names of others": {func(w http.ResponseWriter, _ *http.Request, m message) {
 			reply(w, m, `{"tools":[`+strings.Join([]string{
 				define("time", "x"), define("good__echo", "x"), define("../../etc", "x"), define("a", "x"),
@@ -329,6 +360,22 @@ func TestHostileLists(t *testing.T) {
 			holds()
 		})
 	}
+}
+
+// A server whose pages have other names all the time loses its connection before they take much memory: the SDK keeps
+// each of them.
+func TestPagesWithOtherNames(t *testing.T) {
+	var pages atomic.Int32
+	servers, holds := withGood(t, evil{list: func(w http.ResponseWriter, _ *http.Request, m message) {
+		reply(w, m, fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d%s"}`, oneTool, pages.Add(1), strings.Repeat("c", 800<<10)))
+	}}, func(s *upstream.Server) { s.Connect = time.Minute })
+	until(t, servers, func(map[string]agent.Tool) bool {
+		return strings.Contains(servers.Status()[0].Why, "other names")
+	})
+	if n := pages.Load(); n > 25 {
+		t.Errorf("%d pages of 800 KiB were read", n)
+	}
+	holds()
 }
 
 // A server that says a thousand times a second that its tools are others is asked a few times.
@@ -424,4 +471,19 @@ func TestStreamThatEndsAtOnce(t *testing.T) {
 	if n := opened.Load(); n > 15 {
 		t.Errorf("opened %d times", n)
 	}
+}
+
+// A server that asks for something, and never takes the answer, loses its connection: each answer waits on a goroutine.
+func TestAnswersThatAreNotTaken(t *testing.T) {
+	servers, holds := withGood(t, evil{
+		take: hang,
+		get: func(w http.ResponseWriter, r *http.Request) {
+			_ = events(w)(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+			hang(r)
+		},
+	}, func(s *upstream.Server) { s.Connect = time.Second })
+	until(t, servers, func(map[string]agent.Tool) bool {
+		return strings.Contains(servers.Status()[0].Why, "does not take")
+	})
+	holds()
 }

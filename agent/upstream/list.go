@@ -16,12 +16,14 @@ import (
 
 // Bounds of one list of tools. What is beyond is not looked at.
 const (
-	maxPages      = 32
-	maxListed     = 1024    // tools
-	maxListBytes  = 4 << 20 // of their definitions
-	maxNotes      = 16      // reasons that are kept
-	maxTheirName  = 4 << 10 // bytes of the name of a tool that runs as a task
-	maxRemembered = 256     // cursors of one connection, for each of which the SDK keeps a page
+	maxPages     = 32
+	maxListed    = 1024    // tools
+	maxListBytes = 4 << 20 // of their definitions
+	maxNotes     = 16      // reasons that are kept, beside that the list is too long
+	maxTheirName = 4 << 10 // bytes of the name of a tool that runs as a task
+
+	maxRemembered = 16 << 20 // bytes of the pages that the SDK keeps for one connection, by their cursors
+	pageOverhead  = 1 << 10  // bytes of a page, beside its tools
 )
 
 // listing is the tools of a server, as they were admitted.
@@ -42,11 +44,19 @@ func (l *listing) note(format string, args ...any) {
 	}
 }
 
+// tooLong notes that only the first tools were looked at. It is noted however much else is.
+func (l *listing) tooLong(seen int) *listing {
+	l.notes = append(l.notes, fmt.Sprintf(
+		"its list of tools is too long; what follows the first %d was not looked at", seen))
+	return l
+}
+
 // list asks a server for its tools, and returns those that may be offered.
 func (c *connection) list(cfg *Config) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
 		fmt.Errorf("it has not listed its tools within %v", c.server.Connect))
 	defer cancel()
+	ctx, _ = newAttempt(ctx)
 	c.beginList()
 	defer c.listing.Store(false)
 	l, cursor, size, seen := new(listing), "", 0, 0
@@ -54,8 +64,7 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 	offered := agent.Offered{Names: &names}
 	for page := 0; ; page++ {
 		if page == maxPages || seen >= maxListed || size >= maxListBytes {
-			l.note("its list of tools is too long; what follows the first %d was not looked at", seen)
-			return l, nil
+			return l.tooLong(seen), nil
 		}
 		res, err := c.session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
 		switch wire := (*jsonrpc.Error)(nil); {
@@ -64,18 +73,63 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 		case err != nil:
 			return nil, c.why(ctx, err)
 		}
+		c.remember(cursor, res)
 		for _, t := range res.Tools {
-			if seen++; seen > maxListed || size >= maxListBytes {
-				break
+			if seen == maxListed || size >= maxListBytes {
+				return l.tooLong(seen), nil
 			}
+			seen++
 			size += c.admit(ctx, cfg, t, l, &offered)
 		}
 		if cursor = res.NextCursor; cursor == "" {
 			return l, nil
 		}
-		if c.cursors[cursor] = true; len(c.cursors) > maxRemembered {
-			c.end(errors.New("the pages of its list have other names all the time"))
+	}
+}
+
+// remember counts a page of the list, and ends the connection to a server whose pages have other names all the time.
+func (c *connection) remember(cursor string, page *mcp.ListToolsResult) {
+	size := pageOverhead + len(cursor) + len(page.NextCursor)
+	for _, t := range page.Tools {
+		input, _ := t.InputSchema.(json.RawMessage)
+		output, _ := t.OutputSchema.(json.RawMessage)
+		size += len(t.Name) + len(t.Description) + len(input) + len(output)
+	}
+	c.pages[cursor] = size
+	all := 0
+	for _, n := range c.pages {
+		all += n
+	}
+	if all > maxRemembered {
+		c.end(errors.New("the pages of its list have other names all the time"))
+	}
+}
+
+// trim leaves of a page of tools what is looked at, as text: the SDK keeps pages for as long as the connection lives.
+// How long the server says that a page holds does not count.
+func trim(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		page, ok := res.(*mcp.ListToolsResult)
+		if err != nil || !ok {
+			return res, err
 		}
+		kept := &mcp.ListToolsResult{NextCursor: page.NextCursor}
+		for _, t := range page.Tools {
+			if t == nil || len(kept.Tools) == maxListed+1 { // one more, so that list sees that there are too many
+				continue
+			}
+			input, err := json.Marshal(t.InputSchema)
+			output, outputErr := json.Marshal(t.OutputSchema) // null, if there is none
+			if err := errors.Join(err, outputErr); err != nil {
+				return nil, err
+			}
+			kept.Tools = append(kept.Tools, &mcp.Tool{
+				Name: t.Name, Description: t.Description, Annotations: t.Annotations,
+				InputSchema: json.RawMessage(input), OutputSchema: json.RawMessage(output),
+			})
+		}
+		return kept, nil
 	}
 }
 
@@ -90,9 +144,9 @@ func (c *connection) admit(
 		l.note("%.80q: it runs as a task of MCP only, which the gateway does not begin", t.Name)
 		return len(t.Name) + len(t.Description)
 	}
-	parameters, err := json.Marshal(t.InputSchema)
-	output, outputErr := json.Marshal(t.OutputSchema) // null, if there is none
-	err = errors.Join(err, outputErr)
+	parameters, _ := t.InputSchema.(json.RawMessage)
+	output, _ := t.OutputSchema.(json.RawMessage)
+	var err error
 	spec := registry.ToolSpec{
 		Name: toolName(c.server.Name, t.Name), Description: t.Description, Parameters: parameters,
 		TimeoutMS: c.server.Timeout.Milliseconds(), Annotations: annotationsOf(t.Annotations),
@@ -121,7 +175,7 @@ func (c *connection) admit(
 	}
 	offered.Tools++
 	offered.Bytes += spec.Size()
-	offered.Compiled += cfg.Admission.CompiledSize(ctx, spec)
+	offered.Compiled += cfg.Admission.CompiledSize(ctx, &offered.Who, spec)
 	offered.Names.Add(spec.Name)
 	l.tools = append(l.tools, admitted{spec, t.Name})
 	return size

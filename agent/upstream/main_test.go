@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,10 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "good":
 		syscall.Exit(exitCode(newServer().Run(context.Background(), &mcp.StdioTransport{})))
+	case "batches":
+		syscall.Exit(exitCode(batches()))
+	case "deaf":
+		syscall.Exit(exitCode(deaf()))
 	case "stubborn":
 		syscall.Exit(stubborn())
 	case "conformance":
@@ -53,6 +58,40 @@ func exitCode(err error) int {
 		return 1
 	}
 	return 0
+}
+
+// batches is a server that answers a call with a list of messages.
+func batches() error {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		answer(parse(lines.Bytes()))
+	}
+	return nil
+}
+
+// deaf is a server that does not read any more once it has listed its tools.
+func deaf() error {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		m := parse(lines.Bytes())
+		if answer(m); m.Method == "tools/list" {
+			time.Sleep(time.Hour) // until it is killed
+		}
+	}
+	return nil
+}
+
+// answer answers one message on the standard output, a call with a list of messages.
+func answer(m message) {
+	switch {
+	case m.Method == "initialize":
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},`+
+			`"serverInfo":{"name":"evil","version":"1"}}}`+"\n", m.ID)
+	case m.Method == "tools/list":
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[`+oneTool+`]}}`+"\n", m.ID)
+	case m.Method == "tools/call":
+		fmt.Printf(`[{"jsonrpc":"2.0","id":"q","method":"ping"},`+fine+`]`+"\n", m.ID)
+	case len(m.ID) > 0:
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", m.ID)
+	}
 }
 
 // stubborn is a server that ignores every signal it may, says nothing, and has a child that does the same.

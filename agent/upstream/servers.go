@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/share"
 )
 
 // Servers is the MCP servers of a pod, each with a connection of its own. It implements agent.LiveTools, and is safe
@@ -74,7 +75,7 @@ func (s *Servers) Await(ctx context.Context, name string, until time.Time) error
 	if one.state.Load().conn == nil {
 		ctx, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		if _, err := one.connected(ctx, nil); err != nil {
+		if err := one.connected(ctx, nil); err != nil {
 			return err
 		}
 	}
@@ -130,6 +131,15 @@ type Status struct {
 	Attempts  int64    // to connect, since the start
 	Why       string   // it is not connected; may repeat what the server said, for operators alone
 	Notes     []string // which of its tools are not offered, and why
+}
+
+// Pools returns how full the pools of the servers are, by name.
+func (s *Servers) Pools() map[string]share.Stats {
+	var calls share.Stats
+	for _, one := range s.all {
+		calls = calls.Plus(one.calls.Stats())
+	}
+	return map[string]share.Stats{"mcp_calls": calls}
 }
 
 // Status returns what is known of the servers, in order of name.

@@ -130,18 +130,26 @@ func withEnv(env, listed []string) []string {
 // transport returns the SDK's way to the program.
 func (p *program) transport(c *connection) mcp.Transport {
 	return &mcp.IOTransport{
-		Reader: &tap{ReadCloser: &paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1}, conn: c},
-		Writer: patient{p.stdin}, MaxLineLength: maxMessage,
+		Reader: newGate(&paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1}, c, false),
+		Writer: patient{p.stdin, c}, MaxLineLength: maxMessage,
 	}
 }
 
-// patient writes to a program that may not read. An error ends the connection.
-type patient struct{ *os.File }
+// patient writes to a program that may not read, for a while: then the connection ends, and with it what else waits to
+// be written.
+type patient struct {
+	*os.File
+	conn *connection
+}
 
 // Write implements io.Writer.
 func (w patient) Write(b []byte) (int, error) {
 	_ = w.SetWriteDeadline(time.Now().Add(writeTimeout))
-	return w.File.Write(b)
+	n, err := w.File.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.conn.end(errDeaf)
+	}
+	return n, err
 }
 
 // close ends the program: it is told so by the end of its input, and killed if it does not heed that.

@@ -110,3 +110,39 @@ func TestProgramIsStartedAgain(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
+
+// Messages of a program come one by one: a list of them would be as many as fit into a line, all at once.
+func TestListsOfMessages(t *testing.T) {
+	servers := open(t, withHost(t), stdio(t, "batches"))
+	tools := until(t, servers, has("prog__do"))
+	if res, err := call(t, tools["prog__do"], `{}`); !errors.Is(err, registry.CodeLost) {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// A program that does not read keeps no call beyond its time, and loses its connection.
+func TestProgramThatDoesNotRead(t *testing.T) {
+	servers := open(t, withHost(t), stdio(t, "deaf"))
+	tool := until(t, servers, has("prog__do"))["prog__do"]
+	args := `{"x":"` + strings.Repeat("x", 300<<10) + `"}` // more than a pipe holds
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	ended := make(chan error, 3)
+	for range cap(ended) {
+		go func() {
+			_, err := tool.Execute(ctx, []byte(args))
+			ended <- err
+		}()
+	}
+	for range cap(ended) {
+		if err := <-ended; err == nil {
+			t.Error("a call succeeded")
+		}
+	}
+	if s := servers.Status()[0]; !s.Connected {
+		t.Errorf("the calls waited for the end of the connection: %s", s.Why)
+	}
+	until(t, servers, func(map[string]agent.Tool) bool {
+		return strings.Contains(servers.Status()[0].Why, "does not take")
+	})
+}

@@ -40,15 +40,14 @@ func (t *tool) Unavailable() string {
 func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
 	var useless *connection
 	for range maxTries {
-		now, err := t.server.connected(ctx, useless)
-		if err != nil {
+		if err := t.server.connected(ctx, useless); err != nil {
 			return registry.Result{}, err
 		}
-		res, err := t.callOn(ctx, now, args)
+		res, used, err := t.callOnce(ctx, args)
 		if !errors.Is(err, errNotTaken) {
 			return res, err
 		}
-		useless = now.conn
+		useless = used
 	}
 	return registry.Result{}, t.server.notConnected()
 }
@@ -59,26 +58,35 @@ const maxTries = 3
 // errNotTaken is the error of a call that has certainly not run, because its connection could not be used.
 var errNotTaken = errors.New("the server has not taken the call")
 
-// callOn calls the tool on the connection there is, once the server has a place for the call.
-func (t *tool) callOn(ctx context.Context, now *state, args json.RawMessage) (registry.Result, error) {
+// callOnce calls the tool once the server has a place for the call, on the connection that there is then. It returns
+// which one that was, nil if there is none.
+func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Result, *connection, error) {
 	place, err := t.server.calls.Acquire(ctx, agent.CallerOf(ctx).Owner(), 1)
-	if err != nil {
-		return registry.Result{}, registry.Errorf(registry.CodeBusy,
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.Canceled):
+		return registry.Result{}, nil, cancelled()
+	case err != nil:
+		return registry.Result{}, nil, registry.Errorf(registry.CodeBusy,
 			"The MCP server %q has as many calls as it may have at once, or as this tenant may have there. "+
 				"Retry in a moment.", t.server.Name,
 		).With(registry.DispatchedNo)
 	}
 	defer place.Release()
+	now := t.server.state.Load() // the definition may have changed while the call waited
+	if now.conn == nil {
+		return registry.Result{}, nil, errNotTaken
+	}
 	if current := now.byName[t.spec.Name]; current == nil || current.spec.Hash() != t.spec.Hash() {
-		return registry.Result{}, registry.Errorf(registry.CodeBusy,
+		return registry.Result{}, now.conn, registry.Errorf(registry.CodeBusy,
 			"The MCP server %q has changed or removed the tool %q just now. Look at its definition again before you "+
 				"call it.", t.server.Name, t.spec.Name).With(registry.DispatchedNo)
 	}
 	if !now.conn.enter() {
-		return registry.Result{}, errNotTaken
+		return registry.Result{}, now.conn, errNotTaken
 	}
 	defer now.conn.exit()
-	return now.conn.call(ctx, t, args)
+	res, err := now.conn.call(ctx, t, args)
+	return res, now.conn, err
 }
 
 // call calls a tool and returns what the server answers.

@@ -3,7 +3,6 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/farhand/farhand/internal/publicnet"
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 const (
@@ -30,6 +30,9 @@ const (
 var (
 	// errNoStream ends the request for a stream that does not begin: the server is taken to have none.
 	errNoStream = errors.New("the server does not begin its stream")
+
+	// errDeaf ends the connection to a server that does not take what it is told.
+	errDeaf = errors.New("the server does not take what it is told")
 
 	// errRefused is the error of a request with a refusal.
 	errRefused = errors.New("the server has refused the request")
@@ -93,13 +96,9 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	stop := context.AfterFunc(w.conn.ctx, func() { cancel(context.Cause(w.conn.ctx)) })
 	release := func() { stop(); cancel(nil) }
-	silent := time.AfterFunc(streamTimeout, func() {
-		if req.Method == http.MethodGet {
-			cancel(errNoStream)
-		}
-	})
+	late := w.expect(req, cancel)
+	defer late()
 	resp, err := w.roundTrip(ctx, req)
-	silent.Stop()
 	if err != nil {
 		release()
 		if context.Cause(ctx) == errNoStream { // the SDK waits for this answer, for ever
@@ -121,8 +120,21 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		attemptOf(ctx).refusal.Store(r)
 		return nil, errRefused // the SDK would end the connection over some, and take others for a failed tool
 	}
-	w.conn.see(body)
 	return resp, nil
+}
+
+// expect gives a request that has no time of its own some, until the function that it returns is called. A stream of
+// the server's own messages that does not begin is given up with cancel. Answers to what the server asks for wait on a
+// goroutine each, so a server that does not take them loses the connection.
+func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop func() bool) {
+	switch {
+	case req.Method == http.MethodGet:
+		return time.AfterFunc(streamTimeout, func() { cancel(errNoStream) }).Stop
+	case req.Context().Value(attemptKey{}) == nil:
+		return time.AfterFunc(2*w.server.Connect, func() { w.conn.end(errDeaf) }).Stop
+	default:
+		return func() bool { return true }
+	}
 }
 
 func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
@@ -168,7 +180,7 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 			w.conn.leave(fmt.Errorf("the stream of changes has ended: %w", err))
 		}
 	}}
-	return &tap{ReadCloser: bounded, conn: w.conn, events: true}
+	return newGate(bounded, w.conn, true)
 }
 
 // readWhole reads and returns an answer that is one message, so that one that is broken fails its request, and not the
@@ -178,8 +190,12 @@ func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) (
 	text, err := io.ReadAll(body)
 	body.Close()
 	good := resp.StatusCode >= 200 && resp.StatusCode < 300
-	if err == nil && good && kind == "application/json" && !json.Valid(text) && len(text) > 0 {
-		err = errors.New("the answer is no JSON")
+	switch {
+	case err != nil:
+	case good && kind == "application/json" && len(text) > 0:
+		err = w.conn.receive(text)
+	case strictjson.Values(text) > maxValues: // the SDK looks for a message in any answer
+		err = errTooMany
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(text))
 	return text, err

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxRows  = 20_000 // that wait to be written; their names are bounded, so they take at most 8 MB
+	maxRows  = 20_000 // that wait to be written, half of them of one tenant; their names are bounded: at most 8 MB
 	interval = 3 * time.Second
 
 	writeTimeout = 5 * time.Second
@@ -37,6 +37,7 @@ type Recorder struct {
 
 	mu   sync.Mutex
 	rows map[row]registry.Usage
+	of   map[string]int // rows by tenant
 
 	stop context.CancelFunc
 	done chan struct{} // closed when the writer has ended
@@ -47,7 +48,10 @@ type row struct{ tenant, day, user, key, tool string }
 // New returns a Recorder that writes to store until Close.
 func New(store Store, log *slog.Logger) *Recorder {
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Recorder{store: store, log: log, rows: make(map[row]registry.Usage), stop: stop, done: make(chan struct{})}
+	r := &Recorder{
+		store: store, log: log, rows: make(map[row]registry.Usage), of: make(map[string]int), stop: stop,
+		done: make(chan struct{}),
+	}
 	go func() {
 		defer close(r.done)
 		ticker := time.NewTicker(interval)
@@ -101,12 +105,15 @@ func (r *Recorder) add(tenant string, named registry.UsageRow, u registry.Usage)
 
 func (r *Recorder) addLocked(key row, u registry.Usage) {
 	known, ok := r.rows[key]
-	if !ok && len(r.rows) >= maxRows {
+	if free := maxRows - len(r.rows); !ok && (free <= 0 || r.of[key.tenant] >= free) { // as in internal/share
 		r.other.Add(1)
 		key.user, key.key, key.tool = registry.UsageOther, "", registry.UsageOther
 		if known, ok = r.rows[key]; !ok && len(r.rows) >= 2*maxRows { // rows of that many tenants and days
 			return
 		}
+	}
+	if !ok {
+		r.of[key.tenant]++
 	}
 	r.rows[key] = known.Plus(u)
 }
@@ -115,7 +122,7 @@ func (r *Recorder) addLocked(key row, u registry.Usage) {
 func (r *Recorder) write(ctx context.Context) error {
 	r.mu.Lock()
 	taken := r.rows
-	r.rows = make(map[row]registry.Usage)
+	r.rows, r.of = make(map[row]registry.Usage), make(map[string]int)
 	r.mu.Unlock()
 	if len(taken) == 0 {
 		return nil

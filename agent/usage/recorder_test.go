@@ -100,6 +100,29 @@ func TestUsageAddsUp(t *testing.T) {
 	})
 }
 
+// Whatever one tenant calls, the calls of another one have rows of their own.
+func TestOneTenantDoesNotTakeAllRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, store := start()
+		for i := range 2 * maxRows {
+			r.CallEnded(agent.CallEnd{Route: agent.RouteLocal, Tenant: "hostile", User: strconv.Itoa(i), Tool: "x"})
+		}
+		for i := range 100 {
+			tool := "photo" + strconv.Itoa(i)
+			r.CallEnded(agent.CallEnd{Route: agent.RouteLocal, Tenant: "t", User: "ben", Tool: tool})
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sums, _ := store.sums(t)
+		for i := range 100 {
+			if sums["photo"+strconv.Itoa(i)].Calls != 1 {
+				t.Fatalf("call %d of the other tenant has no row", i)
+			}
+		}
+	})
+}
+
 // The memory of a recorder is bounded, and calls that there is no row for are counted all the same.
 func TestUsageIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

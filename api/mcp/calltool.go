@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -65,8 +66,12 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 		return result{}, err
 	}
 	defer leave()
-	req.Release = release
-	out, err := s.cfg.Invoker.Invoke(ctx, req)
+	asked := req
+	r.args, req.Args = req.Args, registry.JSON{} // so that nothing here keeps them when forgetBody has been called
+	if asked.Release = release; release != nil {
+		asked.Forget = r.forgetBody
+	}
+	out, err := s.cfg.Invoker.Invoke(ctx, asked)
 	finish()
 	if req.Target.Viewer == registry.NoUser && errors.Is(err, registry.CodeToolNotFound) {
 		e := *registry.AsError(err)
@@ -81,6 +86,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	}
 	switch {
 	case err == nil && out.Suspended != nil:
+		req.Args = r.args
 		return s.ask(ctx, r, &req, out.Suspended)
 	case err == nil && out.Async:
 		return s.task(ctx, r, &out)
@@ -100,6 +106,16 @@ func (r *request) readCall() (name string, args registry.JSON, err error) {
 		args = args.Clone()
 	}
 	return name, args, err
+}
+
+// forgetBody lets go of the body of a long request, whose call goes on without it: what the answer needs is copied.
+func (r *request) forgetBody() {
+	exact := r.meta.get(metaExact).Clone()
+	r.message = message{id: bytes.Clone(r.id), method: r.method}
+	if !exact.IsZero() {
+		r.meta = fields{{Name: []byte(metaExact), Value: exact.Raw()}}
+	}
+	r.Body, r.args, r.capabilities = nil, registry.JSON{}, strictjson.Value{}
 }
 
 // readObject returns a member that is an object, none if it is missing.

@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -25,7 +26,7 @@ func (instant) Invoke(_ context.Context, req agent.Request) (agent.Outcome, erro
 	return agent.Outcome{CallID: req.CallID, Result: registry.Result{Success: true, Output: "now"}}, nil
 }
 
-func (instant) Read(context.Context, int) (func(), error) { return func() {}, nil }
+func (instant) Read(context.Context, share.Owner, int) (func(), error) { return func() {}, nil }
 
 // nothing is where answers go that nobody reads, and a fleet in which nothing happens.
 type nothing struct {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -246,7 +247,10 @@ func (s *Server) ask(ctx context.Context, r *request, req *agent.Request, call *
 func (s *Server) question(ctx context.Context, r *request, a registry.Approval) (form []byte, decides bool) {
 	where := ""
 	if a.SessionID != "" {
-		where = " on " + legible.Expose(strings.TrimSpace(a.DeviceName+" session "+a.SessionID))
+		where = " on session " + a.SessionID
+		if a.DeviceName != "" { // in quotes, as a device can call itself anything
+			where = " on " + strconv.Quote(legible.Expose(a.DeviceName)) + where[len(" on"):]
+		}
 	}
 	text := fmt.Sprintf("The call of %q%s needs a person's approval. %s", a.Tool, where, legible.Expose(a.Reason))
 	if r.wrong != "" {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"math"
@@ -51,7 +52,7 @@ func (s *Server) follow(a *answer, callID string) (finish func(), err error) {
 	if err != nil {
 		return func() {}, nil
 	}
-	p := &progress{answer: a, log: s.cfg.Calls, callID: callID, token: token.Raw(), last: math.Inf(-1)}
+	p := &progress{answer: a, log: s.cfg.Calls, callID: callID, token: bytes.Clone(token.Raw()), last: math.Inf(-1)}
 	ctx, stop := context.WithCancel(a.ctx)
 	done := make(chan struct{})
 	go func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -19,7 +20,7 @@ import (
 type Invoker interface {
 	Invoke(ctx context.Context, req agent.Request) (agent.Outcome, error)
 	// Read waits until a text of n bytes may be read; done is called when it has been.
-	Read(ctx context.Context, n int) (done func(), err error)
+	Read(ctx context.Context, by share.Owner, n int) (done func(), err error)
 }
 
 // Directory answers which sessions there are. registry.Directory is one.
@@ -135,6 +136,7 @@ type request struct {
 	modern       bool             // of revision 2026-07-28 or later
 	capabilities strictjson.Value // of the client; only if modern
 	answer       *answer          // nil for what is not answered once
+	args         registry.JSON    // of a call, until forgetBody
 
 	wrongAnswers int    // of the client's user to the question of this call
 	wrong        string // what is wrong with the last; empty: nothing
@@ -208,7 +210,7 @@ const readTimeout = 10 * time.Second
 func (s *Server) Serve(ctx context.Context, x *Exchange) error {
 	r := &request{Exchange: x}
 	var err error
-	if r.message, err = s.parse(ctx, x.Body); err == nil {
+	if r.message, err = s.parse(ctx, x); err == nil {
 		err = r.checkRevision(x.Header)
 	}
 	switch {
@@ -234,9 +236,10 @@ func (s *Server) Serve(ctx context.Context, x *Exchange) error {
 // longBody is the length from which bodies are parsed one after another.
 const longBody = 16 << 10
 
-func (s *Server) parse(ctx context.Context, body []byte) (message, error) {
+func (s *Server) parse(ctx context.Context, x *Exchange) (message, error) {
+	body := x.Body
 	if len(body) > longBody {
-		done, err := s.cfg.Invoker.Read(ctx, len(body))
+		done, err := s.cfg.Invoker.Read(ctx, x.Caller.Owner(), len(body))
 		if err != nil {
 			return message{}, err
 		}

@@ -109,6 +109,9 @@ func (a *application) auditCommand() *cobra.Command {
 	return cmd
 }
 
+// maxCursor is more than a cursor has, in characters.
+const maxCursor = 1000
+
 func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
 	body, err := r.do(ctx, http.MethodGet, "/api/audit", q, nil)
 	if err != nil {
@@ -143,7 +146,7 @@ func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
 		return err
 	}
 	if page.NextCursor != "" {
-		fmt.Fprintln(a.err, "there is more: --cursor", page.NextCursor)
+		fmt.Fprintln(a.err, "there is more: --cursor", oneLine(page.NextCursor, maxCursor))
 	}
 	return nil
 }
@@ -160,7 +163,7 @@ func (a *application) exportAudit(ctx context.Context, r remote, q url.Values) e
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(a.out, resp.Body); err != nil {
+	if _, err := io.Copy(legibleOn(a.out), resp.Body); err != nil {
 		return fmt.Errorf("the answer of the gateway broke off: %w", err)
 	}
 	return nil

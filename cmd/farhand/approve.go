@@ -28,6 +28,8 @@ type approvalRow struct {
 	Reason    string                    `json:"reason"`
 	SessionID string                    `json:"session_id"`
 	Device    string                    `json:"device_name"`
+	DeviceID  string                    `json:"device_id"`
+	LooksLike string                    `json:"looks_like"`
 	ExpiresAt time.Time                 `json:"expires_at"`
 	By        string                    `json:"by"`
 	Approvers []string                  `json:"approvers"`
@@ -90,7 +92,7 @@ func (a *application) listApprovals(ctx context.Context, r remote, asJSON bool) 
 		return err
 	}
 	if asJSON {
-		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
+		a.printSaid(strings.TrimSpace(string(raw)) + "\n")
 		return nil
 	}
 	var list struct{ Approvals []approvalRow }
@@ -104,7 +106,13 @@ func (a *application) listApprovals(ctx context.Context, r remote, asJSON bool) 
 	return table(a.out, []string{"ID", "TOOL", "WHERE", "ASKED BY", "LEFT", "WHY"}, cells)
 }
 
-func (p approvalRow) where() string { return strings.TrimSpace(p.Device + " " + p.SessionID) }
+func (p approvalRow) where() string {
+	where := strings.TrimSpace(claimed(p.Device) + " " + p.SessionID)
+	if p.LooksLike != "" {
+		where += fmt.Sprintf(" (its id %q %s)", p.DeviceID, looksLike(p.LooksLike))
+	}
+	return where
+}
 
 func (p approvalRow) left() string {
 	return max(time.Until(p.ExpiresAt), 0).Truncate(time.Second).String()

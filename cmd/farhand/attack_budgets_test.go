@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // storeAttackTime is how long an attack on the store goes on: the store grows all the time.
@@ -134,10 +136,10 @@ func TestAttackProgressChunks(t *testing.T) {
 	}
 }
 
-// eventsOfCall returns what the log of a call holds.
+// eventsOfCall returns what the log of a call holds: all that comes until it says that it was cut, and a second more.
 func eventsOfCall(t *testing.T, url, id string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/calls/"+id+"/events", nil)
 	if err != nil {
@@ -151,11 +153,15 @@ func eventsOfCall(t *testing.T, url, id string) string {
 	defer resp.Body.Close()
 	var log strings.Builder
 	buf := make([]byte, 64<<10)
-	for {
+	for wasCut := false; ; {
 		n, err := resp.Body.Read(buf)
 		log.Write(buf[:n])
 		if err != nil { // the call goes on, so the stream does, until the context ends
 			return log.String()
+		}
+		if !wasCut && strings.Contains(log.String(), `"type":"truncated"`) {
+			wasCut = true
+			defer time.AfterFunc(time.Second, cancel).Stop()
 		}
 	}
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,6 +251,9 @@ func TestAttackKeyedArguments(t *testing.T) {
 				req.Header.Set("Content-Type", "application/json")
 				req.Header.Set("Idempotency-Key", fmt.Sprint("key-", i))
 				resp, err := http.DefaultClient.Do(req)
+				if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+					return // refused before all of it was sent: an identity has its share of long bodies
+				}
 				if err != nil {
 					t.Errorf("no answer: %v", err)
 					return

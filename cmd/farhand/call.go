@@ -165,11 +165,12 @@ func (a *application) printAccepted(raw []byte, o callOptions) error {
 		return err
 	}
 	if o.asJSON {
-		fmt.Fprintln(a.out, strings.TrimSpace(string(raw)))
+		a.printSaid(strings.TrimSpace(string(raw)) + "\n")
 		return nil
 	}
-	fmt.Fprintln(a.out, accepted.CallID)
-	fmt.Fprintf(a.err, "%s; its record: %s/api/calls/%s\n", accepted.State, o.remote.base(), accepted.CallID)
+	a.printSaid(accepted.CallID + "\n")
+	fmt.Fprintf(a.err, "%s; its record: %s/api/calls/%s\n", oneLine(accepted.State, shownID), o.remote.base(),
+		oneLine(accepted.CallID, shownID))
 	return nil
 }
 
@@ -193,7 +194,7 @@ func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions
 		}
 		where := ", in the gateway"
 		if answer.SessionID != "" {
-			where = ", session " + answer.SessionID
+			where = ", session " + oneLine(answer.SessionID, shownID)
 		}
 		fmt.Fprintf(a.err, "%s%s%s\n", outcome(answer.Success), took, where)
 		if err := a.printParts(ctx, &o.remote, answer.Parts, o.output); err != nil {
@@ -210,9 +211,9 @@ func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions
 // the line; into a file or a pipe byte for byte.
 func (a *application) printSaid(text string) {
 	if isTerminal(a.out) {
-		text = strings.TrimSuffix(printable(text), "\n") + "\n"
+		text = strings.TrimSuffix(text, "\n") + "\n"
 	}
-	fmt.Fprint(a.out, text)
+	fmt.Fprint(legibleOn(a.out), text)
 }
 
 func outcome(success bool) string {

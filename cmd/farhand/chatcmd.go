@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -23,6 +22,9 @@ const (
 
 	// maxChatLine bounds a line of input, in bytes: about what a gateway reads.
 	maxChatLine = 1 << 20
+
+	// maxTypedAhead is how many lines are read before they are wanted: what was typed before a question is no answer.
+	maxTypedAhead = 256
 )
 
 // errQuit ends a conversation that its user quits.
@@ -45,7 +47,7 @@ func (a *application) chatCommand() *cobra.Command {
 			"the answer as it comes: text on standard output, calls of tools beside it on standard error. Without\n" +
 			"MESSAGE it reads lines and answers each: Ctrl-C aborts the answer, and leaves when there is none;\n" +
 			"Ctrl-D leaves. A call that needs an approval is shown with its arguments and who may decide; if that\n" +
-			"is you, you are asked. Exits 2 when an answer failed.",
+			"is you, and at a terminal, you are asked. Exits 2 when an answer failed.",
 		Example: "  farhand chat where am I\n  farhand chat --session laptop --thinking",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.chat(cmd.Context(), strings.Join(args, " "), o)
@@ -70,16 +72,25 @@ func (a *application) chat(ctx context.Context, message string, o chatOptions) e
 	if message != "" {
 		quit := make(chan struct{})
 		defer close(quit)
-		return a.chatTurn(ctx, message, o, sync.OnceValue(func() <-chan string {
+		return a.chatTurn(ctx, message, o, a.userOf(&typist{begin: func() <-chan string {
 			lines, _ := a.readLines(quit)
 			return lines
-		}))
+		}}))
 	}
 	// The program's context ends with the first Ctrl-C, which here ends no more than an answer.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(interrupts)
 	return a.converse(context.WithoutCancel(ctx), o, interrupts)
+}
+
+// userOf returns user if this is a terminal, else nil: lines of a pipe are messages, or those of another program, and
+// never answers.
+func (a *application) userOf(user *typist) *typist {
+	if isTerminal(a.err) && isTerminal(a.in) {
+		return user
+	}
+	return nil
 }
 
 // onlySession returns the one session that is connected.
@@ -108,7 +119,7 @@ func onlySession(ctx context.Context, r remote) (string, error) {
 	var b strings.Builder
 	b.WriteString("several devices are connected, choose one:")
 	for _, s := range list.Sessions {
-		fmt.Fprintf(&b, "\n  --session %s", oneLine(s.SessionID, 128))
+		fmt.Fprintf(&b, "\n  --session %s", oneLine(s.SessionID, shownID))
 		if about := strings.TrimSpace(s.Name + " " + s.DeviceName); about != "" {
 			fmt.Fprintf(&b, "  (%s)", oneLine(about, 60))
 		}
@@ -120,35 +131,30 @@ func onlySession(ctx context.Context, r remote) (string, error) {
 // end it.
 func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-chan os.Signal) error {
 	if isTerminal(a.err) {
-		fmt.Fprintf(a.err, "talking to %s; Ctrl-C aborts an answer, Ctrl-D leaves\n", oneLine(o.session, 128))
+		fmt.Fprintf(a.err, "talking to %s; Ctrl-C aborts an answer, Ctrl-D leaves\n", oneLine(o.session, shownID))
 	}
 	quit := make(chan struct{})
 	defer close(quit)
 	lines, failed := a.readLines(quit)
-	var answers func() <-chan string // lines of a pipe are messages, never answers
-	if isTerminal(a.err) && isTerminal(a.in) {
-		answers = func() <-chan string { return lines }
-	}
+	user := &typist{lines: lines}
 	for {
 		if isTerminal(a.err) {
 			fmt.Fprint(a.err, "> ")
 		}
-		select {
-		case <-interrupts:
+		line, more, err := user.message(interrupts)
+		switch {
+		case err != nil:
 			return nil
-		case line, more := <-lines:
-			if !more {
-				return <-failed
-			}
-			if strings.TrimSpace(line) == "" {
-				continue
-			}
-			switch err := a.interruptible(ctx, line, o, interrupts, answers); {
-			case errors.Is(err, errQuit):
-				return nil
-			case err != nil:
-				fmt.Fprintln(a.err, "farhand:", printable(err.Error()))
-			}
+		case !more:
+			return <-failed
+		case strings.TrimSpace(line) == "":
+			continue
+		}
+		switch err := a.interruptible(ctx, line, o, interrupts, a.userOf(user)); {
+		case errors.Is(err, errQuit):
+			return nil
+		case err != nil:
+			fmt.Fprintln(a.err, "farhand:", printable(err.Error()))
 		}
 	}
 }
@@ -156,7 +162,7 @@ func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-
 // readLines reads the input until it ends. Reading a terminal cannot be stopped: after the user has quit, it ends with
 // the next line or with the program.
 func (a *application) readLines(quit <-chan struct{}) (<-chan string, <-chan error) {
-	lines, failed := make(chan string), make(chan error, 1)
+	lines, failed := make(chan string, maxTypedAhead), make(chan error, 1)
 	go func() {
 		defer close(lines)
 		in := bufio.NewScanner(a.in)
@@ -175,12 +181,12 @@ func (a *application) readLines(quit <-chan struct{}) (<-chan string, <-chan err
 
 // interruptible runs a turn that the user may abort. A second interrupt, or the program being told to end, leaves.
 func (a *application) interruptible(
-	ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal, answers func() <-chan string,
+	ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal, user *typist,
 ) error {
 	ctx, abort := context.WithCancel(ctx)
 	defer abort()
 	done := make(chan error, 1)
-	go func() { done <- a.chatTurn(ctx, message, o, answers) }()
+	go func() { done <- a.chatTurn(ctx, message, o, user) }()
 	leaving := false
 	for aborted := false; ; aborted = true {
 		select {

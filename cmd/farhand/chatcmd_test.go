@@ -22,11 +22,13 @@ type talker struct {
 	gone     []string // sessions of which only the conversation is left
 	answer   func(w http.ResponseWriter, r *http.Request, content string)
 	heard    chan map[string]any
+	decided  chan string // approvals, each with what was decided
 }
 
 func newTalker(t *testing.T, sessions []string, answer func(http.ResponseWriter, *http.Request, string)) *talker {
 	t.Helper()
-	g := &talker{sessions: sessions, answer: answer, heard: make(chan map[string]any, 16)}
+	g := &talker{sessions: sessions, answer: answer, heard: make(chan map[string]any, 16),
+		decided: make(chan string, 16)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/sessions", func(w http.ResponseWriter, r *http.Request) {
 		rows := []map[string]any{}
@@ -50,6 +52,12 @@ func newTalker(t *testing.T, sessions []string, answer func(http.ResponseWriter,
 		body["session"] = r.PathValue("id")
 		g.heard <- body
 		g.answer(w, r, body["content"].(string))
+	})
+	mux.HandleFunc("POST "+pathApprovals+"/{id}", func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Decision string }
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		g.decided <- r.PathValue("id") + " " + body.Decision
+		fmt.Fprint(w, "{}")
 	})
 	g.Server = httptest.NewServer(mux)
 	t.Cleanup(g.Close)

@@ -53,11 +53,9 @@ type chatEvent struct {
 	} `json:"messages"`
 }
 
-// chatTurn says something and shows what comes of it. input has the user's answers to questions about calls; nil: the
-// user is not asked. The error tells why there is no answer, or not all of one.
-func (a *application) chatTurn(
-	ctx context.Context, message string, o chatOptions, input func() <-chan string,
-) error {
+// chatTurn says something and shows what comes of it. The user is asked about calls, unless nil. The error tells why
+// there is no answer, or not all of one.
+func (a *application) chatTurn(ctx context.Context, message string, o chatOptions, user *typist) error {
 	events, err := openTurn(ctx, o, message)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -66,7 +64,7 @@ func (a *application) chatTurn(
 		return err
 	}
 	show := chatScreen{out: a.out, err: a.err, options: o, called: make(map[string]bool)}
-	questions := asker{ctx: ctx, remote: &o.remote, screen: &show, input: input}
+	questions := asker{ctx: ctx, remote: &o.remote, screen: &show, user: user}
 	happened := make(chan turnEvent)
 	quit := make(chan struct{})
 	var reading sync.WaitGroup

@@ -63,6 +63,7 @@ type inbox struct {
 	mu      sync.Mutex
 	heard   []said
 	over    bool
+	why     error         // it ended, of a phone
 	changed chan struct{} // closed at the next change
 
 	read int // of the goroutine that reads
@@ -98,7 +99,7 @@ func (b *inbox) until(what string, match func(said) bool) []said {
 			}
 		}
 		if over {
-			b.t.Fatalf("%s: the stream ended before %s; heard %+v", b.who, what, heard[from:])
+			b.t.Fatalf("%s: the stream ended before %s (%v); heard %+v", b.who, what, b.why, heard[from:])
 		}
 		select {
 		case <-changed:
@@ -176,6 +177,10 @@ func connectPhone(t testing.TB, url, session string, work func(*phone, said) (st
 	if work == nil {
 		work = func(_ *phone, call said) (string, bool) { return string(call.Args), true }
 	}
+	conn.SetPingHandler(func(data string) error { // gorilla's own breaks the connection of a machine that stalls
+		_ = conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(waitLimit))
+		return nil
+	})
 	p := &phone{inbox: newInbox(t, "phone "+session), session: session, conn: conn, work: work}
 	p.done.Go(p.listen)
 	t.Cleanup(p.disconnect)
@@ -193,6 +198,7 @@ func (p *phone) listen() {
 			if c, ok := errors.AsType[*websocket.CloseError](err); ok {
 				p.put(said{Type: closed, Code: strconv.Itoa(c.Code)})
 			}
+			p.change(func() { p.why = err })
 			return
 		}
 		p.put(f)

@@ -140,7 +140,7 @@ func (a *application) runDevice(
 	go func() {
 		select {
 		case <-c.Ready():
-			fmt.Fprintf(a.out, "session %s offers %s\n", c.SessionID(), demotools.Names(chosen))
+			fmt.Fprintf(a.out, "session %s offers %s\n", oneLine(c.SessionID(), shownID), demotools.Names(chosen))
 		case <-done:
 		}
 	}()

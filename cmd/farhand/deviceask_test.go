@@ -52,7 +52,7 @@ func TestOnlyAnswersCount(t *testing.T) {
 	lines <- "y"
 	ctx, end := context.WithCancel(t.Context())
 	terminal := newTerminalApprover(make(screen, 8), lines)
-	if !terminal.forget() || len(lines) != 0 {
+	if early, more := terminal.forget(); !early || !more || len(lines) != 0 {
 		t.Error("what was typed early counts")
 	}
 	end()
@@ -62,6 +62,43 @@ func TestOnlyAnswersCount(t *testing.T) {
 	close(lines)
 	if got := terminal.decide(t.Context(), client.Question{Tool: "snap"}); got != "" {
 		t.Errorf("decided %q", got)
+	}
+}
+
+// What was typed too late for a question that was withdrawn, or too early, is no answer to the next one.
+func TestAnswersNameTheirQuestion(t *testing.T) {
+	t.Parallel()
+	out, lines := make(screen, 16), make(chan string)
+	terminal := newTerminalApprover(out, lines)
+	ask := func(ctx context.Context, shows string, act func()) client.Decision {
+		t.Helper()
+		decided := make(chan client.Decision, 1)
+		go func() { decided <- terminal.decide(ctx, client.Question{Tool: "snap"}) }()
+		if shown := <-out; !strings.Contains(shown, shows) {
+			t.Errorf("shown %q", shown)
+		}
+		act()
+		return <-decided
+	}
+	ctx, withdraw := context.WithCancel(t.Context())
+	if got := ask(ctx, "\ny: once, a: always with these arguments, n: no? ", withdraw); got != "" {
+		t.Errorf("the first: %q", got)
+	}
+	<-out
+	got := ask(t.Context(), "y 2: once", func() {
+		for _, line := range []string{"y", "yes 1"} {
+			lines <- line
+			if said := <-out; said != "y 2, a 2 or n 2? " {
+				t.Errorf("said %q", said)
+			}
+		}
+		lines <- " Y  2 "
+	})
+	if got != client.AllowOnce {
+		t.Errorf("the second: %q", got)
+	}
+	if got := ask(t.Context(), "\ny: once", func() { lines <- "n" }); got != client.Deny {
+		t.Errorf("the third: %q", got)
 	}
 }
 

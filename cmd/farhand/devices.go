@@ -13,12 +13,13 @@ import (
 
 // deviceDetail is a paired device, as the gateway shows it.
 type deviceDetail struct {
-	ID       string   `json:"id"`
-	DeviceID string   `json:"device_id"`
-	Name     string   `json:"name"`
-	UserID   string   `json:"user_id"`
-	Tools    []string `json:"tools"`
-	LastUsed string   `json:"last_used"`
+	ID        string   `json:"id"`
+	DeviceID  string   `json:"device_id"`
+	LooksLike string   `json:"looks_like"`
+	Name      string   `json:"name"`
+	UserID    string   `json:"user_id"`
+	Tools     []string `json:"tools"`
+	LastUsed  string   `json:"last_used"`
 	presence
 	Approved []struct {
 		Name string `json:"name"`
@@ -88,11 +89,15 @@ func (a *application) devicesListCommand() *cobra.Command {
 				if d.Online {
 					online = "yes"
 				}
-				cells = append(cells, []string{d.DeviceID, d.Name, d.UserID, strings.Join(d.Tools, ","), online,
-					d.roundTrip(), d.lastPong(), d.LastUsed, d.ID})
+				note := ""
+				if d.LooksLike != "" {
+					note = looksLike(d.LooksLike)
+				}
+				cells = append(cells, []string{d.DeviceID, claimed(d.Name), d.UserID, strings.Join(d.Tools, ","),
+					online, d.roundTrip(), d.lastPong(), d.LastUsed, d.ID, note})
 			}
 			return table(a.out, []string{"DEVICE", "NAME", "USER", "TOOLS", "ONLINE", "ROUND TRIP", "LAST PONG",
-				"LAST USED", "ID"}, cells)
+				"LAST USED", "ID", "NOTE"}, cells)
 		},
 	}
 	r.flags(cmd.Flags(), a.environ)

@@ -17,8 +17,13 @@ func durationVar(f *pflag.FlagSet, value *time.Duration, name string, byDefault 
 	f.Var(durationFlag{value}, name, usage)
 }
 
-// String implements pflag.Value.
-func (d durationFlag) String() string { return d.value.String() }
+// String implements pflag.Value. Zero is written so that the help does not show it as a default.
+func (d durationFlag) String() string {
+	if *d.value == 0 {
+		return "0"
+	}
+	return d.value.String()
+}
 
 // Set implements pflag.Value.
 func (d durationFlag) Set(text string) (err error) {

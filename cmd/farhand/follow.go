@@ -131,7 +131,7 @@ func (a *application) showProgress(ctx context.Context, r remote, path, last str
 // text is the line shown of an event.
 func (e callProgress) text() string {
 	if e.State != "" {
-		return e.State
+		return oneLine(e.State, shownID)
 	}
 	var parts []string
 	switch {

@@ -133,7 +133,7 @@ func (r *record) frameCalls(url string, d *goldenSocket) {
 		d.says("error", malformed, d.called())
 		call.finish()
 	}
-	call := r.callOf(url, "/api/tools/work/call", `{"timeout_ms":300}`)
+	call := r.callOf(url, "/api/tools/work/call", `{"timeout_ms":3000}`)
 	d.called()
 	call.finish()
 

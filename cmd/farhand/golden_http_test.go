@@ -145,7 +145,7 @@ func (r *record) httpCalls(url string, phone *goldenSocket) {
 	r.do(url, http.MethodDelete, "/api/calls/"+id, "")
 	r.ask(url, goldenRequest{method: http.MethodGet, path: "/api/calls/" + id + "/events", events: true}).finish()
 
-	call = r.callOf(url, path, `{"timeout_ms":200}`)
+	call = r.callOf(url, path, `{"timeout_ms":3000}`)
 	phone.called()
 	call.finish()
 }

@@ -69,7 +69,7 @@ func (d *goldenMCP) talk(r *record, url string) {
 		d.answer(d.next(""), answer)
 		call.finish()
 	}
-	call := r.callOf(url, path, `{"timeout_ms":300}`)
+	call := r.callOf(url, path, `{"timeout_ms":3000}`)
 	d.next("")
 	d.next("")
 	call.finish()

@@ -36,7 +36,7 @@ var volatiles = []volatile{
 	{regexp.MustCompile(`\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)`), "time", false},
 	{regexp.MustCompile(`"(?:duration|deadline|retry_after)_ms":(\d+)`), "ms", false},
 	{regexp.MustCompile(`"(?:id|requestId|progressToken)":(\d{3,})`), "number", true}, // of voice devices
-	{regexp.MustCompile(`did not answer within (\d+ms)\.`), "time-left", false},       // of the timeout
+	{regexp.MustCompile(`did not answer within (\d[\d.]*m?s)\.`), "time-left", false}, // of the timeout
 	{regexp.MustCompile(`"generation":(\d+)`), "generation", false},
 	{regexp.MustCompile(`"created":(\d{10})`), "unix-time", false},
 	{regexp.MustCompile(`\b((?:chatcmpl-|call_)[0-9A-Za-z]{8,})`), "completion-id", true},

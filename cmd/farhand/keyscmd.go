@@ -81,8 +81,9 @@ func (a *application) keysCreateCommand() *cobra.Command {
 			if asJSON {
 				return writeJSON(a.out, made)
 			}
-			fmt.Fprintln(a.err, "key", made.ID, "of tenant", printable(made.Tenant)+". It is not shown again:")
-			_, err = fmt.Fprintln(a.out, made.Key)
+			fmt.Fprintf(a.err, "key %s of tenant %s. It is not shown again:\n", oneLine(made.ID, shownID),
+				oneLine(made.Tenant, shownID))
+			_, err = fmt.Fprintln(legibleOn(a.out), made.Key)
 			return err
 		},
 	}

@@ -29,6 +29,15 @@ func (l legibleLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// legibleOn returns w itself, or if it is a terminal, what writes to it without what a terminal would act on or hide:
+// into a file or a pipe goes byte for byte what a gateway or a device has said.
+func legibleOn(w io.Writer) io.Writer {
+	if isTerminal(w) {
+		return legibleLines{w}
+	}
+	return w
+}
+
 // isTerminal reports whether a person is likely to read what is written to w.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,7 +31,54 @@ type pairingRow struct {
 	Fingerprint   string    `json:"key_fingerprint"`
 	Source        string    `json:"source"`
 	AlreadyPaired bool      `json:"already_paired"`
+	LooksLike     string    `json:"looks_like"`
+	Remarks       []string  `json:"remarks"`
 	ExpiresAt     time.Time `json:"expires_at"`
+}
+
+// device returns the device id as people read it: one that is to be looked at twice in quotes, so that it can look like
+// no other text.
+func (p pairingRow) device() string {
+	if len(p.Remarks) == 0 {
+		return p.DeviceID
+	}
+	return strconv.Quote(p.DeviceID)
+}
+
+// notes returns what an approver should know before they decide.
+func (p pairingRow) notes() []string {
+	var notes []string
+	if p.LooksLike != "" {
+		notes = append(notes, looksLike(p.LooksLike))
+	}
+	if p.AlreadyPaired && p.Status == "pending" {
+		notes = append(notes, "a device with this id is paired already; approve it with --replace")
+	}
+	for _, remark := range p.Remarks {
+		switch remark {
+		case "foreign":
+			notes = append(notes, "not ASCII: "+strings.Trim(strconv.QuoteToASCII(p.DeviceID), `"`))
+		default:
+			notes = append(notes, remark+" id")
+		}
+	}
+	return notes
+}
+
+// looksLike warns of a device that a reader may take for another one.
+func looksLike(other string) string {
+	return fmt.Sprintf("looks like %q", other)
+}
+
+// claimed returns what a device calls itself as people read it: in quotes if it has signs with which it could pass for
+// a word of the gateway, such as [approved].
+func claimed(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune(" '’._-", r)
+	}) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 func (a *application) pairCommand() *cobra.Command {
@@ -58,11 +107,12 @@ func (a *application) pairListCommand() *cobra.Command {
 			}
 			var cells [][]string
 			for _, p := range page.Pairings {
-				cells = append(cells, []string{p.ID, p.DeviceName, p.DeviceID, p.Platform, p.Source,
-					strings.Join(p.Tools, ","),
-					time.Until(p.ExpiresAt).Truncate(time.Second).String()})
+				cells = append(cells, []string{p.ID, claimed(p.DeviceName), p.device(), claimed(p.Platform), p.Source,
+					strings.Join(p.Tools, ","), time.Until(p.ExpiresAt).Truncate(time.Second).String(),
+					strings.Join(p.notes(), "; ")})
 			}
-			return table(a.out, []string{"ID", "NAME", "DEVICE", "PLATFORM", "FROM", "TOOLS", "EXPIRES"}, cells)
+			header := []string{"ID", "NAME", "DEVICE", "PLATFORM", "FROM", "TOOLS", "EXPIRES", "NOTE"}
+			return table(a.out, header, cells)
 		})
 	cmd.Long = "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known\n" +
 		"by their codes only."
@@ -130,11 +180,12 @@ func (a *application) decidePairing(ctx context.Context, r remote, which string,
 		return err
 	}
 	lines := [][]string{
-		{"status", p.Status}, {"device", p.DeviceID}, {"name", p.DeviceName}, {"platform", p.Platform},
+		{"status", p.Status}, {"device", p.device()}, {"name", claimed(p.DeviceName)},
+		{"platform", claimed(p.Platform)},
 		{"tools", strings.Join(p.Tools, ", ")}, {"key", p.Fingerprint}, {"from", p.Source},
 	}
-	if p.AlreadyPaired && p.Status == "pending" {
-		lines = append(lines, []string{"note", "a device with this id is paired already; approve it with --replace"})
+	for _, note := range p.notes() {
+		lines = append(lines, []string{"note", note})
 	}
 	return table(a.out, []string{"", ""}, lines)
 }
@@ -151,7 +202,7 @@ func (a *application) pairDevice(ctx context.Context, o deviceOptions, endpoint 
 		DeviceID: o.deviceID, DeviceName: o.name, Platform: runtime.GOOS, Tools: tools, Store: client.FileStore(file),
 		Show: func(code string, expires time.Time) {
 			fmt.Fprintf(a.out, "To pair this device, an approver runs within %s:\n  farhand pair approve %s\n",
-				time.Until(expires).Round(time.Second), code)
+				time.Until(expires).Round(time.Second), oneLine(code, shownID))
 		},
 	})
 }

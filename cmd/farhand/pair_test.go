@@ -44,6 +44,17 @@ func TestPairingByCommands(t *testing.T) {
 		return strings.Contains(string(raw), `"echo"`)
 	})
 	run("cam-1 Door echo", "devices", "list")
+	ask := func(id string) (asked struct{ Code, Secret string }) {
+		_, raw := request(t, http.MethodPost, p.url+"/pair", `{"device_id":"`+id+`","device_name":"[approved]"}`)
+		if json.Unmarshal(raw, &asked) != nil || asked.Code == "" {
+			t.Errorf("%q is not asked for: %s", id, raw)
+		}
+		return asked
+	}
+	imitation := ask("\u0441am-1") // a Cyrillic с
+	for _, args := range [][]string{{"list"}, {"show", imitation.Code}, {"reject", imitation.Code}} {
+		run("\"\u0441am-1\" looks like \"cam-1\" \\u0441am-1 \"[approved]\"", append([]string{"pair"}, args...)...)
+	}
 	run("echo approved sleep waits", "devices", "show", "cam-1")
 	run("", "devices", "rename", "cam-1", "Gate")
 	run("Gate", "devices", "list", "--json")

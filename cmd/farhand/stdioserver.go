@@ -92,10 +92,12 @@ func (s *stdioServer) lead(cmd *exec.Cmd) error {
 }
 
 // supervise starts the command under a supervisor, which ends all that it starts, also what has left its group, and
-// also when this program is killed. It closes the command's ends of the pipes when the command has ended.
+// also when this program is killed. It closes the command's ends of the pipes when the command has ended, or at once if
+// it cannot be started.
 func (s *stdioServer) supervise(engine sandbox.Engine, cmd *exec.Cmd, in, out, stderr *os.File) error {
 	here, err := os.Getwd()
 	if err != nil {
+		_, _, _ = in.Close(), out.Close(), stderr.Close()
 		return err
 	}
 	ctx, kill := context.WithCancel(context.Background())

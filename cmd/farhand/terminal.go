@@ -56,6 +56,9 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	return tw.Flush()
 }
 
+// shownID is how much of an id or a state is shown, in characters: more than any has.
+const shownID = 128
+
 // oneLine makes text printable, on one line, and at most limit characters long.
 func oneLine(text string, limit int) string {
 	runes := []rune(strings.Join(strings.Fields(printable(text)), " "))

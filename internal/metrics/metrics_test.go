@@ -27,6 +27,7 @@ import (
 	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -76,6 +77,7 @@ func newTestPod(t testing.TB) *testPod {
 		Routing: p.Stats, Sockets: devices.Stats, API: handler.Stats, Refusals: refusals.Count,
 		Turns: func() chat.Stats { return chat.Stats{} }, Hooks: []func() httphook.Stats{hookStats},
 		MCPServers: func() []upstream.Status { return []upstream.Status{{Name: "files", Connected: true, Tools: 3}} },
+		Pools:      []func() map[string]share.Stats{handler.Pools, devices.Pools, p.Pools, hookPools, hookPools},
 	})
 	p.http = httptest.NewServer(handler)
 	t.Cleanup(func() {
@@ -258,6 +260,31 @@ func TestSeriesAreBounded(t *testing.T) {
 	p.flood(2, 400)
 	if before, after := allSeries(first), allSeries(p.scrape()); after > before {
 		t.Errorf("%d series, %d after other names", before, after)
+	}
+}
+
+// hookPools are those of one of two hooks, which are counted together.
+func hookPools() map[string]share.Stats {
+	return map[string]share.Stats{
+		"hook_questions": {Held: 2, Waiting: 1, Refused: map[share.Bound]int64{share.Tenant: 3}},
+	}
+}
+
+// TestPoolsAreExported: what is held of a pool, what waits, and what was refused by whose bound.
+func TestPoolsAreExported(t *testing.T) {
+	p := newTestPod(t)
+	defer p.connectEcho().Close()
+	got := p.scrape()
+	for i, pair := range [][2]float64{
+		{value(got, "farhand_pool_held", "pool", "sockets"), 1},
+		{value(got, "farhand_pool_held", "pool", "hook_questions"), 4},
+		{value(got, "farhand_pool_waiting", "pool", "hook_questions"), 2},
+		{value(got, "farhand_pool_refused_total", "pool", "hook_questions", "bound", "tenant"), 6},
+		{value(got, "farhand_pool_refused_total", "pool", "sockets", "bound", "identity"), 0},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("value %d is %v, want %v", i, pair[0], pair[1])
+		}
 	}
 }
 

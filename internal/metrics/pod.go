@@ -8,6 +8,7 @@ import (
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/upstream"
 	"github.com/farhand/farhand/api"
+	parts "github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/registry"
@@ -28,6 +29,7 @@ type Pod struct {
 	PolicyFile func() policy.Status                   // nil without a policy file
 	Hooks      []func() httphook.Stats                // of the HTTP hooks
 	MCPServers func() []upstream.Status               // nil without MCP servers
+	Pools      []func() map[string]parts.Stats        // by name, which is one of poolNames
 }
 
 // policyFile exports whether the policy is as its file is.

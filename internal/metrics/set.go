@@ -96,6 +96,7 @@ func (s *Set) Watch(p Pod) {
 	s.policyFile(once(p.PolicyFile))
 	s.hooks(p.Hooks)
 	s.mcpServers(p.MCPServers)
+	s.pools(p.Pools)
 }
 
 // Handler serves the metrics in the format of Prometheus.

@@ -2,8 +2,9 @@
 // of them takes what the others need.
 //
 // One rule makes the share of a tenant: after it has taken a part, at least as much is free as the tenant holds. A
-// tenant that is alone gets half of a pool, two tenants get a third each, and a further one always finds room. A tenant
-// that holds nothing may take any part that is free, so that a pool serves each request that fits into it.
+// tenant that is alone gets half of a pool, two tenants get a third each, and a further one always finds room. Some
+// pools let a tenant hold several times what is free. A tenant that holds nothing may take any part that is free, so
+// that a pool serves each request that fits into it.
 //
 // Owners that wait are served fairly: first the tenant that holds least, of that tenant the identity that holds least,
 // and of that identity the request that came first. Those that hold the same take turns. A request of a tenant that
@@ -14,11 +15,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"sync"
 )
 
-// maxWaiting is how many requests may wait for one pool. Half of them may be of one tenant.
+// maxWaiting is how many requests may wait for a pool whose bounds do not say it.
 const maxWaiting = 8192
 
 // Owner is who holds a part of a pool.
@@ -33,6 +36,14 @@ type Bounds struct {
 	Pod      int64 // of all owners together
 	Tenant   int64 // of one tenant, beside its share; zero: its share alone
 	Identity int64 // of one identity; zero: a quarter of Pod
+	Times    int64 // the share of a tenant is this many times what is free; zero: once
+	Waiting  int64 // requests that may wait, half of them of one tenant; zero: 8192
+}
+
+// Turns returns the bounds of a pool for short work, of which a tenant that is alone may do n parts at a time. One more
+// is there for the others.
+func Turns(n int) Bounds {
+	return Bounds{Pod: int64(n) + 1, Identity: int64(n), Times: int64(n)}
 }
 
 // Bound names what kept an owner from its part.
@@ -52,8 +63,32 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("share: the %s holds as much as it may", e.Bound)
 }
 
-// Stats say how full a pool is. Refused are those since the start.
-type Stats struct{ Held, Waiting, Refused int64 }
+// AllBounds returns the names of all bounds.
+func AllBounds() []Bound { return []Bound{Pod, Tenant, Identity} }
+
+// Stats say how full a pool is, and what it has refused since the start: those that did not wait, and those that waited
+// in vain.
+type Stats struct {
+	Held, Waiting int64
+	Refused       map[Bound]int64 // by the bound that was met
+}
+
+// AllRefused returns how many requests were refused.
+func (s Stats) AllRefused() (n int64) {
+	for _, of := range s.Refused {
+		n += of
+	}
+	return n
+}
+
+// Plus returns the stats of two pools together.
+func (s Stats) Plus(o Stats) Stats {
+	sum := Stats{s.Held + o.Held, s.Waiting + o.Waiting, make(map[Bound]int64)}
+	for _, bound := range AllBounds() {
+		sum.Refused[bound] = s.Refused[bound] + o.Refused[bound]
+	}
+	return sum
+}
 
 // Pool is one thing that is divided. It is safe for concurrent use.
 type Pool struct {
@@ -61,26 +96,23 @@ type Pool struct {
 
 	mu      sync.Mutex
 	held    int64
-	refused int64
+	refused map[Bound]int64
 	count   int64              // requests that wait
-	clock   uint64             // counts what happens in queues
 	tenants map[string]*tenant // those that hold something, or wait
+	waiting []*tenant          // those that wait; who was served last is last
 }
 
 // tenant is what a tenant holds, and its requests that wait. Both are by identity.
 type tenant struct {
-	held   int64
-	holds  map[string]int64
-	queues map[string]*queue // none of them is empty
-	count  int64             // requests in all queues
-	turn   uint64            // when it was served last, or began to wait
+	held    int64
+	holds   map[string]int64
+	queues  map[string]*queue // none of them is empty
+	waiting []*queue          // all queues; the one that was served last is last
+	count   int64             // requests in all queues
 }
 
 // queue is the requests of one identity that wait, in the order in which they came.
-type queue struct {
-	waiters []*waiter
-	turn    uint64 // when it was served last, or began
-}
+type queue struct{ waiters []*waiter }
 
 // waiter is a request that waits.
 type waiter struct {
@@ -107,7 +139,8 @@ func New(b Bounds) *Pool {
 	if b.Identity <= 0 {
 		b.Identity = max(b.Pod/4, 1)
 	}
-	return &Pool{bounds: b, tenants: make(map[string]*tenant)}
+	b.Times, b.Waiting = max(b.Times, 1), cmp.Or(b.Waiting, maxWaiting)
+	return &Pool{bounds: b, refused: make(map[Bound]int64), tenants: make(map[string]*tenant)}
 }
 
 // Grant is a part of a pool. Its methods are safe for concurrent use.
@@ -128,11 +161,26 @@ func (p *Pool) Try(o Owner, n int64) (*Grant, error) {
 		return nil, err
 	}
 	if w != nil && !w.isServed() {
-		p.refused++
 		p.leaveLocked(w)
-		return nil, &FullError{cmp.Or(p.lacksLocked(o, n), Pod)}
+		return nil, &FullError{p.refuseLocked(o, n)}
 	}
 	return &Grant{p, o, n}, nil
+}
+
+// TakeFree is Try for a request that is going to wait if nothing is free: then it returns nil, and counts no refusal.
+func (p *Pool) TakeFree(o Owner, n int64) *Grant {
+	n = min(n, p.bounds.Pod)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, err := p.takeLocked(o, n)
+	if err != nil {
+		return nil
+	}
+	if w != nil && !w.isServed() {
+		p.leaveLocked(w)
+		return nil
+	}
+	return &Grant{p, o, n}
 }
 
 // Acquire waits for n units until ctx ends; then it fails with the cause of that. It fails with a *FullError if too
@@ -150,16 +198,19 @@ func (p *Pool) Acquire(ctx context.Context, o Owner, n int64) (*Grant, error) {
 	}
 	select {
 	case <-w.served:
-		return &Grant{p, o, n}, nil
 	case <-ctx.Done():
+	}
+	if ctx.Err() == nil {
+		return &Grant{p, o, n}, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.isServed() { // just now
-		return &Grant{p, o, n}, nil
+	if w.isServed() { // just now, too late for it
+		p.addLocked(o, -n)
+	} else {
+		p.leaveLocked(w)
 	}
-	p.refused++
-	p.leaveLocked(w)
+	p.refuseLocked(o, n)
 	p.serveLocked() // those that it kept waiting
 	return nil, context.Cause(ctx)
 }
@@ -174,11 +225,18 @@ func (p *Pool) Held(name string) int64 {
 	return 0
 }
 
+// Lacks returns the bound that keeps an owner from n units, empty if none does.
+func (p *Pool) Lacks(o Owner, n int64) Bound {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lacksLocked(o, min(n, p.bounds.Pod))
+}
+
 // Stats returns how full the pool is.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Stats{p.held, p.count, p.refused}
+	return Stats{p.held, p.count, maps.Clone(p.refused)}
 }
 
 // Shrink gives back all but n units. It does nothing if the grant has fewer.
@@ -208,7 +266,7 @@ func (p *Pool) lacksLocked(o Owner, n int64) Bound {
 		switch own := t.holds[o.Identity]; {
 		case o.Identity != "" && own > 0 && own+n > most:
 			return Identity
-		case t.held > 0 && t.held+n > min(free-n, p.bounds.Tenant):
+		case t.held > 0 && t.held+n > min(p.bounds.Times*(free-n), p.bounds.Tenant):
 			return Tenant
 		}
 	}
@@ -216,6 +274,14 @@ func (p *Pool) lacksLocked(o Owner, n int64) Bound {
 		return Pod
 	}
 	return ""
+}
+
+// refuseLocked counts a request that is refused, and returns the bound that it met. One that only waited for its turn
+// met that of the pod.
+func (p *Pool) refuseLocked(o Owner, n int64) Bound {
+	bound := cmp.Or(p.lacksLocked(o, n), Pod)
+	p.refused[bound]++
+	return bound
 }
 
 // addLocked changes what an owner holds.
@@ -256,25 +322,31 @@ func (p *Pool) takeLocked(o Owner, n int64) (*waiter, error) {
 // queueLocked lets a request wait, and serves it if it need not.
 func (p *Pool) queueLocked(o Owner, n int64) (*waiter, error) {
 	t := p.tenantLocked(o.Tenant)
-	if p.count >= maxWaiting || t.count >= maxWaiting/2 {
-		p.refused++
+	if p.count >= p.bounds.Waiting || t.count >= p.bounds.Waiting/2 {
+		bound := Tenant
+		if t.count < p.bounds.Waiting/2 {
+			bound = Pod
+		}
 		p.forgetLocked(o.Tenant)
-		return nil, &FullError{Tenant}
+		p.refused[bound]++
+		return nil, &FullError{bound}
 	}
-	p.clock++
 	if t.count == 0 {
-		t.turn = p.clock
+		p.waiting = append(p.waiting, t)
 	}
 	q := t.queues[o.Identity]
 	if q == nil {
-		q = &queue{turn: p.clock}
+		q = new(queue)
 		t.queues[o.Identity] = q
+		t.waiting = append(t.waiting, q)
 	}
 	w := &waiter{owner: o, n: n, served: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
 	t.count++
 	p.count++
-	p.serveLocked()
+	if p.lacksLocked(o, n) == "" { // else it lets others wait, and serves none
+		p.serveLocked()
+	}
 	return w, nil
 }
 
@@ -286,8 +358,11 @@ func (p *Pool) leaveLocked(w *waiter) {
 	q.waiters = slices.Delete(q.waiters, at, at+1)
 	if len(q.waiters) == 0 {
 		delete(t.queues, w.owner.Identity)
+		t.waiting = without(t.waiting, q)
 	}
-	t.count--
+	if t.count--; t.count == 0 {
+		p.waiting = without(p.waiting, t)
+	}
 	p.count--
 	p.forgetLocked(w.owner.Tenant)
 }
@@ -299,9 +374,9 @@ func (p *Pool) serveLocked() {
 		if w == nil || blocked {
 			return
 		}
-		p.clock++
 		t := p.tenants[w.owner.Tenant]
-		t.turn, t.queues[w.owner.Identity].turn = p.clock, p.clock
+		q := t.queues[w.owner.Identity]
+		p.waiting, t.waiting = append(without(p.waiting, t), t), append(without(t.waiting, q), q)
 		p.addLocked(w.owner, w.n)
 		p.leaveLocked(w)
 		close(w.served)
@@ -309,11 +384,11 @@ func (p *Pool) serveLocked() {
 }
 
 // nextLocked returns the request whose turn it is, nil if all that wait have their share. blocked says that there is no
-// room for it yet.
+// room for it yet. It looks at no more tenants than hold something, and one.
 func (p *Pool) nextLocked() (next *waiter, blocked bool) {
-	var of *tenant
-	for _, t := range p.tenants {
-		if of != nil && !before(t.held, of.held, t.turn, of.turn) {
+	least := int64(math.MaxInt64)
+	for _, t := range p.waiting {
+		if t.held >= least {
 			continue
 		}
 		w := p.firstLocked(t)
@@ -321,7 +396,10 @@ func (p *Pool) nextLocked() (next *waiter, blocked bool) {
 			continue
 		}
 		if bound := p.lacksLocked(w.owner, w.n); bound != Tenant {
-			next, blocked, of = w, bound == Pod, t
+			next, blocked, least = w, bound == Pod, t.held
+		}
+		if least == 0 {
+			break
 		}
 	}
 	return next, blocked
@@ -329,19 +407,22 @@ func (p *Pool) nextLocked() (next *waiter, blocked bool) {
 
 // firstLocked returns the request of a tenant whose turn it is, nil if each identity that waits has its share.
 func (p *Pool) firstLocked(t *tenant) (first *waiter) {
-	var of *queue
-	for identity, q := range t.queues {
+	least := int64(math.MaxInt64)
+	for _, q := range t.waiting {
 		w := q.waiters[0]
-		if of != nil && !before(t.holds[identity], t.holds[first.owner.Identity], q.turn, of.turn) ||
-			p.lacksLocked(w.owner, w.n) == Identity {
+		held := t.holds[w.owner.Identity]
+		if held >= least || p.lacksLocked(w.owner, w.n) == Identity {
 			continue
 		}
-		first, of = w, q
+		if first, least = w, held; least == 0 {
+			break
+		}
 	}
 	return first
 }
 
-// before reports whether an owner is served before another, by what they hold and whose turn it is.
-func before(held, other int64, turn, otherTurn uint64) bool {
-	return held < other || held == other && turn < otherTurn
+// without returns a list without one of its elements.
+func without[T comparable](all []T, one T) []T {
+	at := slices.Index(all, one)
+	return slices.Delete(all, at, at+1)
 }

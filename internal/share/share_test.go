@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,6 +59,35 @@ func TestShares(t *testing.T) {
 	}
 	if s := p.Stats(); s.Held != 60 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Where a tenant may hold several times what is free, one that is alone gets more than half, and others find room.
+func TestSharesOfSeveralTimes(t *testing.T) {
+	p := share.New(share.Bounds{Pod: 160, Identity: 80, Times: 3})
+	if got, why := takeAll(t, p, share.Owner{Tenant: "a", Identity: "1"}); len(got) != 80 || why != share.Identity {
+		t.Errorf("an identity has %d, bounded by %s", len(got), why)
+	}
+	if got, why := takeAll(t, p, share.Owner{Tenant: "a"}); len(got) != 40 || why != share.Tenant {
+		t.Errorf("its tenant has %d more, bounded by %s", len(got), why)
+	}
+	for _, want := range []int{30, 7, 2, 1} {
+		if got, _ := takeAll(t, p, share.Owner{Tenant: fmt.Sprint(want)}); len(got) != want {
+			t.Errorf("another tenant has %d, not %d", len(got), want)
+		}
+	}
+}
+
+// A tenant that is alone does as many parts of short work as there are turns, and another one does not wait for it.
+func TestTurns(t *testing.T) {
+	for _, n := range []int{1, 2, 4, 64} {
+		p := share.New(share.Turns(n))
+		if got, why := takeAll(t, p, share.Owner{Tenant: "a", Identity: "1"}); len(got) != n {
+			t.Errorf("of %d turns one has %d, bounded by %s", n, len(got), why)
+		}
+		if got, why := takeAll(t, p, share.Owner{Tenant: "b", Identity: "1"}); len(got) != 1 {
+			t.Errorf("beside %d turns another one has %d, bounded by %s", n, len(got), why)
+		}
 	}
 }
 
@@ -154,7 +184,7 @@ func TestLargeRequestIsNotPassed(t *testing.T) {
 		}
 		first.Release()
 		(<-large).Release()
-		if s := p.Stats(); s.Held != 0 || s.Waiting != 0 || s.Refused != 2 {
+		if s := p.Stats(); s.Held != 0 || s.Waiting != 0 || s.AllRefused() != 2 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -187,7 +217,14 @@ func TestWaitingIsBounded(t *testing.T) {
 			run("a", &a)
 		}
 		run("b", &b)
-		if s := p.Stats(); s.Waiting != 4097 || s.Refused != 5000-4096 {
+		if s := p.Stats(); s.Waiting != 4097 || s.Refused[share.Tenant] != 5000-4096 {
+			t.Errorf("%+v", s)
+		}
+		for range 4095 {
+			run("b", &b)
+		}
+		run("c", new(atomic.Int64))
+		if s := p.Stats(); s.Waiting != 8192 || s.Refused[share.Pod] != 1 {
 			t.Errorf("%+v", s)
 		}
 		held.Release()
@@ -197,5 +234,51 @@ func TestWaitingIsBounded(t *testing.T) {
 			t.Errorf("after one of a, and with one of b waiting, %d of a and %d of b have run", a.Load(), b.Load())
 		}
 		running.Wait()
+	})
+}
+
+// Stats of pools add up, and each bound has its name.
+func TestStats(t *testing.T) {
+	p := share.New(share.Bounds{Pod: 4})
+	a := share.Owner{Tenant: "a"}
+	if p.TakeFree(a, 2) == nil || p.TakeFree(a, 2) != nil {
+		t.Error("a tenant may take half of what is free, and no more")
+	}
+	if bound := p.Lacks(a, 1); bound != share.Tenant {
+		t.Errorf("lacks %q", bound)
+	}
+	if _, err := p.Try(a, 1); err == nil || !strings.Contains(err.Error(), "tenant") {
+		t.Errorf("%v", err)
+	}
+	s := p.Stats()
+	if sum := s.Plus(s); sum.Held != 4 || sum.Waiting != 0 || sum.AllRefused() != 2*s.AllRefused() ||
+		s.AllRefused() != 1 || sum.Refused[share.Tenant] != 2 {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// A request that is served at the moment its time is up has nothing, and the next one has its part.
+func TestServedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := share.New(share.Bounds{Pod: 1})
+		first, err := p.Try(share.Owner{Tenant: "a"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := p.Acquire(ctx, share.Owner{Tenant: "b"}, 1)
+			ended <- err
+		}()
+		synctest.Wait()
+		cancel()
+		first.Release()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("served: %v", err)
+		}
+		if s := p.Stats(); s.Held != 0 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
 	})
 }

@@ -9,6 +9,5 @@ if ARGV[4] == '' then
 else
   redis.call('HSET', KEYS[1], 's', ARGV[4])
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
 redis.call('PEXPIRE', KEYS[3], ARGV[5], 'LT')
 return {1, set or ''}

@@ -129,7 +129,7 @@ var awaitedTests = []subtest{
 		a, b := f.startPod("a"), f.startPod("b")
 		NewDevice(nil).Connect(f, b, f.session("s1"), tool("echo", "x")).Leave(f.ctx, registry.ReturnWait)
 		for _, target := range []registry.Target{{}, {SessionID: "s1"}} {
-			ctx, cancel := context.WithTimeout(f.ctx, 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(f.ctx, 3*time.Second)
 			_, err := a.Router.Resolve(ctx, f.tenant, "echo", target, registry.SelectNone)
 			cancel()
 			f.wantCode(err, registry.CodeNotConnected, registry.DispatchedNo)

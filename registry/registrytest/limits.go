@@ -47,7 +47,7 @@ var limitTests = []subtest{
 		}
 	}},
 	{name: "room is there when it was said to be", run: func(f *fixture) {
-		w := registry.Window{Name: "a", Limit: 1, Period: 300 * time.Millisecond}
+		w := registry.Window{Name: "a", Limit: 1, Period: 2 * time.Second}
 		f.take(w)
 		for range 3 {
 			wait, _ := f.take(w)

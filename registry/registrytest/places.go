@@ -156,7 +156,7 @@ var placeTests = []subtest{
 		}
 	}},
 	{name: "a place lasts as long as it is used or refreshed, and one that was lost is written again",
-		limits: registry.Limits{PlaceTTL: 400 * time.Millisecond, PodLease: time.Minute}, run: func(f *fixture) {
+		limits: registry.Limits{PlaceTTL: 3 * time.Second, PodLease: time.Minute}, run: func(f *fixture) {
 			a, b := f.pod("a"), f.pod("b")
 			held, left := f.place(a, "held", "browser"), f.place(a, "left", "browser")
 			f.eventually("it is forgotten", func() bool {

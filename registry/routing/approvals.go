@@ -43,7 +43,7 @@ func (s *Approvals) Show(a registry.Approval) {
 	case s.hub.Get(key) != nil:
 		s.showHere(key, a)
 	default:
-		s.tasks.start(func(ctx context.Context) {
+		s.tasks.start(key, func(ctx context.Context) {
 			entry, err := s.store.Entry(ctx, key) // the device may have moved since it was asked about
 			if err == nil {
 				err = s.bus.Send(ctx, entry.Session.Pod, registry.Envelope{
@@ -71,7 +71,7 @@ func (s *Approvals) handleApproval(e registry.Envelope) {
 	if s.hub.Get(e.Key()) == nil {
 		return
 	}
-	s.tasks.start(func(ctx context.Context) {
+	s.tasks.start(e.Key(), func(ctx context.Context) {
 		a, err := s.store.Approval(ctx, e.Tenant, e.CallID)
 		if err != nil {
 			s.log.Debug("approval not read", "approval", e.CallID, "error", err)

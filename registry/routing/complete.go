@@ -22,7 +22,7 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 		acknowledge(true)
 		return
 	}
-	if !p.tasks.start(func(ctx context.Context) {
+	if !p.tasks.start(l.key, func(ctx context.Context) {
 		p.completeLate(ctx, l, callID, r, func(ignored bool) {
 			p.completing.end(callID)
 			acknowledge(ignored)
@@ -37,11 +37,11 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 // and the note stays until the answer can be found elsewhere, so that no other answer can come first.
 func (p *Hub) complete(f *inFlightCall, r registry.Result, acknowledge func(ignored bool)) {
 	end := func() { p.afterLog(f, func() { p.completeNow(f, r, acknowledge) }) }
-	if p.checkOutput == nil || len(f.output) == 0 || !p.checks.start(func(ctx context.Context) {
+	if p.checkOutput == nil || len(f.output) == 0 || !p.checks.start(f.key, func(ctx context.Context) {
 		defer end()
 		ctx, cancel := context.WithDeadline(ctx, f.expires.Add(-expiryGrace)) // a caller still waits for the answer
 		defer cancel()
-		r.Violations = p.checkOutput(ctx, f.output, r)
+		r.Violations = p.checkOutput(ctx, f.key.Tenant, f.output, r)
 	}) {
 		end()
 	}
@@ -52,7 +52,7 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 		acknowledge(!f.finish(registry.Reply{Result: &r}))
 		return
 	}
-	if !p.tasks.start(func(ctx context.Context) {
+	if !p.tasks.start(f.key, func(ctx context.Context) {
 		ignored := !p.completeDurable(ctx, f, r)
 		p.completing.end(f.callID)
 		acknowledge(ignored)
@@ -77,7 +77,7 @@ func (l *LocalSession) Fail(callID string, e *registry.Error) {
 		f.finish(registry.Reply{Err: e})
 		return
 	}
-	p.tasks.start(func(ctx context.Context) {
+	p.tasks.start(l.key, func(ctx context.Context) {
 		p.sendToFormers(ctx, l, registry.Envelope{CallID: callID, Err: e})
 	})
 }
@@ -153,7 +153,7 @@ func (p *Hub) storeLateAnswer(
 	}
 	moved, err := store(ctx)
 	// A device may send any number of answers to unknown calls, so the waits for their records have slots of their own.
-	if !registry.IsCallNotFound(err) || !p.late.start(func(ctx context.Context) {
+	if !registry.IsCallNotFound(err) || !p.late.start(key, func(ctx context.Context) {
 		if waitABit(ctx) {
 			moved, err = store(ctx)
 		}

@@ -64,6 +64,18 @@ func (o *detachedCalls) has(key registry.Key, callID string) bool {
 	return o.bySession[key][callID] != nil
 }
 
+// waits reports whether a call of that session is detached that a device with these proofs may answer.
+func (o *detachedCalls) waits(key registry.Key, proofs []string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range o.bySession[key] {
+		if registry.MayAnswer(f.proof, proofs) {
+			return true
+		}
+	}
+	return false
+}
+
 // remove removes this very in-flight call; another one with the same id stays. It reports whether the call was there.
 func (o *detachedCalls) remove(f *inFlightCall) bool {
 	o.mu.Lock()

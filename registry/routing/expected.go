@@ -40,6 +40,10 @@ func (r *Router) expect(
 	}
 	r.counts.returnsMissed.Add(1)
 	switch {
+	case errors.Is(causeOf(ctx), registry.ErrDraining):
+		e := registry.Errorf(registry.CodeDraining, "The gateway stopped before the device was back.")
+		e.RetryAfter = time.Second
+		return choice{}, e.With(registry.DispatchedNo)
 	case errors.Is(ctx.Err(), context.Canceled): // maybe in the middle of a look
 		return choice{}, callCancelled(registry.DispatchedNo)
 	case !done, ctx.Err() != nil: // the time was up in the middle of a look: the store is not to blame

@@ -130,6 +130,22 @@ func TestTheTimeIsUpInTheMiddleOfALook(t *testing.T) {
 	})
 }
 
+// A call that waits for a device while its own pod stops learns that, and that it was not sent.
+func TestAWaitForADeviceEndsWithThePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
+		connect(t, owning, deafConn{}, nil).Leave(t.Context(), registry.ReturnWait)
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(registry.ErrDraining) })
+		_, err := asking.Router.Resolve(ctx, "t", "tool", registry.Target{}, registry.SelectNone)
+		e := registry.AsError(err)
+		if e.Code != registry.CodeDraining || e.RetryAfter == 0 || e.Dispatched != registry.DispatchedNo {
+			t.Errorf("%v, dispatched %q", err, e.Dispatched)
+		}
+	})
+}
+
 // One user's calls cannot take all places in which those of a tenant may wait.
 func TestWaitsOfAUserAreBounded(t *testing.T) {
 	r := newReturns(func(context.Context, string) (string, error) { return "", nil })

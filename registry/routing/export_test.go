@@ -17,7 +17,7 @@ func (p *Pod) Leftovers() map[string]int {
 	left := map[string]int{
 		"pending calls": p.Router.pending.len(),
 		"slots":         int(p.Calls.places.Stats().Held),
-		"tasks":         len(p.tasks.slots) + len(p.Hub.late.slots),
+		"tasks":         int(p.tasks.places.Stats().Held + p.Hub.late.places.Stats().Held),
 	}
 	p.Calls.active.Range(func(any, any) bool {
 		left["active calls"]++

@@ -58,19 +58,19 @@ func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(cont
 	return err
 }
 
-// Begin starts a held call on this pod. It reports false, and does not start run, if the call was begun before or has
-// ended.
+// Begin starts a held call on this pod, where it counts for whoever asked for it. It reports false, and does not start
+// run, if the call was begun before or has ended.
 func (c *Calls) Begin(
-	ctx context.Context, tenant, callID string, timeout time.Duration,
+	ctx context.Context, of share.Owner, callID string, timeout time.Duration,
 	run func(context.Context, registry.Record) (registry.Result, error),
 ) (begun bool, err error) {
-	place, err := c.enter(share.Owner{Tenant: tenant})
+	place, err := c.enter(of)
 	if err != nil {
 		return false, err
 	}
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	rec, begun, err := c.store.BeginCall(ctx, tenant, callID, c.pod, timeout)
+	rec, begun, err := c.store.BeginCall(ctx, of.Tenant, callID, c.pod, timeout)
 	if err != nil || !begun {
 		place.Release()
 		return begun, err

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -74,12 +75,13 @@ func TestHeldCallsBeginOnce(t *testing.T) {
 		return registry.Result{Success: true, Output: "noon"}, nil
 	}
 
+	owner := share.Owner{Tenant: "t", Identity: "anna"}
 	id := hold("")
-	begun, err := other.Calls.Begin(limit, "t", id, time.Minute, run)
+	begun, err := other.Calls.Begin(limit, owner, id, time.Minute, run)
 	if err != nil || !begun {
 		t.Fatalf("begun %v, %v", begun, err)
 	}
-	if again, err := pod.Calls.Begin(limit, "t", id, time.Minute, run); err != nil || again {
+	if again, err := pod.Calls.Begin(limit, owner, id, time.Minute, run); err != nil || again {
 		t.Errorf("begun again: %v, %v", again, err)
 	}
 	if rec, err := pod.Calls.Wait(limit, "t", id, 10*time.Second); err != nil || rec.Result == nil ||
@@ -95,7 +97,7 @@ func TestHeldCallsBeginOnce(t *testing.T) {
 	if refused, err := pod.Calls.Refuse(limit, "t", id, denied); err != nil || refused {
 		t.Errorf("refused again: %v, %v", refused, err)
 	}
-	if begun, err := pod.Calls.Begin(limit, "t", id, time.Minute, run); err != nil || begun {
+	if begun, err := pod.Calls.Begin(limit, owner, id, time.Minute, run); err != nil || begun {
 		t.Errorf("begun after it was refused: %v, %v", begun, err)
 	}
 	rec, err := pod.Calls.Get(limit, "t", id)

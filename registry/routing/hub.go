@@ -84,7 +84,7 @@ type Hub struct {
 	late        *tasks // late answers that wait for a record
 	checks      *tasks // answers that are checked against the output schema of their tool
 	// checkOutput says what an answer violates; nil: none is checked.
-	checkOutput func(ctx context.Context, schema []byte, r registry.Result) []registry.Violation
+	checkOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
 	lists       *sharedLists
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call
@@ -105,8 +105,10 @@ func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, 
 	return &Hub{
 		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight,
 		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newSharedLists(),
-		checks: newTasks(maxChecks, cfg.Log), checkOutput: cfg.CheckOutput,
-		callLog: cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
+		checks:      newTasks(maxChecks, cfg.Log),
+		checkOutput: cfg.CheckOutput,
+		callLog:     cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession),
+		answered: newSeenCalls(),
 	}
 }
 

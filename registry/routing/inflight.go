@@ -105,7 +105,7 @@ func (l *LocalSession) deliver(
 		return nil, err
 	}
 	f := &inFlightCall{
-		key: l.key, callID: c.ID, tool: c.Tool, output: spec.OutputSchema, durable: durable, reply: reply,
+		key: l.key, callID: c.ID, tool: spec.Name, output: spec.OutputSchema, durable: durable, reply: reply,
 	}
 	f.session.Store(l)
 	if err := l.track(f, c.Timeout); err != nil {

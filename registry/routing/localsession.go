@@ -166,10 +166,19 @@ func (l *LocalSession) End(ctx context.Context) {
 	l.ended = true
 	l.mu.Unlock()
 	l.Leave(ctx, 0)
+	l.EndDetached()
+}
+
+// EndDetached ends the calls that wait on this pod for the device to come back, as End does, when its connection is
+// gone already.
+func (l *LocalSession) EndDetached() {
 	for _, f := range l.hub.detached.takeAll(l.key, l.proofs()) {
 		f.loseConnection()
 	}
 }
+
+// HasDetached reports whether calls wait on this pod for the device to come back.
+func (l *LocalSession) HasDetached() bool { return l.hub.detached.waits(l.key, l.proofs()) }
 
 // Leave is Close for a device that is expected to connect again within the time back: calls of what it offered wait for
 // it.

@@ -11,8 +11,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxHeld is how many places a pod remembers that it owns. Beyond it the one that was not used for longest is
-// forgotten: it stays this pod's in the store, but is not written again if the store loses it.
+// maxHeld is how many places a pod remembers that it owns. Beyond it the tenant that has most loses half of its own,
+// those that were not used for longest: they stay this pod's in the store, but are not written again if the store loses
+// them.
 const maxHeld = 1 << 16
 
 // Places carries calls of tools that keep something beside a pod, such as a browser, to the pod that keeps it: the
@@ -59,14 +60,19 @@ func newPlaces(cfg PodConfig, r *Router, reports *localReports, t *tasks) *Place
 	return p
 }
 
-// Serve says what keeps things here. Fields that are nil leave what was said before.
+// Serve says what keeps things here. Fields that are nil leave what was said before. Each Erased is called.
 func (p *Places) Serve(k registry.PlaceKeeper) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k.Run != nil {
 		p.keeper.Run = k.Run
 	}
-	if k.Erased != nil {
+	if before := p.keeper.Erased; k.Erased != nil && before != nil {
+		p.keeper.Erased = func(ctx context.Context, conversation registry.Key, current int64) {
+			before(ctx, conversation, current)
+			k.Erased(ctx, conversation, current)
+		}
+	} else if k.Erased != nil {
 		p.keeper.Erased = k.Erased
 	}
 	if k.Lost != nil {
@@ -136,7 +142,7 @@ func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, 
 		return nil, nil, registry.ErrNotOwner.With(registry.DispatchedNo)
 	case h == nil || h.Epoch != e.Place.Epoch || h.Generation != e.Place.Generation:
 		before := h
-		p.forgetOldestLocked()
+		p.makeRoomLocked()
 		h = &heldPlace{Place: e.Place, told: make(map[string]bool), ready: make(chan struct{})}
 		h.Before, h.Kept = 0, false
 		p.held[e.Place.Key] = h
@@ -182,19 +188,25 @@ func (p *Places) keeping() registry.PlaceKeeper {
 	return p.keeper
 }
 
-// forgetOldestLocked makes room for one more place.
-func (p *Places) forgetOldestLocked() {
+// makeRoomLocked makes room for one more place. It looks at all of them, but seldom: it forgets many at once.
+func (p *Places) makeRoomLocked() {
 	if len(p.held) < maxHeld {
 		return
 	}
-	var oldest *heldPlace
-	for _, h := range p.held {
-		if h.calls == 0 && (oldest == nil || h.used.Before(oldest.used)) {
-			oldest = h
+	unused := make(map[string][]*heldPlace) // by tenant
+	var most []*heldPlace
+	for key, h := range p.held {
+		if h.calls > 0 {
+			continue
+		}
+		unused[key.Tenant] = append(unused[key.Tenant], h)
+		if of := unused[key.Tenant]; len(of) > len(most) {
+			most = of
 		}
 	}
-	if oldest != nil {
-		delete(p.held, oldest.Key)
+	slices.SortFunc(most, func(a, b *heldPlace) int { return a.used.Compare(b.used) })
+	for _, h := range most[:(len(most)+1)/2] {
+		delete(p.held, h.Key)
 	}
 }
 
@@ -202,7 +214,8 @@ func (p *Places) forgetOldestLocked() {
 // place has now, if it is known. While too many tasks run the pod still holds the place, and the next refresh ends it.
 func (p *Places) endLocked(was registry.Place, current int64) {
 	k := p.keeper
-	if !p.tasks.start(func(ctx context.Context) { end(ctx, k, was, current) }) {
+	of, _ := was.Key.Conversation()
+	if !p.tasks.start(of, func(ctx context.Context) { end(ctx, k, was, current) }) {
 		return
 	}
 	delete(p.held, was.Key)
@@ -271,7 +284,7 @@ func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 // handleErased ends what this pod keeps of a conversation that another pod has erased. While too many tasks run the
 // next refresh does.
 func (p *Places) handleErased(e registry.Envelope) {
-	p.tasks.start(func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
+	p.tasks.start(e.Key(), func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
 }
 
 // refresh makes the places of this pod last, and ends what it keeps at those that are no longer its own.

@@ -167,6 +167,53 @@ func TestRunningCallsAreShared(t *testing.T) {
 	}
 }
 
+// A held call counts for the identity that asked for it once it begins.
+func TestHeldCallsAreShared(t *testing.T) {
+	calls := startKeeper(t, memory.New(memory.Options{}), "a").pod.Calls
+	for range maxRunning / 4 {
+		place, err := calls.enter(share.Owner{Tenant: "t", Identity: "bob"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(place.Release)
+	}
+	rec := registry.NewRecord(registry.NewCallID(), "t", "clock", []byte(`{}`))
+	rec.Source, rec.Mode = registry.SourceLocal, registry.ModeAsync
+	rec.HoldMS, rec.TimeoutMS = time.Minute.Milliseconds(), time.Minute.Milliseconds()
+	if _, created, err := calls.Hold(t.Context(), rec); err != nil || !created {
+		t.Fatalf("held %v, %v", created, err)
+	}
+	begin := func(identity string) (bool, error) {
+		return calls.Begin(t.Context(), share.Owner{Tenant: "t", Identity: identity}, rec.CallID, time.Minute,
+			func(context.Context, registry.Record) (registry.Result, error) {
+				return registry.Result{Success: true}, nil
+			})
+	}
+	if _, err := begin("bob"); !errors.Is(err, registry.CodeBusy) {
+		t.Errorf("one more of an identity that has its part: %v", err)
+	}
+	if begun, err := begin("anna"); err != nil || !begun {
+		t.Errorf("of another: %v, %v", begun, err)
+	}
+}
+
+// A tenant whose answers take long to check does not keep those of others from being checked.
+func TestChecksOfAnswersAreShared(t *testing.T) {
+	hub := startKeeper(t, memory.New(memory.Options{}), "a").pod.Hub
+	take := func(tenant string) (n int) {
+		for ; ; n++ {
+			place, err := hub.checks.places.Try(share.Owner{Tenant: tenant}, 1)
+			if err != nil {
+				return n
+			}
+			t.Cleanup(place.Release)
+		}
+	}
+	if greedy, honest := take("greedy"), take("honest"); greedy != maxChecks/2 || honest < maxChecks/4 {
+		t.Errorf("one tenant has %d, then another one %d", greedy, honest)
+	}
+}
+
 // Neither an identity nor a tenant can take all that a pod runs for others.
 func TestErrandsAreShared(t *testing.T) {
 	p := startKeeper(t, memory.New(memory.Options{}), "a").pod.Places
@@ -194,6 +241,30 @@ func TestErrandsAreShared(t *testing.T) {
 	}
 	if err := admit("u", "anna"); err != nil {
 		t.Errorf("another tenant: %v", err)
+	}
+}
+
+// A tenant with more places than a pod remembers loses its own, the oldest first, and nobody else does.
+func TestRememberedPlacesAreShared(t *testing.T) {
+	p := startKeeper(t, memory.New(memory.Options{}), "a").pod.Places
+	use := func(tenant string, n int) registry.PlaceKey {
+		e := &registry.Errand{Place: registry.Place{
+			Key: registry.PlaceKey{Tenant: tenant, Session: fmt.Sprint(n)}, Pod: "a", Epoch: 1,
+		}}
+		h, _, err := p.hold(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.leave(h, e, true)
+		return e.Place.Key
+	}
+	has := func(key registry.PlaceKey) bool { return p.held[key] != nil }
+	small, last := use("small", 0), registry.PlaceKey{}
+	for n := range 2 * maxHeld {
+		last = use("large", n)
+	}
+	if len(p.held) > maxHeld || !has(small) || !has(last) || has(registry.PlaceKey{Tenant: "large", Session: "0"}) {
+		t.Errorf("%d places; that of the other tenant: %v, the newest: %v", len(p.held), has(small), has(last))
 	}
 }
 

@@ -37,7 +37,7 @@ type PodConfig struct {
 
 	// CheckOutput returns the rules of an output schema that an answer breaks. Nil: answers are not checked. An answer
 	// waits for it, so it must return soon, and when ctx ends. It is called concurrently.
-	CheckOutput func(ctx context.Context, schema []byte, r registry.Result) []registry.Violation
+	CheckOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
 
 	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
 	gather func()                            // of the recorder, for tests; default: does nothing

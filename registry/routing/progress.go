@@ -51,7 +51,7 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	if !f.durable {
 		return
 	}
-	l.hub.tasks.start(func(ctx context.Context) {
+	l.hub.tasks.start(l.key, func(ctx context.Context) {
 		_, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, f.callID, registry.EventRun, registry.Change{})
 		if err != nil {
 			l.hub.log.Debug("beginning of a call not stored", "call", f.callID, "error", err)
@@ -97,7 +97,7 @@ func (f *inFlightCall) noteLogLine(line int64) { f.lastLine.Store(line) }
 // afterLog runs end when all reports of the call have been written, at once or soon.
 func (p *Hub) afterLog(f *inFlightCall, end func()) {
 	line := f.lastLine.Load()
-	if p.rec.wrote(line) || !p.tasks.start(func(ctx context.Context) {
+	if p.rec.wrote(line) || !p.tasks.start(f.key, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, logWait)
 		defer cancel()
 		p.rec.waitFor(ctx, line)

@@ -34,7 +34,7 @@ func (r *Router) handleCall(e registry.Envelope) {
 		}
 		r.deliverFor(ctx, e)
 	}
-	if !r.tasks.start(later) {
+	if !r.tasks.start(e.Key(), later) {
 		busy := registry.Errorf(registry.CodeBusy, "The pod that holds the device is too busy.")
 		r.refuse(e.ReplyTo, e.CallID, busy.With(registry.DispatchedNo))
 	}
@@ -59,7 +59,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 		l.awaitWrites(staleWait)
 		r.refuse(pod, c.ID, err)
 	}
-	if !errors.Is(err, registry.CodeStaleRoute) || !r.tasks.start(later) {
+	if !errors.Is(err, registry.CodeStaleRoute) || !r.tasks.start(e.Key(), later) {
 		r.refuse(pod, c.ID, err)
 	}
 }
@@ -123,7 +123,7 @@ func (r *Router) storeMissedAnswer(reply registry.Reply) {
 		return
 	}
 	key := registry.Key{Tenant: reply.Tenant, Session: reply.Session}
-	r.tasks.start(func(ctx context.Context) {
+	r.tasks.start(key, func(ctx context.Context) {
 		ignore := func(context.Context, registry.Moved, error) {}
 		r.local.storeLateAnswer(ctx, key, nil, reply.CallID, *reply.Result, ignore)
 	})

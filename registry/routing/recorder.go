@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	recorderQueue = 1 << 14  // lines waiting to be written; more are dropped and counted
+	recorderQueue = 1 << 15  // lines waiting to be written; more are dropped and counted
 	recorderBytes = 32 << 20 // about the memory of the lines that wait or are being written
 	recorderBatch = 512      // about how many lines are written at once
 	recorderSpare = 4        // empty batches that are kept for reuse
@@ -24,7 +24,7 @@ const (
 
 // recorder writes what happened to the store, in batches and off every critical path. It drops and counts lines of the
 // feed and of logs that it cannot write: they are for people, and no call depends on them. It tries records again,
-// because the store would otherwise show an ended call as running.
+// because the store would otherwise show an ended call as running. A tenant has at most half of its room.
 type recorder struct {
 	pod        string
 	calls      registry.CallStore
@@ -39,6 +39,7 @@ type recorder struct {
 	spare     []*recorded   // empty batches for reuse
 	waiting   int           // lines in queue
 	held      int           // bytes of the lines that wait or are being written
+	of        holdings      // what of them is whose
 	wake      chan struct{} // capacity 1: a line waits
 	flushSoon chan struct{} // capacity 1: somebody waits for a line to be written
 	taken     int64         // lines ever accepted
@@ -47,8 +48,21 @@ type recorder struct {
 
 	// unwritten are records that could not be written, so the store may be wrong about their calls. Only writeUntil
 	// uses them.
-	unwritten     []registry.Record
-	unwrittenSize int
+	unwritten   []registry.Record
+	unwrittenOf holdings
+}
+
+// holding is how much of a recorder's room something takes.
+type holding struct{ lines, bytes int }
+
+// holdings are those of tenants.
+type holdings map[string]holding
+
+func (h holdings) add(tenant string, n holding) {
+	sum := holding{h[tenant].lines + n.lines, h[tenant].bytes + n.bytes}
+	if h[tenant] = sum; sum == (holding{}) {
+		delete(h, tenant)
+	}
 }
 
 // recorded is a batch of lines.
@@ -57,6 +71,7 @@ type recorded struct {
 	records    []registry.Record
 	events     []registry.CallEvent
 	size       int // about how many bytes of memory
+	of         holdings
 }
 
 func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r.events) }
@@ -65,24 +80,36 @@ func newRecorder(cfg PodConfig, calls registry.CallStore) *recorder {
 	return &recorder{
 		pod: cfg.ID, calls: calls, activities: cfg.Store, log: cfg.Log, now: time.Now, gather: cfg.gather,
 		wake: make(chan struct{}, 1), flushSoon: make(chan struct{}, 1), flushed: make(chan struct{}),
+		of: make(holdings),
 	}
 }
 
-// reserveLocked returns the batch that takes n lines of size bytes in total, and wakes the writer. It returns nil if
-// the queue is full: then the lines are dropped.
-func (r *recorder) reserveLocked(n, size int) *recorded {
-	if r.waiting+n > recorderQueue || r.held+size > recorderBytes {
-		r.dropped.Add(int64(n))
+// fitsLocked reports whether there is room for more of a tenant: as much must be free then as it holds.
+func (r *recorder) fitsLocked(tenant string, more holding) bool {
+	free := holding{recorderQueue - r.waiting - more.lines, recorderBytes - r.held - more.bytes}
+	own := r.of[tenant]
+	return min(free.lines, free.bytes) >= 0 && (own == holding{} ||
+		own.lines+more.lines <= free.lines && own.bytes+more.bytes <= free.bytes)
+}
+
+// reserveLocked returns the batch that takes a line of a tenant, which has about size bytes, and wakes the writer. It
+// returns nil if the queue is full: then the line is dropped.
+func (r *recorder) reserveLocked(tenant string, size int) *recorded {
+	line := holding{1, size}
+	if !r.fitsLocked(tenant, line) {
+		r.dropped.Add(1)
 		return nil
 	}
 	if last := len(r.queue) - 1; last < 0 || r.queue[last].len() >= recorderBatch {
 		r.queue = append(r.queue, r.emptyLocked())
 	}
 	batch := r.queue[len(r.queue)-1]
-	r.waiting += n
-	r.taken += int64(n)
+	r.waiting++
+	r.taken++
 	r.held += size
+	r.of.add(tenant, line)
 	batch.size += size
+	batch.of.add(tenant, line)
 	r.wakeLocked()
 	return batch
 }
@@ -98,7 +125,7 @@ func (r *recorder) wakeLocked() {
 func (r *recorder) emptyLocked() *recorded {
 	last := len(r.spare) - 1
 	if last < 0 {
-		return new(recorded)
+		return &recorded{of: make(holdings)}
 	}
 	batch := r.spare[last]
 	r.spare = r.spare[:last]
@@ -111,7 +138,7 @@ func (r *recorder) activity(a registry.Activity) {
 	a.Call.DigestLongArgs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if batch := r.reserveLocked(1, a.MemorySize()); batch != nil {
+	if batch := r.reserveLocked(a.Tenant, a.MemorySize()); batch != nil {
 		batch.activities = append(batch.activities, a)
 	}
 }
@@ -121,7 +148,7 @@ func (r *recorder) keep(rec registry.Record) (line int64) {
 	rec.DigestLongArgs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if batch := r.reserveLocked(1, rec.MemorySize()); batch != nil {
+	if batch := r.reserveLocked(rec.Tenant, rec.MemorySize()); batch != nil {
 		batch.records = append(batch.records, rec)
 	}
 	return r.taken
@@ -141,7 +168,7 @@ func (r *recorder) event(e registry.CallEvent) (line int64) {
 	e.At = r.now().UTC()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if batch := r.reserveLocked(1, e.MemorySize()); batch != nil {
+	if batch := r.reserveLocked(e.Tenant, e.MemorySize()); batch != nil {
 		batch.events = append(batch.events, e)
 	}
 	return r.taken

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -90,7 +91,7 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 				Chunk: largeText})
 		}
 		held, waiting := load(pod.rec)
-		if held > recorderBytes || held < recorderBytes/2 || int64(waiting)+pod.rec.dropped.Load() != lines {
+		if held > recorderBytes || held < recorderBytes/2-200<<10 || int64(waiting)+pod.rec.dropped.Load() != lines {
 			t.Errorf("%d bytes in %d lines wait, %d were dropped", held, waiting, pod.rec.dropped.Load())
 		}
 		close(store.proceed)
@@ -99,6 +100,63 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 			t.Errorf("%d bytes are still held, %d lines wait", held, waiting)
 		}
 	})
+}
+
+// TestTheRecorderHasRoomForOtherTenants: neither with many lines, nor with long ones, nor with records that cannot be
+// written, does a tenant take more than half of what there is.
+func TestTheRecorderHasRoomForOtherTenants(t *testing.T) {
+	for name, x := range map[string]struct {
+		text         string
+		takes, wants int // lines
+	}{"many": {"", recorderQueue, 1000}, "long": {largeText, 2 * recorderBytes / (100 << 10), 50}} {
+		store := &awayStore{Store: memory.New(memory.Options{})}
+		store.away.Store(true)
+		pod, err := NewPod(PodConfig{Store: store, Bus: &memory.Bus{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := pod.rec
+		record := func(tenant string, n int) {
+			r := registry.NewRecord(strconv.Itoa(n), tenant, "tool", json.RawMessage(`{}`))
+			r.Err = registry.Errorf(registry.CodeTimeout, "%s", x.text)
+			rec.keep(r)
+		}
+		for _, unwritten := range []bool{true, false} {
+			for i := range x.takes {
+				record("greedy", i)
+				if unwritten && i%recorderBatch == 0 {
+					_, _ = rec.flush()
+				}
+			}
+			dropped := rec.dropped.Load()
+			if dropped == 0 {
+				t.Errorf("%s: a tenant that takes all lost nothing", name)
+			}
+			for i := range x.wants {
+				record("other", i)
+			}
+			if unwritten {
+				for more := true; more; {
+					more, _ = rec.flush()
+				}
+				kept := slices.ContainsFunc(rec.unwritten, func(r registry.Record) bool { return r.Tenant == "other" })
+				if len(rec.unwritten) > recorderKept || !kept {
+					t.Errorf("%s: of %d records that wait none is another tenant's", name, len(rec.unwritten))
+				}
+			} else if now := rec.dropped.Load(); now != dropped {
+				t.Errorf("%s: another tenant lost %d of %d lines", name, now-dropped, x.wants)
+			}
+		}
+		store.away.Store(false)
+		for more := true; more; {
+			if more, err = rec.flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if held, waiting := load(rec); held != 0 || waiting != 0 || len(rec.of) != 0 {
+			t.Errorf("%s: %d bytes held, %d lines wait, of %v", name, held, waiting, rec.of)
+		}
+	}
 }
 
 // load returns how many bytes a recorder holds, and how many lines wait.

@@ -84,40 +84,46 @@ func (r *recorder) flush() (more bool, failure error) {
 }
 
 // keepCalls stores the records that could not be written before, and then records. If that fails, it keeps the newest
-// record of each call for the next try, within recorderBytes.
+// record of each call for the next try, within recorderBytes and recorderKept.
 func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) error {
 	if len(r.unwritten) > 0 {
 		records = slices.Concat(r.unwritten, records)
 	}
 	err := r.calls.KeepCalls(ctx, records)
-	var again []registry.Record
-	size := 0
-	if err != nil {
-		known := make(map[[2]string]bool)
-		for _, rec := range slices.Backward(records) {
-			if id := [2]string{rec.Tenant, rec.CallID}; !known[id] {
-				known[id] = true
-				if n := rec.MemorySize(); len(again) >= recorderKept || !r.fits(n-r.unwrittenSize, size) {
-					r.dropped.Add(1)
-				} else {
-					again, size = append(again, rec), size+n
-				}
-			}
-		}
-		slices.Reverse(again)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held += size - r.unwrittenSize
-	r.unwritten, r.unwrittenSize = again, size
+	for tenant, h := range r.unwrittenOf {
+		r.held -= h.bytes
+		r.of.add(tenant, holding{-h.lines, -h.bytes})
+	}
+	r.unwritten, r.unwrittenOf = nil, nil
+	if err != nil {
+		r.keepUnwrittenLocked(records)
+	}
 	return err
 }
 
-// fits reports whether more bytes may be held, when beside bytes are about to be added as well.
-func (r *recorder) fits(more, beside int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.held+beside+more <= recorderBytes
+// keepUnwrittenLocked keeps records for the next try.
+func (r *recorder) keepUnwrittenLocked(records []registry.Record) {
+	r.unwrittenOf = make(holdings)
+	known := make(map[[2]string]bool)
+	for _, rec := range slices.Backward(records) {
+		id := [2]string{rec.Tenant, rec.CallID}
+		if known[id] {
+			continue
+		}
+		known[id] = true
+		one, left := holding{1, rec.MemorySize()}, recorderKept-len(r.unwritten)
+		if own := r.unwrittenOf[rec.Tenant].lines; left == 0 || own >= left || !r.fitsLocked(rec.Tenant, one) {
+			r.dropped.Add(1)
+			continue
+		}
+		r.unwritten = append(r.unwritten, rec)
+		r.unwrittenOf.add(rec.Tenant, one)
+		r.held += one.bytes
+		r.of.add(rec.Tenant, one)
+	}
+	slices.Reverse(r.unwritten)
 }
 
 // nextBatch removes and returns the first batch, nil if no line waits.
@@ -149,10 +155,17 @@ func (r *recorder) release(batch *recorded) {
 	clear(batch.activities)
 	clear(batch.records)
 	clear(batch.events)
-	*batch = recorded{activities: batch.activities[:0], records: batch.records[:0], events: batch.events[:0]}
+	of := batch.of
+	*batch = recorded{
+		activities: batch.activities[:0], records: batch.records[:0], events: batch.events[:0], of: of,
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held -= size
+	for tenant, h := range of {
+		r.of.add(tenant, holding{-h.lines, -h.bytes})
+	}
+	clear(of)
 	r.done += int64(lines)
 	close(r.flushed)
 	r.flushed = make(chan struct{})

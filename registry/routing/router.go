@@ -60,7 +60,8 @@ func newRouter(
 	t *tasks, n *counters,
 ) *Router {
 	return &Router{
-		pod: cfg.ID, timeout: cfg.SendTimeout, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store, bus: cfg.Bus,
+		pod: cfg.ID, timeout: cfg.SendTimeout, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store,
+		bus:     cfg.Bus,
 		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(),
 		returns: newReturns(cfg.Store.Version), paired: cfg.Store, tasks: t, log: cfg.Log,
 		keepRunning: keepRunning, reports: reports,
@@ -180,7 +181,7 @@ func (r *Router) callLocal(
 ) (registry.Result, error) {
 	p := r.pending.add(c, "")
 	defer r.pending.remove(p)
-	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Args, Timeout: time.Until(deadline)}
+	request := DeviceCall{ID: c.ID, Tool: c.Route.Spec.Name, Args: c.Arguments(), Timeout: time.Until(deadline)}
 	onReply := func(reply registry.Reply) {
 		if !p.deliver(reply) {
 			r.storeMissedAnswer(reply)
@@ -191,6 +192,7 @@ func (r *Router) callLocal(
 		return registry.Result{}, err
 	}
 	defer f.abandon()
+	c.Long.Drop()
 	note(c.Record, registry.EventDeliver, registry.Change{Owner: r.pod, Proof: l.ownerProof()}, time.Now())
 	w := r.newWait(c, p, deadline)
 	w.phase = phaseDelivered
@@ -210,7 +212,7 @@ func (r *Router) callRemote(
 		Kind: registry.EnvelopeCall, Tenant: session.Tenant, Session: session.Key.Session,
 		Generation: session.Generation, Exact: c.Route.Target.AsksMore() || c.Route.Remembered,
 		Tool: c.Route.Spec.Name, Spec: c.Route.Spec.Hash(), Attributes: c.Route.Attributes,
-		Attempt: c.Attempt, Args: c.Args, Durable: c.Durable,
+		Attempt: c.Attempt, Args: c.Arguments(), Durable: c.Durable,
 	}, r.newWait(c, p, deadline))
 	unsent := err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo
 	if unsent && p.progress().cancelled { // after another error Call might try the next pod
@@ -236,13 +238,14 @@ func (r *Router) exchange(
 		return registry.Result{}, err
 	}
 	w.phase, w.sending = phaseSending, sending
-	return w.forAnswer(ctx, func(reason string) { r.cancelRemote(p.pod, e.Key(), p.id, reason) })
+	key := e.Key() // not e, whose arguments may be long
+	return w.forAnswer(ctx, func(reason string) { r.cancelRemote(p.pod, key, p.id, reason) })
 }
 
 // newWait returns the wait for a call's answer. The wait does not refer to c, so that calls need not be on the heap.
 func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) wait {
 	return wait{
-		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout,
+		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, long: c.Long,
 		pending: p, since: p.since, deadline: deadline,
 	}
 }
@@ -252,7 +255,7 @@ const DefaultSendTimeout = 800 * time.Millisecond
 
 // cancelRemote tells the owning pod that nobody waits for the call any more. It does so in a task, and returns at once.
 func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
-	r.tasks.start(func(ctx context.Context) {
+	r.tasks.start(key, func(ctx context.Context) {
 		err := r.bus.Send(ctx, pod, registry.Envelope{
 			V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: key.Tenant, Session: key.Session,
 			CallID: callID, Reason: reason,

@@ -1,6 +1,10 @@
 package routing
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/farhand/farhand/internal/share"
+)
 
 // counters count what a pod has done since it was made. The zero value is ready, and safe for concurrent use.
 type counters struct {
@@ -57,11 +61,12 @@ type Stats struct {
 // Stats looks at every session. It is meant to be called every few seconds.
 func (p *Pod) Stats() Stats {
 	n := &p.Hub.counts
+	tasks, late := p.tasks.places.Stats(), p.Hub.late.places.Stats()
 	s := Stats{
 		Pending: int64(p.Router.pending.len()), Returns: int64(p.Router.returns.len()),
 		Detached: int64(p.Hub.detached.len()), Running: p.Calls.places.Stats().Held,
-		Tasks:            int64(len(p.tasks.slots) + len(p.Hub.late.slots)),
-		TasksRefused:     p.tasks.refused.Load() + p.Hub.late.refused.Load(),
+		Tasks:            tasks.Held + late.Held,
+		TasksRefused:     tasks.AllRefused() + late.AllRefused(),
 		RoutesRemembered: p.Router.routes.remembered.Load(), RoutesRead: p.Router.routes.read.Load(),
 		SessionsOpened: n.opened.Load(), SessionsResumed: n.resumed.Load(), SessionsReplaced: n.replaced.Load(),
 		SessionsRestored: n.restored.Load(), RestoresFailed: n.restoreFailed.Load(),
@@ -78,6 +83,15 @@ func (p *Pod) Stats() Stats {
 	}
 	p.rec.stats(&s)
 	return s
+}
+
+// Pools returns how full the pools of the pod are, by name.
+func (p *Pod) Pools() map[string]share.Stats {
+	return map[string]share.Stats{
+		"running_calls": p.Calls.places.Stats(), "returning_calls": p.Router.returns.places.Stats(),
+		"errands": p.Places.admitted.Stats(), "tasks": p.tasks.places.Stats(),
+		"late_answers": p.Hub.late.places.Stats(), "checked_answers": p.Hub.checks.places.Stats(),
+	}
 }
 
 func (p *Places) stats(s *Stats) {

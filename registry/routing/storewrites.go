@@ -22,7 +22,7 @@ func (l *LocalSession) stored(
 	l.mu.Lock()
 	change()
 	before := l.lastWrite
-	queued := l.hub.tasks.start(func(ctx context.Context) {
+	queued := l.hub.tasks.start(l.key, func(ctx context.Context) {
 		defer l.endWrite(done)
 		if before != nil {
 			<-before // changes are written in the order they were made

@@ -42,6 +42,7 @@ type wait struct {
 	record   *registry.Record // of the call, nil if it has none
 	durable  bool
 	timeout  time.Duration
+	long     *registry.LongArgs // dropped with the receipt; nil: the arguments are kept
 	pending  *pendingCall
 	phase    phase
 	sending  registry.PendingSend // what the bus is sending; nil from phaseSent on
@@ -139,6 +140,7 @@ func (w *wait) dispatched() registry.Dispatched {
 // noteReceipt begins phaseDelivered. From here on the call can be looked up and cancelled from every pod.
 func (w *wait) noteReceipt(running bool) {
 	w.phase = phaseDelivered
+	w.long.Drop()
 	rec := w.record
 	if rec == nil {
 		return

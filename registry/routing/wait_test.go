@@ -140,8 +140,8 @@ func TestUnknownAnswersDoNotFillThePod(t *testing.T) {
 				func(ignored bool) { acknowledged <- ignored })
 			synctest.Wait()
 		}
-		if n := len(pod.tasks.slots); n != 0 {
-			t.Errorf("%d slots are taken", n)
+		if n := pod.tasks.places.Stats().Held; n != 0 {
+			t.Errorf("%d places are taken", n)
 		}
 		time.Sleep(time.Second)
 		if len(acknowledged) != cap(acknowledged) {

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,11 @@ func New(cfg Config) (*Browsers, error) {
 	}
 	b.folder, b.absent = newFolder(b.cfg.Dir)
 	return b, nil
+}
+
+// Pools returns how full the pool of browsers is.
+func (b *Browsers) Pools() map[string]share.Stats {
+	return map[string]share.Stats{"browsers": b.places.Stats()}
 }
 
 // Registration offers the tool browser. Where there can be no browser, the tool says so.
@@ -164,25 +170,28 @@ func (b *Browsers) findSeat(session Session, make bool) (*seat, error) {
 	return s, nil
 }
 
-// evict gives up the seat that was not used for the longest time, and for long enough. It is one of the owner whose
-// bound was met: nothing else makes room for it. The caller has the lock.
+// evict gives up the seat that was not used for the longest time, and for long enough, of those that are not in use
+// now. It is one of the owner whose bound was met: nothing else makes room for it. The caller has the lock.
 func (b *Browsers) evict(by share.Owner, met share.Bound) bool {
-	var oldest *seat
+	var idle []*seat
 	for _, s := range b.seats {
 		if met != share.Pod && s.session.ID.Tenant != by.Tenant ||
 			met == share.Identity && s.session.ID.Identity != by.Identity {
 			continue
 		}
-		if time.Since(s.lastUse()) >= b.cfg.Evict && (oldest == nil || s.lastUse().Before(oldest.lastUse())) {
-			oldest = s
+		if time.Since(s.lastUse()) >= b.cfg.Evict {
+			idle = append(idle, s)
 		}
 	}
-	if oldest == nil || !oldest.tryTake() {
-		return false
+	slices.SortFunc(idle, func(a, b *seat) int { return a.lastUse().Compare(b.lastUse()) })
+	for _, s := range idle {
+		if s.tryTake() {
+			b.forget(s)
+			b.running.Go(func() { b.vacate(s); s.give() })
+			return true
+		}
 	}
-	b.forget(oldest)
-	b.running.Go(func() { b.vacate(oldest); oldest.give() })
-	return true
+	return false
 }
 
 // start starts the browser of a seat whose turn the caller has, unless it runs.
@@ -198,7 +207,7 @@ func (b *Browsers) start(ctx context.Context, s *seat) error {
 		c.close()
 		return errEnded
 	}
-	s.crashed = false
+	s.lost = nil
 	return nil
 }
 
@@ -206,9 +215,10 @@ func (b *Browsers) start(ctx context.Context, s *seat) error {
 // ends after a while.
 func (b *Browsers) leave(s *seat) {
 	if s.browser != nil && s.browser.lost() {
+		fate := s.browser.fate()
 		s.browser.close()
 		s.set(nil)
-		s.crashed = true
+		s.lost = fate
 	}
 	if !s.gone {
 		b.armIdle(s)

@@ -38,8 +38,12 @@ type chromium struct {
 	closing sync.Once
 }
 
-// errCrashed says that Chromium is no more, though nobody ended it.
-var errCrashed = errors.New("the browser crashed, and what it had open is lost; open a page to start a new one")
+// What says that Chromium is no more, although its user did not end it.
+var (
+	errCrashed = errors.New("the browser crashed, and what it had open is lost; open a page to start a new one")
+	errMemory  = errors.New("the browser took more memory than it may (FARHAND_BROWSER_MEMORY) and was ended, and " +
+		"what it had open is lost; open a page to start a new one")
+)
 
 // launch starts a browser. ctx bounds the start only.
 func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
@@ -122,6 +126,14 @@ func (c *chromium) lost() bool {
 	default:
 		return false
 	}
+}
+
+// fate is why Chromium is no more.
+func (c *chromium) fate() error {
+	if c.process.greedy.Load() {
+		return errMemory
+	}
+	return errCrashed
 }
 
 // sync brings the tabs in line with those that Chromium has: pages open and close tabs, too. A tab too many is closed,

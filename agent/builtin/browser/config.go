@@ -23,6 +23,10 @@ type Config struct {
 	Idle        time.Duration // after which a browser that nobody uses is ended; default 10 min
 	Evict       time.Duration // after which it may be ended for another session's; default 1 min
 
+	// Memory is how many bytes the processes of one browser may take together; default 2 GiB. A browser that takes more
+	// is ended.
+	Memory int64
+
 	// Egress says where pages may come from, and how much.
 	Egress egress.Config
 }
@@ -32,12 +36,14 @@ const (
 	defaultTabs     = 8
 	defaultIdle     = 10 * time.Minute
 	defaultEvict    = time.Minute
+	defaultMemory   = 2 << 30
 
-	startTimeout  = 20 * time.Second // until Chromium answers
-	attachTimeout = 15 * time.Second // until a new tab does
-	loadTimeout   = 20 * time.Second // of a page, in the eyes of a model; what is there by then is shown
-	settleTimeout = 5 * time.Second  // of a page after something was done to it
-	askingTimeout = 2 * time.Second  // of what a loaded page still asks for
+	weighEvery    = 500 * time.Millisecond // how often the memory of a browser is looked at
+	startTimeout  = 20 * time.Second       // until Chromium answers
+	attachTimeout = 15 * time.Second       // until a new tab does
+	loadTimeout   = 20 * time.Second       // of a page, in the eyes of a model; what is there by then is shown
+	settleTimeout = 5 * time.Second        // of a page after something was done to it
+	askingTimeout = 2 * time.Second        // of what a loaded page still asks for
 	quiet         = 200 * time.Millisecond
 
 	windowWidth, windowHeight = 1280, 800
@@ -56,6 +62,9 @@ func (c Config) orDefaults() Config {
 	}
 	if c.Evict == 0 {
 		c.Evict = defaultEvict
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultMemory
 	}
 	return c
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/farhand/farhand/agent/sandbox"
 )
 
 const (
@@ -54,11 +56,10 @@ func newFolder(dir string) (*folder, error) {
 
 // removeLeftovers removes the folders nobody has a lock on. One that has no lock yet is being made, unless it is old.
 func removeLeftovers(base string) {
-	entries, err := os.ReadDir(base)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
+	for entry, err := range sandbox.Entries(base) {
+		if err != nil {
+			return
+		}
 		path := filepath.Join(base, entry.Name())
 		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), podPrefix) {
 			continue

@@ -99,6 +99,24 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// A browser whose pages take more memory than it may have is ended, and that is told; the next one is there again. All
+// that it runs leaves a busy processor to the gateway.
+func TestGreedyPages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := newBench(t, func(c *browser.Config) { c.Dir, c.Memory = dir, 600<<20 })
+	b.net.page("/small", `<title>small</title><script>new Worker(URL.createObjectURL(new Blob(['setInterval(()=>{},9)'])))
+</script>`)
+	b.net.page("/greedy", `<title>greedy</title><script>const all=[];setInterval(()=>{
+if(all.length<45)all.push(new Uint8Array(16<<20).fill(all.length+1))},10)</script>`)
+	b.contains(b.do(`{"action":"open","url":"http://pages.test/small"}`), "small")
+	running := processesOf(t, pidsOf(t, dir, "")...)
+	b.run(`{"action":"navigate","url":"http://pages.test/greedy"}`) // it may end meanwhile
+	running.wait(t)
+	b.contains(b.do(`{"action":"status"}`), "more memory than it may")
+	b.contains(b.do(`{"action":"open","url":"http://pages.test/small"}`), "small")
+}
+
 // Each session has a browser of its own, with its own cookies; there are not too many; the end of a session, or of all,
 // is the end of its browser.
 func TestSessions(t *testing.T) {

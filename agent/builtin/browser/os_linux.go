@@ -52,6 +52,21 @@ func usersOf(dir string) (pids []int) {
 	return pids
 }
 
+// memoryOf returns how many bytes the processes take whose profile is a folder or below it, without what they read from
+// files. Memory that some of them share counts for each.
+func memoryOf(dir string) (bytes int64) {
+	for _, pid := range usersOf(dir) {
+		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		for line := range strings.Lines(string(status)) {
+			if name, rest, _ := strings.Cut(line, ":"); name == "RssAnon" || name == "RssShmem" {
+				kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+				bytes += kib << 10
+			}
+		}
+	}
+	return bytes
+}
+
 // uses reports whether the arguments of a process name a folder, or one below it, as the place of its data. Chromium
 // writes spaces between the arguments that its processes show.
 func uses(args, dir string) bool {

@@ -57,9 +57,9 @@ func processesOf(t *testing.T, pids ...int) (all processes) {
 func (p processes) wait(t *testing.T) {
 	t.Helper()
 	for i, fd := range p {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
 		for err == unix.EINTR {
-			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+			n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
 		}
 		if n != 1 || err != nil {
 			t.Fatalf("process %d of %d has not ended: %v", i, len(p), err)

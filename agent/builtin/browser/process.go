@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -24,7 +26,9 @@ type process struct {
 	profile string // folder
 	conn    *chromedp.PipeConn
 	said    *tail
+	greedy  atomic.Bool   // it was killed because it took too much memory
 	done    chan struct{} // closed when it has ended
+	watched chan struct{} // closed when its memory is not looked at any more
 }
 
 // startProcess starts Chromium.
@@ -33,7 +37,7 @@ func startProcess(cfg Config, program, dir, proxy string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{profile: profile, done: make(chan struct{})}
+	p := &process{profile: profile, done: make(chan struct{}), watched: make(chan struct{})}
 	if err := p.start(cfg, program, proxy); err != nil {
 		remove(profile)
 		return nil, err
@@ -87,6 +91,7 @@ func (p *process) start(cfg Config, program, proxy string) error {
 		said.Close()
 		return err
 	}
+	go p.watch(cfg.Memory)
 	p.said = newTail(said)
 	p.conn = chromedp.NewPipeConn(&bounded{ReadCloser: ourIn}, ourOut)
 	return nil
@@ -111,8 +116,29 @@ func (p *process) close() {
 	p.kill()
 	_ = p.conn.Close()
 	<-p.done
+	<-p.watched
 	p.said.close() // not at its end: children may hold it open for a moment
 	remove(p.profile)
+}
+
+// watch kills the process once it and those that it has started take more memory than they may: a page may ask for any
+// number of bytes, and what it stores is in memory, too.
+func (p *process) watch(most int64) {
+	defer close(p.watched)
+	tick := time.NewTicker(weighEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-tick.C:
+		}
+		if memoryOf(p.profile) > most {
+			p.greedy.Store(true)
+			p.kill()
+			return
+		}
+	}
 }
 
 // complaint is what the process said last, for an operator.

@@ -33,7 +33,7 @@ type seat struct {
 	// The holder of the turn owns these.
 	browser *chromium // nil: not started
 	gone    bool      // the seat was given up: ask for a new one
-	crashed bool      // the last browser ended by itself
+	lost    error     // why the last browser ended, if it was not told to; nil: it was
 
 	mu       sync.Mutex
 	used     time.Time // when the turn was given back last

@@ -108,7 +108,7 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 	case err != nil:
 		return t.explain(ctx, nil, err), nil
 	case s == nil:
-		return idle(c.Action, false), nil
+		return idle(c.Action, nil), nil
 	}
 	defer t.browsers.leave(s)
 	return t.use(ctx, s, c), nil
@@ -117,9 +117,10 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 // use does what a call asks for. The caller has the turn of the seat.
 func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
 	if s.browser != nil && s.browser.lost() {
+		fate := s.browser.fate()
 		s.browser.close()
 		s.set(nil)
-		s.crashed = true
+		s.lost = fate
 	}
 	switch {
 	case c.Action == "stop":
@@ -131,7 +132,7 @@ func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
 			return t.explain(ctx, s, err)
 		}
 	case s.browser == nil:
-		return idle(c.Action, s.crashed)
+		return idle(c.Action, s.lost)
 	}
 	res, err := s.browser.do(ctx, c)
 	if err != nil {
@@ -147,9 +148,13 @@ func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
 }
 
 // idle answers for a browser that does not run.
-func idle(action string, crashed bool) registry.Result {
+func idle(action string, lost error) registry.Result {
 	why := "No browser runs: open a page first."
-	if crashed {
+	switch {
+	case errors.Is(lost, errMemory):
+		why = "The browser had taken more memory than it may, and what it had open is lost: " +
+			"open a page to start a new one."
+	case lost != nil:
 		why = "The browser had crashed, and what it had open is lost: open a page to start a new one."
 	}
 	if action == "status" || action == "stop" {
@@ -169,7 +174,7 @@ func (t tool) explain(ctx context.Context, s *seat, err error) registry.Result {
 	case errors.Is(err, errEnded):
 		return failed(errEnded.Error())
 	case s != nil && s.browser != nil && s.browser.lost():
-		return failed(errCrashed.Error())
+		return failed(s.browser.fate().Error())
 	default:
 		return failed("The browser failed: " + short(err.Error(), maxShown))
 	}

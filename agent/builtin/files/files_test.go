@@ -20,6 +20,7 @@ import (
 	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -101,7 +102,7 @@ func (b *bench) try(name string, args any) (registry.Result, error) {
 		b.Fatal(err)
 	}
 	tool := b.tool(name, agent.SessionContext{Workspace: b})
-	if err := b.check.Validate(b.Context(), tool.Spec(), text, time.Time{}); err != nil {
+	if err := b.check.Validate(b.Context(), share.Owner{}, tool.Spec(), text, time.Time{}); err != nil {
 		return registry.Result{}, err
 	}
 	return tool.Execute(decided{b.Context(), &policy.Decision{Resources: b.rules}}, text)

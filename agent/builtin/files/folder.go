@@ -74,14 +74,15 @@ func (k *walker) make(folder *os.Root, p place) (fs.FileInfo, error) {
 	}
 	switch err := folder.Mkdir(p.name, 0o700); {
 	case errors.Is(err, fs.ErrExist): // somebody else made it
-		return folder.Lstat(p.name)
+		info, err := folder.Lstat(p.name)
+		return info, raced(err, p)
 	case err != nil:
 		return nil, err
 	}
 	k.made = append(k.made, p.String())
 	f, err := openFolder(folder, p.name)
 	if err != nil {
-		return nil, err
+		return nil, raced(err, p)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	info, err := f.Stat()
@@ -100,6 +101,9 @@ func (k *walker) undo() {
 
 // raced says what it means that something could not be opened that was there before: it is a link now, or gone.
 func raced(err error, p place) error {
+	if err == nil {
+		return nil
+	}
 	code, ofSystem := errors.AsType[syscall.Errno](err)
 	if !ofSystem || code == syscall.ELOOP || code == syscall.ENOTDIR || code == syscall.ENOENT {
 		return changed(p)

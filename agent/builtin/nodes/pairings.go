@@ -19,6 +19,8 @@ type waiting struct {
 	Tools         []string `json:"tools"`
 	Source        string   `json:"source"`
 	AlreadyPaired bool     `json:"already_paired"`
+	LooksLike     string   `json:"looks_like,omitempty"`
+	Remarks       []string `json:"remarks,omitempty"`
 	ExpiresAt     string   `json:"expires_at"` // RFC 3339
 }
 
@@ -28,7 +30,7 @@ func waitingOf(v pairing.View) waiting {
 		tools = []string{}
 	}
 	return waiting{v.ID, v.DeviceID, v.DeviceName, v.Platform, tools, v.Source, v.Known,
-		v.ExpiresAt.UTC().Format(time.RFC3339)}
+		v.LooksLike, v.Remarks, v.ExpiresAt.UTC().Format(time.RFC3339)}
 }
 
 // errNoPairing is for gateways that pair no devices.
@@ -49,8 +51,12 @@ func (n nodes) pending(ctx context.Context) (registry.Result, error) {
 	for _, v := range views {
 		rows = append(rows, waitingOf(v))
 		if len(lines) < maxDevices {
-			lines = append(lines, fmt.Sprintf("- %q, called %q, on %q, from %s, wants to offer %q", v.DeviceID,
-				v.DeviceName, v.Platform, v.Source, v.Tools))
+			line := fmt.Sprintf("- %q, called %q, on %q, from %s, wants to offer %q", v.DeviceID,
+				v.DeviceName, v.Platform, v.Source, v.Tools)
+			if v.LooksLike != "" {
+				line += fmt.Sprintf("; it looks like the device %q and is another one", v.LooksLike)
+			}
+			lines = append(lines, line)
 		}
 	}
 	text := strings.Join(lines, "\n")

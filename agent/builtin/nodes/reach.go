@@ -69,7 +69,7 @@ func (r reach) choose(ctx context.Context, id, command string) (registry.Entry, 
 	case len(found) == 1 && !more:
 		return found[0], nil
 	case len(found) > 0:
-		return registry.Entry{}, ambiguous("Several devices have "+command+". Say which one is meant", found)
+		return registry.Entry{}, several("", command, found)
 	}
 	q.Tool = ""
 	all, _, err := r.list(ctx, q, maxListed)
@@ -107,8 +107,7 @@ func (r reach) named(ctx context.Context, q registry.Query, id, command string) 
 	case len(found) == 0:
 		return registry.Entry{}, r.nobody(ctx, id)
 	case len(found) > 1:
-		return registry.Entry{}, ambiguous(
-			fmt.Sprintf("Several devices go by the id %.80q. Say which one is meant by its session", id), found)
+		return registry.Entry{}, several(id, command, found)
 	case command != "" && !offers(found[0], command):
 		return registry.Entry{}, registry.Errorf(registry.CodeToolNotFound,
 			"The device does not have the command %s. %s", command, r.has(ctx, found)).With(registry.DispatchedNo)
@@ -148,6 +147,15 @@ func (r reach) viewer(user string) pairing.Approver {
 		who.User, who.Admin = user, false
 	}
 	return pairing.Approver{Identity: who, Source: "tool/" + who.Tenant + "/" + who.Credential + "/" + who.User}
+}
+
+// several is the error for devices that go by the id or, without one, have the command.
+func several(id, command string, found []registry.Entry) error {
+	if id != "" {
+		return ambiguous(
+			fmt.Sprintf("Several devices go by the id %.80q. Say which one is meant by its session", id), found)
+	}
+	return ambiguous("Several devices have "+command+". Say which one is meant", found)
 }
 
 // ambiguous says which devices may be meant.
@@ -208,7 +216,7 @@ func (r reach) commands(ctx context.Context, e registry.Entry) []registry.ToolSp
 }
 
 // expected returns the device that is meant, if it is the only one that is expected to have the command in a moment:
-// the call waits for it. missing says why choose has found none.
+// the call waits for it. missing says why choose has found none, and is the error if none is expected either.
 func (r reach) expected(ctx context.Context, id, command string, missing error) (registry.Entry, error) {
 	q, reaches := r.scope(ctx)
 	if !reaches {
@@ -238,10 +246,13 @@ func (r reach) expected(ctx context.Context, id, command string, missing error) 
 			}
 		}
 	}
-	if len(found) != 1 {
+	switch len(found) {
+	case 0:
 		return registry.Entry{}, missing
+	case 1:
+		return found[0], nil
 	}
-	return found[0], nil
+	return registry.Entry{}, several(id, command, found)
 }
 
 // call has a device carry out a command.

@@ -55,7 +55,7 @@ var hazards = map[string]hazard{
 	"grep": grepHazard, "egrep": grepHazard, "fgrep": grepHazard,
 	"rg":    {short: "Lz", long: []string{"--pre", "--hostname-bin", "--follow", "--search-zip"}},
 	"date":  {short: "s", long: []string{"--set"}},
-	"file":  {short: "fC", long: []string{"--files-from", "--compile"}},
+	"file":  {short: "fCzZ", long: []string{"--files-from", "--compile", "--uncompress", "--uncompress-noreport"}},
 	"split": {long: []string{"--filter"}},
 	"sdiff": {short: "o", long: []string{"--output", "--diff-program"}},
 	"diff3": {long: []string{"--diff-program"}},

@@ -41,7 +41,12 @@ type Config struct {
 
 	MaxOutput   int // bytes kept of each output, its head and its tail; default: DefaultMaxOutput
 	MaxCommands int // that run at once on this pod, half of them of one tenant; default: DefaultMaxCommands
+
+	Running *share.Pool // of those commands; nil: NewRunning(MaxCommands)
 }
+
+// NewRunning returns a pool for so many commands at once.
+func NewRunning(most int) *share.Pool { return share.New(share.Bounds{Pod: int64(most)}) }
 
 // Registration returns the tools exec and bash, for agent.NewLocalTools. An error names what is wrong with cfg.
 func Registration(cfg Config) (agent.Registration, error) {
@@ -53,7 +58,10 @@ func Registration(cfg Config) (agent.Registration, error) {
 	if err := cfg.check(); err != nil {
 		return agent.Registration{}, err
 	}
-	running := share.New(share.Bounds{Pod: int64(cfg.MaxCommands)})
+	running := cfg.Running
+	if running == nil {
+		running = NewRunning(cfg.MaxCommands)
+	}
 	return agent.Registration{
 		Names: []string{"exec", "bash"}, Keeps: agent.KeepsWorkspace(),
 		Make: func(sc agent.SessionContext) []agent.Tool {

@@ -21,6 +21,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
@@ -116,7 +117,7 @@ func (b *bench) try(ctx context.Context, name string, args object) (registry.Res
 	if err != nil {
 		return registry.Result{}, err
 	}
-	if err := b.check.Validate(ctx, tool.Spec(), text, time.Time{}); err != nil {
+	if err := b.check.Validate(ctx, share.Owner{}, tool.Spec(), text, time.Time{}); err != nil {
 		return registry.Result{}, err
 	}
 	ctx = called{ctx, b}

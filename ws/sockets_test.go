@@ -1,0 +1,112 @@
+package ws_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/ws"
+)
+
+// byTenantAndUser takes "tenant/user" for a token, and "tenant/" for the one token of a tenant.
+func byTenantAndUser(_ context.Context, _ *http.Request, token string) (auth.Identity, error) {
+	tenant, user, _ := strings.Cut(token, "/")
+	return auth.Identity{Tenant: tenant, User: user, Roles: auth.RoleDevice, Credential: auth.CredentialToken}, nil
+}
+
+// connectAll connects devices with a token until one is refused, and returns them.
+func (g *gateway) connectAll(token string) (all []*device) {
+	g.t.Helper()
+	for {
+		conn, resp, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer " + token}})
+		if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
+			return all
+		}
+		must(g.t, err)
+		g.t.Cleanup(func() { _ = conn.Close() })
+		d := &device{t: g.t, conn: conn}
+		d.expect("session_start")
+		all = append(all, d)
+	}
+}
+
+// Half of a pod's connections are for one identity and three quarters for one tenant, which the holders of one token
+// have together. Others find room, and what ends makes room again.
+func TestConnectionsAreShared(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.Auth, c.MaxSockets = auth.AuthenticatorFunc(byTenantAndUser), 64 })
+	anna := g.connectAll("hostile/anna")
+	if len(anna) != 32 {
+		t.Errorf("an identity has %d of 64 connections", len(anna))
+	}
+	if ben := g.connectAll("hostile/ben"); len(ben) != 16 {
+		t.Errorf("another one of its tenant has %d more", len(ben))
+	}
+	for token, want := range map[string]string{"hostile/anna": "This identity", "hostile/carl": "This tenant"} {
+		status, problem, header := g.refusal("", http.Header{"Authorization": {"Bearer " + token}})
+		message := fmt.Sprint(problem["detail"])
+		if status != http.StatusTooManyRequests || problem["code"] != "busy" || header.Get("Retry-After") == "" ||
+			!strings.Contains(message, want) {
+			t.Errorf("%s: refused with %d %v %v", token, status, problem, header)
+		}
+	}
+	if other := g.connectAll("other/"); len(other) != 12 {
+		t.Errorf("the one token of another tenant has %d of the 16 that are left", len(other))
+	}
+	must(t, anna[0].conn.Close())
+	eventually(t, "there is room again", func() bool {
+		conn, resp, err := websocket.DefaultDialer.Dial(g.url(""),
+			http.Header{"Authorization": {"Bearer hostile/anna"}})
+		if err != nil && resp != nil && resp.StatusCode == http.StatusTooManyRequests {
+			return false
+		}
+		must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return true
+	})
+}
+
+// While as many sessions of one tenant are opened as may be, and thousands wait, those of another one are opened.
+func TestOpeningsAreShared(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.Auth = auth.AuthenticatorFunc(byTenantAndUser) })
+	release := make(chan struct{})
+	claim := func() error { <-release; return nil }
+	g.store.claim.Store(&claim)
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	const many = 200
+	for range many {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			conn, _, err := websocket.DefaultDialer.DialContext(ctx, g.url(""),
+				http.Header{"Authorization": {"Bearer hostile/"}})
+			if err == nil {
+				<-ctx.Done()
+				_ = conn.Close()
+			}
+		}()
+	}
+	eventually(t, "the hostile tenant opens as many as it may", func() bool {
+		s := g.server.Stats()
+		return s.Opening == 32 && s.Queued == many-32
+	})
+	g.store.claim.Store(nil)
+	conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer other/"}})
+	must(t, err)
+	defer conn.Close()
+	(&device{t: t, conn: conn}).expect("session_start")
+	if s := g.server.Stats(); s.Opening != 32 {
+		t.Errorf("the other one was opened when %d were left", s.Opening)
+	}
+	close(release)
+	leave()
+	for range many {
+		<-ended
+	}
+}
