@@ -21,7 +21,7 @@ const (
 	startTimeout  = time.Minute      // for a container to be made, with a look at engine and image
 	removeTimeout = 15 * time.Second // for one to be gone
 	removes       = 5                // tries at that
-	countTimeout  = 2 * time.Second  // for the holder to count
+	countTimeout  = 10 * time.Second // for the holder to count: on a busy machine its first answer takes seconds
 	counts        = 7                // again, before what is left of a command is taken for something that got away
 )
 
