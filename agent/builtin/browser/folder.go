@@ -17,6 +17,8 @@ const (
 	lockFile  = "lock"
 	tempDir   = "tmp"
 
+	newLockFile = "lock.new"
+
 	removeFor   = 3 * time.Second
 	removePause = 10 * time.Millisecond
 )
@@ -43,15 +45,31 @@ func newFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := newLock(path)
+	if err != nil {
+		remove(path)
+		return nil, err
+	}
+	return &folder{path: path, lock: f}, nil
+}
+
+// newLock makes the file with the lock of a folder. It has its name when it is locked: another process that starts now
+// takes the lock of a file it finds, and would remove the folder.
+func newLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(path, newLockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if !lock(f) {
-		f.Close()
-		return nil, errors.New("browser: another process has the folder " + path)
+		err = errors.New("browser: no lock on " + f.Name() + " can be had")
+	} else {
+		err = os.Rename(f.Name(), filepath.Join(path, lockFile))
 	}
-	return &folder{path: path, lock: f}, nil
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // removeLeftovers removes the folders nobody has a lock on. One that has no lock yet is being made, unless it is old.
