@@ -23,6 +23,7 @@ const (
 	removes       = 5                // tries at that
 	countTimeout  = 10 * time.Second // for the holder to count: on a busy machine its first answer takes seconds
 	counts        = 7                // again, before what is left of a command is taken for something that got away
+	startCounts   = 14               // again, before a container is taken for one that does not start: 16 s
 )
 
 // box is a container that runs. It is one command's at a time.
@@ -83,7 +84,7 @@ func (b *box) start(ctx context.Context) error {
 	if _, err := b.api.ContainerStart(ctx, b.id, client.ContainerStartOptions{}); err != nil {
 		return unavailable("start a container", err)
 	}
-	if err := b.settle(ctx); err != nil {
+	if err := b.settle(ctx, startCounts); err != nil {
 		return unavailable("start a container", fmt.Errorf("%w; does the image have /bin/sh and sleep?", err))
 	}
 	return nil
@@ -140,7 +141,7 @@ func (b *box) count(ctx context.Context) (int, error) {
 }
 
 // settle waits until the container has its own processes and no others. Those that start or end get a moment.
-func (b *box) settle(ctx context.Context) error {
+func (b *box) settle(ctx context.Context, counts int) error {
 	n, err := b.count(ctx)
 	for i := 0; err == nil && n != ownProcesses; i++ {
 		if i == counts {

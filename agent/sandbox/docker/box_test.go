@@ -10,30 +10,56 @@ import (
 	"github.com/moby/moby/client"
 )
 
+// held returns a box whose holder answers what count says. The test calls end.
+func held(count func() int) (b *box, end func()) {
+	ours, theirs := net.Pipe()
+	b = &box{holder: client.HijackedResponse{Conn: ours}, counts: make(chan int)}
+	go func() {
+		defer close(b.counts)
+		for lines := bufio.NewReader(theirs); ; {
+			if _, err := lines.ReadString('\n'); err != nil {
+				return
+			}
+			b.counts <- count()
+		}
+	}()
+	return b, func() {
+		_ = ours.Close()
+		for range b.counts {
+		}
+	}
+}
+
 // A holder that a busy machine lets answer after seconds is waited for; one that does not answer is not.
 func TestSlowHolder(t *testing.T) {
-	for _, of := range []struct {
-		takes time.Duration
-		want  bool
-	}{{5 * time.Second, true}, {time.Minute, false}} {
+	for takes, want := range map[time.Duration]bool{5 * time.Second: true, time.Minute: false} {
 		synctest.Test(t, func(t *testing.T) {
-			ours, theirs := net.Pipe()
-			b := &box{holder: client.HijackedResponse{Conn: ours}, counts: make(chan int)}
-			go func() {
-				defer close(b.counts)
-				for lines := bufio.NewReader(theirs); ; {
-					if _, err := lines.ReadString('\n'); err != nil {
-						return
-					}
-					time.Sleep(of.takes)
-					b.counts <- ownProcesses
-				}
-			}()
-			if err := b.settle(t.Context()); (err == nil) != of.want {
-				t.Errorf("a holder that takes %s: %v", of.takes, err)
+			b, end := held(func() int {
+				time.Sleep(takes)
+				return ownProcesses
+			})
+			defer end()
+			if err := b.settle(t.Context(), counts); (err == nil) != want {
+				t.Errorf("a holder that takes %s: %v", takes, err)
 			}
-			_ = ours.Close()
-			for range b.counts {
+		})
+	}
+}
+
+// The processes of a container that starts have longer to be there than those of a command to be gone.
+func TestSlowStart(t *testing.T) {
+	for tries, want := range map[int]bool{startCounts: true, counts: false} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			b, end := held(func() int {
+				if time.Since(began) < 5*time.Second {
+					return ownProcesses - 1
+				}
+				return ownProcesses
+			})
+			defer end()
+			if err := b.settle(t.Context(), tries); (err == nil) != want {
+				t.Errorf("with %d tries: %v", tries, err)
 			}
 		})
 	}

@@ -134,7 +134,7 @@ func (e *Engine) runIn(ctx context.Context, r *room, w sandbox.Workspace, c sand
 		exit, err := r.box.run(ctx, w, c)
 		exit.Duration = time.Since(began)
 		ended := err == nil || errors.Is(err, sandbox.ErrNoProgram)
-		if !ended || r.box.settle(ctx) != nil {
+		if !ended || r.box.settle(ctx, counts) != nil {
 			e.empty(r)
 		}
 		var fresh *notStartedError
