@@ -187,6 +187,10 @@ func (c *Calls) waitFor(
 	}
 }
 
+// isOver reports whether ctx has ended, or is about to: a connection to the store gives up at the deadline of ctx, and
+// the context may notice a moment later.
+func isOver(ctx context.Context) bool { return endsWithin(ctx, time.Nanosecond) }
+
 // endsWithin reports whether ctx ends within d, or has ended.
 func endsWithin(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()

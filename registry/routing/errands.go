@@ -31,7 +31,7 @@ func (p *Places) Run(
 			Key: e.Place.Key, Pod: p.pod, Kind: e.Kind, Fence: e.Fence,
 		})
 		switch {
-		case err != nil && ctx.Err() != nil:
+		case err != nil && isOver(ctx):
 			return registry.Result{}, notBegun(ctx, e.Tool)
 		case err != nil:
 			return registry.Result{}, registry.AsError(err).With(registry.DispatchedNo)

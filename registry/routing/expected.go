@@ -46,7 +46,7 @@ func (r *Router) expect(
 		return choice{}, e.With(registry.DispatchedNo)
 	case errors.Is(ctx.Err(), context.Canceled): // maybe in the middle of a look
 		return choice{}, callCancelled(registry.DispatchedNo)
-	case !done, ctx.Err() != nil: // the time was up in the middle of a look: the store is not to blame
+	case !done, isOver(ctx): // the time was up in the middle of a look: the store is not to blame
 		return choice{}, registry.NotConnected()
 	}
 	return w.found, w.err

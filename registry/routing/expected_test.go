@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -172,4 +173,88 @@ func TestWaitsOfAUserAreBounded(t *testing.T) {
 	} else {
 		leave()
 	}
+}
+
+// lateStore is one whose connection gives up at the deadline of a look, a moment before the context notices.
+type lateStore struct {
+	*memory.Store
+	late atomic.Bool
+}
+
+// lateCtx has a deadline that it does not notice.
+type lateCtx struct{ context.Context }
+
+func (lateCtx) Err() error            { return nil }
+func (lateCtx) Done() <-chan struct{} { return nil }
+
+// Awaited implements registry.Directory.
+func (s *lateStore) Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error) {
+	if deadline, ok := ctx.Deadline(); ok && s.late.Load() {
+		time.Sleep(time.Until(deadline))
+		return nil, registry.StoreUnavailable("look", os.ErrDeadlineExceeded)
+	}
+	s.late.Store(true)
+	return s.Store.Awaited(ctx, q)
+}
+
+// A call whose time is up while the store is asked for its device hears that this is away, not that the store is.
+func TestTimeIsUpInALook(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			store := &lateStore{Store: memory.New(memory.Options{})}
+			asking, owning := startPod(t, store, "a"), startPod(t, store, "b")
+			connect(t, owning, deafConn{}, nil).Leave(t.Context(), registry.ReturnWait)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, err := asking.Router.Resolve(ctx, "t", "tool", registry.Target{}, registry.SelectNone)
+			if !errors.Is(err, registry.CodeNotConnected) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestIsOver: a context is over at its deadline, whether it has noticed or not.
+func TestIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		late := lateCtx{ctx}
+		if isOver(late) || isOver(t.Context()) {
+			t.Error("over before its time")
+		}
+		time.Sleep(time.Second)
+		if !isOver(late) {
+			t.Error("not over at its deadline")
+		}
+	})
+}
+
+// returningStore is one from whose first look at definitions to the next look all sessions are away.
+type returningStore struct {
+	*memory.Store
+	looks atomic.Int64
+}
+
+// Definitions implements registry.Directory.
+func (s *returningStore) Definitions(ctx context.Context, tenant, tool string) ([]string, error) {
+	if s.looks.Add(1) == 1 {
+		return nil, nil
+	}
+	return s.Store.Definitions(ctx, tenant, tool)
+}
+
+// Of devices that come back in the middle of a choice the newest is chosen; they are not called ambiguous.
+func TestTheNewestOfThoseThatJustCameBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &returningStore{Store: memory.New(memory.Options{})}
+		pod := startPod(t, store, "a")
+		connect(t, pod, deafConn{}, nil)
+		time.Sleep(time.Second)
+		connect(t, pod, deafConn{}, func(s *registry.Session) { s.Key.Session = "newer" })
+		route, err := pod.Router.Resolve(t.Context(), "t", "tool", registry.Target{}, registry.SelectNewest)
+		if err != nil || route.Session.Key.Session != "newer" {
+			t.Errorf("%+v, %v", route.Session.Key, err)
+		}
+	})
 }

@@ -121,7 +121,7 @@ func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(resu
 func (p *Places) noteKept(ctx context.Context, e *registry.Errand) error {
 	now, err := p.Claim(ctx, registry.PlaceClaim{Key: e.Place.Key, Kind: e.Kind, Keep: true})
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && isOver(ctx):
 		return notBegun(ctx, e.Tool)
 	case err != nil:
 		return registry.AsError(err).With(registry.DispatchedNo)

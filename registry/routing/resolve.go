@@ -158,32 +158,45 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	if q.Viewer != "" {
 		return r.newestSeen(ctx, q)
 	}
+	for again := false; ; again = true {
+		if found, ok, err := r.newestDefined(ctx, q); ok || err != nil {
+			return found, err
+		}
+		q.Limit = maxCandidates
+		matches, more, err := r.firstMatches(ctx, q)
+		switch {
+		case err != nil:
+			return choice{}, err
+		case len(matches) == 0:
+			return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
+		case len(matches) == 1 && !more:
+			return offered(&matches[0], q.Tool)
+		case again: // their ages are unknown, and the router does not guess
+			return choice{}, ambiguous(q.Tool, matches)
+		} // else they may have come between the two looks
+	}
+}
+
+// newestDefined chooses the newest session that has the oldest definition of the tool that any has. It reports whether
+// there is one.
+func (r *Router) newestDefined(ctx context.Context, q registry.Query) (choice, bool, error) {
 	specs, err := r.dir.Definitions(ctx, q.Tenant, q.Tool)
 	if err != nil {
-		return choice{}, err
+		return choice{}, false, err
 	}
 	q.Newest, q.Limit = true, 1
 	for _, spec := range specs {
 		q.Spec = spec
 		matches, _, err := r.firstMatches(ctx, q)
 		if err != nil {
-			return choice{}, err
+			return choice{}, false, err
 		}
 		if len(matches) > 0 {
-			return offered(&matches[0], q.Tool)
+			found, err := offered(&matches[0], q.Tool)
+			return found, true, err
 		}
 	}
-	q.Newest, q.Limit, q.Spec = false, maxCandidates, ""
-	matches, more, err := r.firstMatches(ctx, q)
-	switch {
-	case err != nil:
-		return choice{}, err
-	case len(matches) == 0:
-		return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
-	case len(matches) > 1 || more: // their ages are unknown, and the router does not guess
-		return choice{}, ambiguous(q.Tool, matches)
-	}
-	return offered(&matches[0], q.Tool)
+	return choice{}, false, nil
 }
 
 // newestSeen is newest for a viewer. The store knows the ages of a tool's definitions among all users; one user's
