@@ -9,18 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"net/url"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
-
-	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/fileblob" // file:; that of s3: is in s3.go
 
 	"github.com/farhand/farhand/registry"
 )
@@ -45,7 +38,7 @@ type Config struct {
 // Service keeps files. It is safe for concurrent use, and must be closed.
 type Service struct {
 	cfg    Config
-	bucket *blob.Bucket
+	bucket bucket
 	stop   context.CancelFunc
 	sweeps sync.WaitGroup
 }
@@ -64,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	bucket, err := openBucket(ctx, cfg.URL)
+	bucket, err := openBucket(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket of files: %w", err)
 	}
@@ -74,53 +67,11 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// CheckURL reports why no bucket can have a URL, without making a folder, asking a server, or repeating the URL, which
-// may hold a key. Whether a folder may be written, and a server answers, is found out by Open.
-func CheckURL(raw string) error {
-	u, err := url.Parse(raw)
-	if err != nil || !blob.DefaultURLMux().ValidBucketScheme(u.Scheme) {
-		return errors.New("must look like file:///folder or s3://bucket?region=eu-central-1")
-	}
-	for u.Scheme == "file" && len(u.Path) > 1 { // what is there of the way to the folder must be folders
-		if _, err := os.Stat(filepath.FromSlash(u.Path)); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		u.Path = path.Dir(u.Path)
-	}
-	bucket, err := blob.OpenBucket(context.Background(), u.String())
-	if err != nil {
-		return errors.New("names no folder that can be made, no bucket, or a parameter that is not known")
-	}
-	return bucket.Close()
-}
-
-// Probe reports why files cannot be kept in a bucket. A folder is made.
-func Probe(ctx context.Context, url string) error {
-	bucket, err := openBucket(ctx, url)
-	if err != nil {
-		return err
-	}
-	return bucket.Close()
-}
-
-// withOptions adds to the URL of a folder that it is made if need be, that files have nothing beside them, and that
-// what is being written stands where the sweep finds it if this process dies.
-func withOptions(url string) string {
-	if !strings.HasPrefix(url, "file:") {
-		return url
-	}
-	join := "?"
-	if strings.Contains(url, "?") {
-		join = "&"
-	}
-	return url + join + "create_dir=1&no_tmp_dir=1&metadata=skip"
-}
-
 // Close ends the sweep and closes the bucket.
 func (s *Service) Close() error {
 	s.stop()
 	s.sweeps.Wait()
-	return s.bucket.Close()
+	return s.bucket.close()
 }
 
 // Reserve makes a slot for a file of a running call, which is there until the call's time is up.
@@ -175,27 +126,50 @@ func (s *Service) Receive(ctx context.Context, b registry.Blob, mimeType string,
 
 // write stores the bytes of a blob, all or none.
 func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) error {
-	ctx, abandon := context.WithCancel(ctx)
-	defer abandon()
-	w, err := s.bucket.NewWriter(ctx, b.Object,
-		&blob.WriterOptions{ContentType: "application/octet-stream", DisableContentTypeDetection: true,
-			BufferSize: partBytes, MaxConcurrency: 1}) // as many bytes are held while the bucket is slow
-	if err != nil {
-		return fmt.Errorf("store an uploaded file: %w", err)
-	}
-	n, err := io.Copy(w, io.LimitReader(body, b.Size+1))
-	if err != nil || n != b.Size {
-		abandon() // so that Close keeps nothing
-		_ = w.Close()
-		if n == b.Size || err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
-			return registry.Errorf(registry.CodeInvalidRequest, "The upload broke off: %d of %d bytes came.", n, b.Size)
-		}
-		return fmt.Errorf("store an uploaded file: %w", err)
-	}
-	if err := w.Close(); err != nil {
+	upload := &upload{body: body, left: b.Size}
+	err := s.bucket.put(ctx, b.Object, b.Size, upload)
+	switch {
+	case upload.broke:
+		return registry.Errorf(registry.CodeInvalidRequest, "The upload broke off: %d of %d bytes came.",
+			b.Size-upload.left, b.Size)
+	case err != nil:
 		return fmt.Errorf("store an uploaded file: %w", err)
 	}
 	return nil
+}
+
+// upload is a body that fails unless it has as many bytes as it should, before the last of them are stored.
+type upload struct {
+	body  io.Reader
+	left  int64 // bytes that are still to come
+	broke bool  // fewer came, or more
+}
+
+// Read implements io.Reader.
+func (u *upload) Read(p []byte) (int, error) {
+	if u.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := u.body.Read(p[:min(int64(len(p)), u.left)])
+	if u.left -= int64(n); u.left == 0 {
+		err = u.end()
+	}
+	switch {
+	case err == io.EOF && u.left > 0, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, os.ErrDeadlineExceeded):
+		u.broke = true
+		return n, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// end returns EOF if the body has no more bytes.
+func (u *upload) end() error {
+	var more [1]byte
+	n, err := io.ReadFull(u.body, more[:])
+	if n > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // discardTime bounds the removal of a file whose upload failed.
@@ -205,7 +179,7 @@ const discardTime = 5 * time.Second
 func (s *Service) discard(b registry.Blob) {
 	ctx, cancel := context.WithTimeout(context.Background(), discardTime)
 	defer cancel()
-	_ = s.bucket.Delete(ctx, b.Object)
+	_ = s.bucket.remove(ctx, b.Object)
 	if err := s.cfg.Store.DropBlob(ctx, b.Digest); err != nil {
 		s.cfg.Log.Warn("slot of a failed upload not given back", "call", b.CallID, "error", err)
 	}
@@ -243,7 +217,7 @@ func (s *Service) Open(ctx context.Context, b registry.Blob) (io.ReadCloser, err
 	if b.State != registry.BlobFilled {
 		return nil, registry.ErrNoBlob
 	}
-	r, err := s.bucket.NewReader(ctx, b.Object, nil)
+	r, err := s.bucket.get(ctx, b.Object)
 	if err != nil {
 		return nil, fmt.Errorf("read an uploaded file: %w", err)
 	}

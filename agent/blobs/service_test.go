@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
-	"gocloud.dev/blob"
-	"gocloud.dev/blob/driver"
-	_ "gocloud.dev/blob/memblob"
-	"gocloud.dev/gcerrors"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -119,14 +115,12 @@ func roundTrip(t *testing.T, s *Service) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	for name, url := range map[string]string{"memory": "mem://", "folder": "file://" + t.TempDir() + "/made"} {
-		t.Run(name, func(t *testing.T) { roundTrip(t, open(t, url)) })
-	}
+	roundTrip(t, open(t, "file://"+t.TempDir()+"/made"))
 }
 
 // TestSlotsOfOthers: a slot is of one call, of one session, of one kind of file.
 func TestSlotsOfOthers(t *testing.T) {
-	s := open(t, "mem://")
+	s := open(t, "file://"+t.TempDir())
 	secret := reserve(t, s)
 	if err := s.receive(t.Context(), secret, "hello"); err != nil {
 		t.Fatal(err)
@@ -200,7 +194,7 @@ func wantFiles(t *testing.T, folder string, want int) {
 
 // TestTwoUploads: of two who upload to one slot at the same time one does, and its bytes are whole.
 func TestTwoUploads(t *testing.T) {
-	s := open(t, "mem://")
+	s := open(t, "file://"+t.TempDir())
 	for range 50 {
 		secret := reserve(t, s)
 		var wg sync.WaitGroup
@@ -248,41 +242,6 @@ func TestSweepsTogether(t *testing.T) {
 	wantFiles(t, folder, 0)
 }
 
-// noBucket is a bucket that is not there.
-type noBucket struct {
-	driver.Bucket
-	listed int
-}
-
-// ListPaged implements driver.Bucket.
-func (b *noBucket) ListPaged(context.Context, *driver.ListOptions) (*driver.ListPage, error) {
-	b.listed++
-	return nil, errors.New("no such bucket")
-}
-
-// ErrorCode implements driver.Bucket.
-func (*noBucket) ErrorCode(error) gcerrors.ErrorCode { return gcerrors.NotFound }
-
-// Close implements driver.Bucket.
-func (*noBucket) Close() error { return nil }
-
-// TestSweepWithoutBucket: a bucket that is not there is an error, after few listings.
-func TestSweepWithoutBucket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var gone noBucket
-		s := &Service{bucket: blob.NewBucket(&gone)}
-		if err := s.sweep(t.Context(), time.Now()); gcerrors.Code(err) != gcerrors.NotFound {
-			t.Errorf("%v, want that the bucket was not found", err)
-		}
-		if gone.listed != relistMost+1 {
-			t.Errorf("listed %d times", gone.listed)
-		}
-		if err := s.bucket.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestSweep: what has expired is removed, also what a dead pod or an emptied store has left; what lives stays, as does
 // what others keep in the bucket.
 func TestSweep(t *testing.T) {
@@ -308,4 +267,40 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFiles(t, folder, 1)
+}
+
+// A bucket that is not there is an error of each sweep, and of a probe.
+func TestNoBucket(t *testing.T) {
+	url := bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "<Error><Code>NoSuchBucket</Code></Error>")
+	})
+	s := open(t, url)
+	if err := s.sweep(t.Context(), time.Now()); err == nil {
+		t.Error("it was swept")
+	}
+	if err := Probe(t.Context(), url); err == nil {
+		t.Error("files can be kept there")
+	}
+}
+
+// What no bucket can have as a URL is said without the URL, which may hold a key.
+func TestCheckURL(t *testing.T) {
+	for _, url := range []string{
+		"file://" + t.TempDir() + "/new/folder", "s3://files?region=eu-central-1",
+		"s3://files?endpoint=https://s3.example.com&use_path_style=true&ssetype=AES256&region=x",
+	} {
+		if err := CheckURL(url); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	for _, url := range []string{
+		"", "x", "ftp://secret", "s3://", "s3://secret?nothing=1", "s3://files?use_path_style=secret",
+		"s3://files?endpoint=secret", "s3://files?ssetype=secret", "s3://SECRET/secret", "file:///dev/null/secret",
+		"file://secret/x",
+	} {
+		if err := CheckURL(url); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 }
