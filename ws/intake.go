@@ -18,6 +18,9 @@ type intake struct {
 	expiry  *time.Timer              // for the oldest message; nil: there is none
 }
 
+// inTransit is how many times the limit a pod may hold because messages that are complete cannot be given up.
+const inTransit = 2
+
 // tenantIntake is the part of one tenant. What is done for an eviction depends on how many tenants there are, never on
 // how many connections they have.
 type tenantIntake struct {
@@ -117,7 +120,8 @@ func (in *intake) makeRoomLocked() (crowded []*conn) {
 
 // heaviestLocked returns the connection with the oldest message of the tenant that has most bytes, of those that are in
 // the middle of a message. It returns nil if there is none, or if that tenant has less than the mean: others have more,
-// in messages that are complete and wait to be handled, and it need not make room for those.
+// in messages that are complete and wait to be handled, and it need not make room for those until the pod holds twice
+// its limit.
 func (in *intake) heaviestLocked() *conn {
 	var heaviest *tenantIntake
 	var holders int64
@@ -132,7 +136,7 @@ func (in *intake) heaviestLocked() *conn {
 			heaviest = t
 		}
 	}
-	if heaviest == nil || heaviest.bytes*holders < in.bytes {
+	if heaviest == nil || in.bytes-in.limit <= (inTransit-1)*in.limit && heaviest.bytes*holders < in.bytes {
 		return nil
 	}
 	return heaviest.first

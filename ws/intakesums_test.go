@@ -75,3 +75,21 @@ func checkIntake(t *testing.T, in *intake, conns []*conn) {
 		t.Fatalf("tenant %s makes room", heaviest.who.Tenant)
 	}
 }
+
+// Complete messages of one tenant do not make the others give up theirs, but the pod holds twice its limit at most while
+// these have anything to give up.
+func TestIntakeIsBounded(t *testing.T) {
+	in := &intake{limit: 100, timeout: time.Hour}
+	of := func(tenant string) *conn {
+		return &conn{who: &auth.Identity{Tenant: tenant}, stopped: true} // it has nothing to close
+	}
+	in.update(of("a"), 100, false, false)
+	var most int64
+	for i := range 20 {
+		in.update(of(fmt.Sprint(i)), 60, true, true)
+		most = max(most, in.held())
+	}
+	if most <= 100 || most > 200 {
+		t.Errorf("%d bytes are held, with a limit of 100", most)
+	}
+}

@@ -220,7 +220,7 @@ func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	isFile := req.Method == http.MethodGet && resp.StatusCode == http.StatusOK && !req.URL.Query().Has("list-type")
+	isFile := req.Method == http.MethodGet && resp.StatusCode == http.StatusOK && req.URL.RawQuery == ""
 	if !isFile {
 		resp.Body = &boundedBody{resp.Body, maxAnswer}
 	}
