@@ -42,6 +42,7 @@ func (h *handler) mcpRoutes() []route {
 // mcpOf serves MCP for what the path names.
 func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 	return func(c *gin.Context, q params) error {
+		began := time.Now()
 		s := scope(c.Param("id"))
 		tools, err := q.oneOf("tools", "search")
 		if err != nil {
@@ -55,7 +56,7 @@ func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 		return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
 			Caller: caller(c), Scope: s, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
 			TakeBody: func() func() { return takeBody(c) },
-			Out:      mcpOut{h, c, h.owner(c), c.Request.Context(), time.Now()},
+			Out:      mcpOut{h, c, h.owner(c), c.Request.Context(), began},
 		})
 	}
 }

@@ -143,7 +143,7 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 		if err == nil && strict {
 			q, err = parseQuery(c.Request.URL.RawQuery, r.query)
 		}
-		if err == nil && !r.upgrades() && c.Request.ContentLength == 0 {
+		if err == nil && !r.upgrades() && !awaitsBody(c.Request) {
 			err = h.countServed(c)
 		}
 		if err == nil {
@@ -153,6 +153,12 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 			h.fail(c, err)
 		}
 	}
+}
+
+// awaitsBody reports whether a handler reads a body that is still to come. Those of GET and DELETE read none.
+func awaitsBody(r *http.Request) bool {
+	return r.ContentLength != 0 && r.Method != http.MethodGet && r.Method != http.MethodHead &&
+		r.Method != http.MethodDelete
 }
 
 // upgrades reports whether a route is for WebSockets of devices.

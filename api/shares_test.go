@@ -168,6 +168,31 @@ func TestRequestsWithoutABodyAreGivenBack(t *testing.T) {
 	}
 }
 
+// A request counts although it has a body that its handler does not read.
+func TestRequestsWithAnUnreadBodyCount(t *testing.T) {
+	f := newFleet(t, setup{change: func(c *api.Config) { c.Auth, c.MaxServed = byTenantAndUser{}, 4 }})
+	ctx, leave := context.WithCancel(t.Context())
+	var streams sync.WaitGroup
+	refused := make(chan int, 4)
+	for user := range cap(refused) {
+		streams.Go(func() {
+			r := sentBy(hostileTenant+"/"+strconv.Itoa(user), request{
+				method: http.MethodGet, path: "/api/events", body: "x", ctx: ctx,
+			})
+			if got, err := f.try(r); err == nil {
+				refused <- got.status
+			}
+		})
+	}
+	for range cap(refused) - 2 { // half of the pool is the tenant's
+		if status := await(t, "a refusal", refused); status != http.StatusTooManyRequests {
+			t.Errorf("status %d", status)
+		}
+	}
+	leave()
+	streams.Wait()
+}
+
 func takeStreams(t *testing.T) {
 	f := newFleet(t, setup{change: func(c *api.Config) {
 		c.Auth, c.MaxStreams, c.MaxCallerStreams = byTenantAndUser{}, 20, 4

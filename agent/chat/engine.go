@@ -126,7 +126,7 @@ func (e *Engine) admit(by auth.Identity) (leave func(), err error) {
 	}, nil
 }
 
-// What a turn holds of its conversation in memory, as long as it runs, is bounded on a pod.
+// What turns that run hold of their conversations, as these are when they begin, is bounded on a pod.
 const (
 	maxTurnBytes = 512 << 20 // of all turns
 	turnCopies   = 2         // a conversation as it is stored, and as it is read

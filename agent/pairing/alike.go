@@ -49,14 +49,34 @@ func checkSpaces(id string) error {
 // another.
 func looks(id string) []string { return legible.AnySkeletons(strings.ReplaceAll(id, " ", "")) }
 
+// looksOf is looks, remembered: each list that is shown compares its ids with all paired devices of a tenant.
+func (s *Service) looksOf(id string) []string {
+	if known, ok := s.looks.Get(id); ok {
+		return known
+	}
+	found := looks(id)
+	size := len(id) + lookCost
+	for _, look := range found {
+		size += len(look) + lookCost
+	}
+	s.looks.Put(id, found, size)
+	return found
+}
+
+const (
+	looksBytes = 4 << 20 // of looks that are remembered in each of two generations
+	lookCost   = 64      // bytes beside the text of each
+)
+
 // alike knows the ids that look like some ids that are asked about.
 type alike struct {
+	looks  func(id string) []string
 	byLook map[string][]string // those that are asked about, by each of their looks
 	found  map[string][]string // by the id that is asked about, in the order they were offered
 }
 
-func newAlike(asked ...string) *alike {
-	a := &alike{make(map[string][]string), make(map[string][]string)}
+func newAlike(looks func(id string) []string, asked ...string) *alike {
+	a := &alike{looks, make(map[string][]string), make(map[string][]string)}
 	for _, id := range asked {
 		for _, look := range looks(id) {
 			if !slices.Contains(a.byLook[look], id) {
@@ -69,7 +89,7 @@ func newAlike(asked ...string) *alike {
 
 // offer has another id compared with those that are asked about. No id looks like itself.
 func (a *alike) offer(other string) {
-	for _, look := range looks(other) {
+	for _, look := range a.looks(other) {
 		for _, id := range a.byLook[look] {
 			if id != other && len(a.found[id]) < maxAlike && !slices.Contains(a.found[id], other) {
 				a.found[id] = append(a.found[id], other)
@@ -89,7 +109,7 @@ func (s *Service) LookAlikes(ctx context.Context, by Approver, ids ...string) (m
 	if err != nil {
 		return nil, err
 	}
-	a := newAlike(ids...)
+	a := newAlike(s.looksOf, ids...)
 	for _, id := range paired {
 		a.offer(id)
 	}

@@ -117,7 +117,7 @@ func (s *Service) views(
 	if err != nil {
 		return nil, err
 	}
-	likeWaiting := newAlike(ids...)
+	likeWaiting := newAlike(s.looksOf, ids...)
 	for _, p := range waiting {
 		likeWaiting.offer(p.DeviceID)
 	}

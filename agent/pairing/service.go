@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -59,6 +60,8 @@ type Config struct {
 type Service struct {
 	cfg  Config
 	asks *auth.Buckets[netip.Prefix] // by source
+
+	looks *cache.Cache[string, []string] // by id
 }
 
 // New returns a service.
@@ -78,7 +81,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Audit == nil {
 		cfg.Audit = auth.NoAudit{}
 	}
-	return &Service{cfg, auth.NewBuckets[netip.Prefix](Asks())}, nil
+	return &Service{cfg, auth.NewBuckets[netip.Prefix](Asks()), cache.New[string, []string](looksBytes, 0)}, nil
 }
 
 // Open reports whether devices may ask without a code, and wait to be approved by approvers of the default tenant.
