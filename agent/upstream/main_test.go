@@ -153,11 +153,19 @@ func newServer() *mcp.Server {
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "wait"},
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			if file := os.Getenv(waitsFile); file != "" {
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					return nil, nil, err
+				}
+			}
 			<-ctx.Done()
 			return nil, nil, ctx.Err()
 		})
 	return s
 }
+
+// waitsFile is the variable that names the file which the tool wait makes when it has begun.
+const waitsFile = "TEST_WAITS"
 
 // open opens the servers of a test.
 func open(t *testing.T, change func(*upstream.Config), servers ...upstream.Server) *upstream.Servers {

@@ -82,7 +82,7 @@ func TestProgramThatEndsIsTold(t *testing.T) {
 func TestProgramIsStartedAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	s := stdio(t, "good")
-	s.Command = []string{"/bin/sh", "-c", `echo $$ > "$0"; exec "$1"`, file, s.Command[0]}
+	s.Command = []string{"/bin/sh", "-c", `echo $$ > "$0"; `+waitsFile+`="$0.waits" exec "$1"`, file, s.Command[0]}
 	servers := open(t, withHost(t), s)
 	tools := until(t, servers, has("prog__echo"))
 	var pid int
@@ -97,6 +97,13 @@ func TestProgramIsStartedAgain(t *testing.T) {
 		_, err := tools["prog__wait"].Execute(ctx, []byte(`{}`))
 		failed <- err
 	}()
+	for _, err := os.Stat(file + ".waits"); err != nil; _, err = os.Stat(file + ".waits") { // until the program has it
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal(err)
+		}
+	}
 	before := servers.Live()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
