@@ -82,7 +82,7 @@ func TestProgramThatEndsIsTold(t *testing.T) {
 func TestProgramIsStartedAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	s := stdio(t, "good")
-	s.Command = []string{"/bin/sh", "-c", `echo $$ > "$0"; `+waitsFile+`="$0.waits" exec "$1"`, file, s.Command[0]}
+	s.Command = []string{"/bin/sh", "-c", `echo $$ > "$0"; ` + waitsFile + `="$0.waits" exec "$1"`, file, s.Command[0]}
 	servers := open(t, withHost(t), s)
 	tools := until(t, servers, has("prog__echo"))
 	var pid int
