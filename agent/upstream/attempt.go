@@ -63,15 +63,30 @@ func refusalOf(req *http.Request, status int, body []byte) *refusal {
 	return &refusal{status: status, code: answer.Error.Code, message: answer.Error.Message}
 }
 
-// marking notes which requests are written to a program.
-type marking struct{ mcp.Connection }
+// spareWrites is how many messages may be on their way to a program beside two for each call that it takes at a time.
+const spareWrites = 8
+
+// marking notes which requests are written to a program, and how many are.
+type marking struct {
+	mcp.Connection
+	conn    *connection
+	writing *atomic.Int64 // messages, also those whose calls have been given up
+}
 
 // Write implements mcp.Connection. Where a program does not read, it returns with ctx, and what is being written goes
 // on until the connection ends, which the program's input sees to.
 func (m marking) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if m.writing.Add(1) > int64(2*m.conn.server.MaxCalls+spareWrites) { // calls end, and what they wrote is still here
+		m.writing.Add(-1)
+		m.conn.end(errDeaf)
+		return errDeaf
+	}
 	attemptOf(ctx).sent.Store(true)
 	written := make(chan error, 1)
-	go func() { written <- m.Connection.Write(ctx, msg) }()
+	go func() {
+		defer m.writing.Add(-1)
+		written <- m.Connection.Write(ctx, msg)
+	}()
 	select {
 	case err := <-written:
 		return err

@@ -3,6 +3,7 @@ package upstream
 import (
 	"log/slog"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/agent"
@@ -52,9 +53,10 @@ func (s Server) withDefaults() Server {
 
 // offers reports whether the operator wants a tool of this server.
 func (s *Server) offers(tool string) bool {
+	flat := func(s string) string { return strings.ReplaceAll(s, "/", "\x00") } // so that * matches it, too
 	matches := func(globs []string) bool {
 		for _, glob := range globs {
-			if ok, _ := path.Match(glob, tool); ok {
+			if ok, _ := path.Match(flat(glob), flat(tool)); ok {
 				return true
 			}
 		}

@@ -120,7 +120,7 @@ func (k keeping) Connect(ctx context.Context) (mcp.Connection, error) {
 		_ = made.Close()
 	})
 	if k.conn.program != nil {
-		return marking{made}, nil
+		return marking{made, k.conn, new(atomic.Int64)}, nil
 	}
 	return made, nil
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -486,4 +488,17 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		return strings.Contains(servers.Status()[0].Why, "does not take")
 	})
 	holds()
+}
+
+// A glob of the operator matches a name with a slash, too, and a name that is too long is not offered.
+func TestNamesOfTheServersOwn(t *testing.T) {
+	servers := open(t, nil, upstream.Server{Name: "evil", Deny: []string{"delete_*"}, URL: serve(t, evil{
+		list: func(w http.ResponseWriter, _ *http.Request, m message) {
+			reply(w, m, `{"tools":[{"name":"delete_repo/all","inputSchema":{"type":"object"}},{"name":"`+
+				strings.Repeat("n", 5<<10)+`","inputSchema":{"type":"object"}},`+oneTool+`]}`)
+		},
+	})})
+	if tools := until(t, servers, has("evil__do")); len(tools) != 1 {
+		t.Errorf("offered: %v", slices.Collect(maps.Keys(tools)))
+	}
 }

@@ -20,7 +20,7 @@ const (
 	maxListed    = 1024    // tools
 	maxListBytes = 4 << 20 // of their definitions
 	maxNotes     = 16      // reasons that are kept, beside that the list is too long
-	maxTheirName = 4 << 10 // bytes of the name of a tool that runs as a task
+	maxTheirName = 4 << 10 // bytes of a name that a server gives a tool; it is sent with each call
 
 	maxRemembered = 16 << 20 // bytes of the pages that the SDK keeps for one connection, by their cursors
 	pageOverhead  = 1 << 10  // bytes of a page, beside its tools
@@ -124,6 +124,9 @@ func trim(next mcp.MethodHandler) mcp.MethodHandler {
 			if err := errors.Join(err, outputErr); err != nil {
 				return nil, err
 			}
+			if t.Annotations != nil {
+				t.Annotations.Title = "" // may be long, and nothing shows it
+			}
 			kept.Tools = append(kept.Tools, &mcp.Tool{
 				Name: t.Name, Description: t.Description, Annotations: t.Annotations,
 				InputSchema: json.RawMessage(input), OutputSchema: json.RawMessage(output),
@@ -137,6 +140,10 @@ func trim(next mcp.MethodHandler) mcp.MethodHandler {
 func (c *connection) admit(
 	ctx context.Context, cfg *Config, t *mcp.Tool, l *listing, offered *agent.Offered,
 ) (size int) {
+	if len(t.Name) > maxTheirName {
+		l.note("%.80q: its name is longer than %d bytes", t.Name, maxTheirName)
+		return len(t.Name) + len(t.Description)
+	}
 	if !c.server.offers(t.Name) {
 		return len(t.Name) + len(t.Description)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -152,4 +153,23 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	until(t, servers, func(map[string]agent.Tool) bool {
 		return strings.Contains(servers.Status()[0].Why, "does not take")
 	})
+}
+
+// Calls of a program that reads slowly, or not at all, leave no more behind than a connection may have on its way.
+func TestGivenUpCallsAreBounded(t *testing.T) {
+	servers := open(t, withHost(t), stdio(t, "deaf"))
+	tool := until(t, servers, has("prog__do"))["prog__do"]
+	args := `{"x":"` + strings.Repeat("x", 300<<10) + `"}`
+	before, most := runtime.NumGoroutine(), 0
+	for range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := tool.Execute(ctx, []byte(args)); err == nil {
+			t.Error("a call succeeded")
+		}
+		cancel()
+		most = max(most, runtime.NumGoroutine()-before)
+	}
+	if most > 100 {
+		t.Errorf("%d goroutines are left of 100 calls", most)
+	}
 }

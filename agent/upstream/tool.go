@@ -125,7 +125,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 		return failure(errorText(wire.Code, wire.Message)), nil
 	default:
 		t.server.log.Warn("a call of an MCP server's tool has no answer",
-			"server", c.server.Name, "tool", t.name, "error", c.server.scrub(err))
+			"server", c.server.Name, "tool", t.spec.Name, "error", c.server.scrub(err))
 		return registry.Result{}, registry.Errorf(registry.CodeLost,
 			"The MCP server %q gave no answer that could be used; whether the tool ran is not known.", c.server.Name,
 		).With(registry.DispatchedUnknown)
