@@ -215,7 +215,7 @@ var outcomeTests = []subtest{
 						f.Errorf("%s: the answer was ignored", id)
 					}
 					if got := Receive(f, "the end", end); got.err != nil || got.res.Output != "done" {
-						f.Errorf("%s: %+v", id, got)
+						f.Errorf("%s: %+v, %v", id, got.res, got.err)
 					}
 				}
 			}
