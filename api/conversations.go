@@ -168,5 +168,5 @@ func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 	if s == nil {
 		return registry.Owner{UserID: who.User}
 	}
-	return registry.Owner{UserID: cmp.Or(s.UserID, who.User), DeviceID: s.DeviceID}
+	return registry.Owner{UserID: cmp.Or(s.UserID, who.User), DeviceID: s.DeviceID, Bound: s.Bound}
 }

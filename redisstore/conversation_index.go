@@ -27,14 +27,15 @@ func (s *Store) describe(ctx context.Context, keys []registry.Key) ([]registry.C
 	infos := make([]registry.ConversationInfo, len(keys))
 	for i, c := range calls {
 		answer := c.List()
-		if len(answer) != 8 {
+		if len(answer) != 9 {
 			return nil, c.ErrShape()
 		}
 		text := c.Strings()
 		infos[i] = registry.ConversationInfo{
 			Key: keys[i], Messages: int(redisconn.Int(answer[0])), Title: text[1], Named: text[2] == "1",
 			Created: timeOf(text[3], time.UnixMilli), Active: timeOf(text[4], time.UnixMilli),
-			Owner: registry.Owner{UserID: text[5], DeviceID: text[6]}, Turn: timeOf(text[7], time.UnixMicro),
+			Owner: registry.Owner{UserID: text[5], DeviceID: text[6], Bound: text[8] == flag(true)},
+			Turn:  timeOf(text[7], time.UnixMicro),
 		}
 	}
 	return infos, nil

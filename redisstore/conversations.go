@@ -101,7 +101,7 @@ func (s *Store) SetTitle(ctx context.Context, t registry.Turn, title string) err
 
 // SetOwner implements registry.ConversationStore.
 func (s *Store) SetOwner(ctx context.Context, t registry.Turn, o registry.Owner) error {
-	_, err := s.turn(ctx, "set owner", scriptChatOwner, t, o.UserID, o.DeviceID)
+	_, err := s.turn(ctx, "set owner", scriptChatOwner, t, o.UserID, o.DeviceID, flag(o.Bound))
 	return err // the lists show it with the first message
 }
 
@@ -112,7 +112,7 @@ func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Co
 		return registry.Conversation{}, err
 	}
 	answer := c.List()
-	if len(answer) != 6 {
+	if len(answer) != 7 {
 		return registry.Conversation{}, redisconn.Unavailable("read conversation", c.ErrShape())
 	}
 	var found registry.Conversation
@@ -126,6 +126,7 @@ func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Co
 	found.Busy = redisconn.Int(answer[3]) == 1
 	found.Owner.UserID, _ = answer[4].(string)
 	found.Owner.DeviceID, _ = answer[5].(string)
+	found.Owner.Bound = answer[6] == flag(true)
 	return found, nil
 }
 

@@ -30,6 +30,13 @@ type Turn struct {
 type Owner struct {
 	UserID   string // as credentials named them; empty: nobody in particular
 	DeviceID string // of the device that was connected then
+	Bound    bool   // DeviceID was the credential's: the conversation is that device's alone
+}
+
+// Admits reports whether a claim may have the session of the conversation, which is kept for longer than the session is
+// remembered. A claim without a user may have what is no device's alone.
+func (o Owner) Admits(claim *Session) bool {
+	return !o.Foreign(claim.UserID) && (!o.Bound || claim.AnyOwner || claim.Bound && claim.DeviceID == o.DeviceID)
 }
 
 // Foreign reports whether this owner is a user other than user. It is false if either of them is unknown.

@@ -58,7 +58,7 @@ func (c *conn) ask(a chat.Ask) error {
 	a.Debug = a.Debug && !c.server.cfg.IgnoreDebug
 	a.Caller = *c.who // as authenticated: a device cannot change it
 	a.Caller.Source = c.budget.device.source
-	a.Owner = registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID}
+	a.Owner = registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID, Bound: s.Bound}
 	a.Format = chat.FormatMarkdown
 	if c.plain {
 		a.Format = chat.FormatPlain

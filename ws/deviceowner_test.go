@@ -2,10 +2,12 @@ package ws_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/registry"
@@ -93,6 +95,42 @@ func TestSessionsOfDevices(t *testing.T) {
 	if s := g.session("gone").Session(); s.UserID != "anna" || s.Bound {
 		t.Errorf("as an admin has it: %+v", s)
 	}
+}
+
+// A conversation is kept for longer than its session is remembered, and belongs to the same user and device.
+func TestConversationsOfForgottenSessions(t *testing.T) {
+	t.Parallel()
+	g := newBound(t)
+	for id, owner := range map[string]registry.Owner{
+		"bound": {UserID: "anna", DeviceID: "phone", Bound: true}, "user": {UserID: "anna", DeviceID: "phone"},
+		"device": {DeviceID: "phone", Bound: true},
+	} {
+		key := registry.Key{Tenant: registry.DefaultTenant, Session: id}
+		turn, err := g.store.BeginTurn(t.Context(), key, time.Minute)
+		if err == nil {
+			err = g.store.SetOwner(t.Context(), turn, owner)
+		}
+		if err == nil {
+			_, err = g.store.AppendMessages(t.Context(), turn, json.RawMessage(`{"role":"user","content":"secret"}`))
+		}
+		if err = errors.Join(err, g.store.EndTurn(t.Context(), turn)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, others := range map[string][]string{
+		"bound": {"device//", "device/bob/", "device/anna/", "device/anna/tablet", "device//tablet"},
+		"user":  {"device/bob/"}, "device": {"device//", "device/anna/", "device//tablet"},
+	} {
+		for _, other := range others {
+			status, _, _ := g.refusal(query("session_id", id, "token", other), nil)
+			if status != http.StatusNotFound {
+				t.Errorf("%s, by %s: %d", id, other, status)
+			}
+		}
+	}
+	g.dialAs("device/anna/phone", query("session_id", "bound")).expect("session_start")
+	g.dialAs("device/anna/", query("session_id", "user")).expect("session_start")
+	g.dialAs("device//phone", query("session_id", "device")).expect("session_start")
 }
 
 func TestSocketsNeedTheRoleDevice(t *testing.T) {

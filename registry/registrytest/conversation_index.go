@@ -21,7 +21,7 @@ var conversationIndexTests = []subtest{
 	}},
 	{name: "a conversation is described from its first message on", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
-		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "ann", DeviceID: "phone"}))
+		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "ann", DeviceID: "phone", Bound: true}))
 		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "bob"})) // it is known by now
 		f.wantListed(registry.ConversationQuery{})
 		f.say(t, raw("1", "2")...)
@@ -31,7 +31,7 @@ var conversationIndexTests = []subtest{
 		info := f.describe("c")
 		if first.Messages != 2 || info.Messages != 3 || first.Created.IsZero() || !info.Created.Equal(first.Created) ||
 			info.Active.Before(first.Active) || info.Title != "What it began with" || info.Named ||
-			info.Owner != (registry.Owner{UserID: "ann", DeviceID: "phone"}) {
+			info.Owner != (registry.Owner{UserID: "ann", DeviceID: "phone", Bound: true}) {
 			f.Errorf("first %+v\nthen  %+v", first, info)
 		}
 		if since := info.Active.Sub(info.Turn); since <= -time.Millisecond || since > time.Minute {

@@ -24,6 +24,13 @@ type simStore struct {
 	pod            *simPod
 }
 
+// DescribeConversations implements registry.ConversationIndex: there are none.
+func (*simStore) DescribeConversations(
+	_ context.Context, keys ...registry.Key,
+) ([]registry.ConversationInfo, error) {
+	return make([]registry.ConversationInfo, len(keys)), nil
+}
+
 // weather is what is broken of the store and the network: until when, and when the store was emptied the last time.
 type weather struct {
 	away, frozen, slow, unsure, badNet, emptied time.Time
