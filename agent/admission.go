@@ -127,6 +127,10 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"the name %q belongs to a built-in tool of this gateway; register the tool under another one", spec.Name)
 	}
+	// Before names are compared, which takes longest: 0.1 ms for one of 64 letters of some scripts.
+	if err := a.checkRoom(spec, other); err != nil {
+		return spec, err
+	}
 	if own := a.alike.Of(spec.Name); own != "" {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"the name looks like %q, which belongs to a built-in tool of this gateway; "+
@@ -141,9 +145,6 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 		return spec, err
 	}
 	if err := a.policy.MayRegister(other.Who, spec.Name).Err(); err != nil {
-		return spec, err
-	}
-	if err := a.checkRoom(spec, other); err != nil {
 		return spec, err
 	}
 	compiled, err := a.schemas.Compile(ctx, other.Who.Owner(), spec)

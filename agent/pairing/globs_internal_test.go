@@ -1,6 +1,11 @@
 package pairing
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+
+	"github.com/farhand/farhand/registry"
+)
 
 func TestCovers(t *testing.T) {
 	t.Parallel()
@@ -18,5 +23,22 @@ func TestCovers(t *testing.T) {
 		if got := covers(c.scopes, c.glob); got != c.want {
 			t.Errorf("%q covers %q: %t", c.scopes, c.glob, got)
 		}
+	}
+}
+
+// However small they are, no more tools of a device wait than each of its frames can look at.
+func TestWaitingToolsAreFew(t *testing.T) {
+	t.Parallel()
+	var tools []registry.ToolSpec
+	for i := range 2 * maxWaitingTools {
+		tools = append(tools, registry.ToolSpec{Name: fmt.Sprint("t", i)})
+	}
+	kept, r := review(nil, registry.DeviceTools{}, tools)
+	if len(kept.Waiting) != maxWaitingTools || len(r.Waiting) != len(tools) {
+		t.Errorf("%d wait, and %d are named", len(kept.Waiting), len(r.Waiting))
+	}
+	again, _ := review(nil, kept, tools[:maxWaitingTools])
+	if len(again.Waiting) != maxWaitingTools {
+		t.Errorf("%d wait when they are offered again", len(again.Waiting))
 	}
 }

@@ -17,8 +17,10 @@ import (
 // whichever glob matches its name. It is no hash.
 const hashRejected = "rejected"
 
-// maxWaiting is how many bytes of definitions wait for one device, of registry.MaxDeviceDefinitions.
-const maxWaiting = registry.MaxDeviceDefinitions / 2
+const (
+	maxWaiting      = registry.MaxDeviceDefinitions / 2 // bytes of definitions that wait for one device
+	maxWaitingTools = 512                               // of them; each frame with tools looks at all
+)
 
 // pinOf returns the hash that is pinned for a name.
 func pinOf(all []registry.ApprovedTool, name string) (hash string, ok bool) {
@@ -139,7 +141,7 @@ func review(
 			kept.Pinned = append(slices.DeleteFunc(kept.Pinned, named(t.Name)), t)
 		case hash == hashRejected:
 			r.Waiting = append(r.Waiting, Waiting{t, "was rejected by an approver"})
-		case waitingSize(kept)+t.Size() > maxWaiting:
+		case len(kept.Waiting) >= maxWaitingTools || waitingSize(kept)+t.Size() > maxWaiting:
 			r.Waiting = append(r.Waiting, Waiting{t, "too many tools of this device wait for approval"})
 		case isPinned:
 			kept.Waiting = append(kept.Waiting, t)
