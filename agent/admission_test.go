@@ -29,11 +29,12 @@ func TestAdmission(t *testing.T) {
 		offered int
 		code    registry.Code
 	}{
-		"bad name":             {registry.ToolSpec{Name: "1 t"}, 0, registry.CodeInvalidRequest},
-		"no name":              {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
-		"denied":               {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
-		"too many":             {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
-		"denied, and too many": {registry.ToolSpec{Name: "sys.reboot"}, 2, registry.CodeInvalidRequest}, // names cost more
+		"bad name": {registry.ToolSpec{Name: "1 t"}, 0, registry.CodeInvalidRequest},
+		"no name":  {registry.ToolSpec{}, 0, registry.CodeInvalidRequest},
+		"denied":   {registry.ToolSpec{Name: "sys.reboot"}, 0, registry.CodePolicyDenied},
+		"too many": {registry.ToolSpec{Name: "t"}, 2, registry.CodeInvalidRequest},
+		// Names are compared last, as that costs most.
+		"denied, and too many": {registry.ToolSpec{Name: "sys.reboot"}, 2, registry.CodeInvalidRequest},
 		"bad schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`{"type":1}`)}, 0,
 			registry.CodeInvalidRequest},
 		"no schema": {registry.ToolSpec{Name: "t", Parameters: json.RawMessage(`[]`)}, 0, registry.CodeInvalidRequest},

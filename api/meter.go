@@ -53,8 +53,8 @@ func (h *Handler) Pools() map[string]share.Stats {
 	p := h.h
 	return map[string]share.Stats{
 		"requests": p.served.pool.Stats(), "streams": p.streams.pool.Stats(),
-		"waiting_requests": p.waiting.pool.Stats(),
-		"exports":          p.exports.pool.Stats(), "catching_up": p.catchingUp.pool.Stats(), "reading": p.reading.pool.Stats(),
+		"waiting_requests": p.waiting.pool.Stats(), "exports": p.exports.pool.Stats(),
+		"catching_up": p.catchingUp.pool.Stats(), "reading": p.reading.pool.Stats(),
 		"answer_bytes": p.responses.pool.Stats(), "body_bytes": p.bodies.pool.Stats(),
 		"uploads": p.uploads.files.pool.Stats(), "downloads": p.downloads.files.pool.Stats(),
 	}

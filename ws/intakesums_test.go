@@ -76,8 +76,8 @@ func checkIntake(t *testing.T, in *intake, conns []*conn) {
 	}
 }
 
-// Complete messages of one tenant do not make the others give up theirs, but the pod holds twice its limit at most while
-// these have anything to give up.
+// Complete messages of one tenant do not make the others give up theirs, but the pod holds twice its limit at most
+// while these have anything to give up.
 func TestIntakeIsBounded(t *testing.T) {
 	in := &intake{limit: 100, timeout: time.Hour}
 	of := func(tenant string) *conn {

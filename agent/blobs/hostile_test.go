@@ -118,10 +118,11 @@ func TestUploadsInParts(t *testing.T) {
 			parts.Add(1)
 			now.Add(-1)
 		case query.Has("uploads"):
-			_, _ = io.WriteString(w, `<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>`)
+			_, _ = io.WriteString(w, `<InitiateMultipartUploadResult><UploadId>u</UploadId>`+
+				`</InitiateMultipartUploadResult>`)
 		default:
-			_, _ = io.WriteString(w, `<CompleteMultipartUploadResult><Bucket>files</Bucket><Key>k</Key><ETag>"e"</ETag>`+
-				`</CompleteMultipartUploadResult>`)
+			_, _ = io.WriteString(w, `<CompleteMultipartUploadResult><Bucket>files</Bucket><Key>k</Key>`+
+				`<ETag>"e"</ETag></CompleteMultipartUploadResult>`)
 		}
 	}))
 	p := clip

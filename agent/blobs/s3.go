@@ -140,8 +140,8 @@ func openS3(u *url.URL) (bucket, error) {
 		return nil, err
 	}
 	b.client, err = minio.New(host, &minio.Options{
-		Creds: s.credentials(b.transport), Secure: secure, Region: s.region, BucketLookup: s.lookup(), MaxRetries: s3Tries,
-		Transport: boundedAnswers{b.transport},
+		Creds: s.credentials(b.transport), Secure: secure, Region: s.region, BucketLookup: s.lookup(),
+		MaxRetries: s3Tries, Transport: boundedAnswers{b.transport},
 	})
 	if err != nil {
 		return nil, errors.New("names no bucket that can be asked for")

@@ -22,7 +22,7 @@ func TestTrimLeavesNoTitles(t *testing.T) {
 	}
 	tool := res.(*mcp.ListToolsResult).Tools[0]
 	if tool.Title != "" || tool.Annotations.Title != "" || !tool.Annotations.ReadOnlyHint {
-		t.Errorf("a title of %d bytes, annotations %d bytes, read-only %v", len(tool.Title), len(tool.Annotations.Title),
-			tool.Annotations.ReadOnlyHint)
+		t.Errorf("titles of %d and %d bytes, read-only %v",
+			len(tool.Title), len(tool.Annotations.Title), tool.Annotations.ReadOnlyHint)
 	}
 }
