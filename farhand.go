@@ -129,7 +129,8 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, SendTimeout: g.cfg.RedisTimeout,
 		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
-		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), Log: g.log,
+		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), OfferedBytes: int64(g.cfg.OfferedBytes),
+		Log:         g.log,
 		CheckOutput: g.schemas.CheckOutput, PlaceTTL: g.cfg.placeTTL(),
 	})
 	if err != nil {

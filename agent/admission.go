@@ -24,9 +24,6 @@ const (
 const maxCompiledBytes = schema.CacheBytes
 
 const (
-	// sharedSpecBytes bounds the definitions that sessions share, per generation of the cache.
-	sharedSpecBytes = 8 << 20
-
 	// knownBytes bounds the texts of admitted definitions that are remembered, per generation of the cache.
 	knownBytes = 4 << 20
 
@@ -59,11 +56,10 @@ type Admission struct {
 	policy  *Policy
 	schemas *schema.Validator
 	limits  AdmissionLimits
-	taken   map[string]bool                         // names of the gateway's own tools
-	alike   Namesakes                               // of those
-	begins  []reservedPrefix                        // what no name may begin with, or look as if
-	shared  *cache.Cache[string, registry.ToolSpec] // one copy of equal definitions: a fleet of phones runs one app
-	known   *cache.Cache[string, Admitted]          // by the text that a device sent
+	taken   map[string]bool                // names of the gateway's own tools
+	alike   Namesakes                      // of those
+	begins  []reservedPrefix               // what no name may begin with, or look as if
+	known   *cache.Cache[string, Admitted] // by the text that a device sent
 }
 
 // Admitted is a definition that was admitted for some session.
@@ -93,9 +89,8 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 	}
 	limits.Tool = limits.Tool.WithDefaults()
 	taken := make(map[string]bool, len(reserved))
-	shared := cache.New[string, registry.ToolSpec](sharedSpecBytes, 0)
 	known := cache.New[string, Admitted](knownBytes, 0)
-	a := &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, shared: shared, known: known}
+	a := &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, known: known}
 	for _, name := range reserved {
 		if prefix, all := strings.CutSuffix(name, "*"); all {
 			a.begins = append(a.begins, reservedPrefix{prefix, legible.AnySkeletons(prefix)})
@@ -151,11 +146,7 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	if err != nil {
 		return spec, err
 	}
-	if err := checkCompiled(compiled, other); err != nil {
-		return spec, err
-	}
-	shared, _ := a.shared.GetOrPut(spec.Hash(), spec, spec.Size())
-	return shared, nil
+	return spec, checkCompiled(compiled, other)
 }
 
 // beginsWith returns the reserved prefix that a name begins with, or looks as if; empty: none. A device's tool is also

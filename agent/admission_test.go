@@ -123,27 +123,6 @@ func TestAdmissionBytes(t *testing.T) {
 	}
 }
 
-func TestEqualDefinitionsShareOneCopy(t *testing.T) {
-	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{})
-	admit := func(description string) registry.ToolSpec {
-		spec, err := a.Admit(t.Context(), registry.ToolSpec{
-			Name: "t", Description: strings.Clone(description), Parameters: json.RawMessage(`{ "type" : "object" }`),
-		}, agent.Offered{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return spec
-	}
-	one, two, other := admit("same"), admit("same"), admit("other")
-	if &one.Parameters[0] != &two.Parameters[0] {
-		t.Error("equal definitions have copies of their own")
-	}
-	if other.Description != "other" || two.Description != "same" {
-		t.Errorf("%+v, %+v", two, other)
-	}
-}
-
-// manyReferences is a schema of n steps, each of which refers twice to the one before: 2^n visits without a guard.
 func manyReferences(n int) string {
 	var b strings.Builder
 	b.WriteString(`{"$defs":{"l0":{"type":"object"}`)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -61,6 +62,9 @@ func (d *device) gone() {
 }
 
 func (*device) Ping(answered func()) { answered() }
+
+// Owner implements routing.Conn.
+func (*device) Owner() share.Owner { return share.Owner{} }
 
 // Pulse implements routing.Conn.
 func (d *device) Pulse() registry.Pulse {

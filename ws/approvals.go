@@ -104,13 +104,13 @@ func (c *conn) tryOfferApproved() error {
 		return err
 	}
 	r := c.newRegistration(len(approved))
-	for _, t := range approved {
-		raw, err := json.Marshal(t)
-		if err != nil {
+	definitions := make([]json.RawMessage, len(approved))
+	for i, t := range approved {
+		if definitions[i], err = json.Marshal(t); err != nil {
 			return err
 		}
-		r.admitTool(ctx, raw)
 	}
+	r.inTurn(ctx, definitions, r.admitTool)
 	for _, name := range withdrawn {
 		r.withdraw(name)
 	}

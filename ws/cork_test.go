@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/farhand/farhand/internal/share"
 )
 
 // writes records what one write after the other hands to the network.
@@ -233,6 +235,8 @@ func TestTheLeastLazyFrameDecides(t *testing.T) {
 type wakeups chan struct{}
 
 func (w wakeups) wakeWriter() { w <- struct{}{} }
+
+func (wakeups) holdUnread(int) (*share.Grant, error) { return nil, nil }
 
 func TestLazyFramesDoNotWaitForever(t *testing.T) {
 	woken := make(wakeups, 4)

@@ -173,7 +173,7 @@ func (c *conn) handle(frame any) error {
 	case *unregisterToolsFrame:
 		return withStoreTimeout(c.unregisterTools, f)
 	case *getRegisteredToolsFrame:
-		return c.listRegistered()
+		return withStoreTimeout(c.listRegistered, f)
 	case *toolCallAcceptedFrame:
 		c.callAccepted(f)
 	case *toolProgressFrame:

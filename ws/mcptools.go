@@ -115,14 +115,14 @@ func (c *conn) registerMCP(ctx context.Context, tools []json.RawMessage) error {
 	defer c.registering.Unlock()
 	r := c.newRegistration(len(tools))
 	var drop []string
-	for _, raw := range tools {
+	r.inTurn(ctx, tools, func(ctx context.Context, raw json.RawMessage) {
 		rejected := len(r.rejected)
 		name := r.admitMCP(ctx, raw)
 		if len(r.rejected) > rejected && c.offers(name) { // with the definition it had before
 			r.withdraw(name)
 			drop = append(drop, name)
 		}
-	}
+	})
 	waiting, err := r.review(ctx)
 	if err != nil {
 		return err

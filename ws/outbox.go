@@ -4,33 +4,54 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/farhand/farhand/internal/share"
 )
 
 // frameOverhead is what a waiting frame costs besides its bytes, so that a flood of tiny frames is bounded too.
 const frameOverhead = 64
 
+// freeUnread is how many bytes an outbox holds without a part of the pod's bytes. Most never hold more.
+const freeUnread = 16 << 10
+
 // These errors say why an outbox does not take a frame.
 var (
 	errOutboxNotOpen = errors.New("ws: the outbox is not open")
 	errOutboxFull    = errors.New("ws: the outbox is full")
+	errOutboxesFull  = errors.New("ws: the outboxes of a tenant, or of all, hold as much as they may")
 	errFrameTooBig   = errors.New("ws: the frame is larger than the outbox")
 )
 
-// waker finds a writer for an outbox.
-type waker interface {
+// outboxOwner finds a writer for an outbox, and room for what it holds.
+type outboxOwner interface {
 	// wakeWriter starts a writer, which calls next until there is nothing more to write. wakeWriter returns at once,
 	// because the outbox is locked while it runs. It is not called again before next has reported false.
 	wakeWriter()
+
+	// holdUnread takes bytes of the pod's for a frame that waits. It must not use the outbox.
+	holdUnread(n int) (*share.Grant, error)
+}
+
+// queuedFrame is a frame that waits.
+type queuedFrame struct {
+	text []byte
+	held *share.Grant // nil if it is one of the first
+}
+
+func (f queuedFrame) release() {
+	if f.held != nil {
+		f.held.Release()
+	}
 }
 
 // outbox is the queue of frames to a device. It is bounded in bytes and never blocks the sender. It has one writer at a
 // time, and none while there is nothing to write. It opens with its first frame and is safe for concurrent use.
 type outbox struct {
-	writer waker
+	writer outboxOwner
 	limit  int // bytes, with frameOverhead for each frame
 
 	mu      sync.Mutex
-	queue   [][]byte
+	queue   []queuedFrame
 	size    int // bytes that the queued frames and the one being written cost
 	open    bool
 	pingDue bool
@@ -40,6 +61,7 @@ type outbox struct {
 
 	hasWriter    bool // a writer is writing, or has been woken
 	writingBytes int  // what the frame being written costs; zero if there is none
+	writing      queuedFrame
 }
 
 // start opens the outbox. The caller writes the first frame itself and then calls written. start reports false if the
@@ -126,8 +148,16 @@ func (o *outbox) enqueueLocked(frame []byte) error {
 	case o.size+cost > o.limit:
 		return errOutboxFull
 	}
+	queued := queuedFrame{text: frame}
+	if o.size+cost > freeUnread {
+		held, err := o.writer.holdUnread(cost)
+		if err != nil {
+			return errOutboxesFull
+		}
+		queued.held = held
+	}
 	o.size += cost
-	o.queue = append(o.queue, frame)
+	o.queue = append(o.queue, queued)
 	return nil
 }
 
@@ -152,7 +182,8 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.size -= o.writingBytes
-	o.writingBytes = 0
+	o.writing.release()
+	o.writingBytes, o.writing = 0, queuedFrame{}
 	switch {
 	case o.pingDue:
 		o.pingDue = false
@@ -162,8 +193,9 @@ func (o *outbox) next() (out outgoing, ok bool) {
 		o.signalLocked()
 		return outgoing{}, false
 	}
-	out.frame = o.queue[0]
-	o.queue[0] = nil
+	o.writing = o.queue[0]
+	out.frame = o.writing.text
+	o.queue[0] = queuedFrame{}
 	o.queue = o.queue[1:]
 	out.corked = len(o.queue) > 0
 	if !out.corked {
@@ -204,7 +236,8 @@ func (o *outbox) discard() {
 	defer o.mu.Unlock()
 	o.open, o.pingDue = false, false
 	for _, frame := range o.queue {
-		o.size -= len(frame) + frameOverhead
+		o.size -= len(frame.text) + frameOverhead
+		frame.release()
 	}
 	o.queue = nil
 	if o.lazy != nil {

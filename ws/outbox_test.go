@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/farhand/farhand/internal/share"
 )
 
 // recorder is the writer of an outbox: it holds what it was given, and takes the next when the test says so.
@@ -14,9 +16,17 @@ type recorder struct {
 	out    *outbox
 	frames []string // "ping" for a ping
 	woken  int
+	room   *share.Pool // for frames that wait
 }
 
 func (r *recorder) wakeWriter() { r.woken++ }
+
+func (r *recorder) holdUnread(n int) (*share.Grant, error) {
+	if r.room == nil {
+		r.room = share.New(share.Bounds{Pod: 100 << 10})
+	}
+	return r.room.Try(share.Owner{Tenant: "t"}, int64(n))
+}
 
 // next says that what is under way was written, and takes what follows.
 func (r *recorder) next() bool {
@@ -176,6 +186,8 @@ type crew struct {
 	twice   atomic.Bool
 	work    sync.WaitGroup
 }
+
+func (*crew) holdUnread(int) (*share.Grant, error) { return nil, nil }
 
 func (c *crew) wakeWriter() {
 	c.work.Go(func() {

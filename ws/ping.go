@@ -6,6 +6,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -48,6 +49,9 @@ func (c *conn) notePing() {
 		c.probedAt = c.server.now()
 	}
 }
+
+// Owner implements routing.Conn.
+func (c *conn) Owner() share.Owner { return c.who.Owner() }
 
 // Pulse implements routing.Conn.
 func (c *conn) Pulse() registry.Pulse {

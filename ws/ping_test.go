@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/farhand/farhand/internal/share"
 )
 
 // pingCount counts pings by the moment they are written.
@@ -35,6 +37,8 @@ type promptWriter struct {
 	out   *outbox
 	pings *pingCount
 }
+
+func (promptWriter) holdUnread(int) (*share.Grant, error) { return nil, nil }
 
 func (w promptWriter) wakeWriter() {
 	w.pings.add()

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -34,9 +36,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	c.registering.Lock()
 	defer c.registering.Unlock()
 	r := c.newRegistration(len(f.Tools))
-	for _, raw := range f.Tools {
-		r.admitTool(ctx, raw)
-	}
+	r.inTurn(ctx, f.Tools, r.admitTool)
 	drop, err := r.review(ctx)
 	if err == nil {
 		err = r.store(ctx, drop)
@@ -89,6 +89,9 @@ type registration struct {
 	put      []registry.ToolSpec
 	rejected []rejection
 	ignored  []ignoredFields
+
+	turn      *share.Grant // nil: none
+	turnUntil time.Time    // then others come first
 }
 
 // size is how much memory a tool takes.
@@ -124,6 +127,9 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 	if !r.conn.budget.takeDefinitions(len(raw)) {
 		return tool, &frameError{codeRateLimited, fmt.Sprintf(
 			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate)}
+	}
+	if err := r.takeTurn(ctx); err != nil {
+		return tool, err
 	}
 	others := r.others(tool.Spec.Name)
 	if known {
@@ -201,10 +207,11 @@ func (r *registration) reject(name, reason string) {
 // reasonOf returns the reason for which a definition is rejected.
 func reasonOf(err error) string {
 	var bad *frameError
+	var full *share.FullError
 	switch {
 	case errors.As(err, &bad):
 		return bad.message
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &full):
 		return "the gateway was too busy to check the definition; register it again after a moment"
 	}
 	return registry.AsError(err).Message
@@ -244,18 +251,4 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 		}
 	}
 	return c.send(toolsRegisteredFrame(len(f.Names), len(c.local.Tools()), nil, nil))
-}
-
-// listRegistered tells the device which tools it offers. A list may be a million times as long as the question, so its
-// bytes have a budget, as those of definitions have.
-func (c *conn) listRegistered() error {
-	tools, size := c.local.Tools(), 0
-	for _, t := range tools {
-		size += t.Size()
-	}
-	if !c.budget.takeListing(size) {
-		return &frameError{codeRateLimited, fmt.Sprintf(
-			"this session asked for its tools too often in too short a time; %d bytes a second are sent", registerRate)}
-	}
-	return c.send(registeredToolsFrame(tools))
 }

@@ -16,8 +16,14 @@ import (
 // connWithoutSocket returns a connection of a session, whose frames a test handles itself.
 func connWithoutSocket(t *testing.T, cfg Config) *conn {
 	t.Helper()
+	return anotherConn(t, serverWithoutSockets(t, cfg, 64<<10), auth.Identity{Tenant: "t", Admin: true})
+}
+
+// serverWithoutSockets returns a server of a pod with a budget for new definitions of tools.
+func serverWithoutSockets(t *testing.T, cfg Config, newToolBytes int64) *Server {
+	t.Helper()
 	store := memory.New(memory.Options{})
-	pod, err := routing.NewPod(routing.PodConfig{ID: "a", Store: store, Bus: store.NewBus(), NewToolBytes: 64 << 10})
+	pod, err := routing.NewPod(routing.PodConfig{ID: "a", Store: store, Bus: store.NewBus(), NewToolBytes: newToolBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +37,16 @@ func connWithoutSocket(t *testing.T, cfg Config) *conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session := registry.Session{Key: registry.Key{Tenant: "t", Session: "s"}}
-	c := s.newConn(opening{session: session, who: &auth.Identity{Tenant: "t", Admin: true}})
-	if c.local, _, err = pod.Hub.Open(t.Context(), session, c); err != nil {
+	return s
+}
+
+// anotherConn opens a session of a device on a server, without a socket.
+func anotherConn(t *testing.T, s *Server, who auth.Identity) *conn {
+	t.Helper()
+	session := registry.Session{Key: registry.Key{Tenant: who.Tenant, Session: registry.NewCallID()}}
+	c := s.newConn(opening{session: session, who: &who})
+	var err error
+	if c.local, _, err = s.cfg.Pod.Hub.Open(t.Context(), session, c); err != nil {
 		t.Fatal(err)
 	}
 	return c

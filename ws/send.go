@@ -41,7 +41,7 @@ func (c *conn) acknowledge(id string, ignored bool) error {
 // sendError returns what an error of the outbox means for the handler that sends.
 func sendError(err error) error {
 	switch {
-	case errors.Is(err, errOutboxFull):
+	case errors.Is(err, errOutboxFull), errors.Is(err, errOutboxesFull):
 		return CloseSlow
 	case errors.Is(err, errFrameTooBig):
 		return &frameError{codeInternalError, "The answer is larger than what this gateway sends to a device."}

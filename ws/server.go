@@ -38,6 +38,8 @@ type Server struct {
 	intake    intake
 	counters  counters
 	decoding  *share.Pool // slots for decoding long frames
+	turns     *share.Pool // turns to check definitions of tools, and to list them
+	unread    *share.Pool // bytes of frames that wait in outboxes, but for a few of each
 	asks      *share.Pool // bytes of messages whose turns run or wait
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
@@ -61,8 +63,10 @@ func NewServer(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
 	s.counters.init()
 	s.asks = share.New(share.Bounds{Pod: cfg.MaxUnfinished})
-	s.decoding = share.New(share.Bounds{Pod: int64(max(1, runtime.GOMAXPROCS(0)/2))})
-	s.huge = share.New(share.Bounds{Pod: int64(max(1, runtime.GOMAXPROCS(0)/2))})
+	s.unread = share.New(share.Bounds{Pod: cfg.MaxUnread})
+	s.turns = newRegisteringTurns(cfg.MaxSockets)
+	s.decoding = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))
+	s.huge = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))
 	s.writers.server = s
 	s.sockets, s.opens = newSockets(cfg.MaxSockets), newOpens()
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})

@@ -6,6 +6,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
+
+	"github.com/farhand/farhand/internal/share"
 )
 
 // onSent ends melody's writer once it has written the first frame; all other frames are written here. A goroutine that
@@ -17,8 +19,23 @@ func (s *Server) onSent(ms *melody.Session, first []byte) {
 	runtime.Goexit()
 }
 
-// wakeWriter implements waker.
+// wakeWriter implements outboxOwner.
 func (c *conn) wakeWriter() { c.server.writers.add(c) }
+
+// holdUnread implements outboxOwner.
+func (c *conn) holdUnread(n int) (*share.Grant, error) {
+	return c.server.unread.Try(c.unreadOwner(), int64(n))
+}
+
+// unreadOwner is who has the bytes that wait. Holders of the one token may be all devices of a fleet: they have what
+// their tenant has.
+func (c *conn) unreadOwner() share.Owner {
+	owner := c.who.Owner()
+	if c.who.Scope() == "" {
+		owner.Most = c.server.cfg.MaxUnread
+	}
+	return owner
+}
 
 // writeQueued writes what the outbox has. The outbox sees to it that it runs once at a time.
 func (c *conn) writeQueued() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/cmd/farhand/bench"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -149,6 +150,9 @@ type instantDevice struct{ local *routing.LocalSession }
 
 // Ping implements routing.Conn: the device is there.
 func (*instantDevice) Ping(answered func()) { answered() }
+
+// Owner implements routing.Conn.
+func (*instantDevice) Owner() share.Owner { return share.Owner{} }
 
 // Pulse implements routing.Conn: nothing is measured.
 func (*instantDevice) Pulse() registry.Pulse { return registry.Pulse{} }

@@ -159,6 +159,7 @@ type deaf struct{}
 func (deaf) Deliver(routing.DeviceCall) error { return registry.NotConnected() }
 func (deaf) Cancel(string, string)            {}
 func (deaf) Ping(func())                      {}
+func (deaf) Owner() share.Owner               { return share.Owner{} }
 func (deaf) Pulse() registry.Pulse            { return registry.Pulse{} }
 func (deaf) Close(routing.CloseCause)         {}
 

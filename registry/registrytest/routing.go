@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -80,6 +81,9 @@ func (d *Device) Connect(
 
 // Ping implements routing.Conn: the device is there.
 func (*Device) Ping(answered func()) { answered() }
+
+// Owner implements routing.Conn.
+func (*Device) Owner() share.Owner { return share.Owner{} }
 
 // Pulse implements routing.Conn.
 func (d *Device) Pulse() registry.Pulse { return registry.Pulse{} }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -23,6 +24,9 @@ type Conn interface {
 
 	// Pulse returns what the last pong of the device says; zero: none has come.
 	Pulse() registry.Pulse
+
+	// Owner is who the memory counts for that the session's tools take.
+	Owner() share.Owner
 
 	// Close ends the socket. Once the socket is gone the connection calls LocalSession.Close, as after any other end.
 	Close(CloseCause)
@@ -85,7 +89,7 @@ type Hub struct {
 	checks      *tasks // answers that are checked against the output schema of their tool
 	// checkOutput says what an answer violates; nil: none is checked.
 	checkOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
-	lists       *sharedLists
+	offered     *offeredTools
 	offers      *toolBudget
 	callLog     int64 // bytes of the log of one call
 	log         *slog.Logger
@@ -104,7 +108,8 @@ type Hub struct {
 func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, t *tasks) *Hub {
 	return &Hub{
 		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight,
-		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log), lists: newSharedLists(),
+		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log),
+		offered:     newOfferedTools(cfg.OfferedBytes),
 		checks:      newTasks(maxChecks, cfg.Log),
 		checkOutput: cfg.CheckOutput,
 		callLog:     cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession),

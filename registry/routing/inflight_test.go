@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -34,6 +35,8 @@ func (s slowClaims) MoveCall(
 type deafConn struct{}
 
 func (deafConn) Ping(answered func()) { answered() }
+
+func (deafConn) Owner() share.Owner { return share.Owner{} }
 
 func (deafConn) Pulse() registry.Pulse { return registry.Pulse{} }
 

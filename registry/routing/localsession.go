@@ -21,10 +21,12 @@ type LocalSession struct {
 
 	stale bool // a write failed, so the copy is incomplete; guarded by the order of writes (see beginWrite)
 
+	putting sync.Mutex // one change of the tools at a time
+
 	mu         sync.Mutex
 	session    registry.Session
 	attributes uint64        // digest of the session's
-	tools      *toolList     // replaced, never changed in place
+	tools      *toolList     // in Hub.offered until closed; replaced, never changed in place
 	lastWrite  chan struct{} // closed when the last queued write to the store has ended; nil if there is none
 	inFlight   map[string]*inFlightCall
 	closed     bool
@@ -123,24 +125,33 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 
 // PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change stays
 // local until the next announcement; only losing the session is an error. More new definitions than the budget allows
-// are an error, too (CodeRateLimited): then nothing changes.
+// are an error, too (CodeRateLimited), and more than the sessions of this pod may offer: then nothing changes.
 func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, drop []string) error {
-	l.mu.Lock()
-	s, before := l.session, l.tools
-	l.mu.Unlock()
-	merged := mergeTools(before.all(), put, drop)
+	l.putting.Lock()
+	defer l.putting.Unlock()
+	offered, by := l.hub.offered, l.conn.Owner()
+	by.Tenant = l.key.Tenant
+	merged := mergeTools(l.Tools(), put, drop)
+	list, err := offered.add(by, merged)
+	if err != nil {
+		return err
+	}
 	if err := l.hub.offers.admit(ctx, l.key, merged); err != nil {
+		offered.release(list)
 		return err
 	}
 	return l.stored(ctx, func() {
-		if l.tools != before { // another change came in between
-			merged = mergeTools(l.tools.all(), put, drop)
+		former := l.tools
+		l.tools = list
+		if l.closed { // and its tools are released
+			offered.release(list)
+			return
 		}
-		l.tools = l.hub.lists.share(merged)
+		offered.release(former)
+		s := l.session
 		l.hub.rec.activity(registry.Activity{
 			Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-			UserID: s.UserID,
-			Tools:  toolNames(l.tools.all()),
+			UserID: s.UserID, Tools: toolNames(list.all()),
 		})
 	}, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
 }
@@ -189,9 +200,10 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 		return
 	}
 	l.closed = true
-	s := l.session
+	s, tools := l.session, l.tools
 	l.mu.Unlock()
 
+	l.hub.offered.release(tools)
 	l.hub.remove(l)
 	l.detach()
 	l.mu.Lock()
@@ -276,24 +288,4 @@ func (l *LocalSession) detach() {
 func (l *LocalSession) kicked() {
 	l.hub.remove(l)
 	l.conn.Close(CloseKicked)
-}
-
-// mergeTools returns have without the tools named in drop and with those in put, ordered by name. Of several with one
-// name the last counts.
-func mergeTools(have, put []registry.ToolSpec, drop []string) []registry.ToolSpec {
-	all := make([]registry.ToolSpec, 0, len(have)+len(put))
-	for _, t := range have {
-		if !slices.Contains(drop, t.Name) {
-			all = append(all, t)
-		}
-	}
-	all = append(all, put...)
-	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
-	merged := all[:0]
-	for i, t := range all {
-		if i+1 == len(all) || all[i+1].Name != t.Name {
-			merged = append(merged, t)
-		}
-	}
-	return merged
 }

@@ -33,6 +33,7 @@ type PodConfig struct {
 	CallBytes    int64         // stored of all calls of a tenant, by all pods; default DefaultCallBytes
 	CallLog      int64         // stored of what a device reports of one call; default DefaultCallLog
 	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
+	OfferedBytes int64         // of tool definitions that the pod's sessions offer; default DefaultOfferedBytes
 	PlaceTTL     time.Duration // how long a place is kept after its last use; default registry.DefaultPlaceTTL
 
 	// CheckOutput returns the rules of an output schema that an answer breaks. Nil: answers are not checked. An answer
@@ -134,6 +135,9 @@ func (cfg *PodConfig) setBudgets() {
 	cfg.CallLog = min(cfg.CallLog, MaxCallLog)
 	if cfg.NewToolBytes <= 0 {
 		cfg.NewToolBytes = DefaultNewToolBytes
+	}
+	if cfg.OfferedBytes <= 0 {
+		cfg.OfferedBytes = DefaultOfferedBytes
 	}
 }
 

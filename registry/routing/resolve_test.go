@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -20,6 +21,8 @@ type notedConn struct {
 func newNotedConn() notedConn { return notedConn{calls: make(chan DeviceCall, 8)} }
 
 func (notedConn) Ping(answered func()) { answered() }
+
+func (notedConn) Owner() share.Owner { return share.Owner{} }
 
 func (notedConn) Pulse() registry.Pulse { return registry.Pulse{} }
 

@@ -3,6 +3,7 @@ package routing_test
 import (
 	"slices"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
@@ -28,6 +29,9 @@ func (c *simConn) Cancel(callID, _ string) {
 		c.send(toDevice, simFrame{kind: "cancel", id: callID})
 	}
 }
+
+// Owner implements routing.Conn.
+func (*simConn) Owner() share.Owner { return share.Owner{} }
 
 // Pulse implements routing.Conn.
 func (*simConn) Pulse() registry.Pulse { return registry.Pulse{} }

@@ -91,6 +91,7 @@ func (p *Pod) Pools() map[string]share.Stats {
 		"running_calls": p.Calls.places.Stats(), "returning_calls": p.Router.returns.places.Stats(),
 		"errands": p.Places.admitted.Stats(), "tasks": p.tasks.places.Stats(),
 		"late_answers": p.Hub.late.places.Stats(), "checked_answers": p.Hub.checks.places.Stats(),
+		"offered_bytes": p.Hub.offered.bytes.Stats(),
 	}
 }
 

@@ -1,0 +1,159 @@
+package routing
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
+)
+
+// DefaultOfferedBytes is the default of how many bytes of tool definitions the sessions of a pod may offer.
+const DefaultOfferedBytes = 512 << 20
+
+// offeredTools are the tools that the sessions of this pod offer. Sessions of a tenant with the same tools have one list
+// in memory, and lists with the same tool have one copy of its definition, because a fleet of phones runs one app. The
+// definitions are counted in a pool that tenants share. It is safe for concurrent use.
+type offeredTools struct {
+	bytes *share.Pool
+	seeds toolListSeeds
+
+	mu          sync.Mutex
+	lists       map[offeredList]*toolList
+	definitions map[offeredTool]*definition
+}
+
+// offeredList names a list of tools of a tenant.
+type offeredList struct {
+	tenant string
+	key    toolListKey
+}
+
+// offeredTool names a definition of a tenant by its hash.
+type offeredTool struct{ tenant, hash string }
+
+// toolList is what local sessions offer, ordered by name. Its tools never change. Nil is the empty list.
+type toolList struct {
+	tools    []registry.ToolSpec
+	name     offeredList
+	sessions int // that offer it; guarded by the lock of offeredTools
+}
+
+func (l *toolList) all() []registry.ToolSpec {
+	if l == nil {
+		return nil
+	}
+	return l.tools
+}
+
+// definition is a tool that is in lists. Who brought it first holds its bytes.
+type definition struct {
+	tool  registry.ToolSpec
+	bytes *share.Grant
+	lists int
+}
+
+// newOfferedTools returns an empty set. A tenant may have half of the bytes.
+func newOfferedTools(bytes int64) *offeredTools {
+	return &offeredTools{
+		bytes: share.New(share.Bounds{Pod: bytes, Identity: bytes / 2}), seeds: newToolListSeeds(),
+		lists: make(map[offeredList]*toolList), definitions: make(map[offeredTool]*definition),
+	}
+}
+
+// add returns the list of these tools, which must be ordered by name, for one more session. Its release must be called
+// once. add fails with CodeRateLimited if the owner has no room for a definition that is new here.
+func (o *offeredTools) add(by share.Owner, tools []registry.ToolSpec) (*toolList, error) {
+	if len(tools) == 0 {
+		return nil, nil
+	}
+	name := offeredList{by.Tenant, o.seeds.key(tools)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.lists[name]
+	if list == nil {
+		list = &toolList{tools: make([]registry.ToolSpec, 0, len(tools)), name: name}
+		for _, t := range tools {
+			held, err := o.addToolLocked(by, t)
+			if err != nil {
+				o.removeToolsLocked(list)
+				return nil, err
+			}
+			list.tools = append(list.tools, held)
+		}
+		o.lists[name] = list
+	}
+	list.sessions++
+	return list, nil
+}
+
+// addToolLocked returns the copy of a definition that all lists have.
+func (o *offeredTools) addToolLocked(by share.Owner, t registry.ToolSpec) (registry.ToolSpec, error) {
+	name := offeredTool{by.Tenant, t.Hash()}
+	d := o.definitions[name]
+	if d == nil {
+		bytes, err := o.bytes.Try(by, int64(t.Size()+toolOverhead))
+		if err != nil {
+			return t, errTooManyOffered(err)
+		}
+		d = &definition{tool: t, bytes: bytes}
+		o.definitions[name] = d
+	}
+	d.lists++
+	return d.tool, nil
+}
+
+func errTooManyOffered(err error) error {
+	who := "the sessions of this tenant"
+	if full := (*share.FullError)(nil); errors.As(err, &full) && full.Bound == share.Pod {
+		who = "the sessions of this pod"
+	}
+	return registry.Errorf(registry.CodeRateLimited, "%s offer too many different tools; remove some, "+
+		"connect to another pod, or raise FARHAND_MAX_OFFERED_BYTES", who)
+}
+
+// release says that a session offers a list no longer.
+func (o *offeredTools) release(list *toolList) {
+	if list == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if list.sessions--; list.sessions == 0 {
+		delete(o.lists, list.name)
+		o.removeToolsLocked(list)
+	}
+}
+
+func (o *offeredTools) removeToolsLocked(list *toolList) {
+	for _, t := range list.tools {
+		name := offeredTool{list.name.tenant, t.Hash()}
+		d := o.definitions[name]
+		if d.lists--; d.lists == 0 {
+			delete(o.definitions, name)
+			d.bytes.Release()
+		}
+	}
+}
+
+// mergeTools returns have without the tools named in drop and with those in put, ordered by name. Of several with one
+// name the last counts.
+func mergeTools(have, put []registry.ToolSpec, drop []string) []registry.ToolSpec {
+	all := make([]registry.ToolSpec, 0, len(have)+len(put))
+	for _, t := range have {
+		if !slices.Contains(drop, t.Name) {
+			all = append(all, t)
+		}
+	}
+	all = append(all, put...)
+	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	merged := all[:0]
+	for i, t := range all {
+		if i+1 == len(all) || all[i+1].Name != t.Name {
+			merged = append(merged, t)
+		}
+	}
+	return merged
+}

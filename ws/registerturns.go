@@ -1,0 +1,87 @@
+package ws
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/farhand/farhand/internal/share"
+)
+
+// Checking a definition only computes, 0.1 ms for each name that it may be mistaken for and more for its schema, and so
+// does listing what a session offers. Devices take turns for both, by tenant and identity, and a tenant alone keeps all
+// processors but one goroutine busy.
+
+// turnLength is how long one frame may have its definitions checked while others wait.
+const turnLength = 10 * time.Millisecond
+
+// newRegisteringTurns returns the pool of turns. Each connection may wait for one.
+func newRegisteringTurns(sockets int) *share.Pool {
+	bounds := share.Turns(runtime.GOMAXPROCS(0))
+	bounds.Waiting = 4 * int64(sockets) // half are one tenant's
+	return share.New(bounds)
+}
+
+// inTurn runs admit for each definition, in turns that admit takes.
+func (r *registration) inTurn(
+	ctx context.Context, definitions []json.RawMessage, admit func(context.Context, json.RawMessage),
+) {
+	defer r.endTurn()
+	for _, raw := range definitions {
+		admit(ctx, raw)
+	}
+}
+
+// takeTurn waits for a turn, unless the registration has one that is not too long yet.
+func (r *registration) takeTurn(ctx context.Context) error {
+	if r.turn != nil && time.Now().Before(r.turnUntil) {
+		return nil
+	}
+	r.endTurn()
+	turn, err := r.conn.server.turns.Acquire(ctx, r.who.Owner(), 1)
+	if err != nil {
+		return err
+	}
+	r.turn, r.turnUntil = turn, time.Now().Add(turnLength)
+	return nil
+}
+
+func (r *registration) endTurn() {
+	if r.turn != nil {
+		r.turn.Release()
+		r.turn = nil
+	}
+}
+
+// listRegistered tells the device which tools it offers. A list may be a million times as long as the question, so its
+// bytes have a budget, as those of definitions have.
+func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) error {
+	tools, size := c.local.Tools(), 0
+	for _, t := range tools {
+		size += t.Size()
+	}
+	if !c.budget.takeListing(size) {
+		return &frameError{codeRateLimited, fmt.Sprintf(
+			"this session asked for its tools too often in too short a time; %d bytes a second are sent", registerRate)}
+	}
+	if size > freeUnread && c.server.unread.Lacks(c.unreadOwner(), int64(size)) != "" {
+		return errTooMuchUnread // before the list is made
+	}
+	turn, err := c.server.turns.Acquire(ctx, c.who.Owner(), 1)
+	if err != nil {
+		return &frameError{codeRateLimited, "the gateway is too busy to list the tools; ask again after a moment"}
+	}
+	frame := registeredToolsFrame(tools)
+	turn.Release()
+	if err := c.out.push(frame); errors.Is(err, errOutboxesFull) {
+		return errTooMuchUnread
+	} else {
+		return sendError(err)
+	}
+}
+
+var errTooMuchUnread = &frameError{codeRateLimited,
+	"the devices of this pod, or of this tenant on it, have too much to read; ask again after a moment"}
