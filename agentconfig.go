@@ -40,6 +40,7 @@ type AgentConfig struct {
 	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm, and with arguments that only tools have named, although nobody is asked. Tools that are admin_only are never offered to a model."`
 	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that ask for debug what the model is asked, the system prompt included. Off: they get their answer without it."`
 	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is kept after its last change."`
+	HistoryBytes   ByteSize      `env:"HISTORY_BYTES" envDefault:"512MiB" doc:"Bytes by which the conversations of one tenant may grow over FARHAND_HISTORY_TTL, by all pods together, half of them at once; half of them by one identity. Beyond that no turn begins (429); one that runs goes on, and its bytes count for later ones."`
 	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages of one conversation that are kept; the oldest are forgotten."`
 	TurnTimeout    time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"How long one turn of a conversation may take."`
 	TurnWait       time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, until it is refused as SESSION_BUSY."`

@@ -171,7 +171,7 @@ func (c Config) checkByType(check func(ok bool, variable, message string)) {
 			check(v >= minDuration, name, "must be at least "+minDuration.String())
 		case ByteSize:
 			switch name {
-			case "CALL_BYTES", "NEW_TOOL_BYTES", "MAX_OFFERED_BYTES": // of a whole tenant, or pod
+			case "CALL_BYTES", "NEW_TOOL_BYTES", "MAX_OFFERED_BYTES", "HISTORY_BYTES": // of a whole tenant, or pod
 				check(v >= 1<<20, name, "must be at least 1MiB")
 			case "BROWSER_MEMORY":
 				check(v >= 256<<20, name, "must be at least 256MiB: a browser with an empty page takes as much")

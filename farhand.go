@@ -130,6 +130,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
 		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
 		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), OfferedBytes: int64(g.cfg.OfferedBytes),
+		HistoryBytes: int64(g.cfg.HistoryBytes), HistoryTTL: g.cfg.HistoryTTL,
 		Log:         g.log,
 		CheckOutput: g.schemas.CheckOutput, PlaceTTL: g.cfg.placeTTL(),
 	})

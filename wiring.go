@@ -286,7 +286,7 @@ func (g *Gateway) openAgent(
 	models := append([]provider.Model(nil), g.parts.models...)
 	var err error
 	g.chat, err = chat.NewEngine(chat.Config{
-		Models: append(models, g.cfg.models(g.log)...), Store: store,
+		Models: append(models, g.cfg.models(g.log)...), Store: store, Budget: g.pod.History,
 		OpenTools: func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
 		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
 		System:    g.cfg.SystemPrompt, SystemFor: g.parts.system, Files: g.files(), Limits: g.cfg.limits(),

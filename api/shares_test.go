@@ -58,6 +58,7 @@ var elsewhere = map[string]string{
 	"connections of devices":                               "TestConnectionsAreShared",
 	"definitions of tools that are checked, and lists of them that are made":      "TestRegistrationsAreShared",
 	"bytes that wait to be sent to devices, but for 16 KiB of each":               "TestListingsAreShared",
+	"bytes by which conversations grow":                                           "TestHistoryOfATenantIsBounded",
 	"bytes of the tools that sessions offer":                                      "TestOfferedToolsAreShared",
 	"sessions that are being opened":                                              "TestOpeningsAreShared",
 	"texts that are read, schemas that are checked or compiled, long validations": "TestValidationsAreShared",

@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Models    []provider.Model                 // the first is the default; no two of the same name
 	Store     Store                            // shared by the fleet
+	Budget    Budget                           // of what turns store; nil: unbounded
 	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: none
 	Activity  Activity                         // nil: nobody is notified
 	System    string                           // the prompt before every conversation that the gateway keeps
@@ -32,6 +33,21 @@ type Config struct {
 	Limits Limits
 	Log    *slog.Logger // default: discard
 }
+
+// Budget bounds what identities add to conversations. *routing.HistoryBudget is one.
+type Budget interface {
+	// Begin spends the bytes that a turn stores first. With an error the turn does not begin.
+	Begin(ctx context.Context, by share.Owner, bytes int) error
+
+	// Add counts bytes that a running turn has stored.
+	Add(ctx context.Context, by share.Owner, bytes int)
+}
+
+// unbounded is the Budget of an engine that is given none.
+type unbounded struct{}
+
+func (unbounded) Begin(context.Context, share.Owner, int) error { return nil }
+func (unbounded) Add(context.Context, share.Owner, int)         {}
 
 // Store is what engines share.
 type Store interface {
@@ -76,6 +92,9 @@ func NewEngine(cfg Config) (*Engine, error) {
 			return nil, fmt.Errorf("chat: two models are called %q", m.Name())
 		}
 		seen[m.Name()] = true
+	}
+	if cfg.Budget == nil {
+		cfg.Budget = unbounded{}
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	if err := cfg.Limits.validate(); err != nil {
@@ -130,6 +149,7 @@ func (e *Engine) admit(by auth.Identity) (leave func(), err error) {
 const (
 	maxTurnBytes = 512 << 20 // of all turns
 	turnCopies   = 2         // a conversation as it is stored, and as it is read
+	turnCost     = 1 << 10   // bytes that the store takes for a turn beside its texts
 )
 
 // reserve lets a turn of an identity hold a conversation, and what was said now. release must be called.

@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -174,6 +175,41 @@ func TestLongConversationsOfATenant(t *testing.T) {
 		}
 		if !hold("b") {
 			t.Error("another tenant finds no room")
+		}
+	})
+}
+
+// purse is a Budget.
+type purse struct {
+	empty error
+	added int
+}
+
+func (p *purse) Begin(context.Context, share.Owner, int) error   { return p.empty }
+func (p *purse) Add(_ context.Context, _ share.Owner, bytes int) { p.added += bytes }
+
+// A turn that the budget refuses stores nothing. One that runs stores all, and what it stored counts.
+func TestTurnsSpendABudget(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, Limits{}, say([]string{strings.Repeat("x", 10_000)}))
+		budget := &purse{empty: &registry.Error{
+			Code: registry.CodeRateLimited, Message: "grown too much", RetryAfter: time.Minute,
+		}}
+		r.engine.cfg.Budget = budget
+		_, ev, err := r.ask(t.Context(), "one")
+		if e := wantCode(t, err, ev, CodeSessionBusy); e.Message != "grown too much" {
+			t.Errorf("message %q", e.Message)
+		}
+		if failed := ev.of(EventError); failed[0].RetryAfter != time.Minute {
+			t.Errorf("asked to come again in %v", failed[0].RetryAfter)
+		}
+		r.wantHistory()
+		budget.empty = nil
+		if _, _, err := r.ask(t.Context(), "two"); err != nil {
+			t.Fatal(err)
+		}
+		if budget.added < 10_000 || budget.added > 11_000 {
+			t.Errorf("%d bytes count", budget.added)
 		}
 	})
 }

@@ -79,7 +79,7 @@ func (e *Engine) answer(
 }
 
 func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
-	j := &journal{store: e.cfg.Store, turn: l.Turn}
+	j := &journal{store: e.cfg.Store, turn: l.Turn, budget: e.cfg.Budget, by: payerOf(a.Caller)}
 	scope := scopeOf(a)
 	scope.Fence = l.Fence
 	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
@@ -110,6 +110,9 @@ func (t *turn) run(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if err := t.journal.begin(ctx, len(t.ask.Content)); err != nil {
+		return err
+	}
 	if err := t.own(ctx, c); err != nil {
 		return err
 	}

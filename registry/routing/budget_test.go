@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
@@ -276,7 +278,7 @@ func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 func TestForgedLongAnswersGiveNothingBack(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
 	calls, key := pod.Calls.store.(*callBudget), registry.Key{Tenant: "t", Session: "s1"}
-	for calls.spend(ctx, key, 64<<10) == 0 { // all of the session's
+	for calls.spend(ctx, key.Tenant, key.Session, 64<<10) == 0 { // all of the session's
 	}
 	_, err := calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
 		registry.Change{Session: key,
@@ -284,7 +286,7 @@ func TestForgedLongAnswersGiveNothingBack(t *testing.T) {
 	if !registry.IsCallNotFound(err) {
 		t.Fatal(err)
 	}
-	if calls.spend(ctx, key, 64<<10) == 0 {
+	if calls.spend(ctx, key.Tenant, key.Session, 64<<10) == 0 {
 		t.Error("an answer to no call filled the budget again")
 	}
 }
@@ -319,4 +321,50 @@ func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
 	if wait := b.reserved.spent("t", b.name+"/s1"); wait > 0 {
 		t.Errorf("the session's own part is spent for %v", wait)
 	}
+}
+
+// A tenant's conversations take all they may grow by. Its turns are refused then, those of another tenant are not, and
+// one identity leaves half to the others.
+func TestHistoryOfATenantIsBounded(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{HistoryBytes: 16 << 20})[0]
+	grow := func(user string) (n int) {
+		for pod.History.Begin(ctx, share.Owner{Tenant: "hostile", Identity: user}, 64<<10) == nil {
+			n += 64 << 10
+		}
+		return n
+	}
+	anna := grow("anna")
+	all := anna + grow("ben") + grow("")
+	if anna == 0 || anna > 5<<20 || all < 7<<20 || all > 9<<20 {
+		t.Errorf("an identity adds %d bytes at once, and its tenant %d", anna, all)
+	}
+	err := pod.History.Begin(ctx, share.Owner{Tenant: "hostile"}, 64<<10)
+	if !errors.Is(err, registry.CodeRateLimited) || registry.AsError(err).RetryAfter <= 0 {
+		t.Errorf("refused with %v", err)
+	}
+	if err := pod.History.Begin(ctx, share.Owner{Tenant: "other", Identity: "anna"}, 64<<10); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+}
+
+// What a running turn adds beyond the budget is not lost to it: later turns pay first.
+func TestOverdrawnHistoryIsPaidLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget, over = 64 << 20, 64 * time.Second // so half a mebibyte comes back each second
+		pod := budgetPods(t, 1, PodConfig{HistoryBytes: budget, HistoryTTL: over})[0]
+		by := share.Owner{Tenant: "t"}
+		for pod.History.Begin(t.Context(), by, 1<<20) == nil {
+		}
+		for range 10 {
+			pod.History.Add(t.Context(), by, 1<<20)
+		}
+		time.Sleep(10 * time.Second)
+		if pod.History.Begin(t.Context(), by, 1) == nil {
+			t.Error("a turn begins before what was overdrawn has come back")
+		}
+		time.Sleep(30 * time.Second)
+		if err := pod.History.Begin(t.Context(), by, 1); err != nil {
+			t.Errorf("after it has come back: %v", err)
+		}
+	})
 }

@@ -50,7 +50,7 @@ type callBudget struct {
 
 func newCallBudget(cfg PodConfig, r *reservations) *callBudget {
 	tenant := registry.Budget{Bytes: cfg.CallBytes, Over: cfg.Retention}
-	return &callBudget{CallStore: cfg.Store, sharedBudget: sharedBudget{r, "calls", tenant}, log: cfg.Log}
+	return &callBudget{CallStore: cfg.Store, sharedBudget: sharedBudget{r, "calls", tenant, sessionShare}, log: cfg.Log}
 }
 
 // CreateCall implements CallStore. A repeated request gets the record of its call even if the budget allows no new
@@ -60,12 +60,11 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 	if r.IdempotencyKey != "" {
 		cost += keyCost
 	}
-	key := registry.Key{Tenant: r.Tenant, Session: r.SessionID}
-	wait := c.spend(ctx, key, cost)
+	wait := c.spend(ctx, r.Tenant, r.SessionID, cost)
 	if wait == 0 {
 		stored, created, err := c.CallStore.CreateCall(ctx, r)
 		if !created {
-			c.giveBack(key, cost)
+			c.giveBack(r.Tenant, r.SessionID, cost)
 		}
 		return stored, created, err
 	}
@@ -105,7 +104,7 @@ func (c *callBudget) MoveCall(
 	change.Result = kept
 	moved, err := c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	if err != nil || !moved.Applied {
-		c.giveBack(key, cost)
+		c.giveBack(key.Tenant, key.Session, cost)
 	}
 	return moved, err
 }
@@ -122,7 +121,7 @@ func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Resu
 	switch {
 	case size <= shortOutput:
 		return kept, 0
-	case c.spend(ctx, key, size) > 0:
+	case c.spend(ctx, key.Tenant, key.Session, size) > 0:
 		return truncate(r, shortOutput,
 			"the outputs of this tenant or session use up what FARHAND_CALL_BYTES allows"), 0
 	default:
@@ -136,7 +135,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 	for _, r := range records {
 		key := registry.Key{Tenant: r.Tenant, Session: r.SessionID}
 		stored := r.Stored && r.State.Final() // the store has it already, as a running call
-		if c.spend(ctx, key, recordCost) > 0 && !stored {
+		if c.spend(ctx, key.Tenant, key.Session, recordCost) > 0 && !stored {
 			dropped++ // the feed says how the call ended
 			continue
 		}
@@ -159,8 +158,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	kept := make([]registry.CallEvent, 0, len(events))
 	for _, e := range events {
-		key := registry.Key{Tenant: e.Tenant, Session: e.Session}
-		if e.Type != registry.CallEventTruncated && c.spend(ctx, key, eventSize(&e)) > 0 {
+		if e.Type != registry.CallEventTruncated && c.spend(ctx, e.Tenant, e.Session, eventSize(&e)) > 0 {
 			continue
 		}
 		kept = append(kept, e)

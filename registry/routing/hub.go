@@ -64,7 +64,7 @@ type hubCalls interface {
 	amends(tool string) bool
 
 	// spent returns for how much longer the budget of a session's calls is known to be spent; zero: it may not be.
-	spent(key registry.Key) time.Duration
+	spent(tenant, session string) time.Duration
 }
 
 // hubRecorder is the part of a recorder that a Hub needs.

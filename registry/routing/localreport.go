@@ -55,7 +55,7 @@ func (r *localReport) add(report registry.Report) {
 		Progress: report.Progress, Total: report.Total, Message: report.Message, Chunk: report.Chunk,
 	}
 	r.logged += jsonSize(report.Message) + jsonSize(report.Chunk)
-	if r.logged > r.callLog || r.calls.spent(registry.Key{Tenant: r.tenant}) > 0 {
+	if r.logged > r.callLog || r.calls.spent(r.tenant, "") > 0 {
 		r.full = true
 		e.Type, e.Progress, e.Total, e.Chunk = registry.CallEventTruncated, nil, nil, ""
 		e.Message = "No more is kept of what this call reports: too much is kept already. The call goes on."

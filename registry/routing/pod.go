@@ -34,6 +34,8 @@ type PodConfig struct {
 	CallLog      int64         // stored of what a device reports of one call; default DefaultCallLog
 	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
 	OfferedBytes int64         // of tool definitions that the pod's sessions offer; default DefaultOfferedBytes
+	HistoryBytes int64         // that conversations of a tenant grow by, by all pods; default DefaultHistoryBytes
+	HistoryTTL   time.Duration // how long the store keeps them; default registry.DefaultHistoryTTL
 	PlaceTTL     time.Duration // how long a place is kept after its last use; default registry.DefaultPlaceTTL
 
 	// CheckOutput returns the rules of an output schema that an answer breaks. Nil: answers are not checked. An answer
@@ -63,6 +65,7 @@ type Pod struct {
 
 	Approvals *Approvals
 	Places    *Places
+	History   *HistoryBudget
 
 	cfg     PodConfig
 	rec     *recorder
@@ -114,6 +117,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.Router = newRouter(cfg, p.Hub, calls, p.rec.keepRunning, reports, p.tasks, &p.Hub.counts)
 	p.Calls = newCalls(cfg, calls, p.Router, p.rec, &p.Hub.counts)
 	p.Turns = newTurns(cfg)
+	p.History = newHistoryBudget(cfg, reserved)
 	p.Approvals = newApprovals(cfg, p.Hub, p.tasks)
 	p.Places = newPlaces(cfg, p.Router, reports, p.tasks)
 	return p, nil
@@ -135,6 +139,12 @@ func (cfg *PodConfig) setBudgets() {
 	cfg.CallLog = min(cfg.CallLog, MaxCallLog)
 	if cfg.NewToolBytes <= 0 {
 		cfg.NewToolBytes = DefaultNewToolBytes
+	}
+	if cfg.HistoryBytes <= 0 {
+		cfg.HistoryBytes = DefaultHistoryBytes
+	}
+	if cfg.HistoryTTL <= 0 {
+		cfg.HistoryTTL = registry.DefaultHistoryTTL
 	}
 	if cfg.OfferedBytes <= 0 {
 		cfg.OfferedBytes = DefaultOfferedBytes

@@ -71,7 +71,7 @@ func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 		refused = registry.Errorf(registry.CodePayloadTooLarge,
 			"The log of the call %s is full: %d bytes are kept of what is reported of one call. The call goes on.",
 			f.callID, l.hub.callLog)
-	case l.hub.calls.spent(l.key) > 0:
+	case l.hub.calls.spent(l.key.Tenant, l.key.Session) > 0:
 		refused = registry.Errorf(registry.CodeRateLimited, "What is reported of the call %s is not kept: "+
 			"too much is kept of calls of this device or tenant already. The call goes on.", f.callID)
 	default:

@@ -10,46 +10,55 @@ import (
 // sessionShare divides a tenant's budget: one session may use an eighth of it.
 const sessionShare = 8
 
-// sharedBudget is a budget of each tenant, of which no session may use more than its share.
+// sharedBudget is a budget of each tenant, of which no holder, a session or an identity, may use more than its share.
 type sharedBudget struct {
 	reserved *reservations
 	name     string
 	tenant   registry.Budget
+	parts    int64 // the share of a holder is the tenant's budget divided by them
 }
 
-// spend spends n bytes of the session's share and of the tenant's budget. It returns zero if it spent them, else how
-// long to wait before trying again. A key without a session has no share.
-func (b *sharedBudget) spend(ctx context.Context, key registry.Key, n int64) time.Duration {
-	if key.Session != "" {
-		if wait := b.reserved.spend(ctx, key.Tenant, b.shareName(key), n, b.share()); wait > 0 {
+// spend spends n bytes of the holder's share and of the tenant's budget. It returns zero if it spent them, else how
+// long to wait before trying again. An empty holder has no share.
+func (b *sharedBudget) spend(ctx context.Context, tenant, holder string, n int64) time.Duration {
+	if holder != "" {
+		if wait := b.reserved.spend(ctx, tenant, b.shareName(holder), n, b.share()); wait > 0 {
 			return wait
 		}
 	}
-	wait := b.reserved.spend(ctx, key.Tenant, b.name, n, b.tenant)
-	if wait > 0 && key.Session != "" {
-		b.reserved.giveBack(key.Tenant, b.shareName(key), n, b.share())
+	wait := b.reserved.spend(ctx, tenant, b.name, n, b.tenant)
+	if wait > 0 && holder != "" {
+		b.reserved.giveBack(tenant, b.shareName(holder), n, b.share())
 	}
 	return wait
 }
 
+// owe spends n bytes that are not there: what comes later pays for them first.
+func (b *sharedBudget) owe(tenant, holder string, n int64) {
+	if holder != "" {
+		b.reserved.owe(tenant, b.shareName(holder), n, b.share())
+	}
+	b.reserved.owe(tenant, b.name, n, b.tenant)
+}
+
 // giveBack returns n bytes that were spent for something that was not stored after all.
-func (b *sharedBudget) giveBack(key registry.Key, n int64) {
+func (b *sharedBudget) giveBack(tenant, holder string, n int64) {
 	if n == 0 {
 		return
 	}
-	if key.Session != "" {
-		b.reserved.giveBack(key.Tenant, b.shareName(key), n, b.share())
+	if holder != "" {
+		b.reserved.giveBack(tenant, b.shareName(holder), n, b.share())
 	}
-	b.reserved.giveBack(key.Tenant, b.name, n, b.tenant)
+	b.reserved.giveBack(tenant, b.name, n, b.tenant)
 }
 
-// spent returns for how much longer the session is known to have nothing left. Zero means that it may have something.
-func (b *sharedBudget) spent(key registry.Key) time.Duration {
-	return max(b.reserved.spent(key.Tenant, b.name), b.reserved.spent(key.Tenant, b.shareName(key)))
+// spent returns for how much longer the holder is known to have nothing left. Zero means that it may have something.
+func (b *sharedBudget) spent(tenant, holder string) time.Duration {
+	return max(b.reserved.spent(tenant, b.name), b.reserved.spent(tenant, b.shareName(holder)))
 }
 
 func (b *sharedBudget) share() registry.Budget {
-	return registry.Budget{Bytes: b.tenant.Bytes / sessionShare, Over: b.tenant.Over}
+	return registry.Budget{Bytes: b.tenant.Bytes / b.parts, Over: b.tenant.Over}
 }
 
-func (b *sharedBudget) shareName(key registry.Key) string { return b.name + "/" + key.Session }
+func (b *sharedBudget) shareName(holder string) string { return b.name + "/" + holder }

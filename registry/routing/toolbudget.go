@@ -29,7 +29,7 @@ type toolBudget struct {
 func newToolBudget(cfg PodConfig, r *reservations) *toolBudget {
 	tenant := registry.Budget{Bytes: cfg.NewToolBytes, Over: 2 * cfg.SessionTTL}
 	return &toolBudget{
-		sharedBudget: sharedBudget{r, "tools", tenant},
+		sharedBudget: sharedBudget{r, "tools", tenant, sessionShare},
 		known:        cache.New[string, struct{}](maxKnownSets, cfg.SessionTTL/2),
 	}
 }
@@ -40,7 +40,7 @@ func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []regist
 	if cost == 0 {
 		return nil
 	}
-	if wait := b.spend(ctx, key, cost); wait > 0 {
+	if wait := b.spend(ctx, key.Tenant, key.Session, cost); wait > 0 {
 		e := registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
 			"a tenant may add %d bytes of them in %v, and one session an eighth of that; register them again in %v",
 			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
