@@ -162,9 +162,9 @@ func (c *conn) completeCall(id string, r registry.Result) {
 }
 
 // failAnswer fails a call whose answer could not be understood. Its caller need not wait longer, because the device
-// will not answer again.
-func (c *conn) failAnswer(data []byte, bad *frameError) {
-	if id := c.answeredCall(data); id != "" {
+// will not answer again. Without an id there is none.
+func (c *conn) failAnswer(id string, bad *frameError) {
+	if id != "" {
 		c.budget.spend(unitsPerStray)
 		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
 			"The device's answer could not be understood: %s", bad.message))

@@ -31,7 +31,7 @@ func (c *conn) handleText(data []byte) {
 	}
 	s := c.server
 	c.messageBytes = len(data)
-	frame, big, err := c.decode(data)
+	frame, answered, err := c.decode(data)
 	if errors.Is(err, CloseCrowded) { // it was not decoded, so it introduces nobody
 		c.fail(err)
 		return
@@ -40,15 +40,15 @@ func (c *conn) handleText(data []byte) {
 	if !c.introduce(frame) {
 		return
 	}
-	if big {
-		c.tooBig(data)
+	if errors.Is(err, CloseTooBig) {
+		c.tooBig(answered)
 		return
 	}
 	if bad := (*frameError)(nil); errors.As(err, &bad) {
-		c.failAnswer(data, bad)
+		c.failAnswer(answered, bad)
 	}
-	if int64(len(data)) > s.cfg.MaxOutput && s.outputTooBig(frame) {
-		c.tooBig(data)
+	if f, ok := frame.(*toolResultFrame); ok && s.outputTooBig(f) {
+		c.tooBig(f.ID)
 		return
 	}
 	if frame != nil {
@@ -80,32 +80,31 @@ func (s *Server) acquireDecodeSlot(tenant string, n int) (*share.Grant, error) {
 	return slots.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
 }
 
-// decode decodes a frame, unless it is too big. The error is CloseCrowded if no slot came free for it, or as of
-// decodeFrame.
-func (c *conn) decode(data []byte) (frame any, big bool, err error) {
+// decode decodes a frame. The error is CloseCrowded if no slot came free for it, CloseTooBig if it is too big, or as of
+// decodeFrame; with the last two decode returns the call that the frame answers, if it is an answer.
+func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 	s := c.server
 	if len(data) >= longFrame {
 		slot, err := s.acquireDecodeSlot(c.who.Tenant, len(data))
 		if err != nil {
-			return nil, false, CloseCrowded
+			return nil, "", CloseCrowded
 		}
 		defer slot.Release()
 	}
-	if c.isTooBig(data) {
-		return nil, true, nil
+	if n := int64(len(data)); n > s.cfg.MaxFrame { // an answer may be longer than other messages
+		if answered = c.answeredCall(data); n > s.cfg.maxAnswer() || answered == "" {
+			return nil, answered, CloseTooBig
+		}
 	}
 	if c.mcp != nil {
 		frame, err = c.mcp.decode(data)
 	} else {
 		frame, err = decodeFrame(data)
 	}
-	return frame, false, err
-}
-
-// isTooBig reports whether a message is longer than it may be. One that answers a call may be longer than others.
-func (c *conn) isTooBig(data []byte) bool {
-	n, cfg := int64(len(data)), &c.server.cfg
-	return n > cfg.MaxFrame && (n > cfg.maxAnswer() || c.answeredCall(data) == "")
+	if err != nil && answered == "" {
+		answered = c.answeredCall(data)
+	}
+	return frame, answered, err
 }
 
 // answeredCall returns the id of the call that a message answers, however malformed the rest of it is. It returns an
@@ -117,21 +116,20 @@ func (c *conn) answeredCall(data []byte) string {
 	return answeredCall(data)
 }
 
-// outputTooBig reports whether a frame has a longer output than a tool may have.
-func (s *Server) outputTooBig(frame any) bool {
-	f, ok := frame.(*toolResultFrame)
-	return ok && s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput
+// outputTooBig reports whether a result has a longer output than a tool may have.
+func (s *Server) outputTooBig(f *toolResultFrame) bool {
+	return s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput
 }
 
-// tooBig tells the device which limit its message went over, and ends the connection. If the message was an answer, its
-// call ends too, because the device would send the same again after a reconnect.
-func (c *conn) tooBig(data []byte) {
+// tooBig tells the device which limit its message went over, and ends the connection. If the message answered a call,
+// that ends too, because the device would send the same again after a reconnect.
+func (c *conn) tooBig(answered string) {
 	text := fmt.Sprintf("The message is too big: at most %d bytes are allowed.", c.server.cfg.MaxFrame)
-	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && c.answeredCall(data) != "" {
+	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && answered != "" {
 		text = fmt.Sprintf("The output is too big: at most %d bytes are allowed.", limit)
 	}
 	bad := &frameError{codeMessageTooBig, text}
-	c.failAnswer(data, bad)
+	c.failAnswer(answered, bad)
 	_ = c.send(errorFrame(bad.code, bad.message)) // if there is no room for it, the close frame says the same
 	c.fail(CloseTooBig)
 }
@@ -143,7 +141,7 @@ func (c *conn) refuseBinary(data []byte) {
 	}
 	c.server.counters.frameReceived(nil)
 	if int64(len(data)) > c.server.cfg.MaxFrame {
-		c.tooBig(nil)
+		c.tooBig("")
 		return
 	}
 	if c.mcp != nil && c.mcp.hasEnvelope() { // the voice, which nobody here listens to

@@ -106,12 +106,25 @@ func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.R
 	return true
 }
 
+const (
+	// maxCallID is the longest id of a call in bytes. Those of the gateway are shorter.
+	maxCallID = 128
+
+	// largeAnswer is from how many bytes on an answer is sent to the store only after that was asked whether it has the
+	// call at all: a device may send any number of answers to unknown ones.
+	largeAnswer = 64 << 10
+)
+
 // completeLate handles an answer to a call that is not in flight at the connection it came from. The call may belong to
 // a former connection, here or on another pod, or its caller may have stopped waiting. The pod that has the call
 // decides whether the answer counts; if none has it, the record of the call decides.
 func (p *Hub) completeLate(
 	ctx context.Context, l *LocalSession, callID string, r registry.Result, acknowledge func(ignored bool),
 ) {
+	if len(callID) > maxCallID {
+		acknowledge(true)
+		return
+	}
 	if f := p.detached.take(l.key, callID, l.proofs(), p.noteAnswer); f != nil {
 		p.complete(f, r, acknowledge)
 		return
@@ -144,6 +157,11 @@ func (p *Hub) storeLateAnswer(
 	then func(context.Context, registry.Moved, error),
 ) {
 	store := func(ctx context.Context) (registry.Moved, error) {
+		if resultSize(&res) > largeAnswer {
+			if _, err := p.calls.ReadCall(ctx, key.Tenant, callID); err != nil {
+				return registry.Moved{}, err
+			}
+		}
 		change := registry.Change{Session: key, Proofs: proofs, Result: &res}
 		moved, err := p.calls.MoveCall(ctx, key.Tenant, callID, registry.EndEvent(res, nil), change)
 		if err == nil && moved.Applied {

@@ -60,6 +60,9 @@ const (
 type hubCalls interface {
 	callMover
 
+	// ReadCall is as of registry.CallStore.
+	ReadCall(ctx context.Context, tenant, callID string) (registry.Record, error)
+
 	// amends reports whether the results of a tool are amended before they are stored.
 	amends(tool string) bool
 
