@@ -150,7 +150,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	c.local.Leave(ctx, back)
-	c.server.watchDetached(c.who, c.local)
+	c.server.watchDetached(c.who, c.local.Detached())
 	if worker != nil && !worker.wait(turnStopWait) {
 		c.log().Warn("a turn goes on after its connection has ended")
 	}
@@ -159,8 +159,8 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 
 // watchDetached has calls that wait for a device to come back end with its credential, which its connection watches no
 // longer. It says nothing of the connection, which need not be kept for it.
-func (s *Server) watchDetached(who *auth.Identity, local *routing.LocalSession) {
-	if s.cfg.Live == nil || !local.HasDetached() {
+func (s *Server) watchDetached(who *auth.Identity, calls routing.Detached) {
+	if s.cfg.Live == nil || !calls.Any() {
 		return
 	}
 	holder := who.AsHolder()
@@ -170,7 +170,7 @@ func (s *Server) watchDetached(who *auth.Identity, local *routing.LocalSession) 
 		}
 		go func() {
 			defer s.taskDone()
-			local.EndDetached()
+			calls.End()
 		}()
 	})
 	time.AfterFunc(registry.ResumeWait, release)

@@ -143,7 +143,7 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 	return l.stored(ctx, func() {
 		former := l.tools
 		l.tools = list
-		if l.closed { // and its tools are released
+		if l.closed { // and what it offered is released
 			offered.release(list)
 			return
 		}
@@ -177,19 +177,28 @@ func (l *LocalSession) End(ctx context.Context) {
 	l.ended = true
 	l.mu.Unlock()
 	l.Leave(ctx, 0)
-	l.EndDetached()
+	l.Detached().End()
 }
 
-// EndDetached ends the calls that wait on this pod for the device to come back, as End does, when its connection is
-// gone already.
-func (l *LocalSession) EndDetached() {
-	for _, f := range l.hub.detached.takeAll(l.key, l.proofs()) {
+// Detached are the calls that wait on a pod for a device to come back. It does not keep the session in memory.
+type Detached struct {
+	hub    *Hub
+	key    registry.Key
+	proofs []string
+}
+
+// Detached returns the calls that wait for the device of the session.
+func (l *LocalSession) Detached() Detached { return Detached{l.hub, l.key, l.proofs()} }
+
+// Any reports whether there are such calls now.
+func (d Detached) Any() bool { return d.hub.detached.waits(d.key, d.proofs) }
+
+// End ends them, as LocalSession.End does, when the connection is gone already.
+func (d Detached) End() {
+	for _, f := range d.hub.detached.takeAll(d.key, d.proofs) {
 		f.loseConnection()
 	}
 }
-
-// HasDetached reports whether calls wait on this pod for the device to come back.
-func (l *LocalSession) HasDetached() bool { return l.hub.detached.waits(l.key, l.proofs()) }
 
 // Leave is Close for a device that is expected to connect again within the time back: calls of what it offered wait for
 // it.
