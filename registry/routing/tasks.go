@@ -22,8 +22,11 @@ const (
 // time, and the pod waits for all of them when it closes.
 type tasks struct {
 	places *share.Pool
-	wg     sync.WaitGroup
 	log    *slog.Logger
+
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
 }
 
 func newTasks(limit int64, log *slog.Logger) *tasks {
@@ -31,10 +34,16 @@ func newTasks(limit int64, log *slog.Logger) *tasks {
 }
 
 // start runs f for a session in a goroutine, or reports false if too many tasks are running: of all, of its tenant, or
-// of the session.
+// of the session. It also does after wait.
 func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
 	place, err := t.places.Try(share.Owner{Tenant: of.Tenant, Identity: of.Session}, 1)
 	if err != nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		place.Release()
 		return false
 	}
 	t.wg.Go(func() {
@@ -51,4 +60,10 @@ func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
 	return true
 }
 
-func (t *tasks) wait() { t.wg.Wait() }
+// wait lets no more tasks start, and waits for those that run.
+func (t *tasks) wait() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.wg.Wait()
+}
