@@ -189,6 +189,7 @@ func (i *Invoker) runTool(
 			return registry.Result{}, e.With(registry.DispatchedNo)
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
+			err := undispatched(err) // the record says of the attempt before only that it is not known
 			i.noteDecision(&Request{Caller: p.inv.Caller, Tool: p.inv.Spec.Name, CallID: p.inv.CallID,
 				Turn: p.inv.Turn}, p, err)
 			return registry.Result{}, err

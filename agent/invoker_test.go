@@ -262,6 +262,23 @@ func TestACallIsCheckedAgainstTheDefinitionOfTheDevice(t *testing.T) {
 	}
 }
 
+// A call whose time is up while it is checked anew was not dispatched, and its record is told so: that of the attempt
+// before says that it is not known.
+func TestTheTimeOfACallIsUpWhileItIsCheckedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, now := spec("t", ""), spec("t", `{"type":"object","title":"new"}`)
+		r := &fakeRouter{spec: now, remembered: &old, owner: &now}
+		r.during = func(context.Context) { time.Sleep(20 * time.Millisecond) }
+		log := newCallLog(t)
+		i := agent.NewInvoker(agent.Config{Router: r, CallLog: log, Policy: newPolicy(t, agent.PolicyRules{})})
+		_, err := i.Invoke(t.Context(), agent.Request{Tool: "t", Timeout: 10 * time.Millisecond})
+		wantCode(t, err, registry.CodeTimeout)
+		if e := registry.AsError(log.finished[0].err); e.Dispatched != registry.DispatchedNo {
+			t.Errorf("the record is told %+v", e)
+		}
+	})
+}
+
 // replacing is a hook that counts, and gives every call the arguments it has.
 type replacing struct{ atomic.Int64 }
 
