@@ -29,51 +29,78 @@ const hostileTenant = registry.DefaultTenant
 // attacks are for rows of the table of shares in docs/operate.md. Each takes all that one tenant can get of a pool,
 // while another one works.
 var attacks = map[string]func(*testing.T){
-	"requests with a credential":     takeRequests,
-	"event streams":                  takeStreams,
-	"bodies of requests over 16 KiB": takeBodies,
-	"requests that wait for a call":  takeWaits,
-	"exports of the audit log":       takeExports,
+	"requests with a credential":           takeRequests,
+	"event streams":                        takeStreams,
+	"bodies of requests over 16 KiB":       takeBodies,
+	"requests that wait for a call":        takeWaits,
+	"exports of the audit log":             takeExports,
+	"reads of the audit log and the usage": takeReads,
 }
 
-// elsewhere are the other rows, with the name of the test that does so where the pool is.
-var elsewhere = map[string]string{
-	"answers over 64 KiB":                                  "TestStalledResponsesMakeRoom",
-	"reads of the audit log and the usage":                 "TestAThousandExports",
-	"event streams that catch up":                          "TestShares",
-	"downloads of files":                                   "TestOneLinkDoesNotTakeAllTransfers",
-	"uploads of files":                                     "TestOneSessionDoesNotTakeAllUploads",
-	"turns":                                                "TestTurnsOfATenant",
-	"commands":                                             "TestSlots",
-	"browsers":                                             "TestSessions",
-	"calls of an MCP server":                               "TestMCPServerIsShared",
-	"calls that wait for a device to come back":            "TestWaitsOfAUserAreBounded",
-	"messages of devices that are not handled yet":         "TestOneTenantDoesNotCrowdOutAnother",
-	"decoding of frames over 16 KiB":                       "TestTenantsTakeTurnsToBeDecoded",
-	"answers that are checked by an output schema":         "TestChecksOfAnswersAreShared",
-	"bytes of conversations whose turns run":               "TestLongConversationsOfATenant",
-	"bytes of messages of devices whose turns run or wait": "TestMessagesOfATenantAreBounded",
-	"memory of those, decoded":                             "TestAnswersOfATenantLeaveRoomForOthers",
-	"arguments that are validated":                         "TestValidationsAreShared",
-	"connections of devices":                               "TestConnectionsAreShared",
-	"definitions of tools that are checked, and lists of them that are made":      "TestRegistrationsAreShared",
-	"bytes that wait to be sent to devices, but for 16 KiB of each":               "TestListingsAreShared",
-	"bytes by which conversations grow":                                           "TestHistoryOfATenantIsBounded",
-	"bytes of the tools that sessions offer":                                      "TestOfferedToolsAreShared",
-	"sessions that are being opened":                                              "TestOpeningsAreShared",
-	"texts that are read, schemas that are checked or compiled, long validations": "TestValidationsAreShared",
-	"bytes of those questions, and their answers":                                 "TestHooksAreShared",
-	"questions to an HTTP hook":                                                   "TestHooksAreShared",
-	"messages of approvals to an HTTP hook":                                       "TestNoticesAreShared",
-	"short exchanges with the store about calls":                                  "TestTasksAreShared",
-	"answers that wait for the record of their call":                              "TestTasksAreShared",
-	"records of calls that are read":                                              "TestReadsAreShared",
-	"lines of the audit log that wait to be written":                              "TestOneTenantDoesNotDropTheLinesOfAnother",
-	"lines of the feed, and records, that wait to be written":                     "TestTheRecorderHasRoomForOtherTenants",
-	"rows of usage that wait to be written":                                       "TestOneTenantDoesNotTakeAllRows",
-	"what is remembered of conversations that were read":                          "TestReadingsAreBounded",
-	"asynchronous calls, and those with an idempotency key":                       "TestRunningCallsAreShared",
-	"calls of another pod for a tool that keeps something here":                   "TestErrandsAreShared",
+// elsewhere are the other rows, by the folder of the package that has the pool, with the name of the test that does so
+// there. A test of the same name in another package is not taken for it.
+var elsewhere = map[string]map[string]string{
+	".": {
+		"answers over 64 KiB": "TestStalledResponsesMakeRoom",
+		"downloads of files":  "TestOneLinkDoesNotTakeAllTransfers",
+		"uploads of files":    "TestOneSessionDoesNotTakeAllUploads",
+	},
+	"../internal/share": {
+		"event streams that catch up": "TestShares",
+	},
+	"../agent/chat": {
+		"turns":                                  "TestTurnsOfATenant",
+		"bytes of conversations whose turns run": "TestLongConversationsOfATenant",
+		"what is remembered of conversations that were read": "TestReadingsAreBounded",
+	},
+	"../agent/builtin/shell": {
+		"commands": "TestSlots",
+	},
+	"../agent/builtin/browser": {
+		"browsers": "TestSessions",
+	},
+	"..": {
+		"calls of an MCP server": "TestMCPServerIsShared",
+	},
+	"../registry/routing": {
+		"bytes by which conversations grow":                         "TestHistoryOfATenantIsBounded",
+		"calls that wait for a device to come back":                 "TestWaitsOfAUserAreBounded",
+		"answers that are checked by an output schema":              "TestChecksOfAnswersAreShared",
+		"bytes of the tools that sessions offer":                    "TestOfferedToolsAreShared",
+		"short exchanges with the store about calls":                "TestTasksAreShared",
+		"answers that wait for the record of their call":            "TestTasksAreShared",
+		"lines of the feed, and records, that wait to be written":   "TestTheRecorderHasRoomForOtherTenants",
+		"asynchronous calls, and those with an idempotency key":     "TestRunningCallsAreShared",
+		"calls of another pod for a tool that keeps something here": "TestErrandsAreShared",
+	},
+	"../ws": {
+		"messages of devices that are not handled yet":                           "TestOneTenantDoesNotCrowdOutAnother",
+		"decoding of frames over 16 KiB":                                         "TestTenantsTakeTurnsToBeDecoded",
+		"bytes of messages of devices whose turns run or wait":                   "TestMessagesOfATenantAreBounded",
+		"connections of devices":                                                 "TestConnectionsAreShared",
+		"definitions of tools that are checked, and lists of them that are made": "TestRegistrationsAreShared",
+		"bytes that wait to be sent to devices, but for 16 KiB of each":          "TestListingsAreShared",
+		"sessions that are being opened":                                         "TestOpeningsAreShared",
+	},
+	"../agent/schema": {
+		"memory of those, decoded":     "TestAnswersOfATenantLeaveRoomForOthers",
+		"arguments that are validated": "TestValidationsAreShared",
+		"texts that are read, schemas that are checked or compiled, long validations": "TestValidationsAreShared",
+	},
+	"../agent/httphook": {
+		"bytes of those questions, and their answers": "TestHooksAreShared",
+		"questions to an HTTP hook":                   "TestHooksAreShared",
+		"messages of approvals to an HTTP hook":       "TestNoticesAreShared",
+	},
+	"../redisstore": {
+		"records of calls that are read": "TestReadsAreShared",
+	},
+	"../agent/audit": {
+		"lines of the audit log that wait to be written": "TestOneTenantDoesNotDropTheLinesOfAnother",
+	},
+	"../agent/usage": {
+		"rows of usage that wait to be written": "TestOneTenantDoesNotTakeAllRows",
+	},
 }
 
 // Each pool of the table in docs/operate.md has an attack: a tenant takes all it can, gets its share, and there is room
@@ -86,41 +113,43 @@ func TestATenantHasItsShare(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "| pool | of a pod |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := strings.Split(table, "\n")[2:]
-	if len(rows) != len(attacks)+len(elsewhere) {
-		t.Errorf("%d rows in the table, and %d attacks", len(rows), len(attacks)+len(elsewhere))
+	tests, listed := make(map[string]string), 0
+	for dir, pools := range elsewhere {
+		for pool, test := range pools {
+			tests[pool] = test
+			listed++
+			if !testExists(t, dir, test) {
+				t.Errorf("there is no test %s in %s for the pool %q", test, dir, pool)
+			}
+		}
+	}
+	if len(rows) != len(attacks)+listed {
+		t.Errorf("%d rows in the table, and %d attacks", len(rows), len(attacks)+listed)
 	}
 	for _, row := range rows {
 		name := strings.TrimSpace(strings.Split(row, "|")[1])
-		switch attack, test := attacks[name], elsewhere[name]; {
-		case attack != nil:
+		if attack := attacks[name]; attack != nil {
 			t.Run(name, attack)
-		case test == "":
+		} else if tests[name] == "" {
 			t.Errorf("nothing attacks the pool %q", name)
-		case !testExists(t, test):
-			t.Errorf("there is no test %s for the pool %q", test, name)
 		}
 	}
 }
 
-// testExists looks for a test in the packages whose pools have tests of their own.
-func testExists(t *testing.T, name string) bool {
-	for _, dir := range []string{
-		".", "..", "../internal/share", "../registry/routing", "../agent/chat", "../agent/builtin/shell",
-		"../agent/builtin/browser", "../agent/schema", "../agent/httphook", "../agent/audit", "../agent/usage",
-		"../redisstore", "../ws",
-	} {
-		files, err := filepath.Glob(dir + "/*_test.go")
+// testExists looks for a test in the package of a folder.
+func testExists(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(dir + "/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.Contains(string(text), "\nfunc "+name+"(t *testing.T)") {
-				return true
-			}
+		if strings.Contains(string(text), "\nfunc "+name+"(t *testing.T)") {
+			return true
 		}
 	}
 	return false
@@ -231,7 +260,8 @@ func takeBodies(t *testing.T) {
 	for user := range cap(refused) {
 		waiting.Go(func() {
 			r := sentBy(hostileTenant+"/"+strconv.Itoa(user), request{
-				method: http.MethodPost, path: snap, ctx: ctx, body: `{"args":{"a":"` + strings.Repeat("a", 49_000) + `"}}`,
+				method: http.MethodPost, path: snap, ctx: ctx,
+				body: `{"args":{"a":"` + strings.Repeat("a", 49_000) + `"}}`,
 			})
 			if got, err := f.try(r); err == nil {
 				refused <- got.status
@@ -279,6 +309,31 @@ func takeWaits(t *testing.T) {
 	waiting.Wait()
 }
 
+// takeReads fills the share of a tenant with reads that do not end. The others wait.
+func takeReads(t *testing.T) {
+	log, arrived := newHeldLog(), make(chan struct{}, 21)
+	f := newFleet(t, setup{change: func(c *api.Config) { c.AuditLog, c.Auth = log, arrivals{adminOf{}, arrived} }})
+	var reading sync.WaitGroup
+	read := func(who string) {
+		reading.Go(func() {
+			if r, err := f.try(sentBy(who, request{path: "/api/audit"})); err != nil || r.status != http.StatusOK {
+				t.Errorf("%s: %d %v", who, r.status, err)
+			}
+		})
+	}
+	for i := range cap(arrived) - 1 {
+		read(hostileTenant + "/" + strconv.Itoa(i))
+	}
+	for range cap(arrived) - 1 {
+		await(t, "a request", arrived)
+	}
+	f.eventually("the share of the tenant to be full", func() bool { return log.reading() == 2 })
+	read("other/anna")
+	f.eventually("another tenant to read", func() bool { return log.reading() == 3 })
+	close(log.open)
+	reading.Wait()
+}
+
 func takeExports(t *testing.T) {
 	log := newHeldLog()
 	f := newFleet(t, setup{change: func(c *api.Config) { c.AuditLog, c.Auth = log, adminOf{} }})
@@ -303,11 +358,7 @@ func takeExports(t *testing.T) {
 		r, _ := f.try(sentBy("other/anna", request{path: "/api/audit?format=jsonl", ctx: t.Context()}))
 		other <- r
 	})
-	f.eventually("the export of another tenant to read", func() bool {
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		return log.active == 3 // two are the share of the first tenant
-	})
+	f.eventually("the export of another tenant to read", func() bool { return log.reading() == 3 }) // two are the share
 	close(log.open)
 	if r := await(t, "its answer", other); r.status != http.StatusOK {
 		t.Errorf("%d %s", r.status, r.body)

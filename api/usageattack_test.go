@@ -192,6 +192,13 @@ func (l *heldLog) ReadAudit(
 	return nil, "", ctx.Err()
 }
 
+// reading returns how many reads are at the log.
+func (l *heldLog) reading() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.active
+}
+
 // arrivals tells of each request that is identified.
 type arrivals struct {
 	auth.Authenticator
