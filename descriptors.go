@@ -28,15 +28,17 @@ func (c Config) requests(files int) int { return max(min(api.DefaultMaxServed, f
 func (c Config) idle(files int) int { return max(min(maxIdle, files/keptBack/3), 1) }
 
 // lookAtDescriptors says whether this process may open as many files as it takes to hold all sockets that the
-// configuration allows.
+// configuration allows, and how many requests it serves at a time.
 func lookAtDescriptors(_ context.Context, cfg Config) (string, error) {
 	files := openFiles()
-	held := cfg.sockets(files)
+	held, served := cfg.sockets(files), cfg.requests(files)
 	if held < cfg.MaxSockets {
 		need := (cfg.MaxSockets*keptBack + keptBack - 2) / (keptBack - 1)
 		return "", fmt.Errorf("this process may open %d files, so it holds %d sockets of devices and not "+
-			"FARHAND_MAX_SOCKETS, %d. Raise the limit to %d (LimitNOFILE= of systemd, --ulimit nofile= of Docker, "+
-			"ulimit -n), or set FARHAND_MAX_SOCKETS to what this pod needs", files, held, cfg.MaxSockets, need)
+			"FARHAND_MAX_SOCKETS, %d, and serves %d requests with a credential at a time. Raise the limit to %d "+
+			"(LimitNOFILE= of systemd, --ulimit nofile= of Docker, ulimit -n), or set FARHAND_MAX_SOCKETS to what this "+
+			"pod needs", files, held, cfg.MaxSockets, served, need)
 	}
-	return fmt.Sprintf("%d files may be open: enough for FARHAND_MAX_SOCKETS, %d, and all else", files, held), nil
+	return fmt.Sprintf("%d files may be open: enough for FARHAND_MAX_SOCKETS, %d, and for %d requests with a "+
+		"credential at a time", files, held, served), nil
 }

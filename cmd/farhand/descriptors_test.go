@@ -178,13 +178,18 @@ func getWith(t *testing.T, url, credential string) string {
 	return string(body)
 }
 
-// Where the limit of open files leaves fewer sockets than are configured, doctor says how many, and what to set.
+// Doctor says how many requests the limit of open files leaves room for. Where it leaves fewer sockets than are
+// configured, doctor says how many, and what to set.
 func TestDoctorWarnsOfFewDescriptors(t *testing.T) {
 	t.Parallel()
-	for settings, want := range map[string]string{
-		"FARHAND_LOG_LEVEL=warn":  "300 sockets of devices and not FARHAND_MAX_SOCKETS, 100000. Raise the limit to",
-		"FARHAND_MAX_SOCKETS=300": "",
-		"FARHAND_MAX_SOCKETS=301": "Raise the limit to 402",
+	for settings, want := range map[string]struct {
+		ok   bool
+		says string
+	}{
+		"FARHAND_LOG_LEVEL=warn": {false, "300 sockets of devices and not FARHAND_MAX_SOCKETS, 100000, and serves 33 " +
+			"requests with a credential at a time. Raise the limit to"},
+		"FARHAND_MAX_SOCKETS=300": {true, "FARHAND_MAX_SOCKETS, 300, and for 33 requests with a credential at a time"},
+		"FARHAND_MAX_SOCKETS=301": {false, "Raise the limit to 402"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		cmd := exec.CommandContext(ctx, limited(t, farhandBinary), "doctor", "--json")
@@ -201,7 +206,7 @@ func TestDoctorWarnsOfFewDescriptors(t *testing.T) {
 				continue
 			}
 			found = true
-			if f.OK != (want == "") || !strings.Contains(f.Text, want) {
+			if f.OK != want.ok || !strings.Contains(f.Text, want.says) {
 				t.Errorf("%s: %+v", settings, f)
 			}
 		}
