@@ -17,6 +17,7 @@ type Browsers struct {
 	program string
 	absent  error // why there can be no browser here
 	folder  *folder
+	scale   *scale
 
 	places *share.Pool // of seats
 
@@ -38,7 +39,9 @@ func New(cfg Config) (*Browsers, error) {
 	if b.program, b.absent = find(b.cfg); b.absent != nil {
 		return b, nil
 	}
-	b.folder, b.absent = newFolder(b.cfg.Dir)
+	if b.folder, b.absent = newFolder(b.cfg.Dir); b.absent == nil {
+		b.scale = newScale(func() map[string]int64 { return memoryBelow(b.folder.path) })
+	}
 	return b, nil
 }
 

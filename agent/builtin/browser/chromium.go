@@ -53,7 +53,7 @@ func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 	if err != nil {
 		return nil, err
 	}
-	process, err := startProcess(b.cfg, b.program, b.folder.path, proxy.Addr())
+	process, err := startProcess(b.cfg, b.scale, b.program, b.folder.path, proxy.Addr())
 	if err != nil {
 		proxy.Close()
 		return nil, err

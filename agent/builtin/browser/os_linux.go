@@ -36,47 +36,80 @@ func killUser(pid int, dir string) bool {
 	return err == nil && uses(string(args), dir) && p.Kill() == nil
 }
 
-// usersOf returns the processes whose profile is a folder or below it.
-func usersOf(dir string) (pids []int) {
+// processes yields the processes of this machine but for this one, with their arguments.
+func processes(yield func(pid int, args string) bool) {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		return nil
+		return
 	}
 	for _, path := range paths {
 		pid, err := strconv.Atoi(strings.Split(path, "/")[2])
 		args, readErr := os.ReadFile(path)
-		if err == nil && readErr == nil && pid != os.Getpid() && uses(string(args), dir) {
+		if err == nil && readErr == nil && pid != os.Getpid() && !yield(pid, string(args)) {
+			return
+		}
+	}
+}
+
+// usersOf returns the processes whose profile is a folder or below it.
+func usersOf(dir string) (pids []int) {
+	for pid, args := range processes {
+		if uses(args, dir) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// memoryOf returns how many bytes the processes take whose profile is a folder or below it, without what they read from
-// files. Memory that some of them share counts for each.
-func memoryOf(dir string) (bytes int64) {
-	for _, pid := range usersOf(dir) {
-		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-		for line := range strings.Lines(string(status)) {
-			if name, rest, _ := strings.Cut(line, ":"); name == "RssAnon" || name == "RssShmem" {
-				kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-				bytes += kib << 10
-			}
+// memoryBelow returns how many bytes the processes take whose profile is a folder in dir or below that, by the name of
+// that folder.
+func memoryBelow(dir string) map[string]int64 {
+	bytes := make(map[string]int64)
+	for pid, args := range processes {
+		if rest, ok := profileOf(args, dir+"/"); ok {
+			bytes[firstName(rest)] += memoryOf(pid)
 		}
 	}
 	return bytes
 }
 
-// uses reports whether the arguments of a process name a folder, or one below it, as the place of its data. Chromium
-// writes spaces between the arguments that its processes show.
-func uses(args, dir string) bool {
-	for _, flag := range [...]string{profileFlag, "--database="} { // the latter is the crash handler's
-		_, rest, found := strings.Cut(args, flag+dir)
-		if found && (rest == "" || strings.ContainsAny(rest[:1], "/ \x00")) {
-			return true
+// memoryOf returns how many bytes a process takes, without what it reads from files. Memory that some processes share
+// counts for each.
+func memoryOf(pid int) (bytes int64) {
+	status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	for line := range strings.Lines(string(status)) {
+		if name, rest, _ := strings.Cut(line, ":"); name == "RssAnon" || name == "RssShmem" {
+			kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			bytes += kib << 10
 		}
 	}
-	return false
+	return bytes
+}
+
+// uses reports whether the arguments of a process name a folder, or one below it, as the place of its data.
+func uses(args, dir string) bool {
+	rest, ok := profileOf(args, dir)
+	return ok && firstName(rest) == ""
+}
+
+// profileOf returns what follows a prefix in the arguments of a process, where they name a place of its data that
+// begins with it.
+func profileOf(args, prefix string) (rest string, ok bool) {
+	for _, flag := range [...]string{profileFlag, "--database="} { // the latter is the crash handler's
+		if _, rest, ok := strings.Cut(args, flag+prefix); ok {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
+// firstName returns what stands before the end of a name of a folder in the arguments of a process. Chromium writes
+// spaces between the arguments that its processes show.
+func firstName(args string) string {
+	if end := strings.IndexAny(args, "/ \x00"); end >= 0 {
+		return args[:end]
+	}
+	return args
 }
 
 // lock takes a file for this process until the file is closed or the process ends, and reports whether nobody has it.

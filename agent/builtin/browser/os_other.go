@@ -12,5 +12,7 @@ const supported = false
 
 func confine(*exec.Cmd)     {}
 func killUsers(string) bool { return false }
-func memoryOf(string) int64 { return 0 }
-func lock(*os.File) bool    { return false }
+
+func memoryBelow(string) map[string]int64 { return nil }
+
+func lock(*os.File) bool { return false }

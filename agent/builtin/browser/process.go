@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -23,21 +22,21 @@ import (
 // process is one Chromium with its profile. It implements chromedp.Allocator for the one browser that it is.
 type process struct {
 	group   *procgroup.Group
+	scale   *scale
 	profile string // folder
 	conn    *chromedp.PipeConn
 	said    *tail
 	greedy  atomic.Bool   // it was killed because it took too much memory
 	done    chan struct{} // closed when it has ended
-	watched chan struct{} // closed when its memory is not looked at any more
 }
 
 // startProcess starts Chromium.
-func startProcess(cfg Config, program, dir, proxy string) (*process, error) {
+func startProcess(cfg Config, scale *scale, program, dir, proxy string) (*process, error) {
 	profile, err := os.MkdirTemp(dir, "profile-")
 	if err != nil {
 		return nil, err
 	}
-	p := &process{profile: profile, done: make(chan struct{}), watched: make(chan struct{})}
+	p := &process{profile: profile, scale: scale, done: make(chan struct{})}
 	if err := p.start(cfg, program, proxy); err != nil {
 		remove(profile)
 		return nil, err
@@ -91,7 +90,11 @@ func (p *process) start(cfg Config, program, proxy string) error {
 		said.Close()
 		return err
 	}
-	go p.watch(cfg.Memory)
+	// A page may ask for any number of bytes, and what it stores is in memory, too.
+	p.scale.put(filepath.Base(p.profile), load{most: cfg.Memory, ended: p.done, heavy: func() {
+		p.greedy.Store(true)
+		p.kill()
+	}})
 	p.said = newTail(said)
 	p.conn = chromedp.NewPipeConn(&bounded{ReadCloser: ourIn}, ourOut)
 	return nil
@@ -116,29 +119,9 @@ func (p *process) close() {
 	p.kill()
 	_ = p.conn.Close()
 	<-p.done
-	<-p.watched
+	p.scale.takeOff(filepath.Base(p.profile))
 	p.said.close() // not at its end: children may hold it open for a moment
 	remove(p.profile)
-}
-
-// watch kills the process once it and those that it has started take more memory than they may: a page may ask for any
-// number of bytes, and what it stores is in memory, too.
-func (p *process) watch(most int64) {
-	defer close(p.watched)
-	tick := time.NewTicker(weighEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-p.done:
-			return
-		case <-tick.C:
-		}
-		if memoryOf(p.profile) > most {
-			p.greedy.Store(true)
-			p.kill()
-			return
-		}
-	}
 }
 
 // complaint is what the process said last, for an operator.
