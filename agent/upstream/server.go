@@ -19,10 +19,8 @@ import (
 )
 
 const (
-	steady    = time.Minute            // a connection that lasted as long was good
-	calm      = 250 * time.Millisecond // between two lists of a server that says that its tools change
-	maxCalm   = time.Minute            // the same, of one that says so all the time
-	maxReason = 2 << 10                // bytes of why a server is not connected
+	steady    = time.Minute // a connection that lasted as long was good
+	maxReason = 2 << 10     // bytes of why a server is not connected
 )
 
 var errClosed = errors.New("the gateway stops")
@@ -132,28 +130,21 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 		}
 		s.servers.done.Go(conn.finish)
 	}()
-	for pause := calm; ; {
+	for calm := newCalm(); ; {
 		l, err := conn.list(&s.servers.cfg)
 		if err != nil {
 			return connected, err
 		}
 		s.up(conn, l)
 		connected = true
-		listed := time.Now()
+		calm.listed()
 		refresh := time.NewTimer(s.servers.cfg.Refresh)
 		select {
 		case <-conn.inUse.Done():
 		case <-refresh.C:
-			pause = calm
 			s.keepSpace(ctx)
 		case <-conn.changed:
-			restless := time.Since(listed) < 2*pause
-			conn.rest(pause - time.Since(listed))
-			if restless {
-				pause = min(2*pause, maxCalm)
-			} else {
-				pause = calm
-			}
+			conn.rest(calm.wait())
 		}
 		refresh.Stop()
 		if conn.inUse.Err() != nil {

@@ -1,0 +1,64 @@
+package upstream
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// changing has a server say that its tools have changed a while after each list, and returns when they are listed
+// within a time.
+func changing(after, within time.Duration) (lists []time.Duration) {
+	c, began := newCalm(), time.Now()
+	for {
+		c.listed()
+		if time.Since(began) > within {
+			return lists
+		}
+		lists = append(lists, time.Since(began))
+		time.Sleep(after)
+		time.Sleep(c.wait())
+	}
+}
+
+// A server whose tools change all the time is listed at most once in a second, and less and less often.
+func TestServersThatAlwaysChangeAreListedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, after := range []time.Duration{0, time.Millisecond, time.Second, 9 * time.Second} {
+			lists := changing(after, time.Hour)
+			for i := 1; i < len(lists); i++ {
+				if gap := lists[i] - lists[i-1]; gap < minCalm || gap > maxCalm {
+					t.Errorf("after %v: list %d comes %v after the one before", after, i, gap)
+				}
+			}
+			if n := len(lists); n > 60+6 { // the first six come sooner
+				t.Errorf("after %v: listed %d times in an hour", after, n)
+			}
+		}
+		for after := range 130 { // in whatever rhythm
+			if n := len(changing(time.Duration(after)*time.Second, time.Hour)); n > 1+3600/10 {
+				t.Errorf("after %d s: listed %d times in an hour", after, n)
+			}
+		}
+	})
+}
+
+// A server that was quiet is listed soon again, as one that has said nothing before.
+func TestQuietServersAreListedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCalm()
+		for range 20 {
+			c.listed()
+			time.Sleep(c.wait())
+		}
+		c.listed()
+		time.Sleep(2 * maxCalm)
+		if wait := c.wait(); wait != 0 {
+			t.Errorf("it is listed after %v", wait)
+		}
+		c.listed()
+		if wait := c.wait(); wait != minCalm {
+			t.Errorf("and then after %v", wait)
+		}
+	})
+}
