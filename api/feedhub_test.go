@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +88,62 @@ func (t *tape) Feed(ctx context.Context, _, after string, limit int, wait time.D
 		}
 		await(ctx, grown, left)
 	}
+}
+
+// heldTape has those who catch up wait until it is opened.
+type heldTape struct {
+	*tape
+	open chan struct{}
+	by   map[string]int // who read, by tenant; under the lock of the tape
+}
+
+func (h *heldTape) Feed(
+	ctx context.Context, tenant, after string, limit int, wait time.Duration,
+) ([]registry.Activity, error) {
+	if wait == 0 {
+		h.mu.Lock()
+		h.by[tenant]++
+		h.mu.Unlock()
+		<-h.open
+	}
+	return h.tape.Feed(ctx, tenant, after, limit, wait)
+}
+
+// Streams of one tenant that catch up leave room for those of another.
+func TestCatchingUpIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := &heldTape{newTape(1), make(chan struct{}), make(map[string]int)}
+		h := hubHandler(held)
+		var streams sync.WaitGroup
+		catchUp := func(tenant, user string) {
+			streams.Go(func() {
+				reader, leave := h.hub.follow(tenant)
+				defer leave()
+				f := &feedFollower{handler: h, reader: reader, by: share.Owner{Tenant: tenant, Identity: user},
+					out: ssewriter.New(httptest.NewRecorder())}
+				if err := f.catchUp(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		want := func(hostile, other int) {
+			t.Helper()
+			synctest.Wait()
+			held.mu.Lock()
+			defer held.mu.Unlock()
+			if held.by["hostile"] != hostile || held.by["other"] != other {
+				t.Errorf("%v catch up, want %d and %d", held.by, hostile, other)
+			}
+		}
+		for user := range 20 {
+			catchUp("hostile", strconv.Itoa(user))
+		}
+		want(catchUps/2, 0)
+		catchUp("other", "anna")
+		want(catchUps/2, 1)
+		close(held.open)
+		streams.Wait()
+	})
 }
 
 func hubHandler(calls Calls) *handler {

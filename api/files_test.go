@@ -2,40 +2,51 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )
 
-// filesFleet serves files. keep stores one of a tenant, and returns its link; slot returns that of an upload.
-func filesFleet(t *testing.T) (f *fleet, keep, slot func(tenant string, data []byte) string) {
+// filesFleet serves files behind a proxy. keep stores one of a tenant, and returns its link; slot returns that of an
+// upload. Both may be told the session, too: "tenant/session".
+func filesFleet(t *testing.T) (f *fleet, keep, slot func(of string, data []byte) string) {
 	files, err := blobs.Open(t.Context(), blobs.Config{
 		URL: "file://" + t.TempDir(), Store: memory.New(memory.Options{}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f = newFleet(t, setup{change: func(c *api.Config) { c.Files = files }})
+	sources, err := auth.NewSources([]string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = newFleet(t, setup{change: func(c *api.Config) { c.Files, c.Sources = files, sources }})
 	t.Cleanup(func() { f.must(files.Close()) })
-	key := func(tenant string) registry.Key { return registry.Key{Tenant: tenant, Session: "s"} }
-	keep = func(tenant string, data []byte) string {
+	key := func(of string) registry.Key {
+		tenant, session, _ := strings.Cut(of, "/")
+		return registry.Key{Tenant: tenant, Session: cmp.Or(session, "s")}
+	}
+	keep = func(of string, data []byte) string {
 		p := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Name: "clip.mp4", Data: data}
-		p, err := files.Keep(t.Context(), key(tenant), "c", p)
+		p, err := files.Keep(t.Context(), key(of), "c", p)
 		f.must(err)
 		return p.URL
 	}
-	slot = func(tenant string, data []byte) string {
+	slot = func(of string, data []byte) string {
 		p := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Size: int64(len(data))}
-		s, err := files.Reserve(t.Context(), key(tenant), "c", p, time.Minute)
+		s, err := files.Reserve(t.Context(), key(of), "c", p, time.Minute)
 		f.must(err)
 		return s.URL
 	}
@@ -81,40 +92,73 @@ func TestOneLinkDoesNotTakeAllTransfers(t *testing.T) {
 	}
 }
 
-// One session of a tenant cannot take all places for uploads.
-func TestOneSessionDoesNotTakeAllUploads(t *testing.T) {
-	f, _, slot := filesFleet(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	statuses := make(chan string, 64)
-	begun := make(chan bool, 64)
-	upload := func(link string) {
-		body := &begins{Reader: strings.NewReader("h"), ctx: ctx, begun: begun}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPut, f.pods[0].server.URL+link, body)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		req.ContentLength = 5
-		req.Header.Set("Content-Type", "video/mp4")
-		req.Header.Set("Expect", "100-continue") // so that the body is sent once there is a place
+// stalled sends the beginning of an upload from an address, and its end never.
+func stalled(ctx context.Context, f *fleet, link, from string) (status string) {
+	f.Helper()
+	begun, statuses := make(chan bool, 1), make(chan string, 1)
+	body := &begins{Reader: strings.NewReader("h"), ctx: ctx, begun: begun}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, f.pods[0].server.URL+link, body)
+	f.must(err)
+	req.ContentLength = 5
+	req.Header.Set("Content-Type", "video/mp4")
+	req.Header.Set("X-Forwarded-For", from)
+	req.Header.Set("Expect", "100-continue") // so that the body is sent once there is a place
+	go func() {
 		resp, err := (&http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}).RoundTrip(req)
 		switch {
 		case err == nil:
 			statuses <- resp.Status
 			_ = resp.Body.Close()
 		case ctx.Err() == nil:
-			t.Error(err)
+			f.Error(err)
+		}
+	}()
+	select {
+	case <-begun:
+	case status = <-statuses:
+	case <-time.After(testTimeout):
+		f.Fatal("an upload neither begins nor is refused")
+	}
+	return status
+}
+
+// One session of a tenant cannot take all places for uploads.
+func TestOneSessionDoesNotTakeAllUploads(t *testing.T) {
+	f, _, slot := filesFleet(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 8 {
+		if got := stalled(ctx, f, slot("t", []byte("hello")), ""); got != "" {
+			t.Errorf("an upload: %s", got)
 		}
 	}
-	for range 8 {
-		go upload(slot("t", []byte("hello")))
-		await(t, "an upload to begin", begun)
-	}
-	go upload(slot("t", []byte("hello")))
-	if got := await(t, "an answer", statuses); got != "429 Too Many Requests" {
+	if got := stalled(ctx, f, slot("t", []byte("hello")), ""); got != "429 Too Many Requests" {
 		t.Errorf("a ninth upload: %s", got)
 	}
-	cancel()
+}
+
+// However many sessions and addresses a tenant has, it leaves places for the uploads of another.
+func TestUploadsAreShared(t *testing.T) {
+	f, _, slot := filesFleet(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	held := 0
+	for session := range 5 {
+		for range 8 {
+			from := "192.0.2." + strconv.Itoa(session+1)
+			if stalled(ctx, f, slot("hostile/"+strconv.Itoa(session), []byte("hello")), from) == "" {
+				held++
+			}
+		}
+	}
+	if held != 16 {
+		t.Errorf("a tenant has %d of 32 places", held)
+	}
+	r := f.send(request{method: http.MethodPut, path: slot("other", []byte("hello")), body: "hello",
+		header: http.Header{"Content-Type": {"video/mp4"}, "X-Forwarded-For": {"192.0.2.99"}}})
+	if r.status != http.StatusNoContent {
+		t.Errorf("another tenant: %d %s", r.status, r.body)
+	}
 }
 
 // begins is a body that tells when it is read, and whose end does not come before ctx ends.

@@ -41,12 +41,10 @@ var attacks = map[string]func(*testing.T){
 // there. A test of the same name in another package is not taken for it.
 var elsewhere = map[string]map[string]string{
 	".": {
-		"answers over 64 KiB": "TestStalledResponsesMakeRoom",
-		"downloads of files":  "TestOneLinkDoesNotTakeAllTransfers",
-		"uploads of files":    "TestOneSessionDoesNotTakeAllUploads",
-	},
-	"../internal/share": {
-		"event streams that catch up": "TestShares",
+		"answers over 64 KiB":         "TestStalledResponsesMakeRoom",
+		"event streams that catch up": "TestCatchingUpIsShared",
+		"downloads of files":          "TestOneLinkDoesNotTakeAllTransfers",
+		"uploads of files":            "TestUploadsAreShared",
 	},
 	"../agent/chat": {
 		"turns":                                  "TestTurnsOfATenant",
@@ -57,14 +55,14 @@ var elsewhere = map[string]map[string]string{
 		"commands": "TestSlots",
 	},
 	"../agent/builtin/browser": {
-		"browsers": "TestSessions",
+		"browsers": "TestBrowsersAreShared",
 	},
 	"..": {
 		"calls of an MCP server": "TestMCPServerIsShared",
 	},
 	"../registry/routing": {
 		"bytes by which conversations grow":                         "TestHistoryOfATenantIsBounded",
-		"calls that wait for a device to come back":                 "TestWaitsOfAUserAreBounded",
+		"calls that wait for a device to come back":                 "TestWaitsOfATenantAreBounded",
 		"answers that are checked by an output schema":              "TestChecksOfAnswersAreShared",
 		"bytes of the tools that sessions offer":                    "TestOfferedToolsAreShared",
 		"short exchanges with the store about calls":                "TestTasksAreShared",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -172,6 +173,36 @@ func TestWaitsOfAUserAreBounded(t *testing.T) {
 		t.Errorf("%d wait after all have left", r.len())
 	} else {
 		leave()
+	}
+}
+
+// The waits of one tenant, by however many users, leave room for those of another.
+func TestWaitsOfATenantAreBounded(t *testing.T) {
+	r := newReturns(func(context.Context, string) (string, error) { return "", nil })
+	defer r.close()
+	var leaves []func()
+	for user := range 2 * maxReturns / maxUserReturns {
+		for range maxUserReturns {
+			if _, leave := r.enter("hostile", strconv.Itoa(user)); leave != nil {
+				leaves = append(leaves, leave)
+			}
+		}
+	}
+	if len(leaves) != maxTenantReturns {
+		t.Errorf("%d calls of a tenant wait", len(leaves))
+	}
+	for range maxUserReturns {
+		_, leave := r.enter("other", "ann")
+		if leave == nil {
+			t.Fatal("another tenant's call may not wait")
+		}
+		leaves = append(leaves, leave)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if r.len() != 0 {
+		t.Errorf("%d wait after all have left", r.len())
 	}
 }
 

@@ -158,6 +158,28 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// A tenant whose browsers are in use leaves one for another tenant.
+func TestBrowsersAreShared(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *browser.Config) { c.MaxBrowsers, c.Evict = 3, time.Hour })
+	started := 0
+	for user := range 3 {
+		id := auth.Identity{Tenant: "hostile", User: strconv.Itoa(user)}
+		res := b.runAs(b.ofUser(id, id.User), `{"action":"start"}`)
+		if res.Success {
+			started++
+		} else if !strings.Contains(res.Output, "are in use") {
+			t.Error(res.Output)
+		}
+	}
+	if started != 1 {
+		t.Errorf("a tenant has %d of 3 browsers", started)
+	}
+	if res := b.runAs(b.ofUser(auth.Identity{Tenant: "other"}, "phone"), `{"action":"start"}`); !res.Success {
+		t.Error(res.Output)
+	}
+}
+
 // A browser that nobody uses makes room for another, and ends by itself after a while.
 func TestIdle(t *testing.T) {
 	t.Parallel()

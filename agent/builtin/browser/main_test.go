@@ -173,8 +173,14 @@ func (b *bench) with(t *testing.T) *bench {
 // of returns the tool of a session.
 func (b *bench) of(session string) agent.Tool {
 	b.Helper()
-	tools := b.browsers.Registration().Make(agent.SessionContext{Key: registry.Key{Tenant: "default", Session: session},
-		Caller: auth.Identity{Tenant: "default"}})
+	return b.ofUser(auth.Identity{Tenant: "default"}, session)
+}
+
+func (b *bench) ofUser(id auth.Identity, session string) agent.Tool {
+	b.Helper()
+	tools := b.browsers.Registration().Make(agent.SessionContext{
+		Key: registry.Key{Tenant: id.Tenant, Session: session}, Caller: id,
+	})
 	if len(tools) != 1 {
 		b.Fatalf("there are %d tools:", len(tools))
 	}
