@@ -36,8 +36,8 @@ func lookAtDescriptors(_ context.Context, cfg Config) (string, error) {
 		need := (cfg.MaxSockets*keptBack + keptBack - 2) / (keptBack - 1)
 		return "", fmt.Errorf("this process may open %d files, so it holds %d sockets of devices and not "+
 			"FARHAND_MAX_SOCKETS, %d, and serves %d requests with a credential at a time. Raise the limit to %d "+
-			"(LimitNOFILE= of systemd, --ulimit nofile= of Docker, ulimit -n), or set FARHAND_MAX_SOCKETS to what this "+
-			"pod needs", files, held, cfg.MaxSockets, served, need)
+			"(LimitNOFILE= of systemd, --ulimit nofile= of Docker, ulimit -n), or set FARHAND_MAX_SOCKETS to what "+
+			"this pod needs", files, held, cfg.MaxSockets, served, need)
 	}
 	return fmt.Sprintf("%d files may be open: enough for FARHAND_MAX_SOCKETS, %d, and for %d requests with a "+
 		"credential at a time", files, held, served), nil

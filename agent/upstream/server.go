@@ -50,7 +50,8 @@ type state struct {
 func newServer(s Server, all *Servers) *server {
 	s = s.withDefaults()
 	most := int64(s.MaxCalls)
-	one := &server{Server: s, servers: all, log: all.cfg.Log, calls: share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})}
+	calls := share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
+	one := &server{Server: s, servers: all, log: all.cfg.Log, calls: calls}
 	one.wanted = make(chan struct{}, 1)
 	one.state.Store(&state{why: "it has not answered yet", away: time.Now(), replaced: make(chan struct{})})
 	return one
