@@ -43,7 +43,8 @@ type CallStore interface {
 
 	// KeepCalls stores records of calls that ran without one: slow calls while they run, and calls whose answer may
 	// still come. State.Keep decides what becomes of a record that is there already. An answer that MoveCall applies to
-	// such a record came late, because a caller that still waited would have kept it.
+	// such a record came late, because a caller that still waited would have kept it. If IsStoreFull is true of its
+	// error, it has stored the records for which there was room: one tenant must not keep those of others out.
 	KeepCalls(ctx context.Context, records []Record) error
 
 	// FreeKey frees an idempotency key, if it still belongs to that call. Nothing ran, so the key may be used again.
@@ -51,7 +52,8 @@ type CallStore interface {
 
 	// AppendCallEvents adds to the event logs of calls, each of which is capped, expires with the record and is in the
 	// order of CallEvent.Rank: an event that comes too late is dropped. The methods above put every step of a record
-	// into its log by themselves.
+	// into its log by themselves. If IsStoreFull is true of its error, it has stored the events for which there was
+	// room.
 	AppendCallEvents(ctx context.Context, events []CallEvent) error
 
 	// CallEvents returns the events of one call after the one with the id after, in order, at most limit.

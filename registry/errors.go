@@ -143,6 +143,20 @@ func StoreUnavailable(op string, cause error) *Error {
 	}
 }
 
+// errStoreFull is the cause of StoreFull.
+var errStoreFull = errors.New("registry: the store is full")
+
+// StoreFull is the error for a store that has no room for more of what. Who names whom it has no room for: one tenant, or
+// all.
+func StoreFull(who, what string) *Error {
+	e := StoreUnavailable("keep "+what, errStoreFull)
+	e.Message = fmt.Sprintf("%s keeps as many %s as it may. Retry when older ones have expired.", who, what)
+	return e
+}
+
+// IsStoreFull reports whether an error is StoreFull.
+func IsStoreFull(err error) bool { return errors.Is(err, errStoreFull) }
+
 // Internal is the error for a fault of the gateway itself. cause may be nil; it is for the log and never shown.
 func Internal(cause error) *Error {
 	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: cause}

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 )
 
 const (
-	maxLogs   = 100_000 // calls that have events
+	maxLogs   = 100_000 // calls that have events, of all tenants
 	maxEvents = 2048    // kept of one call
 )
 
@@ -22,28 +21,27 @@ type callLog struct {
 }
 
 // AppendCallEvents implements registry.CallStore.
-func (m *Store) AppendCallEvents(_ context.Context, events []registry.CallEvent) error {
+func (m *Store) AppendCallEvents(_ context.Context, events []registry.CallEvent) (full error) {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
 	now := m.opts.Now()
 	for _, e := range events {
 		if err := m.logLocked(e, now); err != nil {
-			return err
+			full = err
 		}
 	}
-	return nil
+	return full
 }
 
 // logLocked adds an event to the log of a call, unless the log has an event of a higher rank already.
 func (m *Store) logLocked(e registry.CallEvent, now time.Time) error {
-	c, key := &m.calls, tenantKey{e.Tenant, e.CallID}
-	log := c.logs.get(key, now)
+	c := &m.calls
+	log := c.logs.get(e.Tenant, e.CallID, now)
 	if log == nil {
-		if c.logs[key] == nil && len(c.logs) >= maxLogs {
-			return registry.StoreUnavailable("store an event", errors.New("too many calls have events"))
-		}
 		log = &callLog{}
-		c.logs[key] = log
+		if err := c.logs.put(e.Tenant, e.CallID, log); err != nil {
+			return err
+		}
 	}
 	if n := len(log.events); n > 0 {
 		if last, rank := log.events[n-1].Rank(), e.Rank(); rank < last || rank == last && rank%2 == 0 {
@@ -57,7 +55,7 @@ func (m *Store) logLocked(e registry.CallEvent, now time.Time) error {
 		log.events = slices.Delete(log.events, 0, n)
 	}
 	log.expires = now.Add(m.opts.Retention)
-	if stored := c.records.get(key, now); stored != nil && stored.expires.After(log.expires) {
+	if stored := c.records.get(e.Tenant, e.CallID, now); stored != nil && stored.expires.After(log.expires) {
 		log.expires = stored.expires
 	}
 	return nil
@@ -76,7 +74,7 @@ func (m *Store) CallEvents(_ context.Context, tenant, callID, after string, limi
 	}
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
-	log := m.calls.logs.get(tenantKey{tenant, callID}, m.opts.Now())
+	log := m.calls.logs.get(tenant, callID, m.opts.Now())
 	if log == nil {
 		return nil, nil
 	}

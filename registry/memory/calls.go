@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -12,14 +11,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxCalls is how many records there may be. A store that is full refuses new ones.
+// maxCalls is how many records there may be, of all tenants. A store that is full refuses new ones.
 const maxCalls = 100_000
 
 // calls are the records of calls, and what belongs to them.
 type calls struct {
 	mu      sync.Mutex
-	records expiring[tenantKey, *storedCall]
-	logs    expiring[tenantKey, *callLog]
+	records shared[string, *storedCall]     // by call
+	logs    shared[string, *callLog]        // by call
 	keys    expiring[tenantKey, *keyHolder] // by idempotency key
 	purges  throttle
 }
@@ -51,16 +50,15 @@ func (m *Store) CreateCall(_ context.Context, r registry.Record) (registry.Recor
 	if winner := m.holderLocked(key, now); winner != nil {
 		return winner.record.Clone(), false, nil
 	}
-	if err := m.checkSpaceLocked(now); err != nil {
-		return registry.Record{}, false, err
-	}
 	at := now.UTC().Truncate(time.Microsecond)
 	r = r.Clone()
 	r.State, r.Dispatched, r.Late, r.Result, r.Err = registry.StateAccepted, registry.DispatchedNo, false, nil, nil
 	r.Timeline = []registry.Step{{State: registry.StateAccepted, At: at}}
 	r.Deadline = at.Truncate(time.Millisecond).Add(time.Duration(r.HoldMS+r.TimeoutMS) * time.Millisecond)
 	stored := &storedCall{record: r, watchers: make(map[string]bool), held: r.HoldMS > 0}
-	c.records[tenantKey{r.Tenant, r.CallID}] = stored
+	if err := m.addCallLocked(stored, now); err != nil {
+		return registry.Record{}, false, err
+	}
 	m.logStateLocked(&stored.record, now)
 	m.extendLocked(stored, now)
 	if r.IdempotencyKey != "" {
@@ -114,16 +112,13 @@ func (m *Store) holderLocked(key tenantKey, now time.Time) *storedCall {
 	return stored
 }
 
-// checkSpaceLocked returns an error when there is no space for one more record.
-func (m *Store) checkSpaceLocked(now time.Time) error {
+// addCallLocked keeps one more record. It fails if there is no room.
+func (m *Store) addCallLocked(stored *storedCall, now time.Time) error {
 	c := &m.calls
 	if c.purges.due(now, m.opts.Retention/purgesPerLife) {
 		c.purge(now)
 	}
-	if len(c.records) >= maxCalls {
-		return registry.StoreUnavailable("store a call", fmt.Errorf("%d calls are kept already", len(c.records)))
-	}
-	return nil
+	return c.records.put(stored.record.Tenant, stored.record.CallID, stored)
 }
 
 // MoveCall implements registry.CallStore.
@@ -133,7 +128,7 @@ func (m *Store) MoveCall(
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
 	now := m.opts.Now()
-	stored := m.calls.records.get(tenantKey{tenant, callID}, now)
+	stored := m.calls.records.get(tenant, callID, now)
 	if stored == nil {
 		return registry.Moved{}, registry.ErrNoCall
 	}
@@ -186,18 +181,18 @@ func (m *Store) WatchCall(_ context.Context, tenant, callID, pod string) (regist
 }
 
 // KeepCalls implements registry.CallStore.
-func (m *Store) KeepCalls(_ context.Context, records []registry.Record) error {
+func (m *Store) KeepCalls(_ context.Context, records []registry.Record) (full error) {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
 	now := m.opts.Now()
 	for _, r := range records {
-		stored := m.calls.records.get(tenantKey{r.Tenant, r.CallID}, now)
+		stored := m.calls.records.get(r.Tenant, r.CallID, now)
 		if stored == nil {
-			if err := m.checkSpaceLocked(now); err != nil {
-				return err
-			}
 			stored = &storedCall{record: r.Clone(), watchers: make(map[string]bool), light: true}
-			m.calls.records[tenantKey{r.Tenant, r.CallID}] = stored
+			if err := m.addCallLocked(stored, now); err != nil {
+				full = err
+				continue
+			}
 		} else {
 			keep(&stored.record, r.Clone())
 		}
@@ -207,7 +202,7 @@ func (m *Store) KeepCalls(_ context.Context, records []registry.Record) error {
 		}
 		m.extendLocked(stored, now)
 	}
-	return nil
+	return full
 }
 
 // FreeKey implements registry.CallStore.
@@ -224,7 +219,7 @@ func (m *Store) FreeKey(_ context.Context, tenant, key, callID string) error {
 // callLocked returns the record of a call, nil if there is none. It first ends a call whose deadline has passed and
 // whose pod has not ended it.
 func (m *Store) callLocked(tenant, callID string, now time.Time) *storedCall {
-	stored := m.calls.records.get(tenantKey{tenant, callID}, now)
+	stored := m.calls.records.get(tenant, callID, now)
 	if stored == nil {
 		return nil
 	}
@@ -244,7 +239,7 @@ func (m *Store) extendLocked(stored *storedCall, now time.Time) {
 		from = r.Deadline
 	}
 	stored.expires = from.Add(m.opts.Retention)
-	if log := m.calls.logs[tenantKey{stored.record.Tenant, stored.record.CallID}]; log != nil {
+	if log := m.calls.logs.byTenant[stored.record.Tenant][stored.record.CallID]; log != nil {
 		log.expires = stored.expires
 	}
 }

@@ -19,7 +19,7 @@ func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) (
 	infos := make([]registry.ConversationInfo, len(keys))
 	for i, key := range keys {
 		infos[i] = registry.ConversationInfo{Key: key}
-		if c := m.conversations.all.get(key, now); c != nil {
+		if c := m.conversations.all.get(key.Tenant, key.Session, now); c != nil {
 			infos[i] = c.info(key, now)
 		}
 	}
@@ -57,11 +57,12 @@ func (m *Store) newestConversations(q registry.ConversationQuery, limit int) []r
 	now := m.opts.Now()
 	var places []registry.ConversationCursor
 	var last registry.ConversationCursor // of the places that are kept, once they are enough
-	for key, c := range m.conversations.all {
-		if key.Tenant != q.Tenant || len(c.messages) == 0 || !now.Before(c.expires) {
+	of := m.conversations.all.byTenant[q.Tenant]
+	for session, c := range of {
+		if len(c.messages) == 0 || !now.Before(c.expires) {
 			continue
 		}
-		at := registry.ConversationCursor{Active: c.active.UnixMilli(), Session: key.Session}
+		at := registry.ConversationCursor{Active: c.active.UnixMilli(), Session: session}
 		if q.After != (registry.ConversationCursor{}) && compareConversations(at, q.After) <= 0 ||
 			last != (registry.ConversationCursor{}) && compareConversations(at, last) > 0 {
 			continue
@@ -75,7 +76,7 @@ func (m *Store) newestConversations(q registry.ConversationQuery, limit int) []r
 	found := make([]registry.ConversationInfo, len(places))
 	for i, at := range places {
 		key := registry.Key{Tenant: q.Tenant, Session: at.Session}
-		found[i] = m.conversations.all[key].info(key, now)
+		found[i] = of[at.Session].info(key, now)
 	}
 	return found
 }
@@ -102,10 +103,11 @@ func (m *Store) RunningConversations(
 	defer m.conversations.mu.Unlock()
 	now, first := m.opts.Now(), after == registry.ConversationCursor{}
 	var running []registry.ConversationInfo
-	for key, c := range m.conversations.all {
-		if key.Tenant != tenant || !now.Before(c.until) || len(c.messages) == 0 {
+	for session, c := range m.conversations.all.byTenant[tenant] {
+		if !now.Before(c.until) || len(c.messages) == 0 {
 			continue
 		}
+		key := registry.Key{Tenant: tenant, Session: session}
 		if info := c.info(key, now); first || compareRunning(runningPlace(info), after) > 0 {
 			running = append(running, info)
 		}
@@ -133,12 +135,10 @@ func compareRunning(a, b registry.ConversationCursor) int {
 func (m *Store) ConversationsVersion(_ context.Context, tenant string) (string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	for key := range m.conversations.all {
-		if key.Tenant == tenant {
-			return fmt.Sprintf("%s %d", m.boot, m.conversations.changes), nil
-		}
+	if len(m.conversations.all.byTenant[tenant]) == 0 {
+		return "", nil
 	}
-	return "", nil
+	return fmt.Sprintf("%s %d", m.boot, m.conversations.changes), nil
 }
 
 // NameConversation implements registry.ConversationIndex.
@@ -161,8 +161,8 @@ func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, er
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
-	c := m.conversations.all.get(key, now)
-	delete(m.conversations.all, key)
+	c := m.conversations.all.get(key.Tenant, key.Session, now)
+	m.conversations.all.remove(key.Tenant, key.Session)
 	m.erasePlaceLocked(key, c, now)
 	m.conversations.changes++
 	return c != nil, nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,13 +11,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxConversations is how many conversations there may be. A store that is full refuses new ones.
+// maxConversations is how many conversations there may be, of all tenants. A store that is full refuses new ones.
 const maxConversations = 100_000
 
 // conversations are the conversations of all tenants.
 type conversations struct {
 	mu      sync.Mutex
-	all     expiring[registry.Key, *conversation]
+	all     shared[string, *conversation] // by session
 	places  places
 	purges  throttle
 	fence   int64 // the last number that was given, to a turn or a place
@@ -128,7 +127,7 @@ func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conv
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
-	c := m.conversations.all.get(key, now)
+	c := m.conversations.all.get(key.Tenant, key.Session, now)
 	if c == nil {
 		return registry.Conversation{}, nil
 	}
@@ -142,7 +141,7 @@ func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conv
 func (m *Store) CountMessages(_ context.Context, key registry.Key) (int, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	if c := m.conversations.all.get(key, m.opts.Now()); c != nil {
+	if c := m.conversations.all.get(key.Tenant, key.Session, m.opts.Now()); c != nil {
 		return len(c.messages), nil
 	}
 	return 0, nil
@@ -166,7 +165,7 @@ func (m *Store) AppendTrail(_ context.Context, key registry.Key, entry string, l
 func (m *Store) Trail(_ context.Context, key registry.Key, limit int) ([]string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	c := m.conversations.all.get(key, m.opts.Now())
+	c := m.conversations.all.get(key.Tenant, key.Session, m.opts.Now())
 	if c == nil || limit <= 0 {
 		return nil, nil
 	}
@@ -178,7 +177,7 @@ func (m *Store) change(t registry.Turn, f func(c *conversation, now time.Time)) 
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
-	c := m.conversations.all.get(t.Key, now)
+	c := m.conversations.all.get(t.Key.Tenant, t.Key.Session, now)
 	if c == nil || c.holder == 0 || c.holder != t.Fence {
 		return registry.ErrTurnLost
 	}
@@ -190,17 +189,16 @@ func (m *Store) change(t registry.Turn, f func(c *conversation, now time.Time)) 
 // openLocked returns a conversation, a new one when there is none. The caller writes to it and then calls keepLocked.
 func (m *Store) openLocked(key registry.Key, now time.Time) (*conversation, error) {
 	s := &m.conversations
-	if c := s.all.get(key, now); c != nil {
+	if c := s.all.get(key.Tenant, key.Session, now); c != nil {
 		return c, nil
 	}
 	if s.purges.due(now, m.opts.HistoryTTL/purgesPerLife) {
 		s.purge(now)
 	}
-	if len(s.all) >= maxConversations {
-		return nil, registry.StoreUnavailable("store a conversation", fmt.Errorf("%d are kept already", len(s.all)))
-	}
 	c := &conversation{}
-	s.all[key] = c
+	if err := s.all.put(key.Tenant, key.Session, c); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 

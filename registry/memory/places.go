@@ -2,15 +2,14 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/farhand/farhand/registry"
 )
 
 const (
-	// maxPlaces is how many places are remembered, and maxTenantPlaces those of one tenant. Who has as many gets no
-	// new ones.
+	// maxPlaces is how many places are remembered, and maxTenantPlaces bounds those of one tenant beside its share. Who
+	// has as many gets no new ones.
 	maxPlaces       = 100_000
 	maxTenantPlaces = maxPlaces / 4
 
@@ -20,47 +19,21 @@ const (
 
 // places are the places of all tenants. They are guarded by the lock of the conversations.
 type places struct {
-	byTenant map[string]expiring[registry.PlaceKey, *place]
-	count    int // of all, also those that have expired
-	purges   throttle
+	shared[registry.PlaceKey, *place]
+	purges throttle
 }
 
 // get returns a place, nil if it is not known.
 func (s *places) get(key registry.PlaceKey, now time.Time) *place {
-	return s.byTenant[key.Tenant].get(key, now)
+	return s.shared.get(key.Tenant, key, now)
 }
 
-// put keeps a place, in place of the one that there may be. It reports whether there is room.
-func (s *places) put(p *place, now time.Time) bool {
-	if s.isFull(p.Key) && s.purges.due(now, placesPurge) {
+// put keeps a place, in place of the one that there may be. It fails if there is no room.
+func (s *places) put(p *place, now time.Time) error {
+	if s.lacks(p.Key.Tenant, p.Key) != nil && s.purges.due(now, placesPurge) {
 		s.purge(now)
 	}
-	if s.isFull(p.Key) {
-		return false
-	}
-	of := s.byTenant[p.Key.Tenant]
-	if of == nil {
-		of = make(expiring[registry.PlaceKey, *place])
-		s.byTenant[p.Key.Tenant] = of
-	}
-	s.count -= len(of)
-	of[p.Key] = p
-	s.count += len(of)
-	return true
-}
-
-// isFull reports whether there is no room for a place.
-func (s *places) isFull(key registry.PlaceKey) bool {
-	of := s.byTenant[key.Tenant]
-	return of[key] == nil && (s.count >= maxPlaces || len(of) >= maxTenantPlaces)
-}
-
-func (s *places) purge(now time.Time) {
-	for tenant, of := range s.byTenant {
-		if s.count -= of.purge(now); len(of) == 0 {
-			delete(s.byTenant, tenant)
-		}
-	}
+	return s.shared.put(p.Key.Tenant, p.Key, p)
 }
 
 // place is a stored registry.Place. It is guarded by the lock of the conversations.
@@ -72,8 +45,6 @@ type place struct {
 
 // keptAt says in which epochs something was kept.
 type keptAt struct{ at, before int64 }
-
-var errManyPlaces = errors.New("as many places are kept already as may be")
 
 // ClaimPlace implements registry.PlaceStore.
 func (m *Store) ClaimPlace(_ context.Context, c registry.PlaceClaim) (registry.Place, error) {
@@ -95,8 +66,8 @@ func (m *Store) ClaimPlace(_ context.Context, c registry.PlaceClaim) (registry.P
 				p.Generation = s.clock(now)
 			}
 		}
-		if !s.places.put(p, now) {
-			return registry.Place{}, registry.StoreUnavailable("claim place", errManyPlaces)
+		if err := s.places.put(p, now); err != nil {
+			return registry.Place{}, err
 		}
 	}
 	if c.Fence > 0 && p.Generation > c.Fence {
@@ -135,7 +106,7 @@ func (m *Store) RefreshPlaces(_ context.Context, places []registry.Place) (gone 
 		if p == nil {
 			p = &place{Place: held, kept: make(map[string]keptAt)}
 			p.Before = 0
-			if !s.places.put(p, now) {
+			if s.places.put(p, now) != nil {
 				continue // it is written again with a later refresh
 			}
 		}
@@ -183,7 +154,7 @@ func (m *Store) erasePlaceLocked(key registry.Key, c *conversation, now time.Tim
 	if c == nil && s.places.get(at, now) == nil {
 		return
 	}
-	s.places.put(&place{
+	_ = s.places.put(&place{
 		life:  life{now.Add(m.opts.PlaceTTL)},
 		Place: registry.Place{Key: at, Generation: s.clock(now)}, kept: make(map[string]keptAt),
 	}, now)

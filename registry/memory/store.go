@@ -64,12 +64,13 @@ func New(o Options) *Store {
 		boot:     rand.Text(),
 		feeds:    make(map[string]*feed),
 		calls: calls{
-			records: make(expiring[tenantKey, *storedCall]), logs: make(expiring[tenantKey, *callLog]),
-			keys: make(expiring[tenantKey, *keyHolder]),
+			records: newShared[string, *storedCall]("calls", maxCalls, 0),
+			logs:    newShared[string, *callLog]("logs of calls", maxLogs, 0),
+			keys:    make(expiring[tenantKey, *keyHolder]),
 		},
 		conversations: conversations{
-			all:    make(expiring[registry.Key, *conversation]),
-			places: places{byTenant: make(map[string]expiring[registry.PlaceKey, *place])},
+			all:    newShared[string, *conversation]("conversations", maxConversations, 0),
+			places: places{shared: newShared[registry.PlaceKey, *place]("places", maxPlaces, maxTenantPlaces)},
 		},
 		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
 		pairings:      newPairings(),

@@ -150,7 +150,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 	if len(kept) == 0 {
 		return nil
 	}
-	return c.CallStore.KeepCalls(ctx, kept)
+	return c.unlessFull("records of light calls", c.CallStore.KeepCalls(ctx, kept))
 }
 
 // AppendCallEvents implements CallStore. Events beyond the budget are dropped: a client that follows a call learns its
@@ -166,7 +166,17 @@ func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.Cal
 	if len(kept) == 0 {
 		return nil
 	}
-	return c.CallStore.AppendCallEvents(ctx, kept)
+	return c.unlessFull("events of calls", c.CallStore.AppendCallEvents(ctx, kept))
+}
+
+// unlessFull returns an error unless it only says that there was no room for some lines. Those are dropped: a new try
+// would find no room either, and would charge the others again.
+func (c *callBudget) unlessFull(what string, err error) error {
+	if !registry.IsStoreFull(err) {
+		return err
+	}
+	c.log.Warn("no room in the store for some "+what, "error", err)
+	return nil
 }
 
 // eventSize is about how many bytes a store takes for the event.
