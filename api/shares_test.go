@@ -90,6 +90,12 @@ var elsewhere = map[string]map[string]string{
 		"questions to an HTTP hook":                   "TestHooksAreShared",
 		"messages of approvals to an HTTP hook":       "TestNoticesAreShared",
 	},
+	"../registry/memory": {
+		"records of calls in the in-memory store": "TestRecordsOfCallsAreShared",
+		"logs of calls in the in-memory store":    "TestLogsOfCallsAreShared",
+		"conversations in the in-memory store":    "TestConversationsAreShared",
+		"places in the in-memory store":           "TestPlacesAreShared",
+	},
 	"../redisstore": {
 		"records of calls that are read": "TestReadsAreShared",
 	},

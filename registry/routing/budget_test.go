@@ -139,6 +139,34 @@ func TestKeptRecordsAreWithinTheBudget(t *testing.T) {
 	}
 }
 
+// fullStore has stored what others than a full tenant sent.
+type fullStore struct{ *memory.Store }
+
+func (fullStore) KeepCalls(context.Context, []registry.Record) error {
+	return registry.StoreFull("This tenant", "calls")
+}
+
+func (fullStore) AppendCallEvents(context.Context, []registry.CallEvent) error {
+	return registry.StoreFull("This tenant", "logs of calls")
+}
+
+// Lines for which a tenant has no room are not tried again: the lines of others, which are stored, would be charged
+// each time.
+func TestLinesOfAFullTenantAreDropped(t *testing.T) {
+	pod, err := NewPod(PodConfig{Store: fullStore{memory.New(memory.Options{})}, Bus: &memory.Bus{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.rec.keepRunning(new(durableRecord("s1")))
+	if _, err := pod.rec.flush(); err != nil || len(pod.rec.unwritten) != 0 {
+		t.Errorf("%d records are to be written again, %v", len(pod.rec.unwritten), err)
+	}
+	event := registry.CallEvent{Tenant: "t", CallID: "c", Session: "s1", Type: registry.CallEventProgress}
+	if err := pod.Calls.store.AppendCallEvents(t.Context(), []registry.CallEvent{event}); err != nil {
+		t.Error(err)
+	}
+}
+
 // No output, however it is written, makes a call take more of the store than one may.
 func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 2 << 30})[0]
