@@ -146,8 +146,8 @@ func StoreUnavailable(op string, cause error) *Error {
 // errStoreFull is the cause of StoreFull.
 var errStoreFull = errors.New("registry: the store is full")
 
-// StoreFull is the error for a store that has no room for more of what. Who names whom it has no room for: one tenant, or
-// all.
+// StoreFull is the error for a store that has no room for more of what. Who says whether it is a tenant that holds as
+// much as it may, or the store.
 func StoreFull(who, what string) *Error {
 	e := StoreUnavailable("keep "+what, errStoreFull)
 	e.Message = fmt.Sprintf("%s keeps as many %s as it may. Retry when older ones have expired.", who, what)
