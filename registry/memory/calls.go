@@ -253,7 +253,9 @@ func (m *Store) purgeCalls() {
 func (c *calls) purge(now time.Time) {
 	c.records.purge(now)
 	c.logs.purge(now)
-	c.keys.purge(now)
+	maps.DeleteFunc(c.keys, func(key tenantKey, holder *keyHolder) bool { // a key whose record has gone is free
+		return c.records.get(key.tenant, holder.callID, now) == nil || !now.Before(holder.expires)
+	})
 }
 
 // keep merges newer, which is to be kept, into the stored record r by the rules of State.Keep.

@@ -151,3 +151,20 @@ func TestAFullTenantDoesNotKeepOthersOut(t *testing.T) {
 		t.Errorf("the events of another tenant: %v, %v", got, err)
 	}
 }
+
+// An idempotency key goes with the record of its call: keys live longer, and a tenant could gather any number of them.
+func TestKeysGoWithTheirRecords(t *testing.T) {
+	now := time.Now()
+	m := New(Options{Limits: registry.Limits{Retention: time.Minute}, Now: func() time.Time { return now }})
+	for i := range 100 {
+		id := fmt.Sprint("call", i)
+		r := registry.Record{Tenant: "t", CallID: id, IdempotencyKey: id}
+		if _, _, err := m.CreateCall(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(10 * time.Second)
+	}
+	if n := len(m.calls.keys); n > 12 {
+		t.Errorf("%d keys are kept of 7 records", n)
+	}
+}
