@@ -25,4 +25,8 @@ type BudgetStore interface {
 	// them yet, wait is how long it takes until it has; wait is zero if they were taken. A budget that was never spent
 	// from is full.
 	Spend(ctx context.Context, tenant, name string, n int64, b Budget) (wait time.Duration, err error)
+
+	// Overdraw takes n bytes off a budget, whether or not it has them. What it lacks, at most a burst, comes back before
+	// anything else can be spent.
+	Overdraw(ctx context.Context, tenant, name string, n int64, b Budget) error
 }

@@ -39,15 +39,20 @@ type Budget interface {
 	// Begin spends the bytes that a turn stores first. With an error the turn does not begin.
 	Begin(ctx context.Context, by share.Owner, bytes int) error
 
-	// Add counts bytes that a running turn has stored.
-	Add(ctx context.Context, by share.Owner, bytes int)
+	// Add counts bytes that a running turn has stored, and reports whether there were too few left. Then the turn ends
+	// after the step that it is at.
+	Add(ctx context.Context, by share.Owner, bytes int) (over bool)
+
+	// GiveBack returns bytes that were spent in Begin and not stored.
+	GiveBack(by share.Owner, bytes int)
 }
 
 // unbounded is the Budget of an engine that is given none.
 type unbounded struct{}
 
 func (unbounded) Begin(context.Context, share.Owner, int) error { return nil }
-func (unbounded) Add(context.Context, share.Owner, int)         {}
+func (unbounded) Add(context.Context, share.Owner, int) bool    { return false }
+func (unbounded) GiveBack(share.Owner, int)                     {}
 
 // Store is what engines share.
 type Store interface {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
@@ -14,32 +13,43 @@ import (
 
 // journal keeps the messages of a turn in the store.
 type journal struct {
-	store  registry.ConversationStore
-	turn   registry.Turn
-	count  int // messages the conversation has now
-	budget Budget
-	by     share.Owner // whose budget
-	paid   int         // bytes of the budget that are spent and not stored yet
+	store registry.ConversationStore
+	turn  registry.Turn
+	count int // messages the conversation has now
+	*spending
 }
 
-// payerOf returns whose budget a turn of an identity spends. Holders of shared credentials have what their tenant has.
-func payerOf(id auth.Identity) share.Owner {
-	by := id.Owner()
-	if id.Scope() == "" {
-		by.Identity = ""
+// spending is what a turn spends of a Budget.
+type spending struct {
+	budget  Budget
+	by      share.Owner
+	prepaid int  // bytes that are spent and not stored yet
+	over    bool // more was stored than there was left
+}
+
+// spend spends what a turn stores at first: turnCost and what was said.
+func (e *Engine) spend(ctx context.Context, a Ask) (*spending, error) {
+	s := &spending{budget: e.cfg.Budget, by: a.Caller.Owner(), prepaid: turnCost + len(a.Content)}
+	if a.Caller.Scope() == "" { // holders of the one token have what their tenant has
+		s.by.Identity = ""
 	}
-	return by
-}
-
-// begin spends the bytes that the turn stores first.
-func (j *journal) begin(ctx context.Context, bytes int) error {
-	if err := j.budget.Begin(ctx, j.by, bytes+turnCost); err != nil {
+	if err := s.budget.Begin(ctx, s.by, s.prepaid); err != nil {
 		refused := registry.AsError(err)
-		return &Error{Code: CodeSessionBusy, Message: refused.Message, Cause: refused}
+		return nil, &Error{Code: CodeSessionBusy, Message: refused.Message, Cause: refused}
 	}
-	j.paid = bytes
-	return nil
+	return s, nil
 }
+
+// count counts bytes that were stored.
+func (s *spending) count(ctx context.Context, bytes int) {
+	if more := bytes - s.prepaid; more > 0 && s.budget.Add(ctx, s.by, more) {
+		s.over = true
+	}
+	s.prepaid = max(s.prepaid-bytes, 0)
+}
+
+// giveBack returns what was not stored.
+func (s *spending) giveBack() { s.budget.GiveBack(s.by, s.prepaid) }
 
 // add keeps messages, all or none, also after ctx has ended. It tries for storeTime.
 func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
@@ -59,10 +69,7 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 		return fmt.Errorf("store what was said: %w", err)
 	}
 	j.count = n
-	if more := size - j.paid; more > 0 {
-		j.budget.Add(ctx, j.by, more)
-	}
-	j.paid = max(j.paid-size, 0)
+	j.spending.count(ctx, size)
 	return nil
 }
 

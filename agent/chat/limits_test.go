@@ -179,20 +179,33 @@ func TestLongConversationsOfATenant(t *testing.T) {
 	})
 }
 
-// purse is a Budget.
-type purse struct {
-	empty error
-	added int
+// fakeBudget is a Budget. It counts what is spent and not given back.
+type fakeBudget struct {
+	refuse error
+	over   bool
+	spent  int
 }
 
-func (p *purse) Begin(context.Context, share.Owner, int) error   { return p.empty }
-func (p *purse) Add(_ context.Context, _ share.Owner, bytes int) { p.added += bytes }
+func (b *fakeBudget) Begin(_ context.Context, _ share.Owner, bytes int) error {
+	if b.refuse == nil {
+		b.spent += bytes
+	}
+	return b.refuse
+}
 
-// A turn that the budget refuses stores nothing. One that runs stores all, and what it stored counts.
+func (b *fakeBudget) Add(_ context.Context, _ share.Owner, bytes int) bool {
+	b.spent += bytes
+	return b.over
+}
+
+func (b *fakeBudget) GiveBack(_ share.Owner, bytes int) { b.spent -= bytes }
+
+// A turn that the budget refuses stores nothing. One that runs counts what it stored, and ends after the step at which
+// nothing is left. What a turn did not store is given back.
 func TestTurnsSpendABudget(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, Limits{}, say([]string{strings.Repeat("x", 10_000)}))
-		budget := &purse{empty: &registry.Error{
+		r := newRig(t, Limits{}, say([]string{strings.Repeat("x", 10_000)}), use(tool("c", "look", "{}")))
+		budget := &fakeBudget{refuse: &registry.Error{
 			Code: registry.CodeRateLimited, Message: "grown too much", RetryAfter: time.Minute,
 		}}
 		r.engine.cfg.Budget = budget
@@ -204,12 +217,23 @@ func TestTurnsSpendABudget(t *testing.T) {
 			t.Errorf("asked to come again in %v", failed[0].RetryAfter)
 		}
 		r.wantHistory()
-		budget.empty = nil
-		if _, _, err := r.ask(t.Context(), "two"); err != nil {
+		budget.refuse = nil
+		said := strings.Repeat("y", 5000)
+		if _, _, err := r.ask(t.Context(), said); err != nil {
 			t.Fatal(err)
 		}
-		if budget.added < 10_000 || budget.added > 11_000 {
-			t.Errorf("%d bytes count", budget.added)
+		if most := turnCost + 16_000; budget.spent < most-1000 || budget.spent > most {
+			t.Errorf("%d bytes count, at most %d", budget.spent, most)
+		}
+		budget.over = true
+		_, ev, err = r.ask(t.Context(), "look")
+		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "FARHAND_HISTORY_BYTES") {
+			t.Errorf("message %q", e.Message)
+		}
+		before := budget.spent
+		_, err = r.engine.Ask(t.Context(), Ask{Key: registry.Key{Tenant: "t", Session: "empty"}, Regenerate: true}, nil)
+		if err == nil || budget.spent != before+turnCost {
+			t.Errorf("a turn that stored nothing: %v, it spent %d bytes", err, budget.spent-before)
 		}
 	})
 }

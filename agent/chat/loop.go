@@ -106,6 +106,8 @@ func (l *loop) exceeded(n, calls int) *Error {
 	case len(l.calls)+calls > l.limits.ToolCalls:
 		return fail("The turn was stopped: it asked for more than %d tool calls, which is the limit of one turn.",
 			l.limits.ToolCalls)
+	case l.journal != nil && l.journal.over:
+		return fail("The turn was stopped: conversations have grown by all that FARHAND_HISTORY_BYTES allows.")
 	case l.tokens >= l.limits.Tokens:
 		return fail("The turn was stopped: it used %d tokens; the limit of one turn is %d.", l.tokens, l.limits.Tokens)
 	default:

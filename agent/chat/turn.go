@@ -41,13 +41,19 @@ func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error
 	defer leave()
 	ctx, cancel := e.within(ctx)
 	defer cancel(nil)
+	spent, err := e.spend(ctx, a)
+	if err != nil {
+		return Reply{}, out.complete("", err)
+	}
+	defer spent.giveBack()
 	l, err := e.acquire(ctx, a.Key)
 	if err != nil {
 		return Reply{}, out.complete("", err)
 	}
+	spent.count(ctx, turnCost)
 	defer l.ticket.leave() // after the last event, so that no other turn of this conversation sends one before
 	defer e.abortable(a.Key, cancel)()
-	reply, err := e.answer(ctx, cancel, a, l, out)
+	reply, err := e.answer(ctx, cancel, a, l, spent, out)
 	reply.Duration = time.Since(began)
 	return reply, out.complete(reply.FullResponse, err)
 }
@@ -65,21 +71,21 @@ func (a Ask) check() error {
 // answer runs the turn whose lock is held. It releases the lock before it sends the end of the turn, because a client
 // that reads that may ask again at once.
 func (e *Engine) answer(
-	ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, out *emitter,
+	ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, spent *spending, out *emitter,
 ) (Reply, error) {
 	defer e.end(ctx, l.Turn)
 	defer e.renew(l, cancel)()
 	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
 	defer stop()
-	t := e.newTurn(a, l, out)
+	t := e.newTurn(a, l, spent, out)
 	info := TurnInfo{Key: a.Key, Caller: a.Caller, Channel: ChannelChat}
 	reply, err := e.carryOut(ctx, info, t.loop, time.Now(), t.run)
 	reply.MessageCount, reply.Title = t.journal.count, t.title
 	return reply, err
 }
 
-func (e *Engine) newTurn(a Ask, l *lock, out *emitter) *turn {
-	j := &journal{store: e.cfg.Store, turn: l.Turn, budget: e.cfg.Budget, by: payerOf(a.Caller)}
+func (e *Engine) newTurn(a Ask, l *lock, spent *spending, out *emitter) *turn {
+	j := &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}
 	scope := scopeOf(a)
 	scope.Fence = l.Fence
 	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
@@ -110,9 +116,6 @@ func (t *turn) run(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if err := t.journal.begin(ctx, len(t.ask.Content)); err != nil {
-		return err
-	}
 	if err := t.own(ctx, c); err != nil {
 		return err
 	}

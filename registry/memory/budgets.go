@@ -23,6 +23,16 @@ type budget struct {
 
 // Spend implements registry.BudgetStore.
 func (m *Store) Spend(_ context.Context, tenant, name string, n int64, b registry.Budget) (time.Duration, error) {
+	return m.spend(tenant, name, n, b, false), nil
+}
+
+// Overdraw implements registry.BudgetStore.
+func (m *Store) Overdraw(_ context.Context, tenant, name string, n int64, b registry.Budget) error {
+	m.spend(tenant, name, n, b, true)
+	return nil
+}
+
+func (m *Store) spend(tenant, name string, n int64, b registry.Budget, overdraw bool) (wait time.Duration) {
 	s := &m.budgets
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,9 +44,10 @@ func (m *Store) Spend(_ context.Context, tenant, name string, n int64, b registr
 	if known := s.all.get(key, now); known != nil {
 		tokens = min(tokens, known.tokens+float64(now.Sub(known.at).Milliseconds())*b.Rate())
 	}
-	if tokens < wanted {
-		return time.Duration((wanted-tokens)/b.Rate()+1) * time.Millisecond, nil
+	if tokens < wanted && !overdraw {
+		return time.Duration((wanted-tokens)/b.Rate()+1) * time.Millisecond
 	}
-	s.all[key] = &budget{life{now.Add(b.Over)}, tokens - wanted, now}
-	return 0, nil
+	tokens = max(tokens-wanted, -float64(b.Burst()))
+	s.all[key] = &budget{life{now.Add(2 * b.Over)}, tokens, now} // from a burst below nothing to full
+	return 0
 }

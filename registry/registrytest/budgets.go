@@ -38,6 +38,25 @@ var budgetTests = []subtest{
 		f.spend("a", 1_000_000, b)
 		f.eventually("a full budget is enough for everything", func() bool { return f.spend("a", 1<<40, b) == 0 })
 	}},
+	{name: "what is overdrawn comes back first", run: func(f *fixture) {
+		b := registry.Budget{Bytes: 2000, Over: time.Hour}
+		for range 2 { // first of what is there, then of nothing
+			if err := f.store.Overdraw(f.ctx, f.tenant, "a", 750, b); err != nil {
+				f.Fatal(err)
+			}
+		}
+		if wait := f.spend("a", 500, b); wait < 59*time.Minute || wait > 61*time.Minute {
+			f.Errorf("500 bytes beside as many that are owed are there in %v, want an hour", wait)
+		}
+		for range 5 {
+			if err := f.store.Overdraw(f.ctx, f.tenant, "a", 1<<40, b); err != nil {
+				f.Fatal(err)
+			}
+		}
+		if wait := f.spend("a", 1000, b); wait < 119*time.Minute || wait > 121*time.Minute {
+			f.Errorf("a full budget is there in %v, want two hours: it owes no more than it has when full", wait)
+		}
+	}},
 	{name: "of a budget that many spend nothing is spent twice", run: func(f *fixture) {
 		b := registry.Budget{Bytes: 20_000, Over: time.Hour}
 		var wg sync.WaitGroup

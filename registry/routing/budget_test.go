@@ -375,24 +375,47 @@ func TestHistoryOfATenantIsBounded(t *testing.T) {
 	}
 }
 
-// What a running turn adds beyond the budget is not lost to it: later turns pay first.
+// What a running turn adds beyond the budget is not lost to it: later turns of its identity wait until it has come back,
+// on every pod, and those of others do not.
 func TestOverdrawnHistoryIsPaidLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const budget, over = 64 << 20, 64 * time.Second // so half a mebibyte comes back each second
-		pod := budgetPods(t, 1, PodConfig{HistoryBytes: budget, HistoryTTL: over})[0]
-		by := share.Owner{Tenant: "t"}
-		for pod.History.Begin(t.Context(), by, 1<<20) == nil {
+		const budget, over = 64 << 20, 64 * time.Second // so anna's share grows by a quarter of a mebibyte each second
+		pods := budgetPods(t, 2, PodConfig{HistoryBytes: budget, HistoryTTL: over})
+		anna, ben := share.Owner{Tenant: "t", Identity: "anna"}, share.Owner{Tenant: "t", Identity: "ben"}
+		for pods[0].History.Begin(t.Context(), anna, 1<<20) == nil {
 		}
-		for range 10 {
-			pod.History.Add(t.Context(), by, 1<<20)
+		for range 4 {
+			if !pods[0].History.Add(t.Context(), anna, 1<<20) {
+				t.Error("what is overdrawn is not told")
+			}
 		}
 		time.Sleep(10 * time.Second)
-		if pod.History.Begin(t.Context(), by, 1) == nil {
-			t.Error("a turn begins before what was overdrawn has come back")
+		for i, pod := range pods {
+			if pod.History.Begin(t.Context(), anna, 1) == nil {
+				t.Errorf("pod %d: a turn begins before what was overdrawn has come back", i)
+			}
+			if err := pod.History.Begin(t.Context(), ben, 1); err != nil {
+				t.Errorf("pod %d: another identity: %v", i, err)
+			}
 		}
-		time.Sleep(30 * time.Second)
-		if err := pod.History.Begin(t.Context(), by, 1); err != nil {
-			t.Errorf("after it has come back: %v", err)
+		time.Sleep(20 * time.Second)
+		for i, pod := range pods {
+			if err := pod.History.Begin(t.Context(), anna, 1); err != nil {
+				t.Errorf("pod %d: after it has come back: %v", i, err)
+			}
 		}
+		pods[0].History.GiveBack(ben, 1)
 	})
+}
+
+// A large request that is refused keeps no small one from what is there.
+func TestSmallRequestsFitWhereALargeOneDoesNot(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{HistoryBytes: 16 << 20})[0]
+	by := share.Owner{Tenant: "t"}
+	if pod.History.Begin(ctx, by, 7<<20) != nil || pod.History.Begin(ctx, by, 2<<20) == nil {
+		t.Fatal("the budget is another one")
+	}
+	if err := pod.History.Begin(ctx, by, 1<<10); err != nil {
+		t.Errorf("a kilobyte of the mebibyte that is left: %v", err)
+	}
 }

@@ -31,16 +31,20 @@ func (b *HistoryBudget) Begin(ctx context.Context, by share.Owner, bytes int) er
 	if wait == 0 {
 		return nil
 	}
-	e := registry.Errorf(registry.CodeRateLimited, "Conversations have grown too much: by %d bytes of a tenant over %v, "+
-		"and half of them of one identity. Ask again in %v, or raise FARHAND_HISTORY_BYTES.",
-		b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
+	e := registry.Errorf(registry.CodeRateLimited, "Conversations have grown too much: those of a tenant may grow by %d "+
+		"bytes over %v, half of them at once, and one identity has half of that. Ask again in %v, or raise "+
+		"FARHAND_HISTORY_BYTES.", b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
 	e.RetryAfter = wait
 	return e
 }
 
-// Add counts bytes that a running turn has added. If there were none left, turns that begin later pay for them first.
-func (b *HistoryBudget) Add(ctx context.Context, by share.Owner, bytes int) {
-	if n := int64(bytes); b.spend(ctx, by.Tenant, by.Identity, n) > 0 {
-		b.owe(by.Tenant, by.Identity, n)
-	}
+// Add counts bytes that a running turn has added, and reports whether there were too few left: then the turn must end
+// soon, and none begins before they have come back.
+func (b *HistoryBudget) Add(ctx context.Context, by share.Owner, bytes int) (over bool) {
+	return b.overdraw(ctx, by.Tenant, by.Identity, int64(bytes))
+}
+
+// GiveBack returns bytes that a turn spent in Begin and did not store.
+func (b *HistoryBudget) GiveBack(by share.Owner, bytes int) {
+	b.giveBack(by.Tenant, by.Identity, int64(bytes))
 }

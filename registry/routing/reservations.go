@@ -36,8 +36,9 @@ type reservations struct {
 type budgetName struct{ tenant, name string }
 
 type reservation struct {
-	remaining int64     // bytes taken from the store and not spent; below zero: bytes that are owed
-	refused   time.Time // until then the budget is known to be spent
+	remaining int64     // bytes taken from the store and not spent
+	refused   time.Time // until then the budget is known not to have as many bytes as were wanted
+	wanted    int64
 }
 
 func newReservations(store registry.BudgetStore, log *slog.Logger) *reservations {
@@ -48,15 +49,13 @@ func newReservations(store registry.BudgetStore, log *slog.Logger) *reservations
 func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
 	key := budgetName{tenant, name}
 	n = min(n, b.Burst())
-	wait, owed, known := r.spendKnown(key, n)
-	if known {
+	if wait, known := r.spendKnown(key, n); known {
 		return wait
 	}
-	due := min(n+owed, b.Burst())
-	part := max(due, b.Burst()/budgetParts)
+	part := max(n, b.Burst()/budgetParts)
 	wait, err := r.store.Spend(ctx, tenant, name, part, b)
-	if err == nil && wait > 0 && part > due { // the budget does not have a part, but maybe what is due
-		part = due
+	if err == nil && wait > 0 && part > n { // the budget does not have a part, but maybe n bytes
+		part = n
 		wait, err = r.store.Spend(ctx, tenant, name, part, b)
 	}
 	if err != nil {
@@ -68,33 +67,36 @@ func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, 
 	x := r.getLocked(key)
 	if wait > 0 {
 		wait = max(wait, minWait)
-		x.refused = time.Now().Add(wait)
+		x.refused, x.wanted = time.Now().Add(wait), n
 		return wait
 	}
 	x.remaining += part - n
 	return 0
 }
 
-// spendKnown spends n bytes of what this pod has, or finds the budget known to be spent. known is false if the store
-// has to be asked, for what is owed as well.
-func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, owed int64, known bool) {
+// spendKnown spends n bytes of what this pod has, or finds the budget known not to have as many. known is false if the
+// store has to be asked.
+func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x := r.getLocked(key)
 	if x.remaining >= n {
 		x.remaining -= n
-		return 0, 0, true
+		return 0, true
 	}
 	wait = time.Until(x.refused)
-	return max(wait, 0), max(-x.remaining, 0), wait > 0
+	return max(wait, 0), wait > 0 && n >= x.wanted
 }
 
-// owe spends n bytes that the budget need not have, at most a burst of it altogether.
-func (r *reservations) owe(tenant, name string, n int64, b registry.Budget) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	x := r.getLocked(budgetName{tenant, name})
-	x.remaining = max(x.remaining-n, -b.Burst())
+// overdraw spends n bytes, also those that the budget does not have, and reports whether it lacked some.
+func (r *reservations) overdraw(ctx context.Context, tenant, name string, n int64, b registry.Budget) bool {
+	if r.spend(ctx, tenant, name, n, b) == 0 {
+		return false
+	}
+	if err := r.store.Overdraw(ctx, tenant, name, n, b); err != nil {
+		r.log.Debug("budget not overdrawn", "tenant", tenant, "budget", name, "error", err)
+	}
+	return true
 }
 
 // giveBack returns n bytes that were spent for something that was not added after all. While the store is away nothing

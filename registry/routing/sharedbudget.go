@@ -15,7 +15,7 @@ type sharedBudget struct {
 	reserved *reservations
 	name     string
 	tenant   registry.Budget
-	parts    int64 // the share of a holder is the tenant's budget divided by them
+	divisor  int64 // the share of a holder is the tenant's budget divided by it
 }
 
 // spend spends n bytes of the holder's share and of the tenant's budget. It returns zero if it spent them, else how
@@ -33,12 +33,13 @@ func (b *sharedBudget) spend(ctx context.Context, tenant, holder string, n int64
 	return wait
 }
 
-// owe spends n bytes that are not there: what comes later pays for them first.
-func (b *sharedBudget) owe(tenant, holder string, n int64) {
+// overdraw spends n bytes, also those that the share or the budget does not have: these come back before others can be
+// spent. It reports whether some were missing.
+func (b *sharedBudget) overdraw(ctx context.Context, tenant, holder string, n int64) (over bool) {
 	if holder != "" {
-		b.reserved.owe(tenant, b.shareName(holder), n, b.share())
+		over = b.reserved.overdraw(ctx, tenant, b.shareName(holder), n, b.share())
 	}
-	b.reserved.owe(tenant, b.name, n, b.tenant)
+	return b.reserved.overdraw(ctx, tenant, b.name, n, b.tenant) || over
 }
 
 // giveBack returns n bytes that were spent for something that was not stored after all.
@@ -58,7 +59,7 @@ func (b *sharedBudget) spent(tenant, holder string) time.Duration {
 }
 
 func (b *sharedBudget) share() registry.Budget {
-	return registry.Budget{Bytes: b.tenant.Bytes / b.parts, Over: b.tenant.Over}
+	return registry.Budget{Bytes: b.tenant.Bytes / b.divisor, Over: b.tenant.Over}
 }
 
 func (b *sharedBudget) shareName(holder string) string { return b.name + "/" + holder }
