@@ -41,10 +41,11 @@ const (
 
 // Limits of approvals and grants.
 const (
-	MaxApprovalArgs  = 64 << 10 // bytes of arguments that a person can be asked about
-	MaxPending       = 256      // approvals of a tenant that wait at a time
-	MaxPendingOfOne  = 32       // those of one requester
-	MaxGrants        = 1000     // of a tenant
+	MaxApprovalArgs  = 64 << 10  // bytes of arguments that a person can be asked about
+	MaxPending       = 256       // approvals of a tenant that wait at a time
+	MaxPendingOfOne  = 32        // those of one requester
+	MaxApprovalBytes = 256 << 20 // of approvals of a tenant that are kept, half of them asked for at once
+	MaxGrants        = 1000      // of a tenant
 	MaxGrantLife     = 30 * 24 * time.Hour
 	ApprovalRetained = time.Hour // how long an approval is kept once it is final
 )

@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -25,6 +26,9 @@ type Pods interface {
 // Config configures a Keeper. Store is required.
 type Config struct {
 	Store registry.ApprovalStore
+
+	// Budget bounds the bytes that are kept of approvals: each is kept for a while after it is final. Nil: nothing does.
+	Budget Budget
 
 	// Pods says whose lease has not lapsed, so that nobody allows in vain a call whose pod has died. Nil: nobody does.
 	Pods Pods
@@ -51,6 +55,12 @@ type Config struct {
 
 	Audit auth.Auditor // takes what is asked, decided and revoked; default: nobody
 	Log   *slog.Logger // default: discard
+}
+
+// Budget bounds what identities add. *routing.ByteBudget is one.
+type Budget interface {
+	// Begin spends bytes, or fails.
+	Begin(ctx context.Context, by share.Owner, bytes int) error
 }
 
 // Keeper asks people. It is safe for concurrent use. Its owner must call Close.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -13,6 +14,10 @@ const (
 	// none can be lost: whoever waits on a pod is served by one read.
 	pollPause = 250 * time.Millisecond
 	pollBatch = 500 // verdicts read at a time
+
+	// askCost is about how many bytes an approval takes in the store beside the arguments, of which the feed has a copy,
+	// and the request.
+	askCost = 2 << 10
 
 	// maxWaiting bounds who may wait for approvals on a pod.
 	maxWaiting = 10_000
@@ -30,6 +35,12 @@ func (k *Keeper) Ask(
 	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
 ) (registry.Approval, error) {
 	a.Approvers = k.approvers(ctx, a)
+	if k.cfg.Budget != nil {
+		by := share.Owner{Tenant: a.Tenant, Identity: a.Requester.Key()}
+		if err := k.cfg.Budget.Begin(ctx, by, askCost+2*a.Args.Len()+len(request)); err != nil {
+			return a, registry.AsError(err).With(registry.DispatchedNo)
+		}
+	}
 	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
 	if err == nil {
 		k.note(registry.ActivityApprovalRequested, asked)

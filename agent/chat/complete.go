@@ -40,7 +40,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
 	kept := continuations{
 		store: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.Scope()},
-		ttl:   e.cfg.Limits.Continuation,
+		ttl: e.cfg.Limits.Continuation, spent: e.newSpending(c.Caller),
 		limit: e.cfg.Limits.ContextTokens * bytesPerToken, log: e.cfg.Log,
 	}
 	if c.Messages, err = kept.restore(ctx, c.Messages); err != nil {

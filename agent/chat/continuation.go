@@ -36,6 +36,7 @@ type continuations struct {
 	holder registry.ContinuationOwner
 	ttl    time.Duration
 	limit  int // bytes that are put back into one conversation
+	spent  *spending
 	log    *slog.Logger
 }
 
@@ -92,6 +93,9 @@ func (h continuations) keep(ctx context.Context, id string, messages []provider.
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
+	if err := h.spent.budget.Begin(ctx, h.spent.by, len(data)+registry.ContinuationOverhead); err != nil {
+		return err
+	}
 	return h.store.KeepContinuation(ctx, h.holder, id, data, h.ttl)
 }
 

@@ -34,7 +34,7 @@ type Config struct {
 	Log    *slog.Logger // default: discard
 }
 
-// Budget bounds what identities add to conversations. *routing.HistoryBudget is one.
+// Budget bounds what identities add to conversations. *routing.ByteBudget is one.
 type Budget interface {
 	// Begin spends the bytes that a turn stores first. With an error the turn does not begin.
 	Begin(ctx context.Context, by share.Owner, bytes int) error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/farhand/farhand/agent/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
@@ -27,12 +28,18 @@ type spending struct {
 	over    bool // more was stored than there was left
 }
 
+func (e *Engine) newSpending(caller auth.Identity) *spending {
+	by := caller.Owner()
+	if caller.Scope() == "" { // holders of the one token have what their tenant has
+		by.Identity = ""
+	}
+	return &spending{budget: e.cfg.Budget, by: by}
+}
+
 // spend spends what a turn stores at first: turnCost and what was said.
 func (e *Engine) spend(ctx context.Context, a Ask) (*spending, error) {
-	s := &spending{budget: e.cfg.Budget, by: a.Caller.Owner(), prepaid: turnCost + len(a.Content)}
-	if a.Caller.Scope() == "" { // holders of the one token have what their tenant has
-		s.by.Identity = ""
-	}
+	s := e.newSpending(a.Caller)
+	s.prepaid = turnCost + len(a.Content)
 	if err := s.budget.Begin(ctx, s.by, s.prepaid); err != nil {
 		refused := registry.AsError(err)
 		return nil, &Error{Code: CodeSessionBusy, Message: refused.Message, Cause: refused}

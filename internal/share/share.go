@@ -13,6 +13,7 @@ package share
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"fmt"
 	"maps"
@@ -112,13 +113,14 @@ type tenant struct {
 }
 
 // queue is the requests of one identity that wait, in the order in which they came.
-type queue struct{ waiters []*waiter }
+type queue struct{ waiters list.List }
 
 // waiter is a request that waits.
 type waiter struct {
 	owner  Owner
 	n      int64
 	served chan struct{} // closed when it has its part
+	at     *list.Element // in its queue
 }
 
 func (w *waiter) isServed() bool {
@@ -341,7 +343,7 @@ func (p *Pool) queueLocked(o Owner, n int64) (*waiter, error) {
 		t.waiting = append(t.waiting, q)
 	}
 	w := &waiter{owner: o, n: n, served: make(chan struct{})}
-	q.waiters = append(q.waiters, w)
+	w.at = q.waiters.PushBack(w)
 	t.count++
 	p.count++
 	if p.lacksLocked(o, n) == "" { // else it lets others wait, and serves none
@@ -354,9 +356,8 @@ func (p *Pool) queueLocked(o Owner, n int64) (*waiter, error) {
 func (p *Pool) leaveLocked(w *waiter) {
 	t := p.tenants[w.owner.Tenant]
 	q := t.queues[w.owner.Identity]
-	at := slices.Index(q.waiters, w)
-	q.waiters = slices.Delete(q.waiters, at, at+1)
-	if len(q.waiters) == 0 {
+	q.waiters.Remove(w.at)
+	if q.waiters.Len() == 0 {
 		delete(t.queues, w.owner.Identity)
 		t.waiting = without(t.waiting, q)
 	}
@@ -409,7 +410,7 @@ func (p *Pool) nextLocked() (next *waiter, blocked bool) {
 func (p *Pool) firstLocked(t *tenant) (first *waiter) {
 	least := int64(math.MaxInt64)
 	for _, q := range t.waiting {
-		w := q.waiters[0]
+		w := q.waiters.Front().Value.(*waiter)
 		held := t.holds[w.owner.Identity]
 		if held >= least || p.lacksLocked(w.owner, w.n) == Identity {
 			continue

@@ -29,11 +29,16 @@ type approval struct {
 // at returns the approval as it is now.
 func (a *approval) at(now time.Time) registry.Approval {
 	shown := a.Approval
-	shown.Args = shown.Args.Clone()
-	if shown.State == registry.ApprovalPending && !now.Before(shown.ExpiresAt) {
-		shown.Verdict = registry.Verdict{State: registry.ApprovalExpired, DecidedAt: shown.ExpiresAt}
-	}
+	shown.Args, shown.Verdict = shown.Args.Clone(), a.verdictAt(now)
 	return shown
+}
+
+// verdictAt returns what became of the approval by now.
+func (a *approval) verdictAt(now time.Time) registry.Verdict {
+	if a.State == registry.ApprovalPending && !now.Before(a.ExpiresAt) {
+		return registry.Verdict{State: registry.ApprovalExpired, DecidedAt: a.ExpiresAt}
+	}
+	return a.Verdict
 }
 
 // CreateApproval implements registry.ApprovalStore.
@@ -49,7 +54,7 @@ func (m *Store) CreateApproval(
 	}
 	tenant, own := 0, 0
 	for key, other := range s.all {
-		if key.tenant == a.Tenant && other.at(now).State == registry.ApprovalPending {
+		if key.tenant == a.Tenant && other.verdictAt(now).State == registry.ApprovalPending {
 			tenant++
 			if other.Requester.Key() == a.Requester.Key() {
 				own++
@@ -93,7 +98,7 @@ func (m *Store) Verdicts(_ context.Context, refs []registry.ApprovalRef) ([]regi
 	now, verdicts := m.opts.Now(), make([]registry.Verdict, len(refs))
 	for i, ref := range refs {
 		if a := s.all.get(tenantKey{ref.Tenant, ref.ID}, now); a != nil {
-			verdicts[i] = a.at(now).Verdict
+			verdicts[i] = a.verdictAt(now)
 		}
 	}
 	return verdicts, nil
@@ -106,7 +111,8 @@ func (m *Store) PendingApprovals(_ context.Context, tenant string) ([]registry.A
 	defer s.mu.Unlock()
 	now, pending := m.opts.Now(), []registry.Approval{}
 	for key, a := range s.all {
-		if shown := a.at(now); key.tenant == tenant && shown.State == registry.ApprovalPending {
+		if key.tenant == tenant && a.verdictAt(now).State == registry.ApprovalPending {
+			shown := a.Approval
 			shown.Args = registry.JSON{}
 			pending = append(pending, shown)
 		}

@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,10 +10,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+// maxExpected is how many tools are expected of a session: twice as many as one offers by default.
+const maxExpected = 256
+
 // expected is what a session is expected to offer until a time, because the connection before it did. The zero value
 // expects nothing.
 type expected struct {
-	tools  map[string]registry.ToolSpec
+	tools  toolList
 	device string // of that connection, and its labels: the next one has not said yet what its own are
 	labels map[string]string
 	until  time.Time
@@ -43,13 +45,16 @@ func (stored *storedSession) leaves(now time.Time) expected {
 		former = &expected{}
 	}
 	next := expected{
-		tools: maps.Clone(stored.tools), device: cmp.Or(stored.session.DeviceID, former.device),
+		tools: stored.tools, device: cmp.Or(stored.session.DeviceID, former.device),
 		labels: stored.session.Labels, until: now.Add(registry.RegisterWait),
 	}
-	for name, spec := range former.tools {
-		if _, offered := next.tools[name]; !offered {
-			next.tools[name] = spec
-		}
+	missing := func(t registry.ToolSpec) bool {
+		_, offered := stored.tools.get(t.Name)
+		return !offered
+	}
+	// Else the list is the session's own. One that always comes back with other tools is expected to have its last ones.
+	if slices.ContainsFunc(former.tools, missing) && len(former.tools)+len(stored.tools) <= maxExpected {
+		next.tools = former.tools.with(stored.tools)
 	}
 	if len(next.labels) == 0 {
 		next.labels = former.labels
@@ -98,7 +103,7 @@ func away(s registry.Session) registry.Session {
 
 // answers reports whether a session is one that the query asks for: as it is now, or as it was before.
 func (e *expected) answers(q registry.Query, s registry.Session) bool {
-	if _, offered := e.tools[q.Tool]; q.Tool != "" && !offered {
+	if _, offered := e.tools.get(q.Tool); q.Tool != "" && !offered {
 		return false
 	}
 	if q.Matches(s) {
@@ -109,8 +114,5 @@ func (e *expected) answers(q registry.Query, s registry.Session) bool {
 }
 
 func (e *expected) awaited(s registry.Session, now time.Time) registry.Awaited {
-	byName := func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) }
-	return registry.Awaited{
-		Session: s.Clone(), Tools: slices.SortedFunc(maps.Values(e.tools), byName), Left: e.until.Sub(now),
-	}
+	return registry.Awaited{Session: s.Clone(), Tools: slices.Clone(e.tools), Left: e.until.Sub(now)}
 }

@@ -88,7 +88,7 @@ func (m *Store) matchesLocked(stored *storedSession, q registry.Query) bool {
 		return false
 	}
 	if q.Tool != "" {
-		if t, ok := stored.tools[q.Tool]; !ok || q.Spec != "" && t.Hash() != q.Spec {
+		if t, ok := stored.tools.get(q.Tool); !ok || q.Spec != "" && t.Hash() != q.Spec {
 			return false
 		}
 	}
@@ -144,7 +144,8 @@ func (m *Store) Definitions(_ context.Context, tenant, tool string) ([]string, e
 		if stored.session.Tenant != tenant || !m.matchesLocked(stored, registry.Query{Tenant: tenant, Tool: tool}) {
 			continue
 		}
-		hash := stored.tools[tool].Hash()
+		t, _ := stored.tools.get(tool)
+		hash := t.Hash()
 		if known, ok := senior[hash]; !ok || stored.session.SeniorTo(known) {
 			senior[hash] = stored.session
 		}

@@ -240,7 +240,11 @@ func (m *Store) TakeNonce(_ context.Context, tenant, credential, text string) (b
 	if i >= 0 {
 		all = slices.Delete(all, i, i+1)
 	}
-	s.nonces[key] = all
+	if len(all) == 0 { // whoever invents owners leaves nothing behind
+		delete(s.nonces, key)
+	} else {
+		s.nonces[key] = all
+	}
 	return i >= 0, nil
 }
 

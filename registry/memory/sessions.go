@@ -3,10 +3,8 @@ package memory
 import (
 	"context"
 	"errors"
-	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -16,7 +14,7 @@ import (
 type storedSession struct {
 	life
 	session  registry.Session
-	tools    map[string]registry.ToolSpec
+	tools    toolList
 	pulse    registry.Pulse
 	expected expected
 }
@@ -152,7 +150,7 @@ func (stored *storedSession) has(e registry.Entry) bool {
 		return false
 	}
 	for _, t := range e.Tools {
-		if known, ok := stored.tools[t.Name]; !ok || !reflect.DeepEqual(known, t) {
+		if known, ok := stored.tools.get(t.Name); !ok || !reflect.DeepEqual(known, t) {
 			return false
 		}
 	}
@@ -165,8 +163,7 @@ func (m *Store) storeLocked(s registry.Session, tools []registry.ToolSpec) regis
 	if s.ConnectedAt.IsZero() {
 		s.ConnectedAt = now.UTC().Truncate(time.Millisecond)
 	}
-	stored := &storedSession{session: s, life: life{now.Add(m.opts.SessionTTL)}}
-	stored.setTools(tools)
+	stored := &storedSession{session: s, life: life{now.Add(m.opts.SessionTTL)}, tools: newToolList(tools)}
 	m.sessions[s.Key] = stored
 	m.changes++
 	delete(m.gone, s.Key)
@@ -181,7 +178,7 @@ func (m *Store) Update(_ context.Context, s registry.Session) error {
 // SetTools implements registry.SessionStore.
 func (m *Store) SetTools(_ context.Context, s registry.Session, tools []registry.ToolSpec) error {
 	return m.write(s, func(stored *storedSession) {
-		stored.setTools(tools)
+		stored.tools = newToolList(tools)
 		stored.expected.settle(m.opts.Now())
 	})
 }
@@ -258,17 +255,8 @@ func (m *Store) forgetLocked(key registry.Key, back time.Duration) {
 // liveLocked returns a session, nil if there is none or it has expired.
 func (m *Store) liveLocked(key registry.Key) *storedSession { return m.sessions.get(key, m.opts.Now()) }
 
-func (stored *storedSession) setTools(tools []registry.ToolSpec) {
-	stored.tools = make(map[string]registry.ToolSpec, len(tools))
-	for _, t := range tools {
-		stored.tools[t.Name] = t
-	}
-}
-
 func (stored *storedSession) entry() registry.Entry {
-	byName := func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) }
-	tools := slices.SortedFunc(maps.Values(stored.tools), byName)
-	return registry.Entry{Session: stored.session.Clone(), Tools: tools, Pulse: stored.pulse}
+	return registry.Entry{Session: stored.session.Clone(), Tools: slices.Clone(stored.tools), Pulse: stored.pulse}
 }
 
 func (stored *storedSession) cursor() registry.Cursor {

@@ -419,3 +419,38 @@ func TestSmallRequestsFitWhereALargeOneDoesNot(t *testing.T) {
 		t.Errorf("a kilobyte of the mebibyte that is left: %v", err)
 	}
 }
+
+// Any number of holders, of this tenant or another one, take nothing of what is reserved for a tenant.
+func TestManyHoldersTakeNoReservations(t *testing.T) {
+	pod := budgetPods(t, 1, PodConfig{HistoryBytes: 64 << 20})[0]
+	honest := share.Owner{Tenant: "honest"}
+	for turn := range 100 {
+		for i := range 400 {
+			for _, tenant := range []string{"hostile", "honest"} {
+				by := share.Owner{Tenant: tenant, Identity: fmt.Sprint(turn, "-", i)}
+				_ = pod.History.Begin(t.Context(), by, 1)
+			}
+		}
+		if err := pod.History.Begin(t.Context(), honest, 2000); err != nil {
+			t.Fatalf("turn %d: %v", turn, err)
+		}
+	}
+}
+
+// A tenant asks approvers until it is refused; another one asks all the same.
+func TestApprovalsOfATenantAreBounded(t *testing.T) {
+	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{})[0]
+	asked := 0
+	for user := range 4 {
+		by := share.Owner{Tenant: "hostile", Identity: fmt.Sprint(user)}
+		for pod.Asked.Begin(ctx, by, 1<<20) == nil {
+			asked++
+		}
+	}
+	if most := registry.MaxApprovalBytes / 2 >> 20; asked < most-8 || asked > most+1 {
+		t.Errorf("a tenant has %d MiB of approvals", asked)
+	}
+	if err := pod.Asked.Begin(ctx, share.Owner{Tenant: "other", Identity: "0"}, 1<<20); err != nil {
+		t.Error(err)
+	}
+}

@@ -17,6 +17,10 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 		p.complete(f, r, acknowledge)
 		return
 	}
+	if len(callID) > maxCallID {
+		acknowledge(true)
+		return
+	}
 	if !p.completing.begin(callID) { // only the first answer counts
 		p.completing.end(callID)
 		acknowledge(true)
@@ -77,6 +81,9 @@ func (l *LocalSession) Fail(callID string, e *registry.Error) {
 		f.finish(registry.Reply{Err: e})
 		return
 	}
+	if len(callID) > maxCallID {
+		return
+	}
 	p.tasks.start(l.key, func(ctx context.Context) {
 		p.sendToFormers(ctx, l, registry.Envelope{CallID: callID, Err: e})
 	})
@@ -121,10 +128,6 @@ const (
 func (p *Hub) completeLate(
 	ctx context.Context, l *LocalSession, callID string, r registry.Result, acknowledge func(ignored bool),
 ) {
-	if len(callID) > maxCallID {
-		acknowledge(true)
-		return
-	}
 	if f := p.detached.take(l.key, callID, l.proofs(), p.noteAnswer); f != nil {
 		p.complete(f, r, acknowledge)
 		return
@@ -158,7 +161,7 @@ func (p *Hub) storeLateAnswer(
 ) {
 	store := func(ctx context.Context) (registry.Moved, error) {
 		if resultSize(&res) > largeAnswer {
-			if _, err := p.calls.ReadCall(ctx, key.Tenant, callID); err != nil {
+			if _, err := p.calls.ReadCall(ctx, key.Tenant, callID); registry.IsCallNotFound(err) {
 				return registry.Moved{}, err
 			}
 		}

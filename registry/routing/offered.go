@@ -38,7 +38,8 @@ type offeredTool struct{ tenant, hash string }
 type toolList struct {
 	tools    []registry.ToolSpec
 	name     offeredList
-	sessions int // that offer it; guarded by the lock of offeredTools
+	bytes    *share.Grant // of the list beside its definitions
+	sessions int          // that offer it; guarded by the lock of offeredTools
 }
 
 func (l *toolList) all() []registry.ToolSpec {
@@ -74,7 +75,11 @@ func (o *offeredTools) add(by share.Owner, tools []registry.ToolSpec) (*toolList
 	defer o.mu.Unlock()
 	list := o.lists[name]
 	if list == nil {
-		list = &toolList{tools: make([]registry.ToolSpec, 0, len(tools)), name: name}
+		bytes, err := o.bytes.Try(by, int64(len(tools)*toolOverhead))
+		if err != nil {
+			return nil, errTooManyOffered(err)
+		}
+		list = &toolList{tools: make([]registry.ToolSpec, 0, len(tools)), name: name, bytes: bytes}
 		for _, t := range tools {
 			held, err := o.addToolLocked(by, t)
 			if err != nil {
@@ -128,6 +133,7 @@ func (o *offeredTools) release(list *toolList) {
 }
 
 func (o *offeredTools) removeToolsLocked(list *toolList) {
+	list.bytes.Release()
 	for _, t := range list.tools {
 		name := offeredTool{list.name.tenant, t.Hash()}
 		d := o.definitions[name]

@@ -65,7 +65,8 @@ type Pod struct {
 
 	Approvals *Approvals
 	Places    *Places
-	History   *HistoryBudget
+	History   *ByteBudget // of conversations
+	Asked     *ByteBudget // of approvals
 
 	cfg     PodConfig
 	rec     *recorder
@@ -117,7 +118,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	p.Router = newRouter(cfg, p.Hub, calls, p.rec.keepRunning, reports, p.tasks, &p.Hub.counts)
 	p.Calls = newCalls(cfg, calls, p.Router, p.rec, &p.Hub.counts)
 	p.Turns = newTurns(cfg)
-	p.History = newHistoryBudget(cfg, reserved)
+	p.History, p.Asked = newHistoryBudget(cfg, reserved), newApprovalBudget(reserved)
 	p.Approvals = newApprovals(cfg, p.Hub, p.tasks)
 	p.Places = newPlaces(cfg, p.Router, reports, p.tasks)
 	return p, nil

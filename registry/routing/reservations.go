@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,9 +15,12 @@ const (
 	// budgetParts is into how many parts a budget is divided. A pod takes at least one part from the store at a time.
 	budgetParts = 64
 
-	// maxReservations bounds how many reservations a pod keeps. Beyond it those unused for longest go, with whatever
-	// they have not spent.
-	maxReservations = 1 << 14
+	// maxHolders bounds how many holders' shares of a tenant a pod keeps reservations of. Beyond it those unused for
+	// longest go, with whatever they have not spent.
+	maxHolders = 1 << 14
+
+	// maxReserving bounds for how many tenants a pod keeps reservations. Beyond it those unused for longest go.
+	maxReserving = 1 << 14
 
 	// minWait is the shortest time for which a pod does not ask the store again for a budget that is spent.
 	minWait = time.Second
@@ -29,11 +33,18 @@ type reservations struct {
 	store registry.BudgetStore
 	log   *slog.Logger
 
-	mu  sync.Mutex // guards the contents of each reservation
-	all *cache.Cache[budgetName, *reservation]
+	mu  sync.Mutex                                // guards the contents of each reservation
+	all *cache.Cache[string, *tenantReservations] // by tenant
 }
 
 type budgetName struct{ tenant, name string }
+
+// tenantReservations are those of one tenant, by name. Those of holders, of which there may be any number, push out
+// none of the tenant itself, nor of another one.
+type tenantReservations struct {
+	own     map[string]*reservation
+	holders *cache.Cache[string, *reservation]
+}
 
 type reservation struct {
 	remaining int64     // bytes taken from the store and not spent
@@ -42,7 +53,7 @@ type reservation struct {
 }
 
 func newReservations(store registry.BudgetStore, log *slog.Logger) *reservations {
-	return &reservations{store: store, log: log, all: cache.New[budgetName, *reservation](maxReservations/2, 0)}
+	return &reservations{store: store, log: log, all: cache.New[string, *tenantReservations](maxReserving/2, 0)}
 }
 
 // spend spends n bytes, all or none. It returns zero if it spent them, else how long to wait before trying again.
@@ -116,10 +127,23 @@ func (r *reservations) spent(tenant, name string) time.Duration {
 }
 
 func (r *reservations) getLocked(key budgetName) *reservation {
-	x, ok := r.all.Get(key)
+	t, ok := r.all.Get(key.tenant)
+	if !ok {
+		t = &tenantReservations{
+			own: make(map[string]*reservation), holders: cache.New[string, *reservation](maxHolders/2, 0),
+		}
+		r.all.Put(key.tenant, t, 1)
+	}
+	if !strings.Contains(key.name, holderMark) {
+		if t.own[key.name] == nil {
+			t.own[key.name] = new(reservation)
+		}
+		return t.own[key.name]
+	}
+	x, ok := t.holders.Get(key.name)
 	if !ok {
 		x = new(reservation)
-		r.all.Put(key, x, 1)
+		t.holders.Put(key.name, x, 1)
 	}
 	return x
 }

@@ -62,4 +62,7 @@ func (b *sharedBudget) share() registry.Budget {
 	return registry.Budget{Bytes: b.tenant.Bytes / b.divisor, Over: b.tenant.Over}
 }
 
-func (b *sharedBudget) shareName(holder string) string { return b.name + "/" + holder }
+// holderMark stands in the name of a share between those of the budget and the holder. Names of budgets have none.
+const holderMark = "/"
+
+func (b *sharedBudget) shareName(holder string) string { return b.name + holderMark + holder }

@@ -1,0 +1,45 @@
+package memory
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// toolList is tools by name. It never changes, so sessions with equal tools have the one that their pod has.
+type toolList []registry.ToolSpec
+
+// newToolList returns the list of tools, which are ordered already if they come from a pod. The last of a name counts.
+func newToolList(tools []registry.ToolSpec) toolList {
+	rises := func(a, b registry.ToolSpec) bool { return a.Name < b.Name }
+	for i := 1; i < len(tools); i++ {
+		if !rises(tools[i-1], tools[i]) {
+			return toolList(nil).with(tools)
+		}
+	}
+	return toolList(slices.Clip(tools))
+}
+
+// with returns the list with other tools, which replace those of their names.
+func (l toolList) with(others []registry.ToolSpec) toolList {
+	all := slices.Concat(l, others)
+	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	merged := all[:0]
+	for i, t := range all {
+		if i+1 == len(all) || all[i+1].Name != t.Name {
+			merged = append(merged, t)
+		}
+	}
+	return merged
+}
+
+// get returns the tool of a name.
+func (l toolList) get(name string) (registry.ToolSpec, bool) {
+	byName := func(t registry.ToolSpec, name string) int { return strings.Compare(t.Name, name) }
+	i, ok := slices.BinarySearchFunc(l, name, byName)
+	if !ok {
+		return registry.ToolSpec{}, false
+	}
+	return l[i], true
+}
