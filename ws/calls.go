@@ -37,8 +37,8 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 		return registry.Errorf(registry.CodeNotConnected,
 			"The device does not read what is sent to it and is being disconnected. Retry when it is back.")
 	case errors.Is(err, errOutboxesFull):
-		return registry.Errorf(registry.CodeRateLimited, "The devices of this pod, or of this tenant on it, have too much "+
-			"to read. Retry after a moment, with shorter arguments if you can.")
+		return registry.Errorf(registry.CodeRateLimited, "The devices of this pod, or of this tenant on it, have too "+
+			"much to read. Retry after a moment, with shorter arguments if you can.")
 	default: // not started yet, or ending
 		return registry.Errorf(registry.CodeNotConnected, "The device is not connected. Retry when it is back.")
 	}

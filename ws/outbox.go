@@ -205,6 +205,14 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	return out, true
 }
 
+// abandon releases the frame that is being written, whose writer is not going to call next again.
+func (o *outbox) abandon() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writing.release()
+	o.writing = queuedFrame{}
+}
+
 // waiting returns how many frames are queued, and how many bytes they and the one being written cost.
 func (o *outbox) waiting() (frames, size int) {
 	o.mu.Lock()

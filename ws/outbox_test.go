@@ -264,3 +264,30 @@ func TestOutboxAfterTheFirstFrame(t *testing.T) {
 		}
 	}
 }
+
+// Frames beyond the first few kilobytes take a part of the pod's bytes until they are written, or dropped.
+func TestOutboxHoldsBytesOfThePod(t *testing.T) {
+	o, r := newOutbox(1 << 20)
+	for range 4 {
+		if err := o.push(make([]byte, 10<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := r.room.Held("t"); held < 30<<10 || held > 31<<10 {
+		t.Errorf("%d bytes are held of four frames, of which one is free", held)
+	}
+	if err := o.push(make([]byte, 60<<10)); !errors.Is(err, errOutboxesFull) {
+		t.Errorf("a frame beyond what the tenant may have: %v", err)
+	}
+	for r.next() {
+	}
+	if held := r.room.Held("t"); held != 0 {
+		t.Errorf("%d bytes are held of frames that were written", held)
+	}
+	_ = o.push(make([]byte, 30<<10))
+	r.next()
+	o.abandon()
+	if held := r.room.Held("t"); held != 0 {
+		t.Errorf("%d bytes are held of a frame whose writer is gone", held)
+	}
+}

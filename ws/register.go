@@ -52,7 +52,7 @@ func (c *conn) newRegistration(n int) *registration {
 	few := min(n, fewTools)
 	r := &registration{
 		conn: c, who: c.who, offered: make(map[string]size, len(c.local.Tools())+few),
-		put: make([]registry.ToolSpec, 0, few),
+		put: make([]registry.ToolSpec, 0, few), turnsEnd: time.Now().Add(turnWait),
 	}
 	for i, t := range c.local.Tools() {
 		r.offer(t, int(c.compiled[i]))
@@ -73,6 +73,7 @@ func (r *registration) store(ctx context.Context, drop []string) error {
 		for _, t := range r.put {
 			r.reject(t.Name, reasonOf(err))
 		}
+		r.put = nil
 		return nil
 	}
 	r.keepSizes()
@@ -92,6 +93,7 @@ type registration struct {
 
 	turn      *share.Grant // nil: none
 	turnUntil time.Time    // then others come first
+	turnsEnd  time.Time    // then it waits for no more turns
 }
 
 // size is how much memory a tool takes.

@@ -11,12 +11,19 @@ import (
 	"github.com/farhand/farhand/internal/share"
 )
 
-// Checking a definition only computes, 0.1 ms for each name that it may be mistaken for and more for its schema, and so
-// does listing what a session offers. Devices take turns for both, by tenant and identity, and a tenant alone keeps all
-// processors but one goroutine busy.
+// Checking a definition takes 0.1 ms for each name that it may be mistaken for, and listing what a session offers some
+// milliseconds for a mebibyte. Devices take turns for both, by tenant and identity. While a turn lasts a schema may wait
+// to be compiled, which has a pool of its own; no turn is waited for in the other order.
 
-// turnLength is how long one frame may have its definitions checked while others wait.
-const turnLength = 10 * time.Millisecond
+const (
+	// turnLength is how long one frame may have its definitions checked while others wait. It is looked at between two
+	// definitions.
+	turnLength = 10 * time.Millisecond
+
+	// turnWait is how long the definitions of one frame wait for turns, together. The rest of storeTimeout is for the
+	// store.
+	turnWait = storeTimeout / 2
+)
 
 // newRegisteringTurns returns the pool of turns. Each connection may wait for one.
 func newRegisteringTurns(sockets int) *share.Pool {
@@ -41,6 +48,8 @@ func (r *registration) takeTurn(ctx context.Context) error {
 		return nil
 	}
 	r.endTurn()
+	ctx, cancel := context.WithDeadline(ctx, r.turnsEnd)
+	defer cancel()
 	turn, err := r.conn.server.turns.Acquire(ctx, r.who.Owner(), 1)
 	if err != nil {
 		return err
@@ -63,12 +72,12 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	for _, t := range tools {
 		size += t.Size()
 	}
+	if size > freeUnread && c.server.unread.Lacks(c.unreadOwner(), int64(size)) != "" {
+		return errTooMuchUnread // before the list is made
+	}
 	if !c.budget.takeListing(size) {
 		return &frameError{codeRateLimited, fmt.Sprintf(
 			"this session asked for its tools too often in too short a time; %d bytes a second are sent", registerRate)}
-	}
-	if size > freeUnread && c.server.unread.Lacks(c.unreadOwner(), int64(size)) != "" {
-		return errTooMuchUnread // before the list is made
 	}
 	turn, err := c.server.turns.Acquire(ctx, c.who.Owner(), 1)
 	if err != nil {
@@ -76,11 +85,10 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	}
 	frame := registeredToolsFrame(tools)
 	turn.Release()
-	if err := c.out.push(frame); errors.Is(err, errOutboxesFull) {
+	if err = c.out.push(frame); errors.Is(err, errOutboxesFull) {
 		return errTooMuchUnread
-	} else {
-		return sendError(err)
 	}
+	return sendError(err)
 }
 
 var errTooMuchUnread = &frameError{codeRateLimited,

@@ -40,9 +40,16 @@ func (c *conn) unreadOwner() share.Owner {
 // writeQueued writes what the outbox has. The outbox sees to it that it runs once at a time.
 func (c *conn) writeQueued() {
 	defer c.recoverPanic()
+	written := false
+	defer func() {
+		if !written { // it panicked
+			c.out.abandon()
+		}
+	}()
 	for {
 		out, ok := c.out.next()
 		if !ok {
+			written = true
 			return
 		}
 		if err := c.writeFrame(out); err != nil {

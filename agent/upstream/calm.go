@@ -12,8 +12,9 @@ const (
 // calm says when the tools of a server are listed again that says that they have changed: the more often it says so,
 // the later.
 type calm struct {
-	pause time.Duration // from the last list to the next
-	last  time.Time     // when the tools were listed
+	pause  time.Duration // from the last list to the next
+	waited time.Duration // the pause before the last list; zero: it was the first of its kind
+	last   time.Time     // when the tools were listed
 }
 
 func newCalm() *calm { return &calm{pause: minCalm} }
@@ -25,11 +26,10 @@ func (c *calm) listed() { c.last = time.Now() }
 // that was quiet for twice as long as it had to wait last begins anew.
 func (c *calm) wait() time.Duration {
 	quiet := time.Since(c.last)
-	if quiet >= max(2*c.pause, minQuiet) {
-		c.pause = minCalm
-		return max(0, minCalm-quiet)
+	if quiet >= max(2*c.waited, minQuiet) {
+		c.waited, c.pause = 0, minCalm
+		return 0
 	}
-	wait := max(0, c.pause-quiet)
-	c.pause = min(2*c.pause, maxCalm)
-	return wait
+	c.waited, c.pause = c.pause, min(2*c.pause, maxCalm)
+	return max(0, c.waited-quiet)
 }

@@ -31,8 +31,8 @@ func newHistoryBudget(cfg PodConfig, r *reservations) *ByteBudget {
 
 // newApprovalBudget returns the budget of approvals that are asked for.
 func newApprovalBudget(r *reservations) *ByteBudget {
-	return newByteBudget(r, "approvals", registry.Budget{Bytes: registry.MaxApprovalBytes, Over: registry.ApprovalRetained},
-		"Too much was asked of approvers.")
+	kept := registry.Budget{Bytes: registry.MaxApprovalBytes, Over: registry.ApprovalRetained}
+	return newByteBudget(r, "approvals", kept, "Too much was asked of approvers.")
 }
 
 func newByteBudget(r *reservations, name string, tenant registry.Budget, full string) *ByteBudget {

@@ -13,9 +13,9 @@ import (
 // DefaultOfferedBytes is the default of how many bytes of tool definitions the sessions of a pod may offer.
 const DefaultOfferedBytes = 512 << 20
 
-// offeredTools are the tools that the sessions of this pod offer. Sessions of a tenant with the same tools have one list
-// in memory, and lists with the same tool have one copy of its definition, because a fleet of phones runs one app. The
-// definitions are counted in a pool that tenants share. It is safe for concurrent use.
+// offeredTools are the tools that the sessions of this pod offer. Sessions of a tenant with the same tools have one
+// list in memory, and lists with the same tool have one copy of its definition, because a fleet of phones runs one app.
+// Lists and definitions are counted in a pool that tenants share. It is safe for concurrent use.
 type offeredTools struct {
 	bytes *share.Pool
 	seeds toolListSeeds

@@ -42,6 +42,10 @@ func (s *scale) put(profile string, l load) {
 // takeOff takes a browser off the scale, whose heavy is not called any more. The last one ends the reader, and waits.
 func (s *scale) takeOff(profile string) {
 	s.mu.Lock()
+	if _, on := s.loads[profile]; !on {
+		s.mu.Unlock()
+		return
+	}
 	delete(s.loads, profile)
 	last, stop, stopped := len(s.loads) == 0, s.stop, s.stopped
 	s.mu.Unlock()
