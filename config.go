@@ -49,7 +49,7 @@ type Config struct {
 	MaxStreams     int           `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod, at most half of them of one tenant."`
 	CallerStreams  int           `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity, wherever it connects from."`
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
-	MaxUnread      ByteSize      `env:"MAX_UNREAD" envDefault:"256MiB" doc:"Bytes queued for all devices of this pod, but for 16KiB of each, half of them for one tenant."`
+	MaxUnsent      ByteSize      `env:"MAX_UNSENT" envDefault:"256MiB" doc:"Bytes queued for all devices of this pod, but for 16KiB of each, half of them for one tenant."`
 	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools one session may offer."`
 	MaxCalls       int           `env:"MAX_CALLS_PER_SESSION" envDefault:"64" doc:"Calls in flight to one session; more are refused as busy."`
 	MaxToolBytes   ByteSize      `env:"MAX_TOOL_BYTES" envDefault:"1MiB" doc:"Size of all tool definitions of one session together."`

@@ -175,7 +175,7 @@ func (g *Gateway) openDevices(a *apis) (err error) {
 		MaxSockets: g.cfg.sockets(openFiles()),
 		Sources:    a.sources, Refusals: a.refusals,
 		MaxFrame: int64(g.cfg.MaxFrame), MaxOutput: int64(g.cfg.MaxOutput), MaxOutbound: int(g.cfg.MaxOutbound),
-		MaxUnread:    int64(g.cfg.MaxUnread),
+		MaxUnsent:    int64(g.cfg.MaxUnsent),
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
 	})

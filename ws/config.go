@@ -24,7 +24,7 @@ const (
 	DefaultFrameBurst         = 1000
 	DefaultMessageTimeout     = 30 * time.Second
 	DefaultMaxUnfinished      = 64 << 20
-	DefaultMaxUnread          = 256 << 20
+	DefaultMaxUnsent          = 256 << 20
 	DefaultMaxSockets         = 100_000
 	DefaultMaxOpens           = 1000
 	DefaultOpensBurst         = 4000
@@ -87,7 +87,7 @@ type Config struct {
 	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
 	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 64 MiB, least four messages
 
-	MaxUnread int64 // bytes that wait for all devices, but for 16 KiB of each; default 256 MiB, least four MaxOutbound
+	MaxUnsent int64 // bytes that wait for all devices, but for 16 KiB of each; default 256 MiB, least four MaxOutbound
 
 	// MaxSockets is how many connections the server holds. A tenant that is alone gets three quarters of them, an
 	// identity half; all holders of one token are one identity that gets what its tenant does. Default: 100,000.
@@ -130,8 +130,8 @@ func (c *Config) fill() error {
 	setDefault(&c.MessageTimeout, DefaultMessageTimeout)
 	setDefault(&c.MaxUnfinished, DefaultMaxUnfinished)
 	c.MaxUnfinished = max(c.MaxUnfinished, minUnfinished*c.maxAnswer())
-	setDefault(&c.MaxUnread, DefaultMaxUnread)
-	c.MaxUnread = max(c.MaxUnread, 4*int64(c.MaxOutbound))
+	setDefault(&c.MaxUnsent, DefaultMaxUnsent)
+	c.MaxUnsent = max(c.MaxUnsent, 4*int64(c.MaxOutbound))
 	setDefault(&c.MaxSockets, DefaultMaxSockets)
 	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
 	setDefault(&c.OpensBurst, DefaultOpensBurst)

@@ -236,7 +236,7 @@ type wakeups chan struct{}
 
 func (w wakeups) wakeWriter() { w <- struct{}{} }
 
-func (wakeups) holdUnread(int) (*share.Grant, error) { return nil, nil }
+func (wakeups) holdUnsent(int) (*share.Grant, error) { return nil, nil }
 
 func TestLazyFramesDoNotWaitForever(t *testing.T) {
 	woken := make(wakeups, 4)

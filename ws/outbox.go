@@ -11,8 +11,8 @@ import (
 // frameOverhead is what a waiting frame costs besides its bytes, so that a flood of tiny frames is bounded too.
 const frameOverhead = 64
 
-// freeUnread is how many bytes an outbox holds without a part of the pod's bytes. Most never hold more.
-const freeUnread = 16 << 10
+// freeUnsent is how many bytes an outbox holds without a part of the pod's bytes. Most never hold more.
+const freeUnsent = 16 << 10
 
 // These errors say why an outbox does not take a frame.
 var (
@@ -28,8 +28,8 @@ type outboxOwner interface {
 	// because the outbox is locked while it runs. It is not called again before next has reported false.
 	wakeWriter()
 
-	// holdUnread takes bytes of the pod's for a frame that waits. It must not use the outbox.
-	holdUnread(n int) (*share.Grant, error)
+	// holdUnsent takes bytes of the pod's for a frame that waits. It must not use the outbox.
+	holdUnsent(n int) (*share.Grant, error)
 }
 
 // queuedFrame is a frame that waits.
@@ -149,8 +149,8 @@ func (o *outbox) enqueueLocked(frame []byte) error {
 		return errOutboxFull
 	}
 	queued := queuedFrame{text: frame}
-	if o.size+cost > freeUnread {
-		held, err := o.writer.holdUnread(cost)
+	if o.size+cost > freeUnsent {
+		held, err := o.writer.holdUnsent(cost)
 		if err != nil {
 			return errOutboxesFull
 		}

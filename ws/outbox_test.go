@@ -21,7 +21,7 @@ type recorder struct {
 
 func (r *recorder) wakeWriter() { r.woken++ }
 
-func (r *recorder) holdUnread(n int) (*share.Grant, error) {
+func (r *recorder) holdUnsent(n int) (*share.Grant, error) {
 	if r.room == nil {
 		r.room = share.New(share.Bounds{Pod: 100 << 10})
 	}
@@ -187,7 +187,7 @@ type crew struct {
 	work    sync.WaitGroup
 }
 
-func (*crew) holdUnread(int) (*share.Grant, error) { return nil, nil }
+func (*crew) holdUnsent(int) (*share.Grant, error) { return nil, nil }
 
 func (c *crew) wakeWriter() {
 	c.work.Go(func() {

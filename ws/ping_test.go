@@ -38,7 +38,7 @@ type promptWriter struct {
 	pings *pingCount
 }
 
-func (promptWriter) holdUnread(int) (*share.Grant, error) { return nil, nil }
+func (promptWriter) holdUnsent(int) (*share.Grant, error) { return nil, nil }
 
 func (w promptWriter) wakeWriter() {
 	w.pings.add()

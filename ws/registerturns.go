@@ -72,8 +72,8 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	for _, t := range tools {
 		size += t.Size()
 	}
-	if size > freeUnread && c.server.unread.Lacks(c.unreadOwner(), int64(size)) != "" {
-		return errTooMuchUnread // before the list is made
+	if size > freeUnsent && c.server.unsent.Lacks(c.unsentOwner(), int64(size)) != "" {
+		return errTooMuchUnsent // before the list is made
 	}
 	if !c.budget.takeListing(size) {
 		return &frameError{codeRateLimited, fmt.Sprintf(
@@ -86,10 +86,10 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	frame := registeredToolsFrame(tools)
 	turn.Release()
 	if err = c.out.push(frame); errors.Is(err, errOutboxesFull) {
-		return errTooMuchUnread
+		return errTooMuchUnsent
 	}
 	return sendError(err)
 }
 
-var errTooMuchUnread = &frameError{codeRateLimited,
+var errTooMuchUnsent = &frameError{codeRateLimited,
 	"the devices of this pod, or of this tenant on it, have too much to read; ask again after a moment"}

@@ -37,7 +37,7 @@ func openConn(t *testing.T, s *Server, who auth.Identity, tools ...string) *conn
 // Devices of one tenant ask for lists and read none. Then they are refused more, and a device of another tenant gets
 // its list.
 func TestListingsAreShared(t *testing.T) {
-	s := serverWithoutSockets(t, Config{MaxOutbound: MinOutbound, MaxUnread: 1}, 8<<20)
+	s := serverWithoutSockets(t, Config{MaxOutbound: MinOutbound, MaxUnsent: 1}, 8<<20)
 	names := make([]string, 40)
 	for i := range names {
 		names[i] = fmt.Sprint("tool", i)
@@ -53,8 +53,8 @@ func TestListingsAreShared(t *testing.T) {
 	if !errors.As(err, &refused) || refused.code != codeRateLimited || !strings.Contains(refused.message, "this tenant") {
 		t.Errorf("a list that does not fit is refused with %v", err)
 	}
-	if held := s.unread.Held("hostile"); held == 0 || held > s.cfg.MaxUnread/2 {
-		t.Errorf("a tenant holds %d of %d bytes", held, s.cfg.MaxUnread)
+	if held := s.unsent.Held("hostile"); held == 0 || held > s.cfg.MaxUnsent/2 {
+		t.Errorf("a tenant holds %d of %d bytes", held, s.cfg.MaxUnsent)
 	}
 	other := openConn(t, s, auth.Identity{Tenant: "other", User: "u", Roles: auth.RoleDevice}, names...)
 	if err := list(other); err != nil {
@@ -63,7 +63,7 @@ func TestListingsAreShared(t *testing.T) {
 	for _, c := range deaf {
 		c.out.discard()
 	}
-	if held := s.unread.Held("hostile"); held != 0 {
+	if held := s.unsent.Held("hostile"); held != 0 {
 		t.Errorf("%d bytes are held of frames that nobody sends", held)
 	}
 }

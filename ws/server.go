@@ -39,7 +39,7 @@ type Server struct {
 	counters  counters
 	decoding  *share.Pool // slots for decoding long frames
 	turns     *share.Pool // turns to check definitions of tools, and to list them
-	unread    *share.Pool // bytes of frames that wait in outboxes, but for a few of each
+	unsent    *share.Pool // bytes of frames that wait in outboxes, but for a few of each
 	asks      *share.Pool // bytes of messages whose turns run or wait
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
@@ -63,7 +63,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
 	s.counters.init()
 	s.asks = share.New(share.Bounds{Pod: cfg.MaxUnfinished})
-	s.unread = share.New(share.Bounds{Pod: cfg.MaxUnread})
+	s.unsent = share.New(share.Bounds{Pod: cfg.MaxUnsent})
 	s.turns = newRegisteringTurns(cfg.MaxSockets)
 	s.decoding = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))
 	s.huge = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))

@@ -22,17 +22,17 @@ func (s *Server) onSent(ms *melody.Session, first []byte) {
 // wakeWriter implements outboxOwner.
 func (c *conn) wakeWriter() { c.server.writers.add(c) }
 
-// holdUnread implements outboxOwner.
-func (c *conn) holdUnread(n int) (*share.Grant, error) {
-	return c.server.unread.Try(c.unreadOwner(), int64(n))
+// holdUnsent implements outboxOwner.
+func (c *conn) holdUnsent(n int) (*share.Grant, error) {
+	return c.server.unsent.Try(c.unsentOwner(), int64(n))
 }
 
-// unreadOwner is who has the bytes that wait. Holders of the one token may be all devices of a fleet: they have what
+// unsentOwner is who has the bytes that wait. Holders of the one token may be all devices of a fleet: they have what
 // their tenant has.
-func (c *conn) unreadOwner() share.Owner {
+func (c *conn) unsentOwner() share.Owner {
 	owner := c.who.Owner()
 	if c.who.Scope() == "" {
-		owner.Most = c.server.cfg.MaxUnread
+		owner.Most = c.server.cfg.MaxUnsent
 	}
 	return owner
 }

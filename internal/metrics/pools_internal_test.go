@@ -47,7 +47,7 @@ var poolRows = map[string]string{
 	"tasks":                      "short exchanges with the store about calls",
 	"turn_bytes":                 "bytes of conversations whose turns run",
 	"turns":                      "turns",
-	"unread_bytes":               "bytes that wait to be sent to devices, but for 16 KiB of each",
+	"unsent_bytes":               "bytes that wait to be sent to devices, but for 16 KiB of each",
 	"uploads":                    "uploads of files",
 	"validating":                 longWork,
 	"validating_answers":         longWork,
