@@ -87,6 +87,7 @@ func TestSweepOfADeadPod(t *testing.T) {
 	if !errors.Is(err, registry.CodeNotConnected) {
 		t.Errorf("a swept session: %v", err)
 	}
+	heartbeat(t, s, "alive") // on a busy machine its lease may be over
 	if again := must[[]string](t)(s.Sweep(ctx)); len(again) != 0 {
 		t.Errorf("swept again: %v", again)
 	}
