@@ -102,24 +102,38 @@ func (m *Store) matchesLocked(stored *storedSession, q registry.Query) bool {
 	return order > 0
 }
 
+// listsLocked returns the lists of tools that live sessions of a tenant have. Sessions with equal tools share one,
+// so that a fleet that runs one app is counted and not read tool by tool.
+func (m *Store) listsLocked(tenant string) map[listID]*sharedList {
+	lists := make(map[listID]*sharedList)
+	for key, stored := range m.sessions {
+		if key.Tenant != tenant || len(stored.tools) == 0 || !m.matchesLocked(stored, registry.Query{}) {
+			continue
+		}
+		id := stored.tools.id()
+		if lists[id] == nil {
+			lists[id] = &sharedList{tools: stored.tools}
+		}
+		lists[id].sessions++
+	}
+	return lists
+}
+
 // OfferedTools implements registry.Directory.
 func (m *Store) OfferedTools(_ context.Context, q registry.OfferedToolQuery) ([]registry.OfferedTool, string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	limit := pageSize(q.Limit)
 	groups := make(map[string]*registry.OfferedTool) // by name and hash: the order of the pages
-	for key, stored := range m.sessions {
-		if key.Tenant != q.Tenant || !m.matchesLocked(stored, registry.Query{}) {
-			continue
-		}
-		for _, t := range stored.tools {
+	for _, list := range m.listsLocked(q.Tenant) {
+		for _, t := range list.tools {
 			id := t.Name + "\x00" + t.Hash()
 			switch {
 			case q.Name != "" && t.Name != q.Name || id <= q.After:
 			case groups[id] == nil:
-				groups[id] = &registry.OfferedTool{Spec: t, Sessions: 1}
+				groups[id] = &registry.OfferedTool{Spec: t, Sessions: list.sessions}
 			default:
-				groups[id].Sessions++
+				groups[id].Sessions += list.sessions
 			}
 		}
 	}
