@@ -143,9 +143,10 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	}
 	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
 	g.approvals = approval.NewKeeper(approval.Config{ // before anything is read of who was revoked
-		Store: store, Budget: g.pod.Asked, Pods: store, Credentials: store, Approvers: g.approverWays(), Requested: g.approvalRequested,
-		Verify: g.ended,
-		Note:   g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
+		Store: store, Budget: g.pod.Asked, Pods: store, Credentials: store, Approvers: g.approverWays(),
+		Requested: g.approvalRequested,
+		Verify:    g.ended,
+		Note:      g.pod.Calls.Note, Show: g.pod.Approvals.Show, Audit: g.audit, Log: g.log,
 	})
 	if err := g.openIdentity(ctx, store); err != nil {
 		return err

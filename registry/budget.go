@@ -26,7 +26,7 @@ type BudgetStore interface {
 	// from is full.
 	Spend(ctx context.Context, tenant, name string, n int64, b Budget) (wait time.Duration, err error)
 
-	// Overdraw takes n bytes off a budget, whether or not it has them. What it lacks, at most a burst, comes back before
-	// anything else can be spent.
+	// Overdraw takes n bytes off a budget, whether or not it has them. What it lacks, at most a burst, comes back
+	// before anything else can be spent.
 	Overdraw(ctx context.Context, tenant, name string, n int64, b Budget) error
 }

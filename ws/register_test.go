@@ -23,7 +23,9 @@ func connWithoutSocket(t *testing.T, cfg Config) *conn {
 func serverWithoutSockets(t *testing.T, cfg Config, newToolBytes int64) *Server {
 	t.Helper()
 	store := memory.New(memory.Options{})
-	pod, err := routing.NewPod(routing.PodConfig{ID: "a", Store: store, Bus: store.NewBus(), NewToolBytes: newToolBytes})
+	pod, err := routing.NewPod(routing.PodConfig{
+		ID: "a", Store: store, Bus: store.NewBus(), NewToolBytes: newToolBytes,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

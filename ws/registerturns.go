@@ -12,8 +12,8 @@ import (
 )
 
 // Checking a definition takes 0.1 ms for each name that it may be mistaken for, and listing what a session offers some
-// milliseconds for a mebibyte. Devices take turns for both, by tenant and identity. While a turn lasts a schema may wait
-// to be compiled, which has a pool of its own; no turn is waited for in the other order.
+// milliseconds for a mebibyte. Devices take turns for both, by tenant and identity. While a turn lasts a schema may
+// wait to be compiled, which has a pool of its own; no turn is waited for in the other order.
 
 const (
 	// turnLength is how long one frame may have its definitions checked while others wait. It is looked at between two

@@ -46,11 +46,13 @@ func TestListingsAreShared(t *testing.T) {
 	var err error
 	var deaf []*conn
 	for i := 0; err == nil && i < 20; i++ {
-		c := openConn(t, s, auth.Identity{Tenant: "hostile", User: fmt.Sprint("u", i%3), Roles: auth.RoleDevice}, names...)
+		who := auth.Identity{Tenant: "hostile", User: fmt.Sprint("u", i%3), Roles: auth.RoleDevice}
+		c := openConn(t, s, who, names...)
 		deaf, err = append(deaf, c), list(c)
 	}
 	var refused *frameError
-	if !errors.As(err, &refused) || refused.code != codeRateLimited || !strings.Contains(refused.message, "this tenant") {
+	if !errors.As(err, &refused) || refused.code != codeRateLimited ||
+		!strings.Contains(refused.message, "this tenant") {
 		t.Errorf("a list that does not fit is refused with %v", err)
 	}
 	if held := s.unsent.Held("hostile"); held == 0 || held > s.cfg.MaxUnsent/2 {

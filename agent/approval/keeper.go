@@ -27,7 +27,8 @@ type Pods interface {
 type Config struct {
 	Store registry.ApprovalStore
 
-	// Budget bounds the bytes that are kept of approvals: each is kept for a while after it is final. Nil: nothing does.
+	// Budget bounds the bytes that are kept of approvals: each is kept for a while after it is final. Nil: nothing
+	// does.
 	Budget Budget
 
 	// Pods says whose lease has not lapsed, so that nobody allows in vain a call whose pod has died. Nil: nobody does.

@@ -15,8 +15,8 @@ const (
 	pollPause = 250 * time.Millisecond
 	pollBatch = 500 // verdicts read at a time
 
-	// askCost is about how many bytes an approval takes in the store beside the arguments, of which the feed has a copy,
-	// and the request.
+	// askCost is about how many bytes an approval takes in the store beside its arguments and the request, which has
+	// them a second time.
 	askCost = 2 << 10
 
 	// maxWaiting bounds who may wait for approvals on a pod.

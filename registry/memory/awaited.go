@@ -52,7 +52,8 @@ func (stored *storedSession) leaves(now time.Time) expected {
 		_, offered := stored.tools.get(t.Name)
 		return !offered
 	}
-	// Else the list is the session's own. One that always comes back with other tools is expected to have its last ones.
+	// Else the list is the session's own. One that always comes back with other tools is expected to have its last
+	// ones.
 	if slices.ContainsFunc(former.tools, missing) && len(former.tools)+len(stored.tools) <= maxExpected {
 		next.tools = former.tools.with(stored.tools)
 	}

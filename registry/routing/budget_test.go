@@ -375,8 +375,8 @@ func TestHistoryOfATenantIsBounded(t *testing.T) {
 	}
 }
 
-// What a running turn adds beyond the budget is not lost to it: later turns of its identity wait until it has come back,
-// on every pod, and those of others do not.
+// What a running turn adds beyond the budget is not lost to it: later turns of its identity wait until it has come
+// back, on every pod, and those of others do not.
 func TestOverdrawnHistoryIsPaidLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const budget, over = 64 << 20, 64 * time.Second // so anna's share grows by a quarter of a mebibyte each second

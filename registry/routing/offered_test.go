@@ -38,7 +38,8 @@ func TestEqualToolListsAreShared(t *testing.T) {
 	}
 	first := add(phone, "a", "b")
 	held := o.bytes.Held("t")
-	if again := add(share.Owner{Tenant: "t", Identity: "other"}, "a", "b"); again != first || o.bytes.Held("t") != held {
+	again := add(share.Owner{Tenant: "t", Identity: "other"}, "a", "b")
+	if again != first || o.bytes.Held("t") != held {
 		t.Error("equal lists of a tenant are two, or count twice")
 	}
 	longer := add(phone, "a", "b", "c")

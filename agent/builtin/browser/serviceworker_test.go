@@ -20,7 +20,7 @@ import (
 const installing = `<!doctype html><title>installing</title><script>
 navigator.serviceWorker.addEventListener('controllerchange',()=>document.title='installed')
 navigator.serviceWorker.register('/worker.js')
-setInterval(()=>{if(navigator.serviceWorker.controller)navigator.serviceWorker.controller.postMessage('try')},100)</script>`
+setInterval(()=>{const c=navigator.serviceWorker.controller;if(c)c.postMessage('try')},100)</script>`
 
 // worker answers for a page, and tries URLs when its page says so.
 const worker = `addEventListener('install',()=>skipWaiting())
