@@ -33,8 +33,7 @@ e.waitUntil(Promise.allSettled(URLS.map(u=>fetch(u,{mode:'no-cors'}))).then(()=>
 
 // A service worker stays with the browser of its session: it answers for no page of another, gets no farther than a
 // page, and is gone when the browser is.
-func TestServiceWorkers(t *testing.T) {
-	t.Parallel()
+func TestServiceWorkers(t *testing.T) { // by itself: the pages of the other tests take two processors already
 	refused := []string{"169.254.169.254", "metadata.test", "[fd00:ec2::254]", "nat64.test", "0.0.0.0"}
 	mux, tried := http.NewServeMux(), make(chan struct{}, 1)
 	site := httptest.NewServer(mux) // of this machine, because workers need HTTPS or that
