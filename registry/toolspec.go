@@ -5,12 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
-
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry/legible"
+	"golang.org/x/text/unicode/norm"
 )
 
 // Limits of a tool definition (protocol.md, "Limits"). The first three are defaults of ToolLimits.
@@ -185,4 +186,24 @@ func truncate(s string, limit int) string {
 		n++
 	}
 	return s
+}
+
+// MergeTools returns have without the tools named in drop and with those in put, ordered by name. Of several with one
+// name the last counts. It changes neither list.
+func MergeTools(have, put []ToolSpec, drop []string) []ToolSpec {
+	all := make([]ToolSpec, 0, len(have)+len(put))
+	for _, t := range have {
+		if !slices.Contains(drop, t.Name) {
+			all = append(all, t)
+		}
+	}
+	all = append(all, put...)
+	slices.SortStableFunc(all, func(a, b ToolSpec) int { return strings.Compare(a.Name, b.Name) })
+	merged := all[:0]
+	for i, t := range all {
+		if i+1 == len(all) || all[i+1].Name != t.Name {
+			merged = append(merged, t)
+		}
+	}
+	return merged
 }

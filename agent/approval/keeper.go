@@ -62,6 +62,9 @@ type Config struct {
 type Budget interface {
 	// Begin spends bytes, or fails.
 	Begin(ctx context.Context, by share.Owner, bytes int) error
+
+	// GiveBack returns bytes that were spent and not added.
+	GiveBack(by share.Owner, bytes int)
 }
 
 // Keeper asks people. It is safe for concurrent use. Its owner must call Close.

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -35,13 +36,17 @@ func (k *Keeper) Ask(
 	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
 ) (registry.Approval, error) {
 	a.Approvers = k.approvers(ctx, a)
+	by, cost := share.Owner{Tenant: a.Tenant, Identity: a.Requester.Key()}, askCost+2*a.Args.Len()+len(request)
 	if k.cfg.Budget != nil {
-		by := share.Owner{Tenant: a.Tenant, Identity: a.Requester.Key()}
-		if err := k.cfg.Budget.Begin(ctx, by, askCost+2*a.Args.Len()+len(request)); err != nil {
+		if err := k.cfg.Budget.Begin(ctx, by, cost); err != nil {
 			return a, registry.AsError(err).With(registry.DispatchedNo)
 		}
 	}
 	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
+	if refused := (*registry.Error)(nil); k.cfg.Budget != nil && errors.As(err, &refused) &&
+		refused.Code != registry.CodeStoreUnavailable { // else the store may have it all the same
+		k.cfg.Budget.GiveBack(by, cost)
+	}
 	if err == nil {
 		k.note(registry.ActivityApprovalRequested, asked)
 		k.cfg.Requested(asked)

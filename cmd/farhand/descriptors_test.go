@@ -110,8 +110,8 @@ func TestDescriptorsAreKeptBack(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsLeaveDescriptors: connections that stay open after their answer, those over which nothing is asked,
-// and those whose bodies never come are closed before they take the descriptors that others need.
+// TestIdleConnectionsLeaveDescriptors: connections that stay open after their answer, those over which nothing is
+// asked, and those whose bodies never come are closed before they take the descriptors that others need.
 func TestIdleConnectionsLeaveDescriptors(t *testing.T) {
 	t.Parallel()
 	p := startProgram(t, limited(t, farhandBinary), testkit.FreeAddr(t))

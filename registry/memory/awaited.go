@@ -55,7 +55,7 @@ func (stored *storedSession) leaves(now time.Time) expected {
 	// Else the list is the session's own. One that always comes back with other tools is expected to have its last
 	// ones.
 	if slices.ContainsFunc(former.tools, missing) && len(former.tools)+len(stored.tools) <= maxExpected {
-		next.tools = former.tools.with(stored.tools)
+		next.tools = registry.MergeTools(former.tools, stored.tools, nil)
 	}
 	if len(next.labels) == 0 {
 		next.labels = former.labels

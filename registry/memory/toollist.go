@@ -30,23 +30,10 @@ func newToolList(tools []registry.ToolSpec) toolList {
 	rises := func(a, b registry.ToolSpec) bool { return a.Name < b.Name }
 	for i := 1; i < len(tools); i++ {
 		if !rises(tools[i-1], tools[i]) {
-			return toolList(nil).with(tools)
+			return registry.MergeTools(nil, tools, nil)
 		}
 	}
 	return toolList(slices.Clip(tools))
-}
-
-// with returns the list with other tools, which replace those of their names.
-func (l toolList) with(others []registry.ToolSpec) toolList {
-	all := slices.Concat(l, others)
-	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
-	merged := all[:0]
-	for i, t := range all {
-		if i+1 == len(all) || all[i+1].Name != t.Name {
-			merged = append(merged, t)
-		}
-	}
-	return merged
 }
 
 // get returns the tool of a name.

@@ -35,7 +35,7 @@ func TestSessionsShareTheirLists(t *testing.T) {
 
 func TestToolLists(t *testing.T) {
 	list := newToolList([]registry.ToolSpec{{Name: "b"}, {Name: "a"}, {Name: "b", Description: "last"}})
-	list = list.with([]registry.ToolSpec{{Name: "c"}, {Name: "a", Description: "other"}})
+	list = registry.MergeTools(list, []registry.ToolSpec{{Name: "c"}, {Name: "a", Description: "other"}}, nil)
 	names := ""
 	for _, t := range list {
 		names += t.Name + t.Description + " "

@@ -131,7 +131,7 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 	defer l.putting.Unlock()
 	offered, by := l.hub.offered, l.conn.Owner()
 	by.Tenant = l.key.Tenant
-	merged := mergeTools(l.Tools(), put, drop)
+	merged := registry.MergeTools(l.Tools(), put, drop)
 	list, err := offered.add(by, merged)
 	if err != nil {
 		return err

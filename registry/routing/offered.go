@@ -2,8 +2,6 @@ package routing
 
 import (
 	"errors"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/farhand/farhand/internal/share"
@@ -142,24 +140,4 @@ func (o *offeredTools) removeToolsLocked(list *toolList) {
 			d.bytes.Release()
 		}
 	}
-}
-
-// mergeTools returns have without the tools named in drop and with those in put, ordered by name. Of several with one
-// name the last counts.
-func mergeTools(have, put []registry.ToolSpec, drop []string) []registry.ToolSpec {
-	all := make([]registry.ToolSpec, 0, len(have)+len(put))
-	for _, t := range have {
-		if !slices.Contains(drop, t.Name) {
-			all = append(all, t)
-		}
-	}
-	all = append(all, put...)
-	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
-	merged := all[:0]
-	for i, t := range all {
-		if i+1 == len(all) || all[i+1].Name != t.Name {
-			merged = append(merged, t)
-		}
-	}
-	return merged
 }
