@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -24,10 +25,8 @@ type Pairing interface {
 	// Review says which of the tools that a device registers it may offer, and keeps the others for approvers.
 	Review(ctx context.Context, id auth.Identity, tools []registry.ToolSpec) (pairing.Reviewed, error)
 
-	// Approved returns the tools that waited and were approved meanwhile, and the names of those that a device offers
-	// and may not offer any longer.
-	Approved(ctx context.Context, id auth.Identity, offered []registry.ToolSpec) (
-		approved []registry.ToolSpec, withdrawn []string, err error)
+	// Approvals says which tools of a device were approved, and which wait.
+	Approvals(ctx context.Context, id auth.Identity) (pairing.Approvals, error)
 
 	// Paired reports whether a device with an id is paired.
 	Paired(ctx context.Context, tenant, deviceID string) (bool, error)
@@ -75,19 +74,35 @@ func (c *conn) offers(name string) bool {
 // approvalTries is how often what was approved is looked up while the store is away.
 const approvalTries = 5
 
-// offerApproved offers the tools of a paired device that were approved meanwhile, and stops offering those that no
-// longer are. The device is told the number of its tools.
-func (c *conn) offerApproved() {
-	defer c.recoverPanic()
+// offerApproved has connections of one paired device offer the tools that were approved meanwhile, and stop offering
+// those that no longer are. The device is told the number of its tools.
+func (s *Server) offerApproved(all []*conn) {
 	for try := range approvalTries {
-		if c.ending() != closeNone || c.tryOfferApproved() == nil {
+		all = slices.DeleteFunc(all, func(c *conn) bool { return c.ending() != closeNone })
+		if len(all) == 0 {
+			return
+		}
+		approvals, err := s.approvals(all[0])
+		for _, c := range all {
+			if err == nil {
+				err = c.offerApproved(approvals)
+			}
+		}
+		if err == nil {
 			return
 		}
 		time.Sleep(time.Duration(try+1) * 200 * time.Millisecond) // the server's Close waits for a second or two of it
 	}
 }
 
-func (c *conn) tryOfferApproved() error {
+func (s *Server) approvals(c *conn) (approvals pairing.Approvals, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	return s.cfg.Pairing.Approvals(ctx, *c.who)
+}
+
+func (c *conn) offerApproved(approvals pairing.Approvals) (err error) {
+	defer c.recoverPanic()
 	c.registering.Lock()
 	defer c.registering.Unlock()
 	c.mu.Lock()
@@ -96,13 +111,16 @@ func (c *conn) tryOfferApproved() error {
 	if local == nil {
 		return nil // it has registered nothing
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	approvals := c.server.cfg.Pairing
-	approved, withdrawn, err := approvals.Approved(ctx, *c.who, local.Tools())
-	if err != nil || len(approved)+len(withdrawn) == 0 {
+	if approved, withdrawn := approvals.Changes(local.Tools()); len(approved)+len(withdrawn) == 0 {
+		return nil
+	}
+	newer, err := c.server.approvals(c) // the device may have registered more meanwhile
+	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	approved, withdrawn := newer.After(approvals).Changes(local.Tools())
 	r := c.newRegistration(len(approved))
 	definitions := make([]json.RawMessage, len(approved))
 	for i, t := range approved {
@@ -118,7 +136,7 @@ func (c *conn) tryOfferApproved() error {
 		c.fail(err)
 		return nil
 	}
-	if _, err := approvals.Review(ctx, *c.who, r.put); err != nil { // they no longer wait
+	if _, err := c.server.cfg.Pairing.Review(ctx, *c.who, r.put); err != nil { // they no longer wait
 		c.log().Debug("approved tools are still listed as waiting", "error", err)
 	}
 	return c.send(toolsRegisteredFrame(0, len(local.Tools()), r.rejected, nil))
@@ -127,8 +145,9 @@ func (c *conn) tryOfferApproved() error {
 // pairedConns are the connections of paired devices, by their credentials. The zero value is empty. It is safe for
 // concurrent use.
 type pairedConns struct {
-	mu sync.Mutex
-	by map[pairedKey]map[*conn]struct{}
+	mu      sync.Mutex
+	by      map[pairedKey]map[*conn]struct{}
+	changed map[string]map[pairedKey]struct{} // by tenant, while a goroutine looks at what was approved of its devices
 }
 
 type pairedKey struct{ tenant, credential string }
@@ -164,18 +183,41 @@ func (p *pairedConns) remove(c *conn) {
 	}
 }
 
-func (p *pairedConns) of(tenant, credential string) []*conn {
+// change notes that a credential has changed. It reports whether nobody looks at the changes of its tenant, so that the
+// caller must; it calls next until there is none.
+func (p *pairedConns) change(key pairedKey) (look bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []*conn
-	for c := range p.by[pairedKey{tenant, credential}] {
-		all = append(all, c)
+	if len(p.by[key]) == 0 {
+		return false
 	}
-	return all
+	if p.changed == nil {
+		p.changed = make(map[string]map[pairedKey]struct{})
+	}
+	if look = p.changed[key.tenant] == nil; look {
+		p.changed[key.tenant] = make(map[pairedKey]struct{})
+	}
+	p.changed[key.tenant][key] = struct{}{}
+	return look
+}
+
+// next returns the connections of a credential of a tenant that has changed, nil if there is none.
+func (p *pairedConns) next(tenant string) []*conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key := range p.changed[tenant] {
+		delete(p.changed[tenant], key)
+		if len(p.by[key]) > 0 {
+			return slices.Collect(maps.Keys(p.by[key]))
+		}
+	}
+	delete(p.changed, tenant)
+	return nil
 }
 
 // CredentialsChanged has the devices of changed credentials offer what was approved, and ends the connections of those
-// that say they are devices that were paired. It returns at once.
+// that say they are devices that were paired. It returns at once. The devices of a tenant are looked at one after
+// another, and changes of one device that come meanwhile are one.
 func (s *Server) CredentialsChanged(changes []registry.CredentialChange) {
 	s.devicesPaired(changes)
 	for _, change := range changes {
@@ -183,14 +225,17 @@ func (s *Server) CredentialsChanged(changes []registry.CredentialChange) {
 			continue
 		}
 		name := auth.CredentialName(registry.CredentialDevice, change.ID)
-		for _, c := range s.paired.of(change.Tenant, name) {
-			if !s.tryAddTask() {
-				return
-			}
-			go func() {
-				defer s.taskDone()
-				c.offerApproved()
-			}()
+		if !s.paired.change(pairedKey{change.Tenant, name}) {
+			continue
 		}
+		if !s.tryAddTask() {
+			return
+		}
+		go func() {
+			defer s.taskDone()
+			for all := s.paired.next(change.Tenant); all != nil; all = s.paired.next(change.Tenant) {
+				s.offerApproved(all)
+			}
+		}()
 	}
 }

@@ -113,3 +113,75 @@ func TestToolsOfAPairedDeviceWaitForApproval(t *testing.T) {
 	}
 	d.alive()
 }
+
+// slowApprovals tells of each read of approvals, and holds it up.
+type slowApprovals struct {
+	ws.Pairing
+	begun, read chan struct{}
+}
+
+func (s *slowApprovals) Approvals(ctx context.Context, id auth.Identity) (pairing.Approvals, error) {
+	s.begun <- struct{}{}
+	<-s.read
+	return s.Pairing.Approvals(ctx, id)
+}
+
+// One change of a device's credential is one read for all its connections, and changes that come meanwhile are one
+// more: an approver who renames devices does not have the pod read for each of a thousand connections.
+func TestAChangeIsReadOnce(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Options{})
+	service, err := pairing.New(pairing.Config{Store: store})
+	must(t, err)
+	slow := &slowApprovals{Pairing: service, begun: make(chan struct{}), read: make(chan struct{})}
+	g := newGatewayOn(t, store, func(c *ws.Config) { c.Auth, c.Pairing = pairedAuth{}, slow })
+	_, err = store.CreateCredential(t.Context(), registry.Credential{
+		Tenant: registry.DefaultTenant, ID: "phone", Kind: registry.CredentialDevice, DeviceID: "phone",
+		Digest: strings.Repeat("0", 64),
+	})
+	must(t, err)
+	var devices []*device
+	for i := range 10 {
+		d := g.dialAs("device/anna/phone", query("session_id", fmt.Sprint("s", i)))
+		d.expect("session_start")
+		if n, rejected := d.registers("torch:light"); n != 0 {
+			t.Fatalf("%v offered, rejected %s", n, rejected)
+		}
+		devices = append(devices, d)
+	}
+	change := func() {
+		g.server.CredentialsChanged([]registry.CredentialChange{
+			{Tenant: registry.DefaultTenant, Kind: registry.ChangeCredential, ID: "phone"},
+		})
+	}
+	change()
+	<-slow.begun
+	for range 20 {
+		change()
+	}
+	slow.read <- struct{}{}
+	<-slow.begun // for those 20
+	select {
+	case slow.read <- struct{}{}:
+	case <-slow.begun:
+		t.Error("there is more than one read at a time")
+	}
+	admin := pairing.Approver{Identity: auth.Identity{Tenant: registry.DefaultTenant, Admin: true}}
+	waiting, err := service.Device(t.Context(), admin, "phone")
+	must(t, err)
+	torch := registry.ApprovedTool{Name: "torch", Hash: waiting.Waiting[0].Hash()}
+	_, err = service.ApproveTools(t.Context(), admin, "phone", []registry.ApprovedTool{torch}, nil)
+	must(t, err)
+	close(slow.read)
+	go func() { // for the change, and for each connection that has other tools then
+		for range 11 {
+			<-slow.begun
+		}
+	}()
+	change()
+	for i, d := range devices {
+		if told := d.expect("tools_registered"); told["registered"] != 1.0 {
+			t.Errorf("connection %d: %v", i, told)
+		}
+	}
+}

@@ -93,7 +93,8 @@ func TestToolsThatWait(t *testing.T) {
 	f.want("beyond the approver's tools", approve(restricted, erase, erase.Hash()), registry.CodeForbidden)
 	f.want("within the approver's tools", approve(restricted, changed, changed.Hash()), "")
 	f.want("approve", approve(admin(), erase, erase.Hash()), "")
-	approved, withdrawn, err := f.Approved(t.Context(), id, []registry.ToolSpec{photo})
+	approvals, err := f.Approvals(t.Context(), id)
+	approved, withdrawn := approvals.Changes([]registry.ToolSpec{photo})
 	got := names(approved, func(s registry.ToolSpec) string { return s.Name + " " + s.Description })
 	slices.Sort(got)
 	if err != nil || strings.Join(got, "; ") != "erase x; photo b" || len(withdrawn) != 0 {
@@ -105,7 +106,8 @@ func TestToolsThatWait(t *testing.T) {
 	if err != nil || len(d.Rejected()) != 1 || d.Rejected()[0] != "erase" || len(d.Waiting) != 0 {
 		t.Errorf("rejected: %+v, %v", d, err)
 	}
-	if _, withdrawn, err := f.Approved(t.Context(), id, []registry.ToolSpec{changed, erase}); err != nil ||
+	approvals, err = f.Approvals(t.Context(), id)
+	if _, withdrawn := approvals.Changes([]registry.ToolSpec{changed, erase}); err != nil ||
 		strings.Join(withdrawn, " ") != "erase" {
 		t.Errorf("withdrawn %q, %v", withdrawn, err)
 	}
@@ -132,6 +134,6 @@ func TestWaitingToolsAreBounded(t *testing.T) {
 	}
 	_, err = f.Review(t.Context(), auth.Identity{Tenant: tenant, Credential: "device:gone"}, tools)
 	f.want("a device that was revoked", err, registry.CodeNotFound)
-	_, _, err = f.Approved(t.Context(), auth.Identity{Tenant: tenant, Credential: "device:gone"}, nil)
+	_, err = f.Approvals(t.Context(), auth.Identity{Tenant: tenant, Credential: "device:gone"})
 	f.want("a device that was revoked", err, registry.CodeNotFound)
 }

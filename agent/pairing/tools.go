@@ -99,31 +99,48 @@ func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry
 	return reviewed, err
 }
 
-// Approved returns the tools of a paired device that waited and were approved meanwhile, and which of the offered ones
-// it may not offer any longer.
-func (s *Service) Approved(
-	ctx context.Context, id auth.Identity, offered []registry.ToolSpec,
-) (approved []registry.ToolSpec, withdrawn []string, err error) {
+// Approvals say which tools of a paired device were approved, and which have waited.
+type Approvals struct {
+	approved []registry.ApprovedTool
+	waiting  []registry.ToolSpec
+}
+
+// Approvals returns the approvals of a paired device.
+func (s *Service) Approvals(ctx context.Context, id auth.Identity) (Approvals, error) {
 	credential := strings.TrimPrefix(id.Credential, credentialPrefix)
 	c, err := s.cfg.Store.Credential(ctx, id.Tenant, credential)
 	if err != nil {
-		return nil, nil, err
+		return Approvals{}, err
 	}
 	known, err := s.cfg.Store.DeviceTools(ctx, id.Tenant, credential)
-	if err != nil {
-		return nil, nil, err
+	return Approvals{approved: c.Approved, waiting: known.Waiting}, err
+}
+
+// After returns the approvals with the tools that waited before, too: of several connections of a device the first one
+// that offers a tool ends its waiting.
+func (a Approvals) After(before Approvals) Approvals {
+	for _, t := range before.waiting {
+		if !slices.ContainsFunc(a.waiting, named(t.Name)) {
+			a.waiting = append(slices.Clip(a.waiting), t)
+		}
 	}
-	for _, t := range known.Waiting {
-		if hash, _ := pinOf(c.Approved, t.Name); hash == t.Hash() {
+	return a
+}
+
+// Changes returns the tools that waited and were approved meanwhile, and the names of the offered ones that may not be
+// offered any longer.
+func (a Approvals) Changes(offered []registry.ToolSpec) (approved []registry.ToolSpec, withdrawn []string) {
+	for _, t := range a.waiting {
+		if hash, _ := pinOf(a.approved, t.Name); hash == t.Hash() {
 			approved = append(approved, t)
 		}
 	}
 	for _, t := range offered {
-		if hash, _ := pinOf(c.Approved, t.Name); hash != t.Hash() && !slices.ContainsFunc(approved, named(t.Name)) {
+		if hash, _ := pinOf(a.approved, t.Name); hash != t.Hash() && !slices.ContainsFunc(approved, named(t.Name)) {
 			withdrawn = append(withdrawn, t.Name)
 		}
 	}
-	return approved, withdrawn, nil
+	return approved, withdrawn
 }
 
 // review sorts tools into those that may be offered and those that wait, and returns what is to be kept of them.

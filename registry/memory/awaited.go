@@ -70,16 +70,16 @@ func (m *Store) Awaited(_ context.Context, q registry.Query) ([]registry.Awaited
 	now := m.opts.Now()
 	var found []registry.Awaited
 	add := func(s registry.Session, e expected) {
-		if s.Tenant == q.Tenant && e.isDue(now) && e.answers(q, s) {
+		if e.isDue(now) && e.answers(q, s) {
 			found = append(found, e.awaited(s, now))
 		}
 	}
-	for _, gone := range m.gone {
+	for _, gone := range m.gone.byTenant[q.Tenant] {
 		if now.Before(gone.expires) {
 			add(away(gone.session), gone.expected)
 		}
 	}
-	for _, stored := range m.sessions {
+	for _, stored := range m.sessions.byTenant[q.Tenant] {
 		switch {
 		case !now.Before(stored.expires):
 		case m.podLiveLocked(stored.session.Pod):

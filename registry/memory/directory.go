@@ -19,7 +19,7 @@ func (m *Store) Entry(_ context.Context, key registry.Key) (registry.Entry, erro
 	switch {
 	case stored != nil && m.podLiveLocked(stored.session.Pod):
 		return stored.entry(), nil
-	case stored != nil, m.gone.get(key, m.opts.Now()) != nil:
+	case stored != nil, m.gone.get(key.Tenant, key, m.opts.Now()) != nil:
 		owner := m.ownerLocked(key)
 		away := registry.Session{Key: key, UserID: owner.UserID, DeviceID: owner.DeviceID, Bound: owner.Bound}
 		return registry.Entry{Session: away}, registry.NotConnected()
@@ -34,8 +34,8 @@ func (m *Store) List(_ context.Context, q registry.Query) ([]registry.Entry, *re
 	defer m.mu.Unlock()
 	limit := pageSize(q.Limit)
 	var found []*storedSession
-	for key, stored := range m.sessions {
-		if key.Tenant == q.Tenant && m.matchesLocked(stored, q) {
+	for _, stored := range m.sessions.byTenant[q.Tenant] {
+		if m.matchesLocked(stored, q) {
 			found = append(found, stored)
 		}
 	}
@@ -66,9 +66,9 @@ func (m *Store) OnlineDevices(
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	online := make(map[string]registry.Entry)
-	for key, stored := range m.sessions {
+	for _, stored := range m.sessions.byTenant[tenant] {
 		s := &stored.session
-		if key.Tenant != tenant || !s.Bound || !slices.Contains(deviceIDs, s.DeviceID) ||
+		if !s.Bound || !slices.Contains(deviceIDs, s.DeviceID) ||
 			!m.matchesLocked(stored, registry.Query{}) {
 			continue
 		}
@@ -106,8 +106,8 @@ func (m *Store) matchesLocked(stored *storedSession, q registry.Query) bool {
 // so that a fleet that runs one app is counted and not read tool by tool.
 func (m *Store) listsLocked(tenant string) map[listID]*sharedList {
 	lists := make(map[listID]*sharedList)
-	for key, stored := range m.sessions {
-		if key.Tenant != tenant || len(stored.tools) == 0 || !m.matchesLocked(stored, registry.Query{}) {
+	for _, stored := range m.sessions.byTenant[tenant] {
+		if len(stored.tools) == 0 || !m.matchesLocked(stored, registry.Query{}) {
 			continue
 		}
 		id := stored.tools.id()
@@ -154,8 +154,8 @@ func (m *Store) Definitions(_ context.Context, tenant, tool string) ([]string, e
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	senior := make(map[string]registry.Session) // by hash: the most senior session that offers the definition
-	for _, stored := range m.sessions {
-		if stored.session.Tenant != tenant || !m.matchesLocked(stored, registry.Query{Tenant: tenant, Tool: tool}) {
+	for _, stored := range m.sessions.byTenant[tenant] {
+		if !m.matchesLocked(stored, registry.Query{Tenant: tenant, Tool: tool}) {
 			continue
 		}
 		t, _ := stored.tools.get(tool)

@@ -30,7 +30,7 @@ func (s *places) get(key registry.PlaceKey, now time.Time) *place {
 
 // put keeps a place, in place of the one that there may be. It fails if there is no room.
 func (s *places) put(p *place, now time.Time) error {
-	if s.lacks(p.Key.Tenant, p.Key) != nil && s.purges.due(now, placesPurge) {
+	if s.lacks(p.Key.Tenant, p.Key, p) != nil && s.purges.due(now, placesPurge) {
 		s.purge(now)
 	}
 	return s.shared.put(p.Key.Tenant, p.Key, p)

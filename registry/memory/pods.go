@@ -60,14 +60,17 @@ func (m *Store) Sweep(context.Context) ([]string, error) {
 			delete(m.pods, pod)
 		}
 	}
-	for key, stored := range m.sessions {
-		if slices.Contains(dead, stored.session.Pod) {
-			m.forgetLocked(key, registry.ReturnWait)
+	for _, of := range m.sessions.byTenant {
+		for _, stored := range of {
+			if slices.Contains(dead, stored.session.Pod) {
+				m.forgetLocked(stored, registry.ReturnWait)
+			}
 		}
 	}
 	now := m.opts.Now()
 	m.changes += int64(m.sessions.purge(now))
 	m.gone.purge(now)
+	m.goneLists.purge(now)
 	for key := range m.formers {
 		m.leaveLocked(key, "", "")
 	}

@@ -19,13 +19,6 @@ type storedSession struct {
 	expected expected
 }
 
-// goneSession is what the store remembers of a session that is not connected any more.
-type goneSession struct {
-	life
-	session  registry.Session
-	expected expected
-}
-
 // former is a pod a session has left.
 type former struct {
 	pod   string
@@ -51,7 +44,7 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 		}
 		claim.Previous, claim.Before = &previous, &previous
 		before = old.leaves(now)
-	} else if gone := m.gone.get(s.Key, now); gone != nil {
+	} else if gone := m.gone.get(s.Tenant, s.Key, now); gone != nil {
 		claim.Before = &gone.session
 		before = gone.expected
 	}
@@ -66,7 +59,7 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 	s.Generation = m.generation
 	claim.Session = m.storeLocked(s, nil)
 	if before.isDue(now) {
-		m.sessions[s.Key].expected = before.within(now, registry.RegisterWait)
+		m.liveLocked(s.Key).expected = before.within(now, registry.RegisterWait)
 	}
 	return claim, nil
 }
@@ -76,7 +69,7 @@ func (m *Store) ownerLocked(key registry.Key) *registry.Session {
 	if live := m.liveLocked(key); live != nil {
 		return &live.session
 	}
-	if gone := m.gone.get(key, m.opts.Now()); gone != nil {
+	if gone := m.gone.get(key.Tenant, key, m.opts.Now()); gone != nil {
 		return &gone.session
 	}
 	return nil
@@ -127,7 +120,8 @@ func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, 
 	}
 	m.generation = max(m.generation, s.Generation)
 	restored := m.storeLocked(s, e.Tools)
-	m.sessions[s.Key].expected, m.sessions[s.Key].pulse = before, e.Pulse
+	now := m.liveLocked(s.Key)
+	now.expected, now.pulse = before, e.Pulse
 	return restored, nil
 }
 
@@ -164,9 +158,9 @@ func (m *Store) storeLocked(s registry.Session, tools []registry.ToolSpec) regis
 		s.ConnectedAt = now.UTC().Truncate(time.Millisecond)
 	}
 	stored := &storedSession{session: s, life: life{now.Add(m.opts.SessionTTL)}, tools: newToolList(tools)}
-	m.sessions[s.Key] = stored
+	_ = m.sessions.put(s.Tenant, s.Key, stored) // always: connections are bounded where they are accepted
 	m.changes++
-	delete(m.gone, s.Key)
+	m.gone.remove(s.Tenant, s.Key)
 	return s.Clone()
 }
 
@@ -202,7 +196,7 @@ func (m *Store) write(s registry.Session, change func(*storedSession)) error {
 
 // replacedLocked reports whether a claim newer than s came and went.
 func (m *Store) replacedLocked(s registry.Session) bool {
-	gone := m.gone.get(s.Key, m.opts.Now())
+	gone := m.gone.get(s.Tenant, s.Key, m.opts.Now())
 	return gone != nil && gone.session.Generation > s.Generation
 }
 
@@ -232,28 +226,18 @@ func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, l
 func (m *Store) Release(_ context.Context, s registry.Session, back time.Duration) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if stored := m.liveLocked(s.Key); stored == nil || !stored.isClaim(s) {
+	stored := m.liveLocked(s.Key)
+	if stored == nil || !stored.isClaim(s) {
 		return false, nil
 	}
-	m.forgetLocked(s.Key, back)
+	m.forgetLocked(stored, back)
 	return true, nil
 }
 
-// forgetLocked removes a session and remembers for a while that it was connected. For as long as back, its device is
-// expected to connect again.
-func (m *Store) forgetLocked(key registry.Key, back time.Duration) {
-	now, stored := m.opts.Now(), m.sessions[key]
-	gone := &goneSession{life: life{now.Add(m.opts.SessionTTL)}, session: stored.session}
-	if before := stored.leaves(now); back > 0 && before.isDue(now) {
-		gone.expected = before.within(now, min(back, m.opts.SessionTTL))
-	}
-	m.gone[key] = gone
-	delete(m.sessions, key)
-	m.changes++
-}
-
 // liveLocked returns a session, nil if there is none or it has expired.
-func (m *Store) liveLocked(key registry.Key) *storedSession { return m.sessions.get(key, m.opts.Now()) }
+func (m *Store) liveLocked(key registry.Key) *storedSession {
+	return m.sessions.get(key.Tenant, key, m.opts.Now())
+}
 
 func (stored *storedSession) entry() registry.Entry {
 	return registry.Entry{Session: stored.session.Clone(), Tools: slices.Clone(stored.tools), Pulse: stored.pulse}

@@ -9,15 +9,20 @@ import (
 // shared is what tenants keep of one kind. Each gets its share: after it has taken a part, at least as much is free as
 // it holds. So none takes what the others need. It is guarded by the lock of its owner.
 type shared[K comparable, V interface{ end() time.Time }] struct {
-	what     string // names the kind, for people
-	most     int    // of all tenants
-	mostOf   int    // of one tenant, beside its share; zero: its share alone
-	count    int    // of all tenants, also what has expired
+	what     string         // names the kind, for people
+	most     int            // of all tenants
+	mostOf   int            // of one tenant, beside its share; zero: its share alone
+	weigh    func(V) int    // what a value counts for, which never changes; nil: one
+	count    int            // of all tenants, also what has expired
+	counts   map[string]int // of each tenant
 	byTenant map[string]expiring[K, V]
 }
 
 func newShared[K comparable, V interface{ end() time.Time }](what string, most, mostOf int) shared[K, V] {
-	return shared[K, V]{what: what, most: most, mostOf: mostOf, byTenant: make(map[string]expiring[K, V])}
+	return shared[K, V]{
+		what: what, most: most, mostOf: mostOf,
+		counts: make(map[string]int), byTenant: make(map[string]expiring[K, V]),
+	}
 }
 
 // get returns what a tenant keeps under a key, nil if there is nothing or it has expired.
@@ -27,57 +32,74 @@ func (s *shared[K, V]) get(tenant string, key K, now time.Time) V {
 
 // put keeps a value, in place of the one that there may be. It fails if there is no room.
 func (s *shared[K, V]) put(tenant string, key K, value V) error {
-	if err := s.lacks(tenant, key); err != nil {
+	if err := s.lacks(tenant, key, value); err != nil {
 		return err
 	}
+	s.remove(tenant, key)
 	of := s.byTenant[tenant]
 	if of == nil {
 		of = make(expiring[K, V])
 		s.byTenant[tenant] = of
 	}
-	s.count -= len(of)
 	of[key] = value
-	s.count += len(of)
+	s.add(tenant, s.weight(value))
 	return nil
 }
 
-// lacks returns why there is no room under a key, nil if there is. A tenant that holds nothing may take any part that
-// is free.
-func (s *shared[K, V]) lacks(tenant string, key K) error {
-	of, free := s.byTenant[tenant], s.most-s.count
-	if _, ok := of[key]; ok {
-		return nil
+func (s *shared[K, V]) weight(value V) int {
+	if s.weigh == nil {
+		return 1
 	}
-	switch own := len(of); {
-	case own > 0 && (own+1 > free-1 || s.mostOf > 0 && own >= s.mostOf):
+	return s.weigh(value)
+}
+
+func (s *shared[K, V]) add(tenant string, weight int) {
+	s.count += weight
+	s.counts[tenant] += weight
+}
+
+// lacks returns why there is no room for a value under a key, nil if there is. A tenant that holds nothing may take any
+// part that is free.
+func (s *shared[K, V]) lacks(tenant string, key K, value V) error {
+	more := s.weight(value)
+	if old, ok := s.byTenant[tenant][key]; ok {
+		more -= s.weight(old)
+	}
+	switch own, free := s.counts[tenant], s.most-s.count; {
+	case more <= 0:
+		return nil
+	case own > 0 && (own+more > free-more || s.mostOf > 0 && own+more > s.mostOf):
 		return registry.StoreFull("This tenant", s.what)
-	case free < 1:
+	case free < more:
 		return registry.StoreFull("The store", s.what)
 	}
 	return nil
 }
 
-// remove removes what a tenant keeps under a key.
+// remove removes what a tenant keeps under a key, and forgets a tenant that keeps nothing.
 func (s *shared[K, V]) remove(tenant string, key K) {
 	of := s.byTenant[tenant]
-	s.count -= len(of)
+	value, ok := of[key]
+	if !ok {
+		return
+	}
 	delete(of, key)
-	s.recount(tenant, of)
+	s.add(tenant, -s.weight(value))
+	if len(of) == 0 {
+		delete(s.byTenant, tenant)
+		delete(s.counts, tenant)
+	}
 }
 
 // purge removes what has expired, and returns how many values it removed.
 func (s *shared[K, V]) purge(now time.Time) (removed int) {
 	for tenant, of := range s.byTenant {
-		s.count -= len(of)
-		removed += of.purge(now)
-		s.recount(tenant, of)
+		for key, value := range of {
+			if !now.Before(value.end()) {
+				s.remove(tenant, key)
+				removed++
+			}
+		}
 	}
 	return removed
-}
-
-// recount counts what is left of a tenant, and forgets a tenant that keeps nothing.
-func (s *shared[K, V]) recount(tenant string, of expiring[K, V]) {
-	if s.count += len(of); len(of) == 0 {
-		delete(s.byTenant, tenant)
-	}
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"crypto/rand"
+	"math"
 	"sync"
 	"time"
 
@@ -20,8 +21,9 @@ type Store struct {
 	opts Options
 
 	mu         sync.Mutex // guards sessions and pods
-	sessions   expiring[registry.Key, *storedSession]
-	gone       expiring[registry.Key, *goneSession]
+	sessions   shared[registry.Key, *storedSession]
+	gone       shared[registry.Key, *goneSession]
+	goneLists  shared[listID, *goneList]
 	formers    map[registry.Key][]former
 	pods       map[string]time.Time // when the lease of each lapses
 	generation int64
@@ -55,14 +57,15 @@ func New(o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Store{
-		opts:     o,
-		sessions: make(expiring[registry.Key, *storedSession]),
-		gone:     make(expiring[registry.Key, *goneSession]),
-		formers:  make(map[registry.Key][]former),
-		pods:     make(map[string]time.Time),
-		boot:     rand.Text(),
-		feeds:    make(map[string]*feed),
+	m := &Store{
+		opts:      o,
+		sessions:  newShared[registry.Key, *storedSession]("sessions", math.MaxInt, 0),
+		gone:      newShared[registry.Key, *goneSession]("sessions", maxGone, 0),
+		goneLists: newShared[listID, *goneList]("tools of sessions", maxGoneLists, 0),
+		formers:   make(map[registry.Key][]former),
+		pods:      make(map[string]time.Time),
+		boot:      rand.Text(),
+		feeds:     make(map[string]*feed),
 		calls: calls{
 			records: newShared[string, *storedCall]("calls", maxCalls, 0),
 			logs:    newShared[string, *callLog]("logs of calls", maxLogs, 0),
@@ -87,6 +90,8 @@ func New(o Options) *Store {
 		windows:   windows{all: make(expiring[windowKey, *window])},
 		usage:     usage{days: make(expiring[tenantKey, *usageDay])},
 	}
+	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
+	return m
 }
 
 // Ping implements registry.Store.

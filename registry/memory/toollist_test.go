@@ -23,7 +23,7 @@ func TestSessionsShareTheirLists(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for key, stored := range m.sessions {
+	for key, stored := range m.sessions.byTenant["t"] {
 		if &stored.tools[0] != &tools[0] {
 			t.Errorf("%v has a list of its own", key)
 		}

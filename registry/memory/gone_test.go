@@ -1,0 +1,73 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// comeAndGo has a session of a tenant connect, offer tools and leave for a moment.
+func comeAndGo(t *testing.T, m *Store, tenant, id string, s registry.Session, tools []registry.ToolSpec) {
+	t.Helper()
+	s.Key, s.Pod = registry.Key{Tenant: tenant, Session: id}, "pod"
+	claim, err := m.Claim(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetTools(t.Context(), claim.Session, tools); err != nil {
+		t.Fatal(err)
+	}
+	if released, err := m.Release(t.Context(), claim.Session, time.Minute); err != nil || !released {
+		t.Fatal(released, err)
+	}
+}
+
+func awaited(t *testing.T, m *Store, tenant string) int {
+	t.Helper()
+	found, err := m.Awaited(t.Context(), registry.Query{Tenant: tenant, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+// One tenant's devices come and go, each with labels and tools of its own. Those of another one are still expected
+// back, and what is remembered has a bound.
+func TestSessionsThatAreGoneAreShared(t *testing.T) {
+	m, now := storeWithClock()
+	m.gone.most, m.goneLists.most = 100<<10, 100<<10
+	labels := make(map[string]string)
+	for i := range 32 {
+		labels[fmt.Sprint("label", i)] = strings.Repeat("x", 64)
+	}
+	long := registry.Session{Labels: labels}
+	for i := range 200 {
+		list := []registry.ToolSpec{{Name: "a", Description: strings.Repeat("y", 4<<10)}}
+		comeAndGo(t, m, "greedy", fmt.Sprint(i), long, list)
+	}
+	if n := awaited(t, m, "greedy"); n == 0 || n > 50 {
+		t.Errorf("%d sessions of the tenant are awaited", n)
+	}
+	if m.gone.counts["greedy"] > 50<<10 || m.goneLists.counts["greedy"] > 50<<10 {
+		t.Errorf("a tenant has %v and %v", m.gone.counts, m.goneLists.counts)
+	}
+	same := []registry.ToolSpec{{Name: "a", Description: strings.Repeat("z", 4<<10)}}
+	for i := range 40 { // a fleet that runs one app is remembered whole
+		comeAndGo(t, m, "modest", fmt.Sprint(i), registry.Session{}, same)
+	}
+	if n := awaited(t, m, "modest"); n != 40 {
+		t.Errorf("%d of 40 sessions of another tenant are awaited", n)
+	}
+	_, err := m.Entry(t.Context(), registry.Key{Tenant: "greedy", Session: "199"})
+	if !errors.Is(err, registry.CodeSessionNotFound) {
+		t.Errorf("a session without room: %v", err)
+	}
+	*now = now.Add(2 * registry.DefaultSessionTTL)
+	if _, err := m.Sweep(t.Context()); err != nil || m.gone.count+m.goneLists.count != 0 {
+		t.Errorf("%d and %d bytes are kept, %v", m.gone.count, m.goneLists.count, err)
+	}
+}
