@@ -91,6 +91,9 @@ var elsewhere = map[string]map[string]string{
 		"questions to an HTTP hook":                   "TestHooksAreShared",
 		"messages of approvals to an HTTP hook":       "TestNoticesAreShared",
 	},
+	"../agent/workspace": {
+		"the disk of the workspaces": "TestTheDiskIsShared",
+	},
 	"../registry/memory": {
 		"records of calls in the in-memory store":                                           "TestRecordsOfCallsAreShared",
 		"logs of calls in the in-memory store":                                              "TestLogsOfCallsAreShared",

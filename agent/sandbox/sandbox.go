@@ -26,6 +26,15 @@ type Workspace struct {
 
 	MaxBytes int64 // that all its files may take on the disk; zero: no bound
 	MaxFiles int   // and folders; zero: no bound
+
+	Share Share // of the disk; nil: the workspace may have all
+}
+
+// Share is what a tenant may have of the disk.
+type Share interface {
+	// Over returns an error that wraps ErrFull if the tenant of a workspace would have more than its share with so many
+	// bytes more. used is what the workspace takes now.
+	Over(w Workspace, used Usage, more int64) error
 }
 
 // Command is one program to run.

@@ -44,3 +44,11 @@ func (u Usage) Full(w Workspace) error {
 	}
 	return nil
 }
+
+// OverShare returns what the tenant's share says, nil if it has none.
+func (u Usage) OverShare(w Workspace, more int64) error {
+	if w.Share == nil {
+		return nil
+	}
+	return w.Share.Over(w, u, more)
+}

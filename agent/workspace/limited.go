@@ -110,7 +110,7 @@ func (l limited) watched(
 	defer cancel(nil)
 	done := make(chan struct{})
 	watched := make(chan struct{})
-	before.free, _ = sandbox.Free(w)
+	before.free, _ = l.all.cfg.Free(w)
 	go func() { // ends before Run does
 		defer close(watched)
 		l.watch(w, before, done, cancel)
@@ -136,7 +136,7 @@ func (l limited) watch(
 			return
 		case <-tick.C:
 		}
-		free, err := sandbox.Free(w)
+		free, err := l.all.cfg.Free(w)
 		pressed := err != nil || free.Bytes < l.all.cfg.MinFree && !before.full ||
 			then-free.Bytes > w.MaxBytes/dropShare
 		since := time.Since(looked)
@@ -158,7 +158,7 @@ func (l limited) watch(
 // exceeded says why a command has to end, which has that many bytes in files without a name; nil: it may go on. What
 // cannot be counted counts as too much, unless it was so before the command: then it may be about to mend that.
 func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, done <-chan struct{}) error {
-	free, err := sandbox.Free(w)
+	free, err := l.all.cfg.Free(w)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: its disk cannot be asked: %w", sandbox.ErrFull, err)
 	}
@@ -185,6 +185,9 @@ func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, don
 	if free.Bytes < least && now.Bytes > before.Bytes+slackBytes || free.Bytes < least/2 {
 		return errNoRoom
 	}
+	if why := now.OverShare(w, 0); now.Bytes > before.Bytes+slackBytes {
+		return why
+	}
 	return nil
 }
 
@@ -204,13 +207,16 @@ var errNoRoom = fmt.Errorf("%w: the disk of the gateway has no more room; remove
 
 // look returns what a workspace takes, and why nothing may be added to it: the disk is asked first.
 func (l limited) look(w sandbox.Workspace, done <-chan struct{}) (used sandbox.Usage, full, err error) {
-	free, err := sandbox.Free(w)
+	free, err := l.all.cfg.Free(w)
 	if err != nil {
 		return used, nil, err
 	}
 	used, err = sandbox.Measure(w, done)
 	if full = used.Full(w); full == nil && free.Bytes < l.all.cfg.MinFree {
 		full = errNoRoom
+	}
+	if full == nil && err == nil {
+		full = used.OverShare(w, 0)
 	}
 	return used, full, err
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // origin is what a folder says of itself, in the file origin beside its files: which life of which conversation it
-// belongs to, and under which owner it was used last. Those outside of conversations have no tenant and session in it.
+// belongs to, and under which owner it was used last. Those outside of conversations have no session in it.
 type origin struct {
 	Tenant     string `json:"tenant,omitempty"`
 	Session    string `json:"session,omitempty"`
@@ -27,9 +27,9 @@ const originFile = "origin"
 
 // originOf returns what the folder of an agent session says of itself when it is used under the owner of a place.
 func originOf(id agent.SessionID, at registry.Place) origin {
-	o := origin{Epoch: at.Epoch}
+	o := origin{Tenant: id.Tenant, Epoch: at.Epoch}
 	if id.Conversation != "" {
-		o.Tenant, o.Session, o.Generation = id.Tenant, id.Conversation, id.Generation
+		o.Session, o.Generation = id.Conversation, id.Generation
 	}
 	return o
 }
@@ -152,4 +152,7 @@ func (w *Workspaces) where(key registry.Key, is func(origin) bool) (found []sand
 }
 
 // Remove removes a workspace.
-func (w *Workspaces) Remove(space sandbox.Workspace) error { return remove(filepath.Dir(space.Dir)) }
+func (w *Workspaces) Remove(space sandbox.Workspace) error {
+	w.disk.forget(space.ID)
+	return remove(filepath.Dir(space.Dir))
+}

@@ -2,8 +2,10 @@ package workspace
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/agent/sandbox"
@@ -34,10 +36,11 @@ func (w *Workspaces) sweepUntil(ctx context.Context) {
 func (w *Workspaces) sweep(ctx context.Context) {
 	root := filepath.Join(w.cfg.Dir, sessionsDir)
 	var young []string
+	there := make(map[string]bool)
 	for e, err := range sandbox.Entries(root) {
 		if err != nil {
 			w.cfg.Log.Warn("workspaces not looked through", "error", err)
-			break
+			return
 		}
 		if ctx.Err() != nil {
 			return
@@ -46,7 +49,7 @@ func (w *Workspaces) sweep(ctx context.Context) {
 		switch {
 		case err != nil || !info.IsDir():
 		case time.Since(info.ModTime()) < w.cfg.TTL:
-			young = append(young, e.Name())
+			young, there[e.Name()] = append(young, e.Name()), true
 		default:
 			w.sweepOne(root, e.Name())
 		}
@@ -56,9 +59,12 @@ func (w *Workspaces) sweep(ctx context.Context) {
 		}
 	}
 	w.sweepErased(ctx, root, young)
+	w.disk.keep(there)
+	w.measureUnknown(ctx, slices.Collect(maps.Keys(there)))
 }
 
 func (w *Workspaces) sweepOne(root, name string) {
+	w.disk.forget(name)
 	if err := remove(filepath.Join(root, name)); err != nil {
 		w.cfg.Log.Warn("old workspace not removed", "workspace", name, "error", err)
 	}

@@ -36,6 +36,8 @@ type Config struct {
 	MinFree  int64         // bytes that programs leave free on the disk; default: MaxBytes
 	TTL      time.Duration // how long a workspace is kept after its last use; default DefaultTTL
 
+	Free func(sandbox.Workspace) (sandbox.Room, error) // asks the disk; default sandbox.Free
+
 	// Generations returns the generations of conversations, zero for those that are not known: the folders of others
 	// are removed. Nil: folders are removed when they are too old.
 	Generations func(ctx context.Context, keys []registry.Key) ([]int64, error)
@@ -59,6 +61,7 @@ type Workspaces struct {
 	key      []byte     // of the names of workspaces
 	settling sync.Mutex // held while a folder is made, or made another owner's
 	cleaning cleaning   // commands in full workspaces
+	disk     *disk
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -83,7 +86,7 @@ func New(cfg Config) (*Workspaces, error) {
 		return nil, fmt.Errorf("workspace: %q cannot be the id of an agent: use letters, digits, _ . and -",
 			cfg.AgentID)
 	}
-	w := &Workspaces{cfg: cfg, uid: os.Getuid(), gid: os.Getgid()}
+	w := &Workspaces{cfg: cfg, uid: os.Getuid(), gid: os.Getgid(), disk: newDisk(cfg)}
 	if w.uid == 0 {
 		w.uid, w.gid = cfg.User, cfg.User
 	}
@@ -138,6 +141,9 @@ func (cfg *Config) withDefaults() {
 	if cfg.MinFree <= 0 {
 		cfg.MinFree = cfg.MaxBytes
 	}
+	if cfg.Free == nil {
+		cfg.Free = sandbox.Free
+	}
 	if cfg.TTL <= 0 {
 		cfg.TTL = DefaultTTL
 	}
@@ -160,7 +166,7 @@ func (w *Workspaces) Of(id agent.SessionID, at registry.Place) agent.Workspace {
 func (w *Workspaces) workspace(tenant, name string) sandbox.Workspace {
 	return sandbox.Workspace{
 		ID: name, Tenant: tenant, Dir: filepath.Join(w.cfg.Dir, sessionsDir, name, filesDir), UID: w.uid, GID: w.gid,
-		MaxBytes: w.cfg.MaxBytes, MaxFiles: w.cfg.MaxFiles,
+		MaxBytes: w.cfg.MaxBytes, MaxFiles: w.cfg.MaxFiles, Share: w.disk,
 	}
 }
 

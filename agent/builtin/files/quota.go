@@ -33,5 +33,8 @@ func roomFor(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileIn
 		return refuse("The workspace is full: it has %d files and folders, and at most %d are allowed. Make "+
 			"room first.", used.Files, w.MaxFiles)
 	}
+	if err := used.OverShare(w, size); err != nil {
+		return refuse("The workspace takes no more files: %v.", err)
+	}
 	return nil
 }

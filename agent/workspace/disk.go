@@ -1,0 +1,139 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/farhand/farhand/agent/sandbox"
+)
+
+// disk knows what the workspaces of each tenant take of the disk, as each was last measured. A tenant that has more
+// than one full workspace leaves as much free as it holds, so that others find room: see decision 60. It is safe for
+// concurrent use.
+type disk struct {
+	free func(sandbox.Workspace) (sandbox.Room, error)
+	most int64 // a tenant may take this much of whatever is free
+
+	mu      sync.Mutex
+	spaces  map[string]taken               // by the id of the workspace
+	tenants map[string]sandbox.Room        // what each takes
+	stale   map[string][]sandbox.Workspace // of each tenant: what they take may be more since they were measured
+}
+
+type taken struct {
+	tenant string
+	sandbox.Room
+}
+
+func newDisk(cfg Config) *disk {
+	return &disk{
+		free: cfg.Free, most: cfg.MaxBytes,
+		spaces: make(map[string]taken), tenants: make(map[string]sandbox.Room),
+		stale: make(map[string][]sandbox.Workspace),
+	}
+}
+
+// saw notes what a workspace takes, and returns what its tenant does.
+func (d *disk) saw(w sandbox.Workspace, used sandbox.Usage) sandbox.Room {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forgetLocked(w.ID)
+	now := sandbox.Room{Bytes: used.Bytes, Files: int64(used.Files)}
+	d.spaces[w.ID] = taken{w.Tenant, now}
+	sum := d.tenants[w.Tenant]
+	sum = sandbox.Room{Bytes: sum.Bytes + now.Bytes, Files: sum.Files + now.Files}
+	d.tenants[w.Tenant] = sum
+	return sum
+}
+
+// takeStale returns the other workspaces of a tenant that something may have been added to since they were measured,
+// and notes that something may be added to this one now. There are few: those of one tenant that are used at once.
+func (d *disk) takeStale(w sandbox.Workspace) []sandbox.Workspace {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	others := slices.DeleteFunc(d.stale[w.Tenant], func(o sandbox.Workspace) bool { return o.ID == w.ID })
+	d.stale[w.Tenant] = []sandbox.Workspace{w}
+	return others
+}
+
+func (d *disk) knows(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.spaces[id]
+	return ok
+}
+
+func (d *disk) forget(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forgetLocked(id)
+}
+
+// keep forgets the workspaces that are not there any more: another pod has removed them.
+func (d *disk) keep(there map[string]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id := range maps.Clone(d.spaces) {
+		if !there[id] {
+			d.forgetLocked(id)
+		}
+	}
+}
+
+func (d *disk) forgetLocked(id string) {
+	was, ok := d.spaces[id]
+	if !ok {
+		return
+	}
+	delete(d.spaces, id)
+	sum := d.tenants[was.tenant]
+	sum = sandbox.Room{Bytes: sum.Bytes - was.Bytes, Files: sum.Files - was.Files}
+	if d.tenants[was.tenant] = sum; sum == (sandbox.Room{}) {
+		delete(d.tenants, was.tenant)
+		delete(d.stale, was.tenant)
+	}
+}
+
+// Over implements sandbox.Share. That the disk cannot be asked is said by others.
+func (d *disk) Over(w sandbox.Workspace, used sandbox.Usage, more int64) error {
+	for _, other := range d.takeStale(w) {
+		if now, err := sandbox.Measure(other, nil); err == nil {
+			d.saw(other, now)
+		}
+	}
+	held := d.saw(w, used)
+	if held.Bytes += more; held.Bytes <= d.most {
+		return nil
+	}
+	free, err := d.free(w)
+	if err == nil && held.Bytes > free.Bytes-more {
+		return fmt.Errorf("%w: the workspaces of this tenant take %d MiB, and only %d MiB are free on the disk of the "+
+			"gateway; remove files, or erase conversations", sandbox.ErrFull, held.Bytes>>20, free.Bytes>>20)
+	}
+	return nil
+}
+
+// measureUnknown measures the workspaces that were there when this process began.
+func (w *Workspaces) measureUnknown(ctx context.Context, names []string) {
+	root := filepath.Join(w.cfg.Dir, sessionsDir)
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return
+		}
+		if w.disk.knows(name) {
+			continue
+		}
+		o, err := readOrigin(filepath.Join(root, name))
+		if err != nil || o == (origin{}) {
+			continue
+		}
+		space := w.workspace(o.Tenant, name)
+		if used, err := sandbox.Measure(space, ctx.Done()); err == nil && !w.disk.knows(name) {
+			w.disk.saw(space, used)
+		}
+	}
+}
