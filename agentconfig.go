@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farhand/farhand/agent/access/usage"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/agent/usage"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"

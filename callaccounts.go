@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 )
 
 // Values of Config.LimitsFail.

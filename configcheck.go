@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/blobs"
-	"github.com/farhand/farhand/agent/httphook"
-	"github.com/farhand/farhand/agent/pairing"
-	"github.com/farhand/farhand/agent/policy"
-	"github.com/farhand/farhand/agent/workspace"
+	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/agent/sandbox/workspace"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
@@ -136,7 +136,7 @@ func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 		check(false, "MCP_SERVERS", strings.TrimPrefix(err.Error(), "FARHAND_MCP_SERVERS: "))
 	}
 	if c.HooksFile != "" {
-		if _, err := httphook.Load(c.HooksFile); err != nil {
+		if _, err := hooks.Load(c.HooksFile); err != nil {
 			check(false, "HOOKS_FILE", err.Error())
 		}
 	}

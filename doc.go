@@ -12,6 +12,6 @@
 // package that knows all others and wires them (wiring.go); cmd/farhand is its first user. docs/embedding.md is the
 // guide.
 //
-// What tools, hooks, models and authenticators are is said in agent, agent/provider and agent/auth; store and bus in
+// What tools, hooks, models and authenticators are is said in agent, agent/provider and agent/access/auth; store and bus in
 // registry.
 package farhand

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/blobs"
-	"github.com/farhand/farhand/agent/builtin/browser"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
-	"github.com/farhand/farhand/agent/workspace"
+	"github.com/farhand/farhand/agent/sandbox/workspace"
+	"github.com/farhand/farhand/agent/tools/browser"
 	"github.com/farhand/farhand/redisstore"
 )
 

@@ -10,17 +10,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/farhand/farhand/agent/approval"
-	"github.com/farhand/farhand/agent/audit"
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/auth/jwt"
+	"github.com/farhand/farhand/agent/access/approval"
+	"github.com/farhand/farhand/agent/access/audit"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/jwt"
+	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/access/usage"
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/httphook"
-	"github.com/farhand/farhand/agent/pairing"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/schema"
-	"github.com/farhand/farhand/agent/usage"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -44,7 +44,7 @@ type Gateway struct {
 	log      *slog.Logger
 	pod      *routing.Pod
 	chat     *chat.Engine // nil without a model
-	webhooks []*httphook.Hook
+	webhooks []*hooks.Hook
 	blobs    *blobs.Service // nil: no files are kept
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis

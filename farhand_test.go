@@ -18,7 +18,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 )

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/farhand/farhand/agent/approval"
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/approval"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth/jwt"
+	"github.com/farhand/farhand/agent/access/jwt"
 )
 
 // JWTConfig is the part of Config that is about tokens of an identity provider. They are accepted once there is a key

@@ -8,7 +8,7 @@ import (
 	"net/http/pprof"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/internal/share"

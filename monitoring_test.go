@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/internal/testkit"
 )

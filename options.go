@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/registry"

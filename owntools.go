@@ -9,15 +9,15 @@ import (
 	"slices"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/builtin"
-	"github.com/farhand/farhand/agent/builtin/browser"
-	"github.com/farhand/farhand/agent/builtin/files"
-	"github.com/farhand/farhand/agent/builtin/nodes"
-	"github.com/farhand/farhand/agent/builtin/shell"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/docker"
 	"github.com/farhand/farhand/agent/sandbox/host"
-	"github.com/farhand/farhand/agent/workspace"
+	"github.com/farhand/farhand/agent/sandbox/workspace"
+	"github.com/farhand/farhand/agent/tools"
+	"github.com/farhand/farhand/agent/tools/browser"
+	"github.com/farhand/farhand/agent/tools/files"
+	"github.com/farhand/farhand/agent/tools/nodes"
+	"github.com/farhand/farhand/agent/tools/shell"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -193,7 +193,7 @@ func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([
 	if g.own.browsers != nil {
 		pages = g.own.browsers.Registration()
 	}
-	return slices.Concat(builtin.Registrations(builtin.Deps{Directory: store, Policy: rules}),
+	return slices.Concat(tools.Registrations(tools.Deps{Directory: store, Policy: rules}),
 		[]agent.Registration{files.Registration(files.Config{}), programs, pages}, nodes.Registrations(devices),
 	), nil
 }

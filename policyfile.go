@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/builtin"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/tools"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -46,7 +46,7 @@ func (g *Gateway) warnings() []string {
 // ownNames returns the names that are the gateway's own, also those of built-in tools that are not enabled: what a
 // model knows as one of them must not be a device's.
 func (g *Gateway) ownNames(enabled *agent.LocalTools) []string {
-	return append(enabled.Names(), builtin.Names()...)
+	return append(enabled.Names(), tools.Names()...)
 }
 
 // checkPolicyFile reports what is wrong with a policy file.

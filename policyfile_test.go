@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/builtin"
+	"github.com/farhand/farhand/agent/tools"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/client"
 )
@@ -96,7 +96,7 @@ func TestSeedsRunAsWritten(t *testing.T) {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()
 			newHome(t, nodeTools(), func(c *farhand.Config) {
-				c.Builtins = builtin.Names()
+				c.Builtins = tools.Names()
 				c.Sandbox, c.DockerHost, c.SandboxImage = box.Sandbox, box.DockerHost, box.SandboxImage
 				c.PrivateURLs, c.BrowserPorts, c.BrowserBare = true, []int{port}, os.Getuid() == 0
 			}, farhand.WithTool(weather(t))).runSeeds(in, i, page)

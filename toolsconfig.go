@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farhand/farhand/agent/builtin/browser"
 	"github.com/farhand/farhand/agent/sandbox/docker"
+	"github.com/farhand/farhand/agent/tools/browser"
 	"github.com/farhand/farhand/internal/egress"
 	"github.com/farhand/farhand/registry"
 )

@@ -10,10 +10,10 @@ import (
 	"sync"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/host"
-	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/agent/tools/upstream"
 )
 
 // upstreams is the MCP servers whose tools the gateway has.

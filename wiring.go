@@ -10,10 +10,10 @@ import (
 	"slices"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/httphook"
-	"github.com/farhand/farhand/agent/loopguard"
+	"github.com/farhand/farhand/agent/chat/loopguard"
+	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
@@ -227,25 +227,25 @@ func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registr
 // openHooks returns the custom hooks in the order in which they run before a call: those of the program, then those of
 // the file.
 func (g *Gateway) openHooks() ([]agent.Hook, error) {
-	hooks := slices.Clone(g.parts.hooks)
+	all := slices.Clone(g.parts.hooks)
 	if g.cfg.HooksFile == "" {
-		return hooks, nil
+		return all, nil
 	}
-	configs, err := httphook.Load(g.cfg.HooksFile)
+	configs, err := hooks.Load(g.cfg.HooksFile)
 	if err != nil {
 		return nil, fmt.Errorf("FARHAND_HOOKS_FILE: %w", err)
 	}
 	for _, c := range configs {
-		h, err := httphook.New(c, g.log)
+		h, err := hooks.New(c, g.log)
 		if err != nil {
 			return nil, fmt.Errorf("FARHAND_HOOKS_FILE: %w", err)
 		}
 		g.webhooks = append(g.webhooks, h)
 		if !h.Notifies() {
-			hooks = append(hooks, h)
+			all = append(all, h)
 		}
 	}
-	return hooks, nil
+	return all, nil
 }
 
 // approvalRequested tells the hooks of the file that a person must approve a call, with a link if clients have a URL

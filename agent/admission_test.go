@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry"
 )

@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/registry"
 )

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )

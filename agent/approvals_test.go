@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/registry"
 )
 

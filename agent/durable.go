@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"

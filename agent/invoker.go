@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 

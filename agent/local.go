@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"unicode/utf8"
 
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 )
 

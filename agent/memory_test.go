@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"

@@ -3,7 +3,7 @@ package agent
 import (
 	"context"
 
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 

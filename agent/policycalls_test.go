@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/approval"
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
-	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/access/approval"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 

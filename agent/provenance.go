@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/farhand/farhand/agent/policy"
-	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/chat/provenance"
 )
 
 // Provenance says where the values of one call of a model come from. Its maker reads the fields below Conversation

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"

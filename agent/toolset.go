@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/blobs"
-	"github.com/farhand/farhand/agent/pairing"
 )
 
 // A line of the table that does not say who may use its route keeps the gateway from starting.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"

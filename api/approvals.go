@@ -8,8 +8,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/approval"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/approval"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 )
 

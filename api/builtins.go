@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/pairing"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/registry"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"

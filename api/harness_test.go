@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/approval"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/approval"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/testkit"

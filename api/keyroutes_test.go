@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )

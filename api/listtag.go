@@ -10,7 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 )
 
 // respondVersioned answers with what build makes, or 304 when the client has it already. The tag covers all that the

@@ -11,7 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/registry"
 )

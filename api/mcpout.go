@@ -6,7 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"

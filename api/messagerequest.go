@@ -10,8 +10,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/registry"
 )
 

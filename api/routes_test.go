@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/blobs"
-	"github.com/farhand/farhand/agent/pairing"
 )
 
 // TestRoutesAreDocumented compares the route table with the document in both directions, query parameters included.

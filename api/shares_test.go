@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
 )
@@ -51,10 +51,10 @@ var elsewhere = map[string]map[string]string{
 		"bytes of conversations whose turns run": "TestLongConversationsOfATenant",
 		"what is remembered of conversations that were read": "TestReadingsAreBounded",
 	},
-	"../agent/builtin/shell": {
+	"../agent/tools/shell": {
 		"commands": "TestSlots",
 	},
-	"../agent/builtin/browser": {
+	"../agent/tools/browser": {
 		"browsers": "TestBrowsersAreShared",
 	},
 	"..": {
@@ -86,12 +86,12 @@ var elsewhere = map[string]map[string]string{
 		"arguments that are validated": "TestValidationsAreShared",
 		"texts that are read, schemas that are checked or compiled, long validations": "TestValidationsAreShared",
 	},
-	"../agent/httphook": {
+	"../agent/hooks": {
 		"bytes of those questions, and their answers": "TestHooksAreShared",
 		"questions to an HTTP hook":                   "TestHooksAreShared",
 		"messages of approvals to an HTTP hook":       "TestNoticesAreShared",
 	},
-	"../agent/workspace": {
+	"../agent/sandbox/workspace": {
 		"the disk of the workspaces": "TestTheDiskIsShared",
 	},
 	"../registry/memory": {
@@ -104,10 +104,10 @@ var elsewhere = map[string]map[string]string{
 	"../redisstore": {
 		"records of calls that are read": "TestReadsAreShared",
 	},
-	"../agent/audit": {
+	"../agent/access/audit": {
 		"lines of the audit log that wait to be written": "TestOneTenantDoesNotDropTheLinesOfAnother",
 	},
-	"../agent/usage": {
+	"../agent/access/usage": {
 		"rows of usage that wait to be written": "TestOneTenantDoesNotTakeAllRows",
 	},
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"

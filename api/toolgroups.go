@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -3,7 +3,7 @@ package api
 import (
 	"encoding/json"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"

@@ -10,7 +10,7 @@ import (
 // every *Error of that code, also for one that crossed Redis and was rebuilt on another pod.
 type Code string
 
-// The whole vocabulary. The HTTP status of each is in one table, problemKinds in agent/auth/problem.go.
+// The whole vocabulary. The HTTP status of each is in one table, problemKinds in agent/access/auth/problem.go.
 const (
 	CodeInvalidRequest     Code = "invalid_request"
 	CodeUnauthenticated    Code = "unauthenticated"

@@ -1,6 +1,6 @@
 package ws
 
-import "github.com/farhand/farhand/agent/auth"
+import "github.com/farhand/farhand/agent/access/auth"
 
 // frameRoles returns which of a connection's roles let its device send a frame of a type: one of them is enough. A type
 // without roles is refused, also for admins, so that no frame can be handled whose line here was forgotten. The

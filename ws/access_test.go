@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 )
 
 // Each frame of a device has its line in the table, and what is no frame has none.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/approval"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/approval"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws"

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/registry/routing"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/olahol/melody"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry/routing"
 )

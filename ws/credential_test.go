@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws"

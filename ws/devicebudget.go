@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 )
 

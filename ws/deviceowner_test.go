@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws"
 )

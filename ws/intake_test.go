@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/ws"
 )
 

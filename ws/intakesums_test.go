@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 )
 
 // What the intake knows of tenants is what their connections add up to, whatever comes and goes.

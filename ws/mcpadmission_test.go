@@ -10,7 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws"

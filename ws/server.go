@@ -13,7 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
 )
 

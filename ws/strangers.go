@@ -9,7 +9,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/farhand/farhand/agent/pairing"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/registry"
 )
 

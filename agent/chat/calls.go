@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/loopguard"
-	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/chat/loopguard"
+	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"

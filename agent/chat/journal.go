@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"

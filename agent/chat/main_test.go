@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/loopguard"
+	"github.com/farhand/farhand/agent/chat/loopguard"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"

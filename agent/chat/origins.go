@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )

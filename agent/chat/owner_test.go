@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
 )
 

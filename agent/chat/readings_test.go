@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/farhand/farhand/agent/provenance"
+	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// A folder with very many long names is measured in a few hundred kilobytes: together its names take 8 MB.
+// A folder with very many long names is measured in a few hundred kilobytes beside garbage: together its names take 8 MB.
 func TestMeasuringTakesLittleMemory(t *testing.T) {
 	const names = 30_000
 	w := sandbox.Workspace{Dir: t.TempDir()}
@@ -42,7 +42,7 @@ func TestMeasuringTakesLittleMemory(t *testing.T) {
 			return
 		default:
 		}
-		if more := liveHeap() - before; more > 2<<20 {
+		if more := liveHeap() - before; more > 4<<20 {
 			t.Errorf("%d bytes are live while a folder is measured", more)
 		}
 	}

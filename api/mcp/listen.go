@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/mcpcontent"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )

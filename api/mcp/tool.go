@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/mcpcontent"
-	"github.com/farhand/farhand/agent/policy"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"

@@ -71,7 +71,7 @@ func withTable(t *testing.T, path, table string) string {
 // defaultsTable returns the default rules of the policy, each with its comment.
 func defaultsTable(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../agent/policy/default.yaml")
+	text, err := os.ReadFile("../../agent/access/policy/default.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/agent/builtin"
+	"github.com/farhand/farhand/agent/tools"
 )
 
 // TestToolsDocumentIsTrue: docs/tools.md shows a call of each tool of the gateway, and each works as it is written
@@ -19,7 +19,7 @@ func TestToolsDocumentIsTrue(t *testing.T) {
 	t.Parallel()
 	const document = "../../docs/tools.md"
 	shown := matches(t, document, `(?m)^farhand call (\S+)`)
-	for _, name := range builtin.Names() {
+	for _, name := range tools.Names() {
 		if !slices.Contains(shown, name) {
 			t.Errorf("docs/tools.md has no farhand call %s", name)
 		}
@@ -46,7 +46,7 @@ func TestToolsDocumentIsTrue(t *testing.T) {
 	})
 	environ = append(environ, "PATH="+filepath.Dir(farhandBinary)+":"+os.Getenv("PATH"))
 	calls := matches(t, document, `(?m)^(farhand call .*)$`)
-	if len(calls) < len(builtin.Names()) {
+	if len(calls) < len(tools.Names()) {
 		t.Fatalf("only %d calls: %q", len(calls), calls)
 	}
 	for _, call := range calls {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 )
 
 // keyRow is an API key as the gateway lists it, and as it answers the request that makes one.

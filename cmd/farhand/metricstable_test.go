@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/farhand/farhand/agent/httphook"
-	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/internal/metrics"
 )
 
@@ -16,7 +16,7 @@ const longList = 16
 func metricsTable() string {
 	s := metrics.New([]string{"model"}, "version")
 	s.Watch(metrics.Pod{
-		Hooks:      []func() httphook.Stats{func() httphook.Stats { return httphook.Stats{} }},
+		Hooks:      []func() hooks.Stats{func() hooks.Stats { return hooks.Stats{} }},
 		MCPServers: func() []upstream.Status { return []upstream.Status{{}} },
 	})
 	var b strings.Builder

@@ -12,9 +12,9 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/builtin"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/tools"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -212,7 +212,7 @@ func (e explanation) question(tool string) (q policy.Question, err error) {
 	}
 	switch e.source {
 	case "":
-		if slices.Contains(builtin.Names(), tool) {
+		if slices.Contains(tools.Names(), tool) {
 			q.Source = policy.Builtin
 		}
 	case "remote":

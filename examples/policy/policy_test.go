@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/farhand/farhand/agent/auth"
-	"github.com/farhand/farhand/agent/policy"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 

@@ -10,7 +10,7 @@
 // The package imports client_golang, api, ws, agent, redisstore and registry/routing. Start with set.go.
 //
 // A new metric is one entry in the file of the package that counts it: calls.go for agent, http.go for api, turns.go
-// for agent/chat, redis.go for redisstore and its bus, pod.go for registry/routing and ws. What api, agent/auth and
+// for agent/chat, redis.go for redisstore and its bus, pod.go for registry/routing and ws. What api, agent/access/auth and
 // agent/chat refuse is in pod.go too.
 //
 // A package that has no metrics yet needs a method Stats, a field of Pod (pod.go), a line in Set.Watch (set.go) that

@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farhand/farhand/agent/httphook"
+	"github.com/farhand/farhand/agent/hooks"
 )
 
-func hookStats() httphook.Stats {
-	return httphook.Stats{
+func hookStats() hooks.Stats {
+	return hooks.Stats{
 		Name: "guard", Questions: map[string]int64{"continue": 3, "failed": 2}, Took: 1500 * time.Millisecond,
 	}
 }

@@ -20,11 +20,11 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/httphook"
+	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/schema"
-	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/metrics"
 	"github.com/farhand/farhand/internal/share"
@@ -75,7 +75,7 @@ func newTestPod(t testing.TB) *testPod {
 	p.must(err)
 	p.set.Watch(metrics.Pod{
 		Routing: p.Stats, Sockets: devices.Stats, API: handler.Stats, Refusals: refusals.Count,
-		Turns: func() chat.Stats { return chat.Stats{} }, Hooks: []func() httphook.Stats{hookStats},
+		Turns: func() chat.Stats { return chat.Stats{} }, Hooks: []func() hooks.Stats{hookStats},
 		MCPServers: func() []upstream.Status { return []upstream.Status{{Name: "files", Connected: true, Tools: 3}} },
 		Pools:      []func() map[string]share.Stats{handler.Pools, devices.Pools, p.Pools, hookPools, hookPools},
 	})

@@ -1,12 +1,12 @@
 package metrics
 
 import (
-	"github.com/farhand/farhand/agent/audit"
-	"github.com/farhand/farhand/agent/auth"
+	"github.com/farhand/farhand/agent/access/audit"
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/httphook"
-	"github.com/farhand/farhand/agent/policy"
-	"github.com/farhand/farhand/agent/upstream"
+	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/api"
 	parts "github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore"
@@ -27,7 +27,7 @@ type Pod struct {
 	RedisPools func() map[string]redisstore.PoolStats // nil without Redis
 	Bus        func() bus.Stats                       // nil without Redis
 	PolicyFile func() policy.Status                   // nil without a policy file
-	Hooks      []func() httphook.Stats                // of the HTTP hooks
+	Hooks      []func() hooks.Stats                   // of the HTTP hooks
 	MCPServers func() []upstream.Status               // nil without MCP servers
 	Pools      []func() map[string]parts.Stats        // by name, which is one of poolNames
 }
@@ -80,7 +80,7 @@ func (s *Set) mcpServers(read func() []upstream.Status) {
 }
 
 // hooks exports what became of the questions to HTTP hooks.
-func (s *Set) hooks(reads []func() httphook.Stats) {
+func (s *Set) hooks(reads []func() hooks.Stats) {
 	names := make([]string, len(reads))
 	for i, read := range reads {
 		names[i] = read().Name
@@ -88,7 +88,7 @@ func (s *Set) hooks(reads []func() httphook.Stats) {
 	label := Label{"hook", names}
 	s.counter("farhand_hook_questions_total",
 		"Questions to HTTP hooks, by what came of them: failed ones had no answer that could be used.",
-		source{[]Label{label, {"outcome", httphook.Outcomes()}}, func(emit emitFunc) {
+		source{[]Label{label, {"outcome", hooks.Outcomes()}}, func(emit emitFunc) {
 			for _, read := range reads {
 				stats := read()
 				for outcome, n := range stats.Questions {

@@ -1,0 +1,115 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// revocationDelay is within what time a revocation reaches every pod. A grant that was given in it may come from a
+	// pod that did not know yet.
+	revocationDelay = 2 * time.Second
+
+	maxRevoked  = 10_000      // revocations that wait to be carried out; beyond it the oldest are not
+	revokePause = time.Second // before it is tried again, when the store failed
+)
+
+// CredentialsChanged drops, soon, the grants that somebody has given or got whose identity was revoked. Every pod that
+// hears of the revocation does so: the last one after the last pod has stopped taking decisions of theirs. It returns
+// at once.
+func (k *Keeper) CredentialsChanged(changes []registry.CredentialChange) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range changes {
+		if c.Revoked && c.Kind != registry.ChangeJWT { // who has a token is named by user
+			k.revoked = append(k.revoked, c)
+		}
+	}
+	if n := len(k.revoked) - maxRevoked; n > 0 {
+		k.revoked = k.revoked[n:]
+		k.cfg.Log.Warn("grants of some who were revoked are left: look at farhand approve grants", "revocations", n)
+	}
+	signal(k.forgets)
+}
+
+// forget carries out what CredentialsChanged is told.
+func (k *Keeper) forget() {
+	for {
+		select {
+		case <-k.forgets:
+		case <-k.ctx.Done():
+			return
+		}
+		k.mu.Lock()
+		changes := k.revoked
+		k.revoked = nil
+		k.mu.Unlock()
+		byTenant := make(map[string][]registry.CredentialChange)
+		for _, c := range changes {
+			byTenant[c.Tenant] = append(byTenant[c.Tenant], c)
+		}
+		for tenant, changes := range byTenant {
+			if err := k.dropGrants(tenant, changes); err != nil {
+				k.cfg.Log.Warn("grants of somebody who was revoked not dropped; it is tried again", "error", err)
+				select {
+				case <-time.After(revokePause):
+					k.CredentialsChanged(changes)
+				case <-k.ctx.Done():
+					return
+				}
+			}
+		}
+	}
+}
+
+// dropGrants drops the grants of a tenant that revocations end. Another pod may do the same at the same time.
+func (k *Keeper) dropGrants(tenant string, changes []registry.CredentialChange) error {
+	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
+	defer cancel()
+	grants, err := k.cfg.Store.Grants(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, g := range grants {
+		for _, c := range changes {
+			if !endsGrant(c, g) {
+				continue
+			}
+			_, err := k.cfg.Store.RevokeGrant(ctx, tenant, g.ID)
+			switch {
+			case err == nil:
+				k.auditRevoke(registry.AuditActor{}, g, string(c.Kind)+" "+c.ID+" was revoked")
+			case !errors.Is(err, registry.ErrNoGrant):
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// endsGrant reports whether a revocation ends a grant: one that was given by whom it names, to them, or for their
+// device. Grants since then are of somebody who is trusted again.
+func endsGrant(c registry.CredentialChange, g registry.Grant) bool {
+	if g.CreatedAt.After(c.At.Add(revocationDelay)) {
+		return false
+	}
+	switch c.Kind {
+	case registry.ChangeUser:
+		return g.GrantedBy == c.ID || g.Requester.User == c.ID || g.Owner == c.ID
+	case registry.ChangeDevice:
+		return g.GrantedBy == byDevice(c.ID) || g.DeviceID == c.ID
+	case registry.ChangeCredential:
+		for _, kind := range []registry.CredentialKind{registry.CredentialKey, registry.CredentialDevice} {
+			name := auth.CredentialName(kind, c.ID)
+			if g.GrantedBy == name || g.Requester.User == "" && g.Requester.Credential == name {
+				return true
+			}
+		}
+	}
+	return false
+}

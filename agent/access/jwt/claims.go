@@ -1,0 +1,168 @@
+package jwt
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// latest is the last time a token may speak of, in seconds since 1970: the year 2242. Beyond it sums could overflow.
+const latest = 1 << 33
+
+// identity reads an identity out of verified claims. A claim that is there and cannot be read is a reason to refuse the
+// token: it may be a restriction.
+func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
+	names := &v.cfg.Claims
+	id := auth.Identity{Tenant: registry.DefaultTenant}
+	for _, name := range []string{names.Tools, names.Device, names.Context} {
+		if value, there := lookup(claims, name); there && (value == nil || value == "") {
+			return id, reason("the claim " + name + " is there and empty; no restriction is no claim")
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		field *string
+	}{{names.Tenant, &id.Tenant}, {names.User, &id.User}, {names.Device, &id.Device}, {names.Context, &id.Context}} {
+		if err := readText(claims, f.name, f.field); err != nil {
+			return id, err
+		}
+	}
+	if id.User == "" {
+		return id, reason("the claim " + names.User + " with the user is missing")
+	}
+	roles, _, err := readList(claims, names.Roles)
+	if err != nil {
+		return id, err
+	}
+	for _, role := range roles {
+		var one auth.Identity
+		if one.SetRoles(role) == nil { // other names are roles of other services
+			id.Admin, id.Roles = id.Admin || one.Admin, id.Roles|one.Roles
+		}
+	}
+	tools, restricted, err := readList(claims, names.Tools)
+	if err != nil {
+		return id, err
+	}
+	if id.Tools = strings.Join(tools, " "); restricted && id.Tools == "" {
+		return id, reason("the claim " + names.Tools + " restricts to no tool at all")
+	}
+	return id, v.describe(&id, claims)
+}
+
+// describe sets which credential proved an identity and how long it lives, and checks the identity.
+func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
+	issued, hasIssued := claims["iat"].(float64)
+	expires, _ := claims["exp"].(float64) // which the signature's check has required
+	if hasIssued {
+		id.Issued = time.Unix(int64(issued), 0)
+	}
+	id.Expires = time.Unix(int64(math.Ceil(expires)), 0).Add(v.cfg.Leeway)
+	jti := ""
+	if err := readText(claims, "jti", &jti); err != nil {
+		return err
+	}
+	if jti == "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v %v", id.Tenant, id.User, claims["iat"], claims["exp"]))
+		jti = base64.RawURLEncoding.EncodeToString(sum[:16])
+	}
+	id.Credential = auth.CredentialJWT + ":" + jti
+	key := registry.Key{Tenant: id.Tenant, Session: "any"}
+	if key.Validate() != nil {
+		return reason("the claim " + v.cfg.Claims.Tenant + " is no name of a tenant")
+	}
+	s := registry.Session{Key: key, UserID: id.User, DeviceID: id.Device, Name: jti}
+	if s.ValidateAttributes() != nil {
+		return reason("a user, device or jti in the token is too long, or has characters that are not seen")
+	}
+	if !auth.IsContext(id.Context) {
+		return reason("the claim " + v.cfg.Claims.Context + " is no context")
+	}
+	return nil
+}
+
+// checkTimes refuses times that are no plain numbers, and lives that are longer than allowed. The rest is for
+// golang-jwt.
+func (v *Verifier) checkTimes(claims map[string]any) error {
+	at := make(map[string]float64)
+	for _, name := range []string{"exp", "iat", "nbf"} {
+		value, there := claims[name]
+		if !there {
+			continue
+		}
+		seconds, ok := value.(float64)
+		if !ok || !(seconds >= 0 && seconds < latest) {
+			return reason("the claim " + name + " is no time")
+		}
+		at[name] = seconds
+	}
+	longest := (v.cfg.MaxAge + v.cfg.Leeway).Seconds()
+	from := float64(v.cfg.Now().Unix())
+	if issued, ok := at["iat"]; ok {
+		from = min(from, issued)
+	}
+	if at["exp"]-from > longest {
+		return reason("the token lives longer than FARHAND_JWT_MAX_AGE allows")
+	}
+	return nil
+}
+
+// lookup returns a claim by its name, or by its path with dots, and whether it is there. It may be null.
+func lookup(claims map[string]any, name string) (any, bool) {
+	for {
+		if value, ok := claims[name]; ok {
+			return value, true
+		}
+		first, rest, ok := strings.Cut(name, ".")
+		if !ok {
+			return nil, false
+		}
+		if claims, ok = claims[first].(map[string]any); !ok {
+			return nil, false
+		}
+		name = rest
+	}
+}
+
+// readText reads a claim that must be a text, if it is there.
+func readText(claims map[string]any, name string, field *string) error {
+	value, ok := lookup(claims, name)
+	if !ok || value == nil {
+		return nil
+	}
+	text, ok := value.(string)
+	if !ok {
+		return reason("the claim " + name + " is no text")
+	}
+	*field = text
+	return nil
+}
+
+// readList reads a claim that is a list of texts, or a text with spaces between its parts.
+func readList(claims map[string]any, name string) (list []string, there bool, err error) {
+	value, ok := lookup(claims, name)
+	if !ok || value == nil {
+		return nil, false, nil
+	}
+	switch value := value.(type) {
+	case string:
+		return strings.Fields(value), true, nil
+	case []any:
+		for _, item := range value {
+			text, ok := item.(string)
+			if !ok || len(strings.Fields(text)) != 1 {
+				return nil, true, reason("the claim " + name + " is no list of words")
+			}
+			list = append(list, text)
+		}
+		return list, true, nil
+	default:
+		return nil, true, reason("the claim " + name + " is no list of words")
+	}
+}

@@ -1,0 +1,185 @@
+package pairing
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// Request is what a device says when it asks to be paired. Nothing of it is believed: an approver looks at it.
+type Request struct {
+	DeviceID   string            // empty: one is made
+	DeviceName string            // for people
+	Platform   string            // for people
+	PublicKey  ed25519.PublicKey // nil: the device signs nothing
+	Tools      []string          // names of tools it wants to offer
+}
+
+// Asked is the answer to a request. Secret and Code are told nobody else, and never again.
+type Asked struct {
+	ID        string
+	Secret    string // the device asks with it whether it is paired
+	Code      string // the device shows it to a person: two times four letters or digits, as in ABCD-2345
+	DeviceID  string
+	ExpiresIn time.Duration
+}
+
+const (
+	secretPrefix = "fhr_" // of the secret of a request
+	codeAlphabet = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+	codeLength   = 8  // letters, so 40 bits
+	idBytes      = 12 // of the digest of a secret that are its request's id
+	codeAttempts = 4  // to find a code that nobody has
+)
+
+// Asks is how often one source may ask, on each pod. The store bounds how many requests wait.
+func Asks() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
+
+// Ask has a device wait for an approver. source is where the request came from. A source that asks too often, or for
+// whose request there is no room, gets CodeRateLimited.
+func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Asked, error) {
+	if s.cfg.Mode == ModeOff {
+		return Asked{}, registry.Errorf(registry.CodeNotFound,
+			"This gateway pairs no devices (FARHAND_PAIRING is off).")
+	}
+	if r.DeviceID == "" {
+		r.DeviceID = "device-" + strings.ToLower(rand.Text()[:16])
+	}
+	if err := r.validate(); err != nil {
+		return Asked{}, err
+	}
+	if !s.asks.Take(source, 1) {
+		e := registry.Errorf(registry.CodeRateLimited, "Too many requests to pair came from this address. Wait.")
+		e.RetryAfter = time.Duration(float64(time.Second) / Asks().Rate)
+		return Asked{}, e
+	}
+	secret := newSecret()
+	p := registry.Pairing{
+		ID: idOf(secret), Digest: digestOf(secret), Source: source.String(), Network: networkOf(source),
+		DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform, PublicKey: r.PublicKey, Tools: r.Tools,
+	}
+	if s.cfg.Mode == ModeOpen {
+		p.Tenant = registry.DefaultTenant
+	}
+	for range codeAttempts {
+		code := newCode()
+		p.CodeDigest = codeDigest(code)
+		made, err := s.cfg.Store.CreatePairing(ctx, p, s.cfg.TTL)
+		switch {
+		case err == nil:
+			s.noteAsked(made, source)
+			return Asked{p.ID, secret, showCode(code), p.DeviceID, made.ExpiresAt.Sub(made.CreatedAt)}, nil
+		case !errors.Is(err, registry.ErrCodeTaken):
+			return Asked{}, err
+		}
+	}
+	return Asked{}, registry.ErrPairingsFull
+}
+
+// Prefixes of networks, which have a share of the places for requests: what a provider gives its customers by the
+// thousand.
+const (
+	networkBits4 = 24
+	networkBits6 = 32
+)
+
+// networkOf returns the network of a source, empty if the source is not known.
+func networkOf(source netip.Prefix) string {
+	bits, addr := networkBits6, source.Addr().Unmap()
+	if addr.Is4() {
+		bits = networkBits4
+	}
+	network, err := addr.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return network.String()
+}
+
+// noteAsked notes a request in the log and the audit log: that of the default tenant, if nobody knows yet whose the
+// device is to be.
+func (s *Service) noteAsked(p registry.Pairing, source netip.Prefix) {
+	s.cfg.Log.Info("a device asks to be paired", "pairing", p.ID, "device", p.DeviceID, "source", source)
+	e := registry.AuditEntry{
+		Tenant: cmp.Or(p.Tenant, registry.DefaultTenant), Actor: registry.AuditActor{Source: auth.SourceName(source)},
+		Action: registry.AuditPairAsk, Target: p.ID, DeviceID: p.DeviceID,
+	}
+	e.Decide(nil)
+	s.cfg.Audit.Note(e)
+}
+
+func (r Request) validate() error {
+	attributes := registry.Session{
+		DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform,
+	}
+	if err := attributes.ValidateAttributes(); err != nil {
+		return err
+	}
+	if err := checkSpaces(r.DeviceID); err != nil {
+		return err
+	}
+	if r.PublicKey != nil && len(r.PublicKey) != ed25519.PublicKeySize {
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"public_key: must be an Ed25519 key, 32 bytes in base64url.")
+	}
+	if len(r.Tools) > registry.MaxPairingTools {
+		return registry.Errorf(registry.CodeInvalidRequest, "tools: at most %d are allowed.", registry.MaxPairingTools)
+	}
+	for _, name := range r.Tools {
+		if err := checkGlob(name); err != nil || isGlob(name) {
+			return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is no name of a tool.", name)
+		}
+	}
+	return nil
+}
+
+// newSecret returns the secret of a request: 256 random bits.
+func newSecret() string {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	return secretPrefix + base64.RawURLEncoding.EncodeToString(random)
+}
+
+func digestOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+func idOf(secret string) string { return digestOf(secret)[:2*idBytes] }
+
+// newCode returns a random code.
+func newCode() string {
+	random := make([]byte, codeLength)
+	_, _ = rand.Read(random) // never fails
+	for i, b := range random {
+		random[i] = codeAlphabet[int(b)%len(codeAlphabet)] // 256 is a multiple of its length
+	}
+	return string(random)
+}
+
+// showCode returns a code as people read it.
+func showCode(code string) string { return code[:codeLength/2] + "-" + code[codeLength/2:] }
+
+// readCode returns a code from what a person typed; empty if it cannot be one.
+func readCode(typed string) string {
+	code := strings.ToUpper(strings.NewReplacer("-", "", " ", "").Replace(typed))
+	if len(code) != codeLength || strings.Trim(code, codeAlphabet) != "" {
+		return ""
+	}
+	return code
+}
+
+// codeDigest returns what the store knows of a code. Codes are compared by it, so the comparison tells nothing of how
+// much of a wrong one was right.
+func codeDigest(code string) string { return digestOf("farhand pairing code\n" + code) }

@@ -1,0 +1,191 @@
+package pairing
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// An approved tool is one of two things: a name with the hash of its definition, or a name or glob without a hash, for
+// which the first definition that the device registers is taken and pinned.
+
+// hashRejected stands in place of the hash of a tool that the device must not offer, whatever its definition and
+// whichever glob matches its name. It is no hash.
+const hashRejected = "rejected"
+
+const (
+	maxWaiting      = registry.MaxDeviceDefinitions / 2 // bytes of definitions that wait for one device
+	maxWaitingTools = 512                               // of them; each frame with tools looks at all
+)
+
+// pinOf returns the hash that is pinned for a name.
+func pinOf(all []registry.ApprovedTool, name string) (hash string, ok bool) {
+	for _, a := range all {
+		if a.Name == name && a.Hash != "" {
+			return a.Hash, true
+		}
+	}
+	return "", false
+}
+
+// pin returns the approved tools with one more, in place of an earlier definition of its name.
+func pin(all []registry.ApprovedTool, t registry.ApprovedTool) []registry.ApprovedTool {
+	all = slices.DeleteFunc(all, func(a registry.ApprovedTool) bool { return a.Name == t.Name && a.Hash != "" })
+	return append(all, t)
+}
+
+// mayPin reports whether the first definition of a tool is approved.
+func mayPin(all []registry.ApprovedTool, name string) bool {
+	if _, known := pinOf(all, name); known {
+		return false
+	}
+	return slices.ContainsFunc(all, func(a registry.ApprovedTool) bool { return a.Hash == "" && matches(a.Name, name) })
+}
+
+// Reviewed says of the tools of a device which it may offer.
+type Reviewed struct {
+	Offer   []registry.ToolSpec
+	Waiting []Waiting
+	Bytes   int // of the definitions that were read, and written, for it
+}
+
+// Waiting is a tool that waits for an approver, or that none may approve while others wait.
+type Waiting struct {
+	registry.ToolSpec
+	Reason string // told to the device
+}
+
+// IsPaired reports whether an identity is that of a paired device, whose tools are reviewed.
+func IsPaired(id auth.Identity) bool { return strings.HasPrefix(id.Credential, credentialPrefix) }
+
+// Review says which of the tools that a paired device registers it may offer, and keeps the others for approvers to
+// see. Of a name that was approved in advance the first definition is pinned; another one waits, and the one before it
+// is not offered any longer.
+func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry.ToolSpec) (Reviewed, error) {
+	credential := strings.TrimPrefix(id.Credential, credentialPrefix)
+	c, err := s.cfg.Store.Credential(ctx, id.Tenant, credential)
+	if err != nil {
+		return Reviewed{}, err
+	}
+	if slices.ContainsFunc(tools, func(t registry.ToolSpec) bool { return mayPin(c.Approved, t.Name) }) {
+		changed, err := s.cfg.Store.UpdateCredential(ctx, id.Tenant, credential, func(c *registry.Credential) error {
+			for _, t := range tools {
+				if mayPin(c.Approved, t.Name) {
+					c.Approved = pin(c.Approved, registry.ApprovedTool{Name: t.Name, Hash: t.Hash()})
+				}
+			}
+			return nil
+		})
+		if err == nil {
+			c = changed
+		} else if !errors.Is(err, registry.CodeInvalidRequest) { // else it has as many as it may have: these wait
+			return Reviewed{}, err
+		}
+	}
+	known, err := s.cfg.Store.DeviceTools(ctx, id.Tenant, credential)
+	if err != nil {
+		return Reviewed{}, err
+	}
+	kept, reviewed := review(c.Approved, known, tools)
+	reviewed.Bytes = known.Size()
+	if !same(kept, known) {
+		reviewed.Bytes += kept.Size()
+		err = s.cfg.Store.SetDeviceTools(ctx, id.Tenant, credential, kept)
+	}
+	return reviewed, err
+}
+
+// Approvals say which tools of a paired device were approved, and which have waited.
+type Approvals struct {
+	approved []registry.ApprovedTool
+	waiting  []registry.ToolSpec
+}
+
+// Approvals returns the approvals of a paired device.
+func (s *Service) Approvals(ctx context.Context, id auth.Identity) (Approvals, error) {
+	credential := strings.TrimPrefix(id.Credential, credentialPrefix)
+	c, err := s.cfg.Store.Credential(ctx, id.Tenant, credential)
+	if err != nil {
+		return Approvals{}, err
+	}
+	known, err := s.cfg.Store.DeviceTools(ctx, id.Tenant, credential)
+	return Approvals{approved: c.Approved, waiting: known.Waiting}, err
+}
+
+// After returns the approvals with the tools that waited before, too: of several connections of a device the first one
+// that offers a tool ends its waiting.
+func (a Approvals) After(before Approvals) Approvals {
+	for _, t := range before.waiting {
+		if !slices.ContainsFunc(a.waiting, named(t.Name)) {
+			a.waiting = append(slices.Clip(a.waiting), t)
+		}
+	}
+	return a
+}
+
+// Changes returns the tools that waited and were approved meanwhile, and the names of the offered ones that may not be
+// offered any longer.
+func (a Approvals) Changes(offered []registry.ToolSpec) (approved []registry.ToolSpec, withdrawn []string) {
+	for _, t := range a.waiting {
+		if hash, _ := pinOf(a.approved, t.Name); hash == t.Hash() {
+			approved = append(approved, t)
+		}
+	}
+	for _, t := range offered {
+		if hash, _ := pinOf(a.approved, t.Name); hash != t.Hash() && !slices.ContainsFunc(approved, named(t.Name)) {
+			withdrawn = append(withdrawn, t.Name)
+		}
+	}
+	return approved, withdrawn
+}
+
+// review sorts tools into those that may be offered and those that wait, and returns what is to be kept of them.
+func review(
+	approved []registry.ApprovedTool, known registry.DeviceTools, tools []registry.ToolSpec,
+) (registry.DeviceTools, Reviewed) {
+	kept := registry.DeviceTools{Pinned: slices.Clone(known.Pinned), Waiting: slices.Clone(known.Waiting)}
+	var r Reviewed
+	for _, t := range tools {
+		hash, isPinned := pinOf(approved, t.Name)
+		kept.Waiting = slices.DeleteFunc(kept.Waiting, named(t.Name))
+		switch {
+		case isPinned && hash == t.Hash():
+			r.Offer = append(r.Offer, t)
+			kept.Pinned = append(slices.DeleteFunc(kept.Pinned, named(t.Name)), t)
+		case hash == hashRejected:
+			r.Waiting = append(r.Waiting, Waiting{t, "was rejected by an approver"})
+		case len(kept.Waiting) >= maxWaitingTools || waitingSize(kept)+t.Size() > maxWaiting:
+			r.Waiting = append(r.Waiting, Waiting{t, "too many tools of this device wait for approval"})
+		case isPinned:
+			kept.Waiting = append(kept.Waiting, t)
+			r.Waiting = append(r.Waiting, Waiting{t, "waits for approval: it was approved with another definition"})
+		default:
+			kept.Waiting = append(kept.Waiting, t)
+			r.Waiting = append(r.Waiting, Waiting{t, "waits for approval"})
+		}
+	}
+	kept.Pinned = slices.DeleteFunc(kept.Pinned, func(t registry.ToolSpec) bool {
+		hash, _ := pinOf(approved, t.Name)
+		return hash != t.Hash()
+	})
+	for len(kept.Pinned) > 0 && kept.Size() > registry.MaxDeviceDefinitions {
+		kept.Pinned = kept.Pinned[1:] // it stays approved; only what it was cannot be shown any more
+	}
+	return kept, r
+}
+
+func waitingSize(t registry.DeviceTools) int { return registry.DeviceTools{Waiting: t.Waiting}.Size() }
+
+func named(name string) func(registry.ToolSpec) bool {
+	return func(t registry.ToolSpec) bool { return t.Name == name }
+}
+
+// same reports whether the same definitions are kept.
+func same(a, b registry.DeviceTools) bool {
+	equal := func(a, b registry.ToolSpec) bool { return a.Name == b.Name && a.Hash() == b.Hash() }
+	return slices.EqualFunc(a.Waiting, b.Waiting, equal) && slices.EqualFunc(a.Pinned, b.Pinned, equal)
+}

@@ -1,0 +1,294 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
+)
+
+const (
+	fileVersion = "1"
+	groupPrefix = "group:"
+	maxRules    = 2000
+	maxReason   = 500 // bytes
+
+	// maxPatterns bounds the patterns of all rules together, those of a group counted wherever it is named. A group of
+	// thousands that thousands of rules name would else be millions, each with what it looks like.
+	maxPatterns = 20_000
+)
+
+// fileReader reads a policy file.
+type fileReader struct {
+	reader
+	groups map[string]globs
+	ids    map[string]int // line by id
+	rules  rules
+
+	places, registerPlaces, callPlaces []place // of the rules
+
+	warnings Problems // what the file says and may not mean
+
+	patterns int                 // in the rules so far
+	alike    map[string][]string // what patterns look like; finding that out takes longer than anything else
+}
+
+// parse reads a policy file that holds beside these defaults; nil: it is the defaults. The error is Problems.
+func parse(text []byte, defaults *rules) (*rules, error) {
+	r := readFile(text, defaults)
+	if len(r.problems) > 0 {
+		return nil, r.problems
+	}
+	return &r.rules, nil
+}
+
+// readFile reads a policy file as parse does. Its rules can be used if there are no problems.
+func readFile(text []byte, defaults *rules) *fileReader {
+	r := &fileReader{groups: make(map[string]globs), ids: make(map[string]int), alike: make(map[string][]string)}
+	top := r.document(text)
+	if top != nil {
+		r.groupsFirst(top)
+		version := ""
+		r.fields(top, "a policy file",
+			field{"version", func(n *yaml.Node) {
+				if version = r.text(n); version != fileVersion {
+					r.wrong(n, "version must be %s", fileVersion)
+				}
+			}},
+			field{"groups", func(*yaml.Node) {}},
+			field{"register", func(n *yaml.Node) {
+				r.rules.register, r.registerPlaces = r.nameRules(n, false)
+			}},
+			field{"calls", func(n *yaml.Node) { r.rules.calls, r.callPlaces = r.nameRules(n, true) }},
+			field{"tools", r.toolRules},
+			field{"limits", r.overall},
+		)
+		if version == "" {
+			r.wrong(top, "version: %s must stand in a policy file", fileVersion)
+		}
+	} else if len(r.problems) == 0 {
+		r.problems = Problems{{1, 1, "the file is empty; the least is: version: " + fileVersion}}
+	}
+	if len(r.problems) == 0 && defaults != nil {
+		r.checkReach(defaults)
+	}
+	for _, list := range []Problems{r.problems, r.warnings} {
+		slices.SortStableFunc(list, func(a, b Problem) int { return a.Line - b.Line })
+	}
+	return r
+}
+
+// groupsFirst reads the groups of tools, which rules anywhere in the file may name.
+func (r *fileReader) groupsFirst(top *yaml.Node) {
+	if top.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		if top.Content[i].Value != "groups" {
+			continue
+		}
+		all := top.Content[i+1]
+		if all.Kind != yaml.MappingNode {
+			r.wrong(all, "groups must be a mapping of names to lists of tools")
+			return
+		}
+		for j := 0; j+1 < len(all.Content); j += 2 {
+			name := all.Content[j]
+			if _, twice := r.groups[name.Value]; twice {
+				r.wrong(name, "the group %q stands here a second time", short(name.Value))
+			}
+			if !registry.ValidToolName(name.Value) {
+				r.wrong(name, "the name of a group may hold letters, digits, '_', '.' and '-'")
+			}
+			r.groups[name.Value] = r.tools(all.Content[j+1], false)
+		}
+	}
+}
+
+// tools reads patterns of tool names, and names of groups if they may stand there.
+func (r *fileReader) tools(n *yaml.Node, groups bool) globs {
+	var list globs
+	r.each(n, func(n *yaml.Node) {
+		glob := r.text(n)
+		if name, ok := strings.CutPrefix(glob, groupPrefix); ok && groups {
+			members, ok := r.groups[name]
+			if !ok && len(r.problems) < maxProblems {
+				known := slices.Sorted(maps.Keys(r.groups))
+				r.unknown(&yaml.Node{Value: name, Line: n.Line, Column: n.Column}, "group", known)
+			}
+			list = r.add(n, list, members)
+		} else if glob != "" {
+			if err := CheckGlob(glob); err != nil {
+				r.wrong(n, "%s", registry.AsError(err).Message)
+			}
+			list = r.add(n, list, globs{glob})
+		}
+	})
+	return list
+}
+
+// add adds patterns to a list. Those that are too many are a problem that is told once, and are left out.
+func (r *fileReader) add(n *yaml.Node, list, patterns globs) globs {
+	before := r.patterns
+	r.patterns += len(patterns)
+	switch {
+	case r.patterns <= maxPatterns:
+		return append(list, patterns...)
+	case before <= maxPatterns:
+		r.wrong(n, "the rules and groups have more than %d patterns of tools, those of a group counted wherever it is "+
+			"named; write shorter groups, or patterns with *", maxPatterns)
+	}
+	return patterns[:min(1, len(patterns))] // the list is not empty, which would be a problem of its own
+}
+
+// denials reads patterns of tool names that also match what looks like them.
+func (r *fileReader) denials(n *yaml.Node) denials {
+	d := denials{globs: r.tools(n, true)}
+	for _, glob := range d.globs {
+		alike, known := r.alike[glob]
+		if !known {
+			alike = legible.AnySkeletons(glob)
+			r.alike[glob] = alike
+		}
+		d.alike = append(d.alike, alike...)
+	}
+	return d
+}
+
+// names reads patterns of users or tenants.
+func (r *fileReader) names(n *yaml.Node) globs {
+	var list globs
+	r.each(n, func(n *yaml.Node) {
+		if name := r.text(n); name != "" {
+			list = append(list, name)
+		}
+	})
+	return list
+}
+
+func (r *fileReader) roles(n *yaml.Node) []string {
+	var list []string
+	r.each(n, func(n *yaml.Node) { list = append(list, oneOf(&r.reader, n, "role", auth.RoleNames())) })
+	return list
+}
+
+func (r *fileReader) contexts(n *yaml.Node) []Context {
+	var list []Context
+	r.each(n, func(n *yaml.Node) { list = append(list, oneOf(&r.reader, n, "context", Contexts())) })
+	return list
+}
+
+// id reads the id of a rule.
+func (r *fileReader) id(n *yaml.Node) string {
+	id := r.text(n)
+	if id == "" {
+		return id
+	}
+	if line, twice := r.ids[id]; twice {
+		r.wrong(n, "the id %q belongs to the rule in line %d", short(id), line)
+	}
+	if len(id) > 64 || strings.ContainsFunc(id, func(c rune) bool {
+		return c > 0x7e || c <= ' ' || strings.ContainsRune(`"'\<>&`, c)
+	}) {
+		r.wrong(n, "an id may hold printable ASCII without spaces and quotes, 64 characters at most")
+	}
+	r.ids[id] = n.Line
+	return id
+}
+
+// reason reads what is said to whoever a rule refuses.
+func (r *fileReader) reason(n *yaml.Node) string {
+	text := r.text(n)
+	if len(text) > maxReason || legible.Line(text) != text {
+		r.wrong(n, "a reason is one line of %d bytes at most", maxReason)
+		return ""
+	}
+	return text
+}
+
+// lineID is the id of a rule that has none.
+func lineID(n *yaml.Node) string { return fmt.Sprintf("line-%d", n.Line) }
+
+// rulesOf reads the items of a list of rules.
+func (r *fileReader) rulesOf(n *yaml.Node, read func(*yaml.Node)) {
+	if n.Kind != yaml.SequenceNode {
+		r.wrong(n, "a list of rules must stand here, each beginning with -")
+		return
+	}
+	if len(n.Content) > maxRules {
+		r.wrong(n, "there are more than %d rules", maxRules)
+		return
+	}
+	for _, item := range n.Content {
+		read(item)
+	}
+}
+
+// askerFields are the fields that select who asks.
+func (r *fileReader) askerFields(a *asker, contexts bool) []field {
+	fields := []field{
+		{"tenants", func(n *yaml.Node) { a.tenants = r.names(n) }},
+		{"users", func(n *yaml.Node) { a.users = r.names(n) }},
+		{"roles", func(n *yaml.Node) { a.roles = r.roles(n) }},
+	}
+	if contexts {
+		fields = append(fields, field{"contexts", func(n *yaml.Node) { a.contexts = r.contexts(n) }})
+	}
+	return fields
+}
+
+// nameRules reads the rules of a section that allow and deny names.
+func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule, places []place) {
+	r.rulesOf(n, func(n *yaml.Node) {
+		rule := nameRule{id: lineID(n)}
+		r.fields(n, "a rule", append(r.askerFields(&rule.who, contexts),
+			field{"id", func(n *yaml.Node) {
+				if rule.id = r.id(n); strings.HasPrefix(rule.id, defaultPrefix) {
+					r.wrong(n, "the defaults are rules in tools, and only a rule there takes the place of one")
+				}
+			}},
+			field{"allow", func(n *yaml.Node) { rule.allow = r.tools(n, true) }},
+			field{"deny", func(n *yaml.Node) { rule.deny = r.denials(n) }},
+			field{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
+		)...)
+		if len(rule.allow) == 0 && len(rule.deny.globs) == 0 && n.Kind == yaml.MappingNode {
+			r.wrong(n, "the rule neither allows nor denies anything")
+		}
+		list, places = append(list, rule), append(places, place{n.Line, n.Column})
+	})
+	return list, places
+}
+
+// overall reads the limits of all tools together.
+func (r *fileReader) overall(n *yaml.Node) {
+	r.fields(n, "limits", field{"calls_per_minute", func(n *yaml.Node) {
+		r.rules.limits = r.perMinute(n, "limits")
+	}})
+}
+
+// MaxPerMinute bounds a limit of calls per minute. One beyond registry.MaxWindowLimit is spread over parts of the
+// minute, of a second at least.
+const MaxPerMinute = 60 * registry.MaxWindowLimit
+
+// perMinute reads limits: a number for each identity, or numbers by whose calls they count.
+func (r *fileReader) perMinute(n *yaml.Node, id string) (limits []Limit) {
+	add := func(per Per) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			limits = append(limits, Limit{Rule: id, Per: per, Calls: r.number(n, MaxPerMinute), Window: time.Minute})
+		}
+	}
+	if n.Kind != yaml.MappingNode {
+		add(PerIdentity)(n)
+		return limits
+	}
+	r.fields(n, "calls_per_minute", field{string(PerIdentity), add(PerIdentity)},
+		field{string(PerTenant), add(PerTenant)}, field{string(PerDevice), add(PerDevice)})
+	return limits
+}

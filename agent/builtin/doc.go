@@ -1,4 +1,0 @@
-// Package builtin is the tools the gateway itself has: time and sessions. None is on unless it is enabled by name.
-//
-// It imports agent and registry. Start reading at Registrations in builtin.go; a new tool is a file like time.go.
-package builtin

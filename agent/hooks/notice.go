@@ -1,0 +1,127 @@
+package hooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	typeApproval  = "approval.requested"
+	phaseApproval = "approval"
+
+	maxNotices    = 1024 // messages of one hook that are on their way, those that wait to be sent again included
+	noticeTries   = 4
+	noticePause   = time.Second // before a message is sent again; each pause is five times the one before
+	noticeBackoff = 5
+)
+
+// notice is the body of a message about an approval.
+type notice struct {
+	Type      string     `json:"type"`
+	Timestamp time.Time  `json:"timestamp"`
+	Hook      string     `json:"hook"`
+	Data      noticeData `json:"data"`
+}
+
+// noticeData says who is asked about what. The arguments are not in it: whoever may decide reads them at the gateway.
+type noticeData struct {
+	ID         string             `json:"id"`
+	URL        string             `json:"url,omitempty"` // of the approval
+	CallID     string             `json:"call_id"`
+	Tool       string             `json:"tool"`
+	Tenant     string             `json:"tenant"`
+	UserID     string             `json:"user_id,omitempty"` // whose device it is, or who asked
+	SessionID  string             `json:"session_id,omitempty"`
+	DeviceID   string             `json:"device_id,omitempty"`
+	DeviceName string             `json:"device_name,omitempty"`
+	Requester  noticeRequester    `json:"requester"`
+	Reason     string             `json:"reason"`
+	Rule       string             `json:"rule"`
+	By         registry.ApproveBy `json:"by,omitempty"`
+	Approvers  []string           `json:"approvers,omitempty"`
+	ExpiresAt  time.Time          `json:"expires_at"`
+}
+
+type noticeRequester struct {
+	UserID     string `json:"user_id,omitempty"`
+	Credential string `json:"credential,omitempty"`
+	Name       string `json:"name,omitempty"`
+	Model      bool   `json:"model"`
+}
+
+// Notifies reports whether the hook is told of approvals.
+func (h *Hook) Notifies() bool { return h.cfg.Approvals }
+
+// ApprovalRequested tells the service that a person must approve a call. It returns at once. A message that the service
+// does not take with a status of 200 to 299 is sent again a few times, until the approval expires. url is where the
+// approval is read and decided; empty: not known.
+func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
+	if !h.cfg.Approvals || !h.covers(a.Tool) {
+		return
+	}
+	place, err := h.notices.Try(share.Owner{Tenant: a.Tenant}, 1)
+	if err != nil {
+		h.counts.note(outcomeFailed, 0)
+		h.broken.note(h.cfg.Name, phaseApproval, question{Tool: a.Tool, CallID: a.CallID}, errBusy)
+		return
+	}
+	h.sending.Go(func() {
+		defer place.Release()
+		h.notify(a, url)
+	})
+}
+
+// notify sends a message until the service has taken it, the approval expires, or the hook is closed.
+func (h *Hook) notify(a registry.Approval, url string) {
+	ctx, cancel := context.WithTimeout(h.ctx, a.ExpiresAt.Sub(a.CreatedAt)) // by the clock of this pod
+	defer cancel()
+	pause := noticePause
+	for try := range noticeTries {
+		if try > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			pause *= noticeBackoff
+		}
+		begin := time.Now()
+		asking, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+		err := h.client.tell(asking, share.Owner{Tenant: a.Tenant}, a.ID+"."+phaseApproval,
+			func() ([]byte, error) { return h.noticeOf(a, url) })
+		cancel()
+		switch {
+		case err == nil:
+			h.counts.note(decisionContinue, time.Since(begin))
+			return
+		case ctx.Err() != nil:
+			return
+		}
+		h.counts.note(outcomeFailed, time.Since(begin))
+		h.broken.note(h.cfg.Name, phaseApproval, question{Tool: a.Tool, CallID: a.CallID}, err)
+	}
+}
+
+// noticeOf returns the text of a message.
+func (h *Hook) noticeOf(a registry.Approval, url string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	r := a.Requester
+	err := enc.Encode(notice{typeApproval, time.Now().UTC(), h.cfg.Name, noticeData{
+		ID: a.ID, URL: url, CallID: a.CallID, Tool: a.Tool, Tenant: a.Tenant, UserID: a.Owner, SessionID: a.SessionID,
+		DeviceID: a.DeviceID, DeviceName: a.DeviceName,
+		Requester: noticeRequester{r.User, r.Credential, r.Name, a.Model}, Reason: a.Reason, Rule: a.Rule, By: a.By,
+		Approvers: a.Approvers, ExpiresAt: a.ExpiresAt,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,88 @@
+package workspace_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/agent/sandbox/workspace"
+	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/registry"
+)
+
+// One tenant fills workspace after workspace. It leaves as much free as it holds, so another one still finds room, and
+// goes on when it removes something. What was there before the gateway started counts, too.
+func TestTheDiskIsShared(t *testing.T) {
+	t.Parallel()
+	const size, full = 16 << 20, 1 << 20
+	dir := t.TempDir()
+	var others atomic.Int64 // bytes of others on the disk
+	free := func(sandbox.Workspace) (sandbox.Room, error) {
+		var sum int64
+		err := filepath.WalkDir(dir, func(_ string, e os.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				info, err := e.Info()
+				if err == nil {
+					sum += info.Size()
+				}
+			}
+			return nil
+		})
+		return sandbox.Room{Bytes: size - sum - others.Load()}, err
+	}
+	start := func() *workspace.Workspaces {
+		return open(t, func(c *workspace.Config) { c.Dir, c.MaxBytes, c.MinFree, c.Free = dir, 2*full, 1, free })
+	}
+	w := start()
+	fill := func(tenant, conversation string) (sandbox.Workspace, error) {
+		id := agent.SessionID{Tenant: tenant, Conversation: conversation, Generation: 1}
+		space, err := w.Of(id, registry.Place{}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := w.Limited(acts{act: func(s sandbox.Workspace, c sandbox.Command) error {
+			if c.Limits.FileSize == 1 {
+				return errors.Join(os.RemoveAll(filepath.Join(s.Dir, "f")), errDone)
+			}
+			text := []byte(strings.Repeat("x", full))
+			return errors.Join(os.WriteFile(filepath.Join(s.Dir, "f"), text, 0o600), errDone)
+		}})
+		_, err = e.Run(t.Context(), space, sandbox.Command{})
+		return space, err
+	}
+	filled := func(tenant string) (n int) {
+		for range 20 {
+			space, err := fill(tenant, fmt.Sprint(tenant, n))
+			if err != nil && !errors.Is(err, errDone) {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(space.Dir, "f")); err != nil {
+				return n
+			}
+			n++
+		}
+		return n
+	}
+	if n := filled("greedy"); n < 6 || n > 9 {
+		t.Errorf("a tenant has %d of 16 MiB", n)
+	}
+	if n := filled("modest"); n < 2 {
+		t.Errorf("another one has %d MiB of the rest", n)
+	}
+	w.Close()
+	w = start()
+	testkit.Eventually(t, "what was there before counts", func() bool {
+		space, _ := fill("greedy", "new")
+		_, err := os.Stat(filepath.Join(space.Dir, "f"))
+		return err != nil
+	})
+	if _, err := fill("third", "one"); err != nil && !errors.Is(err, errDone) {
+		t.Errorf("a third tenant: %v", err)
+	}
+}

@@ -1,0 +1,162 @@
+package browser
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+)
+
+// activity is what a tab is busy with: loading frames, and requests under way.
+type activity struct {
+	mu       sync.Mutex
+	frames   map[cdp.FrameID]bool
+	requests map[network.RequestID]asker
+	changed  chan struct{} // has a value after a change
+}
+
+// asker is who asked for something.
+type asker struct {
+	document cdp.LoaderID
+	frame    cdp.FrameID
+}
+
+const maxActivity = 1000 // frames and requests that are followed, each
+
+func newActivity() activity {
+	return activity{frames: make(map[cdp.FrameID]bool), requests: make(map[network.RequestID]asker),
+		changed: make(chan struct{}, 1)}
+}
+
+// hear takes in an event.
+func (a *activity) hear(event any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch e := event.(type) {
+	case *page.EventFrameRequestedNavigation: // on a busy machine it begins a while later
+		here := e.Disposition == page.ClientNavigationDispositionCurrentTab
+		if here && len(a.requests) < maxActivity {
+			a.requests[navigationOf(e.FrameID)] = asker{frame: e.FrameID}
+		}
+	case *page.EventFrameStartedLoading:
+		delete(a.requests, navigationOf(e.FrameID))
+		if len(a.frames) < maxActivity {
+			a.frames[e.FrameID] = true
+		}
+	case *page.EventFrameStoppedLoading:
+		delete(a.frames, e.FrameID)
+	case *page.EventFrameNavigated:
+		delete(a.requests, navigationOf(e.Frame.ID))
+		if e.Frame.ParentID == "" {
+			a.forgetRequests(func(by asker) bool { return by.document != e.Frame.LoaderID })
+		}
+	case *page.EventNavigatedWithinDocument:
+		delete(a.requests, navigationOf(e.FrameID))
+	case *page.EventFrameDetached:
+		delete(a.frames, e.FrameID)
+		a.forgetRequests(func(by asker) bool { return by.frame == e.FrameID })
+	case *network.EventRequestWillBeSent:
+		if asksNetwork(e) && len(a.requests) < maxActivity {
+			a.requests[e.RequestID] = asker{document: e.LoaderID, frame: e.FrameID}
+		}
+	case *network.EventLoadingFinished:
+		delete(a.requests, e.RequestID)
+	case *network.EventLoadingFailed:
+		delete(a.requests, e.RequestID)
+	default:
+		return
+	}
+	a.wake()
+}
+
+const navigation = "navigation "
+
+// navigationOf is the request of a frame for another page.
+func navigationOf(frame cdp.FrameID) network.RequestID { return network.RequestID(navigation + frame) }
+
+// forgetNavigations forgets those that have not begun: downloads never do.
+func (a *activity) forgetNavigations() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.requests, func(id network.RequestID, _ asker) bool {
+		return strings.HasPrefix(string(id), navigation)
+	})
+}
+
+// asksNetwork reports whether a request is one to wait for.
+func asksNetwork(e *network.EventRequestWillBeSent) bool {
+	endless := e.Type == network.ResourceTypeEventSource || e.Type == network.ResourceTypePing
+	return !endless && strings.HasPrefix(e.Request.URL, "http")
+}
+
+// forgetRequests forgets requests of documents that are left, and of frames that are gone or have become another
+// process's: nothing more is heard of them.
+func (a *activity) forgetRequests(of func(asker) bool) {
+	maps.DeleteFunc(a.requests, func(_ network.RequestID, by asker) bool { return of(by) })
+}
+
+func (a *activity) wake() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (a *activity) busy() (loading, requesting bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.frames) > 0, len(a.requests) > 0
+}
+
+// forget is for a page that was told to stop: nothing more is heard of some of its requests.
+func (a *activity) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.frames)
+	clear(a.requests)
+}
+
+// settle waits until the tab was quiet for a moment, or the time is up, and reports whether it is quiet. A page that is
+// loaded may go on asking for a while: some never stop.
+func (t *tab) settle(ctx context.Context, limit time.Duration) bool {
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	calm := time.NewTimer(quiet)
+	defer calm.Stop()
+	var loaded time.Time
+	for {
+		loading, requesting := t.activity.busy()
+		if loading {
+			loaded = time.Time{}
+		} else if loaded.IsZero() {
+			loaded = time.Now()
+		}
+		switch {
+		case loading:
+			calm.Stop()
+		case requesting:
+			calm.Reset(time.Until(loaded.Add(askingTimeout)))
+		default:
+			calm.Reset(quiet)
+		}
+		select {
+		case <-t.activity.changed:
+		case <-t.crashed:
+			return true
+		case <-calm.C:
+			t.activity.forgetNavigations()
+			return true
+		case <-end.C:
+			return false
+		case <-t.answered:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

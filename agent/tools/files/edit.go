@@ -1,0 +1,209 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxEdits     = 100
+	maxDiff      = 64 << 10 // bytes of the diff that is returned
+	maxDiffLines = 200_000  // of files that one is made of: each line costs more memory than its text
+)
+
+// editor is the tool edit.
+type editor struct{ session }
+
+type editArgs struct {
+	Path  string `json:"path"`
+	Edits []edit `json:"edits"`
+}
+
+// edit replaces one place of a file.
+type edit struct {
+	Old string `json:"old"`
+	New string `json:"new"`
+}
+
+type editAnswer struct {
+	Path  string `json:"path"`
+	Edits int    `json:"edits"`
+	Bytes int    `json:"bytes"` // that the file has now
+	Diff  string `json:"diff"`
+}
+
+// Spec implements agent.Tool.
+func (editor) Spec() registry.ToolSpec {
+	no, yes := false, true
+	return registry.ToolSpec{
+		Name: "edit",
+		Description: "Edit a file of the workspace: replaces each old text, which must occur exactly once in the " +
+			"file as it is now, by the new one. All edits are made or none. Answers with a unified diff.",
+		Parameters: json.RawMessage(`{"type":"object","properties":{` +
+			`"path":{"type":"string","description":"Path to the file to edit, relative to the workspace"},` +
+			`"edits":{"type":"array","minItems":1,"maxItems":100,"description":"Replacements that do not overlap",` +
+			`"items":{"type":"object","properties":{` +
+			`"old":{"type":"string","minLength":1,"description":"Text to replace, with enough around it to be ` +
+			`unique"},"new":{"type":"string","description":"Text to put in its place"}},` +
+			`"required":["old","new"],"additionalProperties":false}}},` +
+			`"required":["path","edits"],"additionalProperties":false}`),
+		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes},
+	}
+}
+
+// Validate implements agent.ArgsValidator.
+func (editor) Validate(_ context.Context, args json.RawMessage) error {
+	var in editArgs
+	if err := json.Unmarshal(args, &in); err != nil {
+		return err
+	}
+	_, err := parsePath(in.Path)
+	return err
+}
+
+// Execute implements agent.Tool.
+func (t editor) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	var in editArgs
+	if err := json.Unmarshal(args, &in); err != nil {
+		return registry.Result{}, err
+	}
+	said, err := t.edit(ctx, in)
+	if err != nil {
+		return failed(in.Path, err)
+	}
+	return answer.With(said.Diff, said)
+}
+
+func (t editor) edit(ctx context.Context, in editArgs) (said editAnswer, err error) {
+	p, err := parsePath(in.Path)
+	if err != nil {
+		return said, err
+	}
+	if len(in.Edits) == 0 || len(in.Edits) > maxEdits {
+		return said, refuse("Give 1 to %d edits.", maxEdits)
+	}
+	root, w, err := t.open(ctx)
+	if err != nil {
+		return said, err
+	}
+	defer root.Close() //nolint:errcheck // what was written was closed before
+	done, err := t.turns.take(ctx, w.ID, p)
+	if err != nil {
+		return said, err
+	}
+	defer done()
+	folder, err := (&walker{w: w, root: root}).parent(p)
+	if err != nil {
+		return said, err
+	}
+	defer folder.Close() //nolint:errcheck // what was written was closed before
+	f, was, err := openRegular(folder, p, w)
+	if err != nil {
+		return said, err
+	}
+	most := min(t.maxBytes(ctx), maxEdited)
+	before, err := textOf(f, p, most)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return said, err
+	}
+	after, diff, err := apply(ctx, p, before, in.Edits)
+	if err != nil {
+		return said, err
+	}
+	if int64(len(after)) > most {
+		return said, tooLarge(p, int64(len(after)), most)
+	}
+	said = editAnswer{Path: p.String(), Edits: len(in.Edits), Bytes: len(after), Diff: diff}
+	return said, replace(ctx, folder, p, w, []byte(after), was)
+}
+
+// textOf reads a file of text whole.
+func textOf(f *os.File, p place, most int64) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return "", err
+	case int64(len(text)) > most:
+		return "", tooLarge(p, int64(len(text)), most)
+	case !utf8.Valid(text) || strings.IndexByte(string(text), 0) >= 0:
+		return "", refuse("%q is a binary file; only text can be edited.", p)
+	}
+	return string(text), nil
+}
+
+// apply returns a text with all edits made, and the difference. Every edit is about the text as it was.
+func apply(ctx context.Context, p place, text string, edits []edit) (after, diff string, err error) {
+	crlf := strings.Contains(text, "\r\n") && strings.Count(text, "\n") == strings.Count(text, "\r\n")
+	found := make([]udiff.Edit, len(edits))
+	for i, e := range edits {
+		if ctx.Err() != nil {
+			return "", "", context.Cause(ctx)
+		}
+		if crlf {
+			e.Old, e.New = withCRLF(e.Old), withCRLF(e.New)
+		}
+		if found[i], err = e.find(i+1, text); err != nil {
+			return "", "", err
+		}
+	}
+	udiff.SortEdits(found)
+	for i := 1; i < len(found); i++ {
+		if found[i].Start < found[i-1].End {
+			return "", "", refuse("Two of the edits overlap. Make one of them, or choose shorter old texts.")
+		}
+	}
+	if after, err = udiff.Apply(text, found); err != nil {
+		return "", "", err
+	}
+	diff, err = diffOf(p, text, found)
+	return after, diff, err
+}
+
+// withCRLF gives a text the line ends of the file it is for, whose reader may have seen bare line feeds.
+func withCRLF(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", "\r\n")
+}
+
+// find finds the one place that an edit is about.
+func (e edit) find(number int, text string) (udiff.Edit, error) {
+	if e.Old == "" {
+		return udiff.Edit{}, refuse("Edit %d: old is empty. Give the text to replace.", number)
+	}
+	if e.Old == e.New {
+		return udiff.Edit{}, refuse("Edit %d: old and new are the same.", number)
+	}
+	at := strings.Index(text, e.Old)
+	switch {
+	case at < 0:
+		return udiff.Edit{}, refuse("Edit %d: its old text does not occur in the file. Read the file, and give the "+
+			"text as it is there, with all spaces. Nothing was changed.", number)
+	case strings.Contains(text[at+1:], e.Old):
+		return udiff.Edit{}, refuse("Edit %d: its old text occurs more than once in the file. Give more of what "+
+			"stands around it. Nothing was changed.", number)
+	}
+	return udiff.Edit{Start: at, End: at + len(e.Old), New: e.New}, nil
+}
+
+// diffOf returns a unified diff, as long as it is short.
+func diffOf(p place, text string, edits []udiff.Edit) (string, error) {
+	if lines := strings.Count(text, "\n"); lines > maxDiffLines {
+		return fmt.Sprintf("[%d edits made; no diff is made of a file of %d lines]", len(edits), lines), nil
+	}
+	diff, err := udiff.ToUnified("a/"+p.String(), "b/"+p.String(), text, edits, udiff.DefaultContextLines)
+	if err != nil || len(diff) <= maxDiff {
+		return diff, err
+	}
+	kept := diff[:strings.LastIndexByte(diff[:maxDiff], '\n')+1]
+	return strings.ToValidUTF8(kept, "") + fmt.Sprintf("[%d more bytes of the diff were cut]", len(diff)-len(kept)), nil
+}

@@ -1,0 +1,182 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxContent = 128 << 10 // bytes of the lines that one call returns
+	sniffed    = 8 << 10   // bytes that tell a binary file from text
+)
+
+// reader is the tool read.
+type reader struct{ session }
+
+type readArgs struct {
+	Path   string `json:"path"`
+	Offset whole  `json:"offset"`
+	Limit  whole  `json:"limit"`
+}
+
+// readAnswer is the answer for a file of text.
+type readAnswer struct {
+	Path          string `json:"path"`
+	Content       string `json:"content"`
+	TotalLines    int64  `json:"total_lines"`
+	ReturnedLines int64  `json:"returned_lines"`
+	Offset        int64  `json:"offset"`
+	Truncated     bool   `json:"truncated"` // there would have been more to return than one call does
+}
+
+// binaryAnswer is the answer for any other file.
+type binaryAnswer struct {
+	Path     string `json:"path"`
+	Binary   bool   `json:"binary"`
+	MIMEType string `json:"mime_type"`
+	Bytes    int64  `json:"bytes"`
+}
+
+// Spec implements agent.Tool.
+func (reader) Spec() registry.ToolSpec {
+	yes := true
+	return registry.ToolSpec{
+		Name: "read",
+		Description: "Read the contents of a file of the workspace: its lines, of which limit and offset choose " +
+			"some. Pictures are shown.",
+		Parameters: json.RawMessage(`{"type":"object","properties":{` +
+			`"path":{"type":"string","description":"Path to the file to read, relative to the workspace"},` +
+			`"limit":{"type":"integer","minimum":0,"maximum":1000000000,` +
+			`"description":"Maximum number of lines to read; 0 or absent: all"},` +
+			`"offset":{"type":"integer","minimum":0,"maximum":1000000000,` +
+			`"description":"How many lines to skip before the first one that is read"}},` +
+			`"required":["path"],"additionalProperties":false}`),
+		Annotations: &registry.Annotations{ReadOnlyHint: &yes, IdempotentHint: &yes},
+	}
+}
+
+// Validate implements agent.ArgsValidator.
+func (reader) Validate(_ context.Context, args json.RawMessage) error {
+	var in readArgs
+	if err := json.Unmarshal(args, &in); err != nil {
+		return err
+	}
+	_, err := parsePath(in.Path)
+	return err
+}
+
+// Execute implements agent.Tool.
+func (r reader) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	var in readArgs
+	if err := json.Unmarshal(args, &in); err != nil {
+		return registry.Result{}, err
+	}
+	res, err := r.read(ctx, in)
+	if err != nil {
+		return failed(in.Path, err)
+	}
+	return res, nil
+}
+
+func (r reader) read(ctx context.Context, in readArgs) (registry.Result, error) {
+	p, err := parsePath(in.Path)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	root, w, err := r.open(ctx)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	defer root.Close() //nolint:errcheck // nothing was written through it
+	folder, err := (&walker{w: w, root: root}).parent(p)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	defer folder.Close() //nolint:errcheck // nothing was written through it
+	f, info, err := openRegular(folder, p, w)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	most := r.maxBytes(ctx)
+	if info.Size() > most {
+		return registry.Result{}, tooLarge(p, info.Size(), most)
+	}
+	return answerRead(ctx, f, info, p, in, most)
+}
+
+func tooLarge(p place, size, most int64) error {
+	return refuse("%q has %s; at most %s are allowed.", p, humanize.IBytes(uint64(size)), humanize.IBytes(uint64(most)))
+}
+
+// answerRead reads a file: once, as a stream, and no more than most bytes of it, however it grows meanwhile.
+func answerRead(
+	ctx context.Context, f *os.File, info fs.FileInfo, p place, in readArgs, most int64,
+) (registry.Result, error) {
+	head := make([]byte, sniffed)
+	n, err := io.ReadFull(f, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return registry.Result{}, err
+	}
+	head = head[:n]
+	if kind := http.DetectContentType(head); isPicture(kind) || bytes.IndexByte(head, 0) >= 0 {
+		return answerBinary(f, info, p, kind)
+	}
+	s := &lineScan{first: int64(in.Offset), limit: int64(in.Limit)}
+	if err := s.readAll(ctx, io.LimitReader(io.MultiReader(bytes.NewReader(head), f), most)); err != nil {
+		return registry.Result{}, err
+	}
+	content := s.content()
+	if !utf8.ValidString(content) || strings.ContainsRune(content, 0) {
+		return answerBinary(f, info, p, "application/octet-stream")
+	}
+	if s.first > 0 && s.first >= s.total {
+		return registry.Result{}, refuse("%q has %d lines; with offset %d none of them is left.", p, s.total, s.first)
+	}
+	return answer.With(s.words(content), readAnswer{
+		Path: p.String(), Content: content, TotalLines: s.total, ReturnedLines: s.returned, Offset: s.first,
+		Truncated: s.full,
+	})
+}
+
+func isPicture(kind string) bool {
+	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, kind)
+}
+
+// answerBinary says what a file is, and shows it if it is a small picture.
+func answerBinary(f *os.File, info fs.FileInfo, p place, kind string) (registry.Result, error) {
+	text := fmt.Sprintf("%q is a binary file (%s, %d bytes), whose bytes are not shown.", p, kind, info.Size())
+	var parts []registry.Part
+	switch {
+	case !isPicture(kind):
+	case info.Size() > registry.MaxInlinePart:
+		text = fmt.Sprintf("%q is a picture (%s, %d bytes), which is too large to be shown: at most %d bytes are.",
+			p, kind, info.Size(), registry.MaxInlinePart)
+	default:
+		data, err := io.ReadAll(io.NewSectionReader(f, 0, registry.MaxInlinePart))
+		if err != nil {
+			return registry.Result{}, err
+		}
+		parts = []registry.Part{
+			{Type: registry.PartImage, MIMEType: kind, Name: p.name, Data: data, Size: int64(len(data))},
+		}
+		text = fmt.Sprintf("%q is a picture (%s, %d bytes).", p, kind, len(data))
+	}
+	res, err := answer.With(text, binaryAnswer{p.String(), true, kind, info.Size()})
+	res.Parts = parts
+	return res, err
+}

@@ -1,0 +1,118 @@
+package files
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/registry"
+)
+
+// defaultMaxFiles bounds the files and folders of one call where policy sets no bound.
+const defaultMaxFiles = 100
+
+// writer is the tool write.
+type writer struct{ session }
+
+type writeArgs struct {
+	Path    string `json:"path"`
+	Content string `json:"content"`
+}
+
+type writeAnswer struct {
+	Path    string   `json:"path"`
+	Bytes   int      `json:"bytes"`
+	Folders []string `json:"folders"` // that were made
+}
+
+// Spec implements agent.Tool.
+func (writer) Spec() registry.ToolSpec {
+	no, yes := false, true
+	return registry.ToolSpec{
+		Name: "write",
+		Description: "Write content to a file of the workspace: creates it, and the folders it is in, or overwrites " +
+			"what was there.",
+		Parameters: json.RawMessage(`{"type":"object","properties":{` +
+			`"path":{"type":"string","description":"Path to the file to write, relative to the workspace"},` +
+			`"content":{"type":"string","description":"Content to write to the file"}},` +
+			`"required":["path","content"],"additionalProperties":false}`),
+		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, IdempotentHint: &yes},
+	}
+}
+
+// Validate implements agent.ArgsValidator.
+func (writer) Validate(_ context.Context, args json.RawMessage) error {
+	var in writeArgs
+	if err := json.Unmarshal(args, &in); err != nil {
+		return err
+	}
+	_, err := parsePath(in.Path)
+	return err
+}
+
+// Execute implements agent.Tool.
+func (t writer) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	var in writeArgs
+	if err := json.Unmarshal(args, &in); err != nil {
+		return registry.Result{}, err
+	}
+	said, err := t.write(ctx, in)
+	if err != nil {
+		return failed(in.Path, err)
+	}
+	text := fmt.Sprintf("Wrote %d bytes to %s.", said.Bytes, said.Path)
+	if len(said.Folders) > 0 {
+		text += " Made the folders " + strings.Join(said.Folders, ", ") + "."
+	}
+	return answer.With(text, said)
+}
+
+func (t writer) write(ctx context.Context, in writeArgs) (said writeAnswer, err error) {
+	p, err := parsePath(in.Path)
+	if err != nil {
+		return said, err
+	}
+	if most := t.maxBytes(ctx); int64(len(in.Content)) > most {
+		return said, tooLarge(p, int64(len(in.Content)), most)
+	}
+	root, w, err := t.open(ctx)
+	if err != nil {
+		return said, err
+	}
+	defer root.Close() //nolint:errcheck // what was written was closed before
+	done, err := t.turns.take(ctx, w.ID, p)
+	if err != nil {
+		return said, err
+	}
+	defer done()
+	k := &walker{w: w, root: root, create: cmp.Or(policy.ResourcesOf(ctx).MaxFiles, defaultMaxFiles) - 1}
+	folder, err := k.parent(p)
+	if err == nil {
+		err = errors.Join(writeIn(ctx, folder, p, w, in.Content), folder.Close())
+	}
+	if err != nil {
+		k.undo()
+		return said, err
+	}
+	return writeAnswer{Path: p.String(), Bytes: len(in.Content), Folders: append([]string{}, k.made...)}, nil
+}
+
+// writeIn puts a file into a folder.
+func writeIn(ctx context.Context, folder *os.Root, p place, w sandbox.Workspace, content string) error {
+	was, err := regular(folder, p, w)
+	if errors.Is(err, fs.ErrNotExist) {
+		was, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	return replace(ctx, folder, p, w, []byte(content), was)
+}

@@ -1,0 +1,279 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxDevices = 50 // looked at and shown
+	maxPages   = 10 // read of them, as pages may hold less than they could
+	maxListed  = 20 // devices that an error names
+	maxNames   = 40 // commands that an error names for a device
+)
+
+// reach is the devices that the caller of one turn or call reaches, and what they can do for it.
+type reach struct {
+	cfg *Config
+	sc  agent.SessionContext
+}
+
+// scope returns the query for the devices; false: none is reached.
+func (r reach) scope(ctx context.Context) (registry.Query, bool) {
+	return r.sc.Devices(agent.AskedByModel(ctx))
+}
+
+// list reads at most limit of the devices that match a query.
+func (r reach) list(ctx context.Context, q registry.Query, limit int) (found []registry.Entry, more bool, err error) {
+	for range maxPages {
+		q.Limit = limit - len(found)
+		page, next, err := r.cfg.Directory.List(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		found = append(found, page...)
+		if next == nil {
+			return found, false, nil
+		}
+		if len(found) >= limit {
+			break
+		}
+		q.After = *next
+	}
+	return found, true, nil
+}
+
+// choose returns the device that is meant: the one with an id, which is a device_id or that of a session, or, without
+// an id, the only one that has the command. It never guesses.
+func (r reach) choose(ctx context.Context, id, command string) (registry.Entry, error) {
+	q, reaches := r.scope(ctx)
+	if !reaches {
+		return registry.Entry{}, r.nobody(ctx, id)
+	}
+	if id != "" {
+		return r.named(ctx, q, id, command)
+	}
+	q.Tool = command
+	found, more, err := r.list(ctx, q, maxListed)
+	switch {
+	case err != nil:
+		return registry.Entry{}, err
+	case len(found) == 1 && !more:
+		return found[0], nil
+	case len(found) > 0:
+		return registry.Entry{}, several("", command, found)
+	}
+	q.Tool = ""
+	all, _, err := r.list(ctx, q, maxListed)
+	switch {
+	case err != nil:
+		return registry.Entry{}, err
+	case len(all) == 0:
+		return registry.Entry{}, r.nobody(ctx, "")
+	}
+	return registry.Entry{}, registry.Errorf(registry.CodeToolNotFound,
+		"No device that is connected has the command %s. %s", command, r.has(ctx, all)).With(registry.DispatchedNo)
+}
+
+// named returns the device with an id.
+func (r reach) named(ctx context.Context, q registry.Query, id, command string) (registry.Entry, error) {
+	byDevice, bySession := q, q
+	byDevice.DeviceID = id
+	found, _, err := r.list(ctx, byDevice, maxListed)
+	if err != nil {
+		return registry.Entry{}, err
+	}
+	if bySession.SessionID == "" || bySession.SessionID == id {
+		bySession.SessionID = id
+		named, _, err := r.list(ctx, bySession, 1)
+		if err != nil {
+			return registry.Entry{}, err
+		}
+		for _, e := range named {
+			if !slices.ContainsFunc(found, func(f registry.Entry) bool { return f.Session.Key == e.Session.Key }) {
+				found = append(found, e)
+			}
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return registry.Entry{}, r.nobody(ctx, id)
+	case len(found) > 1:
+		return registry.Entry{}, several(id, command, found)
+	case command != "" && !offers(found[0], command):
+		return registry.Entry{}, registry.Errorf(registry.CodeToolNotFound,
+			"The device does not have the command %s. %s", command, r.has(ctx, found)).With(registry.DispatchedNo)
+	}
+	return found[0], nil
+}
+
+func offers(e registry.Entry, command string) bool {
+	return slices.ContainsFunc(e.Tools, func(t registry.ToolSpec) bool { return t.Name == command })
+}
+
+// nobody returns the error for a device that is not reached: it is paired and away, or there is none.
+func (r reach) nobody(ctx context.Context, id string) error {
+	if id == "" {
+		e := registry.Errorf(registry.CodeSessionNotFound, "No device is connected that could be meant here.")
+		return e.With(registry.DispatchedNo)
+	}
+	if q, reaches := r.scope(ctx); reaches && q.SessionID == "" && r.cfg.Pairing != nil {
+		d, err := r.cfg.Pairing.Device(ctx, r.viewer(q.Viewer), id)
+		if err == nil {
+			return registry.Errorf(registry.CodeNotConnected, "The device %q is paired, but not connected now.",
+				d.DeviceID).With(registry.DispatchedNo)
+		}
+		if !errors.Is(err, registry.CodeNotFound) {
+			return err
+		}
+	}
+	return registry.Errorf(registry.CodeSessionNotFound,
+		"No device %.80q is connected that could be meant here. The action status of nodes lists those that are.", id,
+	).With(registry.DispatchedNo)
+}
+
+// viewer returns who looks at paired devices: the caller, or for its model only the user.
+func (r reach) viewer(user string) pairing.Approver {
+	who := r.sc.Caller
+	if user != "" {
+		who.User, who.Admin = user, false
+	}
+	return pairing.Approver{Identity: who, Source: "tool/" + who.Tenant + "/" + who.Credential + "/" + who.User}
+}
+
+// several is the error for devices that go by the id or, without one, have the command.
+func several(id, command string, found []registry.Entry) error {
+	if id != "" {
+		return ambiguous(
+			fmt.Sprintf("Several devices go by the id %.80q. Say which one is meant by its session", id), found)
+	}
+	return ambiguous("Several devices have "+command+". Say which one is meant", found)
+}
+
+// ambiguous says which devices may be meant.
+func ambiguous(what string, found []registry.Entry) error {
+	e := registry.Errorf(registry.CodeAmbiguousTarget, "%s:", what)
+	for i, f := range found {
+		s := f.Session
+		e.Candidates = append(e.Candidates, registry.Candidate{
+			SessionID: s.Key.Session, DeviceID: s.DeviceID, UserID: s.UserID, Name: s.Name,
+		})
+		if i > 0 {
+			e.Message += ";"
+		}
+		e.Message += " " + called(s)
+	}
+	e.Message += "."
+	return e.With(registry.DispatchedNo)
+}
+
+// called names a device. What devices call themselves is quoted: it is not the gateway that says it.
+func called(s registry.Session) string {
+	text := "session " + s.Key.Session
+	if s.DeviceID != "" {
+		text = fmt.Sprintf("%q, %s", s.DeviceID, text)
+	}
+	if name := s.DeviceName; name != "" {
+		text += fmt.Sprintf(", called %q", name)
+	}
+	return text
+}
+
+// has says which commands devices have, as far as the caller may call them.
+func (r reach) has(ctx context.Context, devices []registry.Entry) string {
+	var b strings.Builder
+	for _, e := range devices {
+		var names []string
+		for _, t := range r.commands(ctx, e) {
+			names = append(names, t.Name)
+		}
+		more := ""
+		if n := len(names) - maxNames; n > 0 {
+			names, more = names[:maxNames], fmt.Sprintf(" and %d more", n)
+		}
+		if len(names) == 0 {
+			names = []string{"nothing that may be called here"}
+		}
+		fmt.Fprintf(&b, "What %s has: %s%s. ", called(e.Session), strings.Join(names, ", "), more)
+	}
+	return strings.TrimSuffix(b.String(), " ")
+}
+
+// commands returns the tools of a device that the caller may call.
+func (r reach) commands(ctx context.Context, e registry.Entry) []registry.ToolSpec {
+	by := r.sc.Asker(ctx)
+	return slices.DeleteFunc(slices.Clone(e.Tools), func(t registry.ToolSpec) bool {
+		return !agent.MayCall(r.cfg.Policy, by, t, nil).Allowed
+	})
+}
+
+// expected returns the device that is meant, if it is the only one that is expected to have the command in a moment:
+// the call waits for it. missing says why choose has found none, and is the error if none is expected either.
+func (r reach) expected(ctx context.Context, id, command string, missing error) (registry.Entry, error) {
+	q, reaches := r.scope(ctx)
+	if !reaches {
+		return registry.Entry{}, missing
+	}
+	q.Tool, q.Limit = command, maxListed
+	asked := []registry.Query{q}
+	if id != "" {
+		byDevice, bySession := q, q
+		byDevice.DeviceID = id
+		asked[0] = byDevice
+		if bySession.SessionID == "" || bySession.SessionID == id {
+			bySession.SessionID = id
+			asked = append(asked, bySession)
+		}
+	}
+	var found []registry.Entry
+	for _, q := range asked {
+		due, err := r.cfg.Directory.Awaited(ctx, q)
+		if err != nil {
+			return registry.Entry{}, err
+		}
+		for i := range due {
+			e := registry.Entry{Session: due[i].Session}
+			if !slices.ContainsFunc(found, func(f registry.Entry) bool { return f.Session.Key == e.Session.Key }) {
+				found = append(found, e)
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return registry.Entry{}, missing
+	case 1:
+		return found[0], nil
+	}
+	return registry.Entry{}, several(id, command, found)
+}
+
+// call has a device carry out a command.
+func (r reach) call(
+	ctx context.Context, id, command string, args registry.JSON, timeout time.Duration,
+) (registry.Result, error) {
+	e, err := r.choose(ctx, id, command)
+	if errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeToolNotFound) ||
+		errors.Is(err, registry.CodeNotConnected) {
+		e, err = r.expected(ctx, id, command, err)
+	}
+	if err != nil {
+		return registry.Result{}, err
+	}
+	agent.ReportProgress(ctx, command+" on "+called(e.Session), "")
+	out, err := agent.CallDevice(ctx, agent.DeviceCall{
+		Tool: command, Args: args, Timeout: timeout,
+		Target: registry.Target{SessionID: e.Session.Key.Session, DeviceID: e.Session.DeviceID},
+	})
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return out.Result, nil
+}

@@ -1,0 +1,155 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	maxSessions  = 50      // shown
+	maxPages     = 10      // read, as pages may hold less than they could
+	maxTools     = 50      // shown of one session
+	maxSaidBytes = 8 << 10 // of text
+)
+
+// sessions is the tool sessions: which devices are connected, and what they offer.
+type sessions struct {
+	directory Directory
+	policy    *agent.Policy
+	sc        agent.SessionContext
+}
+
+// row is one session as the tool shows it.
+type row struct {
+	SessionID  string   `json:"session_id"`
+	Name       string   `json:"name,omitempty"`
+	DeviceID   string   `json:"device_id,omitempty"`
+	DeviceName string   `json:"device_name,omitempty"`
+	Platform   string   `json:"platform,omitempty"`
+	Tools      []string `json:"tools"`
+	MoreTools  int      `json:"more_tools,omitempty"` // how many are not shown
+}
+
+// Spec implements agent.Tool.
+func (sessions) Spec() registry.ToolSpec {
+	return registry.ToolSpec{
+		Name:        "sessions",
+		Description: "The devices that are connected now, and the tools each of them offers.",
+		Parameters: json.RawMessage(`{"type":"object","properties":{"tool":{"type":"string","minLength":1,` +
+			`"maxLength":64,"description":"only devices that offer the tool of this name"}},` +
+			`"additionalProperties":false}`),
+		Annotations: readOnly(),
+	}
+}
+
+// Execute implements agent.Tool.
+func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	var in struct {
+		Tool string `json:"tool"`
+	}
+	if err := json.Unmarshal(args, &in); err != nil {
+		return registry.Result{}, err
+	}
+	by := s.sc.Asker(ctx)
+	q, reaches := s.sc.Devices(by.Model)
+	named := registry.ToolSpec{Name: in.Tool}
+	if !reaches || in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.mayCall(by, named)) {
+		return answer(describe(nil, false, in.Tool), listing{Sessions: []row{}})
+	}
+	q.Tool, q.Newest = in.Tool, true
+	rows, more, err := s.list(ctx, by, q)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	return answer(describe(rows, more, in.Tool), listing{Sessions: rows, More: more})
+}
+
+type listing struct {
+	Sessions []row `json:"sessions"`
+	More     bool  `json:"more"` // there are sessions that are not shown
+}
+
+// mayCall reports whether a tool of a device may be called.
+func (s sessions) mayCall(by agent.Asker, t registry.ToolSpec) bool {
+	return agent.MayCall(s.policy, by, t, nil).Allowed
+}
+
+// list reads the sessions of a query, newest first.
+func (s sessions) list(ctx context.Context, by agent.Asker, q registry.Query) (rows []row, more bool, err error) {
+	rows = []row{}
+	for range maxPages {
+		q.Limit = maxSessions - len(rows)
+		entries, next, err := s.directory.List(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range entries {
+			rows = append(rows, s.rowOf(by, e))
+		}
+		if next == nil {
+			return rows, false, nil
+		}
+		if len(rows) >= maxSessions {
+			break
+		}
+		q.After = *next
+	}
+	return rows, true, nil
+}
+
+func (s sessions) rowOf(by agent.Asker, e registry.Entry) row {
+	r := row{
+		SessionID: e.Session.Key.Session, Name: e.Session.Name, DeviceID: e.Session.DeviceID,
+		DeviceName: e.Session.DeviceName, Platform: e.Session.Platform, Tools: []string{},
+	}
+	for _, t := range e.Tools {
+		switch {
+		case !s.mayCall(by, t):
+		case len(r.Tools) == maxTools:
+			r.MoreTools++
+		default:
+			r.Tools = append(r.Tools, t.Name)
+		}
+	}
+	return r
+}
+
+// describe says the same in words, at most maxSaidBytes of them. What devices call themselves is quoted: it is not the
+// gateway that says it.
+func describe(rows []row, more bool, tool string) string {
+	if len(rows) == 0 {
+		if tool != "" {
+			return "No device offers this tool."
+		}
+		return "No device is connected."
+	}
+	var b strings.Builder
+	for i, r := range rows {
+		line := fmt.Sprintf("- session %s", r.SessionID)
+		if name := cmp.Or(r.DeviceName, r.Name, r.DeviceID); name != "" {
+			line += fmt.Sprintf(" %q", name)
+		}
+		if r.Platform != "" {
+			line += fmt.Sprintf(" on %q", r.Platform)
+		}
+		line += ": " + cmp.Or(strings.Join(r.Tools, ", "), "no tools")
+		if r.MoreTools > 0 {
+			line += fmt.Sprintf(" and %d more", r.MoreTools)
+		}
+		if b.Len()+len(line) > maxSaidBytes {
+			fmt.Fprintf(&b, "… and %d more of these; give a tool to narrow them down.\n", len(rows)-i)
+			break
+		}
+		b.WriteString(line + "\n")
+	}
+	if more {
+		b.WriteString("There are more sessions than are shown; give a tool to narrow them down.\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,189 @@
+package shell
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
+)
+
+const (
+	// DefaultMaxOutput is how many bytes are kept of what a program writes to each of its outputs.
+	DefaultMaxOutput = 64 << 10
+
+	// DefaultMaxCommands is how many commands run at once on a pod.
+	DefaultMaxCommands = 16
+
+	defaultTimeout    = 30 * time.Second
+	maxTimeout        = 10 * time.Minute
+	defaultPerSession = 4 // commands of a session that run at once where policy sets no bound
+
+	maxCommand = 64 << 10 // bytes; the kernel takes twice as many in one argument
+)
+
+// Config configures the tools.
+type Config struct {
+	Host    sandbox.Engine // runs what need not be in the sandbox; nil: nothing does
+	Sandbox sandbox.Engine // runs what must be in the sandbox; nil: nothing does
+
+	NoHost, NoSandbox string // why Host or Sandbox is missing, and what an operator can do about it
+
+	Env      []string       // what all programs know beside the basics, as "name=value"; later ones count
+	EnvNames []string       // of variables that a call may set in mode allowlist
+	Limits   sandbox.Limits // of every command
+
+	MaxOutput   int // bytes kept of each output, its head and its tail; default: DefaultMaxOutput
+	MaxCommands int // that run at once on this pod, half of them of one tenant; default: DefaultMaxCommands
+
+	Running *share.Pool // of those commands; nil: NewRunning(MaxCommands)
+}
+
+// NewRunning returns a pool for so many commands at once.
+func NewRunning(most int) *share.Pool { return share.New(share.Bounds{Pod: int64(most)}) }
+
+// Registration returns the tools exec and bash, for agent.NewLocalTools. An error names what is wrong with cfg.
+func Registration(cfg Config) (agent.Registration, error) {
+	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, DefaultMaxOutput)
+	cfg.MaxCommands = cmp.Or(cfg.MaxCommands, DefaultMaxCommands)
+	cfg.NoHost = cmp.Or(cfg.NoHost, "This gateway runs no programs outside of a sandbox.")
+	cfg.NoSandbox = cmp.Or(cfg.NoSandbox, "This gateway has no sandbox.")
+	cfg.Env, cfg.EnvNames = slices.Clone(cfg.Env), slices.Clone(cfg.EnvNames)
+	if err := cfg.check(); err != nil {
+		return agent.Registration{}, err
+	}
+	running := cfg.Running
+	if running == nil {
+		running = NewRunning(cfg.MaxCommands)
+	}
+	return agent.Registration{
+		Names: []string{"exec", "bash"}, Keeps: agent.KeepsWorkspace(),
+		Make: func(sc agent.SessionContext) []agent.Tool {
+			s := session{cfg: cfg, running: running, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
+			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}
+		},
+	}, nil
+}
+
+// check says what is wrong with the variables.
+func (c Config) check() error {
+	for _, v := range c.Env {
+		if !validVariable(v) {
+			return fmt.Errorf("shell: %.80q is no environment variable, as LANG=C.UTF-8", v)
+		}
+	}
+	for _, name := range c.EnvNames {
+		if !validName(name) || steers(name) {
+			return fmt.Errorf("shell: calls cannot be let set the environment variable %.80q: "+
+				"it changes which programs run", name)
+		}
+	}
+	return nil
+}
+
+// session is what the tools of one agent session share.
+type session struct {
+	cfg       Config
+	running   *share.Pool // commands
+	id        agent.SessionID
+	sandboxed bool
+	workspace agent.Workspace
+}
+
+// shell is what runs commands that are more than one program.
+type shell struct {
+	tool, about string
+	args        []string // before the command
+	missing     string   // what is said if there is none
+}
+
+var (
+	execShell = &shell{
+		tool:    "exec",
+		about:   "Execute a shell command in the workspace, with /bin/sh.",
+		args:    []string{"/bin/sh", "-c"},
+		missing: "There is no /bin/sh where programs run.",
+	}
+	bashShell = &shell{
+		tool:    "bash",
+		about:   "Run a Bash script in the workspace.",
+		args:    []string{"bash", "--noprofile", "--norc", "-c"},
+		missing: "There is no bash where programs run. Write for /bin/sh, and use exec.",
+	}
+)
+
+// runner is the tool exec or bash.
+type runner struct {
+	session
+	shell *shell
+}
+
+// Spec implements agent.Tool.
+func (r runner) Spec() registry.ToolSpec {
+	no, yes := false, true
+	return registry.ToolSpec{
+		Name: r.shell.tool,
+		Description: r.shell.about + " Answers with what it wrote to stdout and stderr, its exit code, and how long " +
+			"it took. Each call is a new process: variables and the folder do not last, files do.",
+		Parameters: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
+			`"command":{"type":"string","minLength":1,"maxLength":%d,"description":"Command to execute"},`+
+			`"timeout":{"type":"integer","minimum":1,"maximum":%d,`+
+			`"description":"Seconds after which the command and all it started is killed; default %d"},`+
+			`"workdir":{"type":"string","maxLength":4096,`+
+			`"description":"Folder to run in, relative to the workspace; default: the workspace"},`+
+			`"env":{"type":"object","maxProperties":50,"additionalProperties":{"type":"string","maxLength":32768},`+
+			`"description":"Environment variables"},`+
+			`"elevated":{"type":"boolean","description":"Run with elevated permissions, if a person agrees"},`+
+			`"security":{"type":"string","enum":["deny","allowlist","full"],`+
+			`"description":"Security mode; counts if it is stricter than the gateway's"}},`+
+			`"required":["command"],"additionalProperties":false}`,
+			maxCommand, int(maxTimeout.Seconds()), int(defaultTimeout.Seconds()))),
+		TimeoutMS:   (maxTimeout + grace).Milliseconds(),
+		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, OpenWorldHint: &yes},
+	}
+}
+
+// Unavailable implements agent.UnavailableTool.
+func (r runner) Unavailable() string {
+	if r.sandboxed && r.cfg.Sandbox == nil || !r.sandboxed && r.cfg.Host == nil {
+		return r.missing(r.sandboxed)
+	}
+	return ""
+}
+
+// Resting implements agent.RestingTool.
+func (r runner) Resting() string {
+	e := r.cfg.Host
+	if r.sandboxed {
+		e = r.cfg.Sandbox
+	}
+	if e == nil {
+		return ""
+	}
+	if err := sandbox.Down(e); err != nil {
+		return "Programs cannot run now: " + err.Error()
+	}
+	return ""
+}
+
+// missing says why there is no engine.
+func (s session) missing(sandboxed bool) string {
+	if sandboxed {
+		return s.cfg.NoSandbox
+	}
+	return s.cfg.NoHost
+}
+
+// engine returns what runs a call, nil if nothing does, and whether that is the sandbox.
+func (s session) engine(p policy.Programs) (e sandbox.Engine, sandboxed bool) {
+	if s.sandboxed || p.Sandboxed {
+		return s.cfg.Sandbox, true
+	}
+	return s.cfg.Host, false
+}

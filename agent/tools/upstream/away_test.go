@@ -1,0 +1,272 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/tools/upstream"
+	"github.com/farhand/farhand/registry"
+)
+
+// restartable is a server at one address that stops and starts.
+type restartable struct {
+	t       *testing.T
+	addr    string
+	handler http.Handler
+	server  *http.Server
+}
+
+func newRestartable(t *testing.T, h http.Handler) *restartable {
+	t.Helper()
+	r := &restartable{t: t, addr: "127.0.0.1:0", handler: h}
+	r.start()
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+func (r *restartable) start() {
+	r.t.Helper()
+	listener, err := net.Listen("tcp", r.addr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.addr = listener.Addr().String()
+	r.server = &http.Server{Handler: r.handler}
+	r.server.SetKeepAlivesEnabled(false) // each request has a connection of its own, so none is lost with one
+	go func(s *http.Server) { _ = s.Serve(listener) }(r.server)
+}
+
+// stop closes the listener and every connection.
+func (r *restartable) stop() { _ = r.server.Close() }
+
+func (r *restartable) url() string { return "http://" + r.addr }
+
+// ended is the outcome of a call that runs beside the test.
+type ended struct {
+	res registry.Result
+	err error
+}
+
+// begin calls a tool beside the test.
+func begin(t *testing.T, tool agent.Tool, args string) <-chan ended {
+	t.Helper()
+	done := make(chan ended, 1)
+	go func() {
+		res, err := call(t, tool, args)
+		done <- ended{res, err}
+	}()
+	return done
+}
+
+// A call whose connection the server refuses has not been dispatched, and the tools are not offered until the server
+// is back. A call that comes meanwhile waits for it, within its own time.
+func TestRefusedDialIsNotDispatched(t *testing.T) {
+	server := newRestartable(t, evil{})
+	servers := open(t, nil, upstream.Server{Name: "evil", URL: server.url()})
+	tools := until(t, servers, has("evil__do"))
+	server.stop()
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := tools["evil__do"].Execute(ctx, []byte(`{}`))
+		cancel()
+		e := registry.AsError(err)
+		if e.Code != registry.CodeNotConnected || !e.Retryable() || e.RetryAfter <= 0 {
+			t.Errorf("%+v", e)
+		}
+		if why(tools["evil__do"]) == "" {
+			t.Error("the tool is offered")
+		}
+	}
+	waits := begin(t, tools["evil__do"], `{}`)
+	server.start()
+	if got := <-waits; got.err != nil || got.res.Output != "done" {
+		t.Errorf("a call that waited: %+v", got)
+	}
+}
+
+// A server that takes no new connections has the calls it began answered.
+func TestCallInFlightOutlivesARefusedDial(t *testing.T) {
+	begun, finish := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int32
+	handler := evil{call: func(w http.ResponseWriter, _ *http.Request, m message) {
+		if calls.Add(1) == 1 {
+			close(begun)
+			<-finish
+		}
+		reply(w, m, `{"content":[{"type":"text","text":"done"}]}`)
+	}}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	servers := open(t, nil, upstream.Server{Name: "evil", URL: "http://" + listener.Addr().String()})
+	tool := until(t, servers, has("evil__do"))["evil__do"]
+	first := begin(t, tool, `{}`)
+	<-begun
+	listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for err == nil { // connections that were open already may serve some
+		_, err = tool.Execute(ctx, []byte(`{}`))
+		server.SetKeepAlivesEnabled(false)
+	}
+	if !errors.Is(err, registry.CodeNotConnected) {
+		t.Errorf("a call after it: %v", err)
+	}
+	until(t, servers, func(tools map[string]agent.Tool) bool { return why(tools["evil__do"]) != "" })
+	close(finish)
+	if got := <-first; got.err != nil || got.res.Output != "done" {
+		t.Errorf("the call in flight: %+v", got)
+	}
+}
+
+// withSessions is a server whose sessions end when it restarts.
+type withSessions struct {
+	evil
+	session atomic.Int32
+	refuse  func(w http.ResponseWriter, m message) // what a request of another session gets
+}
+
+func (s *withSessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	m := parse(body)
+	now := fmt.Sprint("s", s.session.Load())
+	if m.Method == "initialize" {
+		w.Header().Set("Mcp-Session-Id", now)
+	} else if got := r.Header.Get("Mcp-Session-Id"); got != "" && got != now {
+		s.refuse(w, m)
+		return
+	}
+	s.answer(w, r, m)
+}
+
+// The first call after a restart, which the server refuses because it does not know the session, is made again in a new
+// session, and runs once.
+func TestFirstCallAfterARestartOfSessions(t *testing.T) {
+	rpc := func(status, code int) func(http.ResponseWriter, message) {
+		return func(w http.ResponseWriter, m message) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":"No valid session"}}`, code)
+		}
+	}
+	for name, refuse := range map[string]func(http.ResponseWriter, message){
+		"404":           func(w http.ResponseWriter, _ message) { http.Error(w, "no session", http.StatusNotFound) },
+		"400":           func(w http.ResponseWriter, _ message) { http.Error(w, "no session", http.StatusBadRequest) },
+		"404 of JSON":   rpc(http.StatusNotFound, -32001),
+		"400 of JSON":   rpc(http.StatusBadRequest, -32000),
+		"an odd answer": rpc(http.StatusBadRequest, -32600),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int32
+			run := func(w http.ResponseWriter, _ *http.Request, m message) {
+				reply(w, m, fmt.Sprintf(`{"content":[{"type":"text","text":"call %d"}]}`, calls.Add(1)))
+			}
+			s := &withSessions{refuse: refuse, evil: evil{call: run}}
+			servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, s)})
+			tool := until(t, servers, has("evil__do"))["evil__do"]
+			s.session.Add(1)
+			if res, err := call(t, tool, `{}`); err != nil || !res.Success || res.Output != "call 1" {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// A call that a server refuses by itself does not cost the others their connection.
+func TestRefusedCallKeepsTheConnection(t *testing.T) {
+	var begun atomic.Int32
+	s := &withSessions{evil: evil{call: func(w http.ResponseWriter, _ *http.Request, m message) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"Not today"}}`, m.ID)
+	}, ping: func(w http.ResponseWriter, _ *http.Request, m message) { reply(w, m, `{}`) },
+		begin: func() { begun.Add(1) }}}
+	servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, s)})
+	tool := until(t, servers, has("evil__do"))["evil__do"]
+	before := begun.Load()
+	for range 3 {
+		if res, err := call(t, tool, `{}`); err != nil || res.Success || !strings.Contains(res.Error, "Not today") {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	if n := begun.Load() - before; n != 0 {
+		t.Errorf("connected again %d times", n)
+	}
+}
+
+// A program that ended while nobody called it is started again for the next call.
+func TestCallAfterAProgramEnded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	s := stdio(t, "good")
+	s.Command = []string{"/bin/sh", "-c", `echo $$ > "$0"; exec "$1"`, file, s.Command[0]}
+	servers := open(t, withHost(t), s)
+	tools := until(t, servers, has("prog__echo"))
+	var pid int
+	text, _ := os.ReadFile(file)
+	if _, err := fmt.Sscan(string(text), &pid); err != nil {
+		t.Fatal(err)
+	}
+	before := servers.Live()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-before.Changed
+	if res, err := call(t, tools["prog__echo"], `{"text":"again"}`); err != nil || res.Output != "again" {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// A call of a tool that is not known yet waits for the first answer of its server; that of another name does not.
+func TestAwaitFirstAnswer(t *testing.T) {
+	answers := make(chan struct{})
+	url := serve(t, evil{list: func(w http.ResponseWriter, r *http.Request, m message) {
+		select {
+		case <-answers:
+		case <-r.Context().Done():
+		}
+		reply(w, m, `{"tools":[`+oneTool+`]}`)
+	}})
+	servers := open(t, nil, upstream.Server{Name: "evil", URL: url})
+	later := time.Now().Add(20 * time.Second)
+	for name, owned := range map[string]bool{
+		"evil__do": true, "evil__": true, "evil": false, "other__do": false, "evil_do": false,
+	} {
+		if servers.Owns(name) != owned {
+			t.Errorf("owns %q: %t", name, !owned)
+		}
+	}
+	if err := servers.Await(t.Context(), "other__do", later); err != nil {
+		t.Errorf("of no server: %v", err)
+	}
+	err := servers.Await(t.Context(), "evil__do", time.Now().Add(10*time.Millisecond))
+	if e := registry.AsError(err); e.Code != registry.CodeNotConnected || !e.Retryable() || e.RetryAfter <= 0 {
+		t.Errorf("without an answer: %v", err)
+	}
+	close(answers)
+	if err := servers.Await(t.Context(), "evil__do", later); err != nil {
+		t.Errorf("with one: %v", err)
+	}
+	if len(servers.Live().Tools) != 1 {
+		t.Error("the tool is not there")
+	}
+}
