@@ -1,13 +1,20 @@
 package farhand
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"reflect"
 	"time"
 
 	"github.com/caarlos0/env/v11"
+	"github.com/dustin/go-humanize"
 
+	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/internal/days"
+	"github.com/farhand/farhand/internal/secret"
 )
 
 // EnvPrefix starts the name of every variable LoadConfig reads.
@@ -151,4 +158,138 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	return c
+}
+
+// Secret is a setting that is never printed: as a string, in JSON and in logs it is Masked. A conversion to string
+// reveals it.
+type Secret = secret.Text
+
+// Masked is what is shown instead of a secret.
+const Masked = secret.Masked
+
+// ByteSize is a number of bytes, read with or without a unit: 1048576, 1MiB, 1MB.
+type ByteSize int64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *ByteSize) UnmarshalText(text []byte) error {
+	n, err := humanize.ParseBytes(string(text))
+	if err != nil || n > 1<<40 {
+		return errors.New("must be a size like 1048576, 1MiB or 512KB")
+	}
+	*b = ByteSize(n)
+	return nil
+}
+
+// kindsOfValues says of each type of a setting what is expected, and gives an example for where there is no default.
+var kindsOfValues = map[reflect.Type]struct{ what, example string }{
+	reflect.TypeFor[time.Duration](): {"a duration", "30s"},
+	reflect.TypeFor[ByteSize]():      {"a size in bytes, with or without a unit", "1MiB"},
+	reflect.TypeFor[int]():           {"a whole number", "10"},
+	reflect.TypeFor[float64]():       {"a number", "0.5"},
+	reflect.TypeFor[bool]():          {"true or false", "true"},
+	reflect.TypeFor[slog.Level]():    {"debug, info, warn or error", "info"},
+}
+
+// explainParseErrors says of each value that could not be read which variable has it, what is expected there, and an
+// example. The library speaks of Go's fields and types.
+func explainParseErrors(err error, environ map[string]string) error {
+	var aggregate env.AggregateError
+	if !errors.As(err, &aggregate) {
+		return err
+	}
+	var errs []error
+	for _, e := range aggregate.Errors {
+		var parse env.ParseError
+		if !errors.As(e, &parse) {
+			errs = append(errs, e)
+			continue
+		}
+		field, ok := reflect.TypeFor[Config]().FieldByName(parse.Name)
+		kind, known := kindsOfValues[parse.Type]
+		if !ok || !known {
+			errs = append(errs, e)
+			continue
+		}
+		name := EnvPrefix + field.Tag.Get("env")
+		example := cmp.Or(field.Tag.Get("envDefault"), kind.example)
+		errs = append(errs,
+			fmt.Errorf("%s: %q is not %s; for example %s=%s", name, environ[name], kind.what, name, example))
+	}
+	return errors.Join(errs...)
+}
+
+// JWTConfig is the part of Config that is about tokens of an identity provider. They are accepted once there is a key
+// to check them with: FARHAND_JWT_SECRET, FARHAND_JWT_KEY_FILE or FARHAND_JWT_JWKS_URL.
+type JWTConfig struct {
+	JWTIssuer       string        `env:"JWT_ISSUER" doc:"iss of JSON Web Tokens that are accepted. Required with a key for them."`
+	JWTAudience     string        `env:"JWT_AUDIENCE" doc:"aud of JSON Web Tokens that are accepted: a token for another service is refused. Required with a key for them."`
+	JWTKeySetURL    string        `env:"JWT_JWKS_URL" doc:"Where the identity provider publishes its keys (JWKS), https: RS256, ES256 and EdDSA."`
+	JWTKeyFile      string        `env:"JWT_KEY_FILE" doc:"File with public keys of the issuer, PEM or JWKS; read at start."`
+	JWTSecret       Secret        `env:"JWT_SECRET" doc:"Secret of at least 32 bytes that is shared with the issuer, for HS256."`
+	JWTLeeway       time.Duration `env:"JWT_LEEWAY" envDefault:"30s" doc:"How far the clocks of issuer and gateway may be apart."`
+	JWTMaxAge       time.Duration `env:"JWT_MAX_AGE" envDefault:"24h" doc:"The longest life a JSON Web Token may have; longer ones are refused."`
+	JWTTenantClaim  string        `env:"JWT_TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; a token without it is of the default tenant. Dots lead into objects, here and below."`
+	JWTUserClaim    string        `env:"JWT_USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is refused."`
+	JWTRolesClaim   string        `env:"JWT_ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or a text with spaces. Other roles in it are ignored; without any the token may do nothing."`
+	JWTToolsClaim   string        `env:"JWT_TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of the tools that may be called and registered, a list or a text with spaces. A token without it is not restricted; one in which it is empty is refused, as with the next two."`
+	JWTContextClaim string        `env:"JWT_CONTEXT_CLAIM" envDefault:"context" doc:"Claim that says who takes part in conversations: main, group, or group sandboxed."`
+	JWTDeviceClaim  string        `env:"JWT_DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may have."`
+}
+
+// acceptsJWT reports whether there is a key to check JSON Web Tokens with.
+func (c JWTConfig) acceptsJWT() bool {
+	return c.JWTSecret != "" || c.JWTKeyFile != "" || c.JWTKeySetURL != ""
+}
+
+// openJWT returns what checks JSON Web Tokens, nil if none are accepted. resource is the URL of the gateway, empty if
+// it is not known.
+func (c JWTConfig) openJWT(resource string, log *slog.Logger) (*jwt.Verifier, error) {
+	if !c.acceptsJWT() {
+		return nil, nil
+	}
+	keys, err := c.keys()
+	if err != nil {
+		return nil, fmt.Errorf("FARHAND_JWT_KEY_FILE: %w", err)
+	}
+	return jwt.New(jwt.Config{
+		Issuer: c.JWTIssuer, Audience: c.JWTAudience, Resource: resource, Secret: []byte(c.JWTSecret),
+		KeyFile: keys, KeySetURL: c.JWTKeySetURL,
+		Leeway: c.JWTLeeway, MaxAge: c.JWTMaxAge, Log: log,
+		Claims: jwt.ClaimNames{
+			Tenant: c.JWTTenantClaim, User: c.JWTUserClaim, Roles: c.JWTRolesClaim, Tools: c.JWTToolsClaim,
+			Context: c.JWTContextClaim, Device: c.JWTDeviceClaim,
+		},
+	})
+}
+
+// keys reads the file of keys; nil: there is none.
+func (c JWTConfig) keys() ([]byte, error) {
+	if c.JWTKeyFile == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(c.JWTKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return content, jwt.CheckKeys(content)
+}
+
+// check reports what is wrong with the settings, as far as they tell by themselves.
+func (c JWTConfig) check(wrong func(ok bool, variable, message string), token Secret) {
+	if !c.acceptsJWT() {
+		const without = "is of no use without a key that tokens are signed with: set FARHAND_JWT_JWKS_URL, " +
+			"FARHAND_JWT_KEY_FILE or FARHAND_JWT_SECRET, or remove it"
+		wrong(c.JWTIssuer == "", "JWT_ISSUER", without)
+		wrong(c.JWTAudience == "", "JWT_AUDIENCE", without)
+		return
+	}
+	wrong(c.JWTIssuer != "", "JWT_ISSUER", "is required to accept tokens")
+	wrong(c.JWTAudience != "", "JWT_AUDIENCE", "is required to accept tokens: others may be meant for another service")
+	wrong(c.JWTSecret == "" || len(c.JWTSecret) >= 32, "JWT_SECRET", "must have at least 32 bytes")
+	wrong(c.JWTMaxAge >= time.Minute, "JWT_MAX_AGE", "must be at least a minute")
+	wrong(!jwt.Looks(string(token)), "TOKEN", "must not have two dots beside JSON Web Tokens: it would be read as one")
+	if c.JWTKeySetURL != "" {
+		err := jwt.CheckURL(c.JWTKeySetURL)
+		wrong(err == nil, "JWT_JWKS_URL", fmt.Sprint(err))
+	}
 }

@@ -1,6 +1,7 @@
 package farhand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/agent/sandbox/workspace"
 	"github.com/farhand/farhand/agent/tools/browser"
+	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/redisstore"
 )
 
@@ -147,4 +149,92 @@ func lookAtContainers(ctx context.Context, cfg Config) (string, error) {
 		return "", err
 	}
 	return "the sandbox runs programs in containers of " + cfg.SandboxImage, nil
+}
+
+// lookAtIdentity says whose credentials a gateway would accept.
+func lookAtIdentity(_ context.Context, cfg Config) (string, error) {
+	if cfg.Anonymous() {
+		return "callers and devices need no credential; API keys and paired devices keep their own rights", nil
+	}
+	var from []string
+	if cfg.Token != "" {
+		from = append(from, "FARHAND_TOKEN, which makes its holder an admin")
+	}
+	if cfg.acceptsJWT() {
+		keys := "keys from " + cmp.Or(cfg.JWTKeySetURL, cfg.JWTKeyFile)
+		if cfg.JWTKeySetURL == "" && cfg.JWTKeyFile == "" {
+			keys = "signed with FARHAND_JWT_SECRET"
+		}
+		from = append(from, fmt.Sprintf("JSON Web Tokens of %s for %s, %s", cfg.JWTIssuer, cfg.JWTAudience, keys))
+	}
+	return strings.Join(append(from, "API keys", "credentials of paired devices"), "; "), nil
+}
+
+// lookAtModel says which models would hold conversations. None is asked: that could cost money.
+func lookAtModel(_ context.Context, cfg Config) (string, error) {
+	if len(cfg.Models) == 0 {
+		return "none, so there are no conversations: FARHAND_MODEL names one", nil
+	}
+	names := slices.Clone(cfg.Models)
+	if len(names) > 1 {
+		names[0] += " (the default)"
+	}
+	key := "with a key"
+	if cfg.ModelKey == "" {
+		key = "without a key"
+	}
+	return fmt.Sprintf("%s, of %s at %s, %s", strings.Join(names, ", "), cfg.ModelProvider,
+		cmp.Or(cfg.ModelURL, "the provider's own address"), key), nil
+}
+
+// lookAtTools says which of the gateway's own tools would be enabled.
+func lookAtTools(_ context.Context, cfg Config) (string, error) {
+	names := slices.DeleteFunc(slices.Clone(cfg.builtins(len(cfg.Models) > 0)), func(name string) bool {
+		return slices.Contains(cfg.ToolsOff, name)
+	})
+	switch {
+	case len(names) > 0:
+		return "enabled of the gateway's own: " + strings.Join(names, ", "), nil
+	case slices.Equal(cfg.Builtins, defaultBuiltins):
+		return "none of the gateway's own: without FARHAND_BUILTIN_TOOLS they are for conversations, and there is no " +
+			"model", nil
+	default:
+		return "none of the gateway's own: FARHAND_BUILTIN_TOOLS names those to enable", nil
+	}
+}
+
+const (
+	// keptBack is the part of its descriptors that a process keeps back from the sockets of devices: a quarter. A third
+	// of that is for requests that are served, a third for connections that wait for their client, and the rest for
+	// Redis, files and programs.
+	keptBack = 4
+	// maxIdle is how many connections are kept that wait for their client. Each costs about 10 KiB.
+	maxIdle = 10_000
+)
+
+// sockets returns how many sockets of devices a process holds that may open this many files.
+func (c Config) sockets(files int) int {
+	return max(min(c.MaxSockets, files-files/keptBack), 1)
+}
+
+// requests returns how many requests with a credential a process serves at a time that may open this many files.
+func (c Config) requests(files int) int { return max(min(api.DefaultMaxServed, files/keptBack/3), 2) }
+
+// idle returns how many connections that wait for their client such a process keeps.
+func (c Config) idle(files int) int { return max(min(maxIdle, files/keptBack/3), 1) }
+
+// lookAtDescriptors says whether this process may open as many files as it takes to hold all sockets that the
+// configuration allows, and how many requests it serves at a time.
+func lookAtDescriptors(_ context.Context, cfg Config) (string, error) {
+	files := openFiles()
+	held, served := cfg.sockets(files), cfg.requests(files)
+	if held < cfg.MaxSockets {
+		need := (cfg.MaxSockets*keptBack + keptBack - 2) / (keptBack - 1)
+		return "", fmt.Errorf("this process may open %d files, so it holds %d sockets of devices and not "+
+			"FARHAND_MAX_SOCKETS, %d, and serves %d requests with a credential at a time. Raise the limit to %d "+
+			"(LimitNOFILE= of systemd, --ulimit nofile= of Docker, ulimit -n), or set FARHAND_MAX_SOCKETS to what "+
+			"this pod needs", files, held, cfg.MaxSockets, served, need)
+	}
+	return fmt.Sprintf("%d files may be open: enough for FARHAND_MAX_SOCKETS, %d, and for %d requests with a "+
+		"credential at a time", files, held, served), nil
 }

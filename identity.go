@@ -2,11 +2,17 @@ package farhand
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/tools"
+	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -106,4 +112,101 @@ func (g *Gateway) credentialsChanged(changes []registry.CredentialChange) {
 	if devices := g.told.Load(); devices != nil {
 		devices.CredentialsChanged(changes)
 	}
+}
+
+// Least of what a token must be that strangers may try to guess.
+const (
+	minTokenLength   = 16
+	minTokenDistinct = 6 // different characters; 16 random hexadecimal digits have fewer once in a hundred thousand
+)
+
+// weakToken reports whether a token is easy to guess: short, or long only by repeating itself. It cannot tell a phrase
+// from chance; nothing can that sees one token.
+func weakToken(token string) bool {
+	distinct := make(map[byte]bool)
+	for i := range len(token) {
+		distinct[token[i]] = true
+	}
+	return period(token) < minTokenLength || len(distinct) < minTokenDistinct
+}
+
+// period returns how long the part is that a text repeats at least twice from its beginning to its end; its length if
+// it repeats none.
+func period(s string) int {
+	for p := 1; p <= len(s)/2; p++ {
+		if s[p:] == s[:len(s)-p] {
+			return p
+		}
+	}
+	return len(s)
+}
+
+// CreateKey makes an API key in the store of a fleet, without asking a gateway: whoever knows Config.RedisURL is
+// trusted. It is for the first key of a fleet that has no token. The secret is returned once and stored nowhere.
+func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret string, c registry.Credential, err error) {
+	if cfg.RedisURL == "" {
+		return "", registry.Credential{}, errors.New("FARHAND_REDIS_URL: is needed to write a key to the store; " +
+			"a gateway without Redis forgets its keys when it stops")
+	}
+	cfg = cfg.withDefaults()
+	options := cfg.redis()
+	options.Limits = registry.Limits{Credentials: cfg.MaxCredentials, ChangeTTL: cfg.changeTTL()}
+	conn, err := redisstore.Dial(ctx, options)
+	if err != nil {
+		return "", registry.Credential{}, explainRedis(err)
+	}
+	secret, c, err = auth.Issuer{Store: conn.Store()}.CreateFirstKey(ctx, r)
+	return secret, c, errors.Join(err, conn.Close())
+}
+
+// openPolicy returns who may do what: as the policy file has it, if there is one.
+func (g *Gateway) openPolicy() (*policy.Policy, error) {
+	o := policy.Options{Lists: g.cfg.policyRules(), Unconfirmed: g.cfg.Unconfirmed}
+	if g.cfg.PolicyFile == "" {
+		return policy.New(o)
+	}
+	rules, file, err := policy.Open(g.cfg.PolicyFile, o, policy.DefaultInterval, g.log)
+	if err != nil {
+		return nil, fmt.Errorf("FARHAND_POLICY_FILE: %w", err)
+	}
+	g.policyFile = file
+	file.NoteWith(g.notePolicy)
+	return rules, nil
+}
+
+// notePolicy notes in the audit log of the default tenant, whose admins are the operators, that the policy was
+// replaced, or not.
+func (g *Gateway) notePolicy(digest string, err error) {
+	e := registry.AuditEntry{Tenant: registry.DefaultTenant, Action: registry.AuditPolicyReload, Target: digest}
+	if err != nil {
+		err = registry.Errorf(registry.CodeInvalidRequest, "%s", err)
+	}
+	e.Decide(err)
+	g.audit.Note(e)
+}
+
+// warnings returns what an operator should look at although the pod serves.
+func (g *Gateway) warnings() []string {
+	if g.policyFile != nil && g.policyFile.Status().Err != nil {
+		return []string{"policy_file_refused"}
+	}
+	return nil
+}
+
+// ownNames returns the names that are the gateway's own, also those of built-in tools that are not enabled: what a
+// model knows as one of them must not be a device's.
+func (g *Gateway) ownNames(enabled *agent.LocalTools) []string {
+	return append(enabled.Names(), tools.Names()...)
+}
+
+// checkPolicyFile reports what is wrong with a policy file.
+func checkPolicyFile(path string) (ok bool, variable, message string) {
+	text, err := policy.ReadFile(path)
+	if err == nil {
+		err = policy.Check(text)
+	}
+	if err != nil {
+		return false, "POLICY_FILE", fmt.Sprintf("%s: %v", path, err)
+	}
+	return true, "", ""
 }

@@ -1,9 +1,24 @@
+// Package agent calls tools for AI agents and for programs: one operation, Invoker.Invoke, behind every API of the
+// gateway.
+//
+//	find the tool ─▶ before hooks ─▶ Tool.Execute ─▶ amending hooks ─▶ after hooks ─▶ record
+//
+// NewInvoker says which hooks run in which order. A model does not know a remote tool from a local one. A remote tool
+// runs on a device. A local tool runs in the gateway: it is built in (agent/tools) or brought by the program that
+// embeds the gateway. Local tools are made by factories, for each turn, and enabled by name in LocalTools; a ToolSet is
+// what one turn may call at a moment, local and remote.
+//
+// It imports registry, agent/access/auth (who is asking) and agent/schema (arguments). Built on it: agent/chat
+// (conversations, with agent/provider for language models), agent/tools (tools of the gateway), agent/chat/loopguard (a
+// hook). Start reading at Invoker.Invoke in invoke.go; hooks are in hooks.go.
 package agent
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
@@ -147,4 +162,47 @@ func NewInvoker(cfg Config) *Invoker {
 		cfg.Places.Serve(registry.PlaceKeeper{Run: i.runErrand})
 	}
 	return i
+}
+
+// noteDecision notes in the audit log that a call may run, or why not.
+func (i *Invoker) noteDecision(req *Request, p *prepared, err error) {
+	e := registry.AuditEntry{
+		Tenant: req.Caller.Tenant, Actor: req.Caller.Actor(), Action: registry.AuditCall, Rule: ruleOf(&p.inv),
+		Tool: req.Tool, SessionID: p.route.Session.Key.Session, DeviceID: p.route.Session.DeviceID,
+		CallID: req.CallID, Turn: req.Turn, Args: p.inv.Args,
+	}
+	if e.Decide(err); err == nil {
+		e.Reason = p.consent
+	}
+	i.cfg.Audit.Note(e)
+}
+
+// ruleOf returns the rule that let a call through, as long as nothing refuses it: the one by which somebody approved
+// it, otherwise the one that allowed it.
+func ruleOf(inv *Invocation) string {
+	switch {
+	case inv.Demand != nil:
+		return inv.Demand.Rule
+	case inv.Policy != nil:
+		return inv.Policy.Rule
+	default:
+		return ""
+	}
+}
+
+// CallHistory is what guards remember of the calls of one turn whose conversation the caller keeps: nothing of it
+// outlives the turn. For a conversation that the gateway keeps, registry.ConversationStore has the same (AppendTrail).
+// It is safe for concurrent use; the zero value is empty.
+type CallHistory struct {
+	mu      sync.Mutex
+	entries []string
+}
+
+// Append adds an entry and returns the last ones, oldest first, at most limit of them, the new one among them.
+func (h *CallHistory) Append(entry string, limit int) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entries = append(h.entries, entry)
+	h.entries = slices.Delete(h.entries, 0, max(0, len(h.entries)-max(limit, 1)))
+	return slices.Clone(h.entries)
 }

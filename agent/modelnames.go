@@ -70,3 +70,74 @@ func withHash(name, separator, of string) string {
 	suffix := separator + hex.EncodeToString(sum[:4])
 	return name[:min(len(name), maxModelName-len(suffix))] + suffix
 }
+
+// Namesakes knows what the names in it look like. The zero value is empty.
+type Namesakes struct{ bySkeleton map[string]string }
+
+// AddKnown takes in the name of an admitted tool.
+func (n *Namesakes) AddKnown(t Admitted) { n.add(t.Spec.Name, t.skeletons) }
+
+// Add takes in a name.
+func (n *Namesakes) Add(name string) { n.add(name, legible.Skeletons(name)) }
+
+func (n *Namesakes) add(name string, skeletons []string) {
+	if n.bySkeleton == nil {
+		n.bySkeleton = make(map[string]string)
+	}
+	for _, s := range skeletons {
+		if _, known := n.bySkeleton[s]; !known {
+			n.bySkeleton[s] = name
+		}
+	}
+}
+
+// Of returns the name that a reader may take another name for, empty if there is none. No name is one of itself.
+func (n *Namesakes) Of(name string) string {
+	if n == nil || len(n.bySkeleton) == 0 {
+		return ""
+	}
+	return n.of(name, legible.Skeletons(name))
+}
+
+// of is Of for a name with these skeletons.
+func (n *Namesakes) of(name string, skeletons []string) string {
+	if n == nil {
+		return ""
+	}
+	for _, s := range skeletons {
+		if known := n.bySkeleton[s]; known != "" && known != name {
+			return known
+		}
+	}
+	return ""
+}
+
+// nameAll gives every tool its name for models: its own, made acceptable. Where that is taken by an earlier tool,
+// a part of a hash of name and source tells the two apart, so that a tool keeps its name as long as the other is there.
+// Tools of other sessions never take a name from the tools that are nearer.
+func nameAll(near, others []boundTool) []boundTool {
+	distinct, names := make(map[string]bool), make([]string, len(near))
+	for i, t := range near {
+		names[i] = freeName(t.Spec.Name, t, distinct)
+		distinct[names[i]] = true
+	}
+	safe, taken := ModelNames(names), make(map[string]bool)
+	for i := range near {
+		near[i].ModelName = safe[names[i]]
+		taken[near[i].ModelName] = true
+	}
+	for i, t := range others {
+		others[i].ModelName = freeName(plainName(t.Spec.Name), t, taken)
+		taken[others[i].ModelName] = true
+	}
+	return append(near, others...)
+}
+
+// freeName returns name, or one made of it that is not taken.
+func freeName(name string, t boundTool, taken map[string]bool) string {
+	free := name
+	for try := 0; taken[free]; try++ { // ends: every try is another name
+		free = withHash(name, hashSeparator, t.Source+" "+t.Spec.Name+" "+strconv.Itoa(try))
+	}
+	return free
+}

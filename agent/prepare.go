@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -228,4 +231,123 @@ func (i *Invoker) clamp(requested, ofTool time.Duration) time.Duration {
 		}
 	}
 	return i.cfg.MaxTimeout
+}
+
+// Policy says who may call and register what: the first thing that is asked before a call, and about every
+// registration.
+type Policy = policy.Policy
+
+// PolicyRules are the lists of names of a policy.
+type PolicyRules = policy.Lists
+
+// NewPolicy returns the policy of lists and defaults alone. A malformed pattern is an error.
+func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Options{Lists: lists}) }
+
+// decide asks policy about a call whose tool is known.
+func (i *Invoker) decide(p *prepared) error {
+	by := Asker{Who: p.inv.Caller, Context: p.inv.Context, Model: p.inv.Model, Endpoint: p.inv.Endpoint}
+	from := policy.Remote
+	if p.local != nil {
+		_, from = SourceOf(p.local)
+	}
+	p.inv.Policy = i.cfg.Policy.Decide(by.question(p.inv.Spec, from))
+	return p.inv.Policy.Err()
+}
+
+// consent does what policy asks for when everything else has admitted a call: it refuses what must not follow from
+// where the call comes from, and finds out whether a person must be asked. Nothing may change the arguments after it.
+func (i *Invoker) consent(ctx context.Context, p *prepared) error {
+	p.ask = nil
+	inv, d := &p.inv, p.inv.Policy
+	if len(d.Approvals)+len(d.Forbids) == 0 {
+		return nil
+	}
+	inv.noteMarks()
+	if f := d.Forbidden(inv.Marks); f != nil {
+		e := registry.Errorf(registry.CodePolicyDenied,
+			"The policy of this gateway does not allow this call of %q: %s (rule %s).%s", inv.Spec.Name, f.When, f.Rule,
+			inv.because())
+		e.Rule = f.Rule
+		return e
+	}
+	if inv.Demand = d.Approval(inv.Marks); inv.Demand == nil {
+		return nil
+	}
+	if i.cfg.Approvals == nil {
+		e := registry.Errorf(registry.CodeApprovalDenied,
+			"A person must approve this call of %q (rule %s), and this gateway has nobody to ask.%s", inv.Spec.Name,
+			inv.Demand.Rule, inv.because())
+		e.Rule = inv.Demand.Rule
+		return e
+	}
+	return i.demand(ctx, p)
+}
+
+// Provenance says where the values of one call of a model come from. Its maker reads the fields below Conversation
+// after the call; while the call is on its way, the goroutine that makes it owns them.
+type Provenance struct {
+	Conversation *provenance.Conversation // what the model has read
+	Tool         string                   // as the conversation has it where calls of it were approved; empty: nowhere
+
+	Suspects []provenance.Argument // for which a person should be asked
+
+	// Approved says that a person has seen and allowed the arguments of this very call. A call that "allow always"
+	// covers runs, too, but nobody has seen its arguments, so they vouch for nothing.
+	Approved bool
+}
+
+// noteMarks finds where the arguments of a call come from, as they are after all hooks.
+func (inv *Invocation) noteMarks() {
+	p := inv.Provenance
+	if p == nil || p.Conversation == nil || !p.Conversation.Tainted() {
+		return
+	}
+	p.Approved = false // the call may be judged anew
+	inv.Marks = policy.Untrusted
+	facts := p.Conversation.Origins(provenance.Call{
+		Tool: p.Tool, Args: inv.Args.Raw(), Schema: inv.Spec.Parameters, Destinations: inv.Policy.Destinations,
+	})
+	if p.Suspects = facts.Suspects(effectOf(inv.Policy.Effects)); len(p.Suspects) > 0 {
+		inv.Marks |= policy.ForeignArgument
+	}
+}
+
+// effectOf returns what a tool may do, as package provenance has it.
+func effectOf(e policy.Effects) provenance.Effect {
+	switch {
+	case e&policy.Destructive != 0:
+		return provenance.Destroys
+	case e.OnlyReads():
+		return provenance.Reads
+	default:
+		return provenance.Changes
+	}
+}
+
+// because is Provenance.Because behind another sentence.
+func (inv *Invocation) because() string {
+	if why := inv.Provenance.Because(); why != "" {
+		return " " + why
+	}
+	return ""
+}
+
+// maxSuspects is how many values a sentence names.
+const maxSuspects = 3
+
+// Because says in a sentence for people and models why somebody is asked about a call, empty if its values are no
+// reason.
+func (p *Provenance) Because() string {
+	if p == nil || len(p.Suspects) == 0 {
+		return ""
+	}
+	var values []string
+	for _, a := range p.Suspects[:min(len(p.Suspects), maxSuspects)] {
+		values = append(values, a.String())
+	}
+	more := ""
+	if n := len(p.Suspects) - maxSuspects; n > 0 {
+		more = fmt.Sprintf(", and %d more", n)
+	}
+	return "The person has not named " + strings.Join(values, ", ") + more + "."
 }

@@ -2,10 +2,15 @@ package api
 
 import (
 	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
 )
 
 // access says who may use a route: those who have one of its roles. Admins may use every route. A route without access
@@ -57,4 +62,157 @@ func (a access) names() []string {
 		return []string{auth.NameAdmin}
 	}
 	return auth.Identity{Roles: auth.Roles(a & roles)}.RoleNames()
+}
+
+// AccessLog says which requests have a line in the log. Failures that are the gateway's fault always have one.
+type AccessLog string
+
+// The access logs.
+const (
+	AccessLogOff     AccessLog = "off"     // only failures that are the gateway's fault
+	AccessLogSampled AccessLog = "sampled" // failures, and some of the requests that succeed; the default
+	AccessLogAll     AccessLog = "all"     // failures, and every request that succeeds
+)
+
+// AccessLogs returns all access logs.
+func AccessLogs() []AccessLog { return []AccessLog{AccessLogOff, AccessLogSampled, AccessLogAll} }
+
+// Of the requests that succeed in a second the first ones have a line in a sampled log, then one of so many.
+const (
+	sampledFirst = 10
+	sampledEvery = 100
+)
+
+// keyFailure is where the context of a request keeps why it failed.
+const keyFailure = "farhand.failure"
+
+// failureKind groups failures in the log, so that a flood of one kind has few lines. There are as many kinds as routes
+// and codes.
+type failureKind struct {
+	route  string
+	status int
+	code   registry.Code
+}
+
+// accessLog writes one line about a request that has ended: never its query string, headers or body, which hold tokens
+// and arguments.
+type accessLog struct {
+	mode   AccessLog
+	log    *slog.Logger
+	failed *auth.Lines[failureKind]
+	second atomic.Int64 // that done counts
+	done   atomic.Int64 // requests that succeeded in it
+}
+
+func newAccessLog(mode AccessLog, log *slog.Logger) *accessLog {
+	return &accessLog{mode: mode, log: log, failed: auth.NewLines[failureKind]()}
+}
+
+// observe logs and counts a request once it has been answered.
+func (h *handler) observe(c *gin.Context) {
+	start := time.Now()
+	c.Next()
+	took, status := time.Since(start), c.Writer.Status()
+	failure := failureOf(c)
+	if h.Meter != nil {
+		code := registry.Code("")
+		if failure != nil {
+			code = failure.Code
+		}
+		h.Meter.Requested(c.Request.Method, c.FullPath(), status, code, took)
+	}
+	if failure != nil || status >= http.StatusBadRequest {
+		h.access.failure(c, status, took, failure)
+		return
+	}
+	h.access.success(c, status, start, took)
+}
+
+// success logs a request that succeeded, unless it is a probe's, or has become a socket, or is not in the sample.
+func (a *accessLog) success(c *gin.Context, status int, start time.Time, took time.Duration) {
+	switch c.FullPath() {
+	case pathDevice, pathDeviceMCP, pathHealth, pathHealthClawSeed, pathReady, pathMetrics:
+		return
+	}
+	if a.mode == AccessLogOff || a.mode == AccessLogSampled && !a.sampled(start) {
+		return
+	}
+	if a.log.Enabled(c.Request.Context(), slog.LevelInfo) {
+		a.log.LogAttrs(c.Request.Context(), slog.LevelInfo, "request", lineOf(c, status, took)...)
+	}
+}
+
+// sampled reports whether a request that began at a time is among those that have a line. Which ones are need not be
+// exact when many end at the turn of a second.
+func (a *accessLog) sampled(start time.Time) bool {
+	if now := start.Unix(); a.second.Load() != now {
+		a.second.Store(now)
+		a.done.Store(0)
+	}
+	n := a.done.Add(1)
+	return n <= sampledFirst || n%sampledEvery == 0
+}
+
+// failure logs a request that failed, with the cause, which its client does not see.
+func (a *accessLog) failure(c *gin.Context, status int, took time.Duration, e *registry.Error) {
+	level, kind := slog.LevelInfo, failureKind{route: c.FullPath(), status: status}
+	var cause error
+	if e != nil {
+		kind.code = e.Code
+		if e.Cause != nil && !isModels(e.Cause) || e.Code == registry.CodeInternal {
+			cause = e
+		}
+	}
+	switch {
+	case e != nil && e.Code == registry.CodeInternal, status == http.StatusInternalServerError:
+		level = slog.LevelError
+	case status > http.StatusInternalServerError, cause != nil:
+		level = slog.LevelWarn
+	}
+	if a.mode == AccessLogOff && cause == nil && level < slog.LevelError || !a.log.Enabled(c.Request.Context(), level) {
+		return
+	}
+	omitted, ok := a.failed.May(kind)
+	if !ok {
+		return
+	}
+	line := lineOf(c, status, took)
+	if kind.code != "" {
+		line = append(line, slog.String("code", string(kind.code)))
+	}
+	if cause != nil {
+		line = append(line, slog.Any("error", cause))
+	}
+	if omitted > 0 {
+		line = append(line, slog.Int("not_logged_before", omitted))
+	}
+	a.log.LogAttrs(c.Request.Context(), level, "request failed", line...)
+}
+
+// lineOf is what every line says. The logger itself says which pod it is.
+func lineOf(c *gin.Context, status int, took time.Duration) []slog.Attr {
+	line := append(make([]slog.Attr, 0, 12),
+		slog.String("method", c.Request.Method), slog.String("route", c.FullPath()), slog.Int("status", status),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("request_id", requestID(c)))
+	if id := notedCall(c); id != "" {
+		line = append(line, slog.String("call_id", id))
+	}
+	if who, ok := c.Get(keyCaller); ok {
+		who := who.(auth.Identity)
+		line = append(line, slog.String("tenant", who.Tenant), slog.Bool("admin", who.Admin))
+		if who.User != "" {
+			line = append(line, slog.String("user", who.User))
+		}
+	}
+	return line
+}
+
+// failureOf returns why a request failed, nil if it did not or said so by itself.
+func failureOf(c *gin.Context) *registry.Error {
+	if c.Keys == nil {
+		return nil
+	}
+	e, _ := c.Get(keyFailure)
+	failure, _ := e.(*registry.Error)
+	return failure
 }

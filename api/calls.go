@@ -1,8 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -172,3 +175,211 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 		Timeout: r.timeout, Async: r.async, IdempotencyKey: r.key,
 	}, nil
 }
+
+// callRequest is the body of a call.
+type callRequest struct {
+	args     registry.JSON // exactly as sent; none when absent
+	targeted bool          // a target was given
+	target   registry.Target
+	timeout  time.Duration // zero when absent
+	sel      registry.Select
+	async    bool
+	key      string // of idempotency; empty when absent
+}
+
+// parseCall reads the body of a call. An empty body means {}.
+func parseCall(body []byte) (callRequest, error) {
+	var r callRequest
+	if len(bytes.TrimSpace(body)) == 0 {
+		return r, nil
+	}
+	fields, err := readBodyObject(body, "args", "target", "timeout_ms", "mode", "idempotency_key", "select")
+	if err != nil {
+		return r, err
+	}
+	for _, f := range fields {
+		if err := r.readField(f); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// readField reads one field of the body.
+func (r *callRequest) readField(f strictjson.Member) (err error) {
+	text := f.Value
+	switch string(f.Name) {
+	case "args":
+		return r.readArgs(f.Checked())
+	case "target":
+		return r.readTarget(text)
+	case "timeout_ms":
+		return r.readTimeout(text)
+	case "mode":
+		return r.readMode(text)
+	case "idempotency_key":
+		r.key, err = readString(text, "idempotency_key")
+	case "select":
+		r.sel, err = readEither(text, "select", registry.SelectAny, registry.SelectNewest)
+	}
+	return err // readBodyObject refuses all other names
+}
+
+func (r *callRequest) readArgs(args registry.JSON) error {
+	if !args.IsObject() {
+		return wrongType("args", "a JSON object")
+	}
+	r.args = args
+	return nil
+}
+
+func (r *callRequest) readTarget(text json.RawMessage) error {
+	fields, err := readObject(text, "target", "session_id", "device_id", "user_id", "labels")
+	if err != nil {
+		return err
+	}
+	r.targeted = true
+	for name, into := range map[string]*string{
+		"session_id": &r.target.SessionID, "device_id": &r.target.DeviceID, "user_id": &r.target.UserID,
+	} {
+		if text, ok := fields.get(name); ok {
+			if *into, err = readString(text, "target."+name); err != nil {
+				return err
+			}
+		}
+	}
+	if text, ok := fields.get("labels"); ok {
+		r.target.Labels, err = readLabels(text)
+	}
+	return err
+}
+
+func readLabels(text json.RawMessage) (map[string]string, error) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil || fields == nil {
+		return nil, wrongType("target.labels", "a JSON object")
+	}
+	labels := make(map[string]string, len(fields))
+	for key, value := range fields {
+		var s string
+		if value[0] != '"' || json.Unmarshal(value, &s) != nil {
+			return nil, wrongType("target.labels."+key, "a string")
+		}
+		labels[key] = s // an empty value matches a label that is present and empty
+	}
+	return labels, nil
+}
+
+// readTimeout accepts any whole number above zero. One that is too large for a duration means the longest allowed time.
+func (r *callRequest) readTimeout(text json.RawMessage) error {
+	ms, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil && !(errors.Is(err, strconv.ErrRange) && ms > 0) || ms <= 0 {
+		return wrongType("timeout_ms", "a whole number of milliseconds above zero")
+	}
+	r.timeout = time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	return nil
+}
+
+func (r *callRequest) readMode(text json.RawMessage) error {
+	mode, err := readEither(text, "mode", registry.ModeSync, registry.ModeAsync)
+	r.async = mode == registry.ModeAsync
+	return err
+}
+
+// readKeyHeader takes the key from the header Idempotency-Key. Two keys that differ are refused: whichever is taken, a
+// repetition could run the tool twice.
+func (r *callRequest) readKeyHeader(values []string) error {
+	switch {
+	case len(values) == 0:
+		return nil
+	case len(values) > 1 || values[0] == "":
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"The header Idempotency-Key must be given once, and not be empty.")
+	case r.key != "" && r.key != values[0]:
+		return registry.Errorf(registry.CodeInvalidRequest,
+			"The header Idempotency-Key and the field \"idempotency_key\" differ. Send one, or the same twice.")
+	}
+	r.key = values[0]
+	return nil
+}
+
+// callRecord is the record of a call as clients see it. The members from success on are those of a call's answer. They
+// are absent until the device has answered.
+type callRecord struct {
+	CallID     string               `json:"call_id"`
+	Tool       string               `json:"tool"`
+	SessionID  string               `json:"session_id,omitempty"`
+	DeviceID   string               `json:"device_id,omitempty"`
+	UserID     string               `json:"user_id,omitempty"`
+	Source     string               `json:"source,omitempty"`
+	TurnID     string               `json:"turn_id,omitempty"`
+	Mode       string               `json:"mode"`
+	State      registry.State       `json:"state"`
+	Status     registry.Status      `json:"status"`
+	Dispatched registry.Dispatched  `json:"dispatched"`
+	Retryable  *bool                `json:"retryable,omitempty"` // like problem, only of calls without a result
+	Late       bool                 `json:"late"`
+	Timeline   []timelineStep       `json:"timeline"`
+	TimeoutMS  int64                `json:"timeout_ms"`
+	ApprovalID string               `json:"approval_id,omitempty"` // that it waits for, or waited for
+	ArgsDigest string               `json:"args_digest,omitempty"`
+	Pod        string               `json:"pod"`
+	Owner      string               `json:"owner,omitempty"`
+	Success    *bool                `json:"success,omitempty"`
+	OutputKept *bool                `json:"output_kept,omitempty"` // false: the next four are not known any more
+	Output     *string              `json:"output,omitempty"`
+	Structured registry.JSON        `json:"structured,omitzero"`
+	Parts      []registry.Part      `json:"parts,omitempty"`
+	Violations []registry.Violation `json:"output_violations,omitempty"`
+	Error      string               `json:"error,omitempty"`
+	Problem    *recordProblem       `json:"problem,omitempty"`
+}
+
+type timelineStep struct {
+	State registry.State `json:"state"`
+	At    string         `json:"at"`
+}
+
+// recordProblem says why a call ended without a result, as the answer to its caller does.
+type recordProblem struct {
+	Code   registry.Code `json:"code"`
+	Detail string        `json:"detail"`
+}
+
+// recordOf shows a whole record. It says if what the tool returned was not kept.
+func recordOf(r registry.Record) callRecord {
+	shown := summaryOf(r)
+	switch {
+	case r.Result == nil:
+	case r.Brief:
+		shown.OutputKept = new(bool)
+	default:
+		shown.Output, shown.Structured = &r.Result.Output, r.Result.Structured
+		shown.Parts, shown.Violations = r.Result.Parts, r.Result.Violations
+	}
+	return shown
+}
+
+// summaryOf shows a record without the output of its tool.
+func summaryOf(r registry.Record) callRecord {
+	shown := callRecord{
+		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
+		Source: r.Source, TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(),
+		Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)), TimeoutMS: r.TimeoutMS,
+		ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
+	}
+	for i, step := range r.Timeline {
+		shown.Timeline[i] = timelineStep{State: step.State, At: shownTime(step.At)}
+	}
+	switch {
+	case r.Result != nil:
+		shown.Success, shown.Error = &r.Result.Success, r.Result.Error
+	case r.State.Final():
+		_, err := r.Outcome()
+		p := auth.ProblemOf(registry.AsError(err))
+		shown.Retryable, shown.Problem = p.Retryable, &recordProblem{Code: p.Code, Detail: p.Detail}
+	}
+	return shown
+}
+
+func shownTime(t time.Time) string { return t.UTC().Format(timeFormat) }

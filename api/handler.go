@@ -1,9 +1,20 @@
+// Package api is the HTTP API of the gateway. It decodes and authenticates requests, calls agent.Invoker, chat.Agent or
+// the directory, and encodes answers. It decides nothing itself.
+//
+//	request ─▶ pod header, log, recovery ─▶ origin ─▶ bearer token ─▶ route ─▶ strict reading ─▶ operation
+//
+// Start with handler.routes below, which lists every route. agent/access/auth has every error code with its status.
+// openapi/ describes both to clients. v1.go routes /v1 to package api/openai, which speaks OpenAI's formats.
+//
+// The package imports agent and registry, and neither ws nor a store.
 package api
 
 import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +22,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/mcp"
+	"github.com/farhand/farhand/registry"
 )
 
 // handler has what the routes need. It is safe for concurrent use.
@@ -125,4 +137,175 @@ func newEngine(h *handler) (*gin.Engine, error) {
 		}
 	}
 	return engine, nil
+}
+
+// Paths that other files of this package refer to.
+const (
+	prefixAPI          = "/api/" // everything below needs a token
+	pathHealth         = "/healthz"
+	pathHealthClawSeed = "/health" // as ClawSeed's apps ask
+	pathReady          = "/readyz"
+	pathMetrics        = "/metrics" // for admins
+	pathDevice         = "/ws/chat"
+	pathDeviceMCP      = "/ws/mcp"
+
+	pathTools       = "/api/tools"
+	pathCall        = pathTools + "/:name/call"
+	pathSessionCall = "/api/sessions/:id/tools/:name/call"
+	pathCalls       = "/api/calls"
+	pathMessages    = "/api/sessions/:id/messages"
+	pathKeys        = "/api/keys"
+)
+
+// route is one line of the table below. query names the parameters its query string may have.
+type route struct {
+	method string
+	path   string
+	who    access
+	query  []string
+	handle handlerFunc
+}
+
+// handlerFunc answers a request, or returns why it failed: fail makes that the answer.
+type handlerFunc func(c *gin.Context, q params) error
+
+// routes is the whole HTTP surface, and who may use it. GET routes answer HEAD too.
+func (h *handler) routes() []route {
+	table := slices.Concat(h.toolRoutes(), h.peopleRoutes(), []route{
+		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
+		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
+		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},
+		{http.MethodGet, pathHealth, everybody, nil, h.health},
+		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
+		{http.MethodGet, pathReady, everybody, nil, h.ready},
+		{http.MethodGet, "/openapi.json", everybody, nil, h.openAPI},
+		{http.MethodGet, pathResource, everybody, nil, h.protectedResource},
+		{http.MethodGet, pathResource + "/*path", everybody, nil, h.protectedResource},
+	})
+	table = append(table, h.mcpRoutes()...)
+	if h.Pairing != nil {
+		table = append(table, h.pairingRoutes()...)
+	}
+	if h.Files != nil {
+		table = append(table, h.fileRoutes()...)
+	}
+	if h.Metrics != nil {
+		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
+	}
+	if h.Device != nil {
+		table = append(table, route{http.MethodGet, pathDevice, devices, nil, upgrades(h.Device)})
+	}
+	if h.DeviceMCP != nil {
+		table = append(table, route{http.MethodGet, pathDeviceMCP, devices, nil, upgrades(h.DeviceMCP)})
+	}
+	return table
+}
+
+// toolRoutes returns the routes of tools, and of what offers and uses them: sessions, conversations and calls.
+func (h *handler) toolRoutes() []route {
+	page := []string{"limit", "cursor"}
+	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
+	tools, toolsAs := slices.Concat(filters, page), slices.Concat(filters, []string{"view", "format"}, page)
+	sessions := []string{"device_id", "user_id", "label", "tool", "connected", "limit", "cursor"}
+	calls := []string{"tool", "session_id", "device_id", "state", "limit", "cursor"}
+	return []route{
+		{http.MethodGet, pathTools, callers, toolsAs, h.listToolsByQuery},
+		{http.MethodGet, pathTools + "/grouped", callers, tools, h.listTools(formGrouped)},
+		{http.MethodGet, pathTools + "/openai", callers, tools, h.listTools(formOpenAI)},
+		{http.MethodGet, pathTools + "/anthropic", callers, tools, h.listTools(formAnthropic)},
+		{http.MethodGet, pathTools + "/mcp", callers, tools, h.listTools(formMCP)},
+		{http.MethodPost, pathCall, callers, nil, h.callTool},
+		{http.MethodGet, "/api/sessions", callers, sessions, h.listSessions},
+		{http.MethodGet, "/api/sessions/:id", callers, nil, h.getSession},
+		{http.MethodPut, "/api/sessions/:id", callers, nil, h.audited(registry.AuditSessionRename, h.renameSession)},
+		{http.MethodDelete, "/api/sessions/:id", callers, nil, h.audited(registry.AuditSessionKick, h.deleteSession)},
+		{http.MethodGet, "/api/sessions/running", callers, []string{"cursor"}, h.runningSessions},
+		{http.MethodGet, "/api/sessions/:id/state", callers, nil, h.sessionState},
+		{http.MethodPost, "/api/sessions/:id/abort", callers, nil, h.audited(registry.AuditTurnAbort, h.abortSession)},
+		{http.MethodPost, pathSessionCall, callers, nil, h.callTool},
+		{http.MethodGet, pathMessages, callers, []string{"limit"}, h.reserving(transcriptCost, h.getMessages)},
+		{http.MethodPost, pathMessages, callers, nil, h.postMessage},
+		{http.MethodGet, pathCalls, callers, calls, h.reserving(pageCost, h.listCalls)},
+		{http.MethodGet, pathCalls + "/:id", callers, []string{"wait_ms"}, h.getCall},
+		{http.MethodDelete, pathCalls + "/:id", callers, nil, h.audited(registry.AuditCallCancel, h.cancelCall)},
+		{http.MethodGet, pathCalls + "/:id/events", callers, []string{"last_event_id", ticketQuery}, h.callEvents},
+	}
+}
+
+// peopleRoutes returns the routes of those who decide and administrate.
+func (h *handler) peopleRoutes() []route {
+	usage := []string{"from", "to", "user", "tool", "by", "limit", "cursor"}
+	audit := []string{
+		"from", "to", "user", "credential", "action", "outcome", "tool", "session_id", "call_id", "format", "limit",
+		"cursor",
+	}
+	return []route{
+		{http.MethodGet, "/api/approvals", approvers, nil, h.listApprovals},
+		{http.MethodGet, "/api/approvals/:id", approvers, []string{"wait_ms"}, h.getApproval},
+		{http.MethodPost, "/api/approvals/:id", approvers, nil, h.decideApproval},
+		{http.MethodGet, "/api/grants", approvers, nil, h.listGrants},
+		{http.MethodDelete, "/api/grants/:id", approvers, nil, h.revokeGrant},
+		{http.MethodGet, "/api/events", callers | approvers, []string{"type", "last_event_id", ticketQuery},
+			h.events},
+		{http.MethodPost, pathTickets, callers | approvers, nil, h.makeTicket},
+		{http.MethodGet, pathKeys, admins, []string{"user_id", "limit", "cursor"}, h.listKeys},
+		{http.MethodPost, pathKeys, admins, nil, h.audited(registry.AuditKeyCreate, h.createKey)},
+		{http.MethodDelete, pathKeys + "/:id", admins, nil, h.audited(registry.AuditKeyRevoke, h.revokeKey)},
+		{http.MethodPost, "/api/revocations", admins, nil, h.audited(registry.AuditRevoke, h.revoke)},
+		{http.MethodGet, "/api/limits", callers | approvers, nil, h.limits},
+		{http.MethodGet, "/api/usage", callers, usage, h.reserving(pageCost, h.readUsage)},
+		{http.MethodGet, "/api/audit", admins, audit, h.readAudit},
+	}
+}
+
+// serve reads the query string of an API route strictly before its handler runs: a filter with a typing error must
+// not silently list everything. OpenAI's clients add parameters of their own, which mean nothing here.
+func (h *handler) serve(r route) gin.HandlerFunc {
+	strict := strings.HasPrefix(r.path, prefixAPI) || isMCP(r.path)
+	return func(c *gin.Context) {
+		defer releaseAll(c)
+		var q params
+		var err error
+		if !r.upgrades() { // whose handler asks who it is itself
+			err = h.authorize(c, r.who)
+		}
+		if err == nil && strict {
+			q, err = parseQuery(c.Request.URL.RawQuery, r.query)
+		}
+		if err == nil && !r.upgrades() && !awaitsBody(c.Request) {
+			err = h.countServed(c)
+		}
+		if err == nil {
+			err = r.handle(c, q)
+		}
+		if err != nil {
+			h.fail(c, err)
+		}
+	}
+}
+
+// awaitsBody reports whether a handler reads a body that is still to come. Those of GET and DELETE read none.
+func awaitsBody(r *http.Request) bool {
+	return r.ContentLength != 0 && r.Method != http.MethodGet && r.Method != http.MethodHead &&
+		r.Method != http.MethodDelete
+}
+
+// upgrades reports whether a route is for WebSockets of devices.
+func (r route) upgrades() bool { return r.path == pathDevice || r.path == pathDeviceMCP }
+
+func upgrades(device http.Handler) handlerFunc {
+	return func(c *gin.Context, _ params) error {
+		device.ServeHTTP(c.Writer, c.Request)
+		return nil
+	}
+}
+
+func (h *handler) notFound(c *gin.Context) {
+	h.fail(c, registry.Errorf(registry.CodeNotFound,
+		"Nothing is served at this path. GET /openapi.json lists what is."))
+}
+
+func (h *handler) methodNotAllowed(c *gin.Context) {
+	h.fail(c, registry.Errorf(registry.CodeMethodNotAllowed,
+		"This path does not take %s; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -50,4 +51,69 @@ func notReady(err error) error {
 func (h *handler) writeStatus(c *gin.Context, status any) error {
 	c.Header("Cache-Control", "no-store")
 	return h.writeJSON(c, http.StatusOK, status)
+}
+
+// drainingRetry is when a refused client should ask again. Another pod answers by then.
+const drainingRetry = 2 * time.Second
+
+// isDraining reports whether the pod is stopping. New traffic should go elsewhere.
+func (h *handler) isDraining() bool { return h.Draining.Err() != nil }
+
+// untilDraining returns a context that ends with ctx or when the pod begins to stop. Its caller must call stop.
+func (h *handler) untilDraining(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	forget := context.AfterFunc(h.Draining, cancel)
+	return ctx, func() {
+		forget()
+		cancel()
+	}
+}
+
+// draining returns the error for requests that another pod should serve.
+func draining() *registry.Error {
+	return &registry.Error{
+		Code: registry.CodeDraining, Message: "This pod is stopping. Ask another.", RetryAfter: drainingRetry,
+	}
+}
+
+// leavingWriter has an answer that begins while the pod stops close its connection, also if its request was there
+// before: a connection that is used again while the pod closes it costs its request.
+type leavingWriter struct {
+	http.ResponseWriter
+	h *handler
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *leavingWriter) WriteHeader(status int) {
+	if w.h.isDraining() {
+		w.Header().Set("Connection", "close")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Flush implements http.Flusher.
+func (w *leavingWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Unwrap is for http.ResponseController.
+func (w *leavingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// limitsAnswer says what the gateway takes of the asker, and of devices.
+type limitsAnswer struct {
+	BodyBytes        int64                 `json:"body_bytes"` // of a request
+	CallTimeoutMS    int64                 `json:"call_timeout_ms"`
+	MaxCallTimeoutMS int64                 `json:"max_call_timeout_ms"`
+	MaxWaitMS        int64                 `json:"max_wait_ms"`
+	Streams          int                   `json:"streams"` // open at once on this pod, of the asker
+	Rates            []policy.LimitReport  `json:"rates"`
+	Device           registry.DeviceLimits `json:"device"`
+}
+
+// limits shows the limits that hold for the asker.
+func (h *handler) limits(c *gin.Context, _ params) error {
+	calls := h.Invoker.LimitsOf(caller(c))
+	return h.respond(c, limitsAnswer{
+		BodyBytes: h.MaxBody, CallTimeoutMS: calls.Timeout.Milliseconds(),
+		MaxCallTimeoutMS: calls.MaxTimeout.Milliseconds(), MaxWaitMS: maxWait.Milliseconds(),
+		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2), Rates: calls.Rates, Device: h.DeviceLimits,
+	})
 }

@@ -2,8 +2,11 @@ package api
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -144,3 +148,97 @@ func (h *handler) identifyCaller(c *gin.Context) error {
 
 // caller returns who asked. It is only for routes that are not for everybody.
 func caller(c *gin.Context) auth.Identity { return c.MustGet(keyCaller).(auth.Identity) }
+
+// What scripts of an allowed web origin may send and read.
+const (
+	corsMethods = "GET, HEAD, POST, PUT, DELETE"
+	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + headerRequest +
+		", " + openai.HeaderSession
+	corsExposed = headerPod + ", " + headerRequest + ", " + headerCallID +
+		", ETag, Location, Retry-After, Idempotent-Replayed, " + openai.HeaderRetry
+	corsExposedMCP = "WWW-Authenticate, Mcp-Session-Id" // beside those, at the MCP endpoint
+	corsMaxAge     = "600"                              // seconds a browser may remember the answer to a preflight
+)
+
+// checkOrigin refuses foreign web pages, except at the probes, which reveal nothing. It lets the scripts of allowed
+// pages read the answers (CORS). It allows no credentials in cookies, because there are none.
+func (h *handler) checkOrigin(c *gin.Context) {
+	if path := c.Request.URL.Path; path == pathHealth || path == pathReady {
+		return
+	}
+	c.Writer.Header().Add("Vary", "Origin")
+	check := h.Origins.Check
+	if isMCP(c.Request.URL.Path) {
+		check = h.Origins.CheckNamed
+	}
+	if err := check(c.Request); err != nil {
+		h.fail(c, h.Refusals.Origin(c.Request, err))
+		return
+	}
+	origin := c.GetHeader("Origin")
+	if origin == "" {
+		return
+	}
+	c.Header("Access-Control-Allow-Origin", origin)
+	exposed := corsExposed
+	if isMCP(c.Request.URL.Path) {
+		exposed += ", " + corsExposedMCP
+	}
+	c.Header("Access-Control-Expose-Headers", exposed)
+	if c.Request.Method == http.MethodOptions && c.GetHeader("Access-Control-Request-Method") != "" {
+		c.Header("Access-Control-Allow-Methods", corsMethods)
+		c.Header("Access-Control-Allow-Headers", allowedHeaders(c.Request.URL.Path))
+		c.Header("Access-Control-Max-Age", corsMaxAge)
+		c.AbortWithStatus(http.StatusNoContent)
+	}
+}
+
+// allowedHeaders returns the headers that a script may send. OpenAI's client library sends headers of its own, which
+// are ignored, and clients of the MCP repeat arguments in headers named after them, so both endpoints allow any. The
+// asterisk covers all but Authorization.
+func allowedHeaders(path string) string {
+	if isOpenAI(path) || isMCP(path) {
+		return corsHeaders + ", *"
+	}
+	return corsHeaders
+}
+
+// headerRequest names a request, so that its lines in the logs of all that had to do with it can be found.
+const headerRequest = "X-Request-Id"
+
+// maxRequestID is how many bytes of a caller's name for a request are taken.
+const maxRequestID = 128
+
+// nameRequest echoes the request's id with the answer. A caller, or a load balancer, may give one; else one is made. A
+// call that nobody named otherwise is named after itself.
+func (h *handler) nameRequest(c *gin.Context) {
+	header := c.Writer.Header()
+	if given := c.Request.Header[headerRequest]; len(given) == 1 && plainID(given[0]) {
+		header[headerRequest] = given
+		return
+	}
+	if call := header[headerCallID]; call != nil {
+		header[headerRequest] = call
+		return
+	}
+	header[headerRequest] = []string{newRequestID()}
+}
+
+// idCharacters are harmless in every log.
+const idCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:+/="
+
+// plainID reports whether a text is short and has no characters but idCharacters.
+func plainID(id string) bool {
+	return id != "" && len(id) <= maxRequestID && strings.Trim(id, idCharacters) == ""
+}
+
+// newRequestID returns a name that no other request has. It is no secret.
+func newRequestID() string {
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:8], rand.Uint64())
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64())
+	return hex.EncodeToString(id[:])
+}
+
+// requestID returns the name of the request that is being answered.
+func requestID(c *gin.Context) string { return c.Writer.Header().Get(headerRequest) }

@@ -2,12 +2,18 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -54,4 +60,157 @@ func await(ctx context.Context, closed <-chan struct{}, atMost time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// Browsers cannot send a header with an EventSource, and a token does not belong into a URL. So a page asks for a
+// ticket with its token, and opens one stream of events with that.
+
+const (
+	pathTickets = "/api/events/tickets"
+
+	ticketLife  = 30 * time.Second
+	ticketQuery = "ticket"
+	maxTicket   = 8 << 10 // bytes
+)
+
+// ticket is what a ticket says. Nothing in it is secret: the store has it whole and gives it out once, so that nobody
+// can make or change one.
+type ticket struct {
+	Once    string    `json:"once"` // differs each time
+	Path    string    `json:"path"` // of the stream
+	Tenant  string    `json:"tenant"`
+	User    string    `json:"user,omitempty"`
+	Name    string    `json:"name,omitempty"`
+	Note    string    `json:"note"` // auth.Identity.Note
+	Issued  time.Time `json:"issued,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// identity returns who asked for the ticket.
+func (t ticket) identity() auth.Identity {
+	who := auth.OfNote(t.Tenant, t.User, t.Note)
+	who.Name, who.Issued, who.Expires = t.Name, t.Issued, t.Expires
+	return who
+}
+
+// owner names the tickets of one identity: a store keeps registry.MaxNonces of each.
+func (t ticket) owner() (string, error) {
+	who, err := json.Marshal([]string{t.User, t.Note})
+	if err != nil {
+		return "", err
+	}
+	digest, err := strictjson.Digest(json.RawMessage(`{}`), who)
+	return "ticket/" + digest, err
+}
+
+// isEventStream reports whether a path is one of a stream of events.
+func isEventStream(path string) bool {
+	call, ok := strings.CutPrefix(path, pathCalls+"/")
+	id, ok2 := strings.CutSuffix(call, "/events")
+	return path == "/api/events" || ok && ok2 && id != "" && !strings.Contains(id, "/")
+}
+
+// makeTicket gives out a ticket for one stream.
+func (h *handler) makeTicket(c *gin.Context, _ params) error {
+	body, err := h.readBody(c)
+	if err != nil {
+		return err
+	}
+	t := ticket{Once: rand.Text(), Path: "/api/events"}
+	if len(body) > 0 {
+		fields, err := readBodyObject(body, "path")
+		if err != nil {
+			return err
+		}
+		if text, ok := fields.get("path"); ok {
+			if t.Path, err = readString(text, "path"); err != nil {
+				return err
+			}
+		}
+	}
+	if !isEventStream(t.Path) {
+		return wrongType("path", `"/api/events" or "/api/calls/{id}/events"`)
+	}
+	if h.States == nil {
+		return registry.Errorf(registry.CodeNotFound, "This gateway gives out no tickets.")
+	}
+	who := caller(c)
+	t.Tenant, t.User, t.Name, t.Note = who.Tenant, who.User, who.Name, who.Note()
+	t.Issued, t.Expires = who.Issued, who.Expires
+	text, err := h.storeTicket(c.Request.Context(), t)
+	if err != nil {
+		return err
+	}
+	return h.writeSecret(c, http.StatusCreated, ticketAnswer{
+		text, t.Path + "?" + ticketQuery + "=" + text, int(ticketLife.Seconds()),
+	})
+}
+
+type ticketAnswer struct {
+	Ticket    string `json:"ticket"`
+	URL       string `json:"url"`        // of the stream, with the ticket
+	ExpiresIn int    `json:"expires_in"` // seconds
+}
+
+func (h *handler) storeTicket(ctx context.Context, t ticket) (string, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return "", err
+	}
+	owner, err := t.owner()
+	if err != nil {
+		return "", err
+	}
+	text := base64.RawURLEncoding.EncodeToString(b)
+	if len(text) > maxTicket {
+		return "", registry.Errorf(registry.CodeInvalidRequest, "The credential is too long for a ticket.")
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return text, h.States.PutNonce(ctx, t.Tenant, owner, text, ticketLife)
+}
+
+// ticketOf returns the ticket of a request for a stream, empty if it has none. A request with a token has none.
+func ticketOf(r *http.Request) string {
+	if r.Method != http.MethodGet || r.Header.Get("Authorization") != "" || !isEventStream(r.URL.Path) {
+		return ""
+	}
+	return r.URL.Query().Get(ticketQuery)
+}
+
+// takeTicket returns who got a ticket for a path, once.
+func (h *handler) takeTicket(ctx context.Context, text, path string) (auth.Identity, error) {
+	var t ticket
+	if len(text) > maxTicket {
+		return auth.Identity{}, errTicket()
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || json.Unmarshal(b, &t) != nil || t.Path != path {
+		return auth.Identity{}, errTicket()
+	}
+	owner, err := t.owner()
+	if err != nil {
+		return auth.Identity{}, errTicket()
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	known, err := h.States.TakeNonce(ctx, t.Tenant, owner, text)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	who := t.identity()
+	if !known || who.Expired(time.Now()) {
+		return auth.Identity{}, errTicket()
+	}
+	if h.Live != nil { // it may have been revoked since it got the ticket
+		if err := h.Live.Verify(ctx, &who); err != nil {
+			return auth.Identity{}, err
+		}
+	}
+	return who, nil
+}
+
+func errTicket() error {
+	return registry.Errorf(registry.CodeUnauthenticated,
+		"This ticket is not good for this stream: it was used, or it has expired. Get another: POST %s.", pathTickets)
 }

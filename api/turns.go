@@ -2,12 +2,15 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
@@ -101,4 +104,242 @@ func codedTurnError(failed *chat.Error) error {
 	e := registry.Errorf(code, "%s: %s", failed.Code, failed.Message)
 	e.Cause, e.RetryAfter = failed.Cause, failed.RetryAfter()
 	return e
+}
+
+// The events of a turn, as the frames of the chat protocol have them.
+type (
+	textEvent struct {
+		Type    chat.EventType `json:"type"`
+		Content string         `json:"content"`
+	}
+	toolCallEvent struct {
+		Type   chat.EventType  `json:"type"`
+		ID     string          `json:"id"`
+		Name   string          `json:"name"`
+		Args   json.RawMessage `json:"args"`
+		Status chat.Status     `json:"status"`
+	}
+	toolResultEvent struct {
+		Type   chat.EventType  `json:"type"`
+		ID     string          `json:"id"`
+		Name   string          `json:"name"`
+		Output string          `json:"output"`
+		Status chat.Status     `json:"status"`
+		Parts  []registry.Part `json:"parts,omitempty"`
+	}
+	titleEvent struct {
+		Type  chat.EventType `json:"type"`
+		Title string         `json:"title"`
+	}
+	promptEvent struct {
+		Type            chat.EventType     `json:"type"`
+		Messages        []provider.Message `json:"messages"`
+		EstimatedTokens int                `json:"estimated_tokens"`
+	}
+	errorEvent struct {
+		Type    chat.EventType `json:"type"`
+		Message string         `json:"message"`
+		Code    string         `json:"code"`
+		RetryMS int64          `json:"retry_after_ms,omitempty"`
+	}
+	doneEvent struct {
+		Type         chat.EventType      `json:"type"`
+		FullResponse string              `json:"full_response"`
+		Turn         string              `json:"turn_id"`
+		Stop         provider.StopReason `json:"stop_reason,omitempty"`
+		Usage        provider.Usage      `json:"usage"`
+		MessageCount int                 `json:"message_count"`
+		DurationMS   int64               `json:"duration_ms"`
+	}
+	approvalEvent struct {
+		Type chat.EventType `json:"type"`
+		approvalShown
+	}
+	bareEvent struct {
+		Type chat.EventType `json:"type"`
+	}
+)
+
+// turnEvent returns the data of an event as reader sees it. doneOf makes that of done, which needs the reply.
+func turnEvent(e chat.Event, reader auth.Identity) any {
+	switch e.Type {
+	case chat.EventChunk, chat.EventThinking:
+		return textEvent{e.Type, e.Content}
+	case chat.EventToolCall:
+		return toolCallEvent{e.Type, e.ID, e.Name, shownArgs(e.Args), e.Status}
+	case chat.EventToolResult:
+		return toolResultEvent{e.Type, e.ID, e.Name, e.Output, e.Status, e.Parts}
+	case chat.EventTitle:
+		return titleEvent{e.Type, e.Title}
+	case chat.EventDebugPrompt:
+		return promptEvent{e.Type, append([]provider.Message{}, e.Messages...), e.EstimatedTokens}
+	case chat.EventApprovalRequest, chat.EventApprovalDecided:
+		return approvalEvent{e.Type, approvalOf(*e.Approval, reader)}
+	case chat.EventError:
+		return errorEvent{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()}
+	default:
+		return bareEvent{e.Type}
+	}
+}
+
+func doneOf(r chat.Reply) doneEvent {
+	return doneEvent{
+		Type: chat.EventDone, FullResponse: r.FullResponse, Turn: r.Turn, Stop: r.Stop, Usage: r.Usage,
+		MessageCount: r.MessageCount, DurationMS: r.Duration.Milliseconds(),
+	}
+}
+
+// shownArgs returns arguments as JSON. A model may write text that is not JSON, which is shown as a string.
+func shownArgs(args json.RawMessage) json.RawMessage {
+	switch {
+	case len(args) == 0:
+		return json.RawMessage("{}")
+	case json.Valid(args):
+		return args
+	}
+	text, err := json.Marshal(string(args))
+	if err != nil { // cannot happen: it is a string
+		return json.RawMessage("{}")
+	}
+	return text
+}
+
+const (
+	// abortWait is how long an abort waits for the end of the turn. abortAgain is when it is sent again, because a
+	// message between pods can be lost. A turn whose pod has died ends later, with that pod's lease. abortLook is the
+	// pause between two looks at the turn, whose end nothing announces.
+	abortWait  = 3 * time.Second
+	abortAgain = 500 * time.Millisecond
+	abortLook  = 20 * time.Millisecond
+
+	maxRunning      = 1000 // running conversations on one page
+	maxRunningPages = 5    // of the tenant's that one page is made from, about
+)
+
+// States of a session, as ClawSeed names them.
+const (
+	stateIdle    = "idle"
+	stateRunning = "running"
+)
+
+// aborted is the answer to an abort, as on the socket.
+type aborted struct {
+	Status string `json:"status"`
+}
+
+// abortSession ends the running turn, on whatever pod it runs. It answers when the turn has ended, so that a client can
+// read what was said. A session without a turn is no error.
+func (h *handler) abortSession(c *gin.Context, _ params) error {
+	body, err := h.readBody(c)
+	if err == nil {
+		_, err = readMembers(body)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	k, err := h.findSession(ctx, c)
+	if err != nil && !errors.Is(err, registry.CodeNotConnected) {
+		return err
+	}
+	if k.info.Turn.IsZero() {
+		return h.writeStatus(c, aborted{"no_active_response"})
+	}
+	if err := h.abort(ctx, k); err != nil {
+		return err
+	}
+	return h.writeStatus(c, aborted{"aborted"})
+}
+
+// abort sends aborts until the turn has ended or abortWait has passed.
+func (h *handler) abort(ctx context.Context, k knownSession) error {
+	deadline, again := time.Now().Add(abortWait), time.Time{}
+	look := time.NewTicker(abortLook)
+	defer look.Stop()
+	for time.Now().Before(deadline) {
+		if now := time.Now(); !now.Before(again) {
+			if err := h.Turns.Abort(ctx, k.key); err != nil {
+				return err
+			}
+			again = now.Add(abortAgain)
+		}
+		info, err := h.describe(ctx, k.key)
+		if err != nil || !info.Turn.Equal(k.info.Turn) {
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return registry.StoreUnavailable("abort a turn", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// stateAnswer is the state of a session, with the start of its running turn.
+type stateAnswer struct {
+	SessionID     string `json:"session_id"`
+	State         string `json:"state"`
+	TurnStartedAt string `json:"turn_started_at,omitempty"`
+}
+
+// sessionState answers whether a turn of a session is running.
+func (h *handler) sessionState(c *gin.Context, _ params) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	k, err := h.findSession(ctx, c)
+	if err != nil {
+		return err
+	}
+	answer := stateAnswer{SessionID: k.key.Session, State: stateIdle}
+	if !k.info.Turn.IsZero() {
+		answer.State, answer.TurnStartedAt = stateRunning, k.info.Turn.Format(timeFormat)
+	}
+	return h.respond(c, answer)
+}
+
+// runningRow is a session with a running turn.
+type runningRow struct {
+	SessionID string `json:"session_id"`
+	Name      string `json:"name,omitempty"`
+	conversationRow
+	TurnStartedAt string `json:"turn_started_at"`
+}
+
+// runningSessions lists the sessions with a running turn, the longest running first. Of a tenant with very many it
+// looks at so many only, and the page that it has found says where to go on.
+func (h *handler) runningSessions(c *gin.Context, q params) error {
+	from, err := q.cursor(cursorRunning)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	answer := struct {
+		Sessions   []runningRow `json:"sessions"`
+		NextCursor string       `json:"next_cursor,omitempty"`
+	}{Sessions: []runningRow{}}
+	who, after := caller(c), registry.ConversationCursor{Active: from.Generation, Session: from.Session}
+	for range maxRunningPages {
+		room := maxRunning - len(answer.Sessions)
+		infos, next, err := h.Conversations.RunningConversations(ctx, who.Tenant, after, room)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if row := offlineRowOf(info); who.Sees(info.Owner.UserID) {
+				answer.Sessions = append(answer.Sessions,
+					runningRow{row.SessionID, row.Name, row.conversationRow, info.Turn.Format(timeFormat)})
+			}
+		}
+		if next == nil {
+			return h.respond(c, answer)
+		}
+		if after = *next; len(answer.Sessions) == maxRunning {
+			break
+		}
+	}
+	answer.NextCursor = cursor{Kind: cursorRunning, Generation: after.Active, Session: after.Session}.String()
+	return h.respond(c, answer)
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -173,4 +174,226 @@ func (s *Store) chat(
 ) (*redisconn.Command, error) {
 	c, err := s.conn.Eval(ctx, sc, chatKeys(key), append([]any{s.historyTTL}, args...)...)
 	return c, redisconn.Unavailable(op, err)
+}
+
+// DescribeConversations implements registry.ConversationIndex.
+func (s *Store) DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
+	infos, err := s.describe(ctx, keys)
+	return infos, redisconn.Unavailable("describe conversations", err)
+}
+
+func (s *Store) describe(ctx context.Context, keys []registry.Key) ([]registry.ConversationInfo, error) {
+	pipe := s.conn.Pipeline()
+	calls := make([]*redisconn.Command, len(keys))
+	for i, key := range keys {
+		calls[i] = pipe.Eval(scriptChatInfo, chatKeys(key), s.historyTTL)
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	infos := make([]registry.ConversationInfo, len(keys))
+	for i, c := range calls {
+		answer := c.List()
+		if len(answer) != 9 {
+			return nil, c.ErrShape()
+		}
+		text := c.Strings()
+		infos[i] = registry.ConversationInfo{
+			Key: keys[i], Messages: int(redisconn.Int(answer[0])), Title: text[1], Named: text[2] == "1",
+			Created: timeOf(text[3], time.UnixMilli), Active: timeOf(text[4], time.UnixMilli),
+			Owner: registry.Owner{UserID: text[5], DeviceID: text[6], Bound: text[8] == flag(true)},
+			Turn:  timeOf(text[7], time.UnixMicro),
+		}
+	}
+	return infos, nil
+}
+
+// timeOf reads a clock reading, the zero time if there is none.
+func timeOf(text string, unit func(int64) time.Time) time.Time {
+	if n := redisconn.Int(text); n > 0 {
+		return unit(n).UTC()
+	}
+	return time.Time{}
+}
+
+// ListConversations implements registry.ConversationIndex. One call looks at a bounded part of the index.
+func (s *Store) ListConversations(
+	ctx context.Context, q registry.ConversationQuery,
+) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
+	after := registry.Cursor{Generation: q.After.Active, Session: q.After.Session}
+	found, next, err := scan(after, pageSize(q.Limit),
+		func(at registry.Cursor, limit int) ([]place, error) {
+			return s.conversationPlaces(ctx, q.Tenant, at, limit)
+		},
+		func(places []place) ([]registry.ConversationInfo, error) {
+			return s.resolveConversations(ctx, q, places)
+		})
+	if err != nil || next == nil {
+		return found, nil, redisconn.Unavailable("list conversations", err)
+	}
+	return found, &registry.ConversationCursor{Active: next.Generation, Session: next.Session}, nil
+}
+
+// conversationPlaces reads a part of the index, the last used first. The generation of such a place is when its
+// conversation was used last, in ms.
+func (s *Store) conversationPlaces(
+	ctx context.Context, tenant string, after registry.Cursor, limit int,
+) ([]place, error) {
+	index := chatsIndex(tenant)
+	pipe := s.conn.Pipeline()
+	pipe.Eval(scriptChatsPrune, chatsKeys(tenant), s.historyTTL)
+	c := pipe.Eval(scriptPage, []string{index}, "down", decimal(after.Generation), after.Session, limit)
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	return merge([]string{index}, []*redisconn.Command{c}, limit, true), nil
+}
+
+// resolveConversations describes what is at the given places, and removes places that lead nowhere.
+func (s *Store) resolveConversations(
+	ctx context.Context, q registry.ConversationQuery, places []place,
+) ([]registry.ConversationInfo, error) {
+	if len(places) == 0 {
+		return nil, nil
+	}
+	keys := sessionsAt(q.Tenant, places)
+	infos, err := s.describe(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	connected := make([]bool, len(keys))
+	if q.Offline {
+		if connected, err = s.connected(ctx, keys); err != nil {
+			return nil, err
+		}
+	}
+	stale, there := make(removals), infos[:0]
+	for i, info := range infos {
+		switch {
+		case info.Messages == 0:
+			stale.add(places[i].index, places[i].Session, places[i].Generation)
+		case !connected[i]:
+			there = append(there, info)
+		}
+	}
+	s.removeStale(ctx, q.Tenant, stale)
+	return there, nil
+}
+
+// removeStale removes places that led nowhere. If that fails, the next reader tries again.
+func (s *Store) removeStale(ctx context.Context, tenant string, stale removals) {
+	if len(stale) == 0 {
+		return
+	}
+	pipe := s.conn.Pipeline()
+	stale.into(pipe)
+	if err := pipe.Exec(ctx); err != nil {
+		s.log.Debug("stale entries of conversations not removed", "tenant", tenant, "error", err)
+	}
+}
+
+// connected reports of each session whether it is connected. The keys are of one tenant.
+func (s *Store) connected(ctx context.Context, keys []registry.Key) ([]bool, error) {
+	pipe := s.conn.Pipeline()
+	owners := make([]*redisconn.Command, len(keys))
+	for i, key := range keys {
+		owners[i] = pipe.Do("HGET", sessionKey(key), fieldPod)
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	var pods []string
+	for _, c := range owners {
+		if pod, ok := c.Text(); ok {
+			pods = append(pods, pod)
+		}
+	}
+	connected := make([]bool, len(keys))
+	if len(pods) == 0 {
+		return connected, nil
+	}
+	live, err := s.live.has(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range owners {
+		pod, ok := c.Text()
+		connected[i] = ok && live[pod]
+	}
+	return connected, nil
+}
+
+// RunningConversations implements registry.ConversationIndex. The places are those of fences, which grow with each
+// turn.
+func (s *Store) RunningConversations(
+	ctx context.Context, tenant string, after registry.ConversationCursor, limit int,
+) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
+	index, limit := runningIndex(tenant), pageSize(limit)
+	c, err := s.conn.Eval(ctx, scriptPage, []string{index}, "up", after.Active, after.Session, limit)
+	if err != nil {
+		return nil, nil, redisconn.Unavailable("list running conversations", err)
+	}
+	places := merge([]string{index}, []*redisconn.Command{c}, limit, false)
+	infos, err := s.describe(ctx, sessionsAt(tenant, places))
+	if err != nil {
+		return nil, nil, redisconn.Unavailable("list running conversations", err)
+	}
+	stale, running := make(removals), infos[:0]
+	for i, info := range infos {
+		if info.Turn.IsZero() {
+			stale.add(index, places[i].Session, places[i].Generation)
+			continue
+		}
+		running = append(running, info)
+	}
+	s.removeStale(ctx, tenant, stale)
+	if len(places) < limit {
+		return running, nil, nil
+	}
+	last := places[len(places)-1]
+	return running, &registry.ConversationCursor{Active: last.Generation, Session: last.Session}, nil
+}
+
+// ConversationsVersion implements registry.ConversationIndex.
+func (s *Store) ConversationsVersion(ctx context.Context, tenant string) (string, error) {
+	c, err := s.conn.Eval(ctx, scriptChatsVersion, chatsKeys(tenant), s.historyTTL, rand.Text())
+	if err != nil {
+		return "", redisconn.Unavailable("version of conversations", err)
+	}
+	answer := c.List()
+	if len(answer) != 2 {
+		return "", redisconn.Unavailable("version of conversations", c.ErrShape())
+	}
+	version, _ := answer[0].(string)
+	if version == "" {
+		return "", nil
+	}
+	return version + " " + decimal(redisconn.Int(answer[1])), nil
+}
+
+// NameConversation implements registry.ConversationIndex.
+func (s *Store) NameConversation(ctx context.Context, key registry.Key, title string) error {
+	if _, err := s.chat(ctx, "name conversation", scriptChatName, key, title); err != nil {
+		return err
+	}
+	_, err := s.conn.Do(ctx, "SET", chatsKeys(key.Tenant)[1], rand.Text(), "PX", s.historyTTL)
+	return redisconn.Unavailable("name conversation", err)
+}
+
+// EraseConversation implements registry.ConversationIndex.
+func (s *Store) EraseConversation(ctx context.Context, key registry.Key) (bool, error) {
+	c, err := s.conn.Eval(ctx, scriptChatErase, chatPlaceKeys(key), s.historyTTL, s.placeTTL)
+	if err != nil {
+		return false, redisconn.Unavailable("erase conversation", err)
+	}
+	_, err = s.conn.Eval(ctx, scriptChatsForget, chatsKeys(key.Tenant), s.historyTTL, key.Session, rand.Text())
+	return c.Int() > 0, redisconn.Unavailable("erase conversation", err)
+}
+
+// touch makes the lists show what a turn changed. It is a second round trip, because a lost turn must change nothing,
+// and the conversation and the lists are in different slots.
+func (s *Store) touch(ctx context.Context, t registry.Turn) error {
+	_, err := s.conn.Eval(ctx, scriptChatsTouch, chatsKeys(t.Key.Tenant),
+		s.historyTTL, t.Key.Session, decimal(t.Fence), rand.Text())
+	return redisconn.Unavailable("list a conversation", err)
 }

@@ -2,11 +2,17 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
 )
 
 // liveSetAge is how old the pods known to be live may be, at most, when a reader uses them.
@@ -146,4 +152,98 @@ func (l *liveSet) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pods = nil
+}
+
+// errEmptied is the cause of a failure when Redis was emptied and a session may exist without being stored.
+var errEmptied = errors.New("the store was emptied, and not all pods have announced their sessions again")
+
+// ownLease is what a store knows of the lease of its pod. If Redis lacks the lease before its time, everything else is
+// lost, too.
+type ownLease struct {
+	mu    sync.Mutex
+	pod   string
+	until time.Time // when the lease lapses by itself, about
+}
+
+// renewed notes a renewal that was asked for at a time.
+func (l *ownLease) renewed(pod string, asked time.Time, life time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pod, l.until = pod, asked.Add(life)
+}
+
+// forget notes that the pod gives its lease up.
+func (l *ownLease) forget(pod string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pod == pod {
+		l.pod = ""
+	}
+}
+
+// expected returns the pod whose lease must be there, empty if there is none.
+func (l *ownLease) expected() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !time.Now().Before(l.until) {
+		return ""
+	}
+	return l.pod
+}
+
+// Whole implements registry.PodStore.
+func (s *Store) Whole(ctx context.Context) error {
+	pod := s.own.expected()
+	pipe := s.conn.Pipeline()
+	mark := pipe.Do("EXISTS", emptiedKey)
+	var lease *redisconn.Command
+	if pod != "" {
+		lease = pipe.Do("ZSCORE", podsKey, pod)
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return redisconn.Unavailable("look whether the store is whole", err)
+	}
+	missing := false
+	if lease != nil {
+		_, known := lease.Text()
+		missing = !known
+	}
+	if missing || mark.Int() == 1 {
+		return registry.StoreUnavailable("look for a session", errEmptied)
+	}
+	return nil
+}
+
+// Version implements registry.Directory. It is a value that every pod replaces after it has changed what listings show,
+// and the names of the live pods. The value expires some time after the last change, and the next reader makes a new
+// one. So a change whose new value was lost, with its pod, is not overlooked for longer than that.
+func (s *Store) Version(ctx context.Context, tenant string) (string, error) {
+	live, err := s.live.since(ctx, time.Now().Add(-s.live.age))
+	if err != nil {
+		return "", redisconn.Unavailable("version", err)
+	}
+	c, err := s.conn.Do(ctx, "GET", versionKey(tenant))
+	if err != nil {
+		return "", redisconn.Unavailable("version", err)
+	}
+	value, ok := c.Text()
+	if !ok {
+		made := rand.Text()
+		c, err := s.conn.Do(ctx, "SET", versionKey(tenant), made, "NX", "GET", "PX", s.indexTTL)
+		if err != nil {
+			return "", redisconn.Unavailable("version", err)
+		}
+		if value, ok = c.Text(); !ok {
+			value = made
+		}
+	}
+	return value + " " + strings.Join(slices.Sorted(maps.Keys(live)), " "), nil
+}
+
+// changed adds to the pipeline, as its last part, that listings of the tenants may look different from now on.
+func (s *Store) changed(pipe *redisconn.Pipeline, tenants ...string) {
+	pipe.Then()
+	for _, tenant := range tenants {
+		pipe.Do("SET", versionKey(tenant), rand.Text(), "PX", s.indexTTL)
+	}
 }

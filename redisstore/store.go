@@ -1,7 +1,57 @@
+// Package redisstore keeps the registry of a fleet in Redis and carries the messages between its pods: Store
+// implements registry.Store, Bus implements registry.Bus. It runs on Redis 7.0 or later and on Valkey, as a single
+// server, a Cluster, or behind Sentinel.
+//
+//	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: "redis://localhost:6379"})
+//	store, bus := conn.Store(), conn.Bus()
+//	...
+//	bus.Close(ctx) // after the pod has been closed
+//	conn.Close()
+//
+// # Keys
+//
+// docs/architecture.md lists every key with its type, what is in it and how long it lives. Every key is built in
+// keys.go, and those of messages in bus/keys.go. A session is one hash. The scripts that decide who owns it touch only
+// keys in its slot. Sessions are found through sorted sets, the indexes, which lie in other slots and are written
+// afterwards.
+//
+// The score of a member of an index is the generation of the session: a clock reading in microseconds that grows with
+// every claim. It orders pages by when the sessions connected, it finds the newest, and it fences: a member is removed
+// only up to the generation that the remover knows of. A member whose session is gone is removed by its next reader.
+//
+// # Tool sets
+//
+// Devices of a kind offer the same tools. So a set of tools is stored once, under the hash of its content. A session
+// names its set and is in one index for it, however many tools there are. The sessions of a tool are those of the sets
+// it is in: they are counted as a sum of sizes, and listed by merging the indexes of the sets. A session that changes
+// its set enters the new index, and the new set the offers, before it leaves the old one. See
+// docs/decisions/0006-tool-sets.md.
+//
+// # Calls
+//
+// Only scripts change the record of a call. Each gets the moves it may make as arguments, so registry.State is the only
+// state machine. What devices and callers said is opaque text in the hash. An idempotency key is taken after the record
+// it leads to was written. If the record expires before the key, the next call with the key takes it over.
+//
+// # Conversations
+//
+// One turn at a time writes to a conversation. Only the clock of Redis decides whether its lease has lapsed. Every
+// script that writes first compares the fence of its turn with the current one, so a pod that was paused cannot write
+// after its successor. Fences are clock readings in microseconds, as generations are, so they grow even if the
+// conversation was forgotten in between.
+//
+// # Consistency
+//
+// An index may lag behind the hashes for a moment; the hashes decide. A pod that adds members to indexes checks
+// afterwards that its claim is still current, and takes them back if it is not: either the newer claim sees what it
+// replaces and removes it, or this check does. Three times per session TTL Refresh compares what Redis has of each
+// session with what its pod holds, member by member, and the pod restores what a failover, an eviction or a failed
+// write lost. Everything is written with a TTL, so a fleet that dies leaves nothing behind.
 package redisstore
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"log/slog"
 	"strconv"
@@ -114,3 +164,105 @@ func fenced(op string, verdict int64) error {
 }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+//go:embed lua/*.lua
+var scriptFiles embed.FS
+
+// scripts are those of the store; Dial loads them all.
+var scripts = redisconn.NewScripts(scriptFiles)
+
+// The scripts, read once and never changed. Each file is headed by its KEYS, its ARGV and what it returns.
+var (
+	scriptClaim      = scripts.Must("expect_base", "claim")
+	scriptRestore    = scripts.Must("restore")
+	scriptUpdate     = scripts.Must("session_base", "update")
+	scriptSetTools   = scripts.Must("session_base", "set_tools")
+	scriptRefresh    = scripts.Must("refresh")
+	scriptRelease    = scripts.Must("expect_base", "release")
+	scriptEntry      = scripts.Must("entry")
+	scriptLabelsAdd  = scripts.Must("labels_add")
+	scriptIndexLeave = scripts.Must("mirror_base", "index_leave")
+	scriptMirror     = scripts.Must("mirror_base", "mirror")
+
+	scriptDefinitionsAdd = scripts.Must("definitions_add")
+	scriptOffersMissing  = scripts.Must("offers_missing")
+
+	scriptZRemIf      = scripts.Must("zrem_if")
+	scriptPage        = scripts.Must("page")
+	scriptHeartbeat   = scripts.Must("heartbeat")
+	scriptLeases      = scripts.Must("leases")
+	scriptLeaseRemove = scripts.Must("lease_remove")
+	scriptFeed        = scripts.Must("feed_append")
+	scriptSpend       = scripts.Must("spend")
+	scriptSetIf       = scripts.Must("set_if")
+	scriptDelIf       = scripts.Must("del_if")
+
+	scriptBlobReserve = scripts.Must("blob_reserve")
+	scriptBlobMove    = scripts.Must("blob_move")
+	scriptBlobDrop    = scripts.Must("blob_drop")
+
+	scriptPlaceClaim   = scripts.Must("place_claim")
+	scriptPlaceRefresh = scripts.Must("place_refresh")
+	scriptPlaceRelease = scripts.Must("place_release")
+
+	scriptCallCreate = scripts.Must("call_base", "call_create")
+	scriptCallBegin  = scripts.Must("call_base", "call_begin")
+	scriptCallMove   = scripts.Must("call_base", "call_move")
+	scriptCallRead   = scripts.Must("call_base", "call_read")
+	scriptCallKeep   = scripts.Must("call_base", "call_keep")
+	scriptCallLog    = scripts.Must("call_base", "call_log")
+
+	scriptChatBegin    = scripts.Must("chat_base", "chat_begin")
+	scriptChatRenew    = scripts.Must("chat_base", "chat_renew")
+	scriptChatEnd      = scripts.Must("chat_base", "chat_end")
+	scriptChatAppend   = scripts.Must("chat_base", "chat_append")
+	scriptChatDraft    = scripts.Must("chat_base", "chat_draft")
+	scriptChatTruncate = scripts.Must("chat_base", "chat_truncate")
+	scriptChatTitle    = scripts.Must("chat_base", "chat_title")
+	scriptChatTrail    = scripts.Must("chat_base", "chat_trail")
+	scriptChatRead     = scripts.Must("chat_base", "chat_read")
+	scriptChatOwner    = scripts.Must("chat_base", "chat_owner")
+	scriptChatName     = scripts.Must("chat_base", "chat_name")
+	scriptChatErase    = scripts.Must("chat_base", "chat_erase")
+	scriptChatInfo     = scripts.Must("chat_base", "chat_info")
+
+	scriptChatsTouch   = scripts.Must("chats_base", "chats_touch")
+	scriptChatsForget  = scripts.Must("chats_base", "chats_forget")
+	scriptChatsVersion = scripts.Must("chats_base", "chats_version")
+	scriptChatsPrune   = scripts.Must("chats_base", "chats_prune")
+
+	scriptAudit = scripts.Must("audit_append")
+	scriptTake  = scripts.Must("take")
+	scriptUsage = scripts.Must("usage_add")
+
+	scriptContinuationKeep = scripts.Must("continuation_keep")
+	scriptContinuationRead = scripts.Must("continuation_read")
+
+	scriptPairingCreate = scripts.Must("pairing_create")
+	scriptPairingTry    = scripts.Must("pairing_try")
+	scriptPairingDecide = scripts.Must("pairing_decide")
+	scriptPairingTake   = scripts.Must("pairing_take")
+	scriptNoncePut      = scripts.Must("nonce_put")
+	scriptNonceTake     = scripts.Must("nonce_take")
+
+	scriptCredentialCreate  = scripts.Must("credential_create")
+	scriptCredentialUpdate  = scripts.Must("credential_update")
+	scriptCredentialTouch   = scripts.Must("credential_touch")
+	scriptCredentialsAdd    = scripts.Must("credentials_add")
+	scriptCredentialsRemove = scripts.Must("credentials_remove")
+	scriptChangeAppend      = scripts.Must("change_append")
+	scriptRevocationMark    = scripts.Must("revocation_mark")
+
+	scriptApprovalCreate  = scripts.Must("approval_base", "approval_create")
+	scriptApprovalDecide  = scripts.Must("approval_base", "approval_decide")
+	scriptApprovalRead    = scripts.Must("approval_base", "approval_read")
+	scriptApprovalVerdict = scripts.Must("approval_base", "approval_verdict")
+	scriptApprovalWrong   = scripts.Must("approval_base", "approval_wrong")
+	scriptApprovalDue     = scripts.Must("approval_due")
+	scriptApprovalTenant  = scripts.Must("approval_tenant")
+
+	scriptGrantPut    = scripts.Must("grant_base", "grant_put")
+	scriptGrantFind   = scripts.Must("grant_base", "grant_find")
+	scriptGrantList   = scripts.Must("grant_base", "grant_list")
+	scriptGrantRevoke = scripts.Must("grant_base", "grant_revoke")
+)

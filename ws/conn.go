@@ -1,8 +1,10 @@
 package ws
 
 import (
+	"context"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -134,4 +137,122 @@ func (c *conn) log() *slog.Logger {
 	}
 	key := local.Session().Key
 	return c.server.log.With("session", key.Session, "tenant", key.Tenant)
+}
+
+// connect stores the attributes of the device. Fields that it does not send stay as they are.
+func (c *conn) connect(ctx context.Context, f *connectFrame) error {
+	if f.SessionID != nil && *f.SessionID != "" && *f.SessionID != c.local.Session().Key.Session {
+		_ = c.send(errorFrame(codeSessionOwnerMismatch, "session_id: this connection belongs to another session. "+
+			"Use the session_id of the URL, or connect with this one there."))
+		return CloseOwnerMismatch
+	}
+	if err := c.mayBe(f); err != nil {
+		c.refuseDevice(err)
+		return nil
+	}
+	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
+		return &frameError{codeRateLimited,
+			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed."}
+	}
+	err := c.local.Update(ctx, func(s *registry.Session) {
+		set(&s.DeviceName, f.DeviceName)
+		if !s.Bound {
+			set(&s.DeviceID, f.DeviceID)
+		}
+		set(&s.Platform, f.Platform)
+		if f.Labels != nil {
+			s.Labels = f.Labels
+		}
+		if f.Capabilities != nil {
+			s.Capabilities = f.Capabilities
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.mayBe(f); err != nil { // it was paired meanwhile
+		c.refuseDevice(err)
+		return nil
+	}
+	c.mu.Lock()
+	c.version1 = f.Capabilities == nil
+	if f.Capabilities != nil {
+		c.wantsCancel = slices.Contains(f.Capabilities, registry.CapabilityCancel)
+		c.wantsDrain = slices.Contains(f.Capabilities, registry.CapabilityDrain)
+	}
+	c.mu.Unlock()
+	summary := c.summary
+	c.summary = nil
+	if err := c.send(connectedFrame(summary, c.server.limits)); err != nil {
+		return err
+	}
+	c.showWaiting()
+	return nil
+}
+
+// set takes over an optional field of a frame.
+func set(field, value *string) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// introductionWait is how long it may take to decide which connection has a session. The time in which the device says
+// nothing counts.
+const introductionWait = 5 * time.Second
+
+// contest is the claim of a connection whose session another connection has.
+type contest struct {
+	introductions chan registry.Introduction // capacity 1: what the device says of itself
+	stop          context.CancelFunc
+	done          chan struct{} // closed when it is decided: the connection has its session, or is being closed
+}
+
+// startContest decides in the background whether the connection gets a session that another connection has. Meanwhile
+// the reader reads the device's first frame, which may prove that it is the same device.
+func (c *conn) startContest(s registry.Session, held *registry.Held) {
+	ctx, stop := context.WithTimeout(context.Background(), introductionWait)
+	claim := &contest{introductions: make(chan registry.Introduction, 1), stop: stop, done: make(chan struct{})}
+	c.contest = claim
+	c.server.addTask()
+	go func() {
+		defer c.server.taskDone()
+		defer close(claim.done)
+		defer stop()
+		defer c.recoverPanic()
+		local, err := c.server.cfg.Pod.Hub.Obtain(ctx, s, c, held, claim.introductions)
+		if err != nil {
+			c.failOpen(s, err)
+			return
+		}
+		c.setLocal(local)
+		c.log().Info("device connected", "resumed", true, "replaced", held.Holder.Pod)
+	}()
+}
+
+// endContest ends the contest of a connection that is gone, and waits for its goroutine.
+func (c *conn) endContest() {
+	if claim := c.contest; claim != nil {
+		c.contest = nil
+		claim.stop()
+		<-claim.done
+	}
+}
+
+// decideContest gives the contest the device's introduction and waits for the decision. It reports whether the
+// connection has its session.
+func (c *conn) decideContest(intro registry.Introduction) bool {
+	claim := c.contest
+	c.contest = nil
+	claim.introductions <- intro
+	<-claim.done // at the latest after introductionWait
+	if c.local == nil || c.ending() != closeNone {
+		return false
+	}
+	s := c.local.Session()
+	summary := summarize(s, c.describe(s.Key), true)
+	if summary.MessageCount > 0 || summary.Name != s.Name { // session_start did not say it
+		c.summary = &summary
+	}
+	return true
 }

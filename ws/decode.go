@@ -1,8 +1,11 @@
 package ws
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/internal/strictjson"
@@ -167,4 +170,205 @@ func decodeTool(data json.RawMessage) (toolDefinition, error) {
 		return t, bad
 	}
 	return t, nil
+}
+
+// maxFields bounds the members of one JSON object, so that looking for duplicates stays cheap.
+const maxFields = 64
+
+// fewFields is more members than most objects have.
+const fewFields = 8
+
+// splitObject appends the members of a JSON object in order. The returned text is the reason when ok is false. Names
+// that differ in case only are refused, because two readers of such an object can disagree about what it says.
+func splitObject(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
+	members, reason, ok = appendMembers(into, data)
+	if reason == "" {
+		reason = foldedTwice(members)
+	}
+	return members, reason, ok && reason == ""
+}
+
+// appendMembers is splitObject for an object whose names may differ in case only.
+func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
+	if into == nil {
+		into = make([]strictjson.Member, 0, fewFields)
+	}
+	members, err := strictjson.Members(into, data, maxFields)
+	if err != nil && mayHaveHalves(data) { // many apps truncate text in the middle of a character
+		if whole, ok := strictjson.ReplaceHalves(data); ok {
+			members, err = strictjson.Members(into, whole, maxFields)
+		}
+	}
+	switch {
+	case err == nil:
+		return members, "", true
+	case errors.Is(err, strictjson.ErrTooMany):
+		return nil, "more than 64 fields", false
+	case errors.Is(err, strictjson.ErrNotObject):
+		return nil, err.Error(), false
+	}
+	if p := strictjson.Explain(err); p.Fault == strictjson.NameTwice {
+		return nil, twice(p.Path), false
+	}
+	return nil, "", false
+}
+
+// maxFieldName is more bytes than the name of any field has that is read here, in any case. Longer ones are not looked
+// at.
+const maxFieldName = 64
+
+// foldedTwice returns which names differ in case only, empty if there are none.
+func foldedTwice(members []strictjson.Member) (reason string) {
+	if len(members) > fewFields {
+		return foldedTwiceInMany(members)
+	}
+	for i, m := range members {
+		if len(m.Name) > maxFieldName {
+			continue
+		}
+		for _, earlier := range members[:i] {
+			if bytes.EqualFold(earlier.Name, m.Name) {
+				return twice(string(m.Name))
+			}
+		}
+	}
+	return ""
+}
+
+// foldedTwiceInMany is foldedTwice in a time that grows with the bytes of the names alone: comparing each with each, a
+// frame of objects whose names begin alike would take a hundred times as long as another one of its length.
+func foldedTwiceInMany(members []strictjson.Member) (reason string) {
+	seen := make(map[string]struct{}, len(members))
+	var folded []byte
+	for _, m := range members {
+		if len(m.Name) > maxFieldName {
+			continue
+		}
+		folded = appendFolded(folded[:0], m.Name)
+		if _, there := seen[string(folded)]; there {
+			return twice(string(m.Name))
+		}
+		seen[string(folded)] = struct{}{}
+	}
+	return ""
+}
+
+// appendFolded appends a name in the one spelling that it has in common with all that differ from it in case only, as
+// bytes.EqualFold has it.
+func appendFolded(b, name []byte) []byte {
+	for len(name) > 0 {
+		r, size := utf8.DecodeRune(name)
+		name = name[size:]
+		first := r
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			first = min(first, other)
+		}
+		b = utf8.AppendRune(b, first)
+	}
+	return b
+}
+
+func twice(name string) string { return "the field " + quoteShort(name) + " is there twice" }
+
+// mayHaveHalves reports whether a text may have half of a surrogate pair, which only an escape can be.
+func mayHaveHalves(data []byte) bool {
+	return bytes.Contains(data, []byte(`\ud`)) || bytes.Contains(data, []byte(`\uD`))
+}
+
+// frameScanner follows the frames in the bytes that a device sends (RFC 6455, section 5.2). The WebSocket library
+// reports whole messages only, and a message may have any number of empty pieces. Bytes that break the rules are left
+// to the library, which ends the connection.
+type frameScanner struct {
+	first   byte   // of the header
+	header  uint8  // bytes of the header so far; none between frames
+	size    uint8  // bytes of the whole header, once the second byte is known
+	lengths uint8  // bytes of the header up to the end of the length
+	open    bool   // a message has begun whose last frame has not ended
+	length  uint64 // of the payload, as far as the header is read
+	rest    uint64 // bytes of the payload that are still to come
+	held    int    // bytes of payload of the message that is open
+}
+
+const (
+	finalBit   = 0x80 // of the first byte
+	opcodeBits = 0x0f // of the first byte; zero: a further piece of a message
+	maskBit    = 0x80 // of the second byte
+)
+
+// busy reports whether a frame or a message is incomplete.
+func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
+
+// scan follows p and returns how many frames began in it. Large pieces of a message are not counted: they cost their
+// bytes already, and some libraries split every message into pieces of 4 KiB. The number is below zero if the header of
+// such a piece began before p. scan also returns whether there was a place in p where nothing was incomplete.
+func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
+	for len(p) > 0 {
+		if s.rest > 0 {
+			n := min(s.rest, uint64(len(p)))
+			p = p[n:]
+			s.rest -= n
+			if s.first&controlBit == 0 {
+				s.held += int(n)
+			}
+		} else {
+			if s.header == 0 {
+				frames++
+			}
+			if s.readHeader(p[0]) && s.isLargePiece() {
+				frames--
+			}
+			p = p[1:]
+		}
+		if s.header == 0 && s.rest == 0 {
+			boundary = s.endFrame() || boundary
+		}
+	}
+	return frames, boundary
+}
+
+// largePiece is the size in bytes from which on a piece of a message does not count as a frame.
+const largePiece = 1 << 10
+
+// isLargePiece reports whether the frame whose header was just read is a large piece.
+func (s *frameScanner) isLargePiece() bool { return s.first&opcodeBits == 0 && s.length >= largePiece }
+
+// readHeader takes one more byte of a header, and reports whether it was the last.
+func (s *frameScanner) readHeader(b byte) (complete bool) {
+	switch {
+	case s.header == 0:
+		s.first, s.length = b, 0
+	case s.header == 1:
+		s.lengths = 2
+		switch n := b & lengthBits; n {
+		case 126:
+			s.lengths = 4
+		case 127:
+			s.lengths = 10
+		default:
+			s.length = uint64(n)
+		}
+		s.size = s.lengths
+		if b&maskBit != 0 {
+			s.size += 4
+		}
+	case s.header < s.lengths:
+		s.length = s.length<<8 | uint64(b)
+	}
+	s.header++
+	if s.header > 1 && s.header == s.size {
+		s.header, s.rest = 0, s.length
+		return true
+	}
+	return false
+}
+
+// endFrame notes that a frame is complete, and reports whether nothing is incomplete now.
+func (s *frameScanner) endFrame() bool {
+	if s.first&controlBit == 0 {
+		s.open = s.first&finalBit == 0
+		if !s.open {
+			s.held = 0
+		}
+	}
+	return !s.open
 }

@@ -3,10 +3,15 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/routing"
 )
 
 // beginMCP begins the conversation with a device that has its session. A voice device begins it itself.
@@ -213,4 +218,122 @@ func memberOf(object json.RawMessage, key string) json.RawMessage {
 		return nil
 	}
 	return f.value(key)
+}
+
+// Headers that voice devices (xiaozhi) send with the upgrade.
+const (
+	headerVoiceDevice  = "Device-Id" // the address of its network card
+	headerVoiceVersion = "Protocol-Version"
+)
+
+// readMCP reads what a request to /ws/mcp says of its device, because MCP has no message for it. A device that names no
+// session has one that is named after it: a voice device that comes back takes over its session, and is not there
+// twice.
+func (o *opening) readMCP(r *http.Request, query url.Values) error {
+	o.mcp = &mcpLink{device: strings.Clone(query.Get("device_id"))}
+	if o.mcp.device == "" {
+		o.mcp.device = strings.Clone(r.Header.Get(headerVoiceDevice))
+	}
+	o.mcp.voice = r.Header.Get(headerVoiceDevice) != "" && r.Header.Get(headerVoiceVersion) != ""
+	o.mcp.envelope = o.mcp.voice
+	s := &o.session
+	if s.DeviceID == "" {
+		s.DeviceID = o.mcp.device
+	}
+	s.DeviceName = strings.Clone(query.Get("device_name"))
+	s.Platform = strings.Clone(query.Get("platform"))
+	s.Capabilities = []string{registry.CapabilityCancel, registry.CapabilityProgress}
+	switch query.Get("resume") {
+	case "", "false":
+	case "true":
+		s.Capabilities = append(s.Capabilities, registry.CapabilityResume)
+	default:
+		return registry.Errorf(registry.CodeInvalidRequest, "resume: must be true or false.")
+	}
+	for _, label := range query["label"] {
+		key, value, ok := strings.Cut(strings.Clone(label), "=")
+		if !ok {
+			return registry.Errorf(registry.CodeInvalidRequest, "label: must look like key=value.")
+		}
+		if s.Labels == nil {
+			s.Labels = make(map[string]string)
+		}
+		s.Labels[key] = value
+	}
+	if s.Key.Session == "" {
+		s.Key.Session = sessionOfDevice(s)
+	}
+	return nil
+}
+
+// sessionOfDevice returns the id of the session of a device that names none: the id of the device, and its user's.
+// Empty: no session can be named so.
+func sessionOfDevice(s *registry.Session) string {
+	key := registry.Key{Tenant: s.Tenant, Session: s.DeviceID}
+	if s.UserID != "" {
+		key.Session += "@" + s.UserID
+	}
+	if s.DeviceID == "" || checkID(key) != nil {
+		return ""
+	}
+	return key.Session
+}
+
+// openMCP is open for a device that speaks MCP. The request has introduced it already.
+func (c *conn) openMCP(begin opening) {
+	defer c.recoverPanic()
+	said := &connectFrame{DeviceID: &c.mcp.device}
+	if err := c.mayBe(said); err != nil {
+		c.refuseDevice(err)
+		return
+	}
+	if !c.budget.takeLabels(begin.session.Labels) {
+		c.end(CloseRate)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	_, proof := c.newResumeToken() // so that calls know whom they were given to
+	begin.session.Proofs = []string{proof}
+	c.introduced, c.mcp.session = true, begin.session.Key.Session
+	intro := registry.Introduction{DeviceID: begin.session.DeviceID, Holder: c.who.Holder()}
+	local, resumed, err := c.server.cfg.Pod.Hub.Open(ctx, begin.session, c)
+	if held := (*registry.Held)(nil); errors.As(err, &held) {
+		c.endOpening()
+		resumed = true
+		local, err = c.obtain(begin.session, held, intro)
+	}
+	if err != nil {
+		c.failOpen(begin.session, err)
+		return
+	}
+	c.mu.Lock()
+	c.local, c.wantsCancel = local, true
+	c.mu.Unlock()
+	if local.Introduce(intro) {
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		if err := local.Update(ctx, func(*registry.Session) {}); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	if err := c.mayBe(said); err != nil { // it was paired meanwhile
+		c.refuseDevice(err)
+		return
+	}
+	c.log().Info("device connected", "resumed", resumed, "mcp", true)
+	if err := c.beginMCP(); err != nil {
+		c.fail(err)
+	}
+}
+
+// obtain claims a session that another connection has, for a device that has introduced itself.
+func (c *conn) obtain(s registry.Session, held *registry.Held, intro registry.Introduction,
+) (*routing.LocalSession, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
+	defer cancel()
+	introductions := make(chan registry.Introduction, 1)
+	introductions <- intro
+	return c.server.cfg.Pod.Hub.Obtain(ctx, s, c, held, introductions)
 }

@@ -1,8 +1,53 @@
+// Package ws is the endpoint for devices: it upgrades GET /ws/chat, speaks the device protocol (docs/protocol.md) over
+// one WebSocket per session, or MCP at GET /ws/mcp, and gives the hub of package routing a routing.Conn for each. It
+// uses melody and gorilla/websocket, and nothing outside knows that. Of Farhand it may import agent, registry,
+// registry/routing and internal; it does not know package api, nor the stores.
+//
+// # Where to start
+//
+//   - Server and its life: server.go, config.go; stopping: teardown.go.
+//   - A request becomes a connection: open.go, hijack.go, closecodes.go.
+//   - A connection gets its session: open.go; if another connection has it: conn.go, identify.go.
+//   - A frame comes in: dispatch.go counts it (decode.go, devicebudget.go, intake.go), decode.go and fields.go
+//     decode it on a stack of hijack.go, dispatch.go calls its handler: conn.go, register.go, calls.go, chat.go.
+//   - A frame goes out: outbox.go, writer.go; pings: ping.go.
+//   - A device that speaks MCP (/ws/mcp): mcpsession.go reads who it is and talks to it, mcpdecode.go,
+//     mcpframes.go and mcptools.go turn its messages into frames of the device protocol, mcplink.go and mcpframes.go
+//     what it is sent. Everything else is the same connection.
+//   - A conversation: chat.go, turnworker.go.
+//   - A connection ends: teardown.go, hijack.go; the close codes: closecodes.go.
+//
+// # To add a frame
+//
+// A frame that devices send has six places: its type and struct in frames.go, a case in fields.frame (decode.go), a
+// case in conn.handle (dispatch.go), its name in receivedTypes and a case in frameType (both stats.go), and who may
+// send it in frameRoles (identify.go).
+//
+// A frame to devices has its type and function in frames.go, or in chat.go if it belongs to a conversation, and
+// its name in sentTypes (stats.go). It must begin with {"type":" because it is counted by that. A device is sent a new
+// frame only if it declared a capability for it: registry/session.go has those.
+//
+// Then docs/protocol.md, and `make docs` for the table of metrics. Package ws/client is the device's side in Go.
+//
+// # How one connection lives
+//
+// ServeHTTP checks origin, token and attributes, and refuses with an HTTP error while that is still possible. After the
+// upgrade the session is claimed. The first frame is session_start, and calls are delivered only after it. Frames are
+// read one after the other in the connection's own goroutine, which waits until each is handled. Everything that is
+// written goes through an outbox bounded in bytes, so no sender ever waits for a device. Whatever ends a connection
+// (the peer, an error, the registry, a panic in a handler) leads to one teardown, which releases the session exactly
+// once.
+//
+// A message starts a turn of the agent in a goroutine of its own, because the reader must go on: the answers to the
+// turn's tool calls come in through it. An idle connection has no such goroutine.
 package ws
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"runtime"
@@ -15,6 +60,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
 )
 
 // Server upgrades devices' requests and holds their connections. It is an http.Handler for GET /ws/chat and safe for
@@ -185,3 +231,90 @@ func (s *Server) untrack(c *conn) {
 		s.pinger.Stop()
 	}
 }
+
+// Bounds of what is opened at a time. A device beyond them is refused before the upgrade, with the time to come back.
+const (
+	maxOpening      = 64              // sessions being opened, half of them of one tenant
+	maxOpensWaiting = 16384           // requests that wait for that, half of them of one tenant
+	openingWait     = 8 * time.Second // how long each of them waits
+	retrySpread     = 4 * time.Second // the times to come back are spread over this
+)
+
+// newSockets returns the pool of connections. Most pods serve one tenant, whose devices often share one token, and a
+// connection lasts for hours. So a tenant that is alone may hold three quarters, and an identity half.
+func newSockets(most int) *share.Pool {
+	pod := int64(most)
+	return share.New(share.Bounds{Pod: pod, Identity: max(pod/2, 1), Times: 3})
+}
+
+// newOpens returns the pool of sessions that are opened at once, so that calls go on however many devices come.
+func newOpens() *share.Pool {
+	return share.New(share.Bounds{Pod: maxOpening, Identity: maxOpening / 2, Waiting: maxOpensWaiting})
+}
+
+// ownerOf returns who holds the connections of an identity. Holders of the one token may be all devices of a fleet:
+// they have what their tenant has.
+func (s *Server) ownerOf(who *auth.Identity) share.Owner {
+	owner := who.Owner()
+	if who.Scope() == "" {
+		owner.Most = int64(s.cfg.MaxSockets)
+	}
+	return owner
+}
+
+// waitToOpen waits for its turn to open a session.
+func (s *Server) waitToOpen(ctx context.Context, by share.Owner) (*share.Grant, error) {
+	if turn := s.opens.TakeFree(by, 1); turn != nil { // most do not wait, and need no deadline
+		return turn, nil
+	}
+	inTime, cancel := context.WithTimeout(ctx, openingWait)
+	defer cancel()
+	turn, err := s.opens.Acquire(inTime, by, 1)
+	if err != nil && ctx.Err() == nil {
+		return nil, comeBack("This pod has as many sessions to open as it can. Connect again in a moment.")
+	}
+	return turn, err
+}
+
+// tooManySockets says which bound kept a connection out.
+func tooManySockets(err error) error {
+	full, ok := errors.AsType[*share.FullError](err)
+	switch {
+	case ok && full.Bound == share.Identity:
+		return comeBack("This identity has as many connections to this pod as it may. Close some, or connect to " +
+			"another pod.")
+	case ok && full.Bound == share.Tenant:
+		return comeBack("This tenant has its share of the connections to this pod. Close some, or connect again in a " +
+			"moment.")
+	default:
+		return comeBack("This pod holds as many connections as it may. Connect again in a moment.")
+	}
+}
+
+// comeBack is the error for a device that may connect again soon.
+func comeBack(message string) *registry.Error {
+	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: retryAfter()}
+}
+
+// checkOpenRate refuses a source that opens sessions faster than it may, and a device that has just sent too many
+// frames.
+func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.Prefix) error {
+	if s.budgets.spent(device{key, source}) {
+		e := registry.Errorf(registry.CodeRateLimited,
+			"This session sent too many frames a moment ago. Connect again in a moment.")
+		e.RetryAfter = retryAfter()
+		s.cfg.Refusals.Note(r, auth.RefusedRate, e)
+		return e
+	}
+	if s.openRates.Take(source, 1) {
+		return nil
+	}
+	e := registry.Errorf(registry.CodeRateLimited,
+		"Too many sessions are opened from this address. Connect again in a moment.")
+	e.RetryAfter = retryAfter()
+	s.cfg.Refusals.Note(r, auth.RefusedRate, e)
+	return e
+}
+
+// retryAfter returns a random time to come back, or devices that were refused together would come back together.
+func retryAfter() time.Duration { return rand.N(retrySpread) }

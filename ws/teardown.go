@@ -2,6 +2,8 @@ package ws
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -187,4 +189,162 @@ func (c *conn) backLocked() time.Duration {
 	default:
 		return registry.BreakWait
 	}
+}
+
+const (
+	// drainSpread is over how much time devices are sent away when a pod stops. It is at most half of the time there
+	// is. Fewer devices than drainFew are no rush for the other pods, so they all go at once.
+	drainSpread = 5 * time.Second
+	drainFew    = 20
+
+	// drainReserve is how long before the end of the time there is connections are closed whatever is under way. It is
+	// at most a tenth of that time.
+	drainReserve = time.Second
+
+	// drainRefuse is how long before that connections begin to refuse new calls and messages: what is under way may
+	// still end, and what comes now is refused before anything has run. It is at most a quarter of the time there is.
+	drainRefuse = 5 * time.Second
+
+	drainPoll      = 20 * time.Millisecond
+	comebackJitter = 250 * time.Millisecond
+)
+
+// Close drains the server. It refuses upgrades and sends every device away with CloseRestart: each at its own time, and
+// once no call to it is in flight and no turn of its conversation is under way. It returns when nothing of the
+// connections remains.
+//
+// Shortly before ctx ends, connections are closed whatever is under way: turns are cancelled with the cause
+// registry.ErrDraining, and have a short grace to tell the device how they ended. When ctx ends, the remaining
+// sockets are closed, and the error says how many there were.
+func (s *Server) Close(ctx context.Context) error {
+	s.Drain()
+	d := newDrain(ctx, s.snapshot(), time.Now())
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for {
+		d.step(time.Now())
+		select {
+		case <-s.idle:
+			err := s.closeMelody(nil)
+			s.stacks.ended.Wait()
+			return err
+		case <-ctx.Done():
+			return s.closeMelody(s.closeSockets(ctx.Err()))
+		case <-tick.C:
+		}
+	}
+}
+
+// closeSockets cuts the remaining connections. It returns an error unless everything has ended meanwhile.
+func (s *Server) closeSockets(why error) error {
+	select {
+	case <-s.idle:
+		return nil
+	default:
+	}
+	remaining := s.snapshot()
+	for _, c := range remaining {
+		c.closeSocket()
+	}
+	return fmt.Errorf("ws: %d connections did not end in time: %w", len(remaining), why)
+}
+
+func (s *Server) closeMelody(err error) error {
+	s.stacks.close()
+	if closeErr := s.melody.Close(); closeErr != nil && !errors.Is(closeErr, melody.ErrClosed) {
+		err = errors.Join(err, closeErr)
+	}
+	return err
+}
+
+// drain is the plan by which connections end. Connections that come later end by themselves, because track reports that
+// the server drains.
+type drain struct {
+	waiting          []departure
+	refuseAt, cutoff time.Time     // zero without a deadline
+	grace            time.Duration // how long turns that are cancelled at the cutoff may take to end
+}
+
+// departure is when a connection may end.
+type departure struct {
+	conn *conn
+	at   time.Time
+}
+
+// newDrain makes the plan and announces it to the devices that declared the capability. The retry delay they are sent
+// ends at their own departure, so they are not away for longer than it takes to connect.
+func newDrain(ctx context.Context, conns []*conn, now time.Time) *drain {
+	d, spread := &drain{}, drainSpread
+	if deadline, ok := ctx.Deadline(); ok {
+		remaining := max(deadline.Sub(now), 0)
+		spread = min(spread, remaining/2)
+		reserve := min(drainReserve, remaining/10)
+		d.cutoff, d.grace = deadline.Add(-reserve), reserve/2
+		d.refuseAt = d.cutoff.Add(-min(drainRefuse, remaining/4))
+	}
+	if len(conns) < drainFew {
+		spread = 0
+	}
+	for i, c := range conns {
+		delay := spread * time.Duration(i) / time.Duration(len(conns))
+		c.announce(delay + rand.N(comebackJitter))
+		d.waiting = append(d.waiting, departure{c, now.Add(delay)})
+	}
+	return d
+}
+
+// step ends the connections that may end now.
+func (d *drain) step(now time.Time) {
+	refuseNew := !d.refuseAt.IsZero() && !now.Before(d.refuseAt)
+	cutoff := !d.cutoff.IsZero() && !now.Before(d.cutoff)
+	busy := d.waiting[:0]
+	for _, dep := range d.waiting {
+		switch {
+		case cutoff:
+			dep.conn.endAfter(CloseRestart, d.grace)
+		case now.Before(dep.at) || !dep.conn.endIdle(CloseRestart, refuseNew):
+			busy = append(busy, dep)
+		}
+	}
+	clear(d.waiting[len(busy):])
+	d.waiting = busy
+}
+
+// announce tells the device, once, that this pod is stopping, if it declared the capability drain.
+func (c *conn) announce(retryAfter time.Duration) {
+	c.mu.Lock()
+	due := c.wantsDrain && !c.announced
+	c.announced = c.announced || due
+	c.mu.Unlock()
+	if due {
+		_ = c.out.push(serverDrainingFrame(retryAfter)) // the close frame says the same
+	}
+}
+
+// endIdle ends the connection unless something is under way, and reports whether it is ending. With refuseNew the
+// connection refuses new calls and messages from now on, also if it does not end.
+func (c *conn) endIdle(why Close, refuseNew bool) bool {
+	c.startMu.Lock()
+	defer c.startMu.Unlock()
+	c.refusesNew = c.refusesNew || refuseNew
+	if c.busy() {
+		return false
+	}
+	c.end(why)
+	return true
+}
+
+// busy reports whether something is under way: a call in flight, an answer that is not acknowledged, or a turn.
+func (c *conn) busy() bool {
+	c.mu.Lock()
+	ending, local, turns := c.closing != closeNone, c.local, c.worker != nil
+	c.mu.Unlock()
+	if ending || local == nil {
+		return false
+	}
+	if turns {
+		return true
+	}
+	// In this order: an answer is counted as unacknowledged before its call stops being in flight.
+	return local.InFlight() > 0 || c.unacknowledged.Load() > 0
 }

@@ -1,13 +1,19 @@
 package ws
 
 import (
+	"encoding/binary"
+	"errors"
+	"net"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
 
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
 )
 
 // onSent ends melody's writer once it has written the first frame; all other frames are written here. A goroutine that
@@ -85,4 +91,296 @@ func (c *conn) writeDeadline() time.Time {
 		c.writeUntil = now + limit + limit/deadlineSlack
 	}
 	return c.server.started.Add(c.writeUntil)
+}
+
+// writerPool runs the goroutines that write to devices. There is none while there is nothing to write.
+//
+// A writer that gets to work while more connections wait starts another one before it begins, because its own device
+// may be slow. If the device is not slow, the first writer has done all the work by the time the second one looks. So a
+// burst to many devices costs only the goroutines it needs, and a stuck device holds up nobody else. There is never
+// more than one writer beyond the number of connections.
+type writerPool struct {
+	server *Server // counts the goroutines
+
+	mu          sync.Mutex
+	first, last *conn // the connections that wait for a writer, each at most once, linked by conn.nextToWrite
+	starting    bool  // a writer was started that does not run yet
+}
+
+// add lets a writer write what the connection has queued. It returns at once.
+func (p *writerPool) add(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first == nil {
+		p.first = c
+	} else {
+		p.last.nextToWrite = c
+	}
+	p.last = c
+	p.startLocked()
+}
+
+// startLocked starts a writer if one is needed and none is starting.
+func (p *writerPool) startLocked() {
+	if p.first == nil || p.starting {
+		return
+	}
+	p.starting = true
+	// The waiting connection is still counted as a task: its teardown needs the lock of its outbox, which add's caller
+	// holds.
+	p.server.addTask()
+	go p.writeWaiting()
+}
+
+// writeWaiting is one writer: it serves connections until none waits.
+func (p *writerPool) writeWaiting() {
+	defer p.server.taskDone()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting = false
+	for p.first != nil {
+		c := p.first
+		p.first, c.nextToWrite = c.nextToWrite, nil
+		p.startLocked()
+		p.mu.Unlock()
+		c.writeQueued()
+		p.mu.Lock()
+	}
+}
+
+// send queues a frame of the device protocol, which a device that speaks MCP is never sent. A device that does not read
+// its frames is closed as slow.
+func (c *conn) send(frame []byte) error {
+	if c.mcp != nil {
+		return nil
+	}
+	return sendError(c.out.push(frame))
+}
+
+// How long an acknowledgement may wait for the next frame to the device. Two frames written together cost one system
+// call here, and one at the device. An acknowledgement only frees what the device keeps, and keeps it from sending the
+// answer again on its next connection, so a device that nobody calls gets it late: in a fleet where each device is
+// called about once a second, most ride along with the next call then. A device with other calls to answer gets it
+// soon: it may answer them one after the other.
+const (
+	ackDelay     = 20 * time.Millisecond
+	idleAckDelay = 800 * time.Millisecond
+)
+
+// acknowledge queues the acknowledgement of an answer.
+func (c *conn) acknowledge(id string, ignored bool) error {
+	if c.mcp != nil {
+		return nil // MCP has none: its servers do not repeat answers
+	}
+	delay := idleAckDelay
+	if ignored || c.local.InFlight() > 0 {
+		delay = ackDelay
+	}
+	return sendError(c.out.pushLazily(resultAcknowledgedFrame(id, ignored), delay))
+}
+
+// sendError returns what an error of the outbox means for the handler that sends.
+func sendError(err error) error {
+	switch {
+	case errors.Is(err, errOutboxFull), errors.Is(err, errOutboxesFull):
+		return CloseSlow
+	case errors.Is(err, errFrameTooBig):
+		return &frameError{codeInternalError, "The answer is larger than what this gateway sends to a device."}
+	default: // a closed outbox belongs to a connection that is ending
+		return nil
+	}
+}
+
+// fail answers an error of a handler with an error frame. A Close ends the connection instead.
+func (c *conn) fail(err error) {
+	var why Close
+	var bad *frameError
+	var refused *registry.Error
+	switch {
+	case errors.As(err, &why):
+		c.log().Info("closing a device", "close", why.Code(), "reason", why.Reason())
+		c.end(why)
+		return
+	case errors.Is(err, registry.ErrNotOwner):
+		c.end(CloseReplaced)
+		return
+	case errors.As(err, &bad):
+	case errors.As(err, &refused) && refused.Code == registry.CodeInvalidRequest:
+		bad = invalidMessage("%s", refused.Message)
+	default:
+		c.log().Error("frame not handled", "error", err)
+		bad = &frameError{codeInternalError, registry.AsError(err).Message}
+	}
+	if c.mcp != nil {
+		err = c.sendMCP(mcpErrorFrame(nil, mcpCodeOf(bad), bad.message))
+	} else {
+		err = c.send(errorFrame(bad.code, bad.message))
+	}
+	if errors.As(err, &why) {
+		c.end(why)
+	}
+}
+
+// corkLimit is how many bytes of frames are held back for the next frame. Larger frames gain nothing by being joined.
+const corkLimit = 16 << 10
+
+// corkedConn joins frames that follow one another at once into one write, as TCP_CORK and MSG_MORE do in the kernel.
+// The WebSocket library writes every frame by itself, and a system call costs more than everything else that a small
+// frame needs. The library also sees to it that writes, and setting their deadline, are never concurrent. Reads pass
+// through to be counted.
+type corkedConn struct {
+	net.Conn
+	owner  *conn       // the connection that the socket belongs to
+	framed bool        // frames are written now; set after the handshake, before the first frame
+	corked atomic.Bool // another frame follows the one that is about to be written
+
+	held      *corkBuffer // whole frames, and the beginning of one, that are not written yet; nil while there are none
+	remaining int         // bytes of the frame being written that are still to come
+	holding   bool        // the frame being written is held back for the next frame
+
+	newDeadline bool      // the socket does not have the deadline yet
+	deadline    time.Time // for writing
+}
+
+// corkBuffer holds back the frames of one connection at a time.
+type corkBuffer struct{ bytes []byte }
+
+// corkBuffers keeps the buffers that no connection uses.
+type corkBuffers struct{ pool sync.Pool }
+
+func (b *corkBuffers) get() *corkBuffer {
+	if buffer, ok := b.pool.Get().(*corkBuffer); ok {
+		return buffer
+	}
+	return &corkBuffer{}
+}
+
+func (b *corkBuffers) put(buffer *corkBuffer) {
+	buffer.bytes = buffer.bytes[:0]
+	b.pool.Put(buffer)
+}
+
+// Write implements net.Conn. Bytes that are held back count as written. If they cannot be written later, the later
+// write fails, and the connection ends all the same.
+func (w *corkedConn) Write(p []byte) (int, error) {
+	if !w.framed {
+		return w.Conn.Write(p)
+	}
+	if w.remaining == 0 {
+		w.remaining, w.holding = frameLength(p), w.corked.Load() && p[0]&controlBit == 0
+	}
+	w.remaining = max(w.remaining-len(p), 0)
+	if (w.remaining > 0 || w.holding) && w.holdBack(p) {
+		return len(p), nil
+	}
+	if w.newDeadline {
+		if err := w.Conn.SetWriteDeadline(w.deadline); err != nil {
+			return 0, err
+		}
+		w.newDeadline = false
+	}
+	if w.held == nil {
+		n, err := w.Conn.Write(p)
+		w.owner.server.counters.bytesOut.Add(int64(n))
+		return n, err
+	}
+	return w.writeHeld(p)
+}
+
+// holdBack adds p to what is held back, and reports false if that would be too much.
+func (w *corkedConn) holdBack(p []byte) bool {
+	if w.held == nil {
+		if len(p) > corkLimit {
+			return false
+		}
+		w.held = w.owner.server.corkBuffers.get()
+	} else if len(w.held.bytes)+len(p) > corkLimit {
+		return false
+	}
+	w.held.bytes = append(w.held.bytes, p...)
+	return true
+}
+
+// writeHeld writes what is held back, and p.
+func (w *corkedConn) writeHeld(p []byte) (n int, err error) {
+	before := len(w.held.bytes)
+	if w.holdBack(p) {
+		n, err = w.Conn.Write(w.held.bytes)
+	} else {
+		both := net.Buffers{w.held.bytes, p}
+		var written int64
+		written, err = both.WriteTo(w.Conn)
+		n = int(written)
+	}
+	w.owner.server.counters.bytesOut.Add(int64(n))
+	buffer := w.held
+	w.held = nil // an idle connection keeps no buffer
+	w.owner.server.corkBuffers.put(buffer)
+	return max(n-before, 0), err
+}
+
+// SetWriteDeadline implements net.Conn. The library sets a deadline for every frame. The socket gets it with the next
+// write, and only if it is a new one.
+func (w *corkedConn) SetWriteDeadline(t time.Time) error {
+	if !w.framed {
+		return w.Conn.SetWriteDeadline(t)
+	}
+	w.newDeadline = w.newDeadline || t != w.deadline
+	w.deadline = t
+	return nil
+}
+
+// Bits of a frame's first bytes (RFC 6455, section 5.2).
+const (
+	controlBit = 0x08 // of the opcode, in the first byte
+	lengthBits = 0x7f // of the second byte: the length, or where the length is
+)
+
+// frameLength returns the length of the frame that p begins with, as a server writes it: unmasked. The WebSocket
+// library writes a frame's whole header in one call.
+func frameLength(p []byte) int {
+	if len(p) < 2 {
+		return len(p)
+	}
+	switch n := int(p[1] & lengthBits); {
+	case n == 126 && len(p) >= 4:
+		return 4 + int(binary.BigEndian.Uint16(p[2:]))
+	case n == 127 && len(p) >= 10:
+		return 10 + int(binary.BigEndian.Uint64(p[2:]))
+	default:
+		return 2 + n
+	}
+}
+
+// Read implements net.Conn. All input is counted here, before the WebSocket library sees it.
+func (w *corkedConn) Read(p []byte) (int, error) {
+	if !w.framed {
+		return w.Conn.Read(p)
+	}
+	w.owner.countHandled()
+	n, err := w.Conn.Read(p)
+	if n > 0 {
+		if stop := w.owner.countInput(p[:n]); stop != nil {
+			return 0, stop
+		}
+	}
+	return n, err
+}
+
+// SetReadDeadline implements net.Conn. It does nothing once the reader was stopped: a pong must not set it going again.
+func (w *corkedConn) SetReadDeadline(t time.Time) error {
+	w.owner.mu.Lock()
+	defer w.owner.mu.Unlock()
+	if w.owner.stopped {
+		return nil
+	}
+	return w.Conn.SetReadDeadline(t)
+}
+
+// CloseWrite closes the sending half, where the socket can.
+func (w *corkedConn) CloseWrite() error {
+	if half, ok := w.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }

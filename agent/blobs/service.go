@@ -1,6 +1,11 @@
+// Package blobs keeps files of results that are too large to travel in them. A device asks for a slot while its call
+// runs, uploads the file to an address that works once, and names the slot in its result; whoever reads the result gets
+// an address that works until it expires. The bytes are in a bucket (a folder, or S3), what is known of them in the
+// registry's store.
 package blobs
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -11,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -233,4 +239,79 @@ func newSecret() string {
 func digest(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
+}
+
+// keepTime is how long the gateway has to store a file of its own.
+const keepTime = time.Minute
+
+// Keep stores the data of a part of the result of a call, and returns the part with the address where it can be read in
+// its place. Its bytes count as those of an uploaded file. CodePayloadTooLarge and CodeRateLimited if there is no room.
+func (s *Service) Keep(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error) {
+	p.Size = int64(len(p.Data))
+	slot, err := s.Reserve(ctx, key, call, p, keepTime)
+	if err != nil {
+		return p, err
+	}
+	secret := strings.TrimPrefix(slot.URL, registry.PathUpload)
+	b, err := s.Find(ctx, secret)
+	if err != nil {
+		return p, err
+	}
+	if err := s.Receive(ctx, b, p.MIMEType, p.Size, bytes.NewReader(p.Data)); err != nil {
+		return p, err
+	}
+	p.Data, p.URL = nil, registry.PathBlob+secret
+	return p, nil
+}
+
+const (
+	sweepEvery = time.Minute
+	sweepMost  = 1000             // files that one sweep removes
+	sweepTime  = 30 * time.Second // of one sweep
+	sweepGrace = 5 * time.Minute  // clocks of pods disagree
+
+)
+
+// objectName returns a name for a file that nobody reads after its end. Names sort by that end, so the sweep finds what
+// has expired at the beginning of the bucket, also what was left behind by a pod that died, or by a store that was
+// emptied. They have no folders, which would stay behind.
+func objectName(end time.Time) string { return namePrefix(end) + "-" + rand.Text() }
+
+// namePrefix begins the names of files that end at a time.
+func namePrefix(end time.Time) string { return fmt.Sprintf("%012d", end.Unix()) }
+
+// sweepUntil removes what has expired until ctx ends.
+func (s *Service) sweepUntil(ctx context.Context) {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		if err := s.sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Warn("expired files not removed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// sweep removes the files that have expired by now, in bounded steps. Several pods may sweep at once.
+func (s *Service) sweep(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	names, err := s.bucket.before(ctx, namePrefix(now.Add(-sweepGrace)), sweepMost)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		end, _, ok := strings.Cut(name, "-")
+		if _, err := strconv.ParseInt(end, 10, 64); !ok || err != nil { // not one of ours
+			continue
+		}
+		if err := s.bucket.remove(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

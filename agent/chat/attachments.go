@@ -1,10 +1,15 @@
 package chat
 
 import (
+	"container/list"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
@@ -98,4 +103,144 @@ func sizeText(n int64) string {
 	default:
 		return fmt.Sprintf("%.1f MB", float64(n)/1000/1000)
 	}
+}
+
+// Bounds of what a pod remembers of conversations it has read.
+const (
+	maxReadings  = 64 << 20         // bytes; a tenant has half of them at most
+	readingsLife = 10 * time.Minute // after the last turn
+)
+
+// readings remember where the values of conversations were seen, so that a turn reads what is new and not the whole
+// history. They save time only: a conversation that is not there is read again. Safe for concurrent use.
+type readings struct {
+	seed maphash.Seed
+
+	mu    sync.Mutex
+	size  int
+	of    map[string]int // size by tenant
+	byKey map[registry.Key]*list.Element
+	order list.List // of *reading, the one used last in front
+}
+
+// reading is what is known of one conversation.
+type reading struct {
+	key     registry.Key
+	origins *origins
+	size    int
+	used    time.Time
+}
+
+func newReadings() *readings {
+	return &readings{seed: maphash.MakeSeed(), of: make(map[string]int), byKey: make(map[registry.Key]*list.Element)}
+}
+
+// take returns what is known of a conversation with this history, nil if nothing is, and forgets it: only the turn has
+// it until it is put back. Messages that the store has dropped may be missing at the beginning of the history.
+func (r *readings) take(key registry.Key, history []provider.Message) *origins {
+	r.mu.Lock()
+	e := r.byKey[key]
+	if e == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	r.removeLocked(e)
+	r.mu.Unlock()
+	o := e.Value.(*reading).origins
+	if !r.continues(o, history) {
+		return nil
+	}
+	return o
+}
+
+// put remembers what is known of a conversation, in place of what was used longest ago.
+func (r *readings) put(key registry.Key, o *origins) {
+	one := &reading{key: key, origins: o, size: o.Size(), used: time.Now()}
+	if one.size > maxReadings/2 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked(key)
+	var before *list.Element
+	for e := r.order.Back(); e != nil; e = before {
+		before = e.Prev()
+		old := e.Value.(*reading)
+		tenantFull := old.key.Tenant == key.Tenant && r.of[key.Tenant]+one.size > maxReadings/2
+		if tenantFull || r.size+one.size > maxReadings || time.Since(old.used) > readingsLife {
+			r.removeLocked(e)
+		}
+	}
+	r.size += one.size
+	r.of[key.Tenant] += one.size
+	r.byKey[key] = r.order.PushFront(one)
+}
+
+// forget drops what is known of a conversation that was erased.
+func (r *readings) forget(key registry.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked(key)
+}
+
+func (r *readings) forgetLocked(key registry.Key) {
+	if e := r.byKey[key]; e != nil {
+		r.removeLocked(e)
+	}
+}
+
+func (r *readings) removeLocked(e *list.Element) {
+	one := r.order.Remove(e).(*reading)
+	delete(r.byKey, one.key)
+	r.size -= one.size
+	if r.of[one.key.Tenant] -= one.size; r.of[one.key.Tenant] == 0 {
+		delete(r.of, one.key.Tenant)
+	}
+}
+
+// continues finds the messages that were read at the beginning of a history, and reports whether all of them that the
+// store still has are there. Then o.learned is how many.
+func (r *readings) continues(o *origins, history []provider.Message) bool {
+	digests := make([]uint64, min(len(history), len(o.read)))
+	for i := range digests {
+		digests[i] = r.digest(history[i])
+	}
+	for dropped := range o.read {
+		if len(digests) == 0 || o.read[dropped] != digests[0] {
+			continue
+		}
+		rest := o.read[dropped:]
+		if len(rest) > len(digests) || dropped > 0 && o.Full() { // taken back; or there is room now
+			return false
+		}
+		for i := range rest {
+			if rest[i] != digests[i] {
+				return false
+			}
+		}
+		o.read, o.learned = rest, len(rest)
+		return true
+	}
+	return false
+}
+
+// digest is the same for two messages that say the same.
+func (r *readings) digest(m provider.Message) uint64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	say := func(text string) {
+		h.WriteString(strconv.Itoa(len(text)))
+		h.WriteByte(' ')
+		h.WriteString(text)
+	}
+	for _, text := range []string{string(m.Role), m.Content, m.ToolCallID, m.ToolName, m.Source, m.Turn,
+		strconv.FormatBool(m.Approved), strconv.FormatBool(m.Tainted), m.At.String()} {
+		say(text)
+	}
+	for _, c := range m.ToolCalls {
+		say(c.ID)
+		say(c.Name)
+		say(c.Args)
+	}
+	return h.Sum64()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 
@@ -256,4 +257,107 @@ func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 	err := l.keep(ctx, results...)
 	l.forgetPictures()
 	return err
+}
+
+// noteRefused is the text of a model that refuses without a word.
+const noteRefused = "The model declined to answer."
+
+// choose sets in a request whether the model must call tools. An order to call one of the gateway's tools counts for
+// the first answer only, or the turn would not end. An order to call any tool, from a caller that brought its own,
+// counts until one of those is called, because the caller waits for that.
+func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
+	switch l.choice.Mode {
+	case provider.ChoiceRequired:
+		if len(r.Tools) == 0 {
+			return badChoice("There is no tool that could be called. Connect a device, or bring tools.")
+		}
+		if len(l.own) > 0 || len(l.calls) == 0 {
+			r.Choice = l.choice
+		}
+	case provider.ChoiceTool:
+		if !slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.Name == l.choice.Name }) {
+			if len(l.calls) > 0 { // it was called before
+				return nil
+			}
+			return badChoice(fmt.Sprintf("There is no tool %q now.", l.choice.Name))
+		}
+		if l.own[l.choice.Name] || len(l.calls) == 0 {
+			r.Choice = l.choice
+		}
+	}
+	return nil
+}
+
+// badChoice refuses an order to call a tool that cannot be carried out.
+func badChoice(message string) error {
+	return &Error{Code: CodeProvider, Message: message, Cause: &provider.Error{
+		Kind: provider.KindRequest, Message: message, Param: "tool_choice", Cause: registry.CodeInvalidRequest,
+	}}
+}
+
+// beginAnswer prepares for the text of an answer. An answer that must be JSON is one text, and what a model says beside
+// calls of the gateway's tools is no part of it. So while there are such tools, text is held back until the answer is
+// known to have no calls.
+func (l *loop) beginAnswer(tools bool) {
+	l.held = nil
+	if l.base.Options.Format != nil && tools {
+		l.held = new(strings.Builder)
+	}
+}
+
+// say streams a piece of an answer, or holds it back.
+func (l *loop) say(text string) {
+	switch {
+	case text == "":
+	case l.held != nil:
+		l.held.WriteString(text)
+	default:
+		l.said.WriteString(text)
+		l.out.send(Event{Type: EventChunk, Content: text})
+	}
+}
+
+// release streams what was held back, if it is the answer.
+func (l *loop) release(calls []provider.ToolCall) {
+	if l.held == nil {
+		return
+	}
+	text := l.held.String()
+	l.held = nil
+	if len(calls) == 0 || slices.ContainsFunc(calls, func(c provider.ToolCall) bool { return l.own[c.Name] }) {
+		l.say(text)
+	}
+}
+
+// Tools are the tools that one turn may call. They are opened for the turn and safe for concurrent use. *agent.ToolSet
+// implements it.
+type Tools interface {
+	// Tools returns the tools that can be called now. It is called before each request to the model, because tools come
+	// and go in the middle of a conversation. No two have the same ModelName.
+	Tools(ctx context.Context) ([]agent.ShownTool, error)
+
+	// Invoke runs a tool and returns when it has ended, or soon after ctx has. An unknown name, or one that is no
+	// longer listed, is an error like any other, so that the call is counted and recorded. The error is an
+	// *registry.Error.
+	Invoke(ctx context.Context, r agent.InvokeRequest) (agent.Outcome, error)
+}
+
+var _ Tools = (*agent.ToolSet)(nil)
+
+// The channels of the contexts tools are opened with.
+const (
+	ChannelChat       = "chat"       // a conversation the gateway keeps
+	ChannelCompletion = "completion" // one its caller keeps
+)
+
+// noTools is what there is when nobody opens tools.
+type noTools struct{}
+
+// Tools implements Tools.
+func (noTools) Tools(context.Context) ([]agent.ShownTool, error) { return nil, nil }
+
+// Invoke implements Tools.
+func (noTools) Invoke(_ context.Context, r agent.InvokeRequest) (agent.Outcome, error) {
+	err := registry.Errorf(registry.CodeToolNotFound, "There is no tool %q here.", r.ModelName)
+	return agent.Outcome{}, err.With(registry.DispatchedNo)
 }

@@ -1,13 +1,22 @@
 package chat
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // generate asks the model once and streams its answer. An answer that breaks off is kept, marked as interrupted and
@@ -102,4 +111,246 @@ func storable(calls []provider.ToolCall) []provider.ToolCall {
 		c.Name = c.Name[:min(len(c.Name), 64)]
 	}
 	return calls
+}
+
+const (
+	draftEvery = 250 * time.Millisecond // from one note of what is being said to the next
+	draftTime  = time.Second            // after which a note that the store does not take is dropped
+)
+
+// draft is an answer while the model writes it. It is saved in the store now and then, so that little of it is lost
+// when the pod dies. A goroutine of its own saves it, because a slow store must not slow down what people read.
+type draft struct {
+	turn    string
+	at      time.Time     // when the model began; with turn, it tells which message a note belongs to
+	journal *journal      // nil: nothing is saved
+	dirty   chan struct{} // capacity 1: there is something to note
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	text     strings.Builder
+	thinking strings.Builder
+}
+
+// newDraft begins an answer. With j nil, nothing is saved. Its caller must call stop.
+func newDraft(turn string, j *journal) *draft {
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &draft{turn: turn, at: time.Now().UTC(), journal: j, dirty: make(chan struct{}, 1), cancel: cancel}
+	if j != nil {
+		d.done.Go(func() { d.note(ctx) })
+	}
+	return d
+}
+
+// add appends to the answer. It never waits for the store.
+func (d *draft) add(delta provider.Delta) {
+	if delta == (provider.Delta{}) {
+		return // nothing to note
+	}
+	d.mu.Lock()
+	d.text.WriteString(delta.Text)
+	d.text.WriteString(delta.Refusal)
+	d.thinking.WriteString(delta.Thinking)
+	d.mu.Unlock()
+	select {
+	case d.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends the saving. A save that is under way is abandoned. Should it arrive all the same, recovery recognizes it by
+// its time.
+func (d *draft) stop() {
+	d.cancel()
+	d.done.Wait()
+}
+
+// message returns the answer so far.
+func (d *draft) message() provider.Message {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := provider.Message{Role: provider.RoleAssistant, Content: d.text.String(), Turn: d.turn, At: d.at}
+	if d.thinking.Len() > 0 {
+		m.Thinking = []provider.Thought{{Text: d.thinking.String()}}
+	}
+	return m
+}
+
+// note saves the answer until ctx ends: first after draftEvery, so that short answers cost the store nothing, then at
+// most once in that time.
+func (d *draft) note(ctx context.Context) {
+	pause := time.NewTimer(draftEvery)
+	defer pause.Stop()
+	for {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-d.dirty:
+		case <-ctx.Done():
+			return
+		}
+		d.saveOnce(ctx)
+		pause.Reset(draftEvery)
+	}
+}
+
+// saveOnce saves the answer so far. A failure costs only this save: the turn continues, and the next save is complete.
+// A lost turn shows when it is renewed.
+func (d *draft) saveOnce(ctx context.Context) {
+	raw, _ := json.Marshal(d.message()) // which cannot fail: a message is plain data
+	ctx, cancel := context.WithTimeout(ctx, draftTime)
+	defer cancel()
+	_ = d.journal.store.SaveDraft(ctx, d.journal.turn, raw)
+}
+
+// Complete implements Agent. The turn is that of Ask, with the same limits, but without a lock and without memory: only
+// this turn knows the results of its tool calls. The system prompt is the caller's alone, with the system messages
+// among Messages.
+//
+// A call of one of the caller's own tools ends the turn and is returned. Calls of the session's tools in the same
+// answer run first. Their arguments and results are kept for a while, and put back when the conversation returns with
+// the results of the returned calls, so nothing runs twice. A tool of the caller hides one of the session with the same
+// name.
+func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error) {
+	out, began := newEmitter(emit), time.Now()
+	model, err := e.model(c.Model)
+	if err != nil {
+		return Reply{}, nil, out.complete("", err)
+	}
+	leave, err := e.admit(c.Caller)
+	if err != nil {
+		return Reply{}, nil, out.complete("", err)
+	}
+	defer leave()
+	ctx, cancel := e.within(ctx)
+	defer cancel(nil)
+	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
+	defer stop()
+	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
+	kept := continuations{
+		store: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.Scope()},
+		ttl: e.cfg.Limits.Continuation, spent: e.newSpending(c.Caller),
+		limit: e.cfg.Limits.ContextTokens * bytesPerToken, log: e.cfg.Log,
+	}
+	if c.Messages, err = kept.restore(ctx, c.Messages); err != nil {
+		return Reply{}, nil, out.complete("", failure(ctx, e.cfg.Limits, err))
+	}
+	l, err := e.newCompletion(c, model, scope, out)
+	if err != nil {
+		return Reply{}, nil, out.complete("", err)
+	}
+	l.continuations = kept
+	info := TurnInfo{Key: scope.Key, Caller: c.Caller, Channel: scope.Channel}
+	reply, err := e.carryOut(ctx, info, l, began, l.run)
+	reply.MessageCount = len(c.Messages)
+	return reply, l.returned, out.complete(reply.FullResponse, err)
+}
+
+// model returns the model of that name.
+func (e *Engine) model(name string) (provider.Model, error) {
+	for _, m := range e.cfg.Models {
+		if name == "" || m.Name() == name {
+			return m, nil
+		}
+	}
+	return nil, &Error{
+		Code:    CodeModelNotFound,
+		Message: fmt.Sprintf("There is no model %q. There are: %s.", name, strings.Join(e.Models(), ", ")),
+	}
+}
+
+// scopeKey returns the session whose tools join in, in the caller's tenant.
+func (c Completion) scopeKey() registry.Key {
+	key := c.Key
+	if key.Tenant == "" {
+		key.Tenant = c.Caller.Tenant
+	}
+	return key
+}
+
+func (e *Engine) newCompletion(
+	c Completion, model provider.Model, scope agent.SessionContext, out *emitter,
+) (*loop, error) {
+	l := &loop{
+		limits: e.cfg.Limits, log: e.cfg.Log, model: model, out: out,
+		turn: cmp.Or(c.Turn, uuid.NewString()),
+		own:  make(map[string]bool, len(c.Tools)), base: provider.Request{
+			System: c.System, Tools: c.Tools, MaxTokens: c.MaxTokens, Temperature: c.Temperature, Stop: c.Stop,
+			Options: c.Options,
+		},
+		choice: c.Choice,
+	}
+	if c.Choice.Mode == provider.ChoiceNone {
+		l.base.Tools = nil
+	}
+	for _, t := range l.base.Tools {
+		l.own[t.Name] = true
+	}
+	for _, m := range c.Messages {
+		if m.Role == provider.RoleSystem {
+			l.base.System = strings.TrimPrefix(l.base.System+"\n\n"+m.Content, "\n\n")
+			continue
+		}
+		l.history = append(l.history, m)
+	}
+	if len(l.history) == 0 && l.base.System == "" {
+		return nil, &Error{Code: CodeNoUserMessage, Message: "There is nothing to answer: there are no messages."}
+	}
+	l.given, l.mark = len(l.history), newMark()
+	if l.tools = (noTools{}); c.Choice.Mode != provider.ChoiceNone {
+		l.tools = e.open(scope)
+	}
+	return l, nil
+}
+
+const titleLimit = 60 // characters
+
+// titleOf makes a title from the beginning of the conversation. Asking the model would cost a request, its tokens and
+// its time, and could fail. People recognize a conversation by their first words anyway.
+func titleOf(messages []provider.Message) string {
+	for _, m := range messages {
+		if m.Role == provider.RoleUser {
+			for line := range strings.Lines(legible.Clean(m.Content)) {
+				if words := strings.Fields(line); len(words) > 0 {
+					return shorten(words)
+				}
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+// shorten joins as many words as fit. A first word that does not fit is truncated.
+func shorten(words []string) string {
+	title := strings.Join(words, " ")
+	if utf8.RuneCountInString(title) <= titleLimit {
+		return title
+	}
+	runes := []rune(title)[:titleLimit]
+	if i := strings.LastIndexByte(string(runes), ' '); i > 0 {
+		return string(runes)[:i] + "…"
+	}
+	return string(runes[:titleLimit-1]) + "…" // the ellipsis is the last character
+}
+
+// name gives a title to a conversation that has none. A failure costs only the title.
+func (t *turn) name(ctx context.Context) string {
+	title := titleOf(t.loop.history)
+	if title == "" {
+		return ""
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	if err := t.engine.cfg.Store.SetTitle(ctx, t.lock.Turn, title); err != nil {
+		t.engine.cfg.Log.Warn("title not stored", "session", t.ask.Key.Session, "error", err)
+		return ""
+	}
+	t.loop.out.send(Event{Type: EventTitle, Title: title})
+	return title
 }

@@ -2,10 +2,15 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
@@ -121,4 +126,210 @@ func (l *loop) reply() Reply {
 		Turn: l.turn, FullResponse: l.said.String(), Refusal: l.refusal.String(), Calls: l.calls,
 		Usage: l.usage, Stop: l.stop,
 	}
+}
+
+// turn is one Ask that holds the lock of its conversation.
+type turn struct {
+	engine  *Engine
+	ask     Ask
+	lock    *lock
+	journal *journal
+	loop    *loop
+	title   string // of the conversation
+}
+
+// Ask implements Agent. The model is the first one. The turn waits for its conversation. It is refused, with nothing
+// stored, when its conversation does not get free in time, when too many turns wait already, when the pod runs its
+// maximum of turns, and when the pod stops.
+func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error) {
+	out, began := newEmitter(emit), time.Now()
+	a.Content = strings.ToValidUTF8(a.Content, "\uFFFD")
+	if err := a.check(); err != nil {
+		return Reply{}, out.complete("", err)
+	}
+	leave, err := e.admit(a.Caller)
+	if err != nil {
+		return Reply{}, out.complete("", err)
+	}
+	defer leave()
+	ctx, cancel := e.within(ctx)
+	defer cancel(nil)
+	spent, err := e.spend(ctx, a)
+	if err != nil {
+		return Reply{}, out.complete("", err)
+	}
+	defer spent.giveBack()
+	l, err := e.acquire(ctx, a.Key)
+	if err != nil {
+		return Reply{}, out.complete("", err)
+	}
+	spent.count(ctx, turnCost)
+	defer l.ticket.leave() // after the last event, so that no other turn of this conversation sends one before
+	defer e.abortable(a.Key, cancel)()
+	reply, err := e.answer(ctx, cancel, a, l, spent, out)
+	reply.Duration = time.Since(began)
+	return reply, out.complete(reply.FullResponse, err)
+}
+
+func (a Ask) check() error {
+	if err := a.Key.Validate(); err != nil {
+		return &Error{Code: CodeAgent, Message: registry.AsError(err).Message, Cause: err}
+	}
+	if !a.Regenerate && strings.TrimSpace(a.Content) == "" {
+		return &Error{Code: CodeEmptyContent, Message: "The message is empty. Say something."}
+	}
+	return nil
+}
+
+// answer runs the turn whose lock is held. It releases the lock before it sends the end of the turn, because a client
+// that reads that may ask again at once.
+func (e *Engine) answer(
+	ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, spent *spending, out *emitter,
+) (Reply, error) {
+	defer e.end(ctx, l.Turn)
+	defer e.renew(l, cancel)()
+	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
+	defer stop()
+	t := e.newTurn(a, l, spent, out)
+	info := TurnInfo{Key: a.Key, Caller: a.Caller, Channel: ChannelChat}
+	reply, err := e.carryOut(ctx, info, t.loop, time.Now(), t.run)
+	reply.MessageCount, reply.Title = t.journal.count, t.title
+	return reply, err
+}
+
+func (e *Engine) newTurn(a Ask, l *lock, spent *spending, out *emitter) *turn {
+	j := &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}
+	scope := scopeOf(a)
+	scope.Fence = l.Fence
+	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
+		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, journal: j, turn: uuid.NewString(),
+		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
+		readings: e.readings,
+	}}
+}
+
+// scopeOf returns the context for the tools and the system prompt of a turn.
+func scopeOf(a Ask) agent.SessionContext {
+	return agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}
+}
+
+// run is the turn from the user's message to the title.
+func (t *turn) run(ctx context.Context) error {
+	system, err := t.engine.cfg.SystemFor(ctx, scopeOf(t.ask))
+	if err != nil {
+		return fmt.Errorf("make the system prompt: %w", err)
+	}
+	t.loop.base = provider.Request{System: system}
+	c, err := t.engine.cfg.Store.Conversation(ctx, t.ask.Key)
+	if err != nil {
+		return fmt.Errorf("read the conversation: %w", err)
+	}
+	release, err := t.engine.reserve(t.ask.Caller, c, t.ask.Content)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := t.own(ctx, c); err != nil {
+		return err
+	}
+	t.title, t.journal.count = c.Title, len(c.Messages)
+	t.loop.history = decode(c.Messages, t.engine.cfg.Log)
+	t.loop.mark = markOf(t.loop.history)
+	if t.ask.Regenerate {
+		err = t.rewind(ctx, c)
+	} else {
+		said := provider.Message{
+			Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn,
+			Nonce: t.loop.mark.nonce,
+		}
+		err = t.loop.keep(ctx, append(mend(t.loop.history, c.Draft), said)...)
+	}
+	if err != nil {
+		return err
+	}
+	err = t.loop.run(ctx)
+	lost := errors.Is(err, registry.ErrTurnLost) || errors.Is(context.Cause(ctx), registry.ErrTurnLost)
+	if !lost { // else it may have been erased
+		t.loop.remember()
+	}
+	if err != nil {
+		return err
+	}
+	if t.title == "" {
+		t.title = t.name(ctx)
+	}
+	return nil
+}
+
+// own checks that the conversation does not belong to another user, and stores its owner when it begins.
+func (t *turn) own(ctx context.Context, c registry.Conversation) error {
+	if !t.ask.Caller.Sees(c.Owner.UserID) {
+		cause := registry.UnknownSession()
+		return &Error{Code: CodeAgent, Message: cause.Message, Cause: cause}
+	}
+	if len(c.Messages) > 0 || c.Owner != (registry.Owner{}) || t.ask.Owner == (registry.Owner{}) {
+		return nil
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	if err := t.engine.cfg.Store.SetOwner(ctx, t.lock.Turn, t.ask.Owner); err != nil {
+		return fmt.Errorf("say whose the conversation is: %w", err)
+	}
+	return nil
+}
+
+// rewind drops everything after the last message of the user.
+func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
+	keep := 0
+	for i := range c.Messages {
+		if m := decode(c.Messages[i:i+1], t.engine.cfg.Log); len(m) == 1 && isUser(m[0]) {
+			keep = i + 1
+		}
+	}
+	if keep == 0 {
+		return &Error{
+			Code:    CodeNoUserMessage,
+			Message: "There is nothing to answer again: the conversation has no message of a user.",
+		}
+	}
+	ctx, cancel := storing(ctx)
+	defer cancel()
+	if err := t.engine.cfg.Store.TruncateMessages(ctx, t.lock.Turn, keep); err != nil {
+		return fmt.Errorf("forget the former answer: %w", err)
+	}
+	t.journal.count = keep
+	t.loop.history = decode(c.Messages[:keep], t.engine.cfg.Log)
+	return nil
+}
+
+// carryOut runs a turn that began at a time, and notifies Activity of its begin and its end.
+func (e *Engine) carryOut(
+	ctx context.Context, info TurnInfo, l *loop, began time.Time, run func(context.Context) error,
+) (Reply, error) {
+	info.Turn, info.Model = l.turn, l.model.Name()
+	if e.cfg.Activity != nil {
+		e.cfg.Activity.TurnStarted(info)
+	}
+	err := guarded(l, func() error { return run(ctx) })
+	if err != nil {
+		err = failure(ctx, e.cfg.Limits, err)
+		e.noteFailure(ctx, info, err)
+	}
+	reply := l.reply()
+	reply.Duration = time.Since(began)
+	if e.cfg.Activity != nil {
+		e.cfg.Activity.TurnFinished(info, endOf(reply, err))
+	}
+	return reply, err
+}
+
+// guarded makes an error of a panic of a model or of this package: the lock is released and the process lives.
+func guarded(l *loop, run func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("panic in a turn", "turn", l.turn, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("turn panicked: %v", p)
+		}
+	}()
+	return run()
 }

@@ -1,11 +1,14 @@
 package chat
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 const (
@@ -92,4 +95,100 @@ func (l *loop) debugPrompt(r provider.Request) Event {
 	return Event{
 		Type: EventDebugPrompt, Messages: messages, EstimatedTokens: estimateFixed(r) + estimateAll(r.Messages),
 	}
+}
+
+const (
+	messageTokens = 4    // what a message costs beside its text
+	imageTokens   = 1600 // about what an image costs, however many bytes it has
+	bytesPerToken = 4    // about
+)
+
+// estimate returns about how many tokens a message is. Four bytes for a token is near enough for a limit that leaves
+// room, and the same for every model.
+func estimate(m provider.Message) int {
+	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName) + imageTokens*bytesPerToken*(images(m)+len(m.Pictures))
+	for _, t := range m.Thinking {
+		n += len(t.Text) + len(t.Signature) + len(t.Redacted)
+	}
+	for _, c := range m.ToolCalls {
+		n += len(c.ID) + len(c.Name) + len(c.Args)
+	}
+	return messageTokens + n/bytesPerToken
+}
+
+// estimateAll returns about how many tokens messages are.
+func estimateAll(messages []provider.Message) int {
+	n := 0
+	for _, m := range messages {
+		n += estimate(m)
+	}
+	return n
+}
+
+// estimateFixed returns about how many tokens a request has before any message.
+func estimateFixed(r provider.Request) int {
+	n := len(r.System)
+	if f := r.Options.Format; f != nil {
+		n += len(f.Schema)
+	}
+	for _, t := range r.Tools {
+		n += toolSize(t)
+	}
+	return n / bytesPerToken
+}
+
+// toolSize returns the size of a tool in a request, in bytes.
+func toolSize(t provider.Tool) int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
+
+// trim returns as many well-formed messages as fit into about limit tokens. It drops the oldest groups first, each as a
+// whole: a message of the user and all that followed. The newest group stays, and is shortened if it is still too long.
+func trim(messages []provider.Message, limit int) []provider.Message {
+	total := estimateAll(messages)
+	for total > limit {
+		next := slices.IndexFunc(messages[min(1, len(messages)):], isUser) + 1
+		if next == 0 {
+			break
+		}
+		total -= estimateAll(messages[:next])
+		messages = messages[next:]
+	}
+	if total <= limit {
+		return messages
+	}
+	return shortenGroup(messages, limit)
+}
+
+func isUser(m provider.Message) bool { return m.Role == provider.RoleUser }
+
+// readable returns the output of a tool as model and people read it: clean, and at most limit bytes.
+func readable(said string, limit int) string {
+	return legible.Clean(truncate(legible.Clean(said), limit)) // the ends at the gap may be fragments
+}
+
+// show returns readable text as people see it. A fence is longer than any in the text, so nothing in it ends it.
+func show(said string, format Format) string {
+	if format == FormatPlain {
+		return said
+	}
+	longest, run := 2, 0
+	for i := range len(said) {
+		if said[i] == '`' {
+			run++
+			longest = max(longest, run)
+		} else {
+			run = 0
+		}
+	}
+	fence := strings.Repeat("`", longest+1)
+	return fence + "\n" + strings.TrimSuffix(said, "\n") + "\n" + fence
+}
+
+// explain returns the text that a model reads of a failed call.
+func explain(e *registry.Error) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", e.Code, e.Message)
+	for _, v := range e.Violations {
+		fmt.Fprintf(&b, "\n%s", v)
+	}
+	return b.String()
 }

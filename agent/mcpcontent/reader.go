@@ -1,10 +1,17 @@
+// Package mcpcontent is the one mapping between the content of MCP and results of tools: Reader makes a result of what
+// an MCP server answered, whether it is a device or an upstream, and Append writes a result as content for MCP clients.
+//
+// Text blocks are the output. Images, sounds and resources are parts, which keep their MIME type and URI. The text of a
+// text resource is in the output also, because models read the output. Binary data is never in the output.
 package mcpcontent
 
 import (
+	"encoding/json"
 	"fmt"
 	"path"
 	"strings"
 
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
@@ -181,4 +188,19 @@ func (r *Reader) binary() (data [][]byte) {
 		}
 	}
 	return data
+}
+
+// OutputSchema returns the output schema of a tool as MCP clients take it, nil if there is none. Clients refuse a whole
+// list of tools for an output schema that is not one of an object.
+func OutputSchema(t registry.ToolSpec) json.RawMessage {
+	members, err := strictjson.LenientMembers(t.OutputSchema, registry.MaxSchemaBytes)
+	if err != nil {
+		return nil
+	}
+	for _, m := range members {
+		if string(m.Name) == "type" && string(m.Value) == `"object"` {
+			return t.OutputSchema
+		}
+	}
+	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 const (
@@ -144,4 +146,111 @@ func (a *answer) ended(err error) error {
 		return errCutOff
 	}
 	return err
+}
+
+// maxName bounds a name that comes in pieces, in bytes. No tool has one this long.
+const maxName = 256
+
+// callDelta is a piece of a tool call in a stream of chat completions.
+type callDelta struct {
+	index          int64
+	indexed        bool // the server gave an index
+	id, name, args string
+}
+
+// addCall adds a piece to the call it belongs to. As specified, index says which that is, and id and name come once,
+// with the first piece. Servers differ: some give no index, or the same one to all calls, each then in one piece with
+// an id of its own; some repeat id and name with every piece; some make up another id for every piece, but name the
+// tool only once; some give no id at all.
+func (a *answer) addCall(d callDelta) error {
+	c := a.callOf(d)
+	if c == nil {
+		var err error
+		if c, err = a.newCall(d.id, d.name); err != nil {
+			return err
+		}
+		c.index, c.indexed = d.index, d.indexed
+		return a.addArgs(c, d.args)
+	}
+	if c.id == "" {
+		c.id = d.id
+	}
+	if d.name != c.name && c.args.Len() == 0 && len(c.name) < maxName { // a name may come in pieces, too
+		c.name += d.name
+	}
+	if err := a.grow(len(d.id) + len(d.name)); err != nil {
+		return err
+	}
+	return a.addArgs(c, d.args)
+}
+
+// callOf returns the call that a piece goes on with; nil: it begins another one.
+func (a *answer) callOf(d callDelta) *call {
+	var c *call
+	for i := len(a.calls) - 1; i >= 0 && c == nil; i-- { // the last of an index: it may have been used before
+		same := a.calls[i]
+		if d.indexed && same.indexed && same.index == d.index || !d.indexed && d.id != "" && same.id == d.id {
+			c = same
+		}
+	}
+	if c == nil && !d.indexed && len(a.calls) > 0 {
+		c = a.calls[len(a.calls)-1]
+	}
+	if c == nil || d.name == "" { // every call has a name: what has none goes on
+		return c
+	}
+	if d.id != "" && c.id != "" {
+		if d.id != c.id {
+			return nil
+		}
+		return c
+	}
+	if d.id != "" && c.name != "" || c.extent.closed {
+		return nil
+	}
+	return c
+}
+
+// identified returns the calls of a whole answer, each with arguments and an id of its own: results find their calls by
+// it.
+func identified(calls []*call) []ToolCall {
+	var out []ToolCall
+	seen := make(map[string]bool, len(calls))
+	for _, c := range calls {
+		if c.id == "" || seen[c.id] {
+			c.id = "call_" + strings.ReplaceAll(uuid.NewString(), "-", "") // 37 characters; OpenAI takes 40
+		}
+		seen[c.id] = true
+		args := c.args.String()
+		if strings.TrimSpace(args) == "" {
+			args = "{}"
+		}
+		out = append(out, ToolCall{ID: c.id, Name: c.name, Args: args})
+	}
+	return out
+}
+
+// extent tells, piece by piece, whether an object in JSON has come to its end. It does not tell whether it is well
+// formed.
+type extent struct {
+	depth                   int
+	quoted, escaped, closed bool
+}
+
+func (e *extent) follow(s string) {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case e.escaped:
+			e.escaped = false
+		case e.quoted:
+			e.escaped, e.quoted = c == '\\', c != '"'
+		case c == '"':
+			e.quoted = true
+		case c == '{' || c == '[':
+			e.depth++
+		case c == '}' || c == ']':
+			e.depth--
+			e.closed = e.closed || e.depth == 0
+		}
+	}
 }

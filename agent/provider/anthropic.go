@@ -2,6 +2,8 @@ package provider
 
 import (
 	"cmp"
+	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -34,4 +36,177 @@ func NewAnthropic(cfg Config) *Anthropic {
 // reader implements vendor.
 func (m *Anthropic) reader(a *answer) eventReader {
 	return &anthropicStream{m: m, a: a, open: map[int64]*block{}}
+}
+
+// addOptions translates what Anthropic's messages have a word for, and names what they have not. What asks for
+// nothing (a penalty of zero, the default tier) is taken.
+func (b *anthropicBody) addOptions(r Request) error {
+	o := r.Options
+	for name, asked := range map[string]bool{
+		"seed": o.Seed != nil, "logit_bias": len(o.LogitBias) > 0, "verbosity": o.Verbosity != "",
+		"metadata":          len(o.Metadata) > 0,
+		"prompt_cache_key":  o.CacheKey != "",
+		"presence_penalty":  o.PresencePenalty != nil && *o.PresencePenalty != 0,
+		"frequency_penalty": o.FrequencyPenalty != nil && *o.FrequencyPenalty != 0,
+		"service_tier":      !slices.Contains([]string{"", "auto", "default"}, o.ServiceTier),
+	} {
+		if asked {
+			return unoffered{param: name}
+		}
+	}
+	if o.TopP != nil && *o.TopP != 1 {
+		b.TopP = o.TopP
+	}
+	b.Metadata.UserID = cmp.Or(o.SafetyIdentifier, o.User)
+	if err := b.addOutput(o); err != nil {
+		return err
+	}
+	b.addChoice(r)
+	return nil
+}
+
+func (b *anthropicBody) addOutput(o Options) error {
+	switch o.Effort {
+	case "", "low", "medium", "high", "xhigh":
+		b.OutputConfig.Effort = o.Effort
+	default:
+		return unoffered{"reasoning_effort", "must be low, medium, high or xhigh for its provider"}
+	}
+	switch {
+	case o.Format == nil:
+	case o.Format.Schema == nil:
+		return unoffered{"response_format", "must be of the type json_schema for its provider"}
+	default:
+		b.OutputConfig.Format = &anthropicFormat{Type: "json_schema", Schema: o.Format.Schema}
+	}
+	return nil
+}
+
+// addChoice says whether tools are to be called, and how many at once.
+func (b *anthropicBody) addChoice(r Request) {
+	if len(r.Tools) == 0 {
+		return
+	}
+	var one *bool
+	if r.Options.Parallel != nil {
+		disabled := !*r.Options.Parallel
+		one = &disabled
+	}
+	switch r.Choice.Mode {
+	case ChoiceNone:
+		b.ToolChoice = &anthropicChoice{Type: "none"}
+	case ChoiceRequired:
+		b.ToolChoice = &anthropicChoice{Type: "any", DisableParallel: one}
+	case ChoiceTool:
+		b.ToolChoice = &anthropicChoice{Type: "tool", Name: r.Choice.Name, DisableParallel: one}
+	default:
+		if one != nil {
+			b.ToolChoice = &anthropicChoice{Type: "auto", DisableParallel: one}
+		}
+	}
+}
+
+// userBlocks translates what a user says.
+func userBlocks(m Message) ([]anthropicBlock, error) {
+	if len(m.Parts) == 0 {
+		return textBlocks(m.Content), nil
+	}
+	var blocks []anthropicBlock
+	for _, p := range m.Parts {
+		switch {
+		case p.Image == nil:
+			blocks = append(blocks, textBlocks(p.Text)...)
+		case p.Image.Detail != "" && p.Image.Detail != "auto":
+			return nil, unoffered{param: "image_url.detail"}
+		case strings.HasPrefix(p.Image.URL, "data:"):
+			kind, data, ok := strings.Cut(strings.TrimPrefix(p.Image.URL, "data:"), ";base64,")
+			if !ok {
+				return nil, unoffered{"image_url.url", "must be an address, or data in base64, for its provider"}
+			}
+			source := &anthropicSource{Type: "base64", MediaType: &kind, Data: &data}
+			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
+		default:
+			source := &anthropicSource{Type: "url", URL: p.Image.URL}
+			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
+		}
+	}
+	return blocks, nil
+}
+
+// anthropicBody is the body of a request for a message. Its fields are those of the vendor's reference.
+type anthropicBody struct {
+	Model        string             `json:"model"`
+	MaxTokens    int                `json:"max_tokens"`
+	System       []anthropicBlock   `json:"system,omitempty"`
+	Messages     []anthropicMessage `json:"messages"`
+	Stream       bool               `json:"stream"`
+	Tools        []anthropicTool    `json:"tools,omitempty"`
+	ToolChoice   *anthropicChoice   `json:"tool_choice,omitempty"`
+	Thinking     *anthropicThinking `json:"thinking,omitempty"`
+	Temperature  *float64           `json:"temperature,omitempty"`
+	TopP         *float64           `json:"top_p,omitempty"`
+	Stop         []string           `json:"stop_sequences,omitzero"`
+	OutputConfig anthropicOutput    `json:"output_config,omitzero"`
+	Metadata     anthropicMetadata  `json:"metadata,omitzero"`
+}
+
+type anthropicMessage struct {
+	Role    Role             `json:"role"`
+	Content []anthropicBlock `json:"content"`
+}
+
+// anthropicBlock is a block of any type.
+type anthropicBlock struct {
+	Type      string           `json:"type"`
+	Text      string           `json:"text,omitempty"`
+	Source    *anthropicSource `json:"source,omitempty"`    // image
+	Thinking  *string          `json:"thinking,omitempty"`  // thinking
+	Signature string           `json:"signature,omitempty"` // thinking
+	Data      string           `json:"data,omitempty"`      // redacted_thinking
+	ID        string           `json:"id,omitempty"`        // tool_use
+	Name      string           `json:"name,omitempty"`      // tool_use
+	Input     json.RawMessage  `json:"input,omitempty"`     // tool_use
+	ToolUseID string           `json:"tool_use_id,omitempty"`
+	Content   []anthropicBlock `json:"content,omitempty"`  // tool_result
+	IsError   bool             `json:"is_error,omitempty"` // tool_result
+}
+
+type anthropicSource struct {
+	Type      string  `json:"type"`
+	URL       string  `json:"url,omitempty"`
+	MediaType *string `json:"media_type,omitempty"`
+	Data      *string `json:"data,omitempty"`
+}
+
+type anthropicTool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	InputSchema json.RawMessage `json:"input_schema"`
+	Strict      *bool           `json:"strict,omitempty"`
+}
+
+type anthropicChoice struct {
+	Type            string `json:"type"`
+	Name            string `json:"name,omitempty"`
+	DisableParallel *bool  `json:"disable_parallel_tool_use,omitempty"`
+}
+
+type anthropicThinking struct {
+	Type    string `json:"type"`
+	Budget  int    `json:"budget_tokens,omitempty"`
+	Display string `json:"display,omitempty"`
+}
+
+type anthropicOutput struct {
+	Effort string           `json:"effort,omitempty"`
+	Format *anthropicFormat `json:"format,omitempty"`
+}
+
+type anthropicFormat struct {
+	Type   string          `json:"type"`
+	Schema json.RawMessage `json:"schema"`
+}
+
+type anthropicMetadata struct {
+	UserID string `json:"user_id,omitempty"`
 }

@@ -3,9 +3,19 @@
 package provider
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"image"
+	_ "image/gif"  // whose sizes are read
+	_ "image/jpeg" // likewise
+	_ "image/png"  // likewise
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -191,3 +201,105 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
+
+// A conversation may come from another model, and hold what a model made up. The vendors refuse all of a request for
+// one id, name or argument they do not like, and would do so for ever; so what they would refuse is put right on its
+// way to them.
+
+// emptySchema is that of a tool without parameters.
+const emptySchema = `{"type":"object","properties":{}}`
+
+// schemaOf returns the parameters of a tool, as the vendors take them.
+func schemaOf(t Tool) (json.RawMessage, error) {
+	if len(bytes.TrimSpace(t.Parameters)) == 0 {
+		return json.RawMessage(emptySchema), nil
+	}
+	if !json.Valid(t.Parameters) {
+		return nil, fmt.Errorf("the parameters of the tool %q are not JSON", t.Name)
+	}
+	return objectSchema(t.Parameters), nil
+}
+
+// objectArgs returns the arguments of a call as a JSON object. A model that wrote something else is shown it as the
+// text it was.
+func objectArgs(args string) json.RawMessage {
+	trimmed := strings.TrimSpace(args)
+	if trimmed == "" {
+		return json.RawMessage("{}")
+	}
+	if trimmed[0] == '{' && json.Valid([]byte(trimmed)) {
+		return json.RawMessage(trimmed)
+	}
+	wrapped, _ := json.Marshal(map[string]string{"malformed_arguments": args}) // which cannot fail
+	return wrapped
+}
+
+// cleanName returns the name of a called tool as the vendors take it: ^[A-Za-z0-9_-]{1,64}$.
+func cleanName(name string) string {
+	name = cleanID(name)
+	return name[:min(len(name), 64)]
+}
+
+// cleanID does the same for the id of a call, whose length is free.
+func cleanID(id string) string {
+	if id == "" {
+		return "unknown"
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '_'
+	}, id)
+}
+
+// unsupported is the error for what cannot be said to any vendor.
+func (c *caller) unsupported(cause error) *Error {
+	if u, ok := errors.AsType[unoffered](cause); ok {
+		return &Error{
+			Kind: KindRequest, Param: u.param, Cause: cause,
+			Message: fmt.Sprintf("The model %q does not take the request: %s.", c.cfg.Name, u.Error()),
+		}
+	}
+	return &Error{Kind: KindRequest, Message: fmt.Sprintf("The request cannot be put to %q.", c.cfg.Name), Cause: cause}
+}
+
+// Bounds of a picture that a model is shown. A vendor refuses a whole request, and with it the turn, for one picture
+// that it does not take.
+const (
+	maxPictureBytes = 3 << 20 // Anthropic takes 5 MB as base64
+	maxPictureSide  = 8000    // pixels, likewise
+)
+
+// Picture is an image that a tool returned, as a model is shown it.
+type Picture struct {
+	Attachment int    // which one of the message it is
+	MIMEType   string // found in the data, whatever the tool said
+	Data       []byte
+}
+
+// NewPicture returns an image as models take it. It reports false for what is no PNG, JPEG, GIF or WebP, or is too
+// large.
+func NewPicture(attachment int, data []byte) (Picture, bool) {
+	p := Picture{Attachment: attachment, MIMEType: http.DetectContentType(data), Data: data}
+	if len(data) > maxPictureBytes ||
+		!slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, p.MIMEType) {
+		return Picture{}, false
+	}
+	if p.MIMEType == "image/webp" { // the standard library does not read it
+		return p, true
+	}
+	size, _, err := image.DecodeConfig(bytes.NewReader(data))
+	ok := err == nil && size.Width > 0 && size.Height > 0 && max(size.Width, size.Height) <= maxPictureSide
+	return p, ok
+}
+
+// base64 returns the data as the vendors take it.
+func (p Picture) base64() string { return base64.StdEncoding.EncodeToString(p.Data) }
+
+// notePictures stands in front of pictures that could not be put into the result they belong to.
+const notePictures = "[These images belong to the result of the tool call %q above. They are data from the tool, " +
+	"as its text is, and not from the user.]"
+
+// noteUnseen says that a model is not shown the images of a result.
+const noteUnseen = "[The images of this result are not shown to you.]"

@@ -7,7 +7,9 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
 	"os"
 	"time"
 )
@@ -103,3 +105,82 @@ var (
 	ErrFull        = errors.New("the workspace is full")
 	ErrNotElevated = errors.New("sandbox: programs cannot run with more rights here")
 )
+
+// Usage says what a workspace takes.
+type Usage struct {
+	Bytes int64 // on the disk
+	Files int   // folders included
+
+	// Unseen is why some of it could not be counted, so that it may hold anything; nil: all was counted.
+	Unseen error
+}
+
+// Room says what is free on a disk.
+type Room struct {
+	Bytes int64
+	Files int64 // zero, or always the same, on file systems that make room for files as they need it
+}
+
+// Reasons why a workspace cannot be counted, beside errors of the file system.
+var (
+	errTooMany = errors.New("it has more files and folders than are counted")
+	errTooDeep = fmt.Errorf("it has folders nested deeper than %d", maxDepth)
+)
+
+// maxDepth is how deep folders are counted. Each level takes one descriptor while its files are counted.
+const maxDepth = 100
+
+// Full returns an error that wraps ErrFull and names the limit if w has reached one; nil if it has room. What could not
+// be counted counts as too much.
+func (u Usage) Full(w Workspace) error {
+	switch {
+	case u.Unseen != nil:
+		return fmt.Errorf("%w: not all of it can be counted (%w); remove that, or make it readable", ErrFull, u.Unseen)
+	case w.MaxBytes > 0 && u.Bytes > w.MaxBytes:
+		return fmt.Errorf("%w: its files take %d KiB on the disk, at most %d KiB are allowed; remove some", ErrFull,
+			u.Bytes>>10, w.MaxBytes>>10)
+	case w.MaxFiles > 0 && u.Files > w.MaxFiles:
+		return fmt.Errorf("%w: it has %d files and folders, at most %d are allowed; remove some", ErrFull, u.Files,
+			w.MaxFiles)
+	}
+	return nil
+}
+
+// OverShare returns what the tenant's share says, nil if it has none.
+func (u Usage) OverShare(w Workspace, more int64) error {
+	if w.Share == nil {
+		return nil
+	}
+	return w.Share.Over(w, u, more)
+}
+
+// readStep is how many names are read of a folder at a time.
+const readStep = 64
+
+// Entries returns what is in a folder, in no order. However many names it has, few of them are in memory at a time.
+// What is removed or made meanwhile may or may not be among them. An error is the last of it.
+func Entries(dir string) iter.Seq2[os.DirEntry, error] {
+	return func(yield func(os.DirEntry, error) bool) {
+		f, err := os.Open(dir)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		for {
+			entries, err := f.ReadDir(readStep)
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}

@@ -2,8 +2,16 @@ package schema
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
@@ -51,4 +59,91 @@ func (s *Validator) outputViolations(
 	return apply(ctx, compiled, value, deadline, func() (*share.Grant, error) {
 		return s.heavyOutputs.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
 	})
+}
+
+// Limits of the report about invalid arguments, which may be megabytes.
+const (
+	maxViolations   = 20
+	maxNamed        = 20   // names in one violation
+	maxMatched      = 100  // items in one
+	maxShown        = 200  // bytes of a value or a name in it
+	maxMessage      = 1000 // bytes
+	maxPointerShown = 1000 // bytes
+	cutMark         = "…"
+)
+
+// report adds a violation at the place the walk has come to, and ends the walk when there are enough. It returns false.
+func (w *walk) report(k jsonschema.ErrorKind) bool {
+	if w.stopped() {
+		return false
+	}
+	text := k.LocalizedString(message.NewPrinter(language.English))
+	w.found = append(w.found, registry.Violation{Pointer: w.pointer(), Message: cutTo(text, maxMessage)})
+	if len(w.found) == maxViolations {
+		w.stop(errEnough)
+	}
+	return false
+}
+
+var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+func (w *walk) pointer() string {
+	var b strings.Builder
+	for _, s := range w.path {
+		b.WriteByte('/')
+		if s.item < 0 {
+			b.WriteString(escapePointer.Replace(cut(s.name)))
+		} else {
+			b.WriteString(strconv.Itoa(s.item))
+		}
+		if b.Len() > maxPointerShown {
+			return cutTo(b.String(), maxPointerShown)
+		}
+	}
+	return b.String()
+}
+
+// cut shortens a text that is shown to a person.
+func cut(s string) string { return cutTo(s, maxShown) }
+
+func cutTo(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len(cutMark)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + cutMark
+}
+
+// shown returns a value as a violation may hold it.
+func shown(v any) any {
+	switch v := v.(type) {
+	case string:
+		return cut(v)
+	case json.Number:
+		return json.Number(cut(string(v)))
+	default:
+		return v
+	}
+}
+
+// shownNames shortens the names in a violation.
+func shownNames(names []string) []string {
+	for i, name := range names {
+		names[i] = cut(name)
+	}
+	return names
+}
+
+// endless is the violation of a schema that refers to itself without end.
+type endless struct{}
+
+// KeywordPath implements jsonschema.ErrorKind.
+func (endless) KeywordPath() []string { return []string{"$ref"} }
+
+// LocalizedString implements jsonschema.ErrorKind.
+func (endless) LocalizedString(*message.Printer) string {
+	return "the schema refers to itself without end"
 }

@@ -1,3 +1,12 @@
+// Package schema compiles the JSON Schemas of tools and validates arguments against them. Both are written by
+// strangers, so everything that grows faster than the text is bounded: what a schema takes when it is compiled, and the
+// work and the memory of a validation, which also ends with its caller.
+//
+// Schemas are compiled, and checked against their metaschema, by github.com/santhosh-tekuri/jsonschema. Its validator
+// cannot be ended and builds every violation there is; the one here walks the compiled schema in its place.
+//
+// Validator (validator.go) keeps schemas compiled and shares out the pod's cores and memory; that is where to start.
+// Schema (schema.go) is one compiled schema, walk.go the validation. The package imports registry only.
 package schema
 
 import (
@@ -179,3 +188,48 @@ func Decode(text []byte, maxDepth int) (any, error) {
 	err := d.Decode(&value)
 	return value, err
 }
+
+// The types as jsonschema.Types has them.
+var (
+	typeNull    = typeSet("null")
+	typeBoolean = typeSet("boolean")
+	typeNumber  = typeSet("number")
+	typeInteger = typeSet("integer")
+	typeString  = typeSet("string")
+	typeArray   = typeSet("array")
+	typeObject  = typeSet("object")
+)
+
+func typeSet(name string) jsonschema.Types {
+	var t jsonschema.Types
+	t.Add(name)
+	return t
+}
+
+func typeOf(v any) jsonschema.Types {
+	switch v.(type) {
+	case nil:
+		return typeNull
+	case bool:
+		return typeBoolean
+	case json.Number:
+		return typeNumber
+	case string:
+		return typeString
+	case []any:
+		return typeArray
+	default:
+		return typeObject
+	}
+}
+
+// hasType reports whether a value has one of the types.
+func (w *walk) hasType(types jsonschema.Types, v any) bool {
+	if types&typeOf(v) != 0 {
+		return true
+	}
+	n, isNumber := v.(json.Number)
+	return isNumber && types&typeInteger != 0 && w.isInteger(n)
+}
+
+func typeName(v any) string { return typeOf(v).ToStrings()[0] }

@@ -3,8 +3,11 @@ package mcp
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
+	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/farhand/farhand/internal/strictjson"
 )
@@ -57,4 +60,136 @@ func (s *Server) discover(_ context.Context, r *request) (result, error) {
 	b = strictjson.AppendString(append(b, `,"capabilities":`+capabilitiesModern+`,"instructions":`...),
 		instructions(r.Scope))
 	return result{members: append(b, private...)}, nil
+}
+
+// Revisions of the protocol. Their names sort by age.
+const (
+	revision2026 = "2026-07-28" // the first whose requests stand alone
+	revision2025 = "2025-11-25" // the last with initialize
+
+	revisionUnsaid = "2025-03-26" // of a request without the header
+)
+
+// revisions returns those that are served, the newest first.
+func revisions() []string {
+	return []string{revision2026, revision2025, "2025-06-18", "2025-03-26", "2024-11-05"}
+}
+
+// Headers, in their canonical form.
+const (
+	headerRevision = "Mcp-Protocol-Version"
+	headerMethod   = "Mcp-Method"
+	headerName     = "Mcp-Name"
+)
+
+// Names in _meta.
+const (
+	metaRevision     = "io.modelcontextprotocol/protocolVersion"
+	metaClient       = "io.modelcontextprotocol/clientInfo"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaServer       = "io.modelcontextprotocol/serverInfo"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+)
+
+// checkRevision finds out which revision a message follows, and holds its headers against its body, because whatever
+// stands between client and gateway decides on the headers.
+func (r *request) checkRevision(h http.Header) error {
+	r.revision = h.Get(headerRevision)
+	inBody, _ := r.meta.text(metaRevision)
+	switch {
+	case r.revision == "" && inBody == "":
+		r.revision = revisionUnsaid
+		return nil
+	case r.revision == "":
+		return mismatch("The header %s is missing: _meta names %.40q.", headerRevision, inBody)
+	case r.revision < revision2026 && !slices.Contains(revisions(), r.revision):
+		return unsupported(r.revision)
+	case r.revision < revision2026 && (inBody == "" || inBody == r.revision):
+		return nil
+	case !r.isRequest():
+		return nil
+	}
+	r.modern = true
+	switch {
+	case inBody == "":
+		return invalidParams("_meta must have %q.", metaRevision)
+	case inBody != r.revision:
+		return mismatch("The header %s says %.40q, and _meta says %.40q.", headerRevision, r.revision, inBody)
+	}
+	if err := r.checkHeaders(h); err != nil {
+		return err
+	}
+	if !slices.Contains(revisions(), r.revision) {
+		return unsupported(r.revision)
+	}
+	if info := r.meta.get(metaClient); !info.IsZero() && !isImplementation(info) {
+		return invalidParams("_meta[%q] must have a name and a version.", metaClient)
+	}
+	if r.capabilities = r.meta.get(metaCapabilities); !r.capabilities.IsObject() {
+		return invalidParams("_meta must have %q, a JSON object.", metaCapabilities)
+	}
+	return nil
+}
+
+// checkHeaders holds the headers that repeat a part of the body against it.
+func (r *request) checkHeaders(h http.Header) error {
+	if got := h.Get(headerMethod); got != r.method {
+		return mismatch("The header %s says %.80q, and the body %.80q.", headerMethod, got, r.method)
+	}
+	field := ""
+	switch r.method {
+	case methodCallTool, "prompts/get":
+		field = "name"
+	case methodReadResource:
+		field = "uri"
+	case methodGetTask, methodUpdateTask, methodCancelTask:
+		field = "taskId"
+	default:
+		return nil
+	}
+	want, ok := r.params.text(field)
+	if !ok {
+		return invalidParams("The field %q must be a string.", field)
+	}
+	if got, ok := headerText(h.Get(headerName)); !ok || got != want {
+		return mismatch("The header %s says %.80q, and the body %.80q.", headerName, got, want)
+	}
+	return nil
+}
+
+// headerText decodes a header: what is no printable ASCII is sent as =?base64?…?=.
+func headerText(s string) (string, bool) {
+	encoded, ok := strings.CutPrefix(s, "=?base64?")
+	if !ok {
+		return s, s != ""
+	}
+	if encoded, ok = strings.CutSuffix(encoded, "?="); !ok {
+		return s, true
+	}
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	return string(text), err == nil
+}
+
+func isImplementation(v strictjson.Value) bool {
+	info, err := membersOf(v)
+	_, name := fields(info).text("name")
+	_, version := fields(info).text("version")
+	return err == nil && name && version
+}
+
+func mismatch(format string, args ...any) error {
+	e := invalidParams(format, args...).(*rpcError)
+	e.code = codeHeaderMismatch
+	return e
+}
+
+// unsupported says which revisions there are instead.
+func unsupported(revision string) error {
+	data, _ := json.Marshal(struct { // cannot fail: strings
+		Supported []string `json:"supported"`
+		Requested string   `json:"requested"`
+	}{revisions(), revision})
+	return &rpcError{
+		code: codeUnsupportedVersion, message: "This revision of the protocol is not served here.", data: data,
+	}
 }

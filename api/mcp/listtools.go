@@ -1,13 +1,18 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/agent/mcpcontent"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 const (
@@ -192,4 +197,167 @@ func (p *toolPage) addSession(e *registry.Entry, after cursor) (full bool) {
 		p.last = cursor{Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name}
 	}
 	return false
+}
+
+// maxCursor bounds a cursor, in characters.
+const maxCursor = 4096
+
+// cursor is the place of the last tool of a page: in the order of connecting, and in a session by name. The gateway's
+// own tools come first.
+type cursor struct {
+	Generation int64  `json:"g,omitempty"`
+	Session    string `json:"s,omitempty"`
+	Name       string `json:"n,omitempty"`
+}
+
+// String encodes the cursor for a client, as one opaque word.
+func (c cursor) String() string {
+	text, _ := json.Marshal(c) // cannot fail: strings and a number
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// parseCursor accepts exactly what String returns.
+func parseCursor(word string) (cursor, error) {
+	var c cursor
+	bad := invalidParams("The cursor is not one of this list. Send nextCursor of the page before as it is.")
+	if len(word) > maxCursor {
+		return c, bad
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(word)
+	if err != nil || json.Unmarshal(text, &c) != nil || c.String() != word || c == (cursor{}) || c.Generation < 0 {
+		return cursor{}, bad
+	}
+	if c.Session != "" && (registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}).Validate() != nil ||
+		(c.Session == "") != (c.Generation == 0) {
+		return cursor{}, bad
+	}
+	return c, nil
+}
+
+// afterSession returns the place of the directory that a list goes on from. Inside a session, that has to be read once
+// more, so it goes on from just before it: the tilde sorts after all that an id may contain.
+func (c cursor) afterSession() registry.Cursor {
+	if c.Name != "" && c.Session != "" {
+		return registry.Cursor{Generation: c.Generation - 1, Session: "~"}
+	}
+	return registry.Cursor{Generation: c.Generation, Session: c.Session}
+}
+
+// covers reports whether a tool of a session comes at or before the cursor.
+func (c cursor) covers(s registry.Session, tool string) bool {
+	switch {
+	case s.Generation != c.Generation:
+		return s.Generation < c.Generation
+	case s.Key.Session != c.Session:
+		return s.Key.Session < c.Session
+	default:
+		return c.Name == "" || tool <= c.Name
+	}
+}
+
+// readCursor returns where a list goes on.
+func (r *request) readCursor() (cursor, error) {
+	v := r.params.get("cursor")
+	if v.IsZero() || v.String() == "null" {
+		return cursor{}, nil
+	}
+	word, ok := r.params.text("cursor")
+	if !ok {
+		return cursor{}, invalidParams("The field \"cursor\" must be a string.")
+	}
+	return parseCursor(word)
+}
+
+// appendTool appends a tool as tools/list has it. at is the session that the tool's reader has to be told of; nil:
+// nobody has to.
+func appendTool(b []byte, name string, t registry.ToolSpec, d *policy.Decision, at *registry.Session) []byte {
+	b = strictjson.AppendString(append(b, `{"name":`...), name)
+	if title := titleOf(t, at); title != name {
+		b = strictjson.AppendString(append(b, `,"title":`...), title)
+	}
+	b = strictjson.AppendString(append(b, `,"description":`...), describe(t, at))
+	b = appendObjectSchema(append(b, `,"inputSchema":`...), t.Parameters)
+	if output := mcpcontent.OutputSchema(t); output != nil {
+		b = append(append(b, `,"outputSchema":`...), output...)
+	}
+	hints, _ := json.Marshal(hintsOf(t.Annotations, d.Effects)) // cannot fail: booleans
+	return append(append(append(b, `,"annotations":`...), hints...), '}')
+}
+
+// titleOf names a tool, and its device, for people.
+func titleOf(t registry.ToolSpec, at *registry.Session) string {
+	if at == nil {
+		return t.Name
+	}
+	return t.Name + " (" + deviceName(at) + ")"
+}
+
+// deviceName returns what people call the device of a session.
+func deviceName(s *registry.Session) string {
+	for _, name := range []string{s.DeviceName, s.Name, s.DeviceID} {
+		if name = legible.Line(name); name != "" {
+			return name
+		}
+	}
+	return s.Key.Session
+}
+
+// describe returns the description of a tool, which is never empty.
+func describe(t registry.ToolSpec, at *registry.Session) string {
+	text := t.Description
+	if text == "" {
+		text = "The tool " + t.Name + "."
+	}
+	if at == nil {
+		return text
+	}
+	return text + "\n\nRuns on the device " + deviceName(at) + " (session " + at.Key.Session + ")."
+}
+
+// appendObjectSchema appends a schema as it is, if it says at its top that it is one of an object, as MCP demands. Else
+// that is added: the arguments of every call are an object.
+func appendObjectSchema(b []byte, schema json.RawMessage) []byte {
+	const object = `"type":"object"`
+	if bytes.HasPrefix(schema, []byte("{"+object)) {
+		return append(b, schema...)
+	}
+	members, err := membersOf(registry.MustJSON(string(schema)))
+	if err != nil {
+		return append(b, "{"+object+"}"...)
+	}
+	if says := members.get("type"); says.String() == `"object"` {
+		return append(b, schema...)
+	}
+	b = append(b, "{"+object...)
+	for _, m := range members {
+		if string(m.Name) == "type" {
+			continue
+		}
+		b = strictjson.AppendString(append(b, ','), string(m.Name))
+		b = append(append(b, ':'), m.Value...)
+	}
+	return append(b, '}')
+}
+
+// hintsOf returns what a client is told of the effects of a tool. The operator's word counts, then that of whoever
+// registered the tool; of what nobody knows nothing is said, and clients expect the worst.
+func hintsOf(said *registry.Annotations, known policy.Effects) registry.Annotations {
+	var hints registry.Annotations
+	if said != nil {
+		hints = *said
+	}
+	yes, no := true, false
+	if known&policy.Unknown == 0 && known&(policy.Changes|policy.Destructive) == 0 {
+		hints.ReadOnlyHint, hints.DestructiveHint = &yes, nil
+	}
+	if known&policy.Changes != 0 {
+		hints.ReadOnlyHint = &no
+	}
+	if known&policy.Destructive != 0 {
+		hints.ReadOnlyHint, hints.DestructiveHint = &no, &yes
+	}
+	if known&policy.OpenWorld != 0 {
+		hints.OpenWorldHint = &yes
+	}
+	return hints
 }

@@ -1,13 +1,18 @@
 package openai
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -135,5 +140,169 @@ func finishReason(reply chat.Reply, calls []provider.ToolCall) string {
 		return string(reply.Stop)
 	default:
 		return string(provider.StopEnd)
+	}
+}
+
+const (
+	// maxCandidates bounds how many sessions an error lists when a user has several.
+	maxCandidates = 20
+
+	// lookupTimeout bounds the search for the session of a completion.
+	lookupTimeout = 10 * time.Second
+)
+
+// Sessions finds the sessions that are connected.
+type Sessions interface {
+	// Connected returns a session that the caller may talk to. It fails with registry.CodeSessionNotFound or
+	// registry.CodeNotConnected.
+	Connected(ctx context.Context, caller auth.Identity, id string) (registry.Entry, error)
+	// Each visits the sessions that match q. It fails if they are too many for one answer.
+	Each(ctx context.Context, q registry.Query, visit func(registry.Entry)) error
+}
+
+// session returns the session whose tools join in a completion: the one with that id, otherwise the one of the user in
+// the body. The key has no session if there is none, or if no tools are wanted. A caller whose credentials name a user
+// speaks for that user only.
+func (r *Request) session(
+	ctx context.Context, sessions Sessions, caller auth.Identity, id string,
+) (registry.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	none := registry.Key{Tenant: caller.Tenant}
+	switch {
+	case id != "":
+		e, err := sessions.Connected(ctx, caller, id)
+		if err != nil || r.noTools() {
+			return none, err
+		}
+		return e.Session.Key, nil
+	case r.user == "" || r.noTools():
+		return none, nil
+	case caller.Viewer() != "" && caller.Viewer() != r.user:
+		return none, &paramError{param: "user", err: registry.Errorf(registry.CodeForbidden,
+			"The token is another user's. Leave \"user\" out, or name the user of the token.")}
+	}
+	found, err := sessionsOf(ctx, sessions, caller, r.user)
+	switch {
+	case err != nil:
+		return none, err
+	case len(found) == 1:
+		return registry.Key{Tenant: caller.Tenant, Session: found[0].SessionID}, nil
+	case len(found) > 1:
+		return none, &paramError{param: "user", err: &registry.Error{
+			Code: registry.CodeAmbiguousTarget, Candidates: found,
+			Message: "Several sessions of this user are connected. Name one in the header " + HeaderSession + ".",
+		}}
+	}
+	e, err := sessions.Connected(ctx, caller, r.user)
+	switch {
+	case errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected):
+		return none, nil
+	case err != nil:
+		return none, err
+	case e.Session.UserID != "" && e.Session.UserID != r.user: // any device may choose an id that is a user's name
+		return none, nil
+	}
+	return e.Session.Key, nil
+}
+
+// sessionsOf returns the connected sessions of a user, at most maxCandidates. It looks at a bounded number of sessions:
+// in a very large fleet callers need the header.
+func sessionsOf(
+	ctx context.Context, sessions Sessions, caller auth.Identity, user string,
+) ([]registry.Candidate, error) {
+	q := registry.Query{Tenant: caller.Tenant, Target: registry.Target{UserID: user, Viewer: caller.Viewer()}}
+	var found []registry.Candidate
+	err := sessions.Each(ctx, q, func(e registry.Entry) {
+		if len(found) < maxCandidates {
+			found = append(found, registry.Candidate{
+				SessionID: e.Session.Key.Session, DeviceID: e.Session.DeviceID, UserID: e.Session.UserID,
+				Name: e.Session.Name,
+			})
+		}
+	})
+	return found, err
+}
+
+const (
+	maxStops       = 4 // as at OpenAI
+	maxTemperature = 2
+)
+
+// Request is the body of a request for a completion. Each field is obeyed, passed on to the model, or refused by its
+// name. None is ignored.
+type Request struct {
+	completion   chat.Completion // without Key, Caller and Turn; Model as it was sent
+	user         string
+	stream       bool
+	includeUsage bool
+}
+
+// ParseRequest reads the body of a request for a completion.
+func ParseRequest(body []byte) (Request, error) {
+	var r Request
+	if strings.TrimSpace(string(body)) == "" {
+		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty.")
+	}
+	if err := jsonbody.Check(body); err != nil {
+		return r, err
+	}
+	var failed error
+	f := readFields(body, "", &failed)
+	for _, read := range []func(fields){
+		refuseUnoffered, r.readModel, r.readMessages, r.readTools, r.readToolChoice, r.readSampling, r.readStop,
+		r.readOptions, r.readFormat, r.readStreaming,
+	} {
+		if read(f); failed != nil {
+			break
+		}
+	}
+	return r, failed
+}
+
+// Streamed reports whether the answer is to be streamed.
+func (r *Request) Streamed() bool { return r.stream }
+
+func (r *Request) readModel(f fields) {
+	if r.completion.Model = f.str("model"); r.completion.Model == "" {
+		f.fail("model",
+			"You must provide a model parameter: a name of GET /v1/models, or %q for the default.", defaultModel)
+	}
+	r.user = f.str("user")
+}
+
+func (r *Request) readStreaming(f fields) {
+	r.stream = f.isSet("stream")
+	if !f.has("stream_options") {
+		return
+	}
+	options := f.object("stream_options")
+	options.only("include_usage", "include_obfuscation")
+	if options.has("include_obfuscation") && string(options.members["include_obfuscation"]) != "false" {
+		options.fail("include_obfuscation", "Padding of streams is not offered.")
+	}
+	r.includeUsage = options.isSet("include_usage")
+}
+
+func (r *Request) readSampling(f fields) {
+	c := &r.completion
+	c.MaxTokens = f.count("max_tokens")
+	c.MaxTokens = cmp.Or(f.count("max_completion_tokens"), c.MaxTokens)
+	c.Temperature = f.number("temperature", 0, maxTemperature)
+}
+
+// readStop reads one sequence or several.
+func (r *Request) readStop(f fields) {
+	var one string
+	if json.Unmarshal(f.members["stop"], &one) == nil {
+		r.completion.Stop = []string{one}
+	} else {
+		f.decode("stop", &r.completion.Stop, "a string or an array of strings")
+	}
+	if len(r.completion.Stop) > maxStops {
+		f.fail("stop", "At most %d sequences may be given in \"stop\".", maxStops)
+	}
+	if slices.Contains(r.completion.Stop, "") {
+		f.fail("stop", "A sequence in \"stop\" must not be empty.")
 	}
 }

@@ -6,14 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand/agent/sandbox/host"
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // Exit codes: 0 done, 1 a tool ran and failed, 2 everything else.
@@ -101,4 +109,112 @@ func explainArguments(parent *cobra.Command) {
 				strings.TrimPrefix(cmd.CommandPath(), "farhand "))
 		}
 	}
+}
+
+// release is set by the build of a release: -ldflags "-X main.release=v1.2.3".
+var release = ""
+
+// version returns the release, else what the Go toolchain recorded about the build.
+func version() string {
+	if release != "" {
+		return release
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "dev"
+}
+
+func (a *application) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "farhand %s, %s, %s/%s\n", version(), runtime.Version(),
+				runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+// newLogger returns the logger of a server. In format auto it is text on a terminal and JSON elsewhere.
+func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
+	if format == "text" || format == "auto" && isTerminal(w) {
+		return slog.New(slog.NewTextHandler(legibleLines{w}, opts))
+	}
+	return slog.New(slog.NewJSONHandler(legibleLines{w}, opts))
+}
+
+// legibleLines writes the lines of a log. They may quote devices, so what a terminal would act on or hide is made
+// visible.
+type legibleLines struct{ w io.Writer }
+
+// Write implements io.Writer.
+func (l legibleLines) Write(line []byte) (int, error) {
+	if _, err := io.WriteString(l.w, legible.Expose(string(line))); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// legibleOn returns w itself, or if it is a terminal, what writes to it without what a terminal would act on or hide:
+// into a file or a pipe goes byte for byte what a gateway or a device has said.
+func legibleOn(w io.Writer) io.Writer {
+	if isTerminal(w) {
+		return legibleLines{w}
+	}
+	return w
+}
+
+// isTerminal reports whether a person is likely to read what is written to w.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// healthTimeout bounds a health check; an image's HEALTHCHECK has its own, longer one.
+const healthTimeout = 3 * time.Second
+
+func (a *application) healthCommand() *cobra.Command {
+	var r remote
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask a gateway whether it is ready (for container health checks)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), healthTimeout)
+			defer cancel()
+			_, err := r.do(ctx, "GET", "/readyz", nil, nil)
+			return err
+		},
+	}
+	r.flags(cmd.Flags(), a.environ)
+	// In a container the check runs with the pod's own environment, which says where the pod listens.
+	if vars := env.ToMap(a.environ); vars[envPrefix+"URL"] == "" && vars[envPrefix+"ADDR"] != "" {
+		flag := cmd.Flags().Lookup("server")
+		r.server = urlOf(vars[envPrefix+"ADDR"])
+		flag.DefValue, flag.Usage = r.server, "URL of the gateway, or its host:port (FARHAND_URL, else FARHAND_ADDR)"
+	}
+	return cmd
+}
+
+// urlOf returns where a process of the same machine reaches what listens on addr.
+func urlOf(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "http://" + addr
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip.Is6() {
+			host = "::1"
+		}
+	}
+	return "http://" + net.JoinHostPort(host, port)
 }

@@ -1,13 +1,20 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
 
+	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/registry/legible"
 )
 
@@ -74,4 +81,137 @@ func oneLine(text string, limit int) string {
 // printable replaces what a terminal would interpret, or not show: a device must not be able to move the cursor.
 func printable(text string) string {
 	return legible.Expose(text)
+}
+
+const (
+	// maxCallEvent bounds one event of a call, in bytes.
+	maxCallEvent = 1 << 20
+	// awayLimit is how long a call is followed while no gateway answers.
+	awayLimit = 2 * time.Minute
+	// cancelTimeout bounds the cancelling of a call whose follower was interrupted.
+	cancelTimeout = 5 * time.Second
+)
+
+// callAccepted is the answer to an asynchronous call.
+type callAccepted struct {
+	CallID string `json:"call_id"`
+	State  string `json:"state"`
+}
+
+// callProgress is one event of a call.
+type callProgress struct {
+	Type     string   `json:"type"`
+	State    string   `json:"state"`
+	Progress *float64 `json:"progress"`
+	Total    *float64 `json:"total"`
+	Message  string   `json:"message"`
+	Chunk    string   `json:"chunk"`
+}
+
+// follow shows the progress of a call on standard error until it has ended, and returns its record. When ctx ends first
+// the call is cancelled.
+func (a *application) follow(ctx context.Context, r remote, id string) (json.RawMessage, error) {
+	path := "/api/calls/" + url.PathEscape(id)
+	record, err := a.untilEnded(ctx, r, path)
+	if ctx.Err() != nil {
+		cancelCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+		defer cancel()
+		_, cancelled := r.do(cancelCtx, http.MethodDelete, path, nil, nil)
+		return nil, errors.Join(fmt.Errorf("interrupted; call %s is being cancelled", id), cancelled)
+	}
+	return record, err
+}
+
+// untilEnded shows the progress of a call and returns its record once that is final. A stream may end before: that of
+// a pod that stops does.
+func (a *application) untilEnded(ctx context.Context, r remote, path string) (json.RawMessage, error) {
+	var away time.Time // since when no gateway answers; zero: one does
+	for last := ""; ; {
+		var record []byte
+		var err error
+		if last, err = a.showProgress(ctx, r, path+"/events", last); err == nil || isAway(err) {
+			record, err = r.do(ctx, http.MethodGet, path, url.Values{"wait_ms": {"10000"}}, nil)
+		}
+		if isAway(err) && ctx.Err() == nil {
+			if away.IsZero() {
+				away = time.Now()
+				fmt.Fprintln(a.err, "waiting for the gateway:", printable(err.Error()))
+			}
+			if time.Since(away) < awayLimit {
+				select {
+				case <-time.After(streamPause):
+				case <-ctx.Done():
+				}
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		away = time.Time{}
+		var known struct {
+			Status string `json:"status"`
+		}
+		if err := decodeAnswer(record, &known); err != nil {
+			return nil, err
+		}
+		if known.Status != "pending" && known.Status != "executing" {
+			return record, nil
+		}
+	}
+}
+
+// showProgress prints the events behind the one with the id last until their stream ends, and returns the id of the
+// last one.
+func (a *application) showProgress(ctx context.Context, r remote, path, last string) (string, error) {
+	req, err := r.request(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return last, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := r.send(req)
+	if err != nil {
+		return last, err
+	}
+	defer resp.Body.Close()
+	for events := ssereader.New(resp.Body, maxCallEvent); ; {
+		event, err := events.Next()
+		if errors.Is(err, io.EOF) {
+			return last, nil
+		}
+		if err != nil {
+			return last, err
+		}
+		last = cmp.Or(event.ID, last)
+		var e callProgress
+		if json.Unmarshal(event.Data, &e) != nil {
+			continue
+		}
+		if text := e.text(); text != "" {
+			fmt.Fprintln(a.err, text)
+		}
+	}
+}
+
+// text is the line shown of an event.
+func (e callProgress) text() string {
+	if e.State != "" {
+		return oneLine(e.State, shownID)
+	}
+	var parts []string
+	switch {
+	case e.Progress != nil && e.Total != nil && *e.Total > 0:
+		parts = append(parts, fmt.Sprintf("%.0f %%", *e.Progress / *e.Total * 100))
+	case e.Progress != nil:
+		parts = append(parts, fmt.Sprintf("%g", *e.Progress))
+	}
+	for _, part := range []string{e.Message, e.Chunk} {
+		if part != "" {
+			parts = append(parts, oneLine(part, 200))
+		}
+	}
+	return strings.Join(parts, "  ")
 }

@@ -1,6 +1,13 @@
+// Package egress is the way out for programs that load what strangers name, such as a browser: a proxy on loopback that
+// connects to public addresses only.
+//
+// Every name is resolved once, here, and the address that was checked is the one that is dialled: neither the spelling
+// of a host, nor a redirect, nor a name whose address changes leads anywhere else. CheckURL says the same of a URL
+// before anything starts, in words; it is a courtesy, the Proxy is what holds.
 package egress
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -167,4 +174,45 @@ func (p *Proxy) fail(w http.ResponseWriter, target string, err error) {
 	}
 	w.Header().Set(FailedHeader, "1")
 	http.Error(w, "The gateway's proxy: "+reason(err), status)
+}
+
+// tunnel connects a client to where it asks to, and copies both ways until either ends.
+func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	far, err := p.dial(ctx, r.Host)
+	if err != nil {
+		p.fail(w, r.Host, err)
+		return
+	}
+	defer far.Close()
+	near, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer near.Close()
+	defer context.AfterFunc(p.ctx, func() { near.Close(); far.Close() })()
+	if near.SetDeadline(time.Now().Add(p.cfg.Lifetime)) != nil {
+		return
+	}
+	if _, err := io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	both(near, buffered.Reader, far)
+}
+
+// both copies until one side ends, and then ends the other. What the client has sent early is in its reader.
+func both(near net.Conn, early *bufio.Reader, far net.Conn) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(far, early)
+		far.Close()
+		near.Close()
+	}()
+	_, _ = io.Copy(near, far)
+	near.Close()
+	far.Close()
+	<-done
 }

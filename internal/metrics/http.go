@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -100,4 +102,107 @@ func statusText(status int) string {
 	default:
 		return other
 	}
+}
+
+// redisBuckets are seconds.
+var redisBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+
+// Redis measures round trips to Redis.
+type Redis struct {
+	durations map[redisstore.Kind]*timer // never changes
+	failures  map[redisstore.Kind]tally  // never changes
+}
+
+var _ redisstore.Meter = (*Redis)(nil)
+
+func newRedis(s *Set) *Redis {
+	group := Label{"group", texts(redisstore.Kinds())}
+	r := &Redis{durations: make(map[redisstore.Kind]*timer), failures: make(map[redisstore.Kind]tally)}
+	durations := s.histograms("farhand_redis_round_trip_duration_seconds",
+		"How long round trips to Redis took, by the kind of what was sent. "+
+			"Reads that wait for news are not among them.",
+		[]Label{group}, redisBuckets)
+	s.counter("farhand_redis_errors_total",
+		"Round trips to Redis that failed, by the kind of what was sent and of the failure.",
+		source{[]Label{group, {"failure", texts(redisstore.Failures())}}, func(emit emitFunc) {
+			for g, t := range r.failures {
+				t.emit(emit, string(g))
+			}
+		}})
+	for _, g := range redisstore.Kinds() {
+		r.durations[g], r.failures[g] = newTimer(durations, string(g)), newTally(texts(redisstore.Failures()))
+	}
+	return r
+}
+
+// RoundTrip implements redisstore.Meter.
+func (r *Redis) RoundTrip(g redisstore.Kind, took time.Duration, failed redisstore.Failure) {
+	if r.durations[g] == nil {
+		g = redisstore.KindOther
+	}
+	r.durations[g].observe(took)
+	if failed != redisstore.FailureNone {
+		r.failures[g].add(string(failed), 1)
+	}
+}
+
+// redisPools exports the pools of connections; read is nil without Redis.
+func (s *Set) redisPools(read func() map[string]redisstore.PoolStats) {
+	each := func(of func(redisstore.PoolStats) float64) source {
+		from := source{labels: []Label{{"pool", []string{redisstore.PoolCommands, redisstore.PoolSessions}}}}
+		if read != nil {
+			from.emit = func(emit emitFunc) {
+				for name, p := range read() {
+					emit(of(p), name)
+				}
+			}
+		}
+		return from
+	}
+	type pool = redisstore.PoolStats
+	s.gauge("farhand_redis_connections", "Open connections to Redis, by pool.",
+		each(func(p pool) float64 { return float64(p.Open) }))
+	s.gauge("farhand_redis_idle_connections", "Open connections to Redis that nobody uses now, by pool.",
+		each(func(p pool) float64 { return float64(p.Idle) }))
+	s.counter("farhand_redis_pool_waits_total", "Times a command had to wait for a connection, by pool.",
+		each(func(p pool) float64 { return float64(p.Waits) }))
+	s.counter("farhand_redis_pool_wait_seconds_total", "How long commands waited for connections altogether, by pool.",
+		each(func(p pool) float64 { return p.Waited.Seconds() }))
+	s.counter("farhand_redis_pool_timeouts_total", "Times no connection became free in time, by pool.",
+		each(func(p pool) float64 { return float64(p.Timeouts) }))
+}
+
+// bus exports what the bus sent, what waits in it, and what went wrong there; read is nil without Redis.
+func (s *Set) bus(read func() bus.Stats) {
+	s.counter("farhand_bus_sent_messages_total", "Messages that were sent to other pods, by queue.",
+		shares("queue", read, func(b bus.Stats) []share {
+			return []share{{"envelopes", b.CallsSent}, {"replies", b.RepliesSent}}
+		}))
+	s.counter("farhand_bus_sent_packets_total",
+		"Packets in which those messages travelled, by queue: messages that leave for one pod at the same moment "+
+			"share a packet.",
+		shares("queue", read, func(b bus.Stats) []share {
+			return []share{{"envelopes", b.CallPackets}, {"replies", b.ReplyPackets}}
+		}))
+	s.gauge("farhand_bus_queued_messages", "Messages that wait to be sent to other pods, by queue.",
+		shares("queue", read, func(b bus.Stats) []share {
+			return []share{
+				{"envelopes", b.CallsQueued}, {"replies", b.RepliesQueued}, {"retries", b.RepliesPutOff},
+			}
+		}))
+	s.gauge("farhand_bus_queued_bytes", "Bytes of the messages that wait to be sent to other pods, by queue.",
+		shares("queue", read, func(b bus.Stats) []share {
+			return []share{
+				{"envelopes", b.CallBytesQueued}, {"replies", b.ReplyBytesQueued}, {"retries", b.PutOffBytesQueued},
+			}
+		}))
+	s.counter("farhand_bus_events_total", "What went wrong between pods, and was mended or not, by what it was.",
+		shares("event", read, func(b bus.Stats) []share {
+			return []share{
+				{"envelope_refused", b.CallsRefused}, {"reply_refused", b.RepliesRefused},
+				{"reply_published", b.RepliesPublished}, {"reply_retried", b.RepliesRetried},
+				{"reply_lost", b.RepliesLost}, {"malformed", b.Malformed}, {"resubscribed", b.Resubscribed},
+				{"panic", b.Panics},
+			}
+		}))
 }

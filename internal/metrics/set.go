@@ -1,9 +1,29 @@
+// Package metrics turns what the packages of a pod count into metrics for Prometheus. Those packages know nothing of
+// Prometheus. They count in atomic counters, which their Stats methods return and this package reads at each scrape.
+// What takes time they report to a small interface of their own, called Meter or Activity, which this package
+// implements.
+//
+// Every label has a fixed set of values, which is part of the metric's description. A value that is not in the set
+// becomes "other". So the number of series has a bound (Metric.Bound), whatever devices and callers send, and
+// docs/operate.md states it.
+//
+// The package imports client_golang, api, ws, agent, redisstore and registry/routing. Start with set.go.
+//
+// A new metric is one entry in the file of the package that counts it: calls.go for agent and
+// agent/chat, http.go for api, redisstore and its bus, pod.go for registry/routing and ws. What api, agent/access/auth
+// and agent/chat refuse is in pod.go too.
+//
+// A package that has no metrics yet needs a method Stats, a field of Pod (pod.go), a line in Set.Watch (set.go) that
+// reads the field, and a line in monitoring.go of the root package that sets it.
 package metrics
 
 import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -194,4 +214,86 @@ func (r *reader) Collect(c chan<- prometheus.Metric) {
 	r.values(func(value float64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(r.desc, r.kind, value, labels...)
 	})
+}
+
+// tally counts by the values of one label, which are a fixed set. It is safe for concurrent use.
+type tally struct {
+	counts map[string]*atomic.Int64 // never changes
+}
+
+// newTally returns a tally of values. They must include other if any further value may be counted.
+func newTally(values []string) tally {
+	t := tally{counts: make(map[string]*atomic.Int64, len(values))}
+	for _, v := range values {
+		t.counts[v] = new(atomic.Int64)
+	}
+	return t
+}
+
+func (t tally) add(value string, n int64) {
+	c := t.counts[value]
+	if c == nil {
+		c = t.counts[other]
+	}
+	c.Add(n)
+}
+
+// emit exports what has been counted. before are the values of the labels before the tally's own.
+func (t tally) emit(emit emitFunc, before ...string) {
+	for value, c := range t.counts {
+		if n := c.Load(); n > 0 {
+			emit(float64(n), append(before[:len(before):len(before)], value)...)
+		}
+	}
+}
+
+// timer is one series of a histogram. There is none until the first value. It is safe for concurrent use.
+type timer struct {
+	vec    *prometheus.HistogramVec
+	labels []string
+	series atomic.Pointer[prometheus.Observer]
+}
+
+func newTimer(vec *prometheus.HistogramVec, labels ...string) *timer {
+	return &timer{vec: vec, labels: labels}
+}
+
+func (t *timer) observe(took time.Duration) {
+	o := t.series.Load()
+	if o == nil {
+		made := t.vec.WithLabelValues(t.labels...) // the same one for every goroutine that comes here
+		o = &made
+		t.series.Store(o)
+	}
+	(*o).Observe(took.Seconds())
+}
+
+// texts returns values of labels.
+func texts[S ~string](values []S) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return all
+}
+
+// scrapeTime is how long a value that was read for one metric is used for the others. All are read in one scrape.
+const scrapeTime = 100 * time.Millisecond
+
+// once returns a function that calls read at most once in scrapeTime, because read may look at every connection.
+func once[T any](read func() T) func() T {
+	if read == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	var at time.Time
+	var value T
+	return func() T {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) > scrapeTime {
+			value, at = read(), time.Now()
+		}
+		return value
+	}
 }

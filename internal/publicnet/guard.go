@@ -1,3 +1,8 @@
+// Package publicnet keeps requests that follow somebody's URL away from where they must not go: the machine itself, the
+// networks around it, and the services of cloud providers that hand out credentials.
+//
+// An address is looked at when the socket is about to connect to it (Guard.Control). By then a name has been resolved
+// for the last time, so neither the form a host is written in nor a name whose address changes makes a difference.
 package publicnet
 
 import (
@@ -6,8 +11,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+	"unicode"
+
+	"golang.org/x/net/idna"
 )
 
 // ErrRefused is the cause of every error of a Guard.
@@ -67,3 +78,169 @@ const (
 	maxHeader   = 16 << 10
 	idleTimeout = 30 * time.Second
 )
+
+// Kind says whose an address is.
+type Kind int
+
+// The kinds. The zero value is the strictest.
+const (
+	Never   Kind = iota // nobody's, several machines', or a cloud provider's own: no request has business there
+	Private             // this machine, or one of the networks around it
+	Public              // a machine of the Internet
+)
+
+// metadata are the addresses where cloud providers hand out credentials to whoever asks from within. Those that are
+// link-local are not among them: no link-local address is allowed.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
+	netip.MustParseAddr("168.63.129.16"),   // Azure
+	netip.MustParseAddr("192.0.0.192"),     // Oracle Cloud
+	netip.MustParseAddr("fd00:ec2::254"),   // AWS
+	netip.MustParseAddr("fd20:ce::254"),    // Google Cloud
+}
+
+// private are the networks of kind Private.
+var private = prefixes(
+	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16",
+	"100.64.0.0/10", // shared by the customers of a provider; overlay networks use it, too
+	"::1/128", "fc00::/7",
+)
+
+// special are the networks that are neither private nor of the Internet, in the registries of IANA for addresses of
+// special purpose. Of IPv6 there is more: see KindOf.
+var special = prefixes(
+	"0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+	"198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+	"2001::/23",     // Teredo, which has an IPv4 address in it, and other protocols
+	"2001:db8::/32", // documentation
+	"2002::/16",     // 6to4, which has an IPv4 address in it
+	"3fff::/20",     // documentation
+)
+
+// unicast are the addresses of IPv6 that may be of the Internet. NAT64 (64:ff9b::/96) is not among them: it has an IPv4
+// address in it, which a translator that nobody here knows would connect to.
+var unicast = netip.MustParsePrefix("2000::/3")
+
+func prefixes(texts ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// KindOf returns the kind of an address. An IPv4 address that is written as one of IPv6 is what it is as IPv4.
+func KindOf(addr netip.Addr) Kind {
+	addr = addr.Unmap()
+	switch {
+	case !addr.IsValid() || addr.Zone() != "":
+		return Never
+	case slices.Contains(metadata, addr) || in(special, addr):
+		return Never
+	case in(private, addr):
+		return Private
+	case addr.Is4() || unicast.Contains(addr):
+		return Public
+	default:
+		return Never
+	}
+}
+
+// in reports whether an address is in one of the networks.
+func in(networks []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(addr) })
+}
+
+// maxURL is how many bytes a URL may have.
+const maxURL = 8 << 10
+
+// CheckURL says what is wrong with a URL as far as its text tells, for a URL that somebody else will load, in a network
+// of their own. Only http and https are allowed. Names are not resolved, but those of this machine and of the services
+// that hand out credentials are known. An address must be written plainly: 127.1, 0x7f000001 and 017700000001 mean
+// different things to different programs. The errors do not repeat the URL, which may hold a secret.
+func (g Guard) CheckURL(text string) error {
+	if len(text) > maxURL {
+		return fmt.Errorf("the URL is longer than %d bytes", maxURL)
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || strings.ContainsFunc(text, odd):
+		return errors.New("the URL is malformed: write it as https://example.com/page")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return refusedf("only http and https URLs are allowed, not %.20q", u.Scheme)
+	case u.User != nil:
+		return refusedf("leave the user name and the password out of the URL")
+	case u.Hostname() == "":
+		return errors.New("the URL has no host: write it as https://example.com/page")
+	}
+	return g.checkHost(u.Hostname())
+}
+
+// refused is an error with ErrRefused as its cause, whose text is fit for people.
+type refused string
+
+// Error implements error.
+func (r refused) Error() string { return string(r) }
+
+// Unwrap returns ErrRefused.
+func (refused) Unwrap() error { return ErrRefused }
+
+func refusedf(format string, args ...any) error { return refused(fmt.Sprintf(format, args...)) }
+
+// checkAddr is Check with a text that is fit for people.
+func (g Guard) checkAddr(addr netip.Addr) error {
+	if err := g.Check(addr); err != nil {
+		return refused(strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "))
+	}
+	return nil
+}
+
+// odd reports whether a character is one that programs read in different ways, or that nobody sees.
+func odd(r rune) bool { return r == '\\' || r == ' ' || !unicode.IsPrint(r) }
+
+// checkHost says what is wrong with a host as far as its text tells.
+func (g Guard) checkHost(host string) error {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return g.checkAddr(addr)
+	}
+	if plain, err := url.PathUnescape(host); err == nil {
+		host = plain
+	}
+	plain, err := idna.Lookup.ToASCII(host) // as browsers read it: look-alike letters and dots made plain
+	switch {
+	case err == nil:
+		host = plain
+	case strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }):
+		return refusedf("the host is no name that a browser would take")
+	}
+	host = strings.TrimRight(strings.ToLower(host), ".")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return g.checkAddr(addr)
+	}
+	if last := host[strings.LastIndexByte(host, '.')+1:]; last == "" || isNumber(last) {
+		return refusedf("write an address plainly, as four numbers or as IPv6 in brackets")
+	}
+	return g.checkName(host)
+}
+
+// checkName says what is wrong with a name in lower case that has no dot at its end.
+func (g Guard) checkName(host string) error {
+	switch host {
+	case "metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal":
+		return refusedf("%s is where a cloud provider hands out credentials", host)
+	}
+	local := host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "localhost.localdomain" ||
+		host == "ip6-localhost" || host == "ip6-loopback"
+	if local && !g.AllowPrivate {
+		return refusedf("%s is a machine's name for itself", host)
+	}
+	return nil
+}
+
+// isNumber reports whether programs may read a label as a number: decimal, octal, or hexadecimal with 0x.
+func isNumber(label string) bool {
+	if strings.HasPrefix(label, "0x") {
+		return strings.Trim(label[2:], "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}

@@ -14,7 +14,7 @@ import (
 // There is no threshold between sending directly and batching, and so none to tune: the round trip under way is the
 // threshold. Measured end to end against "direct while few calls are in flight, above that go-redis's auto-pipelining",
 // this was level at 1 and 8 callers, 17 % faster at 64 and 5 % at 512. Messages to one pod that leave together are also
-// one packet (packet.go). In process, at 1,024 callers, the router on top of both, with everything a call needs beside
+// one packet (message.go). In process, at 1,024 callers, the router on top of both, with everything a call needs beside
 // it, is faster than a bare auto-pipelined exchange of single messages.
 type batcher[T comparable] struct {
 	flush  func([]T)

@@ -1,11 +1,32 @@
+// Package bus carries messages between the pods of a fleet over Redis: Bus implements registry.Bus. Envelopes (calls,
+// evictions) are published to a channel per pod, sharded on a Cluster. Replies are pushed onto a list per pod, which
+// keeps them while the pod reconnects. Nobody outside this package knows that.
+//
+// A message takes this way. Where to start reading is the first file:
+//
+//	send.go           Send and Reply encode a message and queue it
+//	batcher.go        what is queued while a round trip is under way leaves together in the next
+//	message.go        messages to one pod that leave together travel as one packet
+//	reply_queue.go    replies that could not be pushed are pushed again
+//	subscription.go   the other pod receives packets of envelopes, and probes that it does
+//	readers.go        the other pod pops packets of replies off its list
+//	bus.go            the receiver unpacks and decodes them, and hands them to the registry.BusHandler; what waits, and
+//	                  what went wrong
+//	codec.go          the binary form of envelopes and replies; message.go says what else a message can be
+//
+// Both names in Redis are in bus.go, the scripts in lua. The package imports registry, for the contract,
+// redisstore/internal/redisconn, for the connection it shares with the store, and internal/strictjson; nothing else of
+// ours.
 package bus
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"hash/fnv"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -232,4 +253,79 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// podChannel is the channel on which a pod receives envelopes, and replies that its list does not take.
+func podChannel(pod string) string { return "fh:pod:" + redisconn.Escape(pod) }
+
+// podRepliesKey is the list from which a pod pops replies.
+func podRepliesKey(pod string) string { return "fh:{pod:" + redisconn.Escape(pod) + "}:replies" }
+
+// Forget adds to the pipeline the removal of everything that waits for a pod that is gone.
+func Forget(p *redisconn.Pipeline, pod string) { p.Do("UNLINK", podRepliesKey(pod)) }
+
+//go:embed lua/*.lua
+var scriptFiles embed.FS
+
+var (
+	scripts           = redisconn.NewScripts(scriptFiles)
+	scriptPush        = scripts.Must("push")
+	scriptSubscribers = scripts.Must("subscribers")
+)
+
+// Scripts returns the scripts of the bus, for redisconn.Dial to load.
+func Scripts() *redisconn.Scripts { return scripts }
+
+// Stats says what waits in a bus, and counts what it sent and what went wrong since it was made.
+type Stats struct {
+	CallsSent, CallPackets    int64 // envelopes, and the packets they travelled in; also those that failed
+	RepliesSent, ReplyPackets int64 // replies, once for every try, and the packets they travelled in
+
+	RepliesRefused   int64 // replies not queued, because too much was waiting
+	RepliesPublished int64 // replies published to the channel, because the list did not take them
+	RepliesRetried   int64 // replies queued to be pushed again, once for every try
+	RepliesLost      int64 // replies that could not be delivered; their callers time out
+	Malformed        int64 // messages that were not understood
+	Resubscribed     int64 // times the subscription was rebuilt
+	Panics           int64 // of the handler
+	CallsRefused     int64 // envelopes not queued, because too much was waiting
+
+	CallsQueued, CallBytesQueued     int64 // envelopes that wait to be sent
+	RepliesQueued, ReplyBytesQueued  int64 // replies that wait to be sent
+	RepliesPutOff, PutOffBytesQueued int64 // replies that could not be sent, and wait for another try
+}
+
+type counters struct {
+	callsSent, callPackets, repliesSent, replyPackets atomic.Int64
+
+	refused, published, retried, lost, malformed, panics, unsent atomic.Int64
+}
+
+// Stats returns the counters.
+func (b *Bus) Stats() Stats {
+	s := Stats{
+		CallsSent: b.counts.callsSent.Load(), CallPackets: b.counts.callPackets.Load(),
+		RepliesSent: b.counts.repliesSent.Load(), ReplyPackets: b.counts.replyPackets.Load(),
+		RepliesRefused: b.counts.refused.Load(), RepliesPublished: b.counts.published.Load(),
+		RepliesRetried: b.counts.retried.Load(), RepliesLost: b.counts.lost.Load(),
+		Malformed: b.counts.malformed.Load(), Panics: b.counts.panics.Load(), CallsRefused: b.counts.unsent.Load(),
+	}
+	for _, queue := range b.envelopes {
+		addWaiting(queue, &s.CallsQueued, &s.CallBytesQueued)
+	}
+	for _, queue := range b.replies {
+		addWaiting(queue.first, &s.RepliesQueued, &s.ReplyBytesQueued)
+		addWaiting(queue.retries, &s.RepliesPutOff, &s.PutOffBytesQueued)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.subscription != nil {
+		s.Resubscribed = b.subscription.rebuilt.Load()
+	}
+	return s
+}
+
+func addWaiting[T comparable](b *batcher[T], items, bytes *int64) {
+	n, size := b.waiting()
+	*items, *bytes = *items+int64(n), *bytes+int64(size)
 }

@@ -1,14 +1,20 @@
 package bus
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/farhand/farhand/registry"
 )
 
 // A message is one byte that says what it is, followed by the binary form of an envelope or a reply (codec.go), by
-// other messages (packet.go), or, for a probe, by nothing.
+// other messages (message.go), or, for a probe, by nothing.
 const (
 	messageEnvelope = 'E'
 	messageReply    = 'R'
@@ -65,5 +71,109 @@ func (e *badMessage) refusal() *registry.Reply {
 	return &registry.Reply{
 		V: registry.EnvelopeVersion, CallID: e.callID,
 		Err: registry.Errorf(registry.CodeInvalidRequest, "%s", text).With(registry.DispatchedNo),
+	}
+}
+
+// Messages to one pod that leave at the same moment travel as one packet: a message that holds others, each with its
+// length in front. Redis, and the client library at both ends, then handle one message instead of hundreds, which was
+// most of what a call under load cost Redis. A packet holds no packets. A message that travels alone is a packet as it
+// is.
+const (
+	maxPacked = 8 << 10  // bytes; a longer message travels alone: copying it would cost what a packet saves
+	maxPacket = 64 << 10 // bytes; so that many packets can be read at once
+)
+
+// outgoing is a message on its way to a pod.
+type outgoing interface {
+	to() string      // the pod
+	message() []byte // encoded
+}
+
+// byPod sorts messages by where they go. What goes to one pod stays in order.
+func byPod[T outgoing](all []T) map[string][]T {
+	sorted := make(map[string][]T)
+	first := all[0].to()
+	if !slices.ContainsFunc(all, func(o T) bool { return o.to() != first }) {
+		sorted[first] = all
+		return sorted
+	}
+	for _, o := range all {
+		sorted[o.to()] = append(sorted[o.to()], o)
+	}
+	return sorted
+}
+
+// packet is what travels as one.
+type packet[T outgoing] struct {
+	items   []T
+	payload []byte
+}
+
+// packets packs what goes to one pod, in order.
+func packets[T outgoing](items []T) []packet[T] {
+	var packed []packet[T]
+	for len(items) > 0 {
+		n, size := 1, len(items[0].message())
+		if size <= maxPacked {
+			for _, o := range items[1:] {
+				next := len(o.message())
+				if next > maxPacked || size+next > maxPacket {
+					break
+				}
+				n, size = n+1, size+next
+			}
+		}
+		packed = append(packed, pack(items[:n], size))
+		items = items[n:]
+	}
+	return packed
+}
+
+func pack[T outgoing](items []T, size int) packet[T] {
+	if len(items) == 1 {
+		return packet[T]{items: items, payload: items[0].message()}
+	}
+	b := make([]byte, 1, 1+size+len(items)*binary.MaxVarintLen16)
+	b[0] = messagePacket
+	for _, o := range items {
+		b = appendField(b, o.message())
+	}
+	return packet[T]{items: items, payload: b}
+}
+
+var errPacket = errors.New("packet that is truncated or garbled")
+
+// unpack calls each with every message of a packet. Messages before the place where a packet is broken count. Each is a
+// copy of its own: a call that takes long must not keep its neighbours in memory.
+func unpack(payload string, each func(string)) error {
+	if payload == "" || payload[0] != messagePacket {
+		each(payload)
+		return nil
+	}
+	r := fieldReader{text: payload[1:]}
+	for r.text != "" {
+		m := r.field()
+		if r.broken {
+			return errPacket
+		}
+		each(strings.Clone(m))
+	}
+	return nil
+}
+
+// dispatched tells from the error of a command whether Redis can have carried it out. It is DispatchedNo only when the
+// error surely happened before anything was written, or when the server itself refused.
+func dispatched(err error) registry.Dispatched {
+	var refused redis.Error
+	var op *net.OpError
+	switch {
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+		return registry.DispatchedNo
+	case errors.As(err, &op) && op.Op == "dial":
+		return registry.DispatchedNo
+	case errors.As(err, &refused):
+		return registry.DispatchedNo
+	default:
+		return registry.DispatchedUnknown
 	}
 }

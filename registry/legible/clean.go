@@ -1,8 +1,15 @@
+// Package legible makes what strangers wrote fit to be read, by people and by models: Clean takes out of a text what
+// its reader would not see, CleanSchema does so in the free text of a JSON Schema, Hides tells whether there is any of
+// it, and Skeletons and OneScript tell which names look like others. Which characters these are is read from Unicode's
+// tables; docs/decisions/0017-text-of-strangers.md says what stays and why.
 package legible
 
 import (
+	"bytes"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // Clean returns text as a reader may see it: valid UTF-8, without controls but line feeds and tabs, without terminal
@@ -113,4 +120,109 @@ func IsASCII(s string) bool {
 		}
 	}
 	return true
+}
+
+// CleanJSON returns a JSON text whose strings are clean, also those that are names of members; the rest of it is kept
+// byte for byte. It reports false if two names of one object are the same then. text must be valid.
+func CleanJSON(text []byte) (clean []byte, ok bool) {
+	if !maybeUnseen(text) {
+		return text, true
+	}
+	out, renamed := make([]byte, 0, len(text)), false
+	for len(text) > 0 {
+		at := bytes.IndexByte(text, '"')
+		if at < 0 {
+			break
+		}
+		out, text = append(out, text[:at]...), text[at:]
+		quoted := text[:quotedLen(text)]
+		text = text[len(quoted):]
+		said := strictjson.Text(quoted)
+		seen := Clean(said)
+		if seen == said {
+			out = append(out, quoted...)
+			continue
+		}
+		out = strictjson.AppendString(out, seen)
+		renamed = renamed || bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte(":"))
+	}
+	out = append(out, text...)
+	return out, !renamed || strictjson.Valid(out)
+}
+
+// quotedLen returns the length of the string of JSON that a text begins with.
+func quotedLen(text []byte) int {
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+const (
+	escape        = 0x1b
+	oneByteEscape = '\u009b' // escape and bracket in one character
+	bell          = 0x07
+
+	lineSeparator      = '\u2028'
+	paragraphSeparator = '\u2029'
+)
+
+// escapeLen returns the length of the terminal escape that s begins with; of one that is not complete, of its
+// introducer.
+func escapeLen(s string) int {
+	if len(s) < 2 {
+		return 1
+	}
+	switch c := s[1]; {
+	case c == '[':
+		return 2 + controlLen(s[2:])
+	case c == ']' || c == 'P' || c == 'X' || c == '^' || c == '_':
+		return 2 + stringLen(s[2:])
+	case c >= 0x20 && c < 0x30:
+		i := 1
+		for i < len(s) && s[i] >= 0x20 && s[i] < 0x30 {
+			i++
+		}
+		if i < len(s) && s[i] >= 0x30 && s[i] < 0x7f {
+			i++
+		}
+		return i
+	case c >= 0x30 && c < 0x7f:
+		return 2
+	default:
+		return 1
+	}
+}
+
+// controlLen returns the length of the parameters and the final character of a control sequence.
+func controlLen(s string) int {
+	i := 0
+	for i < len(s) && s[i] >= 0x20 && s[i] < 0x40 {
+		i++
+	}
+	if i < len(s) && s[i] >= 0x40 && s[i] < 0x7f {
+		i++
+	}
+	return i
+}
+
+// stringLen returns the length of a control string with its terminator, zero if it has none: what was never ended is
+// shown, not swallowed. It stops at any other control character, so a text full of beginnings is still read only twice.
+func stringLen(s string) int {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == bell:
+			return i + 1
+		case c == escape && i+1 < len(s) && s[i+1] == '\\':
+			return i + 2
+		case c < 0x20 && c != '\t':
+			return 0
+		}
+	}
+	return 0
 }

@@ -1,9 +1,12 @@
 package routing
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -131,5 +134,166 @@ func (o *detachedCalls) fail() {
 			f.resume.Stop()
 			f.loseConnection()
 		}
+	}
+}
+
+const (
+	// maxReturns is how many calls of a pod wait for devices to come back, maxTenantReturns those of one tenant, and
+	// maxUserReturns those of one user. Callers without a user have the tenant's.
+	maxReturns       = 2048
+	maxTenantReturns = 512
+	maxUserReturns   = 128
+
+	// returnTick is how often a pod looks whether sessions of a tenant have changed, while calls wait for some.
+	returnTick = 50 * time.Millisecond
+
+	// Between two looks of one call at most so much time passes beyond the first tick: a fleet that moves changes all
+	// the time.
+	maxReturnPause = 400 * time.Millisecond
+)
+
+// returns lets calls wait for devices that are expected to come back. While calls of a tenant wait, one goroutine
+// watches the version of its sessions. It is safe for concurrent use.
+type returns struct {
+	version func(ctx context.Context, tenant string) (string, error)
+	ctx     context.Context // ends with close
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+	places  *share.Pool  // of calls that wait
+	refused atomic.Int64 // calls that did not wait because as many did as may
+
+	mu      sync.Mutex
+	tenants map[string]*tenantReturns
+}
+
+// tenantReturns are the calls of one tenant that wait. The fields are guarded by returns.mu.
+type tenantReturns struct {
+	waiting int
+	changed chan struct{} // closed, and made anew, when sessions have changed
+	cancel  context.CancelFunc
+}
+
+func newReturns(version func(ctx context.Context, tenant string) (string, error)) *returns {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &returns{
+		version: version, ctx: ctx, cancel: cancel, tenants: make(map[string]*tenantReturns),
+		places: share.New(share.Bounds{Pod: maxReturns, Tenant: maxTenantReturns, Identity: maxUserReturns}),
+	}
+}
+
+// close ends all waits, and what watches for them.
+func (r *returns) close() {
+	r.mu.Lock()
+	r.cancel()
+	r.mu.Unlock()
+	r.loops.Wait()
+}
+
+// wait looks at once, and again whenever sessions of the tenant have changed or the time that look returned is over,
+// until that time is zero. It returns false if it stopped for another reason: ctx has ended, the pod closes, or as many
+// calls of the pod, the tenant or the user wait as may.
+func (r *returns) wait(ctx context.Context, tenant, user string, look func() (left time.Duration)) bool {
+	t, leave := r.enter(tenant, user)
+	if t == nil {
+		return false
+	}
+	defer leave()
+	for pause := returnTick; ; pause = min(2*pause, maxReturnPause) {
+		changed := r.changedOf(t)
+		left := look()
+		if left <= 0 {
+			return true
+		}
+		again := time.NewTimer(left)
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-ctx.Done():
+		case <-r.ctx.Done():
+		}
+		again.Stop()
+		spaced := time.NewTimer(min(pause, left) - returnTick)
+		select {
+		case <-spaced.C:
+		case <-ctx.Done():
+		case <-r.ctx.Done():
+		}
+		spaced.Stop()
+		if ctx.Err() != nil || r.ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
+// enter counts a call that waits, until leave is called. It returns nil if no more may wait.
+func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return nil, nil
+	}
+	place, err := r.places.Try(share.Owner{Tenant: tenant, Identity: user}, 1)
+	if err != nil {
+		r.refused.Add(1)
+		return nil, nil
+	}
+	if t = r.tenants[tenant]; t == nil {
+		ctx, cancel := context.WithCancel(r.ctx)
+		t = &tenantReturns{changed: make(chan struct{}), cancel: cancel}
+		r.tenants[tenant] = t
+		r.loops.Go(func() { r.watch(ctx, tenant, t) })
+	}
+	t.waiting++
+	return t, func() {
+		place.Release()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if t.waiting--; t.waiting == 0 {
+			t.cancel()
+			delete(r.tenants, tenant)
+		}
+	}
+}
+
+func (r *returns) changedOf(t *tenantReturns) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return t.changed
+}
+
+// watch tells the calls that wait when sessions of the tenant change. A store that does not answer tells nothing.
+func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
+	tick := time.NewTicker(returnTick)
+	defer tick.Stop()
+	seen := ""
+	for {
+		select { // the first look wakes all that wait, so none misses what changed since it looked for itself
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asked, cancel := context.WithTimeout(ctx, storeTimeout)
+		version, err := r.version(asked, tenant)
+		cancel()
+		if err == nil && version != seen {
+			seen = version
+			r.mu.Lock()
+			close(t.changed)
+			t.changed = make(chan struct{})
+			r.mu.Unlock()
+		}
+	}
+}
+
+// len returns how many calls wait.
+func (r *returns) len() int { return int(r.places.Stats().Held) }
+
+// isMissing reports whether err says that the session, or its tool, is not there.
+func isMissing(err error) bool {
+	switch registry.AsError(err).Code {
+	case registry.CodeToolNotFound, registry.CodeSessionNotFound, registry.CodeNotConnected:
+		return true
+	default:
+		return false
 	}
 }

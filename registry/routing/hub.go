@@ -1,7 +1,25 @@
+// Package routing carries a call to the pod whose socket can answer it, and waits for the answer. It also keeps what a
+// pod claims in the store true: its lease, its sessions, the records of its calls.
+//
+// The life of a session, as this package sees it:
+//
+//	device dials ──▶ Hub.Open               claims the session in the store; its generation is the fencing token
+//	register     ──▶ LocalSession.PutTools  fenced by that generation
+//	call         ──▶ Router.Call            to a socket of this pod, or over the bus to the pod that owns the session
+//	answer       ──▶ LocalSession.Complete  matched by call id, handed to the pending call or sent back over the bus
+//	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
+//
+// Start with router.go: Router.Call is the whole way of a call. pending.go, wait.go and forward.go are the waiting for
+// an answer; receive.go, inflight.go and complete.go are the side of the device; calls.go has calls that outlive their
+// requests; upkeep.go is the background work. A Pod ties the pieces together and owns their
+// goroutines.
+//
+// Imports: registry and internal packages. It never learns which store or which bus it works with.
 package routing
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -265,4 +283,34 @@ func (p *Hub) remove(l *LocalSession) {
 	if p.sessions[l.key] == l {
 		delete(p.sessions, l.key)
 	}
+}
+
+// owners is the part of a Store that knows which user a session belongs to.
+type owners interface {
+	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
+	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
+}
+
+// CheckOwner checks that a session may be claimed by the user and the device that credentials name. It fails with
+// registry.ErrForeignSession if the session, or its conversation, belongs to others. A claim of any owner passes, and
+// the store is not asked. The claim itself checks the session again, in the store.
+func (p *Hub) CheckOwner(ctx context.Context, s registry.Session) error {
+	if s.AnyOwner {
+		return nil
+	}
+	e, err := p.owners.Entry(ctx, s.Key)
+	absent := errors.Is(err, registry.CodeSessionNotFound)
+	switch {
+	case !absent && (err == nil || errors.Is(err, registry.CodeNotConnected)):
+		if !e.Session.BelongsTo(&s) {
+			return registry.ErrForeignSession
+		}
+	case !absent:
+		return err
+	}
+	infos, err := p.owners.DescribeConversations(ctx, s.Key)
+	if err == nil && !infos[0].Owner.Admits(&s) {
+		err = registry.ErrForeignSession
+	}
+	return err
 }

@@ -1,6 +1,8 @@
 package routing
 
 import (
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -102,4 +104,111 @@ func (r *routeCache) drop(key registry.Key, relied time.Time) {
 // setLive tells which pods had a lease at the time asked.
 func (r *routeCache) setLive(pods map[string]bool, asked time.Time) {
 	r.live.Store(&livePods{pods, asked})
+}
+
+// proofLimit is how many proofs a session remembers. A device that reconnects more often during a call cannot answer
+// it.
+const proofLimit = 4
+
+// Introduce takes the device's introduction, which decides which calls it may answer. The calls of its former
+// connection are in flight here from now on. Introduce is called once. It reports whether the caller must store the
+// change with Update.
+func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
+	l.mu.Lock()
+	before := l.before
+	l.before = nil
+	s := inherit(l.session, said, before, l.gone)
+	if before != nil && before.DeviceID == said.DeviceID && !s.Since.IsZero() {
+		l.named = said.DeviceID
+	}
+	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) ||
+		s.OwnerProof() != l.session.OwnerProof()
+	l.session.Proofs, l.session.Since = s.Proofs, s.Since
+	l.session.Heirs, l.session.HeirsUntil = s.Heirs, s.HeirsUntil
+	l.mu.Unlock()
+	if l.hub.Get(l.key) == l { // a connection that has lost the session takes over no calls
+		l.rejoin(l.hub.detached.takeAll(l.key, s.Proofs))
+	}
+	return changed
+}
+
+// inherit returns s with what its device has proven: whose calls it may answer, and who may take it back. former is the
+// claim before this one, nil if none is remembered; gone reports that its device was really gone.
+func inherit(
+	s registry.Session, said registry.Introduction, former *registry.Session, gone bool,
+) registry.Session {
+	var proofs []string
+	presented := said.Proof()
+	if presented != "" {
+		proofs = append(proofs, presented)
+	}
+	proofs = append(proofs, s.Proofs...)
+	if former != nil {
+		same := presented != "" && slices.Contains(former.Proofs, presented)
+		alike := presented == "" && gone && !former.Can(registry.CapabilityResumeToken) &&
+			former.DeviceID == said.DeviceID && registry.SameHolder(former.OwnerProof(), s.OwnerProof())
+		if same || alike {
+			proofs = append(proofs, former.Proofs...)
+			s.Since = former.Seniority()
+		}
+	}
+	s.Proofs = distinct(proofs)
+	if slices.ContainsFunc(s.Proofs, func(p string) bool { return slices.Contains(s.Heirs, p) }) {
+		s.Heirs, s.HeirsUntil = nil, time.Time{}
+	}
+	return s
+}
+
+// distinct returns the first proofs of a list, each once.
+func distinct(proofs []string) []string {
+	var kept []string
+	for _, p := range proofs {
+		if len(kept) < proofLimit && !slices.Contains(kept, p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// listeners is a table of goroutines that wait for news of a call or a ping, by its id. The zero value is ready.
+type listeners[T any] struct {
+	mu   sync.Mutex
+	byID map[string]map[chan T]struct{}
+}
+
+// listen returns a channel that gets what notify is given for the id from now on, and a function that ends this. The
+// channel holds capacity values; what does not fit is dropped.
+func (l *listeners[T]) listen(id string, capacity int) (news <-chan T, stop func()) {
+	c := make(chan T, capacity)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byID == nil {
+		l.byID = make(map[string]map[chan T]struct{})
+	}
+	if l.byID[id] == nil {
+		l.byID[id] = make(map[chan T]struct{})
+	}
+	l.byID[id][c] = struct{}{}
+	return c, func() { l.remove(id, c) }
+}
+
+func (l *listeners[T]) remove(id string, c chan T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.byID[id], c)
+	if len(l.byID[id]) == 0 {
+		delete(l.byID, id)
+	}
+}
+
+// notify hands v to all that listen for the id. It does not block.
+func (l *listeners[T]) notify(id string, v T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.byID[id] {
+		select {
+		case c <- v:
+		default:
+		}
+	}
 }

@@ -1,3 +1,21 @@
+// Package client is a device in Go: it connects to a Farhand gateway, offers tools, and answers the calls made to
+// them, for as long as it is asked to.
+//
+//	c, err := client.New("wss://gateway.example.com",
+//		client.WithToken(token),
+//		client.WithTool(client.Tool{Name: "battery", Description: "Charge of the battery in percent"}, battery))
+//	...
+//	err = c.Run(ctx)
+//
+// Run keeps the connection: it reconnects with growing, jittered delays and registers the tools again each time,
+// until its context ends or the gateway says not to come back. A call is answered once, however often the gateway
+// asks for it, and no handler can take the process down by panicking.
+//
+// RunMCP makes an MCP server that runs over stdio a device in place of tools in Go; its address ends with /ws/mcp.
+//
+// The package imports nothing of Farhand, so a device needs nothing else of it. Start at Client.Run and Client.connect
+// in client.go: link.go is one connection, frames.go has the frames, calls.go runs handlers and keeps
+// answers until the gateway has acknowledged them, reports.go sends their progress.
 package client
 
 import (
@@ -6,6 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"sync"
@@ -240,4 +259,98 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	}
+}
+
+// Phase is where the connection stands.
+type Phase string
+
+// The phases.
+const (
+	PhaseConnecting Phase = "connecting"
+	PhaseConnected  Phase = "connected" // the gateway has answered a registration; reported again after each change
+	PhaseWaiting    Phase = "waiting"   // before the next attempt
+)
+
+// State is what the function of WithState gets.
+type State struct {
+	Phase      Phase
+	SessionID  string        // empty until the gateway chose one
+	Resumed    bool          // with PhaseConnected: the session existed before
+	Registered int           // with PhaseConnected: how many tools the session offers
+	Rejected   []Rejection   // with PhaseConnected: what the last registration left out
+	Err        error         // with PhaseWaiting: what ended the last attempt
+	RetryIn    time.Duration // with PhaseWaiting
+}
+
+// stableAfter is how long a connection must have lasted for the next failure to count as the first.
+const stableAfter = 5 * time.Second
+
+// rivalGoneAfter is how long a connection must have lasted for a rival to count as gone.
+const rivalGoneAfter = 5 * time.Minute
+
+// backoff computes the delays before reconnects, with full jitter: devices that lost their gateway together do not
+// come back together.
+type backoff struct {
+	min, max time.Duration
+	ceiling  time.Duration // of the next delay
+}
+
+// next returns the delay after a failure. atLeast is what the gateway asked for.
+func (b *backoff) next(atLeast time.Duration) time.Duration {
+	if b.ceiling == 0 {
+		b.ceiling = b.min
+	}
+	delay := rand.N(b.ceiling)
+	b.ceiling = min(2*b.ceiling, b.max)
+	return atLeast + delay
+}
+
+// nextRival returns the delay before a connection that may take the session from another one. At least half of it is
+// not random, so that two clients that want the same session do not keep taking it from one another.
+func (b *backoff) nextRival() time.Duration {
+	least := b.ceiling / 2
+	if b.ceiling == 0 {
+		least = b.min / 2
+	}
+	return least + b.next(0)/2
+}
+
+func (b *backoff) reset() { b.ceiling = 0 }
+
+// The pace of frames that the gateway has not asked for. It is well under what a gateway allows a device by default.
+const (
+	paceInterval = 5 * time.Millisecond
+	paceBurst    = 200
+)
+
+// pace bounds how fast frames are sent. The zero value is ready; it is safe for concurrent use.
+type pace struct {
+	mu   sync.Mutex
+	next time.Time // when the next frame would be due if they came evenly
+}
+
+// reserve takes the place of one frame and returns how long to wait for it. With tryOnly it takes only a place that
+// needs no waiting.
+func (p *pace) reserve(now time.Time, tryOnly bool) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	wait := p.next.Sub(now) - (paceBurst-1)*paceInterval
+	if wait <= 0 || !tryOnly {
+		p.next = p.next.Add(paceInterval)
+	}
+	return max(wait, 0)
+}
+
+// try reports whether a frame may be sent now.
+func (p *pace) try() bool { return p.reserve(time.Now(), true) == 0 }
+
+// wait returns when a frame may be sent, or with the error of ctx.
+func (p *pace) wait(ctx context.Context) error {
+	if d := p.reserve(time.Now(), false); d > 0 {
+		return sleep(ctx, d)
+	}
+	return ctx.Err()
 }

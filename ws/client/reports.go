@@ -2,6 +2,10 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -94,4 +98,112 @@ func truncate(s string, n int) string {
 		n--
 	}
 	return s[:n]
+}
+
+// Question asks the person at the device whether a call may run.
+type Question struct {
+	ID     string          // of the approval, as `farhand approve` takes it
+	Tool   string          // that is to be called
+	Args   json.RawMessage // as the tool will get them
+	Text   string          // the same for people: nothing in it is hidden. Show this, not Args.
+	Reason string          // why somebody must be asked
+
+	// Remarks name what to look at twice in the arguments: "long", "multiline", "hidden" for characters that are not
+	// seen, "foreign" for letters that may look like others.
+	Remarks []string
+}
+
+// Decision is what the person says to a Question.
+type Decision string
+
+// The decisions. Any other, also the empty one, decides nothing: the question stays, and others may answer it.
+const (
+	AllowOnce   Decision = "allow-once"
+	AllowAlways Decision = "allow-always" // this tool with these arguments, until the gateway forgets it
+	Deny        Decision = "deny"
+)
+
+// Approver asks the person at the device. ctx ends when the answer is of no more use: somebody else has decided, the
+// time to answer is over, or Run ends. What it then returns is ignored. An Approver is called on a goroutine of its own
+// for each question, so it must be safe for concurrent use. A question is asked again after a connection was lost, if
+// its answer may have been lost with it.
+type Approver func(ctx context.Context, q Question) Decision
+
+// maxQuestions bounds the questions that wait for the person. Beyond it people are asked elsewhere only.
+const maxQuestions = 64
+
+// questions are those that the person has not answered. The zero value is empty.
+type questions struct {
+	done sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting map[string]context.CancelCauseFunc // by the id of the approval
+}
+
+// add returns the context of a question that is not asked yet, false if it is, or if too many are.
+func (q *questions) add(ctx context.Context, id string) (context.Context, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, known := q.waiting[id]; known || len(q.waiting) >= maxQuestions {
+		return nil, false
+	}
+	if q.waiting == nil {
+		q.waiting = make(map[string]context.CancelCauseFunc)
+	}
+	ctx, q.waiting[id] = context.WithCancelCause(ctx)
+	return ctx, true
+}
+
+// remove forgets a question and ends its context.
+func (q *questions) remove(id string, why error) {
+	q.mu.Lock()
+	cancel := q.waiting[id]
+	delete(q.waiting, id)
+	q.mu.Unlock()
+	if cancel != nil {
+		cancel(why)
+	}
+}
+
+// decided notes that a question needs no answer any more.
+func (q *questions) decided(id, state string) {
+	q.remove(id, fmt.Errorf("the approval is %s already", state))
+}
+
+// ask asks the person, unless the person is being asked already.
+func (c *Client) ask(ctx context.Context, f *received) {
+	if c.cfg.approver == nil || f.ID == "" {
+		return
+	}
+	ctx, first := c.asked.add(ctx, f.ID)
+	if !first {
+		return
+	}
+	left := time.Duration(min(max(f.ExpiresMS, 0), maxDeadlineMS)) * time.Millisecond
+	question := Question{
+		ID: f.ID, Tool: f.Tool, Args: f.Args, Text: f.ArgsText, Reason: f.Reason, Remarks: f.Remarks,
+	}
+	c.asked.done.Go(func() {
+		defer c.asked.remove(question.ID, nil)
+		ctx, stop := context.WithTimeout(ctx, left)
+		defer stop()
+		d := c.decision(ctx, question)
+		if ctx.Err() != nil || d != AllowOnce && d != AllowAlways && d != Deny {
+			return
+		}
+		if frame, err := decisionFrame(question.ID, d); err == nil {
+			c.send(frame)
+		}
+	})
+}
+
+// decision asks the approver. One that panics has decided nothing.
+func (c *Client) decision(ctx context.Context, q Question) (d Decision) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.cfg.log.Error("panic in the approver", "tool", q.Tool, "panic", p, "stack", string(debug.Stack()))
+			d = ""
+		}
+	}()
+	return c.cfg.approver(ctx, q)
 }

@@ -1,3 +1,13 @@
+// Package jwt proves identities by JSON Web Tokens that an identity provider signs. A Verifier checks a token from the
+// outside in: its length and grammar (claims.go), the key that may have signed it (keys.go), the times and
+// the audience, and then reads the identity out of its claims (claims.go). What was verified once is remembered until
+// it ends (verifier.go).
+//
+// The algorithm is decided by the key, never by the token: a shared secret verifies HS256 only, an RSA key RS256, a key
+// on P-256 ES256 and an Ed25519 key EdDSA. Whatever a token says about keys of its own is a reason to refuse it.
+//
+// golang-jwt checks signatures and times, and go-jose decodes single keys. The set of keys is fetched here, because how
+// often, how long and how much may be fetched is for the gateway to say.
 package jwt
 
 import (
@@ -6,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	gojwt "github.com/golang-jwt/jwt/v5"
 
@@ -204,3 +215,52 @@ func causeOf(err error) error {
 
 // NamesUsers returns true.
 func (v *Verifier) NamesUsers() bool { return true }
+
+// pathMCP is the endpoint whose URLs may be audiences: clients of the Model Context Protocol ask an authorization
+// server for a token for the very URL they connect to.
+const pathMCP = "/mcp"
+
+// audience returns the paths that a token is for; none: it is for the whole gateway. A token for somebody else is an
+// error.
+func (v *Verifier) audience(claims gojwt.MapClaims) (paths []string, err error) {
+	audiences, err := claims.GetAudience()
+	if err != nil {
+		return nil, reason("the claim aud is no text, and no list of texts")
+	}
+	for _, a := range audiences {
+		if a == v.cfg.Audience {
+			return nil, nil
+		}
+		path, below := strings.CutPrefix(a, v.cfg.Resource)
+		switch path = strings.TrimSuffix(path, "/"); {
+		case v.cfg.Resource == "" || !below:
+		case path == "":
+			return nil, nil
+		case within(path, pathMCP):
+			paths = append(paths, path)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, reason("the token is for another service")
+	}
+	return paths, nil
+}
+
+// isFor reports whether a token that is for some paths is good for a request.
+func isFor(paths []string, r *http.Request) bool {
+	if len(paths) == 0 {
+		return true
+	}
+	for _, path := range paths {
+		if r != nil && within(r.URL.Path, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether a path is another one, or below it.
+func within(path, top string) bool {
+	rest, ok := strings.CutPrefix(path, top)
+	return ok && (rest == "" || rest[0] == '/')
+}

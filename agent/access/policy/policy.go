@@ -1,6 +1,15 @@
+// Package policy says who may call and register which tools, and on which conditions. Its rules come from one YAML file
+// that an operator writes, from four lists of name patterns, and from the defaults in default.yaml.
+//
+//	Question ─▶ Policy.Decide ─▶ Decision: allowed, rule, reason, approvals, limits, resources
+//
+// The hooks before a call, the listings and the command `farhand policy explain` all ask Policy.Decide. Whatever its
+// Decision leaves to others is a value in it: who counts calls reads Limits, who asks people reads Approvals, who knows
+// where a conversation has read from reads Forbids. Start reading at decision.go and rules.go.
 package policy
 
 import (
+	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -284,4 +293,51 @@ func (p *Policy) MayRegister(who auth.Identity, name string) *Decision {
 	d := s.rules.mayRegister(who, name)
 	s.remember(k, d)
 	return d
+}
+
+type decisionKey struct{}
+
+// Value makes a context of a decision that has it as its only value, for DecisionOf.
+func (d *Decision) Value(key any) any {
+	if key == (decisionKey{}) {
+		return d
+	}
+	return nil
+}
+
+// DecisionOf returns what policy says of the call of a local tool. ctx is that of its Execute, Validate or Authorize.
+// With any other the decision is empty.
+func DecisionOf(ctx context.Context) *Decision {
+	if d, _ := ctx.Value(decisionKey{}).(*Decision); d != nil {
+		return d
+	}
+	return new(Decision)
+}
+
+// ResourcesOf returns what a call of a local tool may use.
+func ResourcesOf(ctx context.Context) Resources { return DecisionOf(ctx).Resources }
+
+// maxProblems bounds how many problems of a file are told.
+const maxProblems = 20
+
+// Problem is one thing that is wrong with a policy file, and where. Lines and columns are counted from 1.
+type Problem struct {
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+}
+
+// String returns line:column: message.
+func (p Problem) String() string { return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message) }
+
+// Problems is everything that is wrong with a policy file, in order of lines, at least one problem.
+type Problems []Problem
+
+// Error returns each problem on a line of its own.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, one := range p {
+		lines[i] = one.String()
+	}
+	return strings.Join(lines, "\n")
 }

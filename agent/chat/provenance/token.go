@@ -1,10 +1,16 @@
 package provenance
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v4"
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/farhand/farhand/registry/legible"
@@ -108,4 +114,97 @@ func isAlone(r rune) bool {
 // tokensOf returns at most n tokens of folded text, and whether there are more.
 func tokensOf(s string, n int) (tokens []token, more bool) {
 	return appendTokens(make([]token, 0, n), s, n)
+}
+
+// Bounds of what is read as YAML, in bytes. In what is beyond nothing is a field.
+const (
+	maxYAML    = 64 << 10 // of one text
+	maxAllYAML = 8 * maxYAML
+)
+
+// addYAML notes the fields of a text that is one list or record in YAML. Many tools print theirs so, and Python's own
+// form is YAML as well. The text stays running text besides: comments and the names of members are no fields.
+func (r *reader) addYAML(x *index, of origin, text string) {
+	if len(text) > min(maxYAML, maxAllYAML-x.yaml) || !looksLikeYAML(text) || json.Valid([]byte(text)) {
+		return
+	}
+	x.yaml += len(text)
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(strings.NewReader(text))
+	if d.Decode(&doc) != nil || !errors.Is(d.Decode(&more), io.EOF) || len(doc.Content) != 1 {
+		return
+	}
+	top := doc.Content[0]
+	if top.Kind == yaml.MappingNode && len(top.Content) == 2 && top.Style&yaml.FlowStyle == 0 {
+		return // a sentence with a colon
+	}
+	r.addNode(x, of, top)
+}
+
+// looksLikeYAML reports whether a text begins as a list or a record does.
+func looksLikeYAML(text string) bool {
+	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
+	return strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "{") || strings.HasPrefix(line, "[") ||
+		strings.HasSuffix(line, ":") || strings.Contains(line, ": ")
+}
+
+// addNode notes the scalars in a list or a record.
+func (r *reader) addNode(x *index, of origin, n *yaml.Node) {
+	for i, child := range n.Content {
+		switch isName := n.Kind == yaml.MappingNode && i%2 == 0; {
+		case child.Kind != yaml.ScalarNode:
+			r.addNode(x, of, child)
+		case !isName:
+			r.addField(x, field{origin: of}, child.Value)
+		}
+	}
+}
+
+const (
+	minEncoded = 12      // characters of base64 that are looked at
+	maxDecoded = 1 << 18 // bytes of one text that are decoded
+)
+
+// decoded returns what stands in a text in base64 or percent-encoded, empty if nothing does. It decodes once.
+func decoded(text string) string {
+	var out strings.Builder
+	for at := 0; at < len(text) && out.Len() < maxDecoded; {
+		end := at
+		for end < len(text) && !endsChunk(text[end]) && text[end] != ',' && text[end] != '\'' {
+			end++
+		}
+		chunk := text[at:end]
+		at = end + 1
+		if strings.IndexByte(chunk, '%') >= 0 {
+			if plain, err := url.PathUnescape(chunk); err == nil && plain != chunk {
+				out.WriteString(plain + "\n")
+			}
+		}
+		if plain, ok := fromBase64(chunk); ok {
+			out.WriteString(plain + "\n")
+		}
+	}
+	return out.String()
+}
+
+// fromBase64 decodes text that is base64 of readable text.
+func fromBase64(s string) (string, bool) {
+	s = strings.TrimRight(s, "=.")
+	if len(s) < minEncoded || len(s) > maxDecoded {
+		return "", false
+	}
+	encoding := base64.RawStdEncoding
+	if strings.ContainsAny(s, "-_") {
+		encoding = base64.RawURLEncoding
+	}
+	plain, err := encoding.DecodeString(s)
+	if err != nil || !utf8.Valid(plain) {
+		return "", false
+	}
+	for _, r := range string(plain) {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			return "", false
+		}
+	}
+	return string(plain), true
 }

@@ -2,14 +2,19 @@ package docker
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"math"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
 
 	"github.com/farhand/farhand/agent/sandbox"
 )
@@ -130,4 +135,110 @@ func (s spec) ulimits() []*container.Ulimit {
 		l = append(l, &container.Ulimit{Name: "cpu", Soft: seconds, Hard: seconds})
 	}
 	return l
+}
+
+// image is what containers are made of.
+type image struct {
+	id    string   // so that what was looked at is what runs
+	unset []string // names of the variables that it sets
+}
+
+// image looks at the image, and pulls it if it is not there and may be pulled.
+func (e *Engine) image(ctx context.Context) (image, error) {
+	img, err := findImage(ctx, e.api, e.cfg.Image)
+	if !isMissing(err) || !e.cfg.Pull {
+		return img, err
+	}
+	pull, err := e.api.ImagePull(ctx, e.cfg.Image, client.ImagePullOptions{})
+	if err != nil {
+		return image{}, unavailable("pull the image "+e.cfg.Image, err)
+	}
+	defer pull.Close()
+	if err := pull.Wait(ctx); err != nil {
+		return image{}, unavailable("pull the image "+e.cfg.Image, err)
+	}
+	return findImage(ctx, e.api, e.cfg.Image)
+}
+
+// isMissing reports whether the engine does not have the image.
+func isMissing(err error) bool { return errdefs.IsNotFound(err) }
+
+// findImage returns the image of that name if containers may be made of it.
+func findImage(ctx context.Context, api *client.Client, name string) (image, error) {
+	found, err := api.ImageInspect(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return image{}, fmt.Errorf("%w: the image %q is not there; pull it with `docker pull %s`, or build one of "+
+			"that name: %w", sandbox.ErrUnavailable, name, name, err)
+	}
+	if err != nil {
+		return image{}, unavailable("look at the image "+name, err)
+	}
+	img := image{id: found.ID, unset: []string{"HOSTNAME", "PATH"}}
+	if found.Config == nil {
+		return img, nil
+	}
+	if len(found.Config.Volumes) > 0 {
+		return image{}, fmt.Errorf("%w: the image %q declares volumes, which programs could fill without a bound; "+
+			"build it without VOLUME", sandbox.ErrUnavailable, name)
+	}
+	for _, v := range found.Config.Env {
+		key, _, _ := strings.Cut(v, "=")
+		img.unset = append(img.unset, key)
+	}
+	return img, nil
+}
+
+// Engines write into the output of a program why they could not start it.
+const (
+	startPrefix   = "OCI runtime exec failed: "
+	maxStartError = 4 << 10 // bytes of such a text
+)
+
+// startWriter holds back output that looks like the reason why a program could not start, until it is known whether it
+// did. Everything else passes at once.
+type startWriter struct {
+	to     io.Writer
+	held   []byte
+	passed bool
+}
+
+func (w *startWriter) Write(p []byte) (int, error) {
+	if w.passed {
+		return w.to.Write(p)
+	}
+	w.held = append(w.held, p...)
+	n := min(len(w.held), len(startPrefix))
+	if string(w.held[:n]) == startPrefix[:n] && len(w.held) <= maxStartError {
+		return len(p), nil
+	}
+	return len(p), w.pass()
+}
+
+// pass passes on what is held back, and from now on everything.
+func (w *startWriter) pass() error {
+	w.passed = true
+	if len(w.held) == 0 {
+		return nil
+	}
+	held := w.held
+	w.held = nil
+	n, err := w.to.Write(held)
+	if err == nil && n < len(held) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// startError returns why the program did not start.
+func (w *startWriter) startError() error {
+	text := strings.TrimSpace(strings.TrimPrefix(string(w.held), startPrefix))
+	for _, missing := range []string{
+		"executable file not found", "no such file or directory", "permission denied", "exec format error",
+		"is a directory",
+	} {
+		if strings.Contains(text, missing) {
+			return fmt.Errorf("%w: %s", sandbox.ErrNoProgram, text)
+		}
+	}
+	return fmt.Errorf("%w: start the program: %s", sandbox.ErrUnavailable, text)
 }

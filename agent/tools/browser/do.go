@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
@@ -187,4 +189,93 @@ func told(text string, structured any) (registry.Result, error) {
 	}
 	checked, err := registry.ParseJSON(body)
 	return registry.Result{Success: true, Output: text, Structured: checked}, err
+}
+
+// pictures are the ways to make one, the best first.
+var pictures = [...]struct {
+	format  page.CaptureScreenshotFormat
+	mime    string
+	quality int64
+	scale   float64
+}{
+	{page.CaptureScreenshotFormatPng, "image/png", 0, 1},
+	{page.CaptureScreenshotFormatJpeg, "image/jpeg", 80, 1},
+	{page.CaptureScreenshotFormatJpeg, "image/jpeg", 50, 1},
+	{page.CaptureScreenshotFormatJpeg, "image/jpeg", 40, 0.5},
+}
+
+// screenshot returns a picture of what is in the window, small enough to travel within a result.
+func (t *tab) screenshot(ctx context.Context) (registry.Part, error) {
+	for _, p := range pictures {
+		params := page.CaptureScreenshotParams{Format: p.format}
+		if p.quality > 0 {
+			params.Quality = &p.quality
+		}
+		if p.scale != 1 {
+			layout, err := cdp.Call(ctx, t.wire, page.GetLayoutMetrics, cdp.Empty{})
+			if err != nil {
+				return registry.Part{}, err
+			}
+			v := layout.CSSVisualViewport
+			params.Clip = &page.Viewport{X: v.PageX, Y: v.PageY, Width: v.ClientWidth, Height: v.ClientHeight,
+				Scale: p.scale}
+		}
+		shot, err := cdp.Call(ctx, t.wire, page.CaptureScreenshot, params)
+		if err != nil {
+			return registry.Part{}, err
+		}
+		if len(shot.Data) <= registry.MaxInlinePart {
+			return registry.Part{Type: registry.PartImage, MIMEType: p.mime, Name: "screenshot",
+				Data: shot.Data, Size: int64(len(shot.Data))}, nil
+		}
+	}
+	return registry.Part{}, failure("the picture is too large")
+}
+
+// notes is what happened aside, for the next answer.
+type notes struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+const (
+	maxNotes    = 8
+	maxShownURL = 300 // bytes
+	maxShown    = 300 // bytes of other text of a page
+)
+
+// add notes a line, unless there are enough.
+func (n *notes) add(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.lines) < maxNotes {
+		n.lines = append(n.lines, line)
+	}
+}
+
+// take returns the lines and forgets them.
+func (n *notes) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lines := n.lines
+	n.lines = nil
+	return lines
+}
+
+// failure is an error whose text is for the model.
+type failure string
+
+// Error implements error.
+func (f failure) Error() string { return string(f) }
+
+// short is the beginning of a text on one line.
+func short(text string, bytes int) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if len(text) <= bytes {
+		return text
+	}
+	for bytes > 0 && !utf8.RuneStart(text[bytes]) {
+		bytes--
+	}
+	return text[:bytes] + "…"
 }

@@ -1,3 +1,9 @@
+// Package files is the tools read, write and edit: the files of the workspace of one agent session.
+//
+// Everything goes through os.Root, opened on the workspace, in this process, also for sessions whose programs run in a
+// sandbox: what a container mounts is that very folder. A path is looked at as text, then walked folder by folder
+// without following a link (folder.go); what it leads to must be a regular file with one name and an owner of
+// the workspace (write.go). Files are replaced, never changed in place (edit.go).
 package files
 
 import (
@@ -6,9 +12,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"math"
 	"os"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/policy"
@@ -111,3 +120,59 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 }
 
 const maxWhole = 1e9
+
+// turns has changes of one file of this process take turns: a model may ask for several at once. Different files share
+// a turn now and then. There are few: an edit of the longest file takes some fifty megabytes of memory.
+type turns struct {
+	seed maphash.Seed
+	free [4]chan struct{} // one free place each
+}
+
+func newTurns() *turns {
+	t := &turns{seed: maphash.MakeSeed()}
+	for i := range t.free {
+		t.free[i] = make(chan struct{}, 1)
+	}
+	return t
+}
+
+// take waits for the turn of a file. The caller calls done when it has changed the file.
+func (t *turns) take(ctx context.Context, workspace string, p place) (done func(), err error) {
+	place := t.free[maphash.String(t.seed, workspace+"/"+p.String())%uint64(len(t.free))]
+	select {
+	case place <- struct{}{}:
+		return func() { <-place }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// roomFor refuses a file that the workspace has no room for. was is the file whose place it takes, nil for a new one.
+func roomFor(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileInfo) error {
+	files := 1
+	if was != nil {
+		size, files = size-was.Size(), 0
+	}
+	if w.MaxBytes == 0 && w.MaxFiles == 0 || size <= 0 && files == 0 {
+		return nil
+	}
+	used, err := sandbox.Measure(w, ctx.Done())
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case used.Unseen != nil:
+		return refuse("The workspace takes no more files: %v.", used.Full(w))
+	case w.MaxBytes > 0 && used.Bytes+size > w.MaxBytes:
+		return refuse("The workspace is full: its files have %s, and at most %s are allowed. Make room first.",
+			humanize.IBytes(uint64(used.Bytes)), humanize.IBytes(uint64(w.MaxBytes)))
+	case w.MaxFiles > 0 && used.Files+files > w.MaxFiles:
+		return refuse("The workspace is full: it has %d files and folders, and at most %d are allowed. Make "+
+			"room first.", used.Files, w.MaxFiles)
+	}
+	if err := used.OverShare(w, size); err != nil {
+		return refuse("The workspace takes no more files: %v.", err)
+	}
+	return nil
+}

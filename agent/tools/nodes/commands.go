@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/internal/publicnet"
@@ -129,4 +131,118 @@ func (c command) run(ctx context.Context, r reach, id string, a arguments) (regi
 		return registry.Result{}, err
 	}
 	return r.call(ctx, id, c.name, args, timeout)
+}
+
+// canvas is the tool canvas: the surface on which a device shows pages.
+type canvas struct {
+	reach
+	urls publicnet.Guard
+}
+
+// Spec implements agent.Tool.
+func (canvas) Spec() registry.ToolSpec {
+	return registry.ToolSpec{
+		Name: nameCanvas,
+		Description: "Control what a device shows on its canvas: present it (with a url, or as it is), hide it, " +
+			"navigate to a url, eval JavaScript in its page, take a snapshot, push A2UI content as JSON lines, or " +
+			"reset that.",
+		Parameters: json.RawMessage(`{"type":"object","properties":{` +
+			`"action":{"type":"string","enum":["present","hide","navigate","eval","snapshot","a2ui_push",` +
+			`"a2ui_reset"]},` +
+			`"node":{"type":"string","maxLength":256,"description":"device_id or session of the device; may ` +
+			`be left out if only one device has a canvas"},` +
+			`"url":{"type":"string","maxLength":8192,"description":"http or https; for present and navigate"},` +
+			`"javaScript":{"type":"string","maxLength":65536,"description":"for eval"},` +
+			`"quality":{"type":"integer","minimum":1,"maximum":100,"description":"for snapshot"},` +
+			`"jsonl":{"type":"string","maxLength":262144,"description":"for a2ui_push: one JSON object on each ` +
+			`line"}},` +
+			`"required":["action"],"additionalProperties":false}`),
+		TimeoutMS: timeoutMS, Annotations: hints(),
+	}
+}
+
+// Validate implements agent.ArgsValidator.
+func (c canvas) Validate(_ context.Context, args json.RawMessage) error {
+	a, err := readArguments(args)
+	if err != nil {
+		return err
+	}
+	return canvasCommands()[a.text("action")].check(a, c.urls)
+}
+
+// CallsDevices implements agent.DeviceCaller.
+func (canvas) CallsDevices() {}
+
+// Execute implements agent.Tool.
+func (c canvas) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	a, err := readArguments(args)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	cmd, ok := canvasCommands()[a.text("action")]
+	if !ok {
+		return registry.Result{}, fmt.Errorf("there is no action %q", a.text("action"))
+	}
+	return cmd.run(ctx, c.reach, a.text("node"), a)
+}
+
+// Durations of recordings.
+const (
+	defaultRecording = 10 * time.Second
+	minRecording     = time.Second
+	maxRecording     = 2 * time.Minute
+)
+
+// readDuration reads how long a recording is to be: as Go writes durations, or seconds. None means the default.
+func readDuration(arg json.RawMessage) (time.Duration, error) {
+	if arg == nil {
+		return defaultRecording, nil
+	}
+	text := strings.Trim(strings.TrimSpace(strings.Trim(string(arg), `"`)), " ")
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		d, err = time.ParseDuration(text + "s")
+	}
+	if err != nil {
+		return 0, errors.New(`duration: write it as "10s", "1m30s", or in seconds`)
+	}
+	if d < minRecording || d > maxRecording {
+		return 0, fmt.Errorf("duration: must be from %v to %v", minRecording, maxRecording)
+	}
+	return d, nil
+}
+
+// Bounds of what is pushed to a canvas at once.
+const (
+	maxLines     = 1000
+	maxLineBytes = 64 << 10
+	maxPush      = 256 << 10 // bytes
+)
+
+// checkLines checks JSONL: each line that is not empty is a JSON object.
+func checkLines(text string) error {
+	if len(text) > maxPush {
+		return fmt.Errorf("jsonl: %d bytes; at most %d may be pushed at once", len(text), maxPush)
+	}
+	n := 0
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		n++
+		parsed, err := registry.ParseJSON([]byte(line))
+		switch {
+		case n > maxLines:
+			return fmt.Errorf("jsonl: at most %d lines may be pushed at once", maxLines)
+		case len(line) > maxLineBytes:
+			return fmt.Errorf("jsonl: line %d has more than %d bytes", n, maxLineBytes)
+		case err != nil || !parsed.IsObject():
+			return errors.New("jsonl: line " + strconv.Itoa(n) + " is no JSON object")
+		}
+	}
+	if n == 0 && text != "" {
+		return errors.New("jsonl: there is no line in it")
+	}
+	return nil
 }

@@ -1,3 +1,9 @@
+// Package nodes is the tools that reach devices by what they can do: nodes, node-invoke and canvas. Each of their
+// actions is a call of a tool that a device has registered under a conventional name (docs/devices.md), made by
+// agent.CallDevice, so that everything that holds for the device's tool holds here, too.
+//
+// It imports agent, agent/access/pairing and registry. Start reading at Registrations in tool.go; commands.go says
+// which action is which command; reach.go says which devices a caller reaches.
 package nodes
 
 import (
@@ -7,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/registry"
 )
@@ -125,4 +132,124 @@ func answer(text string, structured any) (registry.Result, error) {
 	}
 	checked, err := registry.ParseJSON(body)
 	return registry.Result{Success: true, Output: text, Structured: checked}, err
+}
+
+// Names of the tools.
+const (
+	nameNodes  = "nodes"
+	nameInvoke = "node-invoke"
+	nameCanvas = "canvas"
+)
+
+// Directory is the part of registry.Directory the tools need.
+type Directory interface {
+	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
+	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
+}
+
+// Pairing is the part of pairing.Service the tools need.
+type Pairing interface {
+	Waiting(ctx context.Context, by pairing.Approver) ([]pairing.View, error)
+	Decide(ctx context.Context, by pairing.Approver, id, code string, d pairing.Decision) (pairing.View, error)
+	Device(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error)
+	Devices(ctx context.Context, by pairing.Approver, after string, limit int) ([]registry.Credential, string, error)
+}
+
+// Config is what the tools stand on.
+type Config struct {
+	Directory Directory     // required
+	Policy    *agent.Policy // required: what may not be called is not shown
+	Pairing   Pairing       // nil: no device is paired here, and none can be
+	Audit     auth.Auditor  // notes what is decided about requests to pair; default: nobody
+
+	// AllowPrivateURLs lets canvases load addresses of private networks and of the device itself.
+	AllowPrivateURLs bool
+}
+
+// Registrations returns the tools, for agent.NewLocalTools.
+func Registrations(cfg Config) []agent.Registration {
+	if cfg.Audit == nil {
+		cfg.Audit = auth.NoAudit{}
+	}
+	urls := publicnet.Guard{AllowPrivate: cfg.AllowPrivateURLs}
+	of := func(name string, make func(agent.SessionContext) agent.Tool) agent.Registration {
+		return agent.Registration{Names: []string{name}, Make: func(sc agent.SessionContext) []agent.Tool {
+			return []agent.Tool{make(sc)}
+		}}
+	}
+	return []agent.Registration{
+		of(nameNodes, func(sc agent.SessionContext) agent.Tool { return nodes{reach{&cfg, sc}, urls} }),
+		of(nameInvoke, func(sc agent.SessionContext) agent.Tool { return invoke{reach{&cfg, sc}, urls} }),
+		of(nameCanvas, func(sc agent.SessionContext) agent.Tool { return canvas{reach{&cfg, sc}, urls} }),
+	}
+}
+
+// hints are what models and people are told of the tools: what a device does for them may change anything, and what it
+// answers may come from anybody.
+func hints() *registry.Annotations {
+	yes, no := true, false
+	return &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, OpenWorldHint: &yes}
+}
+
+// timeoutMS is how long a call may take by default. The device's call in it has the timeout of its own tool, and a
+// person may have to be asked first.
+const timeoutMS = 5 * 60 * 1000
+
+// invoke is the tool node-invoke: any command that a device has.
+type invoke struct {
+	reach
+	urls publicnet.Guard
+}
+
+// Spec implements agent.Tool.
+func (invoke) Spec() registry.ToolSpec {
+	return registry.ToolSpec{
+		Name: nameInvoke,
+		Description: "Have a device carry out any command that it has. The action describe of the tool nodes tells " +
+			"which ones, and their params.",
+		Parameters: json.RawMessage(`{"type":"object","properties":{` +
+			`"device":{"type":"string","maxLength":256,"description":"device_id or session of the device; may ` +
+			`be left out if only one device has the command"},` +
+			`"command":{"type":"string","minLength":1,"maxLength":256},` +
+			`"params":{"type":"object","description":"arguments of the command"}},` +
+			`"required":["command"],"additionalProperties":false}`),
+		TimeoutMS: timeoutMS, Annotations: hints(),
+	}
+}
+
+// Validate implements agent.ArgsValidator.
+func (i invoke) Validate(_ context.Context, args json.RawMessage) error {
+	a, err := readArguments(args)
+	if err != nil {
+		return err
+	}
+	name := a.text("command")
+	if !registry.ValidToolName(name) {
+		return fmt.Errorf("command: no command can have the name %.80q", name)
+	}
+	var params arguments
+	if a["params"] != nil {
+		if params, err = readArguments(a["params"]); err != nil {
+			return err
+		}
+	}
+	return checkContent(name, params, i.urls)
+}
+
+// CallsDevices implements agent.DeviceCaller.
+func (invoke) CallsDevices() {}
+
+// Execute implements agent.Tool.
+func (i invoke) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
+	a, err := readArguments(args)
+	if err != nil {
+		return registry.Result{}, err
+	}
+	var params registry.JSON
+	if a["params"] != nil {
+		if params, err = registry.ParseJSON(a["params"]); err != nil {
+			return registry.Result{}, err
+		}
+	}
+	return i.call(ctx, a.text("device"), a.text("command"), params, 0)
 }

@@ -1,15 +1,25 @@
+// Package nodetools is the conventional commands of a node (docs/devices.md), as `farhand device --node` offers them on
+// a laptop, so that the gateway's tools nodes, node-invoke and canvas can be tried. There is no camera and no recording
+// of the screen: pictures are generated, and say so. Start reading at Tools in tools.go.
 package nodetools
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
+	"mime"
 	"net"
 	"net/http"
+	"os/exec"
+	"sync"
 	"time"
+
+	"github.com/farhand/farhand/internal/procgroup"
 )
 
 //go:embed page.html page.js
@@ -127,4 +137,151 @@ func (c *Canvas) takeValue(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+const (
+	maxOutput = 64 << 10 // bytes kept of each stream
+	endWait   = time.Second
+)
+
+// ran is how a command ended.
+type ran struct {
+	ExitCode int    `json:"exit_code"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	Cut      bool   `json:"cut"` // there was more output than is kept
+	Millis   int64  `json:"duration_ms"`
+}
+
+// runCommand runs a shell command until it or ctx ends. What it has started, and has not left its process group, ends
+// with it.
+func runCommand(ctx context.Context, command string) (any, error) {
+	var stdout, stderr head
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, endWait
+	began := time.Now()
+	group, err := procgroup.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	err = group.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || ctx.Err() != nil) {
+		return nil, errors.Join(err, context.Cause(ctx))
+	}
+	return ran{
+		ExitCode: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String(),
+		Cut: stdout.cut || stderr.cut, Millis: time.Since(began).Milliseconds(),
+	}, nil
+}
+
+// head keeps the first bytes that are written to it.
+type head struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+	cut bool
+}
+
+// Write implements io.Writer.
+func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	room := min(maxOutput-h.buf.Len(), len(p))
+	h.cut = h.cut || room < len(p)
+	h.buf.Write(p[:room])
+	return len(p), nil
+}
+
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.buf.String()
+}
+
+const (
+	frameTimeout = 15 * time.Second // to fetch the presented page
+	maxFramed    = 4 << 20          // bytes of it
+	frameHead    = 64 << 10         // bytes in which its head must begin
+)
+
+// bridge runs what the canvas asks for in the presented page, in which it is the first script.
+const bridge = `<script>
+addEventListener("message", async (e) => {
+  if (e.source !== parent || typeof e.data?.code !== "string") return
+  const { id, code } = e.data
+  try {
+    const value = await (0, eval)(code)
+    parent.postMessage({ id, ok: true, value: JSON.stringify(value) ?? JSON.stringify(String(value)) }, "*")
+  } catch (err) {
+    parent.postMessage({ id, ok: false, value: String(err) }, "*")
+  }
+})
+parent.postMessage({ ready: true }, "*")
+</script>`
+
+// framed serves the presented page with the bridge, because no browser lets the canvas run anything in a page that
+// comes from elsewhere. The page has an origin that is nobody's, whatever stands in it, and its own path, which says
+// nothing of the canvas's. What is no HTML, or cannot be fetched here, the browser loads itself, and nothing runs in
+// it.
+func (c *Canvas) framed(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	address := c.shown.URL
+	c.mu.Unlock()
+	if address == "" {
+		http.Error(w, "nothing is presented", http.StatusNotFound)
+		return
+	}
+	transport := c.urls.Transport(frameTimeout)
+	defer transport.CloseIdleConnections()
+	page, kind, base, err := fetch(r, &http.Client{Transport: transport, Timeout: frameTimeout}, address)
+	if err != nil {
+		http.Redirect(w, r, address, http.StatusFound)
+		return
+	}
+	w.Header().Set("Content-Security-Policy", "sandbox allow-scripts allow-forms")
+	w.Header().Set("Content-Type", kind)
+	_, _ = w.Write(withBridge(page, base)) // the browser asks again if it did not get it
+}
+
+// fetch returns a page of HTML, its type, and where it was in the end.
+func fetch(r *http.Request, client *http.Client, address string) (page []byte, kind, base string, err error) {
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		return nil, "", "", err
+	}
+	req.Header.Set("User-Agent", r.UserAgent())
+	req.Header.Set("Accept-Language", r.Header.Get("Accept-Language"))
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, "", "", err
+	}
+	defer resp.Body.Close()
+	kind = resp.Header.Get("Content-Type")
+	if media, _, _ := mime.ParseMediaType(kind); media != "text/html" {
+		return nil, "", "", fmt.Errorf("%q is no HTML", kind)
+	}
+	page, err = io.ReadAll(io.LimitReader(resp.Body, maxFramed+1))
+	if err == nil && len(page) > maxFramed {
+		err = fmt.Errorf("the page has more than %d bytes", maxFramed)
+	}
+	return page, kind, resp.Request.URL.String(), err
+}
+
+// withBridge puts the bridge at the beginning of a page's head, and says where its relative links begin.
+func withBridge(page []byte, base string) []byte {
+	begin := bytes.ToLower(page[:min(len(page), frameHead)])
+	at := 0
+	for _, tag := range []string{"<!doctype", "<html", "<head"} {
+		i := bytes.Index(begin[at:], []byte(tag))
+		if i < 0 || tag == "<head" && bytes.HasPrefix(begin[at+i:], []byte("<header")) {
+			continue
+		}
+		if end := bytes.IndexByte(begin[at+i:], '>'); end >= 0 {
+			at += i + end + 1
+		}
+	}
+	added := bridge
+	if !bytes.Contains(begin, []byte("<base")) {
+		added = `<base href="` + html.EscapeString(base) + `">` + bridge
+	}
+	return append(append(bytes.Clone(page[:at]), added...), page[at:]...)
 }

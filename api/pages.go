@@ -1,0 +1,264 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// maxCursor bounds a cursor, in characters. That of a row of usage has the names of a user and a tool, in which a
+// character may take six.
+const maxCursor = 4096
+
+// cursorKind keeps the cursor of one list from being used with another.
+type cursorKind string
+
+const (
+	cursorSessions cursorKind = "s" // Generation and Session
+	cursorRunning  cursorKind = "r" // Generation, which is the store's, and Session
+	cursorTools    cursorKind = "t" // Generation, Session and, inside a session, Name
+	cursorGroups   cursorKind = "g" // Name: a cursor of the directory
+	cursorNames    cursorKind = "n" // Name and Hash
+	cursorCalls    cursorKind = "c" // Name: the id of an entry of the feed
+	cursorDevices  cursorKind = "d" // Name: the id of a credential
+	cursorKeys     cursorKind = "k" // Name: the id of a key
+	cursorAudit    cursorKind = "a" // Name: the id of a line of the audit log
+	cursorUsage    cursorKind = "u" // Name: the key of a row of usage
+)
+
+// cursor is the place of the last row of a page. Clients see it as one opaque word.
+type cursor struct {
+	Kind       cursorKind `json:"k"`
+	Generation int64      `json:"g,omitempty"`
+	Session    string     `json:"s,omitempty"`
+	Name       string     `json:"n,omitempty"`
+	Hash       string     `json:"h,omitempty"`
+	Builtin    bool       `json:"b,omitempty"` // Name is a built-in tool's; lists of tools begin with those
+	Offline    bool       `json:"o,omitempty"` // sessions: Generation is the last change; both may be missing
+}
+
+// String encodes the cursor for a client.
+func (c cursor) String() string {
+	text, err := json.Marshal(c) // cannot fail: strings and numbers only
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// cursor returns where a page starts, the zero cursor of that kind when the client did not say.
+func (p params) cursor(kind cursorKind) (cursor, error) {
+	if !p.has("cursor") {
+		return cursor{Kind: kind}, nil
+	}
+	c, ok := parseCursor(p.get("cursor"), kind)
+	if !ok {
+		return cursor{}, registry.Errorf(registry.CodeInvalidRequest,
+			"The cursor is not one of this list. "+
+				"Use next_cursor of the page before as it is, with the same parameters.")
+	}
+	return c, nil
+}
+
+// parseCursor accepts exactly what String returns.
+func parseCursor(word string, kind cursorKind) (cursor, bool) {
+	var c cursor
+	if len(word) > maxCursor {
+		return c, false
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(word)
+	if err != nil || json.Unmarshal(text, &c) != nil || c.Kind != kind || c.String() != word {
+		return c, false
+	}
+	if c.Builtin {
+		return c, c == cursor{Kind: c.Kind, Name: c.Name, Builtin: true} && registry.ValidToolName(c.Name) &&
+			(kind == cursorTools || kind == cursorGroups || kind == cursorNames)
+	}
+	if c.Offline && (kind != cursorSessions || c.Name != "") {
+		return c, false
+	}
+	switch kind {
+	case cursorSessions, cursorRunning, cursorTools:
+		if c.Offline && c.Session == "" {
+			return c, c.Generation == 0
+		}
+		key := registry.Key{Tenant: registry.DefaultTenant, Session: c.Session}
+		return c, c.Generation > 0 && key.Validate() == nil
+	case cursorAudit:
+		_, err := registry.ParseAuditID(c.Name)
+		return c, err == nil
+	case cursorCalls:
+		id, err := registry.ParseFeedID(c.Name)
+		return c, err == nil && id != registry.FeedID{} // no line has the first id
+	default:
+		return c, c.Name != ""
+	}
+}
+
+// builtinsAfter reports whether built-in tools may still come, and the name they come after.
+func (c cursor) builtinsAfter() (name string, any bool) {
+	return c.Name, c.Builtin || c == cursor{Kind: c.Kind}
+}
+
+// behindBuiltins returns where the tools of sessions go on.
+func (c cursor) behindBuiltins() cursor {
+	if c.Builtin {
+		return cursor{Kind: c.Kind}
+	}
+	return c
+}
+
+// sessionsAfter returns the place of the directory that a list of sessions goes on from.
+func (c cursor) sessionsAfter() registry.Cursor {
+	if c.Kind == cursorTools && c.Name != "" {
+		// Inside a session: it has to be read once more, so go on from just before it. The tilde sorts after all that
+		// an id may contain.
+		return registry.Cursor{Generation: c.Generation - 1, Session: "~"}
+	}
+	return registry.Cursor{Generation: c.Generation, Session: c.Session}
+}
+
+// covers reports whether a tool of a session comes at or before the cursor in the order of the flat tool list.
+func (c cursor) covers(s registry.Session, tool string) bool {
+	switch {
+	case s.Generation != c.Generation:
+		return s.Generation < c.Generation
+	case s.Key.Session != c.Session:
+		return s.Key.Session < c.Session
+	default:
+		return c.Name == "" || tool <= c.Name
+	}
+}
+
+// respondVersioned answers with what build makes, or 304 when the client has it already. The tag covers all that the
+// answer depends on, so a poll that finds nothing new reads the version and nothing else. The version is read before
+// the listing: a tag can only be older than its answer, and an old tag matches nothing.
+func (h *handler) respondVersioned(
+	c *gin.Context, q params,
+	version func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
+) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	defer cancel()
+	who := caller(c)
+	now, err := version(ctx, who.Tenant)
+	if err != nil {
+		return err
+	}
+	compress := acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
+	tag := h.listTag(now, who, c.Request.URL.Path, q, compress)
+	if matchesTag(c.Request.Header.Values("If-None-Match"), tag) {
+		return h.notModified(c, tag)
+	}
+	if err := h.reserveAnswer(ctx, c, pageCost); err != nil {
+		return err
+	}
+	v, err := build(ctx)
+	if err != nil {
+		return err
+	}
+	body, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
+}
+
+// listTag is a strong validator. Equal version, program, policy, built-in tools, caller, request and encoding make
+// equal bytes, but for the pulses of sessions: they change all the time, and are no reason to read a list again.
+func (h *handler) listTag(version string, who auth.Identity, path string, q params, compress bool) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %d %q %q %q %q %q",
+		version, h.Version, h.Policy.Digest(), h.own().digest, who.Tenant, who.User, who.Admin, who.Roles,
+		who.Device, who.Tools, who.Context, path, url.Values(q).Encode()))
+	return quoteTag(sum, compress)
+}
+
+func quoteTag(sum [sha256.Size]byte, compress bool) string {
+	tag := hex.EncodeToString(sum[:16])
+	if compress {
+		tag += "-gzip"
+	}
+	return `"` + tag + `"`
+}
+
+func (h *handler) notModified(c *gin.Context, tag string) error {
+	setCacheHeaders(c.Writer.Header(), tag)
+	c.Status(http.StatusNotModified)
+	return nil
+}
+
+func setCacheHeaders(header http.Header, tag string) {
+	header.Set("Cache-Control", "no-cache")
+	header.Add("Vary", "Accept-Encoding")
+	header.Set("ETag", tag)
+}
+
+const (
+	// maxPages bounds how many pages of the directory one page of a list is made from.
+	maxPages = 20
+
+	// maxSessionPage bounds one page asked of the directory: sessions come with all their tools.
+	maxSessionPage = 100
+
+	// maxFold bounds how many sessions are read for an answer that needs all of them at once.
+	maxFold = 5000
+)
+
+// walk visits up to q.Limit sessions, or until visit returns false. It returns the place of the next page, nil when
+// there is none. The directory may return fewer sessions than asked for and still have more, so walk reads up to
+// maxPages.
+func (h *handler) walk(
+	ctx context.Context, q registry.Query, visit func(registry.Entry) bool,
+) (*registry.Cursor, error) {
+	remaining := q.Limit
+	for range maxPages {
+		q.Limit = min(remaining, maxSessionPage)
+		page, next, err := h.Directory.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i, e := range page {
+			if !visit(e) && (i+1 < len(page) || next != nil) {
+				return &registry.Cursor{Generation: e.Session.Generation, Session: e.Session.Key.Session}, nil
+			}
+		}
+		remaining -= len(page)
+		if next == nil {
+			return nil, nil
+		}
+		q.After = *next
+		if remaining <= 0 {
+			break
+		}
+	}
+	return &q.After, nil
+}
+
+// fold visits every session that matches q, or fails when they are too many for one answer.
+func (h *handler) fold(ctx context.Context, q registry.Query, visit func(registry.Entry)) error {
+	q.Limit = maxSessionPage
+	for range 2 * maxFold / maxSessionPage { // pages may be short
+		page, next, err := h.Directory.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			visit(e)
+		}
+		if next == nil {
+			return nil
+		}
+		q.After = *next
+	}
+	return registry.Errorf(registry.CodeInvalidRequest,
+		"The filters match more sessions than one answer can be made from (about %d). Narrow them.", maxFold)
+}

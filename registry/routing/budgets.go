@@ -1,0 +1,340 @@
+package routing
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/registry"
+)
+
+// sessionShare divides a tenant's budget: one session may use an eighth of it.
+const sessionShare = 8
+
+// sharedBudget is a budget of each tenant, of which no holder, a session or an identity, may use more than its share.
+type sharedBudget struct {
+	reserved *reservations
+	name     string
+	tenant   registry.Budget
+	divisor  int64 // the share of a holder is the tenant's budget divided by it
+}
+
+// spend spends n bytes of the holder's share and of the tenant's budget. It returns zero if it spent them, else how
+// long to wait before trying again. An empty holder has no share.
+func (b *sharedBudget) spend(ctx context.Context, tenant, holder string, n int64) time.Duration {
+	if holder != "" {
+		if wait := b.reserved.spend(ctx, tenant, b.shareName(holder), n, b.share()); wait > 0 {
+			return wait
+		}
+	}
+	wait := b.reserved.spend(ctx, tenant, b.name, n, b.tenant)
+	if wait > 0 && holder != "" {
+		b.reserved.giveBack(tenant, b.shareName(holder), n, b.share())
+	}
+	return wait
+}
+
+// overdraw spends n bytes, also those that the share or the budget does not have: these come back before others can be
+// spent. It reports whether some were missing.
+func (b *sharedBudget) overdraw(ctx context.Context, tenant, holder string, n int64) (over bool) {
+	if holder != "" {
+		over = b.reserved.overdraw(ctx, tenant, b.shareName(holder), n, b.share())
+	}
+	return b.reserved.overdraw(ctx, tenant, b.name, n, b.tenant) || over
+}
+
+// giveBack returns n bytes that were spent for something that was not stored after all.
+func (b *sharedBudget) giveBack(tenant, holder string, n int64) {
+	if n == 0 {
+		return
+	}
+	if holder != "" {
+		b.reserved.giveBack(tenant, b.shareName(holder), n, b.share())
+	}
+	b.reserved.giveBack(tenant, b.name, n, b.tenant)
+}
+
+// spent returns for how much longer the holder is known to have nothing left. Zero means that it may have something.
+func (b *sharedBudget) spent(tenant, holder string) time.Duration {
+	return max(b.reserved.spent(tenant, b.name), b.reserved.spent(tenant, b.shareName(holder)))
+}
+
+func (b *sharedBudget) share() registry.Budget {
+	return registry.Budget{Bytes: b.tenant.Bytes / b.divisor, Over: b.tenant.Over}
+}
+
+// holderMark stands in the name of a share between those of the budget and the holder. Names of budgets have none.
+const holderMark = "/"
+
+func (b *sharedBudget) shareName(holder string) string { return b.name + holderMark + holder }
+
+// DefaultHistoryBytes is the default of how many bytes of conversations a tenant may add while the store keeps them.
+const DefaultHistoryBytes = 512 << 20
+
+// identityShare divides a tenant's budget of conversations: an identity may use half of it, because an app's backend
+// holds the conversations of all its users.
+const identityShare = 2
+
+// ByteBudget bounds what tenants and their identities add to the store, by all pods together. An identity without a
+// name has what its tenant has. It is safe for concurrent use.
+type ByteBudget struct {
+	sharedBudget
+	full string // why something is refused
+}
+
+// newHistoryBudget returns the budget of conversations.
+func newHistoryBudget(cfg PodConfig, r *reservations) *ByteBudget {
+	return newByteBudget(r, "history", registry.Budget{Bytes: cfg.HistoryBytes, Over: cfg.HistoryTTL},
+		"Conversations have grown too much: raise FARHAND_HISTORY_BYTES, or ask again later.")
+}
+
+// newApprovalBudget returns the budget of approvals that are asked for.
+func newApprovalBudget(r *reservations) *ByteBudget {
+	kept := registry.Budget{Bytes: registry.MaxApprovalBytes, Over: registry.ApprovalRetained}
+	return newByteBudget(r, "approvals", kept, "Too much was asked of approvers.")
+}
+
+func newByteBudget(r *reservations, name string, tenant registry.Budget, full string) *ByteBudget {
+	full = fmt.Sprintf("%s A tenant may add %d bytes over %v, half of them at once, and one identity half of that.",
+		full, tenant.Bytes, tenant.Over)
+	return &ByteBudget{sharedBudget{r, name, tenant, identityShare}, full}
+}
+
+// Begin spends bytes that are going to be added. It fails with CodeRateLimited if there are too few left, and says when
+// to try again.
+func (b *ByteBudget) Begin(ctx context.Context, by share.Owner, bytes int) error {
+	wait := b.spend(ctx, by.Tenant, by.Identity, int64(bytes))
+	if wait == 0 {
+		return nil
+	}
+	e := registry.Errorf(registry.CodeRateLimited, "%s Retry in %v.", b.full, wait.Round(time.Second))
+	e.RetryAfter = wait
+	return e
+}
+
+// Add counts bytes that were added, and reports whether there were too few left: then nothing more should be added
+// soon, and Begin fails until they have come back.
+func (b *ByteBudget) Add(ctx context.Context, by share.Owner, bytes int) (over bool) {
+	return b.overdraw(ctx, by.Tenant, by.Identity, int64(bytes))
+}
+
+// GiveBack returns bytes that were spent in Begin and not added.
+func (b *ByteBudget) GiveBack(by share.Owner, bytes int) {
+	b.giveBack(by.Tenant, by.Identity, int64(bytes))
+}
+
+// DefaultNewToolBytes is the default of how many bytes of tool definitions that are new to a pod a tenant may register
+// during the time for which the store keeps them.
+const DefaultNewToolBytes = 64 << 20
+
+const (
+	listedTool   = 250 // about how many bytes a tool takes in the indexes for each list that has it
+	maxKnownSets = 1 << 15
+)
+
+// toolBudget bounds what devices add to the store by offering new tools. A bound is needed because definitions and
+// lists of them stay in the store for a while after the last session that has them. Definitions and lists that this pod
+// has seen lately are free, however many devices offer them. It is safe for concurrent use.
+type toolBudget struct {
+	sharedBudget
+	known *cache.Cache[string, struct{}] // what was paid for, by tenant and hash; a look-up does not extend its life
+}
+
+func newToolBudget(cfg PodConfig, r *reservations) *toolBudget {
+	tenant := registry.Budget{Bytes: cfg.NewToolBytes, Over: 2 * cfg.SessionTTL}
+	return &toolBudget{
+		sharedBudget: sharedBudget{r, "tools", tenant, sessionShare},
+		known:        cache.New[string, struct{}](maxKnownSets, cfg.SessionTTL/2),
+	}
+}
+
+// admit spends the bytes that these tools add to the store. The error says when to try again.
+func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []registry.ToolSpec) error {
+	cost, fresh := b.cost(key.Tenant, tools)
+	if cost == 0 {
+		return nil
+	}
+	if wait := b.spend(ctx, key.Tenant, key.Session, cost); wait > 0 {
+		e := registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
+			"a tenant may add %d bytes of them in %v, and one session an eighth of that; register them again in %v",
+			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
+		e.RetryAfter = wait
+		return e
+	}
+	b.learn(fresh)
+	return nil
+}
+
+// cost returns how many bytes of a list are new, and the names to learn once they are paid for.
+func (b *toolBudget) cost(tenant string, tools []registry.ToolSpec) (cost int64, fresh []string) {
+	if len(tools) == 0 {
+		return 0, nil
+	}
+	hashes, list := make([]string, len(tools)), sha256.New()
+	for i, t := range tools {
+		hashes[i] = t.Hash()
+		list.Write([]byte(hashes[i]))
+	}
+	name := tenant + "/" + string(list.Sum(nil))
+	if b.known.Has(name) {
+		return 0, nil
+	}
+	fresh = append(fresh, name)
+	for i, t := range tools {
+		cost += listedTool
+		if name := tenant + "/" + hashes[i]; !b.known.Has(name) {
+			cost += int64(t.Size())
+			fresh = append(fresh, name)
+		}
+	}
+	return cost, fresh
+}
+
+func (b *toolBudget) learn(names []string) {
+	for _, name := range names {
+		b.known.Put(name, struct{}{}, 1)
+	}
+}
+
+const (
+	// budgetParts is into how many parts a budget is divided. A pod takes at least one part from the store at a time.
+	budgetParts = 64
+
+	// maxHolders bounds how many holders' shares of a tenant a pod keeps reservations of. Beyond it those unused for
+	// longest go, with whatever they have not spent.
+	maxHolders = 1 << 14
+
+	// maxReserving bounds for how many tenants a pod keeps reservations. Beyond it those unused for longest go.
+	maxReserving = 1 << 14
+
+	// minWait is the shortest time for which a pod does not ask the store again for a budget that is spent.
+	minWait = time.Second
+)
+
+// reservations are the parts of budgets that this pod has taken from the store and not spent yet. They exist so that
+// one request to the store pays for many small things. While the store is away nothing is refused, because nothing can
+// be added to the store either. It is safe for concurrent use.
+type reservations struct {
+	store registry.BudgetStore
+	log   *slog.Logger
+
+	mu  sync.Mutex                                // guards the contents of each reservation
+	all *cache.Cache[string, *tenantReservations] // by tenant
+}
+
+type budgetName struct{ tenant, name string }
+
+// tenantReservations are those of one tenant, by name. Those of holders, of which there may be any number, push out
+// none of the tenant itself, nor of another one.
+type tenantReservations struct {
+	own     map[string]*reservation
+	holders *cache.Cache[string, *reservation]
+}
+
+type reservation struct {
+	remaining int64     // bytes taken from the store and not spent
+	refused   time.Time // until then the budget is known not to have as many bytes as were wanted
+	wanted    int64
+}
+
+func newReservations(store registry.BudgetStore, log *slog.Logger) *reservations {
+	return &reservations{store: store, log: log, all: cache.New[string, *tenantReservations](maxReserving/2, 0)}
+}
+
+// spend spends n bytes, all or none. It returns zero if it spent them, else how long to wait before trying again.
+func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
+	key := budgetName{tenant, name}
+	n = min(n, b.Burst())
+	if wait, known := r.spendKnown(key, n); known {
+		return wait
+	}
+	part := max(n, b.Burst()/budgetParts)
+	wait, err := r.store.Spend(ctx, tenant, name, part, b)
+	if err == nil && wait > 0 && part > n { // the budget does not have a part, but maybe n bytes
+		part = n
+		wait, err = r.store.Spend(ctx, tenant, name, part, b)
+	}
+	if err != nil {
+		r.log.Debug("budget not asked", "tenant", tenant, "budget", name, "error", err)
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.getLocked(key)
+	if wait > 0 {
+		wait = max(wait, minWait)
+		x.refused, x.wanted = time.Now().Add(wait), n
+		return wait
+	}
+	x.remaining += part - n
+	return 0
+}
+
+// spendKnown spends n bytes of what this pod has, or finds the budget known not to have as many. known is false if the
+// store has to be asked.
+func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.getLocked(key)
+	if x.remaining >= n {
+		x.remaining -= n
+		return 0, true
+	}
+	wait = time.Until(x.refused)
+	return max(wait, 0), wait > 0 && n >= x.wanted
+}
+
+// overdraw spends n bytes, also those that the budget does not have, and reports whether it lacked some.
+func (r *reservations) overdraw(ctx context.Context, tenant, name string, n int64, b registry.Budget) bool {
+	if r.spend(ctx, tenant, name, n, b) == 0 {
+		return false
+	}
+	if err := r.store.Overdraw(ctx, tenant, name, n, b); err != nil {
+		r.log.Debug("budget not overdrawn", "tenant", tenant, "budget", name, "error", err)
+	}
+	return true
+}
+
+// giveBack returns n bytes that were spent for something that was not added after all. While the store is away nothing
+// is taken from it, but everything is given back, so no more is kept than the whole budget.
+func (r *reservations) giveBack(tenant, name string, n int64, b registry.Budget) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.getLocked(budgetName{tenant, name})
+	x.remaining = min(x.remaining+min(n, b.Burst()), b.Burst())
+}
+
+// spent returns for how much longer the budget is known to be spent. Zero means that it is not known to be.
+func (r *reservations) spent(tenant, name string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(time.Until(r.getLocked(budgetName{tenant, name}).refused), 0)
+}
+
+func (r *reservations) getLocked(key budgetName) *reservation {
+	t, ok := r.all.Get(key.tenant)
+	if !ok {
+		t = &tenantReservations{
+			own: make(map[string]*reservation), holders: cache.New[string, *reservation](maxHolders/2, 0),
+		}
+		r.all.Put(key.tenant, t, 1)
+	}
+	if !strings.Contains(key.name, holderMark) {
+		if t.own[key.name] == nil {
+			t.own[key.name] = new(reservation)
+		}
+		return t.own[key.name]
+	}
+	x, ok := t.holders.Get(key.name)
+	if !ok {
+		x = new(reservation)
+		t.holders.Put(key.name, x, 1)
+	}
+	return x
+}

@@ -1,0 +1,225 @@
+package ws
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+)
+
+// frameRoles returns which of a connection's roles let its device send a frame of a type: one of them is enough. A type
+// without roles is refused, also for admins, so that no frame can be handled whose line here was forgotten. The
+// connection itself needs the role device; talking to the agent over it needs no other role.
+func frameRoles(typ string) auth.Roles {
+	switch typ {
+	case typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
+		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError, typeApprovalResponse,
+		typeUploadRequest, typeHello, typeMCP:
+		return auth.RoleDevice
+	case typeMessage, typeAbort, typeRegenerate:
+		return auth.RoleDevice | auth.RoleCaller
+	default:
+		return 0
+	}
+}
+
+// mayFrame refuses a frame that the connection's roles do not let its device send.
+func (c *conn) mayFrame(typ string) error {
+	roles := frameRoles(typ)
+	if roles != 0 && c.who.Has(roles) {
+		return nil
+	}
+	refused := auth.NeedRole(*c.who, auth.Identity{Roles: roles}.RoleNames()...)
+	return &frameError{codeForbidden, typ + ": " + refused.Message}
+}
+
+// shared returns where an identity is kept. Connections that follow one another with equal identities share it, as all
+// do that have the one token.
+func (s *Server) shared(id auth.Identity) *auth.Identity {
+	if last := s.identity.Load(); last != nil && *last == id {
+		return last
+	}
+	s.identity.Store(&id)
+	return &id
+}
+
+// Bounds of a resume token that a device presents. Tokens made here have 26 characters.
+const (
+	minResumeToken = 16
+	maxResumeToken = 128
+)
+
+// introduce uses the first frame to learn which device this is, so whose calls it may answer, and which session it
+// wants if the URL named none. It reports false if the connection has no session and is being closed.
+func (c *conn) introduce(frame any) bool {
+	if c.introduced {
+		return true
+	}
+	c.introduced = true
+	intro, connect := registry.Introduction{Holder: c.who.Holder()}, (*connectFrame)(nil)
+	if f, ok := frame.(*connectFrame); ok {
+		connect = f
+		set(&intro.DeviceID, f.DeviceID)
+		set(&intro.Token, f.ResumeToken)
+		if err := c.mayBe(f); err != nil {
+			c.refuseDevice(err)
+			return false
+		}
+	}
+	if c.who.Device != "" {
+		intro.DeviceID = c.who.Device
+	}
+	if c.contest != nil && !c.decideContest(intro) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
+	defer cancel()
+	if connect != nil && c.fresh && connect.SessionID != nil && *connect.SessionID != "" {
+		if !c.moveSession(ctx, *connect.SessionID, intro) {
+			return false
+		}
+	}
+	if c.local.Introduce(intro) && connect == nil { // the handler of connect stores it otherwise
+		if err := c.local.Update(ctx, func(*registry.Session) {}); err != nil {
+			c.fail(err)
+		}
+	}
+	return true
+}
+
+// moveSession gives the connection the session that connect names, in place of the one that was made for it. It reports
+// false if the connection does not get that session, and is being closed.
+func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introduction) bool {
+	made := c.local.Session()
+	s := sessionOf(c.who, id)
+	s.Name, s.Proofs = made.Name, made.Proofs
+	if err := checkID(s.Key); err != nil {
+		c.refuseSession(codeInvalidMessage, registry.AsError(err).Message)
+		return false
+	}
+	hub := c.server.cfg.Pod.Hub
+	local, resumed, err := hub.Open(ctx, s, c)
+	if held := (*registry.Held)(nil); errors.As(err, &held) {
+		introductions := make(chan registry.Introduction, 1)
+		introductions <- intro
+		resumed = true
+		local, err = hub.Obtain(ctx, s, c, held, introductions)
+	}
+	if err != nil {
+		c.failOpen(s, err)
+		return false
+	}
+	former := c.local
+	c.setLocal(local)
+	former.Close(ctx)
+	summary := summarize(s, c.describe(s.Key), resumed)
+	c.summary = &summary
+	return true
+}
+
+// newResumeToken makes a resume token for the connection, and the proof of it that is stored.
+func (c *conn) newResumeToken() (token, proof string) {
+	token = rand.Text()
+	return token, registry.Proof(c.who.Holder(), token)
+}
+
+// What a device is told that says it is a device that it is not.
+var (
+	errImpostor = errors.New(
+		"device_id: the credential of this connection is another device's; leave device_id out, or pair again")
+	errPairedID = errors.New(
+		"device_id: a paired device has this id; connect with the credential of that device, or say another device_id")
+)
+
+// mayBe returns nil if the device of the connection may be the one that connect names: that of its credential or, if
+// the credential is bound to none, one that nobody has paired. Otherwise the error is errImpostor or errPairedID, or it
+// says why nobody knows. That nobody has paired an id is remembered until somebody pairs any.
+func (c *conn) mayBe(f *connectFrame) error {
+	if f.DeviceID == nil || *f.DeviceID == "" || *f.DeviceID == c.who.Device {
+		return nil
+	}
+	if c.who.Device != "" {
+		return errImpostor
+	}
+	pairings := c.server.pairings.Load()
+	if c.server.cfg.Pairing == nil || c.unpaired == *f.DeviceID && c.unpairedAt == pairings {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	switch paired, err := c.server.cfg.Pairing.Paired(ctx, c.who.Tenant, *f.DeviceID); {
+	case err != nil:
+		return err
+	case paired:
+		return errPairedID
+	}
+	c.unpaired, c.unpairedAt = *f.DeviceID, pairings
+	return nil
+}
+
+// refuseDevice ends the connection of a device that may not be the one it says it is, or of which nobody knows.
+func (c *conn) refuseDevice(why error) {
+	if errors.Is(why, errImpostor) || errors.Is(why, errPairedID) {
+		c.log().Warn("device refused", "reason", why.Error())
+		c.refuseSession(codeSessionOwnerMismatch, why.Error())
+		return
+	}
+	c.log().Warn("device not looked up", "error", why)
+	c.end(CloseUnavailable)
+}
+
+// deviceKey names a device of a tenant.
+type deviceKey struct{ tenant, id string }
+
+// devicesPaired ends the connections that say they are devices that were paired meanwhile, unless their credentials are
+// bound to them. It returns at once.
+func (s *Server) devicesPaired(changes []registry.CredentialChange) {
+	paired := make(map[deviceKey]bool)
+	for _, change := range changes {
+		if change.Kind == registry.ChangeDevice && !change.Revoked {
+			paired[deviceKey{change.Tenant, change.ID}] = true
+		}
+	}
+	if len(paired) == 0 || s.cfg.Pairing == nil {
+		return
+	}
+	s.pairings.Add(1) // first: a device that is not found now looks up again what it was told before
+	if !s.tryAddTask() {
+		return
+	}
+	go func() {
+		defer s.taskDone()
+		for _, c := range s.snapshot() {
+			if key, ok := c.claims(); ok && paired[key] {
+				c.checkPaired(key)
+			}
+		}
+	}()
+}
+
+// claims returns the device that the connection says it is, if its credential does not.
+func (c *conn) claims() (key deviceKey, ok bool) {
+	c.mu.Lock()
+	local := c.local
+	c.mu.Unlock()
+	if local == nil || c.who.Device != "" {
+		return deviceKey{}, false
+	}
+	return deviceKey{c.who.Tenant, local.Session().DeviceID}, true
+}
+
+// checkPaired ends the connection if the device that it says it is is paired: the change may be an old one.
+func (c *conn) checkPaired(key deviceKey) {
+	defer c.recoverPanic()
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	paired, err := c.server.cfg.Pairing.Paired(ctx, key.tenant, key.id)
+	if paired {
+		err = errPairedID
+	}
+	if err != nil {
+		c.refuseDevice(err)
+	}
+}
