@@ -92,14 +92,14 @@ var elsewhere = map[string]map[string]string{
 		"messages of approvals to an HTTP hook":       "TestNoticesAreShared",
 	},
 	"../agent/sandbox/workspace": {
-		"the disk of the workspaces": "TestTheDiskIsShared",
+		"the disk of the workspaces, in bytes and in files": "TestTheDiskIsShared",
 	},
 	"../registry/memory": {
-		"records of calls in the in-memory store":                                           "TestRecordsOfCallsAreShared",
-		"logs of calls in the in-memory store":                                              "TestLogsOfCallsAreShared",
-		"conversations in the in-memory store":                                              "TestConversationsAreShared",
-		"places in the in-memory store":                                                     "TestPlacesAreShared",
-		"bytes of sessions that are gone, and of what they offered, in the in-memory store": "TestSessionsThatAreGoneAreShared",
+		"records of calls in the in-memory store": "TestRecordsOfCallsAreShared",
+		"logs of calls in the in-memory store":    "TestLogsOfCallsAreShared",
+		"conversations in the in-memory store":    "TestConversationsAreShared",
+		"places in the in-memory store":           "TestPlacesAreShared",
+		"bytes of sessions that are gone, and of tools that are expected back, in the in-memory store": "TestSessionsThatAreGoneAreShared",
 	},
 	"../redisstore": {
 		"records of calls that are read": "TestReadsAreShared",

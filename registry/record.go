@@ -245,6 +245,21 @@ func (r Record) Clone() Record {
 // lineWeight is about what a line takes in memory beside the texts that differ much in length.
 const lineWeight = 512
 
+// MemorySize returns about how many bytes of memory the session takes, without its tools.
+func (s *Session) MemorySize() int {
+	sum := lineWeight + len(s.Key.Tenant) + len(s.Key.Session) + len(s.Pod) + len(s.Name) + len(s.DeviceID) +
+		len(s.DeviceName) + len(s.UserID) + len(s.Platform)
+	for _, list := range [...][]string{s.Capabilities, s.Proofs, s.Heirs} {
+		for _, text := range list {
+			sum += 16 + len(text)
+		}
+	}
+	for name, value := range s.Labels {
+		sum += 32 + len(name) + len(value)
+	}
+	return sum
+}
+
 // MemorySize returns about how many bytes of memory the line takes.
 func (a *Activity) MemorySize() int {
 	sum := lineWeight + len(a.Reason) + a.Call.MemorySize()

@@ -115,7 +115,8 @@ func TestBinaryDataIsNoText(t *testing.T) {
 func TestURIsOfServers(t *testing.T) {
 	for uri, kept := range map[string]bool{
 		"test://x": true, "file:///a b": true, "": true,
-		"FarHand://sessions": false, "ui://app/x": false, "a:\x1b[2J": false, "a:\xff": false,
+		"FarHand://sessions": false, "ui://app/x": false, " ui://app/x": false,
+		"\u3000farhand://sessions": false, "a:\x1b[2J": false, "a:\xff": false,
 		"a:" + strings.Repeat("x", 2000): false,
 	} {
 		res := resultOf("", mcpcontent.Block{Type: mcpcontent.Resource, URI: uri, MIMEType: "text/html", Text: "words"})

@@ -150,7 +150,7 @@ func fileName(uri string) string {
 // identifier returns a URI as parts have it, empty if they cannot. Resources of the gateway itself are its alone, and
 // ui: has some clients of MCP show a page of the server's.
 func identifier(uri string) string {
-	scheme, _, _ := strings.Cut(uri, ":")
+	scheme, _, _ := strings.Cut(strings.TrimSpace(uri), ":") // clients trim, too
 	p := registry.Part{Type: registry.PartFile, MIMEType: anyBytes, URI: uri}
 	if field, _ := p.Check(); field != "" || strings.EqualFold(scheme, "farhand") || strings.EqualFold(scheme, "ui") {
 		return ""

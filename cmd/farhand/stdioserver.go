@@ -22,6 +22,12 @@ import (
 	"github.com/farhand/farhand/internal/procgroup"
 )
 
+// logLimit is how many lines of a server's standard error are logged in logPeriod.
+const (
+	logLimit  = 200
+	logPeriod = 10 * time.Second
+)
+
 // serverGrace is how long an MCP server may take to end once its input has ended.
 const serverGrace = 2 * time.Second
 
@@ -184,16 +190,28 @@ func (s *stdioServer) exit() string {
 	return s.how
 }
 
-// logLines logs what the command says on standard error. Long lines are cut.
+// logLines logs what the command says on standard error. Long lines are cut, and what is more than logLimit is left out.
 func (s *stdioServer) logLines() {
 	const longest = 4 << 10
-	lines := bufio.NewReaderSize(s.stderr, longest)
+	lines, began, logged := bufio.NewReaderSize(s.stderr, longest), time.Now(), 0
+	period := func() {
+		if logged > logLimit {
+			s.log.Warn("MCP server: lines of stderr were left out", "lines", logged-logLimit)
+		}
+		began, logged = time.Now(), 0
+	}
+	defer period()
 	for {
 		line, more, err := lines.ReadLine()
 		if err != nil {
 			return
 		}
-		s.log.Info("MCP server", "stderr", string(line))
+		if time.Since(began) >= logPeriod {
+			period()
+		}
+		if logged++; logged <= logLimit {
+			s.log.Info("MCP server", "stderr", string(line))
+		}
 		for more && err == nil {
 			_, more, err = lines.ReadLine()
 		}

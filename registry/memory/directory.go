@@ -13,8 +13,8 @@ import (
 
 // Entry implements registry.Directory.
 func (m *Store) Entry(_ context.Context, key registry.Key) (registry.Entry, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	stored := m.liveLocked(key)
 	switch {
 	case stored != nil && m.podLiveLocked(stored.session.Pod):
@@ -30,8 +30,8 @@ func (m *Store) Entry(_ context.Context, key registry.Key) (registry.Entry, erro
 
 // List implements registry.Directory.
 func (m *Store) List(_ context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	limit := pageSize(q.Limit)
 	var found []*storedSession
 	for _, stored := range m.sessions.byTenant[q.Tenant] {
@@ -63,8 +63,8 @@ func (m *Store) List(_ context.Context, q registry.Query) ([]registry.Entry, *re
 func (m *Store) OnlineDevices(
 	_ context.Context, tenant string, deviceIDs []string,
 ) (map[string]registry.Entry, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	online := make(map[string]registry.Entry)
 	for _, stored := range m.sessions.byTenant[tenant] {
 		s := &stored.session
@@ -121,8 +121,8 @@ func (m *Store) listsLocked(tenant string) map[listID]*sharedList {
 
 // OfferedTools implements registry.Directory.
 func (m *Store) OfferedTools(_ context.Context, q registry.OfferedToolQuery) ([]registry.OfferedTool, string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	limit := pageSize(q.Limit)
 	groups := make(map[string]*registry.OfferedTool) // by name and hash: the order of the pages
 	for _, list := range m.listsLocked(q.Tenant) {
@@ -151,8 +151,8 @@ func (m *Store) OfferedTools(_ context.Context, q registry.OfferedToolQuery) ([]
 
 // Definitions implements registry.Directory.
 func (m *Store) Definitions(_ context.Context, tenant, tool string) ([]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	senior := make(map[string]registry.Session) // by hash: the most senior session that offers the definition
 	for _, stored := range m.sessions.byTenant[tenant] {
 		if !m.matchesLocked(stored, registry.Query{Tenant: tenant, Tool: tool}) {
@@ -179,8 +179,8 @@ func (m *Store) Definitions(_ context.Context, tenant, tool string) ([]string, e
 
 // Version implements registry.Directory. Sessions that expire count as a change when they are swept.
 func (m *Store) Version(context.Context, string) (string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	live := m.livePodsLocked()
 	slices.Sort(live)
 	return fmt.Sprintf("%s %d %q", m.boot, m.changes, live), nil

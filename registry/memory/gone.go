@@ -26,12 +26,9 @@ type goneSession struct {
 
 // size is about what it takes in memory beside its list of tools.
 func (g *goneSession) size() int {
-	s, sum := &g.session, 512
-	sum += len(s.Key.Session) + len(s.UserID) + len(s.DeviceID) + len(s.Pod)
-	for _, labels := range []map[string]string{s.Labels, g.expected.labels} {
-		for name, value := range labels {
-			sum += len(name) + len(value) + 32
-		}
+	sum := g.session.MemorySize()
+	for name, value := range g.expected.labels {
+		sum += len(name) + len(value) + 32
 	}
 	return sum
 }
@@ -55,15 +52,59 @@ func (m *Store) forgetLocked(stored *storedSession, back time.Duration) {
 	now, key := m.opts.Now(), stored.session.Key
 	expires := life{now.Add(m.opts.SessionTTL)}
 	gone := &goneSession{life: expires, session: stored.session}
-	if before := stored.leaves(now); back > 0 && before.isDue(now) {
-		list := &goneList{life: expires, tools: before.tools}
-		if m.goneLists.put(key.Tenant, before.tools.id(), list) == nil {
-			gone.expected = before.within(now, min(back, m.opts.SessionTTL))
-		}
+	if back > 0 {
+		gone.expected = m.expectLocked(key, stored.leaves(now), min(back, m.opts.SessionTTL))
 	}
 	_ = m.gone.put(key.Tenant, key, gone) // or there is no room: see maxGone
 	m.sessions.remove(key.Tenant, key)
 	m.changes++
+}
+
+// expectLocked returns what is expected of a session for so long from now on: nothing if there is no room for its list.
+func (m *Store) expectLocked(key registry.Key, e expected, d time.Duration) expected {
+	now := m.opts.Now()
+	if !e.isDue(now) {
+		return expected{}
+	}
+	list := &goneList{life: life{now.Add(m.opts.SessionTTL)}, tools: e.tools}
+	if m.goneLists.put(key.Tenant, e.tools.id(), list) != nil {
+		return expected{}
+	}
+	if m.expecting[key.Tenant] == nil {
+		m.expecting[key.Tenant] = make(map[registry.Key]struct{})
+	}
+	m.expecting[key.Tenant][key] = struct{}{}
+	return e.within(now, d)
+}
+
+// expectedLocked returns a session of which something is expected, and what; nil if nothing is.
+func (m *Store) expectedLocked(key registry.Key) (*registry.Session, *expected) {
+	now := m.opts.Now()
+	if gone := m.gone.get(key.Tenant, key, now); gone != nil && gone.expected.isDue(now) {
+		return &gone.session, &gone.expected
+	}
+	if live := m.liveLocked(key); live != nil && live.expected.isDue(now) {
+		return &live.session, &live.expected
+	}
+	return nil, nil
+}
+
+// forgetExpectedLocked forgets what is expected no longer.
+func (m *Store) forgetExpectedLocked() {
+	for tenant, keys := range m.expecting {
+		for key := range keys {
+			if s, _ := m.expectedLocked(key); s != nil {
+				continue
+			}
+			delete(keys, key)
+			if live := m.liveLocked(key); live != nil {
+				live.expected = expected{}
+			}
+		}
+		if len(keys) == 0 {
+			delete(m.expecting, tenant)
+		}
+	}
 }
 
 // maxExpected is how many tools are expected of a session: twice as many as one offers by default.
@@ -119,36 +160,65 @@ func (stored *storedSession) leaves(now time.Time) expected {
 	return next
 }
 
-// Awaited implements registry.Directory.
+// Awaited implements registry.Directory. It looks at the sessions of which something is expected, and copies what it
+// returns only: devices of a fleet may all be away at once, and many calls wait for them.
 func (m *Store) Awaited(_ context.Context, q registry.Query) ([]registry.Awaited, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	now := m.opts.Now()
-	var found []registry.Awaited
-	add := func(s registry.Session, e expected) {
+	type found struct {
+		session  *registry.Session
+		expected *expected
+		away     bool
+	}
+	var all []found
+	add := func(s *registry.Session, e *expected, isAway bool) {
 		if e.isDue(now) && e.answers(q, s) {
-			found = append(found, e.awaited(s, now))
+			all = append(all, found{s, e, isAway})
 		}
 	}
-	for _, gone := range m.gone.byTenant[q.Tenant] {
-		if now.Before(gone.expires) {
-			add(away(gone.session), gone.expected)
+	look := func(key registry.Key) {
+		switch live := m.liveLocked(key); {
+		case live == nil, m.podLiveLocked(live.session.Pod):
+			if s, e := m.expectedLocked(key); s != nil {
+				add(s, e, live == nil)
+			}
+		case q.SessionID != "": // its pod has died, and is not swept yet: it leaves
+			left := live.leaves(now)
+			add(&live.session, &left, true)
 		}
 	}
-	for _, stored := range m.sessions.byTenant[q.Tenant] {
-		switch {
-		case !now.Before(stored.expires):
-		case m.podLiveLocked(stored.session.Pod):
-			add(stored.session, stored.expected)
-		default: // its pod has died, and is not swept yet
-			add(away(stored.session), stored.leaves(now))
+	if q.SessionID != "" {
+		look(registry.Key{Tenant: q.Tenant, Session: q.SessionID})
+	} else {
+		for key := range m.expecting[q.Tenant] {
+			look(key)
 		}
 	}
-	slices.SortFunc(found, func(a, b registry.Awaited) int {
-		return cmp.Or(cmp.Compare(b.Session.Generation, a.Session.Generation),
-			strings.Compare(a.Session.Key.Session, b.Session.Key.Session))
+	if q.SessionID == "" && m.anyDeadLocked() {
+		for _, stored := range m.sessions.byTenant[q.Tenant] {
+			if now.Before(stored.expires) && !m.podLiveLocked(stored.session.Pod) {
+				left := stored.leaves(now)
+				add(&stored.session, &left, true)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(cmp.Compare(b.session.Generation, a.session.Generation),
+			strings.Compare(a.session.Key.Session, b.session.Key.Session))
 	})
-	return found[:min(len(found), pageSize(q.Limit))], nil
+	all = all[:min(len(all), pageSize(q.Limit))]
+	page := make([]registry.Awaited, len(all))
+	for i, f := range all {
+		s := *f.session
+		if f.away {
+			s = away(s)
+		}
+		page[i] = registry.Awaited{
+			Session: s.Clone(), Tools: slices.Clone(f.expected.tools), Left: f.expected.until.Sub(now),
+		}
+	}
+	return page, nil
 }
 
 // away returns what is told of a session without a connection.
@@ -159,19 +229,16 @@ func away(s registry.Session) registry.Session {
 }
 
 // answers reports whether a session is one that the query asks for: as it is now, or as it was before.
-func (e *expected) answers(q registry.Query, s registry.Session) bool {
+func (e *expected) answers(q registry.Query, s *registry.Session) bool {
 	if _, offered := e.tools.get(q.Tool); q.Tool != "" && !offered {
 		return false
 	}
-	if q.Matches(s) {
+	if q.Matches(*s) {
 		return true
 	}
-	s.DeviceID, s.Labels = e.device, e.labels
-	return q.Matches(s)
-}
-
-func (e *expected) awaited(s registry.Session, now time.Time) registry.Awaited {
-	return registry.Awaited{Session: s.Clone(), Tools: slices.Clone(e.tools), Left: e.until.Sub(now)}
+	before := *s
+	before.DeviceID, before.Labels = e.device, e.labels
+	return q.Matches(before)
 }
 
 // toolList is tools by name. It never changes, so sessions with equal tools have the one that their pod has.

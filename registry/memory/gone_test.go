@@ -71,3 +71,56 @@ func TestSessionsThatAreGoneAreShared(t *testing.T) {
 		t.Errorf("%d and %d bytes are kept, %v", m.gone.count, m.goneLists.count, err)
 	}
 }
+
+// A session is claimed anew by a connection that registers nothing: what the former one offered is expected for a
+// while, within the tenant's share, and then forgotten although the session lives.
+func TestWhatIsExpectedOfLiveSessionsIsShared(t *testing.T) {
+	m, now := storeWithClock()
+	m.goneLists.most = 100 << 10
+	ctx := t.Context()
+	claim := func(id string) registry.Session {
+		t.Helper()
+		s := registry.Session{Key: registry.Key{Tenant: "greedy", Session: id}, Pod: "pod", Generation: registry.AnyHolder}
+		claimed, err := m.Claim(ctx, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claimed.Session
+	}
+	if _, err := m.Heartbeat(ctx, "pod"); err != nil {
+		t.Fatal(err)
+	}
+	expect := func() (bytes, sessions int) {
+		for _, stored := range m.sessions.byTenant["greedy"] {
+			if len(stored.expected.tools) > 0 {
+				sessions++
+				bytes += (&goneList{tools: stored.expected.tools}).size()
+			}
+		}
+		return bytes, sessions
+	}
+	for i := range 100 {
+		id := fmt.Sprint(i)
+		list := []registry.ToolSpec{{Name: "a", Description: strings.Repeat("y", 4<<10)}}
+		if err := m.SetTools(ctx, claim(id), list); err != nil {
+			t.Fatal(err)
+		}
+		claim(id)
+	}
+	if bytes, sessions := expect(); sessions == 0 || bytes > 50<<10 {
+		t.Errorf("%d bytes are expected of %d sessions", bytes, sessions)
+	}
+	if n := awaited(t, m, "greedy"); n == 0 {
+		t.Error("nothing is awaited")
+	}
+	*now = now.Add(registry.RegisterWait + time.Second)
+	if _, err := m.Heartbeat(ctx, "pod"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if bytes, _ := expect(); bytes != 0 || len(m.expecting) != 0 {
+		t.Errorf("%d bytes are still kept, and %d tenants", bytes, len(m.expecting))
+	}
+}

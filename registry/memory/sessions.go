@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -58,9 +59,7 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 	m.generation = max(m.generation+1, now.UnixMicro())
 	s.Generation = m.generation
 	claim.Session = m.storeLocked(s, nil)
-	if before.isDue(now) {
-		m.liveLocked(s.Key).expected = before.within(now, registry.RegisterWait)
-	}
+	m.liveLocked(s.Key).expected = m.expectLocked(s.Key, before, registry.RegisterWait)
 	return claim, nil
 }
 
@@ -270,8 +269,8 @@ func (m *Store) Whole(context.Context) error { return nil }
 
 // Live implements registry.PodStore.
 func (m *Store) Live(context.Context) ([]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	return m.livePodsLocked(), nil
 }
 
@@ -309,7 +308,9 @@ func (m *Store) Sweep(context.Context) ([]string, error) {
 	now := m.opts.Now()
 	m.changes += int64(m.sessions.purge(now))
 	m.gone.purge(now)
+	m.forgetExpectedLocked()
 	m.goneLists.purge(now)
+	maps.DeleteFunc(m.left, func(_ string, until time.Time) bool { return !now.Before(until) })
 	for key := range m.formers {
 		m.leaveLocked(key, "", "")
 	}
@@ -321,5 +322,16 @@ func (m *Store) Leave(_ context.Context, pod string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pods, pod)
+	m.left[pod] = m.opts.Now().Add(m.opts.SessionTTL)
 	return nil
+}
+
+// anyDeadLocked reports whether there may be sessions of pods that are gone.
+func (m *Store) anyDeadLocked() bool {
+	for pod := range m.pods {
+		if !m.podLiveLocked(pod) {
+			return true
+		}
+	}
+	return len(m.left) > 0
 }

@@ -27,10 +27,12 @@ type Options struct {
 type Store struct {
 	opts Options
 
-	mu         sync.Mutex // guards sessions and pods
+	mu         sync.RWMutex // guards sessions and pods
 	sessions   shared[registry.Key, *storedSession]
 	gone       shared[registry.Key, *goneSession]
 	goneLists  shared[listID, *goneList]
+	expecting  map[string]map[registry.Key]struct{} // sessions of each tenant of which tools are expected
+	left       map[string]time.Time                 // pods that left, for as long as there may be sessions of theirs
 	formers    map[registry.Key][]former
 	pods       map[string]time.Time // when the lease of each lapses
 	generation int64
@@ -69,6 +71,8 @@ func New(o Options) *Store {
 		sessions:  newShared[registry.Key, *storedSession]("sessions", math.MaxInt, 0),
 		gone:      newShared[registry.Key, *goneSession]("sessions", maxGone, 0),
 		goneLists: newShared[listID, *goneList]("tools of sessions", maxGoneLists, 0),
+		expecting: make(map[string]map[registry.Key]struct{}),
+		left:      make(map[string]time.Time),
 		formers:   make(map[registry.Key][]former),
 		pods:      make(map[string]time.Time),
 		boot:      rand.Text(),

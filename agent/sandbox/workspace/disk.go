@@ -106,11 +106,16 @@ func (d *disk) Over(w sandbox.Workspace, used sandbox.Usage, more int64) error {
 		}
 	}
 	held := d.saw(w, used)
-	if held.Bytes += more; held.Bytes <= d.most {
+	held.Bytes += more
+	if held.Bytes <= d.most && held.Files <= int64(w.MaxFiles) {
 		return nil
 	}
 	free, err := d.free(w)
-	if err == nil && held.Bytes > free.Bytes-more {
+	if err == nil && free.Files > 0 && held.Files > max(int64(w.MaxFiles), free.Files) {
+		return fmt.Errorf("%w: the workspaces of this tenant have %d files and folders, and the disk of the gateway "+
+			"has room for only %d more; remove some, or erase conversations", sandbox.ErrFull, held.Files, free.Files)
+	}
+	if err == nil && held.Bytes > max(d.most, free.Bytes-more) {
 		return fmt.Errorf("%w: the workspaces of this tenant take %d MiB, and only %d MiB are free on the disk of the "+
 			"gateway; remove files, or erase conversations", sandbox.ErrFull, held.Bytes>>20, free.Bytes>>20)
 	}

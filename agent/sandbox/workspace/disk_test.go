@@ -86,3 +86,38 @@ func TestTheDiskIsShared(t *testing.T) {
 		t.Errorf("a third tenant: %v", err)
 	}
 }
+
+// The files of a disk run out, too, where it has a fixed number of them.
+func TestTheFilesOfTheDiskAreShared(t *testing.T) {
+	t.Parallel()
+	free := sandbox.Room{Bytes: 1 << 40, Files: 1000}
+	w := open(t, func(c *workspace.Config) {
+		c.MaxFiles, c.Free = 100, func(sandbox.Workspace) (sandbox.Room, error) { return free, nil }
+	})
+	add := func(tenant, conversation string) error {
+		space, err := w.Of(agent.SessionID{Tenant: tenant, Conversation: conversation}, registry.Place{}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = sandbox.Usage{Files: 90}.OverShare(space, 0)
+		if err == nil {
+			if err := os.MkdirAll(filepath.Join(space.Dir, strings.Repeat("d/", 88)), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			free.Files -= 90
+		}
+		return err
+	}
+	n := 0
+	for n < 20 && add("greedy", fmt.Sprint(n)) == nil {
+		n++
+	}
+	if n < 4 || n > 7 {
+		t.Errorf("a tenant has %d times 90 of 1000 files", n)
+	}
+	for i := range 2 {
+		if err := add("modest", fmt.Sprint(i)); err != nil {
+			t.Errorf("another one: %v", err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 // attempt is what is known of one request on its way to a server. The request's context carries it through the SDK to
 // the transport, because the SDK's errors do not tell a request that was never sent from one that may have run.
 type attempt struct {
+	tenant  string                  // who calls; empty: the gateway asks
 	sent    atomic.Bool             // the server may have it
 	refusal atomic.Pointer[refusal] // nil: the server has not refused it
 }
@@ -42,8 +44,8 @@ func (r *refusal) String() string {
 type attemptKey struct{}
 
 // newAttempt returns a context for one request, and what becomes known of that request.
-func newAttempt(ctx context.Context) (context.Context, *attempt) {
-	a := new(attempt)
+func newAttempt(ctx context.Context, tenant string) (context.Context, *attempt) {
+	a := &attempt{tenant: tenant}
 	return context.WithValue(ctx, attemptKey{}, a), a
 }
 
@@ -133,7 +135,7 @@ func (c *calm) wait() time.Duration {
 }
 
 // Bounds of what a server sends. Messages beside the answers that are waited for cost work, too, so what comes faster
-// than the pace stays in the pipe, or in the network.
+// than the pace stays in the pipe, or in the network. The answers to each tenant's calls have a pace of their own.
 const (
 	maxMessage = 8 << 20  // bytes of one message
 	maxAnswer  = 64 << 20 // bytes of the stream of messages that answers one request
@@ -141,7 +143,39 @@ const (
 	paceRate  = 1000  // lines a second; as many bytes as paceBytes count as one, too
 	paceBurst = 10000 // lines at once
 	paceBytes = 4 << 10
+	paceValue = 64 // as many values of JSON count as one, too: the SDK takes some microseconds for each
+
+	paceRead   = 16 << 10 // bytes that are read at once: what is read first waits for nothing that comes later
+	pacesForMe = 64       // tenants whose paces are kept although nothing is used of them
 )
+
+// paces are the buckets of one server. They outlive its connections: to connect anew refills none of them. It is safe
+// for concurrent use.
+type paces struct {
+	requests bucket // what the server asks of the gateway
+
+	mu sync.Mutex
+	by map[string]*bucket // by tenant; empty: what nobody has called for
+}
+
+func newPaces() *paces {
+	return &paces{requests: bucket{rate: requestRate, burst: requestBurst}, by: make(map[string]*bucket)}
+}
+
+// of returns the pace of what a tenant has called for.
+func (p *paces) of(tenant string) *bucket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b := p.by[tenant]; b != nil {
+		return b
+	}
+	if len(p.by) >= pacesForMe {
+		maps.DeleteFunc(p.by, func(_ string, b *bucket) bool { return b.idle() })
+	}
+	b := &bucket{rate: paceRate, burst: paceBurst}
+	p.by[tenant] = b
+	return b
+}
 
 // bucket is a token bucket. It is safe for concurrent use.
 type bucket struct {
@@ -160,6 +194,13 @@ func (b *bucket) reserve(n float64) time.Duration {
 	b.used = max(0, b.used-now.Sub(b.last).Seconds()*b.rate) + n
 	b.last = now
 	return time.Duration(max(0, b.used-b.burst) / b.rate * float64(time.Second))
+}
+
+// idle reports whether nothing is used.
+func (b *bucket) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Since(b.last).Seconds()*b.rate >= b.used
 }
 
 // try takes a token if there is one.
@@ -207,7 +248,7 @@ type paced struct {
 
 // Read implements io.Reader.
 func (r *paced) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
+	n, err := r.ReadCloser.Read(p[:min(len(p), paceRead)])
 	if r.left >= 0 {
 		if r.left -= int64(n); r.left < 0 {
 			n, err = 0, errTooLong
@@ -222,6 +263,9 @@ func (r *paced) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// charge waits for the pace of what a message with so many values takes.
+func (r *paced) charge(values int) error { return r.pace.take(r.ctx, float64(values/paceValue)) }
 
 // Close implements io.Closer.
 func (r *paced) Close() error {

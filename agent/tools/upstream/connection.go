@@ -43,7 +43,7 @@ type connection struct {
 
 	way      interface{ close() }
 	program  *program // nil: a URL
-	requests bucket
+	paces    *paces
 	progress reports
 	tasks    sync.WaitGroup
 
@@ -55,10 +55,10 @@ type connection struct {
 }
 
 // connect connects to a server within its time. old says to begin with the revision before the latest.
-func (c *Config) connect(ctx context.Context, s *Server, old bool) (*connection, error) {
+func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool) (*connection, error) {
 	conn := &connection{
 		server: s, changed: make(chan struct{}, 1), pages: make(map[string]int), taskOnly: make(map[string]bool),
-		requests: bucket{rate: requestRate, burst: requestBurst},
+		paces: paces,
 	}
 	conn.ctx, conn.end = context.WithCancelCause(ctx)
 	conn.inUse, conn.leave = context.WithCancelCause(conn.ctx)
@@ -87,13 +87,12 @@ func (c *Config) connect(ctx context.Context, s *Server, old bool) (*connection,
 
 // open opens the way to the server.
 func (c *connection) open(cfg *Config) (mcp.Transport, error) {
-	pace := &bucket{rate: paceRate, burst: paceBurst}
 	if c.server.URL != "" {
-		w := newWeb(c, pace)
+		w := newWeb(c)
 		c.way = w
 		return w.transport(), nil
 	}
-	p, err := cfg.start(c.ctx, c.server, pace)
+	p, err := cfg.start(c.ctx, c.server, c.paces.of(""))
 	if err != nil {
 		return nil, err
 	}

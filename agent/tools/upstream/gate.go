@@ -13,9 +13,12 @@ import (
 
 // Bounds of one message, beside its length.
 const (
-	maxValues  = 1 << 18  // of JSON: of each the SDK makes some hundred bytes, however short it is
+	maxValues  = 1 << 17  // of JSON: of each the SDK makes some hundred bytes, however short it is
 	maxMembers = 16       // of the message itself; JSON-RPC has five
 	maxReport  = 16 << 10 // bytes of one that may be a report of progress
+
+	maxNotice       = 64 << 10 // bytes of a notification
+	maxNoticeValues = 1000     // of JSON in one
 
 	keptBuffer = 64 << 10 // bytes of the buffer of a gate that stay for the next message
 )
@@ -28,7 +31,7 @@ var (
 // gate lets the SDK read the messages of a server, each when it is whole and was received by the connection. The SDK
 // takes a message for whole before its line has ended, and a list of messages for all of them.
 type gate struct {
-	io.Closer
+	*paced
 	in     *bufio.Reader
 	conn   *connection
 	events bool // a stream of server-sent events; else each message is a line
@@ -38,8 +41,8 @@ type gate struct {
 	err  error  // what comes after held
 }
 
-func newGate(body io.ReadCloser, conn *connection, events bool) *gate {
-	return &gate{Closer: body, in: bufio.NewReader(body), conn: conn, events: events}
+func newGate(body *paced, conn *connection, events bool) *gate {
+	return &gate{paced: body, in: bufio.NewReader(body), conn: conn, events: events}
 }
 
 // Read implements io.Reader.
@@ -73,8 +76,12 @@ func (g *gate) next() {
 		message = dataOf(g.held)
 	}
 	if len(message) > 0 {
-		if err := g.conn.receive(message); err != nil {
+		pass, err := g.conn.receive(message, g.paced)
+		if err != nil {
 			g.err = err
+			return
+		}
+		if !pass {
 			return
 		}
 	}
@@ -116,27 +123,46 @@ func dataOf(event []byte) (data []byte) {
 	return data
 }
 
-// receive takes in a message before the SDK does. An error refuses it; a server that asks for too much loses the
-// connection.
-func (c *connection) receive(message []byte) error {
-	if strictjson.Values(message) > maxValues {
-		return errTooMany
+// unread are the notifications that nobody here reads.
+var unread = []string{
+	`"notifications/message"`, `"notifications/resources/updated"`, `"notifications/resources/list_changed"`,
+	`"notifications/prompts/list_changed"`,
+}
+
+// receive takes in a message before the SDK does, and reports whether the SDK is to have it. An error refuses it; a
+// server that asks for too much loses the connection.
+func (c *connection) receive(message []byte, from *paced) (pass bool, err error) {
+	values := strictjson.Values(message)
+	if values > maxValues {
+		return false, errTooMany
 	}
 	members, err := strictjson.LenientMembers(message, maxMembers)
 	if err != nil {
-		return errNoMessage
+		return false, errNoMessage
 	}
 	has := func(name string) bool {
 		return slices.ContainsFunc(members, func(m strictjson.Member) bool {
 			return string(m.Name) == name && string(m.Value) != "null"
 		})
 	}
-	if has("method") && has("id") && !c.requests.try() {
+	if has("method") && has("id") && !c.paces.requests.try() {
 		c.end(errFlood)
-		return errFlood
+		return false, errFlood
+	}
+	if has("method") && !has("id") && (values > maxNoticeValues || len(message) > maxNotice || isUnread(members)) {
+		return false, nil
+	}
+	if err := from.charge(values); err != nil {
+		return false, err
 	}
 	c.see(message)
-	return nil
+	return true, nil
+}
+
+func isUnread(members []strictjson.Member) bool {
+	return slices.ContainsFunc(members, func(m strictjson.Member) bool {
+		return string(m.Name) == "method" && slices.Contains(unread, string(m.Value))
+	})
 }
 
 // see reads of a message what the SDK does not tell, or tells too late: it handles notifications beside the answers to

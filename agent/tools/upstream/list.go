@@ -59,7 +59,7 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
 		fmt.Errorf("it has not listed its tools within %v", c.server.Connect))
 	defer cancel()
-	ctx, _ = newAttempt(ctx)
+	ctx, _ = newAttempt(ctx, "")
 	c.beginList()
 	defer c.listing.Store(false)
 	l, cursor, size, seen := new(listing), "", 0, 0

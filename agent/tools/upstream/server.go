@@ -34,6 +34,8 @@ type server struct {
 	state   atomic.Pointer[state]
 	tries   atomic.Int64
 	wanted  chan struct{} // has room for one: a call waits for a connection
+	paces   *paces
+	calm    *calm
 }
 
 // state is what a server is at one moment. Nobody changes it.
@@ -51,7 +53,9 @@ func newServer(s Server, all *Servers) *server {
 	s = s.withDefaults()
 	most := int64(s.MaxCalls)
 	calls := share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
-	one := &server{Server: s, servers: all, log: all.cfg.Log, calls: calls}
+	one := &server{
+		Server: s, servers: all, log: all.cfg.Log, calls: calls, paces: newPaces(), calm: newCalm(),
+	}
 	one.wanted = make(chan struct{}, 1)
 	one.state.Store(&state{why: "it has not answered yet", away: time.Now(), replaced: make(chan struct{})})
 	return one
@@ -82,7 +86,7 @@ func (s *server) run(ctx context.Context) {
 		if time.Since(began) >= steady {
 			wait = s.servers.cfg.Backoff
 		}
-		if !s.pause(ctx, wait) {
+		if !s.pause(ctx, wait, !isHostile(err)) {
 			return
 		}
 		wait = min(2*wait, maxBackoff)
@@ -95,9 +99,19 @@ func unreachable(err error) bool {
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// pause waits for the next attempt to connect, which comes sooner if a call waits for it, but not sooner than the
-// second would. It reports whether there is a next one. Pods that were started together do not come together.
-func (s *server) pause(ctx context.Context, wait time.Duration) bool {
+// isHostile reports whether a connection ended because the server sent more than it may, or takes nothing.
+func isHostile(err error) bool {
+	for _, one := range []error{errFlood, errTooMany, errTooLong, errNoMessage, errDeaf} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits for the next attempt to connect. With hurry it comes sooner if a call waits for it, but not sooner than
+// the second would. It reports whether there is a next one. Pods that were started together do not come together.
+func (s *server) pause(ctx context.Context, wait time.Duration, hurry bool) bool {
 	least := s.servers.cfg.Backoff
 	late, soon := time.NewTimer(wait/2+rand.N(wait)), time.NewTimer(least/2+rand.N(least))
 	defer late.Stop()
@@ -109,9 +123,13 @@ func (s *server) pause(ctx context.Context, wait time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+	wanted := s.wanted
+	if !hurry {
+		wanted = nil
+	}
 	select {
 	case <-late.C:
-	case <-s.wanted:
+	case <-wanted:
 	case <-ctx.Done():
 		return false
 	}
@@ -120,7 +138,7 @@ func (s *server) pause(ctx context.Context, wait time.Duration) bool {
 
 // serve connects, and lists the tools whenever they change, until the connection ends. The error is why it did.
 func (s *server) serve(ctx context.Context, old bool) (connected bool, err error) {
-	conn, err := s.servers.cfg.connect(ctx, &s.Server, old)
+	conn, err := s.servers.cfg.connect(ctx, &s.Server, s.paces, old)
 	if err != nil {
 		return false, err
 	}
@@ -131,21 +149,21 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 		}
 		s.servers.done.Go(conn.finish)
 	}()
-	for calm := newCalm(); ; {
+	for {
 		l, err := conn.list(&s.servers.cfg)
 		if err != nil {
 			return connected, err
 		}
 		s.up(conn, l)
 		connected = true
-		calm.listed()
+		s.calm.listed()
 		refresh := time.NewTimer(s.servers.cfg.Refresh)
 		select {
 		case <-conn.inUse.Done():
 		case <-refresh.C:
 			s.keepSpace(ctx)
 		case <-conn.changed:
-			conn.rest(calm.wait())
+			conn.rest(s.calm.wait())
 		}
 		refresh.Stop()
 		if conn.inUse.Err() != nil {

@@ -239,7 +239,7 @@ func Probe(ctx context.Context, cfg Config, s Server) (string, error) {
 }
 
 func (c *Config) probe(ctx context.Context, s *Server, old bool) (string, error) {
-	conn, err := c.connect(ctx, s, old)
+	conn, err := c.connect(ctx, s, newPaces(), old)
 	if err != nil {
 		return "", err
 	}

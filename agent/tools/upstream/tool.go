@@ -100,7 +100,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	began, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
-	began, attempt := newAttempt(began)
+	began, attempt := newAttempt(began, agent.CallerOf(ctx).Tenant)
 	params := &mcp.CallToolParams{Name: t.name, Arguments: args}
 	params.SetProgressToken(token)
 	res, err := c.session.CallTool(began, params)
@@ -141,7 +141,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 func (c *connection) sessionLives(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.server.Connect)
 	defer cancel()
-	ctx, attempt := newAttempt(ctx)
+	ctx, attempt := newAttempt(ctx, "")
 	_ = c.session.Ping(ctx, nil) // also an error is an answer
 	return attempt.sent.Load() && attempt.refusal.Load() == nil && ctx.Err() == nil && c.inUse.Err() == nil
 }

@@ -52,14 +52,13 @@ type web struct {
 	base   *http.Transport
 	client *http.Client
 	conn   *connection
-	pace   *bucket
 	gets   bucket
 }
 
-func newWeb(conn *connection, pace *bucket) *web {
+func newWeb(conn *connection) *web {
 	s := conn.server
 	w := &web{
-		server: s, conn: conn, pace: pace, gets: bucket{rate: getRate, burst: getBurst},
+		server: s, conn: conn, gets: bucket{rate: getRate, burst: getBurst},
 		base: publicnet.Guard{AllowPrivate: s.private()}.Transport(s.Connect),
 	}
 	w.base.MaxConnsPerHost = 2*s.MaxCalls + 8 // calls, what cancels them, and streams
@@ -174,7 +173,7 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	if listens || req.Method == http.MethodGet {
 		left = -1
 	}
-	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.pace, left: left, done: func(err error) {
+	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.paceOf(req), left: left, done: func(err error) {
 		release()
 		if listens && req.Context().Err() == nil {
 			w.conn.leave(fmt.Errorf("the stream of changes has ended: %w", err))
@@ -183,17 +182,22 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	return newGate(bounded, w.conn, true)
 }
 
+// paceOf returns the pace of the answer to a request.
+func (w *web) paceOf(req *http.Request) *bucket {
+	return w.conn.paces.of(attemptOf(req.Context()).tenant)
+}
+
 // readWhole reads and returns an answer that is one message, so that one that is broken fails its request, and not the
 // connection.
 func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) ([]byte, error) {
-	body := &paced{ReadCloser: resp.Body, ctx: ctx, pace: w.pace, left: maxMessage}
+	body := &paced{ReadCloser: resp.Body, ctx: ctx, pace: w.paceOf(resp.Request), left: maxMessage}
 	text, err := io.ReadAll(body)
 	body.Close()
 	good := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch {
 	case err != nil:
 	case good && kind == "application/json" && len(text) > 0:
-		err = w.conn.receive(text)
+		_, err = w.conn.receive(text, body)
 	case strictjson.Values(text) > maxValues: // the SDK looks for a message in any answer
 		err = errTooMany
 	}

@@ -69,7 +69,7 @@ var errCancelled = errors.New("cancelled by the client")
 
 // Run carries messages until in ends, and then waits for the answers to what it has read, for Config.Linger. The end of
 // ctx ends all of it at once, and so does a client that no longer reads out, if that is a pipe or a socket of Linux; a
-// read of in that is under way then is left behind, because nothing ends a read of a terminal. The error is that of in,
+// read of in and a write to out that are under way then are left behind, because nothing ends those of a terminal. The error is that of in,
 // of out, or nil.
 func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.Client == nil {
@@ -96,11 +96,30 @@ func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	err := b.read(ctx, listening, in)
 	stopListening()
 	last := time.AfterFunc(cfg.Linger, cancel)
-	b.running.Wait()
+	b.wait(ctx)
 	last.Stop()
 	cancel()
 	watching.Wait()
-	return errors.Join(err, b.out.err)
+	return errors.Join(err, b.out.failure())
+}
+
+// wait waits for all requests. After the end of ctx it leaves those behind whose answers nobody reads: nothing ends a
+// write to a terminal.
+func (b *bridge) wait(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		b.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-time.After(stuckAfter):
+	}
 }
 
 // watch calls gone when nobody reads what is written to out any more, and returns then, or when ctx ends.
@@ -248,12 +267,24 @@ func (b *bridge) cancel(id json.RawMessage) bool {
 	return true
 }
 
+// stuckAfter is how long a write to out may take after the end.
+const stuckAfter = time.Second
+
 // lineWriter writes messages, each on a line. It is safe for concurrent use.
 type lineWriter struct {
 	mu     sync.Mutex
 	w      io.Writer
 	failed func() // is called when writing fails: nobody reads any more
 	err    error
+}
+
+// failure returns why writing failed, nil if it did not, or is not over.
+func (w *lineWriter) failure() error {
+	if !w.mu.TryLock() {
+		return nil
+	}
+	defer w.mu.Unlock()
+	return w.err
 }
 
 func (w *lineWriter) write(text []byte) { w.writeLast(text, func() {}) }

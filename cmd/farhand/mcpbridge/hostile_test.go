@@ -1,6 +1,7 @@
 package mcpbridge_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -211,4 +212,34 @@ func TestConnectionsOfStreamsAreUsedAgain(t *testing.T) {
 	if rest := p.end(); len(rest) > 0 { // although this stream does not end
 		t.Errorf("%q", rest)
 	}
+}
+
+// A bridge ends with its context although its client reads nothing: what it writes is left behind.
+func TestAClientThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	flows := make(chan struct{}, 1)
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		flows <- struct{}{}
+		<-r.Context().Done()
+	}))
+	in, say := io.Pipe()
+	read, out := io.Pipe()
+	client := &http.Client{Transport: &http.Transport{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- mcpbridge.Run(ctx, mcpbridge.Config{URL: url, Client: client}, in, out)
+		client.CloseIdleConnections()
+	}()
+	defer read.Close() // the write is left behind until then
+	defer say.Close()
+	fmt.Fprintln(say, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`)
+	testkit.Receive(t, "a message", flows)
+	cancel()
+	testkit.Receive(t, "the end", ended)
 }

@@ -1,0 +1,79 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/farhand/farhand/registry"
+)
+
+// What one tenant's calls bring has a pace of its own: another tenant's answer does not wait for it, and a server that
+// is connected to anew finds the paces as they were.
+func TestPacesAreTheTenants(t *testing.T) {
+	all := newPaces()
+	greedy := all.of("greedy")
+	greedy.reserve(10 * paceBurst)
+	if wait := all.of("modest").reserve(1); wait != 0 {
+		t.Errorf("another tenant waits %v", wait)
+	}
+	if all.of("greedy") != greedy || greedy.reserve(1) == 0 {
+		t.Error("the tenant's pace was refilled")
+	}
+	for i := range 10 * pacesForMe {
+		all.of(strings.Repeat("x", i))
+	}
+	if n := len(all.by); n > pacesForMe+1 {
+		t.Errorf("paces of %d tenants are kept", n)
+	}
+	if all.of("greedy") != greedy {
+		t.Error("a pace that is used was forgotten")
+	}
+	ctx, attempt := newAttempt(t.Context(), "greedy")
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://a.test/", http.NoBody)
+	if err != nil || attempt.tenant != "greedy" {
+		t.Fatal(err)
+	}
+	w := &web{conn: &connection{paces: all}}
+	if w.paceOf(req) != greedy || w.paceOf(req.WithContext(context.Background())) == greedy {
+		t.Error("an answer has another tenant's pace")
+	}
+}
+
+// A message of many values takes of the pace what it costs to read, and what nobody reads does not get so far.
+func TestManyValuesTakeOfThePace(t *testing.T) {
+	many := strings.Repeat(`{"":{}},`, 40_000) + `1`
+	for message, want := range map[string]struct {
+		pass bool
+		used float64
+	}{
+		`{"jsonrpc":"2.0","id":1,"result":{"a":[` + many + `]}}`:                                        {true, 1000},
+		`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`:                        {false, 0},
+		`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`:                               {false, 0},
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"a":[` + many + `]}}`:             {false, 0},
+		`{"jsonrpc":"2.0","method":"notifications/x","params":"` + strings.Repeat("x", 65<<10) + `"}`:   {false, 0},
+		`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`:                                 {true, 0},
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`: {true, 0},
+	} {
+		c := &connection{paces: newPaces()}
+		from := &paced{ReadCloser: io.NopCloser(strings.NewReader("")), ctx: t.Context(), pace: c.paces.of("t")}
+		pass, err := c.receive([]byte(message), from)
+		if err != nil || pass != want.pass || from.pace.used < want.used || want.used == 0 && from.pace.used > 1 {
+			t.Errorf("%.80s: %v, %v, %v tokens", message, pass, err, from.pace.used)
+		}
+	}
+}
+
+// A server that has sent more than it may is not connected to sooner because calls wait for it.
+func TestHostileServersAreLeftAlone(t *testing.T) {
+	for _, err := range []error{errFlood, errTooMany, errTooLong, errDeaf, errNoMessage} {
+		if !isHostile(err) {
+			t.Errorf("%v", err)
+		}
+	}
+	if isHostile(errCut) || isHostile(registry.CodeBusy) {
+		t.Error("a connection that was lost")
+	}
+}
