@@ -24,16 +24,16 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Providers of models: values of AgentConfig.ModelProvider.
+// Model providers: values of AgentConfig.ModelProvider.
 const (
 	ProviderOpenAI    = "openai"
 	ProviderAnthropic = "anthropic"
 )
 
-// noBuiltins means no built-in tool at all, because an empty variable means the default.
+// noBuiltins disables all built-in tools. An empty variable cannot do that: it means the default.
 const noBuiltins = "none"
 
-// AgentConfig is the part of Config that is about conversations.
+// AgentConfig is the part of Config for conversations.
 type AgentConfig struct {
 	Models         []string      `env:"MODEL" doc:"Names of the language models of conversations, comma-separated; the first is the default. Empty: no agent, tools can be registered and called all the same."`
 	ModelProvider  string        `env:"MODEL_PROVIDER" envDefault:"openai" doc:"openai: chat completions of OpenAI or any compatible server (vLLM, Ollama, DeepSeek). anthropic: Anthropic's messages."`
@@ -64,7 +64,7 @@ type AgentConfig struct {
 	LoopBlock      int           `env:"LOOP_BLOCK" envDefault:"20" doc:"From this identical call in a row on, calls are stopped and the turn ends; the first such call of a turn is only warned."`
 }
 
-// check reports what is wrong with the configuration. Callers may be users by name only if the program brings an
+// check reports invalid settings. namesUsers says whether callers can have user names, which depends on the program's
 // authenticator.
 func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesUsers bool) {
 	wrong(slices.Contains([]string{ProviderOpenAI, ProviderAnthropic}, c.ModelProvider), "MODEL_PROVIDER",
@@ -92,14 +92,14 @@ func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesU
 	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
 }
 
-// fallBack fills in what the providers' own tools read from the environment, so that a machine that is set up for them
-// needs nothing else.
+// fallBack fills in what the providers' own tools read from the environment, so a machine set up for them needs no
+// further settings.
 func (c *AgentConfig) fallBack(environment map[string]string) {
 	prefix := map[string]string{ProviderOpenAI: "OPENAI_", ProviderAnthropic: "ANTHROPIC_"}[c.ModelProvider]
 	if prefix == "" {
 		return
 	}
-	// A key is only for where it comes from: it is not sent to an address that was given without one.
+	// A key belongs to its address: OPENAI_API_KEY is not sent to an address set by FARHAND_MODEL_URL alone.
 	if c.ModelKey == "" && c.ModelURL == "" {
 		c.ModelKey = Secret(environment[prefix+"API_KEY"])
 	}
@@ -108,11 +108,10 @@ func (c *AgentConfig) fallBack(environment map[string]string) {
 	}
 }
 
-// defaultBuiltins are the built-in tools of a gateway with a model that names none.
+// defaultBuiltins are the default built-in tools of a gateway with a model.
 var defaultBuiltins = []string{"time", "sessions"}
 
-// builtins returns the names of the built-in tools that are enabled. The default ones are for the gateway's agent:
-// without a model there are none.
+// builtins returns the names of the enabled built-in tools. The defaults apply only if the gateway has a model.
 func (c AgentConfig) builtins(hasModel bool) []string {
 	if slices.Contains(c.Builtins, noBuiltins) || !hasModel && slices.Equal(c.Builtins, defaultBuiltins) {
 		return nil
@@ -125,7 +124,7 @@ func (c AgentConfig) enables(names ...string) bool {
 	return slices.ContainsFunc(c.Builtins, func(enabled string) bool { return slices.Contains(names, enabled) })
 }
 
-// models makes the models. How long they may take is the turn's to say.
+// models makes the models. The timeout of a turn limits their requests.
 func (c AgentConfig) models(log *slog.Logger) []provider.Model {
 	var made []provider.Model
 	for _, name := range c.Models {
@@ -154,8 +153,7 @@ func (c AgentConfig) limits() chat.Limits {
 	}
 }
 
-// turnActivity counts the turns of conversations, adds up their tokens, and notes them in the feed. It implements
-// chat.Activity.
+// turnActivity counts turns and their tokens, and records turns in the activity feed. It implements chat.Activity.
 type turnActivity struct {
 	*metrics.Turns
 	calls *routing.Calls
@@ -191,8 +189,7 @@ const (
 	SandboxNone     = "none"
 )
 
-// ToolsConfig is the part of Config that is about the gateway's own tools: the folders they work in, the programs they
-// run, and the browser.
+// ToolsConfig is the part of Config for the gateway's own tools: their folders, the programs they run, and the browser.
 type ToolsConfig struct {
 	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the program that embeds the gateway that are switched off, comma-separated."`
 	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent that holds the conversations, which its tools are told; its folder in FARHAND_WORKSPACE_DIR has it."`
@@ -219,12 +216,13 @@ type ToolsConfig struct {
 	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports that pages may load from besides 80 and 443, comma-separated."`
 }
 
-// placeTTL is how long the fleet remembers which pod keeps what for a session: for longer than any of it is kept.
+// placeTTL is how long the store remembers which pod keeps files or a browser for a session. It is longer than any of
+// them is kept.
 func (c *ToolsConfig) placeTTL() time.Duration {
 	return max(c.WorkspaceTTL, c.SandboxIdle) + minWorkspaceTTL
 }
 
-// minWorkspaceTTL is longer than any command runs: its workspace is not removed under it.
+// minWorkspaceTTL is longer than any command runs, so a workspace is not removed while a command uses it.
 const minWorkspaceTTL = 15 * time.Minute
 
 // fallBack fills in what Docker's own tools read from the environment.
@@ -249,7 +247,7 @@ func (c *ToolsConfig) workspaceDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "farhand"), nil
 }
 
-// check reports what is wrong with the configuration.
+// check reports invalid settings.
 func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
 	wrong(slices.Contains([]string{SandboxAuto, SandboxDocker, SandboxLandlock, SandboxEither, SandboxNone}, c.Sandbox),
 		"SANDBOX", "must be auto, docker, landlock, docker,landlock or none")
@@ -262,8 +260,8 @@ func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
 	wrong(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
 }
 
-// engines returns the engines the sandbox may have, the preferred one first. An operator who configured containers gets
-// nothing weaker without having asked for it.
+// engines returns the engines the sandbox may use, in order of preference. If the operator configured containers, auto
+// does not fall back to a weaker engine.
 func (c ToolsConfig) engines() []string {
 	switch c.Sandbox {
 	case SandboxNone:
@@ -278,16 +276,16 @@ func (c ToolsConfig) engines() []string {
 	}
 }
 
-// configuresContainers reports whether a setting says which engine of containers to use, or how.
+// configuresContainers reports whether a setting chooses or configures a container engine.
 func (c ToolsConfig) configuresContainers() bool {
 	return c.DockerHost != "" || c.SandboxPull || c.SandboxImage != "" && c.SandboxImage != docker.DefaultImage
 }
 
-// browser returns the configuration of the browsers. Their profiles are on this machine: nobody shares them.
+// browser returns the configuration of the browsers. Their profiles are local to this machine.
 func (c ToolsConfig) browser() browser.Config {
 	dir, err := os.UserCacheDir()
 	if err != nil { // a user without a home
-		dir, _ = c.workspaceDir() // an empty one is told by browser.New
+		dir, _ = c.workspaceDir() // browser.New rejects an empty one
 	}
 	return browser.Config{
 		Dir: filepath.Join(dir, "farhand"), Program: c.BrowserProgram, NoSandbox: c.BrowserBare,
@@ -296,7 +294,7 @@ func (c ToolsConfig) browser() browser.Config {
 	}
 }
 
-// docker returns the configuration of the engine of containers.
+// docker returns the configuration of the container engine.
 func (c ToolsConfig) docker(pod string) docker.Config {
 	return docker.Config{
 		Host: c.DockerHost, Image: c.SandboxImage, Pull: c.SandboxPull, Pod: pod, Idle: c.SandboxIdle,
@@ -310,7 +308,7 @@ const (
 	limitsOpen   = "open"
 )
 
-// callLimits returns the limits that hold beside those of the policy.
+// callLimits returns the call limits of the environment. They apply in addition to those of the policy.
 func (c Config) callLimits() []policy.Limit {
 	var limits []policy.Limit
 	add := func(per policy.Per, calls int, setting string) {
@@ -326,7 +324,7 @@ func (c Config) callLimits() []policy.Limit {
 	return limits
 }
 
-// meters tells several meters of each call.
+// meters passes each call to several meters.
 type meters []agent.Meter
 
 // CallEnded implements agent.Meter.

@@ -9,22 +9,23 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// releaseReserve is the part of the drain limit that is kept for what comes after the devices: releasing sessions,
-// delivering what is queued, leaving the fleet.
+// releaseReserve is the fraction of the drain timeout kept for the steps after the devices have left: releasing
+// sessions, delivering queued messages, leaving the fleet.
 const releaseReserve = 0.2
 
-// Close stops the gateway, all of it within ctx; without a deadline, within Config.DrainTimeout. Devices learn where to
-// go and callers why their request ended, in this order:
+// Close stops the gateway within ctx, or within Config.DrainTimeout if ctx has no deadline. Devices receive a pod to
+// reconnect to, and callers the reason why their request ended. The order is:
 //
-//  1. Readiness turns red, and new devices are refused.
-//  2. Devices are sent away, each once its calls in flight and its turn have ended.
-//  3. No more connections are accepted. Requests in flight end; those that do not are ended, and tell their callers so.
-//  4. Sessions are released, the bus delivers what is queued, and the lease is given up. What ran for the gateway's own
-//     tools is ended.
+//  1. Readiness turns red, and new devices are rejected.
+//  2. Devices are sent away, each after its calls in flight and its turn have ended.
+//  3. No more connections are accepted. Requests in flight finish; those that do not are ended and return a reason.
+//  4. Sessions are released, the bus delivers queued messages, and the lease is given up. What runs for the gateway's
+//     own tools is ended.
 //  5. The connections to Redis are closed. Metrics are served until then.
 //
-// A server of the program's own is to be shut down after Close, which ends what it serves through Handler. The errors
-// say what had to be ended early. Close is safe on a gateway that did not start completely, and is called once.
+// A program that serves through Handler must shut its own server down after Close, because Close ends what is in flight
+// there. The errors name what had to be ended early. Close is safe on a gateway that did not start completely. It must
+// be called once.
 func (g *Gateway) Close(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -46,11 +47,11 @@ func (g *Gateway) Close(ctx context.Context) error {
 	errs = append(errs, g.closeServer(gentle))
 	last.Stop()
 	g.endRequests(registry.ErrDraining)
-	if g.chat != nil { // its callers are gone, so what still runs ends soon
+	if g.chat != nil { // its callers are gone, so running turns end soon
 		errs = append(errs, g.chat.Close(gentle))
 	}
-	errs = append(errs, g.closeServer(ctx)) // requests that had to be ended still tell their callers why
-	if g.approvals != nil {                 // whoever waited for one is gone
+	errs = append(errs, g.closeServer(ctx)) // requests that had to be ended still return a reason
+	if g.approvals != nil {                 // its callers are gone
 		g.approvals.Close()
 	}
 	if g.pod != nil {
@@ -78,7 +79,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// closeServer waits for the requests in flight, of the gateway's own server and through Handler.
+// closeServer waits for the requests in flight, those of the gateway's own server and those through Handler.
 func (g *Gateway) closeServer(ctx context.Context) error {
 	errs := []error{ignoreClosed(g.server.Shutdown(ctx))}
 	select {
@@ -89,7 +90,7 @@ func (g *Gateway) closeServer(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ignoreClosed returns nil for what was closed before.
+// ignoreClosed returns nil if the error says that something was closed before.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -97,14 +98,14 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// clientsTimeout is how long callers have to learn, from the answer to their next request, that they should connect
-// anew, or to close a connection that they do not use.
+// clientsTimeout is how long callers with an open connection have to leave it: the answer to their next request tells
+// them to reconnect, or they close an unused connection.
 const clientsTimeout = 500 * time.Millisecond
 
-// awaitClients gives callers that keep their connection open time to leave it, and those that connected last time to
-// send their request. A connection that is closed under a request that is just being sent leaves its caller without an
-// answer, and http.Server drops a request that it reads after Shutdown began. A request that was answered as the
-// stopping began was answered without a word of it; the time of its connection runs from then on.
+// awaitClients waits until callers have left their kept-alive connections, and until new connections have sent their
+// request. Closing a connection while a request is being sent leaves the caller without an answer, and http.Server
+// drops requests that it reads after Shutdown began. A request answered just as the drain began did not yet tell its
+// caller to reconnect, so the timeout of its connection starts then.
 func (g *Gateway) awaitClients(ctx context.Context) {
 	for last := time.Now(); ; {
 		wait := time.NewTimer(time.Until(last.Add(clientsTimeout)))
@@ -122,16 +123,16 @@ func (g *Gateway) awaitClients(ctx context.Context) {
 	}
 }
 
-// emptyTimeout is how long the connections that wait at the listener may take to be accepted, and emptyFor for how long
-// none may be there until it closes: a connection that is being made when no more are let in comes within that time.
+// emptyTimeout is how long connections in the listener's queue may take to be accepted. emptyFor is how long the queue
+// must be empty before the listener closes: connections that were being established arrive within that time.
 const (
 	emptyTimeout = 250 * time.Millisecond
 	emptyFor     = 20 * time.Millisecond
 )
 
-// closeListener lets no more connections in, waits until the server has all that were made, and closes the listener.
-// Connections that wait when a listener closes are reset, and with them the requests that were sent on them. Who
-// connects meanwhile tries again, and is refused once the listener is closed.
+// closeListener stops new connections, waits until the server has accepted all established ones, and closes the
+// listener. Closing a listener resets the connections in its queue, and loses the requests sent on them. Clients that
+// connect meanwhile retry, and are refused after the listener is closed.
 func (g *Gateway) closeListener(ctx context.Context) error {
 	if !g.serving.Load() {
 		if brought := g.parts.listener; brought != nil {
@@ -142,7 +143,7 @@ func (g *Gateway) closeListener(ctx context.Context) error {
 	g.emptyListener(ctx)
 	err := ignoreClosed(g.listener.Close())
 	select {
-	case <-g.served: // the last connection that was accepted is among those that Shutdown waits for
+	case <-g.served: // Shutdown waits for the last accepted connection, like all others
 	case <-ctx.Done():
 	}
 	return err
@@ -169,8 +170,8 @@ func (g *Gateway) emptyListener(ctx context.Context) {
 	}
 }
 
-// reserved returns when the gentle part of stopping must be over.
+// reserved returns the deadline of the graceful part of Close.
 func reserved(ctx context.Context) time.Time {
-	deadline, _ := ctx.Deadline() // Close sees to it that there is one
+	deadline, _ := ctx.Deadline() // Close sets one
 	return deadline.Add(-time.Duration(float64(time.Until(deadline)) * releaseReserve))
 }

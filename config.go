@@ -17,11 +17,11 @@ import (
 	"github.com/farhand/farhand/internal/secret"
 )
 
-// EnvPrefix starts the name of every variable LoadConfig reads.
+// EnvPrefix is the prefix of every variable that LoadConfig reads.
 const EnvPrefix = "FARHAND_"
 
-// Config is every setting of a gateway. The tags are the documentation: `farhand config` and docs/configuration.md are
-// generated from them. LoadConfig reads it from the environment; a program may as well fill it in.
+// Config has every setting of a gateway. `farhand config` and docs/configuration.md are generated from its tags.
+// LoadConfig reads it from the environment; a program can also fill it in itself.
 type Config struct {
 	Addr           string        `env:"ADDR" envDefault:"127.0.0.1:8080" doc:"Address to listen on, host:port. Without FARHAND_TOKEN it must be a loopback address."`
 	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis://, rediss:// (TLS), several host:port separated by commas for a Cluster, redis+sentinel://host:port,host:port/master. Empty: this process runs alone on an in-memory store."`
@@ -120,7 +120,7 @@ func DefaultConfig() Config {
 	return cfg
 }
 
-// envOptions says how settings are read: durations may have days.
+// envOptions sets how settings are parsed. Durations may contain days.
 func envOptions(environment map[string]string) env.Options {
 	return env.Options{
 		Prefix: EnvPrefix, Environment: environment,
@@ -130,8 +130,8 @@ func envOptions(environment map[string]string) env.Options {
 	}
 }
 
-// LoadConfig reads the settings from an environment, such as os.Environ() returns. The error lists everything that is
-// wrong, not only the first.
+// LoadConfig reads the settings from an environment in the form of os.Environ(). The error lists all invalid settings,
+// not only the first.
 func LoadConfig(environ []string) (Config, error) {
 	environment := env.ToMap(environ)
 	cfg, err := env.ParseAsWithOptions[Config](envOptions(environment))
@@ -146,7 +146,7 @@ func LoadConfig(environ []string) (Config, error) {
 	return cfg, cfg.validate(nil)
 }
 
-// withDefaults fills in the fields that are zero, but for those that are true or false.
+// withDefaults sets fields that are zero to their defaults, except booleans.
 func (c Config) withDefaults() Config {
 	if c.MaxOutput == 0 {
 		c.MaxOutput = c.MaxFrame
@@ -160,14 +160,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Secret is a setting that is never printed: as a string, in JSON and in logs it is Masked. A conversion to string
-// reveals it.
+// Secret is a setting that is never printed: strings, JSON and logs show Masked. Convert it to string to read it.
 type Secret = secret.Text
 
-// Masked is what is shown instead of a secret.
+// Masked is shown instead of a secret.
 const Masked = secret.Masked
 
-// ByteSize is a number of bytes, read with or without a unit: 1048576, 1MiB, 1MB.
+// ByteSize is a number of bytes, parsed with or without a unit: 1048576, 1MiB, 1MB.
 type ByteSize int64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -180,7 +179,7 @@ func (b *ByteSize) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// kindsOfValues says of each type of a setting what is expected, and gives an example for where there is no default.
+// kindsOfValues describes the values of each type, with an example for settings without a default.
 var kindsOfValues = map[reflect.Type]struct{ what, example string }{
 	reflect.TypeFor[time.Duration](): {"a duration", "30s"},
 	reflect.TypeFor[ByteSize]():      {"a size in bytes, with or without a unit", "1MiB"},
@@ -190,8 +189,8 @@ var kindsOfValues = map[reflect.Type]struct{ what, example string }{
 	reflect.TypeFor[slog.Level]():    {"debug, info, warn or error", "info"},
 }
 
-// explainParseErrors says of each value that could not be read which variable has it, what is expected there, and an
-// example. The library speaks of Go's fields and types.
+// explainParseErrors names, for each invalid value, its variable, the expected kind of value, and an example. The env
+// library's own errors name Go fields and types instead.
 func explainParseErrors(err error, environ map[string]string) error {
 	var aggregate env.AggregateError
 	if !errors.As(err, &aggregate) {
@@ -218,8 +217,8 @@ func explainParseErrors(err error, environ map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// JWTConfig is the part of Config that is about tokens of an identity provider. They are accepted once there is a key
-// to check them with: FARHAND_JWT_SECRET, FARHAND_JWT_KEY_FILE or FARHAND_JWT_JWKS_URL.
+// JWTConfig is the part of Config for tokens of an identity provider. They are accepted if there is a key to verify
+// them: FARHAND_JWT_SECRET, FARHAND_JWT_KEY_FILE or FARHAND_JWT_JWKS_URL.
 type JWTConfig struct {
 	JWTIssuer       string        `env:"JWT_ISSUER" doc:"iss of JSON Web Tokens that are accepted. Required with a key for them."`
 	JWTAudience     string        `env:"JWT_AUDIENCE" doc:"aud of JSON Web Tokens that are accepted: a token for another service is refused. Required with a key for them."`
@@ -236,13 +235,13 @@ type JWTConfig struct {
 	JWTDeviceClaim  string        `env:"JWT_DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may have."`
 }
 
-// acceptsJWT reports whether there is a key to check JSON Web Tokens with.
+// acceptsJWT reports whether there is a key to verify JSON Web Tokens.
 func (c JWTConfig) acceptsJWT() bool {
 	return c.JWTSecret != "" || c.JWTKeyFile != "" || c.JWTKeySetURL != ""
 }
 
-// openJWT returns what checks JSON Web Tokens, nil if none are accepted. resource is the URL of the gateway, empty if
-// it is not known.
+// openJWT returns the verifier of JSON Web Tokens, or nil if none are accepted. resource is the gateway's URL, or empty
+// if unknown.
 func (c JWTConfig) openJWT(resource string, log *slog.Logger) (*jwt.Verifier, error) {
 	if !c.acceptsJWT() {
 		return nil, nil
@@ -262,7 +261,7 @@ func (c JWTConfig) openJWT(resource string, log *slog.Logger) (*jwt.Verifier, er
 	})
 }
 
-// keys reads the file of keys; nil: there is none.
+// keys reads the file of keys. It returns nil if none is set.
 func (c JWTConfig) keys() ([]byte, error) {
 	if c.JWTKeyFile == "" {
 		return nil, nil
@@ -274,7 +273,7 @@ func (c JWTConfig) keys() ([]byte, error) {
 	return content, jwt.CheckKeys(content)
 }
 
-// check reports what is wrong with the settings, as far as they tell by themselves.
+// check reports invalid or contradictory settings of this part.
 func (c JWTConfig) check(wrong func(ok bool, variable, message string), token Secret) {
 	if !c.acceptsJWT() {
 		const without = "is of no use without a key that tokens are signed with: set FARHAND_JWT_JWKS_URL, " +

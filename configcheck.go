@@ -26,20 +26,20 @@ import (
 	"github.com/farhand/farhand/ws"
 )
 
-// minDuration is the least any duration may be: below it the upkeep would do nothing else.
+// minDuration is the minimum of every duration. Below it the gateway would be busy with upkeep only.
 const minDuration = 100 * time.Millisecond
 
-// Check reports everything that New would refuse of the settings, without starting anything: values, files, and
-// settings that contradict one another or what the options bring. Only New finds out whether what is outside of this
-// process answers, and whether folders can be written.
+// Check reports every setting that New would reject, without starting anything: values, files, and settings that
+// contradict each other or the options. Only New checks whether external services answer and whether folders are
+// writable.
 func (c Config) Check(opts ...Option) error {
 	brought, err := partsOf(opts)
 	return errors.Join(err, c.withDefaults().check(brought))
 }
 
-// check is what New and Check say of a configuration.
+// check reports what New and Check reject.
 func (c Config) check(brought parts) error {
-	_, err := (&Gateway{cfg: c, parts: brought}).localTools(nil, nil) // names; the tools are not used
+	_, err := (&Gateway{cfg: c, parts: brought}).localTools(nil, nil) // checks names; the tools are not used
 	errs := []error{c.validate(brought.authenticator), err, c.checkFirstKey(brought.store != nil)}
 	if c.MetricsAddr != "" && c.MetricsAddr == c.Addr && brought.listener == nil && !anyPort(c.Addr) {
 		errs = append(errs, errors.New("FARHAND_METRICS_ADDR: must differ from FARHAND_ADDR; "+
@@ -48,8 +48,7 @@ func (c Config) check(brought parts) error {
 	return errors.Join(errs...)
 }
 
-// validate reports what is wrong with the settings, whatever else a program brings than its authenticator a; nil: the
-// token decides.
+// validate reports invalid settings, given the program's authenticator a. If a is nil, the configured token decides.
 func (c Config) validate(a auth.Authenticator) error {
 	var errs []error
 	check := func(ok bool, variable, message string) {
@@ -86,7 +85,7 @@ func (c Config) validate(a auth.Authenticator) error {
 	return errors.Join(errs...)
 }
 
-// checkAccess checks who may come in, and what for.
+// checkAccess checks the settings of authentication, approval and pairing.
 func (c Config) checkAccess(check func(ok bool, variable, message string), a auth.Authenticator) {
 	c.ToolsConfig.check(check)
 	c.AgentConfig.check(check, a == nil || auth.NamesUsers(a)) // keys and JWTs may name users
@@ -102,7 +101,7 @@ func (c Config) checkAccess(check func(ok bool, variable, message string), a aut
 	check(!auth.IsSecret(string(c.Token)), "TOKEN", "must not begin like an API key: it would be looked up as one")
 }
 
-// checkTexts checks what is read as more than a word: addresses, lists and files.
+// checkTexts checks settings that have a syntax: addresses, lists and files.
 func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 	if c.RedisURL != "" {
 		if err := redisstore.CheckURL(string(c.RedisURL)); err != nil {
@@ -143,7 +142,7 @@ func (c Config) checkTexts(check func(ok bool, variable, message string)) {
 	}
 }
 
-// checkPlaces checks where keys are read from, and files are kept.
+// checkPlaces checks where keys are read from and where files are stored.
 func (c Config) checkPlaces(check func(ok bool, variable, message string)) {
 	if _, err := c.JWTConfig.keys(); err != nil {
 		check(false, "JWT_KEY_FILE", err.Error())
@@ -162,7 +161,7 @@ func (c Config) checkPlaces(check func(ok bool, variable, message string)) {
 	}
 }
 
-// checkByType checks what holds for all settings of a type, but for those that have a rule of their own.
+// checkByType checks the rules that apply to all settings of a type, except settings with a rule of their own.
 func (c Config) checkByType(check func(ok bool, variable, message string)) {
 	values := reflect.ValueOf(c)
 	for _, f := range reflect.VisibleFields(values.Type()) {
@@ -212,14 +211,14 @@ func validAddr(addr string) bool {
 	return err == nil
 }
 
-// anyPort reports whether an address leaves the choice of the port to the system.
+// anyPort reports whether the system chooses the port (port 0).
 func anyPort(addr string) bool {
 	_, port, err := net.SplitHostPort(addr)
 	n, _ := strconv.ParseUint(port, 10, 16)
 	return err == nil && n == 0
 }
 
-// checkExposure refuses to serve other machines without a token that is hard to guess.
+// checkExposure rejects an address that other machines can reach unless the token is hard to guess.
 func (c Config) checkExposure(authenticated bool) error {
 	host, _, _ := net.SplitHostPort(c.Addr)
 	if !validAddr(c.Addr) {
@@ -241,7 +240,7 @@ func (c Config) checkExposure(authenticated bool) error {
 	return nil
 }
 
-// checkFirstKey refuses a gateway that nobody could ever use: the first key is written to a store by somebody else.
+// checkFirstKey rejects a gateway that could never have a first key: another process creates it in a shared store.
 func (c Config) checkFirstKey(ownStore bool) error {
 	if !c.KeysOnly || ownStore || c.RedisURL != "" || c.acceptsJWT() {
 		return nil
@@ -306,7 +305,7 @@ func redisIsLocal(url string) bool {
 	return true
 }
 
-// checkPublicURL reports whether FARHAND_PUBLIC_URL can be what it must, as validate asks.
+// checkPublicURL reports whether FARHAND_PUBLIC_URL is valid, in the form that validate needs.
 func checkPublicURL(text string) (ok bool, variable, message string) {
 	const must = "must look like https://gateway.example.com: https, or http of this machine, and no path"
 	u, err := url.Parse(strings.TrimSuffix(text, "/"))
@@ -317,11 +316,11 @@ func checkPublicURL(text string) (ok bool, variable, message string) {
 	return ok && err == nil, "PUBLIC_URL", must
 }
 
-// publicURL returns the URL of the gateway without a slash at its end and in lower case, as clients compare it; empty:
-// it is not known.
+// publicURL returns the URL of the gateway without a trailing slash and in lower case, as clients compare it. It is
+// empty if unknown.
 func (c Config) publicURL() string { return strings.ToLower(strings.TrimSuffix(c.PublicURL, "/")) }
 
-// origins returns the web origins that may connect: the gateway's own is one of them.
+// origins returns the web origins that may connect, including the gateway's own.
 func (c Config) origins() []string {
 	if c.PublicURL == "" {
 		return c.AllowedOrigins
@@ -329,7 +328,8 @@ func (c Config) origins() []string {
 	return append(slices.Clone(c.AllowedOrigins), c.publicURL())
 }
 
-// hosts returns the host names the gateway answers to; none: any. Addresses always pass.
+// hosts returns the host names that the gateway answers to. If there are none, it answers to any. IP addresses always
+// pass.
 func (c Config) hosts() []string {
 	u, err := url.Parse(c.publicURL())
 	if err != nil || u.Hostname() == "" || len(c.AllowedHosts) == 0 {
@@ -341,8 +341,8 @@ func (c Config) hosts() []string {
 	return append(slices.Clone(c.AllowedHosts), u.Hostname())
 }
 
-// resource returns what MCP clients are told to get a token by. The issuer of JSON Web Tokens is an authorization
-// server if its name is the URL of one, as OAuth demands. A token's scopes are roles only if they are read as such.
+// resource returns what MCP clients need to get a token. The issuer of JSON Web Tokens is an authorization server if
+// its name is a URL, as OAuth requires. The scope of callers is listed only if the roles claim is the scope claim.
 func (c Config) resource() api.Resource {
 	r := api.Resource{URL: c.publicURL()}
 	u, err := url.Parse(c.JWTIssuer)

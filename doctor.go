@@ -19,22 +19,21 @@ import (
 	"github.com/farhand/farhand/redisstore"
 )
 
-// Finding is what Diagnose says of one part of a gateway.
+// Finding is the result of Diagnose for one part of a gateway.
 type Finding struct {
 	Part   string `json:"part"`
 	OK     bool   `json:"ok"`
-	Needed bool   `json:"needed"` // what this configuration enables cannot work without it
-	Text   string `json:"text"`   // what is there, or what is missing and how to get it
+	Needed bool   `json:"needed"` // this configuration enables something that needs it
+	Text   string `json:"text"`   // what is available, or what is missing and how to get it
 }
 
-// diagnoseTimeout bounds the look at one part. A browser takes longest, on a busy machine.
+// diagnoseTimeout bounds the check of one part. A browser takes longest, on a busy machine.
 const diagnoseTimeout = 25 * time.Second
 
-// Diagnose looks at what a gateway with this configuration would stand on and use, without starting one: credentials,
-// the store, models, its own tools and what they need. Tools that are not enabled are included. unread is what
-// LoadConfig could not read, nil for a configuration that a program filled in. Diagnose makes the folders of workspaces
-// and browsers, starts a browser and ends it, and removes what browsers of killed pods left. program is that of
-// WithProgram.
+// Diagnose checks what a gateway with this configuration would use, without starting one: credentials, the store,
+// models, its own tools and what they need. It includes tools that are not enabled. unread is the error of LoadConfig,
+// nil if a program filled in cfg. program is that of WithProgram. Diagnose creates the folders of workspaces and
+// browsers, starts and stops a browser, and removes what browsers of killed pods left.
 func Diagnose(ctx context.Context, cfg Config, unread error, program host.Program) []Finding {
 	var all []Finding
 	files := cfg.enables("read", "write", "edit", "exec", "bash")
@@ -151,7 +150,7 @@ func lookAtContainers(ctx context.Context, cfg Config) (string, error) {
 	return "the sandbox runs programs in containers of " + cfg.SandboxImage, nil
 }
 
-// lookAtIdentity says whose credentials a gateway would accept.
+// lookAtIdentity reports which credentials a gateway would accept.
 func lookAtIdentity(_ context.Context, cfg Config) (string, error) {
 	if cfg.Anonymous() {
 		return "callers and devices need no credential; API keys and paired devices keep their own rights", nil
@@ -170,7 +169,7 @@ func lookAtIdentity(_ context.Context, cfg Config) (string, error) {
 	return strings.Join(append(from, "API keys", "credentials of paired devices"), "; "), nil
 }
 
-// lookAtModel says which models would hold conversations. None is asked: that could cost money.
+// lookAtModel reports which models would hold conversations. It sends no request to a model: that could cost money.
 func lookAtModel(_ context.Context, cfg Config) (string, error) {
 	if len(cfg.Models) == 0 {
 		return "none, so there are no conversations: FARHAND_MODEL names one", nil
@@ -187,7 +186,7 @@ func lookAtModel(_ context.Context, cfg Config) (string, error) {
 		cmp.Or(cfg.ModelURL, "the provider's own address"), key), nil
 }
 
-// lookAtTools says which of the gateway's own tools would be enabled.
+// lookAtTools reports which of the gateway's own tools would be enabled.
 func lookAtTools(_ context.Context, cfg Config) (string, error) {
 	names := slices.DeleteFunc(slices.Clone(cfg.builtins(len(cfg.Models) > 0)), func(name string) bool {
 		return slices.Contains(cfg.ToolsOff, name)
@@ -204,27 +203,27 @@ func lookAtTools(_ context.Context, cfg Config) (string, error) {
 }
 
 const (
-	// keptBack is the part of its descriptors that a process keeps back from the sockets of devices: a quarter. A third
-	// of that is for requests that are served, a third for connections that wait for their client, and the rest for
-	// Redis, files and programs.
+	// keptBack: a process reserves a quarter of its file descriptors from the sockets of devices. A third of that is
+	// for requests being served, a third for connections that wait for their client, and the rest for Redis, files and
+	// programs.
 	keptBack = 4
-	// maxIdle is how many connections are kept that wait for their client. Each costs about 10 KiB.
+	// maxIdle bounds the connections that wait for their client. Each costs about 10 KiB.
 	maxIdle = 10_000
 )
 
-// sockets returns how many sockets of devices a process holds that may open this many files.
+// sockets returns how many sockets of devices a process holds, given how many files it may open.
 func (c Config) sockets(files int) int {
 	return max(min(c.MaxSockets, files-files/keptBack), 1)
 }
 
-// requests returns how many requests with a credential a process serves at a time that may open this many files.
+// requests returns how many authenticated requests a process serves at a time, given how many files it may open.
 func (c Config) requests(files int) int { return max(min(api.DefaultMaxServed, files/keptBack/3), 2) }
 
 // idle returns how many connections that wait for their client such a process keeps.
 func (c Config) idle(files int) int { return max(min(maxIdle, files/keptBack/3), 1) }
 
-// lookAtDescriptors says whether this process may open as many files as it takes to hold all sockets that the
-// configuration allows, and how many requests it serves at a time.
+// lookAtDescriptors reports whether this process may open enough files for all sockets that the configuration allows,
+// and how many requests it serves at a time.
 func lookAtDescriptors(_ context.Context, cfg Config) (string, error) {
 	files := openFiles()
 	held, served := cfg.sockets(files), cfg.requests(files)

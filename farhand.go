@@ -1,5 +1,5 @@
-// Package farhand is a gateway that gives AI agents hands on devices, for programs that embed it. Devices dial out over
-// WebSocket and register tools; agents call those tools over HTTP on any pod of a fleet, and a language model may use
+// Package farhand is a gateway that lets AI agents call tools on devices. Programs embed it. Devices dial out over
+// WebSocket and register tools. Agents call those tools over HTTP on any pod of a fleet, and a language model can use
 // them in conversations.
 //
 //	g, err := farhand.New(ctx, farhand.Config{Token: token}, farhand.WithToolFunc("roll", "Throw a die.", roll))
@@ -8,12 +8,11 @@
 //	}
 //	return errors.Join(g.Run(ctx), g.Close(context.WithoutCancel(ctx)))
 //
-// Config has the settings, options bring what is code: tools, hooks, models, who is asking, stores. This is the only
-// package that knows all others and wires them (wiring.go); cmd/farhand is its first user. docs/embedding.md is the
-// guide.
+// Config has the settings. Options bring code: tools, hooks, models, an authenticator, stores. Only this package
+// imports all others and wires them (wiring.go). cmd/farhand is its first user. docs/embedding.md is the guide.
 //
-// What tools, hooks, models and authenticators are is said in agent, agent/provider and agent/access/auth; store and
-// bus in registry.
+// Tools and hooks are documented in package agent, models in agent/provider, authenticators in agent/access/auth, store
+// and bus in registry.
 package farhand
 
 import (
@@ -52,7 +51,7 @@ const (
 	startTimeout      = 10 * time.Second
 )
 
-// Gateway is one pod: the store and bus it shares, the APIs it serves, and the order in which all of it stops. Its
+// Gateway is one pod: its connection to store and bus, the APIs it serves, and the order in which they stop. Its
 // methods are safe for concurrent use.
 type Gateway struct {
 	cfg      Config
@@ -65,7 +64,7 @@ type Gateway struct {
 	bus      registry.Bus
 	redis    *redisstore.Conn // nil without Redis
 	pairing  *pairing.Service
-	told     atomic.Pointer[ws.Server] // of changes of credentials; nil until it is there
+	told     atomic.Pointer[ws.Server] // receives changes of credentials; nil until it is there
 	tokens   *jwt.Verifier             // nil unless JSON Web Tokens are accepted
 	keys     *auth.Keys
 	live     *auth.Live
@@ -82,30 +81,30 @@ type Gateway struct {
 	approvals *approval.Keeper
 
 	handler  http.Handler
-	server   *http.Server  // which Run serves with
-	listener net.Listener  // that the program brought, else Run opens one; read once serving is set
-	serving  atomic.Bool   // the listener is the server's
+	server   *http.Server  // that Run serves with
+	listener net.Listener  // brought by the program, else opened by Run; read once serving is set
+	serving  atomic.Bool   // the server has the listener
 	served   chan struct{} // closed when the server accepts no more connections
 	clients  gauge         // connections of server
-	idle     *idleConns    // those that wait for their client
+	idle     *idleConns    // those waiting for their client
 	requests gauge         // requests through Handler
 
 	draining   context.Context    // ends when the gateway begins to stop
 	beginDrain context.CancelFunc // ends it
-	closing    context.Context    // ends when no more turns begin
+	closing    context.Context    // ends when no new turns start
 	endTurns   context.CancelFunc // ends it
-	lastIdle   atomic.Int64       // when a connection was kept open for another request last, in ns
+	lastIdle   atomic.Int64       // when a connection was last kept open for another request, in ns
 
 	base        context.Context         // of all requests
-	endRequests context.CancelCauseFunc // ends base: requests that are left when stopping must come to an end
+	endRequests context.CancelCauseFunc // ends base, and so the requests left when the gateway stops
 }
 
-// New connects to the store and joins the fleet. Zero fields of cfg mean their defaults, except that AllowQuery and
-// AllowDebug are off: DefaultConfig and LoadConfig switch them on. ctx bounds the start, which takes at most ten
-// seconds; it does not end the gateway. The error says everything that is wrong with cfg. Nothing is left open with an
-// error, also not a listener that was given.
+// New connects to the store and joins the fleet. Zero fields of cfg mean their defaults, except AllowQuery and
+// AllowDebug, which are then off: DefaultConfig and LoadConfig set them. ctx bounds the start, which takes at most ten
+// seconds; it does not stop the gateway. The error lists all invalid settings of cfg. After an error nothing is left
+// open, including a listener that was passed in.
 //
-// A gateway serves once Run is called, or with a server of the program's own through Handler. It must be closed.
+// A gateway serves after Run is called, or through Handler with a server of the program's own. It must be closed.
 func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -158,7 +157,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
-	g.approvals = approval.NewKeeper(approval.Config{ // before anything is read of who was revoked
+	g.approvals = approval.NewKeeper(approval.Config{ // before revocations are read
 		Store: store, Budget: g.pod.Asked, Pods: store, Credentials: store, Approvers: g.approverWays(),
 		Requested: g.approvalRequested,
 		Verify:    g.ended,
@@ -187,8 +186,8 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	return nil
 }
 
-// Run listens on Config.Addr, unless WithListener brought a listener, and serves until ctx ends, which is no error, or
-// serving fails. It is called once. It does not close the gateway: what it serves is served until Close.
+// Run listens on Config.Addr, unless WithListener brought a listener. It serves until ctx ends, which is not an error,
+// or serving fails. It must be called once. It does not close the gateway, which goes on serving until Close.
 func (g *Gateway) Run(ctx context.Context) error {
 	listener := g.listener
 	if listener == nil {
@@ -215,9 +214,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 }
 
-// Handler returns everything Run serves, for a server of the program's own: the HTTP API below /api and /v1, the
+// Handler returns everything that Run serves, for a server of the program's own: the HTTP API below /api and /v1, the
 // devices' WebSockets at /ws/chat, /healthz and /readyz. Paths are absolute. The server should have a read timeout, but
-// no write timeout; WebSockets need HTTP/1.1.
+// no write timeout. WebSockets need HTTP/1.1.
 func (g *Gateway) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.requests.add(1)
@@ -229,7 +228,8 @@ func (g *Gateway) Handler() http.Handler {
 	})
 }
 
-// noteClient counts the connections of the server, and has those that are idle bounded. Sockets are not among them.
+// noteClient counts the connections of the server, and passes their states to the limit of idle ones. WebSockets are
+// not included.
 func (g *Gateway) noteClient(conn net.Conn, state http.ConnState) {
 	g.idle.note(conn, state)
 	switch state {
@@ -244,5 +244,5 @@ func (g *Gateway) noteClient(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Pod returns the id of the pod, which every answer names.
+// Pod returns the id of the pod, which every response contains.
 func (g *Gateway) Pod() string { return g.pod.ID() }

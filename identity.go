@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// openIdentity makes what says who is asking, and what ends those who may not go on.
+// openIdentity builds what identifies callers and devices, and what ends their work when a credential is revoked.
 func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error {
 	var err error
 	if g.tokens, err = g.cfg.openJWT(g.cfg.publicURL(), g.log); err != nil {
@@ -41,15 +41,15 @@ func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error 
 	return nil
 }
 
-// ended returns why an identity may not go on, or why that is not known.
+// ended returns why an identity has ended, or an error if that cannot be determined.
 func (g *Gateway) ended(ctx context.Context, id *auth.Identity) error { return g.live.Verify(ctx, id) }
 
-// changeTTL is how long it is remembered what was revoked: longer than a JSON Web Token may be presented.
+// changeTTL is how long revocations are kept: longer than any JSON Web Token is valid.
 func (c Config) changeTTL() time.Duration {
 	return max(registry.DefaultChangeTTL, c.JWTMaxAge+c.JWTLeeway+time.Hour)
 }
 
-// closeIdentity ends what openIdentity has begun.
+// closeIdentity closes what openIdentity has opened.
 func (g *Gateway) closeIdentity(ctx context.Context) {
 	if g.keys != nil {
 		g.keys.Close(ctx)
@@ -62,7 +62,7 @@ func (g *Gateway) closeIdentity(ctx context.Context) {
 	}
 }
 
-// authenticator returns what says who is asking.
+// authenticator returns the authenticator of devices and callers.
 func (g *Gateway) authenticator() auth.Authenticator {
 	chain := auth.Chain{Keys: g.keys, Live: g.live}
 	if g.tokens != nil {
@@ -81,7 +81,7 @@ func (g *Gateway) authenticator() auth.Authenticator {
 	return chain
 }
 
-// approverWays returns the ways to hold the role approver beside keys.
+// approverWays returns the ways to hold the role approver other than keys.
 func (g *Gateway) approverWays() (ways []approval.Approver) {
 	everything := auth.Identity{Tenant: registry.DefaultTenant, Admin: true}
 	switch {
@@ -98,15 +98,15 @@ func (g *Gateway) approverWays() (ways []approval.Approver) {
 	return ways
 }
 
-// Anonymous reports whether the settings let callers and devices in without a credential. An authenticator that a
-// program brings is not considered.
+// Anonymous reports whether callers and devices need no credential. It ignores an authenticator that the program
+// brings.
 func (c Config) Anonymous() bool { return c.Token == "" && !c.needsCredential() }
 
-// needsCredential reports whether nobody is let in without a credential although there is no token.
+// needsCredential reports whether a credential is required although there is no token.
 func (c Config) needsCredential() bool { return c.KeysOnly || c.acceptsJWT() }
 
-// credentialsChanged tells the connections of paired devices what was decided of their tools, and whoever keeps grants
-// whose are to be dropped.
+// credentialsChanged passes changes of credentials to the approvals, which drop grants, and to the connections of
+// paired devices, which apply decisions about their tools.
 func (g *Gateway) credentialsChanged(changes []registry.CredentialChange) {
 	g.approvals.CredentialsChanged(changes)
 	if devices := g.told.Load(); devices != nil {
@@ -114,14 +114,14 @@ func (g *Gateway) credentialsChanged(changes []registry.CredentialChange) {
 	}
 }
 
-// Least of what a token must be that strangers may try to guess.
+// Minimum of a token on an address that other machines can reach.
 const (
 	minTokenLength   = 16
 	minTokenDistinct = 6 // different characters; 16 random hexadecimal digits have fewer once in a hundred thousand
 )
 
-// weakToken reports whether a token is easy to guess: short, or long only by repeating itself. It cannot tell a phrase
-// from chance; nothing can that sees one token.
+// weakToken reports whether a token is easy to guess: short, or long only by repetition. It cannot detect phrases: a
+// single token does not show how it was chosen.
 func weakToken(token string) bool {
 	distinct := make(map[byte]bool)
 	for i := range len(token) {
@@ -130,8 +130,8 @@ func weakToken(token string) bool {
 	return period(token) < minTokenLength || len(distinct) < minTokenDistinct
 }
 
-// period returns how long the part is that a text repeats at least twice from its beginning to its end; its length if
-// it repeats none.
+// period returns the length of the shortest part that repeats throughout the text, at least twice. It returns the
+// text's length if no part repeats.
 func period(s string) int {
 	for p := 1; p <= len(s)/2; p++ {
 		if s[p:] == s[:len(s)-p] {
@@ -141,8 +141,8 @@ func period(s string) int {
 	return len(s)
 }
 
-// CreateKey makes an API key in the store of a fleet, without asking a gateway: whoever knows Config.RedisURL is
-// trusted. It is for the first key of a fleet that has no token. The secret is returned once and stored nowhere.
+// CreateKey makes an API key directly in the store of a fleet, without a gateway. Access to Config.RedisURL is the only
+// authorization. It is for the first key of a fleet that has no token. The secret is returned once and not stored.
 func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret string, c registry.Credential, err error) {
 	if cfg.RedisURL == "" {
 		return "", registry.Credential{}, errors.New("FARHAND_REDIS_URL: is needed to write a key to the store; " +
@@ -159,7 +159,7 @@ func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret strin
 	return secret, c, errors.Join(err, conn.Close())
 }
 
-// openPolicy returns who may do what: as the policy file has it, if there is one.
+// openPolicy returns the policy: that of the policy file if one is set, else that of the environment.
 func (g *Gateway) openPolicy() (*policy.Policy, error) {
 	o := policy.Options{Lists: g.cfg.policyRules(), Unconfirmed: g.cfg.Unconfirmed}
 	if g.cfg.PolicyFile == "" {
@@ -174,8 +174,8 @@ func (g *Gateway) openPolicy() (*policy.Policy, error) {
 	return rules, nil
 }
 
-// notePolicy notes in the audit log of the default tenant, whose admins are the operators, that the policy was
-// replaced, or not.
+// notePolicy records in the audit log that the policy was replaced or that its file was rejected. It writes to the
+// default tenant, whose admins are the operators.
 func (g *Gateway) notePolicy(digest string, err error) {
 	e := registry.AuditEntry{Tenant: registry.DefaultTenant, Action: registry.AuditPolicyReload, Target: digest}
 	if err != nil {
@@ -185,7 +185,7 @@ func (g *Gateway) notePolicy(digest string, err error) {
 	g.audit.Note(e)
 }
 
-// warnings returns what an operator should look at although the pod serves.
+// warnings returns the operator's warnings of a pod that serves.
 func (g *Gateway) warnings() []string {
 	if g.policyFile != nil && g.policyFile.Status().Err != nil {
 		return []string{"policy_file_refused"}
@@ -193,13 +193,13 @@ func (g *Gateway) warnings() []string {
 	return nil
 }
 
-// ownNames returns the names that are the gateway's own, also those of built-in tools that are not enabled: what a
-// model knows as one of them must not be a device's.
+// ownNames returns the names reserved for the gateway, including built-in tools that are not enabled. A device must not
+// offer a tool under a name that models know as a built-in one.
 func (g *Gateway) ownNames(enabled *agent.LocalTools) []string {
 	return append(enabled.Names(), tools.Names()...)
 }
 
-// checkPolicyFile reports what is wrong with a policy file.
+// checkPolicyFile reports why a policy file is invalid.
 func checkPolicyFile(path string) (ok bool, variable, message string) {
 	text, err := policy.ReadFile(path)
 	if err == nil {

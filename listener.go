@@ -14,16 +14,16 @@ import (
 	"github.com/farhand/farhand/internal/share"
 )
 
-// Listen opens a listener as Run does: for WithListener, where a program must know that the address is free, or which
-// port was chosen, before it makes a gateway.
+// Listen opens a listener as Run does. Use it with WithListener if a program must know, before it makes a gateway, that
+// the address is free or which port was chosen.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	config := net.ListenConfig{
-		// Sockets are probed by WebSocket pings. TCP keep-alive on top of them would probe thousands of sockets that
-		// were accepted together in one burst.
+		// WebSocket pings already probe sockets. TCP keep-alive would probe thousands of sockets that were accepted
+		// together in one burst.
 		KeepAlive: -1,
 	}
-	// A listener of Multipath TCP, Go's default, cannot be told to take no more connections (quiet). What a phone would
-	// gain by it ends at the load balancer.
+	// A Multipath TCP listener, Go's default, cannot stop accepting connections (see quiet). Its benefit for phones
+	// ends at the load balancer.
 	config.SetMultipathTCP(false)
 	l, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -32,9 +32,9 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// lasting is a listener that a connection which cannot be accepted does not end. Such errors of the connection, or of a
-// system that has no memory for it, are those that accept(2) says to try again after; net/http takes them as the end of
-// the listener unless they are temporary, and waits a little after those that are.
+// lasting is a listener that survives connections it cannot accept. accept(2) says to retry after errors of the
+// connection, or when the system lacks memory for it. net/http stops serving after such an error unless it is
+// temporary; after temporary errors it waits briefly and retries.
 type lasting struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -50,25 +50,25 @@ func (l lasting) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// passing is an error after which to try again. It implements net.Error.
+// passing is a temporary error. It implements net.Error.
 type passing struct{ error }
 
 func (e passing) Unwrap() error { return e.error }
 func (passing) Timeout() bool   { return false }
 func (passing) Temporary() bool { return true }
 
-// idleConns bounds the connections of a server that wait for their client: for its first request, for the one after the
-// last answer, or for the rest of a body. Often nobody is known by them, so none is refused: when there are too many,
-// one is closed. It is the one that has waited longest of those that wait for the same thing as most do. So a herd of
-// devices that connect at once takes no connection from a caller between two requests. Clients take that for the end of
-// an idle connection, and connect again. It is safe for concurrent use.
+// idleConns bounds the connections of a server that wait for their client: for the first request, for the next request,
+// or for the rest of a body. Often their callers are unknown, so none is rejected; beyond the limit one is closed. It
+// is the longest waiting connection of the largest of the three groups. So a burst of devices that connect does not
+// evict callers between two requests. Clients see the end of an idle connection, and reconnect. It is safe for
+// concurrent use.
 type idleConns struct {
 	most int
 
 	mu     sync.Mutex
-	waits  [awaited]*list.List // of net.Conn, first the one that has waited longest
+	waits  [awaited]*list.List // of net.Conn, longest waiting first
 	places map[net.Conn]idlePlace
-	closed int64 // since the start
+	closed int64 // since start
 }
 
 // awaits is what a connection waits for.
@@ -78,7 +78,7 @@ const (
 	firstRequest awaits = iota
 	nextRequest
 	restOfBody
-	awaited        // how many there are
+	awaited        // number of them
 	nothing awaits = -1
 )
 
@@ -95,7 +95,7 @@ func newIdleConns(most int) *idleConns {
 	return i
 }
 
-// note is for each change of a connection's state.
+// note records each change of a connection's state.
 func (i *idleConns) note(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -115,7 +115,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// handler has the connections of requests counted whose body has not come.
+// handler counts the connections of requests whose body has not arrived.
 func (i *idleConns) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.ContentLength != 0 {
@@ -126,8 +126,8 @@ func (i *idleConns) handler(next http.Handler) http.Handler {
 	})
 }
 
-// awaitedBody is a body that tells whenever some of it has come what is awaited now. If its handler does not read all
-// of it, the server does, or closes the connection, and says so.
+// awaitedBody is a request body that reports what the connection waits for after each read. If the handler does not
+// read it all, the server does, or closes the connection and reports that.
 type awaitedBody struct {
 	io.ReadCloser
 	came func(awaits)
@@ -143,14 +143,14 @@ func (b *awaitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// update notes what a connection waits for from now on.
+// update records what a connection waits for from now on.
 func (i *idleConns) update(conn net.Conn, awaits awaits) {
 	if longest := i.place(conn, awaits); longest != nil {
-		_ = longest.Close() // its server notices, and says so here
+		_ = longest.Close() // its server notices, and reports it to note
 	}
 }
 
-// place is update, and returns the connection that is to be closed, if any is.
+// place does the work of update. It returns the connection to close, or nil.
 func (i *idleConns) place(conn net.Conn, awaits awaits) net.Conn {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -177,7 +177,7 @@ func (i *idleConns) place(conn net.Conn, awaits awaits) net.Conn {
 	return longest
 }
 
-// pool returns how many there are, and how many were closed, as a pool that all share.
+// pool returns how many connections wait and how many were closed, as one shared pool.
 func (i *idleConns) pool() map[string]share.Stats {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // profileTimeout is how long a profile may take, and so an answer of the metrics address.
 const profileTimeout = 2 * time.Minute
 
-// monitoring is the window for operators: the metrics of a gateway, and the address they are served at if they have one
-// of their own. That address asks nobody who they are.
+// monitoring holds a gateway's metrics, and serves them at their own address if one is set. That address requires no
+// authentication.
 type monitoring struct {
 	set      *metrics.Set
 	listener net.Listener // nil: /metrics is served with everything else, to admins
@@ -28,8 +28,8 @@ type monitoring struct {
 	done     chan struct{} // closed when the server has ended
 }
 
-// openMonitoring listens, if there is something to listen for. Nothing is served before watch. To listen is the last
-// that can fail: with an error, nothing is left open.
+// openMonitoring opens the listener if a metrics address is set. Nothing is served before watch. Listening is its last
+// step, so after an error nothing is left open.
 func openMonitoring(ctx context.Context, cfg Config, models []string, version string) (*monitoring, error) {
 	m := &monitoring{set: metrics.New(models, version)}
 	if cfg.MetricsAddr == "" {
@@ -49,8 +49,7 @@ func openMonitoring(ctx context.Context, cfg Config, models []string, version st
 	return m, nil
 }
 
-// monitoringHandler serves what the metrics address does. A web page that a person on this machine visits gets none of
-// it.
+// monitoringHandler returns the handler of the metrics address. It rejects requests from web pages.
 func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
 	host, _, err := net.SplitHostPort(cfg.MetricsAddr)
 	if err != nil {
@@ -78,7 +77,7 @@ func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
 	}), nil
 }
 
-// handler is what is served with everything else, nil if the metrics have an address of their own.
+// handler returns the handler for the main address, or nil if the metrics have their own address.
 func (m *monitoring) handler() http.Handler {
 	if m.listener != nil {
 		return nil
@@ -86,7 +85,7 @@ func (m *monitoring) handler() http.Handler {
 	return m.set.Handler()
 }
 
-// watch exports what the parts of a gateway count, and begins to serve.
+// watch exports the counters of a gateway's parts, and starts serving.
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Count,
@@ -120,7 +119,7 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	}()
 }
 
-// pools returns what reads the pools that tenants share.
+// pools returns the readers of the pools that tenants share.
 func (g *Gateway) pools(handler *api.Handler) (reads []func() map[string]share.Stats) {
 	reads = append(reads, handler.Pools, g.idle.pool, g.devices.Pools, g.pod.Pools, g.schemas.Pools)
 	if g.chat != nil {
@@ -143,7 +142,7 @@ func (g *Gateway) pools(handler *api.Handler) (reads []func() map[string]share.S
 	return reads
 }
 
-// close ends the serving at once: a scrape can be done again.
+// close stops serving immediately: a scrape can be repeated.
 func (m *monitoring) close() error {
 	if m == nil || m.listener == nil {
 		return nil
@@ -156,11 +155,11 @@ func (m *monitoring) close() error {
 	return err
 }
 
-// gauge counts what is there now, and notifies when nothing is. It is safe for concurrent use.
+// gauge counts current items, and notifies when there are none. It is safe for concurrent use.
 type gauge struct {
 	mu   sync.Mutex
 	n    int
-	zero chan struct{} // closed when nothing is there; nil while nobody waits for that
+	zero chan struct{} // closed when the count is zero; nil without waiters
 }
 
 func (g *gauge) add(n int) {
@@ -173,7 +172,7 @@ func (g *gauge) add(n int) {
 	}
 }
 
-// none returns a channel that is closed as soon as nothing is there.
+// none returns a channel that closes when the count is zero.
 func (g *gauge) none() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -18,10 +18,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Option brings a part of a gateway that no setting can: code of the program.
+// Option adds a part of a gateway that is code of the program, and so cannot be a setting.
 type Option func(*parts) error
 
-// parts is what the options bring.
+// parts is what the options add.
 type parts struct {
 	tools         []agent.Registration
 	hooks         []agent.Hook
@@ -36,8 +36,8 @@ type parts struct {
 	program       host.Program
 }
 
-// partsOf applies the options, and fills in what holds without them. What could be applied is returned with an error,
-// too.
+// partsOf applies the options, and sets the defaults of the others. After an error it also returns the parts that could
+// be applied.
 func partsOf(opts []Option) (parts, error) {
 	p := parts{log: slog.Default(), version: moduleVersion()}
 	var errs []error
@@ -48,8 +48,8 @@ func partsOf(opts []Option) (parts, error) {
 }
 
 // WithTool adds tools that run in this process. They are offered to the model in every conversation, and can be called
-// by name over HTTP; no device may register their names. A tool may also be an agent.CallAuthorizer and an
-// agent.ArgsValidator. It is called by several goroutines at once.
+// by name over HTTP. Devices cannot register their names. A tool can also be an agent.CallAuthorizer and an
+// agent.ArgsValidator. It must be safe for concurrent use.
 func WithTool(tools ...agent.Tool) Option {
 	return func(p *parts) error {
 		for _, t := range tools {
@@ -65,7 +65,7 @@ func WithTool(tools ...agent.Tool) Option {
 	}
 }
 
-// WithToolFunc is WithTool of a tool that is a function: see NewTool.
+// WithToolFunc adds a tool that is a function, as NewTool makes it.
 func WithToolFunc[In any](name, description string, run func(context.Context, In) (any, error)) Option {
 	return func(p *parts) error {
 		t, err := NewTool(name, description, run)
@@ -76,7 +76,7 @@ func WithToolFunc[In any](name, description string, run func(context.Context, In
 	}
 }
 
-// WithToolFactory adds tools that are made anew for each agent session, and may be absent in some.
+// WithToolFactory adds tools that are made for each agent session, and can be absent in some.
 func WithToolFactory(regs ...agent.Registration) Option {
 	return func(p *parts) error {
 		p.tools = append(p.tools, regs...)
@@ -84,8 +84,8 @@ func WithToolFactory(regs ...agent.Registration) Option {
 	}
 }
 
-// WithHook adds hooks that every call passes, in this order: behind the name policy and the loop guard, before the
-// arguments are validated. Each is an agent.BeforeHook, agent.AmendHook or agent.AfterHook, or several of them.
+// WithHook adds hooks for every call, in this order: after the name policy and the loop guard, before the arguments are
+// validated. Each is an agent.BeforeHook, agent.AmendHook or agent.AfterHook, or several of them.
 func WithHook(hooks ...agent.Hook) Option {
 	return func(p *parts) error {
 		p.hooks = append(p.hooks, hooks...)
@@ -93,8 +93,8 @@ func WithHook(hooks ...agent.Hook) Option {
 	}
 }
 
-// WithModel adds language models, before those of Config.Models. The first of all is the default. With a model the
-// gateway holds conversations.
+// WithModel adds language models, before those of Config.Models. The first of all is the default. A gateway with a
+// model holds conversations.
 func WithModel(models ...provider.Model) Option {
 	return func(p *parts) error {
 		p.models = append(p.models, models...)
@@ -102,7 +102,7 @@ func WithModel(models ...provider.Model) Option {
 	}
 }
 
-// WithAuthenticator has a identify devices and callers, in place of Config.Token.
+// WithAuthenticator makes a identify devices and callers, in place of Config.Token.
 func WithAuthenticator(a auth.Authenticator) Option {
 	return func(p *parts) error {
 		p.authenticator = a
@@ -110,9 +110,9 @@ func WithAuthenticator(a auth.Authenticator) Option {
 	}
 }
 
-// WithSystemPrompt makes the system prompt of each conversation the gateway keeps, in place of Config.SystemPrompt,
-// once for each turn. An error ends the turn; its text is logged and not shown. prompt is called by several goroutines
-// at once.
+// WithSystemPrompt sets the function that makes the system prompt of conversations, in place of Config.SystemPrompt. It
+// runs once for each turn. An error ends the turn; its text is logged and not shown. prompt must be safe for concurrent
+// use.
 func WithSystemPrompt(prompt func(context.Context, agent.SessionContext) (string, error)) Option {
 	return func(p *parts) error {
 		p.system = prompt
@@ -120,8 +120,8 @@ func WithSystemPrompt(prompt func(context.Context, agent.SessionContext) (string
 	}
 }
 
-// WithStore has the gateway keep its state in another store than Redis or its own memory; both must pass
-// registry/registrytest. Close closes the bus, which is this pod's, and leaves the store open.
+// WithStore replaces Redis or the in-memory store. Both store and bus must pass registry/registrytest. Close closes the
+// bus, which belongs to this pod, and leaves the store open.
 func WithStore(store registry.Store, bus registry.Bus) Option {
 	return func(p *parts) error {
 		if store == nil || bus == nil {
@@ -132,7 +132,7 @@ func WithStore(store registry.Store, bus registry.Bus) Option {
 	}
 }
 
-// WithLogger sets the logger. Default: slog.Default(). Config.LogLevel and Config.LogFormat are the program's to apply.
+// WithLogger sets the logger. Default: slog.Default(). The program must apply Config.LogLevel and Config.LogFormat.
 func WithLogger(log *slog.Logger) Option {
 	return func(p *parts) error {
 		p.log = log
@@ -140,7 +140,7 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// WithListener has Run serve on a listener in place of Config.Addr. The gateway closes it.
+// WithListener makes Run serve on a listener in place of Config.Addr. The gateway closes it.
 func WithListener(l net.Listener) Option {
 	return func(p *parts) error {
 		p.listener = l
@@ -148,9 +148,9 @@ func WithListener(l net.Listener) Option {
 	}
 }
 
-// WithProgram hands over what host.Main (package agent/sandbox/host) has returned, which main has called before
-// anything else. The gateway starts its own program again to run others: it needs this for exec and bash, and for MCP
-// servers that are programs.
+// WithProgram passes the result of host.Main (package agent/sandbox/host), which main must call before anything else.
+// The gateway starts its own program again to run others: it needs this for exec and bash, and for MCP servers that are
+// programs.
 func WithProgram(p host.Program) Option {
 	return func(all *parts) error {
 		all.program = p
@@ -158,7 +158,7 @@ func WithProgram(p host.Program) Option {
 	}
 }
 
-// WithVersion sets what /healthz and /openapi.json say of the version. Default: that of this module in the program.
+// WithVersion sets the version in /healthz and /openapi.json. Default: the version of this module in the program.
 func WithVersion(version string) Option {
 	return func(p *parts) error {
 		p.version = version
@@ -169,7 +169,7 @@ func WithVersion(version string) Option {
 // modulePath is the path of this module.
 const modulePath = "github.com/farhand/farhand"
 
-// moduleVersion returns the version of this module in the program, "dev" if the program does not know.
+// moduleVersion returns the version of this module in the program, or "dev" if the build information lacks it.
 func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -183,8 +183,8 @@ func moduleVersion() string {
 	return "dev"
 }
 
-// SchemaOf returns the JSON Schema of a struct, as a tool's parameters. Fields are named as encoding/json names them;
-// those without omitempty or omitzero are required, and no others are allowed. The tag `jsonschema:"…"` describes a
+// SchemaOf returns the JSON Schema of a struct, for a tool's parameters. Fields have their names of encoding/json.
+// Those without omitempty or omitzero are required, and no others are allowed. The tag `jsonschema:"…"` describes a
 // field.
 func SchemaOf[T any]() (json.RawMessage, error) {
 	s, err := jsonschema.For[T](nil)
@@ -200,10 +200,10 @@ type toolFunc[In any] struct {
 	run  func(context.Context, In) (any, error)
 }
 
-// NewTool returns a tool that is a function. Its parameters are SchemaOf[In], so run gets arguments that satisfy it,
-// and a ctx that ends with the time of the call. What run returns is the output: a string as it is, nil as nothing,
-// a registry.Result as it is, anything else as JSON. An error of run says that the tool failed, and its text is the
-// output; an *registry.Error keeps its code.
+// NewTool returns a tool that is a function. Its parameters are SchemaOf[In], so run receives arguments that satisfy
+// it, and a ctx that ends with the call's timeout. The output is what run returns: a string or registry.Result
+// unchanged, nil as no output, anything else as JSON. If run returns an error, the tool has failed and the output is
+// the error's text; an *registry.Error keeps its code.
 func NewTool[In any](name, description string, run func(context.Context, In) (any, error)) (agent.Tool, error) {
 	parameters, err := SchemaOf[In]()
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// ownTools is what the gateway's own tools stand on: their workspaces, and what runs their programs. Only what is
-// enabled is opened.
+// ownTools holds what the gateway's own tools use: their workspaces, and the engines that run their programs. Only what
+// enabled tools need is opened.
 type ownTools struct {
 	log        *slog.Logger
 	workspaces *workspace.Workspaces // nil: none is needed
@@ -73,8 +73,8 @@ func (g *Gateway) openOwnTools(ctx context.Context, store registry.PlaceStore) e
 	return nil
 }
 
-// openEngines opens what runs programs: on the host, and in the sandbox. A sandbox that cannot be had leaves its tools
-// unavailable there, unless it was asked for by name.
+// openEngines opens the engines that run programs, on the host and in the sandbox. If no sandbox is available, its
+// tools are unavailable there, unless the configuration names one: then it fails.
 func (g *Gateway) openEngines(ctx context.Context) error {
 	o := &g.own
 	o.running = shell.NewRunning(g.cfg.MaxCommands)
@@ -108,7 +108,7 @@ func (g *Gateway) openEngines(ctx context.Context) error {
 	return nil
 }
 
-// openSandbox opens the engine of the sandbox, nil if there is to be none.
+// openSandbox opens the engine of the sandbox. It returns nil if there is none.
 func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 	var missing []error
 	for _, engine := range g.cfg.engines() {
@@ -145,8 +145,7 @@ func (g *Gateway) openLandlock(context.Context) (sandbox.Engine, error) {
 	return host.New(host.Config{Program: g.parts.program, Landlock: true})
 }
 
-// localTools returns the tools that run in this process: the gateway's own that are enabled, and those the program
-// brings.
+// localTools returns the tools that run in this process: the gateway's enabled ones and those of the program.
 func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.LocalTools, error) {
 	own, err := g.ownRegistrations(store, rules)
 	if err != nil {
@@ -177,7 +176,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	return enabled.In(g.setting()), nil
 }
 
-// ownRegistrations returns all tools of the gateway, also those that are not enabled: nobody else may have their names.
+// ownRegistrations returns all tools of the gateway, including disabled ones, because their names are reserved.
 func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
 	programs, err := shell.Registration(shell.Config{
 		Host: g.own.host, Sandbox: g.own.sandbox, NoHost: g.own.noHost, NoSandbox: g.own.noSandbox,
@@ -201,7 +200,7 @@ func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([
 	), nil
 }
 
-// setting returns where agent sessions live. While a configuration is only checked there is no pod.
+// setting returns where agent sessions live. While a configuration is only checked, there is no pod.
 func (g *Gateway) setting() agent.Setting {
 	s := agent.Setting{AgentID: g.cfg.AgentID}
 	if g.pod != nil {
@@ -213,7 +212,7 @@ func (g *Gateway) setting() agent.Setting {
 	return s
 }
 
-// programEnv returns the variables of this process that programs get.
+// programEnv returns the variables of this process that are passed to programs.
 func (c ToolsConfig) programEnv() []string {
 	var env []string
 	for _, name := range c.ProgramEnv {
@@ -224,7 +223,7 @@ func (c ToolsConfig) programEnv() []string {
 	return env
 }
 
-// erased ends and removes what this pod keeps of a conversation, but for its current generation.
+// erased ends and removes what this pod keeps of a conversation, except its current generation.
 func (o *ownTools) erased(ctx context.Context, key registry.Key, current int64) {
 	if o.browsers != nil {
 		o.browsers.Release(func(id agent.SessionID) bool {
@@ -239,7 +238,8 @@ func (o *ownTools) erased(ctx context.Context, key registry.Key, current int64) 
 	}
 }
 
-// lost ends what runs here for a place that another pod has now. Its workspace may be on a volume that both share.
+// lost ends what runs on this pod for a place that another pod has taken over. It keeps the workspace, which may be on
+// a volume that both pods share.
 func (o *ownTools) lost(ctx context.Context, p registry.Place) {
 	if o.browsers != nil {
 		o.browsers.Release(func(id agent.SessionID) bool {
@@ -255,16 +255,16 @@ func (o *ownTools) lost(ctx context.Context, p registry.Place) {
 	}
 }
 
-// endPrograms ends what runs in a workspace.
+// endPrograms ends the programs of a workspace.
 func (o *ownTools) endPrograms(ctx context.Context, space sandbox.Workspace) {
 	for _, e := range []sandbox.Engine{o.host, o.sandbox} {
 		if e != nil {
-			_ = e.Release(ctx, space) // what is left ends when it is idle
+			_ = e.Release(ctx, space) // the rest ends when it is idle
 		}
 	}
 }
 
-// close ends what runs for the tools, and waits for it. Workspaces stay.
+// close ends what runs for the tools, and waits for it. Workspaces are kept.
 func (o *ownTools) close(ctx context.Context) error {
 	var errs []error
 	for _, e := range []sandbox.Engine{o.host, o.sandbox} {
@@ -281,10 +281,10 @@ func (o *ownTools) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// noBlobs means that no files are kept, because an empty variable means the default.
+// noBlobs disables the storage of files. An empty variable cannot do that: it means the default.
 const noBlobs = "none"
 
-// openBlobs opens where files of results are kept, if there is such a place.
+// openBlobs opens the storage for files of results, if one is configured.
 func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
 	where, given, err := g.cfg.blobURL(g.parts.store != nil)
 	if err == nil && where == "" {
@@ -309,8 +309,8 @@ func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
 	}
 }
 
-// blobURL returns where files of results are kept, empty if they are not, and whether the configuration says so. The
-// error is that a user without a home has no place for them.
+// blobURL returns where files of results are stored, empty if nowhere, and whether the configuration says so. It fails
+// if the user has no home and thus no default folder.
 func (c Config) blobURL(ownStore bool) (where string, given bool, err error) {
 	switch {
 	case c.BlobURL == noBlobs, c.BlobURL == "" && (c.RedisURL != "" || ownStore):
@@ -323,7 +323,7 @@ func (c Config) blobURL(ownStore bool) (where string, given bool, err error) {
 	return folder.String(), false, err
 }
 
-// files returns what keeps files of results, nil if nothing does.
+// files returns the storage for files of results, or nil.
 func (g *Gateway) files() agent.Files {
 	if g.blobs == nil {
 		return nil
@@ -331,7 +331,7 @@ func (g *Gateway) files() agent.Files {
 	return g.blobs
 }
 
-// closeBlobs ends the removal of expired files.
+// closeBlobs stops the removal of expired files.
 func (g *Gateway) closeBlobs() error {
 	if g.blobs == nil {
 		return nil

@@ -16,14 +16,14 @@ import (
 	"github.com/farhand/farhand/agent/tools/upstream"
 )
 
-// upstreams is the MCP servers whose tools the gateway has.
+// upstreams holds the MCP servers whose tools the gateway offers.
 type upstreams struct {
-	list    []upstream.Server // of the file; nil: there is none
+	list    []upstream.Server // of the file; nil without one
 	servers *upstream.Servers
-	host    sandbox.Engine // runs those that are programs; nil: there is none
+	host    sandbox.Engine // runs those that are programs; nil without an engine
 }
 
-// loadServers reads the file of MCP servers, if there is one.
+// loadServers reads the file of MCP servers, if one is set.
 func (c Config) loadServers() ([]upstream.Server, error) {
 	if c.MCPServers == "" {
 		return nil, nil
@@ -39,13 +39,13 @@ func (c Config) loadServers() ([]upstream.Server, error) {
 func isBoxed(s upstream.Server) bool   { return s.Sandbox }
 func isProgram(s upstream.Server) bool { return s.Command != nil && !s.Sandbox }
 
-// openUpstreams begins to connect to the MCP servers, and adds their tools to the local ones.
+// openUpstreams starts connecting to the MCP servers, and adds their tools to the local ones.
 func (g *Gateway) openUpstreams(a *apis) error {
 	u := &g.upstreams
 	if len(u.list) == 0 {
 		return nil
 	}
-	everybody, err := policy.New(policy.Options{}) // who may register is said of devices
+	everybody, err := policy.New(policy.Options{}) // the policy's registration rules are for devices
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (g *Gateway) openUpstreams(a *apis) error {
 	return nil
 }
 
-// openHost opens what runs MCP servers on this machine; nil where there is no such engine, and why.
+// openHost opens the engine that runs MCP servers on this machine. If there is none, it returns nil and the reason.
 func openHost(p host.Program) (sandbox.Engine, string, error) {
 	engine, err := host.New(host.Config{Program: p})
 	switch {
@@ -80,7 +80,7 @@ func openHost(p host.Program) (sandbox.Engine, string, error) {
 	return engine, "", nil
 }
 
-// prefixes returns what no device may begin the name of a tool with.
+// prefixes returns the prefixes that names of devices' tools must not have.
 func (u *upstreams) prefixes() []string {
 	var all []string
 	for _, s := range u.list {

@@ -23,7 +23,7 @@ import (
 	"github.com/farhand/farhand/ws"
 )
 
-// openStore connects to the store all pods share, and returns it: what the program brings, Redis, or memory.
+// openStore connects to the shared store and returns it: the program's, Redis, or memory.
 func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	if g.parts.store != nil {
 		g.bus = g.parts.bus
@@ -56,12 +56,12 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	return conn.Store(), nil
 }
 
-// redis returns how the servers of the fleet are reached.
+// redis returns the options of the connection to Redis.
 func (c Config) redis() redisstore.Options {
 	return redisstore.Options{URL: string(c.RedisURL), CAFile: c.RedisCA, Timeout: c.RedisTimeout}
 }
 
-// explainRedis says of a Redis that cannot be used what to do.
+// explainRedis adds what to do to an error of Redis.
 func explainRedis(err error) error {
 	network, certificate := net.Error(nil), (*tls.CertificateVerificationError)(nil)
 	switch {
@@ -78,7 +78,7 @@ func explainRedis(err error) error {
 	}
 }
 
-// apis is what the API of devices and the one of callers share.
+// apis is what the APIs of devices and of callers share.
 type apis struct {
 	store         registry.Store
 	rules         *agent.Policy
@@ -93,7 +93,7 @@ type apis struct {
 	refusals      *auth.Refusals
 }
 
-// openAPIs builds the operation and the two APIs in front of it.
+// openAPIs builds the operations and the two APIs in front of them.
 func (g *Gateway) openAPIs(store registry.Store, schemas *schema.Validator) (http.Handler, error) {
 	a := &apis{store: store, schemas: schemas}
 	if err := g.openAccess(a); err != nil {
@@ -108,7 +108,7 @@ func (g *Gateway) openAPIs(store registry.Store, schemas *schema.Validator) (htt
 	return g.openHTTP(a)
 }
 
-// openAccess builds what decides who may come in.
+// openAccess builds what decides on access.
 func (g *Gateway) openAccess(a *apis) (err error) {
 	if a.rules, err = g.openPolicy(); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (g *Gateway) openAccess(a *apis) (err error) {
 	return nil
 }
 
-// openOperation builds what calls go through, and the conversations that make some of them.
+// openOperation builds the path of calls, and the conversations that make some of them.
 func (g *Gateway) openOperation(a *apis) (err error) {
 	if a.localTools, err = g.localTools(a.store, a.rules); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 	return handler, nil
 }
 
-// erased returns what ends and removes all that is kept of a conversation that was deleted.
+// erased returns the function that ends and removes everything stored of a deleted conversation.
 func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registry.Key) {
 	return func(ctx context.Context, key registry.Key) {
 		if err := store.DropBlobsOf(ctx, key); err != nil {
@@ -248,8 +248,8 @@ func (g *Gateway) openHooks() ([]agent.Hook, error) {
 	return all, nil
 }
 
-// approvalRequested tells the hooks of the file that a person must approve a call, with a link if clients have a URL
-// of the gateway. Calls begin when all hooks are there.
+// approvalRequested notifies the hooks of the file that a call needs an approval. The notification has a link if the
+// gateway's URL is known. Calls start only after all hooks exist.
 func (g *Gateway) approvalRequested(a registry.Approval) {
 	url := g.cfg.publicURL()
 	if url != "" {
@@ -260,7 +260,7 @@ func (g *Gateway) approvalRequested(a registry.Approval) {
 	}
 }
 
-// modelNames returns what the models of the gateway are called.
+// modelNames returns the names of the gateway's models.
 func (g *Gateway) modelNames() []string {
 	var names []string
 	for _, m := range g.parts.models {
@@ -272,7 +272,7 @@ func (g *Gateway) modelNames() []string {
 // hasModel reports whether the gateway holds conversations.
 func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.parts.models) > 0 }
 
-// openAgent returns what holds conversations, nil without a model.
+// openAgent returns the agent that holds conversations, or nil without a model.
 func (g *Gateway) openAgent(
 	store registry.Store, invoker *agent.Invoker, rules *agent.Policy, localTools *agent.LocalTools,
 ) (chat.Agent, error) {

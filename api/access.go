@@ -13,21 +13,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// access says who may use a route: those who have one of its roles. Admins may use every route. A route without access
-// is a mistake that NewHandler refuses.
+// access says who may use a route: identities with one of its roles. Admins may use every route. NewHandler rejects a
+// route without access.
 type access uint16
 
-// Those who may use a route. Several are joined with |, but everybody stands alone.
+// Values of access. All but everybody and admins can be joined with |.
 const (
 	devices   = access(auth.RoleDevice)
 	callers   = access(auth.RoleCaller)
 	approvers = access(auth.RoleApprover)
 
-	admins    access = 1 << 14 // nobody else
-	everybody access = 1 << 15 // also those without credentials, who are not asked for any
+	admins    access = 1 << 14 // admins only
+	everybody access = 1 << 15 // no credential needed or checked
 )
 
-// roles are the roles of access, beside admin.
+// roles are the roles that access can name, besides admin.
 const roles = devices | callers | approvers
 
 func (a access) validate() error {
@@ -39,7 +39,7 @@ func (a access) validate() error {
 	}
 }
 
-// authorize refuses a request whose identity may not use the route.
+// authorize rejects a request whose identity may not use the route.
 func (h *handler) authorize(c *gin.Context, a access) error {
 	if a == everybody {
 		return nil
@@ -56,7 +56,7 @@ func (h *handler) authorize(c *gin.Context, a access) error {
 	return nil
 }
 
-// names returns the roles of access.
+// names returns the names of the roles of a.
 func (a access) names() []string {
 	if a == admins {
 		return []string{auth.NameAdmin}
@@ -64,43 +64,43 @@ func (a access) names() []string {
 	return auth.Identity{Roles: auth.Roles(a & roles)}.RoleNames()
 }
 
-// AccessLog says which requests have a line in the log. Failures that are the gateway's fault always have one.
+// AccessLog says which requests are logged. Failures of the gateway itself are always logged.
 type AccessLog string
 
-// The access logs.
+// Values of AccessLog.
 const (
-	AccessLogOff     AccessLog = "off"     // only failures that are the gateway's fault
-	AccessLogSampled AccessLog = "sampled" // failures, and some of the requests that succeed; the default
-	AccessLogAll     AccessLog = "all"     // failures, and every request that succeeds
+	AccessLogOff     AccessLog = "off"     // only failures of the gateway itself
+	AccessLogSampled AccessLog = "sampled" // failures, and a sample of the successful requests; the default
+	AccessLogAll     AccessLog = "all"     // failures, and all successful requests
 )
 
-// AccessLogs returns all access logs.
+// AccessLogs returns all values of AccessLog.
 func AccessLogs() []AccessLog { return []AccessLog{AccessLogOff, AccessLogSampled, AccessLogAll} }
 
-// Of the requests that succeed in a second the first ones have a line in a sampled log, then one of so many.
+// A sampled log has the first sampledFirst successful requests of each second, then one in sampledEvery.
 const (
 	sampledFirst = 10
 	sampledEvery = 100
 )
 
-// keyFailure is where the context of a request keeps why it failed.
+// keyFailure is the context key for why a request failed.
 const keyFailure = "farhand.failure"
 
-// failureKind groups failures in the log, so that a flood of one kind has few lines. There are as many kinds as routes
-// and codes.
+// failureKind groups failures in the log, so that a flood of one kind has few lines. The number of kinds is bounded by
+// the routes, statuses and codes.
 type failureKind struct {
 	route  string
 	status int
 	code   registry.Code
 }
 
-// accessLog writes one line about a request that has ended: never its query string, headers or body, which hold tokens
-// and arguments.
+// accessLog writes one line for each request that has ended. It never logs query strings, headers or bodies, which hold
+// tokens and arguments.
 type accessLog struct {
 	mode   AccessLog
 	log    *slog.Logger
 	failed *auth.Lines[failureKind]
-	second atomic.Int64 // that done counts
+	second atomic.Int64 // the second that done counts
 	done   atomic.Int64 // requests that succeeded in it
 }
 
@@ -108,7 +108,7 @@ func newAccessLog(mode AccessLog, log *slog.Logger) *accessLog {
 	return &accessLog{mode: mode, log: log, failed: auth.NewLines[failureKind]()}
 }
 
-// observe logs and counts a request once it has been answered.
+// observe logs and counts a request after it was answered.
 func (h *handler) observe(c *gin.Context) {
 	start := time.Now()
 	c.Next()
@@ -128,7 +128,7 @@ func (h *handler) observe(c *gin.Context) {
 	h.access.success(c, status, start, took)
 }
 
-// success logs a request that succeeded, unless it is a probe's, or has become a socket, or is not in the sample.
+// success logs a successful request, unless it is a probe, became a WebSocket, or is not in the sample.
 func (a *accessLog) success(c *gin.Context, status int, start time.Time, took time.Duration) {
 	switch c.FullPath() {
 	case pathDevice, pathDeviceMCP, pathHealth, pathHealthClawSeed, pathReady, pathMetrics:
@@ -142,8 +142,8 @@ func (a *accessLog) success(c *gin.Context, status int, start time.Time, took ti
 	}
 }
 
-// sampled reports whether a request that began at a time is among those that have a line. Which ones are need not be
-// exact when many end at the turn of a second.
+// sampled reports whether a request that began at start is in the sample. It may be slightly wrong when many end at the
+// turn of a second.
 func (a *accessLog) sampled(start time.Time) bool {
 	if now := start.Unix(); a.second.Load() != now {
 		a.second.Store(now)
@@ -153,7 +153,7 @@ func (a *accessLog) sampled(start time.Time) bool {
 	return n <= sampledFirst || n%sampledEvery == 0
 }
 
-// failure logs a request that failed, with the cause, which its client does not see.
+// failure logs a failed request with its cause, which the client does not see.
 func (a *accessLog) failure(c *gin.Context, status int, took time.Duration, e *registry.Error) {
 	level, kind := slog.LevelInfo, failureKind{route: c.FullPath(), status: status}
 	var cause error
@@ -189,7 +189,7 @@ func (a *accessLog) failure(c *gin.Context, status int, took time.Duration, e *r
 	a.log.LogAttrs(c.Request.Context(), level, "request failed", line...)
 }
 
-// lineOf is what every line says. The logger itself says which pod it is.
+// lineOf returns the attributes of every line. The logger itself adds the pod.
 func lineOf(c *gin.Context, status int, took time.Duration) []slog.Attr {
 	line := append(make([]slog.Attr, 0, 12),
 		slog.String("method", c.Request.Method), slog.String("route", c.FullPath()), slog.Int("status", status),
@@ -207,7 +207,7 @@ func lineOf(c *gin.Context, status int, took time.Duration) []slog.Attr {
 	return line
 }
 
-// failureOf returns why a request failed, nil if it did not or said so by itself.
+// failureOf returns why a request failed. It is nil if the request succeeded, or wrote its failure itself.
 func failureOf(c *gin.Context) *registry.Error {
 	if c.Keys == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Approvals shows and decides what people are asked. *approval.Keeper is one. What an identity may not see does not
-// exist for it: registry.CodeNotFound.
+// Approvals reads and decides approvals. *approval.Keeper implements it. For an approval that the identity may not see,
+// it fails with registry.CodeNotFound.
 type Approvals interface {
 	Pending(ctx context.Context, who auth.Identity) ([]registry.Approval, error)
 	Wait(ctx context.Context, who auth.Identity, id string, wait time.Duration) (registry.Approval, error)
@@ -23,14 +23,14 @@ type Approvals interface {
 	Grants(ctx context.Context, who auth.Identity) ([]registry.Grant, error)
 	Revoke(ctx context.Context, who auth.Identity, id string) (registry.Grant, error)
 
-	// Withdraw withdraws the question about a call that was cancelled.
+	// Withdraw withdraws the approval of a call that was cancelled.
 	Withdraw(ctx context.Context, tenant, id string)
 
-	// CountWrongAnswer counts an answer that was no decision. Zero: the question is not open any more.
+	// CountWrongAnswer counts an answer that is not a decision. It returns zero if the approval is not open any more.
 	CountWrongAnswer(ctx context.Context, tenant, id string) (int, error)
 }
 
-// approvalRow is an approval as clients see it, in a list without its arguments.
+// approvalRow is an approval as shown to clients. Lists omit its arguments.
 type approvalRow struct {
 	ID         string                    `json:"id"`
 	CallID     string                    `json:"call_id"`
@@ -41,7 +41,7 @@ type approvalRow struct {
 	SessionID  string                    `json:"session_id,omitempty"`
 	DeviceID   string                    `json:"device_id,omitempty"`
 	DeviceName string                    `json:"device_name,omitempty"`
-	LooksLike  string                    `json:"looks_like,omitempty"` // a paired device that it may be taken for
+	LooksLike  string                    `json:"looks_like,omitempty"` // a paired device it can be mistaken for
 	UserID     string                    `json:"user_id,omitempty"`
 	Requester  approvalRequester         `json:"requester"`
 	Mode       string                    `json:"mode"`
@@ -51,7 +51,7 @@ type approvalRow struct {
 	Arguments  []registry.ArgumentSource `json:"arguments,omitempty"`
 	By         registry.ApproveBy        `json:"by,omitempty"`
 	Approvers  []string                  `json:"approvers,omitempty"`
-	MayDecide  bool                      `json:"may_decide"` // whoever reads this
+	MayDecide  bool                      `json:"may_decide"` // the reader of this row
 	CreatedAt  string                    `json:"created_at"`
 	ExpiresAt  string                    `json:"expires_at"`
 	AllowedBy  string                    `json:"allowed_by,omitempty"` // the first of two
@@ -71,7 +71,7 @@ func requesterOf(r registry.Requester, model bool) approvalRequester {
 	return approvalRequester{r.User, r.Credential, r.Name, model}
 }
 
-// approvalShown is an approval with its arguments: as they are, and as a person reads them without being deceived.
+// approvalShown is an approval with its arguments: as sent, and as text that cannot deceive its reader.
 type approvalShown struct {
 	approvalRow
 	Args     registry.JSON `json:"args,omitzero"`
@@ -79,7 +79,7 @@ type approvalShown struct {
 	Remarks  []string      `json:"remarks"`
 }
 
-// approvalRowOf returns an approval as reader sees it.
+// approvalRowOf returns an approval as shown to reader.
 func approvalRowOf(a registry.Approval, reader auth.Identity) approvalRow {
 	row := approvalRow{
 		ID: a.ID, CallID: a.CallID, Tool: a.Tool, State: a.State, Reason: a.Reason, Rule: a.Rule,
@@ -104,7 +104,7 @@ func approvalOf(a registry.Approval, reader auth.Identity) approvalShown {
 	return approvalShown{approvalRowOf(a, reader), a.Args, text, append([]string{}, remarks...)}
 }
 
-// listApprovals lists the approvals that wait, those that expire first before others.
+// listApprovals lists the open approvals, in order of expiry.
 func (h *handler) listApprovals(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func (h *handler) listApprovals(c *gin.Context, _ params) error {
 	return h.respond(c, answer)
 }
 
-// getApproval shows one approval: at once, or when somebody has decided or the wait has ended.
+// getApproval returns one approval: immediately, or when it is decided or the wait ends.
 func (h *handler) getApproval(c *gin.Context, q params) error {
 	wait, release, err := h.beginWait(c, q)
 	if err != nil {
@@ -150,7 +150,7 @@ func (h *handler) getApproval(c *gin.Context, q params) error {
 	return h.respond(c, shown)
 }
 
-// lookAlikes returns which paired devices those of approvals may be taken for, by device id.
+// lookAlikes returns, by device id, the paired devices that the devices of approvals can be mistaken for.
 func (h *handler) lookAlikes(
 	ctx context.Context, c *gin.Context, approvals ...registry.Approval,
 ) (map[string]string, error) {
@@ -164,7 +164,7 @@ func (h *handler) lookAlikes(
 	return h.Pairing.LookAlikes(ctx, h.approver(c), ids...)
 }
 
-// Decisions, as requests have them.
+// Values of decisions in requests.
 const (
 	decisionOnce   = "allow-once"
 	decisionAlways = "allow-always"
@@ -173,9 +173,9 @@ const (
 	scopeArguments = "arguments"
 )
 
-// decideApproval decides an approval. Whoever comes second is told what was decided first.
+// decideApproval decides an approval. If it was decided already, the answer has the first decision.
 func (h *handler) decideApproval(c *gin.Context, _ params) error {
-	if c.ContentType() != "application/json" { // no page can make a browser send that elsewhere without being asked
+	if c.ContentType() != "application/json" { // a foreign page cannot send this type without a CORS preflight
 		return registry.Errorf(registry.CodeUnsupportedMedia, "Send the decision as application/json.")
 	}
 	body, err := h.readBody(c)
@@ -204,7 +204,7 @@ func (h *handler) decideApproval(c *gin.Context, _ params) error {
 	return h.writeStatus(c, shown)
 }
 
-// parseDecision reads the body of a decision.
+// parseDecision parses the body of a decision.
 func parseDecision(body []byte) (d approval.Decision, err error) {
 	fields, err := readBodyObject(body, "decision", "scope", "expires_in_ms")
 	if err != nil {
@@ -255,14 +255,14 @@ func readGrantLife(text json.RawMessage) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// withdrawApproval withdraws the question about a call that was cancelled.
+// withdrawApproval withdraws the approval of a call that was cancelled.
 func (h *handler) withdrawApproval(ctx context.Context, r registry.Record) {
 	if r.Approval != "" && r.State == registry.StateCancelled && r.Dispatched == registry.DispatchedNo {
 		h.Approvals.Withdraw(ctx, r.Tenant, r.Approval)
 	}
 }
 
-// grantRow is a grant as clients see it.
+// grantRow is a grant as shown to clients.
 type grantRow struct {
 	ID         string            `json:"id"`
 	Tool       string            `json:"tool"`
@@ -288,7 +288,7 @@ func grantRowOf(g registry.Grant) grantRow {
 	}
 }
 
-// listGrants lists what "allow always" has granted.
+// listGrants lists the grants that "allow always" has made.
 func (h *handler) listGrants(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -305,7 +305,6 @@ func (h *handler) listGrants(c *gin.Context, _ params) error {
 	return h.respond(c, answer)
 }
 
-// revokeGrant revokes a grant.
 func (h *handler) revokeGrant(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()

@@ -22,11 +22,11 @@ const (
 	auditExportTime  = 2 * time.Minute
 	auditExportPage  = 1000
 
-	maxExports       = 16 // open at once; each holds a page, which may have 4 MB
+	maxExports       = 16 // open at once; each holds a page of up to 4 MB
 	maxCallerExports = 4
 )
 
-// Values of format.
+// Values of the parameter format, and a media type.
 const (
 	formatJSON  = "json"
 	formatJSONL = "jsonl"
@@ -34,7 +34,7 @@ const (
 	mediaNDJSON = "application/x-ndjson"
 )
 
-// auditLine is a line of the audit log as clients see it.
+// auditLine is a line of the audit log as shown to clients.
 type auditLine struct {
 	ID string `json:"id"`
 	At string `json:"at"`
@@ -77,7 +77,7 @@ func (h *handler) readAudit(c *gin.Context, q params) error {
 	return h.respond(c, answer)
 }
 
-// auditPage reads a page of the audit log, which looks at up to registry.AuditScan lines.
+// auditPage reads a page of the audit log. It scans up to registry.AuditScan lines.
 func (h *handler) auditPage(
 	ctx context.Context, by share.Owner, q registry.AuditQuery,
 ) (page []registry.AuditEntry, next string, err error) {
@@ -125,7 +125,7 @@ func auditQuery(tenant string, q params) (registry.AuditQuery, error) {
 	return query, err
 }
 
-// time returns a parameter that is a time, zero when it is absent.
+// time returns a parameter that is a time, or the zero time if it is absent.
 func (p params) time(name string) (time.Time, error) {
 	if !p.has(name) {
 		return time.Time{}, nil
@@ -139,8 +139,8 @@ func (p params) time(name string) (time.Time, error) {
 		"The query parameter %q must be a time like 2026-11-22T09:00:00Z, or a day like 2026-11-22.", name)
 }
 
-// exportAudit streams lines, page by page, so that an export of any length takes little memory. The last line says
-// where to go on if there is more.
+// exportAudit streams lines page by page, so that an export of any length needs little memory. If there are more lines,
+// the last line has the cursor to continue from.
 func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuery) error {
 	left := auditExportLimit
 	if q.has("limit") {
@@ -165,7 +165,7 @@ func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuer
 			return nil // the client is gone, or was disconnected
 		case err != nil && !begun:
 			return err
-		case err != nil: // the lines end without the one that says that they are all
+		case err != nil: // the export ends without a final chunk, so the client sees that it is incomplete
 			h.Log.Warn("export of the audit log broke off", "error", err)
 			panic(http.ErrAbortHandler)
 		case next == "" || left <= 0:
@@ -176,7 +176,8 @@ func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuer
 	}
 }
 
-// exportPage reads and writes one page of an export, and takes its lines off left. It holds bytes for that page alone.
+// exportPage reads and writes one page of an export, and subtracts its lines from left. It reserves bytes for that page
+// only.
 func (h *handler) exportPage(
 	ctx context.Context, c *gin.Context, query registry.AuditQuery, left *int,
 ) (next string, err error) {
@@ -210,21 +211,21 @@ func (h *handler) exportPage(
 	return next, nil
 }
 
-// keyAudit names what a request turned out to do in its context.
+// keyAudit is the context key of a request's auditDetail.
 const keyAudit = "farhand.audit"
 
-// auditDetail is what only its handler knows of a request. Empty fields are as the path says.
+// auditDetail is what only the handler of a request knows about it. Empty fields are derived from the route.
 type auditDetail struct {
-	action  string // what it was in truth; empty: as the route says
-	target  string // the id of what was made or decided; no secret
+	action  string // the action that was done; empty: the route's
+	target  string // the id of the created or decided object; not secret
 	device  string // its device_id
-	outcome string // of a request that did not fail; default registry.AuditAllowed
-	reason  string // what was decided
+	outcome string // of a successful request; default registry.AuditAllowed
+	reason  string // the decision
 }
 
-// audited returns a handler that notes in the audit log what handle did, or failed to do. What the path names is what
-// it is about: :id is a session below /api/sessions, a call below /api/calls, and else the target. A handler that knows
-// more says so with noteAudit.
+// audited returns a handler that records in the audit log what handle did, or failed to do. The entry's object is :id
+// in the path: a session below /api/sessions, a call below /api/calls, and otherwise the target. A handler with more
+// details sets them with noteAudit.
 func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 	return func(c *gin.Context, q params) error {
 		err := handle(c, q)
@@ -248,5 +249,5 @@ func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 	}
 }
 
-// noteAudit says what a request turned out to do.
+// noteAudit sets the audit details of a request.
 func noteAudit(c *gin.Context, d auditDetail) { c.Set(keyAudit, d) }

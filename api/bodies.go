@@ -22,20 +22,19 @@ import (
 )
 
 const (
-	// smallBody is the length up to which a body needs no reservation. Its memory is taken before any of it has come.
+	// smallBody is the length up to which a body needs no reservation. Its memory is allocated before the body arrives.
 	smallBody = 16 << 10
 
-	// bodyPart is how many bytes of a longer body must come within stallGrace when others wait.
+	// bodyPart is how many bytes of a longer body must arrive within stallGrace while others wait.
 	bodyPart = 64 << 10
 
-	// In the context of a request keyServed names its place among those that are served, and keyBody the reservation
-	// of its body.
+	// Context keys: keyServed holds the function that counts a request out, and keyBody the reservation of its body.
 	keyServed = "farhand.served"
 	keyBody   = "farhand.body"
 )
 
-// newBodies returns the budget of longer bodies: those that are arriving, and those of requests that are being answered
-// and of calls that no device has yet. Small bodies need none of it, so that they never wait for long ones.
+// newBodies returns the budget for longer bodies: those that are arriving, those of requests being answered, and those
+// of calls that no device has received. Small bodies need no reservation, so they never wait for long ones.
 func newBodies(limit int64) *byteBudget {
 	r := newByteBudget(share.Bounds{Pod: limit}, (*http.ResponseController).SetReadDeadline)
 	r.full = "This pod, or its share for this tenant, holds as many long requests as it may. " +
@@ -43,8 +42,8 @@ func newBodies(limit int64) *byteBudget {
 	return r
 }
 
-// readBody reads the body of a request to its end, so that net/http notices a caller that hangs up later. A body longer
-// than limit is refused before any of it is read. The caller must release what a long body reserves.
+// readBody reads the body of a request to its end, so that net/http detects a caller that hangs up later. A body longer
+// than limit is rejected before any of it is read. The caller must release held, if it is not nil.
 func (r *byteBudget) readBody(
 	w http.ResponseWriter, req *http.Request, by share.Owner, limit int64,
 ) (body []byte, held *reservation, err error) {
@@ -54,7 +53,7 @@ func (r *byteBudget) readBody(
 	if req.ContentLength > limit {
 		return nil, nil, tooLarge(limit)
 	}
-	if req.ContentLength >= 0 && req.ContentLength <= smallBody { // net/http lets no more through than was announced
+	if req.ContentLength >= 0 && req.ContentLength <= smallBody { // net/http reads no more than was announced
 		body = make([]byte, req.ContentLength)
 		_, err = io.ReadFull(req.Body, body)
 		return body, nil, readError(err, limit)
@@ -75,8 +74,8 @@ func (r *byteBudget) readBody(
 	return body, held, nil
 }
 
-// readParts reads a body of at most h.size bytes, one part at a time. It takes memory for what has come, not for what
-// was announced.
+// readParts reads a body of at most h.size bytes, in parts. It allocates memory for the bytes that have arrived, not
+// for the announced length.
 func (h *reservation) readParts(control *http.ResponseController, from io.Reader) ([]byte, error) {
 	defer h.endTransfer()
 	body := make([]byte, 0, smallBody)
@@ -85,7 +84,7 @@ func (h *reservation) readParts(control *http.ResponseController, from io.Reader
 			return nil, h.budget.busy()
 		}
 		rest := int(h.size) - len(body)
-		if want := max(min(smallBody, rest), 1); cap(body)-len(body) < want { // the end may yet have to be read
+		if want := max(min(smallBody, rest), 1); cap(body)-len(body) < want { // the end may still have to be read
 			body = slices.Grow(body, max(min(cap(body), rest), want))
 		}
 		until := len(body) + min(bodyPart, cap(body)-len(body))
@@ -104,8 +103,8 @@ func (h *reservation) readParts(control *http.ResponseController, from io.Reader
 	}
 }
 
-// readBody reads the body of a request. What it reserves is released when the
-// request ends, unless takeBody takes it over.
+// readBody reads the body of a request. Its reservation is released when the request ends, unless takeBody takes it
+// over.
 func (h *handler) readBody(c *gin.Context) ([]byte, error) {
 	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.owner(c), h.MaxBody)
 	if held != nil {
@@ -117,8 +116,8 @@ func (h *handler) readBody(c *gin.Context) ([]byte, error) {
 	return body, err
 }
 
-// takeBody returns the function that releases what a request's body reserves. Its caller must call it. It is nil if the
-// body reserves nothing.
+// takeBody returns the function that releases a body's reservation. Its caller must call it. It is nil if the body has
+// no reservation.
 func takeBody(c *gin.Context) (release func()) {
 	if held := reservationOf(c, keyBody); held != nil {
 		c.Set(keyBody, nil)
@@ -127,14 +126,14 @@ func takeBody(c *gin.Context) (release func()) {
 	return nil
 }
 
-// reservationOf returns what is reserved for the body or for the answer of a request, nil if nothing is.
+// reservationOf returns the reservation of a request's body or answer, or nil if there is none.
 func reservationOf(c *gin.Context, key string) *reservation {
 	held, _ := c.Get(key)
 	r, _ := held.(*reservation)
 	return r
 }
 
-// releaseAll releases what a request that has ended reserves.
+// releaseAll releases the reservations of a finished request, and counts it out.
 func releaseAll(c *gin.Context) {
 	if release, ok := c.Get(keyServed); ok {
 		release.(func())()
@@ -146,7 +145,7 @@ func releaseAll(c *gin.Context) {
 	}
 }
 
-// parse has a function understand a body. Long bodies are parsed one after another.
+// parse parses a body with by. Long bodies are parsed one at a time.
 func parse[T any](c *gin.Context, i *agent.Invoker, body []byte, by func([]byte) (T, error)) (parsed T, err error) {
 	if len(body) <= smallBody {
 		return by(body)
@@ -159,7 +158,7 @@ func parse[T any](c *gin.Context, i *agent.Invoker, body []byte, by func([]byte)
 	return by(body)
 }
 
-// readError returns why a body was not read.
+// readError returns the error for a body that was not read.
 func readError(err error, limit int64) error {
 	var coded *registry.Error
 	switch big := (*http.MaxBytesError)(nil); {
@@ -178,8 +177,8 @@ func tooLarge(limit int64) error {
 	return registry.Errorf(registry.CodePayloadTooLarge, "The body is larger than the limit of %d bytes.", limit)
 }
 
-// checkMediaType accepts JSON, and requests without a media type. It refuses the form posts that a foreign web page can
-// have a browser send.
+// checkMediaType accepts JSON, and requests without a media type. It rejects form posts, which a foreign web page can
+// make a browser send.
 func checkMediaType(r *http.Request) error {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return registry.Errorf(registry.CodeUnsupportedMedia,
@@ -208,7 +207,7 @@ func readBodyObject(body []byte, known ...string) (memberList, error) {
 	return knownFields(fields, "", known)
 }
 
-// readObject is readBodyObject for an object in a body, which has been checked. at is its path, for messages.
+// readObject is readBodyObject for an object inside a body that was checked. at is its path, for error messages.
 func readObject(text []byte, at string, known ...string) (memberList, error) {
 	fields, err := strictjson.Members(nil, text, math.MaxInt)
 	if err != nil {
@@ -227,7 +226,7 @@ func knownFields(fields memberList, at string, known []string) (memberList, erro
 	if len(unknown) == 0 {
 		return fields, nil
 	}
-	name := slices.Min(unknown) // the same answer for the same request
+	name := slices.Min(unknown) // the same request gets the same answer
 	for _, k := range known {
 		if strings.EqualFold(name, k) {
 			return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q must be written %q.",
@@ -260,7 +259,7 @@ func readString(text []byte, at string) (string, error) {
 	return s, nil
 }
 
-// readEither reads a string that must be one of two.
+// readEither reads a string that must be one of two values.
 func readEither[S ~string](text []byte, at string, one, other S) (S, error) {
 	s, err := readString(text, at)
 	if err == nil && S(s) != one && S(s) != other {
@@ -283,7 +282,7 @@ func join(at, name string) string {
 	return at + "." + name
 }
 
-// memberList is the members of an object. They are few, so get searches them one by one.
+// memberList holds the members of an object. They are few, so get searches them linearly.
 type memberList []strictjson.Member
 
 func (l memberList) get(name string) (json.RawMessage, bool) {

@@ -13,24 +13,24 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// builtins are the tools that run in the gateway, in order of name: its own, which are the same as long as the process
-// runs, and live ones, as they were at one moment.
+// builtins holds the gateway's tools, in order of name: static ones, which do not change while the process runs, and a
+// snapshot of the live ones.
 type builtins struct {
 	tools   []ownTool
 	reasons string // why some cannot work now
-	digest  string // of all this
+	digest  string // of all of this
 	version uint64 // of the live ones
 }
 
-// ownTool is a tool that runs in the gateway, and where it comes from.
+// ownTool is a tool of the gateway, with its source.
 type ownTool struct {
 	registry.ToolSpec
 	source string
 	from   policy.Source
-	in     map[policy.Context]agent.Tool // the tool, as it is in each context
+	in     map[policy.Context]agent.Tool // the tool, by context
 }
 
-// sourceType returns the kind of the source, as source_type has it.
+// sourceType returns the kind of the source, a value of source_type.
 func (t ownTool) sourceType() string {
 	if t.from == policy.MCP {
 		return sourceMCP
@@ -70,7 +70,7 @@ func (b builtins) sorted() builtins {
 	return b
 }
 
-// whyNot returns why some of the tools cannot work now, empty if all can.
+// whyNot returns why some of the tools cannot work now, or "" if all can.
 func (b builtins) whyNot() string {
 	var reasons strings.Builder
 	for _, t := range b.tools {
@@ -83,7 +83,7 @@ func (b builtins) whyNot() string {
 	return reasons.String()
 }
 
-// own returns the tools that run in the gateway now. It asks each whether it can work; running does not.
+// own returns the gateway's current tools. It checks whether each can work; running does not.
 func (h *handler) own() *builtins {
 	last := h.running()
 	if last.reasons != last.whyNot() {
@@ -94,8 +94,7 @@ func (h *handler) own() *builtins {
 	return last
 }
 
-// running returns the tools that run in the gateway now, with the digest they had when one of them was last asked
-// whether it can work.
+// running returns the gateway's current tools. Their digest is that of the last check whether they can work.
 func (h *handler) running() *builtins {
 	last, set := h.lastBuiltins.Load(), agent.LiveSet{}
 	live, ok := h.Builtins.(agent.LiveTools)
@@ -110,7 +109,7 @@ func (h *handler) running() *builtins {
 	return last
 }
 
-// with returns the tools with live ones.
+// with returns the tools together with live ones.
 func (b builtins) with(set agent.LiveSet) builtins {
 	b.tools, b.version = slices.Clip(b.tools), set.Version
 	for _, t := range set.Tools {
@@ -124,7 +123,7 @@ func (b builtins) with(set agent.LiveSet) builtins {
 	return b.sorted()
 }
 
-// specs returns the definitions of all.
+// specs returns the definitions of all tools.
 func (b *builtins) specs() []registry.ToolSpec {
 	specs := make([]registry.ToolSpec, len(b.tools))
 	for i, t := range b.tools {
@@ -133,7 +132,7 @@ func (b *builtins) specs() []registry.ToolSpec {
 	return specs
 }
 
-// named returns the tool of the gateway with a name, nil if there is none.
+// named returns the gateway's tool with a name, or nil if there is none.
 func (b *builtins) named(name string) *ownTool {
 	i, found := slices.BinarySearchFunc(b.tools, name,
 		func(t ownTool, name string) int { return cmp.Compare(t.Name, name) })
@@ -144,7 +143,7 @@ func (b *builtins) named(name string) *ownTool {
 }
 
 // matching returns the tools with which a list continues. They belong to no session, so a query that filters sessions
-// does not mean them.
+// excludes them.
 func (b *builtins) matching(tq toolQuery, from cursor) []ownTool {
 	after, some := from.builtinsAfter()
 	if !some || !tq.target.IsZero() {

@@ -14,37 +14,37 @@ import (
 )
 
 const (
-	// budgetWait is how long a request waits for its bytes. budgetRetry is when a refused caller should try again.
+	// budgetWait is how long a request waits for its bytes. budgetRetry is when a rejected caller should retry.
 	// stallCheck is how often a waiting request looks for a stalled client.
 	budgetWait  = 5 * time.Second
 	budgetRetry = 2 * time.Second
 	stallCheck  = 50 * time.Millisecond
 
-	// stallGrace is how long a client may neither send nor receive while others wait. Then it is disconnected.
+	// stallGrace is how long a client may neither send nor receive while others wait. After that it is disconnected.
 	stallGrace = 250 * time.Millisecond
 )
 
-// byteBudget bounds the bytes that the bodies or the answers of this pod take. A request waits for its bytes, and
-// stalled clients are disconnected for it. A byteBudget is safe for concurrent use.
+// byteBudget bounds the bytes of the bodies or the answers of this pod. A request waits for its bytes, and meanwhile
+// stalled clients are disconnected. A byteBudget is safe for concurrent use.
 type byteBudget struct {
 	limit int64
-	full  string // the message for a request that is refused
+	full  string // the message for a rejected request
 
 	pool *share.Pool
-	made *share.Pool // bytes that are in memory already and wait
+	made *share.Pool // bytes that wait and are already in memory
 
-	// deadline sets when a transfer fails. A client that moves no part of it within partLimit is disconnected, also if
-	// nobody waits; zero: the server sets that deadline.
+	// deadline sets when a transfer fails. A client that moves no part of it within partLimit is disconnected, even if
+	// no other request waits; zero: the server sets that deadline.
 	deadline  func(*http.ResponseController, time.Time) error
 	partLimit time.Duration
 
 	refused atomic.Int64 // requests
 
 	mu     sync.Mutex
-	moving map[*reservation]time.Time // transfers under way, and when each last moved
+	moving map[*reservation]time.Time // transfers in progress, and when each last moved
 }
 
-// reservation is the bytes of one body or answer. It belongs to one goroutine at a time.
+// reservation holds the bytes of one body or answer. It belongs to one goroutine at a time.
 type reservation struct {
 	*share.Grant
 	budget  *byteBudget
@@ -53,7 +53,7 @@ type reservation struct {
 	control *http.ResponseController // nil before the transfer begins
 }
 
-// newByteBudget returns a budget that ends transfers by their deadlines, which setDeadline sets.
+// newByteBudget returns a budget that ends transfers with setDeadline.
 func newByteBudget(
 	of share.Bounds, setDeadline func(*http.ResponseController, time.Time) error,
 ) *byteBudget {
@@ -63,8 +63,8 @@ func newByteBudget(
 	}
 }
 
-// reserve waits for n bytes. The requests of an identity get theirs in the order in which they came, so that small ones
-// do not pass a large one until its time is over.
+// reserve waits for n bytes. The requests of an identity are served in order of arrival, so small ones do not overtake
+// a large one until it times out.
 func (r *byteBudget) reserve(ctx context.Context, by share.Owner, n int64) (*reservation, error) {
 	h := &reservation{budget: r, by: by, size: min(n, r.limit)}
 	if h.Grant = r.pool.TakeFree(by, h.size); h.Grant != nil {
@@ -100,8 +100,8 @@ func (r *byteBudget) makeRoom(ctx context.Context, by share.Owner, n int64) {
 	}
 }
 
-// reserveMade waits for n bytes that are in memory already. As many such bytes may wait as the budget has. Beyond that
-// it fails at once.
+// reserveMade waits for n bytes that are already in memory. At most the size of the budget may wait this way. Beyond
+// that it fails immediately.
 func (r *byteBudget) reserveMade(ctx context.Context, by share.Owner, n int64) (*reservation, error) {
 	waits, err := r.made.Try(by, n)
 	if err != nil {
@@ -116,9 +116,9 @@ func (r *byteBudget) busy() error {
 	return &registry.Error{Code: registry.CodeBusy, RetryAfter: budgetRetry, Message: r.full}
 }
 
-// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free for an owner. For an
-// identity that is at its own bound only its own make room; else those of its tenant do, and those of tenants that hold
-// more.
+// disconnectStalled ends stalled transfers, the longest stalled first, until n bytes will be free for an owner. If the
+// identity is at its own bound, only its own transfers are ended. Otherwise also those of its tenant, and of tenants
+// that hold more.
 func (r *byteBudget) disconnectStalled(by share.Owner, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,11 +134,11 @@ func (r *byteBudget) disconnectStalled(by share.Owner, n int64) {
 		}
 		n -= h.size
 		delete(r.moving, h)
-		_ = r.deadline(h.control, time.Unix(1, 0)) // the transfer fails, and its request with it
+		_ = r.deadline(h.control, time.Unix(1, 0)) // fails the transfer, and its request
 	}
 }
 
-// nextPart notes that all parts so far have moved and that another one begins. It reports false if the client was
+// nextPart records that all parts so far have moved and that another begins. It returns false if the client was
 // disconnected.
 func (h *reservation) nextPart(control *http.ResponseController) bool {
 	r := h.budget
@@ -155,7 +155,7 @@ func (h *reservation) nextPart(control *http.ResponseController) bool {
 	return true
 }
 
-// endTransfer notes that no further part is expected. It reports false if the client was disconnected.
+// endTransfer records that no further part follows. It returns false if the client was disconnected.
 func (h *reservation) endTransfer() bool {
 	h.budget.mu.Lock()
 	defer h.budget.mu.Unlock()
@@ -164,29 +164,29 @@ func (h *reservation) endTransfer() bool {
 	return ok
 }
 
-// shrink gives back the bytes beyond n. Its caller owns the reservation.
+// shrink releases the bytes beyond n. Its caller owns the reservation.
 func (h *reservation) shrink(n int) {
 	h.size = min(h.size, max(int64(n), 1))
 	h.Shrink(h.size)
 }
 
-// release gives back all bytes, after the last part. Further calls do nothing.
+// release releases all bytes, after the last part. Further calls have no effect.
 func (h *reservation) release() {
 	h.endTransfer()
 	h.Release()
 }
 
 const (
-	// smallResponse is the length up to which an answer needs no reservation: the buffers of its connection take it.
+	// smallResponse is the length up to which an answer needs no reservation: it fits the buffers of its connection.
 	smallResponse = 64 << 10
 
-	// pageBytes is about the longest page of a list. The page ends there, whatever its limit of rows. pageCost is what
-	// it reserves while it is made.
+	// pageBytes is about the maximum size of a page of a list, whatever its limit of rows. pageCost is what a page
+	// reserves while it is built.
 	pageBytes = 1 << 20
 	pageCost  = 12 << 20
 
-	// logCost is what a part of a call's log reserves, recordCost the record of a call, and transcriptCost a
-	// conversation.
+	// logCost is the reservation for a part of a call's log, recordCost for the record of a call, and transcriptCost
+	// for a conversation.
 	logCost        = 2 << 20
 	recordCost     = 8 << 20
 	transcriptCost = 12 << 20
@@ -195,7 +195,7 @@ const (
 	stallLimit = 10 * time.Second
 )
 
-// newResponses returns the budget of answers that are being made or received.
+// newResponses returns the budget for answers that are being built or received.
 func newResponses(limit int64) *byteBudget {
 	r := newByteBudget(share.Bounds{Pod: limit, Identity: limit / 2}, (*http.ResponseController).SetWriteDeadline)
 	r.partLimit = stallLimit
@@ -204,8 +204,8 @@ func newResponses(limit int64) *byteBudget {
 	return r
 }
 
-// writeParts sends a body one part at a time. A client that is too slow to receive a part is disconnected. It reports
-// false for that client, and for one that is gone.
+// writeParts sends a body in parts. A client that is too slow for a part is disconnected. It returns false if the
+// client was disconnected or is gone.
 func (h *reservation) writeParts(w http.ResponseWriter, body []byte) bool {
 	control := http.NewResponseController(w)
 	for len(body) > 0 {

@@ -15,22 +15,22 @@ import (
 
 const (
 	// followPause is the pause between two reads of a call's log. It grows up to idlePause while nothing happens. The
-	// log is polled because nothing announces its lines: pods notify one another of a call's end only, and a message
-	// for each line would cost more than reading the few calls that somebody follows.
+	// log is polled, because pods notify each other only of a call's end. A message for each line would cost more than
+	// reading the few calls that are followed.
 	followPause = 250 * time.Millisecond
 	idlePause   = time.Second
 	idleReads   = 2
 
-	// endPause is the pause for a call that has ended, whose log lags a moment behind its record. After endTimeout the
-	// stream ends without the rest of the log.
+	// endPause is the pause for a finished call, whose log lags a moment behind its record. After endTimeout the stream
+	// ends without the rest of the log.
 	endPause   = 50 * time.Millisecond
 	endTimeout = time.Second
 
-	// onlyEventID is the id of the one event of a call that has ended without a log.
+	// onlyEventID is the id of the only event of a finished call without a log.
 	onlyEventID = "0-1"
 )
 
-// callEvent is a line of a call's log as clients see it.
+// callEvent is a line of a call's log as shown to clients.
 type callEvent struct {
 	CallID   string         `json:"call_id"`
 	Type     string         `json:"type"`
@@ -54,16 +54,16 @@ type follower struct {
 	calls Calls
 	by    share.Owner
 	id    string
-	after string // the last event that the client has
+	after string // the last event that the client has received
 
 	budget *byteBudget
-	held   *reservation         // of the events; nil if there are none
-	events []registry.CallEvent // behind after
+	held   *reservation         // for the events; nil if there are none
+	events []registry.CallEvent // after f.after
 	rec    registry.Record
-	sent   bool // the client has the event of rec's state
+	sent   bool // the client has the event of rec's final state
 }
 
-// callEvents streams the events of one call until it has ended. A client that comes back continues where it was.
+// callEvents streams the events of one call until it has ended. A reconnecting client continues where it was.
 func (h *handler) callEvents(c *gin.Context, q params) error {
 	f := &follower{calls: h.Calls, budget: h.responses, by: h.owner(c)}
 	defer f.releaseEvents()
@@ -85,7 +85,7 @@ func (h *handler) callEvents(c *gin.Context, q params) error {
 	if err := f.begin(c.Request.Context()); err != nil {
 		return err
 	}
-	if f.sent { // there will never be more, and only 204 keeps an EventSource from asking again
+	if f.sent { // there will be no more, and only 204 stops an EventSource from reconnecting
 		c.Status(http.StatusNoContent)
 		return nil
 	}
@@ -93,14 +93,14 @@ func (h *handler) callEvents(c *gin.Context, q params) error {
 	return nil
 }
 
-// checkCallSoon is checkCall, within the time that the store has.
+// checkCallSoon is checkCall with storeTimeout.
 func (h *handler) checkCallSoon(c *gin.Context, id string) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	return h.checkCall(ctx, caller(c), id)
 }
 
-// readLog reads the next events and the record. The log comes first, so the record is never older. The events are
+// readLog reads the next events and the record. It reads the log first, so the record is never older. The events stay
 // reserved until they are written.
 func (f *follower) readLog(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -117,7 +117,7 @@ func (f *follower) readLog(ctx context.Context) (err error) {
 	return err
 }
 
-// begin reads for the first time, and finds out whether a client that comes back has seen the end already.
+// begin reads for the first time, and checks whether a reconnecting client has already received the end.
 func (f *follower) begin(ctx context.Context) error {
 	if err := f.readLog(ctx); err != nil {
 		return err
@@ -138,13 +138,13 @@ func (f *follower) begin(ctx context.Context) error {
 	}
 }
 
-// isOfState reports whether an event is the one of the record's state.
+// isOfState reports whether an event has the record's state.
 func (f *follower) isOfState(e registry.CallEvent) bool { return e.State == f.rec.State }
 
 // writeAll writes events until the call has ended.
 func (f *follower) writeAll(ctx context.Context, s *ssewriter.Stream) error {
 	var ended time.Time // when the record was first seen to be final
-	idle := 0           // reads since something happened
+	idle := 0           // reads since the last event
 	for {
 		if len(f.events) > 0 {
 			idle = 0
@@ -171,14 +171,14 @@ func (f *follower) writeAll(ctx context.Context, s *ssewriter.Stream) error {
 			return nil
 		}
 		if err := f.readLog(ctx); registry.IsCallNotFound(err) {
-			return nil // its record has expired
+			return nil // the record has expired
 		} else if err != nil {
-			f.events = nil // the client stays connected until the store is back
+			f.events = nil // the client stays connected until the store is available
 		}
 	}
 }
 
-// write writes the events that were read.
+// write writes the events that readLog has read.
 func (f *follower) write(s *ssewriter.Stream) error {
 	for _, e := range f.events {
 		if err := s.Put(e.ID, e.Type, callEventOf(e)); err != nil {
@@ -198,7 +198,7 @@ func (f *follower) write(s *ssewriter.Stream) error {
 	return err
 }
 
-// flush writes what was put. It fails if the client did not read and was disconnected for others.
+// flush writes the buffered events. It fails if the client did not read and was disconnected for others.
 func (f *follower) flush(s *ssewriter.Stream) error {
 	if f.held != nil && !f.held.nextPart(s.Controller()) {
 		return errTooSlow
@@ -206,7 +206,7 @@ func (f *follower) flush(s *ssewriter.Stream) error {
 	return s.Flush()
 }
 
-// releaseEvents releases what the events reserve.
+// releaseEvents releases the reservation of the events.
 func (f *follower) releaseEvents() {
 	if f.held != nil {
 		f.held.release()
@@ -214,10 +214,10 @@ func (f *follower) releaseEvents() {
 	}
 }
 
-// neverLogged reports whether the call was too fast to have a log, as most are.
+// neverLogged reports whether the call was too short for a log, as most are.
 func (f *follower) neverLogged() bool { return f.after == "" && f.rec.Deadline.IsZero() }
 
-// finish sends how the call ended, if its log did not.
+// finish sends the final state of the call, unless the log had it.
 func (f *follower) finish(s *ssewriter.Stream) error {
 	if f.sent {
 		return nil

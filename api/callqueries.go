@@ -13,12 +13,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxWait bounds how long one request waits for the end of a call. A caller that wants to wait longer asks again.
+// maxWait is the maximum time that a request waits for the end of a call. To wait longer, a caller asks again.
 const maxWait = time.Minute
 
 var callIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// listCalls lists calls that have ended, newest first.
+// listCalls lists finished calls, newest first.
 func (h *handler) listCalls(c *gin.Context, q params) error {
 	query, err := callQuery(caller(c), q)
 	if err != nil {
@@ -68,7 +68,7 @@ func callQuery(who auth.Identity, q params) (registry.CallQuery, error) {
 	return query, err
 }
 
-// getCall shows one call: at once, or when the call or the wait has ended.
+// getCall returns one call: immediately, or when the call or the wait ends.
 func (h *handler) getCall(c *gin.Context, q params) error {
 	wait, release, err := h.beginWait(c, q)
 	if err != nil {
@@ -76,7 +76,7 @@ func (h *handler) getCall(c *gin.Context, q params) error {
 	}
 	defer release()
 	return h.showCall(c, wait+storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
-		if wait > 0 { // a waiting request reserves nothing, so it drops a long record and reads it again
+		if wait > 0 { // waiting requests reserve nothing, so a long record is dropped and read again
 			rec, err := h.waitFor(ctx, tenant, id, wait)
 			if err != nil || rec.Result == nil || rec.MemorySize() <= smallResponse {
 				return rec, err
@@ -89,7 +89,7 @@ func (h *handler) getCall(c *gin.Context, q params) error {
 	})
 }
 
-// beginWait returns how long the client wants to wait, with the slot that takes, until release is called.
+// beginWait returns how long the client wants to wait, and takes a slot for it, until release is called.
 func (h *handler) beginWait(c *gin.Context, q params) (wait time.Duration, release func(), err error) {
 	if wait, err = q.wait(); err != nil {
 		return 0, nil, err
@@ -104,7 +104,7 @@ func (h *handler) beginWait(c *gin.Context, q params) (wait time.Duration, relea
 	return wait, release, nil
 }
 
-// wait returns how long the client wants to wait.
+// wait returns the parameter wait_ms.
 func (p params) wait() (time.Duration, error) {
 	if !p.has("wait_ms") {
 		return 0, nil
@@ -117,7 +117,7 @@ func (p params) wait() (time.Duration, error) {
 		"The query parameter \"wait_ms\" must be a whole number from 0 to %d.", maxWait.Milliseconds())
 }
 
-// cancelCall cancels a call, on whatever pod it runs. A call that has ended stays as it is.
+// cancelCall cancels a call, on any pod. Cancelling a finished call has no effect.
 func (h *handler) cancelCall(c *gin.Context, _ params) error {
 	return h.showCall(c, storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
 		rec, err := h.Calls.Cancel(ctx, tenant, id)
@@ -128,7 +128,7 @@ func (h *handler) cancelCall(c *gin.Context, _ params) error {
 	})
 }
 
-// showCall answers with the record that read returns for the call the path names.
+// showCall answers with the record that read returns for the call in the path.
 func (h *handler) showCall(
 	c *gin.Context, timeout time.Duration, read func(ctx context.Context, tenant, id string) (registry.Record, error),
 ) error {
@@ -146,14 +146,14 @@ func (h *handler) showCall(
 	case err != nil:
 		return err
 	case c.Request.Method == http.MethodDelete:
-		return h.writeStatus(c, recordOf(r)) // no cache may keep the answer to a change
+		return h.writeStatus(c, recordOf(r)) // the answer to a change must not be cached
 	default:
 		return h.respond(c, recordOf(r))
 	}
 }
 
-// checkCall checks that a call exists for the caller, whom it must belong to if the caller does not see everything.
-// Calls of nobody in particular are not everybody's: their arguments and results are not.
+// checkCall checks that a call exists for the caller. A caller whose credentials name a user sees only calls of that
+// user. Calls without a user are not visible to such callers, because their arguments and results are not public.
 func (h *handler) checkCall(ctx context.Context, who auth.Identity, id string) error {
 	viewer := who.Viewer()
 	if viewer == "" {
@@ -168,7 +168,7 @@ func (h *handler) checkCall(ctx context.Context, who auth.Identity, id string) e
 	return nil
 }
 
-// callID returns the id of the call the path names. An impossible id is an unknown one; it never reaches the store.
+// callID returns the id of the call in the path. An impossible id is unknown; it is not sent to the store.
 func callID(c *gin.Context) (string, error) {
 	id := c.Param("id")
 	if !callIDPattern.MatchString(id) {
@@ -177,13 +177,13 @@ func callID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// waitFor waits for the end of a call. It returns early when the pod begins to stop, because its caller can go on
-// waiting at another pod.
+// waitFor waits for the end of a call. It returns early when the pod begins to drain, because its caller can continue
+// to wait at another pod.
 func (h *handler) waitFor(ctx context.Context, tenant, id string, wait time.Duration) (registry.Record, error) {
 	waiting, stop := h.untilDraining(ctx)
 	defer stop()
 	rec, err := h.Calls.Wait(waiting, tenant, id, wait)
-	if waiting.Err() != nil { // the store may have been asked in vain
+	if waiting.Err() != nil { // the canceled wait may have returned an error
 		return h.Calls.Wait(ctx, tenant, id, 0)
 	}
 	return rec, err

@@ -19,17 +19,17 @@ import (
 
 const (
 	// writeMargin is how long after a call's deadline its answer may be written. A request that joins a call is
-	// answered a few seconds after that call's deadline at the latest, and then its caller has to receive the answer.
+	// answered a few seconds after that deadline at the latest, and its caller then needs time to receive the answer.
 	writeMargin = 10 * time.Second
 
 	headerReplayed = "Idempotent-Replayed"
 )
 
-// spareBody is how many bytes beside its arguments a body may keep in memory until the call is recorded. Arguments in a
-// longer body are copied.
+// spareBody is how many bytes besides its arguments a body may keep in memory until the call is recorded. Arguments in
+// a longer body are copied.
 const spareBody = 4 << 10
 
-// keptAnswer bounds the memory of an answer that is kept for the next one, in bytes.
+// keptAnswer is the maximum size of an answer buffer that is reused, in bytes.
 const keptAnswer = 4 << 10
 
 // appendAnswer appends the answer to a call that ran, whether its tool succeeded or not. Structured output is copied
@@ -47,7 +47,7 @@ func appendAnswer(b []byte, out *agent.Outcome) []byte {
 		b = appendParts(append(b, `,"parts":`...), r.Parts)
 	}
 	if len(r.Violations) > 0 {
-		violations, _ := json.Marshal(r.Violations) // cannot fail: texts
+		violations, _ := json.Marshal(r.Violations) // cannot fail: strings
 		b = append(append(b, `,"output_violations":`...), violations...)
 	}
 	if r.Error != "" {
@@ -63,7 +63,7 @@ func appendAnswer(b []byte, out *agent.Outcome) []byte {
 	return append(b, "}\n"...)
 }
 
-// callAccepted is the answer to an asynchronous call, which goes on by itself.
+// callAccepted is the answer to an asynchronous call, which continues without its request.
 type callAccepted struct {
 	CallID    string         `json:"call_id"`
 	Mode      string         `json:"mode"`
@@ -71,14 +71,14 @@ type callAccepted struct {
 	SessionID string         `json:"session_id,omitempty"`
 	DeviceID  string         `json:"device_id,omitempty"`
 
-	// ApprovalID is the approval that the call waits for. Its time starts when somebody allows it.
+	// ApprovalID is the approval that the call waits for. The call's timeout starts when it is allowed.
 	ApprovalID string `json:"approval_id,omitempty"`
 
-	// Approvers are who may decide about it, as far as that is known.
+	// Approvers lists who may decide, as far as known.
 	Approvers []string `json:"approvers,omitempty"`
 }
 
-// callTool serves both routes of calls: with a session in the path and without.
+// callTool serves both routes of calls: with and without a session in the path.
 func (h *handler) callTool(c *gin.Context, _ params) error {
 	began := time.Now()
 	req, err := h.readCall(c)
@@ -86,13 +86,13 @@ func (h *handler) callTool(c *gin.Context, _ params) error {
 		return err
 	}
 	req.Release = takeBody(c)
-	id, target, async := req.CallID, req.Target, req.Async // the rest of it is not kept until the device answers
+	id, target, async := req.CallID, req.Target, req.Async // the rest of req is not referenced until the device answers
 	out, err := h.Invoker.Invoke(c.Request.Context(), req)
 	answerInTime(c, began)
 	if out.Replayed && registry.AsError(err).Code != registry.CodeIdempotency {
 		c.Header(headerReplayed, "true")
 	}
-	if out.CallID != id { // a replayed one has its own
+	if out.CallID != id { // a replayed outcome has its own id
 		noteCall(c, out.CallID)
 	}
 	switch {
@@ -105,7 +105,7 @@ func (h *handler) callTool(c *gin.Context, _ params) error {
 	}
 }
 
-// explainTarget adds to an unknown user that the gateway's credentials name no users, if that is so.
+// explainTarget improves the error for an unknown user, if the gateway's credentials name no users.
 func (h *handler) explainTarget(t registry.Target, err error) error {
 	if t.UserID == "" || h.namesUsers || !errors.Is(err, registry.CodeSessionNotFound) {
 		return err
@@ -123,7 +123,7 @@ func (h *handler) answer(c *gin.Context, out *agent.Outcome) error {
 		kept = new([]byte)
 	}
 	body := appendAnswer((*kept)[:0], out)
-	defer func() { // nothing uses the bytes once they are written
+	defer func() { // the bytes are not used after the write
 		if cap(body) <= keptAnswer {
 			*kept = body
 		}
@@ -132,7 +132,7 @@ func (h *handler) answer(c *gin.Context, out *agent.Outcome) error {
 	return h.writeBody(c, http.StatusOK, body)
 }
 
-// accept answers an asynchronous call with the place of its record.
+// accept answers an asynchronous call with the location of its record.
 func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	c.Header("Location", pathCalls+"/"+out.CallID)
 	return h.writeJSON(c, http.StatusAccepted, callAccepted{
@@ -142,7 +142,7 @@ func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	})
 }
 
-// readCall turns a request into one for the Invoker.
+// readCall converts an HTTP request to a request for the Invoker.
 func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 	body, err := h.readBody(c)
 	if err != nil {
@@ -184,7 +184,7 @@ type callRequest struct {
 	timeout  time.Duration // zero when absent
 	sel      registry.Select
 	async    bool
-	key      string // of idempotency; empty when absent
+	key      string // idempotency key; empty when absent
 }
 
 // parseCall reads the body of a call. An empty body means {}.
@@ -222,7 +222,7 @@ func (r *callRequest) readField(f strictjson.Member) (err error) {
 	case "select":
 		r.sel, err = readEither(text, "select", registry.SelectAny, registry.SelectNewest)
 	}
-	return err // readBodyObject refuses all other names
+	return err // readBodyObject rejects all other names
 }
 
 func (r *callRequest) readArgs(args registry.JSON) error {
@@ -270,7 +270,7 @@ func readLabels(text json.RawMessage) (map[string]string, error) {
 	return labels, nil
 }
 
-// readTimeout accepts any whole number above zero. One that is too large for a duration means the longest allowed time.
+// readTimeout accepts any whole number above zero. A number too large for a duration means the longest allowed time.
 func (r *callRequest) readTimeout(text json.RawMessage) error {
 	ms, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil && !(errors.Is(err, strconv.ErrRange) && ms > 0) || ms <= 0 {
@@ -286,8 +286,8 @@ func (r *callRequest) readMode(text json.RawMessage) error {
 	return err
 }
 
-// readKeyHeader takes the key from the header Idempotency-Key. Two keys that differ are refused: whichever is taken, a
-// repetition could run the tool twice.
+// readKeyHeader takes the key from the header Idempotency-Key. Two different keys are rejected: with either of them, a
+// retry could run the tool twice.
 func (r *callRequest) readKeyHeader(values []string) error {
 	switch {
 	case len(values) == 0:
@@ -303,8 +303,8 @@ func (r *callRequest) readKeyHeader(values []string) error {
 	return nil
 }
 
-// callRecord is the record of a call as clients see it. The members from success on are those of a call's answer. They
-// are absent until the device has answered.
+// callRecord is the record of a call as shown to clients. The members from success on are those of a call's answer.
+// They are absent until the device has answered.
 type callRecord struct {
 	CallID     string               `json:"call_id"`
 	Tool       string               `json:"tool"`
@@ -317,7 +317,7 @@ type callRecord struct {
 	State      registry.State       `json:"state"`
 	Status     registry.Status      `json:"status"`
 	Dispatched registry.Dispatched  `json:"dispatched"`
-	Retryable  *bool                `json:"retryable,omitempty"` // like problem, only of calls without a result
+	Retryable  *bool                `json:"retryable,omitempty"` // like problem, only for calls without a result
 	Late       bool                 `json:"late"`
 	Timeline   []timelineStep       `json:"timeline"`
 	TimeoutMS  int64                `json:"timeout_ms"`
@@ -326,7 +326,7 @@ type callRecord struct {
 	Pod        string               `json:"pod"`
 	Owner      string               `json:"owner,omitempty"`
 	Success    *bool                `json:"success,omitempty"`
-	OutputKept *bool                `json:"output_kept,omitempty"` // false: the next four are not known any more
+	OutputKept *bool                `json:"output_kept,omitempty"` // false: the next four are no longer stored
 	Output     *string              `json:"output,omitempty"`
 	Structured registry.JSON        `json:"structured,omitzero"`
 	Parts      []registry.Part      `json:"parts,omitempty"`
@@ -340,13 +340,13 @@ type timelineStep struct {
 	At    string         `json:"at"`
 }
 
-// recordProblem says why a call ended without a result, as the answer to its caller does.
+// recordProblem says why a call ended without a result, like the answer to its caller.
 type recordProblem struct {
 	Code   registry.Code `json:"code"`
 	Detail string        `json:"detail"`
 }
 
-// recordOf shows a whole record. It says if what the tool returned was not kept.
+// recordOf returns a whole record. It sets OutputKept to false if the tool's output was not stored.
 func recordOf(r registry.Record) callRecord {
 	shown := summaryOf(r)
 	switch {
@@ -360,7 +360,7 @@ func recordOf(r registry.Record) callRecord {
 	return shown
 }
 
-// summaryOf shows a record without the output of its tool.
+// summaryOf returns a record without its tool's output.
 func summaryOf(r registry.Record) callRecord {
 	shown := callRecord{
 		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,

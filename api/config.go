@@ -24,33 +24,34 @@ const (
 	DefaultMaxStreams = 1000    // event streams open at once
 	DefaultMaxTurn    = 10 * time.Minute
 
-	// DefaultStreamGrace is enough for requests that are refused at once, and too short to be taken for silence.
+	// DefaultStreamGrace is long enough to catch requests that are rejected immediately, and too short to look like a
+	// stall.
 	DefaultStreamGrace = 300 * time.Millisecond
 	DefaultTurnWait    = 30 * time.Second
 
 	DefaultMaxCallerStreams = 250
-	DefaultMaxServed        = 10_000   // requests with a credential at once
-	DefaultMaxResponseBytes = 64 << 20 // of all answers that are made or received at a time
-	DefaultMaxRequestBytes  = 64 << 20 // of all longer bodies that are held at a time
+	DefaultMaxServed        = 10_000   // requests with a credential in flight
+	DefaultMaxResponseBytes = 64 << 20 // of all answers being made or received
+	DefaultMaxRequestBytes  = 64 << 20 // of all longer bodies held at a time
 )
 
-// Kicker ends a session wherever its socket is. *routing.Hub is one.
+// Kicker ends a session on any pod. *routing.Hub implements it.
 type Kicker interface {
-	// Kick fails with registry.CodeNotConnected if no socket was there to close.
+	// Kick fails with registry.CodeNotConnected if there is no socket to close.
 	Kick(ctx context.Context, s registry.Session) error
 }
 
-// Turns ends turns of conversations on whatever pod they run. *routing.Turns is one.
+// Turns ends turns of conversations on any pod. *routing.Turns implements it.
 type Turns interface {
-	// Abort asks for the end of a turn, and does not wait for it.
+	// Abort requests the end of a turn. It does not wait for it.
 	Abort(ctx context.Context, key registry.Key) error
 
-	// Serve adds a function that ends what runs under a key on this pod, and reports whether something did.
+	// Serve adds a function that ends the work under a key on this pod, and reports whether there was any.
 	Serve(abort func(registry.Key) bool)
 }
 
-// Calls reads, awaits and cancels calls, from any pod. *routing.Calls is one. A call that a tenant may not see does not
-// exist for it: registry.CodeCallNotFound.
+// Calls reads, awaits and cancels calls of any pod. *routing.Calls implements it. For a call that the tenant may not
+// see, it fails with registry.CodeCallNotFound.
 type Calls interface {
 	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
@@ -61,105 +62,105 @@ type Calls interface {
 	FeedEnd(ctx context.Context, tenant string) (string, error)
 }
 
-// Live ends what an identity has begun. *auth.Live is one.
+// Live ends the requests of an identity when the identity ends. *auth.Live implements it.
 type Live interface {
-	// Hold returns a context that ends when the identity does, until release is called. Its cause is then an
+	// Hold returns a context that ends when the identity ends, until release is called. Its cause is then an
 	// *registry.Error with CodeUnauthenticated.
 	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
 
-	// Verify asks the store whether an identity that was proved a while ago, or on another pod, has ended.
+	// Verify asks the store whether an identity has ended that was verified earlier or on another pod.
 	Verify(ctx context.Context, id *auth.Identity) error
 }
 
-// AuditLog is what is read of the audit log. registry.AuditStore is one.
+// AuditLog reads the audit log. registry.AuditStore implements it.
 type AuditLog interface {
 	ReadAudit(ctx context.Context, q registry.AuditQuery) (page []registry.AuditEntry, next string, err error)
 }
 
-// Usage is what is read of usage. registry.UsageStore is one.
+// Usage reads usage. registry.UsageStore implements it.
 type Usage interface {
 	ReadUsage(ctx context.Context, tenant, day string) ([]registry.UsageRow, error)
 }
 
-// Builtins are the tools that live in the gateway itself. What it returns must not change while the process runs. If it
-// is an agent.LiveTools besides, those are listed, too.
+// Builtins are the gateway's own tools. Its results must not change while the process runs. If it also implements
+// agent.LiveTools, those tools are listed as well.
 type Builtins interface {
 	Specs() []registry.ToolSpec
 
-	// Tool returns a tool as it is in a context. What cannot work there says so: see agent.UnavailableTool.
+	// Tool returns a tool for a context. A tool that cannot work there says so: see agent.UnavailableTool.
 	Tool(in policy.Context, name string) agent.Tool
 }
 
-// Config has what the HTTP API needs. The first group is required. The functions and interfaces must be safe for
+// Config configures the HTTP API. The first group of fields is required. The functions and interfaces must be safe for
 // concurrent use.
 type Config struct {
 	Invoker       *agent.Invoker
 	Calls         Calls
 	Directory     registry.Directory
-	Conversations registry.ConversationIndex // those that are kept, also of devices that have gone
+	Conversations registry.ConversationIndex // those that are stored, also of devices that are gone
 	AuditLog      AuditLog
 	Usage         Usage
 	Kicker        Kicker
 	Turns         Turns         // aborts turns
 	Policy        *agent.Policy // says which of the listed tools are enabled
-	Approvals     Approvals     // what people are asked; nil: nobody is
+	Approvals     Approvals     // open questions to approvers; nil: there are none
 	Auth          auth.Authenticator
 	Origins       *auth.Origins
 
-	// Resource says where clients of the MCP get their tokens. The zero value: they bring them.
+	// Resource says where MCP clients get their tokens. Zero value: they must have one already.
 	Resource Resource
 
-	// States keeps what clients bring back once: tickets for streams of events, and what MCP clients bring back when a
-	// person has to approve a call. Nil: there are no tickets, and MCP clients are not asked.
+	// States stores one-time values: tickets for event streams, and the state that MCP clients send back when a call
+	// needs approval. Nil: there are no tickets, and MCP clients are not asked for approval.
 	States mcp.States
 
-	TaskAfter time.Duration // a call that may take longer is a task for MCP clients; default agent.DefaultCallTimeout
-	Retention time.Duration // how long records of calls are kept; default registry.DefaultRetention
+	TaskAfter time.Duration // MCP clients get a task for calls that may take longer; default agent.DefaultCallTimeout
+	Retention time.Duration // how long records of calls are stored; default registry.DefaultRetention
 
-	Live        Live                     // ends the requests of identities that have ended; nil: nobody does
+	Live        Live                     // ends the requests of identities that end; nil: they continue
 	Credentials registry.CredentialStore // of API keys; nil: there are none
 
 	Pod      string           // id of this pod, sent as X-Farhand-Pod with every response
 	Version  string           // of the program, shown by /healthz and /openapi.json; default "dev"
-	Agent    chat.Agent       // holds conversations; nil: no model is configured, and routes that need one answer so
-	Builtins Builtins         // listed beside the devices' tools; nil: none
-	Refusals *auth.Refusals   // notes who was refused; default: in Log
-	Audit    auth.Auditor     // notes what admins do; default: nobody
-	Files    Files            // of results; nil: their routes are not there
-	Pairing  *pairing.Service // pairs devices; nil: its routes are not there
+	Agent    chat.Agent       // runs conversations; nil: no model is configured, and its routes say so
+	Builtins Builtins         // listed with the devices' tools; nil: none
+	Refusals *auth.Refusals   // records rejected clients; default: in Log
+	Audit    auth.Auditor     // writes the audit log; default: none
+	Files    Files            // of results; nil: their routes do not exist
+	Pairing  *pairing.Service // pairs devices; nil: its routes do not exist
 
-	// Ended is told of a session that a caller deleted, after its conversation was erased; nil: nobody is.
+	// Ended is called for each session that a caller deleted, after its conversation was erased. May be nil.
 	Ended func(ctx context.Context, key registry.Key)
 
 	Ready    func(ctx context.Context) error // nil error: this pod can serve; default: always
-	Warnings func() []string                 // words for what an operator should look at; default: nothing
-	Draining context.Context                 // ends when this pod begins to stop; default: never
-	Closing  context.Context                 // ends when a turn that begins would not get far; default: Draining
+	Warnings func() []string                 // texts for the operator to act on; default: none
+	Draining context.Context                 // ends when this pod begins to drain; default: never
+	Closing  context.Context                 // ends when a new turn would not have time to finish; default: Draining
 	Metrics  http.Handler                    // mounted at GET /metrics for admins; nil: not mounted
-	Meter    Meter                           // counts every request; nil: nobody does
+	Meter    Meter                           // counts every request; nil: not counted
 	Device   http.Handler                    // devices' WebSockets, mounted at GET /ws/chat; nil: not mounted
 
 	DeviceLimits registry.DeviceLimits // shown to callers
 
-	// DeviceMCP takes the WebSockets of devices that speak MCP, mounted at GET /ws/mcp; nil: not mounted.
+	// DeviceMCP serves the WebSockets of devices that speak MCP, mounted at GET /ws/mcp; nil: not mounted.
 	DeviceMCP http.Handler
 
 	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
-	MaxCallTimeout time.Duration // what the Invoker clamps to; default agent.DefaultMaxCallTimeout
-	MaxTurn        time.Duration // the Agent's limit of a turn once its conversation is free; default DefaultMaxTurn
-	TurnWait       time.Duration // the Agent's limit of the wait for that; default DefaultTurnWait
+	MaxCallTimeout time.Duration // the Invoker's maximum; default agent.DefaultMaxCallTimeout
+	MaxTurn        time.Duration // the Agent's limit for a turn, without TurnWait; default DefaultMaxTurn
+	TurnWait       time.Duration // the Agent's limit for waiting for the conversation; default DefaultTurnWait
 	StreamGrace    time.Duration // longest wait for a failure before a streamed turn begins; default DefaultStreamGrace
-	MaxStreams     int           // event streams open at once, streamed turns among them; default DefaultMaxStreams
-	IgnoreDebug    bool          // nobody is shown what the model is asked: debug in messages has no effect
+	MaxStreams     int           // open event streams, including streamed turns; default DefaultMaxStreams
+	IgnoreDebug    bool          // hides model requests: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
 	AccessLog      AccessLog     // which requests have a line in Log; default AccessLogSampled
 
-	MaxServed        int          // requests with a credential served at once; default DefaultMaxServed
+	MaxServed        int          // requests with a credential in flight; default DefaultMaxServed
 	MaxCallerStreams int          // event streams of one identity; default DefaultMaxCallerStreams
-	Sources          auth.Sources // says where a request comes from
+	Sources          auth.Sources // derives the source of a request
 
-	MaxResponseBytes int64 // of the longer answers that are made or received at a time; default DefaultMaxResponseBytes
-	MaxRequestBytes  int64 // of the longer bodies that are held at a time; default DefaultMaxRequestBytes
+	MaxResponseBytes int64 // of the longer answers being made or received; default DefaultMaxResponseBytes
+	MaxRequestBytes  int64 // of the longer bodies held at a time; default DefaultMaxRequestBytes
 }
 
 func (cfg Config) withDefaults() (Config, error) {
@@ -206,7 +207,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	return cfg, nil
 }
 
-// nobody is Approvals of a gateway that asks nobody.
+// nobody implements Approvals for a gateway without approvers.
 type nobody struct{}
 
 func (nobody) Pending(context.Context, auth.Identity) ([]registry.Approval, error) { return nil, nil }

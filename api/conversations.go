@@ -17,7 +17,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// knownSession is what exists of a session: its connection, its conversation, or both.
+// knownSession is the known state of a session: its connection, its conversation, or both.
 type knownSession struct {
 	key     registry.Key
 	session *registry.Session // nil: not connected
@@ -25,12 +25,12 @@ type knownSession struct {
 	foreign bool // it belongs to another user
 }
 
-// hasConversation reports whether anything is kept of the conversation.
+// hasConversation reports whether any part of the conversation is stored.
 func (k knownSession) hasConversation() bool {
 	return k.info.Messages > 0 || k.info.Title != "" || !k.info.Turn.IsZero()
 }
 
-// findSession returns what the caller may know of the session that the path names. The session of another user does not
+// findSession returns what the caller may see of the session that the path names. A session of another user does not
 // exist for the caller.
 func (h *handler) findSession(ctx context.Context, c *gin.Context) (knownSession, error) {
 	k, who := knownSession{key: sessionKey(c)}, caller(c)
@@ -70,13 +70,13 @@ func (h *handler) describe(ctx context.Context, key registry.Key) (registry.Conv
 	return infos[0], nil
 }
 
-// renamed is the answer to a renaming.
+// renamed is the answer to a rename.
 type renamed struct {
 	SessionID string `json:"session_id"`
 	Name      string `json:"name"`
 }
 
-// renameSession gives a session's conversation the name a person chose, before its first message too.
+// renameSession sets the name of a session's conversation, even before its first message.
 func (h *handler) renameSession(c *gin.Context, _ params) error {
 	name, err := h.readName(c)
 	if err != nil {
@@ -94,7 +94,7 @@ func (h *handler) renameSession(c *gin.Context, _ params) error {
 	return h.writeStatus(c, renamed{k.key.Session, name})
 }
 
-// readName reads the body of a renaming.
+// readName reads the body of a rename.
 func (h *handler) readName(c *gin.Context) (string, error) {
 	body, err := h.readBody(c)
 	if err != nil {
@@ -118,7 +118,7 @@ func (h *handler) readName(c *gin.Context) (string, error) {
 	return name, registry.Session{Name: name}.ValidateAttributes()
 }
 
-// readMembers reads a body that is an object with at most these fields. An empty one has none.
+// readMembers reads a body that is an object with at most these fields. An empty body has none.
 func readMembers(body []byte, names ...string) (memberList, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
@@ -126,8 +126,8 @@ func readMembers(body []byte, names ...string) (memberList, error) {
 	return readBodyObject(body, names...)
 }
 
-// deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close asks
-// the device not to come back. A device that comes back all the same begins an empty conversation.
+// deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close frame
+// asks the device not to reconnect. If it still does, it begins an empty conversation.
 func (h *handler) deleteSession(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -145,7 +145,7 @@ func (h *handler) deleteSession(c *gin.Context, _ params) error {
 	return nil
 }
 
-// end ends what exists of a session. The connection is closed first, so that it begins no further turn.
+// end ends a session. It closes the connection first, so that no further turn begins on it.
 func (h *handler) end(ctx context.Context, k knownSession) error {
 	var kicked error
 	if k.session != nil {
@@ -159,14 +159,14 @@ func (h *handler) end(ctx context.Context, k knownSession) error {
 			return err
 		}
 	}
-	if _, err := h.Conversations.EraseConversation(ctx, k.key); err != nil { // a turn that began since is lost with it
+	if _, err := h.Conversations.EraseConversation(ctx, k.key); err != nil { // also loses a turn that began since
 		return err
 	}
 	h.Ended(ctx, k.key)
 	return nil
 }
 
-// ownerOf returns the owner of a conversation that begins now: the user of its device, or else the caller.
+// ownerOf returns the owner of a new conversation: the user of its device, or else the caller.
 func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 	if s == nil {
 		return registry.Owner{UserID: who.User}
@@ -174,7 +174,7 @@ func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 	return registry.Owner{UserID: cmp.Or(s.UserID, who.User), DeviceID: s.DeviceID, Bound: s.Bound}
 }
 
-// transcriptAnswer is a conversation, or the end of a long one.
+// transcriptAnswer is a conversation, or the last part of a long one.
 type transcriptAnswer struct {
 	SessionID    string          `json:"session_id"`
 	Title        string          `json:"title"`
@@ -183,7 +183,7 @@ type transcriptAnswer struct {
 	Messages     []messageRecord `json:"messages"`
 }
 
-// messageRecord is a message as people see it: without what only its model can read.
+// messageRecord is a message as shown to people, without the parts that only its model can read.
 type messageRecord struct {
 	Role        provider.Role    `json:"role"`
 	Content     string           `json:"content"`
@@ -195,7 +195,7 @@ type messageRecord struct {
 	Parts       []registry.Part  `json:"parts,omitempty"` // of a result, without data
 	Interrupted bool             `json:"interrupted,omitempty"`
 
-	// Tainted: something from outside had been read. Source: of a result; outside, gateway or local.
+	// Tainted: untrusted content had been read. Source of a result: outside, gateway or local.
 	Tainted  bool               `json:"tainted,omitempty"`
 	Source   string             `json:"source,omitempty"`
 	Approved bool               `json:"approved,omitempty"`
@@ -205,7 +205,7 @@ type messageRecord struct {
 	Turn string `json:"turn_id,omitempty"`
 }
 
-// sourceOutside is the source of a result that strangers may have written.
+// sourceOutside is the source of a result that third parties may have written.
 const sourceOutside = "outside"
 
 type toolCallRecord struct {
@@ -214,7 +214,7 @@ type toolCallRecord struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// getMessages shows a conversation, also during a turn and after the device has gone.
+// getMessages returns a conversation, also during a turn and after the device has gone.
 func (h *handler) getMessages(c *gin.Context, q params) error {
 	limit, err := q.limit()
 	if err != nil {
@@ -237,7 +237,7 @@ func (h *handler) getMessages(c *gin.Context, q params) error {
 	return h.respond(c, answer)
 }
 
-// transcript reads a conversation. One that has not begun is empty if its session exists.
+// transcript reads a conversation. If its session exists, a conversation that has not begun is empty.
 func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcript, error) {
 	agent, err := h.agent()
 	if err != nil {
@@ -261,7 +261,7 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 		return transcript, err
 	}
 	if errors.Is(sessionErr, registry.CodeNotConnected) {
-		return transcript, nil // its device is known and away
+		return transcript, nil // its device is known but away
 	}
 	return transcript, sessionErr
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// deviceChanges is how often the approvers of a tenant may change its paired devices on this pod. Each change is a line
-// of the log that all tenants share and that has room for so many: without a bound one tenant could push the
-// revocations of others out of it. Ending a device is not bounded.
+// deviceChanges limits how often the approvers of a tenant may change its paired devices on this pod. Each change is a
+// line of a log with limited space that all tenants share. Without a limit, one tenant could push other tenants'
+// revocations out of it. Revoking a device is not limited.
 var deviceChanges = auth.Limit{Rate: 0.5, Burst: 100}
 
-// mayChange counts a change of a paired device.
+// mayChange counts a change of a paired device, or fails if there are too many.
 func (h *handler) mayChange(c *gin.Context) error {
 	return mayChange(c, h.changes, deviceChanges, "changes of paired devices")
 }
 
-// mayChange counts one of what a tenant may do so often.
+// mayChange takes one token of a tenant's bucket, or fails with registry.CodeRateLimited.
 func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what string) error {
 	if of.Take(caller(c).Tenant, 1) {
 		return nil
@@ -39,7 +39,7 @@ func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what 
 type deviceRow struct {
 	ID          string   `json:"id"`
 	DeviceID    string   `json:"device_id"`
-	LooksLike   string   `json:"looks_like,omitempty"` // another paired device that it may be taken for
+	LooksLike   string   `json:"looks_like,omitempty"` // another paired device it can be mistaken for
 	Name        string   `json:"name,omitempty"`
 	UserID      string   `json:"user_id,omitempty"`
 	Fingerprint string   `json:"key_fingerprint,omitempty"`
@@ -51,13 +51,13 @@ type deviceRow struct {
 	presence
 }
 
-// devicesNow is what is known of devices beside their credentials, by device id.
+// devicesNow is the state of devices that is not in their credentials, by device id.
 type devicesNow struct {
 	online map[string]registry.Entry
-	alike  map[string]string // which other device they look like
+	alike  map[string]string // other devices they can be mistaken for
 }
 
-// devicesNow looks up what is known of devices of a tenant.
+// devicesNow looks up the current state of devices of a tenant.
 func (h *handler) devicesNow(ctx context.Context, by pairing.Approver, ids ...string) (now devicesNow, err error) {
 	if now.online, err = h.Directory.OnlineDevices(ctx, by.Tenant, ids); err != nil {
 		return now, err
@@ -66,7 +66,6 @@ func (h *handler) devicesNow(ctx context.Context, by pairing.Approver, ids ...st
 	return now, err
 }
 
-// deviceRowOf returns the row of a paired device.
 func deviceRowOf(c registry.Credential, now devicesNow) deviceRow {
 	row := deviceRow{
 		ID: c.ID, DeviceID: c.DeviceID, LooksLike: now.alike[c.DeviceID], Name: c.Name, UserID: c.User,
@@ -100,8 +99,8 @@ type deviceDetail struct {
 	Waiting  []waitingTool           `json:"waiting"`
 }
 
-// waitingTool is a tool that waits for approval. Of one that was approved as something else, Before says what it was,
-// and Changed what is different.
+// waitingTool is a tool that waits for approval. If another definition of it was approved, Before is that definition,
+// and Changed lists the fields that differ.
 type waitingTool struct {
 	definition
 	Hash         string      `json:"hash"`
@@ -149,10 +148,10 @@ func deviceDetailOf(d pairing.Device, now devicesNow) deviceDetail {
 	return detail
 }
 
-// changedFields names the fields in which two definitions differ.
+// changedFields returns the names of the fields in which two definitions differ.
 func changedFields(a, b definition) []string {
 	fields := func(d definition) map[string]json.RawMessage {
-		text, _ := json.Marshal(d) // its parts were JSON before
+		text, _ := json.Marshal(d) // cannot fail: its parts were JSON before
 		members := make(map[string]json.RawMessage)
 		_ = json.Unmarshal(text, &members)
 		return members
@@ -208,7 +207,7 @@ type deviceList struct {
 	NextCursor string      `json:"next_cursor,omitempty"`
 }
 
-// onDevice answers with what a step returns about the device that the path names.
+// onDevice runs step on the device that the path names, and answers with the device that step returns.
 func (h *handler) onDevice(
 	c *gin.Context, step func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error),
 ) error {
@@ -250,7 +249,7 @@ func (h *handler) revokeDevice(c *gin.Context, _ params) error {
 	return nil
 }
 
-// approveTools decides which of its tools a device may offer.
+// approveTools approves or rejects tools of a device.
 func (h *handler) approveTools(c *gin.Context, _ params) error {
 	body, err := h.readBody(c)
 	if err != nil {

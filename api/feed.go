@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	feedPage  = 100       // entries written at once to a client that catches up
-	feedWrite = 256 << 10 // bytes written at once, about, to one that has
+	feedPage  = 100       // entries per read for a client that catches up
+	feedWrite = 256 << 10 // bytes per write, about, to a client that has caught up
 	catchUps  = 4         // clients that catch up at a time
 	feedWait  = 10 * time.Second
-	feedPause = time.Second // before the store is asked again after it failed
+	feedPause = time.Second // before a retry after the store failed
 )
 
-// activityTypes are the kinds of entries a feed has.
+// activityTypes returns the types of entries in a feed.
 func activityTypes() []string {
 	return []string{
 		registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools,
@@ -34,7 +34,7 @@ func activityTypes() []string {
 	}
 }
 
-// activity is an entry of the feed as clients see it.
+// activity is an entry of the feed as shown to clients.
 type activity struct {
 	Type      string      `json:"type"`
 	At        string      `json:"at"`
@@ -51,7 +51,7 @@ type activity struct {
 	Approval *approvalNote `json:"approval,omitempty"`
 }
 
-// approvalNote is what the feed says of an approval. GET /api/approvals/{id} has the rest.
+// approvalNote is the part of an approval in the feed. GET /api/approvals/{id} has the rest.
 type approvalNote struct {
 	ID        string                 `json:"id"`
 	CallID    string                 `json:"call_id"`
@@ -84,8 +84,8 @@ func activityOf(a registry.Activity) activity {
 	return shown
 }
 
-// events streams the activity of the caller's tenant, as far as the caller may see it, from now on. A client that comes
-// back continues where it was.
+// events streams new activity of the caller's tenant that the caller may see. A reconnecting client continues where it
+// was.
 func (h *handler) events(c *gin.Context, q params) error {
 	tenant, viewer := caller(c).Tenant, caller(c).Viewer()
 	types, err := q.someOf("type", activityTypes()...)
@@ -128,15 +128,15 @@ type feedFollower struct {
 	*handler
 	by     share.Owner
 	reader *feedReader
-	viewer string // the only user whose entries are written; empty: all
-	after  string // the last entry that was written or skipped
+	viewer string // write only entries of this user; empty: all
+	after  string // the last entry written or skipped
 	out    *ssewriter.Stream
-	types  []string // the wanted ones; empty: all
+	types  []string // the requested types; empty: all
 }
 
 var errTooSlow = errors.New("the client is too slow: entries it has not received are not kept any more")
 
-// writeAll writes the entries after f.after, and those that are added, until ctx ends.
+// writeAll writes the entries after f.after, and new ones, until ctx ends.
 func (f *feedFollower) writeAll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		at, ok, grown := f.reader.place(f.after)
@@ -157,12 +157,12 @@ func (f *feedFollower) writeAll(ctx context.Context) error {
 	return nil
 }
 
-// follow writes the reader's entries from a place on.
+// follow writes the reader's entries from a position on.
 func (f *feedFollower) follow(ctx context.Context, at int64) error {
 	for ctx.Err() == nil {
 		entries, ok, grown := f.reader.from(at, feedWrite)
 		if !ok {
-			return errTooSlow // the client can come back with the id of the last entry
+			return errTooSlow // the client can reconnect with the id of the last entry
 		}
 		for _, e := range entries {
 			if f.wants(e.kind, e.owner) {
@@ -180,7 +180,7 @@ func (f *feedFollower) follow(ctx context.Context, at int64) error {
 	return nil
 }
 
-// catchUp writes a page of entries for a client that was away for longer than the reader keeps them. Few clients may
+// catchUp writes a page of entries for a client that was away for longer than the reader stores them. Few clients may
 // catch up at a time.
 func (f *feedFollower) catchUp(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, max(f.out.UntilHeartbeat(), time.Millisecond))
@@ -195,10 +195,10 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case err != nil: // the client stays connected: a browser that is refused once never comes back
+	case err != nil: // keep the connection: a browser that gets an error never reconnects
 		f.Log.Debug("feed not read", "error", err)
 		pause(ctx, feedPause)
-	case len(entries) == 0: // the entries have been trimmed
+	case len(entries) == 0: // the entries were trimmed
 		f.after = base
 	}
 	for _, a := range entries {
@@ -216,17 +216,16 @@ func (f *feedFollower) wants(kind string, owner registry.ActivityOwner) bool {
 }
 
 const (
-	// hubRead is how many entries of a feed are read at once. The reader then pauses for hubPause, so that entries that
-	// come soon after one another are written to each stream together.
+	// hubRead is the maximum number of entries per read of a feed. The reader then pauses for hubPause, so that entries
+	// in quick succession are written to each stream together.
 	hubRead  = 500
 	hubPause = 100 * time.Millisecond
 
-	// hubBytes bounds the entries of one feed that are kept for its streams. A stream that falls behind them is
-	// ended.
+	// hubBytes bounds the entries of one feed that are kept for its streams. A stream that falls behind them is closed.
 	hubBytes = 2 << 20
 )
 
-// feedHub reads the feed of each tenant once for all streams of this pod that follow it. It is safe for concurrent use.
+// feedHub reads the feed of each tenant once for all streams of this pod. It is safe for concurrent use.
 type feedHub struct {
 	calls Calls
 	log   *slog.Logger
@@ -235,7 +234,7 @@ type feedHub struct {
 	readers map[string]*feedReader // by tenant
 }
 
-// feedReader reads one feed while it is followed, and keeps its newest entries.
+// feedReader reads one feed while there are followers, and keeps its newest entries.
 type feedReader struct {
 	followers int // guarded by the hub's lock
 	stop      context.CancelFunc
@@ -244,13 +243,13 @@ type feedReader struct {
 	mu      sync.Mutex
 	started bool          // base is known
 	base    string        // the entry before the first of kept
-	dropped int64         // how many entries were dropped: the place of the first of kept
+	dropped int64         // number of entries dropped: the position of the first of kept
 	kept    []feedEntry   // in order
 	bytes   int           // of kept
-	grown   chan struct{} // closed and replaced when entries are added
+	grown   chan struct{} // closed and replaced when the reader begins or adds entries
 }
 
-// feedEntry is an entry of a feed as streams write it.
+// feedEntry is an encoded entry of a feed.
 type feedEntry struct {
 	id, kind string
 	session  string
@@ -263,7 +262,7 @@ func newFeedHub(calls Calls, log *slog.Logger) *feedHub {
 }
 
 // follow returns the reader of a tenant's feed. Its caller must call unfollow at the end. The last follower waits until
-// the reader has ended.
+// the reader has stopped.
 func (h *feedHub) follow(tenant string) (_ *feedReader, unfollow func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,7 +294,7 @@ func (h *feedHub) unfollow(tenant string, r *feedReader) {
 	}
 }
 
-// readFeed reads the feed from its end on until ctx ends.
+// readFeed reads the feed from its current end until ctx ends.
 func (r *feedReader) readFeed(ctx context.Context, h *feedHub, tenant string) {
 	for after, started := "", false; ; {
 		var entries []registry.Activity
@@ -309,7 +308,7 @@ func (r *feedReader) readFeed(ctx context.Context, h *feedHub, tenant string) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil: // the streams stay open until the store is back
+		case err != nil: // the streams stay open until the store is available
 			h.log.Debug("feed not read", "error", err)
 			rest = feedPause
 		case !started:
@@ -326,7 +325,7 @@ func (r *feedReader) readFeed(ctx context.Context, h *feedHub, tenant string) {
 	}
 }
 
-// begin notes the entry after which the reader begins.
+// begin sets the entry after which the reader begins.
 func (r *feedReader) begin(base string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -339,7 +338,7 @@ func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 	fresh := make([]feedEntry, 0, len(entries))
 	for _, a := range entries {
 		var b bytes.Buffer
-		if err := ssewriter.Append(&b, a.ID, a.Type, activityOf(a)); err != nil { // cannot happen: nothing in it is raw
+		if err := ssewriter.Append(&b, a.ID, a.Type, activityOf(a)); err != nil { // cannot happen: it has no raw JSON
 			log.Error("entry of the feed not encoded", "id", a.ID, "error", err)
 			continue
 		}
@@ -355,7 +354,7 @@ func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 		r.bytes -= len(r.kept[drop].text)
 		r.base = r.kept[drop].id
 	}
-	clear(r.kept[:drop]) // frees the entries, though their array stays for a while
+	clear(r.kept[:drop]) // frees the entries; their array stays for a while
 	r.kept, r.dropped = r.kept[drop:], r.dropped+int64(drop)
 	r.wakeLocked()
 }
@@ -372,8 +371,8 @@ func (r *feedReader) wakeLocked() {
 	r.grown = make(chan struct{})
 }
 
-// place returns the place of the first entry after the one with that id. ok is false if entries in between may have
-// been dropped, or if the reader has not begun. In the second case grown is closed when it has.
+// place returns the position of the first entry after the one with that id. ok is false if entries in between may have
+// been dropped, or if the reader has not begun. In the second case grown is closed when it begins.
 func (r *feedReader) place(id string) (at int64, ok bool, grown <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -387,8 +386,8 @@ func (r *feedReader) place(id string) (at int64, ok bool, grown <-chan struct{})
 	return r.dropped + int64(n), r.started, r.grown
 }
 
-// from returns the kept entries from a place on, up to about limit bytes, and a channel that is closed when entries are
-// added. ok is false if the entry at that place has been dropped.
+// from returns the kept entries from a position on, up to about limit bytes, and a channel that is closed when entries
+// are added. ok is false if the entry at that position was dropped.
 func (r *feedReader) from(at int64, limit int) (entries []feedEntry, ok bool, grown <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

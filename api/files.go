@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Files keeps files that are too large for a result. *blobs.Service is one.
+// Files stores files that are too large for a result. *blobs.Service implements it.
 type Files interface {
 	// Find returns the slot, or the file, that a secret names.
 	Find(ctx context.Context, secret string) (registry.Blob, error)
@@ -23,11 +23,11 @@ type Files interface {
 	// Receive stores the file of a slot, once.
 	Receive(ctx context.Context, b registry.Blob, mimeType string, size int64, body io.Reader) error
 
-	// Open returns the bytes of a file that was uploaded. The caller closes the reader.
+	// Open returns the bytes of an uploaded file. The caller closes the reader.
 	Open(ctx context.Context, b registry.Blob) (io.ReadCloser, error)
 }
 
-// fileRoutes are the routes of files. The secret in the path is the credential.
+// fileRoutes returns the routes of files. The secret in the path is the credential.
 func (h *handler) fileRoutes() []route {
 	return []route{
 		{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},
@@ -35,7 +35,6 @@ func (h *handler) fileRoutes() []route {
 	}
 }
 
-// uploadFile stores the file of a slot.
 func (h *handler) uploadFile(c *gin.Context, _ params) error {
 	secret, size := c.Param("slot"), c.Request.ContentLength
 	switch {
@@ -64,8 +63,8 @@ func (h *handler) uploadFile(c *gin.Context, _ params) error {
 	return nil
 }
 
-// readFile sends a file. It comes from a device, so a browser may show it only if it is an image or a sound, and run
-// nothing in it.
+// readFile sends a file. Files come from devices, so browsers may show only images and sounds, and must not run
+// anything in them.
 func (h *handler) readFile(c *gin.Context, _ params) error {
 	secret := c.Param("id")
 	if !registry.ValidBlobSecret(secret) {
@@ -94,12 +93,12 @@ func (h *handler) readFile(c *gin.Context, _ params) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	setFileHeaders(c.Writer.Header(), b) // not before: a refusal has headers of its own
+	setFileHeaders(c.Writer.Header(), b) // set last, because a rejection has headers of its own
 	c.Status(http.StatusOK)
 	control := http.NewResponseController(c.Writer)
 	to := &pacedWriter{c.Writer, pace{setDeadline: control.SetWriteDeadline}}
-	_, _ = io.Copy(to, file)                         // the client is gone if this fails, or sees that bytes are missing
-	finishWritingBy(c, time.Now().Add(transferTime)) // what the server holds of it yet
+	_, _ = io.Copy(to, file)                         // on failure the client is gone, or sees that bytes are missing
+	finishWritingBy(c, time.Now().Add(transferTime)) // for the bytes still in the server's buffers
 	return nil
 }
 
@@ -111,7 +110,7 @@ func setFileHeaders(header http.Header, b registry.Blob) {
 	header.Set("Cache-Control", "private, no-store")
 }
 
-// isShown reports whether a browser may show a type by itself.
+// isShown reports whether a browser may display a type itself.
 func isShown(mimeType string) bool {
 	switch mimeType {
 	case "image/png", "image/jpeg", "image/gif", "image/webp",
@@ -144,19 +143,19 @@ func disposition(b registry.Blob) string {
 }
 
 const (
-	maxTransfers = 32 // files that one pod sends at once, and as many that it receives
+	maxTransfers = 32 // files that one pod sends at a time, and as many that it receives
 
-	// transferPart is how many bytes of a file must move within transferTime. That is 64 KiB a second.
+	// transferPart is how many bytes of a file must move within transferTime: 64 KiB per second.
 	transferPart = 640 << 10
 	transferTime = 10 * time.Second
 
-	// transferMargin is what a transfer may take beyond the time of its parts: the bucket may be slow, too.
+	// transferMargin is the time a transfer may take beyond that of its parts, because the bucket may also be slow.
 	transferMargin = 30 * time.Second
 )
 
-// transfers bounds the files that this pod sends, or those that it receives: those of a tenant, those of one link or
-// session of it, and those that one address moves. Nobody who moves a file has shown who they are: its address is
-// the secret. It is safe for concurrent use.
+// transfers bounds the files that this pod sends, or those that it receives: per tenant, per link or session of a
+// tenant, and per client address. Addresses are bounded because these requests have no identity: the URL itself is the
+// secret. It is safe for concurrent use.
 type transfers struct {
 	files     *slots
 	addresses *share.Pool
@@ -166,7 +165,7 @@ func newTransfers(what string) *transfers {
 	return &transfers{newSlots(what+" of files", maxTransfers, 0), share.New(share.Bounds{Pod: maxTransfers})}
 }
 
-// enter counts a transfer in, and returns how to count it out. of is the link or the session that it belongs to.
+// enter counts a transfer in, and returns a function that counts it out. of is its link or session.
 func (t *transfers) enter(tenant, of string, source netip.Prefix) (done func(), err error) {
 	place, err := t.addresses.Try(share.Owner{Tenant: source.String()}, 1)
 	if err != nil {
@@ -180,15 +179,15 @@ func (t *transfers) enter(tenant, of string, source netip.Prefix) (done func(), 
 	return func() { release(); place.Release() }, nil
 }
 
-// limitTransfer bounds a transfer of so many bytes, however it moves.
+// limitTransfer bounds the total time of a transfer of size bytes.
 func limitTransfer(c *gin.Context, size int64) (context.Context, context.CancelFunc) {
 	limit := transferMargin + time.Duration(size/transferPart+1)*transferTime
 	finishWritingBy(c, time.Now().Add(limit+writeTimeout))
 	return context.WithTimeout(c.Request.Context(), limit)
 }
 
-// pace ends a transfer that is too slow: the connection has transferTime for each part of transferPart bytes. Reads or
-// writes fail after that. What the store takes in between does not count.
+// pace ends a transfer that is too slow: each part of transferPart bytes must move within transferTime. After that,
+// reads or writes fail. The store's time between them does not count.
 type pace struct {
 	setDeadline func(time.Time) error
 	moved       int           // bytes of this part
@@ -198,7 +197,7 @@ type pace struct {
 // move reads or writes some bytes of the transfer.
 func (p *pace) move(b []byte, readOrWrite func([]byte) (int, error)) (int, error) {
 	began := time.Now()
-	_ = p.setDeadline(began.Add(transferTime - p.spent)) // fails only where there are no connections
+	_ = p.setDeadline(began.Add(transferTime - p.spent)) // fails only without a real connection
 	n, err := readOrWrite(b)
 	p.spent += time.Since(began)
 	if p.moved += n; p.moved >= transferPart {
@@ -207,7 +206,7 @@ func (p *pace) move(b []byte, readOrWrite func([]byte) (int, error)) (int, error
 	return n, err
 }
 
-// pacedReader reads the body of an upload at its pace.
+// pacedReader reads the body of an upload, bounded by pace.
 type pacedReader struct {
 	from io.Reader
 	pace pace
@@ -216,13 +215,13 @@ type pacedReader struct {
 func (r *pacedReader) Read(b []byte) (int, error) {
 	n, err := r.pace.move(b, r.from.Read)
 	if err == io.EOF {
-		// The server goes on reading, to see whether the client hangs up: it must not take a deadline for that.
+		// The server keeps reading, to detect that the client hangs up. A passed deadline would look the same.
 		_ = r.pace.setDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// pacedWriter writes a download at its pace.
+// pacedWriter writes a download, bounded by pace.
 type pacedWriter struct {
 	to   http.ResponseWriter
 	pace pace

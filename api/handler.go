@@ -1,5 +1,5 @@
 // Package api is the HTTP API of the gateway. It decodes and authenticates requests, calls agent.Invoker, chat.Agent or
-// the directory, and encodes answers. It decides nothing itself.
+// the directory, and encodes answers. It makes no decisions itself.
 //
 //	request ─▶ pod header, log, recovery ─▶ origin ─▶ bearer token ─▶ route ─▶ strict reading ─▶ operation
 //
@@ -25,22 +25,22 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// handler has what the routes need. It is safe for concurrent use.
+// handler holds what the routes need. It is safe for concurrent use.
 type handler struct {
 	Config
 	document     func() ([]byte, error)   // returns the OpenAPI document
-	namesUsers   bool                     // whether credentials may name users
-	builtins     builtins                 // those that stay
-	lastBuiltins atomic.Pointer[builtins] // all of them, as they were last listed
+	namesUsers   bool                     // whether credentials can name users
+	builtins     builtins                 // the static ones
+	lastBuiltins atomic.Pointer[builtins] // all of them, as last listed
 	zip          gzipPool
-	answers      sync.Pool // *[]byte, of answers to calls
+	answers      sync.Pool // *[]byte, for answers to calls
 	served       *slots    // requests with a credential
 	streams      *slots
 	waiting      *slots
 	exports      *slots
 	hub          *feedHub
-	catchingUp   *slots // streams that read a feed for themselves
-	reading      *slots // requests that read much of the store
+	catchingUp   *slots // streams that read a feed themselves
+	reading      *slots // requests that read a large part of the store
 	responses    *byteBudget
 	bodies       *byteBudget
 	access       *accessLog
@@ -54,9 +54,9 @@ type handler struct {
 	podHeader, nosniff, json []string // values of headers; shared by all answers
 }
 
-// NewHandler returns the whole HTTP surface of a pod. It sets deadlines for writing itself, so that its server needs
-// a read timeout but no write timeout. It switches gin to release mode, which is a setting of the whole process: in
-// any other mode gin prints to standard output.
+// NewHandler returns the whole HTTP surface of a pod. It sets write deadlines itself, so its server needs a read
+// timeout but no write timeout. It switches gin to release mode for the whole process, because gin prints to standard
+// output in any other mode.
 func NewHandler(cfg Config) (*Handler, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -107,7 +107,7 @@ type Handler struct {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A socket has its own way to be told that the pod stops.
+	// WebSockets learn in their own way that the pod is draining.
 	if r.URL.Path != pathDevice && r.URL.Path != pathDeviceMCP {
 		w = &leavingWriter{w, h.h}
 	}
@@ -118,7 +118,7 @@ func newEngine(h *handler) (*gin.Engine, error) {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
-	engine.RedirectTrailingSlash = false // each thing has one address; every other one is not_found
+	engine.RedirectTrailingSlash = false // each resource has one address; any other is not_found
 	engine.RedirectFixedPath = false
 	if err := engine.SetTrustedProxies(nil); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func newEngine(h *handler) (*gin.Engine, error) {
 const (
 	prefixAPI          = "/api/" // everything below needs a token
 	pathHealth         = "/healthz"
-	pathHealthClawSeed = "/health" // as ClawSeed's apps ask
+	pathHealthClawSeed = "/health" // for ClawSeed's apps
 	pathReady          = "/readyz"
 	pathMetrics        = "/metrics" // for admins
 	pathDevice         = "/ws/chat"
@@ -157,7 +157,7 @@ const (
 	pathKeys        = "/api/keys"
 )
 
-// route is one line of the table below. query names the parameters its query string may have.
+// route is one line of the table below. query names the allowed parameters of its query string.
 type route struct {
 	method string
 	path   string
@@ -166,10 +166,10 @@ type route struct {
 	handle handlerFunc
 }
 
-// handlerFunc answers a request, or returns why it failed: fail makes that the answer.
+// handlerFunc answers a request, or returns why it failed. fail then writes the error answer.
 type handlerFunc func(c *gin.Context, q params) error
 
-// routes is the whole HTTP surface, and who may use it. GET routes answer HEAD too.
+// routes returns the whole HTTP surface, and who may use each route. GET routes also answer HEAD.
 func (h *handler) routes() []route {
 	table := slices.Concat(h.toolRoutes(), h.peopleRoutes(), []route{
 		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
@@ -201,7 +201,7 @@ func (h *handler) routes() []route {
 	return table
 }
 
-// toolRoutes returns the routes of tools, and of what offers and uses them: sessions, conversations and calls.
+// toolRoutes returns the routes of tools, sessions, conversations and calls.
 func (h *handler) toolRoutes() []route {
 	page := []string{"limit", "cursor"}
 	filters := []string{"name", "q", "session_id", "device_id", "user_id", "label", "source_type"}
@@ -232,7 +232,7 @@ func (h *handler) toolRoutes() []route {
 	}
 }
 
-// peopleRoutes returns the routes of those who decide and administrate.
+// peopleRoutes returns the routes of approvers and admins, and those that people read: events, limits and usage.
 func (h *handler) peopleRoutes() []route {
 	usage := []string{"from", "to", "user", "tool", "by", "limit", "cursor"}
 	audit := []string{
@@ -258,15 +258,15 @@ func (h *handler) peopleRoutes() []route {
 	}
 }
 
-// serve reads the query string of an API route strictly before its handler runs: a filter with a typing error must
-// not silently list everything. OpenAI's clients add parameters of their own, which mean nothing here.
+// serve parses the query string of an API route strictly before its handler runs: a mistyped filter must not silently
+// list everything. OpenAI's clients add parameters of their own, which are ignored.
 func (h *handler) serve(r route) gin.HandlerFunc {
 	strict := strings.HasPrefix(r.path, prefixAPI) || isMCP(r.path)
 	return func(c *gin.Context) {
 		defer releaseAll(c)
 		var q params
 		var err error
-		if !r.upgrades() { // whose handler asks who it is itself
+		if !r.upgrades() { // whose handler authenticates the device itself
 			err = h.authorize(c, r.who)
 		}
 		if err == nil && strict {
@@ -284,13 +284,14 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 	}
 }
 
-// awaitsBody reports whether a handler reads a body that is still to come. Those of GET and DELETE read none.
+// awaitsBody reports whether the handler reads a body that is still to come. Handlers of GET, HEAD and DELETE read
+// none.
 func awaitsBody(r *http.Request) bool {
 	return r.ContentLength != 0 && r.Method != http.MethodGet && r.Method != http.MethodHead &&
 		r.Method != http.MethodDelete
 }
 
-// upgrades reports whether a route is for WebSockets of devices.
+// upgrades reports whether a route serves WebSockets of devices.
 func (r route) upgrades() bool { return r.path == pathDevice || r.path == pathDeviceMCP }
 
 func upgrades(device http.Handler) handlerFunc {

@@ -12,10 +12,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// readyTimeout bounds the check of readiness. Load balancers give up after a few seconds.
+// readyTimeout bounds the readiness check. Load balancers give up after a few seconds.
 const readyTimeout = 2 * time.Second
 
-// health answers as long as the process serves requests at all.
+// health answers while the process serves requests.
 func (h *handler) health(c *gin.Context, _ params) error {
 	return h.writeStatus(c, struct {
 		Status  string `json:"status"`
@@ -24,7 +24,7 @@ func (h *handler) health(c *gin.Context, _ params) error {
 	}{"ok", h.Pod, h.Version})
 }
 
-// ready answers whether new traffic should come here. Calls are still served while it answers no.
+// ready answers whether new traffic should come to this pod. If it should not, calls are still served.
 func (h *handler) ready(c *gin.Context, _ params) error {
 	if h.isDraining() {
 		return draining()
@@ -40,12 +40,12 @@ func (h *handler) ready(c *gin.Context, _ params) error {
 	}{"ready", h.Warnings()})
 }
 
-// notReady returns why a pod cannot serve, as far as clients may know.
+// notReady returns why a pod cannot serve, without details that clients may not see.
 func notReady(err error) error {
 	if e := (*registry.Error)(nil); errors.As(err, &e) && e.Code == registry.CodeStoreUnavailable {
 		return e
 	}
-	return registry.StoreUnavailable("readiness", err) // a probe must see 503, whatever the reason
+	return registry.StoreUnavailable("readiness", err) // a probe must get 503 for any reason
 }
 
 func (h *handler) writeStatus(c *gin.Context, status any) error {
@@ -53,13 +53,13 @@ func (h *handler) writeStatus(c *gin.Context, status any) error {
 	return h.writeJSON(c, http.StatusOK, status)
 }
 
-// drainingRetry is when a refused client should ask again. Another pod answers by then.
+// drainingRetry is when a rejected client should retry. Another pod answers by then.
 const drainingRetry = 2 * time.Second
 
-// isDraining reports whether the pod is stopping. New traffic should go elsewhere.
+// isDraining reports whether the pod is draining. New traffic should go elsewhere.
 func (h *handler) isDraining() bool { return h.Draining.Err() != nil }
 
-// untilDraining returns a context that ends with ctx or when the pod begins to stop. Its caller must call stop.
+// untilDraining returns a context that ends with ctx or when the pod begins to drain. Its caller must call stop.
 func (h *handler) untilDraining(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	forget := context.AfterFunc(h.Draining, cancel)
@@ -76,8 +76,8 @@ func draining() *registry.Error {
 	}
 }
 
-// leavingWriter has an answer that begins while the pod stops close its connection, also if its request was there
-// before: a connection that is used again while the pod closes it costs its request.
+// leavingWriter closes the connection of each answer that begins while the pod drains, even if its request came before.
+// If such a connection were reused while the pod closes it, the next request would be lost.
 type leavingWriter struct {
 	http.ResponseWriter
 	h *handler
@@ -94,21 +94,21 @@ func (w *leavingWriter) WriteHeader(status int) {
 // Flush implements http.Flusher.
 func (w *leavingWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *leavingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// limitsAnswer says what the gateway takes of the asker, and of devices.
+// limitsAnswer lists the limits for the asker, and for devices.
 type limitsAnswer struct {
 	BodyBytes        int64                 `json:"body_bytes"` // of a request
 	CallTimeoutMS    int64                 `json:"call_timeout_ms"`
 	MaxCallTimeoutMS int64                 `json:"max_call_timeout_ms"`
 	MaxWaitMS        int64                 `json:"max_wait_ms"`
-	Streams          int                   `json:"streams"` // open at once on this pod, of the asker
+	Streams          int                   `json:"streams"` // of the asker, open at once on this pod
 	Rates            []policy.LimitReport  `json:"rates"`
 	Device           registry.DeviceLimits `json:"device"`
 }
 
-// limits shows the limits that hold for the asker.
+// limits returns the limits for the asker.
 func (h *handler) limits(c *gin.Context, _ params) error {
 	calls := h.Invoker.LimitsOf(caller(c))
 	return h.respond(c, limitsAnswer{

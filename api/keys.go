@@ -13,16 +13,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// keyChanges is how often the admins of a tenant may make and revoke keys, users, devices and tokens on this pod. Each
-// revocation, and each key sooner or later, is a line of the log that all pods read for all tenants.
+// keyChanges limits how often the admins of a tenant may create keys, and revoke keys, users, devices and tokens, on
+// this pod. Each revocation, and sooner or later each key, is a line of a log that all pods read for all tenants.
 var keyChanges = auth.Limit{Rate: 50, Burst: 1000}
 
-// mayChangeKeys counts a key that is made or something that is revoked.
+// mayChangeKeys counts the creation of a key or a revocation, or fails if there are too many.
 func (h *handler) mayChangeKeys(c *gin.Context) error {
 	return mayChange(c, h.keyChanges, keyChanges, "keys and revocations")
 }
 
-// apiKey is a key as admins see it. The key itself is in the answer that creates it, and nowhere else.
+// apiKey is a key as shown to admins. Only the answer that creates it has the key itself.
 type apiKey struct {
 	ID        string   `json:"id"`
 	Key       string   `json:"key,omitempty"`
@@ -55,7 +55,7 @@ func apiKeyOf(c registry.Credential) apiKey {
 	return k
 }
 
-// issuer returns what makes and revokes credentials.
+// issuer returns the issuer that creates and revokes credentials. It fails if there is no store for them.
 func (h *handler) issuer() (auth.Issuer, error) {
 	if h.Credentials == nil {
 		return auth.Issuer{}, registry.Errorf(registry.CodeNotFound, "This gateway has no store for API keys.")
@@ -97,7 +97,7 @@ func (h *handler) listKeys(c *gin.Context, q params) error {
 	return h.writeJSON(c, http.StatusOK, answer)
 }
 
-// createKey makes an API key.
+// createKey creates an API key.
 func (h *handler) createKey(c *gin.Context, _ params) error {
 	issuer, err := h.issuer()
 	if err != nil {
@@ -127,7 +127,7 @@ func (h *handler) createKey(c *gin.Context, _ params) error {
 	return h.writeJSON(c, http.StatusCreated, answer)
 }
 
-// rightsOf says for the audit log what a key is good for.
+// rightsOf describes a key's rights for the audit log.
 func rightsOf(c registry.Credential) string {
 	text := "roles: " + strings.Join(c.Roles, ", ")
 	for _, part := range [...]struct{ name, value string }{
@@ -190,13 +190,13 @@ func (h *handler) revoke(c *gin.Context, _ params) error {
 	}{removed})
 }
 
-// revokeTimeout bounds a revocation, which may have to remove all credentials of a user.
+// revokeTimeout bounds a revocation. It may have to delete all credentials of a user.
 const revokeTimeout = 20 * time.Second
 
-// maxRoles is how many roles a key may be asked to have. There are fewer.
+// maxRoles is the maximum number of roles in a request. There are fewer roles.
 const maxRoles = 16
 
-// parseKeyRequest reads the body that asks for an API key.
+// parseKeyRequest parses the body of a request for an API key.
 func parseKeyRequest(body []byte) (r auth.KeyRequest, err error) {
 	texts := map[string]*string{
 		"name": &r.Name, "user_id": &r.User, "device_id": &r.Device, "tools": &r.Tools, "context": &r.Context,
@@ -226,7 +226,7 @@ func parseKeyRequest(body []byte) (r auth.KeyRequest, err error) {
 	return r, err
 }
 
-// readExpiry reads when a key ends: at a time, or after so many seconds. The zero time is never.
+// readExpiry reads when a key expires: at a time, or after some seconds. The zero time is never.
 func readExpiry(fields memberList) (time.Time, error) {
 	at, hasTime := fields.get("expires_at")
 	in, hasSeconds := fields.get("expires_in")
@@ -254,7 +254,7 @@ func readExpiry(fields memberList) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// parseRevocation reads the body that revokes something: exactly one of its fields is there.
+// parseRevocation parses the body of a revocation. Exactly one of its fields must be present.
 func parseRevocation(body []byte) (kind registry.ChangeKind, id string, err error) {
 	kinds := []struct {
 		field string

@@ -20,14 +20,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Paths of MCP. All of them are one endpoint; the longer ones see less.
+// Paths of MCP. All of them are one endpoint; the longer ones cover fewer devices.
 const (
 	pathMCP        = "/mcp"
 	pathMCPUser    = pathMCP + "/users/:id"
 	pathMCPSession = pathMCP + "/sessions/:id"
 )
 
-// isMCP reports whether a path is one whose clients expect answers of JSON-RPC.
+// isMCP reports whether the clients of a path expect JSON-RPC answers.
 func isMCP(path string) bool { return path == pathMCP || strings.HasPrefix(path, pathMCP+"/") }
 
 // mcpRoutes are the routes of MCP.
@@ -43,7 +43,7 @@ func (h *handler) mcpRoutes() []route {
 	return table
 }
 
-// mcpOf serves MCP for what the path names.
+// mcpOf serves MCP for the scope that the path names.
 func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 	return func(c *gin.Context, q params) error {
 		began := time.Now()
@@ -65,8 +65,8 @@ func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 	}
 }
 
-// mcpGateway lends package mcp what the routes below /api/ answer with. It implements
-// mcp.Gateway and mcp.Changer.
+// mcpGateway gives package mcp access to the data and decisions of the routes below /api/. It implements mcp.Gateway
+// and mcp.Changer.
 type mcpGateway struct{ h *handler }
 
 // Digest implements mcp.Gateway.
@@ -80,7 +80,7 @@ func (g mcpGateway) Decide(by agent.Asker, t registry.ToolSpec, from policy.Sour
 	if from == policy.Remote {
 		return g.h.mayCall(by, t, nil)
 	}
-	return g.h.mayCall(by, t, g.h.running().named(t.Name)) // or of an MCP server: whoever asks does not tell them apart
+	return g.h.mayCall(by, t, g.h.running().named(t.Name)) // or of an MCP server: the caller does not distinguish them
 }
 
 // Owns implements mcp.Gateway.
@@ -123,19 +123,19 @@ func (g mcpGateway) Session(ctx context.Context, by agent.Asker, s mcp.Scope, id
 	return encode(row)
 }
 
-// pathResource is where clients of the MCP endpoint are told where to get a token (RFC 9728).
+// pathResource is where clients of the MCP endpoint read where to get a token (RFC 9728).
 const pathResource = "/.well-known/oauth-protected-resource"
 
-// Resource is what clients of the MCP are told to get a token by: the gateway is a protected resource in the words of
-// OAuth. They are told nothing without an authorization server.
+// Resource tells clients of the MCP endpoint how to get a token. In OAuth terms, the gateway is a protected resource.
+// Without an authorization server, clients get no such information.
 type Resource struct {
-	URL    string   // of the gateway as clients reach it, without a path; empty: only those of this machine are told
+	URL    string   // of the gateway for clients, without a path; empty: only clients of this machine are served
 	Issuer string   // the authorization server; empty: there is none
-	Scopes []string // that a token needs; none: the authorization server knows
+	Scopes []string // that a token needs; none: the authorization server decides
 }
 
-// origin returns the URL of the gateway without a path, as the client of a request knows it. Whoever sends a request
-// chooses its Host header, so that counts only where it names this machine.
+// origin returns the URL of the gateway without a path, as the client of a request knows it. The client chooses the
+// Host header, so the header is used only if it names this machine.
 func (s Resource) origin(r *http.Request) (origin string, known bool) {
 	if s.Issuer == "" {
 		return "", false
@@ -143,8 +143,8 @@ func (s Resource) origin(r *http.Request) (origin string, known bool) {
 	return s.reached(r), s.URL != "" || auth.IsLoopbackHost(r.Host)
 }
 
-// reached returns the URL of the gateway without a path: the configured one, else the one that the client of a request
-// says it has reached. Who is not yet known must not be told the latter.
+// reached returns the URL of the gateway without a path: the configured one, else the one in the client's request. Do
+// not send the latter to a client that is not authenticated.
 func (s Resource) reached(r *http.Request) string {
 	switch {
 	case s.URL != "":
@@ -165,8 +165,8 @@ type resourceMetadata struct {
 	Name     string   `json:"resource_name"`
 }
 
-// protectedResource answers with the metadata of the gateway or, below a path of the MCP endpoint, of that one: a
-// client must find there the very URL it connects to.
+// protectedResource returns the metadata of the gateway or, for a path of the MCP endpoint, of that path. The client
+// must find exactly the URL that it connects to.
 func (h *handler) protectedResource(c *gin.Context, _ params) error {
 	origin, known := h.Resource.origin(c.Request)
 	path := strings.TrimPrefix(c.Request.URL.EscapedPath(), pathResource)
@@ -183,14 +183,14 @@ func (h *handler) protectedResource(c *gin.Context, _ params) error {
 	return nil
 }
 
-// Errors of a challenge, as RFC 6750 names them.
+// Errors of a challenge, with the names of RFC 6750.
 const (
 	invalidToken      = "invalid_token"
 	insufficientScope = "insufficient_scope"
 )
 
-// challenge tells a client of the MCP endpoint what is wrong with its token, and where to get another. Elsewhere it
-// does nothing.
+// challenge sets the header that tells a client of the MCP endpoint what is wrong with its token, and where to get
+// another. On other paths it does nothing.
 func (h *handler) challenge(c *gin.Context, wrong string) {
 	path := c.Request.URL.EscapedPath()
 	if !isMCP(path) {
@@ -212,7 +212,7 @@ func (h *handler) challenge(c *gin.Context, wrong string) {
 	c.Header("WWW-Authenticate", strings.TrimSpace("Bearer "+strings.Join(params, ", ")))
 }
 
-// refuseQueryToken refuses a token in the query string of the MCP endpoint, where logs and histories would keep it.
+// refuseQueryToken rejects a token in the query string of the MCP endpoint: logs and histories would store it.
 func refuseQueryToken(r *http.Request) error {
 	if !isMCP(r.URL.Path) || r.URL.RawQuery == "" {
 		return nil
@@ -225,11 +225,11 @@ func refuseQueryToken(r *http.Request) error {
 		"A token does not belong into the URL. Send it in the header Authorization: Bearer …, and revoke this one.")
 }
 
-// mcpChanges hears of changes from the feed of a tenant, which the pod reads once for all streams that follow it. It
+// mcpChanges finds changes in the feed of a tenant. The pod reads the feed once for all streams that follow it. It
 // implements mcp.Changes.
 type mcpChanges struct {
 	reader *feedReader
-	at     int64 // the place of the next entry
+	at     int64 // position of the next entry
 	viewer string
 	scope  mcp.Scope
 }
@@ -252,8 +252,8 @@ func (g mcpGateway) Follow(
 	}
 }
 
-// end returns the place behind the newest entry. started is false as long as the reader has not begun; grown is closed
-// when it has.
+// end returns the position behind the newest entry. started is false until the reader has begun. grown is closed when
+// it begins or reads more.
 func (r *feedReader) end() (at int64, started bool, grown <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -266,7 +266,7 @@ func (m *mcpChanges) Wait(ctx context.Context, atMost time.Duration) (changed bo
 	defer cancel()
 	for ctx.Err() == nil {
 		entries, ok, grown := m.reader.from(m.at, feedWrite)
-		if !ok { // entries have been dropped that nobody has looked at
+		if !ok { // entries were dropped before this stream read them
 			m.at, _, _ = m.reader.end()
 			return true
 		}
@@ -284,10 +284,10 @@ func (m *mcpChanges) Wait(ctx context.Context, atMost time.Duration) (changed bo
 	return false
 }
 
-// means reports whether an entry says that something in the scope may have changed.
+// means reports whether an entry can change something in the scope.
 func (m *mcpChanges) means(e feedEntry) bool {
 	switch e.kind {
-	case registry.ActivityPodDied: // its sessions leave without a word
+	case registry.ActivityPodDied: // its sessions end without entries of their own
 		return true
 	case registry.ActivityConnected, registry.ActivityUpdated, registry.ActivityDisconnected, registry.ActivityTools:
 	default:
@@ -297,13 +297,13 @@ func (m *mcpChanges) means(e feedEntry) bool {
 		(m.scope.User == "" || m.scope.User == e.owner.User)
 }
 
-// mcpOut is where the answer to a POST of MCP goes. It implements mcp.Out.
+// mcpOut writes the answer to a POST of MCP. It implements mcp.Out.
 type mcpOut struct {
 	h  *handler
 	c  *gin.Context
 	by share.Owner
 
-	// request is the context of the request. Ended may be asked when c serves another one already.
+	// request is the context of the request. Ended may be called when c already serves another request.
 	request context.Context
 	began   time.Time
 }
@@ -333,7 +333,7 @@ func (o mcpOut) NoteFailure(failure *registry.Error) {
 		failure = why
 	}
 	noted := *failure
-	noted.Code = auth.ProblemOf(failure).Code // one that clients may see
+	noted.Code = auth.ProblemOf(failure).Code // a code that clients may see
 	o.c.Set(keyFailure, &noted)
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// turnAnswer is the answer to a message, once the turn has ended.
+// turnAnswer is the answer to a message, after the turn has ended.
 type turnAnswer struct {
 	Turn         string              `json:"turn_id"`
 	SessionID    string              `json:"session_id"`
@@ -60,8 +60,8 @@ func (h *handler) postMessage(c *gin.Context, _ params) error {
 	return h.answerTurn(ctx, c, agent, ask)
 }
 
-// conversation returns the session that the path names, and the owner of its conversation if that begins now. It fails
-// if no device is connected and nothing was said before.
+// conversation returns the session in the path, and the owner of its conversation if that begins now. It fails if no
+// device is connected and there is no earlier message.
 func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, registry.Owner, error) {
 	if h.Closing.Err() != nil {
 		return registry.Key{}, registry.Owner{}, draining()
@@ -74,7 +74,7 @@ func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, 
 	case err == nil && (k.session != nil || k.info.Messages > 0):
 		return k.key, owner, nil
 	case err == nil:
-		err = registry.UnknownSession() // it has a name and nothing else
+		err = registry.UnknownSession() // it has only a name
 	case k.foreign || !isAbsent(err) || k.key.Validate() != nil:
 		return k.key, owner, err
 	}
@@ -84,7 +84,7 @@ func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, 
 	case n > 0:
 		return k.key, owner, nil
 	}
-	if errors.Is(err, registry.CodeNotConnected) { // until its device is back
+	if errors.Is(err, registry.CodeNotConnected) { // wait for its device
 		due, failure := h.expected(ctx, caller(c), k.key)
 		if failure != nil || due != nil {
 			return k.key, ownerOf(caller(c), due), failure
@@ -93,7 +93,7 @@ func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, 
 	return k.key, owner, err
 }
 
-// answerTurn runs a turn to its end.
+// answerTurn runs a turn to its end and writes its answer.
 func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Agent, ask chat.Ask) error {
 	aborted := false
 	reply, err := agent.Ask(ctx, ask, func(e chat.Event) { aborted = e.Type == chat.EventAborted })
@@ -111,7 +111,7 @@ func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Age
 	})
 }
 
-// relay runs a turn and sends its events. The last event waits for the turn's reply, which says more.
+// relay runs a turn and sends its events. The last event is sent after the turn's reply, which has more information.
 func relay(ctx context.Context, agent chat.Agent, ask chat.Ask, t *ssewriter.TurnStream) ssewriter.Ending {
 	reader := ask.Caller
 	var last chat.Event
@@ -137,7 +137,8 @@ func relay(ctx context.Context, agent chat.Agent, ask chat.Ask, t *ssewriter.Tur
 	}}
 }
 
-// failureEvent is the event of a failure in a stream that has begun: as the agent has it, otherwise as a problem would.
+// failureEvent returns the event of a failure in a stream that has begun: the agent's error, otherwise the problem's
+// message.
 func failureEvent(err, failure error) chat.Event {
 	e := chat.Event{Type: chat.EventError, Code: chat.CodeAgent}
 	var failed *chat.Error
@@ -156,10 +157,10 @@ type messageRequest struct {
 	debug      bool
 	stream     *bool // nil when absent
 	format     chat.Format
-	kind       policy.Context // who takes part, as the caller says
+	kind       policy.Context // audience of the conversation, as stated by the caller
 }
 
-// parseMessage reads the body of a message.
+// parseMessage parses the body of a message.
 func parseMessage(body []byte) (messageRequest, error) {
 	var r messageRequest
 	if strings.TrimSpace(string(body)) == "" {
@@ -207,7 +208,7 @@ func (r *messageRequest) readField(name string, text json.RawMessage) (err error
 	return err
 }
 
-// readContext reads who takes part in a conversation. It can only be told to be stricter than the credentials say.
+// readContext reads the audience of a conversation. It can only be stricter than that of the credentials.
 func readContext(text json.RawMessage, at string) (policy.Context, error) {
 	s, err := readString(text, at)
 	if err == nil && !slices.Contains(policy.Contexts(), policy.Context(s)) {
@@ -227,7 +228,7 @@ func readBool(text json.RawMessage, at string) (bool, error) {
 	}
 }
 
-// readMessage reads a message, and whether its answer is to be streamed: as the body says, otherwise if the caller
+// readMessage reads a message, and whether its answer is streamed: as stated in the body, otherwise if the caller
 // accepts events.
 func (h *handler) readMessage(c *gin.Context) (r messageRequest, streamed bool, err error) {
 	body, err := h.readBody(c)

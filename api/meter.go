@@ -12,17 +12,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Meter counts requests. Its method returns at once and is safe for concurrent use.
+// Meter counts requests. Its method must not block, and must be safe for concurrent use.
 type Meter interface {
-	// Requested counts a request that has ended. route is one of Routes, or empty; method is whatever the client
-	// wrote. code is empty unless the request failed here. A socket's request ends when the socket is open.
+	// Requested counts a request that has ended. route is one of Routes, or empty. method is the client's own text.
+	// code is empty unless the gateway reported a failure. A WebSocket's request ends when the socket is open.
 	Requested(method, route string, status int, code registry.Code, took time.Duration)
 }
 
-// Route is one address that is served.
+// Route is one address of the API.
 type Route struct{ Method, Path string }
 
-// Routes returns everything that may be served, whatever is configured. GET routes answer HEAD too.
+// Routes returns all routes that any configuration can serve. GET routes also answer HEAD.
 func Routes() []Route {
 	h := &handler{Config: Config{Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler()}}
 	var all []Route
@@ -32,12 +32,12 @@ func Routes() []Route {
 	return all
 }
 
-// Stats says how full the API of a pod is. Refused ones are counted since the start.
+// Stats says how full the API of a pod is. Rejected requests are counted since the start.
 type Stats struct {
-	Streams, StreamsRefused int64 // event streams and streamed turns that are open
+	Streams, StreamsRefused int64 // open event streams and streamed turns
 	Waiting, WaitingRefused int64 // requests that wait for the end of a call
-	AnswersRefused          int64 // there were no bytes left for an answer
-	BodiesRefused           int64 // there were none for the body of a request
+	AnswersRefused          int64 // answers without enough bytes left
+	BodiesRefused           int64 // request bodies without enough bytes left
 }
 
 // Stats returns how full the API is now.
@@ -50,7 +50,7 @@ func (h *Handler) Stats() Stats {
 	return s
 }
 
-// Pools returns how full the pools of the API are, by name.
+// Pools returns how full each pool of the API is, by name.
 func (h *Handler) Pools() map[string]share.Stats {
 	p := h.h
 	return map[string]share.Stats{
@@ -62,24 +62,24 @@ func (h *Handler) Pools() map[string]share.Stats {
 	}
 }
 
-// metrics serves what an operator's monitoring reads. It is for admins: it shows how much everybody uses the gateway.
+// metrics serves an operator's monitoring. It is for admins, because it shows the use of the gateway by all tenants.
 func (h *handler) metrics(c *gin.Context, _ params) error {
 	h.Metrics.ServeHTTP(c.Writer, c.Request)
 	return nil
 }
 
-// slotRetry is when a client that found too many requests open should try again.
+// slotRetry is when a client should retry after it met a bound of slots.
 const slotRetry = 5 * time.Second
 
-// Limits of requests that wait for the end of a call (wait_ms): of all callers, and of one. Each costs the pod about
-// 75 KiB, most of it for its open connection.
+// Limits of requests that wait for the end of a call (wait_ms): in total, and for one identity. Each costs the pod
+// about 75 KiB, mostly for its open connection.
 const (
 	maxWaiting       = 2000
 	maxCallerWaiting = 500
 )
 
-// slots bounds the requests of a kind that this pod holds open, those of a tenant, and those of an identity. It is safe
-// for concurrent use.
+// slots bounds the open requests of a kind on this pod: in total, per tenant, and per identity. It is safe for
+// concurrent use.
 type slots struct {
 	what string // the kind, in the plural
 	pool *share.Pool
@@ -89,7 +89,7 @@ func newSlots(what string, all, each int) *slots {
 	return &slots{what, share.New(share.Bounds{Pod: int64(all), Identity: int64(each)})}
 }
 
-// enter counts one more request in, and returns how to count it out.
+// enter counts one more request in, and returns a function that counts it out. It fails if a bound is met.
 func (s *slots) enter(by share.Owner) (release func(), err error) {
 	g, err := s.pool.Try(by, 1)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *slots) enter(by share.Owner) (release func(), err error) {
 	return g.Release, nil
 }
 
-// wait is enter, but the request waits for its turn until ctx ends.
+// wait is enter, but waits for a free slot until ctx ends.
 func (s *slots) wait(ctx context.Context, by share.Owner) (release func(), err error) {
 	g, err := s.pool.Acquire(ctx, by, 1)
 	if err != nil {
@@ -107,7 +107,8 @@ func (s *slots) wait(ctx context.Context, by share.Owner) (release func(), err e
 	return g.Release, nil
 }
 
-// full says which bound was met. A request that has waited met that of its share or of the pod.
+// full returns the error for the bound that was met. For a request that waited, it is the bound of its share or of the
+// pod.
 func (s *slots) full(err error) error {
 	message := "This pod holds as many " + s.what + " as it may. Retry after a moment."
 	if full, ok := errors.AsType[*share.FullError](err); ok && full.Bound == share.Identity {
@@ -122,8 +123,8 @@ func tooMany(message string) error {
 	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: slotRetry}
 }
 
-// reserveStream counts one more event stream in, and returns how to count it out. It fails when there are too many, or
-// when the pod is stopping.
+// reserveStream counts one more event stream in, and returns a function that counts it out. It fails if there are too
+// many, or if the pod is draining.
 func (h *handler) reserveStream(by share.Owner) (release func(), err error) {
 	if h.isDraining() {
 		return nil, draining()
@@ -131,8 +132,8 @@ func (h *handler) reserveStream(by share.Owner) (release func(), err error) {
 	return h.streams.enter(by)
 }
 
-// owner returns who sent a request, as what it takes of this pod is counted. Requests without an identity are of no
-// tenant, and each network that sends some is an identity of its own.
+// owner returns the owner for the shares that a request takes of this pod. Requests without an identity have no tenant,
+// and each network that sends them counts as one identity.
 func (h *handler) owner(c *gin.Context) share.Owner {
 	if _, known := c.Get(keyCaller); known {
 		return caller(c).Owner()
@@ -140,11 +141,11 @@ func (h *handler) owner(c *gin.Context) share.Owner {
 	return share.Owner{Identity: h.Sources.Of(c.Request).String()}
 }
 
-// countServed counts a request with a credential in until it has ended, once its body has come: until then its
-// connection waits for its client, and makes room for others.
+// countServed counts a request with a credential from when its body has arrived until it ends. Until then, its
+// connection counts as idle and can be evicted for others.
 func (h *handler) countServed(c *gin.Context) error {
 	_, known := c.Get(keyCaller)
-	if _, counted := c.Get(keyServed); !known || counted { // one without a body is counted before its handler reads it
+	if _, counted := c.Get(keyServed); !known || counted { // without a body, it is counted before its handler reads it
 		return nil
 	}
 	release, err := h.served.enter(h.owner(c))
@@ -154,6 +155,6 @@ func (h *handler) countServed(c *gin.Context) error {
 	return err
 }
 
-// maxReading is how many requests read much of the store at a time: thousands of lines of the audit log, or of rows of
-// usage. Each takes memory and time of the processor that are bounded, but not small.
+// maxReading is the maximum number of requests that read a large part of the store at a time: thousands of lines of the
+// audit log, or rows of usage. Each costs bounded but considerable memory and CPU time.
 const maxReading = 4

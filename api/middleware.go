@@ -20,8 +20,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Names of what the middleware keeps in a request's context, and of the headers of our own. The id of a call is kept in
-// the header of its answer.
+// Keys of a request's context that the middleware sets, and names of the gateway's own headers. The id of a call is
+// stored in the header of its answer.
 const (
 	keyCaller = "farhand.caller"
 
@@ -32,7 +32,7 @@ const (
 // writeTimeout is how long a client may take to receive an answer.
 const writeTimeout = 30 * time.Second
 
-// identify says which pod answered, and that nothing in an answer is to be taken for a web page.
+// identify sets the headers that name the pod, and that keep browsers from treating an answer as a web page.
 func (h *handler) identify(c *gin.Context) {
 	header := c.Writer.Header()
 	header[headerPod], header["X-Content-Type-Options"] = h.podHeader, h.nosniff
@@ -45,23 +45,23 @@ func (h *handler) recover(c *gin.Context) {
 		switch {
 		case p == nil:
 			return
-		case p == http.ErrAbortHandler: // the way to drop a connection without a word
+		case p == http.ErrAbortHandler: // net/http's way to drop a connection without an answer
 			panic(p)
 		}
 		h.Log.Error("panic in a request", "method", c.Request.Method, "route", c.FullPath(),
 			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		c.Abort()
 		if !c.Writer.Written() {
-			// Nobody knows how far a call had come.
+			// It is unknown how far a call had come.
 			h.fail(c, registry.Errorf(registry.CodeInternal, "panic").With(registry.DispatchedUnknown))
 		}
 	}()
 	c.Next()
 }
 
-// limitWriting bounds how long a slow reader can hold a request. Streams and calls that take long move the deadline,
-// and a socket drops it. Over HTTP/2 a deadline that passes ends the request, also if nothing is written: there the
-// bound of a call is that of the longest call, which may wait for a person first.
+// limitWriting bounds how long a slow reader can hold a request. Streams and long calls move the deadline, and a
+// WebSocket removes it. Over HTTP/2, a passed deadline ends the request even if nothing is being written. So calls get
+// the time of the longest call there, plus the longest wait for an approval.
 func (h *handler) limitWriting(c *gin.Context) {
 	limit := writeTimeout
 	if c.Request.ProtoMajor > 1 && (isCall(c) || isMCP(c.Request.URL.Path)) {
@@ -70,8 +70,8 @@ func (h *handler) limitWriting(c *gin.Context) {
 	finishWritingBy(c, time.Now().Add(limit))
 }
 
-// answerInTime gives the answer of a call that began long ago the time of any other. The answers of quick calls have
-// enough of it left: to set each deadline twice costs 1 % of the pod's time (farhand-bench --only call-rate).
+// answerInTime gives the answer of a call that began long ago the same time as any other. Answers of quick calls have
+// enough time left: setting each deadline twice would cost 1 % of the pod's time (farhand-bench --only call-rate).
 func answerInTime(c *gin.Context, began time.Time) {
 	if time.Since(began) > writeTimeout/2 {
 		finishWritingBy(c, time.Now().Add(writeTimeout))
@@ -79,12 +79,12 @@ func answerInTime(c *gin.Context, began time.Time) {
 }
 
 func finishWritingBy(c *gin.Context, deadline time.Time) {
-	// A writer without deadlines (a test's recorder) has no slow reader either.
+	// A writer without deadlines (a test's recorder) has no slow reader.
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(deadline)
 }
 
-// authenticate guards by path, not by route: later routes below /api, /v1 and /mcp, and paths that do not exist there,
-// need a credential too. Routes elsewhere that need one ask for it themselves.
+// authenticate guards by path, not by route: later routes below /api, /v1 and /mcp, and unknown paths there, also need
+// a credential. Other routes that need one check it themselves.
 func (h *handler) authenticate(c *gin.Context) {
 	path := c.Request.URL.Path
 	if !strings.HasPrefix(path, prefixAPI) && !isOpenAI(path) && !isMCP(path) {
@@ -101,7 +101,7 @@ func (h *handler) authenticate(c *gin.Context) {
 	h.whileAlive(c)
 }
 
-// whileAlive serves a request as long as the identity that sent it lives.
+// whileAlive serves a request while its identity is valid.
 func (h *handler) whileAlive(c *gin.Context) {
 	if h.Live == nil || !caller(c).MayEnd() {
 		return
@@ -115,7 +115,7 @@ func (h *handler) whileAlive(c *gin.Context) {
 	c.Next()
 }
 
-// endedIdentity returns why the identity that sent a request has ended meanwhile, nil if it has not.
+// endedIdentity returns why the identity of a request has ended since it was checked, or nil.
 func endedIdentity(ctx context.Context) *registry.Error {
 	var e *registry.Error
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &e) && e.Code == registry.CodeUnauthenticated {
@@ -124,7 +124,7 @@ func endedIdentity(ctx context.Context) *registry.Error {
 	return nil
 }
 
-// identifyCaller finds out who sent a request.
+// identifyCaller authenticates a request, by its token or its ticket.
 func (h *handler) identifyCaller(c *gin.Context) error {
 	token := auth.BearerHeader(c.Request)
 	var caller auth.Identity
@@ -146,22 +146,22 @@ func (h *handler) identifyCaller(c *gin.Context) error {
 	return nil
 }
 
-// caller returns who asked. It is only for routes that are not for everybody.
+// caller returns the identity of a request. Routes with access everybody must not use it.
 func caller(c *gin.Context) auth.Identity { return c.MustGet(keyCaller).(auth.Identity) }
 
-// What scripts of an allowed web origin may send and read.
+// CORS: headers and methods that scripts of an allowed web origin may send and read.
 const (
 	corsMethods = "GET, HEAD, POST, PUT, DELETE"
 	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, " + headerRequest +
 		", " + openai.HeaderSession
 	corsExposed = headerPod + ", " + headerRequest + ", " + headerCallID +
 		", ETag, Location, Retry-After, Idempotent-Replayed, " + openai.HeaderRetry
-	corsExposedMCP = "WWW-Authenticate, Mcp-Session-Id" // beside those, at the MCP endpoint
-	corsMaxAge     = "600"                              // seconds a browser may remember the answer to a preflight
+	corsExposedMCP = "WWW-Authenticate, Mcp-Session-Id" // in addition, at the MCP endpoint
+	corsMaxAge     = "600"                              // seconds that a browser may cache the answer to a preflight
 )
 
-// checkOrigin refuses foreign web pages, except at the probes, which reveal nothing. It lets the scripts of allowed
-// pages read the answers (CORS). It allows no credentials in cookies, because there are none.
+// checkOrigin rejects foreign web pages, except at the probes, which reveal nothing. It lets scripts of allowed pages
+// read the answers (CORS). It allows no cookies, because there are none.
 func (h *handler) checkOrigin(c *gin.Context) {
 	if path := c.Request.URL.Path; path == pathHealth || path == pathReady {
 		return
@@ -194,7 +194,7 @@ func (h *handler) checkOrigin(c *gin.Context) {
 }
 
 // allowedHeaders returns the headers that a script may send. OpenAI's client library sends headers of its own, which
-// are ignored, and clients of the MCP repeat arguments in headers named after them, so both endpoints allow any. The
+// are ignored. MCP clients repeat arguments in headers named after them. So both endpoints allow any header. The
 // asterisk covers all but Authorization.
 func allowedHeaders(path string) string {
 	if isOpenAI(path) || isMCP(path) {
@@ -203,14 +203,14 @@ func allowedHeaders(path string) string {
 	return corsHeaders
 }
 
-// headerRequest names a request, so that its lines in the logs of all that had to do with it can be found.
+// headerRequest carries the id of a request, which finds its lines in the logs of all pods and services involved.
 const headerRequest = "X-Request-Id"
 
-// maxRequestID is how many bytes of a caller's name for a request are taken.
+// maxRequestID is the maximum length of a caller's id for a request, in bytes.
 const maxRequestID = 128
 
-// nameRequest echoes the request's id with the answer. A caller, or a load balancer, may give one; else one is made. A
-// call that nobody named otherwise is named after itself.
+// nameRequest echoes the request's id in the answer. A caller or a load balancer may set it. Otherwise a call's request
+// has the id of the call, and any other request gets a new id.
 func (h *handler) nameRequest(c *gin.Context) {
 	header := c.Writer.Header()
 	if given := c.Request.Header[headerRequest]; len(given) == 1 && plainID(given[0]) {
@@ -224,15 +224,15 @@ func (h *handler) nameRequest(c *gin.Context) {
 	header[headerRequest] = []string{newRequestID()}
 }
 
-// idCharacters are harmless in every log.
+// idCharacters are safe in every log.
 const idCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:+/="
 
-// plainID reports whether a text is short and has no characters but idCharacters.
+// plainID reports whether a text is short and has only idCharacters.
 func plainID(id string) bool {
 	return id != "" && len(id) <= maxRequestID && strings.Trim(id, idCharacters) == ""
 }
 
-// newRequestID returns a name that no other request has. It is no secret.
+// newRequestID returns a unique id. It is not secret.
 func newRequestID() string {
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:8], rand.Uint64())
@@ -240,5 +240,5 @@ func newRequestID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// requestID returns the name of the request that is being answered.
+// requestID returns the id of the request.
 func requestID(c *gin.Context) string { return c.Writer.Header().Get(headerRequest) }

@@ -16,15 +16,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The document is written by hand in openapi/, one file for each part. The parts that Go code knows (version, error
-// codes and their statuses) are filled in here, so that they exist once.
+// The document is written by hand in openapi/, one file for each part. Values that exist in Go code (version, error
+// codes and their statuses) are filled in here, so that they have one source.
 //
 //go:embed openapi/*.json
 var openAPIFiles embed.FS
 
 type object = map[string]any
 
-// openAPI puts the OpenAPI 3.1 document together.
+// openAPI builds the OpenAPI 3.1 document.
 func openAPI(version string) ([]byte, error) {
 	parts := make(map[string]object)
 	for _, name := range []string{"info", "paths", "parameters", "schemas"} {
@@ -64,7 +64,7 @@ func openAPI(version string) ([]byte, error) {
 	}, "", " ")
 }
 
-// problemResponses describes one response for each status an error can have, named by its number.
+// problemResponses returns one response for each status of an error. Its name is the number.
 func problemResponses() object {
 	codes := make(map[int][]string)
 	for _, code := range registry.Codes() {
@@ -96,7 +96,7 @@ func problemResponses() object {
 	return responses
 }
 
-// errorResponses adds to the problems the responses that all errors of /v1, and all of /mcp, share.
+// errorResponses returns the responses of problemResponses, and the common error responses of /v1 and of /mcp.
 func errorResponses() object {
 	responses := problemResponses()
 	responses["OpenAIError"] = object{

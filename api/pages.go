@@ -16,11 +16,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxCursor bounds a cursor, in characters. That of a row of usage has the names of a user and a tool, in which a
-// character may take six.
+// maxCursor is the maximum length of a cursor, in characters. A cursor of usage holds the names of a user and a tool,
+// in which a character may take six.
 const maxCursor = 4096
 
-// cursorKind keeps the cursor of one list from being used with another.
+// cursorKind prevents the use of a cursor with another list.
 type cursorKind string
 
 const (
@@ -36,15 +36,15 @@ const (
 	cursorUsage    cursorKind = "u" // Name: the key of a row of usage
 )
 
-// cursor is the place of the last row of a page. Clients see it as one opaque word.
+// cursor is the position of the last row of a page. To clients it is an opaque string.
 type cursor struct {
 	Kind       cursorKind `json:"k"`
 	Generation int64      `json:"g,omitempty"`
 	Session    string     `json:"s,omitempty"`
 	Name       string     `json:"n,omitempty"`
 	Hash       string     `json:"h,omitempty"`
-	Builtin    bool       `json:"b,omitempty"` // Name is a built-in tool's; lists of tools begin with those
-	Offline    bool       `json:"o,omitempty"` // sessions: Generation is the last change; both may be missing
+	Builtin    bool       `json:"b,omitempty"` // Name is a built-in tool, which lists of tools begin with
+	Offline    bool       `json:"o,omitempty"` // sessions: Generation is the last change; both can be 0
 }
 
 // String encodes the cursor for a client.
@@ -56,7 +56,7 @@ func (c cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// cursor returns where a page starts, the zero cursor of that kind when the client did not say.
+// cursor returns where a page starts. If the client did not send a cursor, it is the zero cursor of that kind.
 func (p params) cursor(kind cursorKind) (cursor, error) {
 	if !p.has("cursor") {
 		return cursor{Kind: kind}, nil
@@ -99,18 +99,18 @@ func parseCursor(word string, kind cursorKind) (cursor, bool) {
 		return c, err == nil
 	case cursorCalls:
 		id, err := registry.ParseFeedID(c.Name)
-		return c, err == nil && id != registry.FeedID{} // no line has the first id
+		return c, err == nil && id != registry.FeedID{} // no line has the zero id
 	default:
 		return c, c.Name != ""
 	}
 }
 
-// builtinsAfter reports whether built-in tools may still come, and the name they come after.
+// builtinsAfter reports whether built-in tools may follow, and the name after which they begin.
 func (c cursor) builtinsAfter() (name string, any bool) {
 	return c.Name, c.Builtin || c == cursor{Kind: c.Kind}
 }
 
-// behindBuiltins returns where the tools of sessions go on.
+// behindBuiltins returns where the tools of sessions continue.
 func (c cursor) behindBuiltins() cursor {
 	if c.Builtin {
 		return cursor{Kind: c.Kind}
@@ -118,11 +118,11 @@ func (c cursor) behindBuiltins() cursor {
 	return c
 }
 
-// sessionsAfter returns the place of the directory that a list of sessions goes on from.
+// sessionsAfter returns the directory's cursor from which a list of sessions continues.
 func (c cursor) sessionsAfter() registry.Cursor {
 	if c.Kind == cursorTools && c.Name != "" {
-		// Inside a session: it has to be read once more, so go on from just before it. The tilde sorts after all that
-		// an id may contain.
+		// A session that was not finished must be read again, so continue just before it. The tilde sorts after all
+		// characters of an id.
 		return registry.Cursor{Generation: c.Generation - 1, Session: "~"}
 	}
 	return registry.Cursor{Generation: c.Generation, Session: c.Session}
@@ -140,9 +140,9 @@ func (c cursor) covers(s registry.Session, tool string) bool {
 	}
 }
 
-// respondVersioned answers with what build makes, or 304 when the client has it already. The tag covers all that the
-// answer depends on, so a poll that finds nothing new reads the version and nothing else. The version is read before
-// the listing: a tag can only be older than its answer, and an old tag matches nothing.
+// respondVersioned answers with the result of build, or 304 if the client already has it. The tag covers all inputs of
+// the answer, so a poll without changes reads only the version. The version is read before the list, so a tag can only
+// be older than its answer, and an old tag matches nothing.
 func (h *handler) respondVersioned(
 	c *gin.Context, q params,
 	version func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
@@ -173,8 +173,9 @@ func (h *handler) respondVersioned(
 	return h.writeTagged(c, body, tag, compress && len(body) >= gzipMinimum)
 }
 
-// listTag is a strong validator. Equal version, program, policy, built-in tools, caller, request and encoding make
-// equal bytes, but for the pulses of sessions: they change all the time, and are no reason to read a list again.
+// listTag is a strong validator. If version, program, policy, built-in tools, caller, request and encoding are equal,
+// the bytes are equal. Pulses of sessions are an exception: they change all the time, and do not justify reading a list
+// again.
 func (h *handler) listTag(version string, who auth.Identity, path string, q params, compress bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %d %q %q %q %q %q",
 		version, h.Version, h.Policy.Digest(), h.own().digest, who.Tenant, who.User, who.Admin, who.Roles,
@@ -203,18 +204,18 @@ func setCacheHeaders(header http.Header, tag string) {
 }
 
 const (
-	// maxPages bounds how many pages of the directory one page of a list is made from.
+	// maxPages is the maximum number of pages of the directory that are read for one page of a list.
 	maxPages = 20
 
-	// maxSessionPage bounds one page asked of the directory: sessions come with all their tools.
+	// maxSessionPage is the maximum size of a page of the directory, because sessions come with all their tools.
 	maxSessionPage = 100
 
-	// maxFold bounds how many sessions are read for an answer that needs all of them at once.
+	// maxFold is about the maximum number of sessions that are read for an answer that needs all of them.
 	maxFold = 5000
 )
 
-// walk visits up to q.Limit sessions, or until visit returns false. It returns the place of the next page, nil when
-// there is none. The directory may return fewer sessions than asked for and still have more, so walk reads up to
+// walk visits up to q.Limit sessions, or until visit returns false. It returns the cursor of the next page, or nil if
+// there is none. The directory may return fewer sessions than requested although there are more, so walk reads up to
 // maxPages.
 func (h *handler) walk(
 	ctx context.Context, q registry.Query, visit func(registry.Entry) bool,
@@ -243,7 +244,7 @@ func (h *handler) walk(
 	return &q.After, nil
 }
 
-// fold visits every session that matches q, or fails when they are too many for one answer.
+// fold visits every session that matches q. It fails if there are too many for one answer.
 func (h *handler) fold(ctx context.Context, q registry.Query, visit func(registry.Entry)) error {
 	q.Limit = maxSessionPage
 	for range 2 * maxFold / maxSessionPage { // pages may be short

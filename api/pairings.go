@@ -23,15 +23,15 @@ const (
 	pathPairStatus = "/pair/status"
 )
 
-// pairPolls is how often devices of one source may ask on this pod whether they are paired.
+// pairPolls limits how often devices of one source may poll on this pod whether they are paired.
 var pairPolls = auth.Limit{Rate: 10, Burst: 100}
 
 const (
 	maxPairBody  = 16 << 10        // bytes
-	pollInterval = 2 * time.Second // how often a device should ask whether it is paired
+	pollInterval = 2 * time.Second // how often a device should poll whether it is paired
 )
 
-// pairingRoutes are the routes by which devices are paired and managed.
+// pairingRoutes returns the routes that pair and manage devices.
 func (h *handler) pairingRoutes() []route {
 	return []route{
 		{http.MethodPost, pathPair, everybody, nil, h.pair},
@@ -49,7 +49,7 @@ func (h *handler) pairingRoutes() []route {
 	}
 }
 
-// pairBody reads the body of somebody who has no credential.
+// pairBody reads the body of a request without a credential.
 func (h *handler) pairBody(c *gin.Context, names ...string) (memberList, error) {
 	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.owner(c), maxPairBody)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *handler) pairBody(c *gin.Context, names ...string) (memberList, error) 
 	return readMembers(body, names...)
 }
 
-// pair has a device wait for an approver.
+// pair creates a request to pair a device, which waits for an approver.
 func (h *handler) pair(c *gin.Context, _ params) error {
 	fields, err := h.pairBody(c, "device_id", "device_name", "platform", "public_key", "tools")
 	if err != nil {
@@ -107,13 +107,13 @@ type pairAnswer struct {
 	Interval  int    `json:"interval"`   // seconds
 }
 
-// writeSecret writes an answer that nobody may keep but its client.
+// writeSecret writes an answer that must not be cached.
 func (h *handler) writeSecret(c *gin.Context, status int, v any) error {
 	c.Header("Cache-Control", "no-store")
 	return h.writeJSON(c, status, v)
 }
 
-// pairStatus tells a device whether it is paired, and its credential once.
+// pairStatus returns whether a device is paired, and its credential once.
 func (h *handler) pairStatus(c *gin.Context, _ params) error {
 	if !h.pairPolls.Take(h.Sources.Of(c.Request), 1) {
 		e := registry.Errorf(registry.CodeRateLimited, "Too many questions about pairing came from this address. Wait.")
@@ -160,12 +160,12 @@ type challengeAnswer struct {
 	ExpiresIn int    `json:"expires_in"` // seconds
 }
 
-// approver returns who decides.
+// approver returns the identity and the address that decide.
 func (h *handler) approver(c *gin.Context) pairing.Approver {
 	return pairing.Approver{Identity: caller(c), Source: h.Sources.Of(c.Request).String()}
 }
 
-// listPairings lists the requests that may be decided without their codes.
+// listPairings lists the requests that can be decided without their codes.
 func (h *handler) listPairings(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -184,7 +184,7 @@ type pairingList struct {
 	Pairings []pairingRow `json:"pairings"`
 }
 
-// pairingRow is a request to pair as its approver sees it.
+// pairingRow is a request to pair, as shown to its approver.
 type pairingRow struct {
 	ID            string        `json:"id"`
 	Status        pairing.State `json:"status"`
@@ -221,7 +221,7 @@ func pairingRowOf(v pairing.View) pairingRow {
 	return row
 }
 
-// fingerprint returns what people compare public keys by.
+// fingerprint returns a short hash by which people compare public keys.
 func fingerprint(key []byte) string {
 	if len(key) == 0 {
 		return ""
@@ -230,7 +230,7 @@ func fingerprint(key []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// decidePairing looks at, or decides, the request that the path or the code names.
+// decidePairing shows or decides the request that the path or the code names.
 func (h *handler) decidePairing(c *gin.Context, _ params) error {
 	body, err := h.readBody(c)
 	if err != nil {
@@ -267,7 +267,7 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
 }
 
-// lookAtPairing shows the request that a code names. Nothing is decided, and the audit log says so.
+// lookAtPairing shows the request that a code names, without a decision. The audit log records the look.
 func (h *handler) lookAtPairing(ctx context.Context, c *gin.Context, code string) error {
 	looked := auditDetail{action: registry.AuditPairLook, outcome: registry.AuditSeen}
 	noteAudit(c, looked)
@@ -280,7 +280,7 @@ func (h *handler) lookAtPairing(ctx context.Context, c *gin.Context, code string
 	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
 }
 
-// auditOf says for the audit log what became of a request to pair.
+// auditOf returns the audit entry of a decided request to pair.
 func auditOf(v pairing.View) auditDetail {
 	d := auditDetail{target: v.ID, device: v.DeviceID}
 	switch pairing.StateOf(v.Pairing) {
@@ -295,7 +295,7 @@ func auditOf(v pairing.View) auditDetail {
 	return d
 }
 
-// readDecision reads what an approver decides, if anything.
+// readDecision reads an approver's decision. decided is false if there is none.
 func readDecision(fields memberList) (d pairing.Decision, decided bool, err error) {
 	if text, ok := fields.get("decision"); ok {
 		choice, err := readEither(text, "decision", "approve", "reject")
@@ -319,7 +319,7 @@ func readDecision(fields memberList) (d pairing.Decision, decided bool, err erro
 	return d, decided, err
 }
 
-// optional reads a member into v, if it is there and not null.
+// optional reads a member into v, if it is present and not null.
 func (l memberList) optional(name string, v any, want string) (there bool, err error) {
 	text, ok := l.get(name)
 	if !ok || string(text) == "null" {

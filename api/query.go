@@ -16,11 +16,11 @@ const (
 	maxLimit     = 1000
 )
 
-// params is a query string that parseQuery has accepted. Its names are known, only label and type have several values,
-// and only q may be empty. It is nil when there is none.
+// params is a query string accepted by parseQuery. All names are known, only label and type can have several values,
+// and only q can be empty. It is nil if there is no query string.
 type params map[string][]string
 
-// parseQuery reads a query string. It refuses all that could make a filter match more than its author meant, and names
+// parseQuery parses a query string. It rejects anything that could make a filter match more than intended, and names
 // the parameter.
 func parseQuery(raw string, known []string) (params, error) {
 	if raw == "" {
@@ -34,7 +34,7 @@ func parseQuery(raw string, known []string) (params, error) {
 	for name := range values {
 		names = append(names, name)
 	}
-	slices.Sort(names) // the same answer for the same request
+	slices.Sort(names) // the same request gets the same answer
 	for _, name := range names {
 		if err := checkParam(name, values[name], known); err != nil {
 			return nil, err
@@ -69,7 +69,7 @@ func checkParam(name string, values, known []string) error {
 
 func (p params) has(name string) bool { return len(p[name]) > 0 }
 
-// get returns the value of a parameter, empty when it is absent.
+// get returns the value of a parameter, or "" if it is absent.
 func (p params) get(name string) string {
 	if !p.has(name) {
 		return ""
@@ -77,7 +77,7 @@ func (p params) get(name string) string {
 	return p[name][0]
 }
 
-// oneOf returns a parameter whose value must be one of choices, empty when it is absent.
+// oneOf returns a parameter whose value must be one of choices, or "" if it is absent.
 func (p params) oneOf(name string, choices ...string) (string, error) {
 	all, err := p.someOf(name, choices...)
 	if len(all) == 0 {
@@ -86,7 +86,7 @@ func (p params) oneOf(name string, choices ...string) (string, error) {
 	return all[0], nil
 }
 
-// someOf returns a parameter whose values must be among choices, none when it is absent.
+// someOf returns a parameter whose values must be among choices, or none if it is absent.
 func (p params) someOf(name string, choices ...string) ([]string, error) {
 	for _, v := range p[name] {
 		if !slices.Contains(choices, v) {
@@ -109,7 +109,7 @@ func (p params) limit() (int, error) {
 	return n, nil
 }
 
-// sessionID returns the filter for one session.
+// sessionID returns the filter for one session, or "" if it is absent.
 func (p params) sessionID() (string, error) {
 	id := p.get("session_id")
 	if id == "" {
@@ -142,7 +142,7 @@ func (p params) target() (registry.Target, error) {
 	return t, nil
 }
 
-// toolName returns a parameter that must be a possible name of a tool.
+// toolName returns a parameter that must be a valid name of a tool.
 func (p params) toolName(name string) (string, error) {
 	v := p.get(name)
 	if v != "" && !registry.ValidToolName(v) {

@@ -23,8 +23,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// encode returns v as JSON without escaping what only HTML needs escaped. It fails only if a json.RawMessage in v is
-// not JSON.
+// encode returns v as JSON without HTML escapes. It fails only if a json.RawMessage in v is not JSON.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -33,13 +32,13 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writeBody writes a whole answer. A long one needs a reservation: the one it was made with, or a new one.
+// writeBody writes a whole answer. A long answer needs a reservation: the one it was built with, or a new one.
 func (h *handler) writeBody(c *gin.Context, status int, body []byte) error {
 	held := reservationOf(c, keyAnswer)
 	if held == nil && len(body) > smallResponse {
 		var err error
 		if held, err = h.responses.reserveMade(c.Request.Context(), h.owner(c), int64(len(body))); err != nil {
-			if isCall(c) { // its tool has run
+			if isCall(c) { // the tool has run
 				err = registry.AsError(err).With(registry.DispatchedYes)
 			}
 			return err
@@ -53,14 +52,13 @@ func (h *handler) writeBody(c *gin.Context, status int, body []byte) error {
 		held.shrink(len(body))
 	}
 	if held == nil || len(body) <= smallResponse {
-		_, _ = c.Writer.Write(body) // the client is gone if this fails
+		_, _ = c.Writer.Write(body) // on failure the client is gone
 		return nil
 	}
 	held.writeParts(c.Writer, body)
 	return nil
 }
 
-// writeJSON writes v as a whole answer.
 func (h *handler) writeJSON(c *gin.Context, status int, v any) error {
 	body, err := encode(v)
 	if err != nil {
@@ -69,7 +67,7 @@ func (h *handler) writeJSON(c *gin.Context, status int, v any) error {
 	return h.writeBody(c, status, body)
 }
 
-// keyAnswer names the reservation of the answer in the context of a request.
+// keyAnswer is the context key of an answer's reservation.
 const keyAnswer = "farhand.answer"
 
 // reserveAnswer waits for the bytes of an answer that may be long. They are released when the request ends.
@@ -81,7 +79,7 @@ func (h *handler) reserveAnswer(ctx context.Context, c *gin.Context, cost int64)
 	return err
 }
 
-// reserving returns a handler that reserves an answer and then has handle make it.
+// reserving returns a handler that reserves cost bytes for the answer and then calls handle.
 func (h *handler) reserving(cost int64, handle handlerFunc) handlerFunc {
 	return func(c *gin.Context, q params) error {
 		if err := h.reserveAnswer(c.Request.Context(), c, cost); err != nil {
@@ -91,7 +89,7 @@ func (h *handler) reserving(cost int64, handle handlerFunc) handlerFunc {
 	}
 }
 
-// pageBudget is what still fits on a page of a list. The last row may exceed it.
+// pageBudget is the space left on a page of a list. The last row may exceed it.
 type pageBudget struct{ rows, bytes int }
 
 func newPageBudget(rows int) pageBudget { return pageBudget{rows, pageBytes} }
@@ -100,18 +98,18 @@ func (b *pageBudget) spent() bool { return b.rows <= 0 || b.bytes <= 0 }
 
 func (b *pageBudget) addRow(bytes int) { b.rows, b.bytes = b.rows-1, b.bytes-bytes }
 
-// writeCacheable answers 200 with an ETag made of the content, or 304 when the client has exactly this already. An
-// answer that is worth it is compressed for clients that accept that. The compressed form is another representation, so
-// it has an ETag of its own, and Vary keeps caches from confusing the two.
+// writeCacheable answers 200 with an ETag made of the content, or 304 if the client already has this content. Long
+// answers are compressed for clients that accept gzip. The compressed form is another representation, so it has its own
+// ETag, and Vary keeps caches from confusing the two.
 func (h *handler) writeCacheable(c *gin.Context, body []byte) error {
 	compress := len(body) >= gzipMinimum && acceptsGzip(c.Request.Header.Values("Accept-Encoding"))
 	return h.writeTagged(c, body, quoteTag(sha256.Sum256(body), compress), compress)
 }
 
-// writeTagged does the same with the given ETag.
+// writeTagged is writeCacheable with the given ETag.
 func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress bool) error {
 	known := c.Request.Header.Values("If-None-Match")
-	if matchesTag(known, tag) || matchesTag(known, "*") { // the asterisk means any answer that exists
+	if matchesTag(known, tag) || matchesTag(known, "*") { // the asterisk matches any existing answer
 		return h.notModified(c, tag)
 	}
 	setCacheHeaders(c.Writer.Header(), tag)
@@ -122,7 +120,7 @@ func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress 
 	return h.writeBody(c, http.StatusOK, body)
 }
 
-// respond encodes v and writes it as writeCacheable does.
+// respond encodes v and writes it with writeCacheable.
 func (h *handler) respond(c *gin.Context, v any) error {
 	body, err := encode(v)
 	if err != nil {
@@ -131,8 +129,9 @@ func (h *handler) respond(c *gin.Context, v any) error {
 	return h.writeCacheable(c, body)
 }
 
-// matchesTag reports whether a tag is in a list, with the weak comparison that RFC 9110 demands for If-None-Match. Our
-// tags have no commas and no quotes, so the list can be split at commas: a tag with a comma could not have matched.
+// matchesTag reports whether a tag is in a list, with the weak comparison that RFC 9110 demands for If-None-Match. The
+// gateway's tags have no commas and no inner quotes, so the list can be split at commas: a tag with a comma could not
+// match.
 func matchesTag(values []string, tag string) bool {
 	for _, value := range values {
 		for candidate := range strings.SplitSeq(value, ",") {
@@ -145,10 +144,10 @@ func matchesTag(values []string, tag string) bool {
 	return false
 }
 
-// fail is the one place where an error becomes a response. It also ends the chain of handlers. The response to a tool
-// call always has the call's id and whether the device can have run it: an error that does not say so happened before
-// the call was dispatched. Responses to other requests have neither. Below /v1 the response is in OpenAI's format, at
-// /mcp in that of JSON-RPC.
+// fail is the only place where an error becomes a response. It also ends the chain of handlers. The response to a tool
+// call always has the call's id and whether the device can have run it: an error without that information happened
+// before dispatch. Responses to other requests have neither. Below /v1 the response is in OpenAI's format, at /mcp in
+// JSON-RPC's.
 func (h *handler) fail(c *gin.Context, err error) {
 	e := *registry.AsError(err)
 	if why := interrupted(c.Request.Context(), &e); why != nil {
@@ -168,7 +167,7 @@ func (h *handler) fail(c *gin.Context, err error) {
 	}
 	p := auth.ProblemOf(&e)
 	failure := e
-	failure.Code = p.Code // one that clients may see
+	failure.Code = p.Code // a code that clients may see
 	c.Set(keyFailure, &failure)
 	c.Abort()
 	if isOpenAI(c.Request.URL.Path) {
@@ -176,14 +175,14 @@ func (h *handler) fail(c *gin.Context, err error) {
 		return
 	}
 	if isMCP(c.Request.URL.Path) {
-		_ = mcp.WriteError(c.Writer, &e) // the client is gone if this fails
+		_ = mcp.WriteError(c.Writer, &e) // on failure the client is gone
 		return
 	}
-	_ = auth.WriteProblem(c.Writer, p) // the client is gone if this fails
+	_ = auth.WriteProblem(c.Writer, p) // on failure the client is gone
 }
 
-// interrupted returns why a request came to an end before its answer, nil if its failure e has another reason. What is
-// asked of the store for a client that hangs up fails, and the store is well.
+// interrupted returns why a request ended before its answer, or nil if its failure e has another reason. When a client
+// hangs up, the store's reads for it fail although the store works.
 func interrupted(ctx context.Context, e *registry.Error) *registry.Error {
 	if ended := endedIdentity(ctx); ended != nil {
 		return ended
@@ -197,17 +196,17 @@ func interrupted(ctx context.Context, e *registry.Error) *registry.Error {
 	return registry.Errorf(registry.CodeCancelled, "The request was cancelled because its client hung up.")
 }
 
-// isOpenAI reports whether a path is one whose clients expect OpenAI's answers.
+// isOpenAI reports whether clients of a path expect OpenAI's format.
 func isOpenAI(path string) bool { return strings.HasPrefix(path, openai.Prefix) }
 
-// isModels reports whether an error came from a model. Its turn has logged it already, without the prompt, which an
-// error of a provider may repeat.
+// isModels reports whether an error came from a model. Its turn has already logged it without the prompt, which a
+// provider's error may repeat.
 func isModels(err error) bool {
 	var failed *provider.Error
 	return errors.As(err, &failed)
 }
 
-// isCall reports whether the request asks for a tool to be called.
+// isCall reports whether the request calls a tool.
 func isCall(c *gin.Context) bool {
 	if c.Request.Method != http.MethodPost {
 		return false
@@ -223,7 +222,7 @@ func (h *handler) nameCall(c *gin.Context) {
 	}
 }
 
-// noteCall names the call of a response, to the client and in the log.
+// noteCall sets the id of the call of a response, for the client and the log.
 func noteCall(c *gin.Context, callID string) {
 	header := c.Writer.Header()
 	if noted := header[headerCallID]; len(noted) == 1 && noted[0] == callID {
@@ -232,14 +231,13 @@ func noteCall(c *gin.Context, callID string) {
 	header[headerCallID] = []string{callID}
 }
 
-// notedCall returns the id of the call of a response, empty if there is none.
+// notedCall returns the id of the call of a response, or "" if there is none.
 func notedCall(c *gin.Context) string { return c.Writer.Header().Get(headerCallID) }
 
-// gzipMinimum is the length of the shortest answer worth compressing, in bytes. A shorter one fits one TCP segment
-// anyway.
+// gzipMinimum is the minimum length of a compressed answer, in bytes. A shorter answer fits one TCP segment anyway.
 const gzipMinimum = 1400
 
-// gzipPool keeps compressors, which are large, for reuse. The zero value is ready.
+// gzipPool keeps compressors, which are large, for reuse. The zero value is ready to use.
 type gzipPool struct{ pool sync.Pool }
 
 func (p *gzipPool) compress(body []byte) []byte {
@@ -256,7 +254,7 @@ func (p *gzipPool) compress(body []byte) []byte {
 	return b.Bytes()
 }
 
-// acceptsGzip evaluates Accept-Encoding: gzip by name wins over *, and a quality of zero refuses.
+// acceptsGzip evaluates Accept-Encoding: gzip by name wins over *, and a quality of zero rejects it.
 func acceptsGzip(values []string) bool {
 	named, others := -1.0, -1.0
 	for _, value := range values {
@@ -276,7 +274,7 @@ func acceptsGzip(values []string) bool {
 	return others > 0
 }
 
-// quality reads a weight such as "q=0.5". A missing one is 1. One that makes no sense is 0, which refuses the coding.
+// quality parses a weight such as "q=0.5". A missing weight is 1. An invalid weight is 0, which rejects the coding.
 func quality(weight string) float64 {
 	weight = strings.TrimSpace(weight)
 	if weight == "" {
@@ -290,7 +288,7 @@ func quality(weight string) float64 {
 	return q
 }
 
-// appendParts appends the parts of a result, as encoding/json writes them.
+// appendParts appends the parts of a result, encoded like encoding/json.
 func appendParts(b []byte, parts []registry.Part) []byte {
 	b = append(b, '[')
 	for i := range parts {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// storeTimeout bounds everything one request asks of the directory.
+	// storeTimeout bounds all reads of the store for one request.
 	storeTimeout = 10 * time.Second
 
 	// timeFormat is RFC 3339 in UTC with exactly three decimals.
@@ -27,13 +27,13 @@ func (h *handler) listSessions(c *gin.Context, q params) error {
 	})
 }
 
-// sessionPage is an answer of the list of sessions.
+// sessionPage is a page of the list of sessions.
 type sessionPage struct {
 	Sessions   []sessionRow `json:"sessions"`
 	NextCursor string       `json:"next_cursor,omitempty"`
 }
 
-// sessionsVersion covers all that rows of sessions show.
+// sessionsVersion returns a version that covers all data in rows of sessions.
 func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, error) {
 	version, err := h.Directory.Version(ctx, tenant)
 	if err != nil {
@@ -43,8 +43,8 @@ func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, e
 	return fmt.Sprintf("%q %q", version, conversations), err
 }
 
-// sessionPage lists the connected sessions in the order of connecting, and then those that have only a conversation,
-// the last used first.
+// sessionPage lists the connected sessions in the order of connecting, and then the sessions that have only a
+// conversation, the most recently used first.
 func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (sessionPage, error) {
 	who, answer := by.Who, sessionPage{Sessions: []sessionRow{}}
 	query, from, err := sessionQuery(who, q)
@@ -87,14 +87,14 @@ func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (se
 		}
 		from = cursor{Kind: cursorSessions}
 	}
-	if which == "true" || query.Tool != "" || len(query.Labels) > 0 { // a device that has gone has neither
+	if which == "true" || query.Tool != "" || len(query.Labels) > 0 { // offline sessions have neither tools nor labels
 		return answer, nil
 	}
 	from.Offline = true
 	return answer, h.addOffline(ctx, who, query.Target, from, limit, &answer)
 }
 
-// describeRows adds their conversations to rows of connected sessions.
+// describeRows adds conversations to rows of connected sessions.
 func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []sessionRow) error {
 	if len(rows) == 0 {
 		return nil
@@ -119,8 +119,8 @@ func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []se
 	return nil
 }
 
-// addOffline fills a page with sessions that have only a conversation. When the page is full, it finds out whether
-// there is one more.
+// addOffline fills a page with sessions that have only a conversation. If the page is full, it checks whether there is
+// one more.
 func (h *handler) addOffline(
 	ctx context.Context, who auth.Identity, target registry.Target, from cursor, limit int, page *sessionPage,
 ) error {
@@ -178,14 +178,14 @@ func sessionQuery(who auth.Identity, q params) (registry.Query, cursor, error) {
 	return query, from, err
 }
 
-// getSession shows a session: its connection, otherwise what its conversation says of it.
+// getSession returns a session: its connection, or else the data of its conversation.
 func (h *handler) getSession(c *gin.Context, q params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
 		return h.sessionRow(ctx, direct(caller(c)), sessionKey(c))
 	})
 }
 
-// sessionRow is the answer about one session.
+// sessionRow returns the answer for one session.
 func (h *handler) sessionRow(ctx context.Context, by agent.Asker, key registry.Key) (sessionRow, error) {
 	who := by.Who
 	e, _, sessionErr := h.session(ctx, who, key)
@@ -212,12 +212,12 @@ func (h *handler) sessionRow(ctx context.Context, by agent.Asker, key registry.K
 	return row, nil
 }
 
-// session reads a connected session. One that the caller may not see is unknown, whether it is connected or away;
-// foreign reports that.
+// session reads a connected session. If the caller may not see it, connected or away, it is unknown, and foreign is
+// true.
 func (h *handler) session(
 	ctx context.Context, who auth.Identity, key registry.Key,
 ) (e registry.Entry, foreign bool, err error) {
-	if key.Validate() != nil { // an impossible id is an unknown one; it never reaches the store
+	if key.Validate() != nil { // an impossible id is unknown; it is not sent to the store
 		return registry.Entry{}, false, registry.UnknownSession()
 	}
 	e, err = h.Directory.Entry(ctx, key)
@@ -227,7 +227,7 @@ func (h *handler) session(
 	return e, false, err
 }
 
-// expected returns a session that is away and whose device is expected back in a moment, nil if it is not.
+// expected returns a session that is away and whose device is expected to reconnect soon, or nil.
 func (h *handler) expected(ctx context.Context, who auth.Identity, key registry.Key) (*registry.Session, error) {
 	q := registry.Query{Tenant: key.Tenant, Limit: 1}
 	q.SessionID, q.Viewer = key.Session, who.Viewer()
@@ -238,17 +238,17 @@ func (h *handler) expected(ctx context.Context, who auth.Identity, key registry.
 	return &due[0].Session, nil
 }
 
-// sessionKey returns the key of the session that the path names.
+// sessionKey returns the key of the session in the path.
 func sessionKey(c *gin.Context) registry.Key {
 	return registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}
 }
 
-// isAbsent reports whether an error says that a session is not there, and nothing worse.
+// isAbsent reports whether an error only says that a session is unknown or not connected.
 func isAbsent(err error) bool {
 	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
 }
 
-// sessionRow is a session in a list, with its tools. The session is connected, or has a conversation.
+// sessionRow is a session with its tools. The session is connected, or has a conversation.
 type sessionRow struct {
 	SessionID    string            `json:"session_id"`
 	Name         string            `json:"name,omitempty"`
@@ -264,17 +264,17 @@ type sessionRow struct {
 	Connected    bool              `json:"connected"`
 	presence
 	conversationRow
-	Tools         any            `json:"tools"` // []string in a list, []toolInfo alone
+	Tools         any            `json:"tools"` // []string in a list, []toolInfo for a single session
 	ToolsDisabled []disabledTool `json:"tools_disabled,omitempty"`
 }
 
-// disabledTool is a tool that a list names and the asker may not call.
+// disabledTool is a listed tool that the asker may not call.
 type disabledTool struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// presence is what lists show of a device's connection. What is not known is absent.
+// presence is the state of a device's connection in lists. Unknown values are absent.
 type presence struct {
 	Online      bool   `json:"online"`
 	RoundTripMS int64  `json:"round_trip_ms,omitempty"`
@@ -287,7 +287,7 @@ func presenceOf(p registry.Pulse) presence {
 	}
 }
 
-// conversationRow is what lists show of a conversation.
+// conversationRow is the state of a conversation in lists.
 type conversationRow struct {
 	CreatedAt    string `json:"created_at"`
 	LastActivity string `json:"last_activity"`
@@ -306,15 +306,15 @@ func sessionRowOf(e *registry.Entry) sessionRow {
 	}
 }
 
-// offlineRowOf is the row of a session that is not connected and has a conversation.
+// offlineRowOf returns the row of a session that is not connected and has a conversation.
 func offlineRowOf(c registry.ConversationInfo) sessionRow {
 	row := sessionRow{SessionID: c.Key.Session, DeviceID: c.Owner.DeviceID, UserID: c.Owner.UserID, Tools: []string{}}
 	row.describe(c)
 	return row
 }
 
-// describe adds the session's conversation. The name that a person gave wins over the one in the device's URL, and that
-// one over a generated title.
+// describe adds the session's conversation. A name given by a person wins over the name in the device's URL, and that
+// wins over a generated title.
 func (r *sessionRow) describe(c registry.ConversationInfo) {
 	if c.Named || r.Name == "" {
 		r.Name = c.Title
@@ -325,11 +325,10 @@ func (r *sessionRow) describe(c registry.ConversationInfo) {
 	}
 }
 
-// rowOverhead is about how many bytes a row has beside the texts that vary in length.
+// rowOverhead is about how many bytes a row has besides its texts of variable length.
 const rowOverhead = 500
 
-// disabledOverhead is about how many bytes the row of a tool has that may not be called, beside its name and the
-// reason.
+// disabledOverhead is about how many bytes a disabledTool has besides its name and reason.
 const disabledOverhead = 24
 
 // sessionSize is about how many bytes a session has in a list, without its tools.

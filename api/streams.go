@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// serveStream begins an answer of server-sent events and has fill write it. The context of fill ends when the client
-// leaves or the pod begins to stop.
+// serveStream begins an answer of server-sent events and calls fill to write it. The context of fill ends when the
+// client disconnects or the pod begins to drain.
 func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *ssewriter.Stream) error) {
 	s, err := ssewriter.Open(c)
 	if err != nil || c.Request.Method == http.MethodHead {
@@ -32,8 +32,8 @@ func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *ssewri
 	}
 }
 
-// lastEventID returns the id of the last event that a client has seen, empty for a new client. A browser that
-// reconnects sends the header beside the query string of its first request, so the header is newer.
+// lastEventID returns the id of the last event that a client has received, or "" for a new client. A reconnecting
+// browser sends the header in addition to the query string of its first request, so the header is newer.
 func lastEventID(c *gin.Context, q params) (string, error) {
 	id := c.GetHeader("Last-Event-ID")
 	if id == "" {
@@ -45,7 +45,7 @@ func lastEventID(c *gin.Context, q params) (string, error) {
 	return id, registry.CheckFeedID(id)
 }
 
-// pause waits, and reports false when ctx ended first.
+// pause waits for d. It returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	await(ctx, nil, d)
 	return ctx.Err() == nil
@@ -62,8 +62,8 @@ func await(ctx context.Context, closed <-chan struct{}, atMost time.Duration) {
 	}
 }
 
-// Browsers cannot send a header with an EventSource, and a token does not belong into a URL. So a page asks for a
-// ticket with its token, and opens one stream of events with that.
+// Browsers cannot send headers with an EventSource, and a token must not be in a URL. So a page gets a ticket with its
+// token, and opens one event stream with the ticket.
 
 const (
 	pathTickets = "/api/events/tickets"
@@ -73,8 +73,8 @@ const (
 	maxTicket   = 8 << 10 // bytes
 )
 
-// ticket is what a ticket says. Nothing in it is secret: the store has it whole and gives it out once, so that nobody
-// can make or change one.
+// ticket is the content of a ticket. It is not secret: the store has the whole ticket and gives it out once, so tickets
+// cannot be forged or changed.
 type ticket struct {
 	Once    string    `json:"once"` // differs each time
 	Path    string    `json:"path"` // of the stream
@@ -86,14 +86,14 @@ type ticket struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// identity returns who asked for the ticket.
+// identity returns the identity that requested the ticket.
 func (t ticket) identity() auth.Identity {
 	who := auth.OfNote(t.Tenant, t.User, t.Note)
 	who.Name, who.Issued, who.Expires = t.Name, t.Issued, t.Expires
 	return who
 }
 
-// owner names the tickets of one identity: a store keeps registry.MaxNonces of each.
+// owner names the tickets of one identity: the store keeps up to registry.MaxNonces of each owner.
 func (t ticket) owner() (string, error) {
 	who, err := json.Marshal([]string{t.User, t.Note})
 	if err != nil {
@@ -103,14 +103,14 @@ func (t ticket) owner() (string, error) {
 	return "ticket/" + digest, err
 }
 
-// isEventStream reports whether a path is one of a stream of events.
+// isEventStream reports whether a path serves an event stream.
 func isEventStream(path string) bool {
 	call, ok := strings.CutPrefix(path, pathCalls+"/")
 	id, ok2 := strings.CutSuffix(call, "/events")
 	return path == "/api/events" || ok && ok2 && id != "" && !strings.Contains(id, "/")
 }
 
-// makeTicket gives out a ticket for one stream.
+// makeTicket creates a ticket for one stream.
 func (h *handler) makeTicket(c *gin.Context, _ params) error {
 	body, err := h.readBody(c)
 	if err != nil {
@@ -170,7 +170,7 @@ func (h *handler) storeTicket(ctx context.Context, t ticket) (string, error) {
 	return text, h.States.PutNonce(ctx, t.Tenant, owner, text, ticketLife)
 }
 
-// ticketOf returns the ticket of a request for a stream, empty if it has none. A request with a token has none.
+// ticketOf returns the ticket of a request for a stream, or "" if it has none. A ticket is ignored if there is a token.
 func ticketOf(r *http.Request) string {
 	if r.Method != http.MethodGet || r.Header.Get("Authorization") != "" || !isEventStream(r.URL.Path) {
 		return ""
@@ -178,7 +178,7 @@ func ticketOf(r *http.Request) string {
 	return r.URL.Query().Get(ticketQuery)
 }
 
-// takeTicket returns who got a ticket for a path, once.
+// takeTicket redeems a ticket for a path, once, and returns its identity.
 func (h *handler) takeTicket(ctx context.Context, text, path string) (auth.Identity, error) {
 	var t ticket
 	if len(text) > maxTicket {
@@ -202,7 +202,7 @@ func (h *handler) takeTicket(ctx context.Context, text, path string) (auth.Ident
 	if !known || who.Expired(time.Now()) {
 		return auth.Identity{}, errTicket()
 	}
-	if h.Live != nil { // it may have been revoked since it got the ticket
+	if h.Live != nil { // the identity may have been revoked since the ticket was made
 		if err := h.Live.Verify(ctx, &who); err != nil {
 			return auth.Identity{}, err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Forms of the tool list. All but the flat and the grouped one can be handed to a model as they are.
+// Forms of the tool list. All but the flat and the grouped form can be passed to a model unchanged.
 const (
 	formFlat      = "flat"    // a row for each tool of each session
 	formGrouped   = "grouped" // a row for each definition
@@ -24,8 +24,8 @@ const (
 	formMCP       = "mcp"
 )
 
-// openAITool is a tool as OpenAI's chat completions take it, and nothing else: servers refuse a tool with a member that
-// they do not know, /v1 among them.
+// openAITool is a tool in the format of OpenAI's chat completions. It has no other members, because servers, including
+// /v1, reject tools with unknown members.
 type openAITool struct {
 	Type     string         `json:"type"`
 	Function openAIFunction `json:"function"`
@@ -37,14 +37,14 @@ type openAIFunction struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// anthropicTool is a tool as Anthropic's messages take it.
+// anthropicTool is a tool in the format of Anthropic's messages.
 type anthropicTool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"input_schema"`
 }
 
-// mcpTool is a tool as MCP's tools/list returns it.
+// mcpTool is a tool in the format of MCP's tools/list.
 type mcpTool struct {
 	Name         string                `json:"name"`
 	Description  string                `json:"description"`
@@ -53,9 +53,9 @@ type mcpTool struct {
 	Annotations  *registry.Annotations `json:"annotations,omitempty"`
 }
 
-// formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools by name
-// alone, so of several definitions it shows the most senior session's: a device that comes later cannot take over a
-// name. A built-in tool always keeps its own definition.
+// formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools only by
+// name, so of several definitions it shows that of the most senior session: a device that connects later cannot take
+// over a name. A built-in tool always keeps its own definition.
 func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, format string) (page, error) {
 	specs, err := h.distinct(ctx, tq)
 	if err != nil {
@@ -68,7 +68,7 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 	by := direct(tq.who)
 	by.Waits = true
 	maps.DeleteFunc(specs, func(name string, t registry.ToolSpec) bool {
-		return !tq.matches(t) || !h.mayCall(by, t, own[name]).Allowed // of devices unless it is there
+		return !tq.matches(t) || !h.mayCall(by, t, own[name]).Allowed // without an own tool, it is a device's
 	})
 	names := slices.Sorted(maps.Keys(specs))
 	shown := func(name string) string { return name }
@@ -115,7 +115,7 @@ func formatTool(t registry.ToolSpec, name, format string) any {
 	}
 }
 
-// distinct returns the oldest definition of every tool of the sessions the filters select, by name.
+// distinct returns the oldest definition of each tool of the selected sessions, by name.
 func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	if tq.all() && tq.from(sourceRemote) {
 		return h.distinctOfAll(ctx, tq)
@@ -137,8 +137,8 @@ func (h *handler) distinct(ctx context.Context, tq toolQuery) (map[string]regist
 	})
 }
 
-// distinctOfAll does the same without reading the whole fleet. It asks for the oldest definition only where they
-// differ.
+// distinctOfAll is distinct for all sessions, without reading the whole fleet. It looks up the oldest definition only
+// where definitions differ.
 func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]registry.ToolSpec, error) {
 	specs := make(map[string]registry.ToolSpec)
 	differ := make(map[string]map[string]registry.ToolSpec) // by name and hash
@@ -183,7 +183,7 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 	return specs, nil
 }
 
-// groupRow is one definition of a tool with the number of connected sessions that offer exactly this one.
+// groupRow is one definition of a tool, with the number of connected sessions that offer exactly this definition.
 type groupRow struct {
 	toolInfo
 	SourceType string `json:"source_type"`
@@ -194,13 +194,13 @@ func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, sessions in
 	return groupRow{toolInfo: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Sessions: sessions}
 }
 
-// ownGroupRowOf is groupRowOf for a tool that runs in the gateway.
+// ownGroupRowOf is groupRowOf for a tool of the gateway.
 func (h *handler) ownGroupRowOf(who auth.Identity, t ownTool) groupRow {
 	return groupRow{toolInfo: h.toolInfoOf(direct(who), t.ToolSpec, &t), SourceType: t.sourceType()}
 }
 
-// groupChunk is how many groups are asked for at once, because a definition can be long. maxGroupPages bounds how often
-// that happens for one page.
+// groupChunk is how many groups are read at a time, because a definition can be long. maxGroupPages is the maximum
+// number of such reads for one page.
 const (
 	groupChunk    = 64
 	maxGroupPages = 2 * maxLimit / groupChunk
@@ -225,7 +225,7 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 	}
 	q := registry.OfferedToolQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
 	for range maxGroupPages {
-		q.Limit = min(budget.rows, groupChunk) // a page ends where one of the directory's does
+		q.Limit = min(budget.rows, groupChunk) // so a page ends at the end of a directory page
 		groups, next, err := h.Directory.OfferedTools(ctx, q)
 		if err != nil {
 			return page{}, err
@@ -247,8 +247,8 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 	return page{Tools: rows, NextCursor: cursor{Kind: cursorGroups, Name: q.After}.String()}, nil
 }
 
-// groupedSome groups the tools of the sessions that the filters select, or that the caller may see if that is not all.
-// These have to be read one by one.
+// groupedSome groups the tools of the sessions that the filters select and the caller may see. It reads each of these
+// sessions.
 func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (page, error) {
 	type place struct{ name, hash string }
 	compare := func(a, b place) int {
@@ -256,7 +256,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 	}
 	groups := make(map[place]*registry.OfferedTool)
 	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
-	for _, t := range h.own().matching(tq, from) { // none if sessions are selected: they belong to none
+	for _, t := range h.own().matching(tq, from) { // none if sessions are selected: own tools have no session
 		if budget.spent() {
 			return page{Tools: rows, NextCursor: last.String()}, nil
 		}

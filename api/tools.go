@@ -14,14 +14,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Kinds of sources of tools, as source_type has them.
+// Values of source_type.
 const (
 	sourceBuiltin = "builtin" // the gateway itself
 	sourceMCP     = "mcp"     // an MCP server that the gateway is a client of
 	sourceRemote  = "remote"  // a device
 )
 
-// toolInfo is the definition of a tool, and whether it may be called.
+// toolInfo is the definition of a tool, and whether the asker may call it.
 type toolInfo struct {
 	Name          string                 `json:"name"`
 	Description   string                 `json:"description"`
@@ -34,17 +34,17 @@ type toolInfo struct {
 	OutputSchema  json.RawMessage        `json:"output_schema,omitempty"`
 	SchemaHash    string                 `json:"schema_hash"`
 
-	// Approval is approvalRequired if a person is asked before each call of the asker.
+	// Approval is approvalRequired if each call of the asker needs a person's approval.
 	Approval string `json:"approval,omitempty"`
 }
 
-// approvalRequired is toolInfo.Approval.
+// approvalRequired is the value of toolInfo.Approval.
 const approvalRequired = "required"
 
-// direct returns who asks over HTTP. Calls of HTTP are their caller's own, also if a model reads the list.
+// direct returns the asker of HTTP requests. Their calls count as the caller's own, even if a model reads the list.
 func direct(who auth.Identity) agent.Asker { return agent.Asker{Who: who, Endpoint: agent.EndpointAPI} }
 
-// mayCall says whether somebody may call a tool now. own is the tool if it is one of the gateway; nil: it is a
+// mayCall returns policy's decision on a call of a tool now. own is the tool if it is one of the gateway; nil: it is a
 // device's.
 func (h *handler) mayCall(by agent.Asker, t registry.ToolSpec, own *ownTool) *policy.Decision {
 	var local agent.Tool
@@ -67,12 +67,12 @@ func (h *handler) toolInfoOf(by agent.Asker, t registry.ToolSpec, own *ownTool) 
 	return info
 }
 
-// maxAnswers is how many different definitions one page of a list asks about. The page ends with the session that
+// maxAnswers is how many different definitions one page of a list may check. The page ends with the session that
 // reaches it.
 const maxAnswers = 10_000
 
-// toolAnswers says for one page which tools of devices its reader may not call now. It asks once for each definition,
-// however many sessions offer it.
+// toolAnswers checks for one page which tools of devices its reader may not call now. It checks each definition once,
+// even if many sessions offer it.
 type toolAnswers struct {
 	handler *handler
 	by      agent.Asker
@@ -83,7 +83,7 @@ func (h *handler) answersFor(by agent.Asker) toolAnswers {
 	return toolAnswers{h, by, make(map[string]string)}
 }
 
-// whyNot returns why the reader may not call a tool, empty if that is allowed.
+// whyNot returns why the reader may not call a tool, or "" if the reader may.
 func (a toolAnswers) whyNot(t registry.ToolSpec) string {
 	reason, known := a.known[t.Hash()]
 	if known {
@@ -98,7 +98,7 @@ func (a toolAnswers) whyNot(t registry.ToolSpec) string {
 
 func (a toolAnswers) spent() bool { return len(a.known) >= maxAnswers }
 
-// toolRow is one tool of one session, or one that runs in the gateway, which has no session and is on every pod.
+// toolRow is one tool of one session, or a tool of the gateway, which has no session and is on every pod.
 type toolRow struct {
 	toolInfo
 	SourceType string            `json:"source_type"`
@@ -111,7 +111,7 @@ type toolRow struct {
 	Pod        string            `json:"pod,omitempty"`
 }
 
-// toolQuery is a query of the tool list.
+// toolQuery holds the filters of a tool list.
 type toolQuery struct {
 	who    auth.Identity
 	target registry.Target
@@ -137,7 +137,7 @@ func parseToolQuery(who auth.Identity, q params) (toolQuery, error) {
 	return tq, err
 }
 
-// from reports whether tools of that kind of source are asked for.
+// from reports whether the query includes tools of a kind of source.
 func (tq toolQuery) from(source string) bool { return tq.source == "" || tq.source == source }
 
 func (tq toolQuery) matches(t registry.ToolSpec) bool {
@@ -146,23 +146,23 @@ func (tq toolQuery) matches(t registry.ToolSpec) bool {
 			strings.Contains(strings.ToLower(t.Description), tq.text))
 }
 
-// all reports whether all sessions of the tenant are meant, so that the directory can say what they offer together.
+// all reports whether the query covers all sessions of the tenant, so that the directory can aggregate their tools.
 func (tq toolQuery) all() bool { return tq.target.IsZero() && tq.who.Viewer() == "" }
 
-// sessions selects the sessions that can have a matching tool.
+// sessions returns the query for sessions that can have a matching tool.
 func (tq toolQuery) sessions() registry.Query {
 	q := registry.Query{Tenant: tq.who.Tenant, Target: tq.target, Tool: tq.name}
 	q.Viewer = tq.who.Viewer()
 	return q
 }
 
-// page is an answer of the tool list, whatever its rows look like.
+// page is an answer of the tool list in any form.
 type page struct {
 	Tools      any               `json:"tools"`
-	Names      map[string]string `json:"names,omitempty"` // formats only: the name of a tool given another one
+	Names      map[string]string `json:"names,omitempty"` // formats only: original names of renamed tools
 	NextCursor string            `json:"next_cursor,omitempty"`
 
-	// OutputSchemas has, by the name shown, the output schemas of tools in a format that has no place for them.
+	// OutputSchemas has the output schemas by shown name, in formats that have no member for them.
 	OutputSchemas map[string]json.RawMessage `json:"output_schemas,omitempty"`
 }
 
@@ -175,8 +175,8 @@ func (h *handler) listTools(form string) handlerFunc {
 	}
 }
 
-// listToolsByQuery serves GET /api/tools: the flat list, or the form that the parameters view and format name. Each of
-// those forms also has a path of its own, because OpenAPI cannot say that a parameter changes the schema of the answer.
+// listToolsByQuery serves GET /api/tools: the flat list, or the form in the parameters view and format. Each of those
+// forms also has its own path, because OpenAPI cannot express that a parameter changes the schema of the answer.
 func (h *handler) listToolsByQuery(c *gin.Context, q params) error {
 	view, err := q.oneOf("view", formGrouped)
 	if err != nil {
@@ -220,8 +220,8 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, for
 	}
 }
 
-// flat lists every tool of every session, in the order of connecting and then of name. A connected session keeps its
-// place, so tools that come and go elsewhere neither hide nor repeat a row.
+// flat lists every tool of every session, in the order in which sessions connected, then by name. A connected session
+// keeps its position, so changes of other sessions neither hide nor repeat a row.
 func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, error) {
 	rows, last, budget := []toolRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.own().matching(tq, from) {

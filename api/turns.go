@@ -16,11 +16,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// turnGrace is how much longer than the agent a request waits for the end of a turn. The agent ends it first, and says
-// why.
+// turnGrace is how much longer than the agent a request waits for the end of a turn. So the agent ends the turn first,
+// and gives the reason.
 const turnGrace = 5 * time.Second
 
-// agent returns the agent, or an error that says what to configure.
+// agent returns the agent, or an error that says how to configure a model.
 func (h *handler) agent() (chat.Agent, error) {
 	if len(h.models()) == 0 {
 		return nil, registry.Errorf(registry.CodeNotFound,
@@ -29,19 +29,19 @@ func (h *handler) agent() (chat.Agent, error) {
 	return h.Agent, nil
 }
 
-// turnContext bounds a turn, and gives its client time to receive the answer.
+// turnContext bounds a turn, and sets a deadline that leaves its client time to receive the answer.
 func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFunc) {
-	longest := h.TurnWait + h.MaxTurn // its time counts from when its conversation is free
+	longest := h.TurnWait + h.MaxTurn // MaxTurn counts from when the conversation is free
 	finishWritingBy(c, time.Now().Add(longest+writeMargin))
 	return context.WithTimeout(c.Request.Context(), longest+turnGrace)
 }
 
-// streamTurn answers with the events of a turn, which run writes. A client that leaves, or does not read, ends the
-// context that run gets.
+// streamTurn answers with the events of a turn, which run writes. The context of run ends if the client disconnects or
+// does not read.
 func (h *handler) streamTurn(
 	ctx context.Context, c *gin.Context, run func(context.Context, *ssewriter.TurnStream) ssewriter.Ending,
 ) error {
-	// An app's backend holds those of all its users, so only its tenant's share bounds them.
+	// An app's backend holds the streams of all its users, so only the share of its tenant bounds them.
 	release, err := h.reserveStream(share.Owner{Tenant: caller(c).Tenant})
 	if err != nil {
 		return err
@@ -54,8 +54,8 @@ func (h *handler) streamTurn(
 	return failure
 }
 
-// turnCodes has the code of each failure of a turn over HTTP. AGENT_ERROR is not a fault of the gateway, which would be
-// a 500 without a reason: most often the turn reached one of its limits, and another attempt may succeed.
+// turnCodes maps the failures of a turn to codes of HTTP errors. AGENT_ERROR is not a fault of the gateway, which would
+// be a 500 without a reason. Usually the turn reached one of its limits, and a retry may succeed.
 var turnCodes = map[string]registry.Code{
 	chat.CodeEmptyContent:  registry.CodeInvalidRequest,
 	chat.CodeNoUserMessage: registry.CodeInvalidRequest,
@@ -66,7 +66,7 @@ var turnCodes = map[string]registry.Code{
 	chat.CodeAgentInit:     registry.CodeAgent,
 }
 
-// turnError returns why a turn has no answer. ctx is the turn's. aborted says that somebody ended it on purpose.
+// turnError returns why a turn has no answer. ctx is the turn's. aborted says that the turn was aborted deliberately.
 func turnError(ctx context.Context, err error, aborted bool) error {
 	var failed *chat.Error
 	switch {
@@ -90,14 +90,14 @@ func turnError(ctx context.Context, err error, aborted bool) error {
 	}
 }
 
-// codedTurnError keeps the chat protocol's code of a failure in the message.
+// codedTurnError returns the error of a failed turn. Its message keeps the chat protocol's code.
 func codedTurnError(failed *chat.Error) error {
 	var cause *registry.Error
 	coded := errors.As(failed.Cause, &cause)
 	code, known := turnCodes[failed.Code]
 	switch {
 	case coded && (code == registry.CodeAgent || !known) && cause.Code != registry.CodeInternal:
-		return cause // such as a store that is away: its own code says more
+		return cause // for example, the store is unavailable: its own code says more
 	case !known:
 		return failed
 	}
@@ -106,7 +106,7 @@ func codedTurnError(failed *chat.Error) error {
 	return e
 }
 
-// The events of a turn, as the frames of the chat protocol have them.
+// The events of a turn, like the frames of the chat protocol.
 type (
 	textEvent struct {
 		Type    chat.EventType `json:"type"`
@@ -160,7 +160,7 @@ type (
 	}
 )
 
-// turnEvent returns the data of an event as reader sees it. doneOf makes that of done, which needs the reply.
+// turnEvent returns the data of an event as shown to reader. doneOf makes the data of done, which needs the reply.
 func turnEvent(e chat.Event, reader auth.Identity) any {
 	switch e.Type {
 	case chat.EventChunk, chat.EventThinking:
@@ -189,7 +189,7 @@ func doneOf(r chat.Reply) doneEvent {
 	}
 }
 
-// shownArgs returns arguments as JSON. A model may write text that is not JSON, which is shown as a string.
+// shownArgs returns arguments as JSON. If a model wrote text that is not JSON, it is returned as a string.
 func shownArgs(args json.RawMessage) json.RawMessage {
 	switch {
 	case len(args) == 0:
@@ -198,37 +198,37 @@ func shownArgs(args json.RawMessage) json.RawMessage {
 		return args
 	}
 	text, err := json.Marshal(string(args))
-	if err != nil { // cannot happen: it is a string
+	if err != nil { // cannot fail: it is a string
 		return json.RawMessage("{}")
 	}
 	return text
 }
 
 const (
-	// abortWait is how long an abort waits for the end of the turn. abortAgain is when it is sent again, because a
-	// message between pods can be lost. A turn whose pod has died ends later, with that pod's lease. abortLook is the
-	// pause between two looks at the turn, whose end nothing announces.
+	// abortWait is how long an abort waits for the end of the turn. abortAgain is when it is sent again, because
+	// messages between pods can be lost. A turn of a dead pod ends later, with that pod's lease. abortLook is the pause
+	// between two checks of the turn. It is polled, because no event announces its end.
 	abortWait  = 3 * time.Second
 	abortAgain = 500 * time.Millisecond
 	abortLook  = 20 * time.Millisecond
 
 	maxRunning      = 1000 // running conversations on one page
-	maxRunningPages = 5    // of the tenant's that one page is made from, about
+	maxRunningPages = 5    // pages of the tenant's conversations read for one page
 )
 
-// States of a session, as ClawSeed names them.
+// States of a session, with ClawSeed's names.
 const (
 	stateIdle    = "idle"
 	stateRunning = "running"
 )
 
-// aborted is the answer to an abort, as on the socket.
+// aborted is the answer to an abort, like on the WebSocket.
 type aborted struct {
 	Status string `json:"status"`
 }
 
-// abortSession ends the running turn, on whatever pod it runs. It answers when the turn has ended, so that a client can
-// read what was said. A session without a turn is no error.
+// abortSession ends the running turn, on any pod. It answers after the turn has ended, so that a client can read what
+// was said. A session without a turn is not an error.
 func (h *handler) abortSession(c *gin.Context, _ params) error {
 	body, err := h.readBody(c)
 	if err == nil {
@@ -284,7 +284,7 @@ type stateAnswer struct {
 	TurnStartedAt string `json:"turn_started_at,omitempty"`
 }
 
-// sessionState answers whether a turn of a session is running.
+// sessionState returns whether a turn of a session is running.
 func (h *handler) sessionState(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -307,8 +307,8 @@ type runningRow struct {
 	TurnStartedAt string `json:"turn_started_at"`
 }
 
-// runningSessions lists the sessions with a running turn, the longest running first. Of a tenant with very many it
-// looks at so many only, and the page that it has found says where to go on.
+// runningSessions lists the sessions with a running turn, the longest running first. For a tenant with very many, it
+// reads about maxRunningPages pages, and the answer says where to continue.
 func (h *handler) runningSessions(c *gin.Context, q params) error {
 	from, err := q.cursor(cursorRunning)
 	if err != nil {

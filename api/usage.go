@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	usageDays    = 30     // listed when nobody says from when
-	maxUsageDays = 366    // that one request may ask for
-	maxUsageRows = 50_000 // groups that one request adds up; beyond, they are those of others
+	usageDays    = 30     // listed by default
+	maxUsageDays = 366    // in one request
+	maxUsageRows = 50_000 // groups in one request; further rows are summed as registry.UsageOther
 
-	// maxUsageRead is about how many rows of the store one request reads: forty days of a tenant that has as many as it
-	// may have.
+	// maxUsageRead is about how many rows of the store one request reads: forty days of a tenant with the maximum
+	// number of rows.
 	maxUsageRead = 400_000
 )
 
-// What usage can be added up by.
+// Dimensions by which usage can be grouped.
 const (
 	byDay  = "day"
 	byUser = "user"
 	byTool = "tool"
 )
 
-// usageRow is a row of usage. Fields that it is not added up by are missing.
+// usageRow is a row of usage. Fields that are not grouped by are missing.
 type usageRow struct {
 	Day  string  `json:"day,omitempty"`
-	User *string `json:"user,omitempty"` // empty: identities that name no user
-	Key  string  `json:"key,omitempty"`  // of an identity that names no user: its credential, with its name
+	User *string `json:"user,omitempty"` // empty: identities without a user
+	Key  string  `json:"key,omitempty"`  // for an identity without a user: its credential, with its name
 	Tool string  `json:"tool,omitempty"`
 	registry.Usage
 
@@ -43,16 +43,16 @@ type usageRow struct {
 // usageQuery is a request for usage.
 type usageQuery struct {
 	tenant   string
-	from, to time.Time // days, both included
+	from, to time.Time // days, inclusive
 	user     *string   // nil: all
-	nothing  bool      // the caller may see none of what was asked for
+	nothing  bool      // the caller may see none of the requested rows
 	tool     string
 	by       map[string]bool
 	limit    int
-	after    string // the key of the last row of the page before
+	after    string // key of the last row of the previous page
 }
 
-// readUsage lists what was used. Callers that name a user see their own.
+// readUsage lists usage. Callers whose credentials name a user see only their own.
 func (h *handler) readUsage(c *gin.Context, q params) error {
 	query, err := h.usageQuery(c, q)
 	if err != nil {
@@ -81,10 +81,10 @@ func (h *handler) readUsage(c *gin.Context, q params) error {
 	return h.respond(c, answer)
 }
 
-// usageGroup is what a row adds up. Parts that nothing is added up by are empty.
+// usageGroup identifies a row. Parts that are not grouped by are empty.
 type usageGroup struct{ day, user, account, tool string }
 
-// key orders the rows. It is never empty.
+// key returns the sort key of a row. It is never empty.
 func (g usageGroup) key() string {
 	return g.day + "\x00" + g.user + "\x00" + g.account + "\x00" + g.tool
 }
@@ -97,7 +97,7 @@ func (h *handler) usageQuery(c *gin.Context, q params) (usageQuery, error) {
 		query.user = &user
 	}
 	if own := who.Viewer(); own != "" {
-		// What is another's is answered like what does not exist.
+		// Rows of other users look like rows that do not exist.
 		query.nothing = query.user != nil && *query.user != own
 		query.user = &own
 	}
@@ -133,9 +133,9 @@ func (h *handler) usageQuery(c *gin.Context, q params) (usageQuery, error) {
 	return query, err
 }
 
-// usagePage adds up what a query selects, and returns the rows behind query.after, in order, and the key to go on from,
-// if there is more. What is added up by day is read day by day, until the page is full or enough was read: the page may
-// be empty then and still have a next one.
+// usagePage sums the rows that a query selects. It returns the rows behind query.after, in order, and the key of the
+// next page, if there is one. With grouping by day, it reads day by day until the page is full or maxUsageRead rows
+// were read. In the latter case the page may be empty and still have a next one.
 func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow, next string, err error) {
 	if q.nothing {
 		return nil, "", nil
@@ -144,7 +144,7 @@ func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow,
 	for at := q.from; registry.UsageDay(at) <= registry.UsageDay(q.to); at = at.AddDate(0, 0, 1) {
 		day := registry.UsageDay(at)
 		switch {
-		case q.by[byDay] && behindDay(day) <= q.after: // the pages before had all of its rows
+		case q.by[byDay] && behindDay(day) <= q.after: // previous pages had all of its rows
 			continue
 		case read >= maxUsageRead && q.by[byDay]:
 			return page, behindDay(registry.UsageDay(at.AddDate(0, 0, -1))), nil
@@ -179,10 +179,10 @@ func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow,
 	return page, next, nil
 }
 
-// behindDay returns a text that is behind the keys of all rows of a day, and before those of the next one.
+// behindDay returns a text that sorts after the keys of all rows of a day, and before those of the next day.
 func behindDay(day string) string { return day + "\x01" }
 
-// rowsOf returns the groups that are behind q.after, in order.
+// rowsOf returns the groups behind q.after, in order.
 func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {
 	var list []usageRow
 	for g, sum := range groups {
@@ -191,7 +191,7 @@ func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {
 			continue
 		}
 		if q.by[byUser] {
-			row.User = &g.user // of this turn of the loop
+			row.User = &g.user // each iteration has its own g
 		}
 		list = append(list, row)
 	}
@@ -199,7 +199,7 @@ func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {
 	return list
 }
 
-// tooMuchUsage is the error for a sum over too many rows. Those before day could be added up.
+// tooMuchUsage is the error for a sum over too many rows. The rows before day fit.
 func tooMuchUsage(day string) error {
 	return registry.Errorf(registry.CodeInvalidRequest,
 		"There is more usage in these days than one request adds up: more than %d rows before %s. "+
@@ -207,7 +207,7 @@ func tooMuchUsage(day string) error {
 		maxUsageRead, day)
 }
 
-// add adds a row to its group.
+// add adds a row to its group. Beyond maxUsageRows groups, it adds the row to the group of registry.UsageOther.
 func (q usageQuery) add(groups map[usageGroup]registry.Usage, r registry.UsageRow) {
 	g := q.groupOf(r)
 	sum, known := groups[g]

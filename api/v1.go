@@ -52,7 +52,7 @@ func (h *handler) listModels(c *gin.Context, _ params) error {
 	return h.respond(c, openai.ListModels(h.models()))
 }
 
-// getModel serves GET /v1/models/*model. A name may have slashes: models of a hub are called maker/model.
+// getModel serves GET /v1/models/*model. A name may have slashes, as in maker/model.
 func (h *handler) getModel(c *gin.Context, _ params) error {
 	model, err := openai.GetModel(h.models(), strings.TrimPrefix(c.Param("model"), "/"))
 	if err != nil {

@@ -19,29 +19,30 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Pairing says what paired devices may be and offer, and has others wait to be paired. *pairing.Service is one.
+// Pairing decides which ids and tools paired devices may use, and accepts pairing requests of others. *pairing.Service
+// implements it.
 type Pairing interface {
-	// Open reports whether devices may connect without a credential, to be paired.
+	// Open reports whether devices without a credential may connect to request pairing.
 	Open() bool
 
-	// Ask has a device wait for an approver.
+	// Ask creates a pairing request, which waits for an approver.
 	Ask(ctx context.Context, r pairing.Request, source netip.Prefix) (pairing.Asked, error)
 
-	// Review says which of the tools that a device registers it may offer, and keeps the others for approvers.
+	// Review decides which tools of a registration the device may offer, and stores the others for approvers.
 	Review(ctx context.Context, id auth.Identity, tools []registry.ToolSpec) (pairing.Reviewed, error)
 
-	// Approvals says which tools of a device were approved, and which wait.
+	// Approvals returns which tools of a device are approved, and which wait.
 	Approvals(ctx context.Context, id auth.Identity) (pairing.Approvals, error)
 
-	// Paired reports whether a device with an id is paired.
+	// Paired reports whether a device with this id is paired.
 	Paired(ctx context.Context, tenant, deviceID string) (bool, error)
 }
 
 // isPaired reports whether the tools of the connection need approval.
 func (c *conn) isPaired() bool { return c.server.cfg.Pairing != nil && pairing.IsPaired(*c.who) }
 
-// review takes the tools that wait for approval out of a registration of a paired device. It returns the names of
-// those that were offered with another definition: the device has that no longer.
+// review removes the tools that wait for approval from a paired device's registration. It returns the names of tools
+// that the session offers with an earlier definition; these must be dropped.
 func (r *registration) review(ctx context.Context) (drop []string, err error) {
 	c := r.conn
 	if len(r.put) == 0 || !c.isPaired() {
@@ -51,7 +52,7 @@ func (r *registration) review(ctx context.Context) (drop []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.budget.spend(float64(reviewed.Bytes) / bytesPerUnit) // the next frame that has the store work waits for it
+	c.budget.spend(float64(reviewed.Bytes) / bytesPerUnit) // delays the next frame that needs the store
 	for _, w := range reviewed.Waiting {
 		r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == w.Name })
 		r.withdraw(w.Name)
@@ -63,7 +64,7 @@ func (r *registration) review(ctx context.Context) (drop []string, err error) {
 	return drop, nil
 }
 
-// withdraw counts a tool as not offered.
+// withdraw counts a tool as no longer offered.
 func (r *registration) withdraw(name string) {
 	old := r.offered[name]
 	r.sum.bytes -= old.bytes
@@ -71,16 +72,16 @@ func (r *registration) withdraw(name string) {
 	delete(r.offered, name)
 }
 
-// offers reports whether the session offers a tool of a name.
+// offers reports whether the session offers a tool with this name.
 func (c *conn) offers(name string) bool {
 	return slices.ContainsFunc(c.local.Tools(), func(t registry.ToolSpec) bool { return t.Name == name })
 }
 
-// approvalTries is how often what was approved is looked up while the store is away.
+// approvalTries is how often the approvals are looked up while the store is unavailable.
 const approvalTries = 5
 
-// offerApproved has connections of one paired device offer the tools that were approved meanwhile, and stop offering
-// those that no longer are. The device is told the number of its tools.
+// offerApproved updates the connections of one paired device: they offer newly approved tools and drop tools that are
+// no longer approved. It sends the device its number of tools.
 func (s *Server) offerApproved(all []*conn) {
 	for try := range approvalTries {
 		all = slices.DeleteFunc(all, func(c *conn) bool { return c.ending() != closeNone })
@@ -96,7 +97,7 @@ func (s *Server) offerApproved(all []*conn) {
 		if err == nil {
 			return
 		}
-		time.Sleep(time.Duration(try+1) * 200 * time.Millisecond) // the server's Close waits for a second or two of it
+		time.Sleep(time.Duration(try+1) * 200 * time.Millisecond) // at most 1 s, which the server's Close waits for
 	}
 }
 
@@ -114,7 +115,7 @@ func (c *conn) offerApproved(approvals pairing.Approvals) (err error) {
 	local := c.local
 	c.mu.Unlock()
 	if local == nil {
-		return nil // it has registered nothing
+		return nil // nothing is registered yet
 	}
 	if approved, withdrawn := approvals.Changes(local.Tools()); len(approved)+len(withdrawn) == 0 {
 		return nil
@@ -141,18 +142,18 @@ func (c *conn) offerApproved(approvals pairing.Approvals) (err error) {
 		c.fail(err)
 		return nil
 	}
-	if _, err := c.server.cfg.Pairing.Review(ctx, *c.who, r.put); err != nil { // they no longer wait
+	if _, err := c.server.cfg.Pairing.Review(ctx, *c.who, r.put); err != nil { // so that they no longer wait
 		c.log().Debug("approved tools are still listed as waiting", "error", err)
 	}
 	return c.send(toolsRegisteredFrame(0, len(local.Tools()), r.rejected, nil))
 }
 
-// pairedConns are the connections of paired devices, by their credentials. The zero value is empty. It is safe for
+// pairedConns indexes the connections of paired devices by their credentials. The zero value is empty. It is safe for
 // concurrent use.
 type pairedConns struct {
 	mu      sync.Mutex
 	by      map[pairedKey]map[*conn]struct{}
-	changed map[string]map[pairedKey]struct{} // by tenant, while a goroutine looks at what was approved of its devices
+	changed map[string]map[pairedKey]struct{} // by tenant, while a goroutine handles the tenant's changes
 }
 
 type pairedKey struct{ tenant, credential string }
@@ -188,8 +189,8 @@ func (p *pairedConns) remove(c *conn) {
 	}
 }
 
-// change notes that a credential has changed. It reports whether nobody looks at the changes of its tenant, so that the
-// caller must; it calls next until there is none.
+// change records that a credential has changed. It returns true if no goroutine handles the changes of its tenant. The
+// caller must then call next until it returns nil.
 func (p *pairedConns) change(key pairedKey) (look bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +207,7 @@ func (p *pairedConns) change(key pairedKey) (look bool) {
 	return look
 }
 
-// next returns the connections of a credential of a tenant that has changed, nil if there is none.
+// next returns the connections of one changed credential of a tenant, nil if there is none.
 func (p *pairedConns) next(tenant string) []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,9 +221,9 @@ func (p *pairedConns) next(tenant string) []*conn {
 	return nil
 }
 
-// CredentialsChanged has the devices of changed credentials offer what was approved, and ends the connections of those
-// that say they are devices that were paired. It returns at once. The devices of a tenant are looked at one after
-// another, and changes of one device that come meanwhile are one.
+// CredentialsChanged updates the tools of devices whose credentials have changed, and ends connections that claim the
+// id of a newly paired device. It does not block. Devices of a tenant are handled one after another. Changes of one
+// device that arrive meanwhile are merged.
 func (s *Server) CredentialsChanged(changes []registry.CredentialChange) {
 	s.devicesPaired(changes)
 	for _, change := range changes {
@@ -245,21 +246,21 @@ func (s *Server) CredentialsChanged(changes []registry.CredentialChange) {
 	}
 }
 
-// A device without a credential is told how to get one, where it may ask without a code: it is listed among those that
-// wait for an approver, is sent what POST /pair answers, and is let go. So nobody holds a socket open for a stranger.
+// If pairing is open, a device without a credential gets a pairing request that waits for an approver. The gateway
+// sends it what POST /pair answers, and closes the connection. So unknown devices hold no sockets open.
 
-// pollInterval is how often a device should ask whether it is paired.
+// pollInterval is how often a device should poll whether it is paired.
 const pollInterval = 2 * time.Second
 
-// errUnpaired is the error for a device without a credential that is to be paired.
+// errUnpaired is the error for a device without a credential that may request pairing.
 var errUnpaired = errors.New("the device has no credential")
 
-// pairsStrangers reports whether a request without a credential becomes a request to pair.
+// pairsStrangers reports whether a request without a credential becomes a pairing request.
 func (s *Server) pairsStrangers(r *http.Request) bool {
 	return s.cfg.Pairing != nil && s.cfg.Pairing.Open() && websocket.IsWebSocketUpgrade(r)
 }
 
-// pairStranger has a device without a credential wait for an approver, and ends its connection.
+// pairStranger creates a pairing request for a device without a credential, and ends its connection.
 func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subprotocols, mcp bool) {
 	query := r.URL.Query()
 	device := query.Get("device_id")
@@ -295,14 +296,15 @@ func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subp
 	if err == nil {
 		err = conn.WriteMessage(websocket.CloseMessage, ClosePairing.payload())
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(lingerWait)) // what is not read would overtake the frames with a reset
+	_ = conn.SetReadDeadline(time.Now().Add(lingerWait)) // unread input would cause a reset that overtakes the frames
 	conn.SetReadLimit(lingerBuffer)
 	for err == nil {
 		_, _, err = conn.ReadMessage()
 	}
 }
 
-// pairingFrame tells a device its code, in an error that old devices show to people, and what it asks again with.
+// pairingFrame returns the device's code and what it needs to poll for its credential. It is an error frame because old
+// devices show its message to people.
 func pairingFrame(a pairing.Asked) []byte {
 	type request struct {
 		ID        string `json:"id"`

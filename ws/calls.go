@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Bounds of a report about a running call.
+// Bounds of a progress report.
 const (
 	maxProgressMessage = 1 << 10  // bytes; the rest is dropped
 	maxProgressChunk   = 64 << 10 // bytes
@@ -47,7 +47,7 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	}
 }
 
-// callFrame returns the frame that has the device run a call.
+// callFrame returns the frame that starts a call at the device.
 func (c *conn) callFrame(call routing.DeviceCall) []byte {
 	if c.mcp != nil {
 		return c.mcp.callFrame(call)
@@ -55,8 +55,8 @@ func (c *conn) callFrame(call routing.DeviceCall) []byte {
 	return toolCallRequestFrame(call)
 }
 
-// Cancel implements routing.Conn. A cancellation is a courtesy: if the outbox has no room for it, the device finishes
-// its work in vain.
+// Cancel implements routing.Conn. Cancellation is best effort: if the outbox is full, the device finishes its work in
+// vain.
 func (c *conn) Cancel(callID, reason string) {
 	c.mu.Lock()
 	wanted := c.wantsCancel
@@ -72,20 +72,21 @@ func (c *conn) Cancel(callID, reason string) {
 	}
 }
 
-// Expired implements routing.Expirer. Frames of the device protocol say how long a call may take.
+// Expired implements routing.Expirer. It cancels the call at an MCP device. Frames of the device protocol already
+// contain the call's timeout.
 func (c *conn) Expired(callID string) {
 	if c.mcp != nil {
 		c.Cancel(callID, "the time of the call is over")
 	}
 }
 
-// callAccepted notes that the device has begun with a call.
+// callAccepted records that the device has started a call.
 func (c *conn) callAccepted(f *toolCallAcceptedFrame) {
-	_ = c.local.Progress(f.ID, nil, nil, "", "") // there is nothing to refuse
+	_ = c.local.Progress(f.ID, nil, nil, "", "") // an empty report is never refused
 }
 
-// callProgress notes how far the device is with a call, or a part of its output. A chunk that is not a string is kept
-// as its JSON, as an output is.
+// callProgress records a call's progress or a chunk of its output. A chunk that is not a string is kept as its JSON,
+// like an output.
 func (c *conn) callProgress(f *toolProgressFrame) error {
 	chunk := registry.NewResult(true, f.Chunk, "").Output
 	if len(chunk) > maxProgressChunk {
@@ -101,7 +102,7 @@ func (c *conn) callProgress(f *toolProgressFrame) error {
 	return nil
 }
 
-// number returns a number the decoder has checked, nil if it is absent.
+// number returns a number that the decoder has checked, nil if it is absent.
 func number(raw json.RawMessage) *float64 {
 	if raw == nil {
 		return nil
@@ -135,7 +136,7 @@ func (c *conn) toolResult(f *toolResultFrame) error {
 	return nil
 }
 
-// toolError completes a call with a failure of the tool. The text is the output too, so that a model can read why.
+// toolError completes a call as failed by the tool. The error text is also the output, so that a model can read it.
 func (c *conn) toolError(f *toolErrorFrame) {
 	message := "The tool failed and did not say why."
 	if f.Error != nil && *f.Error != "" {
@@ -144,15 +145,16 @@ func (c *conn) toolError(f *toolErrorFrame) {
 	c.completeCall(f.ID, registry.NewResult(false, registry.JSON{}, message))
 }
 
-// answerFrames is how many frames an answer to an open call gives back: itself and the acceptance before it.
+// answerFrames is how many frames an answer to an open call refunds: itself and the acceptance before it.
 const answerFrames = 2
 
-// completeCall acknowledges every answer, also one that nobody waits for, so that the device stops repeating it. The
-// acknowledgement may come from another goroutine, and after the connection has ended.
+// completeCall completes a call and acknowledges the answer. It also acknowledges answers to calls that are not open,
+// so that the device stops repeating them. The acknowledgement may come from another goroutine, and after the
+// connection has ended.
 func (c *conn) completeCall(id string, r registry.Result) {
 	c.unacknowledged.Add(1)
 	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + unitsPerStray
-	c.budget.spend(unitsPerStray) // given back if the call turns out to be open
+	c.budget.spend(unitsPerStray) // refunded if the call is open
 	c.local.Complete(id, r, func(ignored bool) {
 		defer c.unacknowledged.Add(-1)
 		if !ignored {
@@ -164,8 +166,8 @@ func (c *conn) completeCall(id string, r registry.Result) {
 	})
 }
 
-// failAnswer fails a call whose answer could not be understood. Its caller need not wait longer, because the device
-// will not answer again. Without an id there is none.
+// failAnswer fails a call whose answer could not be understood. The caller need not wait longer, because the device
+// does not answer again. It does nothing without an id.
 func (c *conn) failAnswer(id string, bad *frameError) {
 	if id != "" {
 		c.budget.spend(unitsPerStray)
@@ -177,18 +179,18 @@ func (c *conn) failAnswer(id string, bad *frameError) {
 	}
 }
 
-// Uploads keeps files that are too large for a result. *blobs.Service is one.
+// Uploads stores files that are too large for a result. *blobs.Service implements it.
 type Uploads interface {
-	// Reserve makes a slot for one file of a running call, whose caller waits for so long.
+	// Reserve creates an upload slot for one file of a running call. left is how long the caller still waits.
 	Reserve(ctx context.Context, key registry.Key, call string, p registry.Part, left time.Duration,
 	) (registry.UploadSlot, error)
 
-	// Link returns a part that names a slot with the address where the file can be read. CodeInvalidResult says that
-	// the part is wrong.
+	// Link returns a part that names a slot, with the URL to read the file from. CodeInvalidResult means that the part
+	// is invalid.
 	Link(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error)
 }
 
-// uploadRequest answers a device that wants to put a file somewhere, for a call that it runs.
+// uploadRequest answers a device that asks for an upload slot for a call it runs.
 func (c *conn) uploadRequest(ctx context.Context, f *uploadRequestFrame) error {
 	part := registry.Part{Type: registry.PartFile, MIMEType: f.MIMEType, Size: f.Size}
 	if f.Name != nil {
@@ -232,7 +234,7 @@ func (c *conn) uploadedResult(ctx context.Context, f *toolResultFrame) error {
 	return nil
 }
 
-// refuseResult fails a call because one of the parts of its answer cannot be used.
+// refuseResult fails a call because a part of its answer cannot be used.
 func (c *conn) refuseResult(id string, part int, cause error) error {
 	text := fmt.Sprintf("parts[%d]: %s", part, registryMessage(cause))
 	c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
@@ -240,7 +242,7 @@ func (c *conn) refuseResult(id string, part int, cause error) error {
 	return invalidMessage("%s", text)
 }
 
-// registryMessage returns what an error says to a device.
+// registryMessage returns the text of an error for a device.
 func registryMessage(err error) string {
 	if e, ok := errors.AsType[*registry.Error](err); ok {
 		return e.Message

@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Why a message starts no turn.
+// Errors for a message that starts no turn.
 var (
 	errNoAgent = &frameError{
 		code: chat.CodeAgentInit,
@@ -53,8 +53,8 @@ func (c *conn) regenerate(f *regenerateFrame) error {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// ask begins a turn, or queues it behind the one that is under way. It does not wait itself, because the turn that is
-// under way may need what the reader reads next.
+// ask starts a turn, or queues it behind the running turn. It does not wait itself, because the running turn may need
+// frames that the reader reads next.
 func (c *conn) ask(a chat.Ask) error {
 	if c.server.cfg.Agent == nil {
 		return errNoAgent
@@ -62,7 +62,7 @@ func (c *conn) ask(a chat.Ask) error {
 	s := c.local.Session()
 	a.Key = s.Key
 	a.Debug = a.Debug && !c.server.cfg.IgnoreDebug
-	a.Caller = *c.who // as authenticated: a device cannot change it
+	a.Caller = *c.who // as authenticated; the device cannot change it
 	a.Caller.Source = c.budget.device.source
 	a.Owner = registry.Owner{UserID: s.UserID, DeviceID: s.DeviceID, Bound: s.Bound}
 	a.Format = chat.FormatMarkdown
@@ -80,7 +80,7 @@ func (c *conn) ask(a chat.Ask) error {
 	return err
 }
 
-// take is ask for a message that there is room for. It reports whether a turn will answer it.
+// take starts or queues a message whose bytes are reserved. It reports whether a turn will answer it.
 func (c *conn) take(a asked) (taken bool, err error) {
 	c.startMu.Lock()
 	defer c.startMu.Unlock()
@@ -103,8 +103,8 @@ func (c *conn) take(a asked) (taken bool, err error) {
 	}
 }
 
-// abort cancels the turn that is under way and forgets the messages that wait. The answer goes out before the turn's
-// last event. A client of version 1 takes the answer and that event for the same thing, so it gets the event alone.
+// abort cancels the running turn and drops the waiting messages. The acknowledgement goes out before the turn's last
+// event. A client of version 1 gets only that event, because it would confuse the two.
 func (c *conn) abort() error {
 	c.mu.Lock()
 	w := c.worker
@@ -119,7 +119,7 @@ func (c *conn) abort() error {
 	w.order.Lock()
 	live := w.live
 	status := statusAborted
-	if !live && dropped == 0 { // the last event of the turn is queued already
+	if !live && dropped == 0 { // the turn's last event is already queued
 		status = statusNoActive
 	}
 	var err error
@@ -139,9 +139,9 @@ const (
 	statusNoActive = "no_active_response"
 )
 
-// eventFrame returns the frame of an event, nil for an event that the protocol has no frame for. ClawSeed's client
-// drops its connection over a field of another type than it expects, so the types here are fixed: args is always an
-// object, messages is a string that holds JSON.
+// eventFrame returns the frame of an event, nil if the protocol has no frame for it. ClawSeed's client drops its
+// connection if a field has an unexpected type, so the types here are fixed: args is always an object, messages is a
+// string that holds JSON.
 func eventFrame(e chat.Event) []byte {
 	switch e.Type {
 	case chat.EventChunk, chat.EventThinking:
@@ -180,7 +180,7 @@ func eventFrame(e chat.Event) []byte {
 			Type    chat.EventType `json:"type"`
 			Message string         `json:"message"`
 			Code    string         `json:"code"`
-			RetryMS int64          `json:"retry_after_ms,omitempty"` // absent without advice when to ask again
+			RetryMS int64          `json:"retry_after_ms,omitempty"` // absent if unknown
 		}{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()})
 	case chat.EventApprovalRequest:
 		return approvalRequestFrame(*e.Approval, time.Now())
@@ -195,7 +195,7 @@ func eventFrame(e chat.Event) []byte {
 	}
 }
 
-// pieceFrame is encoded by hand, because a turn sends thousands of them.
+// pieceFrame encodes by hand, because a turn sends thousands of these frames.
 func pieceFrame(typ chat.EventType, content string) []byte {
 	b := make([]byte, 0, 40+len(content)+len(content)/8)
 	b = append(b, `{"type":"`...)
@@ -205,8 +205,8 @@ func pieceFrame(typ chat.EventType, content string) []byte {
 	return append(b, '}')
 }
 
-// shownArgs returns the arguments of a call as an object. A model may write anything; if it is not an object, its text
-// is put into one.
+// shownArgs returns a call's arguments as an object. A model may write anything; text that is not an object is wrapped
+// in one.
 func shownArgs(args json.RawMessage) json.RawMessage {
 	args = bytes.TrimSpace(args)
 	switch {
@@ -232,7 +232,7 @@ func debugPromptFrame(messages []provider.Message, estimatedTokens int) []byte {
 	}{chat.EventDebugPrompt, string(encode(messages)), estimatedTokens})
 }
 
-// abortAckFrame answers an abort. The count dropped says how many messages will not get their turn.
+// abortAckFrame answers an abort. dropped is how many waiting messages get no turn.
 func abortAckFrame(status string, dropped int) []byte {
 	return encode(struct {
 		Type    string `json:"type"`
@@ -241,7 +241,7 @@ func abortAckFrame(status string, dropped int) []byte {
 	}{typeAbortAck, status, dropped})
 }
 
-// shortened returns an event with at most n bytes of each long text. The history has the whole text.
+// shortened returns an event with each text cut to n bytes. The history keeps the whole text.
 func shortened(e chat.Event, n int) chat.Event {
 	for _, text := range []*string{&e.Content, &e.Output, &e.FullResponse, &e.Title, &e.Message} {
 		if len(*text) > n {

@@ -14,12 +14,12 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Close is one entry of the catalogue of reasons for which the server ends a connection. It is an error: a handler
-// that returns it ends its connection that way.
+// Close is a reason for which the server ends a connection. It is an error: a handler that returns it ends its
+// connection for that reason.
 //
-// The number alone tells a device what to do: after 1000 it must not come back by itself, after every other code it
-// should, with growing, jittered delays. The rule is older than this server: ClawSeed's client reconnects after every
-// code except 1000.
+// The close code alone tells a device what to do. After 1000 it must not reconnect by itself. After every other code it
+// should reconnect with growing, jittered delays. ClawSeed's client set this rule: it reconnects after every code
+// except 1000.
 type Close uint8
 
 // The catalogue.
@@ -27,18 +27,18 @@ const (
 	closeNone           Close = iota
 	CloseReplaced             // a newer connection claimed the session
 	CloseEnded                // an operator ended the session, or its credentials were revoked
-	CloseOwnerMismatch        // connect named another session than the URL, or one that the device may not have
-	ClosePairing              // the device has no credential: it was given a code, by which it is paired
-	CloseRestart              // this pod is stopping; another one will answer
-	CloseUnavailable          // the session could not be claimed: the store is away
+	CloseOwnerMismatch        // connect named another session than the URL, or one the device may not use
+	ClosePairing              // the device has no credential; it was sent a pairing code
+	CloseRestart              // this pod is stopping; another pod accepts connections
+	CloseUnavailable          // the session could not be claimed: the store is unavailable
 	CloseSlow                 // the device does not read its frames
 	CloseInvalidUTF8          // a text frame was not UTF-8
 	CloseRate                 // far too many frames
-	CloseTooBig               // a message over the limit; over twice the limit the library closes, with no reason
-	CloseMessageTimeout       // a message was begun and not finished in time
-	CloseCrowded              // the pod has too many bytes of unfinished messages, or no time for a long one
-	CloseMCP                  // a device that speaks MCP did not answer initialize or tools/list as it must
-	CloseInternal             // a fault of the server, which is in its log
+	CloseTooBig               // a message exceeds the limit; over twice the limit the library closes, with no reason
+	CloseMessageTimeout       // a message was not finished in time
+	CloseCrowded              // the pod holds too many unfinished bytes, or is too busy to decode a long message
+	CloseMCP                  // an MCP device did not answer initialize or tools/list correctly
+	CloseInternal             // an internal error, which is logged
 	closeGone                 // the peer is gone: no close frame is sent
 )
 
@@ -67,13 +67,13 @@ var catalogue = [...]closeEntry{
 	closeGone:           {websocket.CloseAbnormalClosure, "", true},
 }
 
-// Code returns the number of the close frame.
+// Code returns the code of the close frame.
 func (c Close) Code() int { return catalogue[c].code }
 
 // Reason returns the text of the close frame.
 func (c Close) Reason() string { return catalogue[c].reason }
 
-// Reconnect reports whether the device should come back by itself.
+// Reconnect reports whether the device should reconnect by itself.
 func (c Close) Reconnect() bool { return catalogue[c].reconnect }
 
 // Error implements error.
@@ -82,7 +82,7 @@ func (c Close) Error() string { return fmt.Sprintf("closed with %d %s", c.Code()
 // payload returns the body of the close frame.
 func (c Close) payload() []byte { return websocket.FormatCloseMessage(c.Code(), c.Reason()) }
 
-// closeFor maps the registry's causes to the catalogue.
+// closeFor maps the registry's close causes to the catalogue.
 func closeFor(cause routing.CloseCause) Close {
 	switch cause {
 	case routing.CloseReplaced:
@@ -96,18 +96,18 @@ func closeFor(cause routing.CloseCause) Close {
 	}
 }
 
-// refuse answers a request that does not become a connection with a problem document, as the HTTP API does. The error's
-// cause is not sent.
+// refuse rejects a request before the upgrade with a problem document, as the HTTP API does. It does not send the
+// error's cause.
 func (s *Server) refuse(w http.ResponseWriter, e *registry.Error) {
 	w.Header().Del("Sec-Websocket-Protocol")
 	p := auth.ProblemOf(e)
 	s.counters.connectionRefused(p.Code)
 	if err := auth.WriteProblem(w, p); err != nil {
-		s.log.Debug("refusal not written", "error", err) // a peer that hung up does not read why
+		s.log.Debug("refusal not written", "error", err) // the peer may have hung up
 	}
 }
 
-// refuseHandshake answers a request that is not a proper WebSocket handshake. The upgrader calls it.
+// refuseHandshake rejects a request that is not a proper WebSocket handshake. The upgrader calls it.
 func (s *Server) refuseHandshake(w http.ResponseWriter, r *http.Request, status int, reason error) {
 	var handshake websocket.HandshakeError
 	if status >= http.StatusInternalServerError || !errors.As(reason, &handshake) {

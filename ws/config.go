@@ -33,18 +33,18 @@ const (
 const (
 	readBuffer       = 512             // bytes; lives as long as the socket, and is larger than most frames of a device
 	writeBuffer      = 1024            // bytes; pooled
-	handshakeTimeout = 5 * time.Second // to write the answer to an upgrade
-	storeTimeout     = 5 * time.Second // for one step of a connection in the store
-	answerSlack      = 64 << 10        // bytes that an answer may have besides its output
-	minUnfinished    = 4               // the least MaxUnfinished, in messages of the largest size
-	MinOutbound      = 64 << 10        // bytes; the least MaxOutbound, because ordinary answers must fit
+	handshakeTimeout = 5 * time.Second // to write the upgrade response
+	storeTimeout     = 5 * time.Second // for one store operation of a connection
+	answerSlack      = 64 << 10        // bytes of an answer besides its output
+	minUnfinished    = 4               // minimum of MaxUnfinished, in messages of the largest size
+	MinOutbound      = 64 << 10        // bytes; minimum of MaxOutbound, because ordinary answers must fit
 	podHeader        = "X-Farhand-Pod"
 	subprotocol      = "clawseed.v1"
 )
 
-// Live tells when identities end. *auth.Live is one.
+// Live reports the end of identities. *auth.Live implements it.
 type Live interface {
-	// Watch has end called, which returns at once, when an identity ends, until release is called.
+	// Watch calls end when the identity ends, unless release was called before. end must not block.
 	Watch(id *auth.Identity, end func(error)) (release func())
 }
 
@@ -55,60 +55,60 @@ type Config struct {
 	Auth      auth.Authenticator
 	Origins   *auth.Origins
 
-	// Live closes the connections of identities that expire or are revoked. Nil: nobody does.
+	// Live closes the connections of identities that expire or are revoked. Nil: they stay open.
 	Live Live
 
-	// Pairing says which device ids are taken and which tools paired devices may offer. Nil: none is taken, and all
-	// tools are offered that are admitted.
+	// Pairing decides which device ids are taken and which tools paired devices may offer. Nil: no id is taken, and
+	// every admitted tool is offered.
 	Pairing Pairing
 
-	// Agent answers the people at the devices. Nil: there is none; tools can be registered and called all the same.
+	// Agent answers the people at the devices. Nil: there is no agent; tools can still be registered and called.
 	Agent chat.Agent
 
-	// Decisions takes the decisions of people at devices about calls. Nil: none is taken.
+	// Decisions takes people's decisions about calls from devices. Nil: devices cannot decide.
 	Decisions Decisions
 
-	// Conversations describes a device's conversation when it connects. Nil: there is none.
+	// Conversations describes a device's conversation when it connects. Nil: no description.
 	Conversations Conversations
 
-	MaxFrame     int64         // bytes of one message of a device; default 1 MiB; more is read, to tell it the limit
-	MaxOutput    int64         // bytes of the output of one tool; default 4 MiB, or MaxFrame if only that is given
-	MaxOutbound  int           // bytes that may wait for one device before it is closed as slow; default 4 MiB
+	MaxFrame     int64         // bytes of a device's message; default 1 MiB; more is read to report the limit
+	MaxOutput    int64         // bytes of a tool's output; default 4 MiB, or MaxFrame if only MaxFrame is set
+	MaxOutbound  int           // bytes queued for one device before it is closed as slow; default 4 MiB
 	PingInterval time.Duration // default 20 s
-	PongTimeout  time.Duration // a peer silent for longer is gone; more than PingInterval; default 45 s
+	PongTimeout  time.Duration // a peer silent for longer counts as gone; must exceed PingInterval; default 45 s
 	WriteTimeout time.Duration // for one frame; default 5 s
 
-	// MaxFramesPerSecond and FrameBurst bound what one device sends. Every frame of the WebSocket protocol counts, also
-	// pieces of messages, pings and pongs. An answer to an open call is free, because the gateway asked for it.
-	// Connecting again gives nothing back. Defaults: 500 and 1000.
+	// MaxFramesPerSecond and FrameBurst limit the frames of one device with a token bucket. Every frame of the
+	// WebSocket protocol counts, also fragments of messages, pings and pongs. An answer to an open call is free,
+	// because the gateway asked for it. Reconnecting does not refill the bucket. Defaults: 500 and 1000.
 	MaxFramesPerSecond float64
 	FrameBurst         float64
 
-	MessageTimeout time.Duration // for a message from its first byte to its last; default 30 s
-	MaxUnfinished  int64         // bytes received on this pod and not handled yet; default 64 MiB, least four messages
+	MessageTimeout time.Duration // from a message's first byte to its last; default 30 s
+	MaxUnfinished  int64         // bytes received on this pod and not handled; default 64 MiB, at least four messages
 
-	MaxUnsent int64 // bytes that wait for all devices, but for 16 KiB of each; default 256 MiB, least four MaxOutbound
+	MaxUnsent int64 // bytes queued for all devices, except 16 KiB each; default 256 MiB, at least four MaxOutbound
 
 	// MaxSockets is how many connections the server holds. A tenant that is alone gets three quarters of them, an
-	// identity half; all holders of one token are one identity that gets what its tenant does. Default: 100,000.
+	// identity half. All holders of one token are one identity, which gets its tenant's share. Default: 100,000.
 	MaxSockets int
 
-	// MaxOpensPerSecond and OpensBurst bound how many sessions one source opens. Defaults: 1000 and 4000.
+	// MaxOpensPerSecond and OpensBurst limit how many sessions one source opens. Defaults: 1000 and 4000.
 	MaxOpensPerSecond float64
 	OpensBurst        float64
 
-	Sources  auth.Sources   // where requests come from; default: their peers
-	Refusals *auth.Refusals // notes refused requests; default: in Log
+	Sources  auth.Sources   // source of a request; default: its peer
+	Refusals *auth.Refusals // records rejected requests; default: in Log
 
-	// DenyQueryToken turns off ?token=. ClawSeed's clients use it, so it is accepted by default, although proxies on
-	// the way may log it.
+	// DenyQueryToken rejects ?token=. ClawSeed's clients use it, so it is accepted by default, although proxies may log
+	// it.
 	DenyQueryToken bool
 
-	// IgnoreDebug ignores debug in messages of devices. So devices are not shown the requests to the model, which
-	// contain the operator's system prompt.
+	// IgnoreDebug ignores debug in devices' messages. It keeps devices from reading the model requests, which contain
+	// the operator's system prompt.
 	IgnoreDebug bool
 
-	Uploads Uploads      // keeps files that are too large for a result; nil: none are kept
+	Uploads Uploads      // stores files that are too large for a result; nil: files are rejected
 	Log     *slog.Logger // default: discard
 }
 
@@ -151,8 +151,7 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// maxAnswer is how many bytes a message that answers a call may have: its output is escaped as JSON, which can double
-// it.
+// maxAnswer is how many bytes a message that answers a call may have. JSON escaping can double the output.
 func (c *Config) maxAnswer() int64 {
 	if c.MaxOutput <= c.MaxFrame {
 		return c.MaxFrame

@@ -23,9 +23,9 @@ import (
 type conn struct {
 	server  *Server
 	session *melody.Session
-	who     *auth.Identity // of its credential; never changes
+	who     *auth.Identity // identity of its credential; never changes
 	socket  *share.Grant   // its place among the connections
-	unwatch func()         // has the end of who forgotten; nil: nobody watches it
+	unwatch func()         // stops watching who; nil: not watched
 	wire    corkedConn
 	out     outbox
 
@@ -36,28 +36,28 @@ type conn struct {
 	prev, next *conn
 	pingAt     time.Duration // on the server's clock; zero: never queued
 
-	// registering is held while the tools of the session change. It is taken before all other locks of the connection
-	// but mcpLink.talk.
+	// registering is held while the session's tools change. Take it before all other locks of the connection except
+	// mcpLink.talk.
 	registering sync.Mutex
 
-	// The fields up to unpairedAt are used by the reader only; compiled by whoever holds registering.
+	// Only the reader uses the fields up to unpairedAt. compiled is guarded by registering.
 	hijack       *hijackWriter // nil after onConnect
 	turn         *share.Grant  // to open the session; nil once it is open
 	scanner      frameScanner
 	unhandled    int64           // bytes that are counted in the intake
 	messageBytes int             // bytes of the message that is being handled
-	contest      *contest        // nil unless another connection has the session and the first frame has not come
-	summary      *sessionSummary // for connected to say, because session_start did not; nil: nothing
+	contest      *contest        // nil unless another connection holds the session and the first frame has not arrived
+	summary      *sessionSummary // sent in connected, because session_start lacked it; nil: nothing
 	unfinished   bool            // as counted in the intake
-	introduced   bool            // the first frame has come
-	fresh        bool            // the session's id was made here, and connect may name another
-	shownWaiting bool            // it was shown what its person is asked
+	introduced   bool            // the first frame has arrived
+	fresh        bool            // the server made the session's id; connect may name another
+	shownWaiting bool            // the approvals that wait for its person were shown
 	compiled     []int32         // bytes of the compiled schema of each tool, in the order of local.Tools
-	unpaired     string          // the device id that nobody had paired when Server.pairings was unpairedAt
+	unpaired     string          // a device id that was not paired when Server.pairings was unpairedAt
 	unpairedAt   int64
 
-	// local is nil until the session is claimed, and stays nil if the claim failed. The reader writes it under mu. The
-	// reader, and goroutines it waits for, may read it without mu; everybody else reads it under mu.
+	// local is nil until the session is claimed, and stays nil if the claim fails. The reader writes it under mu. The
+	// reader, and goroutines it waits for, may read it without mu. All other goroutines read it under mu.
 	local *routing.LocalSession
 
 	budget *deviceBudget
@@ -65,11 +65,10 @@ type conn struct {
 
 	unacknowledged atomic.Int64 // answers of the device that are not acknowledged yet
 
-	// startMu is held while a call is put into the outbox, while a turn begins, and while endIdle decides that nothing
-	// is under way. Without it a call could slip into a connection that is ended because it is idle. It is taken before
-	// mu.
+	// startMu is held while a call is queued in the outbox, while a turn begins, and while endIdle checks for work in
+	// flight. Without it, a call could enter a connection that is closing because it is idle. Take it before mu.
 	startMu    sync.Mutex
-	refusesNew bool // no more calls and turns are taken
+	refusesNew bool // new calls and turns are rejected
 
 	plain bool // people read results of tools as plain text; never changes
 
@@ -79,17 +78,17 @@ type conn struct {
 	worker       *turnWorker   // nil while no turn runs or waits
 	gone         chan struct{} // closed by the teardown; nil until end is called
 	closing      Close         // closeNone while the connection is in use
-	version1     bool          // the device sent connect without capabilities: it knows no extensions
+	version1     bool          // the device sent connect without capabilities, so it supports no extensions
 	wantsCancel  bool          // the device declared the capability cancel
 	wantsDrain   bool          // the device declared the capability drain
 	announced    bool          // the device was sent server_draining
 	stopped      bool          // nothing more is read
-	left         bool          // the device has closed the connection, which did not break off
-	awaitingPong []func()      // callbacks of those that wait for a sign of life
-	pingedAt     time.Duration // when the device was last pinged for them, on the server's clock
+	left         bool          // the device closed the connection properly
+	awaitingPong []func()      // called on the next pong
+	pingedAt     time.Duration // when the device was last pinged for awaitingPong, on the server's clock
 	pongAt       time.Duration // when the last pong came, on the server's clock; zero: none yet
-	probedAt     time.Duration // when the eldest ping without a pong was written, on the same clock; zero: none
-	roundTrip    time.Duration // from the last ping that was answered to its pong; zero: not known
+	probedAt     time.Duration // when the oldest ping without a pong was written, on the same clock; zero: none
+	roundTrip    time.Duration // from the last answered ping to its pong; zero: unknown
 	wake         chan struct{} // closed when the connection is stopped; nil unless its reader pauses
 }
 
@@ -106,8 +105,8 @@ func (s *Server) newConn(begin opening) *conn {
 	return c
 }
 
-// connOf returns the connection of a melody session. It takes the way over the socket, because melody's map of keys
-// would cost a third of a kilobyte for each connection.
+// connOf returns the connection of a melody session. It goes through the socket, because melody's map of keys would
+// cost a third of a kilobyte per connection.
 func connOf(ms *melody.Session) *conn { return ms.WebsocketConnection().NetConn().(*corkedConn).owner }
 
 func (s *Server) now() time.Duration { return time.Since(s.started) }
@@ -118,8 +117,7 @@ func (c *conn) setLocal(l *routing.LocalSession) {
 	c.local = l
 }
 
-// recoverPanic turns a panic in a callback into the end of this connection. Melody alone would leave a socket that
-// nobody reads.
+// recoverPanic ends the connection after a panic in a callback. Melody alone would leave a socket without a reader.
 func (c *conn) recoverPanic() {
 	if p := recover(); p != nil {
 		c.log().Error("panic in a connection", "panic", p, "stack", string(debug.Stack()))
@@ -139,7 +137,7 @@ func (c *conn) log() *slog.Logger {
 	return c.server.log.With("session", key.Session, "tenant", key.Tenant)
 }
 
-// connect stores the attributes of the device. Fields that it does not send stay as they are.
+// connect stores the device's attributes. Attributes that the frame omits stay unchanged.
 func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if f.SessionID != nil && *f.SessionID != "" && *f.SessionID != c.local.Session().Key.Session {
 		_ = c.send(errorFrame(codeSessionOwnerMismatch, "session_id: this connection belongs to another session. "+
@@ -190,25 +188,25 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	return nil
 }
 
-// set takes over an optional field of a frame.
+// set copies an optional field of a frame.
 func set(field, value *string) {
 	if value != nil {
 		*field = *value
 	}
 }
 
-// introductionWait is how long it may take to decide which connection has a session. The time in which the device says
-// nothing counts.
+// introductionWait bounds the decision about which connection gets a session. It includes the wait for the device's
+// first frame.
 const introductionWait = 5 * time.Second
 
-// contest is the claim of a connection whose session another connection has.
+// contest is a connection's claim to a session that another connection holds.
 type contest struct {
-	introductions chan registry.Introduction // capacity 1: what the device says of itself
+	introductions chan registry.Introduction // capacity 1: the device's introduction
 	stop          context.CancelFunc
-	done          chan struct{} // closed when it is decided: the connection has its session, or is being closed
+	done          chan struct{} // closed after the decision: the connection has its session, or is closing
 }
 
-// startContest decides in the background whether the connection gets a session that another connection has. Meanwhile
+// startContest decides in the background whether the connection gets a session that another connection holds. Meanwhile
 // the reader reads the device's first frame, which may prove that it is the same device.
 func (c *conn) startContest(s registry.Session, held *registry.Held) {
 	ctx, stop := context.WithTimeout(context.Background(), introductionWait)
@@ -230,7 +228,7 @@ func (c *conn) startContest(s registry.Session, held *registry.Held) {
 	}()
 }
 
-// endContest ends the contest of a connection that is gone, and waits for its goroutine.
+// endContest ends the contest of a closed connection and waits for its goroutine.
 func (c *conn) endContest() {
 	if claim := c.contest; claim != nil {
 		c.contest = nil
@@ -239,19 +237,19 @@ func (c *conn) endContest() {
 	}
 }
 
-// decideContest gives the contest the device's introduction and waits for the decision. It reports whether the
+// decideContest passes the device's introduction to the contest and waits for the decision. It reports whether the
 // connection has its session.
 func (c *conn) decideContest(intro registry.Introduction) bool {
 	claim := c.contest
 	c.contest = nil
 	claim.introductions <- intro
-	<-claim.done // at the latest after introductionWait
+	<-claim.done // takes at most introductionWait
 	if c.local == nil || c.ending() != closeNone {
 		return false
 	}
 	s := c.local.Session()
 	summary := summarize(s, c.describe(s.Key), true)
-	if summary.MessageCount > 0 || summary.Name != s.Name { // session_start did not say it
+	if summary.MessageCount > 0 || summary.Name != s.Name { // session_start lacked it
 		c.summary = &summary
 	}
 	return true

@@ -14,9 +14,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Decisions takes the decisions of people at devices. *approval.Keeper is one.
+// Decisions takes the decisions of people at devices. *approval.Keeper implements it.
 type Decisions interface {
-	// WaitingAt returns what the person at the device of a session is asked and has not answered.
+	// WaitingAt returns the undecided approvals for the person at the device of a session.
 	WaitingAt(ctx context.Context, session registry.Session) ([]registry.Approval, error)
 
 	DecideOnDevice(
@@ -24,18 +24,18 @@ type Decisions interface {
 	) (approval.Answer, error)
 }
 
-// codeApprovalNotFound says that there is no such approval, or that this device may not decide it.
+// codeApprovalNotFound means that the approval does not exist, or that this device may not decide it.
 const codeApprovalNotFound = "APPROVAL_NOT_FOUND"
 
-// Decisions, as approval_response has them.
+// Values of decision in approval_response.
 const (
 	decisionOnce   = "allow-once"
 	decisionAlways = "allow-always"
 	decisionDeny   = "deny"
 )
 
-// approvalRequestFrame asks the person at the device about a call. The arguments are in it byte for byte, and as a
-// text that hides nothing.
+// approvalRequestFrame asks the person at the device about a call. It has the arguments byte for byte, and as a text
+// that hides nothing.
 func approvalRequestFrame(a registry.Approval, now time.Time) []byte {
 	args := json.RawMessage(a.Args.Raw())
 	if len(args) == 0 {
@@ -51,14 +51,14 @@ func approvalRequestFrame(a registry.Approval, now time.Time) []byte {
 		ArgsText  string          `json:"args_text"`
 		Remarks   []string        `json:"remarks,omitempty"`
 		Reason    string          `json:"reason"`
-		ExpiresMS int64           `json:"expires_ms"` // what is left, so that clocks need not agree
+		ExpiresMS int64           `json:"expires_ms"` // remaining time, so that clocks need not agree
 	}{
 		typeApprovalRequest, a.ID, a.CallID, a.Tool, args, text, remarks, a.Reason,
 		max(a.ExpiresAt.Sub(now).Milliseconds(), 0),
 	})
 }
 
-// approvalDecidedFrame tells the device what became of an approval.
+// approvalDecidedFrame reports the outcome of an approval.
 func approvalDecidedFrame(a registry.Approval) []byte {
 	return encode(struct {
 		Type      string                 `json:"type"`
@@ -69,7 +69,8 @@ func approvalDecidedFrame(a registry.Approval) []byte {
 	}{typeApprovalDecided, a.ID, a.CallID, a.State, a.DecidedBy})
 }
 
-// ShowApproval shows the device an approval, or that it is final. It implements what routing.Approvals looks for.
+// ShowApproval sends the device an approval, or its outcome. It implements the interface that routing.Approvals looks
+// for.
 func (c *conn) ShowApproval(a registry.Approval) {
 	c.mu.Lock()
 	local := c.local
@@ -86,9 +87,9 @@ func (c *conn) ShowApproval(a registry.Approval) {
 	}
 }
 
-// showWaiting shows the device, soon, what was asked before it said that its person can be asked: a device that comes
-// back, or comes late, would else never show it. It does so once for a connection. It may show a question a second
-// time.
+// showWaiting sends the device, in the background, the approvals that were requested before it declared the capability.
+// A device that reconnects or connects late would otherwise miss them. It does this once per connection. It may send an
+// approval a second time.
 func (c *conn) showWaiting() {
 	if c.shownWaiting || c.server.cfg.Decisions == nil || !c.local.Session().Can(registry.CapabilityApproval) {
 		return
@@ -106,7 +107,7 @@ func (c *conn) showWaiting() {
 		if err != nil {
 			c.log().Debug("approvals that wait not shown", "error", err)
 		}
-		room := c.server.cfg.MaxOutbound / 4 // a device is closed if it is sent more at once than it reads
+		room := c.server.cfg.MaxOutbound / 4 // a device is closed as slow if its outbox is full
 		for _, a := range waiting {
 			frame := approvalRequestFrame(a, time.Now())
 			if room -= len(frame); room < 0 || c.ending() != closeNone {
@@ -120,9 +121,8 @@ func (c *conn) showWaiting() {
 	}()
 }
 
-// showApproval shows the person at the device what their turn waits for. Calls of the device itself are shown by
-// routing.Approvals already. A device that does not know approvals gets a thought, which its app shows while the turn
-// goes on.
+// showApproval shows the approval that a turn waits for. routing.Approvals already shows calls of the device itself. A
+// device without the capability gets a thought, which its app shows during the turn.
 func (w *turnWorker) showApproval(e chat.Event) {
 	s := w.conn.local.Session()
 	switch {
@@ -133,7 +133,7 @@ func (w *turnWorker) showApproval(e chat.Event) {
 	}
 }
 
-// waitingText says what a turn waits for, or what came of it.
+// waitingText describes the approval that a turn waits for, or its outcome.
 func waitingText(a registry.Approval) string {
 	if a.Final() {
 		return fmt.Sprintf("The call of %s: %s.\n", a.Tool, a.State)
@@ -145,7 +145,8 @@ func waitingText(a registry.Approval) string {
 	return fmt.Sprintf("The call of %s waits until %s allows it: farhand approve allow %s\n", a.Tool, who, a.ID)
 }
 
-// approvalResponse takes the decision of the person at the device. Whoever comes second is told what was decided first.
+// approvalResponse takes the decision of the person at the device. A later decision does not count: the device gets the
+// first one.
 func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) error {
 	if c.server.cfg.Decisions == nil {
 		return &frameError{codeApprovalNotFound, "This gateway asks nobody."}
@@ -160,7 +161,7 @@ func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) e
 	default:
 		return invalidMessage("decision: must be %s, %s or %s", decisionOnce, decisionAlways, decisionDeny)
 	}
-	if !c.local.Session().Can(registry.CapabilityApproval) { // it was asked nothing, so no person has decided
+	if !c.local.Session().Can(registry.CapabilityApproval) { // the device was not asked, so no person has decided
 		return &frameError{codeApprovalNotFound,
 			"capabilities: this device has not declared approval, so it is asked nothing and decides nothing."}
 	}
@@ -170,7 +171,7 @@ func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) e
 		return &frameError{codeApprovalNotFound, "id: there is no such approval, or it is not this device's to decide."}
 	case errors.Is(err, registry.CodeForbidden):
 		return &frameError{codeForbidden, registry.AsError(err).Message}
-	case err != nil && answer.Decided: // only what follows from it was not stored
+	case err != nil && answer.Decided: // the decision is stored, its consequences are not
 		return &frameError{codeInternalError, registry.AsError(err).Message}
 	case err != nil:
 		return &frameError{codeInternalError, "The decision was not stored: " + registry.AsError(err).Message}

@@ -12,10 +12,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxFrameDepth is how deep a frame may nest. Schemas have a tighter limit of their own.
+// maxFrameDepth is how deep a frame may nest. Schemas have a lower limit.
 const maxFrameDepth = 64
 
-// frameError is a mistake in a frame. It is answered with an error frame, and the socket stays open.
+// frameError is a mistake in a frame. The gateway answers it with an error frame and keeps the socket open.
 type frameError struct {
 	code    string
 	message string
@@ -28,7 +28,7 @@ func invalidMessage(format string, args ...any) *frameError {
 	return &frameError{code: codeInvalidMessage, message: fmt.Sprintf(format, args...)}
 }
 
-// decodeFrame reads one frame of a device and returns a pointer to its struct of frames.go. Unknown fields are
+// decodeFrame decodes one frame of a device and returns a pointer to its struct of frames.go. Unknown fields are
 // ignored; field names are case-sensitive. The error is CloseInvalidUTF8 or a *frameError.
 func decodeFrame(data []byte) (any, error) {
 	var buffer [fewFields]strictjson.Member
@@ -70,8 +70,8 @@ func frameMembers(into []strictjson.Member, data []byte) ([]strictjson.Member, e
 	return members, nil
 }
 
-// answeredCall returns the id of the call that a frame answers, however malformed the rest of the answer is. It returns
-// an empty id if the frame is not an answer.
+// answeredCall returns the id of the call that a frame answers, even if the rest of the answer is malformed. The id is
+// empty if the frame is not an answer.
 func answeredCall(data []byte) string {
 	members, err := strictjson.LenientMembers(data, maxFields)
 	if err != nil || foldedTwice(members) != "" {
@@ -144,8 +144,8 @@ func (f *fields) toolResult() *toolResultFrame {
 	return frame
 }
 
-// decodeTool decodes one element of register_tools. It returns the name as far as it could be decoded also with an
-// error, so that the rejection can carry it.
+// decodeTool decodes one element of register_tools. With an error it still returns the name, if that could be decoded,
+// for the rejection.
 func decodeTool(data json.RawMessage) (toolDefinition, error) {
 	members, reason, _ := splitObject(nil, data)
 	if reason != "" {
@@ -178,8 +178,8 @@ const maxFields = 64
 // fewFields is more members than most objects have.
 const fewFields = 8
 
-// splitObject appends the members of a JSON object in order. The returned text is the reason when ok is false. Names
-// that differ in case only are refused, because two readers of such an object can disagree about what it says.
+// splitObject appends the members of a JSON object in order. If ok is false, reason says why; it is empty for invalid
+// JSON. Names that differ only in case are rejected, because two readers could interpret such an object differently.
 func splitObject(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
 	members, reason, ok = appendMembers(into, data)
 	if reason == "" {
@@ -188,7 +188,7 @@ func splitObject(into []strictjson.Member, data []byte) (members []strictjson.Me
 	return members, reason, ok && reason == ""
 }
 
-// appendMembers is splitObject for an object whose names may differ in case only.
+// appendMembers is splitObject for objects whose names may differ only in case.
 func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.Member, reason string, ok bool) {
 	if into == nil {
 		into = make([]strictjson.Member, 0, fewFields)
@@ -213,11 +213,10 @@ func appendMembers(into []strictjson.Member, data []byte) (members []strictjson.
 	return nil, "", false
 }
 
-// maxFieldName is more bytes than the name of any field has that is read here, in any case. Longer ones are not looked
-// at.
+// maxFieldName exceeds the length in bytes of every field name that is read here. Longer names are not compared.
 const maxFieldName = 64
 
-// foldedTwice returns which names differ in case only, empty if there are none.
+// foldedTwice returns the reason to reject names that differ only in case, empty if there are none.
 func foldedTwice(members []strictjson.Member) (reason string) {
 	if len(members) > fewFields {
 		return foldedTwiceInMany(members)
@@ -235,8 +234,8 @@ func foldedTwice(members []strictjson.Member) (reason string) {
 	return ""
 }
 
-// foldedTwiceInMany is foldedTwice in a time that grows with the bytes of the names alone: comparing each with each, a
-// frame of objects whose names begin alike would take a hundred times as long as another one of its length.
+// foldedTwiceInMany is foldedTwice in time linear in the bytes of the names. With pairwise comparison, a frame of
+// objects whose names begin alike would take a hundred times as long as other frames of its length.
 func foldedTwiceInMany(members []strictjson.Member) (reason string) {
 	seen := make(map[string]struct{}, len(members))
 	var folded []byte
@@ -253,8 +252,7 @@ func foldedTwiceInMany(members []strictjson.Member) (reason string) {
 	return ""
 }
 
-// appendFolded appends a name in the one spelling that it has in common with all that differ from it in case only, as
-// bytes.EqualFold has it.
+// appendFolded appends the common spelling of a name and of all names that bytes.EqualFold considers equal to it.
 func appendFolded(b, name []byte) []byte {
 	for len(name) > 0 {
 		r, size := utf8.DecodeRune(name)
@@ -270,37 +268,38 @@ func appendFolded(b, name []byte) []byte {
 
 func twice(name string) string { return "the field " + quoteShort(name) + " is there twice" }
 
-// mayHaveHalves reports whether a text may have half of a surrogate pair, which only an escape can be.
+// mayHaveHalves reports whether a text may contain half of a surrogate pair. Only an escape can produce one.
 func mayHaveHalves(data []byte) bool {
 	return bytes.Contains(data, []byte(`\ud`)) || bytes.Contains(data, []byte(`\uD`))
 }
 
-// frameScanner follows the frames in the bytes that a device sends (RFC 6455, section 5.2). The WebSocket library
-// reports whole messages only, and a message may have any number of empty pieces. Bytes that break the rules are left
-// to the library, which ends the connection.
+// frameScanner tracks the frames in the bytes that a device sends (RFC 6455, section 5.2). The WebSocket library
+// reports only whole messages, and a message may have any number of empty fragments. The scanner ignores protocol
+// violations; the library ends the connection for them.
 type frameScanner struct {
 	first   byte   // of the header
-	header  uint8  // bytes of the header so far; none between frames
+	header  uint8  // bytes of the header so far; zero between frames
 	size    uint8  // bytes of the whole header, once the second byte is known
 	lengths uint8  // bytes of the header up to the end of the length
-	open    bool   // a message has begun whose last frame has not ended
-	length  uint64 // of the payload, as far as the header is read
-	rest    uint64 // bytes of the payload that are still to come
-	held    int    // bytes of payload of the message that is open
+	open    bool   // a message is incomplete
+	length  uint64 // of the payload, as far as the header has been read
+	rest    uint64 // bytes of the payload still to come
+	held    int    // payload bytes of the incomplete message
 }
 
 const (
 	finalBit   = 0x80 // of the first byte
-	opcodeBits = 0x0f // of the first byte; zero: a further piece of a message
+	opcodeBits = 0x0f // of the first byte; zero: a further fragment of a message
 	maskBit    = 0x80 // of the second byte
 )
 
 // busy reports whether a frame or a message is incomplete.
 func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
 
-// scan follows p and returns how many frames began in it. Large pieces of a message are not counted: they cost their
-// bytes already, and some libraries split every message into pieces of 4 KiB. The number is below zero if the header of
-// such a piece began before p. scan also returns whether there was a place in p where nothing was incomplete.
+// scan processes p and returns how many frames began in it. Large fragments of a message do not count: their bytes
+// count already, and some libraries split every message into fragments of 4 KiB. The number is negative if the header
+// of such a fragment began before p. boundary reports whether p has a point where no frame and no message is
+// incomplete.
 func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 	for len(p) > 0 {
 		if s.rest > 0 {
@@ -326,13 +325,13 @@ func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
 	return frames, boundary
 }
 
-// largePiece is the size in bytes from which on a piece of a message does not count as a frame.
+// largePiece is the size in bytes from which a fragment of a message does not count as a frame.
 const largePiece = 1 << 10
 
-// isLargePiece reports whether the frame whose header was just read is a large piece.
+// isLargePiece reports whether the frame whose header was just read is a large fragment.
 func (s *frameScanner) isLargePiece() bool { return s.first&opcodeBits == 0 && s.length >= largePiece }
 
-// readHeader takes one more byte of a header, and reports whether it was the last.
+// readHeader processes one more byte of a header, and reports whether it was the last.
 func (s *frameScanner) readHeader(b byte) (complete bool) {
 	switch {
 	case s.header == 0:
@@ -362,7 +361,7 @@ func (s *frameScanner) readHeader(b byte) (complete bool) {
 	return false
 }
 
-// endFrame notes that a frame is complete, and reports whether nothing is incomplete now.
+// endFrame records that a frame is complete, and reports whether no message is incomplete.
 func (s *frameScanner) endFrame() bool {
 	if s.first&controlBit == 0 {
 		s.open = s.first&finalBit == 0

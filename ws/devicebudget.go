@@ -10,35 +10,35 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Work is what devices may cost besides the number of their frames. Its unit is a frame. A device that has spent too
+// Work limits the cost of devices beyond their number of frames. Its unit is one frame. A device that has spent too
 // much is read more slowly. So is each device of a source whose devices together have spent too much.
 const (
-	bytesPerUnit  = 4 << 10 // of what is read
-	unitsPerRead  = 0.25    // for each read of a socket: a byte at a time is dear
-	unitsPerLabel = 10      // for each label that is added or removed, which is written to the store
-	unitsPerStray = 10      // for an answer to a call that is not open, which is looked up in the store
-	unitsPerStore = 10      // for a frame that is answered from the store, or changes it
+	bytesPerUnit  = 4 << 10 // of input
+	unitsPerRead  = 0.25    // for each socket read: reading byte by byte is expensive
+	unitsPerLabel = 10      // for each label added or removed, which the store writes
+	unitsPerStray = 10      // for an answer to a call that is not open, which the store looks up
+	unitsPerStore = 10      // for a frame that reads or changes the store
 
-	// What a session may spend at once: multiples of the burst of frames, and of the largest message. It may send one
-	// such message a second, too. A message is paid for before its kind is known.
+	// The burst of a session: multiples of the frame burst, and of the largest message. Its rate allows one such
+	// message a second besides the frames. A message is charged before its type is known.
 	workBurst    = 2
 	largestBurst = 4
 
-	// What a source may spend, in multiples of the frames that a session may send.
+	// The limit of a source, in multiples of a session's frame limit.
 	sourceRate  = 16
 	sourceBurst = 16
 
-	// What each session may spend whatever other sessions of its source do.
+	// The minimum for each session, whatever other sessions of its source do.
 	floorRate  = 10
 	floorBurst = 100
 
-	maxPause = time.Second // for one read of a socket
+	maxPause = time.Second // for one socket read
 )
 
-// Each label is written to an index of its own, so how many labels a session changes is limited beyond its work.
+// Each label is written to a separate index, so label changes have a limit besides work.
 const (
 	labelRate  = 1   // a second
-	labelBurst = 160 // to change from one set of labels to another and back
+	labelBurst = 160 // enough to replace one set of labels and restore it
 )
 
 // limits are the limits of all budgets.
@@ -60,7 +60,7 @@ func newLimits(cfg *Config) limits {
 	}
 }
 
-// Limits returns what the server takes of one device. What a device has left of its rates is not in it.
+// Limits returns the limits for one device, not what remains of its rates.
 func (s *Server) Limits() registry.DeviceLimits {
 	admission := s.cfg.Admission.Limits()
 	return registry.DeviceLimits{
@@ -72,38 +72,38 @@ func (s *Server) Limits() registry.DeviceLimits {
 	}
 }
 
-// device identifies the owner of a budget. Another source with the same session id has another budget, because
-// it must not be able to spend that of the real device.
+// device identifies a budget. Another source with the same session id gets another budget, so it cannot spend the real
+// device's.
 type device struct {
 	key    registry.Key
 	source netip.Prefix
 }
 
-// deviceBudget is what a device may spend. It outlives the device's connections, so that connecting again gives nothing
-// back. It is safe for concurrent use.
+// deviceBudget holds the token buckets of a device. It outlives the device's connections, so reconnecting does not
+// refill it. It is safe for concurrent use.
 type deviceBudget struct {
 	device device
 	owner  *deviceBudgets
 
 	// Guarded by the lock of deviceBudgets.
-	users  int           // connections that use it
-	since  time.Duration // when the last of them ended
+	users  int           // connections that use it now
+	since  time.Duration // when a connection last stopped using it
 	queued bool          // it is in deviceBudgets.idle
 
 	mu                                       sync.Mutex
 	frames, work, floor, definitions, labels auth.Bucket
 	listings                                 auth.Bucket         // with the limit of definitions
-	labelHashes                              map[uint64]struct{} // of the labels the device has now
+	labelHashes                              map[uint64]struct{} // hashes of the device's current labels
 }
 
-// takeFrames spends n frames and reports true, or spends none and reports false if fewer remain.
+// takeFrames takes n frames. If fewer remain, it takes none and returns false.
 func (a *deviceBudget) takeFrames(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.frames.Take(a.owner.limits.frames, a.owner.now(), float64(n))
 }
 
-// hasFrames reports whether at least a tenth of the burst remains. It spends nothing.
+// hasFrames reports whether at least a tenth of the burst remains. It takes nothing.
 func (a *deviceBudget) hasFrames() bool {
 	l := a.owner.limits.frames
 	least := l.Burst / 10
@@ -116,22 +116,22 @@ func (a *deviceBudget) hasFrames() bool {
 	return true
 }
 
-// takeDefinitions spends n bytes of tool definitions, or none and reports false if fewer remain.
+// takeDefinitions takes n bytes of tool definitions. If fewer remain, it takes none and returns false.
 func (a *deviceBudget) takeDefinitions(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.definitions.Take(a.owner.limits.definitions, a.owner.now(), float64(n))
 }
 
-// takeListing spends n bytes of tools that the device asked for, or none and reports false if fewer remain.
+// takeListing takes n bytes of tools that the device asked for. If fewer remain, it takes none and returns false.
 func (a *deviceBudget) takeListing(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.listings.Take(a.owner.limits.definitions, a.owner.now(), float64(n))
 }
 
-// takeLabels spends the changes from the labels the device has now to the given ones, or none and reports false if
-// fewer remain. A device that comes back with the same labels changes nothing.
+// takeLabels takes the number of changes from the device's current labels to the given ones. If fewer remain, it takes
+// none and returns false. A device that reconnects with the same labels changes nothing.
 func (a *deviceBudget) takeLabels(labels map[string]string) bool {
 	hashes := make(map[uint64]struct{}, len(labels))
 	for k, v := range labels {
@@ -151,12 +151,12 @@ func (a *deviceBudget) takeLabels(labels map[string]string) bool {
 	}
 	a.mu.Unlock()
 	if ok {
-		a.spend(unitsPerLabel * float64(changes)) // the next read waits for it
+		a.spend(unitsPerLabel * float64(changes)) // delays the next read
 	}
 	return ok
 }
 
-// storeUnits returns what a frame costs because the store takes part in handling it.
+// storeUnits returns the work of a frame for which the store is used.
 func storeUnits(frame any) float64 {
 	switch f := frame.(type) {
 	case *connectFrame, *registerToolsFrame, *unregisterToolsFrame, *uploadRequestFrame, *approvalResponseFrame:
@@ -164,7 +164,7 @@ func storeUnits(frame any) float64 {
 	case *toolResultFrame:
 		units := 0.0
 		for _, p := range f.result.Parts {
-			if p.URL != "" { // a slot, which is looked up
+			if p.URL != "" { // an upload slot, which is looked up
 				units += unitsPerStore
 			}
 		}
@@ -174,7 +174,7 @@ func storeUnits(frame any) float64 {
 	}
 }
 
-// spend spends units of work and returns how long to pause before the device is read again.
+// spend takes units of work and returns how long to pause before the next read from the device.
 func (a *deviceBudget) spend(units float64) time.Duration {
 	now, l := a.owner.now(), &a.owner.limits
 	a.mu.Lock()
@@ -187,23 +187,22 @@ func (a *deviceBudget) spend(units float64) time.Duration {
 	return max(pause, a.owner.sources.Spend(a.device.source, units))
 }
 
-// refund gives back what an answer to an open call has cost, because the gateway had asked for it.
+// refund returns the cost of an answer to an open call, because the gateway asked for it.
 func (a *deviceBudget) refund(frames int, units float64) {
 	a.mu.Lock()
 	a.frames.Refund(float64(frames))
 	a.work.Refund(units)
-	rest := a.floor.Refund(units) // a device that only answers never uses its source's share
+	rest := a.floor.Refund(units) // a device that only sends answers never uses its source's share
 	a.mu.Unlock()
 	if rest > 0 {
 		a.owner.sources.Refund(a.device.source, rest)
 	}
 }
 
-// maxIdle bounds the budgets that are kept of devices that are gone.
+// maxIdle bounds the stored budgets of disconnected devices.
 const maxIdle = 1 << 16
 
-// deviceBudgets holds the budgets of connected devices, and of devices that were connected a while ago. It is safe for
-// concurrent use.
+// deviceBudgets holds the budgets of connected and recently disconnected devices. It is safe for concurrent use.
 type deviceBudgets struct {
 	limits  limits
 	started time.Time
@@ -215,7 +214,7 @@ type deviceBudgets struct {
 	idle []idleBudget // released ones, oldest first; some are in use again
 }
 
-// idleBudget is a budget and when it was released.
+// idleBudget is a budget and the time of its release.
 type idleBudget struct {
 	*deviceBudget
 	at time.Duration
@@ -232,7 +231,7 @@ func newDeviceBudgets(l limits) *deviceBudgets {
 
 func (s *deviceBudgets) now() time.Duration { return time.Since(s.started) }
 
-// acquire returns the budget of a device. release must be called once.
+// acquire returns the budget of a device. The caller must call release once.
 func (s *deviceBudgets) acquire(d device) *deviceBudget {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +245,7 @@ func (s *deviceBudgets) acquire(d device) *deviceBudget {
 	return a
 }
 
-// spent reports whether a device has spent nearly all its frames, so that it may not come back yet.
+// spent reports whether a device has spent nearly all its frames, so that it may not reconnect yet.
 func (s *deviceBudgets) spent(d device) bool {
 	s.mu.Lock()
 	a := s.by[d]
@@ -267,8 +266,8 @@ func (s *deviceBudgets) release(a *deviceBudget) {
 	s.forgetLocked()
 }
 
-// forgetLocked forgets the budgets of devices that have been away for so long that they are full again, and the
-// oldest ones when there are too many.
+// forgetLocked drops the budgets of devices that have been disconnected long enough to be full again, and the oldest
+// ones when there are more than maxIdle.
 func (s *deviceBudgets) forgetLocked() {
 	l, now := &s.limits, s.now()
 	longest := max(l.frames.Refill(), l.work.Refill(), l.definitions.Refill(), l.labels.Refill())
@@ -277,7 +276,7 @@ func (s *deviceBudgets) forgetLocked() {
 		switch {
 		case a.users > 0:
 			a.queued = false
-		case a.since != a.at: // it was used meanwhile
+		case a.since != a.at: // used meanwhile
 			s.idle = append(s.idle, idleBudget{a.deviceBudget, a.since})
 		case now-a.at >= longest || len(s.idle) > maxIdle:
 			delete(s.by, a.device)

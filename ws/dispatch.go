@@ -12,19 +12,19 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// onText handles one frame. Melody calls it in the connection's reader, one frame after the other.
+// onText handles one frame. Melody calls it in the connection's reader, for one frame after another.
 func (s *Server) onText(ms *melody.Session, data []byte) {
 	c := connOf(ms)
 	s.stacks.run(func() { c.handleText(data) })
 }
 
-// onBinary answers a binary message, which no version of the protocol has.
+// onBinary handles a binary message. No version of the protocol has any.
 func (s *Server) onBinary(ms *melody.Session, data []byte) {
 	c := connOf(ms)
 	s.stacks.run(func() { c.refuseBinary(data) })
 }
 
-// handleText decodes and handles one frame. The reader waits for it.
+// handleText decodes and handles one frame. The reader waits until it returns.
 func (c *conn) handleText(data []byte) {
 	defer c.recoverPanic()
 	if c.ending() != closeNone {
@@ -33,7 +33,7 @@ func (c *conn) handleText(data []byte) {
 	s := c.server
 	c.messageBytes = len(data)
 	frame, answered, err := c.decode(data)
-	if errors.Is(err, CloseCrowded) { // it was not decoded, so it introduces nobody
+	if errors.Is(err, CloseCrowded) { // not decoded, so it identifies no device
 		c.fail(err)
 		return
 	}
@@ -60,17 +60,16 @@ func (c *conn) handleText(data []byte) {
 	}
 }
 
-// longFrame is the length in bytes from which on frames need a slot to be decoded. Without slots, devices with long
-// frames could take all cores and keep the others waiting. Those from hugeFrame on have slots of their own, because one
-// of them may take a large part of a second. Tenants that wait for slots take turns.
+// longFrame is the length in bytes from which a frame needs a slot to be decoded. Without slots, devices with long
+// frames could take all cores and block the other devices. Frames from hugeFrame have separate slots, because decoding
+// one may take a large part of a second. Tenants that wait for slots take turns.
 const (
 	longFrame = 16 << 10
 	hugeFrame = 256 << 10
 )
 
-// acquireDecodeSlot waits for a slot to decode a frame of n bytes of a device of a tenant. It fails if none came free
-// in the time that a whole message may take to arrive. Decoding only computes, so a wait like that means that the
-// process has far too much to do.
+// acquireDecodeSlot waits for a slot to decode a frame of n bytes of a tenant's device. It fails if no slot is free
+// within MessageTimeout. Decoding only computes, so such a wait means that the process is heavily overloaded.
 func (s *Server) acquireDecodeSlot(tenant string, n int) (*share.Grant, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.MessageTimeout)
 	defer cancel()
@@ -81,8 +80,8 @@ func (s *Server) acquireDecodeSlot(tenant string, n int) (*share.Grant, error) {
 	return slots.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
 }
 
-// decode decodes a frame. The error is CloseCrowded if no slot came free for it, CloseTooBig if it is too big, or as of
-// decodeFrame; with the last two decode returns the call that the frame answers, if it is an answer.
+// decode decodes a frame. The error is CloseCrowded if no slot became free, CloseTooBig if the frame is too big, or an
+// error of decodeFrame. With the last two it also returns the call that the frame answers, if it is an answer.
 func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 	s := c.server
 	if len(data) >= longFrame {
@@ -108,8 +107,8 @@ func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 	return frame, answered, err
 }
 
-// answeredCall returns the id of the call that a message answers, however malformed the rest of it is. It returns an
-// empty id if the message is not an answer.
+// answeredCall returns the id of the call that a message answers, even if the rest of the message is malformed. The id
+// is empty if the message is not an answer.
 func (c *conn) answeredCall(data []byte) string {
 	if c.mcp != nil {
 		return c.mcp.answeredCall(data)
@@ -117,13 +116,13 @@ func (c *conn) answeredCall(data []byte) string {
 	return answeredCall(data)
 }
 
-// outputTooBig reports whether a result has a longer output than a tool may have.
+// outputTooBig reports whether a result's output exceeds the limit for tools.
 func (s *Server) outputTooBig(f *toolResultFrame) bool {
 	return s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput
 }
 
-// tooBig tells the device which limit its message went over, and ends the connection. If the message answered a call,
-// that ends too, because the device would send the same again after a reconnect.
+// tooBig sends the device the limit that its message exceeded, and ends the connection. If the message answers a call,
+// the call also fails, because the device would send the same answer again after a reconnect.
 func (c *conn) tooBig(answered string) {
 	text := fmt.Sprintf("The message is too big: at most %d bytes are allowed.", c.server.cfg.MaxFrame)
 	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && answered != "" {
@@ -131,7 +130,7 @@ func (c *conn) tooBig(answered string) {
 	}
 	bad := &frameError{codeMessageTooBig, text}
 	c.failAnswer(answered, bad)
-	_ = c.send(errorFrame(bad.code, bad.message)) // if there is no room for it, the close frame says the same
+	_ = c.send(errorFrame(bad.code, bad.message)) // if the outbox is full, the close frame says the same
 	c.fail(CloseTooBig)
 }
 
@@ -145,18 +144,18 @@ func (c *conn) refuseBinary(data []byte) {
 		c.tooBig("")
 		return
 	}
-	if c.mcp != nil && c.mcp.hasEnvelope() { // the voice, which nobody here listens to
+	if c.mcp != nil && c.mcp.hasEnvelope() { // voice data, which the gateway ignores
 		return
 	}
 	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
 }
 
-// handle calls the handler of a frame's type. server.go says what else a new frame needs.
+// handle calls the handler for a frame's type. server.go lists what else a new frame needs.
 func (c *conn) handle(frame any) error {
 	if err := c.mayFrame(frameType(frame)); err != nil {
 		return err
 	}
-	if units := storeUnits(frame); units > 0 { // a read may bring many such frames, and each waits by itself
+	if units := storeUnits(frame); units > 0 { // one read may contain many such frames, and each is delayed by itself
 		if pause := c.budget.spend(units); pause > 0 {
 			c.pause(min(pause, maxPause))
 		}
@@ -205,18 +204,18 @@ func (c *conn) handle(frame any) error {
 	return nil
 }
 
-// withStoreTimeout calls the handler of a frame that changes the session in the store.
+// withStoreTimeout calls the handler of a frame that uses the store, with storeTimeout.
 func withStoreTimeout[F any](handler func(context.Context, F) error, frame F) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	return handler(ctx, frame)
 }
 
-// errStopped ends the reading of a connection whose close frame was sent, or is about to be.
+// errStopped ends the reading of a connection whose close frame has been sent, or is about to be.
 var errStopped = errors.New("ws: the connection is being closed")
 
-// countInput counts what was just read, before the WebSocket library sees it. It runs in the reader, and pauses it when
-// the device has cost too much.
+// countInput charges the bytes just read, before the WebSocket library gets them. It runs in the reader, and pauses the
+// reader if the device has spent too much.
 func (c *conn) countInput(p []byte) error {
 	c.server.counters.bytesIn.Add(int64(len(p)))
 	frames, boundary := c.scanner.scan(p)
@@ -227,14 +226,14 @@ func (c *conn) countInput(p []byte) error {
 		return errStopped
 	}
 	unfinished := c.scanner.busy()
-	// A small message that came whole is handled before the next one is read, so the intake need not know it.
+	// A small, complete message is handled before the next read, so the intake need not count it.
 	if unfinished || c.unfinished || c.unhandled > 0 || len(p) > readBuffer {
 		c.unhandled += int64(len(p))
 		c.unfinished = unfinished
 		c.server.intake.update(c, c.unhandled, unfinished, boundary)
 	}
 	units := float64(frames) + float64(len(p))/bytesPerUnit
-	if len(p) < readBuffer { // the reads of a long message are not its device's choice
+	if len(p) < readBuffer { // the device does not choose the reads of a long message
 		units += unitsPerRead
 	}
 	pause := c.budget.spend(units)
@@ -244,8 +243,8 @@ func (c *conn) countInput(p []byte) error {
 	return nil
 }
 
-// pause holds up the reader until the time is over or the connection is stopped. A stopped reader must not wait: what
-// it has read of its message is no longer counted, and must be freed.
+// pause blocks the reader for d, or until the connection is stopped. A stopped reader must not wait: the bytes of its
+// message are no longer counted, so they must be freed.
 func (c *conn) pause(d time.Duration) {
 	wake := make(chan struct{})
 	c.mu.Lock()
@@ -266,7 +265,7 @@ func (c *conn) pause(d time.Duration) {
 	c.wake = nil
 }
 
-// countHandled notes that everything that was read has been handled, except for the message that is not complete.
+// countHandled records that all input has been handled, except for the incomplete message.
 func (c *conn) countHandled() {
 	if held := int64(c.scanner.held); c.unhandled > held {
 		c.unhandled = held
@@ -274,8 +273,8 @@ func (c *conn) countHandled() {
 	}
 }
 
-// stop ends the connection although its reader is in the middle of a message. The reader wakes and sends the close
-// frame (see onError). The socket of a connection that is being closed already is closed at once.
+// stop ends the connection even if its reader is in the middle of a message. The reader wakes and sends the close frame
+// (see onError). If the connection is already closing, stop closes its socket immediately.
 func (c *conn) stop(why Close) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,17 +12,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// fields reads the members of one object. The first that is missing or of the wrong type is noted at err. The error is
-// behind a pointer so that members can be on the caller's stack although the error is returned.
+// fields reads the members of one object. It stores the first error, a missing member or a wrong type, at err. The
+// error is behind a pointer so that members can stay on the caller's stack although the error is returned.
 type fields struct {
 	members []strictjson.Member
 	err     **frameError
-	asked   *[]string // names of the members that were read, also of absent ones; nil: they are not noted
-	ignored []string  // paths of the members of inner objects that were not read; only if asked is set
+	asked   *[]string // names of the members read, including absent ones; nil: not recorded
+	ignored []string  // paths of unread members of inner objects; only if asked is set
 }
 
-// unread returns the names of the members that nothing has read, with the paths of those of inner objects. asked must
-// be set.
+// unread returns the names of the unread members, and the paths of unread members of inner objects. asked must be set.
 func (f *fields) unread() []string {
 	var names []string
 	for _, m := range f.members {
@@ -55,7 +54,7 @@ func (f *fields) value(key string) json.RawMessage {
 	return nil
 }
 
-// json is value as what was checked, none if it is absent or null.
+// json is value as checked JSON, the zero value if the member is absent or null.
 func (f *fields) json(key string) registry.JSON {
 	for _, m := range f.members {
 		if string(m.Name) == key && string(m.Value) != "null" {
@@ -65,7 +64,7 @@ func (f *fields) json(key string) registry.JSON {
 	return registry.JSON{}
 }
 
-// required is value for a member that must be there.
+// required is value for a required member.
 func (f *fields) required(key string) json.RawMessage {
 	v := f.value(key)
 	if v == nil {
@@ -111,7 +110,7 @@ func (f *fields) textOr(key, otherwise string) string {
 	return otherwise
 }
 
-// resumeToken returns a token of a possible length. The error does not repeat it, because it is a secret.
+// resumeToken returns a token of valid length. The error does not contain the token, because it is a secret.
 func (f *fields) resumeToken(key string) *string {
 	token := f.optionalText(key)
 	if token != nil && (len(*token) < minResumeToken || len(*token) > maxResumeToken) {
@@ -150,7 +149,7 @@ func (f *fields) optionalNumber(key string) json.RawMessage {
 	if v == nil {
 		return nil
 	}
-	if _, err := strconv.ParseFloat(string(v), 64); err != nil { // of valid JSON only numbers parse
+	if _, err := strconv.ParseFloat(string(v), 64); err != nil { // in valid JSON only numbers parse
 		f.fail(key, "must be a number, and a finite one")
 	}
 	return v
@@ -214,7 +213,7 @@ func (f *fields) labels(key string) map[string]string {
 	return labels
 }
 
-// annotations returns MCP's hints. Hints that this server does not know are noted as ignored.
+// annotations returns MCP's hints. It records unknown hints as ignored.
 func (f *fields) annotations(key string) *registry.Annotations {
 	v := f.value(key)
 	if v == nil {
@@ -245,7 +244,7 @@ func (f *fields) annotations(key string) *registry.Annotations {
 	return a
 }
 
-// maxEcho is how many bytes of a device's own text an error repeats.
+// maxEcho is how many bytes of a device's text an error repeats.
 const maxEcho = 128
 
 // short cuts s to maxEcho bytes.
@@ -258,7 +257,7 @@ func short(s string) string {
 
 func quoteShort(s string) string { return strconv.Quote(strings.ToValidUTF8(short(s), "")) }
 
-// parts returns the images, sounds and files of a result. All of them together are bounded before any is decoded.
+// parts returns the images, sounds and files of a result. It checks their total size before it decodes each.
 func (f *fields) parts(key string) []registry.Part {
 	if f.value(key) == nil {
 		return nil
@@ -282,7 +281,7 @@ func (f *fields) parts(key string) []registry.Part {
 	return parts
 }
 
-// decodePart decodes one element of parts, whose data may have at most room bytes.
+// decodePart decodes one element of parts. Its data may have at most room bytes.
 func decodePart(data []byte, room int) (registry.Part, *frameError) {
 	members, reason, ok := splitObject(nil, data)
 	if !ok {
@@ -315,7 +314,7 @@ func decodePart(data []byte, room int) (registry.Part, *frameError) {
 	return part, bad
 }
 
-// data returns a member that is base64 of 1 to most bytes.
+// data decodes a base64 member of 1 to most bytes.
 func (f *fields) data(key string, most int) []byte {
 	v := f.required(key)
 	if v == nil {
@@ -334,7 +333,7 @@ func (f *fields) data(key string, most int) []byte {
 	text := strictjson.Text(v)
 	data, err := base64.StdEncoding.Strict().DecodeString(text)
 	switch {
-	case err != nil || strings.ContainsAny(text, "\r\n"): // which the decoder skips
+	case err != nil || strings.ContainsAny(text, "\r\n"): // line breaks, which the decoder skips
 		f.fail(key, bad)
 	case len(data) == 0:
 		f.fail(key, "must not be empty")
@@ -345,8 +344,8 @@ func (f *fields) data(key string, most int) []byte {
 	return data
 }
 
-// slot returns a member that is the URL of an upload_slot, as that was sent. Other addresses are not taken from a
-// device: whoever reads the result would fetch what it names.
+// slot returns a member that is the URL of an upload_slot, exactly as the gateway sent it. Other URLs from a device are
+// rejected, because readers of the result would fetch them.
 func (f *fields) slot(key string) string {
 	url := f.text(key)
 	if secret, ok := strings.CutPrefix(url, registry.PathUpload); !ok || !registry.ValidBlobSecret(secret) {
@@ -355,7 +354,7 @@ func (f *fields) slot(key string) string {
 	return url
 }
 
-// size returns a member that is a number of bytes, at least one.
+// size returns a member that is a number of bytes, at least 1.
 func (f *fields) size(key string) int64 {
 	f.required(key)
 	n := f.optionalInt(key)

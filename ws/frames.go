@@ -15,7 +15,7 @@ import (
 // protocolVersion is the value of v in both opening frames.
 const protocolVersion = 1
 
-// Types of the frames a device sends.
+// Types of the frames that devices send.
 const (
 	typeConnect            = "connect"
 	typeRegisterTools      = "register_tools"
@@ -30,11 +30,11 @@ const (
 	typeRegenerate         = "regenerate"
 	typeApprovalResponse   = "approval_response"
 	typeUploadRequest      = "upload_request"
-	typeHello              = "hello" // of voice devices, on /ws/mcp; the server answers with the same type
-	typeMCP                = "mcp"   // a message of MCP that is none of the above
+	typeHello              = "hello" // of voice devices, on /ws/mcp; the server replies with the same type
+	typeMCP                = "mcp"   // an MCP message that has no type above
 )
 
-// Types of the frames the server sends. Those of a conversation are the values of chat.EventType.
+// Types of the frames that the server sends. The types of conversation frames are the values of chat.EventType.
 const (
 	typeSessionStart       = "session_start"
 	typeConnected          = "connected"
@@ -46,7 +46,7 @@ const (
 	typeServerDraining     = "server_draining"
 	typeUploadSlot         = "upload_slot" // answers upload_request
 	typeAbortAck           = "abort_ack"
-	typeApprovalRequest    = "approval_request" // capability approval, as is the next
+	typeApprovalRequest    = "approval_request" // capability approval, like the next one
 	typeApprovalDecided    = "approval_decided"
 	typeError              = "error"
 )
@@ -54,19 +54,19 @@ const (
 // Codes of error frames.
 const (
 	codeInvalidJSON          = "INVALID_JSON"
-	codeInvalidMessage       = "INVALID_MESSAGE" // a field is missing or of the wrong type; the message names it
+	codeInvalidMessage       = "INVALID_MESSAGE" // a field is missing or has the wrong type; the message names it
 	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
-	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is closed after it
+	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is then closed
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
 	codePairingRequired      = "PAIRING_REQUIRED"
-	codeRateLimited          = "RATE_LIMITED"     // the device may ask for the same again later
-	codeProgressRefused      = "PROGRESS_REFUSED" // reports about a call are no longer kept; sent once a call
-	codeForbidden            = "FORBIDDEN"        // the connection's roles do not let it send such a frame
+	codeRateLimited          = "RATE_LIMITED"     // the device may retry later
+	codeProgressRefused      = "PROGRESS_REFUSED" // reports of a call are no longer stored; sent once per call
+	codeForbidden            = "FORBIDDEN"        // the connection's roles do not permit the frame
 	codeInternalError        = "INTERNAL_ERROR"
 )
 
-// Device to server. Optional fields are pointers, slices or raw JSON: nil means absent, and null counts as absent.
-// Raw JSON is kept as it was sent, so no number is ever rounded.
+// Device to server. Optional fields are pointers, slices or raw JSON: nil means absent, and null counts as absent. Raw
+// JSON stays as it was sent, so numbers are never rounded.
 type (
 	connectFrame struct {
 		Type         string            `json:"type"`
@@ -110,7 +110,7 @@ type (
 		Error   *string         `json:"error,omitempty"`
 		Parts   []registry.Part `json:"parts,omitempty"` // each with data, or the URL of a slot
 
-		result registry.Result // made of the fields above
+		result registry.Result // built from the fields above
 	}
 	toolErrorFrame struct {
 		Type  string  `json:"type"`
@@ -132,7 +132,7 @@ type (
 	}
 	uploadRequestFrame struct {
 		Type     string  `json:"type"`
-		ID       string  `json:"id"` // of the call
+		ID       string  `json:"id"` // id of the call
 		MIMEType string  `json:"mime_type"`
 		Size     int64   `json:"size"`
 		Name     *string `json:"name,omitempty"`
@@ -152,7 +152,7 @@ type toolDefinition struct {
 	TimeoutMS     int64
 	Annotations   *registry.Annotations
 	SecurityLevel string
-	Ignored       []string // paths of the members that registration does not know
+	Ignored       []string // paths of fields that registration does not know
 }
 
 func (d toolDefinition) spec() registry.ToolSpec {
@@ -163,7 +163,7 @@ func (d toolDefinition) spec() registry.ToolSpec {
 	}
 }
 
-// rejection names a tool that was left out of a registration, and why.
+// rejection names a tool that was not registered, and why.
 type rejection struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -188,13 +188,13 @@ type listedTool struct {
 // sessionSummary describes a session to its device, in session_start or in connected.
 type sessionSummary struct {
 	SessionID    string `json:"session_id"`
-	Resumed      bool   `json:"resumed"`       // there is something to go on with
-	MessageCount int    `json:"message_count"` // of its conversation
+	Resumed      bool   `json:"resumed"`       // the session or its conversation existed before
+	MessageCount int    `json:"message_count"` // in its conversation
 	Name         string `json:"name,omitempty"`
 }
 
-// sessionStartFrame is the first frame. The device may prove with resumeToken later that it had the session. limits is
-// a registry.DeviceLimits as JSON, here and in connected.
+// sessionStartFrame is the first frame. resumeToken lets the device prove later that it had the session. limits is a
+// registry.DeviceLimits as JSON, also in connectedFrame.
 func sessionStartFrame(resumeToken string, s sessionSummary, limits json.RawMessage) []byte {
 	return encode(struct {
 		Type string `json:"type"`
@@ -216,8 +216,8 @@ func connectedFrame(s *sessionSummary, limits json.RawMessage) []byte {
 	}{typeConnected, protocolVersion, "Connection established", s, limits})
 }
 
-// toolsRegisteredFrame answers a registration. The count says how many tools or names the device sent, registered how
-// many tools the session offers now.
+// toolsRegisteredFrame answers a registration. count is how many tools or names the device sent. registered is how many
+// tools the session offers now.
 func toolsRegisteredFrame(count, registered int, rejected []rejection, ignored []ignoredFields) []byte {
 	return encode(struct {
 		Type       string          `json:"type"`
@@ -239,8 +239,8 @@ func registeredToolsFrame(tools []registry.ToolSpec) []byte {
 	}{typeRegisteredTools, listed})
 }
 
-// toolCallRequestFrame puts the arguments into the frame byte for byte: they were checked where they came in, and
-// encoding them again could only change them.
+// toolCallRequestFrame copies the arguments byte for byte. They were checked when they arrived, and encoding them again
+// could only change them.
 func toolCallRequestFrame(c routing.DeviceCall) []byte {
 	args := c.Args.Raw()
 	if len(args) == 0 {
@@ -291,8 +291,8 @@ func errorFrame(code, message string) []byte {
 	}{typeError, message, code})
 }
 
-// encode returns the JSON of a frame without HTML escaping. The frames of this file hold nothing that cannot be
-// encoded, so a failure is a programmer's mistake and panics; it costs the connection it happens on, nothing else.
+// encode returns the JSON of a frame without HTML escaping. It panics if encoding fails: all frames can be encoded, so
+// a failure is a bug. The panic ends only the connection on which it happens.
 func encode(frame any) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -13,13 +13,13 @@ import (
 	"github.com/olahol/melody"
 )
 
-// serveUpgrade serves an upgrade in a goroutine of its own. It returns as soon as that goroutine has hijacked the
-// socket from the HTTP server, or the upgrade was refused. A socket lives for hours. Served by its request's goroutine,
-// it would keep the request, its headers, the router's context and the server's buffers alive all that time, which is
-// half of what an idle device costs.
+// serveUpgrade serves an upgrade in a new goroutine. It returns when that goroutine has hijacked the socket from the
+// HTTP server, or when the upgrade was rejected. A socket lives for hours. If the request's goroutine served it, the
+// request, its headers, the router's context and the server's buffers would stay in memory as long. They are half of
+// what an idle device costs.
 //
-// The new goroutine also becomes the connection's reader, and its stack keeps the size of its deepest moment. So the
-// deep calls run elsewhere: the socket is hijacked here, and opening the session and handling frames go to stackPool.
+// The new goroutine also becomes the connection's reader, and its stack keeps the size of its deepest call. So deep
+// calls run elsewhere: the socket is hijacked here, and stackPool opens the session and handles frames.
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin opening) {
 	c := s.newConn(begin)
 	d := &hijackWriter{ResponseWriter: w, begin: begin,
@@ -41,15 +41,15 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin open
 			d.ResponseWriter = nil
 		}
 		ended := d.ended
-		d.hijacked <- h // from here on d belongs to the other goroutine
+		d.hijacked <- h // d now belongs to the other goroutine
 		if h.err != nil {
-			<-ended // the refusal is still being written
+			<-ended // the error response is still being written
 		}
 	case <-d.ended:
 	}
 }
 
-// endUpgrade gives back what a connection or a refused upgrade has used. It is the last thing the reader does.
+// endUpgrade releases the resources of a connection or a rejected upgrade. The reader calls it last.
 func (c *conn) endUpgrade() {
 	if p := recover(); p != nil {
 		c.server.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
@@ -64,23 +64,23 @@ func (c *conn) endUpgrade() {
 	c.server.taskDone()
 }
 
-// hijackWriter is the response writer of an upgrade. Its Hijack leaves the work to the goroutine of the request.
+// hijackWriter is the response writer of an upgrade. Its Hijack lets the request's goroutine hijack the socket.
 type hijackWriter struct {
 	http.ResponseWriter
 	begin    opening
-	wanted   chan struct{} // closed when the socket is wanted
+	wanted   chan struct{} // closed when Hijack is called
 	hijacked chan hijacked // capacity 1
 	ended    chan struct{} // closed when the upgrade has ended without a connection
 }
 
-// hijacked is what http.Hijacker returns.
+// hijacked holds the results of http.Hijacker.
 type hijacked struct {
 	conn net.Conn
 	rw   *bufio.ReadWriter
 	err  error
 }
 
-// errTwice is for an upgrader that hijacks a socket twice, which none does.
+// errTwice means that an upgrader hijacks a socket twice. No upgrader does.
 var errTwice = errors.New("ws: the connection has been taken already")
 
 // Hijack implements http.Hijacker.
@@ -97,14 +97,14 @@ func (d *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Closing a socket with unread input resets it, and the reset could overtake the close frame. So after a device sent
-// too much, its input is read a little longer.
+// too much, the server keeps reading for lingerWait.
 const (
 	lingerWait   = time.Second
 	lingerBuffer = 32 << 10
 )
 
-// onError learns what ended the reading, or what kept the first frame from being written. Melody may call it while it
-// holds its own lock, so it never calls back into melody.
+// onError receives the error that ended the reading or the write of the first frame. Melody may call it while it holds
+// its own lock, so onError never calls melody.
 func (s *Server) onError(ms *melody.Session, err error) {
 	c := connOf(ms)
 	defer c.recoverPanic()
@@ -126,21 +126,22 @@ func (s *Server) onError(ms *melody.Session, err error) {
 	}
 }
 
-// linger gives a peer that may still be sending the chance to read the close frame. It runs in the reader, which closes
-// the socket as soon as it returns.
+// linger lets a peer that may still be sending read the close frame. It runs in the reader, which then closes the
+// socket.
 func (c *conn) linger(why Close) {
 	c.mu.Lock()
 	if c.closing == closeNone {
 		c.closing = why
 	}
 	c.mu.Unlock()
-	c.out.discard() // a failing write would close the socket at once
+	c.out.discard() // a failing write would close the socket immediately
 	_ = c.wire.CloseWrite()
 	_ = c.wire.Conn.SetReadDeadline(time.Now().Add(lingerWait))
 	c.discardInput()
 }
 
-// discardInput reads what still comes, but no faster than the device's budget permits: a flood is not worth a core.
+// discardInput reads the remaining input, no faster than the device's budget permits, so that a flood does not use a
+// core.
 func (c *conn) discardInput() {
 	buffer := make([]byte, lingerBuffer)
 	for end := time.Now().Add(lingerWait); ; {
@@ -157,19 +158,19 @@ func (c *conn) discardInput() {
 }
 
 // stackPool runs functions on stacks that all connections share. The runtime doubles a goroutine's stack when a call
-// needs more, and halves it only at a collection that finds less than a quarter in use. A reader lives as long as its
-// device is connected, and its wait takes more than a quarter of 8 KB, so a stack that once grew to 8 KB stays so.
-// Decoding a frame takes more than 4 KB. With frames handled here, an idle session takes 11.0 KB in place of 15.4; a
-// frame costs half a microsecond more.
+// needs more, and halves it only if a garbage collection finds less than a quarter in use. A reader lives as long as
+// its device is connected. Its wait uses more than a quarter of 8 KB, so a stack of 8 KB never shrinks. Decoding a
+// frame uses more than 4 KB. With the pool an idle session takes 11.0 KB instead of 15.4. A frame costs half a
+// microsecond more.
 type stackPool struct {
 	mu     sync.Mutex
-	idle   []*pooledStack // the one that was used last is used next
+	idle   []*pooledStack // last used, first reused
 	closed bool
 	ended  sync.WaitGroup
 }
 
-// maxIdleStacks is how many goroutines wait for the next function; more than run at a time, unless many devices connect
-// at once.
+// maxIdleStacks is how many goroutines wait for the next function. Fewer run at a time, unless many devices connect at
+// once.
 const maxIdleStacks = 64
 
 // pooledStack is a goroutine that waits for functions.
@@ -178,7 +179,7 @@ type pooledStack struct {
 	done chan struct{}
 }
 
-// run calls f on a pooled stack and returns when it has returned.
+// run calls f on a pooled stack and returns when f has returned.
 func (p *stackPool) run(f func()) {
 	s := p.get()
 	s.work <- f
@@ -214,7 +215,7 @@ func (p *stackPool) put(s *pooledStack) {
 	p.idle = append(p.idle, s)
 }
 
-// close ends the goroutines: those that are idle now, the others once their function has returned.
+// close ends the idle goroutines now, and each other goroutine when its function has returned.
 func (p *stackPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

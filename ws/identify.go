@@ -9,9 +9,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// frameRoles returns which of a connection's roles let its device send a frame of a type: one of them is enough. A type
-// without roles is refused, also for admins, so that no frame can be handled whose line here was forgotten. The
-// connection itself needs the role device; talking to the agent over it needs no other role.
+// frameRoles returns the roles that may send a frame of a type; one of them is enough. A type without roles is
+// rejected, even for admins, so a type that is missing here is never handled. The connection itself needs the role
+// device. That role alone also permits talking to the agent.
 func frameRoles(typ string) auth.Roles {
 	switch typ {
 	case typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
@@ -25,7 +25,7 @@ func frameRoles(typ string) auth.Roles {
 	}
 }
 
-// mayFrame refuses a frame that the connection's roles do not let its device send.
+// mayFrame rejects a frame that the connection's roles do not permit.
 func (c *conn) mayFrame(typ string) error {
 	roles := frameRoles(typ)
 	if roles != 0 && c.who.Has(roles) {
@@ -35,8 +35,8 @@ func (c *conn) mayFrame(typ string) error {
 	return &frameError{codeForbidden, typ + ": " + refused.Message}
 }
 
-// shared returns where an identity is kept. Connections that follow one another with equal identities share it, as all
-// do that have the one token.
+// shared returns a pointer to an identity. Successive connections with equal identities share one copy, for example all
+// devices that use the same token.
 func (s *Server) shared(id auth.Identity) *auth.Identity {
 	if last := s.identity.Load(); last != nil && *last == id {
 		return last
@@ -45,14 +45,14 @@ func (s *Server) shared(id auth.Identity) *auth.Identity {
 	return &id
 }
 
-// Bounds of a resume token that a device presents. Tokens made here have 26 characters.
+// Bounds of a resume token that a device presents. The server's own tokens have 26 characters.
 const (
 	minResumeToken = 16
 	maxResumeToken = 128
 )
 
-// introduce uses the first frame to learn which device this is, so whose calls it may answer, and which session it
-// wants if the URL named none. It reports false if the connection has no session and is being closed.
+// introduce identifies the device by its first frame. This decides which calls the device may answer, and which session
+// it gets if the URL named none. It returns false if the connection has no session and is closing.
 func (c *conn) introduce(frame any) bool {
 	if c.introduced {
 		return true
@@ -81,7 +81,7 @@ func (c *conn) introduce(frame any) bool {
 			return false
 		}
 	}
-	if c.local.Introduce(intro) && connect == nil { // the handler of connect stores it otherwise
+	if c.local.Introduce(intro) && connect == nil { // otherwise the handler of connect stores it
 		if err := c.local.Update(ctx, func(*registry.Session) {}); err != nil {
 			c.fail(err)
 		}
@@ -89,8 +89,8 @@ func (c *conn) introduce(frame any) bool {
 	return true
 }
 
-// moveSession gives the connection the session that connect names, in place of the one that was made for it. It reports
-// false if the connection does not get that session, and is being closed.
+// moveSession replaces the session made for the connection with the session that connect names. It returns false if the
+// connection does not get that session and is closing.
 func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introduction) bool {
 	made := c.local.Session()
 	s := sessionOf(c.who, id)
@@ -119,13 +119,13 @@ func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introd
 	return true
 }
 
-// newResumeToken makes a resume token for the connection, and the proof of it that is stored.
+// newResumeToken returns a resume token for the connection, and the token's proof, which is stored.
 func (c *conn) newResumeToken() (token, proof string) {
 	token = rand.Text()
 	return token, registry.Proof(c.who.Holder(), token)
 }
 
-// What a device is told that says it is a device that it is not.
+// Errors for a device that claims another device's id.
 var (
 	errImpostor = errors.New(
 		"device_id: the credential of this connection is another device's; leave device_id out, or pair again")
@@ -133,9 +133,9 @@ var (
 		"device_id: a paired device has this id; connect with the credential of that device, or say another device_id")
 )
 
-// mayBe returns nil if the device of the connection may be the one that connect names: that of its credential or, if
-// the credential is bound to none, one that nobody has paired. Otherwise the error is errImpostor or errPairedID, or it
-// says why nobody knows. That nobody has paired an id is remembered until somebody pairs any.
+// mayBe checks the device id in connect. A credential that is bound to a device permits only that device's id. Any
+// other credential permits ids that are not paired. The error is errImpostor or errPairedID, or the lookup failed. The
+// connection caches an id that is not paired until the next pairing of any device.
 func (c *conn) mayBe(f *connectFrame) error {
 	if f.DeviceID == nil || *f.DeviceID == "" || *f.DeviceID == c.who.Device {
 		return nil
@@ -159,7 +159,7 @@ func (c *conn) mayBe(f *connectFrame) error {
 	return nil
 }
 
-// refuseDevice ends the connection of a device that may not be the one it says it is, or of which nobody knows.
+// refuseDevice ends the connection of a device that may not use its id, or whose id could not be looked up.
 func (c *conn) refuseDevice(why error) {
 	if errors.Is(why, errImpostor) || errors.Is(why, errPairedID) {
 		c.log().Warn("device refused", "reason", why.Error())
@@ -173,8 +173,8 @@ func (c *conn) refuseDevice(why error) {
 // deviceKey names a device of a tenant.
 type deviceKey struct{ tenant, id string }
 
-// devicesPaired ends the connections that say they are devices that were paired meanwhile, unless their credentials are
-// bound to them. It returns at once.
+// devicesPaired ends the connections that claim the id of a newly paired device, unless their credentials are bound to
+// it. It does not block.
 func (s *Server) devicesPaired(changes []registry.CredentialChange) {
 	paired := make(map[deviceKey]bool)
 	for _, change := range changes {
@@ -185,7 +185,7 @@ func (s *Server) devicesPaired(changes []registry.CredentialChange) {
 	if len(paired) == 0 || s.cfg.Pairing == nil {
 		return
 	}
-	s.pairings.Add(1) // first: a device that is not found now looks up again what it was told before
+	s.pairings.Add(1) // first, so that connections missing from the snapshot look up their ids again
 	if !s.tryAddTask() {
 		return
 	}
@@ -199,7 +199,7 @@ func (s *Server) devicesPaired(changes []registry.CredentialChange) {
 	}()
 }
 
-// claims returns the device that the connection says it is, if its credential does not.
+// claims returns the device id that the connection claims without a credential bound to it.
 func (c *conn) claims() (key deviceKey, ok bool) {
 	c.mu.Lock()
 	local := c.local
@@ -210,7 +210,8 @@ func (c *conn) claims() (key deviceKey, ok bool) {
 	return deviceKey{c.who.Tenant, local.Session().DeviceID}, true
 }
 
-// checkPaired ends the connection if the device that it says it is is paired: the change may be an old one.
+// checkPaired ends the connection if the device it claims to be is paired. It checks again because the change may be
+// old.
 func (c *conn) checkPaired(key deviceKey) {
 	defer c.recoverPanic()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)

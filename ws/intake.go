@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// intake bounds what devices have sent and is not handled yet: the bytes on the whole pod, and the time for each
-// message. When there are too many bytes, connections of the tenant that has most of them are closed, those with the
-// oldest unfinished messages first: a device that sends as fast as it can never has an old one.
+// intake limits input that is not handled yet: the bytes on the whole pod, and the time for each message. If there are
+// too many bytes, it closes connections of the tenant with the most bytes, starting with the oldest unfinished message.
+// A device that sends as fast as it can never has an old one.
 type intake struct {
 	limit   int64 // bytes
 	timeout time.Duration
 
 	mu      sync.Mutex
 	bytes   int64
-	tenants map[string]*tenantIntake // those that have bytes or connections in the middle of a message
-	expiry  *time.Timer              // for the oldest message; nil: there is none
+	tenants map[string]*tenantIntake // tenants with bytes or unfinished messages
+	expiry  *time.Timer              // for the oldest unfinished message; nil: none
 }
 
-// inTransit is how many times the limit a pod may hold because messages that are complete cannot be given up.
+// inTransit is how many times its limit a pod may hold, because complete messages cannot be dropped.
 const inTransit = 2
 
-// tenantIntake is the part of one tenant. What is done for an eviction depends on how many tenants there are, never on
-// how many connections they have.
+// tenantIntake is the part of one tenant. The work of an eviction depends on the number of tenants, never on their
+// number of connections.
 type tenantIntake struct {
 	bytes       int64
-	first, last *conn // in the middle of a message, oldest first; linked by conn.intakePlace
+	first, last *conn // connections with an unfinished message, oldest first; linked by conn.intakePlace
 }
 
 // intakePlace is a connection's part in the intake, guarded by the intake's lock.
@@ -36,8 +36,8 @@ type intakePlace struct {
 	bytes      int64
 }
 
-// update notes how many bytes of a connection are not handled. With unfinished, the connection is in the middle of a
-// message; with restart, that message is another one than before.
+// update records how many bytes of a connection are not handled. unfinished means that the connection is in the middle
+// of a message; restart means that this is a new message.
 func (in *intake) update(c *conn, bytes int64, unfinished, restart bool) {
 	in.mu.Lock()
 	p := &c.intake
@@ -55,14 +55,14 @@ func (in *intake) update(c *conn, bytes int64, unfinished, restart bool) {
 	}
 }
 
-// held returns how many bytes are not handled.
+// held returns the number of bytes that are not handled.
 func (in *intake) held() int64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.bytes
 }
 
-// remove forgets a connection that has ended.
+// remove removes a connection that has ended.
 func (in *intake) remove(c *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -72,7 +72,7 @@ func (in *intake) remove(c *conn) {
 	}
 }
 
-// countLocked notes how many bytes of a connection are not handled.
+// countLocked records how many bytes of a connection are not handled.
 func (in *intake) countLocked(c *conn, bytes int64) {
 	more := bytes - c.intake.bytes
 	if more == 0 {
@@ -84,7 +84,7 @@ func (in *intake) countLocked(c *conn, bytes int64) {
 	in.settleLocked(c)
 }
 
-// ofLocked returns the part of a connection's tenant.
+// ofLocked returns the part of a connection's tenant, and creates it if needed.
 func (in *intake) ofLocked(c *conn) *tenantIntake {
 	t := in.tenants[c.who.Tenant]
 	if t == nil {
@@ -97,14 +97,14 @@ func (in *intake) ofLocked(c *conn) *tenantIntake {
 	return t
 }
 
-// settleLocked forgets the tenant of a connection that has nothing here.
+// settleLocked removes the tenant of a connection if it has no bytes and no unfinished messages.
 func (in *intake) settleLocked(c *conn) {
 	if t := in.tenants[c.who.Tenant]; t.bytes == 0 && t.first == nil {
 		delete(in.tenants, c.who.Tenant)
 	}
 }
 
-// makeRoomLocked gives up messages until the others are within the limit, and returns their connections.
+// makeRoomLocked drops unfinished messages until the rest is within the limit, and returns their connections.
 func (in *intake) makeRoomLocked() (crowded []*conn) {
 	for in.bytes > in.limit {
 		c := in.heaviestLocked()
@@ -118,10 +118,10 @@ func (in *intake) makeRoomLocked() (crowded []*conn) {
 	return crowded
 }
 
-// heaviestLocked returns the connection with the oldest message of the tenant that has most bytes, of those that are in
-// the middle of a message. It returns nil if there is none, or if that tenant has less than the mean: others have more,
-// in messages that are complete and wait to be handled, and it need not make room for those until the pod holds twice
-// its limit.
+// heaviestLocked returns the connection with the oldest unfinished message of the tenant with the most bytes. It
+// considers only tenants with unfinished messages, and returns nil if there is none. It also returns nil if that tenant
+// has less than the mean. Then other tenants have more, in complete messages that wait to be handled. The tenant need
+// not make room for those until the pod holds twice its limit.
 func (in *intake) heaviestLocked() *conn {
 	var heaviest *tenantIntake
 	var holders int64
@@ -142,7 +142,7 @@ func (in *intake) heaviestLocked() *conn {
 	return heaviest.first
 }
 
-// oldestLocked returns the connection that has been in the middle of a message longest, or nil.
+// oldestLocked returns the connection with the oldest unfinished message, or nil.
 func (in *intake) oldestLocked() (oldest *conn) {
 	for _, t := range in.tenants {
 		if t.first != nil && (oldest == nil || t.first.intake.since.Before(oldest.intake.since)) {
@@ -152,7 +152,7 @@ func (in *intake) oldestLocked() (oldest *conn) {
 	return oldest
 }
 
-// expire ends the connections whose message has taken too long.
+// expire stops the connections whose message has taken too long.
 func (in *intake) expire() {
 	in.mu.Lock()
 	var late []*conn
@@ -200,8 +200,8 @@ func (in *intake) removeLocked(c *conn) {
 	in.settleLocked(c)
 }
 
-// armLocked sets the timer for the oldest message, if there is one. It may fire when that one has ended, and then does
-// nothing but this.
+// armLocked sets the timer for the oldest unfinished message, if there is one. If that message ends before the timer
+// fires, expire only sets the timer again.
 func (in *intake) armLocked() {
 	if c := in.oldestLocked(); c != nil {
 		in.expiry = time.AfterFunc(max(time.Until(c.intake.since.Add(in.timeout)), 0), in.expire)

@@ -13,29 +13,29 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxMessageID is how many bytes the id of a message of MCP may have.
+// maxMessageID is how many bytes the id of an MCP message may have.
 const maxMessageID = 256
 
 type (
 	// mcpHello is the greeting of a voice device.
 	mcpHello struct{}
 
-	// mcpFrame is a message of MCP that is no frame of the device protocol in other words: a request, a notification,
-	// the answer to a request of the gateway itself, or nothing that matters here.
+	// mcpFrame is an MCP message without an equivalent in the device protocol: a request, a notification, the answer to
+	// a request of the gateway, or a message that is ignored.
 	mcpFrame struct {
-		id     json.RawMessage // of a request, or of the one that is answered
+		id     json.RawMessage // of a request, or of the answered request
 		method string          // of a request or a notification; empty: neither
-		own    bool            // it answers a request of the gateway itself
+		own    bool            // answers a request of the gateway
 		result json.RawMessage // of that answer
 		failed *mcpFailure     // of that answer; nil: it has a result
-		stray  bool            // it answers nothing that was asked
+		stray  bool            // answers no known request
 	}
 
 	// mcpFailure is an error answer.
 	mcpFailure struct {
 		code    int64
 		message string
-		lost    bool // the client of an MCP server says that the server ended before it answered
+		lost    bool // the MCP server ended before it answered, as its client reports
 	}
 
 	// mcpLost ends a call whose MCP server ended before it answered.
@@ -44,14 +44,14 @@ type (
 
 // Error implements error.
 func (f *mcpFailure) Error() string {
-	if f.code == 0 { // a small device has left it out
+	if f.code == 0 { // small devices omit the code
 		return cmp.Or(f.message, "MCP error")
 	}
 	return "MCP error " + strconv.FormatInt(f.code, 10) + ": " + f.message
 }
 
-// decode reads one message of a device that speaks MCP. Answers to calls, and reports about them, become the frames of
-// the device protocol that say the same. Everything else is an *mcpFrame or an *mcpHello. Errors are as of decodeFrame.
+// decode decodes one message of an MCP device. Answers to calls, and progress reports, become the equivalent frames of
+// the device protocol. Every other message becomes an *mcpFrame or an *mcpHello. Errors are as of decodeFrame.
 func (m *mcpLink) decode(data []byte) (any, error) {
 	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) > 0 && text[0] == '[' {
 		return nil, invalidMessage("send each message by itself: arrays of them are not understood")
@@ -69,7 +69,7 @@ func (m *mcpLink) decode(data []byte) (any, error) {
 	return m.decodeMessage(&f)
 }
 
-// decodeTyped reads a frame of a voice device.
+// decodeTyped decodes a frame of a voice device.
 func (m *mcpLink) decodeTyped(f *fields) (any, error) {
 	typ := f.text("type")
 	if *f.err != nil {
@@ -90,13 +90,13 @@ func (m *mcpLink) decodeTyped(f *fields) (any, error) {
 		return m.decodeMessage(&fields{members: payload, err: f.err})
 	}
 	if m.hasEnvelope() {
-		return &mcpFrame{}, nil // of a conversation by voice, which this is not
+		return &mcpFrame{}, nil // a voice conversation, which the gateway does not support
 	}
 	return nil, &frameError{codeUnknownMessageType, "The message type " + quoteShort(typ) + " is not known here. " +
 		"This address speaks MCP; the device protocol is spoken at /ws/chat."}
 }
 
-// decodeMessage reads a message of JSON-RPC.
+// decodeMessage decodes a JSON-RPC message.
 func (m *mcpLink) decodeMessage(f *fields) (any, error) {
 	if v := f.value("jsonrpc"); string(v) != `"2.0"` {
 		f.fail("jsonrpc", `must be "2.0"`)
@@ -136,12 +136,12 @@ func (m *mcpLink) decodeMessage(f *fields) (any, error) {
 	}
 	frame, err := f.callResult(call, result)
 	if err == nil {
-		m.forget(string(id)) // else the call is ended by its id yet
+		m.forget(string(id)) // on errors the id is still needed to end the call
 	}
 	return frame, err
 }
 
-// decodeProgress reads a report about a call.
+// decodeProgress decodes a progress report of a call.
 func (m *mcpLink) decodeProgress(f *fields) (any, error) {
 	members, reason, ok := splitObject(nil, f.value("params"))
 	if !ok {
@@ -165,7 +165,7 @@ func (m *mcpLink) decodeProgress(f *fields) (any, error) {
 	return frame, nil
 }
 
-// answeredCall returns the id of the call that a message answers, as conn.answeredCall.
+// answeredCall returns the id of the call that a message answers, like conn.answeredCall.
 func (m *mcpLink) answeredCall(data []byte) string {
 	members, err := strictjson.LenientMembers(data, maxFields)
 	if err != nil || foldedTwice(members) != "" {
@@ -186,7 +186,8 @@ func (m *mcpLink) answeredCall(data []byte) string {
 	return m.callOf(string(id))
 }
 
-// messageID returns an id, or what stands for one, as it was sent: a string or a whole number; nil if there is none.
+// messageID returns an id or a progress token, which is a string or a whole number. It returns nil if the member is
+// absent or invalid.
 func (f *fields) messageID(key string) json.RawMessage {
 	v := f.value(key)
 	if v == nil {
@@ -206,7 +207,7 @@ func (f *fields) messageID(key string) json.RawMessage {
 	return v
 }
 
-// failure returns the member that says why a request failed, nil if it is not there. Small devices leave the code out.
+// failure returns the error of a failed request, nil if it is absent. Small devices omit the code.
 func (f *fields) failure(key string) *mcpFailure {
 	v := f.value(key)
 	if v == nil {
@@ -232,23 +233,22 @@ func (f *fields) failure(key string) *mcpFailure {
 	return failed
 }
 
-// maxEndedCalls bounds the calls whose numbers are kept after they ended without an answer.
+// maxEndedCalls bounds the calls that keep their numbers after they ended without an answer.
 const maxEndedCalls = 1024
 
-// callNumbers are the ids of calls in messages to a device that knows only numbers. A call keeps its number while it is
-// in flight, of which the session bounds how many there are. A call that ended without an answer (cancelled, timed out)
-// keeps it for a late answer; only the last maxEndedCalls of those are kept. The zero value is ready. It is not safe
-// for concurrent use.
+// callNumbers maps calls to numbers, for devices whose message ids are numbers. A call keeps its number while it is in
+// flight; the session limits how many are. A call that ended without an answer (cancelled, timed out) keeps its number
+// for a late answer. Only the last maxEndedCalls of those are kept. The zero value is ready. It is not safe for
+// concurrent use.
 type callNumbers struct {
-	last  int64            // zero: none was given yet
+	last  int64            // zero: none assigned yet
 	calls map[int64]string // nil: none
 	of    map[string]int64 // numbers of the calls in flight; nil: none
-	ended []int64          // numbers of the others, the oldest first
+	ended []int64          // numbers of the ended calls, oldest first
 }
 
-// next returns a number that no call has. The first one is random, so that a late answer to a former connection is not
-// taken for another call's. Small devices keep a number in 32 bits, so the numbers begin again before those are used
-// up.
+// next returns an unused number. The first number is random, so that a late answer to an earlier connection does not
+// match another call. Small devices store numbers in 32 bits, so the numbers restart at 1 after math.MaxInt32.
 func (n *callNumbers) next() int64 {
 	if n.last == 0 {
 		n.last = rand.Int64N(1 << 30)
@@ -263,7 +263,7 @@ func (n *callNumbers) next() int64 {
 	}
 }
 
-// add returns the number of a call that is about to be sent.
+// add assigns a number to a call that is about to be sent.
 func (n *callNumbers) add(call string) int64 {
 	if n.calls == nil {
 		n.calls, n.of = make(map[int64]string), make(map[string]int64)
@@ -273,7 +273,7 @@ func (n *callNumbers) add(call string) int64 {
 	return number
 }
 
-// end notes that nobody waits for a call any more. It returns the call's number, false if the call is not in flight.
+// end records that a call ended without an answer. It returns the call's number, false if the call is not in flight.
 func (n *callNumbers) end(call string) (number int64, ok bool) {
 	number, ok = n.of[call]
 	if !ok {
@@ -287,7 +287,7 @@ func (n *callNumbers) end(call string) (number int64, ok bool) {
 	return number, true
 }
 
-// remove forgets a number, because its call has been answered or was never sent.
+// remove releases a number because its call was answered or never sent.
 func (n *callNumbers) remove(number int64) {
 	call, ok := n.calls[number]
 	if !ok {

@@ -11,14 +11,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Versions of MCP. A server answers initialize with the version it speaks; the one without initialize is asked for by
+// Versions of MCP. A server answers initialize with its version. The version without initialize is requested by
 // server/discover.
 const (
 	mcpVersion          = "2025-11-25"
 	mcpStatelessVersion = "2026-07-28"
 )
 
-// speaksMCP reports whether a version is one that the gateway speaks after initialize.
+// speaksMCP reports whether the gateway supports a version after initialize.
 func speaksMCP(version string) bool {
 	switch version {
 	case "2024-11-05", "2025-03-26", "2025-06-18", mcpVersion:
@@ -52,7 +52,7 @@ const (
 const (
 	mcpClientInfo = `{"name":"farhand","version":"1"}`
 
-	// mcpStatelessMeta is what each request of the stateless version says of its client.
+	// mcpStatelessMeta describes the client in each request of the stateless version.
 	mcpStatelessMeta = `"io.modelcontextprotocol/protocolVersion":"` + mcpStatelessVersion +
 		`","io.modelcontextprotocol/clientInfo":` + mcpClientInfo +
 		`,"io.modelcontextprotocol/clientCapabilities":{}`
@@ -72,12 +72,12 @@ func mcpDiscoverFrame(id string) []byte {
 	return mcpRequest(id, mcpDiscover, `"_meta":{`+mcpStatelessMeta+`}`)
 }
 
-// mcpListenFrame asks a server of the stateless version to tell when its tools change.
+// mcpListenFrame subscribes to changes of the tools at a server of the stateless version.
 func mcpListenFrame(id string) []byte {
 	return mcpRequest(id, mcpListen, `"notifications":{"toolsListChanged":true},"_meta":{`+mcpStatelessMeta+`}`)
 }
 
-// mcpListFrame asks for a page of tools: the first one, without a cursor.
+// mcpListFrame requests a page of tools; without a cursor the first one.
 func mcpListFrame(id, cursor, meta string) []byte {
 	params := strictjson.AppendString([]byte(`"cursor":`), cursor)
 	if cursor == "" {
@@ -92,15 +92,15 @@ func mcpListFrame(id, cursor, meta string) []byte {
 	return mcpRequest(id, mcpListTools, string(params))
 }
 
-// mcpCallFrame puts the arguments into the message byte for byte, as toolCallRequestFrame does, unless they have line
-// breaks: the message is one line for the server behind a pipe.
+// mcpCallFrame copies the arguments byte for byte, like toolCallRequestFrame, unless they have line breaks: a server
+// behind a pipe needs each message on one line.
 func mcpCallFrame(id []byte, tool string, args json.RawMessage, meta string) []byte {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
 	if bytes.ContainsAny(args, "\r\n") {
 		var line bytes.Buffer
-		if json.Compact(&line, args) == nil { // which it was checked for
+		if json.Compact(&line, args) == nil { // always nil: the arguments were checked
 			args = line.Bytes()
 		}
 	}
@@ -135,7 +135,7 @@ func mcpResultFrame(id json.RawMessage, result string) []byte {
 	return []byte(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + `}`)
 }
 
-// mcpErrorFrame returns an error answer; without an id to a message that had none, or whose id could not be read.
+// mcpErrorFrame returns an error answer. id is nil if the message had none, or if its id could not be read.
 func mcpErrorFrame(id json.RawMessage, code int, message string) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
@@ -148,7 +148,7 @@ func mcpErrorFrame(id json.RawMessage, code int, message string) []byte {
 	return append(b, `}}`...)
 }
 
-// mcpCodeOf returns JSON-RPC's code of a mistake in a message.
+// mcpCodeOf returns the JSON-RPC code for a mistake in a message.
 func mcpCodeOf(bad *frameError) int {
 	if bad.code == codeInvalidJSON {
 		return rpcParseError
@@ -163,8 +163,8 @@ func helloFrame(session string) []byte {
 	return append(b, '}')
 }
 
-// mcpPairingFrame tells a device without a credential what pairingFrame says: in a log message of MCP, or in a text
-// that a voice device shows on its screen.
+// mcpPairingFrame converts a pairingFrame for an MCP device: into an MCP log message, or into a text that a voice
+// device shows on its screen.
 func mcpPairingFrame(frame []byte, voice bool) []byte {
 	if voice {
 		return encode(struct {
@@ -179,8 +179,7 @@ func mcpPairingFrame(frame []byte, voice bool) []byte {
 	return append(append(b, frame...), `}}`...)
 }
 
-// callResult turns the result of tools/call into what a device of ours would have answered: agent/mcpcontent has the
-// rules.
+// callResult converts the result of tools/call into a result of the device protocol. agent/mcpcontent has the rules.
 func (f *fields) callResult(call string, result json.RawMessage) (any, error) {
 	members, reason, ok := splitObject(nil, result)
 	if !ok {
@@ -214,7 +213,7 @@ func (f *fields) callResult(call string, result json.RawMessage) (any, error) {
 	}, nil
 }
 
-// mcpBlock reads one block of content. Its data is decoded only if it has at most room bytes.
+// mcpBlock decodes one content block. It decodes the block's data only if that has at most room bytes.
 func mcpBlock(item json.RawMessage, room int) (mcpcontent.Block, *frameError) {
 	members, reason, ok := splitObject(nil, item)
 	if !ok {
@@ -245,13 +244,13 @@ func mcpBlock(item json.RawMessage, room int) (mcpcontent.Block, *frameError) {
 		} else {
 			r.blockData(&b, "blob", room)
 		}
-	default: // of a later version: a reader of the result may know it
+	default: // from a later MCP version; readers of the result may know it
 		b.Text = string(item)
 	}
 	return b, bad
 }
 
-// blockData reads a member that is base64, and its type.
+// blockData decodes a base64 member and its MIME type.
 func (f *fields) blockData(b *mcpcontent.Block, key string, room int) {
 	b.MIMEType = f.textOr("mimeType", "")
 	v := f.required(key)
@@ -263,7 +262,7 @@ func (f *fields) blockData(b *mcpcontent.Block, key string, room int) {
 	}
 }
 
-// decodedSize returns how many bytes a JSON string in base64 stands for.
+// decodedSize returns the number of bytes that a base64 JSON string decodes to.
 func decodedSize(quoted []byte) int {
 	text := bytes.Trim(quoted, `"`)
 	return base64.StdEncoding.DecodedLen(len(text)) - bytes.Count(text[max(len(text)-2, 0):], []byte{'='})

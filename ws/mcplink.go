@@ -11,51 +11,51 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// mcpAnswerWait is how long a device that speaks MCP may take to answer initialize, or for its whole list of tools.
+// mcpAnswerWait is how long an MCP device may take to answer initialize, or to send its whole list of tools.
 const mcpAnswerWait = 30 * time.Second
 
-// mcpStage is how far the conversation with a device that speaks MCP is.
+// mcpStage is the stage of the conversation with an MCP device.
 type mcpStage uint8
 
 const (
-	mcpGreeting     mcpStage = iota // a voice device says hello first
+	mcpGreeting     mcpStage = iota // waiting for a voice device's hello
 	mcpInitializing                 // initialize was sent
-	mcpDiscovering                  // server/discover was sent, because initialize was refused
+	mcpDiscovering                  // server/discover was sent, because the device rejected initialize
 	mcpListingTools                 // the first tools/list was sent
 	mcpReady
 )
 
-// mcpLink is what a connection knows that speaks MCP: the gateway is the client of MCP, the device is the server. Raw
-// messages of a call carry the call's own id, so an answer finds its call whichever connection it comes over. Voice
-// devices know only numbers, so their calls are numbered, anew for each connection.
+// mcpLink is the MCP state of a connection. The gateway is the MCP client, the device is the MCP server. Raw MCP
+// messages use the call's own id, so an answer finds its call on any connection. Voice devices use only numbers, so
+// each connection numbers its calls itself.
 type mcpLink struct {
-	device string // that the request named; never changes
-	voice  bool   // the device says hello first; never changes
+	device string // device id in the upgrade request; never changes
+	voice  bool   // a voice device, which sends hello first; never changes
 
-	session string // the id, for envelopes; of the reader, whose predecessor is the goroutine that opens the connection
+	session string // session id for envelopes; set before the session is opened, then never changes
 
-	// talk is held while the gateway's own requests go on: by the reader, and by what is late. It is taken before
+	// talk is held while the gateway's own requests are processed, by the reader and by the timeout. Take it before
 	// conn.registering.
 	talk    sync.Mutex
 	stage   mcpStage
-	greeted bool        // a voice device has said hello
-	listing *mcpListing // the last one; nil: none was begun
-	changed bool        // the list has changed since it was asked for
+	greeted bool        // initialize was sent after a voice device's hello
+	listing *mcpListing // the current list; nil: none
+	changed bool        // the list has changed since it was requested
 
 	mu       sync.Mutex
 	opened   bool              // the first frame was sent
 	ready    bool              // the tools have been listed
 	envelope bool              // messages are in envelopes
 	meta     string            // members of _meta in each request; empty before version 2026-07-28
-	pending  string            // the id of the gateway's own request, as of idText; empty: none
+	pending  string            // id of the gateway's own request, as JSON; empty: none
 	asked    int               // grows with each request that has a timer
-	timer    *time.Timer       // of the own request; nil: none is under way
-	stopped  bool              // the connection has ended, and nothing more is late
-	numbers  callNumbers       // in envelopes
-	theirs   map[string]string // tools whose names here are others than at the device → the latter; nil: none
+	timer    *time.Timer       // timer of the own request; nil: none is pending
+	stopped  bool              // the connection has ended; no timer starts any more
+	numbers  callNumbers       // ids of calls in envelopes
+	theirs   map[string]string // tools with another name at the device: name here → name there; nil: none
 }
 
-// wrap puts a message of MCP into an envelope, if the device uses those.
+// wrap puts an MCP message into an envelope if the device uses envelopes.
 func (m *mcpLink) wrap(message []byte) []byte {
 	if !m.hasEnvelope() {
 		return message
@@ -80,7 +80,8 @@ func (m *mcpLink) useEnvelope() {
 	m.envelope = true
 }
 
-// newRequest returns the id of a request of the gateway itself, as JSON. The answer to the one before counts no more.
+// newRequest returns the id of a new request of the gateway, as JSON. An answer to the previous request is then
+// ignored.
 func (m *mcpLink) newRequest() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,7 +93,7 @@ func (m *mcpLink) newRequest() string {
 	return m.pending
 }
 
-// newCallID returns the id that a call has in messages to the device, as JSON.
+// newCallID returns the id of a call in messages to the device, as JSON.
 func (m *mcpLink) newCallID(call string) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,8 +103,8 @@ func (m *mcpLink) newCallID(call string) []byte {
 	return strconv.AppendInt(nil, m.numbers.add(call), 10)
 }
 
-// endCall notes that nobody waits for a call any more. It returns the call's id as newCallID, nil if the device was not
-// sent the call over this connection.
+// endCall records that a call needs no answer any more. It returns the call's id like newCallID, nil if the call was
+// not sent to the device over this connection.
 func (m *mcpLink) endCall(call string) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +118,7 @@ func (m *mcpLink) endCall(call string) []byte {
 	return strconv.AppendInt(nil, number, 10)
 }
 
-// callOf returns the call that an id of a message belongs to, empty if it is none's.
+// callOf returns the call for the id of a message, empty if there is none.
 func (m *mcpLink) callOf(id string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +135,7 @@ func (m *mcpLink) callOf(id string) string {
 	return m.numbers.calls[n]
 }
 
-// forget notes that a call has been answered.
+// forget records that a call has been answered.
 func (m *mcpLink) forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,21 +144,22 @@ func (m *mcpLink) forget(id string) {
 	}
 }
 
-// notSent notes that the device was not sent a call.
+// notSent records that a call was not sent to the device.
 func (m *mcpLink) notSent(call string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.numbers.remove(m.numbers.of[call])
 }
 
-// isPending reports whether an id is that of the gateway's own request.
+// isPending reports whether an id belongs to the gateway's pending request.
 func (m *mcpLink) isPending(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return id != "" && id == m.pending
 }
 
-// arm has late called if the own request is not answered in time. disarm stops that, and stop does so for good.
+// arm calls late if the own request is not answered within mcpAnswerWait. disarm stops the timer, and stop does so for
+// good.
 func (m *mcpLink) arm(late func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,14 +184,14 @@ func (m *mcpLink) arm(late func()) {
 	})
 }
 
-// waits reports whether an answer to the own request may still come.
+// waits reports whether an answer to the own request is still awaited.
 func (m *mcpLink) waits() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.timer != nil
 }
 
-// disarm notes that the own request has been answered, or that nobody waits for the answer any longer.
+// disarm records that the own request has been answered, or that its answer is no longer needed.
 func (m *mcpLink) disarm() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,7 +202,7 @@ func (m *mcpLink) disarm() {
 	}
 }
 
-// stop is disarm at the end of the connection.
+// stop disarms the timer when the connection ends.
 func (m *mcpLink) stop() {
 	m.mu.Lock()
 	m.stopped = true
@@ -208,7 +210,7 @@ func (m *mcpLink) stop() {
 	m.disarm()
 }
 
-// callFrame returns the message that has the device run a call.
+// callFrame returns the message that starts a call at the device.
 func (m *mcpLink) callFrame(call routing.DeviceCall) []byte {
 	id := m.newCallID(call.ID)
 	m.mu.Lock()
@@ -220,8 +222,8 @@ func (m *mcpLink) callFrame(call routing.DeviceCall) []byte {
 	return m.wrap(mcpCallFrame(id, name, call.Args.Raw(), meta))
 }
 
-// cancelFrame notes that nobody waits for a call any more, and returns the message that says so to the device, nil if
-// it needs none.
+// cancelFrame records that a call needs no answer any more. It returns the cancellation for the device, nil if the
+// device needs none.
 func (m *mcpLink) cancelFrame(call, reason string) []byte {
 	id := m.endCall(call)
 	if id == nil {

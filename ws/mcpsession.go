@@ -14,7 +14,7 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// beginMCP begins the conversation with a device that has its session. A voice device begins it itself.
+// beginMCP starts the MCP conversation with a device that has its session. A voice device starts it itself.
 func (c *conn) beginMCP() error {
 	if !c.mcp.voice {
 		return c.initializeMCP()
@@ -23,7 +23,7 @@ func (c *conn) beginMCP() error {
 	return nil
 }
 
-// sendMCP queues a message of MCP. The first one opens the outbox.
+// sendMCP queues an MCP message. The first message opens the outbox.
 func (c *conn) sendMCP(message []byte) error { return c.sendFrame(c.mcp.wrap(message)) }
 
 func (c *conn) sendFrame(frame []byte) error {
@@ -38,7 +38,7 @@ func (c *conn) sendFrame(frame []byte) error {
 	return sendError(c.out.push(frame))
 }
 
-// greetMCP answers the hello of a voice device. Then, if the device has not answered in an envelope yet, it is asked.
+// greetMCP answers the hello of a voice device. If the device is not initialized yet, greetMCP then sends initialize.
 func (c *conn) greetMCP() error {
 	c.mcp.talk.Lock()
 	defer c.mcp.talk.Unlock()
@@ -49,8 +49,8 @@ func (c *conn) greetMCP() error {
 	return c.initializeMCP()
 }
 
-// initializeMCP asks a device to begin. The time for the answer begins anew with the first hello only: who says it
-// again and again would never be late.
+// initializeMCP sends initialize. Only the first hello restarts the timeout for the answer; otherwise a device could
+// repeat hello to avoid it.
 func (c *conn) initializeMCP() error {
 	c.mcp.stage = mcpInitializing
 	id := c.mcp.newRequest()
@@ -61,8 +61,8 @@ func (c *conn) initializeMCP() error {
 	return c.sendMCP(mcpInitializeFrame(id))
 }
 
-// lateMCP ends a connection whose device has not answered in time. One whose tools are known goes on with those, and is
-// asked for them again if they have changed since they were asked for.
+// lateMCP ends the connection of a device that did not answer in time. If the device's tools are known, the connection
+// continues with them, and lists them again if they have changed since.
 func (c *conn) lateMCP() {
 	c.mcp.mu.Lock()
 	ready := c.mcp.ready
@@ -76,11 +76,11 @@ func (c *conn) lateMCP() {
 	defer c.mcp.talk.Unlock()
 	if err := c.listChanged(); err != nil {
 		c.log().Debug("tools not asked for", "error", err)
-		c.end(CloseSlow) // nothing else can be wrong with a frame of ours
+		c.end(CloseSlow) // the only error possible for this frame
 	}
 }
 
-// handleMCP handles a message of MCP that is no frame of the device protocol in other words.
+// handleMCP handles an MCP message without an equivalent in the device protocol.
 func (c *conn) handleMCP(f *mcpFrame) error {
 	switch {
 	case f.own:
@@ -100,7 +100,7 @@ func (c *conn) handleMCP(f *mcpFrame) error {
 	return nil
 }
 
-// ownAnswer goes on with the answer to a request of the gateway itself, unless it is late.
+// ownAnswer handles the answer to a request of the gateway, unless it is late.
 func (c *conn) ownAnswer(f *mcpFrame) error {
 	c.mcp.talk.Lock()
 	defer c.mcp.talk.Unlock()
@@ -117,8 +117,7 @@ func (c *conn) ownAnswer(f *mcpFrame) error {
 	}
 }
 
-// initialized takes the answer to initialize. A server that does not know that method may be of the version that has
-// none.
+// initialized handles the answer to initialize. If the server rejects that method, it may speak the version without it.
 func (c *conn) initialized(f *mcpFrame) error {
 	c.mcp.disarm()
 	if f.failed != nil {
@@ -143,7 +142,7 @@ func (c *conn) initialized(f *mcpFrame) error {
 	return c.listTools()
 }
 
-// discovered takes the answer to server/discover.
+// discovered handles the answer to server/discover.
 func (c *conn) discovered(f *mcpFrame) error {
 	c.mcp.disarm()
 	if f.failed != nil {
@@ -168,18 +167,18 @@ func (c *conn) discovered(f *mcpFrame) error {
 	return c.listTools()
 }
 
-// failMCP ends a connection whose device cannot be spoken to.
+// failMCP ends a connection whose device does not speak MCP correctly.
 func (c *conn) failMCP(why error) error {
 	c.log().Warn("a device does not speak MCP as it must", "error", why)
 	return CloseMCP
 }
 
-// rename keeps a name of the device.
+// rename stores a name of the device.
 func (c *conn) rename(ctx context.Context, name string) error {
 	return c.local.Update(ctx, func(s *registry.Session) { s.DeviceName = name })
 }
 
-// noteServer keeps the name of the device's program as that of the device, if it has no other.
+// noteServer stores the name of the device's program as the device name, if the device has none.
 func (c *conn) noteServer(info json.RawMessage) {
 	f, err := resultFields(info)
 	if err != nil || c.local.Session().DeviceName != "" {
@@ -211,7 +210,7 @@ func resultFields(object json.RawMessage) (*fields, error) {
 	return &fields{members: members, err: &bad}, nil
 }
 
-// memberOf returns a member of an object, nil if it is not there.
+// memberOf returns a member of an object, nil if it is absent.
 func memberOf(object json.RawMessage, key string) json.RawMessage {
 	f, err := resultFields(object)
 	if err != nil {
@@ -222,13 +221,13 @@ func memberOf(object json.RawMessage, key string) json.RawMessage {
 
 // Headers that voice devices (xiaozhi) send with the upgrade.
 const (
-	headerVoiceDevice  = "Device-Id" // the address of its network card
+	headerVoiceDevice  = "Device-Id" // its MAC address
 	headerVoiceVersion = "Protocol-Version"
 )
 
-// readMCP reads what a request to /ws/mcp says of its device, because MCP has no message for it. A device that names no
-// session has one that is named after it: a voice device that comes back takes over its session, and is not there
-// twice.
+// readMCP reads the device's attributes from a request to /ws/mcp, because MCP has no message for them. If the device
+// names no session, its session is named after it. So a voice device that reconnects takes over its session and is not
+// listed twice.
 func (o *opening) readMCP(r *http.Request, query url.Values) error {
 	o.mcp = &mcpLink{device: strings.Clone(query.Get("device_id"))}
 	if o.mcp.device == "" {
@@ -266,8 +265,8 @@ func (o *opening) readMCP(r *http.Request, query url.Values) error {
 	return nil
 }
 
-// sessionOfDevice returns the id of the session of a device that names none: the id of the device, and its user's.
-// Empty: no session can be named so.
+// sessionOfDevice returns the session id for a device that names none. It consists of the ids of the device and its
+// user. It is empty if no valid id can be built.
 func sessionOfDevice(s *registry.Session) string {
 	key := registry.Key{Tenant: s.Tenant, Session: s.DeviceID}
 	if s.UserID != "" {
@@ -279,7 +278,7 @@ func sessionOfDevice(s *registry.Session) string {
 	return key.Session
 }
 
-// openMCP is open for a device that speaks MCP. The request has introduced it already.
+// openMCP is open for an MCP device. The upgrade request has already introduced the device.
 func (c *conn) openMCP(begin opening) {
 	defer c.recoverPanic()
 	said := &connectFrame{DeviceID: &c.mcp.device}
@@ -293,7 +292,7 @@ func (c *conn) openMCP(begin opening) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	_, proof := c.newResumeToken() // so that calls know whom they were given to
+	_, proof := c.newResumeToken() // so that calls know which device they were given to
 	begin.session.Proofs = []string{proof}
 	c.introduced, c.mcp.session = true, begin.session.Key.Session
 	intro := registry.Introduction{DeviceID: begin.session.DeviceID, Holder: c.who.Holder()}
@@ -318,7 +317,7 @@ func (c *conn) openMCP(begin opening) {
 			return
 		}
 	}
-	if err := c.mayBe(said); err != nil { // it was paired meanwhile
+	if err := c.mayBe(said); err != nil { // paired meanwhile
 		c.refuseDevice(err)
 		return
 	}
@@ -328,7 +327,7 @@ func (c *conn) openMCP(begin opening) {
 	}
 }
 
-// obtain claims a session that another connection has, for a device that has introduced itself.
+// obtain claims a session that another connection holds, for a device that has introduced itself.
 func (c *conn) obtain(s registry.Session, held *registry.Held, intro registry.Introduction,
 ) (*routing.LocalSession, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)

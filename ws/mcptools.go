@@ -15,20 +15,20 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Bounds of one list of tools, of all its pages together. What comes after them is not asked for.
+// Bounds of one list of tools, over all its pages. The gateway requests nothing beyond them.
 const (
 	maxListPages  = 64
 	maxListCursor = 4 << 10 // bytes
-	listedTimes   = 4       // times what a session may offer; schemas are sent with white space, and tools are refused
+	listedTimes   = 4       // times MaxToolBytes: listed schemas contain white space, and some tools are rejected
 )
 
-// loggedRejections is how many of the tools of one page that are not taken are named in the log.
+// loggedRejections is how many rejected tools of one page the log names.
 const loggedRejections = 8
 
-// unitsPerListing is the work that a device causes by having its tools listed again.
+// unitsPerListing is the work that a device spends with each tools/list_changed notification.
 const unitsPerListing = 20
 
-// mcpListing is one list of tools that is being read.
+// mcpListing is a list of tools that is being read.
 type mcpListing struct {
 	pages  int
 	bytes  int
@@ -36,7 +36,7 @@ type mcpListing struct {
 	theirs map[string]string // names of tools here → at the device
 }
 
-// listTools asks for the first page of the tools.
+// listTools requests the first page of tools.
 func (c *conn) listTools() error {
 	if c.mcp.stage != mcpReady {
 		c.mcp.stage = mcpListingTools
@@ -45,7 +45,7 @@ func (c *conn) listTools() error {
 	return c.listPage("", true)
 }
 
-// listPage asks for a page. The time for the whole list begins with the first one.
+// listPage requests one page. The timeout covers the whole list and starts with the first page.
 func (c *conn) listPage(cursor string, first bool) error {
 	id := c.mcp.newRequest()
 	if first {
@@ -57,7 +57,7 @@ func (c *conn) listPage(cursor string, first bool) error {
 	return c.sendMCP(mcpListFrame(id, cursor, meta))
 }
 
-// listAgain lists the tools again because they have changed, once the list that is under way has been read.
+// listAgain lists the tools again after a change. If a list is still being read, the new one starts after it.
 func (c *conn) listAgain() error {
 	c.budget.spend(unitsPerListing)
 	c.mcp.talk.Lock()
@@ -69,8 +69,8 @@ func (c *conn) listAgain() error {
 	return c.listTools()
 }
 
-// toolsListed takes a page of tools. What it defines is registered at once. When the last page has come, tools that
-// were on none are removed.
+// toolsListed handles one page of tools. It registers the page's tools immediately. After the last page it removes the
+// tools that were on no page.
 func (c *conn) toolsListed(ctx context.Context, f *mcpFrame) error {
 	list := c.mcp.listing
 	if f.failed != nil {
@@ -140,7 +140,8 @@ func (c *conn) registerMCP(ctx context.Context, tools []json.RawMessage) error {
 	return nil
 }
 
-// renamed returns the names of tools that are others at the device, those of a list that is being read included.
+// renamed returns the tools whose names differ at the device, by their names here. The result has the names in before,
+// updated with the list that is being read.
 func (l *mcpListing) renamed(before map[string]string) map[string]string {
 	names := maps.Clone(before)
 	for ours, theirs := range l.theirs {
@@ -156,7 +157,7 @@ func (l *mcpListing) renamed(before map[string]string) map[string]string {
 	return names
 }
 
-// endList removes the tools that the list has no longer.
+// endList completes a list and removes the tools that are not on it.
 func (c *conn) endList(ctx context.Context) error {
 	list := c.mcp.listing
 	c.mcp.disarm()
@@ -172,7 +173,7 @@ func (c *conn) endList(ctx context.Context) error {
 		return err
 	}
 	names := list.renamed(nil)
-	if !c.isPaired() { // else an approver may let it offer the others yet
+	if !c.isPaired() { // an approver may still approve the other tools of a paired device
 		maps.DeleteFunc(names, func(ours, _ string) bool { return !c.offers(ours) })
 	}
 	c.mcp.mu.Lock()
@@ -182,7 +183,7 @@ func (c *conn) endList(ctx context.Context) error {
 	return c.listChanged()
 }
 
-// listChanged lists the tools again if they have changed since they were asked for.
+// listChanged lists the tools again if they have changed since they were requested.
 func (c *conn) listChanged() error {
 	if !c.mcp.changed {
 		return nil
@@ -190,7 +191,8 @@ func (c *conn) listChanged() error {
 	return c.listTools()
 }
 
-// level is how loud something about a list is told. A device may have its tools listed again as often as it likes.
+// level returns the log level for messages about a list: first for the first list, debug for later ones. A device can
+// cause any number of later lists.
 func (m *mcpLink) level(first slog.Level) slog.Level {
 	if m.stage == mcpReady {
 		return slog.LevelDebug
@@ -198,7 +200,7 @@ func (m *mcpLink) level(first slog.Level) slog.Level {
 	return first
 }
 
-// admitMCP checks one definition and offers it if it is admitted. It returns the name of the tool here.
+// admitMCP checks one definition and offers the tool if it is admitted. It returns the tool's name here.
 func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name string) {
 	theirs, definition, bad := nativeDefinition(raw, true)
 	name = toolNameOf(theirs)
@@ -209,7 +211,7 @@ func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name 
 	listed := r.conn.mcp.listing.theirs
 	if other, taken := listed[name]; taken && other != theirs {
 		r.reject(name, "another tool of this device, "+quoteShort(other)+", has this name here already")
-		return "" // that one stays
+		return "" // the other tool stays
 	}
 	listed[name] = theirs
 	before := len(r.rejected)
@@ -224,7 +226,7 @@ func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name 
 	return name
 }
 
-// offerMCP offers a tool if its definition is admitted. One that is offered already costs nothing.
+// offerMCP offers a tool if its definition is admitted. A tool that is already offered unchanged costs nothing.
 func (r *registration) offerMCP(ctx context.Context, definition json.RawMessage) {
 	if known, ok := r.conn.server.cfg.Admission.Known(definition); ok && r.offersSame(known.Spec) {
 		return
@@ -232,14 +234,14 @@ func (r *registration) offerMCP(ctx context.Context, definition json.RawMessage)
 	r.admitTool(ctx, definition)
 }
 
-// offersSame reports whether the session offers exactly this tool already.
+// offersSame reports whether the session already offers exactly this tool.
 func (r *registration) offersSame(spec registry.ToolSpec) bool {
 	return slices.ContainsFunc(r.conn.local.Tools(), func(t registry.ToolSpec) bool {
 		return t.Name == spec.Name && t.Hash() == spec.Hash()
 	})
 }
 
-// nativeDefinition turns a tool of MCP into a definition as devices of ours send it, with or without its output schema.
+// nativeDefinition converts an MCP tool into a definition of the device protocol, with or without its output schema.
 func nativeDefinition(raw json.RawMessage, output bool) (theirs string, definition json.RawMessage, bad *frameError) {
 	members, reason, ok := splitObject(nil, raw)
 	if !ok {
@@ -280,16 +282,16 @@ func nativeDefinition(raw json.RawMessage, output bool) (theirs string, definiti
 	return theirs, append(b, '}'), nil
 }
 
-// Names of MCP may have 128 bytes, and those of old servers any number of any characters.
+// MCP allows names of 128 bytes. Old servers have names of any length with any characters.
 const (
 	maxTheirName   = 256
 	maxToolName    = 64
 	nameHashDigits = 8
 )
 
-// toolNameOf returns what a tool of MCP is called here: its own name if that is one of a tool. Otherwise each character
-// that none may have is an underscore, one stands before a name that begins with . or -, and a name that is too long
-// ends with a part of its hash.
+// toolNameOf returns the name here of an MCP tool. A valid name stays unchanged. Otherwise each invalid character
+// becomes an underscore, a name that begins with . or - gets an underscore in front, and a name that is too long ends
+// with a part of its hash.
 func toolNameOf(theirs string) string {
 	if theirs == "" || registry.ValidToolName(theirs) {
 		return theirs

@@ -19,16 +19,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// describeTimeout is how long session_start waits to learn about the conversation.
+// describeTimeout is how long session_start waits for the description of the conversation.
 const describeTimeout = time.Second
 
-// onConnect claims the session and sends session_start. Melody calls it before it reads and before it writes: the first
-// frame waits in melody's buffer, all others in the outbox.
+// onConnect claims the session and sends session_start. Melody calls it before it reads and writes. The first frame
+// waits in melody's buffer, all others in the outbox.
 func (s *Server) onConnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
 	c.session = ms
-	ms.Request = nil // melody has no more use for it, and it would live as long as the socket
+	ms.Request = nil // melody no longer needs it, and it would live as long as the socket
 	c.wire.framed = true
 	s.counters.opened.Add(1)
 	begin := c.hijack.begin
@@ -50,13 +50,13 @@ func (s *Server) onConnect(ms *melody.Session) {
 	s.stacks.run(func() { c.open(begin) })
 }
 
-// endIdentity ends a connection whose identity has ended.
+// endIdentity closes a connection whose identity has ended.
 func (c *conn) endIdentity(why error) {
 	c.log().Info("device's credential has ended", "reason", registry.AsError(why).Message)
 	c.end(CloseEnded)
 }
 
-// endOpening lets another session be opened. It runs in the reader.
+// endOpening releases the turn, so that another session can be opened. It runs in the reader.
 func (c *conn) endOpening() {
 	if c.turn != nil {
 		c.turn.Release()
@@ -64,7 +64,7 @@ func (c *conn) endOpening() {
 	}
 }
 
-// open claims the session and greets the device. If another connection has the session, a contest decides later.
+// open claims the session and sends session_start. If another connection holds the session, a contest decides later.
 func (c *conn) open(begin opening) {
 	defer c.recoverPanic()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -87,8 +87,8 @@ func (c *conn) open(begin opening) {
 	c.log().Info("device connected", "resumed", resumed, "messages", messages)
 }
 
-// greet sends session_start to a device that has its session. It returns how many messages the conversation has. A
-// session whose id was made here is new, so its conversation is not looked up.
+// greet sends session_start to a device that has its session. It returns the number of messages in the conversation. If
+// the server made the session's id, the session is new, so its conversation is not looked up.
 func (c *conn) greet(s registry.Session, token string, resumed bool) (messages int) {
 	var about registry.ConversationInfo
 	if !c.fresh {
@@ -98,8 +98,8 @@ func (c *conn) greet(s registry.Session, token string, resumed bool) (messages i
 	return about.Messages
 }
 
-// greetClaimer sends session_start to a device whose session another connection has. It says nothing of the
-// conversation, because the device may still be refused; connected does if it is not.
+// greetClaimer sends session_start to a device whose session another connection holds. It does not describe the
+// conversation, because the device may still be rejected. If the device gets the session, connected describes it.
 func (c *conn) greetClaimer(s registry.Session, token string) {
 	summary := sessionSummary{SessionID: s.Key.Session, Resumed: true, Name: s.Name}
 	c.sendFirst(sessionStartFrame(token, summary, c.server.limits))
@@ -108,7 +108,7 @@ func (c *conn) greetClaimer(s registry.Session, token string) {
 // sendFirst writes the first frame, which opens the outbox.
 func (c *conn) sendFirst(frame []byte) {
 	if c.out.start(frame) {
-		_ = c.session.Write(frame) // there is room for one, and the writer starts when onConnect returns
+		_ = c.session.Write(frame) // there is room for one frame, and melody's writer starts when onConnect returns
 	}
 }
 
@@ -132,7 +132,7 @@ func (c *conn) failOpen(s registry.Session, err error) {
 	}
 }
 
-// refuseSession ends a connection whose device may not have the session it asks for.
+// refuseSession rejects a device's claim to a session, and ends the connection.
 func (c *conn) refuseSession(code, why string) {
 	_ = c.send(errorFrame(code, why))
 	c.end(CloseOwnerMismatch)
@@ -143,8 +143,8 @@ type Conversations interface {
 	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
 }
 
-// describe returns what is known about the conversation of a session. A device must be able to connect without its
-// history, so nothing is known about a conversation that cannot be looked up.
+// describe returns the description of a session's conversation. It is empty if the lookup fails, because a device must
+// be able to connect without its history.
 func (c *conn) describe(key registry.Key) registry.ConversationInfo {
 	if c.server.cfg.Agent == nil || c.server.cfg.Conversations == nil {
 		return registry.ConversationInfo{}
@@ -159,7 +159,7 @@ func (c *conn) describe(key registry.Key) registry.ConversationInfo {
 	return infos[0]
 }
 
-// summarize returns the summary of a session for the device that has it.
+// summarize returns the summary of a session for its device.
 func summarize(s registry.Session, about registry.ConversationInfo, resumed bool) sessionSummary {
 	return sessionSummary{
 		SessionID: s.Key.Session, Resumed: resumed || about.Messages > 0,
@@ -167,8 +167,8 @@ func summarize(s registry.Session, about registry.ConversationInfo, resumed bool
 	}
 }
 
-// nameFor returns what people call a session: the name a person gave its conversation, the name in the device's URL, or
-// the title that was made for the conversation.
+// nameFor returns the display name of a session: the name a person gave its conversation, the name in the device's URL,
+// or the generated title of the conversation.
 func nameFor(s registry.Session, about registry.ConversationInfo) string {
 	if (about.Named || s.Name == "") && !about.Owner.Foreign(s.UserID) {
 		return about.Title
@@ -176,19 +176,20 @@ func nameFor(s registry.Session, about registry.ConversationInfo) string {
 	return s.Name
 }
 
-// bearerProtocol is how a browser, which cannot set headers, carries a token in its offered subprotocols.
+// bearerProtocol is the prefix of an offered subprotocol that carries a token. Browsers use it, because they cannot set
+// headers.
 const bearerProtocol = "bearer."
 
-// ServeHTTP answers GET /ws/chat: it upgrades a device's request, or refuses it with a problem document. It returns
+// ServeHTTP answers GET /ws/chat. It upgrades a device's request, or rejects it with a problem document. It returns
 // when the socket has been hijacked; Close waits for the connection's end.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.upgrade(w, r, false) }
 
-// MCP returns what answers GET /ws/mcp: as ServeHTTP, for devices that speak MCP.
+// MCP returns the handler for GET /ws/mcp. It works like ServeHTTP, for devices that speak MCP.
 func (s *Server) MCP() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.upgrade(w, r, true) })
 }
 
-// upgrade is ServeHTTP for a device that speaks the device protocol or, if it is set, MCP.
+// upgrade serves a device that speaks MCP, if mcp is set, or else the device protocol.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, mcp bool) {
 	w.Header().Set(podHeader, s.cfg.Pod.ID())
 	if !s.tryAddTask() {
@@ -217,12 +218,12 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, mcp bool) {
 	s.serveUpgrade(w, r, begin)
 }
 
-// opening is what the upgrade request says about a connection.
+// opening holds what the upgrade request says about a connection.
 type opening struct {
 	session registry.Session
 	who     *auth.Identity
-	fresh   bool // the session's id was made here: nobody can have used it before
-	plain   bool // people read results of tools as plain text
+	fresh   bool // the server made the session's id, so the session is new
+	plain   bool // people read tool results as plain text
 	source  netip.Prefix
 	mcp     *mcpLink // nil: the device speaks the device protocol
 
@@ -230,8 +231,8 @@ type opening struct {
 	turn   *share.Grant // to open the session
 }
 
-// admit checks origin, token, role, attributes, and how fast the source opens sessions, in this order. It returns what
-// to open.
+// admit checks origin, token, role, attributes, and the source's rate of new sessions, in this order. It returns the
+// session to open.
 func (s *Server) admit(r *http.Request, offer subprotocols, mcp bool) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
 		return opening{}, s.cfg.Refusals.Origin(r, err)
@@ -247,7 +248,7 @@ func (s *Server) admit(r *http.Request, offer subprotocols, mcp bool) (opening, 
 	}
 	if !identity.Has(auth.RoleDevice) {
 		refused := auth.NeedRole(identity, auth.NameDevice)
-		// A client of WebSocket rarely shows more of it than 403.
+		// WebSocket clients rarely show more of this error than 403.
 		s.cfg.Refusals.Note(r, auth.RefusedRole, refused, slog.String("tenant", identity.Tenant),
 			slog.String("user", identity.User))
 		return opening{}, refused
@@ -276,7 +277,7 @@ func (s *Server) admit(r *http.Request, offer subprotocols, mcp bool) (opening, 
 	return o, s.checkOpenRate(r, o.session.Key, o.source)
 }
 
-// sessionOf returns a session with what is known of it from the credentials of its device.
+// sessionOf returns a session with the attributes that its device's credentials define.
 func sessionOf(who *auth.Identity, id string) registry.Session {
 	return registry.Session{
 		Key: registry.Key{Tenant: who.Tenant, Session: id}, UserID: who.User, AnyOwner: who.OwnsAll(),
@@ -293,8 +294,8 @@ func checkID(key registry.Key) error {
 	return key.Validate()
 }
 
-// enter takes a place among the connections, waits for its turn to open the session, and then asks the store who owns
-// it. What it takes belongs to the connection that is made of o; it keeps nothing if it fails.
+// enter takes a place among the connections, waits for a turn to open the session, and checks the session's owner in
+// the store. The connection made from o owns the place and the turn. If enter fails, it releases both.
 func (s *Server) enter(ctx context.Context, o *opening) (err error) {
 	by := s.ownerOf(o.who)
 	if o.socket, err = s.sockets.Try(by, 1); err != nil {
@@ -316,7 +317,7 @@ func (s *Server) enter(ctx context.Context, o *opening) (err error) {
 	return err
 }
 
-// plainResults decodes the format in which people at the device read results of tools.
+// plainResults decodes the format in which people at the device read tool results.
 func plainResults(format string) (plain bool, err error) {
 	switch chat.Format(format) {
 	case "", chat.FormatPlain: // as ClawSeed's apps show them
@@ -329,7 +330,7 @@ func plainResults(format string) (plain bool, err error) {
 	}
 }
 
-// token returns the first token of header, subprotocol and query, in this order.
+// token returns the first token found in header, subprotocol and query, in this order.
 func (s *Server) token(r *http.Request, offer subprotocols, query url.Values) string {
 	if t := auth.BearerHeader(r); t != "" {
 		return t
@@ -343,9 +344,9 @@ func (s *Server) token(r *http.Request, offer subprotocols, query url.Values) st
 	return query.Get("token")
 }
 
-// subprotocols is what matters of Sec-WebSocket-Protocol. The subprotocol that carries the token is never echoed,
-// because a response header is no place for a secret. A browser therefore offers clawseed.v1 too: it drops a connection
-// whose server chose none of the protocols it offered.
+// subprotocols is the part of Sec-WebSocket-Protocol that the server uses. The server never echoes the subprotocol that
+// carries the token, because a response header must not contain a secret. A browser therefore also offers clawseed.v1:
+// it drops a connection if the server chose none of the offered protocols.
 type subprotocols struct {
 	clawseed bool
 	token    string

@@ -8,13 +8,14 @@ import (
 	"github.com/farhand/farhand/internal/share"
 )
 
-// frameOverhead is what a waiting frame costs besides its bytes, so that a flood of tiny frames is bounded too.
+// frameOverhead is the cost in bytes of a queued frame besides its text, so that floods of tiny frames are also
+// bounded.
 const frameOverhead = 64
 
-// freeUnsent is how many bytes an outbox holds without a part of the pod's bytes. Most never hold more.
+// freeUnsent is how many bytes an outbox holds without using the pod's limit. Most outboxes never hold more.
 const freeUnsent = 16 << 10
 
-// These errors say why an outbox does not take a frame.
+// Errors for a frame that the outbox rejects.
 var (
 	errOutboxNotOpen = errors.New("ws: the outbox is not open")
 	errOutboxFull    = errors.New("ws: the outbox is full")
@@ -22,20 +23,20 @@ var (
 	errFrameTooBig   = errors.New("ws: the frame is larger than the outbox")
 )
 
-// outboxOwner finds a writer for an outbox, and room for what it holds.
+// outboxOwner provides a writer for an outbox, and memory for its frames.
 type outboxOwner interface {
-	// wakeWriter starts a writer, which calls next until there is nothing more to write. wakeWriter returns at once,
-	// because the outbox is locked while it runs. It is not called again before next has reported false.
+	// wakeWriter starts a writer, which calls next until there is nothing left to write. It must not block, because the
+	// outbox is locked. It is not called again until next has returned false.
 	wakeWriter()
 
-	// holdUnsent takes bytes of the pod's for a frame that waits. It must not use the outbox.
+	// holdUnsent takes n bytes of the pod's limit for a queued frame. It must not use the outbox.
 	holdUnsent(n int) (*share.Grant, error)
 }
 
-// queuedFrame is a frame that waits.
+// queuedFrame is a queued frame.
 type queuedFrame struct {
 	text []byte
-	held *share.Grant // nil if it is one of the first
+	held *share.Grant // nil if within freeUnsent
 }
 
 func (f queuedFrame) release() {
@@ -44,28 +45,28 @@ func (f queuedFrame) release() {
 	}
 }
 
-// outbox is the queue of frames to a device. It is bounded in bytes and never blocks the sender. It has one writer at a
-// time, and none while there is nothing to write. It opens with its first frame and is safe for concurrent use.
+// outbox is the queue of frames to a device. It is bounded in bytes and never blocks the sender. It has at most one
+// writer, and none while there is nothing to write. It opens with its first frame. It is safe for concurrent use.
 type outbox struct {
 	writer outboxOwner
 	limit  int // bytes, with frameOverhead for each frame
 
 	mu      sync.Mutex
 	queue   []queuedFrame
-	size    int // bytes that the queued frames and the one being written cost
+	size    int // cost in bytes of the queued frames and the one being written
 	open    bool
 	pingDue bool
 	drained chan struct{} // made by seal; closed once nothing is queued and nothing is being written
-	lazy    *time.Timer   // wakes the writer for frames that are not urgent; nil until the first such frame
+	lazy    *time.Timer   // wakes the writer for lazy frames; nil before the first one
 	due     time.Time     // when lazy fires
 
 	hasWriter    bool // a writer is writing, or has been woken
-	writingBytes int  // what the frame being written costs; zero if there is none
+	writingBytes int  // cost of the frame being written; zero if there is none
 	writing      queuedFrame
 }
 
-// start opens the outbox. The caller writes the first frame itself and then calls written. start reports false if the
-// outbox was sealed before. In that case the caller writes nothing.
+// start opens the outbox. The caller writes the first frame itself and then calls written. If the outbox was sealed
+// before, start returns false and the caller writes nothing.
 func (o *outbox) start(first []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,7 +79,7 @@ func (o *outbox) start(first []byte) bool {
 	return true
 }
 
-// written notes that the first frame has been written, and wakes the writer for frames that were queued meanwhile.
+// written records that the first frame has been written, and wakes the writer for frames queued meanwhile.
 func (o *outbox) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +103,7 @@ func (o *outbox) push(frame []byte) error {
 	return nil
 }
 
-// pushLazily queues a frame that is not urgent: it leaves with the next frame, or after delay.
+// pushLazily queues a frame that is not urgent. It is written with the next frame, or after delay.
 func (o *outbox) pushLazily(frame []byte, delay time.Duration) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,7 +111,7 @@ func (o *outbox) pushLazily(frame []byte, delay time.Duration) error {
 		return err
 	}
 	due := time.Now().Add(delay)
-	if o.hasWriter || len(o.queue) > 1 && !due.Before(o.due) { // the frame leaves together with those before it
+	if o.hasWriter || len(o.queue) > 1 && !due.Before(o.due) { // it is written with the frames before it
 		return nil
 	}
 	o.due = due
@@ -129,7 +130,7 @@ func (o *outbox) flush() {
 	o.wakeLocked()
 }
 
-// ping asks for a ping, which is written before everything that is queued.
+// ping requests a ping, which is written before all queued frames.
 func (o *outbox) ping() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,14 +171,14 @@ func (o *outbox) wakeLocked() {
 	o.writer.wakeWriter()
 }
 
-// outgoing is what to write next.
+// outgoing is the next frame to write.
 type outgoing struct {
 	frame  []byte // nil: a ping
-	corked bool   // another frame follows at once, so this one need not leave by itself
+	corked bool   // another frame follows immediately, so this one may be held back
 }
 
-// next returns what to write now. A call of next also says that the writer is done with what the call before returned.
-// When next reports false there is nothing to write, and the writer must not call it again before it is woken.
+// next returns the frame to write now. Calling it also means that the previous frame is done. If next returns false,
+// there is nothing to write, and the writer must not call it again until it is woken.
 func (o *outbox) next() (out outgoing, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,7 +206,7 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	return out, true
 }
 
-// abandon releases the frame that is being written, whose writer is not going to call next again.
+// abandon releases the frame being written if its writer will not call next again.
 func (o *outbox) abandon() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -213,16 +214,16 @@ func (o *outbox) abandon() {
 	o.writing = queuedFrame{}
 }
 
-// waiting returns how many frames are queued, and how many bytes they and the one being written cost.
+// waiting returns the number of queued frames, and the cost in bytes of those and the one being written.
 func (o *outbox) waiting() (frames, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.queue), o.size
 }
 
-// seal makes the outbox refuse all further frames. The returned channel is closed once nothing is queued and nothing is
-// being written: the frames were written, or discard dropped them because the connection died. It stays open if the
-// connection dies while the first frame is written, because written is not called then.
+// seal makes the outbox reject all further frames. The returned channel is closed when nothing is queued or being
+// written: the frames were written, or discard dropped them because the connection died. It stays open if the
+// connection dies during the first frame, because written is then not called.
 func (o *outbox) seal() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,8 +238,8 @@ func (o *outbox) seal() <-chan struct{} {
 	return o.drained
 }
 
-// discard makes the outbox refuse all further frames, and drops those that are queued. It does not touch the frame
-// that is being written.
+// discard makes the outbox reject all further frames, and drops the queued ones. It does not affect the frame being
+// written.
 func (o *outbox) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -253,7 +254,7 @@ func (o *outbox) discard() {
 	}
 }
 
-// signalLocked closes drained if seal has made it. Nothing is queued or being written then.
+// signalLocked closes drained if seal has made it. It is called only when nothing is queued or being written.
 func (o *outbox) signalLocked() {
 	if o.drained == nil {
 		return

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// aliveFor is how long a pong counts as a sign of life. Without it, callers that keep asking could make a device
-	// send more frames than it may.
+	// aliveFor is how long a pong counts as a sign of life. Without it, repeated checks could make a device send more
+	// frames than it may.
 	aliveFor = 250 * time.Millisecond
 
-	// maxAwaitingPong bounds the callbacks that wait for a sign of life at a time. Further callers get one at once:
-	// they contest the session, and must not win it by their number.
+	// maxAwaitingPong bounds the callbacks that wait for a pong. Further callbacks are called immediately: their
+	// callers contest the session, and must not win it by their number.
 	maxAwaitingPong = 256
 )
 
-// Ping implements routing.Conn: answered is called once the device has given a sign of life.
+// Ping implements routing.Conn. It calls answered when the device has shown a sign of life.
 func (c *conn) Ping(answered func()) {
 	c.mu.Lock()
 	now := c.server.now()
@@ -41,7 +41,7 @@ func (c *conn) Ping(answered func()) {
 	}
 }
 
-// notePing notes that a ping is written now. The next pong is taken for the answer to the eldest ping that has none.
+// notePing records that a ping is being written. The next pong counts as the answer to the oldest unanswered ping.
 func (c *conn) notePing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *conn) Pulse() registry.Pulse {
 	return registry.NewPulse(c.server.started.Add(c.pongAt), c.roundTrip)
 }
 
-// notifyAlive calls everybody that waits for a sign of life of the device.
+// notifyAlive records a pong and calls the callbacks that wait for it.
 func (c *conn) notifyAlive() {
 	c.mu.Lock()
 	c.pongAt = c.server.now()
@@ -78,7 +78,7 @@ func (c *conn) notifyAlive() {
 	}
 }
 
-// onPong counts a pong as a sign of life. Melody has moved the read deadline already.
+// onPong counts a pong as a sign of life. Melody has already moved the read deadline.
 func (s *Server) onPong(ms *melody.Session) {
 	c := connOf(ms)
 	defer c.recoverPanic()
@@ -99,24 +99,24 @@ func (c *conn) onPing(data string) error {
 	err := c.session.WebsocketConnection().WriteControl(
 		websocket.PongMessage, []byte(data), time.Now().Add(closeFrameWait))
 	if err != nil {
-		c.log().Debug("pong not written", "error", err) // a dead peer shows by its silence
+		c.log().Debug("pong not written", "error", err) // a dead peer is detected by its missing pongs
 	}
 	return nil
 }
 
 const (
-	// pingSlack is the part of an interval by which a device may be pinged early, so that many are pinged at a time.
+	// pingSlack is the fraction of the interval by which a ping may be early, so that many devices are pinged together.
 	pingSlack = 64
 
-	// pingBatch is how many devices are pinged at a time, and pingPause is the pause before the next batch. So the
-	// frame of a call waits for one batch at most, even when a process that stood still finds all devices overdue.
+	// pingBatch is how many devices are pinged together, and pingPause is the pause between batches. So the frame of a
+	// call waits for at most one batch, even if all devices are overdue after the process was suspended.
 	pingBatch = 64
 	pingPause = time.Millisecond
 )
 
-// pingQueue lists the connections in the order in which they are to be pinged. All have the same interval, so a
-// connection that was pinged goes to the end. The list is linked through the connections: that takes less memory than a
-// map, and any of them can be removed at once.
+// pingQueue lists the connections in the order of their next pings. All have the same interval, so a connection moves
+// to the end after its ping. The list is linked through the connections. This takes less memory than a map and allows
+// removal in constant time.
 type pingQueue struct {
 	first, last *conn
 	size        int
@@ -148,8 +148,8 @@ func (q *pingQueue) remove(c *conn) {
 	q.size--
 }
 
-// ping pings the devices that are due, and sets the timer for the next. The writers do the work. It runs in the timer's
-// goroutine, and does nothing to connections that are gone.
+// ping pings the devices that are due, and sets the timer for the next. The writers write the pings. It runs in the
+// timer's goroutine, and has no effect on closed connections.
 func (s *Server) ping() {
 	for _, c := range s.takeDue() {
 		c.out.ping()
@@ -163,7 +163,7 @@ func (s *Server) takeDue() (due []*conn) {
 	horizon := now + every/pingSlack
 	for c := s.conns.first; c != nil && c.pingAt <= horizon && len(due) < pingBatch; c = s.conns.first {
 		due = append(due, c)
-		c.pingAt = now + every // not pingAt + every: so the queue stays in the order of the times
+		c.pingAt = now + every // not pingAt + every, so that the queue stays sorted by time
 		s.conns.remove(c)
 		s.conns.add(c)
 	}
@@ -171,7 +171,7 @@ func (s *Server) takeDue() (due []*conn) {
 	return due
 }
 
-// armLocked sets the timer for the device to be pinged next.
+// armLocked sets the timer for the next ping.
 func (s *Server) armLocked() {
 	if s.conns.first == nil {
 		return

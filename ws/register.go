@@ -15,21 +15,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxDefinitions bounds the definitions in one frame, good or bad, because the answer names every bad one.
+// maxDefinitions bounds the definitions in one frame, valid or not, because the answer names every rejected one.
 const maxDefinitions = 1024
 
-// fewTools is for how many tools of a frame memory is set aside before they are admitted.
+// fewTools is for how many tools of a frame memory is allocated before they are admitted.
 const fewTools = 16
 
-// The budget of bytes that a device may register: twice what a session may offer at once, so that everything can be
-// replaced, and then slowly more. Without it, a device whose schemas change all the time would fill the store, because
-// each version of a definition stays there for a while.
+// The token bucket for bytes that a device registers. Its burst is twice what a session may offer, so that all tools
+// can be replaced. Without it, a device whose schemas always change would fill the store, which keeps each version of a
+// definition for a while.
 const (
 	registerBurst = 2        // times what a session may offer
 	registerRate  = 32 << 10 // bytes a second
 )
 
-// registerTools checks the definitions one by one, in order, and registers those that are admitted.
+// registerTools checks the definitions one by one, in order, and registers the admitted ones.
 func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if len(f.Tools) > maxDefinitions {
 		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
@@ -61,14 +61,14 @@ func (c *conn) newRegistration(n int) *registration {
 	return r
 }
 
-// store registers what was admitted, and removes the tools in drop.
+// store registers the admitted tools, and removes the tools in drop.
 func (r *registration) store(ctx context.Context, drop []string) error {
 	if len(r.put)+len(drop) == 0 {
 		return nil
 	}
 	err := r.conn.local.PutTools(ctx, r.put, drop)
 	if errors.Is(err, registry.CodeRateLimited) {
-		if len(drop) > 0 { // they must not be offered any longer
+		if len(drop) > 0 { // they must no longer be offered
 			return CloseRate
 		}
 		for _, t := range r.put {
@@ -84,20 +84,20 @@ func (r *registration) store(ctx context.Context, drop []string) error {
 // registration is one register_tools frame that is being checked.
 type registration struct {
 	conn     *conn
-	who      *auth.Identity   // of the device
+	who      *auth.Identity   // identity of the device
 	offered  map[string]size  // the tools offered so far, by name
-	sum      size             // of all of them
-	names    *agent.Namesakes // of those; nil until a new name is checked
+	sum      size             // sum over offered
+	names    *agent.Namesakes // names of offered; nil until a new name is checked
 	put      []registry.ToolSpec
 	rejected []rejection
 	ignored  []ignoredFields
 
 	turn      *share.Grant // nil: none
-	turnUntil time.Time    // then others come first
-	turnsEnd  time.Time    // then it waits for no more turns
+	turnUntil time.Time    // end of the turn, if others wait
+	turnsEnd  time.Time    // after this it waits for no more turns
 }
 
-// size is how much memory a tool takes.
+// size is the size of a tool.
 type size struct {
 	bytes    int // of its definition
 	compiled int // of its compiled schema
@@ -116,7 +116,7 @@ func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
 	r.take(tool)
 }
 
-// admit returns what a definition is admitted as, or its name as far as it could be decoded, and why it is not.
+// admit returns the admitted tool of a definition. With an error, it returns the name if that could be decoded.
 func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Admitted, error) {
 	admission := r.conn.server.cfg.Admission
 	tool, known := admission.Known(raw)
@@ -143,13 +143,13 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 		return tool, err
 	}
 	size := admission.CompiledSize(ctx, &others.Who, spec)
-	if ctx.Err() != nil { // the size may not be known
+	if ctx.Err() != nil { // the size may be wrong
 		return tool, ctx.Err()
 	}
 	return admission.Remember(raw, agent.Admitted{Spec: spec, Compiled: size, Ignored: tool.Ignored}), nil
 }
 
-// others returns what is offered beside the tool of this name.
+// others returns the offered tools other than the tool of this name.
 func (r *registration) others(name string) agent.Offered {
 	others := agent.Offered{Who: *r.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
 	if old, replaced := r.offered[name]; replaced {
@@ -162,7 +162,7 @@ func (r *registration) others(name string) agent.Offered {
 	return others
 }
 
-// take offers an admitted tool, in place of an earlier one of its name.
+// take offers an admitted tool, and replaces an earlier tool of its name.
 func (r *registration) take(t agent.Admitted) {
 	if r.names != nil {
 		r.names.AddKnown(t)
@@ -175,7 +175,7 @@ func (r *registration) take(t agent.Admitted) {
 	}
 }
 
-// keepSizes stores in the connection how large the compiled schemas are.
+// keepSizes stores the sizes of the compiled schemas in the connection.
 func (r *registration) keepSizes() {
 	tools := r.conn.local.Tools()
 	r.conn.compiled = make([]int32, len(tools))
@@ -184,7 +184,8 @@ func (r *registration) keepSizes() {
 	}
 }
 
-// namesakes returns the names offered so far. It is needed for new names only: no other can look like one of them.
+// namesakes returns the names offered so far. Only new names need it: a name that is already offered was checked
+// before.
 func (r *registration) namesakes() *agent.Namesakes {
 	if r.names == nil {
 		r.names = new(agent.Namesakes)
@@ -207,7 +208,7 @@ func (r *registration) reject(name, reason string) {
 	r.rejected = append(r.rejected, rejection{Name: short(name), Reason: reason})
 }
 
-// reasonOf returns the reason for which a definition is rejected.
+// reasonOf returns the text that says why a definition is rejected.
 func reasonOf(err error) string {
 	var bad *frameError
 	var full *share.FullError
@@ -220,12 +221,12 @@ func reasonOf(err error) string {
 	return registry.AsError(err).Message
 }
 
-// unregisterTools removes tools. Names that the session does not offer are no mistake.
+// unregisterTools removes tools. It ignores names that the session does not offer.
 func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) error {
 	c.registering.Lock()
 	defer c.registering.Unlock()
 	tools := c.local.Tools()
-	named := make(map[string]bool, len(tools)) // false: not yet
+	named := make(map[string]bool, len(tools)) // false: not named yet
 	for _, t := range tools {
 		named[t.Name] = false
 	}
@@ -245,7 +246,7 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 	}
 	if len(drop) > 0 {
 		err := c.local.PutTools(ctx, nil, drop)
-		if errors.Is(err, registry.CodeRateLimited) { // removed tools must not be offered any longer
+		if errors.Is(err, registry.CodeRateLimited) { // removed tools must no longer be offered
 			return CloseRate
 		}
 		c.compiled = compiled
@@ -256,28 +257,28 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 	return c.send(toolsRegisteredFrame(len(f.Names), len(c.local.Tools()), nil, nil))
 }
 
-// Checking a definition takes 0.1 ms for each name that it may be mistaken for, and listing what a session offers some
-// milliseconds for a mebibyte. Devices take turns for both, by tenant and identity. While a turn lasts a schema may
-// wait to be compiled, which has a pool of its own; no turn is waited for in the other order.
+// Checking a definition takes 0.1 ms for each name that it may be mistaken for. Listing a session's tools takes some
+// milliseconds per mebibyte. Devices take turns for both, by tenant and identity. During a turn, a schema may wait for
+// the compiler pool. The other order never happens, so there is no deadlock.
 
 const (
-	// turnLength is how long one frame may have its definitions checked while others wait. It is looked at between two
+	// turnLength is how long one frame's definitions are checked while others wait. It is checked between two
 	// definitions.
 	turnLength = 10 * time.Millisecond
 
-	// turnWait is how long the definitions of one frame wait for turns, together. The rest of storeTimeout is for the
+	// turnWait is how long the definitions of one frame wait for turns in total. The rest of storeTimeout is for the
 	// store.
 	turnWait = storeTimeout / 2
 )
 
-// newRegisteringTurns returns the pool of turns. Each connection may wait for one.
+// newRegisteringTurns returns the pool of turns. Each connection may wait for one turn.
 func newRegisteringTurns(sockets int) *share.Pool {
 	bounds := share.Turns(runtime.GOMAXPROCS(0))
-	bounds.Waiting = 4 * int64(sockets) // half are one tenant's
+	bounds.Waiting = 4 * int64(sockets) // one tenant gets half
 	return share.New(bounds)
 }
 
-// inTurn runs admit for each definition, in turns that admit takes.
+// inTurn calls admit for each definition. admit takes the turns, and inTurn ends the last one.
 func (r *registration) inTurn(
 	ctx context.Context, definitions []json.RawMessage, admit func(context.Context, json.RawMessage),
 ) {
@@ -287,7 +288,7 @@ func (r *registration) inTurn(
 	}
 }
 
-// takeTurn waits for a turn, unless the registration has one that is not too long yet.
+// takeTurn waits for a turn, unless the registration has one that is shorter than turnLength so far.
 func (r *registration) takeTurn(ctx context.Context) error {
 	if r.turn != nil && time.Now().Before(r.turnUntil) {
 		return nil
@@ -310,15 +311,15 @@ func (r *registration) endTurn() {
 	}
 }
 
-// listRegistered tells the device which tools it offers. A list may be a million times as long as the question, so its
-// bytes have a budget, as those of definitions have.
+// listRegistered sends the device its registered tools. The list may be a million times as long as the request, so its
+// bytes have a token bucket, like the bytes of definitions.
 func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) error {
 	tools, size := c.local.Tools(), 0
 	for _, t := range tools {
 		size += t.Size()
 	}
 	if size > freeUnsent && c.server.unsent.Lacks(c.unsentOwner(), int64(size)) != "" {
-		return errTooMuchUnsent // before the list is made
+		return errTooMuchUnsent // before the list is built
 	}
 	if !c.budget.takeListing(size) {
 		return &frameError{codeRateLimited, fmt.Sprintf(

@@ -1,7 +1,7 @@
-// Package ws is the endpoint for devices: it upgrades GET /ws/chat, speaks the device protocol (docs/protocol.md) over
-// one WebSocket per session, or MCP at GET /ws/mcp, and gives the hub of package routing a routing.Conn for each. It
-// uses melody and gorilla/websocket, and nothing outside knows that. Of Farhand it may import agent, registry,
-// registry/routing and internal; it does not know package api, nor the stores.
+// Package ws is the endpoint for devices. It upgrades GET /ws/chat and speaks the device protocol (docs/protocol.md)
+// over one WebSocket per session. At GET /ws/mcp it speaks MCP. Each connection is a routing.Conn for the hub of
+// package routing. Package ws uses melody and gorilla/websocket, which its API does not expose. Of Farhand it may
+// import agent, registry, registry/routing and internal, but not package api or the stores.
 //
 // # Where to start
 //
@@ -11,35 +11,35 @@
 //   - A frame comes in: dispatch.go counts it (decode.go, devicebudget.go, intake.go), decode.go and fields.go
 //     decode it on a stack of hijack.go, dispatch.go calls its handler: conn.go, register.go, calls.go, chat.go.
 //   - A frame goes out: outbox.go, writer.go; pings: ping.go.
-//   - A device that speaks MCP (/ws/mcp): mcpsession.go reads who it is and talks to it, mcpdecode.go,
-//     mcpframes.go and mcptools.go turn its messages into frames of the device protocol, mcplink.go and mcpframes.go
-//     what it is sent. Everything else is the same connection.
+//   - A device that speaks MCP (/ws/mcp): mcpsession.go identifies it and sends the gateway's requests. mcpdecode.go,
+//     mcpframes.go and mcptools.go convert its messages into frames of the device protocol. mcplink.go and
+//     mcpframes.go convert frames for it into MCP. Everything else is the same connection.
 //   - A conversation: chat.go, turnworker.go.
 //   - A connection ends: teardown.go, hijack.go; the close codes: closecodes.go.
 //
 // # To add a frame
 //
 // A frame that devices send has six places: its type and struct in frames.go, a case in fields.frame (decode.go), a
-// case in conn.handle (dispatch.go), its name in receivedTypes and a case in frameType (both stats.go), and who may
-// send it in frameRoles (identify.go).
+// case in conn.handle (dispatch.go), its name in receivedTypes and a case in frameType (both stats.go), and the roles
+// that may send it in frameRoles (identify.go).
 //
-// A frame to devices has its type and function in frames.go, or in chat.go if it belongs to a conversation, and
-// its name in sentTypes (stats.go). It must begin with {"type":" because it is counted by that. A device is sent a new
-// frame only if it declared a capability for it: registry/session.go has those.
+// A frame to devices has its type and function in frames.go, or in chat.go if it belongs to a conversation, and its
+// name in sentTypes (stats.go). It must begin with {"type":" because stats.go counts it by that. The gateway sends a
+// new frame only to devices that declared a capability for it, see registry/session.go.
 //
-// Then docs/protocol.md, and `make docs` for the table of metrics. Package ws/client is the device's side in Go.
+// Then update docs/protocol.md, and run `make docs` for the table of metrics. Package ws/client is the device's side in
+// Go.
 //
 // # How one connection lives
 //
-// ServeHTTP checks origin, token and attributes, and refuses with an HTTP error while that is still possible. After the
-// upgrade the session is claimed. The first frame is session_start, and calls are delivered only after it. Frames are
-// read one after the other in the connection's own goroutine, which waits until each is handled. Everything that is
-// written goes through an outbox bounded in bytes, so no sender ever waits for a device. Whatever ends a connection
-// (the peer, an error, the registry, a panic in a handler) leads to one teardown, which releases the session exactly
-// once.
+// ServeHTTP checks origin, token and attributes, and rejects with an HTTP error while that is still possible. After the
+// upgrade the connection claims the session. The first frame is session_start, and calls are delivered only after it.
+// The connection's own goroutine reads one frame after another, and waits until each is handled. All output goes
+// through an outbox bounded in bytes, so no sender ever waits for a device. However a connection ends (by the peer, an
+// error, the registry, a panic in a handler), one teardown releases the session exactly once.
 //
-// A message starts a turn of the agent in a goroutine of its own, because the reader must go on: the answers to the
-// turn's tool calls come in through it. An idle connection has no such goroutine.
+// A message starts a turn of the agent in a separate goroutine, because the reader must go on: it reads the answers to
+// the turn's tool calls. An idle connection has no such goroutine.
 package ws
 
 import (
@@ -69,7 +69,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	melody  *melody.Melody
-	started time.Time // the zero of the connections' clocks
+	started time.Time // zero of the connections' clocks
 
 	writers     writerPool
 	stacks      stackPool
@@ -84,8 +84,8 @@ type Server struct {
 	intake    intake
 	counters  counters
 	decoding  *share.Pool // slots for decoding long frames
-	turns     *share.Pool // turns to check definitions of tools, and to list them
-	unsent    *share.Pool // bytes of frames that wait in outboxes, but for a few of each
+	turns     *share.Pool // turns to check tool definitions and to list tools
+	unsent    *share.Pool // bytes of frames queued in outboxes, except freeUnsent of each
 	asks      *share.Pool // bytes of messages whose turns run or wait
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
@@ -101,7 +101,7 @@ type Server struct {
 	idle     chan struct{} // closed when draining is set and there are no tasks
 }
 
-// NewServer returns a server that accepts devices at once. Close it to stop.
+// NewServer returns a server that accepts devices immediately. Call Close to stop it.
 func NewServer(cfg Config) (*Server, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
@@ -129,9 +129,9 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s.melody.Config = &melody.Config{
 		WriteWait: cfg.WriteTimeout, PongWait: cfg.PongTimeout, PingPeriod: cfg.PingInterval,
-		// A message that is a little too big is read all the same, so that the answer can name the limit.
+		// A message somewhat over the limit is still read, so that the answer can name the limit.
 		MaxMessageSize:    max(2*cfg.MaxFrame, cfg.maxAnswer()),
-		MessageBufferSize: 1, // for the first frame, the only one melody is given
+		MessageBufferSize: 1, // for the first frame, the only one that melody writes
 	}
 	s.melody.HandleConnect(s.onConnect)
 	s.melody.HandleDisconnect(s.onDisconnect)
@@ -143,14 +143,14 @@ func NewServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Len returns how many devices are connected.
+// Len returns the number of connected devices.
 func (s *Server) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conns.size
 }
 
-// Drain refuses upgrades from now on. Connected devices are not affected.
+// Drain rejects further upgrades. Connected devices are not affected.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,14 +182,14 @@ func (s *Server) tryAddTask() bool {
 	return true
 }
 
-// addTask counts a goroutine that a counted task starts.
+// addTask counts a goroutine started by a counted task.
 func (s *Server) addTask() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tasks++
 }
 
-// taskDone ends what tryAddTask or addTask counted.
+// taskDone ends a task counted by tryAddTask or addTask.
 func (s *Server) taskDone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +207,8 @@ func (s *Server) signalIdleLocked() {
 	}
 }
 
-// track adds a connection to those that are pinged and that Close ends. It reports whether the server drains already:
-// then Close does not know the connection, and the caller must end it.
+// track adds a connection to those that are pinged and that Close ends. It returns true if the server already drains.
+// Then Close does not know the connection, and the caller must end it.
 func (s *Server) track(c *conn) (draining bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,28 +232,28 @@ func (s *Server) untrack(c *conn) {
 	}
 }
 
-// Bounds of what is opened at a time. A device beyond them is refused before the upgrade, with the time to come back.
+// Bounds of concurrent session openings. A device beyond them is rejected before the upgrade, with Retry-After.
 const (
-	maxOpening      = 64              // sessions being opened, half of them of one tenant
-	maxOpensWaiting = 16384           // requests that wait for that, half of them of one tenant
-	openingWait     = 8 * time.Second // how long each of them waits
-	retrySpread     = 4 * time.Second // the times to come back are spread over this
+	maxOpening      = 64              // sessions being opened; one tenant gets half
+	maxOpensWaiting = 16384           // requests that wait for that; one tenant gets half
+	openingWait     = 8 * time.Second // maximum wait of each request
+	retrySpread     = 4 * time.Second // Retry-After is random within this
 )
 
 // newSockets returns the pool of connections. Most pods serve one tenant, whose devices often share one token, and a
-// connection lasts for hours. So a tenant that is alone may hold three quarters, and an identity half.
+// connection lasts for hours. So a tenant that is alone may hold three quarters of the pool, and an identity half.
 func newSockets(most int) *share.Pool {
 	pod := int64(most)
 	return share.New(share.Bounds{Pod: pod, Identity: max(pod/2, 1), Times: 3})
 }
 
-// newOpens returns the pool of sessions that are opened at once, so that calls go on however many devices come.
+// newOpens returns the pool of concurrent session openings. It keeps calls running when many devices connect.
 func newOpens() *share.Pool {
 	return share.New(share.Bounds{Pod: maxOpening, Identity: maxOpening / 2, Waiting: maxOpensWaiting})
 }
 
-// ownerOf returns who holds the connections of an identity. Holders of the one token may be all devices of a fleet:
-// they have what their tenant has.
+// ownerOf returns the owner of an identity's connections. Holders of the one token may be all devices of a fleet, so
+// their limit is their tenant's.
 func (s *Server) ownerOf(who *auth.Identity) share.Owner {
 	owner := who.Owner()
 	if who.Scope() == "" {
@@ -262,9 +262,9 @@ func (s *Server) ownerOf(who *auth.Identity) share.Owner {
 	return owner
 }
 
-// waitToOpen waits for its turn to open a session.
+// waitToOpen waits for a turn to open a session.
 func (s *Server) waitToOpen(ctx context.Context, by share.Owner) (*share.Grant, error) {
-	if turn := s.opens.TakeFree(by, 1); turn != nil { // most do not wait, and need no deadline
+	if turn := s.opens.TakeFree(by, 1); turn != nil { // usually free, and no deadline is needed
 		return turn, nil
 	}
 	inTime, cancel := context.WithTimeout(ctx, openingWait)
@@ -276,7 +276,7 @@ func (s *Server) waitToOpen(ctx context.Context, by share.Owner) (*share.Grant, 
 	return turn, err
 }
 
-// tooManySockets says which bound kept a connection out.
+// tooManySockets returns the error for the bound that rejected a connection.
 func tooManySockets(err error) error {
 	full, ok := errors.AsType[*share.FullError](err)
 	switch {
@@ -291,13 +291,12 @@ func tooManySockets(err error) error {
 	}
 }
 
-// comeBack is the error for a device that may connect again soon.
+// comeBack returns the error for a device that may retry soon.
 func comeBack(message string) *registry.Error {
 	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: retryAfter()}
 }
 
-// checkOpenRate refuses a source that opens sessions faster than it may, and a device that has just sent too many
-// frames.
+// checkOpenRate rejects a source that opens sessions too fast, and a device that has just sent too many frames.
 func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.Prefix) error {
 	if s.budgets.spent(device{key, source}) {
 		e := registry.Errorf(registry.CodeRateLimited,
@@ -316,5 +315,5 @@ func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.P
 	return e
 }
 
-// retryAfter returns a random time to come back, or devices that were refused together would come back together.
+// retryAfter returns a random delay, so that devices rejected together do not return together.
 func retryAfter() time.Duration { return rand.N(retrySpread) }

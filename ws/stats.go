@@ -12,12 +12,12 @@ import (
 
 // Counter names of frames that have no type in the protocol.
 const (
-	countedOther = "other" // a frame that is not understood
+	countedOther = "other" // a frame that could not be decoded
 	countedPing  = "ping"
 	countedPong  = "pong"
 )
 
-// receivedTypes and sentTypes are the names by which frames are counted. Both are read only.
+// receivedTypes and sentTypes are the counter names of frames. Both are read only.
 var (
 	receivedTypes = []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
@@ -35,14 +35,14 @@ var (
 	}
 )
 
-// ReceivedTypes returns the names by which frames of devices are counted.
+// ReceivedTypes returns the counter names of frames from devices.
 func ReceivedTypes() []string { return slices.Clone(receivedTypes) }
 
-// SentTypes returns the names by which frames to devices are counted.
+// SentTypes returns the counter names of frames to devices.
 func SentTypes() []string { return slices.Clone(sentTypes) }
 
-// CloseReasons returns the reasons by which closed connections are counted. The last one, gone, means that the device
-// ended the connection.
+// CloseReasons returns the counter names of closed connections. The last one, gone, means that the device ended the
+// connection.
 func CloseReasons() []string {
 	reasons := make([]string, 0, len(catalogue))
 	for c := range catalogue {
@@ -53,7 +53,7 @@ func CloseReasons() []string {
 	return reasons
 }
 
-// counted returns the name by which a connection that ended this way is counted.
+// counted returns the counter name of a connection that closed for this reason.
 func (c Close) counted() string {
 	if c == closeGone {
 		return "gone"
@@ -61,7 +61,7 @@ func (c Close) counted() string {
 	return c.Reason()
 }
 
-// counters count what happened since a server was made. They are safe for concurrent use.
+// counters count events since the server was created. They are safe for concurrent use.
 type counters struct {
 	opened   atomic.Int64
 	closed   [len(catalogue)]atomic.Int64
@@ -73,7 +73,7 @@ type counters struct {
 
 	acknowledgedAlone, acknowledgedTogether atomic.Int64 // whether another frame was written with it
 
-	results, requests, acknowledgements *atomic.Int64 // of the most frequent frames, so that they are not looked up
+	results, requests, acknowledgements *atomic.Int64 // of the most frequent frames, to avoid lookups
 }
 
 func (c *counters) init() {
@@ -90,7 +90,7 @@ func countersOf[K comparable](keys []K) map[K]*atomic.Int64 {
 	return m
 }
 
-// frameReceived counts a decoded frame; nil is one that was not understood.
+// frameReceived counts a decoded frame. nil is a frame that could not be decoded.
 func (c *counters) frameReceived(frame any) {
 	typ := frameType(frame)
 	switch typ {
@@ -103,7 +103,7 @@ func (c *counters) frameReceived(frame any) {
 	c.received[typ].Add(1)
 }
 
-// frameType returns the type of a decoded frame, empty for one that was not understood.
+// frameType returns the type of a decoded frame, empty for nil.
 func frameType(frame any) string {
 	switch frame.(type) {
 	case *toolResultFrame:
@@ -149,7 +149,7 @@ var (
 	acknowledgement = []byte(`{"type":"` + typeResultAcknowledged + `"`)
 )
 
-// frameSent counts a frame that is written; nil is a ping. joined says that another is written with it.
+// frameSent counts a frame that is written. nil is a ping. joined means that another frame is written with it.
 func (c *counters) frameSent(frame []byte, joined bool) {
 	switch {
 	case bytes.HasPrefix(frame, requestPrefix):
@@ -189,15 +189,15 @@ func (c *counters) connectionRefused(code registry.Code) {
 	n.Add(1)
 }
 
-// Stats is what a server holds now, and what happened since it was made.
+// Stats is the current state of a server, with totals since it was created.
 type Stats struct {
 	Open    int64 // connections
 	Opening int64 // sessions that are being opened
 	Queued  int64 // requests that wait to open a session
 
-	OutboxFrames, OutboxBytes int64 // wait to be written, to all devices together
-	FullestOutbox             int64 // bytes that wait for one device, at most
-	UnhandledBytes            int64 // received, of messages that are not complete or not handled yet
+	OutboxFrames, OutboxBytes int64 // queued, for all devices together
+	FullestOutbox             int64 // maximum of bytes queued for one device
+	UnhandledBytes            int64 // received bytes of messages that are incomplete or not handled yet
 
 	AcknowledgedAlone, AcknowledgedTogether int64 // acknowledgements, by whether another frame was written with them
 
@@ -208,7 +208,7 @@ type Stats struct {
 	BytesIn, BytesOut int64                   // on sockets after the upgrade, before TLS
 }
 
-// Stats looks at every connection. It is meant to be called every few seconds.
+// Stats reads the state of every connection. Call it every few seconds at most.
 func (s *Server) Stats() Stats {
 	n := &s.counters
 	opens := s.opens.Stats()
@@ -232,7 +232,7 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// Pools returns how full the pools of the server are, by name.
+// Pools returns the usage of the server's pools, by name.
 func (s *Server) Pools() map[string]share.Stats {
 	return map[string]share.Stats{
 		"sockets": s.sockets.Stats(), "opening": s.opens.Stats(), "decoding": s.decoding.Stats(),

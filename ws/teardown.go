@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// flushWait is how long a closing connection may take to write what was queued before.
+	// flushWait is how long a closing connection may take to write the frames queued before.
 	flushWait = time.Second
 
-	// closeFrameWait is how long the close frame may take. A writer that is stuck in another frame uses it up.
+	// closeFrameWait is how long the close frame may take. A writer that is blocked in another frame uses this time up.
 	closeFrameWait = 500 * time.Millisecond
 
-	// closeGrace is how long the peer may take to answer the close frame before the socket is closed.
+	// closeGrace is how long the peer may take to answer the close frame before the server closes the socket.
 	closeGrace = 2 * time.Second
 )
 
 // Close implements routing.Conn.
 func (c *conn) Close(cause routing.CloseCause) { c.end(closeFor(cause)) }
 
-// end starts to close the connection and returns at once. Only the first call counts. From here on frames of the device
-// have no effect, nothing more is queued, and a turn that is under way is cancelled.
+// end starts to close the connection and does not block. Only the first call has an effect. From then on frames of the
+// device have no effect, nothing more is queued, and the running turn is cancelled.
 func (c *conn) end(why Close) { c.endAfter(why, 0) }
 
-// endAfter ends the connection as end does, but a cancelled turn may take as long as grace to tell the device how it
-// ended. It returns at once all the same.
+// endAfter ends the connection like end, but a cancelled turn has up to grace to send its last event. It does not
+// block.
 func (c *conn) endAfter(why Close, grace time.Duration) {
 	c.mu.Lock()
 	if c.closing != closeNone {
@@ -43,10 +43,10 @@ func (c *conn) endAfter(why Close, grace time.Duration) {
 	}
 	c.closing, c.gone = why, make(chan struct{})
 	worker := c.worker
-	c.server.addTask() // under mu: the teardown takes it too, and has not given the connection's own task back yet
+	c.server.addTask() // under mu: the teardown also takes mu, and has not released the connection's own task yet
 	c.mu.Unlock()
 	if why == CloseRestart {
-		c.announce(rand.N(comebackJitter)) // unless the drain has done it
+		c.announce(rand.N(comebackJitter)) // unless the drain already did
 	}
 	if worker == nil || grace <= 0 {
 		c.out.seal()
@@ -64,8 +64,8 @@ func (c *conn) endAfter(why Close, grace time.Duration) {
 	}()
 }
 
-// releaseSession takes the session, its tools and the calls in flight from a device that may not have it any more,
-// however long the device takes to close its socket.
+// releaseSession releases the session, its tools and the calls in flight of a device that may no longer have the
+// session. It does not wait until the device closes its socket.
 func (c *conn) releaseSession() {
 	c.mu.Lock()
 	local := c.local
@@ -78,10 +78,10 @@ func (c *conn) releaseSession() {
 	local.End(ctx)
 }
 
-// finish writes what is queued, then the close frame, and cuts the socket if the peer does not end it in time. Melody's
-// read loop, which is still reading, closes the socket itself.
+// finish writes the queued frames, then the close frame. It closes the socket if the peer does not end it in time.
+// Otherwise melody's read loop closes the socket itself.
 func (c *conn) finish(why Close, flushed <-chan struct{}) {
-	if why != CloseSlow { // a device that does not read will not read the rest either
+	if why != CloseSlow { // a device that does not read will not read the rest
 		flush := time.NewTimer(flushWait)
 		defer flush.Stop()
 		select {
@@ -110,17 +110,18 @@ func (c *conn) writeClose(why Close) error {
 	return c.session.WebsocketConnection().WriteControl(websocket.CloseMessage, why.payload(), deadline)
 }
 
-// closeSocket closes the TCP connection under melody: its reader ends with an error, and the teardown follows.
+// closeSocket closes the TCP connection under melody. Melody's reader then ends with an error, and the teardown
+// follows.
 func (c *conn) closeSocket() { _ = c.session.WebsocketConnection().NetConn().Close() }
 
-// ending returns how the connection is being closed, closeNone while it is in use.
+// ending returns why the connection is closing, closeNone while it is in use.
 func (c *conn) ending() Close {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closing
 }
 
-// onDisconnect is the one teardown. Melody calls it once, whatever ended the connection, after the reader has lost the
+// onDisconnect is the only teardown. Melody calls it once, however the connection ended, after the reader has lost the
 // socket.
 func (s *Server) onDisconnect(ms *melody.Session) {
 	c := connOf(ms)
@@ -132,7 +133,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	}
 	c.mu.Lock()
 	if c.closing == closeNone {
-		c.closing = closeGone // from here on nobody can start to close it
+		c.closing = closeGone // end has no effect from here on
 	}
 	why, worker, gone, back := c.closing, c.worker, c.gone, c.backLocked()
 	c.mu.Unlock()
@@ -159,15 +160,15 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
 }
 
-// watchDetached has calls that wait for a device to come back end with its credential, which its connection watches no
-// longer. It says nothing of the connection, which need not be kept for it.
+// watchDetached ends calls that wait for a device to reconnect when the device's identity ends, because the connection
+// no longer watches it. It does not use the connection, which can be freed.
 func (s *Server) watchDetached(who *auth.Identity, calls routing.Detached) {
 	if s.cfg.Live == nil || !calls.Any() {
 		return
 	}
 	holder := who.AsHolder()
 	release := s.cfg.Live.Watch(&holder, func(error) {
-		if !s.tryAddTask() { // the pod stops, and ends them
+		if !s.tryAddTask() { // the pod stops, which ends them
 			return
 		}
 		go func() {
@@ -178,8 +179,8 @@ func (s *Server) watchDetached(who *auth.Identity, calls routing.Detached) {
 	time.AfterFunc(registry.ResumeWait, release)
 }
 
-// backLocked returns for how long the device of a connection that has ended is expected to connect again, zero if it is
-// not: it has closed the connection itself, or was told not to come back.
+// backLocked returns how long to wait for the device of an ended connection to reconnect. It is zero if the device
+// closed the connection itself, or must not reconnect.
 func (c *conn) backLocked() time.Duration {
 	switch {
 	case c.closing == CloseRestart, c.announced:
@@ -192,30 +193,31 @@ func (c *conn) backLocked() time.Duration {
 }
 
 const (
-	// drainSpread is over how much time devices are sent away when a pod stops. It is at most half of the time there
-	// is. Fewer devices than drainFew are no rush for the other pods, so they all go at once.
+	// drainSpread is the period over which devices are disconnected when a pod stops. It is at most half of the
+	// available time. If there are fewer than drainFew devices, all are disconnected immediately: the other pods can
+	// take them.
 	drainSpread = 5 * time.Second
 	drainFew    = 20
 
-	// drainReserve is how long before the end of the time there is connections are closed whatever is under way. It is
-	// at most a tenth of that time.
+	// drainReserve is how long before the deadline connections are closed regardless of work in flight. It is at most a
+	// tenth of the available time.
 	drainReserve = time.Second
 
-	// drainRefuse is how long before that connections begin to refuse new calls and messages: what is under way may
-	// still end, and what comes now is refused before anything has run. It is at most a quarter of the time there is.
+	// drainRefuse is how long before that connections start to reject new calls and messages. Work in flight may still
+	// end, and new work is rejected before anything has run. It is at most a quarter of the available time.
 	drainRefuse = 5 * time.Second
 
 	drainPoll      = 20 * time.Millisecond
 	comebackJitter = 250 * time.Millisecond
 )
 
-// Close drains the server. It refuses upgrades and sends every device away with CloseRestart: each at its own time, and
-// once no call to it is in flight and no turn of its conversation is under way. It returns when nothing of the
-// connections remains.
+// Close drains the server. It rejects upgrades and closes every connection with CloseRestart: each at its own time, and
+// only when no call to the device is in flight and no turn of its conversation runs. It returns when all connections
+// have ended.
 //
-// Shortly before ctx ends, connections are closed whatever is under way: turns are cancelled with the cause
-// registry.ErrDraining, and have a short grace to tell the device how they ended. When ctx ends, the remaining
-// sockets are closed, and the error says how many there were.
+// Shortly before ctx ends, it closes connections regardless of work in flight. It cancels turns with the cause
+// registry.ErrDraining, and gives them a short grace to send their last event. When ctx ends, it closes the remaining
+// sockets and returns an error with their number.
 func (s *Server) Close(ctx context.Context) error {
 	s.Drain()
 	d := newDrain(ctx, s.snapshot(), time.Now())
@@ -235,7 +237,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// closeSockets cuts the remaining connections. It returns an error unless everything has ended meanwhile.
+// closeSockets closes the remaining sockets. It returns an error unless all tasks have ended meanwhile.
 func (s *Server) closeSockets(why error) error {
 	select {
 	case <-s.idle:
@@ -257,12 +259,12 @@ func (s *Server) closeMelody(err error) error {
 	return err
 }
 
-// drain is the plan by which connections end. Connections that come later end by themselves, because track reports that
-// the server drains.
+// drain is the schedule by which connections end. Later connections are not in it: track reports that the server
+// drains, and they end themselves.
 type drain struct {
 	waiting          []departure
 	refuseAt, cutoff time.Time     // zero without a deadline
-	grace            time.Duration // how long turns that are cancelled at the cutoff may take to end
+	grace            time.Duration // how long turns cancelled at the cutoff may take to end
 }
 
 // departure is when a connection may end.
@@ -271,8 +273,8 @@ type departure struct {
 	at   time.Time
 }
 
-// newDrain makes the plan and announces it to the devices that declared the capability. The retry delay they are sent
-// ends at their own departure, so they are not away for longer than it takes to connect.
+// newDrain makes the schedule and announces it to the devices that declared the capability. Each device's retry delay
+// ends at its own departure, so it is away only as long as it takes to connect.
 func newDrain(ctx context.Context, conns []*conn, now time.Time) *drain {
 	d, spread := &drain{}, drainSpread
 	if deadline, ok := ctx.Deadline(); ok {
@@ -310,7 +312,7 @@ func (d *drain) step(now time.Time) {
 	d.waiting = busy
 }
 
-// announce tells the device, once, that this pod is stopping, if it declared the capability drain.
+// announce sends server_draining, once, to a device that declared the capability drain.
 func (c *conn) announce(retryAfter time.Duration) {
 	c.mu.Lock()
 	due := c.wantsDrain && !c.announced
@@ -321,8 +323,8 @@ func (c *conn) announce(retryAfter time.Duration) {
 	}
 }
 
-// endIdle ends the connection unless something is under way, and reports whether it is ending. With refuseNew the
-// connection refuses new calls and messages from now on, also if it does not end.
+// endIdle ends the connection unless work is in flight, and reports whether it is ending. With refuseNew the connection
+// rejects new calls and messages from now on, even if it does not end.
 func (c *conn) endIdle(why Close, refuseNew bool) bool {
 	c.startMu.Lock()
 	defer c.startMu.Unlock()
@@ -334,7 +336,7 @@ func (c *conn) endIdle(why Close, refuseNew bool) bool {
 	return true
 }
 
-// busy reports whether something is under way: a call in flight, an answer that is not acknowledged, or a turn.
+// busy reports whether work is in flight: a call, an answer that is not acknowledged, or a turn.
 func (c *conn) busy() bool {
 	c.mu.Lock()
 	ending, local, turns := c.closing != closeNone, c.local, c.worker != nil

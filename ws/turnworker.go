@@ -12,42 +12,41 @@ import (
 )
 
 const (
-	// maxWaiting is how many messages of a device wait for the turn that is under way.
+	// maxWaiting is how many messages of a device may wait for the running turn.
 	maxWaiting = 4
 
-	// turnStopWait is how long the teardown of a connection waits for the turn that it cancelled. A turn that takes
-	// longer still counts as a task of the server, whose Close waits for it.
+	// turnStopWait is how long a connection's teardown waits for the turn it cancelled. A turn that takes longer still
+	// counts as a task of the server, and Close waits for it.
 	turnStopWait = 5 * time.Second
 
-	// capabilityCallStatus: the device wants a tool_call again when the status of the call changes. Other devices are
-	// sent each call once, because they would show it twice.
+	// capabilityCallStatus means that the device wants a tool_call again when the call's status changes. Other devices
+	// get each call once, because they would show it twice.
 	capabilityCallStatus = "call_status"
 )
 
-// turnWorker runs the turns of a connection's conversation in order: the one that is under way, then those of the
-// messages that wait. It has one goroutine, which ends with the last turn; an idle connection has none.
+// turnWorker runs the turns of a connection's conversation in order: the running turn, then the turns of waiting
+// messages. It has one goroutine, which ends with the last turn. An idle connection has none.
 type turnWorker struct {
 	conn *conn
 	done chan struct{} // closed when the goroutine has ended
 
 	// Guarded by conn.mu.
 	waiting []asked
-	cancel  context.CancelCauseFunc // of the turn that was begun last
+	cancel  context.CancelCauseFunc // cancels the turn that began last
 
 	// order is held while a turn's last event is queued, and while an abort is answered. So the answer to an abort
-	// comes before the last event of the turn it aborts, or there is nothing to abort. Only the outbox is locked under
-	// it.
+	// precedes the last event of the aborted turn, or there is nothing to abort. Only the outbox is locked under it.
 	order sync.Mutex
 	live  bool // the last event of the turn is still to come
 }
 
-// asked is a message that a turn is to answer. Its place is held until the turn has ended, or will not begin.
+// asked is a message that a turn is to answer. place is held until the turn has ended, or will not begin.
 type asked struct {
 	chat.Ask
 	place *share.Grant
 }
 
-// dropWaitingLocked forgets the messages that wait, and returns how many. It needs the lock mu.
+// dropWaitingLocked drops the waiting messages, and returns how many. The caller holds mu.
 func (w *turnWorker) dropWaitingLocked() (dropped int) {
 	for _, a := range w.waiting {
 		a.place.Release()
@@ -56,27 +55,27 @@ func (w *turnWorker) dropWaitingLocked() (dropped int) {
 	return dropped
 }
 
-// turn is one turn about to run.
+// turn is one turn that is about to run.
 type turn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ask    asked
-	calls  map[string]bool // ids of the calls that the device was sent; nil while there are none
+	calls  map[string]bool // ids of the calls sent to the device; nil while there are none
 	title  []byte          // the frame of the new title, which follows the turn's last event; nil: none
 }
 
-// startTurnsLocked begins a turn at once. It needs the locks startMu and mu.
+// startTurnsLocked starts a turn. The caller holds startMu and mu.
 func (c *conn) startTurnsLocked(a asked) {
 	w := &turnWorker{conn: c, done: make(chan struct{})}
 	c.worker = w
 	first := w.beginLocked(a)
-	c.server.addTask() // the connection is counted, so the server still waits for something
+	c.server.addTask() // the connection is still counted, so the server is not idle
 	go w.runTurns(first)
 }
 
-// beginLocked needs the lock mu.
+// beginLocked returns a turn for a message. The caller holds mu.
 func (w *turnWorker) beginLocked(a asked) *turn {
-	ctx, cancel := context.WithCancelCause(context.Background()) // the agent bounds its time; its connection ends it
+	ctx, cancel := context.WithCancelCause(context.Background()) // the agent limits its time; the connection cancels it
 	w.cancel = cancel
 	w.order.Lock()
 	w.live = true
@@ -94,8 +93,8 @@ func (w *turnWorker) runTurns(next *turn) {
 	}
 }
 
-// nextTurn returns the turn that has waited longest. It returns nil if there is none, and then the worker is over. Once
-// the connection refuses new turns, it refuses those that wait.
+// nextTurn returns the turn that has waited longest, nil if there is none. With nil the worker ends. If the connection
+// rejects new turns, nextTurn rejects the waiting messages.
 func (w *turnWorker) nextTurn() *turn {
 	for {
 		next, refused := w.takeWaiting()
@@ -108,8 +107,9 @@ func (w *turnWorker) nextTurn() *turn {
 	}
 }
 
-// takeWaiting takes the next turn from those that wait, or all of them if they are refused. Without any, or once the
-// connection is ending, the connection has no worker from then on, and what waits is forgotten.
+// takeWaiting takes the next waiting turn. If the connection rejects new turns, it drops all waiting ones and returns
+// their number. If none waits or the connection is ending, it drops the rest and removes the worker from the
+// connection.
 func (w *turnWorker) takeWaiting() (next *turn, refused int) {
 	c := w.conn
 	c.startMu.Lock()
@@ -121,7 +121,7 @@ func (w *turnWorker) takeWaiting() (next *turn, refused int) {
 			return nil, w.dropWaitingLocked()
 		}
 		a := w.waiting[0]
-		w.waiting[0] = asked{} // the message should not stay in memory for as long as others wait
+		w.waiting[0] = asked{} // so that the message is freed while others wait
 		w.waiting = w.waiting[1:]
 		return w.beginLocked(a), 0
 	}
@@ -130,7 +130,7 @@ func (w *turnWorker) takeWaiting() (next *turn, refused int) {
 	return nil, 0
 }
 
-// runTurn lets the agent run a turn. If the agent emitted no last event, runTurn does, because the device waits for it.
+// runTurn runs a turn of the agent. If the agent emitted no last event, runTurn does, because the device waits for it.
 func (w *turnWorker) runTurn(t *turn) {
 	defer t.ask.place.Release()
 	defer t.cancel(nil)
@@ -161,7 +161,7 @@ func lastEvent(reply chat.Reply, err error) chat.Event {
 	}
 }
 
-// emit sends an event to the device. It never waits for the device: a device that does not read is closed as slow.
+// emit sends an event to the device. It never blocks; a device that does not read is closed as slow.
 func (w *turnWorker) emit(t *turn, e chat.Event) {
 	if e.Type == chat.EventToolCall && t.sentBefore(e.ID) && !w.conn.local.Session().Can(capabilityCallStatus) {
 		return
@@ -172,7 +172,7 @@ func (w *turnWorker) emit(t *turn, e chat.Event) {
 	}
 	frame := eventFrame(e)
 	if frame == nil {
-		return // of a newer agent; a device is not sent what it does not know
+		return // an event of a newer agent; a device gets no unknown frames
 	}
 	if e.Type == chat.EventTitle {
 		t.title = frame
@@ -196,7 +196,7 @@ func (w *turnWorker) emit(t *turn, e chat.Event) {
 	}
 }
 
-// send queues the frame of an event. If the frame would never fit the outbox, send cuts the event's texts.
+// send queues the frame of an event. If the frame can never fit the outbox, send shortens the event's texts.
 func (w *turnWorker) send(e chat.Event, frame []byte) error {
 	err := w.conn.send(frame)
 	var tooBig *frameError
@@ -206,7 +206,7 @@ func (w *turnWorker) send(e chat.Event, frame []byte) error {
 	return err
 }
 
-// sentBefore notes that the device is sent a call, and reports whether it was before.
+// sentBefore records that a call is sent to the device, and reports whether it was sent before.
 func (t *turn) sentBefore(id string) bool {
 	if t.calls[id] {
 		return true
@@ -218,8 +218,8 @@ func (t *turn) sentBefore(id string) bool {
 	return false
 }
 
-// cancelTurn cancels the turn that is under way in a connection that is ending, and forgets the messages that wait. It
-// does not wait for the turn, because the turn's goroutine may be the one that ends the connection.
+// cancelTurn cancels the running turn of a connection that is ending, and drops the waiting messages. It does not wait
+// for the turn, because the turn's goroutine may be ending the connection.
 func (c *conn) cancelTurn(why Close) {
 	c.mu.Lock()
 	w := c.worker
@@ -239,7 +239,7 @@ func (c *conn) cancelTurn(why Close) {
 	}
 }
 
-// wait waits for the worker's goroutine, at most as long as limit, and reports whether it has ended.
+// wait waits up to limit for the worker's goroutine, and reports whether it has ended.
 func (w *turnWorker) wait(limit time.Duration) bool {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()

@@ -16,9 +16,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// onSent ends melody's writer once it has written the first frame; all other frames are written here. A goroutine that
-// waits for the next frame, with its stack and its ticker, is a third of what an idle device costs. Melody has no more
-// use for it: nothing else is ever given to its session to write, and pings are sent by pingQueue.
+// onSent ends melody's writer after the first frame; writerPool writes all other frames. A goroutine that waits for the
+// next frame, with its stack and its ticker, is a third of what an idle device costs. Melody no longer needs it: its
+// session gets nothing else to write, and pingQueue sends the pings.
 func (s *Server) onSent(ms *melody.Session, first []byte) {
 	s.counters.frameSent(first, false)
 	connOf(ms).out.written()
@@ -33,8 +33,8 @@ func (c *conn) holdUnsent(n int) (*share.Grant, error) {
 	return c.server.unsent.Try(c.unsentOwner(), int64(n))
 }
 
-// unsentOwner is who has the bytes that wait. Holders of the one token may be all devices of a fleet: they have what
-// their tenant has.
+// unsentOwner returns the owner of queued bytes. Holders of the one token may be all devices of a fleet, so their limit
+// is their tenant's.
 func (c *conn) unsentOwner() share.Owner {
 	owner := c.who.Owner()
 	if c.who.Scope() == "" {
@@ -43,12 +43,12 @@ func (c *conn) unsentOwner() share.Owner {
 	return owner
 }
 
-// writeQueued writes what the outbox has. The outbox sees to it that it runs once at a time.
+// writeQueued writes the frames of the outbox. The outbox ensures that it runs once at a time.
 func (c *conn) writeQueued() {
 	defer c.recoverPanic()
 	written := false
 	defer func() {
-		if !written { // it panicked
+		if !written { // after a panic
 			c.out.abandon()
 		}
 	}()
@@ -73,17 +73,17 @@ func (c *conn) writeFrame(out outgoing) error {
 	c.server.counters.frameSent(out.frame, joined)
 	if out.frame == nil {
 		c.notePing()
-		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer shows by its silence
+		_ = socket.WriteMessage(websocket.PingMessage, nil) // a dead peer is detected by its missing pongs
 		return nil
 	}
 	return socket.WriteMessage(websocket.TextMessage, out.frame)
 }
 
-// deadlineSlack is the part of a write timeout by which a deadline may be later, so that it need not be set for every
+// deadlineSlack is the fraction of a write timeout by which a deadline may be later, so that it is not set for every
 // frame.
 const deadlineSlack = 8
 
-// writeDeadline returns until when the next frame must be written.
+// writeDeadline returns the deadline for writing the next frame.
 func (c *conn) writeDeadline() time.Time {
 	limit := c.server.cfg.WriteTimeout
 	now := c.server.now()
@@ -93,21 +93,21 @@ func (c *conn) writeDeadline() time.Time {
 	return c.server.started.Add(c.writeUntil)
 }
 
-// writerPool runs the goroutines that write to devices. There is none while there is nothing to write.
+// writerPool runs the goroutines that write to devices. There are none while there is nothing to write.
 //
-// A writer that gets to work while more connections wait starts another one before it begins, because its own device
-// may be slow. If the device is not slow, the first writer has done all the work by the time the second one looks. So a
-// burst to many devices costs only the goroutines it needs, and a stuck device holds up nobody else. There is never
-// more than one writer beyond the number of connections.
+// A writer that starts while more connections wait first starts another writer, because its own device may be slow. If
+// the device is fast, the first writer has done all the work before the second one runs. So a burst to many devices
+// costs only the goroutines it needs, and a blocked device delays no other device. There is never more than one writer
+// beyond the number of connections.
 type writerPool struct {
 	server *Server // counts the goroutines
 
 	mu          sync.Mutex
-	first, last *conn // the connections that wait for a writer, each at most once, linked by conn.nextToWrite
-	starting    bool  // a writer was started that does not run yet
+	first, last *conn // connections that wait for a writer, each at most once, linked by conn.nextToWrite
+	starting    bool  // a writer was started but does not run yet
 }
 
-// add lets a writer write what the connection has queued. It returns at once.
+// add queues the connection for a writer. It does not block.
 func (p *writerPool) add(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *writerPool) startLocked() {
 	go p.writeWaiting()
 }
 
-// writeWaiting is one writer: it serves connections until none waits.
+// writeWaiting is one writer. It serves connections until none waits.
 func (p *writerPool) writeWaiting() {
 	defer p.server.taskDone()
 	p.mu.Lock()
@@ -148,8 +148,8 @@ func (p *writerPool) writeWaiting() {
 	}
 }
 
-// send queues a frame of the device protocol, which a device that speaks MCP is never sent. A device that does not read
-// its frames is closed as slow.
+// send queues a frame of the device protocol. It does nothing for an MCP device. A device that does not read its frames
+// is closed as slow.
 func (c *conn) send(frame []byte) error {
 	if c.mcp != nil {
 		return nil
@@ -157,11 +157,11 @@ func (c *conn) send(frame []byte) error {
 	return sendError(c.out.push(frame))
 }
 
-// How long an acknowledgement may wait for the next frame to the device. Two frames written together cost one system
-// call here, and one at the device. An acknowledgement only frees what the device keeps, and keeps it from sending the
-// answer again on its next connection, so a device that nobody calls gets it late: in a fleet where each device is
-// called about once a second, most ride along with the next call then. A device with other calls to answer gets it
-// soon: it may answer them one after the other.
+// How long an acknowledgement may wait for the next frame to the device. Writing two frames together saves one system
+// call here, and one at the device. An acknowledgement lets the device free the answer, and keeps it from sending the
+// answer again on its next connection. So without calls in flight it may be late: in a fleet where each device gets
+// about one call a second, most acknowledgements go out with the next call. A device with other calls to answer gets it
+// soon, because it may answer them one after another.
 const (
 	ackDelay     = 20 * time.Millisecond
 	idleAckDelay = 800 * time.Millisecond
@@ -170,7 +170,7 @@ const (
 // acknowledge queues the acknowledgement of an answer.
 func (c *conn) acknowledge(id string, ignored bool) error {
 	if c.mcp != nil {
-		return nil // MCP has none: its servers do not repeat answers
+		return nil // MCP has no acknowledgements: its servers do not repeat answers
 	}
 	delay := idleAckDelay
 	if ignored || c.local.InFlight() > 0 {
@@ -179,19 +179,19 @@ func (c *conn) acknowledge(id string, ignored bool) error {
 	return sendError(c.out.pushLazily(resultAcknowledgedFrame(id, ignored), delay))
 }
 
-// sendError returns what an error of the outbox means for the handler that sends.
+// sendError converts an error of the outbox into an error for the handler that sends.
 func sendError(err error) error {
 	switch {
 	case errors.Is(err, errOutboxFull), errors.Is(err, errOutboxesFull):
 		return CloseSlow
 	case errors.Is(err, errFrameTooBig):
 		return &frameError{codeInternalError, "The answer is larger than what this gateway sends to a device."}
-	default: // a closed outbox belongs to a connection that is ending
+	default: // a closed outbox means that the connection is ending
 		return nil
 	}
 }
 
-// fail answers an error of a handler with an error frame. A Close ends the connection instead.
+// fail answers a handler's error with an error frame. If the error is a Close, it ends the connection instead.
 func (c *conn) fail(err error) {
 	var why Close
 	var bad *frameError
@@ -221,21 +221,21 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// corkLimit is how many bytes of frames are held back for the next frame. Larger frames gain nothing by being joined.
+// corkLimit is how many bytes of frames are held back for the next frame. Joining larger frames saves nothing.
 const corkLimit = 16 << 10
 
-// corkedConn joins frames that follow one another at once into one write, as TCP_CORK and MSG_MORE do in the kernel.
-// The WebSocket library writes every frame by itself, and a system call costs more than everything else that a small
-// frame needs. The library also sees to it that writes, and setting their deadline, are never concurrent. Reads pass
+// corkedConn joins frames that follow one another immediately into one write, as TCP_CORK and MSG_MORE do in the
+// kernel. The WebSocket library writes every frame by itself, and a system call costs more than all other work for a
+// small frame. The library also ensures that writes, and setting their deadline, are never concurrent. Reads pass
 // through to be counted.
 type corkedConn struct {
 	net.Conn
-	owner  *conn       // the connection that the socket belongs to
-	framed bool        // frames are written now; set after the handshake, before the first frame
-	corked atomic.Bool // another frame follows the one that is about to be written
+	owner  *conn       // connection of the socket
+	framed bool        // the handshake is done; set before the first frame
+	corked atomic.Bool // another frame follows the one about to be written
 
-	held      *corkBuffer // whole frames, and the beginning of one, that are not written yet; nil while there are none
-	remaining int         // bytes of the frame being written that are still to come
+	held      *corkBuffer // unwritten whole frames and the start of one; nil while there are none
+	remaining int         // bytes of the frame being written still to come
 	holding   bool        // the frame being written is held back for the next frame
 
 	newDeadline bool      // the socket does not have the deadline yet
@@ -261,7 +261,7 @@ func (b *corkBuffers) put(buffer *corkBuffer) {
 }
 
 // Write implements net.Conn. Bytes that are held back count as written. If they cannot be written later, the later
-// write fails, and the connection ends all the same.
+// write fails and the connection ends.
 func (w *corkedConn) Write(p []byte) (int, error) {
 	if !w.framed {
 		return w.Conn.Write(p)
@@ -287,7 +287,7 @@ func (w *corkedConn) Write(p []byte) (int, error) {
 	return w.writeHeld(p)
 }
 
-// holdBack adds p to what is held back, and reports false if that would be too much.
+// holdBack adds p to the bytes held back. It returns false if that would exceed corkLimit.
 func (w *corkedConn) holdBack(p []byte) bool {
 	if w.held == nil {
 		if len(p) > corkLimit {
@@ -301,7 +301,7 @@ func (w *corkedConn) holdBack(p []byte) bool {
 	return true
 }
 
-// writeHeld writes what is held back, and p.
+// writeHeld writes the bytes held back, and p.
 func (w *corkedConn) writeHeld(p []byte) (n int, err error) {
 	before := len(w.held.bytes)
 	if w.holdBack(p) {
@@ -319,8 +319,8 @@ func (w *corkedConn) writeHeld(p []byte) (n int, err error) {
 	return max(n-before, 0), err
 }
 
-// SetWriteDeadline implements net.Conn. The library sets a deadline for every frame. The socket gets it with the next
-// write, and only if it is a new one.
+// SetWriteDeadline implements net.Conn. The library sets a deadline for every frame. The next write sets it at the
+// socket, and only if it has changed.
 func (w *corkedConn) SetWriteDeadline(t time.Time) error {
 	if !w.framed {
 		return w.Conn.SetWriteDeadline(t)
@@ -367,7 +367,7 @@ func (w *corkedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline implements net.Conn. It does nothing once the reader was stopped: a pong must not set it going again.
+// SetReadDeadline implements net.Conn. It does nothing once the reader was stopped, so that a pong does not restart it.
 func (w *corkedConn) SetReadDeadline(t time.Time) error {
 	w.owner.mu.Lock()
 	defer w.owner.mu.Unlock()
@@ -377,7 +377,7 @@ func (w *corkedConn) SetReadDeadline(t time.Time) error {
 	return w.Conn.SetReadDeadline(t)
 }
 
-// CloseWrite closes the sending half, where the socket can.
+// CloseWrite closes the sending half, if the socket supports it.
 func (w *corkedConn) CloseWrite() error {
 	if half, ok := w.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

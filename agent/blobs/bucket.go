@@ -23,20 +23,20 @@ import (
 	"github.com/minio/minio-go/v7/pkg/encrypt"
 )
 
-// bucket keeps files by name. Names have no folders. It is safe for concurrent use.
+// bucket stores files by name. Names have no folders. It is safe for concurrent use.
 type bucket interface {
-	// put stores the bytes of body, all or none. size is how many there are.
+	// put stores the size bytes of body atomically.
 	put(ctx context.Context, name string, size int64, body io.Reader) error
 	// get opens a file. The caller closes it.
 	get(ctx context.Context, name string) (io.ReadCloser, error)
-	// remove removes a file. It is no error if there is none.
+	// remove removes a file. A missing file is no error.
 	remove(ctx context.Context, name string) error
 	// before returns up to most names that sort before end.
 	before(ctx context.Context, end string, most int) ([]string, error)
 	close() error
 }
 
-// openBucket opens the bucket of a URL. A folder is made if it is not there; an S3 server is not asked.
+// openBucket opens the bucket of a URL. A missing folder is created. An S3 server is not contacted.
 func openBucket(raw string) (bucket, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -53,8 +53,8 @@ func openBucket(raw string) (bucket, error) {
 
 var errForm = errors.New("must look like file:///folder or s3://bucket?region=eu-central-1")
 
-// CheckURL reports why no bucket can have a URL, without making a folder, asking a server, or repeating the URL, which
-// may hold a key. Whether a folder may be written, and a server answers, is found out by Open.
+// CheckURL returns an error if a URL is not valid for a bucket. It creates no folder, contacts no server, and does not
+// repeat the URL, which may have a key. Probe finds out whether the bucket can be opened and listed.
 func CheckURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -70,7 +70,7 @@ func CheckURL(raw string) error {
 	return errForm
 }
 
-// Probe reports why files cannot be kept in a bucket. A folder is made.
+// Probe returns an error if a bucket cannot be opened and listed. It creates a missing folder.
 func Probe(ctx context.Context, raw string) error {
 	b, err := openBucket(raw)
 	if err != nil {
@@ -80,20 +80,20 @@ func Probe(ctx context.Context, raw string) error {
 	return errors.Join(err, b.close())
 }
 
-// folder is a bucket in the file system. What is being written has another name, which the sweep finds too if this
-// process dies.
+// folder is a bucket in the file system. A file has a temporary name while it is written. If the process dies, the
+// sweep also finds that name.
 type folder struct{ root *os.Root }
 
-// unfinished ends the names of files that are being written.
+// unfinished is the suffix of files that are being written.
 const unfinished = ".tmp"
 
-// folderPath returns the path of a folder's URL.
+// folderPath returns the path in a folder's URL.
 func folderPath(u *url.URL) (string, error) {
 	if u.Host != "" && u.Host != "." && u.Host != "localhost" || u.Path == "" {
 		return "", errForm
 	}
 	for name := range u.Query() {
-		if !slices.Contains([]string{"create_dir", "no_tmp_dir", "metadata"}, name) { // which are what it does anyway
+		if !slices.Contains([]string{"create_dir", "no_tmp_dir", "metadata"}, name) { // describe the default behavior
 			return "", fmt.Errorf("the parameter %q of a folder is not known", name)
 		}
 	}
@@ -103,7 +103,7 @@ func folderPath(u *url.URL) (string, error) {
 	return filepath.FromSlash(u.Path), nil
 }
 
-// checkFolder reports why there can be no folder: what is there of the way to it must be folders.
+// checkFolder returns an error if the folder cannot exist: all existing parts of its path must be folders.
 func checkFolder(u *url.URL) error {
 	dir, err := folderPath(u)
 	if err != nil {
@@ -161,7 +161,7 @@ func (f folder) remove(_ context.Context, name string) error {
 	return nil
 }
 
-// entriesAtATime is how many names of a folder are in memory at a time.
+// entriesAtATime is how many names of a folder are read at a time.
 const entriesAtATime = 1024
 
 func (f folder) before(ctx context.Context, end string, most int) (names []string, err error) {
@@ -192,16 +192,16 @@ func (f folder) before(ctx context.Context, end string, most int) (names []strin
 func (f folder) close() error { return f.root.Close() }
 
 const (
-	maxAnswer = 4 << 20 // bytes of an answer of a bucket that is no file; a page of a list has some hundred thousand
-	partBytes = 5 << 20 // bytes of a file that are in memory while it is uploaded; buckets take no smaller parts
-	s3Tries   = 3       // of a request that the server refuses for now
+	maxAnswer = 4 << 20 // bytes of an answer other than a file; a list page has some hundred thousand
+	partBytes = 5 << 20 // bytes of a file in memory during upload; the minimum part size of S3
+	s3Tries   = 3       // attempts of a request that the server rejects temporarily
 	awsServer = "s3.amazonaws.com"
 )
 
 var errAnswer = errors.New("the bucket has sent more than one answer may have")
 
-// s3Bucket is a bucket on S3, whose server is no more trusted than it must be: it leads the gateway nowhere else, and
-// its answers are bounded.
+// s3Bucket is a bucket on S3. Its server is not fully trusted: it cannot redirect the gateway, and its answers are
+// bounded.
 type s3Bucket struct {
 	client    *minio.Client
 	transport *http.Transport
@@ -209,18 +209,18 @@ type s3Bucket struct {
 	sse       encrypt.ServerSide
 }
 
-// s3Settings are what the URL of a bucket says. The credentials are where AWS's own programs look for them.
+// s3Settings are the settings in a bucket's URL. Credentials come from the same places as in AWS's own tools.
 type s3Settings struct {
 	region, endpoint, profile, sse, kmsKey  string
 	pathStyle, plain, dualstack, accelerate bool
 	anonymous                               bool
 }
 
-// readS3 reads the parameters of a URL, and what of them AWS's variables say.
+// readS3 reads the parameters of a URL. Region and endpoint default to AWS's environment variables.
 func readS3(u *url.URL) (s s3Settings, err error) {
 	texts := map[string]*string{
 		"region": &s.region, "endpoint": &s.endpoint, "profile": &s.profile, "ssetype": &s.sse, "kmskeyid": &s.kmsKey,
-		"awssdk": new(string), "hostname_immutable": new(string), // of earlier releases, and without a meaning
+		"awssdk": new(string), "hostname_immutable": new(string), // from earlier releases; ignored
 	}
 	flags := map[string]*bool{
 		"use_path_style": &s.pathStyle, "s3ForcePathStyle": &s.pathStyle, "disable_https": &s.plain,
@@ -243,7 +243,7 @@ func readS3(u *url.URL) (s s3Settings, err error) {
 	return s, nil
 }
 
-// server returns the host of the server, and whether it speaks TLS.
+// server returns the server's host, and whether it uses TLS.
 func (s s3Settings) server() (host string, secure bool, err error) {
 	if s.endpoint == "" {
 		return awsServer, !s.plain, nil
@@ -255,7 +255,7 @@ func (s s3Settings) server() (host string, secure bool, err error) {
 	return u.Host, u.Scheme == "https", nil
 }
 
-// encryption returns how the server is to encrypt files, nil: as it does by itself.
+// encryption returns how the server must encrypt files. Nil: the server's default.
 func (s s3Settings) encryption() (encrypt.ServerSide, error) {
 	switch strings.ToLower(s.sse) {
 	case "":
@@ -271,7 +271,7 @@ func (s s3Settings) encryption() (encrypt.ServerSide, error) {
 	return nil, errors.New("ssetype: must be AES256 or aws:kms")
 }
 
-// lookup returns where the name of the bucket stands in addresses.
+// lookup returns where URLs contain the bucket's name: in the path, or in the host.
 func (s s3Settings) lookup() minio.BucketLookupType {
 	if s.pathStyle {
 		return minio.BucketLookupPath
@@ -279,7 +279,7 @@ func (s s3Settings) lookup() minio.BucketLookupType {
 	return minio.BucketLookupDNS
 }
 
-// credentials returns where keys are looked for.
+// credentials returns the sources of credentials, in order.
 func (s s3Settings) credentials(transport http.RoundTripper) *credentials.Credentials {
 	if s.anonymous {
 		return credentials.NewStaticV4("", "", "")
@@ -291,7 +291,7 @@ func (s s3Settings) credentials(transport http.RoundTripper) *credentials.Creden
 	})
 }
 
-// openS3 opens a bucket without asking its server.
+// openS3 opens a bucket without contacting its server.
 func openS3(u *url.URL) (bucket, error) {
 	if u.Host == "" || u.Path != "" && u.Path != "/" {
 		return nil, errForm
@@ -325,7 +325,7 @@ func openS3(u *url.URL) (bucket, error) {
 	return b, nil
 }
 
-// newTransport returns one that trusts the authorities of AWS_CA_BUNDLE, where that is set.
+// newTransport returns a transport. If AWS_CA_BUNDLE is set, it trusts only the authorities in that file.
 func newTransport(secure bool) (*http.Transport, error) {
 	transport, err := minio.DefaultTransport(secure)
 	if err != nil {
@@ -369,7 +369,7 @@ func (b *s3Bucket) before(ctx context.Context, end string, most int) (names []st
 		switch {
 		case file.Err != nil:
 			return nil, file.Err
-		case file.Key >= end || len(names) == most: // they come in order
+		case file.Key >= end || len(names) == most: // names are sorted
 			return names, nil
 		}
 		names = append(names, file.Key)
@@ -382,8 +382,8 @@ func (b *s3Bucket) close() error {
 	return nil
 }
 
-// boundedAnswers bounds what is read of answers that the client holds whole: all but those with a file. The client
-// follows no redirects: elsewhere a bucket would have the gateway ask whatever it can reach, and serve the answer.
+// boundedAnswers bounds all answers but files, because the client keeps these in memory. The client must not follow
+// redirects. Otherwise a bucket could make the gateway fetch any URL that it can reach, and serve the answer.
 type boundedAnswers struct{ to http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -399,7 +399,7 @@ func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// boundedBody is a body that fails when it is too long.
+// boundedBody is a body that fails when it exceeds its limit.
 type boundedBody struct {
 	io.ReadCloser
 	left int

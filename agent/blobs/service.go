@@ -1,7 +1,6 @@
-// Package blobs keeps files of results that are too large to travel in them. A device asks for a slot while its call
-// runs, uploads the file to an address that works once, and names the slot in its result; whoever reads the result gets
-// an address that works until it expires. The bytes are in a bucket (a folder, or S3), what is known of them in the
-// registry's store.
+// Package blobs stores files that are too large to be part of a result. A device requests a slot while its call runs,
+// uploads the file to a single-use URL, and names the slot in its result. Readers of the result get a URL that works
+// until it expires. The bytes are in a bucket (a folder, or S3), the metadata in the registry's store.
 package blobs
 
 import (
@@ -31,17 +30,17 @@ const (
 	DefaultTenantBytes = 1 << 30
 )
 
-// Config says where files are kept, and how many.
+// Config configures where files are stored, and how many.
 type Config struct {
 	URL         string // of the bucket: file:///folder or s3://bucket?region=…; required
 	Store       registry.BlobStore
 	Life        time.Duration // of an uploaded file; default DefaultLife
-	MaxUpload   int64         // bytes of one file; default DefaultMaxUpload
-	TenantBytes int64         // of all files of a tenant that are kept; default DefaultTenantBytes
+	MaxUpload   int64         // bytes per file; default DefaultMaxUpload
+	TenantBytes int64         // quota of stored bytes per tenant; default DefaultTenantBytes
 	Log         *slog.Logger  // default: discard
 }
 
-// Service keeps files. It is safe for concurrent use, and must be closed.
+// Service stores files. It is safe for concurrent use. Call Close when done.
 type Service struct {
 	cfg    Config
 	bucket bucket
@@ -49,7 +48,7 @@ type Service struct {
 	sweeps sync.WaitGroup
 }
 
-// Open opens the bucket, and begins to remove what has expired in it.
+// Open opens the bucket, and starts to remove its expired files.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Life <= 0 {
 		cfg.Life = DefaultLife
@@ -73,14 +72,14 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Close ends the sweep and closes the bucket.
+// Close stops the sweep and closes the bucket.
 func (s *Service) Close() error {
 	s.stop()
 	s.sweeps.Wait()
 	return s.bucket.close()
 }
 
-// Reserve makes a slot for a file of a running call, which is there until the call's time is up.
+// Reserve creates a slot for a file of a running call. It expires with the call, after left.
 func (s *Service) Reserve(
 	ctx context.Context, key registry.Key, call string, p registry.Part, left time.Duration,
 ) (registry.UploadSlot, error) {
@@ -102,12 +101,12 @@ func (s *Service) Reserve(
 	return registry.UploadSlot{URL: registry.PathUpload + secret, Size: p.Size, Expires: left}, nil
 }
 
-// Find returns the slot, or the file, that a secret names.
+// Find returns the slot or file of a secret.
 func (s *Service) Find(ctx context.Context, secret string) (registry.Blob, error) {
 	return s.cfg.Store.ReadBlob(ctx, digest(secret))
 }
 
-// Receive stores the file of a slot. Only the first upload of a slot is read; one that fails uses the slot up.
+// Receive stores the file of a slot. A slot accepts one upload. A failed upload also uses it up.
 func (s *Service) Receive(ctx context.Context, b registry.Blob, mimeType string, size int64, body io.Reader) error {
 	switch {
 	case b.State != registry.BlobOpen:
@@ -130,7 +129,7 @@ func (s *Service) Receive(ctx context.Context, b registry.Blob, mimeType string,
 	return err
 }
 
-// write stores the bytes of a blob, all or none.
+// write stores the bytes of a blob atomically.
 func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) error {
 	upload := &upload{body: body, left: b.Size}
 	err := s.bucket.put(ctx, b.Object, b.Size, upload)
@@ -144,11 +143,11 @@ func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) er
 	return nil
 }
 
-// upload is a body that fails unless it has as many bytes as it should, before the last of them are stored.
+// upload is a body that fails if its length is wrong, before its last bytes are stored.
 type upload struct {
 	body  io.Reader
-	left  int64 // bytes that are still to come
-	broke bool  // fewer came, or more
+	left  int64 // remaining bytes
+	broke bool  // fewer bytes arrived, or more
 }
 
 // Read implements io.Reader.
@@ -168,7 +167,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end returns EOF if the body has no more bytes.
+// end returns io.EOF if the body has no more bytes.
 func (u *upload) end() error {
 	var more [1]byte
 	n, err := io.ReadFull(u.body, more[:])
@@ -178,10 +177,10 @@ func (u *upload) end() error {
 	return err
 }
 
-// discardTime bounds the removal of a file whose upload failed.
+// discardTime bounds the removal of a file after a failed upload.
 const discardTime = 5 * time.Second
 
-// discard removes a blob whose upload failed. What cannot be removed now the sweep removes.
+// discard removes a blob after a failed upload. If that fails, the sweep removes it later.
 func (s *Service) discard(b registry.Blob) {
 	ctx, cancel := context.WithTimeout(context.Background(), discardTime)
 	defer cancel()
@@ -191,9 +190,9 @@ func (s *Service) discard(b registry.Blob) {
 	}
 }
 
-// Link returns a part of the result of a call with the address where the file can be read. The part names the slot that
-// it was uploaded to. CodeInvalidResult if the slot is of another call, or not filled, or the part says something else
-// of the file than was asked for.
+// Link returns a part of a call's result with the URL to read its file. The part names the slot of its upload. Link
+// fails with CodeInvalidResult if the slot belongs to another call or is not filled, or if the part's MIME type is not
+// that of the slot.
 func (s *Service) Link(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error) {
 	secret, ok := strings.CutPrefix(p.URL, registry.PathUpload)
 	if !ok {
@@ -218,7 +217,7 @@ func (s *Service) Link(ctx context.Context, key registry.Key, call string, p reg
 	return p, nil
 }
 
-// Open returns the bytes of a file that was uploaded. The caller closes the reader.
+// Open returns the bytes of an uploaded file. The caller closes the reader.
 func (s *Service) Open(ctx context.Context, b registry.Blob) (io.ReadCloser, error) {
 	if b.State != registry.BlobFilled {
 		return nil, registry.ErrNoBlob
@@ -241,11 +240,11 @@ func digest(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// keepTime is how long the gateway has to store a file of its own.
+// keepTime bounds the time to store a file that the gateway itself adds.
 const keepTime = time.Minute
 
-// Keep stores the data of a part of the result of a call, and returns the part with the address where it can be read in
-// its place. Its bytes count as those of an uploaded file. CodePayloadTooLarge and CodeRateLimited if there is no room.
+// Keep stores the data of a result's part, and returns the part with a URL in place of the data. The bytes count
+// against the quota of uploads. It fails with CodePayloadTooLarge or CodeRateLimited if there is no room.
 func (s *Service) Keep(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error) {
 	p.Size = int64(len(p.Data))
 	slot, err := s.Reserve(ctx, key, call, p, keepTime)
@@ -266,21 +265,21 @@ func (s *Service) Keep(ctx context.Context, key registry.Key, call string, p reg
 
 const (
 	sweepEvery = time.Minute
-	sweepMost  = 1000             // files that one sweep removes
-	sweepTime  = 30 * time.Second // of one sweep
-	sweepGrace = 5 * time.Minute  // clocks of pods disagree
+	sweepMost  = 1000             // files per sweep
+	sweepTime  = 30 * time.Second // per sweep
+	sweepGrace = 5 * time.Minute  // for clock differences between pods
 
 )
 
-// objectName returns a name for a file that nobody reads after its end. Names sort by that end, so the sweep finds what
-// has expired at the beginning of the bucket, also what was left behind by a pod that died, or by a store that was
-// emptied. They have no folders, which would stay behind.
+// objectName returns a new name for a file that is unreadable after end. Names sort by end, so the sweep finds expired
+// files at the beginning of the bucket. That includes files left by a pod that died, or by a store that was emptied.
+// Names have no folders, because empty folders would remain.
 func objectName(end time.Time) string { return namePrefix(end) + "-" + rand.Text() }
 
-// namePrefix begins the names of files that end at a time.
+// namePrefix returns the prefix of the names of files with this end.
 func namePrefix(end time.Time) string { return fmt.Sprintf("%012d", end.Unix()) }
 
-// sweepUntil removes what has expired until ctx ends.
+// sweepUntil removes expired files every sweepEvery until ctx ends.
 func (s *Service) sweepUntil(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -296,7 +295,7 @@ func (s *Service) sweepUntil(ctx context.Context) {
 	}
 }
 
-// sweep removes the files that have expired by now, in bounded steps. Several pods may sweep at once.
+// sweep removes files that expired more than sweepGrace before now, at most sweepMost. Pods may sweep concurrently.
 func (s *Service) sweep(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
@@ -306,7 +305,7 @@ func (s *Service) sweep(ctx context.Context, now time.Time) error {
 	}
 	for _, name := range names {
 		end, _, ok := strings.Cut(name, "-")
-		if _, err := strconv.ParseInt(end, 10, 64); !ok || err != nil { // not one of ours
+		if _, err := strconv.ParseInt(end, 10, 64); !ok || err != nil { // not created by this package
 			continue
 		}
 		if err := s.bucket.remove(ctx, name); err != nil {

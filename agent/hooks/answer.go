@@ -23,15 +23,15 @@ const (
 // Bounds of an answer.
 const (
 	maxMembers = 16
-	maxReason  = 500 // bytes kept of the reason of a cancellation
-	maxDepth   = 128 // levels of an answer; results of devices have half as many
+	maxReason  = 500 // bytes of a cancellation's reason; the rest is cut
+	maxDepth   = 128 // nesting levels of an answer; device results have half as many
 )
 
-// errJSON is why most broken answers are refused. What the parser says may quote the answer, which may have in it what
-// nobody is to read; errors are logged.
+// errJSON is the error for most malformed answers. The parser's own error could quote the answer, which may have
+// private data, and errors are logged.
 var errJSON = errors.New("must be one JSON object without a name twice")
 
-// answer is what a hook says.
+// answer is a hook's answer.
 type answer struct {
 	decision string
 	reason   string        // with cancel
@@ -39,23 +39,23 @@ type answer struct {
 	output   string        // with modify, after a call
 	json     registry.JSON
 	err      string
-	parts    []keptPart      // with modify, after a call: which parts stay, and as what
-	kept     []registry.Part // these, once keep was called
+	parts    []keptPart      // with modify, after a call: parts to keep, and their new description
+	kept     []registry.Part // the result's parts, set by keep
 }
 
-// keptPart is a part of the question that stays.
+// keptPart is a part of the question that the answer keeps.
 type keptPart struct {
 	index int
 
-	// described says that the answer has more of the part than its index. Then name and uri are what it says, and what
-	// it leaves out of these is gone.
+	// described means that the answer has more than the part's index. Then name and uri replace the part's, and are
+	// removed if the answer omits them.
 	described bool
 	name, uri string
-	mimeType  string            // empty: as it was
-	typ       registry.PartType // empty: as it was
+	mimeType  string            // empty: unchanged
+	typ       registry.PartType // empty: unchanged
 }
 
-// parseAnswer reads an answer. What does not belong in it, or is missing, is an error.
+// parseAnswer parses an answer. Unknown and missing members are errors.
 func parseAnswer(text []byte, phase string) (answer, error) {
 	var a answer
 	if strictjson.Depth(text) > maxDepth {
@@ -96,7 +96,7 @@ func parseAnswer(text []byte, phase string) (answer, error) {
 	return a, nil
 }
 
-// readChanged reads the arguments or the result to go on with.
+// readChanged reads the changed arguments or result.
 func (a *answer) readChanged(m strictjson.Member) error {
 	if string(m.Name) == "args" {
 		if a.args = m.Checked(); !a.args.IsObject() || strictjson.Depth(m.Value) > agent.MaxArgsDepth {
@@ -111,7 +111,7 @@ func (a *answer) readChanged(m strictjson.Member) error {
 	output := false
 	for _, m := range members {
 		switch string(m.Name) {
-		case "success": // a hook may send back what it got; that the tool ran, and how, stays as it was
+		case "success": // a hook may echo it; the tool's success stays unchanged
 			if s := string(m.Value); s != "true" && s != "false" {
 				err = fmt.Errorf("success must be true or false")
 			}
@@ -137,7 +137,7 @@ func (a *answer) readChanged(m strictjson.Member) error {
 	return nil
 }
 
-// membersOf returns the members of an object that has none but the named ones.
+// membersOf returns the members of an object. Members with other names are an error.
 func membersOf(text []byte, names ...string) ([]strictjson.Member, error) {
 	members, err := strictjson.Members(nil, text, maxMembers)
 	if err != nil {
@@ -159,7 +159,7 @@ func textOf(m strictjson.Member) (string, error) {
 	return strictjson.Text(m.Value), nil
 }
 
-// partsOf returns the parts that stay.
+// partsOf returns the parts to keep.
 func partsOf(m strictjson.Member) ([]keptPart, error) {
 	items, err := strictjson.Items(m.Value)
 	if err != nil || len(items) > registry.MaxParts {
@@ -179,7 +179,7 @@ func partsOf(m strictjson.Member) ([]keptPart, error) {
 	return kept, nil
 }
 
-// keptPartOf reads one part that stays. Its size stays what it is, whatever the answer says.
+// keptPartOf reads one part to keep. Its size stays unchanged, whatever the answer says.
 func keptPartOf(item []byte) (keptPart, error) {
 	p := keptPart{index: -1}
 	members, err := membersOf(item, "index", "type", "mime_type", "name", "uri", "size")
@@ -215,8 +215,8 @@ func keptPartOf(item []byte) (keptPart, error) {
 	return p, nil
 }
 
-// keep replaces the parts of an answer by those of the result that stay, with what the answer says of them. An index
-// that no part has keeps nothing. A part that cannot be what the answer says is an error.
+// keep sets kept to the parts of the result that the answer keeps, with their new descriptions. An unknown index is
+// ignored. A part with an invalid description is an error.
 func (a *answer) keep(parts []registry.Part) error {
 	for _, k := range a.parts {
 		if k.index >= len(parts) {
@@ -234,8 +234,8 @@ func (a *answer) keep(parts []registry.Part) error {
 	return nil
 }
 
-// describe returns a part with what the answer says of it. A file behind a link is served under the name and the type
-// that the device gave it, so a part that is changed has no link.
+// describe returns a part with the answer's description. A linked file is served with the device's name and type, so a
+// changed part loses its link.
 func (k *keptPart) describe(p registry.Part) registry.Part {
 	was := p
 	p.Name, p.URI = k.name, k.uri

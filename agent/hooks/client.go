@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// answerSpare is how much longer than the question an answer may be, in bytes.
+	// answerSpare is how many bytes longer than its question an answer may be.
 	answerSpare = 64 << 10
 
-	// maxHeld is how many bytes of questions and answers one hook holds at once, about. A question that is longer waits
-	// until it is alone.
+	// maxHeld is the approximate limit of bytes of questions and answers that one hook holds at once. A larger question
+	// waits until it is the only one.
 	maxHeld = 64 << 20
 )
 
-// client asks one hook.
+// client sends requests to one hook.
 type client struct {
 	url       string
 	signer    *webhooks.Webhook
 	http      *http.Client
 	transport *http.Transport
-	slots     *share.Pool // of questions at once
+	slots     *share.Pool // of concurrent questions
 	held      *share.Pool // of bytes
 }
 
@@ -50,31 +50,31 @@ func newClient(cfg Config) (*client, error) {
 		url: cfg.URL, signer: signer, transport: transport,
 		slots: halfEach(int64(cfg.Concurrent)), held: halfEach(maxHeld),
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // where a redirect leads to, nobody has configured
+			return http.ErrUseLastResponse // the target of a redirect is not configured
 		}},
 	}, nil
 }
 
-// halfEach returns a pool of which an identity has what its tenant has at most.
+// halfEach returns a pool of which one identity may use its tenant's whole share, at most half of the pool.
 func halfEach(all int64) *share.Pool {
 	return share.New(share.Bounds{Pod: all, Identity: max(all/2, 1)})
 }
 
-// ask sends an owner's question whose text takes about size bytes in it, and returns the answer. It waits its turn
-// within ctx.
+// ask sends an owner's question and returns the answer. size is the approximate length of the question's variable
+// texts, in bytes. It waits for a slot within ctx.
 func (c *client) ask(
 	ctx context.Context, of share.Owner, id string, size int, body func() ([]byte, error),
 ) ([]byte, error) {
 	return c.send(ctx, of, id, size, body, func(status int) bool { return status == http.StatusOK })
 }
 
-// tell sends a message, of which nothing but the status of the answer counts.
+// tell sends a message. Only the status of the answer counts.
 func (c *client) tell(ctx context.Context, of share.Owner, id string, body func() ([]byte, error)) error {
 	_, err := c.send(ctx, of, id, 0, body, func(status int) bool { return status >= 200 && status < 300 })
 	return err
 }
 
-// send makes one request, and returns the body of an answer whose status is good.
+// send makes one request, and returns the body if the status is good.
 func (c *client) send(
 	ctx context.Context, of share.Owner, id string, size int, body func() ([]byte, error), good func(status int) bool,
 ) ([]byte, error) {
@@ -115,7 +115,7 @@ func (c *client) send(
 	return answer, err
 }
 
-// request makes the signed request of a question.
+// request returns the signed request for a question.
 func (c *client) request(ctx context.Context, id string, text []byte) (*http.Request, error) {
 	now := time.Now()
 	signature, err := c.signer.Sign(id, now, text)
@@ -134,7 +134,7 @@ func (c *client) request(ctx context.Context, id string, text []byte) (*http.Req
 	return req, nil
 }
 
-// close closes the connections that nobody uses.
+// close closes idle connections.
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
 // Types of questions.
@@ -143,7 +143,7 @@ const (
 	typeAfter  = "tool.call.after"
 )
 
-// Ends of the ids of questions; they begin with the id of the call.
+// Suffixes of the ids of questions. The prefix is the call's id.
 const (
 	phaseBefore = "before"
 	phaseAfter  = "after"
@@ -161,20 +161,20 @@ type question struct {
 	DeviceID   string        `json:"device_id,omitempty"`
 	Caller     caller        `json:"caller"`
 	Turn       string        `json:"turn_id,omitempty"`
-	DeadlineMS int64         `json:"deadline_ms"` // what remains until the answer is not waited for any more
+	DeadlineMS int64         `json:"deadline_ms"` // time left to answer
 	Args       registry.JSON `json:"args,omitzero"`
 	Result     *result       `json:"result,omitempty"`
 }
 
-// caller is who asked for the call.
+// caller is the caller of the tool.
 type caller struct {
 	Tenant string   `json:"tenant"`
 	User   string   `json:"user,omitempty"`
-	Roles  []string `json:"roles,omitempty"` // before the call only
+	Roles  []string `json:"roles,omitempty"` // only before the call
 }
 
-// result is what the tool returned: Structured if that is JSON other than a string, else Output. Both are there only if
-// another hook has made them differ.
+// result is the tool's result: Structured if it is JSON other than a string, else Output. Both are set only if another
+// hook made them differ.
 type result struct {
 	Success    bool          `json:"success"`
 	Output     *string       `json:"output,omitempty"`
@@ -183,13 +183,13 @@ type result struct {
 	Parts      []part        `json:"parts,omitempty"`
 }
 
-// part describes a part of a result; what it has in it stays in the gateway.
+// part describes a part of a result. Its data stays in the gateway.
 type part struct {
-	Index int `json:"index"` // by which an answer says that it stays
+	Index int `json:"index"` // by which an answer keeps it
 	registry.Part
 }
 
-// questionOf begins the question about a call.
+// questionOf returns a question about a call, without arguments and result.
 func (h *Hook) questionOf(kind string, inv agent.Invocation) question {
 	return question{
 		Type: kind, Hook: h.cfg.Name, CallID: inv.CallID, Tool: inv.Spec.Name,
@@ -198,7 +198,7 @@ func (h *Hook) questionOf(kind string, inv agent.Invocation) question {
 	}
 }
 
-// resultOf returns the result as a question has it.
+// resultOf returns a result in the form for questions.
 func resultOf(r registry.Result) *result {
 	res := &result{Success: r.Success, Structured: r.Structured, Error: r.Error}
 	if r.Structured.IsZero() || r.Output != r.Structured.String() {
@@ -211,20 +211,20 @@ func resultOf(r registry.Result) *result {
 	return res
 }
 
-// size returns how many bytes a result takes in a question, about.
+// size returns the approximate size of a result in a question, in bytes.
 func (r *result) size() int {
 	n := r.Structured.Len() + sizeOf(r.Error)
 	if r.Output != nil {
 		n += sizeOf(*r.Output)
 	}
-	const names = 60 // bytes, of the members of a part
+	const names = 60 // bytes of the member names of a part
 	for i := range r.Parts {
 		n += names + len(r.Parts[i].MIMEType) + sizeOf(r.Parts[i].Name)
 	}
 	return n
 }
 
-// sizeOf returns how many bytes a text takes as JSON: a device may return what takes six times as much as in memory.
+// sizeOf returns the size of a text as JSON, in bytes. It can be six times the size in memory.
 func sizeOf(text string) (n int) {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -239,12 +239,12 @@ func sizeOf(text string) (n int) {
 	return n
 }
 
-// encode returns the body of a question whose answer is waited for until limit.
+// encode returns the body of a question that must be answered by limit.
 func (q question) encode(limit time.Time) ([]byte, error) {
 	q.Timestamp, q.DeadlineMS = time.Now().UTC(), max(time.Until(limit).Milliseconds(), 1)
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // a page would become six times as long
+	enc.SetEscapeHTML(false) // an HTML page would be six times as long
 	err := enc.Encode(q)
 	return body.Bytes(), err
 }

@@ -1,9 +1,9 @@
-// Package hooks has hooks for people who do not write Go: before a call, after it, or both, an operator's own HTTP
-// service is asked. It lets the call pass, changes its arguments or its result, or stops it.
+// Package hooks calls an operator's HTTP service before tool calls, after them, or both. No Go code is needed. The
+// service lets a call pass, changes its arguments or its result, or stops it.
 //
-// Requests are signed by Standard Webhooks (standardwebhooks.com). Answers are read strictly: what is not understood
-// whole is a failure. What a failure means is each hook's setting: by default the call is stopped, or its result
-// withheld.
+// Requests are signed according to Standard Webhooks (standardwebhooks.com). Answers are parsed strictly: an answer
+// that is not fully understood is a failure. Each hook sets what a failure means. By default, the call is stopped, or
+// its result withheld.
 package hooks
 
 import (
@@ -37,47 +37,47 @@ const (
 	MaxConcurrent     = 1024
 )
 
-// Lengths of the key in a secret, in bytes, as Standard Webhooks has them.
+// Key lengths of secrets in bytes, as in Standard Webhooks.
 const (
 	minKey = 24
 	maxKey = 64
 )
 
-// secretPrefix is how Standard Webhooks marks secrets.
+// secretPrefix is the prefix of secrets in Standard Webhooks.
 const secretPrefix = "whsec_"
 
-// Config is one hook. Name, URL and Secret are required, and so is one of Before, After and Approvals.
+// Config configures one hook. Name, URL, Secret and one of Before, After and Approvals are required.
 type Config struct {
-	Name   string      // appears in errors and logs: lower-case letters, digits and '-'
+	Name   string      // for errors and logs: lower-case letters, digits and '-'
 	URL    string      // https, or http if private addresses are allowed
-	Secret secret.Text // whsec_ and 24 to 64 random bytes in Base64: the key that requests are signed with
+	Secret secret.Text // signing key: whsec_ and 24 to 64 random bytes in Base64
 
 	Before bool // ask before the tool runs
-	After  bool // ask when it has run
+	After  bool // ask after it ran
 
-	// Approvals has the service told that a person must approve a call. Its answers decide nothing, so it is alone:
-	// neither Before nor After.
+	// Approvals sends the service a message when a person must approve a call. Its answers decide nothing, so it
+	// excludes Before and After.
 	Approvals bool
 
-	Tools []string // globs of the names of tools that are asked about, and what looks like them; empty: all
+	Tools []string // globs of tool names, which also match look-alikes; empty: all tools
 
-	// Timeout bounds one question, waiting for its turn included; 2 s by default, 10 s at most. It is part of the time
-	// that the call has.
+	// Timeout bounds one question, including its time in queue. Default 2 s, maximum 10 s. It is part of the call's own
+	// timeout.
 	Timeout time.Duration
 
-	// FailOpen lets calls pass, and results be read as they are, when the hook gives no answer that can be used.
+	// FailOpen lets calls and results pass unchanged if the hook gives no usable answer.
 	FailOpen bool
 
-	// AllowPrivate lets the URL lead to this machine or to private networks, and be without TLS.
+	// AllowPrivate allows URLs of this machine and of private networks, and http without TLS.
 	AllowPrivate bool
 
-	// Concurrent is how many questions are asked at once; 64 by default, 1024 at most. Further ones wait.
+	// Concurrent is the maximum of concurrent questions. Default 64, maximum 1024. Further ones wait.
 	Concurrent int
 }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
-// withDefaults fills in what is not set.
+// withDefaults sets missing values to their defaults.
 func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
@@ -88,7 +88,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Check reports everything that is wrong with the configuration.
+// Check returns all configuration errors.
 func (c Config) Check() error {
 	c = c.withDefaults()
 	var errs []error
@@ -112,7 +112,7 @@ func (c Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// checkURL finds early what would fail with every call. What a name stands for is looked at when it is connected to.
+// checkURL finds errors early that would fail every call. Host names are resolved and checked when connecting.
 func (c Config) checkURL() error {
 	u, err := url.Parse(c.URL)
 	switch {
@@ -145,13 +145,13 @@ func (c Config) checkSecret() error {
 	return nil
 }
 
-// maxFile bounds the file of hooks, and maxHooks how many it may have: each is asked in turn.
+// maxFile bounds the file of hooks in bytes, maxHooks the number of hooks. Hooks are asked one after another.
 const (
 	maxFile  = 1 << 20
 	maxHooks = 16
 )
 
-// inWords says what the types of Go are that the library speaks of.
+// inWords replaces Go type names in the YAML library's errors.
 var inWords = strings.NewReplacer(
 	"not found in type hooks.entry", "is none of a hook",
 	"not found in type hooks.file", "is none of a file of hooks",
@@ -159,7 +159,7 @@ var inWords = strings.NewReplacer(
 	"secret.Text", "a text", "[]string", "a list of texts",
 )
 
-// file is what a file of hooks looks like.
+// file is the format of a file of hooks.
 type file struct {
 	Hooks []entry `yaml:"hooks"`
 }
@@ -177,8 +177,8 @@ type entry struct {
 	Concurrent   *int        `yaml:"max_concurrent"`
 }
 
-// Load reads hooks from a YAML file, in the order in which they are asked before a call. The error says everything that
-// is wrong, by line or by the name of the hook, and has no secret in it.
+// Load reads hooks from a YAML file, in the order in which they are asked before a call. The error has all mistakes, by
+// line or hook name, and no secrets.
 func Load(path string) ([]Config, error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -191,7 +191,7 @@ func Load(path string) ([]Config, error) {
 	return hooks, nil
 }
 
-// readFile reads a file that is not longer than maxFile.
+// readFile reads a file of at most maxFile bytes.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -205,7 +205,7 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// parse reads the text of a file. Relative paths in it begin at dir.
+// parse parses the text of a file. Relative paths in it start at dir.
 func parse(text []byte, dir string) ([]Config, error) {
 	var f file
 	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithKnownFields(), yaml.WithUniqueKeys())
@@ -238,7 +238,7 @@ func parse(text []byte, dir string) ([]Config, error) {
 	return hooks, errors.Join(errs...)
 }
 
-// config returns what an entry means.
+// config returns the Config of an entry.
 func (e entry) config(dir string) (Config, error) {
 	c := Config{
 		Name: e.Name, URL: e.URL, Secret: e.Secret, Tools: e.Tools, AllowPrivate: e.AllowPrivate,
@@ -257,7 +257,7 @@ func (e entry) config(dir string) (Config, error) {
 	}
 	if e.Concurrent != nil {
 		if c.Concurrent = *e.Concurrent; c.Concurrent == 0 {
-			c.Concurrent = -1 // which is refused; none would mean the default
+			c.Concurrent = -1 // rejected by Check; zero would mean the default
 		}
 	}
 	if err := c.readSecret(e.SecretFile, dir); err != nil {
@@ -266,7 +266,7 @@ func (e entry) config(dir string) (Config, error) {
 	return c, errors.Join(append(errs, c.Check())...)
 }
 
-// readSecret takes the secret from its own file if one is named.
+// readSecret reads the secret from its own file, if there is one.
 func (c *Config) readSecret(path, dir string) error {
 	switch {
 	case path == "":

@@ -15,8 +15,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// afterGrace is how long a hook may take about a result although the time of the call is up: a result that came in the
-// last moment would otherwise be withheld.
+// afterGrace is the minimum time that a hook has for a result, even past the call's deadline. Without it, a result that
+// arrives just before the deadline would be withheld.
 const afterGrace = 500 * time.Millisecond
 
 var (
@@ -24,7 +24,7 @@ var (
 	errAnswer = errors.New("unusable answer")
 )
 
-// Hook is an agent.Hook that asks an HTTP service. It is safe for concurrent use. It must be closed.
+// Hook is an agent.Hook that asks an HTTP service. It is safe for concurrent use. Call Close when done.
 type Hook struct {
 	cfg    Config
 	client *client
@@ -35,7 +35,7 @@ type Hook struct {
 	ctx     context.Context // of messages about approvals
 	stop    context.CancelFunc
 	sending sync.WaitGroup
-	notices *share.Pool // of those that are on their way
+	notices *share.Pool // of messages in flight
 }
 
 var (
@@ -59,8 +59,8 @@ func New(cfg Config, log *slog.Logger) (*Hook, error) {
 	return h, nil
 }
 
-// Close ends what is still sent about approvals, and closes the connections that nobody uses. Questions that are being
-// asked end with their calls. No approval may be requested any more.
+// Close stops sending messages about approvals, and closes idle connections. Questions in flight end with their calls.
+// No approval may be requested after Close.
 func (h *Hook) Close() {
 	h.stop()
 	h.sending.Wait()
@@ -100,11 +100,11 @@ func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision
 // Amends implements agent.SelectiveHook.
 func (h *Hook) Amends(tool string) bool { return h.cfg.After && h.covers(tool) }
 
-// covers reports whether the hook is asked about a tool.
+// covers reports whether the hook applies to a tool.
 func (h *Hook) covers(tool string) bool { return len(h.cfg.Tools) == 0 || h.tools.Match(tool) }
 
-// Amend implements agent.AmendHook. The service is asked about results only: a call that failed otherwise has nothing
-// of the device's.
+// Amend implements agent.AmendHook. It asks the service only about results: a call that failed without one has no data
+// of the device.
 func (h *Hook) Amend(
 	ctx context.Context, inv agent.Invocation, out agent.Outcome, err error,
 ) (registry.Result, error) {
@@ -142,8 +142,8 @@ func (h *Hook) Amend(
 	return out.Result, nil
 }
 
-// ask asks the service, about a result with these parts if it is about one. Every failure is logged, but that of a call
-// whose caller has gone.
+// ask asks the service. parts are the result's parts, if the question is about a result. Every failure is logged,
+// unless the caller has disconnected.
 func (h *Hook) ask(
 	ctx context.Context, of share.Owner, q question, phase string, limit time.Time, size int, parts []registry.Part,
 ) (answer, error) {
@@ -170,25 +170,25 @@ func (h *Hook) ask(
 	return a, err
 }
 
-// Outcomes of questions, as metrics name them.
-const outcomeFailed = "failed" // no answer that could be used; every other outcome is a decision
+// Outcomes of questions in metrics.
+const outcomeFailed = "failed" // no usable answer; all other outcomes are decisions
 
 // Outcomes returns all outcomes of questions.
 func Outcomes() []string {
 	return []string{decisionContinue, decisionModify, decisionCancel, outcomeFailed}
 }
 
-// Stats are counts of a Hook since it was made. Questions of calls whose callers had gone are not counted.
+// Stats are a Hook's counts since New. Questions whose callers disconnected are not counted.
 type Stats struct {
 	Name      string
 	Questions map[string]int64 // by outcome
-	Took      time.Duration    // all of them together, waiting for their turns included
+	Took      time.Duration    // total, including the time in queue
 }
 
-// counts count what became of questions. They are safe for concurrent use.
+// counts counts the outcomes of questions. It is safe for concurrent use.
 type counts struct {
 	took     atomic.Int64
-	outcomes map[string]*atomic.Int64 // never changes
+	outcomes map[string]*atomic.Int64 // the map never changes
 }
 
 func newCounts() *counts {
@@ -204,7 +204,7 @@ func (c *counts) note(outcome string, took time.Duration) {
 	c.took.Add(int64(took))
 }
 
-// Pools returns how full the pools of the hook are, by name.
+// Pools returns the usage of the hook's pools, by name.
 func (h *Hook) Pools() map[string]share.Stats {
 	return map[string]share.Stats{
 		"hook_questions": h.client.slots.Stats(), "hook_bytes": h.client.held.Stats(),
@@ -224,10 +224,10 @@ func (h *Hook) Stats() Stats {
 	return s
 }
 
-// logPause is the least time between two lines about one hook.
+// logPause is the minimum time between two log lines about one hook.
 const logPause = 5 * time.Second
 
-// failureLog logs that a hook fails, without a line for every call that it fails for.
+// failureLog logs failures of a hook, without a line for each call.
 type failureLog struct {
 	log *slog.Logger
 

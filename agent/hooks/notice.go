@@ -15,9 +15,9 @@ const (
 	typeApproval  = "approval.requested"
 	phaseApproval = "approval"
 
-	maxNotices    = 1024 // messages of one hook that are on their way, those that wait to be sent again included
+	maxNotices    = 1024 // messages of one hook in flight, including those that wait for a retry
 	noticeTries   = 4
-	noticePause   = time.Second // before a message is sent again; each pause is five times the one before
+	noticePause   = time.Second // before the first retry; each further pause is five times longer
 	noticeBackoff = 5
 )
 
@@ -29,14 +29,14 @@ type notice struct {
 	Data      noticeData `json:"data"`
 }
 
-// noticeData says who is asked about what. The arguments are not in it: whoever may decide reads them at the gateway.
+// noticeData describes the approval. It has no arguments: approvers read them at the gateway.
 type noticeData struct {
 	ID         string             `json:"id"`
 	URL        string             `json:"url,omitempty"` // of the approval
 	CallID     string             `json:"call_id"`
 	Tool       string             `json:"tool"`
 	Tenant     string             `json:"tenant"`
-	UserID     string             `json:"user_id,omitempty"` // whose device it is, or who asked
+	UserID     string             `json:"user_id,omitempty"` // owner of the device, or the requester
 	SessionID  string             `json:"session_id,omitempty"`
 	DeviceID   string             `json:"device_id,omitempty"`
 	DeviceName string             `json:"device_name,omitempty"`
@@ -55,12 +55,12 @@ type noticeRequester struct {
 	Model      bool   `json:"model"`
 }
 
-// Notifies reports whether the hook is told of approvals.
+// Notifies reports whether the hook gets messages about approvals.
 func (h *Hook) Notifies() bool { return h.cfg.Approvals }
 
-// ApprovalRequested tells the service that a person must approve a call. It returns at once. A message that the service
-// does not take with a status of 200 to 299 is sent again a few times, until the approval expires. url is where the
-// approval is read and decided; empty: not known.
+// ApprovalRequested sends the service a message that a person must approve a call. It does not block. Without a status
+// of 200 to 299, the message is retried up to three times, until the approval expires. If too many messages are in
+// flight, it is dropped and counted as failed. url is the page where the approval is decided. Empty: unknown.
 func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
 	if !h.cfg.Approvals || !h.covers(a.Tool) {
 		return
@@ -77,9 +77,10 @@ func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
 	})
 }
 
-// notify sends a message until the service has taken it, the approval expires, or the hook is closed.
+// notify sends a message until the service accepts it, the attempts are used up, the approval expires, or the hook is
+// closed.
 func (h *Hook) notify(a registry.Approval, url string) {
-	ctx, cancel := context.WithTimeout(h.ctx, a.ExpiresAt.Sub(a.CreatedAt)) // by the clock of this pod
+	ctx, cancel := context.WithTimeout(h.ctx, a.ExpiresAt.Sub(a.CreatedAt)) // by this pod's clock
 	defer cancel()
 	pause := noticePause
 	for try := range noticeTries {
@@ -108,7 +109,7 @@ func (h *Hook) notify(a registry.Approval, url string) {
 	}
 }
 
-// noticeOf returns the text of a message.
+// noticeOf returns the body of a message.
 func (h *Hook) noticeOf(a registry.Approval, url string) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -11,25 +11,25 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Style says how a result is written. A model reads it, so text, names and the strings of structured content are
-// cleaned of what a reader would not see (legible.Clean).
+// Style controls how a result is written. Text, names and the strings of structured content are cleaned of invisible
+// characters (legible.Clean), because a model reads them.
 type Style struct {
-	CallID string // names parts that have no URI
-	Origin string // stands before links, which are absolute: behind a bridge a client does not know the address
+	CallID string // identifies parts without a URI
+	Origin string // prefix that makes links absolute: behind a bridge, a client does not know the address
 
-	AnyStructured bool // structured content may be any JSON; earlier revisions of MCP allow objects only
+	AnyStructured bool // structured content may be any JSON; older MCP revisions allow only objects
 
-	// Exact adds the output as a file, byte for byte as the tool returned it, and makes files of text bytes, too.
+	// Exact adds the output as a file with the bytes that the tool returned. Text parts also become files of bytes.
 	Exact bool
 }
 
-// Append appends a result as the members of a CallToolResult: the output first, then the parts. The text of a failure
-// is content also, because models read nothing else.
+// Append appends a result as members of a CallToolResult: the output first, then the parts. The text of a failure is
+// also content, because models read nothing else.
 func (s Style) Append(b []byte, res *registry.Result) []byte {
 	b = append(b, `"content":[`...)
 	structured := res.Structured.IsObject() || s.AnyStructured && !res.Structured.IsZero()
-	// Clients throw an answer away that breaks the schema which they were told, also that of a failure, which need not
-	// keep it. What it says stands in its text.
+	// Clients discard an answer that breaks the announced output schema. That includes failures, which need not match
+	// the schema. Their text has the same information.
 	structured = structured && res.Success && len(res.Violations) == 0
 	content := res.Structured.Raw()
 	if structured {
@@ -40,7 +40,7 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 		text = res.Error
 	}
 	text, isText := splitOutput(text, res.Parts)
-	if structured { // which has the data whole
+	if structured { // which has the complete data
 		text = legible.WithoutData(legible.Clean(text))
 	}
 	if text != "" || len(res.Parts) == 0 {
@@ -71,7 +71,7 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 	return b
 }
 
-// appendExact appends the output of a tool as a file. There is always content before it.
+// appendExact appends a tool's output as a file. There is always content before it.
 func (s Style) appendExact(b []byte, res *registry.Result) []byte {
 	mimeType, output := "text/plain", res.Output
 	switch {
@@ -85,13 +85,13 @@ func (s Style) appendExact(b []byte, res *registry.Result) []byte {
 	return append(base64.StdEncoding.AppendEncode(append(b, `","blob":"`...), []byte(output)), `"}}`...)
 }
 
-// AppendText appends a block of text, cleaned.
+// AppendText appends a cleaned text block.
 func AppendText(b []byte, text string) []byte {
 	return append(strictjson.AppendString(append(b, `{"type":"text","text":`...), legible.Clean(text)), '}')
 }
 
-// splitOutput returns an output without the texts of resources, which follow it as parts, and which parts are text:
-// those resources, and files whose MIME type says so.
+// splitOutput returns an output without the texts of resources, which follow as parts. It also returns which parts are
+// text: these resources, and files with a text MIME type.
 func splitOutput(output string, parts []registry.Part) (rest string, isText []bool) {
 	isText = make([]bool, len(parts))
 	for i := range parts {
@@ -109,7 +109,7 @@ func splitOutput(output string, parts []registry.Part) (rest string, isText []bo
 	return output, isText
 }
 
-// cutLines returns a text without the first place where other lines stand in it, if they do.
+// cutLines removes the first occurrence of lines from a text, if there is one.
 func cutLines(text, lines string) (rest string, found bool) {
 	before, after, found := strings.Cut("\n"+text+"\n", "\n"+lines+"\n")
 	if !found {
@@ -118,8 +118,8 @@ func cutLines(text, lines string) (rest string, found bool) {
 	return strings.Trim(before+"\n"+after, "\n"), true
 }
 
-// appendPart appends a part: an image or a sound inline, a file or what was a resource as a resource, and what travels
-// as a link, as one. The link expires.
+// appendPart appends a part: images and sounds inline, files and resources as a resource, and parts with a URL as a
+// link. The link expires.
 func (s Style) appendPart(b []byte, p *registry.Part, i int, isText bool) []byte {
 	switch {
 	case p.URL != "":
@@ -143,7 +143,7 @@ func (s Style) appendPart(b []byte, p *registry.Part, i int, isText bool) []byte
 	}
 }
 
-// uri returns what a part is identified by. Nothing can be read by it: the part is in the result.
+// uri returns the identifier of a part. It cannot be fetched: the part is in the result.
 func (s Style) uri(p *registry.Part, i int) string {
 	if p.URI != "" {
 		return legible.Line(p.URI)
@@ -157,7 +157,7 @@ func textual(mimeType string) bool {
 		strings.HasSuffix(mimeType, "+json") || strings.HasSuffix(mimeType, "+xml")
 }
 
-// partName returns what a part is called.
+// partName returns the name of a part, or its type if it has none.
 func partName(p *registry.Part) string {
 	if p.Name != "" {
 		return legible.Line(p.Name)

@@ -1,8 +1,8 @@
-// Package mcpcontent is the one mapping between the content of MCP and results of tools: Reader makes a result of what
-// an MCP server answered, whether it is a device or an upstream, and Append writes a result as content for MCP clients.
+// Package mcpcontent maps MCP content to tool results and back. Reader makes a result from the answer of an MCP server,
+// which may be a device or an upstream. Append writes a result as content for MCP clients.
 //
-// Text blocks are the output. Images, sounds and resources are parts, which keep their MIME type and URI. The text of a
-// text resource is in the output also, because models read the output. Binary data is never in the output.
+// Text blocks are the output. Images, sounds and resources are parts, with their MIME type and URI. The text of a text
+// resource is also in the output, because models read the output. Binary data is never in the output.
 package mcpcontent
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Types of blocks. Blocks of other types, of later versions of MCP, are added as Text that has their JSON.
+// Types of blocks. Blocks of other types, from later versions of MCP, are added as Text with their JSON.
 const (
 	Text         = "text"
 	Image        = "image"
@@ -26,35 +26,34 @@ const (
 )
 
 const (
-	anyBytes  = "application/octet-stream" // the type of data whose own is missing or malformed
+	anyBytes  = "application/octet-stream" // for data whose type is missing or malformed
 	plainText = "text/plain"
 )
 
-// Block is one block of content as an MCP server sent it. Nothing in it needs to be checked, and texts may have any
-// length.
+// Block is one block of content as an MCP server sent it. Its fields are unchecked, and texts may have any length.
 type Block struct {
 	Type     string
-	Text     string // of a text, or of a resource that is text
-	Data     []byte // of an image, a sound, or a resource that is not text
-	Size     int    // bytes of data that is not in Data because there is no room for it
+	Text     string // of a text, or of a text resource
+	Data     []byte // of an image, a sound, or a binary resource
+	Size     int    // bytes of data that is not in Data for lack of room
 	MIMEType string
 	URI      string // of a resource or a link
 	Name     string // of a link
 }
 
-// Reader makes a result of blocks. It is not safe for concurrent use.
+// Reader makes a result from blocks. It is not safe for concurrent use.
 type Reader struct {
-	Room int // bytes that the data of parts may still have, all together
+	Room int // bytes left for the data of all parts together
 
 	texts []string
 	parts []registry.Part
-	left  int // parts that there is no place for
+	left  int // parts left out for lack of room
 }
 
-// Add adds a block. Data for which there is no room is described without its bytes.
+// Add adds a block. Data without room is described without its bytes.
 func (r *Reader) Add(b Block) {
 	switch b.Type {
-	case ResourceLink: // only the server could resolve it, and the gateway fetches nothing that a stranger names
+	case ResourceLink: // only the server can resolve it, and the gateway fetches no URL from strangers
 		text := legible.Line(b.URI)
 		if name := legible.Line(b.Name); name != "" {
 			text = name + ": " + text
@@ -68,7 +67,7 @@ func (r *Reader) Add(b Block) {
 			return
 		}
 		r.texts = append(r.texts, b.Text)
-		if len(b.Text) <= r.Room && len(r.parts) < registry.MaxParts { // else its text is in the output at least
+		if len(b.Text) <= r.Room && len(r.parts) < registry.MaxParts { // otherwise its text is only in the output
 			r.resource(b)
 		}
 	default:
@@ -76,14 +75,14 @@ func (r *Reader) Add(b Block) {
 	}
 }
 
-// resource adds a resource that is text.
+// resource adds a text resource.
 func (r *Reader) resource(b Block) {
 	if b.MIMEType == "" {
 		b.MIMEType = plainText
 	}
 	b.Data = []byte(b.Text)
 	p := partOf(b)
-	if p.MIMEType == anyBytes { // it is text, whatever the server calls it
+	if p.MIMEType == anyBytes { // it is text, whatever type the server declares
 		p.MIMEType = plainText
 	}
 	p.Type = registry.PartFile // also an SVG
@@ -107,7 +106,7 @@ func (r *Reader) keep(p registry.Part) {
 	r.parts = append(r.parts, p)
 }
 
-// partOf returns a part whose description is as it must be, whatever the server says of it.
+// partOf returns a part with a valid description, whatever the server declares.
 func partOf(b Block) registry.Part {
 	p := registry.Part{
 		Type: registry.PartFile, MIMEType: mimeType(b.MIMEType), Data: b.Data, Size: int64(max(len(b.Data), b.Size)),
@@ -120,13 +119,13 @@ func partOf(b Block) registry.Part {
 	default:
 		p.Type, p.Name, p.URI = registry.PartTypeOf(p.MIMEType), fileName(b.URI), identifier(b.URI)
 	}
-	if field, _ := p.Check(); field != "" { // such as an image that says it is text
+	if field, _ := p.Check(); field != "" { // for example an image with a text type
 		p.Type = registry.PartFile
 	}
 	return p
 }
 
-// mimeType returns a MIME type as parts have it.
+// mimeType returns a MIME type in the form for parts.
 func mimeType(text string) string {
 	kind, _, _ := strings.Cut(text, ";")
 	p := registry.Part{Type: registry.PartFile, MIMEType: strings.ToLower(strings.TrimSpace(kind))}
@@ -136,7 +135,7 @@ func mimeType(text string) string {
 	return p.MIMEType
 }
 
-// fileName returns the last part of a URI as the name of a file, empty if that makes none.
+// fileName returns the last segment of a URI as a file name. Empty: it is no valid name.
 func fileName(uri string) string {
 	uri, _, _ = strings.Cut(uri, "?")
 	name := legible.Line(path.Base(strings.ToValidUTF8(uri, "")))
@@ -147,10 +146,10 @@ func fileName(uri string) string {
 	return name
 }
 
-// identifier returns a URI as parts have it, empty if they cannot. Resources of the gateway itself are its alone, and
-// ui: has some clients of MCP show a page of the server's.
+// identifier returns a URI in the form for parts. Empty: it is invalid or reserved. The scheme farhand: is for the
+// gateway's own resources, and ui: makes some MCP clients show a page of the server.
 func identifier(uri string) string {
-	scheme, _, _ := strings.Cut(strings.TrimSpace(uri), ":") // clients trim, too
+	scheme, _, _ := strings.Cut(strings.TrimSpace(uri), ":") // clients also trim
 	p := registry.Part{Type: registry.PartFile, MIMEType: anyBytes, URI: uri}
 	if field, _ := p.Check(); field != "" || strings.EqualFold(scheme, "farhand") || strings.EqualFold(scheme, "ui") {
 		return ""
@@ -158,7 +157,7 @@ func identifier(uri string) string {
 	return uri
 }
 
-// Result returns the result of the blocks that were added, and of structured content, if there is any.
+// Result returns the result of the added blocks and the structured content, if any.
 func (r *Reader) Result(success bool, structured registry.JSON) registry.Result {
 	if r.left > 0 {
 		r.texts = append(r.texts, fmt.Sprintf("[%d more parts were left out: a result may have %d]", r.left,
@@ -180,7 +179,7 @@ func (r *Reader) Result(success bool, structured registry.JSON) registry.Result 
 	return out
 }
 
-// binary returns the data of the parts that are not text.
+// binary returns the data of the binary parts.
 func (r *Reader) binary() (data [][]byte) {
 	for i := range r.parts {
 		if p := &r.parts[i]; len(p.Data) > 0 && !textual(p.MIMEType) {
@@ -190,8 +189,8 @@ func (r *Reader) binary() (data [][]byte) {
 	return data
 }
 
-// OutputSchema returns the output schema of a tool as MCP clients take it, nil if there is none. Clients refuse a whole
-// list of tools for an output schema that is not one of an object.
+// OutputSchema returns a tool's output schema for MCP clients, nil if there is none. Clients reject a whole list of
+// tools if an output schema is not that of an object.
 func OutputSchema(t registry.ToolSpec) json.RawMessage {
 	members, err := strictjson.LenientMembers(t.OutputSchema, registry.MaxSchemaBytes)
 	if err != nil {

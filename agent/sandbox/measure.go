@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const blockSize = 512 // unit of Stat_t.Blocks, whatever the disk's own blocks are
+const blockSize = 512 // unit of Stat_t.Blocks, regardless of the disk's block size
 
-// folderFlags open a folder, never through a link, and without waiting for whatever took its place.
+// folderFlags open a folder, never through a link, and without blocking if another file has taken its place.
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
 var errStopped = errors.New("sandbox: stopped")
 
-// Free returns what is free on the disk of a workspace.
+// Free returns the free space of a workspace's disk.
 func Free(w Workspace) (Room, error) {
 	var disk unix.Statfs_t
 	err := retry(func() error { return unix.Statfs(w.Dir, &disk) })
 	return Room{Bytes: int64(disk.Bavail) * int64(disk.Bsize), Files: int64(disk.Ffree)}, err
 }
 
-// Measure returns what a workspace takes. It goes from folder to folder by descriptor and follows no link, so neither
-// long paths nor programs that rename folders meanwhile lead it astray: what they remove or move is counted next time.
-// Everything else that it cannot count it notes in Unseen. It counts twice MaxFiles files at most, in a few hundred
-// kilobytes of memory. A file with several names counts several times. It returns an error only if done was closed or
+// Measure returns the usage of a workspace. It walks folders by descriptor and follows no link, so long paths and
+// concurrent renames cannot mislead it. Files that are removed or moved meanwhile are counted by the next call.
+// Anything else that it cannot count is reported in Unseen. It counts at most 2*MaxFiles files, and uses a few hundred
+// kilobytes of memory. A file with several names counts several times. It only returns an error if done was closed or
 // the workspace is gone.
 func Measure(w Workspace, done <-chan struct{}) (Usage, error) {
 	m := measurer{done: done, most: 2 * w.MaxFiles}
@@ -49,7 +49,7 @@ func Measure(w Workspace, done <-chan struct{}) (Usage, error) {
 
 type measurer struct {
 	done  <-chan struct{}
-	most  int // files; zero: no bound
+	most  int // files; zero: no limit
 	usage Usage
 }
 
@@ -59,7 +59,7 @@ func (m *measurer) unseen(err error) {
 	}
 }
 
-// folder counts what is in a folder, and closes it. The error ends the look.
+// folder counts the content of a folder, and closes it. An error aborts the measurement.
 func (m *measurer) folder(fd, depth int) error {
 	f := os.NewFile(uintptr(fd), "a folder of the workspace")
 	defer f.Close() //nolint:errcheck // it was only read
@@ -80,7 +80,7 @@ func (m *measurer) folder(fd, depth int) error {
 	}
 }
 
-// entry counts a file, or a folder with what is in it.
+// entry counts a file, or a folder with its content.
 func (m *measurer) entry(in int, name string, depth int) error {
 	select {
 	case <-m.done:
@@ -111,20 +111,20 @@ func (m *measurer) entry(in int, name string, depth int) error {
 	switch err {
 	case nil:
 		return m.folder(fd, depth+1)
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP: // gone, or something else took its place
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP: // gone, or replaced by another file
 	default:
 		m.unseen(err)
 	}
 	return nil
 }
 
-// openFolder opens a folder in another one. Its last element is no link.
+// openFolder opens a folder inside another. It fails if name is a link.
 func openFolder(in int, name string) (fd int, err error) {
 	err = retry(func() error { fd, err = unix.Openat(in, name, folderFlags, 0); return err })
 	return fd, err
 }
 
-// retry calls f until no signal interrupts it.
+// retry calls f again as long as a signal interrupts it (EINTR).
 func retry(f func() error) error {
 	for {
 		if err := f(); err != unix.EINTR {

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// Free fails: free space is not read on this system.
+// Free fails: free space is not supported on this system.
 func Free(Workspace) (Room, error) { return Room{}, errors.ErrUnsupported }
 
-// Measure fails: folders are not measured on this system.
+// Measure fails: measuring is not supported on this system.
 func Measure(Workspace, <-chan struct{}) (Usage, error) { return Usage{}, errors.ErrUnsupported }
 
-// RemoveAll removes a file, or a folder with everything in it, from the folder in.
+// RemoveAll removes a file, or a folder with its content, from the folder in.
 func RemoveAll(in *os.File, name string) error { return os.RemoveAll(filepath.Join(in.Name(), name)) }
 
 // Unlock has no effect on this system.

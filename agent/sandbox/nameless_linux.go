@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nameless returns how many bytes the files of a workspace take that programs have open and that have no name any more:
-// no folder shows them. It sees the programs of the workspace's user as far as /proc shows them to this process, so not
-// those of containers when this process is in one itself, and not files that are only mapped or on their way through a
-// socket.
+// Nameless returns the size in bytes of a workspace's files that programs have open but that have no name any more.
+// Measure cannot see them. Nameless sees the processes of the workspace's user, as far as /proc shows them to this
+// process. If this process is in a container, it does not see processes of other containers. It does not see files that
+// are only mapped, or in transit through a socket.
 func Nameless(w Workspace) int64 {
 	dir, err := filepath.EvalSymlinks(w.Dir) // as /proc names it
 	if err != nil {
@@ -44,9 +44,9 @@ func Nameless(w Workspace) int64 {
 	}
 }
 
-// userOf returns the user of a process; -1: it has ended.
+// userOf returns the uid of a process, or -1 if it has ended.
 func userOf(pid string) int {
-	status, err := os.ReadFile(filepath.Join("/proc", pid, "status")) // the owner of its folder may be another
+	status, err := os.ReadFile(filepath.Join("/proc", pid, "status")) // the owner of the folder in /proc may differ
 	if err != nil {
 		return -1
 	}
@@ -62,12 +62,12 @@ func userOf(pid string) int {
 // nameless counts files without a name, each once.
 type nameless struct {
 	w     Workspace
-	space unix.Statx_t // the folder of w
+	space unix.Statx_t // of the folder of w
 	seen  map[uint64]bool
 	bytes int64
 }
 
-// process counts what a process has open.
+// process counts the open nameless files of a process.
 func (n *nameless) process(pid string) {
 	dir := filepath.Join("/proc", pid, "fd")
 	open, err := os.Open(dir)
@@ -78,7 +78,7 @@ func (n *nameless) process(pid string) {
 	for {
 		names, err := open.Readdirnames(readStep)
 		for _, name := range names {
-			var s unix.Statx_t // which waits for no server of files
+			var s unix.Statx_t // statx with DONT_SYNC does not wait for a file server
 			err := unix.Statx(int(open.Fd()), name, unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &s)
 			if err != nil || s.Nlink != 0 || s.Mode&unix.S_IFMT != unix.S_IFREG || n.seen[s.Ino] ||
 				s.Dev_major != n.space.Dev_major || s.Dev_minor != n.space.Dev_minor || !n.ours(pid, name) {
@@ -93,8 +93,8 @@ func (n *nameless) process(pid string) {
 	}
 }
 
-// ours reports whether a file that a process has open was made in the workspace: below its folder, or where a container
-// that has it mounted sees it.
+// ours reports whether an open file of a process was created in the workspace: below its folder, or below Mount in a
+// container that has the workspace mounted.
 func (n *nameless) ours(pid, fd string) bool {
 	path, err := os.Readlink(filepath.Join("/proc", pid, "fd", fd))
 	switch {

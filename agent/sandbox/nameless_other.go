@@ -2,5 +2,5 @@
 
 package sandbox
 
-// Nameless returns 0: open files of others are not looked at on this system.
+// Nameless returns 0: it is not supported on this system.
 func Nameless(Workspace) int64 { return 0 }

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPasses is how often a folder is read while it is emptied. Only a program that still writes to it makes it more
-// than two.
+// maxPasses is the maximum number of times a folder is read while it is emptied. More than two are only needed if a
+// program still writes to it.
 const maxPasses = 8
 
-// RemoveAll removes a file, or a folder with everything in it, from the folder in: whatever its programs did to keep it,
-// by modes that lock its folders or by paths that are longer than the kernel takes. It works by descriptors and follows
-// no link, not even one that is put there meanwhile. What is not there is no error.
+// RemoveAll removes a file, or a folder with its content, from the folder in. Programs cannot prevent that, neither by
+// the modes of folders nor by paths that are too long for the kernel. It works by descriptors and follows no link, not
+// even one that is created meanwhile. A missing file is not an error.
 func RemoveAll(in *os.File, name string) error {
 	fd := int(in.Fd())
 	if gone, err := unlink(fd, name); gone || err != nil {
@@ -40,14 +40,14 @@ func RemoveAll(in *os.File, name string) error {
 	return gone(unix.Unlinkat(fd, name, unix.AT_REMOVEDIR))
 }
 
-// remover removes what is in a folder. It enters folders as deep as they are counted, and moves deeper ones to the top,
-// so that it never has many descriptors.
+// remover empties a folder. It descends to maxDepth, and moves deeper folders to the top, so that it needs few
+// descriptors.
 type remover struct {
 	top   int
-	moved bool // something was moved to the top since the top was read
+	moved bool // a folder was moved to the top since the last pass
 }
 
-// empty removes what is in a folder. It reads the folder again until nothing is there: some file systems pass over names
+// empty removes the content of a folder. It rereads the folder until it is empty, because some file systems skip names
 // while others are removed.
 func (r *remover) empty(fd, depth int) error {
 	for range maxPasses {
@@ -59,9 +59,9 @@ func (r *remover) empty(fd, depth int) error {
 	return nil
 }
 
-// pass removes what one reading of a folder finds, and reports whether it found anything.
+// pass removes the entries of one reading of a folder, and reports whether there were any.
 func (r *remover) pass(fd, depth int) (found bool, err error) {
-	again, err := openFolder(fd, ".") // with a position of its own, at the beginning
+	again, err := openFolder(fd, ".") // a new descriptor, positioned at the start
 	if err != nil {
 		return false, gone(err)
 	}
@@ -106,15 +106,15 @@ func (r *remover) remove(in int, name string, depth int) error {
 
 // lift moves a folder to the top.
 func (r *remover) lift(in int, name string) error {
-	_ = unlock(in, name) // or it cannot be moved
+	_ = unlock(in, name) // otherwise it cannot be moved
 	r.moved = true
 	return gone(unix.Renameat(in, name, r.top, rand.Text()))
 }
 
-// unlink removes a file or an empty folder. It reports whether nothing is there now.
+// unlink removes a file or an empty folder. It returns true if the name no longer exists.
 func unlink(in int, name string) (bool, error) {
 	err := retry(func() error { return unix.Unlinkat(in, name, 0) })
-	if err == unix.EISDIR || err == unix.EPERM { // the second is what POSIX has for folders
+	if err == unix.EISDIR || err == unix.EPERM { // POSIX has EPERM for folders
 		err = retry(func() error { return unix.Unlinkat(in, name, unix.AT_REMOVEDIR) })
 	}
 	switch err {
@@ -126,7 +126,7 @@ func unlink(in int, name string) (bool, error) {
 	return false, err
 }
 
-// enter opens a folder and lets its owner remove what is in it.
+// enter opens a folder, after giving its owner the rights to remove its content.
 func enter(in int, name string) (int, error) {
 	fd, err := openFolder(in, name)
 	if err == unix.EACCES {
@@ -134,12 +134,12 @@ func enter(in int, name string) (int, error) {
 		fd, err = openFolder(in, name)
 	}
 	if err == nil {
-		_ = unix.Fchmod(fd, 0o700) // the removal says if it cannot be done
+		_ = unix.Fchmod(fd, 0o700) // if it fails, the removal reports why
 	}
 	return fd, err
 }
 
-// gone returns nil for an error that says that there is nothing to remove.
+// gone returns nil if the error means that there is nothing to remove.
 func gone(err error) error {
 	if err == unix.ENOENT {
 		return nil
@@ -147,5 +147,5 @@ func gone(err error) error {
 	return err
 }
 
-// Unlock lets the owner of a workspace's folder read and change it again, whatever a program made of its mode.
+// Unlock lets the owner of a workspace's folder read and change it again, regardless of its current mode.
 func Unlock(dir string) error { return unlock(unix.AT_FDCWD, dir) }

@@ -1,7 +1,7 @@
-// Package sandbox says what runs the programs of the gateway's own tools, and where: on the host, with the kernel's own
-// means of confinement, or in a container.
+// Package sandbox defines the engines that run programs of the gateway's own tools: on the host, confined by the
+// kernel, or in a container.
 //
-// Engine is what tools call. The packages below this one are its implementations.
+// Tools call Engine. The packages below this one implement it.
 package sandbox
 
 import (
@@ -14,83 +14,84 @@ import (
 	"time"
 )
 
-// Mount is where containers see their workspace.
+// Mount is the path of the workspace in containers.
 const Mount = "/workspace"
 
-// Workspace is the folder of one agent session, the only one its tools know.
+// Workspace is the folder of one agent session, the only folder that its tools use.
 type Workspace struct {
-	ID     string // letters and digits; unique in the fleet, and says nothing of who uses it
-	Dir    string // absolute path of the folder on this machine; it is there
-	Tenant string // whose it is, for engines that share out what they keep
+	ID     string // letters and digits; unique in the fleet; does not reveal the user
+	Dir    string // absolute path on this machine; it exists
+	Tenant string // owner; engines divide their resources between tenants
 
-	// UID and GID own the folder and run its programs. Both are those of this process unless that is root.
+	// UID and GID own the folder and run its programs. They are those of this process, unless that runs as root.
 	UID, GID int
 
-	MaxBytes int64 // that all its files may take on the disk; zero: no bound
-	MaxFiles int   // and folders; zero: no bound
+	MaxBytes int64 // disk usage of all its files; zero: no limit
+	MaxFiles int   // files and folders; zero: no limit
 
-	Share Share // of the disk; nil: the workspace may have all
+	Share Share // disk quota of the tenant; nil: no quota
 }
 
-// Share is what a tenant may have of the disk.
+// Share is the disk quota of a tenant.
 type Share interface {
-	// Over returns an error that wraps ErrFull if the tenant of a workspace would have more than its share with so many
-	// bytes more. used is what the workspace takes now.
+	// Over returns an error that wraps ErrFull if more further bytes in the workspace exceed the tenant's quota. used
+	// is the current usage of the workspace.
 	Over(w Workspace, used Usage, more int64) error
 }
 
 // Command is one program to run.
 type Command struct {
-	Args []string // the program and its arguments; a program without a slash is looked for in PATH of Env
-	Dir  string   // below the workspace, with slashes; empty: the workspace itself
-	Env  []string // all the program knows of its environment, as "name=value"
+	Args []string // the program and its arguments; a program without a slash is looked up in PATH of Env
+	Dir  string   // relative to the workspace, with slashes; empty: the workspace
+	Env  []string // the whole environment, as "name=value"
 
-	// Stdin is what the program reads; nil: nothing. Run closes it.
+	// Stdin is the program's input; nil: none. Run closes it.
 	Stdin *os.File
 
-	// Stdout and Stderr get what the program writes as it comes, each from one goroutine. An error of theirs ends the
-	// command. Neither is called after Run has returned.
+	// Stdout and Stderr receive the output as it arrives, each from one goroutine. If one fails, the command ends.
+	// Neither is called after Run has returned.
 	Stdout, Stderr io.Writer
 
 	Limits   Limits
-	Elevated bool // with the rights of the gateway's own user; ErrNotElevated if the engine knows of none
+	Elevated bool // run with the rights of the gateway's user; ErrNotElevated if unsupported
 }
 
-// Limits bounds a command with everything it starts. Zero fields set no bound.
+// Limits limits a command with all processes that it starts. Zero fields mean no limit.
 type Limits struct {
-	Memory    int64         // bytes, of all processes together where the engine can, else of each
-	Processes int           // and threads, at once
+	Memory    int64         // bytes; of all processes together if the engine can, otherwise of each
+	Processes int           // processes and threads, concurrent
 	CPU       time.Duration // of each process
 	FileSize  int64         // bytes of one file that it writes
 }
 
 // Exit is how a program ended.
 type Exit struct {
-	Code     int    // 128 and the signal if one ended it, as in a shell
-	Signal   string // as in "killed"; empty: it ended by itself
+	Code     int    // 128 plus the signal if a signal ended it, as in a shell
+	Signal   string // for example "killed"; empty: it ended by itself
 	Duration time.Duration
 }
 
-// Engine runs programs. It is safe for concurrent use. One that depends on others, who may be away, also has Down: see
+// Engine runs programs. It is safe for concurrent use. An engine that depends on a service also has a method Down: see
 // the function of that name.
 type Engine interface {
-	// Name is what people call it: host, landlock or docker.
+	// Name returns the engine's name for operators: host, landlock or docker.
 	Name() string
 
-	// Run runs a command to its end and returns how it ended: a program that fails is no error. When ctx ends, or the
-	// command does, all that the command started is killed, whatever it did to get away, before Run returns; in the
-	// first case the error is the cause of ctx. ErrNoProgram: there is no such program. ErrUnavailable: the engine
-	// cannot run anything now.
+	// Run runs a command until it ends, and returns how it ended. A non-zero exit is not an error. When the command or
+	// ctx ends, Run kills all processes that the command started before it returns, even those that tried to escape. If
+	// ctx ends, the error is the cause of ctx. Run fails with ErrNoProgram if the program does not exist, and with
+	// ErrUnavailable if the engine cannot run anything now.
 	Run(ctx context.Context, w Workspace, c Command) (Exit, error)
 
-	// Release ends what the engine keeps for a workspace, such as a container. Nothing runs there any more.
+	// Release releases the engine's resources for a workspace, such as a container. The docker engine also ends the
+	// command that runs there; the host engine does not.
 	Release(ctx context.Context, w Workspace) error
 
-	// Close ends everything that the engine runs and keeps, and waits for it. Run fails from then on.
+	// Close ends all programs and releases all resources. It waits for that until ctx ends. Later calls of Run fail.
 	Close(ctx context.Context) error
 }
 
-// Down returns why an engine cannot run anything now, as far as is known, nil if it can. It asks and waits for nothing.
+// Down returns why an engine cannot run anything now, or nil, as of its last check. It does not block.
 func Down(e Engine) error {
 	if d, ok := e.(interface{ Down() error }); ok {
 		return d.Down()
@@ -106,32 +107,32 @@ var (
 	ErrNotElevated = errors.New("sandbox: programs cannot run with more rights here")
 )
 
-// Usage says what a workspace takes.
+// Usage is the disk usage of a workspace.
 type Usage struct {
 	Bytes int64 // on the disk
-	Files int   // folders included
+	Files int   // including folders
 
-	// Unseen is why some of it could not be counted, so that it may hold anything; nil: all was counted.
+	// Unseen is why part of it could not be counted; its size is then unknown. If nil, all was counted.
 	Unseen error
 }
 
-// Room says what is free on a disk.
+// Room is the free space of a disk.
 type Room struct {
 	Bytes int64
-	Files int64 // zero, or always the same, on file systems that make room for files as they need it
+	Files int64 // zero or constant on file systems that create inodes on demand
 }
 
-// Reasons why a workspace cannot be counted, beside errors of the file system.
+// Reasons why a workspace cannot be measured, besides errors of the file system.
 var (
 	errTooMany = errors.New("it has more files and folders than are counted")
 	errTooDeep = fmt.Errorf("it has folders nested deeper than %d", maxDepth)
 )
 
-// maxDepth is how deep folders are counted. Each level takes one descriptor while its files are counted.
+// maxDepth is the maximum depth of folders that are counted. Each level takes one descriptor.
 const maxDepth = 100
 
-// Full returns an error that wraps ErrFull and names the limit if w has reached one; nil if it has room. What could not
-// be counted counts as too much.
+// Full returns an error that wraps ErrFull and names the limit if the usage exceeds a limit of w; otherwise nil.
+// Content that could not be counted also counts as too much.
 func (u Usage) Full(w Workspace) error {
 	switch {
 	case u.Unseen != nil:
@@ -146,7 +147,7 @@ func (u Usage) Full(w Workspace) error {
 	return nil
 }
 
-// OverShare returns what the tenant's share says, nil if it has none.
+// OverShare returns the result of w.Share.Over, or nil if there is no quota.
 func (u Usage) OverShare(w Workspace, more int64) error {
 	if w.Share == nil {
 		return nil
@@ -154,11 +155,11 @@ func (u Usage) OverShare(w Workspace, more int64) error {
 	return w.Share.Over(w, u, more)
 }
 
-// readStep is how many names are read of a folder at a time.
+// readStep is how many names of a folder are read at a time.
 const readStep = 64
 
-// Entries returns what is in a folder, in no order. However many names it has, few of them are in memory at a time.
-// What is removed or made meanwhile may or may not be among them. An error is the last of it.
+// Entries returns the entries of a folder, in no particular order. It holds only readStep of them in memory. Entries
+// that are created or removed meanwhile may or may not be included. If an error occurs, it comes last.
 func Entries(dir string) iter.Seq2[os.DirEntry, error] {
 	return func(yield func(os.DirEntry, error) bool) {
 		f, err := os.Open(dir)

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	maxSessions  = 50      // shown
-	maxPages     = 10      // read, as pages may hold less than they could
-	maxTools     = 50      // shown of one session
-	maxSaidBytes = 8 << 10 // of text
+	maxSessions  = 50      // maximum shown
+	maxPages     = 10      // pages that are read; pages may be shorter than their limit
+	maxTools     = 50      // maximum shown per session
+	maxSaidBytes = 8 << 10 // maximum length of the text, in bytes
 )
 
-// sessions is the tool sessions: which devices are connected, and what they offer.
+// sessions is the tool sessions. It lists connected devices and their tools.
 type sessions struct {
 	directory Directory
 	policy    *agent.Policy
 	sc        agent.SessionContext
 }
 
-// row is one session as the tool shows it.
+// row is one session in the answer.
 type row struct {
 	SessionID  string   `json:"session_id"`
 	Name       string   `json:"name,omitempty"`
@@ -33,7 +33,7 @@ type row struct {
 	DeviceName string   `json:"device_name,omitempty"`
 	Platform   string   `json:"platform,omitempty"`
 	Tools      []string `json:"tools"`
-	MoreTools  int      `json:"more_tools,omitempty"` // how many are not shown
+	MoreTools  int      `json:"more_tools,omitempty"` // number of tools not shown
 }
 
 // Spec implements agent.Tool.
@@ -72,10 +72,10 @@ func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.R
 
 type listing struct {
 	Sessions []row `json:"sessions"`
-	More     bool  `json:"more"` // there are sessions that are not shown
+	More     bool  `json:"more"` // some sessions are not shown
 }
 
-// mayCall reports whether a tool of a device may be called.
+// mayCall reports whether the caller may call a tool of a device.
 func (s sessions) mayCall(by agent.Asker, t registry.ToolSpec) bool {
 	return agent.MayCall(s.policy, by, t, nil).Allowed
 }
@@ -120,8 +120,8 @@ func (s sessions) rowOf(by agent.Asker, e registry.Entry) row {
 	return r
 }
 
-// describe says the same in words, at most maxSaidBytes of them. What devices call themselves is quoted: it is not the
-// gateway that says it.
+// describe returns the sessions as text of about maxSaidBytes. It quotes names that devices give themselves, because
+// they are untrusted.
 func describe(rows []row, more bool, tool string) string {
 	if len(rows) == 0 {
 		if tool != "" {

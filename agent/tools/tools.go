@@ -1,4 +1,4 @@
-// Package tools is the tools the gateway itself has: time and sessions. None is on unless it is enabled by name.
+// Package tools implements two of the gateway's own tools: time and sessions. Each must be enabled by name.
 //
 // It imports agent and registry. Start reading at Registrations; a new tool is a file like sessions.go.
 package tools
@@ -14,27 +14,26 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Directory is the part of registry.Directory the tools need.
+// Directory is the part of registry.Directory that the tools need.
 type Directory interface {
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
 }
 
-// Deps is what the tools stand on.
+// Deps are the dependencies of the tools.
 type Deps struct {
 	Directory Directory        // required
-	Policy    *agent.Policy    // required: tools that may not be called are not shown
+	Policy    *agent.Policy    // required; tools that may not be called are not shown
 	Now       func() time.Time // default: time.Now
 }
 
-// Names returns the names of all tools that the gateway has, in this package and in those below it. Nobody else may
-// have them.
+// Names returns the names of all tools of the gateway, in this package and those below it. They are reserved.
 func Names() []string {
 	return []string{
 		"time", "sessions", "read", "write", "edit", "exec", "bash", "browser", "nodes", "node-invoke", "canvas",
 	}
 }
 
-// Registrations returns everything this package has, for agent.NewLocalTools.
+// Registrations returns the tools of this package, for agent.NewLocalTools.
 func Registrations(d Deps) []agent.Registration {
 	if d.Now == nil {
 		d.Now = time.Now
@@ -47,25 +46,25 @@ func Registrations(d Deps) []agent.Registration {
 	}
 }
 
-// readOnly is what models are told of tools that change nothing.
+// readOnly returns the annotations of tools that change nothing.
 func readOnly() *registry.Annotations {
 	yes := true
 	return &registry.Annotations{ReadOnlyHint: &yes, IdempotentHint: &yes}
 }
 
-// ownWorld says of a tool that nothing in its answers was written by strangers.
+// ownWorld marks a tool whose answers contain no untrusted content.
 func ownWorld(a *registry.Annotations) *registry.Annotations {
 	no := false
 	a.OpenWorldHint = &no
 	return a
 }
 
-// failed is the result of a tool that cannot do what it was asked, with the reason for the model.
+// failed returns a failed result with the reason for the model.
 func failed(reason string) registry.Result {
 	return registry.Result{Output: reason, Error: reason}
 }
 
-// answer is a result with the same in words and in JSON.
+// answer returns a result with the same content as text and as JSON.
 func answer(text string, structured any) (registry.Result, error) {
 	body, err := json.Marshal(structured)
 	if err != nil {
@@ -101,7 +100,7 @@ func (c clock) Execute(_ context.Context, args json.RawMessage) (registry.Result
 		in.Timezone = "UTC"
 	}
 	zone, err := time.LoadLocation(in.Timezone)
-	if err != nil || in.Timezone == "Local" { // where the gateway stands is no business of its callers
+	if err != nil || in.Timezone == "Local" { // callers must not learn the gateway's time zone
 		return failed(fmt.Sprintf("%.64q is no known time zone. Use an IANA name, as Europe/Vienna or UTC.",
 			in.Timezone)), nil
 	}

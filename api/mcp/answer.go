@@ -18,12 +18,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// silence is how long a call may take before its answer begins as events, with signs of life between them: proxies cut
-// off what is silent for longer. Quicker calls are answered with plain JSON, unless they report progress.
+// silence is how long a call may take before its answer begins as an event stream with heartbeats: proxies close silent
+// connections. Quicker calls are answered with plain JSON, unless they report progress.
 const silence = 10 * time.Second
 
-// answer is the answer to one request while it is made: plain JSON, or events if something is to be said before the
-// result. It is safe for concurrent use.
+// answer is the answer to one request while it runs: plain JSON, or an event stream if messages precede the result. It
+// is safe for concurrent use.
 type answer struct {
 	*request
 	ctx  context.Context
@@ -31,23 +31,23 @@ type answer struct {
 
 	mu     sync.Mutex
 	stream *ssewriter.Stream // nil: nothing is written yet
-	timer  *time.Timer       // of signs of life; nil: the client takes no events
-	over   bool              // the last message is written, or the client is gone
+	timer  *time.Timer       // sends heartbeats; nil: the client does not accept events
+	over   bool              // the last message was written, or the client is gone
 }
 
-// begin begins an answer. The context ends when a client that is told something turns out to be gone.
+// begin begins an answer. The context ends when a write shows that the client is gone.
 func (r *request) begin(ctx context.Context) (context.Context, *answer) {
 	a := &answer{request: r}
 	a.ctx, a.stop = context.WithCancel(ctx)
 	if a.takesEvents() {
-		a.mu.Lock() // the timer may go off before it is noted
+		a.mu.Lock() // the timer may fire before it is stored
 		defer a.mu.Unlock()
 		a.timer = time.AfterFunc(silence, a.beat)
 	}
 	return a.ctx, a
 }
 
-// takesEvents reports whether the client says that it takes server-sent events.
+// takesEvents reports whether the client accepts server-sent events.
 func (r *request) takesEvents() bool {
 	for _, accepted := range r.Header["Accept"] {
 		if strings.Contains(accepted, "text/event-stream") {
@@ -57,7 +57,7 @@ func (r *request) takesEvents() bool {
 	return false
 }
 
-// beat shows that the answer is under way.
+// beat sends a heartbeat. It begins the event stream if necessary.
 func (a *answer) beat() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,7 +71,7 @@ func (a *answer) beat() {
 	a.timer.Reset(max(a.stream.UntilHeartbeat(), time.Millisecond))
 }
 
-// notify writes a message before the result. It does nothing once the client is gone.
+// notify writes a message before the result. If the client is gone, it does nothing.
 func (a *answer) notify(message []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,7 +84,7 @@ func (a *answer) notify(message []byte) {
 	}
 }
 
-// noteCall says which call the answer is about, unless the answer has begun.
+// noteCall sets the id of the call that the answer is about, unless the answer has begun.
 func (a *answer) noteCall(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -93,7 +93,7 @@ func (a *answer) noteCall(id string) {
 	}
 }
 
-// openLocked makes sure that the answer has begun as events.
+// openLocked begins the event stream, if it has not begun. It reports whether the client is still there.
 func (a *answer) openLocked() bool {
 	if a.stream != nil {
 		return true
@@ -112,21 +112,21 @@ func (a *answer) endLocked() {
 	a.stop()
 }
 
-// finish writes the last message, or none if the client has cancelled the request. It must be called once; nothing is
+// finish writes the last message, or none if the client has cancelled the request. It must be called once. Nothing is
 // written after it.
 func (a *answer) finish(s *Server, res result, err error) error {
 	defer a.stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.timer != nil {
-		a.timer.Stop() // under the lock, because what is being written meanwhile sets it again
+		a.timer.Stop() // under the lock, because a concurrent write resets it
 	}
 	switch {
 	case a.over:
 		return nil
 	case err == errCancelled && a.stream == nil:
 		a.over = true
-		return a.Out.Write(http.StatusAccepted, nil, nil) // as a message that has no answer
+		return a.Out.Write(http.StatusAccepted, nil, nil) // like a message without an answer
 	case err == errCancelled:
 		a.over = true
 		a.stream.Close()
@@ -150,16 +150,16 @@ func (a *answer) finish(s *Server, res result, err error) error {
 	}
 	release, err := a.Out.Reserve(a.ctx, a.stream, len(last))
 	if err != nil {
-		return nil // the client sees its stream end without an answer: this pod is out of memory
+		return nil // the pod is out of memory; the client sees its stream end without an answer
 	}
 	defer release()
 	putMessage(a.stream, last)
-	_ = a.stream.Flush() // the client is gone if this fails
+	_ = a.stream.Flush() // on failure the client is gone
 	return nil
 }
 
-// putMessage adds a message to a stream as an event, on one line. What a device sent may have line feeds, which would
-// end the event; outside of strings they are white space. It changes message.
+// putMessage adds a message to a stream as an event, on one line. It replaces line breaks, which would end the event,
+// by spaces. A device may have sent them as white space between JSON tokens. It changes message.
 func putMessage(s *ssewriter.Stream, message []byte) {
 	s.PutEncoded([]byte("event: message\ndata: "))
 	if n := len(message); n > 0 && message[n-1] == '\n' {
@@ -188,12 +188,12 @@ const (
 	codeUnsupportedVersion = -32022
 )
 
-// rpcError is a failure in the words of JSON-RPC.
+// rpcError is a JSON-RPC error.
 type rpcError struct {
 	code    int
 	message string
 	data    json.RawMessage // nil: none
-	cause   *registry.Error // of the gateway; nil: the message itself is wrong
+	cause   *registry.Error // of the gateway; nil: the message itself is invalid
 }
 
 // Error implements error.
@@ -207,9 +207,9 @@ func (e *rpcError) Unwrap() error {
 	return e.cause
 }
 
-// status is the HTTP status of the answer. Revision 2026-07-28 has one for each code; before it, an answer to a request
-// that could be read has 200, whatever it says.
-// What is not there for the caller, though the path names it, is not found in every revision.
+// status returns the HTTP status of the answer. Revision 2026-07-28 has a status for each code. In earlier revisions,
+// any answer to a readable request has 200. In every revision, a session in the path that does not exist for the caller
+// is 404.
 func (e *rpcError) status(modern bool, s Scope) int {
 	if s.Session != "" && e.cause != nil && e.cause.Code == registry.CodeSessionNotFound {
 		return http.StatusNotFound
@@ -243,8 +243,8 @@ func methodNotFound(method string) error {
 	return &rpcError{code: codeMethodNotFound, message: fmt.Sprintf("The method %.80q is not served here.", method)}
 }
 
-// rpcErrorOf returns any error as one of JSON-RPC. What a client did wrong is invalid params; what else may fail in the
-// gateway has one code, and its own name in data.
+// rpcErrorOf converts any error to a JSON-RPC error. Mistakes of the client are invalid params. Other failures of the
+// gateway share one code, and data has the gateway's own code.
 func rpcErrorOf(err error) *rpcError {
 	var rpc *rpcError
 	if errors.As(err, &rpc) {
@@ -263,7 +263,7 @@ func rpcErrorOf(err error) *rpcError {
 	return &rpcError{code: code, message: p.Detail, data: errorData(e, p), cause: e}
 }
 
-// errorData is what clients may decide on: the gateway's code, whether the call can have run, and when to try again.
+// errorData returns what clients act on: the gateway's code, whether the call can have run, and when to retry.
 func errorData(e *registry.Error, p auth.Problem) json.RawMessage {
 	data, _ := json.Marshal(struct { // cannot fail: strings and numbers
 		Code         registry.Code        `json:"code"`
@@ -282,13 +282,13 @@ func errorData(e *registry.Error, p auth.Problem) json.RawMessage {
 // appendError appends the answer to a request that failed.
 func appendError(b []byte, id json.RawMessage, e *rpcError) []byte {
 	b = append(b, `{"jsonrpc":"2.0"`...)
-	if id != nil { // JSON-RPC would have null, which MCP does not allow
+	if id != nil { // JSON-RPC demands null here, which MCP does not allow
 		b = append(append(b, `,"id":`...), id...)
 	}
 	return append(appendErrorObject(append(b, `,"error":`...), e), "}\n"...)
 }
 
-// appendErrorObject appends what went wrong.
+// appendErrorObject appends the error object.
 func appendErrorObject(b []byte, e *rpcError) []byte {
 	b = fmt.Appendf(b, `{"code":%d,"message":`, e.code)
 	b = strictjson.AppendString(b, e.message)
@@ -298,8 +298,8 @@ func appendErrorObject(b []byte, e *rpcError) []byte {
 	return append(b, '}')
 }
 
-// WriteError answers a request that could not be read: nobody is known to have sent it, or it was too long. The status
-// is that of the gateway's other APIs.
+// WriteError answers a request that could not be read: it was not authenticated, or too long. The status is the same as
+// in the gateway's other APIs.
 func WriteError(w http.ResponseWriter, err error) error {
 	e := registry.AsError(err)
 	header := w.Header()
@@ -312,14 +312,14 @@ func WriteError(w http.ResponseWriter, err error) error {
 	return err
 }
 
-// appendContent appends the members of a result to a call that ran.
+// appendContent appends the members of the result of a call that ran.
 func (r *request) appendContent(b []byte, out *agent.Outcome) []byte {
-	exact, _ := r.exact() // of calls it was read before they ran
+	exact, _ := r.exact() // invalid values were rejected before the call ran
 	style := mcpcontent.Style{CallID: out.CallID, Origin: r.Origin, AnyStructured: r.modern, Exact: exact}
 	return style.Append(b, &out.Result)
 }
 
-// appendInvalid appends the members of a result that says what is wrong with the arguments, so that a model can mend
+// appendInvalid appends the members of a result that says what is wrong with the arguments, so that a model can correct
 // them.
 func appendInvalid(b []byte, e *registry.Error) []byte {
 	var text strings.Builder

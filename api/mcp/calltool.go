@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Names in _meta of calls and their results, which are this gateway's own.
+// Names in _meta of calls and their results that are specific to this gateway.
 const (
 	metaTimeout     = "farhand/timeout_ms"
 	metaIdempotency = "farhand/idempotency_key"
@@ -23,7 +23,6 @@ const (
 	metaCall        = "farhand/call_id"
 )
 
-// callTool calls a tool.
 func (s *Server) callTool(ctx context.Context, r *request) (result, error) {
 	name, args, err := r.readCall()
 	if err != nil {
@@ -39,8 +38,8 @@ func (s *Server) callTool(ctx context.Context, r *request) (result, error) {
 	return s.call(ctx, r, agent.Request{Tool: tool, Target: at, Args: args})
 }
 
-// call runs a call whose tool is known. The steps are those of every call: read how it is to run, have the Invoker run
-// it, and make a result of the outcome.
+// call runs a call whose tool is known: it reads the options, lets the Invoker run the call, and converts the outcome
+// to a result.
 func (s *Server) call(ctx context.Context, r *request, req agent.Request) (result, error) {
 	by := r.asker()
 	req.CallID, req.Caller, req.Model, req.Endpoint = registry.NewCallID(), by.Who, by.Model, by.Endpoint
@@ -69,7 +68,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	}
 	defer leave()
 	asked := req
-	r.args, req.Args = req.Args, registry.JSON{} // so that nothing here keeps them when forgetBody has been called
+	r.args, req.Args = req.Args, registry.JSON{} // so that forgetBody can drop them
 	if asked.Release = release; release != nil {
 		asked.Forget = r.forgetBody
 	}
@@ -83,7 +82,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	if context.Cause(ctx) == errCancelled {
 		return result{}, errCancelled
 	}
-	if out.CallID != req.CallID { // a replayed one has its own
+	if out.CallID != req.CallID { // a replayed outcome has its own id
 		r.answer.noteCall(out.CallID)
 	}
 	switch {
@@ -97,7 +96,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	}
 }
 
-// readCall reads which tool is called, and with what.
+// readCall reads the name and the arguments of a call.
 func (r *request) readCall() (name string, args registry.JSON, err error) {
 	name, ok := r.params.text("name")
 	if !ok || name == "" {
@@ -110,7 +109,7 @@ func (r *request) readCall() (name string, args registry.JSON, err error) {
 	return name, args, err
 }
 
-// forgetBody lets go of the body of a long request, whose call goes on without it: what the answer needs is copied.
+// forgetBody drops the body of a long request while its call runs. It copies what the answer needs.
 func (r *request) forgetBody() {
 	exact := r.meta.get(metaExact).Clone()
 	r.message = message{id: bytes.Clone(r.id), method: r.method}
@@ -120,7 +119,7 @@ func (r *request) forgetBody() {
 	r.Body, r.args, r.capabilities = nil, registry.JSON{}, strictjson.Value{}
 }
 
-// readObject returns a member that is an object, none if it is missing.
+// readObject returns a member that must be an object, or none if it is missing.
 func readObject(from fields, name string) (registry.JSON, error) {
 	v := from.get(name)
 	switch {
@@ -133,11 +132,11 @@ func readObject(from fields, name string) (registry.JSON, error) {
 	}
 }
 
-// spareBody is how many bytes beside its arguments a body may keep in memory until the call is recorded. Arguments in a
-// longer body are copied.
+// spareBody is how many bytes besides its arguments a body may keep in memory until the call is recorded. Arguments in
+// a longer body are copied.
 const spareBody = 4 << 10
 
-// readOptions reads what only this gateway knows: how long a call may take, and the key by which a repetition is told.
+// readOptions reads the options that are specific to this gateway: the timeout and the idempotency key of the call.
 func (r *request) readOptions(req *agent.Request) error {
 	if v := r.meta.get(metaTimeout); !v.IsZero() {
 		ms, err := strconv.ParseInt(v.String(), 10, 64)
@@ -157,7 +156,7 @@ func (r *request) readOptions(req *agent.Request) error {
 	return err
 }
 
-// exact reports whether the client wants what the tool returned byte for byte, too.
+// exact reports whether the client also wants the tool's output byte for byte.
 func (r *request) exact() (bool, error) {
 	switch v := r.meta.get(metaExact); v.String() {
 	case "true":
@@ -169,8 +168,8 @@ func (r *request) exact() (bool, error) {
 	}
 }
 
-// resultOf makes a result of what became of a call. What a caller's model can mend, or has to know, is a result with
-// isError; that the call did not run as it should is an error.
+// resultOf converts the outcome of a call to a result. Errors that the caller's model can correct or must know are
+// results with isError. A call that did not run correctly is an error.
 func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
 	if err == nil {
@@ -186,32 +185,32 @@ func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 }
 
 const (
-	// progressPause is the pause between two reads of what a call reports, which grows up to progressIdle while it
-	// reports nothing. The reports are in the call's log, as pods tell one another nothing else of a running call.
+	// progressPause is the pause between two reads of a call's reports. It grows up to progressIdle while there are
+	// none. The reports are read from the call's log, because pods do not send each other reports of running calls.
 	progressPause = 100 * time.Millisecond
 	progressIdle  = time.Second
 
-	// progressRead is how long a read of the log may take.
+	// progressRead bounds one read of the log.
 	progressRead = 5 * time.Second
 )
 
-// CallLog is what is read of the reports of running calls. *routing.Calls is one.
+// CallLog reads the reports of running calls. *routing.Calls implements it.
 type CallLog interface {
 	Events(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, registry.Record, error)
 }
 
-// progress passes on what a call reports.
+// progress forwards the reports of a call.
 type progress struct {
 	answer *answer
 	log    CallLog
 	callID string
 	token  json.RawMessage
-	after  string  // the last line that was read
-	last   float64 // the progress that was told last
+	after  string  // the last line read
+	last   float64 // the last progress sent
 }
 
-// follow passes on the reports of a call until finish is called, which passes on the rest of them. Without a token, or
-// when too many are followed already, nothing is.
+// follow forwards the reports of a call until finish is called, which forwards the rest of them. It does nothing
+// without a progress token, or if too many streams are open.
 func (s *Server) follow(a *answer, callID string) (finish func(), err error) {
 	token := a.meta.get("progressToken")
 	switch {
@@ -235,7 +234,7 @@ func (s *Server) follow(a *answer, callID string) (finish func(), err error) {
 		defer release()
 		stop()
 		<-done
-		p.read(a.ctx) // an answer waits until the reports before it are in the log
+		p.read(a.ctx) // the answer waits for the reports before it
 	}, nil
 }
 
@@ -256,7 +255,7 @@ func (p *progress) followUntil(ctx context.Context) {
 	}
 }
 
-// read passes on the reports that are new. It reports whether there were any.
+// read forwards the new reports, and reports whether there were any.
 func (p *progress) read(ctx context.Context) (some bool) {
 	ctx, cancel := context.WithTimeout(ctx, progressRead)
 	defer cancel()
@@ -276,8 +275,8 @@ func (p *progress) read(ctx context.Context) (some bool) {
 	}
 }
 
-// appendProgress appends a notification of one report. Progress must grow with each, also if the device says nothing of
-// it, or the same again: then it is one more. It appends nothing if there is no greater number that differs by one.
+// appendProgress appends a notification of one report. MCP demands that progress grows with each. If the device reports
+// none, or no greater one, it is incremented by one. It appends nothing if the last number is too large to increment.
 func (p *progress) appendProgress(b []byte, e registry.CallEvent) []byte {
 	switch {
 	case e.Progress != nil && *e.Progress > p.last:
@@ -307,11 +306,11 @@ func (p *progress) appendProgress(b []byte, e registry.CallEvent) []byte {
 	return append(b, "}}"...)
 }
 
-// Scope is what a path of the endpoint is about: everything of the identity, one user, or one session.
+// Scope is what a path of the endpoint covers: everything that the identity sees, one user, or one session.
 type Scope struct {
 	User, Session string
 
-	// Search shows two tools instead of all: one that finds tools, and one that calls them.
+	// Search replaces the list with two tools: one finds tools, the other calls them.
 	Search bool
 }
 
@@ -320,10 +319,10 @@ func (s Scope) target(viewer string) registry.Target {
 	return registry.Target{UserID: s.User, SessionID: s.Session, Viewer: viewer}
 }
 
-// hasLocalTools reports whether the gateway's own tools are in the scope: they belong to no user and no session.
+// hasLocalTools reports whether the scope has the gateway's own tools. They belong to no user and no session.
 func (s Scope) hasLocalTools() bool { return s.User == "" && s.Session == "" }
 
-// text says for a model what the scope is.
+// text describes the scope to a model.
 func (s Scope) text() string {
 	switch {
 	case s.Session != "":

@@ -20,8 +20,8 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Approvals shows and decides what people are asked. *approval.Keeper is one. What an identity may not see does not
-// exist for it: registry.CodeNotFound.
+// Approvals reads and decides approvals. *approval.Keeper implements it. For an approval that the identity may not see,
+// it fails with registry.CodeNotFound.
 type Approvals interface {
 	Wait(ctx context.Context, who auth.Identity, id string, wait time.Duration) (registry.Approval, error)
 	Decide(ctx context.Context, who auth.Identity, id string, d approval.Decision) (approval.Answer, error)
@@ -29,7 +29,8 @@ type Approvals interface {
 	CountWrongAnswer(ctx context.Context, tenant, id string) (int, error)
 }
 
-// States keeps what clients must bring back unchanged, and gives each out once. registry.PairingStore is one.
+// States stores values that clients must send back unchanged. Each can be taken once. registry.PairingStore implements
+// it.
 type States interface {
 	PutNonce(ctx context.Context, tenant, owner, nonce string, life time.Duration) error
 	TakeNonce(ctx context.Context, tenant, owner, nonce string) (bool, error)
@@ -41,27 +42,27 @@ const (
 	// keyApproval names the question in inputRequests, and its answer in inputResponses.
 	keyApproval = "approval"
 
-	// stateLife is how long a client may take to come back; no approval waits longer.
+	// stateLife is how long a client may take to resume a call. No approval waits longer.
 	stateLife = time.Hour
 
 	maxState   = 4 << 10 // bytes of requestState
 	maxInputs  = 8 << 10 // bytes of inputResponses
-	maxAnswers = 3       // to one question; a call whose last is wrong is given up
+	maxAnswers = 3       // to one question; if the last is wrong, the call is given up
 
-	maxShown = 4 << 10 // bytes of arguments that a client's user is shown; a longer call is decided elsewhere
+	maxShown = 4 << 10 // bytes of arguments shown to a client's user; longer calls are decided elsewhere
 )
 
-// errState is the same for all that may be wrong with a requestState, so that nobody learns what is right with it.
+// errState is one error for every defect of a requestState, so that it does not reveal which part was right.
 var errState = &rpcError{code: codeInvalidParams, message: "This requestState is not good for this call: it was " +
 	"used, or it has expired, or it belongs to another call or caller. Call the tool again without it."}
 
-// asksUser reports whether the client can put a form before its user.
+// asksUser reports whether the client can show a form to its user.
 func (r *request) asksUser() bool {
 	elicitation, ok := r.capability("elicitation")
 	return ok && (len(elicitation) == 0 || elicitation.get("form").IsObject())
 }
 
-// capability returns what a client says of a capability that it has.
+// capability returns the settings of one of the client's capabilities, if the client has it.
 func (r *request) capability(name string) (says fields, ok bool) {
 	if !r.modern {
 		return nil, false
@@ -78,8 +79,8 @@ func (r *request) capability(name string) (says fields, ok bool) {
 	return says, err == nil
 }
 
-// resume makes a request one that carries on with a call, if the client comes back with an answer of its user. Else the
-// call is suspended when a person must approve it, if the client can be told.
+// resume sets up a request that continues a suspended call, if the client sends its user's answer. Otherwise, if the
+// client can show a form, the call is suspended when it needs approval.
 func (s *Server) resume(ctx context.Context, r *request, req *agent.Request) error {
 	if s.cfg.States == nil || !r.modern || req.Async || req.IdempotencyKey != "" {
 		return nil
@@ -105,7 +106,7 @@ func (s *Server) resume(ctx context.Context, r *request, req *agent.Request) err
 	return s.answered(ctx, r, req, inputs.get(keyApproval))
 }
 
-// inputs returns what the client's user has answered.
+// inputs returns the answers of the client's user.
 func (r *request) inputs() (fields, error) {
 	v := r.params.get("inputResponses")
 	if v.IsZero() {
@@ -126,9 +127,9 @@ func (r *request) inputs() (fields, error) {
 	return inputs, nil
 }
 
-// answered does what the client's user has said. Only somebody who may decide the approval anyway decides it here; what
-// anybody else accepts is to wait for who may, and whoever declines gives the call up. Without an answer the question
-// is put again.
+// answered applies the answer of the client's user. A decision is recorded only if this user may decide the approval.
+// From any other user, accepting means waiting for an approver, and declining withdraws the approval, which gives the
+// call up. Without an answer, the question is sent again.
 func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, answer strictjson.Value) error {
 	if answer.IsZero() {
 		req.Suspend = true
@@ -137,14 +138,14 @@ func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, a
 	decision, wrong := readAnswer(answer)
 	id := req.Resume.ApprovalID
 	switch decides := s.mayDecide(ctx, r, id); {
-	case wrong == noDecision && !decides: // accepted without more: it waits
+	case wrong == noDecision && !decides: // accepted without a decision: the call waits
 		return nil
 	case wrong != "":
 		err := s.countWrong(ctx, r, id, wrong)
 		req.Suspend = r.wrongAnswers > 0 && r.wrongAnswers < maxAnswers
 		return err
 	case !decides && !decision.Allow:
-		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id) // which is why the call does not run
+		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, id) // so the call does not run
 		return nil
 	case !decides:
 		return nil
@@ -156,8 +157,8 @@ func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, a
 	return err
 }
 
-// countWrong counts a wrong answer with its question, on whatever pod it arrives. The last that is allowed withdraws
-// the question, so that the call is given up.
+// countWrong counts a wrong answer to a question. The count is the same on every pod. The last allowed answer, if
+// wrong, withdraws the question, which gives the call up.
 func (s *Server) countWrong(ctx context.Context, r *request, id, wrong string) (err error) {
 	r.wrong = wrong
 	r.wrongAnswers, err = s.cfg.Approvals.CountWrongAnswer(ctx, r.Caller.Tenant, id)
@@ -167,7 +168,7 @@ func (s *Server) countWrong(ctx context.Context, r *request, id, wrong string) (
 	return err
 }
 
-// givenUp returns the error of a call, with the reason if it was given up because no answer was a decision.
+// givenUp returns err, with the reason if the call was given up after too many wrong answers.
 func (r *request) givenUp(err error) error {
 	if err == nil || r.wrongAnswers < maxAnswers {
 		return err
@@ -182,15 +183,14 @@ func (r *request) lastWrong() string {
 	return fmt.Sprintf("None of %d answers was a decision: %s The call is given up.", maxAnswers, r.wrong)
 }
 
-// What may be wrong with an answer, for the user and the client.
+// Reasons why an answer is invalid, for the user and the client.
 const (
 	noDecision = `"decision" must be "allow" or "deny".`
 	noAction   = `"action" must be "accept", "decline" or "cancel".`
 	noObject   = `An answer, and its "content", must be JSON objects.`
 )
 
-// readAnswer reads what a user has answered. wrong says why it is no decision: noDecision if the user has accepted
-// without one.
+// readAnswer reads a user's answer. wrong says why it is not a decision: noDecision if the user accepted without one.
 func readAnswer(answer strictjson.Value) (d approval.Decision, wrong string) {
 	said, err := membersOf(answer)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *Server) mayDecide(ctx context.Context, r *request, id string) bool {
 	return err == nil && approval.MayDecide(r.Caller, a)
 }
 
-// ask is the result that asks the client's user about a call that was suspended.
+// ask returns the result that asks the client's user about a suspended call.
 func (s *Server) ask(ctx context.Context, r *request, req *agent.Request, call *agent.Suspended) (result, error) {
 	state, err := s.putState(ctx, r, req, call)
 	if err != nil {
@@ -242,13 +242,13 @@ func (s *Server) ask(ctx context.Context, r *request, req *agent.Request, call *
 	return result{kind: kindInput, members: b}, nil
 }
 
-// question is the form that is put before the client's user: what is to be decided, for somebody who may decide it, and
-// where it is decided, for anybody else.
+// question returns the form for the client's user. A user who may decide the approval sees the arguments and chooses.
+// Any other user sees where the approval is decided.
 func (s *Server) question(ctx context.Context, r *request, a registry.Approval) (form []byte, decides bool) {
 	where := ""
 	if a.SessionID != "" {
 		where = " on session " + a.SessionID
-		if a.DeviceName != "" { // in quotes, as a device can call itself anything
+		if a.DeviceName != "" { // in quotes, because a device can choose any name
 			where = " on " + strconv.Quote(legible.Expose(a.DeviceName)) + where[len(" on"):]
 		}
 	}
@@ -274,15 +274,15 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 		text += fmt.Sprintf("\nAn approver%s decides: farhand approve show %s, then farhand approve allow %s. "+
 			"Accept to wait for that; decline to give the call up.", who, a.ID, a.ID)
 	}
-	form, _ = json.Marshal(map[string]any{ // cannot fail: strings, and JSON of ours
+	form, _ = json.Marshal(map[string]any{ // cannot fail: strings, and JSON from this function
 		"method": "elicitation/create",
 		"params": map[string]any{"mode": "form", "message": text, "requestedSchema": schema},
 	})
 	return form, decides
 }
 
-// putState returns a text that brings a call back, once, from whoever asks for the same call. The store has it whole,
-// so nothing in it can be changed; its owner is the digest of call and caller, so it is nobody else's.
+// putState stores and returns a requestState that resumes a call once, for the same call and caller. The store has the
+// whole text, so a changed one is not found. Its owner is the digest of call and caller, so no other caller can use it.
 func (s *Server) putState(
 	ctx context.Context, r *request, req *agent.Request, call *agent.Suspended,
 ) (state string, err error) {
@@ -298,14 +298,14 @@ func (s *Server) putState(
 	return state, s.cfg.States.PutNonce(ctx, r.Caller.Tenant, owner, state, stateLife)
 }
 
-// stateText is what a requestState says. Nothing in it is secret.
+// stateText is the content of a requestState. It is not secret.
 type stateText struct {
 	Once string          `json:"once"` // differs each time
 	Call agent.Suspended `json:"state"`
 }
 
-// takeState returns what a requestState says that putState has made for the same call and caller and that nobody has
-// brought back yet.
+// takeState returns the content of a requestState, once. It fails with errState unless putState made it for the same
+// call and caller, and it was not used before.
 func (s *Server) takeState(
 	ctx context.Context, r *request, req *agent.Request, state string,
 ) (text stateText, err error) {
@@ -324,8 +324,8 @@ func (s *Server) takeState(
 	return text, nil
 }
 
-// stateOwner tells calls and callers apart: who asks, by what credential, for which tool, where, with which arguments.
-// A JSON Web Token is another after each renewal, so its user has to do.
+// stateOwner returns a digest of the caller, the credential, the tool, the target and the arguments. A JSON Web Token
+// differs after each renewal, so the user stands for it.
 func stateOwner(r *request, req *agent.Request) (string, error) {
 	credential := r.Caller.Credential
 	if r.Caller.User != "" && strings.HasPrefix(credential, auth.CredentialJWT+":") {

@@ -12,21 +12,21 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// ttl is for how long a client may keep what it has listed, in milliseconds. It is short because devices come and go,
-// and a client that does not listen learns of it no other way.
+// ttl is how long a client may cache a list, in milliseconds. It is short because devices come and go, and a client
+// that does not listen has no other way to learn of it.
 const ttl = "5000"
 
-// private ends a result that a client may keep for itself.
+// private ends a result that a client may cache, but must not share.
 const private = `,"ttlMs":` + ttl + `,"cacheScope":"private"`
 
-// capabilities are what is offered. Nothing is pushed to clients of the revisions before 2026-07-28.
+// Capabilities of the server. Clients of the revisions before 2026-07-28 get no notifications of changes.
 const (
 	capabilitiesModern = `{"tools":{"listChanged":true},"resources":{"listChanged":true},` +
 		`"extensions":{"` + extensionTasks + `":{}}}`
 	capabilitiesLegacy = `{"tools":{},"resources":{}}`
 )
 
-// instructions tell a model what it is connected to.
+// instructions returns a description of the endpoint for a model.
 func instructions(scope Scope) string {
 	return "Farhand gives you tools of devices that are connected right now. " + scope.text() +
 		" A name that ends in two underscores and a session's id runs on that session's device." +
@@ -34,8 +34,9 @@ func instructions(scope Scope) string {
 		" Read the resource farhand://sessions to see who is connected."
 }
 
-// initialize begins a connection in the revisions before 2026-07-28. Nothing is kept of it: the name of the session
-// only tells the ids of its requests from those of another client of the same identity, which counts from 0 too.
+// initialize begins a connection in the revisions before 2026-07-28. The pod keeps no state of it. The session name
+// only distinguishes its request ids from those of another client of the same identity, because clients usually count
+// from 0.
 func (s *Server) initialize(_ context.Context, r *request) (result, error) {
 	asked, ok := r.params.text("protocolVersion")
 	if !ok {
@@ -50,10 +51,10 @@ func (s *Server) initialize(_ context.Context, r *request) (result, error) {
 	return result{members: strictjson.AppendString(append(b, `,"instructions":`...), instructions(r.Scope))}, nil
 }
 
-// ping answers that the gateway is there.
+// ping answers with an empty result.
 func (s *Server) ping(context.Context, *request) (result, error) { return result{}, nil }
 
-// discover says what is served, in place of initialize.
+// discover returns the server's revisions and capabilities, in place of initialize.
 func (s *Server) discover(_ context.Context, r *request) (result, error) {
 	versions, _ := json.Marshal(revisions()) // cannot fail: strings
 	b := append([]byte(`"supportedVersions":`), versions...)
@@ -64,13 +65,13 @@ func (s *Server) discover(_ context.Context, r *request) (result, error) {
 
 // Revisions of the protocol. Their names sort by age.
 const (
-	revision2026 = "2026-07-28" // the first whose requests stand alone
+	revision2026 = "2026-07-28" // the first with independent requests
 	revision2025 = "2025-11-25" // the last with initialize
 
 	revisionUnsaid = "2025-03-26" // of a request without the header
 )
 
-// revisions returns those that are served, the newest first.
+// revisions returns the supported revisions, the newest first.
 func revisions() []string {
 	return []string{revision2026, revision2025, "2025-06-18", "2025-03-26", "2024-11-05"}
 }
@@ -91,8 +92,8 @@ const (
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
-// checkRevision finds out which revision a message follows, and holds its headers against its body, because whatever
-// stands between client and gateway decides on the headers.
+// checkRevision determines the revision of a message, and compares its headers with its body, because intermediaries
+// decide by the headers.
 func (r *request) checkRevision(h http.Header) error {
 	r.revision = h.Get(headerRevision)
 	inBody, _ := r.meta.text(metaRevision)
@@ -131,7 +132,7 @@ func (r *request) checkRevision(h http.Header) error {
 	return nil
 }
 
-// checkHeaders holds the headers that repeat a part of the body against it.
+// checkHeaders rejects a request whose headers differ from the parts of the body that they repeat.
 func (r *request) checkHeaders(h http.Header) error {
 	if got := h.Get(headerMethod); got != r.method {
 		return mismatch("The header %s says %.80q, and the body %.80q.", headerMethod, got, r.method)
@@ -157,7 +158,7 @@ func (r *request) checkHeaders(h http.Header) error {
 	return nil
 }
 
-// headerText decodes a header: what is no printable ASCII is sent as =?base64?…?=.
+// headerText decodes a header. Values that are not printable ASCII are sent as =?base64?…?=.
 func headerText(s string) (string, bool) {
 	encoded, ok := strings.CutPrefix(s, "=?base64?")
 	if !ok {
@@ -183,7 +184,7 @@ func mismatch(format string, args ...any) error {
 	return e
 }
 
-// unsupported says which revisions there are instead.
+// unsupported returns the error for an unknown revision, with the supported ones.
 func unsupported(revision string) error {
 	data, _ := json.Marshal(struct { // cannot fail: strings
 		Supported []string `json:"supported"`

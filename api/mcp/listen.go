@@ -8,27 +8,27 @@ import (
 	"github.com/farhand/farhand/api/internal/ssewriter"
 )
 
-// changePause is the shortest time between two notifications of one stream. What changes in between is told together.
+// changePause is the shortest time between two notifications of one stream. Changes in between are sent together.
 const changePause = time.Second
 
-// digestPause is how soon a change of the policy or of the gateway's own tools is noticed. Nothing announces it.
+// digestPause is how often the policy and the gateway's own tools are checked for changes, which have no events.
 const digestPause = 2 * time.Second
 
-// Changes tells what has changed in a scope. It belongs to one goroutine.
+// Changes waits for changes in a scope. It belongs to one goroutine.
 type Changes interface {
-	// Wait waits until sessions or tools that the identity may see in the scope may have changed since the last change
+	// Wait waits until sessions or tools that the identity sees in the scope may have changed since the previous change
 	// it returned, or atMost has passed, or ctx ends.
 	Wait(ctx context.Context, atMost time.Duration) (changed bool)
 }
 
-// Changer is where changes are heard of.
+// Changer follows changes.
 type Changer interface {
-	// Follow begins to listen to changes, of which none is missed from its return on. leave must be called at the end.
+	// Follow starts to follow changes. It misses none after it returns. leave must be called at the end.
 	Follow(ctx context.Context, who auth.Identity, scope Scope) (c Changes, leave func(), err error)
 }
 
-// listen tells a client of changes as long as it listens. It is the only request whose answer does not end by itself:
-// it ends when the client leaves, its identity ends or the pod stops.
+// listen sends a client notifications of changes. It is the only request whose answer has no end of its own: it ends
+// when the client disconnects, its identity ends or the pod drains.
 func (s *Server) listen(ctx context.Context, r *request) error {
 	tools, resources, err := r.readSubscriptions()
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Server) listen(ctx context.Context, r *request) error {
 	if !r.takesEvents() {
 		return r.fail(invalidRequest("The answer is a stream. Send the header Accept with text/event-stream."))
 	}
-	if r.Scope.Session != "" { // an unknown one is refused now rather than listened to in vain
+	if r.Scope.Session != "" { // reject an unknown session now, instead of following it forever
 		reading, cancel := context.WithTimeout(ctx, readTimeout)
 		_, err := s.session(reading, r)
 		cancel()
@@ -71,11 +71,11 @@ func (s *Server) listen(ctx context.Context, r *request) error {
 		return nil
 	}
 	putMessage(stream, s.appendResult(nil, r, result{meta: l.subscription()}))
-	_ = stream.Flush() // the client is gone if this fails
+	_ = stream.Flush() // on failure the client is gone
 	return nil
 }
 
-// readSubscriptions returns what the client wants to hear of that there is.
+// readSubscriptions returns which of the offered notifications the client wants.
 func (r *request) readSubscriptions() (tools, resources bool, err error) {
 	wanted := r.params.get("notifications")
 	if !wanted.IsObject() {
@@ -97,12 +97,12 @@ type listener struct {
 	tools, resources bool
 }
 
-// subscription is the member of _meta that says to which request a notification belongs.
+// subscription returns the member of _meta that names the request of a notification.
 func (l *listener) subscription() []byte {
 	return append([]byte(`"`+metaSubscription+`":`), l.id...)
 }
 
-// accepted returns which notifications will come.
+// accepted returns the member that lists the notifications to expect.
 func (l *listener) accepted() string {
 	switch {
 	case l.tools && l.resources:
@@ -116,13 +116,13 @@ func (l *listener) accepted() string {
 	}
 }
 
-// put adds a notification to the next flush. params are members that follow _meta.
+// put adds a notification to the next flush. params are the members after _meta.
 func (l *listener) put(method, params string) {
 	b := append([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{`), l.subscription()...)
 	putMessage(l.stream, append(append(b, '}'), params+"}}"...))
 }
 
-// follow tells of changes until ctx ends. The error says that the client is gone, or too slow.
+// follow sends notifications of changes until ctx ends. An error means that the client is gone or too slow.
 func (l *listener) follow(ctx context.Context, changes Changes) error {
 	known := l.cfg.Gateway.Digest()
 	for ctx.Err() == nil {
@@ -146,7 +146,7 @@ func (l *listener) follow(ctx context.Context, changes Changes) error {
 	return nil
 }
 
-// wait waits, or until ctx ends.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -20,7 +20,8 @@ const (
 	pageTools = 1000
 	pageBytes = 1 << 20
 
-	// pageSessions is how many sessions are read at a time, and pageReads how often for one page.
+	// pageSessions is how many sessions are read at a time, and pageReads the maximum number of such reads for one
+	// page.
 	pageSessions = 100
 	pageReads    = 20
 )
@@ -30,25 +31,25 @@ type toolRow struct {
 	name string // in its session's own scope
 	spec registry.ToolSpec
 	says *policy.Decision
-	at   *registry.Session // nil: one of the gateway's own
+	at   *registry.Session // nil: a tool of the gateway
 }
 
-// toolPage is a page of a list of tools while it is made.
+// toolPage is a page of a list of tools under construction.
 type toolPage struct {
 	*Server
 	*request
 	rows  []toolRow
 	bytes int
-	last  cursor         // the place of the last tool that was looked at
-	named map[string]int // how many tools have a name, those that are not listed included
+	last  cursor         // position of the last tool looked at
+	named map[string]int // number of tools per name, including unlisted ones
 
-	query string // in lower case; empty: all
+	query string // lower case; empty: all
 	limit int    // of rows
 }
 
 func (p *toolPage) full() bool { return len(p.rows) >= p.limit || p.bytes >= pageBytes }
 
-// add adds a tool, unless the caller may not call it: what is listed may be called.
+// add adds a tool, if the caller may call it.
 func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Session) {
 	name := shownName(t.Name)
 	p.named[name]++
@@ -60,11 +61,11 @@ func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Ses
 	}
 }
 
-// rowOverhead is about how many bytes a tool has in a list beside its definition.
+// rowOverhead is about how many bytes a tool has in a list besides its definition.
 const rowOverhead = 300
 
-// listTools lists what the caller may call now. Pages follow the order of connecting, and each is sorted by name: a
-// list that fits on one page, as most do, is the same whatever its devices did in the meantime.
+// listTools lists the tools that the caller may call now. Pages follow the order in which sessions connected, and each
+// page is sorted by name. So a list on one page, which is the usual case, does not change when devices reconnect.
 func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 	if err := r.Out.ReservePage(ctx); err != nil {
 		return result{}, err
@@ -103,11 +104,12 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 	return result{members: b}, nil
 }
 
-// nameAll gives every tool its name in the scope. A tool that one session alone offers has its own name; that is known
-// only if the page is the whole list. Of several that share a name none has it, and neither has a tool whose own name
-// could be another one's qualified name, or one that MCP does not allow: what stands for it is no name to look for
-// among sessions, and another session's tool may really be called so. Who sees the devices of several users has no name
-// without a session for them: while one user's device is away, the name would mean that of another.
+// nameAll gives every tool its name in the scope. A tool keeps its own name if only one session offers it, which is
+// known only if the page is the whole list. It gets a qualified name if several tools share its name, if its own name
+// could be the qualified name of another tool, or if MCP does not allow its own name. In the last case, the replacement
+// cannot be looked up among sessions, and another session's tool may have exactly that name. If the caller sees devices
+// of several users, tools of users' devices are always qualified: while one user's device is away, the plain name would
+// mean another user's device.
 func (p *toolPage) nameAll(whole bool) {
 	ofUsers := p.seesUsers()
 	for i := range p.rows {
@@ -115,15 +117,15 @@ func (p *toolPage) nameAll(whole bool) {
 		switch _, _, like := unqualify(row.name); {
 		case row.at == nil:
 		case p.Scope.Session != "":
-			row.at = nil // there is no other that its reader has to be told from
+			row.at = nil // no other session to distinguish it from
 		case !whole || like || p.named[row.name] > 1 || row.name != row.spec.Name || ofUsers && row.at.UserID != "":
 			row.name = p.qualified(row.name, row.at.Key.Session)
 		}
 	}
 }
 
-// qualified returns the name of a session's tool with its session. One that the gateway's own tool has is the
-// gateway's: the session's has a hash.
+// qualified returns the name of a tool with its session. If one of the gateway's own tools has that name, the session's
+// tool gets a hash instead.
 func (p *toolPage) qualified(tool, session string) string {
 	name := qualify(tool, session)
 	if p.Scope.hasLocalTools() && p.isLocal(name) {
@@ -132,7 +134,7 @@ func (p *toolPage) qualified(tool, session string) string {
 	return name
 }
 
-// fill reads a page. It returns where the next one begins, zero when there is none.
+// fill reads a page. It returns where the next page begins, or zero if there is none.
 func (p *toolPage) fill(ctx context.Context, after cursor) (next cursor, err error) {
 	if after.Session == "" && p.Scope.hasLocalTools() {
 		for _, t := range p.cfg.Gateway.LocalTools() {
@@ -184,7 +186,7 @@ func (p *toolPage) fillOne(ctx context.Context, after cursor) (next cursor, err 
 	return cursor{}, nil
 }
 
-// addSession adds the tools of a session behind a place. It reports whether the page is full before the last of them.
+// addSession adds the tools of a session after a cursor. It reports whether the page is full before the last of them.
 func (p *toolPage) addSession(e *registry.Entry, after cursor) (full bool) {
 	for _, t := range e.Tools {
 		if after.covers(e.Session, t.Name) {
@@ -202,8 +204,8 @@ func (p *toolPage) addSession(e *registry.Entry, after cursor) (full bool) {
 // maxCursor bounds a cursor, in characters.
 const maxCursor = 4096
 
-// cursor is the place of the last tool of a page: in the order of connecting, and in a session by name. The gateway's
-// own tools come first.
+// cursor is the position of the last tool of a page: by order of connecting, and within a session by name. The
+// gateway's own tools come first.
 type cursor struct {
 	Generation int64  `json:"g,omitempty"`
 	Session    string `json:"s,omitempty"`
@@ -234,8 +236,8 @@ func parseCursor(word string) (cursor, error) {
 	return c, nil
 }
 
-// afterSession returns the place of the directory that a list goes on from. Inside a session, that has to be read once
-// more, so it goes on from just before it: the tilde sorts after all that an id may contain.
+// afterSession returns the directory's cursor from which a list continues. A session that was not finished must be read
+// again, so the list continues just before it. The tilde sorts after all characters of an id.
 func (c cursor) afterSession() registry.Cursor {
 	if c.Name != "" && c.Session != "" {
 		return registry.Cursor{Generation: c.Generation - 1, Session: "~"}
@@ -255,7 +257,7 @@ func (c cursor) covers(s registry.Session, tool string) bool {
 	}
 }
 
-// readCursor returns where a list goes on.
+// readCursor returns where a list continues.
 func (r *request) readCursor() (cursor, error) {
 	v := r.params.get("cursor")
 	if v.IsZero() || v.String() == "null" {
@@ -268,8 +270,7 @@ func (r *request) readCursor() (cursor, error) {
 	return parseCursor(word)
 }
 
-// appendTool appends a tool as tools/list has it. at is the session that the tool's reader has to be told of; nil:
-// nobody has to.
+// appendTool appends a tool as in tools/list. at is the session to name in its title and description; nil: none.
 func appendTool(b []byte, name string, t registry.ToolSpec, d *policy.Decision, at *registry.Session) []byte {
 	b = strictjson.AppendString(append(b, `{"name":`...), name)
 	if title := titleOf(t, at); title != name {
@@ -284,7 +285,7 @@ func appendTool(b []byte, name string, t registry.ToolSpec, d *policy.Decision, 
 	return append(append(append(b, `,"annotations":`...), hints...), '}')
 }
 
-// titleOf names a tool, and its device, for people.
+// titleOf returns a title for people: the names of the tool and its device.
 func titleOf(t registry.ToolSpec, at *registry.Session) string {
 	if at == nil {
 		return t.Name
@@ -292,7 +293,7 @@ func titleOf(t registry.ToolSpec, at *registry.Session) string {
 	return t.Name + " (" + deviceName(at) + ")"
 }
 
-// deviceName returns what people call the device of a session.
+// deviceName returns a session's device name for people.
 func deviceName(s *registry.Session) string {
 	for _, name := range []string{s.DeviceName, s.Name, s.DeviceID} {
 		if name = legible.Line(name); name != "" {
@@ -314,8 +315,8 @@ func describe(t registry.ToolSpec, at *registry.Session) string {
 	return text + "\n\nRuns on the device " + deviceName(at) + " (session " + at.Key.Session + ")."
 }
 
-// appendObjectSchema appends a schema as it is, if it says at its top that it is one of an object, as MCP demands. Else
-// that is added: the arguments of every call are an object.
+// appendObjectSchema appends a schema. MCP demands that its top level declares an object. If it does not, that is
+// added: the arguments of every call are an object.
 func appendObjectSchema(b []byte, schema json.RawMessage) []byte {
 	const object = `"type":"object"`
 	if bytes.HasPrefix(schema, []byte("{"+object)) {
@@ -339,8 +340,8 @@ func appendObjectSchema(b []byte, schema json.RawMessage) []byte {
 	return append(b, '}')
 }
 
-// hintsOf returns what a client is told of the effects of a tool. The operator's word counts, then that of whoever
-// registered the tool; of what nobody knows nothing is said, and clients expect the worst.
+// hintsOf returns the annotations that tell a client a tool's effects. The operator's settings win over the tool's
+// annotations. Unknown effects have no hint, so clients expect the worst.
 func hintsOf(said *registry.Annotations, known policy.Effects) registry.Annotations {
 	var hints registry.Annotations
 	if said != nil {

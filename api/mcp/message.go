@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// maxDepth lets arguments of the allowed depth stand inside a message and its params.
+	// maxDepth allows arguments of the maximum depth inside a message and its params.
 	maxDepth = agent.MaxArgsDepth + 2
 
-	// maxID bounds the id of a request, in bytes: it is repeated in every message about the request.
+	// maxID is the maximum length of a request's id, in bytes. Every message about the request repeats it.
 	maxID = 256
 )
 
 // message is one JSON-RPC message of a client. Its fields are parts of the body.
 type message struct {
-	id     json.RawMessage // a string or a number, as it was sent; nil: a notification, or an answer
+	id     json.RawMessage // a string or a number, as sent; nil: a notification, or an answer
 	method string          // empty: an answer
 	params fields
 	meta   fields // params._meta
 }
 
-// isRequest reports whether the client waits for an answer.
+// isRequest reports whether the client expects an answer.
 func (m *message) isRequest() bool { return m.id != nil && m.method != "" }
 
 // fields are the members of an object. They are few, so get searches them one by one.
 type fields []strictjson.Member
 
-// get returns a member, none if it is missing.
+// get returns a member, or none if it is missing.
 func (f fields) get(name string) strictjson.Value {
 	for i := range f {
 		if string(f[i].Name) == name {
@@ -57,7 +57,7 @@ func (f fields) text(name string) (s string, ok bool) {
 	return strictjson.Text(v.Raw()), true
 }
 
-// parseMessage reads a body. On an error the id is set if it could be read, because the answer repeats it.
+// parseMessage parses a body. On an error, the id is set if it could be read, because the answer repeats it.
 func parseMessage(body []byte) (message, error) {
 	var m message
 	trimmed := bytes.TrimSpace(body)
@@ -79,7 +79,7 @@ func parseMessage(body []byte) (message, error) {
 	return m, nil
 }
 
-// badJSON says why a body cannot be read.
+// badJSON returns the error for a body that cannot be parsed.
 func badJSON(body []byte, err error) error {
 	switch p := strictjson.Explain(err); p.Fault {
 	case strictjson.NotUTF8:
@@ -109,7 +109,7 @@ func (m *message) read(members fields) error {
 		if members.get("result").IsZero() && members.get("error").IsZero() {
 			return invalidRequest("The field \"method\" is missing.")
 		}
-		m.id = nil // an answer: nothing was asked
+		m.id = nil // an answer: the gateway has sent no request
 		return nil
 	}
 	if !method.IsString() || method.Len() <= len(`""`) {
@@ -134,12 +134,12 @@ func (m *message) readParams(params strictjson.Value) (err error) {
 	return nil
 }
 
-// membersOf takes apart an object that has been checked.
+// membersOf splits an object that was checked.
 func membersOf(v strictjson.Value) (fields, error) {
 	return strictjson.Members(nil, v.Raw(), math.MaxInt)
 }
 
-// isID reports whether a value can be the id of a request: null cannot.
+// isID reports whether a value can be the id of a request. null cannot.
 func isID(v json.RawMessage) bool {
 	if len(v) > maxID {
 		return false
@@ -150,27 +150,26 @@ func isID(v json.RawMessage) bool {
 	return (v[0] == '-' || v[0] >= '0' && v[0] <= '9') && !bytes.ContainsAny(v, ".eE")
 }
 
-// headerSession carries the name that initialize gave a client of a revision before 2026-07-28.
+// headerSession carries the session name that initialize gives a client of a revision before 2026-07-28.
 const headerSession = "Mcp-Session-Id"
 
-// errCancelled is the cause of a context whose request its client has cancelled with a message. Such a request is not
-// answered.
+// errCancelled is the cause of a context that the client has cancelled with a message. Such a request gets no answer.
 var errCancelled = errors.New("cancelled by the client")
 
-// maxSession bounds that name, in bytes, as clients may send any.
+// maxSession is the maximum length of that name, in bytes, because clients may send any.
 const maxSession = 128
 
-// Cancels carries cancellations to whatever pod runs a request. *routing.Turns is one.
+// Cancels forwards cancellations to the pod that runs a request. *routing.Turns implements it.
 type Cancels interface {
-	// Abort ends what runs under a key, on any pod. A message to another pod can be lost.
+	// Abort ends the work under a key, on any pod. It is best effort: a message to another pod can be lost.
 	Abort(ctx context.Context, key registry.Key) error
 
-	// Serve adds a function that ends what runs under a key on this pod, and reports whether something did.
+	// Serve adds a function that ends the work under a key on this pod, and reports whether there was any.
 	Serve(abort func(registry.Key) bool)
 }
 
-// requestKey names a request of a client of an earlier revision on all pods. Only the identity that sent the request
-// can name it. ok is false if the client has no name: then its ids may be those of another client.
+// requestKey names a request of a client of an earlier revision, on all pods. Only the identity that sent the request
+// can build the name. ok is false if the client has no session name: then another client may use the same ids.
 func (r *request) requestKey(id json.RawMessage) (key registry.Key, ok bool) {
 	session := r.Header.Get(headerSession)
 	if r.modern || session == "" || len(session) > maxSession {
@@ -181,17 +180,17 @@ func (r *request) requestKey(id json.RawMessage) (key registry.Key, ok bool) {
 	return registry.Key{Tenant: r.Caller.Tenant, Session: "mcp~" + hex.EncodeToString(sum[:16])}, true
 }
 
-// running are the calls of this pod that a message of their client can cancel. The zero value is ready for use. It is
+// running holds the calls of this pod that a message of their client can cancel. The zero value is ready to use. It is
 // safe for concurrent use.
 type running struct {
 	mu    sync.Mutex
 	calls map[registry.Key]context.CancelCauseFunc
 }
 
-// enter returns the context of a call. From revision 2026-07-28 on a client cancels by closing the stream of the
-// answer, which ends ctx. Before it, that a stream ends says nothing: the call goes on until the client cancels it with
-// a message, which may reach any pod, or its identity ends. A call with a long body, for which the pod reserves memory,
-// ends with its connection also then: a caller that is gone holds nothing.
+// enter returns the context of a call. From revision 2026-07-28 on, a client cancels by closing the stream of the
+// answer, which ends ctx. In earlier revisions, the end of a stream has no meaning: the call continues until the client
+// cancels it with a message, which may reach any pod, or until its identity ends. A call with a long body still ends
+// with its connection, because the pod reserves memory for it.
 func (s *running) enter(ctx context.Context, r *request, long bool) (_ context.Context, leave func(), err error) {
 	if r.modern {
 		return ctx, func() {}, nil
@@ -229,7 +228,7 @@ func (s *running) enter(ctx context.Context, r *request, long bool) (_ context.C
 	}, nil
 }
 
-// cancel ends the call of a request, and reports whether it runs here.
+// cancel ends the call of a request, and reports whether it ran here.
 func (s *running) cancel(key registry.Key) bool {
 	s.mu.Lock()
 	cancel := s.calls[key]
@@ -241,7 +240,7 @@ func (s *running) cancel(key registry.Key) bool {
 	return true
 }
 
-// hear acts on a notification. Those that mean nothing here are ignored, as JSON-RPC demands.
+// hear handles a notification. Unknown ones are ignored, as JSON-RPC demands.
 func (s *Server) hear(ctx context.Context, r *request) {
 	if r.method != "notifications/cancelled" {
 		return
@@ -251,14 +250,14 @@ func (s *Server) hear(ctx context.Context, r *request) {
 		return
 	}
 	if key, ok := r.requestKey(id.Raw()); ok {
-		_ = s.cfg.Cancels.Abort(ctx, key) // nobody waits for an answer: the call ends by its deadline
+		_ = s.cfg.Cancels.Abort(ctx, key) // best effort: if it fails, the call ends by its deadline
 	}
 }
 
-// session reads the session of the scope. One that is away has no tools. One that the caller may not see is unknown.
+// session reads the session of the scope. If it is away, it has no tools. If the caller may not see it, it is unknown.
 func (s *Server) session(ctx context.Context, r *request) (registry.Entry, error) {
 	key := registry.Key{Tenant: r.Caller.Tenant, Session: r.Scope.Session}
-	if key.Validate() != nil { // an impossible id is an unknown one; it never reaches the store
+	if key.Validate() != nil { // an impossible id is unknown; it is not sent to the store
 		return registry.Entry{}, registry.UnknownSession()
 	}
 	e, err := s.cfg.Directory.Entry(ctx, key)

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// separator stands between a tool's name and the session it runs on. No session's part has it, so a name is taken
-	// apart in one way only.
+	// separator stands between a tool's name and its session. The session's part never contains it, so a name can be
+	// split in one way only.
 	separator = "__"
 
-	// maxName is how long a name may be in MCP.
+	// maxName is the maximum length of a name in MCP.
 	maxName = 128
 
-	// hashedSession begins the part of a session whose id makes a name too long. What follows is no escape.
+	// hashedSession begins a session's part if the session's id makes the name too long. It is not a valid escape.
 	hashedSession = ".h"
 )
 
-// qualify returns the name of a session's tool in a scope of several sessions. tool is its name in the session's own
-// scope.
+// qualify returns the name of a session's tool in a scope of several sessions. tool is its name in the scope of its
+// session.
 func qualify(tool, session string) string {
 	part := escapeSession(session)
 	if len(tool)+len(separator)+len(part) > maxName {
@@ -35,7 +35,7 @@ func qualify(tool, session string) string {
 	return tool + separator + part
 }
 
-// unqualify takes apart what qualify has made. The session is what escapeSession or hashSession returned.
+// unqualify splits a name made by qualify. The session is what escapeSession or hashSession returned.
 func unqualify(name string) (tool, session string, ok bool) {
 	at := strings.LastIndex(name, separator)
 	if at <= 0 || at+len(separator) == len(name) {
@@ -44,8 +44,8 @@ func unqualify(name string) (tool, session string, ok bool) {
 	return name[:at], name[at+len(separator):], true
 }
 
-// escapeSession returns a session's id in the characters that names may have. Of two ids no two come out equal: a dot
-// and two hexadecimal digits stand for every character that is no letter, digit, hyphen or single underscore.
+// escapeSession encodes a session's id in the characters that names may have. Different ids have different results: a
+// dot and two hexadecimal digits replace every character but letters, digits, hyphens and single underscores.
 func escapeSession(id string) string {
 	plain := func(i int) bool {
 		c := id[i]
@@ -64,7 +64,7 @@ func escapeSession(id string) string {
 	return b.String()
 }
 
-// unescapeSession returns the id that escapeSession was given.
+// unescapeSession decodes a result of escapeSession. Any other text is not ok.
 func unescapeSession(part string) (id string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(part); i++ {
@@ -86,14 +86,14 @@ func unescapeSession(part string) (id string, ok bool) {
 	return id, escapeSession(id) == part && registry.Key{Tenant: registry.DefaultTenant, Session: id}.Validate() == nil
 }
 
-// hashSession returns what stands for an id that is too long. Nobody can find another id for it.
+// hashSession returns a hash in place of an id that is too long. Another id with the same hash cannot be found.
 func hashSession(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hashedSession + hex.EncodeToString(sum[:16])
 }
 
-// shownName returns what a tool is called in its session's own scope: its name, if MCP allows that. Else the allowed
-// characters are left, and a part of the name's hash stands for the others.
+// shownName returns a tool's name in the scope of its session: the name itself, if MCP allows it. Otherwise it keeps
+// the ASCII characters and adds a part of the name's hash.
 func shownName(name string) string {
 	if allowedName(name) {
 		return name
@@ -101,7 +101,7 @@ func shownName(name string) string {
 	return asciiName(name)
 }
 
-// allowedName reports whether MCP allows a name that the gateway allows: only letters beyond ASCII keep it from that.
+// allowedName reports whether MCP allows a name that the gateway allows. MCP does not allow letters beyond ASCII.
 func allowedName(name string) bool {
 	for i := range len(name) {
 		if name[i] >= 0x80 {
@@ -111,7 +111,7 @@ func allowedName(name string) bool {
 	return true
 }
 
-// foreignName begins the name of a tool that has nothing of ASCII.
+// foreignName begins the name of a tool without ASCII characters.
 const foreignName = "tool"
 
 func asciiName(name string) string {
@@ -129,7 +129,7 @@ func asciiName(name string) string {
 	return plain + "_" + hex.EncodeToString(sum[:8])
 }
 
-// isHashed reports whether a name looks like one that asciiName has made.
+// isHashed reports whether a name looks like a result of asciiName.
 func isHashed(name string) bool {
 	const digits = 16
 	at := len(name) - digits - 1
@@ -140,15 +140,16 @@ func isHashed(name string) bool {
 	return err == nil
 }
 
-// resolve finds the tool that a name means, and where:
+// resolve finds the tool and the target of a name:
 //
-//   - in the scope of a session, every name is one of that session;
-//   - else a qualified name is that of the session it ends in, and never another session's. One that could also be
-//     that of an MCP server's tool, which may have come since a list was read, is refused if the session offers it;
-//   - any other name is one of the gateway's own tools, or, as POST /api/tools/{name}/call takes it, of the only
-//     session of the scope that is there and offers it. The router refuses to choose among several, but does not know
-//     which one a list has shown: if that one is away and another offers the tool, it is the other. A caller who sees
-//     the devices of all users reaches none of a user so.
+//   - in the scope of a session, every name is a tool of that session;
+//   - otherwise a qualified name is a tool of the session in its last part, never of another session. An MCP server's
+//     tool could have the same name, as the server may have added it since the list was read. If the session offers
+//     the tool, the name is then rejected as ambiguous;
+//   - any other name is one of the gateway's own tools, or a tool of the only connected session of the scope that
+//     offers it, as for POST /api/tools/{name}/call. The router does not choose among several sessions. It does not
+//     know which session a list has shown: if that session is away and another offers the tool, the call goes to the
+//     other. If the caller sees the devices of all users, such a name never reaches a user's device.
 func (s *Server) resolve(ctx context.Context, r *request, name string) (tool string, at registry.Target, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -164,14 +165,14 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 		if err := s.checkMeaning(ctx, r, name, plain, part); err != nil {
 			return "", at, err
 		}
-		return s.ownName(ctx, r, name, at) // no device's tool is listed so
+		return s.ownName(ctx, r, name, at) // lists never show a device's tool under this name
 	}
 	if strings.HasPrefix(part, hashedSession) {
 		at.SessionID, err = s.sessionOfHash(ctx, r, plain, part)
 	} else if id, ok := unescapeSession(part); ok {
 		at.SessionID = id
 	} else {
-		return s.ownName(ctx, r, name, r.withoutSession(at)) // never listed as a qualified one
+		return s.ownName(ctx, r, name, r.withoutSession(at)) // lists never show it as a qualified name
 	}
 	if err != nil {
 		return "", at, err
@@ -179,8 +180,8 @@ func (s *Server) resolve(ctx context.Context, r *request, name string) (tool str
 	return s.ownName(ctx, r, plain, at)
 }
 
-// withoutSession returns the target of a name without a session: for a caller who sees the devices of all users, only
-// those of no user. A name without a session is shown for no other (nameAll).
+// withoutSession returns the target of a name without a session. If the caller sees the devices of all users, it
+// selects only devices without a user: lists show such names for no others (nameAll).
 func (r *request) withoutSession(at registry.Target) registry.Target {
 	if at.SessionID == "" && r.seesUsers() {
 		at.Viewer = registry.NoUser
@@ -188,12 +189,12 @@ func (r *request) withoutSession(at registry.Target) registry.Target {
 	return at
 }
 
-// seesUsers reports whether the scope may have devices of several users.
+// seesUsers reports whether the scope may contain devices of several users.
 func (r *request) seesUsers() bool { return r.Scope.User == "" && r.Caller.Viewer() == "" }
 
-// checkMeaning refuses a name that an MCP server of the gateway owns and that is also the qualified name of a session's
-// tool. Devices cannot register such tools, except on a pod whose file of servers is another one. What the caller has
-// read there must not go to the server.
+// checkMeaning rejects a name that belongs to an MCP server of the gateway and is also the qualified name of a
+// session's tool. Devices cannot register such tools, except on a pod with another file of servers. Arguments meant for
+// the device must not go to the server.
 func (s *Server) checkMeaning(ctx context.Context, r *request, name, tool, part string) error {
 	id, ok := unescapeSession(part)
 	if !ok || !s.cfg.Gateway.Owns(name) {
@@ -213,8 +214,8 @@ func (s *Server) checkMeaning(ctx context.Context, r *request, name, tool, part 
 	}
 }
 
-// toolAt finds the tool that a name means in the scope of a session that the caller sees, also while its device moves.
-// Empty: there is none. The error is that of the store.
+// toolAt finds the tool of a name in the scope of a session that the caller sees, also while its device reconnects. It
+// returns an empty name if there is none. Its errors are the store's.
 func (s *Server) toolAt(
 	ctx context.Context, r *request, session, name string,
 ) (tool string, of registry.Session, err error) {
@@ -238,14 +239,14 @@ func (s *Server) toolAt(
 	return namedIn(due[0].Tools, name), due[0].Session, nil
 }
 
-// isLocal reports whether one of the gateway's own tools has this name, or may have it.
+// isLocal reports whether the name belongs, or can belong, to one of the gateway's own tools.
 func (s *Server) isLocal(name string) bool {
 	_, found := slices.BinarySearchFunc(s.cfg.Gateway.LocalTools(), name,
 		func(t registry.ToolSpec, name string) int { return strings.Compare(t.Name, name) })
 	return found || s.cfg.Gateway.Owns(name)
 }
 
-// ownName finds the tool that a name means in its session's own scope: the name itself, if MCP allows it.
+// ownName finds the tool of a name in the scope of its session: the name itself, if MCP allows it.
 func (s *Server) ownName(
 	ctx context.Context, r *request, name string, at registry.Target,
 ) (tool string, _ registry.Target, err error) {
@@ -256,10 +257,10 @@ func (s *Server) ownName(
 		return name, at, nil
 	}
 	tool, _, _ = s.toolAt(ctx, r, at.SessionID, name)
-	return cmp.Or(tool, name), at, nil // the router says what is wrong
+	return cmp.Or(tool, name), at, nil // the router returns the error
 }
 
-// namedIn returns the tool that a name means among those of a session, empty if there is none.
+// namedIn returns the tool of a session that has a name, or "".
 func namedIn(tools []registry.ToolSpec, name string) (tool string) {
 	for _, t := range tools {
 		if t.Name == name {
@@ -272,7 +273,7 @@ func namedIn(tools []registry.ToolSpec, name string) (tool string) {
 	return tool
 }
 
-// sessionOfHash finds the session whose id is too long to stand in a name, also while its device moves.
+// sessionOfHash finds a session whose id is too long for a name, also while its device reconnects.
 func (s *Server) sessionOfHash(ctx context.Context, r *request, tool, part string) (string, error) {
 	q := registry.Query{
 		Tenant: r.Caller.Tenant, Target: r.Scope.target(r.Caller.Viewer()), Limit: pageSessions,
@@ -296,7 +297,7 @@ func (s *Server) sessionOfHash(ctx context.Context, r *request, tool, part strin
 		"The session of this name was not found among the first. Call the tool at /mcp/sessions/ and the session's id.")
 }
 
-// awaitedOfHash finds a session among those that are expected to offer the tool in a moment.
+// awaitedOfHash finds a session among those that are expected to reconnect and offer the tool.
 func (s *Server) awaitedOfHash(ctx context.Context, q registry.Query, tool, part string) (string, error) {
 	q.Tool, q.After = tool, registry.Cursor{}
 	due, err := s.cfg.Directory.Awaited(ctx, q)
@@ -311,5 +312,5 @@ func (s *Server) awaitedOfHash(ctx context.Context, q registry.Query, tool, part
 	return "", registry.UnknownSession()
 }
 
-// maxHashReads is how many pages are read for a session whose id is too long.
+// maxHashReads is the maximum number of pages read to find a session whose id is too long.
 const maxHashReads = 20

@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The resources: all sessions of the scope, and each of them.
+// URIs of resources: all sessions of the scope, and each of them.
 const (
 	uriSessions = "farhand://sessions"
 	uriSession  = uriSessions + "/" // the id follows
@@ -24,7 +24,7 @@ const templateList = `"resourceTemplates":[{"uriTemplate":"` + uriSession + `{id
 	`"title":"One device","description":"One session with its tools, as GET /api/sessions/{id} has it.",` +
 	`"mimeType":"application/json"}]`
 
-// listResources lists what can be read: who is connected, and each of them, in the order of connecting.
+// listResources lists the resources: the list of sessions, and each connected session, in the order of connecting.
 func (s *Server) listResources(ctx context.Context, r *request) (result, error) {
 	if err := r.Out.ReservePage(ctx); err != nil {
 		return result{}, err
@@ -60,7 +60,7 @@ func (s *Server) listResources(ctx context.Context, r *request) (result, error) 
 	return result{members: b}, nil
 }
 
-// sessions reads a page of the sessions of the scope. One that is away is not listed.
+// sessions reads a page of the sessions of the scope. A session that is away is not listed.
 func (s *Server) sessions(
 	ctx context.Context, r *request, after registry.Cursor,
 ) ([]registry.Entry, *registry.Cursor, error) {
@@ -83,12 +83,12 @@ func appendSession(b []byte, at *registry.Session) []byte {
 	return append(b, `,"mimeType":"application/json"}`...)
 }
 
-// listTemplates lists how the resources of single sessions are named.
+// listTemplates lists the URI template of single sessions.
 func (s *Server) listTemplates(_ context.Context, r *request) (result, error) {
 	return r.constant(templateList)
 }
 
-// constant answers a list that has one page, which is always the same.
+// constant returns a list that has one page and never changes.
 func (r *request) constant(members string) (result, error) {
 	if v := r.params.get("cursor"); !v.IsZero() && v.String() != "null" {
 		return result{}, invalidParams("This list has one page. Leave the cursor out.")
@@ -139,7 +139,7 @@ func (s *Server) readURI(ctx context.Context, r *request, uri string) (json.RawM
 	}
 }
 
-// unknownResource says that nothing can be read by a name.
+// unknownResource returns the error for a URI without a resource.
 func unknownResource(uri string) error {
 	data, _ := json.Marshal(struct { // cannot fail: a string
 		URI string `json:"uri"`

@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The two tools of a scope with Search, for fleets whose tools are too many for a model to be shown.
+// The two tools of a scope with Search, for fleets with too many tools to show a model.
 const (
 	toolSearch = "search_tools"
 	toolCall   = "call_tool"
@@ -63,7 +63,7 @@ func argsOf(args registry.JSON) (fields, error) {
 	return membersOf(args)
 }
 
-// callFound calls a tool by the name and the session that searchTools returned. Policy and audit know it by its own
+// callFound calls a tool by the name and the session that searchTools returned. Policy and audit use the tool's own
 // name.
 func (s *Server) callFound(ctx context.Context, r *request, members fields) (result, error) {
 	tool, _ := members.text("name")
@@ -88,14 +88,14 @@ func (s *Server) callFound(ctx context.Context, r *request, members fields) (res
 	return s.call(ctx, r, agent.Request{Tool: tool, Target: at, Args: args})
 }
 
-// badArgument tells a model what is wrong with an argument of the two tools.
+// badArgument returns the error for a model that sent an invalid argument to one of the two tools.
 func badArgument(name, must string) result {
 	return result{members: appendInvalid(nil, &registry.Error{
 		Message: "The arguments do not fit.", Violations: []registry.Violation{{Pointer: "/" + name, Message: must}},
 	})}
 }
 
-// searchTools finds tools.
+// searchTools returns a page of the tools whose name or description contains a text.
 func (s *Server) searchTools(ctx context.Context, r *request, members fields) (result, error) {
 	if err := r.Out.ReservePage(ctx); err != nil {
 		return result{}, err
@@ -130,7 +130,7 @@ func (s *Server) searchTools(ctx context.Context, r *request, members fields) (r
 	return result{members: append(b, found...)}, nil
 }
 
-// appendFound appends the tools that were found: as tools/list has them, each with its own name and its session.
+// appendFound appends the tools as in tools/list, each with its own name and its session.
 func appendFound(b []byte, rows []toolRow, next cursor) []byte {
 	b = append(b, `{"tools":[`...)
 	for i := range rows {
@@ -158,13 +158,13 @@ func appendFound(b []byte, rows []toolRow, next cursor) []byte {
 	return append(b, '}')
 }
 
-// matches reports whether a tool is one that is looked for.
+// matches reports whether a tool contains the text of the search.
 func (p *toolPage) matches(t registry.ToolSpec) bool {
 	return p.query == "" || strings.Contains(strings.ToLower(t.Name), p.query) ||
 		strings.Contains(strings.ToLower(t.Description), p.query)
 }
 
-// allows returns what policy says of a tool, nil if the caller may not call it.
+// allows returns policy's decision on a tool, or nil if the caller may not call it.
 func (p *toolPage) allows(t registry.ToolSpec, from policy.Source) *policy.Decision {
 	if d := p.cfg.Gateway.Decide(p.asker(), t, from); d.Allowed {
 		return d

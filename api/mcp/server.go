@@ -1,11 +1,11 @@
-// Package mcp serves the Model Context Protocol at /mcp: revision 2026-07-28, where every request stands alone, and the
-// ones before it, whose clients begin with initialize. Nothing is kept between two requests of a client, so any pod
-// answers any of them.
+// Package mcp serves the Model Context Protocol at /mcp: revision 2026-07-28, whose requests are independent of each
+// other, and earlier revisions, whose clients begin with initialize. No state is kept between two requests of a client,
+// so any pod answers any of them.
 //
-// It imports agent and registry. Start with server.go: a POST is read (message.go), checked against its headers
-// (initialize.go), and answered by the method it names, each of which has a file of its own. Lists are read from the
-// directory for every request, and calls go through agent.Invoker, as those of /api do. Decision 44 says why the
-// server of the Go SDK is not used.
+// It imports agent and registry. Start with server.go: a POST is parsed (message.go), checked against its headers
+// (initialize.go), and answered by its method. Each method has a file of its own. Lists are read from the directory for
+// every request, and calls go through agent.Invoker, as for /api. Decision 44 says why the server of the Go SDK is not
+// used.
 package mcp
 
 import (
@@ -24,42 +24,42 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Invoker runs calls. *agent.Invoker is one.
+// Invoker runs calls. *agent.Invoker implements it.
 type Invoker interface {
 	Invoke(ctx context.Context, req agent.Request) (agent.Outcome, error)
-	// Read waits until a text of n bytes may be read; done is called when it has been.
+	// Read waits until a text of n bytes may be parsed. done must be called afterwards.
 	Read(ctx context.Context, by share.Owner, n int) (done func(), err error)
 }
 
-// Directory answers which sessions there are. registry.Directory is one.
+// Directory lists sessions. registry.Directory implements it.
 type Directory interface {
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
 	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
 }
 
-// Gateway is what the rest of the API lends. Its methods are safe for concurrent use.
+// Gateway is the part of the API that this package uses. Its methods are safe for concurrent use.
 type Gateway interface {
 	// LocalTools returns the gateway's own tools, in order of name.
 	LocalTools() []registry.ToolSpec
 
-	// Owns reports whether a name is one that a tool of the gateway's MCP servers can have, whether or not there is
-	// such a tool now.
+	// Owns reports whether a tool of the gateway's MCP servers can have this name, whether or not there is such a tool
+	// now.
 	Owns(name string) bool
 
 	// Digest changes with the policy and with the gateway's own tools.
 	Digest() string
 
-	// Decide asks policy whether somebody may call a tool.
+	// Decide returns policy's decision on a call of a tool.
 	Decide(by agent.Asker, t registry.ToolSpec, from policy.Source) *policy.Decision
 
-	// Sessions and Session return the sessions of a scope, and one of them, as GET /api/sessions and
-	// GET /api/sessions/{id} do. One that the caller may not see is unknown.
+	// Sessions and Session return the sessions of a scope, and one of them, like GET /api/sessions and GET
+	// /api/sessions/{id}. A session that the caller may not see is unknown.
 	Sessions(ctx context.Context, by agent.Asker, scope Scope) (json.RawMessage, error)
 	Session(ctx context.Context, by agent.Asker, scope Scope, id string) (json.RawMessage, error)
 }
 
-// Config has what a Server needs; all of it is required.
+// Config configures a Server. All fields are required, unless noted.
 type Config struct {
 	Invoker   Invoker
 	Directory Directory
@@ -69,13 +69,13 @@ type Config struct {
 	Cancels   Cancels
 	Records   Records
 	Approvals Approvals
-	States    States        // nil: nobody is asked by way of a client
-	TaskAfter time.Duration // a call that may take longer becomes a task, for clients that know tasks
-	Retention time.Duration // how long the record of a call is kept
+	States    States        // nil: clients are not asked for approval
+	TaskAfter time.Duration // clients that know tasks get one for a call that may take longer
+	Retention time.Duration // how long the record of a call is stored
 	Version   string        // of the program
 }
 
-// Server answers the messages of MCP's clients. It keeps nothing of a request that has been answered, and is safe for
+// Server answers the messages of MCP clients. It keeps no state of a request after its answer, and is safe for
 // concurrent use.
 type Server struct {
 	cfg     Config
@@ -91,73 +91,72 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Exchange is one POST, and the way its answer takes.
+// Exchange is one POST and its answer.
 type Exchange struct {
 	Caller auth.Identity
 	Scope  Scope
-	Origin string // URL of the gateway without a path, as the client knows it; links in results begin with it
+	Origin string // URL of the gateway without a path, as the client knows it; prefix of links in results
 	Header http.Header
 	Body   []byte
 	Out    Out
 
-	// TakeBody returns what is to be called when nothing needs Body any more; nil: nobody asks.
+	// TakeBody returns a function to call when Body is no longer needed; nil: there is nothing to release.
 	TakeBody func() (release func())
 }
 
 // Out takes the answer to one POST.
 type Out interface {
-	// Write writes a whole answer. failure is the gateway's own error that it tells of, for the log; nil: none.
+	// Write writes a whole answer. failure is the gateway's own error in it, for the log; nil: none.
 	Write(status int, body []byte, failure *registry.Error) error
 
-	// NoteCall says which call the answer is about, before it is written. NoteFailure is for an answer that is not
-	// written with Write.
+	// NoteCall sets the id of the call that the answer is about, before it is written. NoteFailure is for an answer
+	// that is not written with Write.
 	NoteCall(id string)
 	NoteFailure(failure *registry.Error)
 
-	// NameSession gives a client of an earlier revision a name that it repeats with each request.
+	// NameSession gives a client of an earlier revision a session name, which it repeats with each request.
 	NameSession(name string)
 
-	// ReservePage waits for the bytes that a page of a list takes while it is made. They are released with the request.
+	// ReservePage waits for the bytes that building a page of a list takes. They are released when the request ends.
 	ReservePage(ctx context.Context) error
 
-	// Open begins an answer of events.
+	// Open begins an answer as a stream of events.
 	Open() (*ssewriter.Stream, error)
 
-	// Reserve waits for the bytes of a message that is written to a stream next. release is called when it has been.
+	// Reserve waits for the bytes of the next message of a stream. release must be called after the write.
 	Reserve(ctx context.Context, s *ssewriter.Stream, n int) (release func(), err error)
 
-	// Enter counts one more stream of the caller in, and returns how to count it out.
+	// Enter counts one more stream of the caller in, and returns a function that counts it out.
 	Enter() (release func(), err error)
 
-	// UntilDraining returns a context that also ends when the pod begins to stop.
+	// UntilDraining returns a context that also ends when the pod begins to drain.
 	UntilDraining(ctx context.Context) (_ context.Context, stop func())
 
 	// Ended reports whether the identity that sent the request has ended.
 	Ended() bool
 }
 
-// request is a message that waits for an answer, or a notification.
+// request is a message that needs an answer, or a notification.
 type request struct {
 	message
 	*Exchange
 	revision     string
 	modern       bool             // of revision 2026-07-28 or later
 	capabilities strictjson.Value // of the client; only if modern
-	answer       *answer          // nil for what is not answered once
+	answer       *answer          // nil for notifications and methodListen
 	args         registry.JSON    // of a call, until forgetBody
 
-	wrongAnswers int    // of the client's user to the question of this call
-	wrong        string // what is wrong with the last; empty: nothing
+	wrongAnswers int    // by the client's user, to this call's question
+	wrong        string // what was wrong with the last answer; empty: nothing
 }
 
-// asker returns who asks with the request. Behind a client of MCP is a model, unless the credentials say that it is a
-// person's program. Every list and every call of a client is about the same asker, so that what is listed may be
-// called.
+// asker returns the identity that a request acts for. Behind an MCP client is a model, unless the credentials belong to
+// a person's program. Lists and calls of a client use the same asker, so that every listed tool may be called.
 func (r *request) asker() agent.Asker {
 	return agent.Asker{Who: r.Caller, Model: !r.Caller.Person, Endpoint: agent.EndpointMCP, Waits: true}
 }
 
-// result is what a request is answered with.
+// result is the answer to a request.
 type result struct {
 	kind    string // resultType; empty: complete
 	meta    []byte // of _meta, as JSON without the braces
@@ -181,7 +180,7 @@ type method struct {
 	legacy bool // only before
 }
 
-// methods are all that are served.
+// methods returns the method with a name.
 func methods(name string) (m method, ok bool) {
 	switch name {
 	case "initialize":
@@ -211,10 +210,10 @@ func methods(name string) (m method, ok bool) {
 	}
 }
 
-// readTimeout is how long the store has for a list or a resource.
+// readTimeout bounds the store's time for a list or a resource.
 const readTimeout = 10 * time.Second
 
-// Serve answers one POST. An error means that nothing was written and that the caller has to.
+// Serve answers one POST. If it returns an error, nothing was written, and its caller must answer.
 func (s *Server) Serve(ctx context.Context, x *Exchange) error {
 	r := &request{Exchange: x}
 	var err error
@@ -241,7 +240,7 @@ func (s *Server) Serve(ctx context.Context, x *Exchange) error {
 	return a.finish(s, res, err)
 }
 
-// longBody is the length from which bodies are parsed one after another.
+// longBody is the length from which bodies are parsed one at a time.
 const longBody = 16 << 10
 
 func (s *Server) parse(ctx context.Context, x *Exchange) (message, error) {

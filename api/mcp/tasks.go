@@ -14,19 +14,20 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Records reads and cancels calls that have a record. What a tenant may not see is registry.CodeCallNotFound.
+// Records reads and cancels calls that have a record. For a call that the tenant may not see, it fails with
+// registry.CodeCallNotFound.
 type Records interface {
 	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
 	Cancel(ctx context.Context, tenant, callID string) (registry.Record, error)
 }
 
 const (
-	// extensionTasks is what a client declares that takes a task in place of a result.
+	// extensionTasks is the extension that a client declares if it accepts a task instead of a result.
 	extensionTasks = "io.modelcontextprotocol/tasks"
 
 	kindTask = "task" // of a result
 
-	// pollInterval is how often a client should ask, in milliseconds.
+	// pollInterval is how often a client should poll, in milliseconds.
 	pollInterval = "1000"
 )
 
@@ -39,13 +40,13 @@ const (
 	taskCancelled = "cancelled"
 )
 
-// takesTasks reports whether the client takes a task in place of a result.
+// takesTasks reports whether the client accepts a task instead of a result.
 func (r *request) takesTasks() bool {
 	extensions, ok := r.capability("extensions")
 	return ok && extensions.get(extensionTasks).IsObject()
 }
 
-// needTasks refuses a client that does not say that it knows tasks.
+// needTasks rejects a client that does not declare tasks.
 func (r *request) needTasks() error {
 	if r.takesTasks() {
 		return nil
@@ -57,10 +58,10 @@ func (r *request) needTasks() error {
 	}
 }
 
-// task is the result that names the task a call has become.
+// task returns the result that names the task of a call.
 func (s *Server) task(ctx context.Context, r *request, out *agent.Outcome) (result, error) {
 	rec, err := s.cfg.Records.Get(ctx, r.Caller.Tenant, out.CallID)
-	if err != nil { // the call runs, and its caller must know by which id
+	if err != nil { // the call runs, and its caller needs its id
 		e := registry.AsError(err).With(registry.DispatchedUnknown)
 		e.CallID = out.CallID
 		return result{}, e
@@ -68,7 +69,7 @@ func (s *Server) task(ctx context.Context, r *request, out *agent.Outcome) (resu
 	return result{kind: kindTask, members: s.appendTask(nil, &rec, taskOf(&rec))}, nil
 }
 
-// getTask answers with what a task has come to.
+// getTask returns the state of a task, with its result, its failure or its open question.
 func (s *Server) getTask(ctx context.Context, r *request) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -100,7 +101,7 @@ func (s *Server) getTask(ctx context.Context, r *request) (result, error) {
 	return result{members: append(s.appendTask(nil, &rec, state), detail...)}, nil
 }
 
-// cancelTask asks for the end of a task. One that has ended stays as it is.
+// cancelTask requests the end of a task. Cancelling a finished task has no effect.
 func (s *Server) cancelTask(ctx context.Context, r *request) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -115,8 +116,8 @@ func (s *Server) cancelTask(ctx context.Context, r *request) (result, error) {
 	return result{}, err
 }
 
-// updateTask takes the answer of the client's user. What is not asked, or not any more, is ignored; the first decision
-// about an approval is the only one. The last wrong answer that is allowed gives the call up.
+// updateTask applies the answer of the client's user. Answers without an open question are ignored. Only the first
+// decision on an approval counts. The last allowed answer, if wrong, gives the call up.
 func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -151,8 +152,8 @@ func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 	return result{}, err
 }
 
-// openQuestion returns what the client's user is to be asked about a task: only somebody who may decide it, since
-// nobody else's answer changes anything. Nil: nothing.
+// openQuestion returns the question of a task for the client's user, or nil. Only a user who may decide the approval is
+// asked, because other answers have no effect.
 func (s *Server) openQuestion(ctx context.Context, r *request, rec *registry.Record) []byte {
 	if rec.Approval == "" || rec.State != registry.StateAccepted || !r.asksUser() || !r.Caller.Approves() {
 		return nil
@@ -168,12 +169,11 @@ func (s *Server) openQuestion(ctx context.Context, r *request, rec *registry.Rec
 	return question
 }
 
-// errNoTask is the same for what there is not and for what is somebody else's.
+// errNoTask is one error for unknown tasks and for tasks of other callers.
 var errNoTask = &rpcError{code: codeInvalidParams, message: "No task of yours has this id, or it was forgotten " +
 	"some time after it ended."}
 
-// ownTask returns the record of the task that a request names: a call that goes on without its request, of the same
-// caller.
+// ownTask returns the record of the task that a request names: an asynchronous call of the same caller.
 func (s *Server) ownTask(ctx context.Context, r *request) (registry.Record, error) {
 	if err := r.needTasks(); err != nil {
 		return registry.Record{}, err
@@ -189,18 +189,18 @@ func (s *Server) ownTask(ctx context.Context, r *request) (registry.Record, erro
 	return rec, err
 }
 
-// isCallID reports whether a text can be the id of a call. Another one never reaches the store.
+// isCallID reports whether a text can be the id of a call. Other texts are not sent to the store.
 func isCallID(id string) bool { return len(id) == 36 && strings.Trim(id, "0123456789abcdef-") == "" }
 
-// isOwn reports whether a record is of a task of the caller.
+// isOwn reports whether a record is a task of the caller.
 func isOwn(who auth.Identity, rec *registry.Record) bool {
 	by := auth.OfNote(rec.Tenant, rec.UserID, rec.Caller)
 	return rec.Mode == registry.ModeAsync && rec.Tenant == who.Tenant && rec.UserID == who.User &&
 		by.Scope() == who.Scope()
 }
 
-// taskOf returns the state of a task. A tool that ran and failed is a result like any other; the task itself has failed
-// if its call did not run as it should.
+// taskOf returns the state of a task. A tool that ran and failed is a completed task. A task has failed if its call did
+// not run correctly.
 func taskOf(rec *registry.Record) string {
 	_, err := rec.Outcome()
 	e := registry.AsError(err)
@@ -216,7 +216,7 @@ func taskOf(rec *registry.Record) string {
 	}
 }
 
-// taskResult is what the call of a task would have been answered with.
+// taskResult returns the result that the call would have had without a task.
 func (r *request) taskResult(rec *registry.Record) (result, error) {
 	out := agent.Outcome{CallID: rec.CallID, State: rec.State}
 	var err error
@@ -230,8 +230,8 @@ func withCall(err error, callID string) *registry.Error {
 	return &e
 }
 
-// appendTask appends what every state of a task has. It is kept for as long as its call may take, and then as long as
-// the record of a call is.
+// appendTask appends the members that every state of a task has. A task is stored for the longest time of its call,
+// plus the retention of call records.
 func (s *Server) appendTask(b []byte, rec *registry.Record, state string) []byte {
 	first, last := rec.Timeline[0].At, rec.Timeline[len(rec.Timeline)-1].At
 	b = strictjson.AppendString(append(b, `"taskId":`...), rec.CallID)

@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// idPrefix begins the id of a completion. The id of its turn follows.
+// idPrefix is the prefix of the id of a completion. The id of its turn follows.
 const idPrefix = "chatcmpl-"
 
 // completion is the answer to a request for a completion.
@@ -44,7 +44,7 @@ type message struct {
 	Refusal   *string    `json:"refusal"` // null unless the model refused
 }
 
-// toolCall is a call of one of the caller's tools. Index is for streams.
+// toolCall is a call of one of the caller's tools. Index is used only in streams.
 type toolCall struct {
 	Index    *int     `json:"index,omitempty"`
 	ID       string   `json:"id"`
@@ -65,23 +65,23 @@ type usage struct {
 
 func usageOf(u provider.Usage) usage { return usage{u.Input, u.Output, u.Input + u.Output} }
 
-// Turns has what a completion needs to become a turn.
+// Turns holds what a completion needs to run as a turn.
 type Turns struct {
 	Agent    chat.Agent
 	Sessions Sessions
-	// Explain returns why a turn has no answer. ctx is the turn's. aborted says that somebody ended it on purpose.
+	// Explain returns why a turn has no answer. ctx is the turn's. aborted says that the turn was aborted deliberately.
 	Explain func(ctx context.Context, err error, aborted bool) error
 }
 
-// Completion is a request for a completion whose turn can begin.
+// Completion is a parsed request for a completion, ready to run as a turn.
 type Completion struct {
 	turns Turns
 	ask   chat.Completion
 	usage bool // the caller wants the usage with a stream
 }
 
-// Open finds the model that a request names, and the session whose tools join in: sessionID if it is not empty,
-// otherwise that of the request's user.
+// Open resolves the model of a request, and the session whose tools are added: sessionID if it is not empty, otherwise
+// the session of the request's user.
 func (r *Request) Open(
 	ctx context.Context, turns Turns, caller auth.Identity, sessionID string,
 ) (*Completion, error) {
@@ -96,7 +96,7 @@ func (r *Request) Open(
 	return &Completion{turns, ask, r.includeUsage}, nil
 }
 
-// Answer runs the turn to its end and returns the answer, to be written as JSON.
+// Answer runs the turn to its end and returns the answer, to be encoded as JSON.
 func (o *Completion) Answer(ctx context.Context) (any, error) {
 	aborted := false
 	var thinking strings.Builder
@@ -130,8 +130,8 @@ func toolCallOf(call provider.ToolCall) toolCall {
 	return toolCall{ID: call.ID, Type: "function", Function: function{call.Name, call.Args}}
 }
 
-// finishReason says why the answer ends. Calls are the reason only if the caller is to run them. A refusal in the
-// model's words is an answer, as at OpenAI, whose clients take the other reason for a failure.
+// finishReason returns why the answer ends. Tool calls are the reason only if the caller must run them. A refusal in
+// the model's words is a normal answer, as at OpenAI, whose clients treat the other reason as a failure.
 func finishReason(reply chat.Reply, calls []provider.ToolCall) string {
 	switch {
 	case len(calls) > 0:
@@ -151,18 +151,18 @@ const (
 	lookupTimeout = 10 * time.Second
 )
 
-// Sessions finds the sessions that are connected.
+// Sessions finds connected sessions.
 type Sessions interface {
 	// Connected returns a session that the caller may talk to. It fails with registry.CodeSessionNotFound or
 	// registry.CodeNotConnected.
 	Connected(ctx context.Context, caller auth.Identity, id string) (registry.Entry, error)
-	// Each visits the sessions that match q. It fails if they are too many for one answer.
+	// Each visits the sessions that match q. It fails if there are too many for one answer.
 	Each(ctx context.Context, q registry.Query, visit func(registry.Entry)) error
 }
 
-// session returns the session whose tools join in a completion: the one with that id, otherwise the one of the user in
-// the body. The key has no session if there is none, or if no tools are wanted. A caller whose credentials name a user
-// speaks for that user only.
+// session returns the session whose tools are added to a completion: the one with that id, otherwise the session of the
+// user in the body. The key has no session if there is none, or if no tools are wanted. If the caller's credentials
+// name a user, no other user is accepted.
 func (r *Request) session(
 	ctx context.Context, sessions Sessions, caller auth.Identity, id string,
 ) (registry.Key, error) {
@@ -200,14 +200,14 @@ func (r *Request) session(
 		return none, nil
 	case err != nil:
 		return none, err
-	case e.Session.UserID != "" && e.Session.UserID != r.user: // any device may choose an id that is a user's name
+	case e.Session.UserID != "" && e.Session.UserID != r.user: // a device can choose a user's name as its id
 		return none, nil
 	}
 	return e.Session.Key, nil
 }
 
-// sessionsOf returns the connected sessions of a user, at most maxCandidates. It looks at a bounded number of sessions:
-// in a very large fleet callers need the header.
+// sessionsOf returns the connected sessions of a user, at most maxCandidates. It reads a bounded number of sessions, so
+// callers in a very large fleet need the header.
 func sessionsOf(
 	ctx context.Context, sessions Sessions, caller auth.Identity, user string,
 ) ([]registry.Candidate, error) {
@@ -229,7 +229,7 @@ const (
 	maxTemperature = 2
 )
 
-// Request is the body of a request for a completion. Each field is obeyed, passed on to the model, or refused by its
+// Request is the body of a request for a completion. Each field is applied, passed to the model, or rejected by its
 // name. None is ignored.
 type Request struct {
 	completion   chat.Completion // without Key, Caller and Turn; Model as it was sent
@@ -238,7 +238,7 @@ type Request struct {
 	includeUsage bool
 }
 
-// ParseRequest reads the body of a request for a completion.
+// ParseRequest parses the body of a request for a completion.
 func ParseRequest(body []byte) (Request, error) {
 	var r Request
 	if strings.TrimSpace(string(body)) == "" {
@@ -260,7 +260,7 @@ func ParseRequest(body []byte) (Request, error) {
 	return r, failed
 }
 
-// Streamed reports whether the answer is to be streamed.
+// Streamed reports whether the answer is streamed.
 func (r *Request) Streamed() bool { return r.stream }
 
 func (r *Request) readModel(f fields) {
@@ -291,7 +291,7 @@ func (r *Request) readSampling(f fields) {
 	c.Temperature = f.number("temperature", 0, maxTemperature)
 }
 
-// readStop reads one sequence or several.
+// readStop reads one stop sequence or several.
 func (r *Request) readStop(f fields) {
 	var one string
 	if json.Unmarshal(f.members["stop"], &one) == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// errorBody is an error in OpenAI's format, which its client libraries understand.
+// errorBody is an error in OpenAI's format, for its client libraries.
 type errorBody struct {
 	Error errorDetail `json:"error"`
 }
@@ -27,28 +27,28 @@ type errorDetail struct {
 	Code    string  `json:"code"`
 }
 
-// Types of errors. Some clients look at nothing else.
+// Types of errors. Some clients check only the type.
 const (
 	typeBadRequest = "invalid_request_error"
 	typeLimited    = "rate_limit_error"
 	typeServer     = "server_error"
 )
 
-// codes are the codes that OpenAI has a name of its own for. Others keep ours.
+// codes maps the gateway's codes to OpenAI's own codes. Other codes stay as they are.
 var codes = map[registry.Code]string{
 	registry.CodeInvalidRequest:  "invalid_request_error",
 	registry.CodeUnauthenticated: "invalid_api_key",
 	registry.CodeRateLimited:     "rate_limit_exceeded",
 }
 
-// finalError is an error of a turn in which tools have run. A client must not repeat the request by itself.
+// finalError is an error of a turn in which tools have run. A client must not retry the request automatically.
 type finalError struct{ error }
 
-// Unwrap returns the error.
+// Unwrap returns the wrapped error.
 func (f finalError) Unwrap() error { return f.error }
 
-// isFinal reports whether a client should not repeat the request by itself: its tools would run twice, or it would fail
-// again. A turn that one of its limits has stopped would most likely be stopped again.
+// isFinal reports whether a client should not retry the request automatically, because its tools would run twice, or it
+// would fail again. A turn that reached one of its limits would most likely reach it again.
 func isFinal(err error) bool {
 	var final finalError
 	if errors.As(err, &final) {
@@ -62,28 +62,28 @@ func isFinal(err error) bool {
 	}
 }
 
-// paramError adds to an error what only OpenAI's format can say.
+// paramError adds the fields of OpenAI's format to an error.
 type paramError struct {
-	param string // the field that is wrong
-	code  string // empty: as codes has it
+	param string // the invalid field
+	code  string // empty: use codes
 	err   error
 }
 
 // Error implements error.
 func (p *paramError) Error() string { return p.err.Error() }
 
-// Unwrap returns what is wrong with the field.
+// Unwrap returns the wrapped error.
 func (p *paramError) Unwrap() error { return p.err }
 
-// badParam says that a field of a request is wrong.
+// badParam returns the error for an invalid field of a request.
 func badParam(param, format string, args ...any) error {
 	return &paramError{param: param, err: registry.Errorf(registry.CodeInvalidRequest, format, args...)}
 }
 
-// NoModel says that no model can be named because none is configured, as err says.
+// NoModel returns err as the error that no model is configured.
 func NoModel(err error) error { return &paramError{param: "model", code: "model_not_found", err: err} }
 
-// unknownModel says that there is no such model.
+// unknownModel returns the error for an unknown model.
 func unknownModel(name string) error {
 	return NoModel(registry.Errorf(registry.CodeNotFound,
 		"The model %.120q does not exist. GET /v1/models lists those that do.", name))
@@ -119,9 +119,9 @@ func errorBodyOf(err error) (int, errorBody) {
 	return p.Status, errorBody{e}
 }
 
-// turnFailure returns a failure of a turn such that clients of OpenAI's API act rightly on it. They repeat a request
-// after 408, 409, 429 and 5xx. They must not when tools have run in the turn, and it is in vain when the provider does
-// not accept the request.
+// turnFailure returns a turn's failure so that clients of OpenAI's API handle it correctly. They retry after 408, 409,
+// 429 and 5xx. They must not retry if tools have run in the turn. A retry is useless if the provider rejects the
+// request.
 func turnFailure(err error, reply chat.Reply) error {
 	err = providerFailure(err)
 	if len(reply.Calls) > 0 {
@@ -130,7 +130,7 @@ func turnFailure(err error, reply chat.Reply) error {
 	return err
 }
 
-// providerFailure gives a failure of the provider the code that OpenAI's clients know it by.
+// providerFailure gives a failure of the provider the code that OpenAI's clients expect.
 func providerFailure(err error) error {
 	var failed *provider.Error
 	if !errors.As(err, &failed) {
@@ -172,5 +172,5 @@ func WriteError(w http.ResponseWriter, err error) {
 		header.Set("Retry-After", strconv.Itoa(max(1, int((wait+time.Second-1)/time.Second))))
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // the client is gone if this fails
+	_, _ = w.Write(body.Bytes()) // on failure the client is gone
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// readMessages reads the conversation. The messages of the system and of developers become the system prompt, wherever
-// they stand.
+// readMessages reads the conversation. Messages of the roles system and developer become the system prompt, wherever
+// they are.
 func (r *Request) readMessages(f fields) {
 	all := f.list("messages", "an array")
 	if len(all) == 0 {
@@ -62,8 +62,8 @@ func readMessage(f fields) (m provider.Message) {
 	return m
 }
 
-// readContent reads the content of a message: one string, or parts. It returns the parts only if an image is among
-// them, which is an error unless images is true.
+// readContent reads the content of a message: a string, or parts. It returns the parts only if they include an image,
+// which is an error unless images is true.
 func readContent(f fields, images bool) (string, []provider.Part) {
 	var whole string
 	text := f.members["content"]
@@ -110,7 +110,7 @@ func readImage(f fields) *provider.Image {
 	return &image
 }
 
-// readToolCalls reads the calls that an assistant asked for.
+// readToolCalls reads the tool calls of an assistant message.
 func readToolCalls(f fields) (calls []provider.ToolCall) {
 	for one := range f.objects("tool_calls", f.list("tool_calls", "an array")) {
 		call := provider.ToolCall{ID: one.str("id")}
@@ -124,11 +124,11 @@ func readToolCalls(f fields) (calls []provider.ToolCall) {
 	return calls
 }
 
-// openCalls are the calls of the last assistant message that have no result yet, by id.
+// openCalls holds the calls of the last assistant message that have no result yet: names by id.
 type openCalls map[string]string
 
-// follow checks that a message may come next: models refuse calls without results and results without calls. It fills
-// in the name of a result's tool.
+// follow checks that a message may come next: models reject calls without results and results without calls. It sets
+// the tool name of a result.
 func (o openCalls) follow(m *provider.Message, f fields) {
 	if m.Role == provider.RoleTool {
 		name, ok := o[m.ToolCallID]
@@ -149,18 +149,18 @@ func (o openCalls) follow(m *provider.Message, f fields) {
 	}
 }
 
-// settled fails if a call has no result yet.
+// settled fails if a call has no result.
 func (o openCalls) settled(f fields, name string) {
 	if len(o) > 0 {
 		f.fail(name, "Each call of an assistant must be followed by a message of the role \"tool\" with its result.")
 	}
 }
 
-// fields are the members of a JSON object of a request, which may have more of them than are read. Names match exactly.
-// A field that is null counts as absent, because clients write out what they leave to the server.
+// fields holds the members of a JSON object of a request. Not all of them need to be read. Names match exactly. A null
+// field counts as absent, because clients send null for defaults.
 //
-// The first value that is wrong becomes the error of the request. Whoever reads on gets zero values or wrong ones, and
-// need not look at the error before the end.
+// The first invalid value becomes the error of the request. Later reads return zero or wrong values, so the error needs
+// to be checked only at the end.
 type fields struct {
 	at      string // path of the object; empty: the body
 	members map[string]json.RawMessage
@@ -193,14 +193,14 @@ func named(at string) string {
 	return "The field " + strconv.Quote(at)
 }
 
-// fail says that a field is wrong, or the object if name is empty. Only the first error counts.
+// fail records that a field is invalid, or the object if name is empty. Only the first error counts.
 func (f fields) fail(name, format string, args ...any) {
 	if *f.failed == nil {
 		*f.failed = badParam(f.path(name), format, args...)
 	}
 }
 
-// decode reads a field into to, and reports whether it is there. what it must be is for the message.
+// decode reads a field into to, and reports whether it is present. what describes the expected value in the error.
 func (f fields) decode(name string, to any, what string) bool {
 	text, ok := f.members[name]
 	if ok && json.Unmarshal(text, to) != nil {
@@ -209,16 +209,16 @@ func (f fields) decode(name string, to any, what string) bool {
 	return ok
 }
 
-// has reports whether a field is there.
+// has reports whether a field is present.
 func (f fields) has(name string) bool { return f.members[name] != nil }
 
-// str returns a string, empty when it is absent.
+// str returns a string, or "" if it is absent.
 func (f fields) str(name string) (s string) {
 	f.decode(name, &s, "a string")
 	return s
 }
 
-// kind returns the field "type", empty when it is absent or no string.
+// kind returns the field "type", or "" if it is absent or not a string.
 func (f fields) kind() (kind string) {
 	if json.Unmarshal(f.members["type"], &kind) != nil {
 		return ""
@@ -226,7 +226,7 @@ func (f fields) kind() (kind string) {
 	return kind
 }
 
-// flag returns a flag, nil when it is absent.
+// flag returns a boolean, or nil if it is absent.
 func (f fields) flag(name string) *bool {
 	var on bool
 	if !f.decode(name, &on, "true or false") {
@@ -235,13 +235,13 @@ func (f fields) flag(name string) *bool {
 	return &on
 }
 
-// isSet reports whether a flag is true.
+// isSet reports whether a boolean is true.
 func (f fields) isSet(name string) bool {
 	on := f.flag(name)
 	return on != nil && *on
 }
 
-// number returns a number from least to most, nil when it is absent.
+// number returns a number from least to most, or nil if it is absent.
 func (f fields) number(name string, least, most float64) *float64 {
 	text, ok := f.members[name]
 	if !ok {
@@ -254,7 +254,7 @@ func (f fields) number(name string, least, most float64) *float64 {
 	return &n
 }
 
-// count returns a whole number above zero, zero when it is absent.
+// count returns a whole number above zero, or zero if it is absent.
 func (f fields) count(name string) int {
 	text, ok := f.members[name]
 	if !ok {
@@ -272,7 +272,7 @@ func (f fields) object(name string) fields {
 	return readFields(f.members[name], f.path(name), f.failed)
 }
 
-// list returns the elements of an array, none when it is absent. what it must be is for the message.
+// list returns the elements of an array, or none if it is absent. what describes the expected value in the error.
 func (f fields) list(name, what string) (all []json.RawMessage) {
 	f.decode(name, &all, what)
 	return all
@@ -290,7 +290,7 @@ func (f fields) objects(name string, list []json.RawMessage) iter.Seq[fields] {
 	}
 }
 
-// only refuses fields that are not known.
+// only rejects unknown fields.
 func (f fields) only(known ...string) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		if !slices.Contains(known, name) {

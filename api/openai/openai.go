@@ -1,12 +1,12 @@
-// Package openai speaks OpenAI's API, so that its clients work unchanged with /v1: it understands requests for chat
-// completions, runs their turns, and writes answers, streams, models and errors as OpenAI does. The tools of a
-// connected device join in a completion and run here. The caller runs its own tools and sends their results in the
-// next request, which continues the conversation.
+// Package openai implements OpenAI's API at /v1, so that its clients work unchanged. It parses requests for chat
+// completions, runs their turns, and writes answers, streams, models and errors in OpenAI's format. The tools of a
+// connected device are added to a completion and run by the gateway. The caller runs its own tools and sends their
+// results in the next request, which continues the conversation.
 //
 //	body ─▶ ParseRequest ─▶ Request.Open: model, session ─▶ Completion.Answer or Completion.Stream
 //
-// Package api has the routes (v1.go) and what holds for all requests: bodies, bounds and deadlines. This package
-// imports agent, registry and api/internal. Start with completions.go; errors.go has the errors.
+// Package api has the routes (v1.go) and handles all that applies to every request: bodies, bounds and deadlines. This
+// package imports agent, registry and api/internal. Start with completions.go; errors.go has the errors.
 package openai
 
 import (
@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// Prefix begins every path whose clients expect OpenAI's answers.
+	// Prefix begins every path whose clients expect OpenAI's format.
 	Prefix = "/v1/"
 
-	// HeaderSession names the session whose tools join in a completion.
+	// HeaderSession names the session whose tools are added to a completion.
 	HeaderSession = "X-Farhand-Session"
 
-	// HeaderRetry tells clients of OpenAI's API whether to ask again by themselves, whatever they make of the status.
+	// HeaderRetry tells clients of OpenAI's API whether to retry automatically. It overrides their decision by status.
 	HeaderRetry = "X-Should-Retry"
 )
 
-// defaultModel is a name for the default model. Clients use it without knowing the model's own name.
+// defaultModel is an alias of the default model. Clients can use it without knowing the model's name.
 const defaultModel = "farhand"
 
-// modelRow is a model as OpenAI's API lists it. Farhand does not know when it was created, so that is always zero.
+// modelRow is a model in OpenAI's list format. Created is always zero, because Farhand does not know the time.
 type modelRow struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -40,7 +40,7 @@ type modelRow struct {
 
 func modelRowOf(name string) modelRow { return modelRow{ID: name, Object: "model", OwnedBy: "farhand"} }
 
-// configuredModel returns the configured name of a model. The first one of all is the default.
+// configuredModel returns the configured name of a model. The first model is the default.
 func configuredModel(all []string, name string) (string, error) {
 	switch {
 	case slices.Contains(all, name):
@@ -52,7 +52,7 @@ func configuredModel(all []string, name string) (string, error) {
 	}
 }
 
-// ListModels returns the answer that lists models, to be written as JSON.
+// ListModels returns the answer that lists models, to be encoded as JSON.
 func ListModels(all []string) any {
 	rows := []modelRow{}
 	for _, name := range all {
@@ -64,13 +64,13 @@ func ListModels(all []string) any {
 	}{"list", rows}
 }
 
-// GetModel returns the answer that describes one model, to be written as JSON.
+// GetModel returns the answer that describes one model, to be encoded as JSON.
 func GetModel(all []string, name string) (any, error) {
 	name, err := configuredModel(all, name)
 	return modelRowOf(name), err
 }
 
-// requestFields are the fields that are read, and those that are refused unless they ask for nothing.
+// requestFields lists the fields that are read, and those that are rejected unless they have no effect.
 var requestFields = []string{
 	"model", "messages", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "max_completion_tokens",
 	"temperature", "stop", "user", "response_format", "parallel_tool_calls", "top_p", "presence_penalty",
@@ -79,7 +79,7 @@ var requestFields = []string{
 	"n", "functions", "function_call", "logprobs", "top_logprobs", "store", "modalities",
 }
 
-// refuseUnoffered refuses fields that Farhand does not offer, and whose effect a client would miss.
+// refuseUnoffered rejects unsupported fields whose effect a client would miss.
 func refuseUnoffered(f fields) {
 	for _, name := range []string{"functions", "function_call"} {
 		if f.has(name) {
@@ -93,15 +93,15 @@ func refuseUnoffered(f fields) {
 			f.fail(name, "The field %q is not offered: leave it out, or let it be %s.", name, nothing)
 		}
 	}
-	if f.has("messages") { // their absence says more than an unknown field
+	if f.has("messages") { // a missing "messages" is a more useful error
 		f.only(requestFields...)
 	}
 }
 
-// noTools reports whether no tool is to run. That includes the device's tools.
+// noTools reports whether no tool may run, including the device's tools.
 func (r *Request) noTools() bool { return r.completion.Choice.Mode == provider.ChoiceNone }
 
-// readOptions reads the options that are passed on to the model as they are.
+// readOptions reads the options that are passed to the model unchanged.
 func (r *Request) readOptions(f fields) {
 	o := &r.completion.Options
 	o.User = r.user

@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/api/internal/ssewriter"
 )
 
-// chunk is a piece of an answer, as OpenAI's API streams it.
+// chunk is a part of a streamed answer in OpenAI's format.
 type chunk struct {
 	ID      string        `json:"id"`
 	Object  string        `json:"object"`
@@ -20,7 +20,7 @@ type chunk struct {
 	Choices []chunkChoice `json:"choices"`
 }
 
-// countedChunk is a chunk for a caller that wants the usage. It is null in all chunks but the last.
+// countedChunk is a chunk for a caller that requests usage. Usage is null in all chunks but the last.
 type countedChunk struct {
 	chunk
 	Usage *usage `json:"usage"`
@@ -41,16 +41,16 @@ type delta struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-// stream writes one completion while its turn runs.
+// stream writes a completion while its turn runs.
 type stream struct {
 	*ssewriter.TurnStream
 	*Completion
 	created int64
-	begun   bool // the role has been sent
+	begun   bool // the role was sent
 }
 
-// Stream runs the turn and writes its events. Text and thinking of all its iterations are sent at once. The calls of
-// the caller's own tools are complete only at the end.
+// Stream runs the turn and writes its events. Text and thinking of all iterations are sent immediately. Calls of the
+// caller's own tools are sent at the end, when they are complete.
 func (o *Completion) Stream(ctx context.Context, t *ssewriter.TurnStream) ssewriter.Ending {
 	s, aborted := &stream{TurnStream: t, Completion: o, created: time.Now().Unix()}, false
 	reply, calls, err := o.turns.Agent.Complete(ctx, o.ask, func(e chat.Event) {
@@ -63,7 +63,7 @@ func (o *Completion) Stream(ctx context.Context, t *ssewriter.TurnStream) ssewri
 			s.sendDelta(delta{Content: &e.Content})
 		case chat.EventThinking:
 			s.sendDelta(delta{Reasoning: e.Content})
-		case chat.EventToolCall, chat.EventToolResult: // a device's tool, which OpenAI's API does not show
+		case chat.EventToolCall, chat.EventToolResult: // a device's tool, which OpenAI's format cannot show
 			s.KeepAlive()
 		case chat.EventAborted:
 			aborted = true
@@ -73,13 +73,13 @@ func (o *Completion) Stream(ctx context.Context, t *ssewriter.TurnStream) ssewri
 		failure := turnFailure(o.turns.Explain(ctx, err, aborted), reply)
 		return ssewriter.Ending{Failure: failure, Tell: func(t *ssewriter.TurnStream) {
 			_, body := errorBodyOf(failure)
-			t.Send("", body) // without [DONE], which would say that the answer is whole
+			t.Send("", body) // without [DONE], which would mark the answer as complete
 		}}
 	}
 	return ssewriter.Ending{Tell: func(*ssewriter.TurnStream) { s.finish(reply, calls) }}
 }
 
-// finish sends what is known only at the end.
+// finish sends the tool calls, the finish reason and the usage.
 func (s *stream) finish(reply chat.Reply, calls []provider.ToolCall) {
 	for i, call := range calls {
 		shown := toolCallOf(call)
@@ -101,7 +101,7 @@ func (s *stream) sendDelta(d delta) {
 	s.sendChunk(nil, chunkChoice{Delta: d})
 }
 
-// sendRole says who speaks, before the first words.
+// sendRole sends the role before the first text.
 func (s *stream) sendRole() {
 	if s.begun {
 		return
@@ -123,15 +123,15 @@ func (s *stream) sendChunk(counted *usage, choices ...chunkChoice) {
 	s.Send("", piece)
 }
 
-// maxCallerTools bounds the tools of a caller, as OpenAI does.
+// maxCallerTools is the maximum number of a caller's tools, as at OpenAI.
 const maxCallerTools = 128
 
-// anyParameters is the schema of a tool that gives none.
+// anyParameters is the default schema of a tool.
 const anyParameters = `{"type":"object","properties":{}}`
 
 var modelToolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// readTools reads the tools that the caller runs itself.
+// readTools reads the tools that the caller runs.
 func (r *Request) readTools(f fields) {
 	all := f.list("tools", "an array")
 	if len(all) > maxCallerTools {
@@ -166,7 +166,7 @@ func readTool(f fields) (t provider.Tool) {
 	return t
 }
 
-// readToolChoice reads whether tools are to be called. The choice "none" holds for the device's tools too.
+// readToolChoice reads whether tools must or may be called. The choice "none" also disables the device's tools.
 func (r *Request) readToolChoice(f fields) {
 	text := f.members["tool_choice"]
 	c := &r.completion.Choice

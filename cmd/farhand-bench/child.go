@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// memoryUse is what a child says about its own memory, after it has collected its garbage and given what is free back.
+// memoryUse is a child's report of its own memory, after garbage collection and returning free memory to the system.
 type memoryUse struct {
 	Heap       uint64 `json:"heap"`   // bytes in use
 	Stacks     uint64 `json:"stacks"` // bytes in use
 	Goroutines int    `json:"goroutines"`
 }
 
-// runChild runs serve as a child of a measurement. It says where it serves and where it can be asked about itself, and
-// ends when its standard input does.
+// runChild runs serve as a child of a measurement. It prints where it serves and where it reports about itself, and
+// ends when its standard input ends.
 func runChild(
 	ctx context.Context, in io.Reader, out io.Writer, serve func(ctx context.Context, ready func(addr string)) error,
 ) error {
@@ -46,9 +46,9 @@ func runChild(
 	return serve(ctx, func(addr string) { fmt.Fprintln(out, "serving", addr, listener.Addr()) })
 }
 
-// serveMemory answers with what is in use once everything that can be freed is freed.
+// serveMemory reports the memory in use after everything free was released.
 func serveMemory(w http.ResponseWriter, _ *http.Request) {
-	runtime.GC() // twice: what has a finalizer goes with the second
+	runtime.GC() // twice: objects with finalizers are freed by the second
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -57,10 +57,10 @@ func serveMemory(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// askTimeout bounds what a child is asked about itself. A profile takes as long as it covers.
+// askTimeout bounds a request for a child's report. A profile takes as long as it covers.
 const askTimeout = time.Minute
 
-// ask asks a child about itself.
+// ask requests a report from a child.
 func (c *child) ask(what string) ([]byte, error) {
 	resp, err := (&http.Client{Timeout: askTimeout}).Get(c.about + what)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *child) ask(what string) ([]byte, error) {
 	return body, err
 }
 
-// memory has the child collect its garbage.
+// memory makes the child collect its garbage and returns its report.
 func (c *child) memory() (m memoryUse, err error) {
 	text, err := c.ask("/memory")
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// phantom is a pod that exists in Redis only: its sessions have no sockets. It fills Redis as real pods would, much
-// faster than sockets could.
+// phantom is a pod that exists in Redis only: its sessions have no sockets. It fills Redis as real pods would, but much
+// faster than over sockets.
 type phantom struct {
 	conn  *redisstore.Conn
 	store *redisstore.Store
 	id    string
-	die   func() // lets the lease lapse, as a pod does that was killed; waits for the heartbeats to end
+	die   func() // lets the lease expire, as if the pod was killed; waits for the heartbeats to end
 }
 
-// fillers is how many sessions are written at once.
+// fillers is how many sessions are written concurrently.
 const fillers = 64
 
 // startPhantom takes a lease and keeps it until die is called.
 func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*phantom, error) {
-	// Nobody refreshes its sessions, so they live long.
+	// Its sessions are not refreshed, so they need a long TTL.
 	conn, err := redisstore.Dial(ctx, redisstore.Options{
 		URL: url, Limits: registry.Limits{SessionTTL: 10 * time.Minute, PodLease: lease},
 	})
@@ -57,7 +57,7 @@ func startPhantom(ctx context.Context, url, id string, lease time.Duration) (*ph
 	return p, nil
 }
 
-// fill opens sessions with the given specifications.
+// fill opens sessions with the given tools.
 func (p *phantom) fill(ctx context.Context, o *options, sessions int, specs []registry.ToolSpec) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(fillers)
@@ -86,7 +86,7 @@ func (p *phantom) close() error {
 	return p.conn.Close()
 }
 
-// phoneSpecs are n tools such as a phone offers.
+// phoneSpecs returns n tools such as a phone offers.
 func phoneSpecs(n int) ([]registry.ToolSpec, error) {
 	specs := make([]registry.ToolSpec, n)
 	for i := range specs {

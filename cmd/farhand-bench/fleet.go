@@ -14,25 +14,25 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// benchToken is what callers and devices of our own fleets present: identity stays on in what is measured.
+// benchToken is the token of callers and devices of these fleets: authentication is part of the measurement.
 const benchToken = "bench-token-0123456789"
 
-// The hidden commands of this program that its children run.
+// Hidden commands of this program, which its children run.
 const (
 	podCommand       = "pod"
 	referenceCommand = "reference"
 )
 
-// fleet is a Redis with pods, all of our own.
+// fleet is a Redis with pods, all started by this program.
 type fleet struct {
 	program  string
 	redis    *redisServer
 	probe    *redisProbe // nil for a Cluster
 	pods     []*child
 	profiles string        // directory; empty: none are written
-	settle   time.Duration // until what is written in batches is written
+	settle   time.Duration // until batched writes are done
 
-	profileTime time.Duration // of the processor
+	profileTime time.Duration // of the CPU profile
 }
 
 // startFleet starts a Redis and n pods. Settings are added to the environment of the pods.
@@ -57,7 +57,7 @@ func (o *options) newFleet(server *redisServer) *fleet {
 	}
 }
 
-// startClusterFleet starts a Redis Cluster of six and n pods. Nobody probes it: every member would have to be asked.
+// startClusterFleet starts a Redis Cluster of six and n pods. It has no probe, which would have to ask every member.
 func (o *options) startClusterFleet(ctx context.Context, n int) (*fleet, error) {
 	server, err := startCluster(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) 
 	env := append([]string{
 		"FARHAND_ADDR=" + anyAddr, "FARHAND_REDIS_URL=" + f.redis.url, "FARHAND_TOKEN=" + benchToken,
 		"FARHAND_LOG_LEVEL=warn",
-		"FARHAND_OPEN_RATE=100000", // all devices come from one address, faster than any that is not a whole fleet
+		"FARHAND_OPEN_RATE=100000", // all devices come from one address, faster than any single client would
 	}, settings...)
 	pod, err := startChild(ctx, f.program, env, podCommand)
 	if err != nil {
@@ -93,8 +93,8 @@ func (f *fleet) addPod(ctx context.Context, settings ...string) (*child, error) 
 	return pod, nil
 }
 
-// addReferences starts n pods of the featureless server on the same Redis, which the fleet stops with its own. lookup
-// says that they ask Redis for a device's pod on each call.
+// addReferences starts n pods of the featureless server on the same Redis. The fleet stops them with its own. With
+// lookup they read a device's pod from Redis on each call.
 func (f *fleet) addReferences(ctx context.Context, n int, lookup bool) ([]*child, error) {
 	var list []*child
 	for i := range n {
@@ -109,8 +109,8 @@ func (f *fleet) addReferences(ctx context.Context, n int, lookup bool) ([]*child
 	return list, nil
 }
 
-// profile writes profiles of the pods, if profiles are wanted: what was allocated before run and after it, and what the
-// processor did meanwhile. run may be nil.
+// profile writes profiles of the pods if the options ask for them: allocations before and after run, and the CPU during
+// it. run may be nil.
 func (f *fleet) profile(name string, pods []*child, run func() error) error {
 	if f.profiles == "" {
 		return nil
@@ -127,7 +127,7 @@ func (f *fleet) profile(name string, pods []*child, run func() error) error {
 	}
 	var work errgroup.Group
 	for i := range pods {
-		// A profile of the heap is complete up to the last collection.
+		// A heap profile is complete up to the last garbage collection.
 		if err := write(i, "before", "/heap?gc=1"); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (f *fleet) close() {
 	f.redis.stop()
 }
 
-// urls returns where the pods listen.
+// urls returns the pods' URLs.
 func urls(pods []*child) []string {
 	list := make([]string, len(pods))
 	for i, p := range pods {
@@ -168,7 +168,7 @@ func urls(pods []*child) []string {
 	return list
 }
 
-// sideOf returns a side of pods of our own.
+// sideOf returns a side of pods that this program started.
 func sideOf(name string, pods ...*child) *bench.Side {
 	return &bench.Side{Name: name, Pods: urls(pods), Token: benchToken, PIDs: pids(pods)}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// growthDevices are called where it is calls that are measured.
+// growthDevices is the number of devices in measurements of calls.
 const growthDevices = 128
 
-// measureGrowth measures how cost grows with pods, sessions, tools and payload, each with everything else held still,
-// and prints Markdown tables.
+// measureGrowth measures how cost grows with pods, sessions, tools and payload, changing one at a time, and prints
+// Markdown tables.
 func measureGrowth(ctx context.Context, o *options) error {
 	tables := []func(context.Context, *options) error{growthPods, growthSessions, growthTools, growthPayload}
 	for _, table := range tables {
@@ -25,14 +25,14 @@ func measureGrowth(ctx context.Context, o *options) error {
 	return nil
 }
 
-// table prints the head of a table in Markdown.
+// table prints the head of a Markdown table.
 func (o *options) table(title string, columns ...string) {
 	o.Note("")
 	fmt.Fprintf(o.Out, "\n%s\n\n| %s |\n|%s\n", title, strings.Join(columns, " | "),
 		strings.Repeat(" --- |", len(columns)))
 }
 
-// row prints a line of it.
+// row prints a row of it.
 func (o *options) row(cells ...any) {
 	for _, cell := range cells {
 		fmt.Fprintf(o.Out, "| %v ", cell)
@@ -40,7 +40,7 @@ func (o *options) row(cells ...any) {
 	fmt.Fprintln(o.Out, "|")
 }
 
-// growthPods: the first workload on more and more pods.
+// growthPods measures the first workload on more and more pods.
 func growthPods(ctx context.Context, o *options) error {
 	o.table("Pods (callers and devices spread over all pods, every call to another pod; one machine for everything, "+
 		"so the sum of the pods cannot grow)",
@@ -73,7 +73,7 @@ func (f *spreadFleet) printRows(ctx context.Context, o *options) error {
 
 func round(f float64) string { return fmt.Sprintf("%.0f", f) }
 
-// idle connects sessions to a fresh pod, weighs it, and watches its heartbeats. It returns the cells of idleColumns.
+// idle connects sessions to a fresh pod, measures its memory and its heartbeats, and returns the cells of idleColumns.
 func (o *options) idle(ctx context.Context, sessions, tools int) (m idleFigures, cells []any, err error) {
 	interval, setting := o.beatSettings()
 	f, err := o.startFleet(ctx, 1, setting)
@@ -97,13 +97,13 @@ func (o *options) idle(ctx context.Context, sessions, tools int) (m idleFigures,
 	}, err
 }
 
-// idleColumns are what idle sessions take, each, and all together at the interval a pod has by default.
+// idleColumns are the costs of idle sessions, each, and of all together at a pod's default interval.
 var idleColumns = []string{
 	"pod, resident, each", "heap and stacks, each", "Redis, each", "commands per refresh of one", "commands/s of all",
 	"reads/s by Redis", "CPU of the idle pod",
 }
 
-// growthSessions: idle sessions of one pod.
+// growthSessions measures idle sessions of one pod.
 func growthSessions(ctx context.Context, o *options) error {
 	o.table("Sessions per pod (idle, five tools each; heartbeats at the default interval of 20 s, computed from one "+
 		"of 4 s)",
@@ -118,7 +118,7 @@ func growthSessions(ctx context.Context, o *options) error {
 	return nil
 }
 
-// growthTools: more tools per session, idle and called.
+// growthTools measures more tools per session, idle and called.
 func growthTools(ctx context.Context, o *options) error {
 	sessions := quickOr(o, 20, 1000)
 	o.table(fmt.Sprintf("Tools per session (%d idle sessions; calls with 64 callers to another pod)", sessions),
@@ -140,9 +140,9 @@ func growthTools(ctx context.Context, o *options) error {
 	return nil
 }
 
-// growthPayload: what a call carries, each way.
+// growthPayload measures larger calls, each way.
 func growthPayload(ctx context.Context, o *options) error {
-	const callers = 16 // so that large payloads are no test of limits
+	const callers = 16 // so that large payloads do not reach limits
 	o.table(fmt.Sprintf("Payload (each way; %d callers to another pod)", callers),
 		"payload", "calls/s", "p50", "p99", "errors", "MB/s each way", "used")
 	for _, n := range quickOr(o, []int{100, 10_000}, []int{100, 10_000, bench.MaxPayload}) {

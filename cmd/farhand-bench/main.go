@@ -1,8 +1,8 @@
-// Command farhand-bench measures Farhand for its developers: the target table beside a featureless reference, and how
-// cost grows. It starts a Redis, pods and references of its own. README.md says how to use it.
+// Command farhand-bench measures Farhand for its developers: the target table, compared with a featureless reference,
+// and how cost grows. It starts its own Redis, pods and references. README.md is its guide.
 //
-// It builds on cmd/farhand/bench, which measures pods that are running. Start reading at targets.go: each row of the
-// table is a function in a file rows_….go.
+// It builds on cmd/farhand/bench, which measures running pods. Start reading at targets.go: each row of the table is a
+// function in a file rows_….go.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/farhand/farhand/internal/heapfloor"
 )
 
-// errTargetMissed ends the program after its tables have been printed.
+// errTargetMissed ends the program after its tables were printed.
 var errTargetMissed = errors.New("at least one target was missed")
 
 func main() {
@@ -59,7 +59,7 @@ func command(self host.Program) *cobra.Command {
 }
 
 func run(ctx context.Context, o options, asJSON, growth bool) error {
-	defer heapfloor.Raise(os.Environ())() // what is measured in process runs as pods do
+	defer heapfloor.Raise(os.Environ())() // measurements in this process run as in pods
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func run(ctx context.Context, o options, asJSON, growth bool) error {
 		return measureGrowth(ctx, &o)
 	}
 	met, err := measureTargets(ctx, &o, asJSON)
-	if err == nil && !met && !o.Quick { // quick figures mean nothing
+	if err == nil && !met && !o.Quick { // figures of quick runs mean nothing
 		return errTargetMissed
 	}
 	return err
@@ -92,7 +92,7 @@ func podServer(self host.Program) *cobra.Command {
 	}
 }
 
-// servePod is what `farhand serve` does, without its warnings about the surroundings.
+// servePod does the same as `farhand serve`, without its warnings about the environment.
 func servePod(ctx context.Context, self host.Program, ready func(addr string)) error {
 	defer heapfloor.Raise(os.Environ())()
 	cfg, err := farhand.LoadConfig(os.Environ())
@@ -124,7 +124,7 @@ func referenceServer() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runChild(cmd.Context(), os.Stdin, os.Stdout,
 				func(ctx context.Context, ready func(addr string)) error {
-					// As in a pod, or the figures would compare how often garbage is collected on a small heap.
+					// As in a pod; otherwise the figures would compare how often garbage is collected on a small heap.
 					defer heapfloor.Raise(os.Environ())()
 					return serveReference(ctx, redis, pod, lookup, ready)
 				})

@@ -16,8 +16,8 @@ type options struct {
 	bench.Options
 
 	Fleet    int      // pods of the matrix
-	Only     []string // of the rows of the target table; empty: all
-	Quick    bool     // fractions of a second and small numbers: does it run, not how fast
+	Only     []string // rows of the target table; empty: all
+	Quick    bool     // fractions of a second and small numbers: tests that it runs, not how fast
 	Profiles string   // directory for profiles of the pods; empty: none
 
 	Program string       // this program, for pods and references
@@ -28,11 +28,11 @@ type options struct {
 func defaultOptions() options {
 	o := options{Options: bench.DefaultOptions(), Fleet: 2}
 	o.Repeat = 5
-	o.Devices, o.Spread, o.Callers = 0, "", nil // those of the target table
+	o.Devices, o.Spread, o.Callers = 0, "", nil // the target table sets them
 	return o
 }
 
-// complete sets what follows from other options, and says what is wrong with them.
+// complete sets options that depend on others, and reports errors in them.
 func (o *options) complete() error {
 	if o.Quick {
 		o.Duration, o.Repeat, o.Grace = 200*time.Millisecond, 1, 30*time.Second
@@ -50,13 +50,13 @@ func (o *options) complete() error {
 	return err
 }
 
-// quickDevices is how many devices a quick run connects at most for calls.
+// quickDevices is the maximum of devices in a quick run of calls.
 const quickDevices = 16
 
-// limited returns a number of devices to call, fewer in a quick run.
+// limited returns the number of devices to call, fewer in a quick run.
 func (o *options) limited(devices int) int { return quickOr(o, min(devices, quickDevices), devices) }
 
-// quickOr returns the size of something: a small one for a quick run.
+// quickOr returns quick in a quick run, else size.
 func quickOr[T any](o *options, quick, size T) T {
 	if o.Quick {
 		return quick

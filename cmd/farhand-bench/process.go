@@ -22,12 +22,12 @@ const (
 // anyAddr lets the system choose a port.
 const anyAddr = "127.0.0.1:0"
 
-// child is a pod or a reference. It ends when its standard input does, so it never outlives its parent, however that
-// ended.
+// child is a pod or a reference. It ends when its standard input ends, so it never outlives its parent, even if the
+// parent is killed.
 type child struct {
 	cmd   *exec.Cmd
 	url   string // where it serves
-	about string // where it is asked about itself: child.go
+	about string // where it reports about itself: child.go
 	stdin io.WriteCloser
 	log   *tail
 	done  chan struct{}
@@ -49,7 +49,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what was kept.
+// String returns the kept text.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *tail) String() string {
 // startChild starts a hidden command of a program that serves HTTP, and waits until it serves.
 func startChild(ctx context.Context, program string, settings []string, args ...string) (*child, error) {
 	c := &child{cmd: exec.Command(program, args...), log: &tail{}, done: make(chan struct{})}
-	for _, kv := range os.Environ() { // what the user has exported is not what is measured
+	for _, kv := range os.Environ() { // the user's variables must not affect the measurement
 		if !strings.HasPrefix(kv, "FARHAND_") {
 			c.cmd.Env = append(c.cmd.Env, kv)
 		}
@@ -111,7 +111,7 @@ func startChild(ctx context.Context, program string, settings []string, args ...
 	return c, nil
 }
 
-// kill ends the process at once.
+// kill ends the process immediately.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.done

@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// redisProbe asks a Redis of our own also what only its owner may ask.
+// redisProbe is a bench.RedisProbe that also uses commands only for a Redis that this program started.
 type redisProbe struct{ *bench.RedisProbe }
 
 func newRedisProbe(url string) (*redisProbe, error) {
@@ -23,8 +23,8 @@ func newRedisProbe(url string) (*redisProbe, error) {
 	return &redisProbe{p}, err
 }
 
-// memoryOfSessions is used_memory without what a connected client costs and without the feed of activity, which is
-// capped for the whole tenant and holds nothing of a session that stays.
+// memoryOfSessions returns used_memory without connected clients and the activity feed. The feed is capped for the
+// whole tenant and contains nothing about sessions that stay connected.
 func (r *redisProbe) memoryOfSessions(ctx context.Context) (int64, error) {
 	info, err := r.Info(ctx, "memory")
 	if err != nil {
@@ -38,7 +38,7 @@ func (r *redisProbe) memoryOfSessions(ctx context.Context) (int64, error) {
 	return memory - feed, nil
 }
 
-// slowerThan makes Redis note every command that takes longer, and forget those noted before.
+// slowerThan makes Redis log every command that takes longer, and clears the log.
 func (r *redisProbe) slowerThan(ctx context.Context, limit time.Duration) error {
 	for name, value := range map[string]string{
 		"slowlog-log-slower-than": strconv.FormatInt(limit.Microseconds(), 10), "slowlog-max-len": "1024",
@@ -54,14 +54,14 @@ func (r *redisProbe) slowerThan(ctx context.Context, limit time.Duration) error 
 	return r.Client.Do(ctx, "SLOWLOG", "RESET").Err()
 }
 
-// slowCommands are those that took longer than a limit.
+// slowCommands are the commands that took longer than a limit.
 type slowCommands struct {
 	n       int
 	longest time.Duration
-	what    string // the longest
+	what    string // the longest command
 }
 
-// slow returns what was noted since.
+// slow returns the commands logged since slowerThan.
 func (r *redisProbe) slow(ctx context.Context) (s slowCommands, err error) {
 	entries, err := r.Client.SlowLogGet(ctx, 1024).Result()
 	for _, e := range entries {
@@ -81,7 +81,7 @@ func (s *slowCommands) add(other slowCommands) {
 	}
 }
 
-// verdict is that there are none.
+// verdict is met if there are none.
 func (s slowCommands) verdict(target string) verdict {
 	v := verdict{What: "the same: longest command in Redis", Target: target, Met: s.n == 0, Measured: "none longer"}
 	if s.n > 0 {
@@ -91,8 +91,8 @@ func (s slowCommands) verdict(target string) verdict {
 	return v
 }
 
-// monitor notes every command Redis is sent until stop is called, which returns how often each kind came. Commands of
-// scripts are not counted beside the script.
+// monitor records every command sent to Redis until stop is called, which returns the count of each kind. Commands
+// within scripts are not counted.
 func (r *redisProbe) monitor() (stop func() map[string]int, err error) {
 	conn, err := net.DialTimeout("tcp", r.Client.Options().Addr, time.Second)
 	if err != nil {
@@ -124,15 +124,15 @@ func (r *redisProbe) monitor() (stop func() map[string]int, err error) {
 		}
 	}()
 	return func() map[string]int {
-		time.Sleep(100 * time.Millisecond) // for what is under way
+		time.Sleep(100 * time.Millisecond) // for commands in flight
 		_ = conn.Close()
 		<-done
 		return kinds
 	}, nil
 }
 
-// commandKind reads a line of MONITOR: +time [db client] "COMMAND" "argument"... It returns the command with the kind
-// of its key, and nothing for a command of a script.
+// commandKind parses a line of MONITOR: +time [db client] "COMMAND" "argument"... It returns the command with the kind
+// of its key, or nothing for a command within a script.
 func commandKind(line string) string {
 	_, rest, ok := strings.Cut(line, "[")
 	from, command, closed := strings.Cut(rest, "] ")
@@ -153,7 +153,7 @@ func commandKind(line string) string {
 	return name
 }
 
-// keyKind says what a key is for, in the words of the layout in the documentation of package redisstore.
+// keyKind returns the purpose of a key, in the words of the layout in the documentation of package redisstore.
 func keyKind(key string) string {
 	rest := strings.TrimPrefix(key, "fh:")
 	switch {
@@ -174,7 +174,7 @@ func keyKind(key string) string {
 	return kind
 }
 
-// sortedKinds renders the counts of a monitor, per call, most frequent first.
+// sortedKinds renders the counts of a monitor per call, most frequent first.
 func sortedKinds(kinds map[string]int, calls int) string {
 	names := make([]string, 0, len(kinds))
 	for name := range kinds {

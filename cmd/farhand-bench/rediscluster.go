@@ -17,10 +17,10 @@ import (
 // clusterSize is three masters with a replica each.
 const clusterSize = 6
 
-// busOffset is how far above its port a member of a Cluster talks to the others.
+// busOffset is the distance of a Cluster member's bus port from its port.
 const busOffset = 10_000
 
-// startCluster starts a Redis Cluster that keeps nothing but the files its members insist on.
+// startCluster starts a Redis Cluster without persistence, except for the files its members require.
 func startCluster(ctx context.Context) (*redisServer, error) {
 	for _, program := range []string{"redis-server", "redis-cli"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -61,7 +61,7 @@ func startCluster(ctx context.Context) (*redisServer, error) {
 	return &redisServer{url: "redis://" + strings.Join(addrs, ","), stop: stop}, nil
 }
 
-// joinCluster makes one Cluster of the servers, a replica for each master, and waits until it is whole.
+// joinCluster makes one Cluster of the servers, with a replica for each master, and waits until it is complete.
 func joinCluster(ctx context.Context, addrs []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*startTimeout)
 	defer cancel()
@@ -78,7 +78,7 @@ func joinCluster(ctx context.Context, addrs []string) error {
 	return nil
 }
 
-// awaitMember waits until a member knows the Cluster to be whole, and until a replica has its master's data.
+// awaitMember waits until a member sees the Cluster as complete, and a replica has its master's data.
 func awaitMember(ctx context.Context, addr string) error {
 	host, port, _ := net.SplitHostPort(addr)
 	ask := func(command ...string) string {
@@ -101,7 +101,7 @@ func awaitMember(ctx context.Context, addr string) error {
 	}
 }
 
-// freeClusterAddr returns a loopback address that is free, and so is the one its member talks to the others at.
+// freeClusterAddr returns a loopback address whose port and bus port are both free.
 func freeClusterAddr() (string, error) {
 	for range 100 {
 		port := 20_000 + rand.IntN(10_000)

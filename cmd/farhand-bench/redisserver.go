@@ -15,17 +15,17 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// babysitter runs its arguments and ends them when its standard input closes: Redis does not look at its own.
+// babysitter runs its arguments and kills them when its standard input closes. Redis does not watch its own.
 const babysitter = `"$@" >/dev/null 2>&1 & pid=$!; echo $pid; read _; kill -9 $pid 2>/dev/null; wait`
 
-// redisServer is a Redis of our own.
+// redisServer is a Redis that this program started.
 type redisServer struct {
 	url  string
 	pid  int
 	stop func()
 }
 
-// startRedis starts a redis-server that keeps nothing.
+// startRedis starts a redis-server without persistence.
 func startRedis(ctx context.Context) (*redisServer, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		return nil, errors.New(
@@ -38,7 +38,7 @@ func startRedis(ctx context.Context) (*redisServer, error) {
 	return launchRedis(ctx, addr)
 }
 
-// launchRedis starts a redis-server at an address, with further configuration.
+// launchRedis starts a redis-server at an address, with additional configuration.
 func launchRedis(ctx context.Context, addr string, more ...string) (*redisServer, error) {
 	_, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command("sh", append([]string{
@@ -90,7 +90,7 @@ func (s *redisServer) await(ctx context.Context) error {
 	}
 }
 
-// freeAddr returns a loopback address nobody listens on.
+// freeAddr returns a free loopback address.
 func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", anyAddr)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// reference is the featureless server our end-to-end figures are held against: net/http, gorilla/websocket and
-// go-redis, put together the straightforward way with the same Redis shape. It has no identity, policy, schemas,
-// records, receipts, limits or heartbeats, and speaks just enough of the protocol for the devices and callers of
+// reference is the featureless server that the end-to-end figures are compared with: net/http, gorilla/websocket and
+// go-redis, combined in a straightforward way with the same use of Redis. It has no identity, policy, schemas, records,
+// receipts, limits or heartbeats. It implements just enough of the protocol for the devices and callers of
 // cmd/farhand/bench.
 type reference struct {
 	pod      string
@@ -58,7 +58,7 @@ func serveReference(ctx context.Context, redisURL, pod string, lookup bool, read
 	return nil
 }
 
-// call asks the device, wherever it is, and waits for its answer.
+// call sends a call to the device, on any pod, and waits for its answer.
 func (s *reference) call(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Args json.RawMessage `json:"args"`
@@ -112,7 +112,7 @@ func (s *reference) deliver(e referenceEnvelope) {
 	}
 }
 
-// resolve hands an answer to the request that waits for it.
+// resolve passes an answer to the request that waits for it.
 func (s *reference) resolve(id, output string) {
 	s.mu.RLock()
 	answer := s.waiting[id]
@@ -125,7 +125,7 @@ func (s *reference) resolve(id, output string) {
 	}
 }
 
-// referenceDevice is a connected device. Calls are written by whoever has one.
+// referenceDevice is a connected device. The goroutine of each call writes it.
 type referenceDevice struct {
 	mu   sync.Mutex
 	conn *websocket.Conn
@@ -148,7 +148,7 @@ func (d *referenceDevice) request(e referenceEnvelope) {
 	_ = d.conn.WriteMessage(websocket.TextMessage, frame)
 }
 
-// device serves one WebSocket. The reader is the goroutine of the request.
+// device serves one WebSocket. The request's goroutine reads.
 func (s *reference) device(w http.ResponseWriter, r *http.Request) {
 	conn, err := s.upgrader.Upgrade(w, r, nil)
 	if err != nil {

@@ -26,9 +26,9 @@ type referenceReply struct {
 	Output string `json:"output"`
 }
 
-// referenceBus is the bare shape of ours: PUBLISH to the owning pod, one list of answers per asking pod, both sent in
-// pipelines. Owners are looked up on each call, or once and never again: the reference does not notice then that
-// devices move.
+// referenceBus is the minimal form of Farhand's bus: PUBLISH to the owning pod, and one list of answers per calling
+// pod, both in pipelines. Owners are looked up on each call, or only once. In the second case the reference does not
+// notice that devices move.
 type referenceBus struct {
 	pod      string
 	lookup   bool // on each call
@@ -50,7 +50,7 @@ const (
 	referenceReplies = "bench:ref:replies:"
 
 	subscribeTimeout = 10 * time.Second
-	replyBatch       = 256 // answers taken off a list at once, as our own pods do
+	replyBatch       = 256 // answers taken off a list at a time, as Farhand's pods do
 )
 
 func newReferenceBus(
@@ -60,7 +60,7 @@ func newReferenceBus(
 	if err != nil {
 		return nil, err
 	}
-	// The settings of ours that cost nothing to copy, so that what differs is the shape.
+	// Farhand's settings that are easy to copy, so that only the form differs.
 	o.PoolSize, o.Protocol, o.DisableIdentity, o.MaxRetries = 64, 2, true, -1
 	waiting := *o
 	waiting.PoolSize = 2
@@ -114,7 +114,7 @@ func (b *referenceBus) receiveReplies(ctx context.Context, resolve func(id, outp
 	}
 }
 
-// own notes that a session is here.
+// own records that this pod has the session.
 func (b *referenceBus) own(ctx context.Context, session string) error {
 	return b.client.HSet(ctx, referenceOwners, session, b.pod).Err()
 }
@@ -150,7 +150,7 @@ func (b *referenceBus) call(ctx context.Context, e referenceEnvelope) error {
 	return nil
 }
 
-// reply sends an answer to the pod that waits.
+// reply sends an answer to the waiting pod.
 func (b *referenceBus) reply(pod, id, output string) {
 	text, err := json.Marshal(referenceReply{ID: id, Output: output})
 	if err == nil {
@@ -166,8 +166,8 @@ func (b *referenceBus) close() {
 	_ = b.blocking.Close()
 }
 
-// pipeliner sends commands in pipelines without a timer or a threshold: what queues while one pipeline is on its way
-// leaves together in the next.
+// pipeliner sends commands in pipelines without a timer or a threshold: commands that queue while one pipeline is in
+// flight are sent together in the next.
 type pipeliner struct {
 	client *redis.Client
 	wake   chan struct{} // capacity 1
@@ -180,7 +180,7 @@ func newPipeliner(client *redis.Client) *pipeliner {
 	return &pipeliner{client: client, wake: make(chan struct{}, 1)}
 }
 
-// send queues a command and returns at once.
+// send queues a command and returns immediately.
 func (p *pipeliner) send(command ...any) {
 	p.mu.Lock()
 	p.queue = append(p.queue, command)
@@ -191,7 +191,7 @@ func (p *pipeliner) send(command ...any) {
 	}
 }
 
-// sendQueued sends what is queued until ctx ends.
+// sendQueued sends queued commands until ctx ends.
 func (p *pipeliner) sendQueued(ctx context.Context) {
 	for {
 		select {

@@ -39,7 +39,7 @@ func (o *options) reportTargets(verdicts []verdict) error {
 	}
 	fmt.Fprintln(o.Out)
 	seen := make(map[string]bool)
-	for _, v := range verdicts { // what several verdicts share is said once
+	for _, v := range verdicts { // details shared by several verdicts are printed once
 		if v.Detail != "" && !seen[v.Row+v.Detail] {
 			seen[v.Row+v.Detail] = true
 			fmt.Fprintf(o.Out, "%s: %s\n", v.Row, v.Detail)

@@ -19,12 +19,12 @@ import (
 const routerSessions = 64
 
 const (
-	answerPayload = 64          // bytes a call carries each way, beside its nonce
-	argsText      = `{"text":"` // what stands before the nonce in the arguments
+	answerPayload = 64          // bytes of a call each way, besides its nonce
+	argsText      = `{"text":"` // the arguments before the nonce
 )
 
-// routerPair is our own router between two whole pods in this process, with everything it does for a call. Its devices
-// answer at once, within Deliver.
+// routerPair is Farhand's own router between two complete pods in this process, with everything it does for a call. Its
+// devices answer immediately, within Deliver.
 type routerPair struct {
 	asking, owning *inProcessPod
 	locals         []*routing.LocalSession
@@ -52,7 +52,7 @@ func startRouterPair(ctx context.Context, url string) (*routerPair, error) {
 	return s, nil
 }
 
-// open makes a caller. It resolves the target of every call, as every call over HTTP does.
+// open makes a caller. It resolves the target of every call, as HTTP calls do.
 func (s *routerPair) open(i int) (bench.Caller, error) {
 	args := argsText + strings.Repeat("0", bench.NonceLen) + strings.Repeat("x", answerPayload) + `"}`
 	target := registry.Target{SessionID: s.locals[i%len(s.locals)].Session().Key.Session}
@@ -66,7 +66,7 @@ func (s *routerPair) close() {
 	}
 }
 
-// routerCaller calls one session over and over.
+// routerCaller calls one session repeatedly.
 type routerCaller struct {
 	router *routing.Router
 	target registry.Target
@@ -112,7 +112,7 @@ func startInProcessPod(ctx context.Context, url string) (*inProcessPod, error) {
 	}
 	p := &inProcessPod{conn: conn, bus: conn.Bus()}
 	p.pod, err = routing.NewPod(routing.PodConfig{
-		Store: conn.Store(), Bus: p.bus, MaxInFlight: 1 << 16, // what is measured is the router, not its limits
+		Store: conn.Store(), Bus: p.bus, MaxInFlight: 1 << 16, // only the router is measured, not its limits
 	})
 	if err == nil {
 		err = p.pod.Start(ctx)
@@ -124,7 +124,7 @@ func startInProcessPod(ctx context.Context, url string) (*inProcessPod, error) {
 	return p, nil
 }
 
-// connect opens a session with tools whose device answers at once.
+// connect opens a session with tools whose device answers immediately.
 func (p *inProcessPod) connect(
 	ctx context.Context, session string, tools ...registry.ToolSpec,
 ) (*routing.LocalSession, error) {
@@ -148,13 +148,13 @@ func (p *inProcessPod) close() {
 // instantDevice is a routing.Conn that answers with the arguments before Deliver returns.
 type instantDevice struct{ local *routing.LocalSession }
 
-// Ping implements routing.Conn: the device is there.
+// Ping implements routing.Conn. It answers immediately.
 func (*instantDevice) Ping(answered func()) { answered() }
 
 // Owner implements routing.Conn.
 func (*instantDevice) Owner() share.Owner { return share.Owner{} }
 
-// Pulse implements routing.Conn: nothing is measured.
+// Pulse implements routing.Conn. Nothing is measured.
 func (*instantDevice) Pulse() registry.Pulse { return registry.Pulse{} }
 
 // Deliver implements routing.Conn.

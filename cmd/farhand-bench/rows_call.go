@@ -10,14 +10,14 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// manyCallers is where throughput must still be about what it is at fewCallers.
+// At manyCallers throughput must be about the same as at fewCallers.
 const (
 	fewCallers  = 64
 	manyCallers = 1024
 )
 
-// crowds returns numbers of callers, smaller ones for a quick run: in a fraction of a second a thousand callers may not
-// get a single answer on a slow machine.
+// crowds returns numbers of callers, smaller ones for a quick run. On a slow machine a thousand callers may get no
+// answer in a fraction of a second.
 func (o *options) crowds(sizes ...int) []int {
 	if o.Quick {
 		for i := range sizes {
@@ -27,21 +27,21 @@ func (o *options) crowds(sizes ...int) []int {
 	return sizes
 }
 
-// profileTime is how long a profile is taken: at a hundred samples a second that is enough to trust its top entries.
+// profileTime is the length of a profile. At a hundred samples a second its top entries are then reliable.
 const profileTime = 8 * time.Second
 
-// workload is how callers use the devices of the first pod, by way of the second.
+// workload is how callers use the devices of the first pod, through the second.
 type workload struct {
-	name    string // of the rows: what stands behind it on the command line
+	name    string // in the rows of the table; it also describes spread and devices
 	spread  bench.Spread
 	devices int
 	callers []int
-	rate    float64 // least calls/s, of the reference's
-	p50     float64 // most, of the reference's, with one caller
+	rate    float64 // minimum calls/s, relative to the reference
+	p50     float64 // maximum relative to the reference, with one caller
 }
 
-// workloads are those of the target table. Calls of a fleet go to any of many devices. A device for each caller is the
-// workload that is served best: nothing but the first call has to find out where the device is.
+// workloads are those of the target table. Calls of a real fleet go to any of many devices. A device for each caller is
+// the fastest workload: only its first call has to look up the device's pod.
 var workloads = []workload{
 	{name: "8,000 devices", spread: bench.SpreadUniform, devices: 8000,
 		callers: []int{1, fewCallers, 512, manyCallers}, rate: 0.8, p50: 1.3},
@@ -51,7 +51,7 @@ var workloads = []workload{
 		callers: []int{1, fewCallers, 512, manyCallers}, rate: 0.8, p50: 1.3},
 }
 
-// workloads returns the one that --spread, --devices and --callers ask for, or else those of the target table.
+// workloads returns the workload of --spread, --devices and --callers if set, else those of the target table.
 func (o *options) workloads() []workload {
 	asked := o.Spread != "" || o.Devices > 0
 	list := slices.Clone(workloads)
@@ -70,7 +70,7 @@ func (o *options) workloads() []workload {
 	return list
 }
 
-// sideBySide measures calls over HTTP across pods, of ours and of the reference, that share a Redis.
+// sideBySide measures calls over HTTP across pods, for Farhand and the reference on the same Redis.
 func (l *lab) sideBySide(ctx context.Context, w workload) ([]bench.Line, error) {
 	f, err := l.startFleet(ctx, l.Fleet)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *lab) sideBySide(ctx context.Context, w workload) ([]bench.Line, error) 
 	return lines, err
 }
 
-// figures returns what both sides measured of a workload.
+// figures returns the measurements of both sides for a workload.
 func (l *lab) figures(w workload, callers int) (ours, reference bench.Figures, err error) {
 	lines, err := l.lines(w)
 	if err != nil {
@@ -120,7 +120,7 @@ func (l *lab) figures(w workload, callers int) (ours, reference bench.Figures, e
 	return ours, reference, fmt.Errorf("no figures for %d callers", callers)
 }
 
-// rowCallRate: HTTP call → other pod → device → HTTP answer, against the featureless reference.
+// rowCallRate measures HTTP call → other pod → device → HTTP answer, compared with the featureless reference.
 func rowCallRate(_ context.Context, l *lab) ([]verdict, error) {
 	var list []verdict
 	for _, w := range l.workloads() {
@@ -142,7 +142,7 @@ func rowCallRate(_ context.Context, l *lab) ([]verdict, error) {
 	return list, nil
 }
 
-// rowCallLatency: the same path, the median of its durations.
+// rowCallLatency measures the median duration of the same path.
 func rowCallLatency(_ context.Context, l *lab) ([]verdict, error) {
 	var list []verdict
 	for _, w := range l.workloads() {
@@ -159,7 +159,7 @@ func rowCallLatency(_ context.Context, l *lab) ([]verdict, error) {
 	return list, nil
 }
 
-// rowCallFlat: more callers do not make a pod slower.
+// rowCallFlat checks that more callers do not make a pod slower.
 func rowCallFlat(_ context.Context, l *lab) ([]verdict, error) {
 	few, _, err := l.figures(l.workloads()[0], l.crowds(fewCallers)[0])
 	if err != nil {
@@ -176,7 +176,7 @@ func rowCallFlat(_ context.Context, l *lab) ([]verdict, error) {
 	return []verdict{v}, nil
 }
 
-// rowCallTail: the slowest calls are not far from the usual ones.
+// rowCallTail checks that the slowest calls are not much slower than the usual ones.
 func rowCallTail(_ context.Context, l *lab) ([]verdict, error) {
 	f, _, err := l.figures(l.workloads()[0], l.crowds(fewCallers)[0])
 	if err != nil {
@@ -186,13 +186,13 @@ func rowCallTail(_ context.Context, l *lab) ([]verdict, error) {
 	return []verdict{atMost(what, micros(f.P99), micros(f.P50), 5, "µs", "its p50")}, nil
 }
 
-// What a call to a cold device may take of Redis.
+// Maximum cost in Redis of a call to a cold device.
 const (
 	redisCommands = 4
 	redisMicros   = 12
 )
 
-// rowCallRedis: what Redis does for a call of the first workload, all upkeep included.
+// rowCallRedis measures what Redis does for a call of the first workload, including all upkeep.
 func rowCallRedis(_ context.Context, l *lab) ([]verdict, error) {
 	w := l.workloads()[0]
 	var list []verdict
@@ -219,7 +219,7 @@ func rowCallRedis(_ context.Context, l *lab) ([]verdict, error) {
 	return list, nil
 }
 
-// noErrors is empty, or says what went wrong.
+// noErrors returns a text about errors, empty if there were none.
 func noErrors(f bench.Figures) string {
 	if f.Failed() == 0 {
 		return ""

@@ -7,10 +7,10 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// slowRepeat is how often at most a row is measured that takes long each time.
+// slowRepeat bounds the repetitions of rows that take long.
 const slowRepeat = 3
 
-// rowCluster: the first workload's calls with the fleet on a Redis Cluster, beside one on a single Redis.
+// rowCluster measures the first workload's calls with a fleet on a Redis Cluster, compared with one on a single Redis.
 func rowCluster(ctx context.Context, l *lab) ([]verdict, error) {
 	w := l.workloads()[0]
 	o := l.Options

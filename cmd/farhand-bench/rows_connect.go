@@ -8,19 +8,20 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// stormDevices are dropped all at once, and come back all at once.
+// stormDevices is how many devices disconnect and reconnect at the same time.
 const stormDevices = 4000
 
-// storm is what it costs that devices are dropped and come back, for each of them.
+// storm is the cost of devices that disconnect and reconnect, for each of them.
 type storm struct {
 	perSecond float64
 	commands  float64
-	micros    float64 // of Redis, for those commands
+	micros    float64 // in Redis, for those commands
 	cpu       time.Duration
 	redis     bench.RedisUse
 }
 
-// rowConnects: devices with five tools that Redis knows lose their connections and come back, all at once.
+// rowConnects measures devices that lose their connections and reconnect, all at the same time. Redis knows their five
+// tools.
 func rowConnects(ctx context.Context, l *lab) ([]verdict, error) {
 	devices := quickOr(l.options, 50, stormDevices)
 	f, err := l.startFleet(ctx, 1)
@@ -35,7 +36,7 @@ func rowConnects(ctx context.Context, l *lab) ([]verdict, error) {
 	defer func() { swarm.Close() }()
 	var storms []storm
 	for range min(l.Repeat, slowRepeat) {
-		time.Sleep(f.settle) // what was written in the background belongs to the storm before
+		time.Sleep(f.settle) // background writes belong to the previous storm
 		watch, err := bench.StartWatch(ctx, pids(f.pods), f.probe.RedisProbe)
 		if err != nil {
 			return nil, err
@@ -73,7 +74,7 @@ func rowConnects(ctx context.Context, l *lab) ([]verdict, error) {
 	}}, nil
 }
 
-// stormCost returns what was used since the watch began, length ago, for each device.
+// stormCost returns the usage for each device since the watch began, length ago.
 func stormCost(ctx context.Context, watch *bench.Watch, devices int, length time.Duration) (s storm, err error) {
 	if s.redis, err = watch.RedisUse(ctx); err != nil {
 		return s, err

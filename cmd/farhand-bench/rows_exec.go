@@ -13,10 +13,10 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// execCost is what a program on the host may cost, of the same by os/exec.
+// execCost is the maximum cost of a program on the host, relative to os/exec.
 const execCost = 1.5
 
-// rowExec: a program that does nothing, on the host with limits, beside os/exec. They take turns.
+// rowExec measures an empty program on the host with limits, compared with os/exec. The two alternate.
 func rowExec(ctx context.Context, l *lab) ([]verdict, error) {
 	dir, err := os.MkdirTemp("", "farhand-bench-")
 	if err != nil {

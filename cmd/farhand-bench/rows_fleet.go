@@ -17,8 +17,8 @@ const (
 	deathCommand  = 5 * time.Millisecond
 )
 
-// rowPodDeath: a pod with many sessions stops renewing its lease, and another cleans up. For Redis and for the other
-// pods that is all there is to see of a pod that was killed.
+// rowPodDeath measures a pod with many sessions that stops renewing its lease, until another pod has cleaned up. Redis
+// and other pods see nothing else of a pod that was killed.
 func rowPodDeath(ctx context.Context, l *lab) ([]verdict, error) {
 	sessions := quickOr(l.options, 200, deathSessions)
 	lease := quickOr(l.options, 2*time.Second, registry.DefaultPodLease)
@@ -51,7 +51,7 @@ func rowPodDeath(ctx context.Context, l *lab) ([]verdict, error) {
 	return []verdict{v, slow.verdict("≤ 5 ms")}, nil
 }
 
-// oneDeath returns how long after the last heartbeat of a full pod its sessions are out of both listings.
+// oneDeath returns how long after its last heartbeat the sessions of a full pod have disappeared from both listings.
 func (l *lab) oneDeath(
 	ctx context.Context, f *fleet, id string, sessions int, lease time.Duration,
 ) (time.Duration, error) {
@@ -70,7 +70,7 @@ func (l *lab) oneDeath(
 	if err := f.probe.slowerThan(ctx, deathCommand); err != nil {
 		return 0, err
 	}
-	// It dies right after a heartbeat, so its lease has all its time.
+	// It dies right after a heartbeat, so its full lease remains.
 	if _, err := p.store.Heartbeat(ctx, id); err != nil {
 		return 0, err
 	}
@@ -92,8 +92,8 @@ func (l *lab) oneDeath(
 	}
 }
 
-// listed returns how many sessions the listings of the first pod show: the grouped one counts, the other is asked
-// whether there is any at all.
+// listed returns how many sessions the listings of the first pod show. The grouped listing gives the number; the other
+// one is only checked for being empty.
 func (f *fleet) listed(ctx context.Context) (int, error) {
 	body, _, err := get(ctx, f.pods[0].url+"/api/tools?view=grouped", "", http.StatusOK)
 	if err != nil {
@@ -110,8 +110,8 @@ func (f *fleet) listed(ctx context.Context) (int, error) {
 	return strings.Count(string(body), `"session_id"`), nil
 }
 
-// Heartbeats are measured with sessions that live for a shorter time than usual, so that a window holds several
-// refreshes, but not so short that the pod cannot keep up: what expired and has to be restored would be counted too.
+// Heartbeats are measured with a shorter session TTL than usual, so that a window contains several refreshes. It must
+// not be so short that the pod cannot keep up: restoring expired sessions would be counted also.
 const (
 	beatTTL      = 12 * time.Second
 	quickBeatTTL = 3 * time.Second
@@ -123,7 +123,7 @@ func (o *options) beatSettings() (interval time.Duration, setting string) {
 	return ttl / 3, "FARHAND_SESSION_TTL=" + ttl.String()
 }
 
-// heartbeat is what keeping idle sessions costs.
+// heartbeat is the cost of keeping idle sessions.
 type heartbeat struct {
 	sessions int
 	commands float64 // a second
@@ -131,7 +131,7 @@ type heartbeat struct {
 	podCPU   float64 // share of one core
 }
 
-// rowHeartbeats: what Redis is asked for sessions that do nothing, at one size and at five times that.
+// rowHeartbeats measures the commands to Redis for idle sessions, with one number of sessions and with five times that.
 func rowHeartbeats(ctx context.Context, l *lab) ([]verdict, error) {
 	sizes := quickOr(l.options, []int{0, 50, 250}, []int{0, 1000, 5000})
 	cycles := quickOr(l.options, 1, min(l.Repeat, slowRepeat))
@@ -160,7 +160,7 @@ func rowHeartbeats(ctx context.Context, l *lab) ([]verdict, error) {
 			b.podCPU*100)
 		beats = append(beats, b)
 	}
-	own := beats[0].commands // what a pod sends whatever it holds
+	own := beats[0].commands // what any pod sends, even without sessions
 	few, many := beats[1].commands-own, beats[2].commands-own
 	growth := float64(sizes[2]) / float64(sizes[1])
 	perRefresh := many / (float64(sizes[2]) / interval.Seconds())
@@ -176,8 +176,8 @@ func rowHeartbeats(ctx context.Context, l *lab) ([]verdict, error) {
 	}}, nil
 }
 
-// heartbeat watches for some intervals. The pod waits a little less than one in between, so the window is shortened to
-// what that comes to on average.
+// heartbeat measures for some intervals. The pod waits slightly less than an interval in between, so the window is
+// shortened to the average.
 func (f *fleet) heartbeat(ctx context.Context, sessions int, window time.Duration) (heartbeat, error) {
 	time.Sleep(f.settle)
 	watch, err := bench.StartWatch(ctx, pids(f.pods), nil)

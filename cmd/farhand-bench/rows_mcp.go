@@ -10,11 +10,11 @@ import (
 const (
 	mcpTools   = 100 // in scope
 	mcpDevices = 20
-	// What a call over MCP may cost of the same call over HTTP: of its median, and of the time of processors.
+	// Maximum cost of a call over MCP relative to the same call over HTTP: of its median, and of its processor time.
 	mcpTime, mcpProcessor = 2, 3
 )
 
-// rowMCP: tools/call over MCP across pods, beside the same call over HTTP, to the same devices.
+// rowMCP measures tools/call over MCP across pods, compared with the same call over HTTP, to the same devices.
 func rowMCP(ctx context.Context, l *lab) ([]verdict, error) {
 	f, err := l.startFleet(ctx, 2)
 	if err != nil {
@@ -54,7 +54,7 @@ func mcpVerdicts(what string, mcp, http bench.Figures) []verdict {
 		"µs per call", "HTTP")}
 }
 
-// processorTime returns how long the processors of all pods were busy for one call, in microseconds.
+// processorTime returns the processor time of all pods for one call, in microseconds.
 func processorTime(f bench.Figures) float64 {
 	var share float64
 	for _, u := range f.Usage {

@@ -8,12 +8,12 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// Bounds of what an idle session with five tools takes.
+// Limits of an idle session with five tools.
 const (
 	podSessionBytes   = 14_000
 	redisSessionBytes = 1_000
 	idleTools         = 5
-	idleSettle        = 1500 * time.Millisecond // for what is written after a registration
+	idleSettle        = 1500 * time.Millisecond // for writes after a registration
 	quickSettle       = 100 * time.Millisecond
 )
 
@@ -28,7 +28,7 @@ type idleFigures struct {
 	connect    time.Duration // of all of them
 }
 
-// idleMemory measures what idle sessions take, each time in a fresh pod and a fresh Redis.
+// idleMemory measures the memory of idle sessions, each time in a fresh pod and a fresh Redis.
 func (l *lab) idleMemory(ctx context.Context) (idleFigures, error) {
 	sessions := quickOr(l.options, 100, 10_000)
 	var runs []idleFigures
@@ -66,8 +66,8 @@ func (o *options) idleOnce(ctx context.Context, sessions int) (idleFigures, erro
 	return m, f.profile("idle", f.pods, nil)
 }
 
-// connectIdle connects idle devices and returns what each takes. It connects some others before, so that what a pod
-// needs once is there when it is weighed first. The swarm has all of them, and is closed by the caller.
+// connectIdle connects idle devices and returns the memory of each. It first connects others, so that memory that a pod
+// needs only once is allocated before the first measurement. The swarm has all devices. The caller must close it.
 func (f *fleet) connectIdle(
 	ctx context.Context, o *options, others, sessions, tools int,
 ) (m idleFigures, devices *bench.Swarm, err error) {
@@ -77,7 +77,7 @@ func (f *fleet) connectIdle(
 		return m, nil, err
 	}
 	defer func() {
-		if err != nil { // the results may be empty by now
+		if err != nil { // the named results may be nil here
 			swarm.Close()
 		}
 	}()
@@ -102,12 +102,12 @@ func (f *fleet) connectIdle(
 	return m, swarm, swarm.Lost()
 }
 
-// weight is what a fleet of one pod holds in memory, in bytes.
+// weight is the memory of a fleet of one pod, in bytes.
 type weight struct {
 	heap, stacks, goroutines, resident, redis float64
 }
 
-// weigh lets the fleet come to rest, has the pod collect its garbage, and then reads what is left.
+// weigh lets the fleet settle, makes the pod collect its garbage, and reads the remaining memory.
 func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
 	time.Sleep(f.settle)
 	use, err := f.pods[0].memory()
@@ -125,7 +125,7 @@ func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
 	}, err
 }
 
-// rowPodMemory: what the process grows by with every idle session.
+// rowPodMemory measures by how much the process grows with each idle session.
 func rowPodMemory(_ context.Context, l *lab) ([]verdict, error) {
 	m, err := l.memory()
 	if err != nil {
@@ -140,7 +140,7 @@ func rowPodMemory(_ context.Context, l *lab) ([]verdict, error) {
 	}}, nil
 }
 
-// rowRedisMemory: what Redis grows by with every idle session.
+// rowRedisMemory measures by how much Redis grows with each idle session.
 func rowRedisMemory(_ context.Context, l *lab) ([]verdict, error) {
 	m, err := l.memory()
 	if err != nil {

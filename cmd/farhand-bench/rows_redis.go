@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// get sends one request to a pod of our own and returns its answer, which must have the status.
+// get sends a request to a pod of the fleet and returns its answer, which must have this status.
 func get(ctx context.Context, url, etag string, status int) (body []byte, tag string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -57,7 +57,7 @@ const (
 	listingCommand = time.Millisecond
 )
 
-// rowListing: the grouped listing of a large fleet, asked for over and over, and polled with its ETag.
+// rowListing measures the grouped listing of a large fleet, requested repeatedly, and polled with its ETag.
 func rowListing(ctx context.Context, l *lab) ([]verdict, error) {
 	sessions, requests := quickOr(l.options, 1000, 100_000), quickOr(l.options, 10, 100*l.Repeat)
 	f, err := l.startFleet(ctx, 1)
@@ -102,7 +102,7 @@ func rowListing(ctx context.Context, l *lab) ([]verdict, error) {
 	return []verdict{v, slow.verdict("≤ 1 ms")}, nil
 }
 
-// poll asks for the grouped listing over and over, each time without and with the ETag of the answer before.
+// poll requests the grouped listing repeatedly, each time without and with the ETag of the previous answer.
 func (f *fleet) poll(ctx context.Context, requests, sessions int) (fresh, polled *bench.Histogram, err error) {
 	url := f.pods[0].url + "/api/tools?view=grouped"
 	fresh, polled = &bench.Histogram{}, &bench.Histogram{}
@@ -124,18 +124,18 @@ func (f *fleet) poll(ctx context.Context, requests, sessions int) (fresh, polled
 		}
 		polled.Record(time.Since(began))
 		if i%10 == 9 {
-			time.Sleep(50 * time.Millisecond) // over long enough for what is done once in a while
+			time.Sleep(50 * time.Millisecond) // long enough to include periodic work
 		}
 	}
 	return fresh, polled, nil
 }
 
-// offPath are the commands that are not on the critical path of a call: leases, probes, and what is written about calls
-// in batches. Everything else counts, so that nothing new goes unnoticed.
+// offPath are the commands that are not on the critical path of a call: leases, probes, and batched writes about calls.
+// All other commands count, so that new ones are noticed.
 var offPath = []string{"activity", "call", "pods", "ping", "of a probe", "INFO", "PING", "CLIENT"}
 
-// rowCommands: what Redis is asked for each synchronous call to another pod, one after the other so that nothing is
-// shared but what the design shares.
+// rowCommands counts the commands in Redis for each synchronous call to another pod. Calls run one after the other, so
+// that they share only what the design shares.
 func rowCommands(ctx context.Context, l *lab) ([]verdict, error) {
 	calls := quickOr(l.options, 50, 500)
 	f, err := l.startFleet(ctx, 2)

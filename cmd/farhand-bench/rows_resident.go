@@ -17,19 +17,19 @@ const (
 	kib = 1 << 10
 
 	residentSessions = 10_000
-	residentBytes    = 13 * kib         // at most, each
-	residentSettle   = 20 * time.Second // for the pod to come to rest; nobody asks it to collect its garbage
+	residentBytes    = 13 * kib         // maximum of each
+	residentSettle   = 20 * time.Second // for the pod to settle, without a forced garbage collection
 
 	shapeSessions = 2000
 	shapeTools    = 100
 	shapes        = 1000
-	shapeBytes    = 16 * kib // at most, each session: what it has beside an ordinary one are its places in the lists
+	shapeBytes    = 16 * kib // maximum of each session: more than an ordinary one by its places in the lists
 
 	definitions      = 10_000
-	definitionsBytes = 64 << 20 // at most, all of them, in the pod that has the devices and in the one that calls them
+	definitionsBytes = 64 << 20 // maximum of all, in the pod with the devices and in the calling pod
 )
 
-// residents returns the resident set of each pod of a fleet, as the operating system reports it.
+// residents returns the resident memory of each pod of a fleet, as the operating system reports it.
 func (f *fleet) residents(ctx context.Context) ([]float64, error) {
 	list := make([]float64, len(f.pods))
 	for i, p := range f.pods {
@@ -42,7 +42,7 @@ func (f *fleet) residents(ctx context.Context) ([]float64, error) {
 	return list, nil
 }
 
-// residentsAtRest returns the same once the pods have come to rest with the devices, all of which must have stayed.
+// residentsAtRest returns the same after the pods have settled with the devices, all of which must still be connected.
 func (l *lab) residentsAtRest(ctx context.Context, f *fleet, devices *bench.Swarm) ([]float64, error) {
 	select {
 	case <-time.After(quickOr(l.options, quickSettle, residentSettle)):
@@ -53,7 +53,7 @@ func (l *lab) residentsAtRest(ctx context.Context, f *fleet, devices *bench.Swar
 	return after, errors.Join(err, devices.Lost())
 }
 
-// startSettled starts a fleet and returns it with the resident sets it has before there is a device.
+// startSettled starts a fleet and returns it with its resident memory before devices connect.
 func (l *lab) startSettled(ctx context.Context, pods int) (*fleet, []float64, error) {
 	f, err := l.startFleet(ctx, pods)
 	if err != nil {
@@ -68,7 +68,8 @@ func (l *lab) startSettled(ctx context.Context, pods int) (*fleet, []float64, er
 	return f, before, nil
 }
 
-// rowResident: what the resident set of a fresh pod grows by with every idle session, and that of a fresh reference.
+// rowResident measures by how much the resident memory of a fresh pod grows with each idle session, and that of a fresh
+// reference.
 func rowResident(ctx context.Context, l *lab) ([]verdict, error) {
 	sessions := quickOr(l.options, 100, residentSessions)
 	var runs [][]float64 // of the pod, of the reference: bytes for each session
@@ -106,7 +107,7 @@ func (l *lab) residentOnce(ctx context.Context, sessions int) ([]float64, error)
 		return nil, err
 	}
 	each := make([]float64, len(f.pods))
-	for i, pod := range f.pods { // one after the other: one process has no room for the devices of both
+	for i, pod := range f.pods { // one after the other: one process cannot hold the devices of both
 		after, err := l.residentWith(ctx, f, pod, sessions)
 		if err != nil {
 			return nil, err
@@ -116,7 +117,7 @@ func (l *lab) residentOnce(ctx context.Context, sessions int) ([]float64, error)
 	return each, nil
 }
 
-// residentWith returns the resident sets while idle devices are connected to a pod.
+// residentWith returns the resident memory while idle devices are connected to a pod.
 func (l *lab) residentWith(ctx context.Context, f *fleet, pod *child, sessions int) ([]float64, error) {
 	devices, err := bench.ConnectSwarm(ctx, pod.url, benchToken, "resident", sessions, idleTools)
 	if err != nil {
@@ -126,7 +127,7 @@ func (l *lab) residentWith(ctx context.Context, f *fleet, pod *child, sessions i
 	return l.residentsAtRest(ctx, f, devices)
 }
 
-// shapeNames are the names of tools from one of the shapes on, each a definition of its own.
+// shapeNames returns n names of tools, starting with the given shape. Each is a separate definition.
 func shapeNames(first, n, of int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -135,7 +136,7 @@ func shapeNames(first, n, of int) []string {
 	return names
 }
 
-// rowShapes: sessions with many tools, of which many sessions have some and no two need have all.
+// rowShapes measures sessions with many tools. Many sessions share each tool, but no two need share all.
 func rowShapes(ctx context.Context, l *lab) ([]verdict, error) {
 	sessions := quickOr(l.options, 50, shapeSessions)
 	f, before, err := l.startSettled(ctx, 1)
@@ -144,7 +145,7 @@ func rowShapes(ctx context.Context, l *lab) ([]verdict, error) {
 	}
 	defer f.close()
 	devices, err := bench.ConnectSwarmWith(ctx, f.pods[0].url, benchToken, "shapes", sessions, func(i int) []byte {
-		const apart = 7919 // a prime: sessions one after the other begin far from one another
+		const apart = 7919 // a prime: consecutive sessions begin far from each other
 		return bench.RegisterTools(shapeNames(i*apart, shapeTools, shapes))
 	})
 	if err != nil {
@@ -167,8 +168,8 @@ func rowShapes(ctx context.Context, l *lab) ([]verdict, error) {
 	}}, nil
 }
 
-// rowDefinitions: every tool of every device is unlike any other, and each is called once from another pod, so that
-// both pods have seen all of them.
+// rowDefinitions measures devices whose tools all differ. Each tool is called once from another pod, so that both pods
+// have seen all of them.
 func rowDefinitions(ctx context.Context, l *lab) ([]verdict, error) {
 	all := quickOr(l.options, 500, definitions)
 	f, before, err := l.startSettled(ctx, 2)

@@ -35,7 +35,7 @@ func (l *lab) router(ctx context.Context, callers int) (bench.Figures, error) {
 	return f, nil
 }
 
-// rowRouterLatency: one caller, in process, another pod. There is nothing to hold it against but the run before.
+// rowRouterLatency measures one caller, in process, to another pod. It can only be compared with earlier runs.
 func rowRouterLatency(ctx context.Context, l *lab) ([]verdict, error) {
 	f, err := l.router(ctx, 1)
 	if err != nil {
@@ -47,7 +47,7 @@ func rowRouterLatency(ctx context.Context, l *lab) ([]verdict, error) {
 	}}, nil
 }
 
-// rowRouterRate: 1,024 callers, in process, another pod.
+// rowRouterRate measures 1,024 callers, in process, to another pod.
 func rowRouterRate(ctx context.Context, l *lab) ([]verdict, error) {
 	many, err := l.router(ctx, l.crowds(manyCallers)[0])
 	if err != nil {

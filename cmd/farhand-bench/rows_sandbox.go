@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	sandboxCost = 1.2   // of `docker exec`, that a command in a warm container may cost
+	sandboxCost = 1.2   // maximum of a command in a warm container, relative to `docker exec`
 	sandboxUser = 12345 // owns the workspace
 )
 
-// rowSandbox: a program that does nothing, in a container that is there, beside `docker exec` of the same in the same
-// container. They take turns.
+// rowSandbox measures an empty program in a running container, compared with `docker exec` of the same program in the
+// same container. The two alternate.
 func rowSandbox(ctx context.Context, l *lab) ([]verdict, error) {
 	const what, target = "true in a warm container: p50", "≤ 1.2 × docker exec"
 	_, err := exec.LookPath("docker")

@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
-// spreadFleet is pods with devices at each of them. Callers ask all pods, for any device of any other pod.
+// spreadFleet is pods with devices on each. Callers use all pods, and call any device of any other pod.
 type spreadFleet struct {
 	*fleet
 	side    *bench.Side
@@ -49,7 +49,7 @@ func (f *spreadFleet) close() {
 	f.fleet.close()
 }
 
-// callCost is what calls take of the processors, in µs each.
+// callCost is the processor time of calls, in µs each.
 type callCost struct {
 	bench.Figures
 	pods, redis float64
@@ -60,7 +60,7 @@ func (c callCost) text() string {
 		c.PerSecond, bench.Short(c.P50), bench.ErrorsText(c.Errors), c.redis, c.Found.Text())
 }
 
-// measure has callers call, as many at each pod.
+// measure runs callers, the same number on each pod.
 func (f *spreadFleet) measure(ctx context.Context, o *options, callers int) (callCost, error) {
 	with := o.Options
 	with.Spread = cmp.Or(o.Spread, bench.SpreadUniform)
@@ -91,11 +91,11 @@ func (f *spreadFleet) measure(ctx context.Context, o *options, callers int) (cal
 	return c, nil
 }
 
-// fleetGrowth is how much more processor time a call may take on more pods than on two.
+// fleetGrowth is the maximum processor time of a call on more pods, relative to two.
 const fleetGrowth = 1.3
 
-// rowFleet: the processor time of a call across the pods, as their number grows. Each number of pods is measured in
-// turns with two pods, because a machine that others use is now slower and now faster.
+// rowFleet measures the processor time of a call across the pods, as their number grows. Each number of pods alternates
+// with two pods, because the speed of a shared machine varies.
 func rowFleet(ctx context.Context, l *lab) ([]verdict, error) {
 	callers := l.crowds(512)[0]
 	two, err := l.warmFleet(ctx, 2)
@@ -114,7 +114,7 @@ func rowFleet(ctx context.Context, l *lab) ([]verdict, error) {
 	return list, nil
 }
 
-// besideTwo measures calls on n pods in turns with those on two.
+// besideTwo measures calls on n pods, alternating with calls on two.
 func (l *lab) besideTwo(ctx context.Context, two *spreadFleet, n, callers int) (verdict, error) {
 	f, err := l.warmFleet(ctx, n)
 	if err != nil {
@@ -159,8 +159,8 @@ func medianCost(runs []callCost) callCost {
 	}
 }
 
-// warmFleet starts n pods and has each of them call each of its targets once, so that the number of pods is compared
-// and not how many first calls there are: a route is read once on each pod.
+// warmFleet starts n pods and makes each of them call each of its targets once. A pod reads each route once, so
+// otherwise the numbers of first calls would be compared instead of the numbers of pods.
 func (o *options) warmFleet(ctx context.Context, n int) (*spreadFleet, error) {
 	f, err := o.startSpreadFleet(ctx, n)
 	if err != nil {

@@ -15,14 +15,15 @@ import (
 
 const (
 	whoRules = 50
-	// whoKeys is enough for the callers to stay below the largest limit that there is, whatever the machine.
+	// whoKeys is enough for callers to stay below the largest possible limit on any machine.
 	whoKeys = 256
-	// whoCost is what identity, policy, limits and audit may cost of a call's median, and of the rate.
+	// whoCost is the maximum cost of identity, policy, limits and audit, as a share of a call's median and of the rate.
 	whoCost = 0.15
 )
 
-// rowWho: a call across pods by an API key, with a policy of 50 rules, a rate limit and the audit log, beside one by
-// the one token without policy and limit. The arguments are validated on both sides, and both have the audit log.
+// rowWho measures a call across pods by an API key, with a policy of 50 rules, a rate limit and the audit log. It is
+// compared with a call by the shared token without policy and limit. Both sides validate arguments and write the audit
+// log.
 func rowWho(ctx context.Context, l *lab) ([]verdict, error) {
 	dir, err := os.MkdirTemp("", "farhand-bench-")
 	if err != nil {
@@ -75,7 +76,7 @@ func rowWho(ctx context.Context, l *lab) ([]verdict, error) {
 	return list, nil
 }
 
-// whoPolicy returns a policy whose rules all have to be looked at and let the callers through.
+// whoPolicy returns a policy whose rules must all be evaluated and allow the callers.
 func whoPolicy() string {
 	var b strings.Builder
 	b.WriteString("version: 1\ncalls:\n")

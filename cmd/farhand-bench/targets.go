@@ -27,13 +27,13 @@ func (v verdict) text() string {
 	return "MISSED"
 }
 
-// targetRow is one row of the target table: a name for --only and what measures it.
+// targetRow is one row of the target table: a name for --only and its measurement.
 type targetRow struct {
 	name    string
 	measure func(ctx context.Context, l *lab) ([]verdict, error)
 }
 
-// rows is the target table in the order it is printed.
+// rows is the target table in print order.
 var rows = []targetRow{
 	{"router-p50", rowRouterLatency},
 	{"router-rate", rowRouterRate},
@@ -68,15 +68,15 @@ func rowNames() []string {
 	return names
 }
 
-// lab is what the rows share: measurements that more than one of them needs are made once.
+// lab holds what the rows share: measurements that several of them need are made once.
 type lab struct {
 	*options
-	lines  func(workload) ([]bench.Line, error) // of a workload, with the reference beside it
+	lines  func(workload) ([]bench.Line, error) // of a workload, with those of the reference
 	memory func() (idleFigures, error)          // of idle sessions
-	redis  func() (*redisServer, error)         // for what runs in this process
+	redis  func() (*redisServer, error)         // for measurements in this process
 }
 
-// measureTargets measures every row of the target table, or those chosen, and prints them. It reports whether all
+// measureTargets measures every row of the target table, or the chosen ones, and prints them. It reports whether all
 // were met.
 func measureTargets(ctx context.Context, o *options, asJSON bool) (bool, error) {
 	l := &lab{options: o}
@@ -103,7 +103,7 @@ func measureTargets(ctx context.Context, o *options, asJSON bool) (bool, error) 
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		if err != nil { // the other rows took minutes and are worth printing all the same
+		if err != nil { // print the other rows, which took minutes
 			found = []verdict{{What: "could not be measured", Target: "-", Measured: "-", Detail: err.Error()}}
 		}
 		for i := range found {
@@ -116,14 +116,14 @@ func measureTargets(ctx context.Context, o *options, asJSON bool) (bool, error) 
 	var lines []bench.Line
 	if needsLines {
 		for _, w := range l.workloads() {
-			more, _ := l.lines(w) // an error is in the verdicts of its rows
+			more, _ := l.lines(w) // errors are in the verdicts of its rows
 			lines = append(lines, more...)
 		}
 	}
 	return met, o.report(asJSON, []string{"farhand", "reference"}, lines, verdicts)
 }
 
-// oncePerWorkload returns measure, made to measure each workload once.
+// oncePerWorkload returns measure with its result cached for each workload.
 func oncePerWorkload(
 	list []workload, measure func(workload) ([]bench.Line, error),
 ) func(workload) ([]bench.Line, error) {

@@ -109,7 +109,7 @@ func (a *application) auditCommand() *cobra.Command {
 	return cmd
 }
 
-// maxCursor is more than a cursor has, in characters.
+// maxCursor is longer than any cursor, in characters.
 const maxCursor = 1000
 
 func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
@@ -151,7 +151,7 @@ func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
 	return nil
 }
 
-// exportAudit prints the log as it comes.
+// exportAudit prints the log as it arrives.
 func (a *application) exportAudit(ctx context.Context, r remote, q url.Values) error {
 	q.Set("format", "jsonl")
 	req, err := r.request(ctx, http.MethodGet, "/api/audit", q, nil)

@@ -17,10 +17,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// pathApprovals is where the gateway lists what people are asked.
+// pathApprovals is the path of the gateway's list of approvals.
 const pathApprovals = "/api/approvals"
 
-// approvalRow is an approval, or the event that tells of one.
+// approvalRow is an approval, or an event about it.
 type approvalRow struct {
 	ID        string                    `json:"id"`
 	Tool      string                    `json:"tool"`
@@ -118,7 +118,7 @@ func (p approvalRow) left() string {
 	return max(time.Until(p.ExpiresAt), 0).Truncate(time.Second).String()
 }
 
-// who says who asks.
+// who describes the requester.
 func (p approvalRow) who() string {
 	r := p.Requester
 	who := cmp.Or(r.User, r.Credential)
@@ -131,7 +131,7 @@ func (p approvalRow) who() string {
 	return who
 }
 
-// nameBeside returns the name of a credential where its user stands already.
+// nameBeside returns the name of a credential if its user is shown already, else nothing.
 func nameBeside(user, name string) string {
 	if user == "" {
 		return ""
@@ -139,11 +139,11 @@ func nameBeside(user, name string) string {
 	return name
 }
 
-// streamPause is the pause before a stream that has ended is begun again. A proxy may end each at once.
+// streamPause is the pause before an ended stream is reopened. A proxy may end each immediately.
 const streamPause = time.Second
 
-// followApprovals shows what waits, and then what comes, until ctx ends. A stream that ends is begun again, also while
-// no gateway answers for a time. A gateway that never answered is an error.
+// followApprovals shows pending approvals, then new ones, until ctx ends. It reopens a stream that ends, also while no
+// gateway answers for a time. It fails if no gateway has ever answered.
 func (a *application) followApprovals(ctx context.Context, r remote) error {
 	shown := make(map[string]bool)
 	for followed, told := false, false; ; {
@@ -164,8 +164,8 @@ func (a *application) followApprovals(ctx context.Context, r remote) error {
 	}
 }
 
-// approvalStream shows what waits, and what comes until the stream ends, and why it did. It reports whether the gateway
-// has begun one.
+// approvalStream shows pending approvals, then new ones until the stream ends, and returns why it ended. began reports
+// whether the gateway opened the stream.
 func (a *application) approvalStream(ctx context.Context, r remote, shown map[string]bool) (began bool, err error) {
 	req, err := r.request(ctx, http.MethodGet, "/api/events",
 		url.Values{"type": {"approval.requested", "approval.decided"}}, nil)
@@ -219,7 +219,7 @@ func (a *application) showApprovalEvent(ctx context.Context, r remote, data []by
 	return a.showOnce(ctx, r, p.ID, shown)
 }
 
-// showOnce shows an approval unless it was shown. One that is gone by now is passed over.
+// showOnce shows an approval unless it was shown. It skips one that no longer exists.
 func (a *application) showOnce(ctx context.Context, r remote, id string, shown map[string]bool) error {
 	if shown[id] {
 		return nil
@@ -233,7 +233,7 @@ func (a *application) showOnce(ctx context.Context, r remote, id string, shown m
 	return err
 }
 
-// outcome says what was decided.
+// outcome describes the decision.
 func (p approvalRow) outcome() string {
 	switch {
 	case p.State == "pending" && p.AllowedBy != "":
@@ -244,8 +244,8 @@ func (p approvalRow) outcome() string {
 	return p.State + " by " + p.DecidedBy
 }
 
-// showApproval prints one approval with its arguments. What the gateway sent as args_text has everything escaped that
-// could deceive a reader.
+// showApproval prints an approval with its arguments. In args_text the gateway has escaped everything that could
+// deceive a reader.
 func (a *application) showApproval(ctx context.Context, r remote, id string) error {
 	raw, err := r.do(ctx, http.MethodGet, pathApprovals+"/"+url.PathEscape(id), nil, nil)
 	if err != nil {
@@ -275,7 +275,7 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	return nil
 }
 
-// firstSeen says where a value was seen first.
+// firstSeen describes where a value first appeared.
 func firstSeen(s registry.ArgumentSource) string {
 	switch {
 	case s.Source == "model":
@@ -305,7 +305,7 @@ type approveOptions struct {
 	lasting time.Duration
 }
 
-// approveDecide is the command allow, or deny.
+// approveDecide is the command allow or deny.
 func (a *application) approveDecide(verb string) *cobra.Command {
 	var o approveOptions
 	cmd := &cobra.Command{

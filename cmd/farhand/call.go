@@ -70,7 +70,7 @@ func (a *application) callCommand() *cobra.Command {
 	f.StringVar(&o.output, "output", "", "file to save the image, sound or file to that the tool returns")
 	cmd.MarkFlagsMutuallyExclusive("async", "progress")
 	cmd.MarkFlagsMutuallyExclusive("async", "output")
-	// This fails only for a flag that is not there.
+	// This fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions(&o.remote))
 	return cmd
 }
@@ -150,7 +150,7 @@ func (a *application) call(ctx context.Context, tool string, args json.RawMessag
 	return a.printAnswer(ctx, raw, o)
 }
 
-// withNearestTool adds to the error for a tool that does not exist the one that was probably meant.
+// withNearestTool adds the most similar tool to the error for a tool that does not exist.
 func (a *application) withNearestTool(ctx context.Context, r remote, tool string, err error) error {
 	var p problem
 	if !errors.As(err, &p) || p.Code != "tool_not_found" {
@@ -160,7 +160,7 @@ func (a *application) withNearestTool(ctx context.Context, r remote, tool string
 	return p
 }
 
-// printAccepted tells how to find the call again.
+// printAccepted prints how to find the call again.
 func (a *application) printAccepted(raw []byte, o callOptions) error {
 	var accepted callAccepted
 	if err := decodeAnswer(raw, &accepted); err != nil {
@@ -176,7 +176,7 @@ func (a *application) printAccepted(raw []byte, o callOptions) error {
 	return nil
 }
 
-// printAnswer prints what a call came to: the answer to it, or its record.
+// printAnswer prints the result of a call: the answer to it, or its record.
 func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions) error {
 	var answer callAnswer
 	if err := decodeAnswer(raw, &answer); err != nil {
@@ -209,8 +209,8 @@ func (a *application) printAnswer(ctx context.Context, raw []byte, o callOptions
 	return nil
 }
 
-// printSaid prints what a device or a tool has said: on a terminal without what that would act on, and to the end of
-// the line; into a file or a pipe byte for byte.
+// printSaid prints the output of a device or a tool. On a terminal it escapes control characters and ends the line. A
+// file or a pipe gets it byte for byte.
 func (a *application) printSaid(text string) {
 	if isTerminal(a.out) {
 		text = strings.TrimSuffix(text, "\n") + "\n"
@@ -235,8 +235,8 @@ type callPart struct {
 	Size     int64  `json:"size"`
 }
 
-// printParts prints a line about each part. With a file name the bytes are saved, of the first part there, of each
-// other one beside it.
+// printParts prints a line about each part. With a file name it saves the bytes: the first part under that name, each
+// other part under a numbered one beside it.
 func (a *application) printParts(ctx context.Context, r *remote, parts []callPart, file string) error {
 	for i, p := range parts {
 		where := "use --output FILE to save it"
@@ -264,7 +264,7 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []callPar
 	return nil
 }
 
-// download saves what an address has.
+// download saves the content of a URL.
 func download(ctx context.Context, address, path string) (err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -289,7 +289,7 @@ func download(ctx context.Context, address, path string) (err error) {
 	return nil
 }
 
-// link returns where the part can be fetched; empty: nowhere.
+// link returns the URL of the part, or empty if it has none.
 func (p callPart) link(r *remote) string {
 	if strings.HasPrefix(p.URL, "/") {
 		return r.base() + p.URL
@@ -297,7 +297,7 @@ func (p callPart) link(r *remote) string {
 	return p.URL
 }
 
-// describe returns what the part is.
+// describe returns a description of the part.
 func (p callPart) describe() string {
 	what := fmt.Sprintf("%s %s, %s", p.Type, p.MIMEType, shownSize(p.Size))
 	if p.Name != "" {
@@ -306,7 +306,7 @@ func (p callPart) describe() string {
 	return what
 }
 
-// numbered returns the name of the file for a part: a.png, a-2.png, a-3.png.
+// numbered returns the file name of the i-th part: a.png, a-2.png, a-3.png.
 func numbered(file string, i int) string {
 	if i == 0 {
 		return file
@@ -315,7 +315,7 @@ func numbered(file string, i int) string {
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(file, end), i+1, end)
 }
 
-// shownSize returns a number of bytes as people read it.
+// shownSize returns a number of bytes in a readable form.
 func shownSize(n int64) string {
 	switch {
 	case n < 1000:

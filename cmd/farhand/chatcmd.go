@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// maxChoices is how many sessions are named when one has to be chosen.
+	// maxChoices bounds the sessions that are listed if one has to be chosen.
 	maxChoices = 20
 
-	// maxChatLine bounds a line of input, in bytes: about what a gateway reads.
+	// maxChatLine bounds a line of input, in bytes. It is about what a gateway accepts.
 	maxChatLine = 1 << 20
 
-	// maxTypedAhead is how many lines are read before they are wanted: what was typed before a question is no answer.
+	// maxTypedAhead bounds the lines read before they are needed. Lines typed before a question do not answer it.
 	maxTypedAhead = 256
 )
 
-// errQuit ends a conversation that its user quits.
+// errQuit ends a conversation when the user quits.
 var errQuit = errors.New("quit")
 
 // chatOptions are the flags of `farhand chat`.
@@ -77,15 +77,14 @@ func (a *application) chat(ctx context.Context, message string, o chatOptions) e
 			return lines
 		}}))
 	}
-	// The program's context ends with the first Ctrl-C, which here ends no more than an answer.
+	// The program's context ends with the first Ctrl-C. Here the first Ctrl-C only aborts an answer.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(interrupts)
 	return a.converse(context.WithoutCancel(ctx), o, interrupts)
 }
 
-// userOf returns user if this is a terminal, else nil: lines of a pipe are messages, or those of another program, and
-// never answers.
+// userOf returns user if this is a terminal, else nil. Lines of a pipe are messages, and never answers to questions.
 func (a *application) userOf(user *typist) *typist {
 	if isTerminal(a.err) && isTerminal(a.in) {
 		return user
@@ -93,7 +92,7 @@ func (a *application) userOf(user *typist) *typist {
 	return nil
 }
 
-// onlySession returns the one session that is connected.
+// onlySession returns the only connected session.
 func onlySession(ctx context.Context, r remote) (string, error) {
 	raw, err := r.do(ctx, http.MethodGet, "/api/sessions",
 		url.Values{"limit": {strconv.Itoa(maxChoices)}, "connected": {"true"}}, nil)
@@ -127,8 +126,8 @@ func onlySession(ctx context.Context, r remote) (string, error) {
 	return "", errors.New(b.String())
 }
 
-// converse answers one line after the other until there are no more or the user leaves. An answer that fails does not
-// end it.
+// converse answers one line after the other until there are no more or the user leaves. It continues after an answer
+// that fails.
 func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-chan os.Signal) error {
 	if isTerminal(a.err) {
 		fmt.Fprintf(a.err, "talking to %s; Ctrl-C aborts an answer, Ctrl-D leaves\n", oneLine(o.session, shownID))
@@ -159,8 +158,8 @@ func (a *application) converse(ctx context.Context, o chatOptions, interrupts <-
 	}
 }
 
-// readLines reads the input until it ends. Reading a terminal cannot be stopped: after the user has quit, it ends with
-// the next line or with the program.
+// readLines reads the input until it ends. A read of a terminal cannot be interrupted: after the user has quit, the
+// goroutine ends with the next line or with the program.
 func (a *application) readLines(quit <-chan struct{}) (<-chan string, <-chan error) {
 	lines, failed := make(chan string, maxTypedAhead), make(chan error, 1)
 	go func() {
@@ -179,7 +178,7 @@ func (a *application) readLines(quit <-chan struct{}) (<-chan string, <-chan err
 	return lines, failed
 }
 
-// interruptible runs a turn that the user may abort. A second interrupt, or the program being told to end, leaves.
+// interruptible runs a turn that the user can abort. A second interrupt, or SIGTERM, quits.
 func (a *application) interruptible(
 	ctx context.Context, message string, o chatOptions, interrupts <-chan os.Signal, user *typist,
 ) error {
@@ -197,7 +196,7 @@ func (a *application) interruptible(
 			return err
 		case s := <-interrupts:
 			leaving = aborted || s == syscall.SIGTERM
-			abort() // the turn's end follows at once
+			abort() // the turn ends immediately after
 		}
 	}
 }
@@ -205,15 +204,15 @@ func (a *application) interruptible(
 // typist is the user at a terminal. Some of their lines are messages, others answer questions. It is not safe for
 // concurrent use.
 type typist struct {
-	lines <-chan string        // nil: nothing was read yet
-	begin func() <-chan string // begins to read if nothing was read yet
-	ahead []string             // messages: lines that were read before a question was put
-	asked int                  // questions that were put
+	lines <-chan string        // nil: nothing read yet
+	begin func() <-chan string // starts reading if nothing was read yet
+	ahead []string             // messages: lines read before a question
+	asked int                  // questions asked
 }
 
-// ask puts a question. Lines that came before it are no answers to it. It returns what an answer has to name beside y
-// or n, so that what was typed for something else answers nothing: the number of the question, except for the first
-// question where it is known that nothing was typed before it.
+// ask starts a question. Lines typed before it do not answer it. It returns what an answer must contain besides y or n,
+// so that a line typed for something else answers nothing: the number of the question. The first question needs no
+// number if certainly nothing was typed before it.
 func (u *typist) ask() string {
 	u.asked++
 	plain := u.asked == 1 && u.lines != nil
@@ -236,7 +235,7 @@ func (u *typist) ask() string {
 	}
 }
 
-// message waits for the next message. The error is errQuit when an interrupt comes first.
+// message waits for the next message. It returns errQuit if an interrupt comes first.
 func (u *typist) message(interrupts <-chan os.Signal) (line string, more bool, err error) {
 	if len(u.ahead) > 0 {
 		line, u.ahead = u.ahead[0], u.ahead[1:]
@@ -250,20 +249,20 @@ func (u *typist) message(interrupts <-chan os.Signal) (line string, more bool, e
 	}
 }
 
-// asker asks the user of `farhand chat` about calls that wait for an approval, one after the other, as far as the user
-// may decide. The other calls are only shown, with who may.
+// asker asks the user of `farhand chat` about calls that need an approval, one after the other, if the user may decide
+// them. It only shows the other calls, with their approvers.
 type asker struct {
 	ctx     context.Context
 	remote  *remote
 	screen  *chatScreen
-	user    *typist       // nil: nobody can be asked
-	waiting []approvalRow // questions for the user; the first was put
-	put     string        // id of the question that was put last
-	number  string        // what the answer to it has to name, after y or n
-	lines   <-chan string // while a question is put, nil else
+	user    *typist       // nil: no user can be asked
+	waiting []approvalRow // questions for the user; the first is open
+	put     string        // id of the last question asked
+	number  string        // what an answer to it must contain after y or n
+	lines   <-chan string // nil unless a question is open
 }
 
-// event shows that a call waits, or what came of it.
+// event shows that a call waits for an approval, or the decision.
 func (q *asker) event(p approvalRow) {
 	if p.State != "pending" {
 		q.screen.note("  %s: %s", oneLine(p.Tool, 64), oneLine(p.outcome(), shownOutput))
@@ -295,7 +294,7 @@ func (q *asker) tellHow(p approvalRow) {
 	q.screen.note("  farhand approve allow %s  |  farhand approve deny %s", id, id)
 }
 
-// next puts the first question, or shows again that it is put.
+// next asks the first question, or shows again that it is open.
 func (q *asker) next() {
 	if len(q.waiting) == 0 {
 		q.lines = nil
@@ -310,7 +309,7 @@ func (q *asker) next() {
 		q.number, q.number)
 }
 
-// drop takes back a question that was decided elsewhere.
+// drop withdraws a question that was decided elsewhere.
 func (q *asker) drop(id string) {
 	for i, p := range q.waiting {
 		if p.ID == id {
@@ -321,7 +320,7 @@ func (q *asker) drop(id string) {
 	}
 }
 
-// answer takes a line of the user; more is false when there are no more lines.
+// answer handles a line of the user. more is false if there are no more lines.
 func (q *asker) answer(line string, more bool) {
 	if !more {
 		for _, p := range q.waiting {

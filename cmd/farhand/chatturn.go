@@ -19,8 +19,8 @@ const (
 	// maxChatEvent bounds one event of an answer, in bytes.
 	maxChatEvent = 16 << 20
 
-	// shownArgs, shownOutput, shownLink and shownPrompt are how much of a call and of a request to the model is shown,
-	// in characters.
+	// shownArgs, shownOutput, shownLink and shownPrompt bound how much of a call and of a request to the model is
+	// shown, in characters.
 	shownArgs   = 80
 	shownOutput = 120
 	shownLink   = 500
@@ -32,7 +32,7 @@ var (
 	errBrokenOff = errors.New("the answer broke off: the connection to the gateway was lost, or it stopped")
 )
 
-// chatEvent is what happens in a turn, as far as it is shown.
+// chatEvent has the fields of a turn's event that are shown.
 type chatEvent struct {
 	Type         string          `json:"type"`
 	Content      string          `json:"content"`
@@ -53,8 +53,8 @@ type chatEvent struct {
 	} `json:"messages"`
 }
 
-// chatTurn says something and shows what comes of it. The user is asked about calls, unless nil. The error tells why
-// there is no answer, or not all of one.
+// chatTurn sends a message and shows the turn. If user is not nil, it is asked about calls. The error says why the
+// answer is missing or incomplete.
 func (a *application) chatTurn(ctx context.Context, message string, o chatOptions, user *typist) error {
 	events, err := openTurn(ctx, o, message)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *application) chatTurn(ctx context.Context, message string, o chatOption
 	}
 }
 
-// turnEvent is an event of a turn, or why there are no more.
+// turnEvent is an event of a turn, or the error that ended the stream.
 type turnEvent struct {
 	data []byte
 	err  error
@@ -111,7 +111,7 @@ func readTurn(events io.Reader, happened chan<- turnEvent, quit <-chan struct{})
 	}
 }
 
-// turnEvent shows one event. It reports whether it is the last, and then how the turn ended.
+// turnEvent shows one event. It reports whether the event is the last, and then how the turn ended.
 func (s *chatScreen) turnEvent(data []byte, questions *asker) (last bool, err error) {
 	var e chatEvent
 	if err := decodeAnswer(data, &e); err != nil {
@@ -128,7 +128,7 @@ func (s *chatScreen) turnEvent(data []byte, questions *asker) (last bool, err er
 	return s.event(e)
 }
 
-// brokenOff tells why a turn's events ended before the turn did.
+// brokenOff explains why a turn's events ended before the turn.
 func brokenOff(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -159,17 +159,17 @@ func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser
 	return resp.Body, nil
 }
 
-// chatScreen shows a turn: what the model says on out, everything else on err, each on lines of its own. Models and
-// devices may write anything, so what a terminal would act on is made visible.
+// chatScreen shows a turn: the model's text on out, everything else on err, each on lines of its own. Models and
+// devices may send anything, so control characters are made visible.
 type chatScreen struct {
 	out, err io.Writer
 	options  chatOptions
-	called   map[string]bool // calls that were shown, by id
-	said     bool            // the model has said something
-	open     io.Writer       // where a line was begun, nil at the start of a line
+	called   map[string]bool // calls already shown, by id
+	said     bool            // the model has sent text
+	open     io.Writer       // where an unfinished line is, nil at the start of a line
 }
 
-// event shows one event. It reports whether it is the last, and then how the turn ended.
+// event shows one event. It reports whether the event is the last, and then how the turn ended.
 func (s *chatScreen) event(e chatEvent) (last bool, err error) {
 	switch e.Type {
 	case "chunk":
@@ -180,7 +180,7 @@ func (s *chatScreen) event(e chatEvent) (last bool, err error) {
 			s.write(s.err, e.Content)
 		}
 	case "tool_call":
-		if !s.called[e.ID] { // it is told again when its status changes
+		if !s.called[e.ID] { // repeated when its status changes
 			s.called[e.ID] = true
 			s.note("→ %s %s", oneLine(e.Name, 64), oneLine(string(e.Args), shownArgs))
 		}
@@ -220,7 +220,7 @@ func (s *chatScreen) event(e chatEvent) (last bool, err error) {
 	return false, nil
 }
 
-// write goes on with the line that was begun, if it was begun on the same side.
+// write continues the unfinished line if it is on the same stream.
 func (s *chatScreen) write(to io.Writer, text string) {
 	if text == "" {
 		return
@@ -235,13 +235,13 @@ func (s *chatScreen) write(to io.Writer, text string) {
 	}
 }
 
-// note writes a line of its own.
+// note writes a separate line.
 func (s *chatScreen) note(format string, args ...any) {
 	s.newLine()
 	fmt.Fprintf(s.err, format+"\n", args...)
 }
 
-// newLine ends the line that was begun.
+// newLine ends the unfinished line.
 func (s *chatScreen) newLine() {
 	if s.open != nil {
 		fmt.Fprintln(s.open)

@@ -18,7 +18,7 @@ import (
 // completionTimeout bounds how long a shell waits for names from the gateway.
 const completionTimeout = 2 * time.Second
 
-// completeTools offers the names of the tools there are, for the first argument.
+// completeTools completes the names of tools, for the first argument.
 func completeTools(r *remote) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -29,7 +29,7 @@ func completeTools(r *remote) cobra.CompletionFunc {
 	}
 }
 
-// completeSessions offers the ids of the sessions that are connected.
+// completeSessions completes the ids of connected sessions.
 func completeSessions(r *remote) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		q := url.Values{"connected": {"true"}}
@@ -37,7 +37,7 @@ func completeSessions(r *remote) cobra.CompletionFunc {
 	}
 }
 
-// names reads one member of all rows of a list; none when the gateway does not answer.
+// names reads one field of all rows of a list. It returns none if the gateway does not answer.
 func names(ctx context.Context, r *remote, path, field string, q url.Values, member string) []string {
 	if ctx == nil {
 		ctx = context.Background()
@@ -59,13 +59,13 @@ func names(ctx context.Context, r *remote, path, field string, q url.Values, mem
 	return found
 }
 
-// nearest returns what was probably meant by a name that does not exist, or nothing. A third of the letters may differ,
-// rounded up, and three at most.
+// nearest returns the known name most similar to a name that does not exist, or nothing. A third of the letters may
+// differ, rounded up, at most three.
 func nearest(name string, known []string) string {
 	best, least := "", min((len(name)+2)/3, 3)+1
 	for _, k := range known {
 		if k == name {
-			continue // it exists elsewhere, and was not meant as another
+			continue // it exists elsewhere, so it is no typo
 		}
 		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(k)); d < least {
 			best, least = k, d
@@ -74,7 +74,7 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// didYouMean is a sentence with the nearest known name, to be put behind an error; empty when nothing comes near.
+// didYouMean returns a sentence with the nearest known name, to append to an error. It is empty if none is near.
 func didYouMean(name string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return " Did you mean " + near + "?"
@@ -90,13 +90,13 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// invocation is how this program was started, so that printed commands can be typed as they are.
+// invocation returns how this program was started, so that printed commands can be copied.
 func invocation(args []string) string {
 	if len(args) == 0 {
 		return "farhand"
 	}
 	program := args[0]
-	// `go run` builds into a folder of its own below the one for temporary files and removes it afterwards.
+	// `go run` builds into a folder below the one for temporary files and removes it afterwards.
 	if slices.Contains(strings.Split(filepath.ToSlash(program), "/"), "exe") && strings.Contains(program, "go-build") {
 		return "go run ./cmd/farhand"
 	}

@@ -123,7 +123,7 @@ func writeConfigMarkdown(out io.Writer) error {
 	return nil
 }
 
-// withValues fills in what is set now. Secrets stay hidden.
+// withValues adds the current values. Secrets are masked.
 func withValues(all []variable, environ map[string]string) []variable {
 	for i, v := range all {
 		value, ok := environ[v.Name]
@@ -138,7 +138,7 @@ func withValues(all []variable, environ map[string]string) []variable {
 	return all
 }
 
-// maskUserinfo hides who logs in, and with what, in a value that looks like a URL, whether or not it is a good one.
+// maskUserinfo masks user and password in a value that looks like a URL, valid or not.
 func maskUserinfo(value string) string {
 	scheme, rest, isURL := strings.Cut(value, "://")
 	at := strings.LastIndex(rest, "@")
@@ -196,17 +196,17 @@ func wrap(text string, width int, indent string) string {
 	return b.String()
 }
 
-// envPrefix starts the name of every variable the program reads.
+// envPrefix is the prefix of every variable that the program reads.
 const envPrefix = farhand.EnvPrefix
 
-// clientVariables are read by the other commands, so `serve` must not call them unknown.
+// clientVariables are read by the other commands. `serve` must not report them as unknown.
 var clientVariables = []variable{
 	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080",
 		Doc: "The gateway that device, call, chat, tools and sessions talk to."},
 }
 
-// unknownVariables returns the FARHAND_ variables that mean nothing, most likely misspelt, each with the one that was
-// probably meant, or nothing.
+// unknownVariables returns the FARHAND_ variables that the program does not know, most likely misspelt, each with the
+// nearest known name, or nothing.
 func unknownVariables(environ []string) (names []string, meant map[string]string) {
 	var known []string
 	for _, v := range variables() {

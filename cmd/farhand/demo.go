@@ -21,11 +21,11 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// demoSession is the session id of the demo's device, so that the printed commands can be typed again.
+// demoSession is the session id of the demo's device. It is fixed, so that the printed commands can be typed again.
 const demoSession = "demo"
 
-// demoIgnores are the variables that the demo does not read: it has a store of its own, and its device and callers have
-// no credential but FARHAND_TOKEN. One that ends in an underscore stands for all that begin like it.
+// demoIgnores are the variables that the demo does not read: it has its own store, and its device and callers have no
+// credential except FARHAND_TOKEN. A name that ends in an underscore is a prefix.
 var demoIgnores = []string{
 	envPrefix + "REDIS_", envPrefix + "KEYS_ONLY", envPrefix + "JWT_", envPrefix + "PAIRING", envPrefix + "ADDR",
 }
@@ -121,7 +121,7 @@ func (a *application) demo(ctx context.Context, o demoOptions) error {
 	return errors.Join(err, g.Close(closeCtx))
 }
 
-// suggestDemo prints what to try.
+// suggestDemo prints commands to try.
 func (a *application) suggestDemo(url string, cfg farhand.Config) {
 	program := cmp.Or(a.program, "farhand")
 	header, chat := "", ""
@@ -139,7 +139,7 @@ func (a *application) suggestDemo(url string, cfg farhand.Config) {
 		"  curl -s%[4]s %[1]s/api/sessions\n\n", url, program, chat, header)
 }
 
-// awaitDevice waits until the device is connected, and says so where that takes long.
+// awaitDevice waits until the device is connected, and says so if that takes long.
 func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) error {
 	long := time.NewTimer(time.Second)
 	defer long.Stop()
@@ -155,7 +155,7 @@ func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) er
 	}
 }
 
-// showDemo connects the device, calls it, and tells what happens.
+// showDemo connects the device, calls it, and explains each step.
 func (a *application) showDemo(ctx context.Context, r remote, running *sync.WaitGroup, log *slog.Logger) error {
 	url := r.server
 	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", url)

@@ -96,7 +96,7 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 	defer close(done)
 	var terminal *terminalApprover
 	if o.ask || o.node && isTerminal(a.in) {
-		lines, _ := a.readLines(done) // when they end, people decide elsewhere
+		lines, _ := a.readLines(done) // when they end, decisions are made elsewhere
 		terminal = newTerminalApprover(a.out, lines)
 	}
 	stopNode := func() error { return nil }
@@ -110,7 +110,7 @@ func (a *application) device(ctx context.Context, o deviceOptions) error {
 	return errors.Join(a.runDevice(ctx, o, all, terminal, done), stopNode())
 }
 
-// runDevice runs a device that offers those of all tools that are chosen, until ctx ends.
+// runDevice runs a device with the chosen tools until ctx ends.
 func (a *application) runDevice(
 	ctx context.Context, o deviceOptions, all []demotools.Tool, terminal *terminalApprover, done <-chan struct{},
 ) error {
@@ -154,7 +154,7 @@ func (a *application) runDevice(
 	return o.unpaired(err)
 }
 
-// level returns what is logged.
+// level returns the log level.
 func (o deviceOptions) level() slog.Level {
 	if o.verbose {
 		return slog.LevelDebug
@@ -162,17 +162,17 @@ func (o deviceOptions) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// unpaired returns the error with which a device ended, with what to do if its credential is refused.
+// unpaired returns the error that ended a device, with what to do if its credential was rejected.
 func (o deviceOptions) unpaired(err error) error {
 	var refused *client.RefusedError
 	if o.pair && errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
-		file, _ := o.credentialFile() // it was found before
+		file, _ := o.credentialFile() // found before
 		return fmt.Errorf("%w If this device was revoked, delete %s and pair it again", err, file)
 	}
 	return err
 }
 
-// newDevice builds the device that offers the chosen demotools.
+// newDevice makes the device that offers the chosen tools.
 func newDevice(
 	o deviceOptions, credential client.Credential, chosen []demotools.Tool, log *slog.Logger, more ...client.Option,
 ) (*client.Client, error) {
@@ -193,7 +193,7 @@ func newDevice(
 	return client.New(endpoint, append(options, more...)...)
 }
 
-// deviceURL turns the URL of a gateway into that of one of its sockets for devices.
+// deviceURL converts the URL of a gateway to the URL of one of its sockets for devices.
 func deviceURL(server, path string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" {
@@ -211,14 +211,14 @@ func deviceURL(server, path string) (string, error) {
 	return u.String(), nil
 }
 
-// Delays before an MCP server is started again. One that ran for stableServer has its first failure again.
+// Backoff before an MCP server is restarted. After running for stableServer it starts again at the minimum.
 const (
 	minServerDelay = 500 * time.Millisecond
 	maxServerDelay = 30 * time.Second
 	stableServer   = 30 * time.Second
 )
 
-// checkMCP refuses flags that mean nothing beside --mcp.
+// checkMCP rejects flags that have no effect with --mcp.
 func (o deviceOptions) checkMCP() error {
 	if o.node || o.ask || o.contacts != "" || o.location != "" || len(o.tools) > 0 {
 		return errors.New("--mcp has the tools of that server alone: leave out --tools, --contacts, --ask, --node " +
@@ -227,7 +227,7 @@ func (o deviceOptions) checkMCP() error {
 	return nil
 }
 
-// mcpDevice makes an MCP server the device until ctx ends, and starts it again when it ends.
+// mcpDevice makes an MCP server the device until ctx ends, and restarts it when it ends.
 func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	if err := o.checkMCP(); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	if err != nil {
 		return err
 	}
-	engine, err := host.New(host.Config{Program: a.self}) // which also hides what is in this process
+	engine, err := host.New(host.Config{Program: a.self}) // also hides this process's memory and environment
 	if err != nil {
 		log.Warn("what the command starts may outlive it, and read the environment of this program", "reason", err)
 	} else {
@@ -269,7 +269,7 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	}
 }
 
-// runner returns an engine, or none if there is none.
+// runner returns the engine as an interface, nil if e is nil.
 func runner(e *host.Engine) sandbox.Engine {
 	if e == nil {
 		return nil
@@ -277,7 +277,7 @@ func runner(e *host.Engine) sandbox.Engine {
 	return e
 }
 
-// newMCPDevice builds the device, paired if that is asked for.
+// newMCPDevice makes the device, paired if the options ask for it.
 func (a *application) newMCPDevice(ctx context.Context, o deviceOptions, log *slog.Logger) (*client.Client, error) {
 	endpoint, err := deviceURL(o.remote.base(), "/ws/mcp")
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// terminalApprover asks whoever sits at the terminal, one question at a time.
+// terminalApprover asks the person at the terminal, one question at a time.
 type terminalApprover struct {
 	out   io.Writer
 	lines <-chan string
-	turn  chan struct{} // capacity 1: whoever asks has put a token in
+	turn  chan struct{} // capacity 1: holds a token while a question is open
 
 	asked     int  // questions
-	withdrawn bool // the last one was, so that an answer to it may still come
+	withdrawn bool // the last question was, so an answer to it may still come
 }
 
 func newTerminalApprover(out io.Writer, lines <-chan string) *terminalApprover {
@@ -36,25 +36,25 @@ func (t *terminalApprover) decide(ctx context.Context, q client.Question) client
 		{"a", "always", "always with these arguments", client.AllowAlways},
 		{"n", "no", "no", client.Deny},
 	})
-	return decision // empty: people decide elsewhere
+	return decision // empty: the decision is made elsewhere
 }
 
-// confirm asks whether a command may run here. It is denied when nobody can answer any more.
+// confirm asks whether a command may run here. It returns false if no more input can come.
 func (t *terminalApprover) confirm(ctx context.Context, command string) bool {
 	text := "\nMay this command run here?\n  " + strings.ReplaceAll(printable(command), "\n", "\n  ") + "\n"
 	return ask(ctx, t, text, []reply[bool]{{"y", "yes", "once", true}, {"n", "no", "no", false}})
 }
 
-// reply is one that a question can have.
+// reply is a possible answer to a question.
 type reply[T any] struct {
 	key, word string
 	means     string
 	decision  T
 }
 
-// ask puts a question when it is its turn, and waits for an answer to it. The decision is the zero value when none
-// comes before ctx ends, or nothing more will be typed. What was typed for something else answers nothing: after lines
-// that came early, or a question that was withdrawn, an answer names the number of its question.
+// ask asks a question when no other is open, and waits for its answer. It returns the zero value if ctx ends or the
+// input ends first. A line typed for something else must not answer it: after early lines, or after a withdrawn
+// question, an answer must contain the number of its question.
 func ask[T any](ctx context.Context, t *terminalApprover, text string, answers []reply[T]) (decision T) {
 	select {
 	case t.turn <- struct{}{}:
@@ -99,8 +99,7 @@ func ask[T any](ctx context.Context, t *terminalApprover, text string, answers [
 	}
 }
 
-// forget drops what was typed before anything was asked: it answers nothing. It reports whether there was any, and
-// whether more may be typed.
+// forget drops lines typed before the question. early reports whether there were any, and more whether more may come.
 func (t *terminalApprover) forget() (early, more bool) {
 	for {
 		select {
@@ -115,7 +114,7 @@ func (t *terminalApprover) forget() (early, more bool) {
 	}
 }
 
-// questionText shows a call as far as a terminal may.
+// questionText renders a call so that a terminal can show it safely.
 func questionText(q client.Question) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nMay %s run here?  (%s)\n  why: %s\n  args: %s\n", q.Tool, q.ID, q.Reason,
@@ -126,12 +125,12 @@ func questionText(q client.Question) string {
 	return printable(b.String())
 }
 
-// maxNotification is how many characters of a notification are shown, all on one line: no line of it looks like a
-// question of ours.
+// maxNotification is how many characters of a notification are shown, all on one line, so that no part of it looks like
+// a question of this program.
 const maxNotification = 1000
 
-// nodeCommands returns the commands of a node on this machine. The canvas is served until stop is called, which waits
-// for its end.
+// nodeCommands returns the commands of a node on this machine. The canvas is served until stop is called. stop waits
+// for the canvas to end.
 func (a *application) nodeCommands(
 	ctx context.Context, o deviceOptions, terminal *terminalApprover,
 ) (commands []demotools.Tool, stop func() error, err error) {
@@ -171,7 +170,7 @@ func (a *application) nodeCommands(
 	return commands, func() error { cancel(); return <-served }, nil
 }
 
-// privateURLs reports whether the canvas may load from private networks, by the variable that says so to a gateway.
+// privateURLs reports whether the canvas may load from private networks. It reads the same variable as a gateway.
 func privateURLs(environ []string) (bool, error) {
 	const name = envPrefix + "PRIVATE_URLS"
 	value := env.ToMap(environ)[name]
@@ -185,7 +184,7 @@ func privateURLs(environ []string) (bool, error) {
 	return private, nil
 }
 
-// parseLocation reads LATITUDE,LONGITUDE. No text is no location.
+// parseLocation parses LATITUDE,LONGITUDE. An empty text is no location.
 func parseLocation(text string) (*nodetools.Location, error) {
 	if text == "" {
 		return nil, nil

@@ -21,7 +21,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// deviceDetail is a paired device, as the gateway shows it.
+// deviceDetail is a paired device in the gateway's answer.
 type deviceDetail struct {
 	ID        string   `json:"id"`
 	DeviceID  string   `json:"device_id"`
@@ -149,7 +149,7 @@ func (a *application) showDevice(ctx context.Context, r remote, id string) error
 	return table(a.out, []string{"TOOL", "STATE", "DESCRIPTION"}, cells)
 }
 
-// approveTools approves tools as they are defined now, or all that wait.
+// approveTools approves the named tools as they are defined now, or all pending ones.
 func (a *application) approveTools(ctx context.Context, r remote, id string, names []string) error {
 	d, err := a.readDevice(ctx, r, id)
 	if err != nil {
@@ -177,7 +177,7 @@ func (a *application) approveTools(ctx context.Context, r remote, id string, nam
 	return err
 }
 
-// pairingRow is a request to pair, as the gateway shows it.
+// pairingRow is a pairing request in the gateway's answer.
 type pairingRow struct {
 	ID            string    `json:"id"`
 	Status        string    `json:"status"`
@@ -193,8 +193,7 @@ type pairingRow struct {
 	ExpiresAt     time.Time `json:"expires_at"`
 }
 
-// device returns the device id as people read it: one that is to be looked at twice in quotes, so that it can look like
-// no other text.
+// device returns the device id for display. A suspicious id is quoted, so that it cannot look like other text.
 func (p pairingRow) device() string {
 	if len(p.Remarks) == 0 {
 		return p.DeviceID
@@ -202,7 +201,7 @@ func (p pairingRow) device() string {
 	return strconv.Quote(p.DeviceID)
 }
 
-// notes returns what an approver should know before they decide.
+// notes returns what an approver should know before deciding.
 func (p pairingRow) notes() []string {
 	var notes []string
 	if p.LooksLike != "" {
@@ -222,13 +221,13 @@ func (p pairingRow) notes() []string {
 	return notes
 }
 
-// looksLike warns of a device that a reader may take for another one.
+// looksLike warns that a device's name resembles another one's.
 func looksLike(other string) string {
 	return fmt.Sprintf("looks like %q", other)
 }
 
-// claimed returns what a device calls itself as people read it: in quotes if it has signs with which it could pass for
-// a word of the gateway, such as [approved].
+// claimed returns a device's own name for display. It is quoted if it has characters with which it could imitate the
+// gateway's output, such as [approved].
 func claimed(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune(" '’._-", r)
@@ -298,7 +297,7 @@ func (a *application) pairApproveCommand() *cobra.Command {
 				body["name"] = name
 			}
 			if f.Changed("tools") {
-				body["tools"] = strings.Fields(strings.Join(tools, " ")) // as keys create takes them, too
+				body["tools"] = strings.Fields(strings.Join(tools, " ")) // as keys create does
 			}
 			return a.decidePairing(ctx, r, args[0], body)
 		})
@@ -347,7 +346,7 @@ func (a *application) decidePairing(ctx context.Context, r remote, which string,
 	return table(a.out, []string{"", ""}, lines)
 }
 
-// pairDevice returns the credential of this device, and has it paired if there is none.
+// pairDevice returns the credential of this device, and pairs it if there is none.
 func (a *application) pairDevice(ctx context.Context, o deviceOptions, endpoint string, tools []string) (
 	client.Credential, error,
 ) {
@@ -364,7 +363,7 @@ func (a *application) pairDevice(ctx context.Context, o deviceOptions, endpoint 
 	})
 }
 
-// credentialFile returns where the credential of this device is kept: one for each gateway.
+// credentialFile returns the file with this device's credential, one for each gateway.
 func (o deviceOptions) credentialFile() (string, error) {
 	if o.credential != "" {
 		return o.credential, nil

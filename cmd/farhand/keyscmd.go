@@ -17,7 +17,7 @@ import (
 	"github.com/farhand/farhand/internal/days"
 )
 
-// keyRow is an API key as the gateway lists it, and as it answers the request that makes one.
+// keyRow is an API key in the gateway's list, and in the answer to its creation.
 type keyRow struct {
 	ID        string   `json:"id"`
 	Key       string   `json:"key,omitempty"`
@@ -33,7 +33,7 @@ type keyRow struct {
 	LastUsed  string   `json:"last_used_at,omitempty"`
 }
 
-// newKey is what the flags say about a key that is to be made.
+// newKey has the flags for a new key.
 type newKey struct {
 	Name     string   `json:"name,omitempty"`
 	Roles    []string `json:"roles,omitempty"`
@@ -105,7 +105,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// createKey makes a key, over HTTP or in the store.
+// createKey makes a key, over HTTP or directly in the store.
 func (a *application) createKey(ctx context.Context, r remote, k newKey, direct bool) (keyRow, error) {
 	if direct {
 		return a.createStoredKey(ctx, k)
@@ -227,7 +227,7 @@ func durationVar(f *pflag.FlagSet, value *time.Duration, name string, byDefault 
 	f.Var(durationFlag{value}, name, usage)
 }
 
-// String implements pflag.Value. Zero is written so that the help does not show it as a default.
+// String implements pflag.Value. It returns 0 for zero so that the help does not show a default.
 func (d durationFlag) String() string {
 	if *d.value == 0 {
 		return "0"

@@ -118,7 +118,7 @@ func (a *application) sessionsCommand() *cobra.Command {
 }
 
 func (a *application) sessions(ctx context.Context, r remote, q url.Values, asJSON bool) error {
-	q.Set("connected", "true") // conversations of devices that have gone are sessions, too
+	q.Set("connected", "true") // conversations of disconnected devices are sessions also
 	rows, err := fetchAll(ctx, r, "/api/sessions", "sessions", q)
 	if err != nil {
 		return err
@@ -152,14 +152,14 @@ func (a *application) sessions(ctx context.Context, r remote, q url.Values, asJS
 		"LAST PONG"}, cells)
 }
 
-// presence is what lists say of a device's connection.
+// presence is the state of a device's connection in lists.
 type presence struct {
 	Online      bool      `json:"online"`
 	RoundTripMS int64     `json:"round_trip_ms"`
 	LastPong    time.Time `json:"last_pong"`
 }
 
-// roundTrip returns the round trip for people, empty if it is not known.
+// roundTrip returns the round trip in readable form, empty if unknown.
 func (p presence) roundTrip() string {
 	if p.RoundTripMS == 0 {
 		return ""
@@ -167,7 +167,7 @@ func (p presence) roundTrip() string {
 	return fmt.Sprintf("%d ms", p.RoundTripMS)
 }
 
-// lastPong returns for people how long ago the last pong came, empty if none is known.
+// lastPong returns in readable form how long ago the last pong came, empty if unknown.
 func (p presence) lastPong() string {
 	if p.LastPong.IsZero() {
 		return ""
@@ -175,7 +175,7 @@ func (p presence) lastPong() string {
 	return max(0, time.Since(p.LastPong)).Truncate(time.Second).String() + " ago"
 }
 
-// fetchAll follows the cursor of a list to its end.
+// fetchAll reads all pages of a list.
 func fetchAll(ctx context.Context, r remote, path, field string, q url.Values) ([]json.RawMessage, error) {
 	q.Set("limit", strconv.Itoa(listPage))
 	rows := []json.RawMessage{}

@@ -30,7 +30,7 @@ const (
 	exitError      = 2
 )
 
-// errToolFailed ends `farhand call` after its output has been printed.
+// errToolFailed ends `farhand call` after the output was printed.
 var errToolFailed = errors.New("the tool failed")
 
 func main() {
@@ -44,7 +44,7 @@ func main() {
 	os.Exit(app.run(ctx))
 }
 
-// application is the program with its surroundings, which tests replace.
+// application is the program with its environment, which tests replace.
 type application struct {
 	in       io.Reader
 	out, err io.Writer
@@ -92,7 +92,7 @@ func (a *application) rootCommand() *cobra.Command {
 	return root
 }
 
-// explainArguments has each command below one say how it is written when it gets another number of arguments.
+// explainArguments makes each command below parent print its usage if the number of arguments is wrong.
 func explainArguments(parent *cobra.Command) {
 	for _, cmd := range parent.Commands() {
 		explainArguments(cmd)
@@ -111,10 +111,10 @@ func explainArguments(parent *cobra.Command) {
 	}
 }
 
-// release is set by the build of a release: -ldflags "-X main.release=v1.2.3".
+// release is set by release builds: -ldflags "-X main.release=v1.2.3".
 var release = ""
 
-// version returns the release, else what the Go toolchain recorded about the build.
+// version returns the release, or else the version that the Go toolchain recorded.
 func version() string {
 	if release != "" {
 		return release
@@ -138,7 +138,7 @@ func (a *application) versionCommand() *cobra.Command {
 	}
 }
 
-// newLogger returns the logger of a server. In format auto it is text on a terminal and JSON elsewhere.
+// newLogger returns the logger of a server. Format auto is text on a terminal and JSON elsewhere.
 func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if format == "text" || format == "auto" && isTerminal(w) {
@@ -147,8 +147,7 @@ func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(legibleLines{w}, opts))
 }
 
-// legibleLines writes the lines of a log. They may quote devices, so what a terminal would act on or hide is made
-// visible.
+// legibleLines writes the lines of a log. They may quote devices, so control and invisible characters are made visible.
 type legibleLines struct{ w io.Writer }
 
 // Write implements io.Writer.
@@ -159,8 +158,8 @@ func (l legibleLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// legibleOn returns w itself, or if it is a terminal, what writes to it without what a terminal would act on or hide:
-// into a file or a pipe goes byte for byte what a gateway or a device has said.
+// legibleOn returns a writer that makes control and invisible characters visible if w is a terminal. It returns w
+// itself for a file or a pipe, which get the bytes unchanged.
 func legibleOn(w io.Writer) io.Writer {
 	if isTerminal(w) {
 		return legibleLines{w}
@@ -168,7 +167,7 @@ func legibleOn(w io.Writer) io.Writer {
 	return w
 }
 
-// isTerminal reports whether a person is likely to read what is written to w.
+// isTerminal reports whether a stream is most likely a person's terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -178,7 +177,7 @@ func isTerminal(stream any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// healthTimeout bounds a health check; an image's HEALTHCHECK has its own, longer one.
+// healthTimeout bounds a health check. An image's HEALTHCHECK has its own, longer timeout.
 const healthTimeout = 3 * time.Second
 
 func (a *application) healthCommand() *cobra.Command {
@@ -195,7 +194,7 @@ func (a *application) healthCommand() *cobra.Command {
 		},
 	}
 	r.flags(cmd.Flags(), a.environ)
-	// In a container the check runs with the pod's own environment, which says where the pod listens.
+	// In a container the check runs with the pod's environment, which has the pod's address.
 	if vars := env.ToMap(a.environ); vars[envPrefix+"URL"] == "" && vars[envPrefix+"ADDR"] != "" {
 		flag := cmd.Flags().Lookup("server")
 		r.server = urlOf(vars[envPrefix+"ADDR"])
@@ -204,7 +203,7 @@ func (a *application) healthCommand() *cobra.Command {
 	return cmd
 }
 
-// urlOf returns where a process of the same machine reaches what listens on addr.
+// urlOf returns the URL by which a process on the same machine reaches a listener on addr.
 func urlOf(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// errAnsweredNo ends a command whose answer, which has been printed, is no.
+// errAnsweredNo ends a command whose answer is no. The answer has been printed.
 var errAnsweredNo = errors.New("no")
 
 func (a *application) policyCommand() *cobra.Command {
@@ -69,7 +69,7 @@ func (a *application) policyCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkedFile is what there is to say of a policy file.
+// checkedFile is the result of checking a policy file.
 type checkedFile struct {
 	OK       bool            `json:"ok"`
 	Problems policy.Problems `json:"problems"`
@@ -99,7 +99,7 @@ func (c checkedFile) print(out io.Writer, file string, asJSON bool) error {
 	return nil
 }
 
-// explanation is what `farhand policy explain` was asked.
+// explanation has the flags of `farhand policy explain`.
 type explanation struct {
 	file, user, tenant, scopes, context, level, source string
 	roles, effects                                     []string
@@ -166,7 +166,7 @@ func (a *application) explain(out io.Writer, e explanation, tool string) error {
 	return err
 }
 
-// policyOf returns the policy that serve would have with this file in this environment.
+// policyOf returns the policy that serve would use with this file in this environment.
 func (a *application) policyOf(file string) (*policy.Policy, error) {
 	vars := env.ToMap(a.environ)
 	list := func(name string) []string {
@@ -193,7 +193,7 @@ func (a *application) policyOf(file string) (*policy.Policy, error) {
 	return p, err
 }
 
-// question returns what policy is asked.
+// question returns the question for the policy.
 func (e explanation) question(tool string) (q policy.Question, err error) {
 	q.Who = auth.Identity{Tenant: e.tenant, User: e.user, Tools: e.scopes}
 	if err := q.Who.SetRoles(e.roles...); err != nil {
@@ -226,7 +226,7 @@ func (e explanation) question(tool string) (q policy.Question, err error) {
 	return q, nil
 }
 
-// annotationsOf returns hints of a tool, nil if there are none.
+// annotationsOf returns the hints of a tool, nil if there are none.
 func annotationsOf(effects []string) (*registry.Annotations, error) {
 	if len(effects) == 0 {
 		return nil, nil
@@ -247,7 +247,7 @@ func annotationsOf(effects []string) (*registry.Annotations, error) {
 	return a, nil
 }
 
-// onlyURLs says of a condition that it looks at URLs only.
+// onlyURLs notes that a condition checks URLs only.
 func onlyURLs(d policy.DemandReport) string {
 	if d.OnlyURLs {
 		return ": URLs only, because the tool only reads"
@@ -255,7 +255,7 @@ func onlyURLs(d policy.DemandReport) string {
 	return ""
 }
 
-// approvalTerms returns who may allow a call and how long a person has, as far as a rule says.
+// approvalTerms returns who may approve a call and how long they have, if a rule says so.
 func approvalTerms(d policy.DemandReport) string {
 	terms := ""
 	if d.By != "" {

@@ -31,7 +31,7 @@ func (r *remote) flags(set *pflag.FlagSet, environ []string) {
 		server = "http://127.0.0.1:8080"
 	}
 	set.StringVar(&r.server, "server", server, "URL of the gateway, or its host:port (FARHAND_URL)")
-	// The token is no default value, or --help would print it.
+	// The token is not the flag's default, or --help would print it.
 	set.StringVar(&r.token, "token", "", "bearer token (FARHAND_TOKEN)")
 	r.token = vars[envPrefix+"TOKEN"]
 }
@@ -56,7 +56,7 @@ type problem struct {
 	} `json:"candidates"`
 }
 
-// Error implements error, with what a person needs to act.
+// Error implements error. It includes what a person needs to act.
 func (p problem) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", p.Code, p.Detail)
@@ -75,7 +75,7 @@ func (p problem) Error() string {
 	return b.String()
 }
 
-// base returns the gateway's URL. A server without a scheme is spoken to in plain HTTP, as other programs do.
+// base returns the gateway's URL. Without a scheme it is plain HTTP, as in other programs.
 func (r *remote) base() string {
 	server := strings.TrimSuffix(r.server, "/")
 	if !strings.Contains(server, "://") {
@@ -111,7 +111,7 @@ func (r *remote) request(ctx context.Context, method, path string, query url.Val
 	return req, nil
 }
 
-// send sends a request and returns the answer if it is a successful one, its body still to be read and closed.
+// send sends a request and returns a successful response, whose body the caller must close.
 func (r *remote) send(req *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -138,8 +138,8 @@ func (r *remote) send(req *http.Request) (*http.Response, error) {
 	return nil, p
 }
 
-// isAway reports whether an error says of a request that no gateway answered it, or none that could now: who follows
-// something asks again.
+// isAway reports whether an error means that no gateway answered, or none that can serve now. Commands that follow
+// something then retry.
 func isAway(err error) bool {
 	var p problem
 	if errors.As(err, &p) {
@@ -149,7 +149,7 @@ func isAway(err error) bool {
 	return err != nil && !errors.As(err, &foreign)
 }
 
-// decodeAnswer decodes what a gateway answered.
+// decodeAnswer decodes a gateway's answer.
 func decodeAnswer(text []byte, v any) error {
 	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
@@ -157,7 +157,7 @@ func decodeAnswer(text []byte, v any) error {
 	return nil
 }
 
-// do sends a request and returns the body of a successful answer.
+// do sends a request and returns the body of a successful response.
 func (r *remote) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
 	req, err := r.request(ctx, method, path, query, body)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *remote) do(ctx context.Context, method, path string, query url.Values, 
 	return b, nil
 }
 
-// remoteStep returns a command that asks a gateway. args is how many arguments it has; negative: at least as many.
+// remoteStep returns a command that calls a gateway. args is its number of arguments; negative: the minimum, -args.
 func (a *application) remoteStep(
 	use, short string, args int, run func(context.Context, remote, []string) error,
 ) *cobra.Command {

@@ -54,8 +54,8 @@ func warnOfUnknown(log *slog.Logger, environ []string) {
 	}
 }
 
-// openGateway returns a gateway and the address it is going to listen on. Listening comes first: an address in use is
-// the most likely thing to be wrong.
+// openGateway returns a gateway and the address it will listen on. It opens the listener first, because an address in
+// use is the most likely error.
 func (a *application) openGateway(
 	ctx context.Context, cfg farhand.Config, log *slog.Logger,
 ) (g *farhand.Gateway, addr string, err error) {
@@ -76,14 +76,15 @@ func (a *application) runAndClose(ctx context.Context, g *farhand.Gateway, cfg f
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
 	if err := g.Close(closeCtx); err != nil {
-		log.Warn("stopped, but not everything ended in time", "error", err) // no failure: the fleet copes
+		log.Warn("stopped, but not everything ended in time", "error", err) // not an error: the fleet recovers
 	} else {
 		log.Info("stopped")
 	}
 	return runErr
 }
 
-// inContainer reports whether this process most likely runs in a container: engines and Kubernetes leave these signs.
+// inContainer reports whether this process most likely runs in a container: container engines create these files, and
+// Kubernetes sets this variable.
 func inContainer() bool {
 	for _, sign := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if _, err := os.Stat(sign); err == nil {
@@ -138,7 +139,7 @@ func (a *application) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-// signOf says in a word what to make of a finding.
+// signOf returns a one-word summary of a finding.
 func signOf(f farhand.Finding) string {
 	switch {
 	case f.OK:

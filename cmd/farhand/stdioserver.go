@@ -22,32 +22,32 @@ import (
 	"github.com/farhand/farhand/internal/procgroup"
 )
 
-// logLimit is how many lines of a server's standard error are logged in logPeriod.
+// logLimit bounds the lines of a server's standard error that are logged in logPeriod.
 const (
 	logLimit  = 200
 	logPeriod = 10 * time.Second
 )
 
-// serverGrace is how long an MCP server may take to end once its input has ended.
+// serverGrace is how long an MCP server may run after its input has ended.
 const serverGrace = 2 * time.Second
 
-// stdioServer is a command that speaks MCP over its standard input and output. All that it has started ends with it; on
-// systems without an engine for programs, all of its process group.
+// stdioServer is a command that speaks MCP over its standard input and output. All processes it started end with it. On
+// systems without an engine for programs, only its process group does.
 type stdioServer struct {
-	wait   func() string // waits until the command and what it started have ended, and says how it ended
+	wait   func() string // waits until the command and its processes have ended, and returns how it ended
 	kill   func()
 	in     *os.File
 	out    *os.File
 	stderr *os.File
 	log    *slog.Logger
 	ended  chan struct{} // closed when the command has ended
-	how    string        // it ended; read after ended
+	how    string        // how it ended; read after ended
 	close  func()
 	tasks  sync.WaitGroup
 }
 
-// startStdioServer starts a command with an environment, but for the settings of this program, such as its token. The
-// engine may be nil. Close must be called.
+// startStdioServer starts a command with an environment, without this program's settings such as its token. engine may
+// be nil. Close must be called.
 func startStdioServer(
 	engine sandbox.Engine, command string, environ []string, log *slog.Logger,
 ) (*stdioServer, error) {
@@ -57,7 +57,7 @@ func startStdioServer(
 		return strings.HasPrefix(kv, envPrefix)
 	})
 	s.close = sync.OnceFunc(s.end)
-	// Pipes of our own: the command's end is known at once, whoever it left its output to.
+	// With pipes made here the command's end is known immediately, even if other processes hold its output.
 	files, err := pipes(3)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func startStdioServer(
 	s.tasks.Go(func() {
 		s.how = s.wait()
 		close(s.ended)
-		_ = s.out.SetReadDeadline(time.Now().Add(serverGrace)) // a process that has left the group may have it yet
+		_ = s.out.SetReadDeadline(time.Now().Add(serverGrace)) // a process that left the group may still hold it
 	})
 	s.tasks.Go(s.logLines)
 	return s, nil
@@ -102,9 +102,9 @@ func (s *stdioServer) lead(cmd *exec.Cmd) error {
 	return nil
 }
 
-// supervise starts the command under a supervisor, which ends all that it starts, also what has left its group, and
-// also when this program is killed. It closes the command's ends of the pipes when the command has ended, or at once if
-// it cannot be started.
+// supervise starts the command under a supervisor. The supervisor ends all processes the command starts, including
+// those that leave its group, and also if this program is killed. supervise closes the command's ends of the pipes when
+// the command has ended, or immediately if it cannot be started.
 func (s *stdioServer) supervise(engine sandbox.Engine, cmd *exec.Cmd, in, out, stderr *os.File) error {
 	here, err := os.Getwd()
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *stdioServer) supervise(engine sandbox.Engine, cmd *exec.Cmd, in, out, s
 	return nil
 }
 
-// shellCommand returns a command line of this system's shell.
+// shellCommand returns a command that runs a line in the system's shell.
 func shellCommand(line string) *exec.Cmd {
 	if runtime.GOOS == "windows" {
 		return exec.Command("cmd", "/c", line)
@@ -139,7 +139,7 @@ func shellCommand(line string) *exec.Cmd {
 	return exec.Command("/bin/sh", "-c", line)
 }
 
-// pipes returns n pipes: the reading end of each, then the writing end.
+// pipes returns n pipes: for each the read end, then the write end.
 func pipes(n int) ([]*os.File, error) {
 	var files []*os.File
 	for range n {
@@ -161,7 +161,7 @@ func (s *stdioServer) Read(p []byte) (int, error) { return s.out.Read(p) }
 // Write implements io.Writer.
 func (s *stdioServer) Write(p []byte) (int, error) { return s.in.Write(p) }
 
-// Close ends the command, and everything it started.
+// Close ends the command and everything it started.
 func (s *stdioServer) Close() error {
 	s.close()
 	return nil
@@ -175,22 +175,22 @@ func (s *stdioServer) end() {
 	case <-s.ended:
 	case <-grace.C:
 		s.kill()
-		_ = s.out.Close() // what waits for its reader ends
+		_ = s.out.Close() // its readers end
 		_ = s.stderr.Close()
 		<-s.ended
 	}
 	_ = s.out.Close()
-	_ = s.stderr.Close() // a process that has left the group may have it yet
+	_ = s.stderr.Close() // a process that left the group may still hold it
 	s.tasks.Wait()
 }
 
-// exit says how the command ended, once Close has returned.
+// exit closes the server and returns how the command ended.
 func (s *stdioServer) exit() string {
 	s.close()
 	return s.how
 }
 
-// logLines logs what the command says on standard error. Long lines are cut, and what is more than logLimit is left out.
+// logLines logs the command's standard error. It truncates long lines, and drops lines beyond logLimit.
 func (s *stdioServer) logLines() {
 	const longest = 4 << 10
 	lines, began, logged := bufio.NewReaderSize(s.stderr, longest), time.Now(), 0

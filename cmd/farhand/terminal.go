@@ -18,11 +18,10 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// progressDelay is how long a wait must last before it is worth a line.
+// progressDelay is how long a wait must last before it is shown.
 const progressDelay = 500 * time.Millisecond
 
-// progress shows on a terminal that something is waited for, and for how long. The returned function ends it and
-// wipes the line.
+// progress shows on a terminal what is awaited, and for how long. The returned function ends it and wipes the line.
 func (a *application) progress(what string) (done func()) {
 	if !isTerminal(a.err) {
 		return func() {}
@@ -49,7 +48,7 @@ func (a *application) progress(what string) (done func()) {
 	}
 }
 
-// table writes aligned columns. Cells may come from devices, so what a terminal would act on is made visible.
+// table writes aligned columns. Cells may come from devices, so control characters are made visible.
 func table(w io.Writer, header []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(header, "\t"))
@@ -63,7 +62,7 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	return tw.Flush()
 }
 
-// shownID is how much of an id or a state is shown, in characters: more than any has.
+// shownID bounds how much of an id or a state is shown, in characters. All are shorter.
 const shownID = 128
 
 // oneLine makes text printable, on one line, and at most limit characters long.
@@ -78,7 +77,7 @@ func oneLine(text string, limit int) string {
 	return string(runes)
 }
 
-// printable replaces what a terminal would interpret, or not show: a device must not be able to move the cursor.
+// printable makes control and invisible characters visible: a device must not be able to move the cursor.
 func printable(text string) string {
 	return legible.Expose(text)
 }
@@ -88,7 +87,7 @@ const (
 	maxCallEvent = 1 << 20
 	// awayLimit is how long a call is followed while no gateway answers.
 	awayLimit = 2 * time.Minute
-	// cancelTimeout bounds the cancelling of a call whose follower was interrupted.
+	// cancelTimeout bounds the cancellation of a call after an interrupt.
 	cancelTimeout = 5 * time.Second
 )
 
@@ -108,8 +107,8 @@ type callProgress struct {
 	Chunk    string   `json:"chunk"`
 }
 
-// follow shows the progress of a call on standard error until it has ended, and returns its record. When ctx ends first
-// the call is cancelled.
+// follow shows the progress of a call on standard error until it has ended, and returns its record. If ctx ends first,
+// it cancels the call.
 func (a *application) follow(ctx context.Context, r remote, id string) (json.RawMessage, error) {
 	path := "/api/calls/" + url.PathEscape(id)
 	record, err := a.untilEnded(ctx, r, path)
@@ -122,8 +121,8 @@ func (a *application) follow(ctx context.Context, r remote, id string) (json.Raw
 	return record, err
 }
 
-// untilEnded shows the progress of a call and returns its record once that is final. A stream may end before: that of
-// a pod that stops does.
+// untilEnded shows the progress of a call and returns its record when that is final. A stream may end earlier, for
+// example when its pod stops.
 func (a *application) untilEnded(ctx context.Context, r remote, path string) (json.RawMessage, error) {
 	var away time.Time // since when no gateway answers; zero: one does
 	for last := ""; ; {
@@ -161,8 +160,8 @@ func (a *application) untilEnded(ctx context.Context, r remote, path string) (js
 	}
 }
 
-// showProgress prints the events behind the one with the id last until their stream ends, and returns the id of the
-// last one.
+// showProgress prints the events after the one with id last until the stream ends, and returns the id of the last
+// event.
 func (a *application) showProgress(ctx context.Context, r remote, path, last string) (string, error) {
 	req, err := r.request(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -196,7 +195,7 @@ func (a *application) showProgress(ctx context.Context, r remote, path, last str
 	}
 }
 
-// text is the line shown of an event.
+// text returns the line shown for an event.
 func (e callProgress) text() string {
 	if e.State != "" {
 		return oneLine(e.State, shownID)

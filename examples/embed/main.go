@@ -45,7 +45,7 @@ func run(ctx context.Context, opts ...farhand.Option) error {
 }
 
 func main() {
-	self := farhand.WithProgram(host.Main()) // before anything else: exec and bash would need it
+	self := farhand.WithProgram(host.Main()) // must come first: exec and bash need it
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, self); err != nil {

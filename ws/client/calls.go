@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// maxPending bounds the calls that run or wait for a slot. A gateway sends far fewer at once.
+	// maxPending bounds the calls that run or wait for a slot. A gateway has far fewer in flight.
 	maxPending = 1024
 
-	// defaultDeadline is for a request without deadline_ms.
+	// defaultDeadline is the timeout of a request without deadline_ms.
 	defaultDeadline = 30 * time.Second
 
-	// deadlineGrace is how much longer the context of Call.Awaited lives than the caller waits. Without it, a handler
-	// that gives up at the deadline would race the gateway's timer, and the same slow tool would time out at one time
-	// and fail at another.
+	// deadlineGrace is how long the context of Call.Awaited lives beyond the deadline. Without it, a handler that gives
+	// up at the deadline would race the gateway's timer, and the same slow tool would sometimes time out and sometimes
+	// fail.
 	deadlineGrace = 250 * time.Millisecond
 
-	// lateLimit is how long after its deadline a handler may still run for a late answer. Gateways keep the record that
-	// the answer goes into about as long.
+	// lateLimit is how long after its deadline a handler may still run for a late answer. Gateways keep the call's
+	// record about as long.
 	lateLimit = resendFor
 
-	// maxDeadlineMS keeps a nonsensical request from overflowing a time.Duration.
+	// maxDeadlineMS keeps an absurd deadline_ms from overflowing a time.Duration.
 	maxDeadlineMS = int64(24 * time.Hour / time.Millisecond)
 )
 
-// calls tracks the calls that run or wait, and the answers to those that ended, so that each call id is answered once.
+// calls tracks the calls that run or wait, and the answers of those that ended, so that each call id is answered once.
 type calls struct {
-	slots chan struct{} // as many as may run at once
+	slots chan struct{} // capacity: calls that may run at once
 	done  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -50,8 +50,8 @@ func newCalls(parallelism int) *calls {
 // errBusy answers a request beyond maxPending.
 var errBusy = errors.New("the device has too many calls waiting")
 
-// startCall runs a call unless its id is known: a call that runs already goes on, and a call that was answered is
-// answered again without running again.
+// startCall runs a call unless its id is known. A call that already runs continues. A call that was answered gets the
+// same answer again without running again.
 func (c *Client) startCall(ctx context.Context, f *received) {
 	timeout := defaultDeadline
 	if f.DeadlineMS != nil {
@@ -94,11 +94,11 @@ func (c *Client) cancelCall(id, reason string) {
 	}
 }
 
-// runHandler waits for a slot, at most as long as the caller waits, runs the handler and answers, also when the handler
-// panics or ends its goroutine.
+// runHandler waits for a slot, at most as long as the caller waits, runs the handler and sends its answer. It also
+// answers if the handler panics or ends its goroutine.
 func (c *Client) runHandler(ctx context.Context, call Call) {
 	var frame []byte
-	var failed error // as the handler said it
+	var failed error // error of the handler
 	began := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
@@ -123,7 +123,7 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 		return
 	}
 	call.reporter = &reporter{client: c, ctx: ctx}
-	defer c.acceptLater(call.ID)() // runs before the answer is sent: deferred functions run in the opposite order
+	defer c.acceptLater(call.ID)() // runs before the answer is sent, because deferred functions run in reverse order
 	output, err := handler(ctx, call)
 	if err != nil {
 		failed, frame = err, c.failure(call.ID, err.Error())
@@ -132,7 +132,7 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 	frame = c.success(call.ID, output)
 }
 
-// takeSlot waits for a slot. A call that its caller has given up is not started.
+// takeSlot waits for a slot. It fails if the caller stops waiting or the call is cancelled, so such calls never start.
 func (c *Client) takeSlot(ctx context.Context, call Call) error {
 	ctx, stop := call.Awaited(ctx)
 	defer stop()
@@ -144,7 +144,7 @@ func (c *Client) takeSlot(ctx context.Context, call Call) error {
 	}
 }
 
-// handler returns what answers calls of the tool, or the text to fail with.
+// handler returns the handler for calls of the tool, or the text to fail with.
 func (c *Client) handler(tool string) (Handler, string) {
 	c.mu.Lock()
 	o, known := c.offers[tool]
@@ -161,7 +161,7 @@ func (c *Client) handler(tool string) (Handler, string) {
 	}
 }
 
-// answer keeps the answer and sends it if there is a connection. Otherwise resend sends it on the next one.
+// answer stores the answer and sends it if there is a connection. Otherwise resend sends it on the next connection.
 func (c *Client) answer(id string, frame []byte) {
 	c.calls.mu.Lock()
 	delete(c.calls.pending, id)
@@ -172,22 +172,22 @@ func (c *Client) answer(id string, frame []byte) {
 		return
 	}
 	c.calls.mu.Lock()
-	_, toSend := c.calls.answers.claim(id, l.number) // false if resend was faster
+	_, toSend := c.calls.answers.claim(id, l.number) // false if resend has already sent it
 	c.calls.mu.Unlock()
 	if toSend {
 		c.sendOn(l, frame)
 	}
 }
 
-// acknowledged notes that the gateway has an answer.
+// acknowledged records that the gateway has an answer.
 func (c *Client) acknowledged(id string) {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	c.calls.answers.acknowledge(id)
 }
 
-// resend sends answers on a new connection that were not acknowledged on an earlier one. They may have been lost with
-// it, and the gateway keeps their calls open for a while.
+// resend sends the answers on a new connection that were not acknowledged on an earlier one. They may have been lost,
+// and the gateway keeps their calls open for a while.
 func (c *Client) resend(ctx context.Context, l *link) {
 	for c.pace.wait(ctx) == nil {
 		c.calls.mu.Lock()
@@ -229,7 +229,7 @@ func (c *Client) failure(id, text string) []byte {
 	return frame
 }
 
-// Bounds of the answers that are kept, to answer repeated requests, and to send unacknowledged answers again.
+// Bounds of the stored answers. They answer repeated requests, and are sent again until they are acknowledged.
 const (
 	maxAnswers     = 1024
 	maxAnswerBytes = 16 << 20
@@ -247,7 +247,7 @@ type answer struct {
 	id           string
 	frame        []byte // as it was sent
 	at           time.Time
-	link         int64 // the connection it was sent on last; zero before
+	link         int64 // last connection it was sent on; zero: none
 	acknowledged bool
 }
 
@@ -259,7 +259,7 @@ func (a *answers) get(id string) ([]byte, bool) {
 	return kept.frame, true
 }
 
-// put keeps the first answer of a call and forgets the oldest answers over the bounds.
+// put stores the first answer of a call and drops the oldest answers beyond the bounds.
 func (a *answers) put(id string, frame []byte, now time.Time) {
 	if _, there := a.byID[id]; there {
 		return
@@ -280,15 +280,15 @@ func (a *answers) put(id string, frame []byte, now time.Time) {
 	}
 }
 
-// acknowledge notes that the gateway has the answer.
+// acknowledge records that the gateway has the answer.
 func (a *answers) acknowledge(id string) {
 	if kept := a.byID[id]; kept != nil {
 		kept.acknowledged = true
 	}
 }
 
-// claim returns the frame of an answer to send on a connection. It returns false if the answer was sent there already,
-// or need not be sent.
+// claim returns the frame of an answer to send on a connection. It returns false if the answer was already sent there,
+// is acknowledged or is not stored.
 func (a *answers) claim(id string, link int64) ([]byte, bool) {
 	kept := a.byID[id]
 	if kept == nil || kept.acknowledged || kept.link == link {
@@ -298,7 +298,7 @@ func (a *answers) claim(id string, link int64) ([]byte, bool) {
 	return kept.frame, true
 }
 
-// claimNext is claim for the oldest answer that is to be sent on a connection.
+// claimNext is claim for the oldest answer to send on a connection.
 func (a *answers) claimNext(link int64, now time.Time) ([]byte, bool) {
 	for _, kept := range a.order {
 		if now.Sub(kept.at) > resendFor {

@@ -1,5 +1,4 @@
-// Package client is a device in Go: it connects to a Farhand gateway, offers tools, and answers the calls made to
-// them, for as long as it is asked to.
+// Package client is a device in Go. It connects to a Farhand gateway, offers tools, and answers the calls to them.
 //
 //	c, err := client.New("wss://gateway.example.com",
 //		client.WithToken(token),
@@ -7,15 +6,15 @@
 //	...
 //	err = c.Run(ctx)
 //
-// Run keeps the connection: it reconnects with growing, jittered delays and registers the tools again each time,
-// until its context ends or the gateway says not to come back. A call is answered once, however often the gateway
-// asks for it, and no handler can take the process down by panicking.
+// Run keeps the connection. It reconnects with growing, jittered delays and registers the tools again each time, until
+// its context ends or the gateway says not to reconnect. Each call is answered once, however often the gateway sends
+// it. A panic in a handler does not end the process.
 //
-// RunMCP makes an MCP server that runs over stdio a device in place of tools in Go; its address ends with /ws/mcp.
+// RunMCP connects an MCP server on stdio as a device, in place of tools in Go. Its address ends with /ws/mcp.
 //
 // The package imports nothing of Farhand, so a device needs nothing else of it. Start at Client.Run and Client.connect
-// in client.go: link.go is one connection, frames.go has the frames, calls.go runs handlers and keeps
-// answers until the gateway has acknowledged them, reports.go sends their progress.
+// in client.go. link.go is one connection, frames.go has the frames, calls.go runs handlers and keeps answers until the
+// gateway has acknowledged them, reports.go sends their progress.
 package client
 
 import (
@@ -47,7 +46,8 @@ type Client struct {
 	ready     chan struct{}
 	readyOnce sync.Once
 
-	// registration keeps the frames about tools in order. It is held while they are written; mu never is.
+	// registration keeps the frames about tools in order. It is held during their writes; mu is never held during
+	// writes.
 	registration sync.Mutex
 
 	mu      sync.Mutex
@@ -56,11 +56,11 @@ type Client struct {
 	token   string // proves that this is the same device; empty before the first session_start
 	link    *link  // nil while disconnected
 
-	lost [][]byte // answers to calls whose MCP server has ended, for the next connection
+	lost [][]byte // answers to lost calls of an ended MCP server, for the next connection
 }
 
-// New returns a client for the gateway at address: ws, wss, http or https; without a path /ws/chat is meant. It does
-// not connect before Run.
+// New returns a client for the gateway at address, a ws, wss, http or https URL. The default path is /ws/chat. New does
+// not connect; Run does.
 func New(address string, options ...Option) (*Client, error) {
 	u, err := endpoint(address)
 	if err != nil {
@@ -83,19 +83,20 @@ func New(address string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Ready is closed once the gateway has answered the first registration: from then on the tools can be called.
+// Ready returns a channel that is closed when the gateway has answered the first registration. From then on the tools
+// can be called.
 func (c *Client) Ready() <-chan struct{} { return c.ready }
 
-// SessionID returns the session's id, empty before the gateway has chosen one.
+// SessionID returns the session's id, empty until the gateway has chosen one.
 func (c *Client) SessionID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session
 }
 
-// Run connects and stays connected until ctx ends, whose error it then returns, or until coming back is pointless:
-// ErrEnded, or a *RefusedError. It waits for the handlers that run, and for the approver; their contexts are cancelled.
-// Only one Run may be active.
+// Run connects and keeps reconnecting until ctx ends, or until reconnecting is pointless. It returns the error of ctx,
+// ErrEnded, ErrUnpaired, or a *RefusedError. Before it returns, it cancels the contexts of the running handlers and of
+// the approver, and waits for them. Only one Run may be active.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("client: Run is active already")
@@ -108,7 +109,7 @@ func (c *Client) Run(ctx context.Context) error {
 	return c.stay(ctx, c.connect)
 }
 
-// stay makes one connection after the other, as Run.
+// stay makes one connection after another, as documented at Run.
 func (c *Client) stay(ctx context.Context, connect func(context.Context) (time.Duration, error)) error {
 	retry := backoff{min: c.cfg.minBackoff, max: c.cfg.maxBackoff}
 	rivals := retry
@@ -124,7 +125,7 @@ func (c *Client) stay(ctx context.Context, connect func(context.Context) (time.D
 		}
 		lasted := time.Since(begin)
 		if lasted >= stableAfter || websocket.IsCloseError(err, websocket.CloseServiceRestart) {
-			retry.reset() // a pod that stops sends its devices to another one, which is no failure
+			retry.reset() // a stopping pod sends its devices to another pod, which is no failure
 		}
 		if lasted >= rivalGoneAfter {
 			rivals.reset()
@@ -163,7 +164,8 @@ func whyDisconnected(err error) string {
 	}
 }
 
-// connect makes one connection and serves it to its end. atLeast is how long the gateway asks to wait before the next.
+// connect makes one connection and serves it until it ends. atLeast is the delay before the next connection that the
+// gateway asks for.
 func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error) {
 	c.cfg.onState(State{Phase: PhaseConnecting, SessionID: c.SessionID()})
 	l, err := c.dial(ctx)
@@ -180,7 +182,7 @@ func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error)
 	defer stop()
 	defer c.detach(l)
 	if err := c.attach(l); err != nil {
-		// The gateway may have closed the connection and sent the reason: reading finds out.
+		// The gateway may have closed the connection and sent the reason; reading returns it.
 		c.cfg.log.Debug("opening not written", "error", err)
 	}
 	linked, unlink := context.WithCancel(ctx)
@@ -190,7 +192,7 @@ func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error)
 	return max(time.Until(l.backAt), 0), err
 }
 
-// handle does what a frame asks for. Unknown frames are from a newer gateway and are ignored.
+// handle handles one frame. It ignores unknown frames, which are from a newer gateway.
 func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	f := &received{}
 	if err := json.Unmarshal(data, f); err != nil {
@@ -202,7 +204,7 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 		l.resumed = f.Resumed
 		c.mu.Lock()
 		c.session = f.SessionID
-		if c.token == "" { // the first token stays valid, whatever later frames offer
+		if c.token == "" { // the first token stays valid, even if later frames offer others
 			c.token = f.ResumeToken
 		}
 		c.mu.Unlock()
@@ -217,7 +219,7 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	case "approval_decided":
 		c.asked.decided(f.ID, f.State)
 	case "server_draining":
-		// Nothing else to do: the gateway closes once the calls that run are answered, and what takes too long is
+		// Nothing else to do: the gateway closes when the running calls are answered. Calls that take too long are
 		// answered on the next connection.
 		l.backAt = time.Now().Add(time.Duration(min(f.RetryAfterMS, maxDeadlineMS)) * time.Millisecond)
 	case "upload_slot":
@@ -232,7 +234,7 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	}
 }
 
-// registered reports a registration; with the last answer to the opening one the client is ready.
+// registered reports a registration. The client is ready after the last answer to the opening registration.
 func (c *Client) registered(l *link, f *received) {
 	for _, r := range f.Rejected {
 		c.cfg.log.Warn("tool rejected", "tool", r.Name, "reason", r.Reason)
@@ -261,24 +263,24 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Phase is where the connection stands.
+// Phase is the state of the connection.
 type Phase string
 
 // The phases.
 const (
 	PhaseConnecting Phase = "connecting"
-	PhaseConnected  Phase = "connected" // the gateway has answered a registration; reported again after each change
-	PhaseWaiting    Phase = "waiting"   // before the next attempt
+	PhaseConnected  Phase = "connected" // the gateway has answered a registration; repeated after each change
+	PhaseWaiting    Phase = "waiting"   // waiting for the next attempt
 )
 
-// State is what the function of WithState gets.
+// State is passed to the function of WithState.
 type State struct {
 	Phase      Phase
-	SessionID  string        // empty until the gateway chose one
+	SessionID  string        // empty until the gateway has chosen one
 	Resumed    bool          // with PhaseConnected: the session existed before
 	Registered int           // with PhaseConnected: how many tools the session offers
-	Rejected   []Rejection   // with PhaseConnected: what the last registration left out
-	Err        error         // with PhaseWaiting: what ended the last attempt
+	Rejected   []Rejection   // with PhaseConnected: tools the last registration rejected
+	Err        error         // with PhaseWaiting: why the last attempt ended
 	RetryIn    time.Duration // with PhaseWaiting
 }
 
@@ -288,14 +290,14 @@ const stableAfter = 5 * time.Second
 // rivalGoneAfter is how long a connection must have lasted for a rival to count as gone.
 const rivalGoneAfter = 5 * time.Minute
 
-// backoff computes the delays before reconnects, with full jitter: devices that lost their gateway together do not
-// come back together.
+// backoff computes the delays before reconnects, with full jitter, so that devices that lost their gateway together do
+// not reconnect together.
 type backoff struct {
 	min, max time.Duration
 	ceiling  time.Duration // of the next delay
 }
 
-// next returns the delay after a failure. atLeast is what the gateway asked for.
+// next returns the delay after a failure. atLeast is the delay that the gateway asked for.
 func (b *backoff) next(atLeast time.Duration) time.Duration {
 	if b.ceiling == 0 {
 		b.ceiling = b.min
@@ -306,7 +308,7 @@ func (b *backoff) next(atLeast time.Duration) time.Duration {
 }
 
 // nextRival returns the delay before a connection that may take the session from another one. At least half of it is
-// not random, so that two clients that want the same session do not keep taking it from one another.
+// not random, so that two clients with the same session do not take it from one another all the time.
 func (b *backoff) nextRival() time.Duration {
 	least := b.ceiling / 2
 	if b.ceiling == 0 {
@@ -317,20 +319,20 @@ func (b *backoff) nextRival() time.Duration {
 
 func (b *backoff) reset() { b.ceiling = 0 }
 
-// The pace of frames that the gateway has not asked for. It is well under what a gateway allows a device by default.
+// The pace of frames that the gateway has not asked for. It is far below a gateway's default limit for a device.
 const (
 	paceInterval = 5 * time.Millisecond
 	paceBurst    = 200
 )
 
-// pace bounds how fast frames are sent. The zero value is ready; it is safe for concurrent use.
+// pace limits how fast frames are sent. The zero value is ready; it is safe for concurrent use.
 type pace struct {
 	mu   sync.Mutex
-	next time.Time // when the next frame would be due if they came evenly
+	next time.Time // when the next frame would be due at an even pace
 }
 
-// reserve takes the place of one frame and returns how long to wait for it. With tryOnly it takes only a place that
-// needs no waiting.
+// reserve reserves one frame and returns how long to wait before sending it. With tryOnly it reserves only if no wait
+// is needed.
 func (p *pace) reserve(now time.Time, tryOnly bool) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,7 +349,7 @@ func (p *pace) reserve(now time.Time, tryOnly bool) time.Duration {
 // try reports whether a frame may be sent now.
 func (p *pace) try() bool { return p.reserve(time.Now(), true) == 0 }
 
-// wait returns when a frame may be sent, or with the error of ctx.
+// wait blocks until a frame may be sent, or returns the error of ctx.
 func (p *pace) wait(ctx context.Context) error {
 	if d := p.reserve(time.Now(), false); d > 0 {
 		return sleep(ctx, d)

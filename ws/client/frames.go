@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// received holds the fields of every frame the gateway sends; Type says which of them mean something.
+// received holds the fields of every frame that the gateway sends. Type determines which ones are used.
 type received struct {
 	Type string `json:"type"`
 
@@ -32,14 +32,14 @@ type received struct {
 
 	RetryAfterMS int64 `json:"retry_after_ms"` // server_draining
 
-	URL    string `json:"url"` // upload_slot, with ID, or with Refuse in its place
+	URL    string `json:"url"` // upload_slot, with ID; Refuse replaces it in a rejection
 	Refuse string `json:"error"`
 
 	Message string `json:"message"` // error
 	Code    string `json:"code"`
 }
 
-// Rejection names a tool the gateway left out of a registration, and why.
+// Rejection names a tool that the gateway did not register, and why.
 type Rejection struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -74,7 +74,7 @@ func (t Tool) wire() wireTool {
 	return w
 }
 
-// capabilities are those of every client. A client that asks its person has one more.
+// capabilities are the capabilities of every client. A client with an Approver has one more.
 var capabilities = []string{"ack", "progress", "cancel", "drain", "resume", "resume_token"}
 
 const capabilityApproval = "approval"
@@ -110,8 +110,8 @@ func unregisterFrame(name string) ([]byte, error) {
 	}{"unregister_tools", []string{name}})
 }
 
-// resultFrame carries what a handler returned: a string as text, nil as nothing, everything else as JSON, and the
-// parts.
+// resultFrame contains the result of a handler: a string as text, nil as an empty text, everything else as JSON, and
+// the parts.
 func resultFrame(id string, output any, parts []Part) ([]byte, error) {
 	if output == nil {
 		output = ""
@@ -181,29 +181,29 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), nil
 }
 
-// Result is what a Handler returns if there is more than text or JSON.
+// Result is a Handler's result with parts.
 type Result struct {
-	Output any // as a Handler returns it without a Result
+	Output any // as a Handler returns it without parts
 	Parts  []Part
 }
 
-// Part is an image, a sound or a file of a result. A result has at most 16 parts with 1 MiB of data together, less
-// where the gateway's limit of an answer is lower.
+// Part is an image, a sound or a file of a result. A result has at most 16 parts with 1 MiB of data in total. It has
+// less if the gateway's limit for answers is lower.
 type Part struct {
 	Type     PartType `json:"type"`
 	MIMEType string   `json:"mime_type"`      // such as image/png: lower case, no parameters
-	Name     string   `json:"name,omitempty"` // of the file
+	Name     string   `json:"name,omitempty"` // name of the file
 	Data     []byte   `json:"data,omitempty"` // must not be empty, unless Call.Upload made the part
 	URL      string   `json:"url,omitempty"`  // set by Call.Upload
-	Size     int64    `json:"size,omitempty"` // likewise
+	Size     int64    `json:"size,omitempty"` // set by Call.Upload
 }
 
-// PartType says how a Part is shown.
+// PartType determines how a Part is shown.
 type PartType string
 
 // The types.
 const (
 	PartImage PartType = "image" // with a MIME type image/…
 	PartAudio PartType = "audio" // with a MIME type audio/…
-	PartFile  PartType = "file"  // everything else, also moving pictures
+	PartFile  PartType = "file"  // everything else, including videos
 )

@@ -23,22 +23,22 @@ const (
 	subprotocol  = "clawseed.v1"
 )
 
-// link is one connection. Frames may be sent by many goroutines; one reads.
+// link is one connection. Many goroutines may send frames; one reads.
 type link struct {
 	number  int64 // counts the connections of a client, from 1
 	conn    *websocket.Conn
 	silence time.Duration
-	write   sync.Mutex  // one frame at a time, each with its own deadline
-	ending  atomic.Bool // nothing but the gateway's close frame is awaited
+	write   sync.Mutex  // serializes frames; each has its own deadline
+	ending  atomic.Bool // only the gateway's close frame is awaited
 
-	// Of the reader only.
+	// Used by the reader only.
 	resumed bool
-	backAt  time.Time // what server_draining asked for; zero: nothing
+	backAt  time.Time // reconnect time of server_draining; zero: none
 
-	registering int // answers to the opening registration that are still to come; guarded by Client.mu
+	registering int // pending answers to the opening registration; guarded by Client.mu
 }
 
-// dial connects. A refusal by the gateway is a *RefusedError.
+// dial connects. If the gateway rejects the handshake, the error is a *RefusedError.
 func (c *Client) dial(ctx context.Context) (*link, error) {
 	dialer := websocket.Dialer{
 		Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialTimeout, TLSClientConfig: c.cfg.tls,
@@ -68,7 +68,7 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 	conn.SetReadLimit(c.cfg.readLimit)
 	conn.SetPingHandler(func(data string) error {
 		l.extendReadDeadline()
-		// An error shows in the next read or write; a pong is not worth ending the reading for.
+		// An error also shows in the next read or write; a failed pong need not end the reading.
 		_ = conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout))
 		return nil
 	})
@@ -76,7 +76,7 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// address returns the URL with the session it stands for now.
+// address returns the URL for the next connection, with the current session.
 func (c *Client) address() string {
 	u := *c.url
 	q := u.Query()
@@ -93,7 +93,7 @@ func (c *Client) address() string {
 	return u.String()
 }
 
-// endpoint turns the user's address into the URL of the WebSocket endpoint.
+// endpoint converts the user's address into the URL of the WebSocket endpoint.
 func endpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -134,21 +134,21 @@ func refusal(resp *http.Response) *RefusedError {
 	return e
 }
 
-// seconds returns a time that a gateway says, which is at least none and at most a day: a nonsensical one must not
-// overflow, nor keep a device away for good.
+// seconds converts a gateway's number of seconds, limited to between zero and a day. An absurd number must not overflow
+// or keep a device away forever.
 func seconds(n int) time.Duration { return time.Duration(min(max(n, 0), maxSeconds)) * time.Second }
 
 const maxSeconds = 24 * 60 * 60
 
-// extendReadDeadline moves the read deadline, because the gateway has just been read from.
+// extendReadDeadline moves the read deadline after input from the gateway.
 func (l *link) extendReadDeadline() {
 	if !l.ending.Load() {
-		_ = l.conn.SetReadDeadline(time.Now().Add(l.silence)) // fails only on a closed connection, as the read will
+		_ = l.conn.SetReadDeadline(time.Now().Add(l.silence)) // fails only on a closed connection, like the read
 	}
 }
 
-// send writes one frame. After an error the connection is of no more use, but the reader gets a moment: the cause may
-// be the gateway's close, and that says whether to come back.
+// send writes one frame. After an error the connection is unusable, but the reader gets closeTimeout: the cause may be
+// the gateway's close frame, which says whether to reconnect.
 func (l *link) send(frame []byte) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -163,7 +163,7 @@ func (l *link) send(frame []byte) error {
 	return err
 }
 
-// readFrames gives every frame to handle until the connection ends, and returns why it ended.
+// readFrames passes every text frame to handle until the connection ends, and returns the cause.
 func (l *link) readFrames(handle func([]byte)) error {
 	for {
 		kind, data, err := l.conn.ReadMessage()
@@ -177,11 +177,11 @@ func (l *link) readFrames(handle func([]byte)) error {
 	}
 }
 
-// closeWhenDone sends a close frame when ctx ends, and cuts the connection if the gateway does not answer. The returned
-// function stops that and waits for it.
+// closeWhenDone sends a close frame when ctx ends, and closes the connection if the gateway does not answer. The
+// returned function stops this and waits for it.
 func (l *link) closeWhenDone(ctx context.Context) (stop func()) {
-	over := make(chan struct{})  // closed when the reading is over
-	ended := make(chan struct{}) // closed when the goroutine is
+	over := make(chan struct{})  // closed when the reading ends
+	ended := make(chan struct{}) // closed when the goroutine ends
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)
 		l.ending.Store(true)

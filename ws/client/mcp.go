@@ -16,25 +16,28 @@ import (
 	"time"
 )
 
-// pathMCP is where devices that speak MCP connect.
+// pathMCP is the path for devices that speak MCP.
 const pathMCP = "/ws/mcp"
 
-// maxLine is how many bytes one message of an MCP server may have. The gateway has limits of its own.
+// maxLine is how many bytes one message of an MCP server may have. The gateway has its own limits.
 const maxLine = 16 << 20
 
-// lostWait is how long the connection may take to send that a call is lost. Later it is said on the next connection.
+// lostWait is how long the client tries to send on the current connection that a call is lost. Later it uses the next
+// connection.
 const lostWait = time.Second
 
-// serverWriteTimeout is how long an MCP server may take to read one message. Meanwhile nothing is read of the gateway.
+// serverWriteTimeout is how long an MCP server may take to read one message. Meanwhile the client reads nothing from
+// the gateway.
 const serverWriteTimeout = 10 * time.Second
 
-// RunMCP connects an MCP server to the gateway, whose address ends with /ws/mcp, and keeps it connected as Run does: a
-// line that is read of the server is a message to the gateway, and a message of the gateway is a line that is written
-// to it. While there is no connection nothing is read, so what the server answers meanwhile is sent on the next one.
-// Calls that the server has not answered when it ends are answered as lost.
-// The error is ErrServer once the server's lines end, it does not read a message in 10 s, or the gateway cannot speak
-// to it: another one may be given to RunMCP then. RunMCP closes the server at its end, which must end reading and
-// writing. Neither Run nor another RunMCP may be active.
+// RunMCP connects an MCP server to the gateway, whose address ends with /ws/mcp, and keeps it connected as Run does.
+// Each line from the server is a message to the gateway, and each message from the gateway is a line to the server.
+// Without a connection RunMCP reads nothing from the server, so the server's answers wait for the next connection. When
+// the server ends, its unanswered calls are answered as lost.
+//
+// RunMCP returns ErrServer if the server's output ends, the server does not read a message within 10 s, or the gateway
+// cannot speak MCP with it. The caller may then pass another server to RunMCP. RunMCP closes the server before it
+// returns; closing must end the server's reads and writes. Neither Run nor another RunMCP may be active.
 func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("client: Run is active already")
@@ -42,7 +45,7 @@ func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 	defer c.running.Store(false)
 	c.mu.Lock()
 	if c.session == "" && c.cfg.deviceID == "" {
-		c.session = rand.Text() // to come back to; else the gateway names it after the device
+		c.session = rand.Text() // to resume after a reconnect; with a device id the gateway derives the session from it
 	}
 	c.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -69,7 +72,7 @@ func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 	return err
 }
 
-// introduceMCP says in a URL which device this is, because MCP has no frame for it.
+// introduceMCP adds the device's attributes to a URL, because MCP has no frame for them.
 func (c *Client) introduceMCP(q url.Values) {
 	for key, value := range map[string]string{
 		"device_id": c.cfg.deviceID, "device_name": c.cfg.deviceName, "platform": c.cfg.platform, "resume": "true",
@@ -83,20 +86,20 @@ func (c *Client) introduceMCP(q url.Values) {
 	}
 }
 
-// mcpPipe carries lines between a server and one connection after the other.
+// mcpPipe carries lines between a server and successive connections.
 type mcpPipe struct {
 	client  *Client
 	server  io.ReadWriteCloser
-	lines   chan []byte // of the server
-	end     func()      // closes the server, and so ends the reading of it
+	lines   chan []byte // lines of the server
+	end     func()      // closes the server, which ends the reading
 	giveUp  func()      // ends RunMCP
 	reading sync.WaitGroup
 	calls   mcpCalls
 
-	unsent []byte // the line that the last connection did not take; nil: none
+	unsent []byte // line that the last connection did not send; nil: none
 }
 
-// readLines reads the server's lines until they end. What is no JSON object is no message: some servers greet.
+// readLines reads the server's lines until they end. It ignores lines that are no JSON object, such as greetings.
 func (p *mcpPipe) readLines(ctx context.Context) {
 	defer p.giveUp()
 	defer p.tellLost(ctx)
@@ -120,12 +123,12 @@ func (p *mcpPipe) readLines(ctx context.Context) {
 	}
 }
 
-// tellLost answers the calls that the server has not answered, now that it has ended. What cannot be sent soon is kept
-// for the next connection, which has another server.
+// tellLost answers the open calls of a server that has ended. Answers that cannot be sent within lostWait are kept for
+// the next connection, which has another server.
 func (p *mcpPipe) tellLost(ctx context.Context) {
 	late := time.NewTimer(lostWait)
 	defer late.Stop()
-	rest := append(p.calls.end(), nil) // which is taken when the one before it has been sent
+	rest := append(p.calls.end(), nil) // nil is taken when the line before it has been sent
 	for len(rest) > 0 {
 		select {
 		case p.lines <- rest[0]:
@@ -139,8 +142,8 @@ func (p *mcpPipe) tellLost(ctx context.Context) {
 	}
 }
 
-// keepAnswer keeps a line of the server for the next connection if it is an answer. The call that it answers is no
-// longer open here, so nothing else would end it.
+// keepAnswer keeps a line of the server for the next connection if it is an answer. The answered call is no longer open
+// here, so nothing else would end it.
 func (p *mcpPipe) keepAnswer(line []byte) {
 	var r rpcMessage
 	if line != nil && json.Unmarshal(line, &r) == nil && r.Method == "" {
@@ -148,14 +151,14 @@ func (p *mcpPipe) keepAnswer(line []byte) {
 	}
 }
 
-// keepLost keeps answers for the next connection of an MCP server, a bounded number of them.
+// keepLost keeps answers for the next connection of an MCP server, at most maxOpenCalls of them.
 func (c *Client) keepLost(answers ...[]byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lost = append(c.lost, answers[:min(len(answers), maxOpenCalls-len(c.lost))]...)
 }
 
-// takeLost returns what keepLost has kept.
+// takeLost returns and removes the answers that keepLost has kept.
 func (c *Client) takeLost() [][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +167,7 @@ func (c *Client) takeLost() [][]byte {
 	return lost
 }
 
-// connect makes one connection and carries lines to its end.
+// connect makes one connection and carries lines until it ends.
 func (p *mcpPipe) connect(ctx context.Context) (atLeast time.Duration, err error) {
 	c := p.client
 	c.cfg.onState(State{Phase: PhaseConnecting, SessionID: c.SessionID()})
@@ -186,7 +189,7 @@ func (p *mcpPipe) connect(ctx context.Context) (atLeast time.Duration, err error
 	return 0, l.readFrames(p.write)
 }
 
-// noteCall logs a call that a message is, if calls are logged.
+// noteCall logs the call in a message, if debug logging is enabled.
 func (p *mcpPipe) noteCall(message []byte) {
 	log := p.client.cfg.log
 	if !log.Enabled(context.Background(), slog.LevelDebug) {
@@ -202,7 +205,8 @@ func (p *mcpPipe) noteCall(message []byte) {
 	}
 }
 
-// write writes a message to the server. One that cannot be written to, or that does not read, is given up.
+// write writes a message to the server. It closes the server if the write fails or takes longer than serverWait. If the
+// server has already ended, write keeps the answer that the call is lost.
 func (p *mcpPipe) write(message []byte) {
 	p.noteCall(message)
 	log := p.client.cfg.log
@@ -212,7 +216,7 @@ func (p *mcpPipe) write(message []byte) {
 	}
 	late := time.AfterFunc(p.client.cfg.serverWait, func() {
 		log.Warn("the MCP server does not read what it is sent")
-		p.end() // and so the write
+		p.end() // which ends the write
 	})
 	defer late.Stop()
 	if _, err := p.server.Write(append(message, '\n')); err != nil {
@@ -221,7 +225,7 @@ func (p *mcpPipe) write(message []byte) {
 	}
 }
 
-// sendLines sends the server's lines until the connection ends.
+// sendLines sends kept answers and then the server's lines until the connection ends.
 func (p *mcpPipe) sendLines(linked context.Context, l *link) {
 	lost := p.client.takeLost()
 	for i, answer := range lost {
@@ -238,7 +242,7 @@ func (p *mcpPipe) sendLines(linked context.Context, l *link) {
 				return
 			}
 		}
-		if p.unsent != nil { // nil only waits for what was sent before
+		if p.unsent != nil { // nil only waits until the line before it has been sent
 			if err := l.send(p.unsent); err != nil {
 				return
 			}
@@ -247,27 +251,26 @@ func (p *mcpPipe) sendLines(linked context.Context, l *link) {
 	}
 }
 
-// maxOpenCalls bounds the calls whose ids are remembered: more than a gateway has in flight at one device.
+// maxOpenCalls bounds the remembered call ids. A gateway has fewer calls in flight at one device.
 const maxOpenCalls = 4096
 
-// maxCallID bounds the id of a call that is remembered, in bytes: those of a gateway are shorter.
+// maxCallID bounds a remembered call id, in bytes. A gateway's call ids are shorter.
 const maxCallID = 256
 
-// mcpCalls are the calls that an MCP server was given and has not answered. It is safe for concurrent use.
+// mcpCalls tracks the calls that an MCP server has not answered yet. It is safe for concurrent use.
 type mcpCalls struct {
 	mu    sync.Mutex
 	open  map[string]bool // by id, as JSON
-	ended bool            // the server has ended, and answers nothing more
+	ended bool            // the server has ended and sends no more answers
 }
 
-// rpcMessage is what is read of a message of JSON-RPC.
+// rpcMessage holds the fields read from a JSON-RPC message.
 type rpcMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 }
 
-// begin notes a message of the gateway. It returns the answer to it if the server cannot give one, because it has
-// ended.
+// begin records a message of the gateway. If the server has ended, begin returns the answer that the call is lost.
 func (m *mcpCalls) begin(message []byte) (lost []byte) {
 	var r rpcMessage
 	if json.Unmarshal(message, &r) != nil || r.Method != "tools/call" || len(r.ID) == 0 || len(r.ID) > maxCallID {
@@ -287,7 +290,7 @@ func (m *mcpCalls) begin(message []byte) (lost []byte) {
 	return nil
 }
 
-// answered notes a message of the server.
+// answered records a message of the server.
 func (m *mcpCalls) answered(line []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -297,7 +300,7 @@ func (m *mcpCalls) answered(line []byte) {
 	}
 }
 
-// end notes that the server has ended. It returns the answers to the calls that are open.
+// end records that the server has ended. It returns the answers to the open calls.
 func (m *mcpCalls) end() (lost [][]byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -308,7 +311,7 @@ func (m *mcpCalls) end() (lost [][]byte) {
 	return lost
 }
 
-// lostAnswer says that a call will not be answered. The code in its data is the gateway's own.
+// lostAnswer returns the answer for a lost call. The code in its data is the gateway's.
 func lostAnswer(id string) []byte {
 	return []byte(`{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32000,"message":"The MCP server ended before it ` +
 		`answered.","data":{"code":"lost"}}}`)

@@ -37,7 +37,7 @@ type config struct {
 	minBackoff  time.Duration
 	maxBackoff  time.Duration
 	silence     time.Duration
-	serverWait  time.Duration // for an MCP server to read one message
+	serverWait  time.Duration // time for an MCP server to read one message
 	readLimit   int64
 	writeLimit  int
 	tls         *tls.Config
@@ -69,7 +69,7 @@ func (c *config) validate() error {
 	case c.silence <= 0 || c.readLimit <= 0 || c.writeLimit <= 0:
 		return errors.New("client: limits must be positive")
 	}
-	if c.credential.Token != "" { // whatever WithDevice says
+	if c.credential.Token != "" { // WithDevice does not override it
 		c.deviceID = c.credential.DeviceID
 	}
 	for _, o := range c.tools {
@@ -83,60 +83,60 @@ func (c *config) validate() error {
 // Option configures a Client.
 type Option func(*config)
 
-// WithToken sets the bearer token. It travels in the Authorization header.
+// WithToken sets the bearer token. The client sends it in the Authorization header.
 func WithToken(token string) Option { return func(c *config) { c.token = token } }
 
-// WithCredential has the client be the paired device of a credential, as Pair returns it: the token, the device id and,
-// if there is a key, a signature for each connection. It takes the place of WithToken.
+// WithCredential makes the client the paired device of a credential from Pair. It sets the token and the device id. If
+// the credential has a key, the client also signs each connection. It replaces WithToken.
 func WithCredential(cr Credential) Option {
 	return func(c *config) { c.credential, c.token, c.deviceID = cr, cr.Token, cr.DeviceID }
 }
 
-// WithSession asks for a session id, to come back to the same session after a restart. Without it the gateway
-// chooses one, which the client keeps over reconnects.
+// WithSession requests a session id, to resume the same session after a restart. Without it the gateway chooses one,
+// which the client keeps across reconnects.
 func WithSession(id string) Option { return func(c *config) { c.session = id } }
 
 // WithName sets the label people see for the session.
 func WithName(name string) Option { return func(c *config) { c.name = name } }
 
-// WithDevice says which device this is: a stable id, a name for people, and a platform. Empty values are not sent.
+// WithDevice identifies the device: a stable id, a display name, and a platform. Empty values are not sent.
 func WithDevice(id, name, platform string) Option {
 	return func(c *config) { c.deviceID, c.deviceName, c.platform = id, name, platform }
 }
 
-// WithLabels sets the labels callers can address the device by.
+// WithLabels sets the labels by which callers can select the device.
 func WithLabels(labels map[string]string) Option {
 	labels = maps.Clone(labels)
 	return func(c *config) { c.labels = labels }
 }
 
-// WithTool offers a tool. A nil handler leaves its calls to the handler of WithHandler.
+// WithTool offers a tool. If the handler is nil, the handler of WithHandler answers its calls.
 func WithTool(t Tool, h Handler) Option {
 	return func(c *config) { c.tools = append(c.tools, offer{t, h}) }
 }
 
-// WithHandler sets the handler of the tools that were offered without one.
+// WithHandler sets the handler for tools offered without one.
 func WithHandler(h Handler) Option { return func(c *config) { c.fallback = h } }
 
-// WithApprover has the person at the device be asked about calls that somebody must approve. Without it they are asked
-// elsewhere only.
+// WithApprover sets the function that asks the person at the device about calls that need approval. Without it, only
+// other approvers are asked.
 func WithApprover(a Approver) Option { return func(c *config) { c.approver = a } }
 
-// WithParallelism sets how many handlers run at once; further calls wait their turn. Default 16.
+// WithParallelism sets how many handlers run at once. Further calls wait. Default: 16.
 func WithParallelism(n int) Option { return func(c *config) { c.parallelism = n } }
 
-// WithBackoff sets the bounds of the delay before a reconnect: a random time up to minimum at first, up to twice as
-// much after each failure, never more than maximum. Defaults: 500 ms and 30 s.
+// WithBackoff sets the bounds of the delay before a reconnect. The first delay is a random time up to minimum. The
+// upper bound doubles after each failure, up to maximum. Defaults: 500 ms and 30 s.
 func WithBackoff(minimum, maximum time.Duration) Option {
 	return func(c *config) { c.minBackoff, c.maxBackoff = minimum, maximum }
 }
 
-// WithSilence sets how long the gateway may send nothing, not even a ping, before the connection counts as dead.
-// It must be longer than the gateway's ping interval. Default 60 s.
+// WithSilence sets how long the gateway may send nothing, not even a ping, before the connection counts as dead. It
+// must be longer than the gateway's ping interval. Default: 60 s.
 func WithSilence(d time.Duration) Option { return func(c *config) { c.silence = d } }
 
-// WithFrameLimits sets the largest frame accepted and the largest one sent, in bytes. An output that is too large is
-// answered as a failure, because the gateway would drop the connection over it. Defaults: 4 MiB and 1 MiB.
+// WithFrameLimits sets the largest received and sent frames, in bytes. A larger output fails the call, because the
+// gateway would close the connection over it. Defaults: 4 MiB and 1 MiB.
 func WithFrameLimits(read int64, write int) Option {
 	return func(c *config) { c.readLimit, c.writeLimit = read, write }
 }
@@ -151,31 +151,30 @@ func WithState(f func(State)) Option { return func(c *config) { c.onState = f } 
 // WithLogger sets the logger. Default: discard.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 
-// Why Run returns although its context has not ended: coming back would not help.
+// Errors with which Run returns before its context ends, because reconnecting would not help.
 var (
-	// ErrEnded: the gateway ended the session for good.
+	// ErrEnded means that the gateway ended the session for good.
 	ErrEnded = errors.New("client: the gateway ended the session")
-	// ErrRefused: the gateway does not accept the token or the parameters. The error is a *RefusedError.
+	// ErrRefused means that the gateway rejects the token or the parameters. The error is a *RefusedError.
 	ErrRefused = errors.New("client: the gateway refused the connection")
-	// ErrServer: the MCP server of RunMCP ended, or does not answer as it must.
+	// ErrServer means that the MCP server of RunMCP ended, or does not speak MCP correctly.
 	ErrServer = errors.New("client: the MCP server ended, or does not speak MCP as it must")
-	// ErrUnpaired: the client has no token, and the gateway pairs devices: use Pair.
+	// ErrUnpaired means that the client has no token, and the gateway pairs devices. Use Pair.
 	ErrUnpaired = errors.New("client: the device has no token; Pair gets it a credential")
 )
 
-// Another connection has the session. State.Err is one of these, and the client waits longer and longer before it comes
-// back.
+// Values of State.Err when another connection has the session. The client then reconnects with growing delays.
 var (
-	// ErrReplaced: a newer connection took over the session.
+	// ErrReplaced means that a newer connection took over the session.
 	ErrReplaced = errors.New("client: a newer connection took over the session")
-	// ErrHeld: another device is connected, and this one cannot prove to be the same.
+	// ErrHeld means that another device is connected, and this one cannot prove to be the same.
 	ErrHeld = errors.New("client: another device has the session and is connected")
 )
 
-// RefusedError is a handshake the gateway answered with an HTTP error.
+// RefusedError means that the gateway answered a request with an HTTP error.
 type RefusedError struct {
 	Status int    // of the response
-	Code   string // the gateway's name for the reason; empty if the answer is not from a gateway
+	Code   string // the gateway's error code; empty if the answer is not from a gateway
 	Detail string // for people
 
 	retryAfter time.Duration
@@ -192,12 +191,12 @@ func (e *RefusedError) Error() string {
 // Is makes errors.Is(err, ErrRefused) hold.
 func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
-// final returns the error Run ends with after err, nil if it should connect again.
+// final returns the error with which Run ends after err, nil if it should reconnect.
 func final(err error) error {
 	var refused *RefusedError
 	if errors.As(err, &refused) {
 		switch refused.Status {
-		case 400, 401, 403: // the same request would be refused again
+		case 400, 401, 403: // the same request would be rejected again
 			return refused
 		}
 		return nil

@@ -23,31 +23,31 @@ import (
 // ErrRejected is the error of Pair when an approver rejected the device.
 var ErrRejected = errors.New("client: an approver rejected the device")
 
-// PairOptions say what Pair asks for. Show is required; all else may be empty.
+// PairOptions are the options of Pair. Show is required; all other fields are optional.
 type PairOptions struct {
-	DeviceID   string   // the gateway makes one if it is empty
+	DeviceID   string   // if empty, the gateway makes one
 	DeviceName string   // for the approver
 	Platform   string   // for the approver
 	Tools      []string // names of tools the device wants to offer
 
-	// Show shows a code to a person, who types it where pairings are approved before it expires. Pair calls it once for
-	// each code.
+	// Show shows a code to a person. The person must enter it where pairings are approved, before it expires. Pair
+	// calls Show once for each code.
 	Show func(code string, expires time.Time)
 
-	Store Store       // keeps the credential; nil: only the caller has it
-	TLS   *tls.Config // as of WithTLS
+	Store Store       // stores the credential; nil: Pair only returns it
+	TLS   *tls.Config // as in WithTLS
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer bounds how much of a response is read, in bytes.
 const maxAnswer = 64 << 10
 
-// maxInterval is the longest pause between two questions whether the device is paired, whatever the gateway asks for.
+// maxInterval is the longest poll interval, whatever the gateway asks for.
 const maxInterval = time.Minute
 
-// Pair returns the credential of the device that o.Store has, or has the device paired with the gateway at address: it
-// makes a key, asks, has the code shown, and waits for an approver until ctx ends. A code that expires is replaced by a
-// new one. The credential is stored before Pair returns. The error is ErrRejected, a *RefusedError, that of ctx, or of
-// the store.
+// Pair returns the device's credential from o.Store, or pairs the device with the gateway at address. To pair, it makes
+// a key, requests a code, shows it, and waits for an approver until ctx ends. It replaces an expired code with a new
+// one. It stores the credential before it returns. The error is ErrRejected, a *RefusedError, or an error of ctx or the
+// store.
 func Pair(ctx context.Context, address string, o PairOptions) (Credential, error) {
 	if o.Show == nil {
 		return Credential{}, errors.New("client: nobody would see the code: PairOptions.Show is missing")
@@ -82,7 +82,7 @@ func Pair(ctx context.Context, address string, o PairOptions) (Credential, error
 	}
 }
 
-// errExpired means that nobody approved a request in time.
+// errExpired means that the request was not approved in time.
 var errExpired = errors.New("client: the code has expired")
 
 // pairer pairs one device.
@@ -92,7 +92,7 @@ type pairer struct {
 	key     ed25519.PrivateKey
 }
 
-// once asks once, and waits for the decision.
+// once makes one pairing request and waits for the decision.
 func (p *pairer) once(ctx context.Context) (Credential, error) {
 	var asked struct {
 		Secret    string `json:"secret"`
@@ -130,7 +130,7 @@ func (p *pairer) once(ctx context.Context) (Credential, error) {
 			return Credential{}, refused
 		case ctx.Err() != nil:
 			return Credential{}, ctx.Err()
-		case err != nil: // the gateway is away; the request may still be approved
+		case err != nil: // the gateway is unreachable; the request may still be approved
 			continue
 		case answer.Status == "rejected":
 			return Credential{}, ErrRejected
@@ -140,13 +140,13 @@ func (p *pairer) once(ctx context.Context) (Credential, error) {
 	}
 }
 
-// web speaks to the gateway over HTTP.
+// web sends HTTP requests to the gateway.
 type web struct {
 	base   url.URL
 	client *http.Client
 }
 
-// newWeb returns what posts to the gateway whose WebSocket endpoint is given.
+// newWeb returns a web for the gateway with the given WebSocket endpoint.
 func newWeb(endpoint *url.URL, t *tls.Config) web {
 	base := *endpoint
 	base.Scheme = map[string]string{"ws": "http", "wss": "https"}[base.Scheme]
@@ -154,12 +154,12 @@ func newWeb(endpoint *url.URL, t *tls.Config) web {
 	return web{base, &http.Client{
 		Timeout:   dialTimeout,
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},
-		// The token is for the URL it was given with, and nothing else is asked on behalf of a gateway.
+		// No redirects: the token is only for the URL it was given with, and a gateway must not cause other requests.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// post sends a body and reads the answer into v. A refusal is a *RefusedError.
+// post sends a body and decodes the response into v. If the gateway rejects the request, the error is a *RefusedError.
 func (w web) post(ctx context.Context, path, token string, body, v any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -188,7 +188,7 @@ func (w web) post(ctx context.Context, path, token string, body, v any) error {
 	return json.Unmarshal(answer, v)
 }
 
-// sign returns the value of Farhand-Signature for one connection.
+// sign returns the value of the header Farhand-Signature for one connection.
 func (w web) sign(ctx context.Context, c Credential) (string, error) {
 	var challenge struct {
 		Nonce string `json:"nonce"`
@@ -200,18 +200,18 @@ func (w web) sign(ctx context.Context, c Credential) (string, error) {
 	return challenge.Nonce + "." + base64.RawURLEncoding.EncodeToString(signature), nil
 }
 
-// Credential is what a paired device keeps: whoever has it is the device.
+// Credential is the credential of a paired device. It is a secret: its holder can act as the device.
 type Credential struct {
 	Token    string             // the bearer token
-	DeviceID string             // that the token is bound to
+	DeviceID string             // device id of the token
 	Key      ed25519.PrivateKey // signs connections; empty: the token alone is enough
 }
 
-// Store keeps a device's credential between runs. Its methods are called by one goroutine at a time.
+// Store stores a device's credential between runs. Its methods are called by one goroutine at a time.
 type Store interface {
 	// Load returns the credential, or one with an empty Token if there is none.
 	Load(ctx context.Context) (Credential, error)
-	// Save keeps a credential in place of the one before.
+	// Save stores a credential and replaces the previous one.
 	Save(ctx context.Context, c Credential) error
 }
 
@@ -225,7 +225,7 @@ type storedCredential struct {
 	Key      string `json:"private_key,omitempty"` // the seed, in base64url
 }
 
-// Load implements Store. A file that others may read is an error.
+// Load implements Store. It fails if other users may read the file.
 func (f FileStore) Load(context.Context) (Credential, error) {
 	info, err := os.Stat(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -257,7 +257,7 @@ func (f FileStore) Load(context.Context) (Credential, error) {
 	return c, nil
 }
 
-// Save implements Store. The file is replaced in one step, so that a crash leaves the old or the new one.
+// Save implements Store. It replaces the file atomically, so a crash leaves the old or the new one.
 func (f FileStore) Save(_ context.Context, c Credential) error {
 	s := storedCredential{Token: c.Token, DeviceID: c.DeviceID}
 	if len(c.Key) == ed25519.PrivateKeySize {

@@ -11,22 +11,23 @@ import (
 )
 
 const (
-	// acceptAfter is how long a handler runs before tool_call_accepted is sent. The answer of a faster handler
-	// makes that needless.
+	// acceptAfter is how long a handler runs before the client sends tool_call_accepted. The answer of a faster handler
+	// makes that frame unnecessary.
 	acceptAfter = 200 * time.Millisecond
 
 	maxMessage = 1 << 10  // bytes the gateway keeps
 	maxChunk   = 64 << 10 // bytes the gateway takes
 )
 
-// reporter sends what a running handler reports about its call.
+// reporter sends the reports of a running handler.
 type reporter struct {
 	client *Client
 	ctx    context.Context // of the handler
 }
 
-// Progress reports how far the call is, to anybody that follows it. A total of zero or less means that it is not known.
-// The message may be empty. A report is dropped if reports come too fast, or while there is no connection.
+// Progress reports the call's progress to its followers. A total of zero or less means that the total is unknown. The
+// message may be empty; longer messages are cut to 1 KiB. The report is dropped if reports come too fast or the client
+// is not connected.
 func (c Call) Progress(progress, total float64, message string) {
 	if c.reporter == nil {
 		return
@@ -41,8 +42,8 @@ func (c Call) Progress(progress, total float64, message string) {
 	}
 }
 
-// Chunk reports a part of the output in advance, to anybody that follows the call. The output itself must be complete
-// all the same. Chunk waits if chunks come too fast; chunks sent while there is no connection are lost.
+// Chunk sends a part of the output early to the call's followers. The handler must still return the complete output.
+// Chunk blocks while chunks come too fast. Chunks sent without a connection are lost.
 func (c Call) Chunk(text string) {
 	if c.reporter == nil {
 		return
@@ -62,7 +63,7 @@ func (c Call) Chunk(text string) {
 	}
 }
 
-// notify sends a frame about a call, unless the call was answered.
+// notify sends a frame about a call, unless the call has been answered.
 func (c *Client) notify(id string, frame []byte) {
 	c.calls.mu.Lock()
 	_, running := c.calls.pending[id]
@@ -72,7 +73,7 @@ func (c *Client) notify(id string, frame []byte) {
 	}
 }
 
-// acceptLater sends tool_call_accepted if a handler takes a while. The returned function must be called once the
+// acceptLater sends tool_call_accepted if the handler runs longer than acceptAfter. The caller must call stop when the
 // handler has ended.
 func (c *Client) acceptLater(id string) (stop func()) {
 	done := make(chan struct{})
@@ -102,37 +103,39 @@ func truncate(s string, n int) string {
 
 // Question asks the person at the device whether a call may run.
 type Question struct {
-	ID     string          // of the approval, as `farhand approve` takes it
-	Tool   string          // that is to be called
-	Args   json.RawMessage // as the tool will get them
-	Text   string          // the same for people: nothing in it is hidden. Show this, not Args.
-	Reason string          // why somebody must be asked
+	ID     string          // id of the approval, as `farhand approve` takes it
+	Tool   string          // the tool to call
+	Args   json.RawMessage // as the tool receives them
+	Text   string          // the arguments for people, with nothing hidden; show this, not Args
+	Reason string          // why the call needs approval
 
-	// Remarks name what to look at twice in the arguments: "long", "multiline", "hidden" for characters that are not
-	// seen, "foreign" for letters that may look like others.
+	// Remarks name what needs attention in the arguments: "long", "multiline", "hidden" for invisible characters,
+	// "foreign" for letters that may look like others.
 	Remarks []string
 }
 
-// Decision is what the person says to a Question.
+// Decision is the person's answer to a Question.
 type Decision string
 
-// The decisions. Any other, also the empty one, decides nothing: the question stays, and others may answer it.
+// The decisions. Any other value, including the empty one, decides nothing: the question stays open for other
+// approvers.
 const (
 	AllowOnce   Decision = "allow-once"
 	AllowAlways Decision = "allow-always" // this tool with these arguments, until the gateway forgets it
 	Deny        Decision = "deny"
 )
 
-// Approver asks the person at the device. ctx ends when the answer is of no more use: somebody else has decided, the
-// time to answer is over, or Run ends. What it then returns is ignored. An Approver is called on a goroutine of its own
-// for each question, so it must be safe for concurrent use. A question is asked again after a connection was lost, if
-// its answer may have been lost with it.
+// Approver asks the person at the device. ctx ends when the answer is no longer needed: another approver has decided,
+// the question has expired, or Run ends. The client then ignores the returned decision. The client calls the Approver
+// in a separate goroutine for each question, so it must be safe for concurrent use. After a lost connection, a question
+// is asked again if its answer may have been lost.
 type Approver func(ctx context.Context, q Question) Decision
 
-// maxQuestions bounds the questions that wait for the person. Beyond it people are asked elsewhere only.
+// maxQuestions bounds the questions that wait for the person. The client ignores further questions; other approvers can
+// still answer them.
 const maxQuestions = 64
 
-// questions are those that the person has not answered. The zero value is empty.
+// questions holds the questions that the person has not answered. The zero value is empty.
 type questions struct {
 	done sync.WaitGroup
 
@@ -140,7 +143,8 @@ type questions struct {
 	waiting map[string]context.CancelCauseFunc // by the id of the approval
 }
 
-// add returns the context of a question that is not asked yet, false if it is, or if too many are.
+// add adds a question and returns its context. It returns false if the question is already waiting, or maxQuestions
+// are.
 func (q *questions) add(ctx context.Context, id string) (context.Context, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -165,12 +169,12 @@ func (q *questions) remove(id string, why error) {
 	}
 }
 
-// decided notes that a question needs no answer any more.
+// decided removes a question that no longer needs an answer.
 func (q *questions) decided(id, state string) {
 	q.remove(id, fmt.Errorf("the approval is %s already", state))
 }
 
-// ask asks the person, unless the person is being asked already.
+// ask asks the person, unless the question is already waiting.
 func (c *Client) ask(ctx context.Context, f *received) {
 	if c.cfg.approver == nil || f.ID == "" {
 		return
@@ -197,7 +201,7 @@ func (c *Client) ask(ctx context.Context, f *received) {
 	})
 }
 
-// decision asks the approver. One that panics has decided nothing.
+// decision asks the approver. A panic in the approver decides nothing.
 func (c *Client) decision(ctx context.Context, q Question) (d Decision) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -11,8 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// AddTool offers a tool from now on, or replaces the tool of that name. A nil handler leaves its calls to the handler
-// of WithHandler. While connected, the tool is registered at once; the next State shows whether the gateway accepts it.
+// AddTool offers a tool from now on, or replaces the tool of that name. If the handler is nil, the handler of
+// WithHandler answers its calls. With a connection, AddTool registers the tool immediately. The next State shows
+// whether the gateway accepts it.
 func (c *Client) AddTool(t Tool, h Handler) error {
 	if err := t.validate(); err != nil {
 		return err
@@ -32,7 +33,7 @@ func (c *Client) AddTool(t Tool, h Handler) error {
 	return nil
 }
 
-// RemoveTool stops offering a tool. Calls of it that run already are answered still.
+// RemoveTool stops offering a tool. Running calls of it are still answered.
 func (c *Client) RemoveTool(name string) error {
 	frame, err := unregisterFrame(name)
 	if err != nil {
@@ -50,7 +51,7 @@ func (c *Client) RemoveTool(name string) error {
 	return nil
 }
 
-// attach makes l the connection that is used, and sends the first frames: connect, then all tools.
+// attach makes l the current connection, and sends the first frames: connect, then all tools.
 func (c *Client) attach(l *link) error {
 	c.mu.Lock()
 	token := c.token
@@ -59,7 +60,7 @@ func (c *Client) attach(l *link) error {
 	if err != nil {
 		return err
 	}
-	// The lock keeps AddTool and RemoveTool from slipping between the list and its sending.
+	// The lock keeps AddTool and RemoveTool from changing the tools between the list and its sending.
 	c.registration.Lock()
 	defer c.registration.Unlock()
 	c.mu.Lock()
@@ -72,7 +73,7 @@ func (c *Client) attach(l *link) error {
 	if err != nil {
 		return err
 	}
-	if err := l.send(connect); err != nil { // first of all frames, so before answers can be sent
+	if err := l.send(connect); err != nil { // the first frame, sent before any answers
 		return err
 	}
 	c.mu.Lock()
@@ -87,7 +88,7 @@ func (c *Client) attach(l *link) error {
 	return nil
 }
 
-// detach stops the use of l.
+// detach stops using l.
 func (c *Client) detach(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,8 +97,8 @@ func (c *Client) detach(l *link) {
 	}
 }
 
-// registerFrames returns the frames that register the tools: one, or as many as the frame limit asks for. Without tools
-// it returns a frame all the same: its answer shows that the gateway is ready.
+// registerFrames returns the frames that register the tools, as many as the frame limit requires. Without tools it
+// still returns one frame, whose answer shows that the gateway is ready.
 func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 	var frames [][]byte
 	var batch []json.RawMessage
@@ -124,8 +125,8 @@ func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 	return frames, flush()
 }
 
-// send writes a frame to the connection, if there is one. A failure ends the connection. The next connection makes up
-// for what was lost: tools are registered again and answers are sent again.
+// send writes a frame to the connection, if there is one. A failure ends the connection. The next connection registers
+// the tools and sends the answers again.
 func (c *Client) send(frame []byte) {
 	if l := c.current(); l != nil {
 		c.sendOn(l, frame)
@@ -139,7 +140,7 @@ func (c *Client) current() *link {
 	return c.link
 }
 
-// sendOn writes a frame to one connection and reports whether that worked.
+// sendOn writes a frame to one connection and reports whether it succeeded.
 func (c *Client) sendOn(l *link, frame []byte) bool {
 	err := l.send(frame)
 	if err != nil {
@@ -148,23 +149,23 @@ func (c *Client) sendOn(l *link, frame []byte) bool {
 	return err == nil
 }
 
-// Tool is what the gateway and its agents learn about a tool.
+// Tool describes a tool to the gateway and its agents.
 type Tool struct {
 	Name        string          // a letter, then letters, digits, _, . or -; at most 64 characters
-	Description string          // what it does, for a model to read; 1,024 characters are kept
-	Parameters  json.RawMessage // JSON Schema of the arguments, an object; nil means that anything goes
-	Timeout     time.Duration   // how long callers should wait by default; zero leaves it to the gateway
+	Description string          // what it does, for a model; the gateway keeps 1,024 characters
+	Parameters  json.RawMessage // JSON Schema of the arguments, which are an object; nil: any arguments
+	Timeout     time.Duration   // default timeout of callers; zero: the gateway's default
 	Hints       Hints
 
 	// SecurityLevel is safe, user_confirm or admin_only; empty means safe.
 	SecurityLevel string
 
-	// OutputSchema is the JSON Schema of what the tool returns; nil means that anything may come. The gateway marks
-	// answers that do not satisfy it.
+	// OutputSchema is the JSON Schema of the tool's output; nil means any output. The gateway marks answers that do not
+	// satisfy it.
 	OutputSchema json.RawMessage
 }
 
-// Hints describe to people and models what a call does to the world; nil leaves it open.
+// Hints describe the effects of a call to people and models. Nil means unspecified.
 type Hints struct {
 	ReadOnly    *bool
 	Destructive *bool
@@ -181,14 +182,14 @@ type Call struct {
 	// Deadline is when the caller stops waiting. A later answer goes into the call's record.
 	Deadline time.Time
 
-	reporter *reporter // nil in calls that no Client made
+	reporter *reporter // nil if no Client made the call
 }
 
-// Bind decodes the arguments into v, as encoding/json does.
+// Bind decodes the arguments into v with encoding/json.
 func (c Call) Bind(v any) error { return json.Unmarshal(c.Args, v) }
 
-// Awaited returns a context that also ends when the caller has stopped waiting: for a handler that should not go on
-// then, as one that asks a person. stop must be called.
+// Awaited returns a context that also ends when the caller has stopped waiting. It is for handlers that must not
+// continue then, such as one that asks a person. The caller must call stop.
 func (c Call) Awaited(ctx context.Context) (awaited context.Context, stop context.CancelFunc) {
 	if c.Deadline.IsZero() {
 		return context.WithCancel(ctx)
@@ -196,15 +197,15 @@ func (c Call) Awaited(ctx context.Context) (awaited context.Context, stop contex
 	return context.WithDeadline(ctx, c.Deadline.Add(deadlineGrace))
 }
 
-// Handler answers a call. A string is the output as it is, nil is an empty output, a Result has parts beside its
-// output, anything else is sent as JSON. An error means that the tool failed; its text goes to the caller. ctx ends
-// when the gateway cancels the call and when Run ends. It does not end at the call's deadline: a late answer is kept in
-// the call's record, up to 15 minutes later, when ctx ends. Call.Awaited is for work that is of no use then. Handlers
-// run concurrently, and a late one keeps its place among them.
+// Handler answers a call. A string result is the output itself, nil is an empty output, a Result has an output and
+// parts, anything else is sent as JSON. An error means that the tool failed; the caller gets its text. ctx ends when
+// the gateway cancels the call, and when Run ends. It does not end at the call's deadline, because a late answer is
+// kept in the call's record. It ends 15 minutes after the deadline. Use Call.Awaited for work that is useless after the
+// deadline. Handlers run concurrently, and a late one still counts toward WithParallelism.
 type Handler func(ctx context.Context, call Call) (any, error)
 
-// namePattern is what names must match at least; docs/protocol.md has the rest, which the gateway checks. A length in
-// the expression would make it 1.4 MB.
+// namePattern is a necessary condition for names. The gateway checks the other rules, which are in docs/protocol.md. A
+// length limit in the expression would make it 1.4 MB large.
 var namePattern = regexp.MustCompile(`^[\p{L}\p{Nd}_][\p{L}\p{M}\p{Nd}_.-]*$`)
 
 const maxName = 64 // characters

@@ -8,14 +8,14 @@ import (
 	"net/http"
 )
 
-// errUploading is the error of an upload while another one of the same call waits for its slot.
+// errUploading is the error of an upload while another upload of the same call waits for its slot.
 var errUploading = errors.New("client: one file of a call is uploaded at a time")
 
 // uploadSlot is the gateway's answer to a request for a slot.
 type uploadSlot struct{ url, refused string }
 
-// Upload puts a file somewhere that is too large for a result, and returns the part to return in place of p. It reads
-// exactly size bytes of file. It works while the call runs, for one file after the other.
+// Upload uploads a file that is too large for a result. It returns the part to put into the result instead of p. It
+// reads exactly size bytes of file. It works only while the call runs, for one file at a time.
 func (c Call) Upload(ctx context.Context, p Part, size int64, file io.Reader) (Part, error) {
 	if c.reporter == nil {
 		return p, errors.New("client: the call is not one of a Client")
@@ -47,7 +47,7 @@ func (c Call) Upload(ctx context.Context, p Part, size int64, file io.Reader) (P
 	return p, nil
 }
 
-// askSlot asks the gateway for a slot, and returns its address.
+// askSlot requests a slot from the gateway, and returns its URL.
 func (c *Client) askSlot(ctx context.Context, call string, p Part, size int64) (string, error) {
 	frame, err := encode(struct {
 		Type     string `json:"type"`
@@ -84,14 +84,14 @@ func (c *Client) askSlot(ctx context.Context, call string, p Part, size int64) (
 	}
 }
 
-// slotCame hands the gateway's answer to whoever asked.
+// slotCame passes the gateway's answer to the upload that waits for it.
 func (c *Client) slotCame(f *received) {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	if answer := c.calls.slotsAsked[f.ID]; answer != nil {
 		select {
 		case answer <- uploadSlot{f.URL, f.Refuse}:
-		default: // it was answered
+		default: // already answered
 		}
 	}
 }

@@ -12,29 +12,29 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Credentials are the credentials of a tenant. registry.CredentialStore is one.
+// Credentials reads the credentials of a tenant. registry.CredentialStore implements it.
 type Credentials interface {
 	Credentials(ctx context.Context, q registry.CredentialQuery) ([]registry.Credential, string, error)
 	Credential(ctx context.Context, tenant, id string) (registry.Credential, error)
 }
 
 const (
-	maxCredentialsRead = 500 // of a tenant, to find its approvers
-	maxApprovers       = 8   // that are named
+	maxCredentialsRead = 500 // per tenant, to find its approvers
+	maxApprovers       = 8   // names per approval
 
-	holdersAge = 2 * time.Second // for which they are not read again
-	maxHolders = 20_000          // that are remembered, twice
+	holdersAge = 2 * time.Second // how long they are cached
+	maxHolders = 20_000          // keys in the cache, per generation; there are two
 )
 
-// holders are the keys of a tenant by which somebody may be an approver.
+// holders are the API keys of a tenant that have the role approver.
 type holders struct {
 	keys []auth.Identity
 	more bool // not all were read
 	read time.Time
 }
 
-// approvers returns who may decide an approval, for the caller to know whom to ask. It is best effort: it names a few,
-// and other ways to hold the role, such as JSON Web Tokens, as the gateway is configured.
+// approvers returns names of identities that may decide an approval, so that the caller knows whom to ask. It is best
+// effort: it names at most maxApprovers keys, and the other ways to get the role, such as JWTs, from the configuration.
 func (k *Keeper) approvers(ctx context.Context, a registry.Approval) []string {
 	names := a.Approvers
 	if k.cfg.Credentials != nil {
@@ -64,7 +64,7 @@ func (k *Keeper) approvers(ctx context.Context, a registry.Approval) []string {
 	return names
 }
 
-// holders reads the keys of a tenant, at most once in holdersAge however often it asks.
+// holders reads the approver keys of a tenant, at most once per holdersAge.
 func (k *Keeper) holders(ctx context.Context, tenant string) holders {
 	known, ok := k.holdersOf.Get(tenant)
 	if ok && time.Since(known.read) < holdersAge {
@@ -88,33 +88,34 @@ func (k *Keeper) holders(ctx context.Context, tenant string) holders {
 	return found
 }
 
-// Approver is a way to be an approver that is no stored credential.
+// Approver is a way to be an approver without a stored credential.
 type Approver struct {
 	Name string         // for people
-	Who  *auth.Identity // who comes in that way; nil: some of every tenant
+	Who  *auth.Identity // the identity; nil: identities of any tenant
 }
 
-// maySee reports whether an identity may see an approval: it has the role, and the device is its user's. A credential
-// that is bound to a device speaks for that one only, and one that is restricted to some tools for those: an approver
-// lets others call only what it may call itself.
+// maySee reports whether an identity may see an approval: it has the role, and the device belongs to its user. A
+// credential that is bound to a device may see only that device's approvals. A credential restricted to some tools may
+// see only approvals of those tools: an approver lets others call only what it may call itself.
 func maySee(who auth.Identity, a registry.Approval) bool {
 	return who.Tenant == a.Tenant && who.Approves() && who.Sees(a.Owner) &&
 		(who.Device == "" || who.Device == a.DeviceID) &&
 		(who.Tools == "" || policy.Match(strings.Fields(who.Tools), a.Tool))
 }
 
-// MayDecide reports whether an identity may allow the call of an approval. An approver may not allow a call of its own:
+// MayDecide reports whether an identity may allow the call of an approval. These rules apply to the identity's own
+// calls:
 //
-//   - By ApproveAnyone: it may.
-//   - By ApproveOther and ApproveTwo: the person who made the call may not. A person is a user, or a credential that
-//     names none.
-//   - By default: the credential that made the call may not; JSON Web Tokens of one user count as one. The one token,
-//     which everybody on its machine shares, may. So may the person of a conversation: the model makes those calls.
+//   - By ApproveAnyone: it may allow them.
+//   - By ApproveOther and ApproveTwo: the person who made the call may not. A person is a user, or a credential without
+//     a user.
+//   - By default: the credential that made the call may not. JWTs of one user count as one credential. The shared token
+//     may. The person in a conversation also may, because the model makes those calls.
 func MayDecide(who auth.Identity, a registry.Approval) bool {
 	return maySee(who, a) && !isOwn(who, a)
 }
 
-// isOwn reports whether an approval is about a call that who made, and may therefore not allow.
+// isOwn reports whether the identity made the call of an approval, and therefore may not allow it.
 func isOwn(who auth.Identity, a registry.Approval) bool {
 	switch a.By {
 	case registry.ApproveAnyone:
@@ -127,12 +128,12 @@ func isOwn(who auth.Identity, a registry.Approval) bool {
 	}
 }
 
-// isShared reports whether the requester has the one token, or needs no credential at all.
+// isShared reports whether the requester has the shared token, or needs no credential.
 func isShared(r registry.Requester) bool {
 	return r.Credential == auth.CredentialToken || r.Credential == "" && r.User == ""
 }
 
-// sameCredential reports whether who has the credential that made a request.
+// sameCredential reports whether the identity has the credential that made a request.
 func sameCredential(who auth.Identity, r registry.Requester) bool {
 	isJWT := func(name string) bool { return strings.HasPrefix(name, auth.CredentialJWT+":") }
 	if isJWT(who.Credential) && isJWT(r.Credential) {
@@ -141,10 +142,10 @@ func sameCredential(who auth.Identity, r registry.Requester) bool {
 	return who.Credential == r.Credential && (who.Credential != "" || who.User == r.User)
 }
 
-// personOf tells persons apart who decide.
+// personOf returns the key of the person who decides.
 func personOf(who auth.Identity) string { return who.Requester().Key() }
 
-// errOwn refuses an approver that made the call.
+// errOwn is the error for an approver that made the call itself.
 func errOwn(a registry.Approval) error {
 	e := registry.Errorf(registry.CodeForbidden,
 		"You made this call of %q, so another approver must allow it (rule %s). You may deny it.", a.Tool, a.Rule)

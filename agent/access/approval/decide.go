@@ -13,25 +13,25 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Decision is what somebody says to a question.
+// Decision is an answer to a question.
 type Decision struct {
 	Allow bool
 
-	// Scope is how far an allowance reaches; default registry.ScopeOnce.
+	// Scope is what an allowance covers. Default registry.ScopeOnce.
 	Scope registry.ApprovalScope
 
-	// GrantLife is how long "allow always" lasts; default and most registry.MaxGrantLife.
+	// GrantLife is how long "allow always" lasts. Default and maximum registry.MaxGrantLife.
 	GrantLife time.Duration
 }
 
-// Answer is what came of a decision.
+// Answer is the outcome of a decision.
 type Answer struct {
 	Approval registry.Approval
-	Decided  bool            // this decision counted: it was the first, or the first of two that are needed
-	Grant    *registry.Grant // that it made; nil: none
+	Decided  bool            // this decision counted: the first, or the first of two required
+	Grant    *registry.Grant // created by the decision; nil: none
 }
 
-// Get returns an approval that who may see, registry.ErrNoApproval otherwise.
+// Get returns an approval that the identity may see, else registry.ErrNoApproval.
 func (k *Keeper) Get(ctx context.Context, who auth.Identity, id string) (registry.Approval, error) {
 	if !registry.ValidApprovalID(id) {
 		return registry.Approval{}, registry.ErrNoApproval
@@ -46,7 +46,7 @@ func (k *Keeper) Get(ctx context.Context, who auth.Identity, id string) (registr
 	return a, nil
 }
 
-// Wait is Get once the approval is final, or after wait has passed.
+// Wait is Get when the approval is final, or after wait has passed.
 func (k *Keeper) Wait(
 	ctx context.Context, who auth.Identity, id string, wait time.Duration,
 ) (registry.Approval, error) {
@@ -71,7 +71,7 @@ func (k *Keeper) Wait(
 	return k.Get(context.WithoutCancel(ctx), who, id)
 }
 
-// Pending returns the approvals that wait and that who may see, without arguments.
+// Pending returns the pending approvals that the identity may see, without arguments.
 func (k *Keeper) Pending(ctx context.Context, who auth.Identity) ([]registry.Approval, error) {
 	all, err := k.cfg.Store.PendingApprovals(ctx, who.Tenant)
 	seen := []registry.Approval{}
@@ -83,8 +83,8 @@ func (k *Keeper) Pending(ctx context.Context, who auth.Identity) ([]registry.App
 	return seen, err
 }
 
-// Decide decides an approval for an identity that may see it, and allows only what MayDecide says. The first decision
-// wins; all later ones return what it was. An approval by registry.ApproveTwo is allowed by the second person.
+// Decide decides an approval for an identity that may see it. It allows the call only if MayDecide does. The first
+// decision wins; later ones return it. With registry.ApproveTwo, the second person's decision allows the call.
 func (k *Keeper) Decide(ctx context.Context, who auth.Identity, id string, d Decision) (Answer, error) {
 	a, err := k.Get(ctx, who, id)
 	if err != nil {
@@ -96,9 +96,9 @@ func (k *Keeper) Decide(ctx context.Context, who auth.Identity, id string, d Dec
 	return k.decide(ctx, a, decider{who: who, by: cmp.Or(who.User, who.Credential, "somebody")}, d)
 }
 
-// DecideOnDevice decides an approval for the person at the device of a session. With its own credential a device may
-// only say what it will do itself: calls for this session. who is the identity that opened its socket; if that may
-// approve, it decides whatever it may decide elsewhere.
+// DecideOnDevice decides an approval for the person at a session's device. With its own credential, a device may decide
+// only calls for this session, which it would run itself. who is the identity that opened the device's socket. If it
+// may approve, it decides the same approvals as elsewhere.
 func (k *Keeper) DecideOnDevice(
 	ctx context.Context, who auth.Identity, session registry.Session, id string, d Decision,
 ) (Answer, error) {
@@ -118,7 +118,7 @@ func (k *Keeper) DecideOnDevice(
 		if !maySee(who, a) {
 			return Answer{}, registry.ErrNoApproval
 		}
-		by = cmp.Or(who.User, by) // it is the role that decides
+		by = cmp.Or(who.User, by) // decides by its role
 	}
 	if d.Allow && !a.Final() && isOwn(who, a) {
 		return Answer{}, errOwn(a)
@@ -126,14 +126,14 @@ func (k *Keeper) DecideOnDevice(
 	return k.decide(ctx, a, decider{who, by, atDevice}, d)
 }
 
-// decider is who decides, and how the decision names it.
+// decider is the deciding identity, and its name in the decision.
 type decider struct {
 	who      auth.Identity
 	by       string
-	atDevice bool // that the call is for, which needs no role
+	atDevice bool // at the device that runs the call; needs no role
 }
 
-// signature returns what people read of who decided: by and, for a credential without a user, what people call it.
+// signature returns the decider's name for people: by, or the credential's label if the credential has no user.
 func signature(who auth.Identity, by string) string {
 	if by == who.Credential {
 		return who.Label()
@@ -141,11 +141,11 @@ func signature(who auth.Identity, by string) string {
 	return by
 }
 
-// byDevice is how a decision names the device it was made at.
+// byDevice returns the name of a device in decisions.
 func byDevice(id string) string { return "device:" + id }
 
-// abandoned reports whether the pod where a call waits has died, so that nothing would come of allowing it. A pod that
-// died less than a lease ago is not known to have: then an answer of that time is in vain.
+// abandoned reports whether the pod that waits for a call has died, so that allowing the call has no effect. A pod that
+// died less than a lease ago still counts as live: an answer in that time is lost.
 func (k *Keeper) abandoned(ctx context.Context, a registry.Approval) bool {
 	if a.Pod == "" || k.cfg.Pods == nil {
 		return false
@@ -154,18 +154,18 @@ func (k *Keeper) abandoned(ctx context.Context, a registry.Approval) bool {
 	return err == nil && !slices.Contains(live, a.Pod)
 }
 
-// isFor reports whether an approval is about a call for the device of a session: the session has the same id and is
-// still the same user's. An id that was forgotten can be another user's by now.
+// isFor reports whether an approval is about a call for the session's device: the session id is the same, and still
+// belongs to the same user. A forgotten id may belong to another user now.
 func isFor(session registry.Session, a registry.Approval) bool {
 	return a.Tenant == session.Tenant && a.SessionID == session.Key.Session &&
 		a.Owner == cmp.Or(session.UserID, a.Requester.User)
 }
 
-// maxShown bounds how many questions a device is shown at once.
+// maxShown bounds how many questions a device shows at once.
 const maxShown = 16
 
-// WaitingAt returns the approvals that wait for the person at the device of a session, whole, those that expire first
-// before others. They are at most 16; people find the others elsewhere.
+// WaitingAt returns the pending approvals for the person at a session's device, with arguments, in the order of their
+// expiry. It returns at most maxShown (16); others can be decided elsewhere.
 func (k *Keeper) WaitingAt(ctx context.Context, session registry.Session) ([]registry.Approval, error) {
 	all, err := k.cfg.Store.PendingApprovals(ctx, session.Tenant)
 	if err != nil {
@@ -176,7 +176,7 @@ func (k *Keeper) WaitingAt(ctx context.Context, session registry.Session) ([]reg
 		if !isFor(session, a) || len(waiting) == maxShown {
 			continue
 		}
-		whole, err := k.cfg.Store.Approval(ctx, a.Tenant, a.ID) // the list is without arguments
+		whole, err := k.cfg.Store.Approval(ctx, a.Tenant, a.ID) // the list has no arguments
 		switch {
 		case errors.Is(err, registry.ErrNoApproval):
 		case err != nil:
@@ -194,7 +194,7 @@ func (k *Keeper) decide(
 	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: signature(by.who, by.by)}
 	if d.Allow {
 		v.State, v.Scope = registry.ApprovalAllowed, cmp.Or(d.Scope, registry.ScopeOnce)
-		if a.By == registry.ApproveTwo { // two people look at each call
+		if a.By == registry.ApproveTwo { // two people review each call
 			v.Scope = registry.ScopeOnce
 		}
 		if a.ExactArgs && v.Scope == registry.ScopeAlwaysTool {
@@ -234,23 +234,23 @@ func (k *Keeper) decide(
 	return answer, nil
 }
 
-// voter is who has allowed a call that two must allow, as it is kept with the vote.
+// voter is a person who has allowed a call that two must allow, as stored with the vote.
 type voter struct {
 	Who    auth.Identity `json:"who"`
-	Device bool          `json:"device,omitempty"` // at the device that the call is for, which needs no role
+	Device bool          `json:"device,omitempty"` // at the device that runs the call; needs no role
 }
 
-// voteOf returns the vote of somebody who decides.
+// voteOf returns the vote of a decider.
 func voteOf(by decider) (registry.Vote, error) {
 	who := by.who
-	if who.Issued.IsZero() { // it was there when it voted
+	if who.Issued.IsZero() { // it existed when it voted
 		who.Issued = time.Now()
 	}
 	text, err := json.Marshal(voter{who, by.atDevice})
 	return registry.Vote{Person: personOf(who), Voter: text}, err
 }
 
-// vote gives a verdict to the store. What somebody has allowed before who may not any more does not count.
+// vote stores a verdict. An earlier vote does not count if its voter may no longer decide.
 func (k *Keeper) vote(
 	ctx context.Context, a registry.Approval, by decider, v registry.Verdict,
 ) (now registry.Approval, counted bool, err error) {
@@ -275,15 +275,14 @@ func (k *Keeper) vote(
 	return now, counted, err
 }
 
-// lapsed returns the person whose vote was the first and does not count any more, because its identity was revoked or
-// may not decide the approval now. Empty: there is no such vote. An error says that the store did not answer, and
-// nothing may be decided.
+// lapsed returns the person whose first vote no longer counts, because the identity was revoked or may not decide the
+// approval now. Empty: there is no such vote. If the store does not answer, lapsed fails, and nothing may be decided.
 func (k *Keeper) lapsed(ctx context.Context, a registry.Approval) (person string, err error) {
 	if a.First.Person == "" {
 		return "", nil
 	}
 	var v voter
-	if json.Unmarshal(a.First.Voter, &v) != nil { // by a release that did not keep it
+	if json.Unmarshal(a.First.Voter, &v) != nil { // from a release that did not store it
 		return a.First.Person, nil
 	}
 	now, err := k.standing(ctx, v.Who)
@@ -298,8 +297,8 @@ func (k *Keeper) lapsed(ctx context.Context, a registry.Approval) (person string
 	return "", nil
 }
 
-// standing returns an identity as it is now: the rights of a stored credential may have changed. A JSON Web Token that
-// has expired since is no reason to doubt what was said with it.
+// standing returns the current state of an identity, because the rights of a stored credential may have changed. A JWT
+// that has expired since its vote does not invalidate the vote.
 func (k *Keeper) standing(ctx context.Context, who auth.Identity) (auth.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

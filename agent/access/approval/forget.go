@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// revocationDelay is within what time a revocation reaches every pod. A grant that was given in it may come from a
-	// pod that did not know yet.
+	// revocationDelay is the maximum time until a revocation reaches every pod. A grant created within it may come from
+	// a pod that did not know of the revocation.
 	revocationDelay = 2 * time.Second
 
-	maxRevoked  = 10_000      // revocations that wait to be carried out; beyond it the oldest are not
-	revokePause = time.Second // before it is tried again, when the store failed
+	maxRevoked  = 10_000      // pending revocations; beyond it, the oldest are dropped
+	revokePause = time.Second // before a retry, when the store failed
 )
 
-// CredentialsChanged drops, soon, the grants that somebody has given or got whose identity was revoked. Every pod that
-// hears of the revocation does so: the last one after the last pod has stopped taking decisions of theirs. It returns
-// at once.
+// CredentialsChanged schedules the removal of grants that a revoked identity gave or got. It does not block. Every pod
+// that reads the revocation removes them: the last removal comes after the last pod has stopped taking decisions of the
+// identity.
 func (k *Keeper) CredentialsChanged(changes []registry.CredentialChange) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range changes {
-		if c.Revoked && c.Kind != registry.ChangeJWT { // who has a token is named by user
+		if c.Revoked && c.Kind != registry.ChangeJWT { // grants of a JWT name its user
 			k.revoked = append(k.revoked, c)
 		}
 	}
@@ -36,7 +36,7 @@ func (k *Keeper) CredentialsChanged(changes []registry.CredentialChange) {
 	signal(k.forgets)
 }
 
-// forget carries out what CredentialsChanged is told.
+// forget drops the grants that CredentialsChanged has scheduled.
 func (k *Keeper) forget() {
 	for {
 		select {
@@ -66,7 +66,7 @@ func (k *Keeper) forget() {
 	}
 }
 
-// dropGrants drops the grants of a tenant that revocations end. Another pod may do the same at the same time.
+// dropGrants drops the grants of a tenant that revocations end. Other pods may do the same concurrently.
 func (k *Keeper) dropGrants(tenant string, changes []registry.CredentialChange) error {
 	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 	defer cancel()
@@ -92,8 +92,8 @@ func (k *Keeper) dropGrants(tenant string, changes []registry.CredentialChange) 
 	return nil
 }
 
-// endsGrant reports whether a revocation ends a grant: one that was given by whom it names, to them, or for their
-// device. Grants since then are of somebody who is trusted again.
+// endsGrant reports whether a revocation ends a grant: the revoked user, device or credential gave it, got it, or has
+// its device. Grants that were created more than revocationDelay later stay, because the identity is trusted again.
 func endsGrant(c registry.CredentialChange, g registry.Grant) bool {
 	if g.CreatedAt.After(c.At.Add(revocationDelay)) {
 		return false
@@ -115,13 +115,13 @@ func endsGrant(c registry.CredentialChange, g registry.Grant) bool {
 }
 
 const (
-	// sweepPause is the pause between two looks for deferred approvals that are final. The pod on which somebody
-	// decides looks at once; the others find what it left if it died.
+	// sweepPause is the interval between two searches for final deferred approvals. The pod that takes a decision
+	// searches immediately. The others find what it left if it died.
 	sweepPause = 2 * time.Second
-	sweepLimit = 100 // approvals settled at a time
+	sweepLimit = 100 // approvals per sweep
 )
 
-// sweepDue starts and ends the calls of deferred approvals that are final, from all pods.
+// sweepDue starts or ends the calls of final deferred approvals, of all pods.
 func (k *Keeper) sweepDue() {
 	ticker := time.NewTicker(sweepPause)
 	defer ticker.Stop()
@@ -155,8 +155,8 @@ func (k *Keeper) sweepOnce() {
 	}
 }
 
-// settle carries on with one call. Several pods may settle one approval at a time: the record of the call decides who
-// starts it.
+// settle starts or ends one deferred call. Several pods may settle the same approval: the record of the call decides
+// which pod starts it.
 func (k *Keeper) settle(ref registry.ApprovalRef) error {
 	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 	defer cancel()
@@ -167,7 +167,7 @@ func (k *Keeper) settle(ref registry.ApprovalRef) error {
 	if err != nil || !a.Final() {
 		return err
 	}
-	if len(request) == 0 { // another pod was faster
+	if len(request) == 0 { // another pod has already settled it
 		return k.cfg.Store.SettleApproval(ctx, ref.Tenant, ref.ID)
 	}
 	k.mu.Lock()

@@ -1,9 +1,9 @@
-// Package approval asks people about calls. A Keeper stores each question, waits for answers together with everybody
-// who waits on its pod, takes decisions, and starts the asynchronous calls that were allowed, on whichever pod.
+// Package approval asks people about calls. A Keeper stores each question, waits for its answer, takes decisions, and
+// starts asynchronous calls that were allowed, on any pod. One poll per pod serves all waiting callers.
 //
 //   - keeper.go: the Keeper, its life, questions and "allow always"; wait.go: waiting for answers.
-//   - decide.go: decisions and withdrawals; forget.go: how "allow always" ends with who said it, and asynchronous
-//     calls.
+//   - decide.go: decisions and withdrawals; forget.go: how "allow always" ends when its giver is revoked, and
+//     asynchronous calls.
 //   - shown.go: how a question is shown, so that nothing in it can hide.
 package approval
 
@@ -21,12 +21,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Starter carries on with the call of a deferred approval that is final. *agent.Invoker is one.
+// Starter starts or ends the call of a final deferred approval. *agent.Invoker implements it.
 type Starter interface {
 	StartDeferred(ctx context.Context, a registry.Approval, request []byte) (done bool, err error)
 }
 
-// Pods knows the pods of the fleet. registry.PodStore is one.
+// Pods lists the live pods. registry.PodStore implements it.
 type Pods interface {
 	Live(ctx context.Context) ([]string, error)
 }
@@ -35,61 +35,61 @@ type Pods interface {
 type Config struct {
 	Store registry.ApprovalStore
 
-	// Budget bounds the bytes that are kept of approvals: each is kept for a while after it is final. Nil: nothing
-	// does.
+	// Budget bounds the stored bytes of approvals. Each approval stays stored for a while after it is final. Nil: no
+	// bound.
 	Budget Budget
 
-	// Pods says whose lease has not lapsed, so that nobody allows in vain a call whose pod has died. Nil: nobody does.
+	// Pods lists the pods whose lease is valid, so that a call whose pod has died is not allowed in vain. Nil: not
+	// checked.
 	Pods Pods
 
-	// Credentials and Approvers are who may decide, for callers to know whom to ask, and to see whether who has decided
-	// still may. Nil: they are not named.
+	// Credentials and Approvers list who may decide. Callers see the names, and Keeper checks whether an earlier voter
+	// may still decide. Nil: no names, and no check.
 	Credentials Credentials
 	Approvers   []Approver
 
-	// Verify reports whether an identity that was proved a while ago has ended: registry.CodeUnauthenticated says that
-	// it was revoked. Nil: none is.
+	// Verify checks an identity that was authenticated earlier: registry.CodeUnauthenticated means that it was revoked.
+	// Nil: no identity is revoked.
 	Verify func(ctx context.Context, who *auth.Identity) error
 
-	// Note adds a line to the tenant's feed. It returns at once. Nil: nobody is notified.
+	// Note adds an entry to the tenant's activity feed. It must not block. May be nil.
 	Note func(registry.Activity)
 
-	// Requested is told of each approval that is asked for, on the pod that asks. It returns at once. Nil: nobody is
-	// told.
+	// Requested is called for each requested approval, on the pod that requests it. It must not block. May be nil.
 	Requested func(registry.Approval)
 
-	// Show shows an approval on its device, and that it is final, if the device wants that. It returns at once. Nil: no
-	// device is shown any.
+	// Show shows an approval on its device, and also its verdict, if the device supports that. It must not block. May
+	// be nil.
 	Show func(registry.Approval)
 
-	Audit auth.Auditor // takes what is asked, decided and revoked; default: nobody
+	Audit auth.Auditor // gets requests, decisions and revocations; default: discard
 	Log   *slog.Logger // default: discard
 }
 
-// Budget bounds what identities add. *routing.ByteBudget is one.
+// Budget bounds what identities store. *routing.ByteBudget implements it.
 type Budget interface {
-	// Begin spends bytes, or fails.
+	// Begin spends bytes. It fails if the budget is exceeded.
 	Begin(ctx context.Context, by share.Owner, bytes int) error
 
-	// GiveBack returns bytes that were spent and not added.
+	// GiveBack returns bytes that were spent but not stored.
 	GiveBack(by share.Owner, bytes int)
 }
 
-// Keeper asks people. It is safe for concurrent use. Its owner must call Close.
+// Keeper asks people about calls. It is safe for concurrent use. Call Close when done.
 type Keeper struct {
 	cfg   Config
 	ctx   context.Context // of the background work
 	stop  context.CancelFunc
 	work  sync.WaitGroup
-	polls chan struct{} // capacity 1: somebody waits
-	sweep chan struct{} // capacity 1: something may be due now
+	polls chan struct{} // capacity 1: a caller waits
+	sweep chan struct{} // capacity 1: an approval may be due
 
-	forgets chan struct{} // capacity 1: something was revoked
+	forgets chan struct{} // capacity 1: an identity was revoked
 
 	mu      sync.Mutex
-	revoked []registry.CredentialChange // whose grants are still to be dropped
+	revoked []registry.CredentialChange // whose grants are not dropped yet
 	waiting map[registry.ApprovalRef][]chan registry.Verdict
-	count   int // of channels in waiting
+	count   int // channels in waiting
 	starter Starter
 
 	holdersOf *cache.Cache[string, holders] // by tenant
@@ -97,7 +97,7 @@ type Keeper struct {
 
 var _ agent.Approvals = (*Keeper)(nil)
 
-// NewKeeper returns a Keeper that waits for answers. It starts asynchronous calls once Serve was called.
+// NewKeeper returns a Keeper that waits for answers. It starts asynchronous calls only after Serve.
 func NewKeeper(cfg Config) *Keeper {
 	if cfg.Note == nil {
 		cfg.Note = func(registry.Activity) {}
@@ -125,7 +125,7 @@ func NewKeeper(cfg Config) *Keeper {
 	return k
 }
 
-// Serve starts deferred calls with starter from now on, also those that other pods left. It is called once.
+// Serve makes the Keeper start deferred calls with starter, also those that other pods left. Call it once.
 func (k *Keeper) Serve(starter Starter) {
 	k.mu.Lock()
 	k.starter = starter
@@ -133,13 +133,14 @@ func (k *Keeper) Serve(starter Starter) {
 	k.work.Go(k.sweepDue)
 }
 
-// Close ends the background work and waits for it. Whoever still waits is told that the question was withdrawn.
+// Close stops the background work and waits for it. Waiting callers get the verdict that the question was withdrawn.
 func (k *Keeper) Close() {
 	k.stop()
 	k.work.Wait()
 }
 
-// note tells the feed about an approval: who is asked or has decided, never what about.
+// note adds an approval to the feed and shows it on its device. The feed has requester and decision, never the
+// arguments.
 func (k *Keeper) note(kind string, a registry.Approval) {
 	k.cfg.Note(registry.Activity{
 		Tenant: a.Tenant, Type: kind, SessionID: a.SessionID, DeviceID: a.DeviceID,
@@ -151,7 +152,8 @@ func (k *Keeper) note(kind string, a registry.Approval) {
 	k.cfg.Show(a)
 }
 
-// audit notes in the audit log what somebody did about an approval. The zero actor is nobody: time passed.
+// audit adds an entry about an approval to the audit log. The zero actor means that no person acted, for example on
+// expiry.
 func (k *Keeper) audit(action string, who registry.AuditActor, a registry.Approval, outcome, reason string) {
 	k.cfg.Audit.Note(registry.AuditEntry{
 		Tenant: a.Tenant, Actor: who, Action: action, Outcome: outcome, Reason: reason, Rule: a.Rule, Target: a.ID,
@@ -159,15 +161,15 @@ func (k *Keeper) audit(action string, who registry.AuditActor, a registry.Approv
 	})
 }
 
-// signal wakes whoever reads a channel of capacity 1.
+// signal wakes the reader of a channel of capacity 1.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it is awake already
+	default: // already signaled
 	}
 }
 
-// storeTimeout bounds what is not bounded by its caller.
+// storeTimeout bounds store requests that have no deadline from a caller.
 const storeTimeout = 3 * time.Second
 
 // Granted implements agent.Approvals.
@@ -183,7 +185,7 @@ func (k *Keeper) Granted(ctx context.Context, a registry.Approval) (bool, error)
 	return err == nil && g.Covers(a), err
 }
 
-// grant makes the grant of an approval that by has allowed always.
+// grant stores the grant of an approval that by has allowed always.
 func (k *Keeper) grant(
 	ctx context.Context, a registry.Approval, by string, life time.Duration,
 ) (*registry.Grant, error) {
@@ -203,7 +205,7 @@ func (k *Keeper) grant(
 	return &g, nil
 }
 
-// Grants returns the grants that who may see.
+// Grants returns the grants that the identity may see.
 func (k *Keeper) Grants(ctx context.Context, who auth.Identity) ([]registry.Grant, error) {
 	all, err := k.cfg.Store.Grants(ctx, who.Tenant)
 	seen := []registry.Grant{}
@@ -215,7 +217,7 @@ func (k *Keeper) Grants(ctx context.Context, who auth.Identity) ([]registry.Gran
 	return seen, err
 }
 
-// Revoke revokes a grant that who may see. Calls that it covered are asked about again from then on.
+// Revoke revokes a grant that the identity may see. Calls that it covered need approval again.
 func (k *Keeper) Revoke(ctx context.Context, who auth.Identity, id string) (registry.Grant, error) {
 	all, err := k.Grants(ctx, who)
 	if err != nil {
@@ -233,7 +235,8 @@ func (k *Keeper) Revoke(ctx context.Context, who auth.Identity, id string) (regi
 	return registry.Grant{}, registry.ErrNoGrant
 }
 
-// auditRevoke notes in the audit log that a grant was revoked. The zero actor is nobody: it ended with something else.
+// auditRevoke adds the revocation of a grant to the audit log. The zero actor means that the grant ended with a revoked
+// credential, user or device.
 func (k *Keeper) auditRevoke(who registry.AuditActor, g registry.Grant, reason string) {
 	k.cfg.Audit.Note(registry.AuditEntry{
 		Tenant: g.Tenant, Actor: who, Action: registry.AuditGrantRevoke, Outcome: registry.AuditAllowed, Reason: reason,

@@ -13,23 +13,23 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// longArgs is how many bytes of arguments a person may overlook something in.
+// longArgs is the length of arguments, in bytes, above which a person may overlook something.
 const longArgs = 1000
 
-// Remarks about arguments that a person should look at twice.
+// Remarks about arguments that a person should check with care.
 const (
-	RemarkLong      = "long"      // there is much to read
+	RemarkLong      = "long"      // much text
 	RemarkMultiline = "multiline" // a text has several lines
-	RemarkHidden    = "hidden"    // a text has characters that are not seen, change the direction, or push others away
+	RemarkHidden    = "hidden"    // a text has invisible characters, changes direction, or pushes text out of sight
 	RemarkForeign   = "foreign"   // a text has letters outside ASCII, which may look like others
 )
 
-// Shown returns arguments as a person may read them in any terminal or page: whole, one argument to a line, every
-// character that is not plainly seen as its escape. It also returns remarks.
+// Shown returns arguments that are safe to read in any terminal or page: complete, one argument per line, with an
+// escape for every character that is not clearly visible. It also returns remarks.
 func Shown(args registry.JSON) (text string, remarks []string) {
 	raw := args.Raw()
 	var indented bytes.Buffer
-	if json.Indent(&indented, raw, "", "  ") != nil { // arguments are JSON
+	if json.Indent(&indented, raw, "", "  ") != nil { // cannot fail: arguments are valid JSON
 		indented.Reset()
 		indented.Write(raw)
 	}
@@ -50,13 +50,13 @@ func Shown(args registry.JSON) (text string, remarks []string) {
 	return text, remarks
 }
 
-// escaped returns JSON with an escape in place of every character in it that a reader would not see.
+// escaped returns JSON in which every character that a reader would not see is escaped.
 func escaped(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
 	for _, r := range text {
 		switch {
-		case r == '\n' || ' ' <= r && r <= '~': // most arguments are nothing else
+		case r == '\n' || ' ' <= r && r <= '~': // the common case
 			b.WriteRune(r)
 		case isUnseen(r):
 			if r > 0xffff {
@@ -72,28 +72,28 @@ func escaped(text string) string {
 	return b.String()
 }
 
-// isUnseen reports whether a reader would not see a character, or not where it stands.
+// isUnseen reports whether a reader would not see a character or its position.
 func isUnseen(r rune) bool {
 	return r == utf8.RuneError || r == brailleBlank || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) ||
 		legible.Hides(string(r))
 }
 
-// brailleBlank counts as a sign, and looks like a space.
+// brailleBlank is a printable character that looks like a space.
 const brailleBlank = '\u2800'
 
-// manySpaces push what stands behind them out of sight.
+// manySpaces is enough to push the text after it out of sight.
 const manySpaces = "                "
 
-// spreads reports whether a text in some JSON has many spaces in a row.
+// spreads reports whether a string in JSON has many spaces in a row.
 func spreads(raw []byte) bool {
 	var compact bytes.Buffer
 	return json.Compact(&compact, raw) == nil && strings.Contains(decoded(compact.Bytes()), manySpaces)
 }
 
-// hides reports whether the texts in some JSON hide anything, also when they are written with escapes.
+// hides reports whether strings in JSON hide anything, also if it is escaped.
 func hides(raw []byte) bool { return legible.Hides(strings.ReplaceAll(decoded(raw), "\n", " ")) }
 
-// decoded returns JSON with its escapes of characters as those characters.
+// decoded returns JSON with its \u escapes replaced by the characters.
 func decoded(raw []byte) string {
 	var b strings.Builder
 	for i := 0; i < len(raw); i++ {

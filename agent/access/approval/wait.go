@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// pollPause is the pause between two reads of all verdicts that are waited for. Nothing announces them, so that
-	// none can be lost: whoever waits on a pod is served by one read.
+	// pollPause is the interval between two reads of all awaited verdicts. Verdicts are polled and not announced, so
+	// none can be lost. One read serves all waiting callers of a pod.
 	pollPause = 250 * time.Millisecond
-	pollBatch = 500 // verdicts read at a time
+	pollBatch = 500 // verdicts per read
 
-	// askCost is about how many bytes an approval takes in the store beside its arguments and the request, which has
-	// them a second time.
+	// askCost is the approximate size of an approval in the store, in bytes, without its arguments and the request. The
+	// request contains the arguments a second time.
 	askCost = 2 << 10
 
-	// maxWaiting bounds who may wait for approvals on a pod.
+	// maxWaiting bounds the callers that wait for approvals on a pod.
 	maxWaiting = 10_000
 
-	// lateness is how long after the end of an approval's life, by the pod's clock, the store is asked a last time.
+	// lateness is how long after an approval's expiry, by the pod's clock, the store is asked a last time.
 	lateness = 100 * time.Millisecond
 )
 
@@ -44,7 +44,7 @@ func (k *Keeper) Ask(
 	}
 	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
 	if refused := (*registry.Error)(nil); k.cfg.Budget != nil && errors.As(err, &refused) &&
-		refused.Code != registry.CodeStoreUnavailable { // else the store may have it all the same
+		refused.Code != registry.CodeStoreUnavailable { // otherwise the store may still have it
 		k.cfg.Budget.GiveBack(by, cost)
 	}
 	if err == nil {
@@ -79,8 +79,8 @@ func (k *Keeper) Await(ctx context.Context, a registry.Approval) (registry.Appro
 	return k.withdraw(ctx, a, registry.ApprovalWithdrawn), ctx.Err()
 }
 
-// withdraw ends a question that nobody has answered. Whatever the store says then holds; if it says nothing, the call
-// must not run.
+// withdraw ends an unanswered question. If the store has a decision, that counts. If the store fails, the call must not
+// run.
 func (k *Keeper) withdraw(ctx context.Context, a registry.Approval, state registry.ApprovalState) registry.Approval {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -105,13 +105,13 @@ func (k *Keeper) Withdraw(ctx context.Context, tenant, id string) {
 	signal(k.sweep)
 }
 
-// CountWrongAnswer counts an answer to a question that was no decision, and returns how many there were, on any pod.
-// Zero: the question is not open any more.
+// CountWrongAnswer counts an answer that was no decision. It returns how many there were, on all pods. Zero: the
+// question is no longer open.
 func (k *Keeper) CountWrongAnswer(ctx context.Context, tenant, id string) (int, error) {
 	return k.cfg.Store.CountWrongAnswer(ctx, tenant, id)
 }
 
-// listen returns a channel that gets the verdict of an approval once that is final. leave must be called.
+// listen returns a channel that gets the verdict of an approval when it is final. leave must be called.
 func (k *Keeper) listen(ref registry.ApprovalRef) (verdicts <-chan registry.Verdict, leave func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,19 +135,19 @@ func (k *Keeper) leave(ref registry.ApprovalRef, c chan registry.Verdict) {
 	}
 }
 
-// tell tells those who wait on this pod that an approval is final.
+// tell sends the final verdict of an approval to the callers that wait for it on this pod.
 func (k *Keeper) tell(ref registry.ApprovalRef, v registry.Verdict) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range k.waiting[ref] {
 		select {
 		case c <- v:
-		default: // it has the verdict
+		default: // it already has the verdict
 		}
 	}
 }
 
-// poll reads the verdicts that somebody on this pod waits for, while anybody does.
+// poll reads the awaited verdicts every pollPause, as long as callers wait on this pod.
 func (k *Keeper) poll() {
 	ticker := time.NewTicker(pollPause)
 	defer ticker.Stop()
@@ -191,7 +191,7 @@ func (k *Keeper) pollOnce() {
 		}
 		for i, v := range verdicts {
 			switch {
-			case v.State == "": // the store lost it, so nobody can have allowed it
+			case v.State == "": // the store lost it, so it cannot have been allowed
 				k.tell(batch[i], registry.Verdict{State: registry.ApprovalWithdrawn})
 			case v.Final():
 				k.tell(batch[i], v)

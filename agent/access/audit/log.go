@@ -1,5 +1,5 @@
-// Package audit writes the audit log: what was decided about calls and what admins did. Lines are written in batches,
-// off the path of what they tell of.
+// Package audit writes the audit log: decisions about calls, and actions of admins. Lines are written in batches,
+// asynchronously to the requests they record.
 package audit
 
 import (
@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	maxLines = 1 << 16  // lines that wait; more are dropped and counted
-	maxBytes = 32 << 20 // about the memory of the lines that wait or are being written, half of them of one tenant
-	batch    = 512      // lines written at once, at most
+	maxLines = 1 << 16  // waiting lines; more are dropped and counted
+	maxBytes = 32 << 20 // approximate memory of lines in queue and in flight; half of it per tenant
+	batch    = 512      // lines per write
 	gather   = 100 * time.Millisecond
 
 	writeTimeout = 5 * time.Second
 	retryPause   = time.Second // after a failure
 )
 
-// Store keeps the lines. registry.AuditStore is one.
+// Store stores the lines. registry.AuditStore implements it.
 type Store interface {
 	AppendAudit(ctx context.Context, entries []registry.AuditEntry) error
 }
 
-// Log takes lines and writes them soon. While the store fails they wait, within bounds; then new ones are dropped, and
-// counted. It implements auth.Auditor, and is safe for concurrent use.
+// Log queues lines and writes them soon. While the store fails, lines wait within bounds. Beyond these, new lines are
+// dropped and counted. Log implements auth.Auditor and is safe for concurrent use.
 type Log struct {
 	store Store
 	pod   string
@@ -40,18 +40,18 @@ type Log struct {
 	written atomic.Int64
 
 	mu      sync.Mutex
-	queue   [][]registry.AuditEntry // batches to write, in order; the last one still grows
+	queue   [][]registry.AuditEntry // batches to write, in order; the last one may still grow
 	waiting int                     // lines in queue
-	held    int                     // bytes of the lines that wait or are being written
+	held    int                     // bytes of lines in queue and in flight
 	of      map[string]int          // held by tenant
 	wake    chan struct{}           // capacity 1: a line waits
-	closing chan struct{}           // closed when no more lines are taken
+	closing chan struct{}           // closed when no more lines are accepted
 
 	stop context.CancelFunc
 	done chan struct{} // closed when the writer has ended
 }
 
-// New returns a Log that writes to store until Close. log hears of what could not be written.
+// New returns a Log that writes to store until Close. log gets write failures.
 func New(store Store, pod string, log *slog.Logger) *Log {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Log{
@@ -94,7 +94,8 @@ func (l *Log) Note(e registry.AuditEntry) {
 	}
 }
 
-// hasRoomLocked reports whether a tenant may have so many bytes more: as many must be free then as it holds.
+// hasRoomLocked reports whether a tenant may add size bytes. Afterwards, at least as many bytes must be free as it
+// holds.
 func (l *Log) hasRoomLocked(tenant string, size int) bool {
 	free := maxBytes - l.held - size
 	own := l.of[tenant]
@@ -117,9 +118,9 @@ func (l *Log) isClosing() bool {
 	}
 }
 
-// Stats are counts of a Log.
+// Stats are the counts of a Log.
 type Stats struct {
-	Waiting, Bytes   int64 // lines that wait, and about how many bytes they take with those that are being written
+	Waiting, Bytes   int64 // lines in queue, and the approximate bytes of lines in queue and in flight
 	Written, Dropped int64 // lines since the start
 }
 
@@ -130,8 +131,8 @@ func (l *Log) Stats() Stats {
 	return Stats{int64(l.waiting), int64(l.held), l.written.Load(), l.dropped.Load()}
 }
 
-// Close writes what waits, and returns when that is done or ctx has ended. Lines that come later are dropped. It is
-// called once.
+// Close writes the waiting lines, and returns when that is done or ctx has ended. Later lines are dropped. Call it
+// once.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	close(l.closing)
@@ -146,10 +147,10 @@ func (l *Log) Close(ctx context.Context) error {
 	return nil
 }
 
-// await waits for lines to write. It returns false when there will be none, or ctx has ended.
+// await waits for lines to write. It returns false if ctx has ended, or if the log is closed and empty.
 func (l *Log) await(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		closing := l.isClosing() // lines that come later are dropped, so the queue is complete
+		closing := l.isClosing() // later lines are dropped, so the queue is complete
 		if l.Stats().Waiting > 0 {
 			return true
 		}
@@ -165,11 +166,11 @@ func (l *Log) await(ctx context.Context) bool {
 	return false
 }
 
-// pause waits after a batch: lines that come soon after one another are written together.
+// pause waits after a batch, so that lines in quick succession are written together.
 func (l *Log) pause(ctx context.Context, failure error) {
 	length, closing := gather, l.closing
 	switch isClosing := l.isClosing(); {
-	case failure != nil && isClosing: // the store is asked again until the time is up
+	case failure != nil && isClosing: // retry until Close gives up
 		length, closing = retryPause/10, nil
 	case failure != nil:
 		length = retryPause
@@ -185,15 +186,15 @@ func (l *Log) pause(ctx context.Context, failure error) {
 	}
 }
 
-// hasWhole reports whether a batch waits that grows no more.
+// hasWhole reports whether a full batch waits.
 func (l *Log) hasWhole() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue) > 0 && len(l.queue[0]) == batch
 }
 
-// writeBatch writes the first batch. If that fails it is the first again: its lines may be in the log twice then, and
-// are not missing.
+// writeBatch writes the first batch. If that fails, the batch is queued first again. Its lines may then be stored
+// twice, but are not lost.
 func (l *Log) writeBatch(ctx context.Context) error {
 	l.mu.Lock()
 	lines := l.queue[0]
@@ -212,7 +213,7 @@ func (l *Log) writeBatch(ctx context.Context) error {
 	defer l.mu.Unlock()
 	for i := range lines {
 		left := 0
-		if err != nil { // the arguments are gone
+		if err != nil { // without its arguments, which are now a digest
 			left = lines[i].MemorySize()
 		}
 		l.holdLocked(lines[i].Tenant, left-sizes[i])

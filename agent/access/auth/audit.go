@@ -10,35 +10,35 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Auditor takes lines of the audit log. Its method returns at once and is safe for concurrent use. It fills in the pod
-// and, unless they are set, the time. A line without a tenant is lost.
+// Auditor receives entries of the audit log. Note does not block and is safe for concurrent use. It sets the pod and,
+// if missing, the time. An entry without a tenant is dropped.
 type Auditor interface{ Note(registry.AuditEntry) }
 
-// NoAudit is an Auditor that notes nothing.
+// NoAudit is an Auditor that drops all entries.
 type NoAudit struct{}
 
 // Note implements Auditor.
 func (NoAudit) Note(registry.AuditEntry) {}
 
-// Requester returns the identity as approvals have it.
+// Requester returns the identity in the form that approvals store.
 func (id Identity) Requester() registry.Requester {
 	return registry.Requester{User: id.User, Credential: id.Credential, Name: id.Name}
 }
 
-// Actor returns the identity as the audit log has it.
+// Actor returns the identity in the form that the audit log stores.
 func (id Identity) Actor() registry.AuditActor {
 	return registry.AuditActor{
 		User: id.User, Credential: id.Credential, Name: id.Name, Roles: id.RoleNames(), Source: SourceName(id.Source),
 	}
 }
 
-// ActorOf returns an identity as the audit log has it, with the source of a request.
+// ActorOf returns the identity as an audit log actor, with the source of the request.
 func (s Sources) ActorOf(id Identity, r *http.Request) registry.AuditActor {
 	id.Source = s.Of(r)
 	return id.Actor()
 }
 
-// SourceName returns a source as the audit log has it: an address alone without the length of its prefix.
+// SourceName returns a source in the form that the audit log stores. A single address has no prefix length.
 func SourceName(source netip.Prefix) string {
 	switch {
 	case !source.IsValid():
@@ -50,7 +50,7 @@ func SourceName(source netip.Prefix) string {
 	}
 }
 
-// note is what the record of a call keeps of its caller, beside tenant and user.
+// note is what a call's record stores about its caller, besides tenant and user.
 type note struct {
 	Admin      bool   `json:"admin,omitempty"`
 	Roles      Roles  `json:"roles,omitempty"`
@@ -61,11 +61,11 @@ type note struct {
 	Credential string `json:"credential,omitempty"`
 }
 
-// tokenNote is the note of whoever has the one token.
+// tokenNote is the note of a caller with the shared token.
 const tokenNote = `{"admin":true,"credential":"` + CredentialToken + `"}`
 
-// Note returns what else than tenant and user is known of the identity, for OfNote on another pod. Nothing in it is
-// secret. Each call has one, so it is written by hand: encoding/json took 2 % of the asking pod's time.
+// Note encodes the identity, except tenant and user, for OfNote on another pod. It contains no secret. It is encoded by
+// hand because every call needs one: encoding/json took 2 % of the calling pod's time.
 func (id Identity) Note() string {
 	switch (note{id.Admin, id.Roles, id.Device, id.Tools, id.Context, id.Person, id.Credential}) {
 	case note{Admin: true, Credential: CredentialToken}:
@@ -95,8 +95,8 @@ func (id Identity) Note() string {
 // noteRoom is enough for most notes.
 const noteRoom = 128
 
-// OfNote returns the identity of a tenant and user that made a note. Of a note that cannot be read it has nothing: no
-// role and no rights.
+// OfNote returns the identity of a tenant and user from its note. If the note is malformed, the identity has no roles
+// and no rights.
 func OfNote(tenant, user, text string) Identity {
 	var n note
 	if text != "" && json.Unmarshal([]byte(text), &n) != nil {

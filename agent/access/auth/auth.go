@@ -1,10 +1,11 @@
-// Package auth says who is asking, and from where. Both APIs check with it before they serve a request: the identity
-// behind a token (Authenticator; Chain chooses between Keys, JWTs and the one token), the web page a request comes from
-// (Origins), the address behind trusted proxies (Sources). Issuer makes and revokes credentials, and Live ends what
-// still runs of an identity that was revoked or has expired. It also keeps what the APIs share of refusing: the table
-// from error codes to HTTP statuses (Problem), the log of refusals (Refusals), and token buckets (Buckets).
+// Package auth identifies the sender of a request and its origin. Both APIs call it before they serve a request. It
+// checks the identity behind a token (Authenticator; Chain chooses between Keys, JWTs and the shared token), the web
+// page that sent the request (Origins), and the address behind trusted proxies (Sources). Issuer creates and revokes
+// credentials. Live ends what still runs for an identity that was revoked or has expired. The package also has what the
+// APIs share for refusals: the table from error codes to HTTP statuses (Problem), the log of refusals (Refusals), and
+// token buckets (Buckets).
 //
-// Of this project it imports registry and internal packages only. Start reading at auth.go.
+// Of this project, it imports only registry and internal packages. Start reading at auth.go.
 package auth
 
 import (
@@ -19,17 +20,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Authenticator says who sends a request. It is safe for concurrent use.
+// Authenticator identifies the sender of a request. It is safe for concurrent use.
 type Authenticator interface {
-	// Authenticate returns the identity behind a request. token is the bearer token of the request, from wherever its
-	// client may put one; empty: there is none. It must not keep r or read its body. ctx ends when the client is gone.
-	// The error for a wrong or missing credential is an *registry.Error with CodeUnauthenticated; any other error lets
-	// nobody in, and its text is not told to the client.
+	// Authenticate returns the identity behind a request. token is the request's bearer token, from any place where its
+	// client may put one. Empty: the request has none. Authenticate must not keep r or read its body. ctx ends when the
+	// client disconnects. A wrong or missing credential fails with an *registry.Error with CodeUnauthenticated. Any
+	// other error also refuses the request, and the client does not see its text.
 	Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error)
 }
 
-// AuthenticatorFunc is a function that authenticates. An identity without a tenant belongs to registry.DefaultTenant,
-// and one without roles that is no admin's has the roles RoleDevice and RoleCaller.
+// AuthenticatorFunc is a function that authenticates. If it returns an identity without a tenant, the tenant is
+// registry.DefaultTenant. An identity that has no roles and is no admin gets RoleDevice and RoleCaller.
 type AuthenticatorFunc func(ctx context.Context, r *http.Request, token string) (Identity, error)
 
 // Authenticate implements Authenticator.
@@ -47,17 +48,17 @@ func (f AuthenticatorFunc) Authenticate(ctx context.Context, r *http.Request, to
 	return id, nil
 }
 
-// NamesUsers reports whether identities of an authenticator may name users. One that cannot says so with a method
-// NamesUsers() bool: then nothing belongs to anybody in particular.
+// NamesUsers reports whether identities of an authenticator may name users. An authenticator whose identities never do
+// has a method NamesUsers() bool that returns false. Then nothing belongs to a particular user.
 func NamesUsers(a Authenticator) bool {
 	says, ok := a.(interface{ NamesUsers() bool })
 	return !ok || says.NamesUsers()
 }
 
-// CredentialToken is Identity.Credential of whoever has the one token.
+// CredentialToken is Identity.Credential of requests with the shared token.
 const CredentialToken = "token"
 
-// StaticToken accepts one token, shared by all devices and callers. Whoever has it is an admin: it is the only
+// StaticToken accepts one token, shared by all devices and callers. Its holders are admins, because there is no other
 // credential.
 type StaticToken struct{ digest [sha256.Size]byte }
 
@@ -78,7 +79,7 @@ func (s StaticToken) Authenticate(_ context.Context, _ *http.Request, token stri
 // NamesUsers returns false.
 func (StaticToken) NamesUsers() bool { return false }
 
-// Anonymous accepts everybody. It is for a server that only this machine can reach, whose user is its admin.
+// Anonymous accepts every request as an admin. It is for a server that only this machine can reach.
 type Anonymous struct{}
 
 // Authenticate implements Authenticator.
@@ -98,13 +99,13 @@ func BearerHeader(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// Chain asks the authenticator that a token is for, by what the token looks like: a secret of ours has a prefix, and a
-// JWT has two dots. It lets nobody in whose identity has expired or was revoked.
+// Chain selects the authenticator by the form of the token: Farhand's own secrets have a prefix, and a JWT has two
+// dots. It rejects identities that have expired or were revoked.
 type Chain struct {
-	Keys      Authenticator // of secrets of ours, if there is a store for them
-	JWT       Authenticator // of tokens with two dots; nil: they are Otherwise's
-	Otherwise Authenticator // of everything else, and of requests without a token
-	Live      *Live         // what says who was revoked
+	Keys      Authenticator // for tokens with a prefix of IsSecret
+	JWT       Authenticator // for tokens with two dots; nil: Otherwise gets them
+	Otherwise Authenticator // for all other tokens, and for requests without one
+	Live      *Live         // knows what was revoked
 }
 
 // Authenticate implements Authenticator.
@@ -133,7 +134,7 @@ func (c Chain) of(token string) Authenticator {
 // NamesUsers returns true: keys may name users.
 func (Chain) NamesUsers() bool { return true }
 
-// Nobody lets nobody in: everybody needs a credential that another authenticator is for.
+// Nobody rejects every request: each needs a credential for another authenticator.
 type Nobody struct{}
 
 // Authenticate implements Authenticator.
@@ -144,8 +145,8 @@ func (Nobody) Authenticate(context.Context, *http.Request, string) (Identity, er
 // NamesUsers returns false.
 func (Nobody) NamesUsers() bool { return false }
 
-// Sources tells where requests come from. A client writes into X-Forwarded-For what it likes, so only what a trusted
-// proxy has added to it counts. The zero value trusts none.
+// Sources finds the address that a request comes from. A client can write anything into X-Forwarded-For, so only
+// entries that trusted proxies added count. The zero value trusts no proxy.
 type Sources struct{ trusted []netip.Prefix }
 
 // NewSources takes the addresses or networks of the proxies in front of the gateway.
@@ -167,11 +168,11 @@ func NewSources(proxies []string) (Sources, error) {
 	return s, nil
 }
 
-// sourceBits is how much of an IPv6 address is one source: whoever has an address there has the whole network.
+// sourceBits is the length of the IPv6 prefix that counts as one source, because a client usually has a whole /64.
 const sourceBits = 64
 
-// Of returns the source of a request: an IPv4 address or an IPv6 network. The zero value stands for all that have no
-// address.
+// Of returns the source of a request: an IPv4 address or an IPv6 network. All requests without an address share the
+// zero value.
 func (s Sources) Of(r *http.Request) netip.Prefix {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -188,7 +189,8 @@ func (s Sources) Of(r *http.Request) netip.Prefix {
 	return network
 }
 
-// behind returns the last address that was not added about a trusted proxy, or the one nearest to it.
+// behind reads forwarded from the right while the address is a trusted proxy's. It returns the first untrusted address,
+// or the last address that it could parse.
 func (s Sources) behind(proxy netip.Addr, forwarded []string) netip.Addr {
 	hops := strings.Split(strings.Join(forwarded, ","), ",")
 	for i := len(hops) - 1; i >= 0 && s.trusts(proxy); i-- {

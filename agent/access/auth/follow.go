@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The errors of identities that have ended. Each is new: whoever answers with it may add to it.
+// The errors of identities that have ended. Each call returns a new error, because callers may add to it.
 func errRevoked() error {
 	return registry.Errorf(registry.CodeUnauthenticated, "The credential was revoked. Ask for another one.")
 }
@@ -20,7 +20,7 @@ func errExpired() error {
 
 var errStale = errors.New("the log of changes could not be read for a while")
 
-// follow reads the log of changes again and again.
+// follow polls the log of changes every cfg.Poll until ctx ends.
 func (l *Live) follow(ctx context.Context) {
 	ticker := time.NewTicker(l.cfg.Poll)
 	defer ticker.Stop()
@@ -46,7 +46,7 @@ func (l *Live) follow(ctx context.Context) {
 	}
 }
 
-// read reads what is new in the log, and ends what it revokes.
+// read reads new changes from the log, and ends the identities that they revoke.
 func (l *Live) read(ctx context.Context) error {
 	asked := time.Since(l.began)
 	for {
@@ -75,7 +75,7 @@ func (l *Live) read(ctx context.Context) error {
 	return nil
 }
 
-// missed reports whether the log was lost, or has lost changes that were not read.
+// missed reports whether the log was lost, or has lost unread changes.
 func (l *Live) missed(page registry.ChangePage) bool {
 	if !l.caught {
 		return false
@@ -89,7 +89,7 @@ func (l *Live) missed(page registry.ChangePage) bool {
 	return page.Last < l.seq
 }
 
-// apply notes the changes of a page.
+// apply records the changes of a page.
 func (l *Live) apply(page registry.ChangePage) {
 	if len(page.Changes) == 0 {
 		if !l.caught && l.seq == 0 {
@@ -103,7 +103,7 @@ func (l *Live) apply(page registry.ChangePage) {
 	revoked := false
 	for _, c := range page.Changes {
 		if !l.changes.note(c) {
-			l.changes.distrust() // of another release: nobody knows what it means
+			l.changes.distrust() // a kind that this release does not know
 			l.lookUpAll()
 		}
 		l.place, l.seq = c.Place, c.Seq
@@ -115,7 +115,7 @@ func (l *Live) apply(page registry.ChangePage) {
 	tell(l.held.take(func(id *Identity) error { return l.endedBy(id, page.Changes) }))
 }
 
-// endedBy returns why an identity that is held has ended with one of the changes, nil if it has not.
+// endedBy returns the error if one of the changes has ended a held identity, else nil.
 func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error {
 	if revoked, _ := l.changes.revoked(id); revoked {
 		return errRevoked()
@@ -123,7 +123,7 @@ func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error 
 	if !id.Issued.IsZero() {
 		return nil
 	}
-	for _, c := range changes { // it was there before them, whenever it was issued
+	for _, c := range changes { // without an issue time: it was held before the changes, so it is older
 		if c.Revoked && c.Tenant == id.Tenant && (c.Kind == registry.ChangeUser && c.ID == id.User ||
 			c.Kind == registry.ChangeDevice && c.ID == id.Device) {
 			return errRevoked()
@@ -132,7 +132,7 @@ func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error 
 	return nil
 }
 
-// lookUpAll has all credentials that are held looked up, soon.
+// lookUpAll requests a lookup of all held credentials. It does not wait.
 func (l *Live) lookUpAll() {
 	select {
 	case l.verify <- struct{}{}:
@@ -140,8 +140,8 @@ func (l *Live) lookUpAll() {
 	}
 }
 
-// lookUp looks up, each time it is asked to, whether the identities that are held have ended. It is for the rare case
-// that the log has lost changes; nobody waits for it.
+// lookUp checks, on each request of lookUpAll, whether the held identities have ended. It is for the rare case that the
+// log has lost changes. It blocks no caller.
 func (l *Live) lookUp(ctx context.Context) {
 	for {
 		select {
@@ -157,8 +157,8 @@ func (l *Live) lookUp(ctx context.Context) {
 	}
 }
 
-// lookUpOne ends an identity that was revoked. It tries until the store says so or not, or reports false when ctx has
-// ended.
+// lookUpOne ends an identity that was revoked. It retries every readTimeout until the store answers. It returns false
+// if ctx ends first.
 func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
 	for {
 		err := l.credentialGone(ctx, id)
@@ -186,14 +186,15 @@ func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
 	}
 }
 
-// held are the identities that something holds, each once however much holds it. It is safe for concurrent use.
+// held has the identities that connections, calls and others hold. Each identity is in it once, with all its holders.
+// It is safe for concurrent use.
 type held struct {
 	mu   sync.Mutex
 	by   map[heldKey]*heldIdentity
-	next time.Time // no identity expires before; zero: none expires
+	next time.Time // no identity expires earlier; zero: none expires
 }
 
-// heldKey is what tells identities apart that can end.
+// heldKey distinguishes identities that can end.
 type heldKey struct {
 	tenant, credential, user, device string
 	issued, expires                  int64
@@ -205,9 +206,9 @@ type heldIdentity struct {
 	first    *holder
 }
 
-// holder is something that holds an identity. It is in the list of its identity until that ends or it lets go.
+// holder holds an identity. It is in the identity's list until the identity ends or release is called.
 type holder struct {
-	of         *heldIdentity // nil: no longer
+	of         *heldIdentity // nil: no longer held
 	prev, next *holder
 	end        func(error)
 }
@@ -225,7 +226,7 @@ func keyOf(id *Identity) heldKey {
 	return key
 }
 
-// add adds a holder, unless refuse says why the identity has ended already.
+// add adds a holder, unless refuse returns an error because the identity has already ended.
 func (h *held) add(id *Identity, end func(error), refuse func() error) (*holder, error) {
 	key := keyOf(id)
 	h.mu.Lock()
@@ -249,7 +250,7 @@ func (h *held) add(id *Identity, end func(error), refuse func() error) (*holder,
 	return n, nil
 }
 
-// release has a holder let go. It may be called after the identity has ended, and more than once.
+// release removes a holder. It may be called after the identity has ended, and more than once.
 func (h *held) release(n *holder) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -271,14 +272,14 @@ func (h *held) release(n *holder) {
 	}
 }
 
-// take removes the identities that are to end, and returns what to tell their holders.
+// take removes the identities for which ends returns an error. It returns the callbacks to call.
 func (h *held) take(ends func(*Identity) error) []ending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.takeLocked(ends)
 }
 
-// ending is a holder that is told why its identity has ended.
+// ending is the end callback of a holder, with the reason.
 type ending struct {
 	tell func(error)
 	err  error
@@ -302,7 +303,7 @@ func (h *held) takeLocked(ends func(*Identity) error) []ending {
 	return all
 }
 
-// takeExpired removes the identities that have expired. It looks at all of them only if one may have.
+// takeExpired removes the identities that have expired. It scans them only if one can have expired since the last scan.
 func (h *held) takeExpired(now time.Time) []ending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -321,7 +322,7 @@ func (h *held) takeExpired(now time.Time) []ending {
 	})
 }
 
-// all returns the identities that are held.
+// all returns the held identities.
 func (h *held) all() []Identity {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -332,7 +333,7 @@ func (h *held) all() []Identity {
 	return ids
 }
 
-// count returns how many identities are held.
+// count returns the number of held identities.
 func (h *held) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,46 +11,46 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Identity is who is asking, taken from verified credentials only. Nothing that a client says of itself is in it.
+// Identity identifies a caller. It comes from verified credentials only, never from what a client claims.
 type Identity struct {
 	Tenant string
-	User   string // empty when the credentials name nobody in particular
-	Admin  bool   // has every role, sees everything of its tenant, and may call what is registry.SecurityAdminOnly
-	Roles  Roles  // what else it may do; not for admins, who may do everything
+	User   string // empty if the credentials name no user
+	Admin  bool   // has every role, sees all of its tenant, may call registry.SecurityAdminOnly tools
+	Roles  Roles  // other roles; not used for admins, who may do everything
 
-	// Device is the only device that the identity can be: its device_id. Empty: any.
+	// Device is the only device_id that the identity may use. Empty: any.
 	Device string
 
-	// Tools restricts which tools the identity may call and register: globs over their names, separated by spaces as
-	// the scopes of OAuth are. Empty: no restriction.
+	// Tools restricts which tools the identity may call and register: globs over tool names, separated by spaces like
+	// OAuth scopes. Empty: no restriction.
 	Tools string
 
-	// Context says who takes part in the conversations the identity opens: agent.ContextMain, agent.ContextGroup or
-	// agent.ContextSandboxed. Empty: agent.ContextMain.
+	// Context says who takes part in the conversations that the identity opens: agent.ContextMain, agent.ContextGroup
+	// or agent.ContextSandboxed. Empty: agent.ContextMain.
 	Context string
 
-	// Person says that a person's program makes the identity's calls over MCP. Otherwise they are a model's.
+	// Person says that the identity's calls over MCP come from a person's program. Otherwise they count as a model's.
 	Person bool
 
-	// Credential names what proved the identity, without being secret: "token", "key:" and the key's id, "device:" and
-	// the credential's id, or "jwt:" and the token's jti. It is what is revoked, and what the audit log has.
+	// Credential names the credential without its secret: "token", "key:" and the key's id, "device:" and the
+	// credential's id, or "jwt:" and the token's jti. Revocations and the audit log use it.
 	Credential string
 
-	// Name is what people call the credential. Empty: they have not named it.
+	// Name is the credential's name for people. Empty: it has none.
 	Name string
 
-	// Source is where its request came from: an address or a network. It is no part of who it is.
+	// Source is the address or network that the request came from. It is not part of the identity.
 	Source netip.Prefix
 
 	Issued  time.Time // when the credential was made, if that is known
 	Expires time.Time // when the identity ends; zero: never
 
-	// Use is told again and again while a connection of the identity lives, as it is of each request; nil: the use of
-	// its credential is not noted.
+	// Use is called for each request of the identity, and repeatedly while it holds a connection. Nil: the use of its
+	// credential is not recorded.
 	Use Use `json:"-"`
 }
 
-// Use notes that a credential is used now. It returns at once, and is safe for concurrent use.
+// Use records that a credential is in use now. NoteUse does not block and is safe for concurrent use.
 type Use interface{ NoteUse() }
 
 // Roles is a set of roles. The role admin is Identity.Admin.
@@ -58,12 +58,12 @@ type Roles uint8
 
 // The roles.
 const (
-	RoleDevice   Roles = 1 << iota // may hold a device's WebSocket, and talk to the agent over it
+	RoleDevice   Roles = 1 << iota // may connect a device's WebSocket, and talk to the agent over it
 	RoleCaller                     // may list and call tools, follow calls, and hold conversations
-	RoleApprover                   // may decide approvals and pairings of its user, or of everybody if it names no user
+	RoleApprover                   // may decide approvals and pairings of its user, or of all users if it names none
 )
 
-// Names of roles, as credentials and policies write them.
+// Names of roles in credentials and policies.
 const (
 	NameDevice   = "device"
 	NameCaller   = "caller"
@@ -74,7 +74,7 @@ const (
 // RoleNames returns the names of all roles.
 func RoleNames() []string { return []string{NameDevice, NameCaller, NameApprover, NameAdmin} }
 
-// SetRoles gives an identity the named roles, in place of those it has. An unknown name is an error.
+// SetRoles replaces the identity's roles with the named ones. An unknown name is an error.
 func (id *Identity) SetRoles(names ...string) error {
 	admin, roles := false, Roles(0)
 	for _, name := range names {
@@ -116,7 +116,7 @@ func (id Identity) RoleNames() []string {
 // Has reports whether the identity has one of the roles. An admin has all.
 func (id Identity) Has(oneOf Roles) bool { return id.Admin || id.Roles&oneOf != 0 }
 
-// NeedRole returns the error for an identity that has none of the named roles, one of which it needs.
+// NeedRole returns the error for an identity that has none of the required roles.
 func NeedRole(id Identity, oneOf ...string) *registry.Error {
 	has := strings.Join(id.RoleNames(), ", ")
 	if has == "" {
@@ -135,13 +135,13 @@ func (id Identity) HasNamed(role string) bool {
 	return id.Admin || slices.Contains(id.RoleNames(), role)
 }
 
-// Sees reports whether what belongs to a user may be seen, called and used by the identity. Admins, and identities that
-// name no user, see everything of their tenant; what belongs to nobody in particular is everybody's.
+// Sees reports whether the identity may see, call and use what belongs to a user. Admins, and identities without a
+// user, see everything of their tenant. What belongs to no user is visible to all identities of the tenant.
 func (id Identity) Sees(user string) bool {
 	return id.Admin || id.User == "" || user == "" || id.User == user
 }
 
-// Viewer returns the user whose things, beside those of nobody, are all the identity may see. Empty: it may see
+// Viewer returns the user to whose resources, besides those without a user, the identity is limited. Empty: it may see
 // everything of its tenant.
 func (id Identity) Viewer() string {
 	if id.Admin {
@@ -150,13 +150,13 @@ func (id Identity) Viewer() string {
 	return id.User
 }
 
-// OwnsAll reports whether the identity may take over what belongs to any user and device of its tenant, as an admin may
-// who names no user.
+// OwnsAll reports whether the identity may take over what belongs to any user and device of its tenant: it is an admin
+// without a user.
 func (id Identity) OwnsAll() bool { return id.Admin && id.User == "" }
 
-// Scope names what the identity's own things are kept under, beside its tenant: idempotency keys and continuations. It
-// is the user or, if the credentials name none, the API key or the device's credential. Whoever shares the one token
-// shares these things. JWTs always name a user.
+// Scope is the namespace, within the tenant, of the identity's idempotency keys and continuations. It is the user. If
+// the credentials name none, it is the API key or the device's credential. Holders of the shared token share one scope.
+// JWTs always name a user.
 func (id Identity) Scope() string {
 	switch {
 	case id.User != "":
@@ -168,9 +168,9 @@ func (id Identity) Scope() string {
 	}
 }
 
-// Holder names who goes on with what a connection of the identity left: the answers to its calls in flight, and its
-// session by a resume token. It is the API key or the device's credential; of JWTs, whose renewals have other ids, the
-// user and the device. Empty: whoever shares the one token.
+// Holder names who may continue what a closed connection of the identity left: the answers to its calls in flight, and
+// its session with a resume token. It is the API key or the device's credential. For JWTs it is the user and the
+// device, because renewed tokens have other ids. Empty: all holders of the shared token.
 func (id Identity) Holder() string {
 	switch {
 	case id.Scope() == "" && id.Device == "":
@@ -182,8 +182,8 @@ func (id Identity) Holder() string {
 	}
 }
 
-// AsHolder returns the identity as long as its Holder may come back: that of a JWT may come with a renewal, so the end
-// of this one is not theirs.
+// AsHolder returns the identity with the lifetime of its Holder. For a JWT it has no expiry, because the holder can
+// come back with a renewed token.
 func (id Identity) AsHolder() Identity {
 	if strings.HasPrefix(id.Credential, CredentialJWT+":") {
 		id.Expires = time.Time{}
@@ -191,15 +191,15 @@ func (id Identity) AsHolder() Identity {
 	return id
 }
 
-// Owner names the identity where it holds a part of what a pod has: its user or, if the credentials name none, the API
-// key or the device's credential. All holders of the one token are one. Where a request comes from does not matter: an
-// address more is no identity more.
+// Owner names the identity in quotas of a pod: its user or, if the credentials name none, the API key or the device's
+// credential. All holders of the shared token are one owner. The source of a request does not matter: more addresses do
+// not get more quota.
 func (id Identity) Owner() share.Owner {
 	kind, _, _ := strings.Cut(id.Credential, ":")
 	return share.Owner{Tenant: id.Tenant, Identity: cmp.Or(id.Scope(), kind, "anonymous")}
 }
 
-// Label returns what people read of a credential: its name and, in brackets, Credential; or that alone.
+// Label returns the credential for people: its name with Credential in parentheses, or Credential alone.
 func (id Identity) Label() string {
 	if id.Name == "" {
 		return id.Credential
@@ -207,8 +207,8 @@ func (id Identity) Label() string {
 	return id.Name + " (" + id.Credential + ")"
 }
 
-// Account returns the label of a credential of its own that names no user: what usage is counted for then. Empty for
-// others.
+// Account returns the label of an API key or device credential that names no user: usage is counted under it. Empty for
+// all other identities.
 func (id Identity) Account() string {
 	if id.User == "" && id.Scope() != "" {
 		return id.Label()
@@ -216,7 +216,7 @@ func (id Identity) Account() string {
 	return ""
 }
 
-// Expired reports whether the identity has ended.
+// Expired reports whether the identity has expired.
 func (id Identity) Expired(now time.Time) bool {
 	return !id.Expires.IsZero() && !now.Before(id.Expires)
 }

@@ -18,29 +18,29 @@ import (
 
 // KeyRequest asks for an API key.
 type KeyRequest struct {
-	Tenant  string   // empty: that of the asker
+	Tenant  string   // empty: the asker's tenant
 	Name    string   // for people
 	Roles   []string // by name; none: caller
-	User    string   // empty: nobody in particular
-	Device  string   // the only device id that a device with the key may have; empty: any
-	Tools   string   // globs over names of tools, separated by spaces; empty: all
+	User    string   // empty: no particular user
+	Device  string   // the only device id that a device with the key may use; empty: any
+	Tools   string   // globs over tool names, separated by spaces; empty: all tools
 	Context string   // empty: one trusted person
-	Person  bool     // a person's program makes its calls over MCP, not a model
+	Person  bool     // its calls over MCP come from a person's program, not from a model
 	Expires time.Time
 }
 
-// contexts are the values that Identity.Context may have beside none; those of agent.ContextKind.
+// contexts are the values of Identity.Context besides "", the same as in agent.ContextKind.
 var contexts = []string{"main", "group", "group sandboxed"}
 
-// IsContext reports whether Identity.Context may have a value.
+// IsContext reports whether text is a valid Identity.Context.
 func IsContext(text string) bool { return text == "" || slices.Contains(contexts, text) }
 
-// Issuer makes and revokes credentials. It is safe for concurrent use.
+// Issuer creates and revokes credentials. It is safe for concurrent use.
 type Issuer struct{ Store registry.CredentialStore }
 
-// CreateKey makes an API key for an admin. The secret is returned once and stored nowhere. An admin makes keys of the
-// own tenant, with no more tools, in no other context and for no other device than the own credential; whoever has the
-// one token, of any tenant. A key that ends makes keys that end with it or before.
+// CreateKey creates an API key for an admin. It returns the secret, which is not stored. An admin creates keys of its
+// own tenant, with the restrictions of its own credential: tools, context and device. Only the shared token may create
+// keys of any tenant. Keys that an expiring key creates expire with it or earlier.
 func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (string, registry.Credential, error) {
 	if r.Tenant == "" {
 		r.Tenant = asker.Tenant
@@ -70,7 +70,7 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 	return i.create(ctx, r, asker.Credential)
 }
 
-// CreateFirstKey makes an API key for whoever can write to the store.
+// CreateFirstKey creates an API key for a caller with write access to the store.
 func (i Issuer) CreateFirstKey(ctx context.Context, r KeyRequest) (string, registry.Credential, error) {
 	if r.Tenant == "" {
 		r.Tenant = registry.DefaultTenant
@@ -107,7 +107,7 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 	return secret, c, nil
 }
 
-// RevokeKey removes an API key. The credential of a device is not one: then the error is registry.ErrNoCredential.
+// RevokeKey removes an API key. For a device's credential it returns registry.ErrNoCredential.
 func (i Issuer) RevokeKey(ctx context.Context, tenant, id string) (registry.Credential, error) {
 	c, err := i.Store.Credential(ctx, tenant, id)
 	switch {
@@ -116,12 +116,12 @@ func (i Issuer) RevokeKey(ctx context.Context, tenant, id string) (registry.Cred
 	case err != nil && !errors.Is(err, registry.CodeNotFound):
 		return registry.Credential{}, err
 	}
-	return i.Store.RevokeCredential(ctx, tenant, id) // also what an attempt before has left on the list
+	return i.Store.RevokeCredential(ctx, tenant, id) // also finishes a removal that failed halfway
 }
 
-// Revoke revokes everything of a user or a device that was issued until now, a credential by its name
-// (Identity.Credential) or id, or a JWT by its jti. It returns how many credentials it removed. If it fails it is to be
-// called again.
+// Revoke revokes one of these: everything of a user or a device that was issued until now, a credential by its name
+// (Identity.Credential) or id, or a JWT by its jti. It returns how many credentials it removed. If it fails, call it
+// again.
 func (i Issuer) Revoke(ctx context.Context, tenant string, kind registry.ChangeKind, id string) (int, error) {
 	if kind == registry.ChangeCredential {
 		if of, after, named := strings.Cut(id, ":"); named {
@@ -154,14 +154,14 @@ func (i Issuer) Revoke(ctx context.Context, tenant string, kind registry.ChangeK
 			return removed, err
 		}
 		for _, c := range page {
-			if c.CreatedAt.After(change.At) { // made since, for somebody who is trusted again
+			if c.CreatedAt.After(change.At) { // created after the revocation: trusted again
 				continue
 			}
 			_, err := i.Store.RevokeCredential(ctx, tenant, c.ID)
 			switch {
 			case err == nil:
 				removed++
-			case !errors.Is(err, registry.CodeNotFound): // else somebody was faster
+			case !errors.Is(err, registry.CodeNotFound): // not found: another caller removed it
 				return removed, err
 			}
 		}
@@ -172,14 +172,14 @@ func (i Issuer) Revoke(ctx context.Context, tenant string, kind registry.ChangeK
 	}
 }
 
-// Prefixes of the secrets that Farhand makes. Secret scanners find both by the pattern fh[kd]_[0-9A-Za-z]{49}.
+// Prefixes of Farhand's secrets. Secret scanners find both with the pattern fh[kd]_[0-9A-Za-z]{49}.
 const (
 	PrefixKey    = "fhk_" // an API key
 	PrefixDevice = "fhd_" // the credential of a device
 )
 
 const (
-	secretBytes    = 32 // random ones
+	secretBytes    = 32 // random bytes
 	secretDigits   = 43 // base 62, of 256 bits
 	checksumDigits = 6  // base 62, of 32 bits
 	secretLength   = len(PrefixKey) + secretDigits + checksumDigits
@@ -187,7 +187,7 @@ const (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// NewSecret returns a new secret of a kind of credential: 256 random bits and a checksum.
+// NewSecret returns a new secret for a kind of credential: 256 random bits and a checksum.
 func NewSecret(kind registry.CredentialKind) string {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
@@ -195,13 +195,13 @@ func NewSecret(kind registry.CredentialKind) string {
 	return body + checksum(body)
 }
 
-// IsSecret reports whether a token claims to be a secret of ours; SecretKind says whether it can be one.
+// IsSecret reports whether a token has a prefix of Farhand's secrets. SecretKind also validates it.
 func IsSecret(token string) bool {
 	return strings.HasPrefix(token, PrefixKey) || strings.HasPrefix(token, PrefixDevice)
 }
 
-// SecretKind returns the kind of credential that a secret belongs to. It reports false for a token that is malformed or
-// whose checksum is wrong.
+// SecretKind returns the kind of credential of a secret. It returns false if the token is malformed or its checksum is
+// wrong.
 func SecretKind(token string) (registry.CredentialKind, bool) {
 	if len(token) != secretLength || !IsSecret(token) {
 		return "", false
@@ -216,21 +216,21 @@ func SecretKind(token string) (registry.CredentialKind, bool) {
 	return registry.CredentialKey, true
 }
 
-// SecretDigest returns what the store has of a secret.
+// SecretDigest returns the digest of a secret, which the store has instead of the secret.
 func SecretDigest(secret string) string {
 	digest := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(digest[:])
 }
 
-// NewCredentialID returns an id for a new credential. It says nothing of the secret, and sorts behind those made in
-// milliseconds before it.
+// NewCredentialID returns an id for a new credential. It is independent of the secret, and sorts after ids of earlier
+// milliseconds.
 func NewCredentialID() string {
 	random := make([]byte, 6)
 	_, _ = rand.Read(random)
 	return fmt.Sprintf("%011x%x", time.Now().UnixMilli(), random)
 }
 
-// CredentialName returns the name of a credential, as Identity.Credential has it.
+// CredentialName returns the name of a credential, as in Identity.Credential.
 func CredentialName(kind registry.CredentialKind, id string) string { return string(kind) + ":" + id }
 
 func prefixOf(kind registry.CredentialKind) string {
@@ -240,7 +240,8 @@ func prefixOf(kind registry.CredentialKind) string {
 	return PrefixKey
 }
 
-// checksum is of everything before it, the prefix too. It finds typing errors and what only looks like a secret.
+// checksum covers the whole body, including the prefix. It detects typing errors and strings that only look like
+// secrets.
 func checksum(body string) string {
 	sum := crc32.ChecksumIEEE([]byte(body))
 	var text [checksumDigits]byte

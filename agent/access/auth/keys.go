@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	keyCacheBytes = 16 << 20 // of credentials that are remembered, about, in each of two generations
-	noCacheBytes  = 1 << 20  // of digests that belong to none
+	keyCacheBytes = 16 << 20 // of cached credentials, approximately, per generation of the cache; there are two
+	noCacheBytes  = 1 << 20  // of cached digests without a credential
 	noEntrySize   = 160
-	keyAge        = time.Minute            // how long a credential is remembered
-	noAge         = 500 * time.Millisecond // how long it is remembered that there is none: a new one is usable soon
+	keyAge        = time.Minute            // how long a credential is cached
+	noAge         = 500 * time.Millisecond // how long a missing credential is cached; new ones work soon
 	keyTimeout    = 2 * time.Second        // of one read of a credential
-	touchEvery    = 30 * time.Second       // how often the use of a credential is noted
-	touchFlush    = 5 * time.Second        // how long uses are gathered
-	maxTouches    = 10_000                 // uses that wait to be noted
+	touchEvery    = 30 * time.Second       // how often the use of one credential is stored
+	touchFlush    = 5 * time.Second        // how long uses are batched
+	maxTouches    = 10_000                 // uses waiting to be stored
 	touchBatch    = 500
 )
 
@@ -38,38 +38,38 @@ type KeyStore interface {
 // KeysConfig is what Keys needs.
 type KeysConfig struct {
 	Store KeyStore
-	Live  *Live // says what has changed, and whether that is known
+	Live  *Live // knows what has changed, and whether it is up to date
 
-	// Prove checks that a request comes from the device whose key the credential names. Nil: nobody can prove it, and
-	// nobody is let in with such a credential.
+	// Prove checks that the request comes from the device whose public key the credential has. Nil: such credentials
+	// are rejected.
 	Prove func(ctx context.Context, r *http.Request, c registry.Credential) error
 	Log   *slog.Logger // default: discard
 }
 
-// Keys identifies whoever presents an API key or the credential of a device. It remembers credentials for a while, and
-// also, more briefly, that there is none. While the log of changes cannot be read it lets nobody in.
+// Keys authenticates API keys and device credentials. It caches credentials for keyAge, and missing ones for noAge. It
+// rejects all of them while the log of changes cannot be read.
 type Keys struct {
 	cfg     KeysConfig
 	known   *cache.Cache[[sha256.Size]byte, *knownKey]
 	unknown *cache.Cache[[sha256.Size]byte, time.Time]
 
 	mu   sync.Mutex
-	used []string // digests of credentials whose use is to be noted
+	used []string // digests of credentials whose use is not stored yet
 
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// knownKey is a credential that is remembered.
+// knownKey is a cached credential.
 type knownKey struct {
 	credential registry.Credential // without its approved tools
 	identity   Identity
-	generation int64 // of the changes, when it was read
+	generation int64 // of the changes at the time of the read
 	read       time.Time
-	touched    atomic.Int64 // when its use was noted last, in Unix seconds
+	touched    atomic.Int64 // when its use was last recorded, in Unix seconds
 }
 
-// NewKeys returns an authenticator. Start has it note when credentials were used.
+// NewKeys returns an authenticator. It stores when credentials were used only after Start.
 func NewKeys(cfg KeysConfig) *Keys {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -114,7 +114,7 @@ func (k *Keys) Authenticate(ctx context.Context, r *http.Request, token string) 
 	return id, nil
 }
 
-// key returns the credential with a digest, as it is remembered or as the store has it.
+// key returns the credential with a digest, from the cache or the store.
 func (k *Keys) key(ctx context.Context, digest [sha256.Size]byte, now time.Time) (*knownKey, error) {
 	changes := k.cfg.Live.changes
 	if key, ok := k.known.Get(digest); ok && now.Sub(key.read) < keyAge &&
@@ -144,7 +144,7 @@ func (k *Keys) key(ctx context.Context, digest [sha256.Size]byte, now time.Time)
 	if !c.LastUsed.IsZero() {
 		key.touched.Store(c.LastUsed.Unix())
 	}
-	k.known.Put(digest, key, 2*key.credential.MemorySize()) // the identity has much of it again
+	k.known.Put(digest, key, 2*key.credential.MemorySize()) // the identity holds much of it a second time
 	return key, nil
 }
 
@@ -154,7 +154,7 @@ func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, err
 	if err != nil || subtle.ConstantTimeCompare(stored, digest[:]) != 1 {
 		return nil, errNoKey()
 	}
-	c.Approved = nil // who needs them asks the store
+	c.Approved = nil // not needed here; read from the store when needed
 	id, err := IdentityOf(c)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, err
 	return &knownKey{credential: c, identity: id}, nil
 }
 
-// IdentityOf returns the identity that a stored credential proves.
+// IdentityOf returns the identity of a stored credential.
 func IdentityOf(c registry.Credential) (Identity, error) {
 	id := Identity{
 		Tenant: c.Tenant, User: c.User, Device: c.DeviceID, Tools: c.Tools, Context: c.Context, Person: c.Person,
@@ -171,7 +171,7 @@ func IdentityOf(c registry.Credential) (Identity, error) {
 	return id, id.SetRoles(c.Roles...)
 }
 
-// errNoKey is the error for what is no credential, or no longer. It does not say which.
+// errNoKey is the error for a missing, expired or revoked credential. It does not say which.
 func errNoKey() error {
 	return registry.Errorf(registry.CodeUnauthenticated, "There is no such key. It may have expired, or was revoked.")
 }
@@ -185,7 +185,7 @@ type use struct {
 // NoteUse implements Use.
 func (u use) NoteUse() { u.keys.note(u.key, time.Now()) }
 
-// note notes the use of a credential, once in a while.
+// note records the use of a credential, at most once per touchEvery.
 func (k *Keys) note(key *knownKey, now time.Time) {
 	last, at := key.touched.Load(), now.Unix()
 	if at-last < int64(touchEvery/time.Second) || !key.touched.CompareAndSwap(last, at) {
@@ -198,7 +198,7 @@ func (k *Keys) note(key *knownKey, now time.Time) {
 	}
 }
 
-// Start begins to note when credentials were used, until Close. It is called once.
+// Start begins to store when credentials were used, until Close. Call it once.
 func (k *Keys) Start() {
 	ctx, stop := context.WithCancel(context.Background())
 	k.stop, k.done = stop, make(chan struct{})
@@ -214,7 +214,7 @@ func (k *Keys) Start() {
 	}()
 }
 
-// Close ends what Start began, and notes the uses that it knows of, within ctx.
+// Close stops the background work, and stores the uses that are left, within ctx.
 func (k *Keys) Close(ctx context.Context) {
 	if k.stop == nil {
 		return
@@ -224,7 +224,7 @@ func (k *Keys) Close(ctx context.Context) {
 	k.flush(ctx)
 }
 
-// flush tells the store which credentials were used. What it cannot tell is forgotten: the next use is noted again.
+// flush stores which credentials were used. If the store fails, the uses are dropped: the next use is recorded again.
 func (k *Keys) flush(ctx context.Context) {
 	k.mu.Lock()
 	used := k.used
@@ -243,15 +243,15 @@ func (k *Keys) flush(ctx context.Context) {
 	}
 }
 
-// lineLimit is how many lines of one kind a log gets.
+// lineLimit limits the log lines of one kind.
 var lineLimit = Limit{Rate: 0.5, Burst: 10}
 
-// maxLineKinds bounds the kinds that are remembered: one may name a tenant.
+// maxLineKinds bounds the kinds in memory. A kind may contain a tenant's name.
 const maxLineKinds = 1 << 12
 
-// Lines keeps a flood of one kind from filling a log: of each kind the first ten lines are written, then one every two
-// seconds, which says how many were left out. Beyond maxLineKinds, kinds that may have ten lines again are forgotten
-// with what was left out of them, and then any. It is safe for concurrent use.
+// Lines limits log lines per kind: the first ten are written, then one every two seconds. Each line has the number of
+// lines omitted before it. At maxLineKinds, kinds with a full quota are evicted, and any others until three quarters
+// are left. Their omitted counts are lost. It is safe for concurrent use.
 type Lines[K comparable] struct {
 	started time.Time
 
@@ -264,12 +264,12 @@ type lineKind struct {
 	omitted int // since the last line
 }
 
-// NewLines returns a limit that has let nothing through yet.
+// NewLines returns a limit with a full quota for each kind.
 func NewLines[K comparable]() *Lines[K] {
 	return &Lines[K]{started: time.Now(), kinds: make(map[K]*lineKind)}
 }
 
-// May reports whether a line of a kind may be written now, and how many were left out before it.
+// May reports whether a line of a kind may be written now, and how many were omitted before it.
 func (l *Lines[K]) May(kind K) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,7 +288,7 @@ func (l *Lines[K]) May(kind K) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// pruneLocked makes room for a kind.
+// pruneLocked makes room for another kind.
 func (l *Lines[K]) pruneLocked(now time.Duration) {
 	if len(l.kinds) < maxLineKinds {
 		return

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// DefaultPoll is how often a pod reads the log of changes. What was revoked ends within twice that, and a round
-	// trip to the store.
+	// DefaultPoll is how often a pod reads the log of changes. A revocation takes effect within twice this interval
+	// plus one round trip to the store.
 	DefaultPoll = 500 * time.Millisecond
 
-	// maxStale is how long ago the log may have been read for identities from the store to be let in.
+	// maxStale is the maximum age of the last read of the log. After it, identities from the store are rejected.
 	maxStale = 2 * time.Second
 
-	expiryPoll   = 250 * time.Millisecond // how exactly identities expire
+	expiryPoll   = 250 * time.Millisecond // precision of expiry
 	changesPage  = 1000
 	readTimeout  = time.Second // of one read of the log
 	startTimeout = 10 * time.Second
@@ -40,18 +40,19 @@ type LiveConfig struct {
 	Store ChangeReader
 	Poll  time.Duration // how often the log of changes is read; default DefaultPoll
 
-	// Remember is how long a revocation is remembered, at least as long as what was revoked can be presented: the
-	// lifetime of a JWT. Default registry.DefaultChangeTTL.
+	// Remember is how long a revocation is remembered. It must be at least the lifetime of a JWT, the longest time that
+	// a revoked credential can still be presented. Default registry.DefaultChangeTTL.
 	Remember time.Duration
 	Log      *slog.Logger // default: discard
 
-	// Changed is told of changes as they are read, each once, in order. It must return at once. Nil: nobody is told.
+	// Changed is called with each page of new changes, in order. It gets all changes again if some were missed. It must
+	// not block. May be nil.
 	Changed func([]registry.CredentialChange)
 }
 
-// Live ends what outlives the check of its identity: sockets, streams, calls and turns of an identity that expires or
-// is revoked on any pod. It follows the log of changes, and reads what the store remembers of a tenant when somebody of
-// that tenant is checked first. It is safe for concurrent use.
+// Live closes sockets, streams, calls and turns when their identity expires or is revoked on any pod. It follows the
+// log of changes. It also reads a tenant's stored revocations when it first checks an identity of that tenant. It is
+// safe for concurrent use.
 type Live struct {
 	cfg     LiveConfig
 	changes *revocations
@@ -59,21 +60,21 @@ type Live struct {
 	loading singleflight.Group // by tenant
 
 	began  time.Time
-	readAt atomic.Int64 // when the last read of the log that succeeded began: nanoseconds after began, zero: never
+	readAt atomic.Int64 // begin of the last successful read of the log, in nanoseconds after began; zero: none
 
-	// Of the goroutine that reads the log.
+	// Only the goroutine that reads the log uses these.
 	place  registry.FeedID
 	seq    int64
-	caught bool // the log was read to its end, so every change must be the next one
+	caught bool // the log was read to its end, so each next change must have the next number
 	tidied time.Time
 
-	verify chan struct{} // has one element if all that is held is to be looked up
+	verify chan struct{} // capacity 1: look up all held identities
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 }
 
-// NewLive returns what has not read the log of changes yet. Until Start it ends nothing, and lets nobody from the store
-// in.
+// NewLive returns a Live that has not read the log of changes. Until Start it ends no identity, and rejects all
+// identities from the store.
 func NewLive(cfg LiveConfig) *Live {
 	if cfg.Poll <= 0 {
 		cfg.Poll = DefaultPoll
@@ -89,7 +90,7 @@ func NewLive(cfg LiveConfig) *Live {
 	}
 }
 
-// Start reads the log of changes, and follows it until Close. It is called once. With an error nothing was started.
+// Start reads the log of changes, and follows it until Close. Call it once. If it fails, nothing was started.
 func (l *Live) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -104,7 +105,7 @@ func (l *Live) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the following, and waits until nothing of it is left. What is held then does not end any more by itself.
+// Close stops the background work and waits for it. Held identities no longer end by themselves.
 func (l *Live) Close() {
 	if l.stop != nil {
 		l.stop()
@@ -112,8 +113,8 @@ func (l *Live) Close() {
 	l.done.Wait()
 }
 
-// Fresh returns nil if the log was read lately, else an *registry.Error with CodeStoreUnavailable: identities whose
-// credentials are in the store may have been revoked.
+// Fresh returns nil if the log was read within maxStale, else an *registry.Error with CodeStoreUnavailable. Without
+// recent reads, credentials from the store may have been revoked.
 func (l *Live) Fresh() error {
 	at := l.readAt.Load()
 	if at == 0 || time.Since(l.began)-time.Duration(at) > maxStale {
@@ -122,8 +123,8 @@ func (l *Live) Fresh() error {
 	return nil
 }
 
-// Check reports whether an identity that was proved just now has ended: CodeUnauthenticated says that it has expired or
-// was revoked. It asks the store once for each tenant: CodeStoreUnavailable says that it did not answer.
+// Check reports whether an identity has ended that was authenticated just now. CodeUnauthenticated: it has expired or
+// was revoked. CodeStoreUnavailable: the store did not answer. Check asks the store once per tenant.
 func (l *Live) Check(ctx context.Context, id *Identity) error {
 	known, err := l.ended(id)
 	if err != nil || known {
@@ -136,7 +137,8 @@ func (l *Live) Check(ctx context.Context, id *Identity) error {
 	return err
 }
 
-// Verify is Check for an identity that was proved a while ago, or on another pod. It asks the store each time.
+// Verify is Check for an identity that was authenticated earlier, or on another pod. It asks the store for the
+// credential each time.
 func (l *Live) Verify(ctx context.Context, id *Identity) error {
 	if err := l.credentialGone(ctx, id); err != nil {
 		return err
@@ -150,8 +152,7 @@ func (l *Live) Verify(ctx context.Context, id *Identity) error {
 	return err
 }
 
-// ended returns why an identity has ended, nil if it has not as far as is known. It reports false if the store may
-// know more.
+// ended returns the error if an identity is known to have ended. known is false if the store may know more.
 func (l *Live) ended(id *Identity) (known bool, err error) {
 	if id.Expired(time.Now()) {
 		return true, errExpired()
@@ -163,7 +164,7 @@ func (l *Live) ended(id *Identity) (known bool, err error) {
 	return known, nil
 }
 
-// load reads what the store remembers of a tenant. Whoever asks at the same time shares the answer.
+// load reads a tenant's stored revocations. Concurrent callers share one read.
 func (l *Live) load(ctx context.Context, tenant string) error {
 	_, err, _ := l.loading.Do(tenant, func() (any, error) {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
@@ -179,7 +180,7 @@ func (l *Live) load(ctx context.Context, tenant string) error {
 	return err
 }
 
-// credentialGone returns an error if the store has the credential of an identity no longer, or does not answer.
+// credentialGone returns an error if the store no longer has the identity's credential, or does not answer.
 func (l *Live) credentialGone(ctx context.Context, id *Identity) error {
 	s, ok := credentialSubject(id)
 	if !ok || s.kind != registry.ChangeCredential {
@@ -197,9 +198,9 @@ func (l *Live) credentialGone(ctx context.Context, id *Identity) error {
 	return nil
 }
 
-// Hold returns a context that ends when the identity does; context.Cause then is an *registry.Error with
-// CodeUnauthenticated. release ends it, too, and must be called. For an identity that can neither expire nor be revoked
-// both cost nothing.
+// Hold returns a context that ends when the identity ends. context.Cause is then an *registry.Error with
+// CodeUnauthenticated. release also ends the context, and must be called. Both are free for an identity that can
+// neither expire nor be revoked.
 func (l *Live) Hold(ctx context.Context, id *Identity) (held context.Context, release func()) {
 	if !id.MayEnd() {
 		return ctx, func() {}
@@ -212,8 +213,8 @@ func (l *Live) Hold(ctx context.Context, id *Identity) (held context.Context, re
 	}
 }
 
-// Watch has end called when the identity ends: once, soon, and not while Watch is called unless the identity has ended
-// already. It must return at once. release has it forgotten, and must be called; end may be running then.
+// Watch calls end once, soon after the identity ends. end must not block. If the identity has already ended, Watch
+// itself calls end. release stops watching and must be called. end may still be running then.
 func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 	if !id.MayEnd() {
 		return func() {}
@@ -227,16 +228,16 @@ func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 		end(err)
 		return func() {}
 	}
-	if !known { // nobody knows any more, or yet, what its check has relied on
+	if !known { // what the earlier check relied on is not loaded now
 		l.lookUpAll()
 	}
 	return func() { l.held.release(n) }
 }
 
-// Held returns how many identities are held that can end.
+// Held returns the number of held identities that can end.
 func (l *Live) Held() int { return l.held.count() }
 
-// expire ends what expires.
+// expire ends identities when they expire.
 func (l *Live) expire(ctx context.Context) {
 	ticker := time.NewTicker(expiryPoll)
 	defer ticker.Stop()
@@ -250,7 +251,7 @@ func (l *Live) expire(ctx context.Context) {
 	}
 }
 
-// tell tells holders that their identity has ended. No lock is held: they may let go of others.
+// tell calls the end callbacks. The caller must hold no lock, because callbacks may release other holders.
 func tell(all []ending) {
 	for _, e := range all {
 		e.tell(e.err)

@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Origins decides which web pages may talk to the gateway. Requests without an Origin header do not come from a
-// page's script and pass; a page served by the gateway's own host passes; others must be listed.
+// Origins decides which web pages may talk to the gateway. Requests without an Origin header do not come from a page's
+// script and pass. Pages from the gateway's own host also pass. All other origins must be listed.
 type Origins struct {
 	allowed      map[string]bool
 	any          bool
@@ -20,8 +20,8 @@ type Origins struct {
 	hosts        map[string]bool // lower case; nil: any
 }
 
-// NewOrigins takes exact origins (scheme://host[:port]), or "*" for all. loopbackOnly says that the server is meant
-// for this machine alone: then the Host header must name it, which defeats DNS rebinding.
+// NewOrigins takes exact origins (scheme://host[:port]), or "*" for all. With loopbackOnly, the server is for this
+// machine alone: the Host header must name this machine, which prevents DNS rebinding.
 func NewOrigins(allowed []string, loopbackOnly bool) (*Origins, error) {
 	o := &Origins{allowed: make(map[string]bool, len(allowed)), loopbackOnly: loopbackOnly}
 	for _, a := range allowed {
@@ -39,8 +39,8 @@ func NewOrigins(allowed []string, loopbackOnly bool) (*Origins, error) {
 	return o, nil
 }
 
-// AllowHosts has requests pass only if their Host header is one of the names, an IP address, or localhost: then no page
-// can reach the gateway under a name of its own (DNS rebinding). No names: any passes. It is called before Check.
+// AllowHosts restricts the Host header to these names, IP addresses and localhost. Then no page can reach the gateway
+// under its own host name (DNS rebinding). No names: any host passes. Call it before Check.
 func (o *Origins) AllowHosts(names ...string) error {
 	for _, name := range names {
 		host := strings.ToLower(name)
@@ -56,8 +56,8 @@ func (o *Origins) AllowHosts(names ...string) error {
 	return nil
 }
 
-// hostAllowed reports whether a Host header may be answered. A page cannot make a browser send an address in place of
-// the page's own name.
+// hostAllowed reports whether a Host header is accepted. IP addresses are always accepted, because a page cannot make a
+// browser send an address instead of the page's own name.
 func (o *Origins) hostAllowed(hostport string) bool {
 	host := hostOf(hostport)
 	_, err := netip.ParseAddr(host)
@@ -82,7 +82,7 @@ func canonicalOrigin(s string) (string, bool) {
 	return u.Scheme + "://" + host, true
 }
 
-// Check returns nil if the request may pass, and an *registry.Error with CodeForbidden otherwise.
+// Check returns nil if the request may pass, else an *registry.Error with CodeForbidden.
 func (o *Origins) Check(r *http.Request) error {
 	if o.loopbackOnly && !IsLoopbackHost(r.Host) {
 		return registry.Errorf(registry.CodeForbidden,
@@ -104,8 +104,8 @@ func (o *Origins) Check(r *http.Request) error {
 		"This web origin is not allowed. Add it to FARHAND_ALLOWED_ORIGINS.")
 }
 
-// CheckNamed is Check for what a page must not reach under a name that it has had pointed at the gateway: a page of the
-// gateway's own host passes only if that is one of AllowHosts, an IP address or localhost.
+// CheckNamed is a stricter Check, for endpoints that a page must not reach under a name that its owner pointed at the
+// gateway. A page from the gateway's own host passes only if the host is in AllowHosts, an IP address or localhost.
 func (o *Origins) CheckNamed(r *http.Request) error {
 	if err := o.Check(r); err != nil {
 		return err

@@ -9,14 +9,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// problemKind is what every problem of one code has in common.
+// problemKind is the status and title of a code.
 type problemKind struct {
 	status int
 	title  string
 }
 
-// problemKinds is the one table from code to HTTP status, for every API. A code that is not in it is internal to the
-// gateway. It is never changed.
+// problemKinds maps codes to HTTP statuses, for every API. A code that is not in it is internal to the gateway. The map
+// must not change.
 var problemKinds = map[registry.Code]problemKind{
 	registry.CodeInvalidRequest:   {http.StatusBadRequest, "Invalid request"},
 	registry.CodeUnauthenticated:  {http.StatusUnauthorized, "Unauthenticated"},
@@ -52,11 +52,11 @@ var problemKinds = map[registry.Code]problemKind{
 const (
 	problemType = "urn:farhand:problem:" // the code follows
 
-	// internalDetail is all a client learns about a failure of the gateway's own; the log has the rest.
+	// internalDetail is the only detail that clients get about an internal error. The log has the rest.
 	internalDetail = "Something went wrong inside the gateway; the details are in its log."
 )
 
-// Problem is an error as clients see it: RFC 9457 with members of ours.
+// Problem is an error as clients see it: RFC 9457 with Farhand's own members.
 type Problem struct {
 	Type       string               `json:"type"`
 	Title      string               `json:"title"`
@@ -64,7 +64,7 @@ type Problem struct {
 	Detail     string               `json:"detail"`
 	Code       registry.Code        `json:"code"`
 	CallID     string               `json:"call_id,omitempty"`
-	Dispatched registry.Dispatched  `json:"dispatched,omitempty"` // calls only, as is retryable
+	Dispatched registry.Dispatched  `json:"dispatched,omitempty"` // calls only, as retryable
 	Retryable  *bool                `json:"retryable,omitempty"`
 	Errors     []registry.Violation `json:"errors,omitempty"`
 	Candidates []registry.Candidate `json:"candidates,omitempty"`
@@ -72,7 +72,7 @@ type Problem struct {
 	retryAfter time.Duration
 }
 
-// ProblemOf returns what a client is told of an error. A code that is not for clients becomes internal.
+// ProblemOf returns the problem that a client gets for an error. A code that is not for clients becomes internal.
 func ProblemOf(e *registry.Error) Problem {
 	kind, known := problemKinds[e.Code]
 	code, detail := e.Code, e.Message
@@ -106,14 +106,14 @@ func WriteProblem(w http.ResponseWriter, p Problem) error {
 	return err
 }
 
-// SetHeaders sets the headers that belong to a problem in whatever format it is told. A challenge that is there already
-// is kept.
+// SetHeaders sets the headers that belong to a problem, in any response format. An existing WWW-Authenticate header is
+// kept.
 func (p Problem) SetHeaders(header http.Header) {
 	if p.Code == registry.CodeUnauthenticated && header.Get("WWW-Authenticate") == "" {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	switch p.Code {
-	case registry.CodeProvider, registry.CodeNotConnected: // only if it is known when
+	case registry.CodeProvider, registry.CodeNotConnected: // only if the wait is known
 		if p.retryAfter <= 0 {
 			break
 		}

@@ -13,17 +13,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// wrongTokens is how many wrong tokens are refused as such.
-var wrongTokens = Limit{Rate: 2, Burst: 100} // of one source; then they are told to wait
+// wrongTokens limits the wrong tokens of one source that get CodeUnauthenticated. Further ones get CodeRateLimited.
+var wrongTokens = Limit{Rate: 2, Burst: 100} // per source
 
-// Kinds of refusals, which have lines in the log of their own: one kind must not crowd out another.
+// Kinds of refusals. Each kind has its own log quota, so that one kind cannot crowd out another.
 const (
 	RefusedOrigin    = "origin"
 	RefusedToken     = "token"
 	RefusedHandshake = "handshake"
 	RefusedRate      = "rate"
-	RefusedPairing   = "pairing" // there was no room for another request to pair
-	RefusedRole      = "role"    // a device's credential has not the role
+	RefusedPairing   = "pairing" // no room for another pairing request
+	RefusedRole      = "role"    // a device's credential lacks the role
 )
 
 // RefusalKinds returns all kinds.
@@ -31,20 +31,20 @@ func RefusalKinds() []string {
 	return []string{RefusedOrigin, RefusedToken, RefusedHandshake, RefusedRate, RefusedPairing, RefusedRole}
 }
 
-// Refusals notes who was refused: in the log, so that an operator sees why somebody cannot connect, and by source, so
-// that whoever guesses tokens is told to stop. It is safe for concurrent use.
+// Refusals records refused requests. The log shows an operator why a client cannot connect. A source that guesses
+// tokens is rate-limited. It is safe for concurrent use.
 type Refusals struct {
 	sources Sources
 	log     *slog.Logger
 	wrong   *Buckets[netip.Prefix]
 
-	audit   Auditor                  // has samples of wrong tokens, and of tools that are refused
-	audited *Lines[string]           // of those
+	audit   Auditor                  // gets samples of wrong tokens and refused tools
+	audited *Lines[string]           // limits audit; by token or tenant
 	lines   *Lines[string]           // by kind
 	counts  map[string]*atomic.Int64 // by kind; the map never changes
 }
 
-// NewRefusals returns what notes refusals in log.
+// NewRefusals returns a Refusals that writes to log.
 func NewRefusals(sources Sources, log *slog.Logger) *Refusals {
 	f := &Refusals{
 		audit: NoAudit{}, audited: NewLines[string](),
@@ -57,11 +57,11 @@ func NewRefusals(sources Sources, log *slog.Logger) *Refusals {
 	return f
 }
 
-// AuditTo has wrong tokens noted in the audit log of the default tenant, because they name no other: as many as are
-// logged. It is called before anything else.
+// AuditTo sets the audit log for wrong tokens and refused tools. Wrong tokens go to the default tenant's log, because
+// they name no other. They are sampled like log lines. Call AuditTo before any other method.
 func (f *Refusals) AuditTo(a Auditor) { f.audit = a }
 
-// noteLogin notes in the audit log that a token was refused.
+// noteLogin records a refused token in the audit log.
 func (f *Refusals) noteLogin(r *http.Request, err error) {
 	omitted, ok := f.audited.May(RefusedToken)
 	if !ok {
@@ -75,7 +75,8 @@ func (f *Refusals) noteLogin(r *http.Request, err error) {
 	f.audit.Note(e)
 }
 
-// Tool notes in the audit log that a device may not register a tool: of each tenant as many as are logged of one kind.
+// Tool records in the audit log that a device may not register a tool. The entries are sampled per tenant, like log
+// lines.
 func (f *Refusals) Tool(who Identity, session registry.Session, tool string, err error) {
 	omitted, ok := f.audited.May("tool of " + who.Tenant)
 	if !ok {
@@ -97,16 +98,16 @@ func (f *Refusals) Count(kind string) int64 {
 	return 0
 }
 
-// Origin notes that a web page was refused, and returns why.
+// Origin records that a web page was refused. It returns err.
 func (f *Refusals) Origin(r *http.Request, err error) error {
 	f.Note(r, RefusedOrigin, err, slog.String("origin", cutShort(r.Header.Get("Origin"))),
 		slog.String("host", cutShort(r.Host)))
 	return err
 }
 
-// Token notes that a token was refused, and returns what the client is told: after many in a short time from one source
-// that it has to wait. A right token is never refused, whatever else comes from its source. A request without a token
-// guesses nothing, and does not count.
+// Token records that a token was refused, and returns the error for the client. After many wrong tokens from one source
+// it is CodeRateLimited with RetryAfter. Valid tokens are never refused, whatever else comes from the source. A request
+// without a token is no guess and does not count.
 func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	if !errors.Is(err, registry.CodeUnauthenticated) {
 		return err
@@ -125,8 +126,8 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	return e
 }
 
-// Pairing notes that a device could not ask to be paired: it came too often, or there was no room for its request. It
-// returns err.
+// Pairing records that a device's pairing request was refused: its source asked too often, or there was no room for the
+// request. It returns err.
 func (f *Refusals) Pairing(r *http.Request, err error) error {
 	switch {
 	case errors.Is(err, registry.ErrPairingsFull):
@@ -137,8 +138,8 @@ func (f *Refusals) Pairing(r *http.Request, err error) error {
 	return err
 }
 
-// Note writes a line about a refusal, unless there were many of its kind a moment ago. The next line says how many were
-// left out. Nothing secret is in it: neither the query nor a header but those given.
+// Note logs a refusal, unless its kind has used up its log quota. The next line has the number of omitted lines. It
+// logs no secrets: no query, and no headers except the given attrs.
 func (f *Refusals) Note(r *http.Request, kind string, err error, attrs ...slog.Attr) {
 	if n := f.counts[kind]; n != nil {
 		n.Add(1)
@@ -158,7 +159,7 @@ func (f *Refusals) Note(r *http.Request, kind string, err error, attrs ...slog.A
 	f.log.LogAttrs(context.Background(), slog.LevelWarn, "request refused", all...)
 }
 
-// cutShort returns as much of what a client wrote as a line in a log needs.
+// cutShort truncates client input to 200 bytes for the log.
 func cutShort(s string) string {
 	const enough = 200
 	if len(s) > enough {
@@ -167,13 +168,13 @@ func cutShort(s string) string {
 	return s
 }
 
-// Limit is how much may be spent: Burst at once, and Rate a second in the long run.
+// Limit is the rate of a token bucket: Burst at once, and Rate per second in the long run.
 type Limit struct{ Rate, Burst float64 }
 
-// Refill is how long an empty bucket takes to be full again.
+// Refill is the time that an empty bucket needs to be full again.
 func (l Limit) Refill() time.Duration { return time.Duration(l.Burst / l.Rate * float64(time.Second)) }
 
-// Bucket is a token bucket. The zero value is full. It is not safe for concurrent use. Times are those of one
+// Bucket is a token bucket. The zero value is full. It is not safe for concurrent use. All times must come from one
 // monotonic clock.
 type Bucket struct {
 	spent float64
@@ -185,7 +186,7 @@ func (b *Bucket) fill(l Limit, now time.Duration) {
 	b.at = now
 }
 
-// Take spends n, if there is as much.
+// Take spends n if the bucket has n tokens.
 func (b *Bucket) Take(l Limit, now time.Duration, n float64) bool {
 	b.fill(l, now)
 	if b.spent+n > l.Burst {
@@ -195,24 +196,24 @@ func (b *Bucket) Take(l Limit, now time.Duration, n float64) bool {
 	return true
 }
 
-// longestDebt is how long a debt takes to be paid, at most: what was overspent long ago is forgotten.
+// longestDebt bounds the time to pay a debt. Spending beyond it is forgotten.
 const longestDebt = 2 // seconds
 
-// Spend spends n in any case and returns how long it takes until the debt, if there is one, is paid.
+// Spend always spends n. It returns the time until the resulting debt is paid, zero if there is none.
 func (b *Bucket) Spend(l Limit, now time.Duration, n float64) time.Duration {
 	b.fill(l, now)
 	b.spent = min(b.spent+n, l.Burst+longestDebt*l.Rate)
 	return time.Duration(max(0, b.spent-l.Burst) / l.Rate * float64(time.Second))
 }
 
-// Refund gives n back, and returns how much of it there was no room for.
+// Refund returns n to the bucket. It returns the part of n that did not fit.
 func (b *Bucket) Refund(n float64) (rest float64) {
 	back := min(n, b.spent)
 	b.spent -= back
 	return n - back
 }
 
-// maxBuckets bounds the keys that are remembered. Buckets that are full again are forgotten before any other.
+// maxBuckets bounds the keys in memory.
 const maxBuckets = 1 << 16
 
 // Buckets are token buckets by key, all with one limit. They are safe for concurrent use.
@@ -222,7 +223,7 @@ type Buckets[K comparable] struct {
 
 	mu   sync.Mutex
 	by   map[K]*Bucket
-	next time.Duration // when to look for full ones again
+	next time.Duration // time of the next scan for full buckets
 }
 
 // NewBuckets returns buckets that are all full.
@@ -230,7 +231,7 @@ func NewBuckets[K comparable](l Limit) *Buckets[K] {
 	return &Buckets[K]{limit: l, started: time.Now(), by: make(map[K]*Bucket)}
 }
 
-// Take spends n of the key's bucket, if there is as much.
+// Take spends n from the key's bucket if it has n tokens.
 func (b *Buckets[K]) Take(key K, n float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -238,7 +239,7 @@ func (b *Buckets[K]) Take(key K, n float64) bool {
 	return b.bucketLocked(key, now).Take(b.limit, now, n)
 }
 
-// Spend spends n of the key's bucket in any case and returns how long it takes until its debt is paid.
+// Spend always spends n from the key's bucket. It returns the time until the resulting debt is paid.
 func (b *Buckets[K]) Spend(key K, n float64) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,7 +247,7 @@ func (b *Buckets[K]) Spend(key K, n float64) time.Duration {
 	return b.bucketLocked(key, now).Spend(b.limit, now, n)
 }
 
-// Refund gives n back to the key's bucket.
+// Refund returns n to the key's bucket.
 func (b *Buckets[K]) Refund(key K, n float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -265,7 +266,8 @@ func (b *Buckets[K]) bucketLocked(key K, now time.Duration) *Bucket {
 	return bucket
 }
 
-// pruneLocked forgets buckets that are full again, and any when there are too many.
+// pruneLocked evicts full buckets. If there are too many keys, it evicts any until three quarters of maxBuckets are
+// left.
 func (b *Buckets[K]) pruneLocked(now time.Duration) {
 	if now < b.next && len(b.by) < maxBuckets {
 		return

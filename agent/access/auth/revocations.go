@@ -9,44 +9,44 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// changeAge is how long a change of a credential is kept in mind: longer than Keys remembers credentials, and than
-// anybody takes from the check of an identity to holding it. Later the credential is not in the store any more.
+// changeAge is how long a change of a credential is kept. It must exceed the cache time in Keys, and the time between
+// the check of an identity and holding it. After it, a revoked credential is in neither the cache nor the store.
 const changeAge = 2 * keyAge
 
-// subject is what a change in a tenant is about.
+// subject is the subject of a change in a tenant.
 type subject struct {
 	kind registry.ChangeKind
 	id   string
 }
 
-// mark is what is known of a subject.
+// mark is the known state of a subject.
 type mark struct {
 	at         time.Time // of the last revocation, or of the last change if there was none, by the store's clock
-	noted      time.Time // by this pod's
+	noted      time.Time // by this pod's clock
 	revoked    bool
-	generation int64 // of the changes when the last one was noted
+	generation int64 // of the changes when the last one was recorded
 }
 
-// tenantMarks is what is known of a tenant. Each change of a credential in it stays for changeAge, and everything else
-// is what the store remembers: so no tenant has more than its share.
+// tenantMarks is the known state of a tenant. Changes of credentials are kept for changeAge. All other changes are as
+// many as the store remembers for the tenant, so its memory is bounded.
 type tenantMarks struct {
 	marks  map[subject]mark
-	loaded bool         // what the store remembers is among them
-	used   atomic.Int64 // when that was asked last, in Unix seconds
+	loaded bool         // marks include the store's revocations
+	used   atomic.Int64 // when it was last read, in Unix seconds
 }
 
-// revocations is what was revoked, as far as it was read: from the log, and from what the store remembers of each
-// tenant. It is safe for concurrent use.
+// revocations has the known revocations, from the log and from each tenant's stored revocations. It is safe for
+// concurrent use.
 type revocations struct {
 	mu         sync.RWMutex
 	tenants    map[string]*tenantMarks
-	generation int64 // grows with every change
-	floor      int64 // what was read from the store before this generation may have missed a change
+	generation int64 // increases with every change
+	floor      int64 // reads from the store before this generation may have missed a change
 }
 
 func newRevocations() *revocations { return &revocations{tenants: make(map[string]*tenantMarks)} }
 
-// note notes a change. It reports false for a kind that this release does not know.
+// note records a change. It returns false for a kind that this release does not know.
 func (r *revocations) note(c registry.CredentialChange) bool {
 	switch c.Kind {
 	case registry.ChangeCredential, registry.ChangeUser, registry.ChangeDevice, registry.ChangeJWT:
@@ -70,7 +70,7 @@ func (r *revocations) noteLocked(c registry.CredentialChange, now time.Time) {
 	of.marks[s] = m
 }
 
-// tenantLocked returns what is known of a tenant, and begins to know it.
+// tenantLocked returns the state of a tenant. It creates it if it is missing.
 func (r *revocations) tenantLocked(tenant string, now time.Time) *tenantMarks {
 	of := r.tenants[tenant]
 	if of == nil {
@@ -81,7 +81,7 @@ func (r *revocations) tenantLocked(tenant string, now time.Time) *tenantMarks {
 	return of
 }
 
-// load notes what the store remembers of a tenant, as it was read at a generation.
+// load records a tenant's stored revocations. since is the generation at which they were read.
 func (r *revocations) load(tenant string, remembered []registry.CredentialChange, since int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *revocations) load(tenant string, remembered []registry.CredentialChange
 	of.loaded = of.loaded || since >= r.floor
 }
 
-// distrust has everything that was read from the store so far read again.
+// distrust invalidates everything that was read from the store so far.
 func (r *revocations) distrust() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +104,8 @@ func (r *revocations) distrust() {
 	}
 }
 
-// forget forgets changes of credentials after changeAge, revocations that were made before then, and tenants of which
-// there is nothing and nobody has asked for an hour.
+// forget drops changes of credentials older than changeAge, and revocations before then. It also drops tenants that
+// have no marks left and were not read for an hour.
 func (r *revocations) forget(now, then time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *revocations) now() int64 {
 	return r.generation
 }
 
-// current reports whether a credential has not changed since a generation.
+// current reports whether a credential is unchanged since a generation.
 func (r *revocations) current(tenant, id string, since int64) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -139,8 +139,8 @@ func (r *revocations) current(tenant, id string, since int64) bool {
 	return of == nil || since >= of.marks[subject{registry.ChangeCredential, id}].generation
 }
 
-// revoked reports whether the identity was revoked, and whether what the store remembers of its tenant is known, on
-// which that may depend.
+// revoked reports whether the identity was revoked. known is false if that also depends on the tenant's stored
+// revocations, and they are not loaded.
 func (r *revocations) revoked(id *Identity) (revoked, known bool) {
 	credential, revocable := credentialSubject(id)
 	remembered := credential.kind == registry.ChangeJWT || id.User != "" || id.Device != ""
@@ -165,14 +165,15 @@ func (r *revocations) revoked(id *Identity) (revoked, known bool) {
 		id.Device != "" && of.before(id, subject{registry.ChangeDevice, id.Device}), known
 }
 
-// before reports whether the identity was issued before a subject was revoked.
+// before reports whether the identity was issued before the subject was revoked.
 func (t *tenantMarks) before(id *Identity, s subject) bool {
 	m := t.marks[s]
 	return m.revoked && issuedBefore(id, m.at)
 }
 
-// issuedBefore reports whether a revocation of somebody, at a time, meant this identity of theirs, too. If nobody knows
-// when a program's own authenticator has issued it, that program says whether it holds.
+// issuedBefore reports whether a revocation at a time includes this identity. If its issue time is unknown, the
+// revocation includes it only if Farhand can revoke its credential. Otherwise it comes from the embedding program's
+// authenticator, which decides itself.
 func issuedBefore(id *Identity, at time.Time) bool {
 	if id.Issued.IsZero() {
 		_, ours := credentialSubject(id)
@@ -181,8 +182,8 @@ func issuedBefore(id *Identity, at time.Time) bool {
 	return !id.Issued.After(at)
 }
 
-// credentialSubject returns what a revocation of the credential of an identity is about. It reports false for one that
-// cannot be revoked.
+// credentialSubject returns the subject of a revocation of the identity's credential. It returns false if the
+// credential cannot be revoked.
 func credentialSubject(id *Identity) (subject, bool) {
 	kind, rest, ok := strings.Cut(id.Credential, ":")
 	switch {
@@ -195,5 +196,5 @@ func credentialSubject(id *Identity) (subject, bool) {
 	return subject{}, false
 }
 
-// CredentialJWT begins Identity.Credential of whoever has a JWT: a colon and its jti follow.
+// CredentialJWT is the prefix of Identity.Credential for JWTs. A colon and the jti follow.
 const CredentialJWT = "jwt"

@@ -14,11 +14,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// latest is the last time a token may speak of, in seconds since 1970: the year 2242. Beyond it sums could overflow.
+// latest is the end of the times that a token may have, in seconds since 1970: the year 2242. Later times could
+// overflow sums.
 const latest = 1 << 33
 
-// identity reads an identity out of verified claims. A claim that is there and cannot be read is a reason to refuse the
-// token: it may be a restriction.
+// identity reads the identity from verified claims. A claim that is present but unreadable is an error, because it may
+// be a restriction.
 func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 	names := &v.cfg.Claims
 	id := auth.Identity{Tenant: registry.DefaultTenant}
@@ -58,10 +59,10 @@ func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 	return id, v.describe(&id, claims)
 }
 
-// describe sets which credential proved an identity and how long it lives, and checks the identity.
+// describe sets the credential and lifetime of an identity, and checks the identity.
 func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
 	issued, hasIssued := claims["iat"].(float64)
-	expires, _ := claims["exp"].(float64) // which the signature's check has required
+	expires, _ := claims["exp"].(float64) // required by the signature check
 	if hasIssued {
 		id.Issued = time.Unix(int64(issued), 0)
 	}
@@ -89,8 +90,7 @@ func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
 	return nil
 }
 
-// checkTimes refuses times that are no plain numbers, and lives that are longer than allowed. The rest is for
-// golang-jwt.
+// checkTimes rejects times that are not plain numbers, and lifetimes above the maximum. golang-jwt checks the rest.
 func (v *Verifier) checkTimes(claims map[string]any) error {
 	at := make(map[string]float64)
 	for _, name := range []string{"exp", "iat", "nbf"} {
@@ -115,7 +115,7 @@ func (v *Verifier) checkTimes(claims map[string]any) error {
 	return nil
 }
 
-// lookup returns a claim by its name, or by its path with dots, and whether it is there. It may be null.
+// lookup returns a claim by its name or by its path with dots, and whether it exists. It may be null.
 func lookup(claims map[string]any, name string) (any, bool) {
 	for {
 		if value, ok := claims[name]; ok {
@@ -132,7 +132,7 @@ func lookup(claims map[string]any, name string) (any, bool) {
 	}
 }
 
-// readText reads a claim that must be a text, if it is there.
+// readText reads a claim that must be a text if it exists.
 func readText(claims map[string]any, name string, field *string) error {
 	value, ok := lookup(claims, name)
 	if !ok || value == nil {
@@ -146,7 +146,7 @@ func readText(claims map[string]any, name string, field *string) error {
 	return nil
 }
 
-// readList reads a claim that is a list of texts, or a text with spaces between its parts.
+// readList reads a claim that is a list of texts, or a text with parts separated by spaces.
 func readList(claims map[string]any, name string) (list []string, there bool, err error) {
 	value, ok := lookup(claims, name)
 	if !ok || value == nil {
@@ -169,28 +169,28 @@ func readList(claims map[string]any, name string) (list []string, there bool, er
 	}
 }
 
-// reason is why a token is refused. It is for the log, and never has a part of the token in it.
+// reason is why a token is rejected. It is for the log, and never has any part of the token.
 type reason string
 
 // Error implements error.
 func (r reason) Error() string { return string(r) }
 
-// header is what matters of the first part of a token.
+// header has the used members of a token's header.
 type header struct {
 	Alg string `json:"alg"`
 	Kid string `json:"kid"`
 	Typ string `json:"typ"`
 }
 
-// forbidden are the members of a header that bring a key along, change what is signed, or must be understood. A token
-// that has one is not for this gateway, or an attack.
+// forbidden are the header members that supply a key, change what is signed, or must be understood. A token that has
+// one is not for this gateway, or is an attack.
 var forbidden = []string{"jwk", "jku", "x5u", "x5c", "crit", "b64", "zip", "enc", "cty"}
 
-// Looks reports whether a token has the form of a JWT: three parts with dots between them.
+// Looks reports whether a token has the form of a JWT: three parts separated by dots.
 func Looks(token string) bool { return strings.Count(token, ".") == 2 }
 
-// open takes a token apart, and refuses what two parsers could read differently: names that are there twice, padding,
-// deep nesting. Nothing is verified yet.
+// open parses a token. It rejects what two parsers could read differently: duplicate names, padding, deep nesting. It
+// verifies nothing.
 func open(token string) (h header, claims map[string]any, err error) {
 	if len(token) > maxToken {
 		return h, nil, reason("the token is longer than 8 KiB")
@@ -212,7 +212,7 @@ func open(token string) (h header, claims map[string]any, err error) {
 		case "alg", "kid", "typ":
 			continue
 		}
-		for _, f := range append(forbidden, "alg", "kid", "typ") { // encoding/json takes any case for the last three
+		for _, f := range append(forbidden, "alg", "kid", "typ") { // encoding/json matches the last three in any case
 			if strings.EqualFold(name, f) {
 				return h, nil, reason("the header of the token has " + f + " where it must not")
 			}
@@ -233,7 +233,7 @@ func open(token string) (h header, claims map[string]any, err error) {
 
 var strictBase64 = base64.RawURLEncoding.Strict()
 
-// part decodes one part of a token that is JSON.
+// part decodes one part of a token, which must be JSON.
 func part(text string) ([]byte, error) {
 	b, err := strictBase64.DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") {

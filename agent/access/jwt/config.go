@@ -20,54 +20,54 @@ const (
 	DefaultKeepStale = 24 * time.Hour
 )
 
-// Bounds that are no settings.
+// Bounds that cannot be configured.
 const (
 	minSecret    = 32               // bytes of a shared secret
 	maxToken     = 8 << 10          // bytes of a token
 	maxDepth     = 8                // nesting of its claims
-	maxKeySet    = 512 << 10        // bytes of a set of keys
-	maxKeys      = 64               // keys of a set that are kept
-	maxTries     = 4                // keys that one token is checked with
-	fetchTimeout = 10 * time.Second // for a set of keys
+	maxKeySet    = 512 << 10        // bytes of a key set
+	maxKeys      = 64               // keys per set
+	maxTries     = 4                // keys tried per token
+	fetchTimeout = 10 * time.Second // per fetch of a key set
 	minRSA       = 2048             // bits
-	maxRSA       = 8192             // bits; beyond it a check takes too long
+	maxRSA       = 8192             // bits; above it, a check takes too long
 )
 
-// Config says whose tokens are accepted. Issuer and Audience are required, and at least one of Secret, KeyFile and
-// KeySetURL.
+// Config says which tokens are accepted. Issuer, Audience and at least one of Secret, KeyFile and KeySetURL are
+// required.
 type Config struct {
 	Issuer   string // iss of every token
-	Audience string // one of aud of every token, unless Resource is
+	Audience string // must be in aud of every token, unless Resource is
 
-	// Resource is the URL of the gateway as clients know it, without a path. Tokens that an authorization server has
-	// issued for it (RFC 8707) are accepted too, and so are those for a URL of its MCP endpoint: they are good for
-	// requests to that URL and below, and for nothing else. Empty: only Audience is accepted.
+	// Resource is the gateway's URL for clients, without a path. Tokens that an authorization server issued for it (RFC
+	// 8707) are also accepted. Tokens for a URL of its MCP endpoint are valid only for requests to that URL and below.
+	// Empty: only Audience is accepted.
 	Resource string
 
 	Secret    []byte // shared with the issuer, for HS256; at least 32 bytes
-	KeyFile   []byte // content of a file with public keys: PEM blocks, or a set of keys as JSON
-	KeySetURL string // where the issuer publishes its keys (JWKS): https, or http of this machine
+	KeyFile   []byte // content of a file with public keys: PEM blocks, or a JSON key set
+	KeySetURL string // URL of the issuer's published keys (JWKS): https, or http on this machine
 
-	Leeway    time.Duration // how far the clock of the issuer may be off; default 30 s, negative: none
-	MaxAge    time.Duration // the longest life a token may have; default 24 h
-	Refresh   time.Duration // how often the published keys are fetched; default 5 min
-	Retry     time.Duration // the least time between two fetches, also for unknown keys; default 30 s
-	KeepStale time.Duration // how long keys are used that could not be fetched again; default 24 h
+	Leeway    time.Duration // tolerated clock difference to the issuer; default 30 s, negative: none
+	MaxAge    time.Duration // maximum life of a token; default 24 h
+	Refresh   time.Duration // how often published keys are fetched; default 5 min
+	Retry     time.Duration // minimum time between two fetches, also for unknown keys; default 30 s
+	KeepStale time.Duration // how long keys are used if fetching fails; default 24 h
 
 	Claims ClaimNames
 
-	Client *http.Client     // default: one that follows no redirect
+	Client *http.Client     // default: a client that follows no redirects
 	Now    func() time.Time // default: time.Now
 	Log    *slog.Logger     // default: discard
 }
 
-// ClaimNames says in which claims the parts of an identity are. A name is that of a claim or, if there is none of that
-// name, a path through objects with dots between its parts, as realm_access.roles. Empty fields mean their defaults.
+// ClaimNames maps claims to the parts of an identity. A name is a claim's name. If no such claim exists, it is a path
+// through objects, separated by dots, such as realm_access.roles. Empty fields mean their defaults.
 type ClaimNames struct {
-	Tenant  string // default tenant; absent in a token: the default tenant
-	User    string // default sub; a token without it is refused, because who names no user sees those of all
-	Roles   string // default roles; a list, or a text with spaces; names that are no roles are ignored
-	Tools   string // default tools; globs, a list or a text with spaces; absent in a token: no restriction
+	Tenant  string // default tenant; missing in a token: the default tenant
+	User    string // default sub; required, because an identity without a user sees the data of all users
+	Roles   string // default roles; a list, or a text with spaces; unknown roles are ignored
+	Tools   string // default tools; globs, a list or a text with spaces; missing in a token: no restriction
 	Context string // default context
 	Device  string // default device_id
 }
@@ -86,7 +86,7 @@ func (n *ClaimNames) fill() {
 	}
 }
 
-// fill sets defaults, and reports everything that is wrong.
+// fill sets defaults, and returns all configuration errors.
 func (c *Config) fill() error {
 	setDefault(&c.Leeway, DefaultLeeway)
 	c.Leeway = max(c.Leeway, 0)
@@ -129,8 +129,8 @@ func setDefault(d *time.Duration, def time.Duration) {
 	}
 }
 
-// CheckURL reports why keys must not be fetched from a URL: whoever could change the answer on its way could sign
-// tokens.
+// CheckURL returns an error if keys must not be fetched from a URL: an attacker that can change the response in transit
+// could sign tokens.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

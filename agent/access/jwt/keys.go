@@ -25,13 +25,13 @@ import (
 
 // key verifies the signatures of one algorithm.
 type key struct {
-	id          string // kid; empty: it has none
+	id          string // kid; empty: none
 	alg         string
-	public      any      // as golang-jwt wants it
-	fingerprint [32]byte // tells keys apart
+	public      any      // in the type that golang-jwt needs
+	fingerprint [32]byte // identifies the key
 }
 
-// keySet is keys that belong together. It does not change.
+// keySet is an immutable set of keys.
 type keySet struct {
 	keys         []key
 	fingerprints map[[32]byte]bool
@@ -48,8 +48,8 @@ func newKeySet(keys []key) *keySet {
 // has reports whether a key is in the set. A nil set is empty.
 func (s *keySet) has(fingerprint [32]byte) bool { return s != nil && s.fingerprints[fingerprint] }
 
-// candidates returns the keys that may have signed a token of this header: those of its kid, else those that have no
-// kid; all, if the token names none.
+// candidates returns the keys that may have signed a token with this header: keys with its kid, else keys without a
+// kid. If the token has no kid, all keys of its algorithm are candidates. It returns at most maxTries keys.
 func (s *keySet) candidates(h header) []key {
 	if s == nil {
 		return nil
@@ -73,7 +73,7 @@ func (s *keySet) candidates(h header) []key {
 	return found
 }
 
-// newKey returns a public key with the only algorithm it is used with.
+// newKey returns a public key with the only algorithm it may verify.
 func newKey(id string, public any) (key, error) {
 	k := key{id: id, public: public}
 	switch p := public.(type) {
@@ -105,7 +105,7 @@ func secretKey(secret []byte) key {
 	return key{alg: gojwt.SigningMethodHS256.Alg(), public: slices.Clone(secret), fingerprint: sha256.Sum256(secret)}
 }
 
-// CheckKeys reports what is wrong with the content of a file of keys.
+// CheckKeys returns the error in the content of a key file, if any.
 func CheckKeys(content []byte) error {
 	_, err := parseKeyFile(content)
 	return err
@@ -155,8 +155,8 @@ func parseBlock(block *pem.Block) (any, error) {
 	}
 }
 
-// parseKeySet reads a JWKS. Keys that are of no use here are left out, because an issuer may publish keys for other
-// purposes; refused says which, if any. The error is for a text that is no set, and for one with too many keys.
+// parseKeySet reads a JWKS. Unusable keys are left out, because an issuer may publish keys for other purposes. refused
+// has the reasons for these. err is set if the text is no key set, or has too many keys.
 func parseKeySet(text []byte) (keys []key, refused, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -184,7 +184,7 @@ func parseKey(raw json.RawMessage) (key, error) {
 	if err := json.Unmarshal(raw, &decoded); err != nil {
 		return key{}, errors.New("not a key that is understood")
 	}
-	if !decoded.IsPublic() { // a shared secret, or a private key that should not be there
+	if !decoded.IsPublic() { // a shared secret, or a private key published by mistake
 		return key{}, errors.New("not a public key")
 	}
 	if !decoded.Valid() || decoded.Use != "" && decoded.Use != "sig" {
@@ -203,19 +203,19 @@ func parseKey(raw json.RawMessage) (key, error) {
 	return k, err
 }
 
-// published is the set of keys that an issuer publishes. It is fetched when it is needed, at most once every
-// Config.Retry whoever asks for whatever key, and never by two at once.
+// published is the key set that an issuer publishes. It is fetched when needed, at most once per Config.Retry for all
+// callers and keys, and never concurrently.
 type published struct {
 	cfg *Config
 
-	ctx  context.Context // of the fetches; ends with close
+	ctx  context.Context // of the fetches; close cancels it
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	set     *keySet       // nil: none was fetched yet
-	fetched time.Time     // when set was
-	tried   time.Time     // when the last fetch began
-	running chan struct{} // closed when the fetch that runs has ended; nil: none runs
+	set     *keySet       // nil: not fetched yet
+	fetched time.Time     // time of the fetch of set
+	tried   time.Time     // start of the last fetch
+	running chan struct{} // closed when the running fetch ends; nil: none is running
 	closed  bool
 	fetches sync.WaitGroup
 }
@@ -226,7 +226,7 @@ func newPublished(cfg *Config) *published {
 	return p
 }
 
-// close ends a fetch that runs, and waits for it.
+// close cancels a running fetch and waits for it.
 func (p *published) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -235,7 +235,8 @@ func (p *published) close() {
 	p.fetches.Wait()
 }
 
-// current returns the keys, nil if none can be relied on, and fetches them anew in the background when they are old.
+// current returns the keys, nil if none are usable. If they are missing or older than Config.Refresh, it starts a fetch
+// in the background.
 func (p *published) current() *keySet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,7 +250,8 @@ func (p *published) current() *keySet {
 	return p.set
 }
 
-// newer waits for a fetch that runs, or for one that may begin now, because a key is missing in what current returned.
+// newer is called when a key is missing in current. It waits for a running fetch, or starts one if Config.Retry allows
+// it.
 func (p *published) newer(ctx context.Context) *keySet {
 	p.mu.Lock()
 	p.fetchLocked(p.cfg.Now())
@@ -264,7 +266,7 @@ func (p *published) newer(ctx context.Context) *keySet {
 	return p.current()
 }
 
-// fetchLocked begins a fetch, unless one runs or the last was a moment ago.
+// fetchLocked starts a fetch, unless one is running or the last began less than Config.Retry ago.
 func (p *published) fetchLocked(now time.Time) {
 	if p.closed || p.running != nil || !p.tried.IsZero() && now.Sub(p.tried) < p.cfg.Retry {
 		return
@@ -273,7 +275,7 @@ func (p *published) fetchLocked(now time.Time) {
 	p.fetches.Go(p.fetch)
 }
 
-// fetch replaces the set. A set that could not be fetched leaves the one before in place.
+// fetch replaces the set. If it fails, the previous set stays.
 func (p *published) fetch() {
 	ctx, cancel := context.WithTimeout(p.ctx, fetchTimeout)
 	defer cancel()
@@ -316,7 +318,7 @@ func (p *published) load(ctx context.Context) (keys []key, refused, err error) {
 	}
 	keys, refused, err = parseKeySet(body)
 	if err == nil && len(keys) == 0 {
-		// An issuer that signs publishes a key. None at all is more likely a mistake than a revocation.
+		// An issuer that signs publishes a key. An empty set is more likely a mistake than a revocation.
 		err = errors.New("the set of keys has none that is of use here")
 	}
 	return keys, refused, err

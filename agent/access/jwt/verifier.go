@@ -1,13 +1,12 @@
-// Package jwt proves identities by JSON Web Tokens that an identity provider signs. A Verifier checks a token from the
-// outside in: its length and grammar (claims.go), the key that may have signed it (keys.go), the times and
-// the audience, and then reads the identity out of its claims (claims.go). What was verified once is remembered until
-// it ends (verifier.go).
+// Package jwt authenticates identities by JSON Web Tokens from an identity provider. A Verifier checks a token in this
+// order: length and grammar (claims.go), signing key (keys.go), times, and audience. Then it reads the identity from
+// the claims (claims.go). Verified tokens are cached until they expire (verifier.go).
 //
-// The algorithm is decided by the key, never by the token: a shared secret verifies HS256 only, an RSA key RS256, a key
-// on P-256 ES256 and an Ed25519 key EdDSA. Whatever a token says about keys of its own is a reason to refuse it.
+// The key decides the algorithm, never the token: a shared secret verifies only HS256, an RSA key RS256, a P-256 key
+// ES256 and an Ed25519 key EdDSA. A token that contains keys of its own is rejected.
 //
-// golang-jwt checks signatures and times, and go-jose decodes single keys. The set of keys is fetched here, because how
-// often, how long and how much may be fetched is for the gateway to say.
+// golang-jwt checks signatures and times, and go-jose decodes single keys. This package fetches the set of keys itself,
+// so that the gateway controls how often, how long and how much is fetched.
 package jwt
 
 import (
@@ -25,10 +24,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Verifier proves identities by JWTs. It is an auth.Authenticator, and safe for concurrent use. Close it to stop.
+// Verifier authenticates identities by JWTs. It is an auth.Authenticator, and safe for concurrent use. Call Close when
+// done.
 type Verifier struct {
 	cfg       Config
-	own       *keySet    // of the secret and the file
+	own       *keySet    // from the secret and the key file
 	published *published // nil without a URL
 	parser    *gojwt.Parser
 	known     *cache.Cache[[sha256.Size]byte, verified] // by digest of the token
@@ -36,21 +36,21 @@ type Verifier struct {
 
 var _ auth.Authenticator = (*Verifier)(nil)
 
-// verified is a token that was checked.
+// verified is a verified token.
 type verified struct {
 	id          auth.Identity
 	fingerprint [sha256.Size]byte // of the key that signed it
-	paths       []string          // of the only requests it is for; empty: all
+	paths       []string          // the token is valid only for requests to these; empty: all
 }
 
-// Bounds of the verified tokens that are remembered.
+// Bounds of the cache of verified tokens.
 const (
-	knownBytes = 2 << 20 // of each of two generations
-	knownEntry = 256     // about what one takes beside its texts
+	knownBytes = 2 << 20 // per generation; there are two
+	knownEntry = 256     // approximate bytes of an entry without its texts
 )
 
-// New returns a verifier. The keys that are published are fetched in the background, so New does not fail when the
-// issuer is away.
+// New returns a verifier. It fetches published keys in the background, so it does not fail if the issuer is
+// unavailable.
 func New(cfg Config) (*Verifier, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, fmt.Errorf("jwt: %w", err)
@@ -80,16 +80,15 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// Close ends a fetch of keys that runs, and waits for it. What is asked afterwards is answered with the keys there are.
+// Close cancels a running fetch of keys and waits for it. Later requests use the keys fetched so far.
 func (v *Verifier) Close() {
 	if v.published != nil {
 		v.published.close()
 	}
 }
 
-// Authenticate implements auth.Authenticator. A client is not told why its token is refused; the cause of the error
-// says it, without a part of the token. A token is checked once; then it is known until it ends or its key is
-// withdrawn.
+// Authenticate implements auth.Authenticator. The client does not learn why its token is rejected. The error's cause
+// has the reason, without any part of the token. A verified token is cached until it expires or its key is withdrawn.
 func (v *Verifier) Authenticate(ctx context.Context, r *http.Request, token string) (auth.Identity, error) {
 	now, err := v.check(ctx, token)
 	if err == nil && !isFor(now.paths, r) {
@@ -101,7 +100,7 @@ func (v *Verifier) Authenticate(ctx context.Context, r *http.Request, token stri
 	return now.id, nil
 }
 
-// check verifies a token, unless that is known.
+// check verifies a token, unless it is cached.
 func (v *Verifier) check(ctx context.Context, token string) (verified, error) {
 	digest := sha256.Sum256([]byte(token))
 	if known, ok := v.known.Get(digest); ok {
@@ -127,10 +126,10 @@ func (v *Verifier) trusts(fingerprint [sha256.Size]byte) bool {
 	return v.own.has(fingerprint) || v.published != nil && v.published.current().has(fingerprint)
 }
 
-// errNoKeys is the cause when the published keys are not known.
+// errNoKeys is the cause if the published keys are unavailable.
 var errNoKeys = errors.New("the published keys could not be fetched")
 
-// refusal is what the client is told.
+// refusal returns the error for the client.
 func refusal(err error) error {
 	if errors.Is(err, errNoKeys) {
 		return &registry.Error{
@@ -174,10 +173,10 @@ func (v *Verifier) verify(ctx context.Context, token string) (verified, error) {
 	return verified{}, causeOf(err)
 }
 
-// keysFor returns the keys that a token of this header may be signed with. The header's algorithm is that of each.
+// keysFor returns the keys that may have signed a token with this header. Each has the header's algorithm.
 func (v *Verifier) keysFor(ctx context.Context, h header) ([]key, error) {
 	keys := v.own.candidates(h)
-	if v.published == nil || h.Alg == gojwt.SigningMethodHS256.Alg() { // no secret is ever published
+	if v.published == nil || h.Alg == gojwt.SigningMethodHS256.Alg() { // secrets are never published
 		return orUnknown(keys)
 	}
 	set := v.published.current()
@@ -199,7 +198,7 @@ func orUnknown(keys []key) ([]key, error) {
 	return keys, nil
 }
 
-// causeOf returns why golang-jwt refused a token, in words that have nothing of the token in them.
+// causeOf returns why golang-jwt rejected a token, in words without any part of the token.
 func causeOf(err error) error {
 	for _, known := range []error{
 		gojwt.ErrTokenSignatureInvalid, gojwt.ErrTokenExpired, gojwt.ErrTokenNotValidYet,
@@ -216,11 +215,11 @@ func causeOf(err error) error {
 // NamesUsers returns true.
 func (v *Verifier) NamesUsers() bool { return true }
 
-// pathMCP is the endpoint whose URLs may be audiences: clients of the Model Context Protocol ask an authorization
-// server for a token for the very URL they connect to.
+// pathMCP is the endpoint whose URLs may be audiences: MCP clients ask an authorization server for a token for the
+// exact URL they connect to.
 const pathMCP = "/mcp"
 
-// audience returns the paths that a token is for; none: it is for the whole gateway. A token for somebody else is an
+// audience returns the paths that a token is valid for. None: the whole gateway. A token for another service is an
 // error.
 func (v *Verifier) audience(claims gojwt.MapClaims) (paths []string, err error) {
 	audiences, err := claims.GetAudience()
@@ -246,7 +245,7 @@ func (v *Verifier) audience(claims gojwt.MapClaims) (paths []string, err error) 
 	return paths, nil
 }
 
-// isFor reports whether a token that is for some paths is good for a request.
+// isFor reports whether a token for some paths is valid for a request.
 func isFor(paths []string, r *http.Request) bool {
 	if len(paths) == 0 {
 		return true
@@ -259,7 +258,7 @@ func isFor(paths []string, r *http.Request) bool {
 	return false
 }
 
-// within reports whether a path is another one, or below it.
+// within reports whether path is top or below it.
 func within(path, top string) bool {
 	rest, ok := strings.CutPrefix(path, top)
 	return ok && (rest == "" || rest[0] == '/')

@@ -9,19 +9,19 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Remarks about the id of a device that an approver should look at twice.
+// Remarks about a device id that an approver should check with care.
 const (
 	RemarkForeign = "foreign" // it has characters outside ASCII, which may look like others
-	RemarkUnusual = "unusual" // it has spaces or signs that ids seldom have, such as brackets
+	RemarkUnusual = "unusual" // it has spaces or signs that are unusual in ids, such as brackets
 )
 
-// maxAlike is how many paired devices that an id looks like are considered.
+// maxAlike bounds the look-alikes that are considered per id.
 const maxAlike = 64
 
-// usualSigns are those that the ids of sessions may have beside letters and digits.
+// usualSigns are the signs that ids of sessions may have besides letters and digits.
 const usualSigns = "._:@~+=-"
 
-// remarksOf returns what an approver should know of how a device id is written.
+// remarksOf returns the remarks about a device id.
 func remarksOf(id string) []string {
 	if !legible.IsASCII(id) {
 		return []string{RemarkForeign}
@@ -35,8 +35,8 @@ func remarksOf(id string) []string {
 	return nil
 }
 
-// checkSpaces refuses the id of a new device that a reader would take for the same id with fewer spaces. Other
-// characters that are not seen are in no id.
+// checkSpaces rejects a new device id that differs from another only by spaces that a reader overlooks. Other invisible
+// characters are not allowed in ids.
 func checkSpaces(id string) error {
 	if strings.Join(strings.Fields(id), " ") == id {
 		return nil
@@ -45,11 +45,10 @@ func checkSpaces(id string) error {
 		"device_id: %q begins or ends with a space, or has several in a row. Leave them out.", id)
 }
 
-// looks returns what the id of a device looks like. Two ids that have one of their looks in common are taken for one
-// another.
+// looks returns the skeletons of a device id. Two ids with a common skeleton look alike.
 func looks(id string) []string { return legible.AnySkeletons(strings.ReplaceAll(id, " ", "")) }
 
-// looksOf is looks, remembered: each list that is shown compares its ids with all paired devices of a tenant.
+// looksOf is looks with a cache: each list compares its ids with all paired devices of a tenant.
 func (s *Service) looksOf(id string) []string {
 	if known, ok := s.looks.Get(id); ok {
 		return known
@@ -64,15 +63,15 @@ func (s *Service) looksOf(id string) []string {
 }
 
 const (
-	looksBytes = 4 << 20 // of looks that are remembered in each of two generations
-	lookCost   = 64      // bytes beside the text of each
+	looksBytes = 4 << 20 // of cached looks, per generation; there are two
+	lookCost   = 64      // bytes besides the text of each
 )
 
-// alike knows the ids that look like some ids that are asked about.
+// alike finds ids that look like the asked ones.
 type alike struct {
 	looks  func(id string) []string
-	byLook map[string][]string // those that are asked about, by each of their looks
-	found  map[string][]string // by the id that is asked about, in the order they were offered
+	byLook map[string][]string // asked ids, by each of their looks
+	found  map[string][]string // look-alikes by asked id, in the order they were offered
 }
 
 func newAlike(looks func(id string) []string, asked ...string) *alike {
@@ -87,7 +86,7 @@ func newAlike(looks func(id string) []string, asked ...string) *alike {
 	return a
 }
 
-// offer has another id compared with those that are asked about. No id looks like itself.
+// offer compares another id with the asked ones. An id is not its own look-alike.
 func (a *alike) offer(other string) {
 	for _, look := range a.looks(other) {
 		for _, id := range a.byLook[look] {
@@ -98,8 +97,8 @@ func (a *alike) offer(other string) {
 	}
 }
 
-// LookAlikes returns which paired device a person may take devices for, by the ids of these. A device that the approver
-// may not see is none of them.
+// LookAlikes returns, for each of these ids, a paired device id that a person may confuse with it. Devices that the
+// approver may not see are left out.
 func (s *Service) LookAlikes(ctx context.Context, by Approver, ids ...string) (map[string]string, error) {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })
 	if len(ids) == 0 {
@@ -130,7 +129,7 @@ func (s *Service) LookAlikes(ctx context.Context, by Approver, ids ...string) (m
 	}
 	like := make(map[string]string)
 	for id, found := range a.found {
-		slices.Sort(found) // the same answer each time
+		slices.Sort(found) // for a stable answer
 		if i := slices.IndexFunc(found, func(other string) bool { return visible[other] }); i >= 0 {
 			like[id] = found[i]
 		}

@@ -18,20 +18,20 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Request is what a device says when it asks to be paired. Nothing of it is believed: an approver looks at it.
+// Request is a device's request to be paired. Its content is not trusted: an approver checks it.
 type Request struct {
-	DeviceID   string            // empty: one is made
+	DeviceID   string            // empty: the gateway creates one
 	DeviceName string            // for people
 	Platform   string            // for people
-	PublicKey  ed25519.PublicKey // nil: the device signs nothing
+	PublicKey  ed25519.PublicKey // nil: the device does not sign
 	Tools      []string          // names of tools it wants to offer
 }
 
-// Asked is the answer to a request. Secret and Code are told nobody else, and never again.
+// Asked is the answer to a request. Secret and Code are returned only here, and only once.
 type Asked struct {
 	ID        string
-	Secret    string // the device asks with it whether it is paired
-	Code      string // the device shows it to a person: two times four letters or digits, as in ABCD-2345
+	Secret    string // with it, the device asks for the state of its request
+	Code      string // the device shows it to a person: two groups of four letters or digits, as in ABCD-2345
 	DeviceID  string
 	ExpiresIn time.Duration
 }
@@ -39,16 +39,16 @@ type Asked struct {
 const (
 	secretPrefix = "fhr_" // of the secret of a request
 	codeAlphabet = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
-	codeLength   = 8  // letters, so 40 bits
-	idBytes      = 12 // of the digest of a secret that are its request's id
-	codeAttempts = 4  // to find a code that nobody has
+	codeLength   = 8  // characters: 40 bits
+	idBytes      = 12 // bytes of the secret's digest that form the request's id
+	codeAttempts = 4  // attempts to find an unused code
 )
 
-// Asks is how often one source may ask, on each pod. The store bounds how many requests wait.
+// Asks is the rate limit per source and pod. The store bounds how many requests wait.
 func Asks() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
 
-// Ask has a device wait for an approver. source is where the request came from. A source that asks too often, or for
-// whose request there is no room, gets CodeRateLimited.
+// Ask stores a device's request until an approver decides it. source is the request's origin. If a source asks too
+// often, or there is no room for its request, Ask fails with CodeRateLimited.
 func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Asked, error) {
 	if s.cfg.Mode == ModeOff {
 		return Asked{}, registry.Errorf(registry.CodeNotFound,
@@ -88,14 +88,14 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 	return Asked{}, registry.ErrPairingsFull
 }
 
-// Prefixes of networks, which have a share of the places for requests: what a provider gives its customers by the
-// thousand.
+// Prefix lengths of networks. All sources in a network share a quota of waiting requests, because one customer of a
+// provider can have many addresses in it.
 const (
 	networkBits4 = 24
 	networkBits6 = 32
 )
 
-// networkOf returns the network of a source, empty if the source is not known.
+// networkOf returns the network of a source. Empty: the source is unknown.
 func networkOf(source netip.Prefix) string {
 	bits, addr := networkBits6, source.Addr().Unmap()
 	if addr.Is4() {
@@ -108,8 +108,8 @@ func networkOf(source netip.Prefix) string {
 	return network.String()
 }
 
-// noteAsked notes a request in the log and the audit log: that of the default tenant, if nobody knows yet whose the
-// device is to be.
+// noteAsked records a request in the log and the audit log. If the tenant is unknown yet, the audit entry goes to the
+// default tenant.
 func (s *Service) noteAsked(p registry.Pairing, source netip.Prefix) {
 	s.cfg.Log.Info("a device asks to be paired", "pairing", p.ID, "device", p.DeviceID, "source", source)
 	e := registry.AuditEntry{
@@ -164,15 +164,15 @@ func newCode() string {
 	random := make([]byte, codeLength)
 	_, _ = rand.Read(random) // never fails
 	for i, b := range random {
-		random[i] = codeAlphabet[int(b)%len(codeAlphabet)] // 256 is a multiple of its length
+		random[i] = codeAlphabet[int(b)%len(codeAlphabet)] // 256 is a multiple of the alphabet's length
 	}
 	return string(random)
 }
 
-// showCode returns a code as people read it.
+// showCode returns a code in the form for people.
 func showCode(code string) string { return code[:codeLength/2] + "-" + code[codeLength/2:] }
 
-// readCode returns a code from what a person typed; empty if it cannot be one.
+// readCode parses a code that a person typed. Empty: it cannot be a code.
 func readCode(typed string) string {
 	code := strings.ToUpper(strings.NewReplacer("-", "", " ", "").Replace(typed))
 	if len(code) != codeLength || strings.Trim(code, codeAlphabet) != "" {
@@ -181,11 +181,11 @@ func readCode(typed string) string {
 	return code
 }
 
-// codeDigest returns what the store knows of a code. Codes are compared by it, so the comparison tells nothing of how
-// much of a wrong one was right.
+// codeDigest returns the digest that the store has of a code. Codes are compared by digest, so timing does not reveal
+// how much of a wrong code was right.
 func codeDigest(code string) string { return digestOf("farhand pairing code\n" + code) }
 
-// State is how far a request is.
+// State is the state of a request.
 type State string
 
 // The states.
@@ -207,17 +207,17 @@ func StateOf(p registry.Pairing) State {
 	}
 }
 
-// Collected is what a device is told of its request.
+// Collected is the answer to a device about its request.
 type Collected struct {
 	State      State
-	Credential string // of StateApproved; nobody is told it again
+	Credential string // of StateApproved; returned only once
 	DeviceID   string
 	Name       string
 }
 
-// Collect tells a device whether it is paired, by the secret of its request. Whoever asks first after the approval gets
-// the credential, and the request is gone. If the credential cannot be stored, or another device with its id was paired
-// meanwhile, the device has to ask anew.
+// Collect returns the state of a request, by its secret. The first call after the approval returns the credential and
+// removes the request. If the credential cannot be stored, or another device with this id was paired meanwhile, the
+// device must ask again.
 func (s *Service) Collect(ctx context.Context, secret string) (Collected, error) {
 	if !strings.HasPrefix(secret, secretPrefix) || len(secret) > 128 {
 		return Collected{}, registry.ErrNoPairing
@@ -252,7 +252,7 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	if _, err := s.cfg.Store.CreateCredential(ctx, c); err != nil {
 		return Collected{}, err
 	}
-	// Whoever says that it is this device without its credential has to stop.
+	// Connections that use this device id without its credential must close.
 	_, err = s.cfg.Store.AppendChange(ctx, registry.CredentialChange{
 		Tenant: c.Tenant, Kind: registry.ChangeDevice, ID: c.DeviceID,
 	})
@@ -264,8 +264,8 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	return answer, nil
 }
 
-// stillTrusted reports why an approved request is no good any more: somebody or something that it names was revoked
-// since the device asked. Else whoever is about to be revoked could leave a device behind.
+// stillTrusted returns ErrNoPairing if the approver, the user or the device of an approved request was revoked since
+// the device asked. Otherwise a user could leave a device behind before being revoked.
 func (s *Service) stillTrusted(ctx context.Context, p registry.Pairing) error {
 	if s.cfg.Ended == nil {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Bounds of wrong codes within guessWindow, in the whole fleet. A code has 40 bits and lives minutes: with all of them
-// used up, the chance to hit one of a thousand codes that wait is about one in a million. Each tenant has at most a
-// part of what is left of all, and each approver of what is left of the tenant, so few of them keep no other from a
-// right code.
+// Limits of wrong codes within guessWindow, for all pods together. A code has 40 bits and is valid for minutes. With
+// all guesses used up, the chance to hit one of a thousand waiting codes is about one in a million. A tenant gets at
+// most 1/tenantShare of all remaining guesses, and an approver at most 1/approverShare of its tenant's. So a few of
+// them cannot block the others' right codes.
 const (
 	guessWindow       = 5 * time.Minute
-	guessesOfSource   = 10 // of one tenant
+	guessesOfSource   = 10 // per tenant
 	guessesOfApprover = 20
 	guessesOfTenant   = 100
 	guessesOfAll      = 1000
@@ -30,34 +30,34 @@ const (
 	tenantShare   = 8
 )
 
-// Approver is who decides, and from where.
+// Approver is the deciding identity and its source.
 type Approver struct {
 	auth.Identity
 	Source string
 }
 
-// Decision is what an approver decides.
+// Decision is an approver's decision.
 type Decision struct {
 	Approve bool
-	User    string   // whose device it becomes; empty: the approver's, or nobody's in particular if they have none
-	Name    string   // for people; empty: as the device calls itself
+	User    string   // owner of the device; empty: the approver's user, or none if it has none
+	Name    string   // for people; empty: the device's own name
 	Tools   []string // names or globs of tools it may offer; nil: those it asked for
-	Replace bool     // a device with this id that is paired already loses its credential
+	Replace bool     // revoke the credential of a paired device with this id
 }
 
-// View is what an approver sees of a request.
+// View is a request as an approver sees it.
 type View struct {
 	registry.Pairing
-	Known bool // a device with this id is paired already
+	Known bool // a device with this id is already paired
 
-	// LooksLike is another device id that a person may take this one for: that of a paired device or, if there is none,
-	// of another request that waits. Empty: there is none that the approver may see.
+	// LooksLike is another device id that a person may confuse with this one: that of a paired device or, if there is
+	// none, that of another waiting request. Empty: none that the approver may see.
 	LooksLike string
-	Remarks   []string // what to look at twice in the id
+	Remarks   []string // what to check in the id
 }
 
-// Find returns the request with a code that waits. A wrong code is counted, for the approver, the source, the tenant
-// and everybody. A code that was used already is registry.ErrPairingDecided, and is not counted.
+// Find returns the waiting request with a code. A wrong code counts against the limits of the approver, the source, the
+// tenant and the gateway. A used code returns registry.ErrPairingDecided and does not count.
 func (s *Service) Find(ctx context.Context, by Approver, code string) (View, error) {
 	p, err := s.byCode(ctx, by, code)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Service) Find(ctx context.Context, by Approver, code string) (View, err
 	return s.view(ctx, by, p)
 }
 
-// view adds what the approver should know of one request.
+// view adds what the approver should know about one request.
 func (s *Service) view(ctx context.Context, by Approver, p registry.Pairing) (View, error) {
 	waiting, err := s.cfg.Store.Pairings(ctx, by.Tenant)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Service) byCode(ctx context.Context, by Approver, typed string) (regist
 	return p, err
 }
 
-// views adds what the approver should know, also of others that wait.
+// views adds what the approver should know, also about other waiting requests.
 func (s *Service) views(
 	ctx context.Context, by Approver, waiting []registry.Pairing, all ...registry.Pairing,
 ) ([]View, error) {
@@ -143,8 +143,8 @@ func (s *Service) Waiting(ctx context.Context, by Approver) ([]View, error) {
 	return s.views(ctx, by, all, all...)
 }
 
-// Decide decides the request with an id. Without the code it must be one of those that Waiting returns. The first
-// decision counts, on whatever pod; a later one is CodeInvalidRequest.
+// Decide decides the request with an id. Without the code, it must be one that Waiting returns. The first decision
+// counts, on any pod. Later ones fail with CodeInvalidRequest.
 func (s *Service) Decide(ctx context.Context, by Approver, id, code string, d Decision) (View, error) {
 	p, err := s.decidable(ctx, by, id, code)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Service) Decide(ctx context.Context, by Approver, id, code string, d De
 	s.cfg.Log.Info("a request to pair was decided", "pairing", p.ID, "device", p.DeviceID, "approved", d.Approve,
 		"tenant", by.Tenant, "by", decision.By)
 	view, err := s.view(ctx, by, decided)
-	if err != nil { // it is decided, and only what is said beside it is missing
+	if err != nil { // it is decided; only the extra information is missing
 		view = View{Pairing: decided}
 	}
 	view.Known = len(replaced) > 0
@@ -196,7 +196,7 @@ func (s *Service) decidable(ctx context.Context, by Approver, id, code string) (
 	return p, err
 }
 
-// approval returns the decision to approve a request.
+// approval returns the decision that approves a request.
 func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDecision, error) {
 	made := registry.PairingDecision{
 		Approved: true, Tenant: by.Tenant, User: d.User, Name: d.Name, Tools: d.Tools,
@@ -240,7 +240,7 @@ func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDeci
 	return made, nil
 }
 
-// replaceable returns the credentials of a device id that the new one takes the place of.
+// replaceable returns the credentials of a device id that the new credential replaces.
 func (s *Service) replaceable(
 	ctx context.Context, by Approver, deviceID string, replace bool,
 ) ([]registry.Credential, error) {
@@ -262,15 +262,15 @@ func (s *Service) replaceable(
 	return all, nil
 }
 
-// maxGlob is how long a name or glob of a tool may be, in bytes.
+// maxGlob bounds a tool name or glob, in bytes.
 const maxGlob = 192
 
-// checkGlob refuses what is neither a name nor a glob: * and ? are the only special characters.
+// checkGlob rejects text that is neither a name nor a glob. Only * and ? are special characters.
 func checkGlob(glob string) error {
 	if glob == "" || len(glob) > maxGlob || !utf8.ValidString(glob) || strings.ContainsAny(glob, "[]\\/ ,\t\r\n") {
 		return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is no name or glob of a tool.", glob)
 	}
-	attributes := registry.Session{Name: glob} // no invisible characters
+	attributes := registry.Session{Name: glob} // rejects invisible characters
 	return attributes.ValidateAttributes()
 }
 
@@ -281,8 +281,8 @@ func matches(glob, name string) bool {
 	return ok && err == nil
 }
 
-// covers reports whether every name that a glob matches is matched by one of the globs of a credential, separated by
-// spaces; none is no restriction. It may say no to what is covered in a roundabout way.
+// covers reports whether a credential's globs, separated by spaces, match every name that glob matches. Empty scopes
+// are no restriction. It may return false for a glob that is covered in a complicated way.
 func covers(scopes, glob string) bool {
 	if scopes == "" {
 		return true
@@ -300,10 +300,10 @@ func covers(scopes, glob string) bool {
 	return false
 }
 
-// unlikely is a character that no glob has: only a wildcard matches it.
+// unlikely is a character that no glob contains: only a wildcard matches it.
 const unlikely = "\x01"
 
-// checkScope refuses a tool that the approver's own credential is not good for.
+// checkScope rejects a tool that the approver's own credential does not cover.
 func checkScope(by Approver, glob string) error {
 	if covers(by.Tools, glob) {
 		return nil

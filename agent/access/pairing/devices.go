@@ -8,8 +8,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Devices returns a page of the paired devices that an approver may see, and where the next one begins, empty on the
-// last. A page may hold fewer than the limit, even none, and still have a next one.
+// Devices returns a page of the paired devices that an approver may see, and the cursor of the next page, empty on the
+// last. A page may have fewer than limit devices, even none, before the last.
 func (s *Service) Devices(
 	ctx context.Context, by Approver, after string, limit int,
 ) ([]registry.Credential, string, error) {
@@ -24,7 +24,7 @@ type Device struct {
 	registry.DeviceTools
 }
 
-// Pins returns the tools that were approved as they were defined.
+// Pins returns the tools that were approved with a definition.
 func (d Device) Pins() []registry.ApprovedTool {
 	var all []registry.ApprovedTool
 	for _, a := range d.Approved {
@@ -46,8 +46,8 @@ func (d Device) Rejected() []string {
 	return names
 }
 
-// Device returns the paired device with an id: that of its credential, or its device_id. What the approver may not see
-// is not there.
+// Device returns a paired device by the id of its credential or by its device_id. Devices that the approver may not see
+// are not found.
 func (s *Service) Device(ctx context.Context, by Approver, id string) (Device, error) {
 	c, err := s.find(ctx, by, id)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Service) Device(ctx context.Context, by Approver, id string) (Device, e
 	tools, err := s.cfg.Store.DeviceTools(ctx, c.Tenant, c.ID)
 	tools.Waiting = slices.DeleteFunc(tools.Waiting, func(t registry.ToolSpec) bool {
 		hash, ok := pinOf(c.Approved, t.Name)
-		return ok && (hash == t.Hash() || hash == hashRejected) // decided since the device registered it
+		return ok && (hash == t.Hash() || hash == hashRejected) // decided after the device registered it
 	})
 	tools.Pinned = slices.DeleteFunc(tools.Pinned, func(t registry.ToolSpec) bool {
 		hash, _ := pinOf(c.Approved, t.Name)
@@ -104,7 +104,7 @@ func (s *Service) Rename(ctx context.Context, by Approver, id, name string) (Dev
 	return d, gone(err)
 }
 
-// Revoke ends the credential of a paired device. Its socket, wherever it is, is closed soon.
+// Revoke removes the credential of a paired device. The device's socket, on any pod, is closed soon.
 func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	c, err := s.find(ctx, by, id)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Service) Revoke(ctx context.Context, by Approver, id string) error {
 	return s.cfg.Store.SetDeviceTools(ctx, c.Tenant, c.ID, registry.DeviceTools{})
 }
 
-// gone says of a device that was revoked meanwhile what is said of one that never was.
+// gone maps a device that was revoked meanwhile to errNoDevice.
 func gone(err error) error {
 	if errors.Is(err, registry.CodeNotFound) {
 		return errNoDevice()
@@ -126,9 +126,9 @@ func gone(err error) error {
 	return err
 }
 
-// ApproveTools lets a paired device offer tools as they are defined by their hashes, and takes the right to offer
-// others away. The hash must be that of the definition that waits, so what an approver saw is what they approve. A
-// connected device offers its tools anew soon, on whatever pod.
+// ApproveTools approves waiting tools by the hash of their definition, and rejects others by name. The hash must be
+// that of the waiting definition, so an approver approves what it saw. A connected device soon registers its tools
+// again, on any pod.
 func (s *Service) ApproveTools(
 	ctx context.Context, by Approver, id string, approve []registry.ApprovedTool, reject []string,
 ) (Device, error) {

@@ -1,12 +1,12 @@
-// Package pairing gives devices credentials of their own. A device asks (Ask) and is told a secret, by which it asks
-// again, and a short code that it shows to a person. An approver types the code and decides (Find, Decide). The device
-// then collects its credential, once (Collect). docs/decisions/0031-pairing.md has the reasons.
+// Package pairing gives each device its own credential. A device asks (Ask) and gets a secret, with which it polls, and
+// a short code, which it shows to a person. An approver types the code and decides (Find, Decide). Then the device
+// collects its credential, once (Collect). The reasons are in docs/decisions/0031-pairing.md.
 //
-// A credential may have a public key. Then it proves nothing without a signature of a nonce that the gateway made
-// (Challenge, Prove), so a copy of it is of no use.
+// A credential may have a public key. Then it is valid only with a signature of a nonce from the gateway (Challenge,
+// Prove), so a stolen copy is useless.
 //
-// A paired device may offer only the tools that somebody approved, as they were defined then; all others wait (Review,
-// ApproveTools). Everything is in the store, so every pod can do every step.
+// A paired device may offer only approved tools, with the definitions that were approved. All other tools wait (Review,
+// ApproveTools). All state is in the store, so any pod can do any step.
 package pairing
 
 import (
@@ -27,20 +27,20 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Mode says who may ask to be paired.
+// Mode says which devices may ask to be paired.
 type Mode string
 
 // The modes.
 const (
-	ModeOff  Mode = "off"  // nobody
-	ModeCode Mode = "code" // every device; whoever approves it needs its code, which makes it a device of their tenant
-	ModeOpen Mode = "open" // as before, and approvers of the default tenant see every request, and need no code
+	ModeOff  Mode = "off"  // none
+	ModeCode Mode = "code" // every device; the approver must type its code, and the device joins the approver's tenant
+	ModeOpen Mode = "open" // as ModeCode; approvers of the default tenant also see every request, and need no code
 )
 
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{ModeOff, ModeCode, ModeOpen} }
 
-// DefaultTTL is how long a request waits unless Config says otherwise.
+// DefaultTTL is the default of Config.TTL.
 const DefaultTTL = 5 * time.Minute
 
 // Store is the part of registry.Store that pairing needs.
@@ -62,19 +62,20 @@ type Store interface {
 type Config struct {
 	Store Store
 	Mode  Mode          // default ModeCode
-	TTL   time.Duration // of a request, until it is decided, and from then until it is collected; default 5 min
+	TTL   time.Duration // lifetime of a request until the decision, and again until it is collected; default 5 min
 	Log   *slog.Logger  // default: discard
-	Audit auth.Auditor  // has who asked; default: nobody
+	Audit auth.Auditor  // gets requests; default: discard
 
-	// Ended asks the store why an identity has ended: it was revoked, or nobody knows. Nil: none ends. A request whose
-	// approver or user was revoked after it was made brings its device nothing.
+	// Ended asks the store whether an identity has ended: CodeUnauthenticated means revoked, any other error unknown.
+	// If the approver or the user was revoked after the request was made, the device gets no credential. Nil: not
+	// checked.
 	Ended func(context.Context, *auth.Identity) error
 }
 
-// Service pairs devices. It is safe for concurrent use. What it knows is in the store, but for who asked lately.
+// Service pairs devices. It is safe for concurrent use. All state is in the store, except rate limits and a cache.
 type Service struct {
 	cfg  Config
-	asks *auth.Buckets[netip.Prefix] // by source
+	asks *auth.Buckets[netip.Prefix] // rate limits by source
 
 	looks *cache.Cache[string, []string] // by id
 }
@@ -99,16 +100,16 @@ func New(cfg Config) (*Service, error) {
 	return &Service{cfg, auth.NewBuckets[netip.Prefix](Asks()), cache.New[string, []string](looksBytes, 0)}, nil
 }
 
-// Open reports whether devices may ask without a code, and wait to be approved by approvers of the default tenant.
+// Open reports whether devices may wait without a code for approvers of the default tenant.
 func (s *Service) Open() bool { return s.cfg.Mode == ModeOpen }
 
-// Paired reports whether a device with an id is paired: then only its credential may say that it is that device.
+// Paired reports whether a device id is paired. If it is, only its credential may use that id.
 func (s *Service) Paired(ctx context.Context, tenant, deviceID string) (bool, error) {
 	all, err := s.cfg.Store.PairedDevices(ctx, tenant, deviceID)
 	return len(all) > 0, err
 }
 
-// nameOf returns how logs and records name who did something: the credential, or the user.
+// nameOf returns the name of an identity in logs and records: the credential, or the user.
 func nameOf(id auth.Identity) string {
 	if id.Credential != "" {
 		return id.Credential
@@ -119,7 +120,7 @@ func nameOf(id auth.Identity) string {
 	return "anonymous"
 }
 
-// How a device sends its signature with a request: in a header, or as a browser does, in an offered subprotocol.
+// How a device sends its signature with a request: in a header or, in browsers, in an offered subprotocol.
 const (
 	HeaderSignature     = "Farhand-Signature"
 	subprotocolPrefix   = "signature."
@@ -127,18 +128,18 @@ const (
 	PathChallenge       = "/pair/challenge" // the only path for which a device with a key needs no signature
 	credentialPrefix    = string(registry.CredentialDevice) + ":"
 	signedTextBeginning = "farhand-device-v1\n"
-	nonceBytes          = 33                  // random ones; three of them are four letters of base64
+	nonceBytes          = 33                  // random bytes; three of them are four letters of base64
 	sourceBytes         = 9                   // of the digest of a source, at the end of a nonce
-	sourceLength        = sourceBytes / 3 * 4 // of them in base64
+	sourceLength        = sourceBytes / 3 * 4 // their length in base64
 )
 
-// SignedText returns what a device signs.
+// SignedText returns the text that a device signs.
 func SignedText(nonce, deviceID string) []byte {
 	return []byte(signedTextBeginning + nonce + "\n" + deviceID)
 }
 
-// Challenge returns a nonce that a paired device signs within registry.NonceTTL, for one request from anywhere. Each
-// source has nonces of its own, so that who has a copy of the credential, elsewhere, uses up none of the device's.
+// Challenge returns a nonce that a paired device signs within registry.NonceTTL, for one request from any source. Each
+// source has its own nonces, so that a stolen copy of the credential cannot use up the device's nonces.
 func (s *Service) Challenge(ctx context.Context, id auth.Identity, source netip.Prefix) (nonce string, err error) {
 	credential, ok := strings.CutPrefix(id.Credential, credentialPrefix)
 	if !ok {
@@ -153,14 +154,14 @@ func (s *Service) Challenge(ctx context.Context, id auth.Identity, source netip.
 		registry.NonceTTL)
 }
 
-// nonceOwner returns what the store keeps a nonce for: the credential and the source that asked for it, which is the
-// end of the nonce.
+// nonceOwner returns the owner of a nonce in the store: the credential and the source that asked for it. The source's
+// digest is the end of the nonce.
 func nonceOwner(credential, nonce string) string {
 	return credential + "/" + nonce[len(nonce)-sourceLength:]
 }
 
-// Prove checks the signature of a request with a credential that has a public key. Only a signature that is right uses
-// its nonce up, so nobody but the device can. It is for auth.KeysConfig.
+// Prove checks the signature of a request whose credential has a public key. Only a valid signature consumes its nonce,
+// so only the device can. It is for auth.KeysConfig.
 func (s *Service) Prove(ctx context.Context, r *http.Request, c registry.Credential) error {
 	if len(c.PublicKey) == 0 || r.URL.Path == PathChallenge {
 		return nil

@@ -10,19 +10,19 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// An approved tool is one of two things: a name with the hash of its definition, or a name or glob without a hash, for
-// which the first definition that the device registers is taken and pinned.
+// An approved tool has one of two forms: a name with the hash of its definition, or a name or glob without a hash. In
+// the second form, the first definition that the device registers is pinned.
 
-// hashRejected stands in place of the hash of a tool that the device must not offer, whatever its definition and
-// whichever glob matches its name. It is no hash.
+// hashRejected replaces the hash of a tool that the device must not offer, with any definition and even if a glob
+// matches its name. It is not a hash.
 const hashRejected = "rejected"
 
 const (
-	maxWaiting      = registry.MaxDeviceDefinitions / 2 // bytes of definitions that wait for one device
-	maxWaitingTools = 512                               // of them; each frame with tools looks at all
+	maxWaiting      = registry.MaxDeviceDefinitions / 2 // bytes of waiting definitions per device
+	maxWaitingTools = 512                               // waiting tools per device; each frame with tools scans all
 )
 
-// pinOf returns the hash that is pinned for a name.
+// pinOf returns the pinned hash of a name.
 func pinOf(all []registry.ApprovedTool, name string) (hash string, ok bool) {
 	for _, a := range all {
 		if a.Name == name && a.Hash != "" {
@@ -32,13 +32,13 @@ func pinOf(all []registry.ApprovedTool, name string) (hash string, ok bool) {
 	return "", false
 }
 
-// pin returns the approved tools with one more, in place of an earlier definition of its name.
+// pin adds a pinned tool. It replaces an earlier definition of the same name.
 func pin(all []registry.ApprovedTool, t registry.ApprovedTool) []registry.ApprovedTool {
 	all = slices.DeleteFunc(all, func(a registry.ApprovedTool) bool { return a.Name == t.Name && a.Hash != "" })
 	return append(all, t)
 }
 
-// mayPin reports whether the first definition of a tool is approved.
+// mayPin reports whether the first definition of a tool is approved in advance.
 func mayPin(all []registry.ApprovedTool, name string) bool {
 	if _, known := pinOf(all, name); known {
 		return false
@@ -46,25 +46,25 @@ func mayPin(all []registry.ApprovedTool, name string) bool {
 	return slices.ContainsFunc(all, func(a registry.ApprovedTool) bool { return a.Hash == "" && matches(a.Name, name) })
 }
 
-// Reviewed says of the tools of a device which it may offer.
+// Reviewed says which tools a device may offer.
 type Reviewed struct {
 	Offer   []registry.ToolSpec
 	Waiting []Waiting
-	Bytes   int // of the definitions that were read, and written, for it
+	Bytes   int // of the definitions that were read and written for it
 }
 
-// Waiting is a tool that waits for an approver, or that none may approve while others wait.
+// Waiting is a tool that the device may not offer: it waits for an approver, was rejected, or too many others wait.
 type Waiting struct {
 	registry.ToolSpec
-	Reason string // told to the device
+	Reason string // for the device
 }
 
-// IsPaired reports whether an identity is that of a paired device, whose tools are reviewed.
+// IsPaired reports whether the identity is a paired device, whose tools need review.
 func IsPaired(id auth.Identity) bool { return strings.HasPrefix(id.Credential, credentialPrefix) }
 
-// Review says which of the tools that a paired device registers it may offer, and keeps the others for approvers to
-// see. Of a name that was approved in advance the first definition is pinned; another one waits, and the one before it
-// is not offered any longer.
+// Review returns which of the tools that a paired device registers it may offer. It stores the others for approvers.
+// For a name that was approved in advance, the first definition is pinned. A different definition waits, and the
+// earlier one is no longer offered.
 func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry.ToolSpec) (Reviewed, error) {
 	credential := strings.TrimPrefix(id.Credential, credentialPrefix)
 	c, err := s.cfg.Store.Credential(ctx, id.Tenant, credential)
@@ -82,7 +82,7 @@ func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry
 		})
 		if err == nil {
 			c = changed
-		} else if !errors.Is(err, registry.CodeInvalidRequest) { // else it has as many as it may have: these wait
+		} else if !errors.Is(err, registry.CodeInvalidRequest) { // CodeInvalidRequest: no room for more; these wait
 			return Reviewed{}, err
 		}
 	}
@@ -99,7 +99,7 @@ func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry
 	return reviewed, err
 }
 
-// Approvals say which tools of a paired device were approved, and which have waited.
+// Approvals has the approved and the waiting tools of a paired device.
 type Approvals struct {
 	approved []registry.ApprovedTool
 	waiting  []registry.ToolSpec
@@ -116,8 +116,8 @@ func (s *Service) Approvals(ctx context.Context, id auth.Identity) (Approvals, e
 	return Approvals{approved: c.Approved, waiting: known.Waiting}, err
 }
 
-// After returns the approvals with the tools that waited before, too: of several connections of a device the first one
-// that offers a tool ends its waiting.
+// After adds the tools that waited in before to the approvals. When a device has several connections, a tool's waiting
+// ends with the first connection that offers it.
 func (a Approvals) After(before Approvals) Approvals {
 	for _, t := range before.waiting {
 		if !slices.ContainsFunc(a.waiting, named(t.Name)) {
@@ -127,8 +127,8 @@ func (a Approvals) After(before Approvals) Approvals {
 	return a
 }
 
-// Changes returns the tools that waited and were approved meanwhile, and the names of the offered ones that may not be
-// offered any longer.
+// Changes returns the waiting tools that were approved meanwhile, and the names of offered tools that may no longer be
+// offered.
 func (a Approvals) Changes(offered []registry.ToolSpec) (approved []registry.ToolSpec, withdrawn []string) {
 	for _, t := range a.waiting {
 		if hash, _ := pinOf(a.approved, t.Name); hash == t.Hash() {
@@ -143,7 +143,7 @@ func (a Approvals) Changes(offered []registry.ToolSpec) (approved []registry.Too
 	return approved, withdrawn
 }
 
-// review sorts tools into those that may be offered and those that wait, and returns what is to be kept of them.
+// review splits tools into offered and waiting ones. It also returns the definitions to store.
 func review(
 	approved []registry.ApprovedTool, known registry.DeviceTools, tools []registry.ToolSpec,
 ) (registry.DeviceTools, Reviewed) {
@@ -173,7 +173,7 @@ func review(
 		return hash != t.Hash()
 	})
 	for len(kept.Pinned) > 0 && kept.Size() > registry.MaxDeviceDefinitions {
-		kept.Pinned = kept.Pinned[1:] // it stays approved; only what it was cannot be shown any more
+		kept.Pinned = kept.Pinned[1:] // still approved; only its old definition can no longer be shown
 	}
 	return kept, r
 }
@@ -184,7 +184,7 @@ func named(name string) func(registry.ToolSpec) bool {
 	return func(t registry.ToolSpec) bool { return t.Name == name }
 }
 
-// same reports whether the same definitions are kept.
+// same reports whether a and b have the same definitions.
 func same(a, b registry.DeviceTools) bool {
 	equal := func(a, b registry.ToolSpec) bool { return a.Name == b.Name && a.Hash() == b.Hash() }
 	return slices.EqualFunc(a.Waiting, b.Waiting, equal) && slices.EqualFunc(a.Pinned, b.Pinned, equal)

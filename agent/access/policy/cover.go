@@ -31,10 +31,10 @@ func cellsOf(contexts []Context, sources []Source) (set cells) {
 	return set
 }
 
-// cells returns where a rule holds.
+// cells returns the cells in which a rule applies.
 func (r *toolRule) cells() cells { return cellsOf(r.who.contexts, r.sources) }
 
-// refused returns where a rule refuses every call that it is about.
+// refused returns the cells in which a rule refuses every call that it is about.
 func (r *toolRule) refused() cells {
 	set := r.keptOut()
 	for i := range r.forbids {
@@ -45,7 +45,7 @@ func (r *toolRule) refused() cells {
 	return set & r.cells()
 }
 
-// keptOut returns where the contexts of a rule refuse every call.
+// keptOut returns the cells in which the contexts of a rule refuse every call.
 func (r *toolRule) keptOut() (set cells) {
 	if len(r.contexts) > 0 {
 		set = allCells &^ cellsOf(r.contexts, nil)
@@ -56,7 +56,7 @@ func (r *toolRule) keptOut() (set cells) {
 	return set & r.cells()
 }
 
-// cells returns where the condition of a demand can hold.
+// cells returns the cells in which a demand's condition can hold.
 func (d *demand) cells() cells {
 	if d.outsideMain {
 		return allCells &^ cellsOf([]Context{Main}, nil)
@@ -69,17 +69,17 @@ func (d *demand) unconditional() bool {
 	return len(d.except) == 0 && (d.When == whenAlways || d.When == whenNever || d.When == whenOutsideMain)
 }
 
-// holdsWith reports whether a demand holds, in its cells, whenever d does.
+// holdsWith reports whether a demand holds, in its cells, whenever other does.
 func (d *demand) holdsWith(other *demand) bool {
 	return (d.When == whenAlways || d.When == whenOutsideMain || d.When == other.When) &&
 		!slices.ContainsFunc(d.except, func(role string) bool { return !slices.Contains(other.except, role) })
 }
 
-// maxComparisons bounds how many patterns are compared to find rules that cover others. In a larger file some that
-// never apply are not found.
+// maxComparisons bounds the pattern comparisons when searching for rules that cover others. In a larger file, some
+// rules that never apply are not found.
 const maxComparisons = 2_000_000
 
-// coverage finds out which rules are about all that others are about. What it says is true; it may miss some.
+// coverage finds rules that cover all calls of other rules. Its positive answers are correct; it may miss some.
 type coverage struct{ comparisons int }
 
 // globs reports whether patterns match everything that others match. No patterns match everything.
@@ -98,18 +98,18 @@ func (c *coverage) globs(all, some globs) bool {
 	})
 }
 
-// askers reports whether a rule is for everybody whom another is for. Contexts do not count.
+// askers reports whether a rule selects every caller that another rule selects. Contexts are not compared.
 func (c *coverage) askers(all, some asker) bool {
 	return subset(some.roles, all.roles) && c.globs(all.tenants, some.tenants) && c.globs(all.users, some.users)
 }
 
-// subset reports whether a selection is part of another. The empty one selects everything.
+// subset reports whether a selection is part of another. The empty selection selects everything.
 func subset[T comparable](some, all []T) bool {
 	return len(all) == 0 ||
 		len(some) > 0 && !slices.ContainsFunc(some, func(one T) bool { return !slices.Contains(all, one) })
 }
 
-// covering returns the rules about all tools and callers that the rule i is about, in the cells that they select, and
+// covering returns the rules that cover all tools and callers of rule i, in the cells that they select. It also returns
 // the levels that the tools of rule i can have.
 func (c *coverage) covering(rules []toolRule, i int) (over []int, possible []registry.SecurityLevel) {
 	rule := &rules[i]
@@ -118,7 +118,7 @@ func (c *coverage) covering(rules []toolRule, i int) (over []int, possible []reg
 		other := &rules[j]
 		if j != i && !(c.askers(other.who, rule.who) && c.globs(other.names.globs, rule.names.globs)) {
 			if other.level != "" && open != 0 {
-				possible = append(possible, other.level) // it may be about some of the tools
+				possible = append(possible, other.level) // it may cover some of the tools
 			}
 			continue
 		}
@@ -166,7 +166,7 @@ func (u *unreachable) demands() {
 	}
 }
 
-// neverHolds finds a demand whose condition contradicts its rule. reach is where it could hold.
+// neverHolds finds a demand whose condition contradicts its rule. reach has the cells where it could hold.
 func (u *unreachable) neverHolds(d *demand, reach cells, what string) bool {
 	switch {
 	case reach == 0:
@@ -188,7 +188,8 @@ func (u *unreachable) adminsOnly() bool {
 	})
 }
 
-// alwaysExcept reports whether everybody who passes the rule has a role that a demand excepts. Admins have all roles.
+// alwaysExcept reports whether every caller that passes the rule has a role that a demand exempts. Admins have all
+// roles.
 func (u *unreachable) alwaysExcept(d *demand) bool {
 	if len(d.except) == 0 {
 		return false
@@ -199,8 +200,8 @@ func (u *unreachable) alwaysExcept(d *demand) bool {
 		len(u.rule.roles) > 0 && subset(u.rule.roles, except)
 }
 
-// neverAsked finds an approval that is not asked for, because a rule before it has ended the list, or because such
-// calls are refused. where is where it could be asked for.
+// neverAsked finds an approval that never applies, because an earlier rule ends the list, or because such calls are
+// refused. where has the cells in which it could apply.
 func (u *unreachable) neverAsked(k int, where cells, what string) bool {
 	d, ended, refused := &u.rule.approvals[k], hiding{rest: where}, hiding{rest: where}
 	for _, j := range slices.Sorted(slices.Values(append(slices.Clone(u.over), u.at))) {
@@ -233,8 +234,8 @@ func (u *unreachable) neverAsked(k int, where cells, what string) bool {
 	return true
 }
 
-// hardlyHolds finds a condition that looks at all arguments of a call that changes something, on tools that change
-// nothing by the word of the file: of their arguments it looks at URLs only.
+// hardlyHolds finds the condition "argument from outside" on tools that, by set_effects, change nothing. For such tools
+// it checks only URLs in the arguments.
 func (u *unreachable) hardlyHolds(d *demand, field, does string) {
 	if d.Marks != ForeignArgument || u.effects == nil ||
 		slices.ContainsFunc(u.effects, func(e Effects) bool { return !e.OnlyReads() }) {
@@ -244,7 +245,7 @@ func (u *unreachable) hardlyHolds(d *demand, field, does string) {
 		"amounts pass. Say there what the tools do, or use another condition", field, d.When, does)
 }
 
-// terms finds who may decide, and how long a person has, where a rule that asks about the same calls is stricter.
+// terms finds by and within settings that never apply, because another rule about the same calls is stricter.
 func (u *unreachable) terms(k int, where cells) {
 	d := &u.rule.approvals[k]
 	asks := func(j int) (by registry.ApproveBy, within time.Duration) {
@@ -280,8 +281,8 @@ func (u *unreachable) terms(k int, where cells) {
 	})
 }
 
-// ended reports whether approval: never may stand between the demand k of the rule and the demand i of rule j, so that
-// the one counts without the other.
+// ended reports whether approval: never may stand between demand k of the rule and demand i of rule j, so that one may
+// apply without the other.
 func (u *unreachable) ended(k, j, i int) bool {
 	for at := u.at; at <= j; at++ {
 		for n := range u.rules[at].approvals {
@@ -295,8 +296,8 @@ func (u *unreachable) ended(k, j, i int) bool {
 
 // hiding collects the rules that hide something.
 type hiding struct {
-	rest cells // where none does
-	by   []int // in order
+	rest cells // cells that no rule hides
+	by   []int // the rules, in order
 }
 
 func (h *hiding) add(j int, where cells) {

@@ -8,17 +8,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Question is what policy is asked: may this identity call this tool?
+// Question asks policy whether an identity may call a tool.
 type Question struct {
 	Who     auth.Identity
-	Tool    registry.ToolSpec // only name, level and annotations count
+	Tool    registry.ToolSpec // only name, level and annotations are used
 	Source  Source
-	Context Context // of the conversation, as its channel says; Identity.Context is joined to it
-	Model   bool    // a model asks for the call, not the identity itself
-	OverMCP bool    // the call comes in over MCP
+	Context Context // of the conversation, from its channel; combined with Identity.Context
+	Model   bool    // a model makes the call, not the identity itself
+	OverMCP bool    // the call came over MCP
 }
 
-// Source says where a tool comes from.
+// Source is the origin of a tool.
 type Source uint8
 
 // The sources.
@@ -28,32 +28,32 @@ const (
 	MCP                   // an MCP server that the gateway is a client of
 )
 
-// Decision is what policy says of a call. Decisions are shared, so nobody may change one.
+// Decision is policy's answer about a call. Decisions are shared, so they must not be changed.
 type Decision struct {
 	Allowed bool
-	Code    registry.Code // why not: CodePolicyDenied, or CodeForbidden for what another identity may do
-	Rule    string        // the id of the rule that decided; empty if no rule had to
+	Code    registry.Code // why not: CodePolicyDenied, or CodeForbidden if another identity may call it
+	Rule    string        // id of the deciding rule; empty if none had to decide
 	Reason  string        // why not, in whole sentences for people and models; empty if allowed
 
-	Level   registry.SecurityLevel // of the tool, as the operator has it; never empty
-	Effects Effects                // of the tool, as the operator has them
+	Level   registry.SecurityLevel // of the tool, as set by the operator; never empty
+	Effects Effects                // of the tool, as set by the operator
 
-	// Approvals are the reasons to ask a person before the call. One whose Marks the call bears is enough.
+	// Approvals are the reasons to ask a person before the call. One with matching Marks is enough.
 	Approvals []Demand
 
-	// Forbids are the reasons to refuse the call that only show in a conversation.
+	// Forbids are reasons to refuse the call that depend on the conversation.
 	Forbids []Demand
 
-	// Destinations are JSON Pointers to the arguments that say where something goes: a value there that no trusted
-	// source has named is one from outside. A step "*" stands for any.
+	// Destinations are JSON Pointers to the arguments that say where something goes. A value there that no trusted
+	// source has named counts as untrusted. A step "*" stands for any.
 	Destinations []string
 
-	Limits    []Limit // of how often the tool is called; all of them hold
+	Limits    []Limit // rate limits of the tool; all of them apply
 	Resources Resources
-	Programs  Programs // what all rules together let the tool run
+	Programs  Programs // combined from all rules
 }
 
-// Err returns why a call is not allowed, nil if it is.
+// Err returns why a call is not allowed, nil if it is allowed.
 func (d *Decision) Err() error {
 	if d.Allowed {
 		return nil
@@ -63,26 +63,26 @@ func (d *Decision) Err() error {
 	return e
 }
 
-// Approval returns the first reason to ask a person before a call that bears these marks, nil if there is none.
+// Approval returns the first reason to ask a person before a call with these marks, nil if there is none.
 func (d *Decision) Approval(m Marks) *Demand { return first(d.Approvals, m) }
 
-// WithApproval returns the same decision with one more reason to ask a person.
+// WithApproval returns a copy with one more reason to ask a person.
 func (d *Decision) WithApproval(demand Demand) *Decision {
 	with := *d
 	with.Approvals = append(slices.Clip(d.Approvals), demand)
 	return &with
 }
 
-// Terms are what all rules together say about the approval of a call. The strictest counts.
+// Terms are the combined terms of approval from all rules. The strictest counts.
 type Terms struct {
-	Rules   []string // the ids of the rules that ask, in order
-	Reasons []string // what the operator gave as reasons, each once
+	Rules   []string // ids of the rules that ask, sorted
+	Reasons []string // the operator's reasons, without duplicates
 	By      registry.ApproveBy
-	Within  time.Duration // how long a person has to answer; zero: as the gateway is configured
-	Grant   time.Duration // how long an approval for later calls may last; zero: as the approver says
+	Within  time.Duration // time that a person has to answer; zero: the gateway's default
+	Grant   time.Duration // maximum life of an approval for later calls; zero: up to the approver
 }
 
-// Terms returns the terms of the approval of a call that bears these marks.
+// Terms returns the terms of approval for a call with these marks.
 func (d *Decision) Terms(m Marks) (t Terms) {
 	for _, demand := range d.Approvals {
 		if !demand.holds(m) {
@@ -102,13 +102,13 @@ func (d *Decision) Terms(m Marks) (t Terms) {
 	return t
 }
 
-// strictness orders who may decide.
+// strictness orders the values of ApproveBy.
 func strictness(by registry.ApproveBy) int {
 	strictness := []registry.ApproveBy{registry.ApproveAnyone, "", registry.ApproveOther, registry.ApproveTwo}
 	return slices.Index(strictness, by)
 }
 
-// Forbidden returns the first reason to refuse a call that bears these marks, nil if there is none.
+// Forbidden returns the first reason to refuse a call with these marks, nil if there is none.
 func (d *Decision) Forbidden(m Marks) *Demand { return first(d.Forbids, m) }
 
 func first(demands []Demand, m Marks) *Demand {
@@ -122,47 +122,47 @@ func first(demands []Demand, m Marks) *Demand {
 
 // Demand is a rule's reason to ask a person about a call, or to refuse it.
 type Demand struct {
-	Rule  string        // the id of the rule
-	When  string        // the condition, as the rule has it
-	Marks Marks         // the call bears one of these; zero: every call
-	Grant time.Duration // how long an approval for later calls may last; zero: as the approver says
+	Rule  string        // id of the rule
+	When  string        // the condition, as written in the rule
+	Marks Marks         // the call has one of these; zero: every call
+	Grant time.Duration // maximum life of an approval for later calls; zero: up to the approver
 
-	Within time.Duration      // how long a person has to answer; zero: as the gateway is configured
-	By     registry.ApproveBy // who may decide; empty: as registry.Approval has it
-	Reason string             // what the operator wrote as the reason of the rule
+	Within time.Duration      // time that a person has to answer; zero: the gateway's default
+	By     registry.ApproveBy // who may decide; empty: the default of registry.Approval
+	Reason string             // the operator's reason in the rule
 }
 
-// holds reports whether the demand is about a call that bears these marks.
+// holds reports whether the demand applies to a call with these marks.
 func (d *Demand) holds(m Marks) bool { return d.Marks == 0 || d.Marks&m != 0 }
 
-// Marks say where a call of a model comes from. The gateway finds them, never a model.
+// Marks describe the origin of a model's call. The gateway sets them, never a model.
 type Marks uint8
 
 // The marks.
 const (
-	// Untrusted: the conversation has read what came from outside.
+	// Untrusted: the conversation has read untrusted content.
 	Untrusted Marks = 1 << iota
-	// ForeignArgument: a value of the arguments was first seen in what came from outside.
+	// ForeignArgument: an argument has a value that first appeared in untrusted content.
 	ForeignArgument
 )
 
-// Effects says what a tool may do besides answering.
+// Effects says what a tool may do besides returning a result.
 type Effects uint8
 
-// The effects. No effect: the tool only reads, inside of what its owner controls. OpenWorld alone: it only reads, also
+// The effects. No effect: the tool only reads data that its owner controls. OpenWorld alone: it only reads, but also
 // what strangers wrote.
 const (
-	Changes     Effects = 1 << iota // it changes something
-	Destructive                     // it may change or delete what was there
-	OpenWorld                       // it reaches strangers: sends, posts, fetches
-	Unknown                         // nothing is said of it
+	Changes     Effects = 1 << iota // changes something
+	Destructive                     // may change or delete existing data
+	OpenWorld                       // reaches strangers: sends, posts, fetches
+	Unknown                         // effects are not declared
 )
 
-// OnlyReads reports whether a tool changes nothing. What is not known of a tool may be a change.
+// OnlyReads reports whether a tool changes nothing. Unknown effects count as changes.
 func (e Effects) OnlyReads() bool { return e&(Changes|Destructive|Unknown) == 0 }
 
-// effects returns what is known of the effects of the tool before the operator says more. The word of a device
-// or an MCP server that its tool only reads is not enough: their hints make policy stricter, never laxer.
+// effects returns the tool's effects before the operator's settings. If a device or an MCP server declares that its
+// tool only reads, that is not trusted: such hints make policy stricter, never laxer.
 func (q *Question) effects() Effects {
 	e := EffectsOf(q.Tool.Annotations)
 	if q.Source != Builtin && e&(Changes|Destructive) == 0 {
@@ -171,7 +171,7 @@ func (q *Question) effects() Effects {
 	return e
 }
 
-// EffectsOf returns what annotations say.
+// EffectsOf returns the effects that annotations declare.
 func EffectsOf(a *registry.Annotations) Effects {
 	if a == nil {
 		return Unknown
@@ -193,10 +193,10 @@ func EffectsOf(a *registry.Annotations) Effects {
 	return e
 }
 
-// Per says whose calls a limit counts together.
+// Per says which calls a limit counts together.
 type Per string
 
-// Whose calls a limit counts.
+// The values of Per.
 const (
 	PerIdentity Per = "identity"
 	PerTenant   Per = "tenant"
@@ -207,7 +207,7 @@ const (
 type Limit struct {
 	Rule   string // the id of the rule
 	Per    Per
-	Tool   string // whose calls are counted; empty: those of all tools together
+	Tool   string // counts calls of this tool; empty: of all tools together
 	Calls  int
 	Window time.Duration
 }
@@ -215,12 +215,12 @@ type Limit struct {
 // Resources bounds what one call may use. Zero fields set no bound. Tools of the gateway read them with ResourcesOf.
 type Resources struct {
 	MaxFiles     int           // files that one call reads or writes
-	MaxBytes     int64         // of one file
-	MaxProcesses int           // commands of one agent session that run at once
-	MaxRuntime   time.Duration // the timeout of the call is no longer
+	MaxBytes     int64         // per file
+	MaxProcesses int           // concurrent commands of one agent session
+	MaxRuntime   time.Duration // upper bound of the call's timeout
 }
 
-// IsZero reports whether nothing is bounded.
+// IsZero reports whether no bound is set.
 func (r Resources) IsZero() bool { return r == Resources{} }
 
 // min returns the stricter bounds of two.
@@ -231,7 +231,7 @@ func (r Resources) min(o Resources) Resources {
 	}
 }
 
-// least returns the smaller of two bounds, where zero is none.
+// least returns the smaller of two bounds. Zero is no bound.
 func least[T int | int64 | time.Duration](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -246,14 +246,14 @@ type Context string
 const (
 	Main      Context = "main"            // one trusted person
 	Group     Context = "group"           // more people than the device's owner
-	Sandboxed Context = "group sandboxed" // as before, with its local tools in a sandbox
+	Sandboxed Context = "group sandboxed" // as Group, with local tools in a sandbox
 )
 
 // Contexts returns all contexts.
 func Contexts() []Context { return []Context{Main, Group, Sandboxed} }
 
-// Join returns the context of a conversation that two parties say something of: what its channel says, and what the
-// credentials of whoever opened it say. Neither can take back what the other says. What is no context counts as Group.
+// Join combines two contexts of a conversation: that of its channel, and that of the credentials that opened it. The
+// stricter one counts, so neither can relax the other. An unknown context counts as Group.
 func Join(a, b Context) Context {
 	if rank(a) < rank(b) {
 		a = b

@@ -20,8 +20,9 @@ const (
 	maxRules    = 2000
 	maxReason   = 500 // bytes
 
-	// maxPatterns bounds the patterns of all rules together, those of a group counted wherever it is named. A group of
-	// thousands that thousands of rules name would else be millions, each with what it looks like.
+	// maxPatterns bounds the patterns of all rules together. A group's patterns count wherever the group is named.
+	// Without the bound, a group of thousands in thousands of rules would be millions of patterns, each with its
+	// look-alikes.
 	maxPatterns = 20_000
 )
 
@@ -32,15 +33,15 @@ type fileReader struct {
 	ids    map[string]int // line by id
 	rules  rules
 
-	places, registerPlaces, callPlaces []place // of the rules
+	places, registerPlaces, callPlaces []place // positions of the rules
 
 	warnings Problems // what the file says and may not mean
 
-	patterns int                 // in the rules so far
-	alike    map[string][]string // what patterns look like; finding that out takes longer than anything else
+	patterns int                 // in the rules read so far
+	alike    map[string][]string // look-alikes of patterns; computing them is the slowest step
 }
 
-// parse reads a policy file that holds beside these defaults; nil: it is the defaults. The error is Problems.
+// parse reads a policy file that is used with these defaults. Nil: the text is the defaults. The error is Problems.
 func parse(text []byte, defaults *rules) (*rules, error) {
 	r := readFile(text, defaults)
 	if len(r.problems) > 0 {
@@ -49,7 +50,7 @@ func parse(text []byte, defaults *rules) (*rules, error) {
 	return &r.rules, nil
 }
 
-// readFile reads a policy file as parse does. Its rules can be used if there are no problems.
+// readFile reads a policy file, like parse. Its rules are valid only if there are no problems.
 func readFile(text []byte, defaults *rules) *fileReader {
 	r := &fileReader{groups: make(map[string]globs), ids: make(map[string]int), alike: make(map[string][]string)}
 	top := r.document(text)
@@ -85,7 +86,7 @@ func readFile(text []byte, defaults *rules) *fileReader {
 	return r
 }
 
-// groupsFirst reads the groups of tools, which rules anywhere in the file may name.
+// groupsFirst reads the groups of tools, because rules may name groups that are defined later.
 func (r *fileReader) groupsFirst(top *yaml.Node) {
 	if top.Kind != yaml.MappingNode {
 		return
@@ -112,7 +113,7 @@ func (r *fileReader) groupsFirst(top *yaml.Node) {
 	}
 }
 
-// tools reads patterns of tool names, and names of groups if they may stand there.
+// tools reads patterns of tool names. With groups, it also reads names of groups.
 func (r *fileReader) tools(n *yaml.Node, groups bool) globs {
 	var list globs
 	r.each(n, func(n *yaml.Node) {
@@ -134,7 +135,7 @@ func (r *fileReader) tools(n *yaml.Node, groups bool) globs {
 	return list
 }
 
-// add adds patterns to a list. Those that are too many are a problem that is told once, and are left out.
+// add adds patterns to a list. Patterns beyond maxPatterns are left out, and reported once.
 func (r *fileReader) add(n *yaml.Node, list, patterns globs) globs {
 	before := r.patterns
 	r.patterns += len(patterns)
@@ -145,10 +146,10 @@ func (r *fileReader) add(n *yaml.Node, list, patterns globs) globs {
 		r.wrong(n, "the rules and groups have more than %d patterns of tools, those of a group counted wherever it is "+
 			"named; write shorter groups, or patterns with *", maxPatterns)
 	}
-	return patterns[:min(1, len(patterns))] // the list is not empty, which would be a problem of its own
+	return patterns[:min(1, len(patterns))] // an empty list would be a problem of its own
 }
 
-// denials reads patterns of tool names that also match what looks like them.
+// denials reads patterns of tool names that also match look-alikes.
 func (r *fileReader) denials(n *yaml.Node) denials {
 	d := denials{globs: r.tools(n, true)}
 	for _, glob := range d.globs {
@@ -203,7 +204,7 @@ func (r *fileReader) id(n *yaml.Node) string {
 	return id
 }
 
-// reason reads what is said to whoever a rule refuses.
+// reason reads the text for callers that a rule refuses.
 func (r *fileReader) reason(n *yaml.Node) string {
 	text := r.text(n)
 	if len(text) > maxReason || legible.Line(text) != text {
@@ -213,7 +214,7 @@ func (r *fileReader) reason(n *yaml.Node) string {
 	return text
 }
 
-// lineID is the id of a rule that has none.
+// lineID returns the id of a rule without one.
 func lineID(n *yaml.Node) string { return fmt.Sprintf("line-%d", n.Line) }
 
 // rulesOf reads the items of a list of rules.
@@ -231,7 +232,7 @@ func (r *fileReader) rulesOf(n *yaml.Node, read func(*yaml.Node)) {
 	}
 }
 
-// askerFields are the fields that select who asks.
+// askerFields are the fields that select callers.
 func (r *fileReader) askerFields(a *asker, contexts bool) []field {
 	fields := []field{
 		{"tenants", func(n *yaml.Node) { a.tenants = r.names(n) }},
@@ -244,7 +245,7 @@ func (r *fileReader) askerFields(a *asker, contexts bool) []field {
 	return fields
 }
 
-// nameRules reads the rules of a section that allow and deny names.
+// nameRules reads a section whose rules allow and deny names.
 func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule, places []place) {
 	r.rulesOf(n, func(n *yaml.Node) {
 		rule := nameRule{id: lineID(n)}
@@ -266,18 +267,18 @@ func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule, pl
 	return list, places
 }
 
-// overall reads the limits of all tools together.
+// overall reads the limits that count all tools together.
 func (r *fileReader) overall(n *yaml.Node) {
 	r.fields(n, "limits", field{"calls_per_minute", func(n *yaml.Node) {
 		r.rules.limits = r.perMinute(n, "limits")
 	}})
 }
 
-// MaxPerMinute bounds a limit of calls per minute. One beyond registry.MaxWindowLimit is spread over parts of the
-// minute, of a second at least.
+// MaxPerMinute bounds a limit of calls per minute. A limit above registry.MaxWindowLimit is split into parts of the
+// minute, each at least a second.
 const MaxPerMinute = 60 * registry.MaxWindowLimit
 
-// perMinute reads limits: a number for each identity, or numbers by whose calls they count.
+// perMinute reads limits: one number per identity, or a number for each kind of counter.
 func (r *fileReader) perMinute(n *yaml.Node, id string) (limits []Limit) {
 	add := func(per Per) func(*yaml.Node) {
 		return func(n *yaml.Node) {

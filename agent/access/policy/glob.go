@@ -10,13 +10,13 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// globPattern leaves out character classes: every shell reads [!a] in its own way, and a deny list must not be
-// misread. A length in the expression would make it 2.7 MB.
+// globPattern excludes character classes: shells differ in how they read [!a], and a deny list must not be misread. A
+// length in the expression would make it 2.7 MB.
 var globPattern = regexp.MustCompile(`^[\p{L}\p{M}\p{Nd}_.*?-]+$`)
 
 const maxGlob = 128 // characters
 
-// CheckGlob reports what is wrong with a pattern of tool names, which would otherwise silently match nothing.
+// CheckGlob returns an error for a malformed pattern of tool names. Such a pattern would otherwise match nothing.
 func CheckGlob(glob string) error {
 	if !globPattern.MatchString(glob) || utf8.RuneCountInString(glob) > maxGlob {
 		return registry.Errorf(registry.CodeInvalidRequest, "the tool name pattern %.80q is malformed: "+
@@ -25,20 +25,21 @@ func CheckGlob(glob string) error {
 	return nil
 }
 
-// globs are patterns: * matches any run of characters, ? exactly one, anything else itself.
+// globs are patterns: * matches any run of characters, ? exactly one, all others themselves.
 type globs []string
 
 func (g globs) match(s string) bool {
 	return slices.ContainsFunc(g, func(glob string) bool { return matchGlob(glob, s) })
 }
 
-// matchGlob takes time in proportion to the product of both lengths at most.
+// matchGlob takes at most time proportional to the product of both lengths.
 func matchGlob(glob, s string) bool { return matches(glob, s, false) }
 
-// matchPattern reports whether a glob matches everything that another glob matches. It may miss some that do.
+// matchPattern reports whether a glob matches everything that another glob matches. It may return false for some that
+// do.
 func matchPattern(glob, other string) bool { return matches(glob, other, true) }
 
-// matches does what matchGlob says. If s is a glob itself, its * is more than a question mark stands for.
+// matches implements matchGlob. If s is a glob, a ? does not match its *.
 func matches(glob, s string, isGlob bool) bool {
 	i, j, star, from := 0, 0, -1, 0
 	for j < len(s) {
@@ -51,7 +52,7 @@ func matches(glob, s string, isGlob bool) bool {
 			i, j = i+1, j+size
 		case strings.HasPrefix(glob[i:], s[j:j+size]):
 			i, j = i+size, j+size
-		case star >= 0: // the last star takes one character more
+		case star >= 0: // the last star matches one more character
 			_, size := utf8.DecodeRuneInString(s[from:])
 			from += size
 			i, j = star+1, from
@@ -62,17 +63,17 @@ func matches(glob, s string, isGlob bool) bool {
 	return strings.Trim(glob[i:], "*") == ""
 }
 
-// toolName is the name of a tool, and what it looks like.
+// toolName is the name of a tool with its skeletons.
 type toolName struct {
 	name      string
-	skeletons []string // computed when they are needed
+	skeletons []string // computed on first use
 }
 
-// denials are globs that also match what looks like a name they match, in another case or in letters of another
-// script: a name is denied for what its readers take it for.
+// denials are globs that also match look-alikes of the names they match, in another case or script: a name is denied
+// for what readers take it for.
 type denials struct {
 	globs
-	alike globs // of the skeletons
+	alike globs // of their skeletons
 }
 
 func newDenials(patterns []string) denials {
@@ -96,33 +97,33 @@ func (d denials) match(t *toolName) bool {
 	return slices.ContainsFunc(t.skeletons, d.alike.match)
 }
 
-// Guarded are patterns of the names of tools that something watches. They also match what looks like a name they match:
-// what a device calls its tools must be no way around. It does not change.
+// Guarded are name patterns of tools that something watches. They also match look-alikes, so that a device cannot evade
+// them by its tools' names. Guarded is immutable.
 type Guarded struct{ names denials }
 
-// NewGuarded returns patterns that were checked with CheckGlob. None match nothing.
+// NewGuarded returns patterns, which must have passed CheckGlob. No patterns match nothing.
 func NewGuarded(patterns []string) Guarded { return Guarded{newDenials(patterns)} }
 
-// Match reports whether a name matches, or looks like one that does.
+// Match reports whether a name matches, or looks like a matching name.
 func (g Guarded) Match(name string) bool { return g.names.match(&toolName{name: name}) }
 
 // Match reports whether a name matches one of the patterns of tool names.
 func Match(patterns []string, name string) bool { return globs(patterns).match(name) }
 
-// Security says which commands may run at all.
+// Security says which commands may run.
 type Security string
 
-// The modes, the strictest first.
+// The modes, strictest first.
 const (
 	Deny      Security = "deny"      // none
-	Allowlist Security = "allowlist" // those that consist of allowed programs only
+	Allowlist Security = "allowlist" // only commands made of allowed programs
 	Full      Security = "full"      // all
 )
 
-// Securities returns all modes, the strictest first.
+// Securities returns all modes, strictest first.
 func Securities() []Security { return []Security{Deny, Allowlist, Full} }
 
-// Stricter returns the stricter of two modes. An empty mode says nothing; what is no mode counts as Deny.
+// Stricter returns the stricter of two modes. An empty mode is ignored. An unknown mode counts as Deny.
 func Stricter(a, b Security) Security {
 	switch {
 	case a == "":
@@ -143,19 +144,19 @@ func known(s Security) Security {
 	return s
 }
 
-// Programs says which programs a tool that runs some may run, and how.
+// Programs says which programs a tool may run, and how.
 type Programs struct {
-	Security  Security // empty: no rule says any, which means Allowlist with nothing allowed
-	Rule      string   // the id of the rule whose mode counts; empty: no rule says any
-	Allow     []string // for calls in mode Allowlist: programs, each with the first arguments it must have, if any
-	Elevated  bool     // with the rights of the gateway's own user, if an approver agrees to that very call
-	Sandboxed bool     // in the sandbox, whatever the context
+	Security  Security // empty: set by no rule, which means Allowlist with nothing allowed
+	Rule      string   // id of the rule that set the mode; empty: none
+	Allow     []string // in mode Allowlist: programs, each with the first arguments it must have, if any
+	Elevated  bool     // with the rights of the gateway's own user, if an approver agrees to the call
+	Sandboxed bool     // in the sandbox, in any context
 
-	said bool // a rule says so; else everything above is only what holds if none does
+	said bool // set by a rule; otherwise the fields above are defaults
 }
 
-// and returns what holds if a rule says more: the stricter mode, the programs that both allow, more rights only if both
-// say so, and the sandbox if one does.
+// and combines p with a rule: the stricter mode, the programs that both allow, Elevated only if both set it, and
+// Sandboxed if one does.
 func (p Programs) and(rule *Programs) Programs {
 	switch {
 	case rule == nil:

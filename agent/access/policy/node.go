@@ -19,10 +19,10 @@ import (
 // MaxFile bounds a policy file, in bytes.
 const MaxFile = 256 << 10
 
-// reader reads the nodes of a file and notes what is wrong with them, all of it and not only what comes first.
+// reader reads the nodes of a file. It records all problems, not only the first.
 type reader struct{ problems Problems }
 
-// document returns the top of a file, nil if it has none or is no YAML at all.
+// document returns the top node of a file. It returns nil if there is none, or if the file is not valid YAML.
 func (r *reader) document(text []byte) *yaml.Node {
 	if len(text) > MaxFile {
 		r.problems = append(r.problems, Problem{1, 1, fmt.Sprintf("a policy file may have %d bytes at most", MaxFile)})
@@ -57,7 +57,7 @@ func (r *reader) document(text []byte) *yaml.Node {
 	return top
 }
 
-// syntaxProblem says where a text is no YAML.
+// syntaxProblem returns a YAML syntax error with its position.
 func syntaxProblem(err error) Problem {
 	p := Problem{1, 1, err.Error()}
 	if at, ok := errors.AsType[*yaml.LoadError](err); ok {
@@ -67,8 +67,8 @@ func syntaxProblem(err error) Problem {
 	return p
 }
 
-// refuseTricks refuses what makes a file mean something else than it shows: anchors and their aliases, merged keys, and
-// types by tag.
+// refuseTricks rejects YAML features that make a file mean something else than it shows: anchors, aliases, merged keys,
+// and types by tag.
 func (r *reader) refuseTricks(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
@@ -84,12 +84,12 @@ func (r *reader) refuseTricks(n *yaml.Node) {
 	}
 }
 
-// wrong notes a problem.
+// wrong records a problem at a node.
 func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
 	r.wrongAt(place{n.Line, n.Column}, format, args...)
 }
 
-// place is where something stands in a file, counted from 1.
+// place is a position in a file, counted from 1.
 type place struct{ line, column int }
 
 func (r *reader) wrongAt(at place, format string, args ...any) {
@@ -98,13 +98,13 @@ func (r *reader) wrongAt(at place, format string, args ...any) {
 	}
 }
 
-// field is one known key of a mapping, and what reads its value.
+// field is a known key of a mapping, with the reader of its value.
 type field struct {
 	key  string
 	read func(*yaml.Node)
 }
 
-// fields reads a mapping. Keys that are not known, and keys that occur twice, are problems.
+// fields reads a mapping. Unknown and duplicate keys are problems.
 func (r *reader) fields(n *yaml.Node, what string, known ...field) {
 	if n.Kind != yaml.MappingNode {
 		r.wrong(n, "%s must be a mapping of keys to values", what)
@@ -131,10 +131,10 @@ func (r *reader) fields(n *yaml.Node, what string, known ...field) {
 	}
 }
 
-// maxHints is how many words a misspelt one is compared with, and how many are listed.
+// maxHints bounds the known words that a misspelt word is compared with, and the words listed.
 const maxHints = 100
 
-// unknown says that a word is none of those that may stand there. Names of groups may be there by the thousand.
+// unknown records that a word is not one of the known ones. There may be thousands of group names.
 func (r *reader) unknown(n *yaml.Node, what string, known []string) {
 	if len(r.problems) >= maxProblems {
 		return
@@ -155,7 +155,7 @@ func (r *reader) unknown(n *yaml.Node, what string, known []string) {
 
 func short(s string) string { return fmt.Sprintf("%.64s", s) }
 
-// each reads the items of a list. A single value stands for a list of one.
+// each reads the items of a list. A single value counts as a list with one item.
 func (r *reader) each(n *yaml.Node, read func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
 		read(n)
@@ -169,7 +169,7 @@ func (r *reader) each(n *yaml.Node, read func(*yaml.Node)) {
 	}
 }
 
-// text returns a scalar as it is written, empty if it is none.
+// text returns a scalar as written. It returns an empty text for any other node.
 func (r *reader) text(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
 		r.wrong(n, "a word or text must stand here")
@@ -178,7 +178,7 @@ func (r *reader) text(n *yaml.Node) string {
 	return n.Value
 }
 
-// oneOf returns a word if it is one of those that may stand there, else the empty one.
+// oneOf returns a word if it is a known one, else an empty word.
 func oneOf[T ~string](r *reader, n *yaml.Node, what string, known []T) T {
 	word := r.text(n)
 	if word == "" || slices.Contains(known, T(word)) {
@@ -192,7 +192,7 @@ func oneOf[T ~string](r *reader, n *yaml.Node, what string, known []T) T {
 	return ""
 }
 
-// number returns a whole number from 1 to most.
+// number returns a whole number from 1 to most. It returns 0 for anything else.
 func (r *reader) number(n *yaml.Node, most int) int {
 	v, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || v < 1 || v > most {
@@ -202,7 +202,7 @@ func (r *reader) number(n *yaml.Node, most int) int {
 	return v
 }
 
-// flag returns true or false.
+// flag returns true or false. It returns nil for anything else.
 func (r *reader) flag(n *yaml.Node) *bool {
 	v := n.Value == "true"
 	if n.Kind != yaml.ScalarNode || !v && n.Value != "false" {
@@ -212,7 +212,7 @@ func (r *reader) flag(n *yaml.Node) *bool {
 	return &v
 }
 
-// duration returns a time such as 30m, 24h or 7d.
+// duration returns a time such as 30m, 24h or 7d. The minimum is one second.
 func (r *reader) duration(n *yaml.Node) time.Duration {
 	v, err := days.Parse(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || v < time.Second {

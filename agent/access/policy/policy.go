@@ -1,11 +1,11 @@
-// Package policy says who may call and register which tools, and on which conditions. Its rules come from one YAML file
-// that an operator writes, from four lists of name patterns, and from the defaults in default.yaml.
+// Package policy decides who may call and register which tools, and under which conditions. Its rules come from an
+// operator's YAML file, from four lists of name patterns, and from the defaults in default.yaml.
 //
 //	Question ─▶ Policy.Decide ─▶ Decision: allowed, rule, reason, approvals, limits, resources
 //
-// The hooks before a call, the listings and the command `farhand policy explain` all ask Policy.Decide. Whatever its
-// Decision leaves to others is a value in it: who counts calls reads Limits, who asks people reads Approvals, who knows
-// where a conversation has read from reads Forbids. Start reading at decision.go and rules.go.
+// The hooks before a call, the listings and the command `farhand policy explain` all call Policy.Decide. A Decision
+// also has the conditions that other packages check: rate limits (Limits), approvals (Approvals), and refusals that
+// depend on what a conversation has read (Forbids). Start reading at decision.go and rules.go.
 package policy
 
 import (
@@ -28,9 +28,9 @@ import (
 //go:embed default.yaml
 var defaults []byte
 
-// Lists are patterns of tool names: * matches any run of characters, ? exactly one, anything else itself. An empty
-// allow list allows every name; a name that a deny list matches, or that looks like one it matches, is denied whatever
-// the allow list says. They hold beside the rules of a file, for everybody.
+// Lists are patterns of tool names: * matches any run of characters, ? exactly one, all others themselves. An empty
+// allow list allows every name. A name that a deny list matches, or that looks like such a name, is denied even if an
+// allow list has it. The lists apply to all callers, in addition to the rules of a file.
 type Lists struct {
 	RegisterAllow []string // names a device may register
 	RegisterDeny  []string
@@ -38,42 +38,43 @@ type Lists struct {
 	CallDeny      []string
 }
 
-// Options make a Policy.
+// Options configure a Policy.
 type Options struct {
 	Lists Lists
 
-	// File is the text of a policy file; nil: there is none, and only the defaults hold.
+	// File is the text of a policy file. Nil: only the defaults apply.
 	File []byte
 
-	// Unconfirmed lets models call, although nobody is asked, tools whose level is registry.SecurityUserConfirm, and
-	// what only something they have read has named. A policy file may still ask.
+	// Unconfirmed removes the default approvals for a model's calls: of tools with level registry.SecurityUserConfirm,
+	// and of calls with arguments that only untrusted content has named. A policy file can still require approval.
 	Unconfirmed bool
 }
 
-// Policy answers who may call and register what. It is safe for concurrent use, also while its rules are replaced.
+// Policy decides who may call and register which tools. It is safe for concurrent use, also while its rules are
+// replaced.
 type Policy struct {
 	options Options // without File
 	state   atomic.Pointer[state]
 }
 
-// state is one version of the rules with what they were asked already.
+// state is one version of the rules with its cache of decisions.
 type state struct {
 	rules   *rules
 	digest  string
 	answers *cache.Cache[key, *Decision]
 
-	byTenant, byUser bool // some rule asks for them
+	byTenant, byUser bool // some rule depends on tenants or users
 
-	longest time.Duration // that a rule gives a person to answer
+	longest time.Duration // longest time to answer that a rule gives a person
 }
 
-// answerBytes bounds the answers that are remembered, per generation of the cache.
+// answerBytes bounds the cached decisions, per generation of the cache.
 const answerBytes = 2 << 20
 
-// answerOverhead is about how many bytes an answer takes beside the texts of its question.
+// answerOverhead is the approximate size of a cached decision, in bytes, without the texts of its key.
 const answerOverhead = 500
 
-// New returns a Policy. What is wrong with the file is an error of type Problems; a malformed pattern of a list is an
+// New returns a Policy. Mistakes in the file are an error of type Problems. A malformed pattern in a list is an
 // *registry.Error.
 func New(o Options) (*Policy, error) {
 	p := &Policy{options: o}
@@ -81,8 +82,8 @@ func New(o Options) (*Policy, error) {
 	return p, p.Replace(o.File)
 }
 
-// Replace puts the rules of another file, or of none, in the place of those there are. With an error the rules stay as
-// they are.
+// Replace replaces the rules by another file's, or by the defaults alone if file is nil. If it fails, the rules stay
+// unchanged.
 func (p *Policy) Replace(file []byte) error {
 	compiled, err := compile(p.options, file)
 	if err != nil {
@@ -105,24 +106,23 @@ func (p *Policy) Replace(file []byte) error {
 	return nil
 }
 
-// Check reports what is wrong with the text of a policy file: Problems, or nil. What a file says and can never apply is
-// wrong: New and Replace refuse it.
+// Check returns the Problems of a policy file, or nil. Text that can never apply is a problem: New and Replace reject
+// it.
 func Check(file []byte) error {
 	_, err := compile(Options{}, file)
 	return err
 }
 
-// Warnings returns what a policy file that can be used says and may not mean, nil if there is nothing: conditions that
-// hold for less than they seem to.
+// Warnings returns what a valid policy file may not mean: conditions that cover less than they seem to. Nil: none.
 func Warnings(file []byte) Problems {
 	all, err := parse(defaults, nil)
-	if err != nil { // New says so
+	if err != nil { // New reports it
 		return nil
 	}
 	return readFile(file, all).warnings
 }
 
-// compile puts lists, file and defaults together.
+// compile combines lists, file and defaults.
 func compile(o Options, file []byte) (*rules, error) {
 	all, err := parse(defaults, nil)
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *rules) has(id string) bool {
 	return slices.ContainsFunc(r.tools, func(t toolRule) bool { return t.id == id })
 }
 
-// askers returns whom the rules are about.
+// askers returns the askers of all rules.
 func (r *rules) askers() iter.Seq[asker] {
 	return func(yield func(asker) bool) {
 		for _, list := range [][]nameRule{r.calls, r.register} {
@@ -168,12 +168,12 @@ func (r *rules) askers() iter.Seq[asker] {
 	}
 }
 
-// drop leaves out rules about tools.
+// drop removes rules about tools.
 func (r *rules) drop(these func(id string) bool) {
 	r.tools = slices.DeleteFunc(r.tools, func(t toolRule) bool { return these(t.id) })
 }
 
-// addLists adds the lists, each as a rule before those of the file.
+// addLists adds the lists, each as a name rule.
 func (r *rules) addLists(l Lists) error {
 	for _, list := range [][]string{l.RegisterAllow, l.RegisterDeny, l.CallAllow, l.CallDeny} {
 		for _, glob := range list {
@@ -195,23 +195,23 @@ func (r *rules) addLists(l Lists) error {
 	return nil
 }
 
-// LongestWithin returns the longest time that a rule gives a person to answer. Zero: no rule says one.
+// LongestWithin returns the longest time to answer that a rule gives a person. Zero: no rule sets one.
 func (p *Policy) LongestWithin() time.Duration { return p.state.Load().longest }
 
-// Digest is the same for equal rules and different for others.
+// Digest is equal for equal rules, and different otherwise.
 func (p *Policy) Digest() string { return p.state.Load().digest }
 
-// key is what an answer depends on.
+// key identifies a cached decision.
 type key struct {
 	tenant, user, scopes, name string
-	asks                       uint64 // everything else
+	asks                       uint64 // everything else, as bits
 }
 
 func (k *key) size() int {
 	return len(k.tenant) + len(k.user) + len(k.scopes) + len(k.name) + answerOverhead
 }
 
-// keyOf returns the key of an answer about a tool of this name. Who asks is part of it as far as rules look at that.
+// keyOf returns the key of a decision about a tool name. Tenant and user are part of it only if rules depend on them.
 func (s *state) keyOf(who *auth.Identity, name string) key {
 	k := key{scopes: who.Tools, name: name, asks: uint64(who.Roles)}
 	if s.byTenant {
@@ -235,7 +235,7 @@ const (
 	overMCP    = 1 << 13
 )
 
-// Decide answers a question. What was asked before costs a look into a cache.
+// Decide answers a question. Repeated questions cost one cache lookup.
 func (p *Policy) Decide(q Question) *Decision {
 	s := p.state.Load()
 	k := s.keyOf(&q.Who, q.Tool.Name)
@@ -261,7 +261,7 @@ func (p *Policy) Decide(q Question) *Decision {
 	return d
 }
 
-// remember keeps an answer, and nothing else of what the texts of its key are cut from.
+// remember caches a decision. It clones the key's texts, because they may be parts of longer texts.
 func (s *state) remember(k key, d *Decision) {
 	for _, text := range []*string{&k.tenant, &k.user, &k.scopes, &k.name} {
 		*text = strings.Clone(*text)
@@ -269,7 +269,7 @@ func (s *state) remember(k key, d *Decision) {
 	s.answers.Put(k, d, k.size())
 }
 
-// levelRank tells levels apart. A level that there is not counts as the strictest one.
+// levelRank orders levels. An unknown level counts as the strictest one.
 func levelRank(l registry.SecurityLevel) uint64 {
 	switch l {
 	case "", registry.SecuritySafe:
@@ -281,8 +281,8 @@ func levelRank(l registry.SecurityLevel) uint64 {
 	}
 }
 
-// MayRegister decides whether a device may register a tool of this name. Only Allowed, Code, Rule and Reason of the
-// answer count.
+// MayRegister decides whether a device may register a tool name. Only Allowed, Code, Rule and Reason of the decision
+// are set.
 func (p *Policy) MayRegister(who auth.Identity, name string) *Decision {
 	s := p.state.Load()
 	k := s.keyOf(&who, name)
@@ -297,7 +297,7 @@ func (p *Policy) MayRegister(who auth.Identity, name string) *Decision {
 
 type decisionKey struct{}
 
-// Value makes a context of a decision that has it as its only value, for DecisionOf.
+// Value implements context.Context for a context whose only value is the decision, for DecisionOf.
 func (d *Decision) Value(key any) any {
 	if key == (decisionKey{}) {
 		return d
@@ -305,8 +305,8 @@ func (d *Decision) Value(key any) any {
 	return nil
 }
 
-// DecisionOf returns what policy says of the call of a local tool. ctx is that of its Execute, Validate or Authorize.
-// With any other the decision is empty.
+// DecisionOf returns the decision about a call of a local tool. ctx must be that of Execute, Validate or Authorize. For
+// any other context, the decision is empty.
 func DecisionOf(ctx context.Context) *Decision {
 	if d, _ := ctx.Value(decisionKey{}).(*Decision); d != nil {
 		return d
@@ -314,13 +314,13 @@ func DecisionOf(ctx context.Context) *Decision {
 	return new(Decision)
 }
 
-// ResourcesOf returns what a call of a local tool may use.
+// ResourcesOf returns the resources that a call of a local tool may use.
 func ResourcesOf(ctx context.Context) Resources { return DecisionOf(ctx).Resources }
 
-// maxProblems bounds how many problems of a file are told.
+// maxProblems bounds the problems reported per file.
 const maxProblems = 20
 
-// Problem is one thing that is wrong with a policy file, and where. Lines and columns are counted from 1.
+// Problem is a mistake in a policy file, with its position. Lines and columns count from 1.
 type Problem struct {
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
@@ -330,10 +330,10 @@ type Problem struct {
 // String returns line:column: message.
 func (p Problem) String() string { return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Message) }
 
-// Problems is everything that is wrong with a policy file, in order of lines, at least one problem.
+// Problems are the mistakes in a policy file, ordered by line, at least one.
 type Problems []Problem
 
-// Error returns each problem on a line of its own.
+// Error returns one problem per line.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i, one := range p {

@@ -7,7 +7,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Report is a Decision as people and programs read it.
+// Report is a Decision for people and programs.
 type Report struct {
 	Tool          string                 `json:"tool"`
 	Context       Context                `json:"context"`
@@ -24,34 +24,34 @@ type Report struct {
 	Programs      *ProgramsReport        `json:"programs,omitempty"`
 }
 
-// DemandReport is a Demand as it is read.
+// DemandReport is a Demand in a Report.
 type DemandReport struct {
 	Rule         string `json:"rule"`
 	When         string `json:"when"`
-	OnlyURLs     bool   `json:"only_urls,omitempty"` // the tool only reads, so of its arguments only URLs count
+	OnlyURLs     bool   `json:"only_urls,omitempty"` // the tool only reads, so only URLs in its arguments count
 	GrantSeconds int64  `json:"grant_seconds,omitempty"`
 
 	By            registry.ApproveBy `json:"by,omitempty"`
 	WithinSeconds int64              `json:"within_seconds,omitempty"`
 }
 
-// LimitReport is a Limit as it is read.
+// LimitReport is a Limit in a Report.
 type LimitReport struct {
 	Rule          string   `json:"rule"`
 	Per           Per      `json:"per"`
-	Tool          string   `json:"tool,omitempty"`  // empty: all tools together, unless Tools says which
-	Tools         []string `json:"tools,omitempty"` // globs of the tools whose calls are counted, each tool for itself
+	Tool          string   `json:"tool,omitempty"`  // empty: all tools together, unless Tools is set
+	Tools         []string `json:"tools,omitempty"` // globs of the tools; each tool is counted separately
 	Calls         int      `json:"calls"`
 	WindowSeconds int64    `json:"window_seconds"`
 }
 
-// ReportLimit returns a limit as it is read.
+// ReportLimit returns a LimitReport of a limit.
 func ReportLimit(l Limit) LimitReport {
 	return LimitReport{Rule: l.Rule, Per: l.Per, Tool: l.Tool, Calls: l.Calls, WindowSeconds: int64(l.Window.Seconds())}
 }
 
-// LimitsOf returns the limits that hold for the calls of somebody outside of conversations: those of all tools, then
-// those of the rules about tools. Such a rule may be about fewer tools than its globs name, as those of one level.
+// LimitsOf returns the limits for a caller outside of conversations: first the limits of all tools together, then the
+// limits in rules about tools. A rule may cover fewer tools than its globs match, for example only tools of one level.
 func (p *Policy) LimitsOf(who auth.Identity) (limits []LimitReport) {
 	rules := p.state.Load().rules
 	for _, l := range rules.limits {
@@ -73,7 +73,7 @@ func (p *Policy) LimitsOf(who auth.Identity) (limits []LimitReport) {
 	return limits
 }
 
-// ResourcesReport is Resources as they are read, in the words of the policy file.
+// ResourcesReport is Resources in the terms of the policy file.
 type ResourcesReport struct {
 	MaxFiles      int   `json:"maxFiles,omitempty"`
 	MaxSizeMB     int64 `json:"maxSizeMB,omitempty"`
@@ -81,16 +81,16 @@ type ResourcesReport struct {
 	MaxRuntimeSec int64 `json:"maxRuntimeSec,omitempty"`
 }
 
-// ProgramsReport is Programs as they are read, in the words of the policy file.
+// ProgramsReport is Programs in the terms of the policy file.
 type ProgramsReport struct {
 	Security  Security `json:"security"`
-	Rule      string   `json:"rule,omitempty"` // whose mode counts: one that allows more must take its place, by its id
+	Rule      string   `json:"rule,omitempty"` // that set the mode; a rule that allows more must replace it by id
 	Allow     []string `json:"allow,omitempty"`
 	Elevated  bool     `json:"elevated,omitempty"`
 	Sandboxed bool     `json:"sandboxed,omitempty"`
 }
 
-// Report returns the answer to a question as it is read.
+// Report returns the decision about a question as a Report.
 func (d *Decision) Report(q Question) Report {
 	r := Report{
 		Tool: q.Tool.Name, Context: Join(q.Context, Context(q.Who.Context)), Allowed: d.Allowed, Rule: d.Rule,
@@ -122,7 +122,7 @@ func (d *Decision) demandReports(demands []Demand) (list []DemandReport) {
 	return list
 }
 
-// names returns what a policy file calls the effects.
+// names returns the effects' names in policy files.
 func (e Effects) names() []string {
 	names := []string{}
 	for _, n := range []struct {

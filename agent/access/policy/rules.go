@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Ids of what decides without being written in a file.
+// Ids of decisions that come from no rule in a file.
 const (
 	RuleScope         = "scope"          // the globs of tools in the credentials
 	RuleAdminOnly     = "admin-only"     // the security level admin_only
@@ -27,14 +27,15 @@ type rules struct {
 	limits   []Limit // of all tools together
 }
 
-// asker selects who asks. Empty lists select everybody.
+// asker selects callers. Empty lists select all.
 type asker struct {
 	tenants, users globs
 	roles          []string
 	contexts       []Context
 }
 
-// is reports whether somebody is selected. A role is one that the credentials name: admins are not selected as callers.
+// is reports whether a caller is selected. Roles must be named by the credentials: an admin is not selected as a
+// caller.
 func (a asker) is(who auth.Identity, in Context) bool {
 	return (len(a.tenants) == 0 || a.tenants.match(who.Tenant)) &&
 		(len(a.users) == 0 || a.users.match(who.User)) &&
@@ -50,14 +51,15 @@ type nameRule struct {
 	who    asker
 	allow  globs
 	deny   denials
-	alone  bool   // other rules that allow a name do not count for it
-	reason string // why; empty: what the rule says
+	alone  bool   // its allow list is checked separately from other rules'
+	reason string // why; empty: the default text
 }
 
-// checkNames returns the rule that forbids a name, nil if none does: one that denies it; or else the first of those
-// that allow names to this asker, if none of them allows this name.
+// checkNames returns the rule that forbids a name, nil if none does. That is a rule that denies the name. Otherwise it
+// is the first rule with an allow list for this asker, if no such rule allows the name. A rule that is alone must allow
+// it itself.
 func checkNames(rules []nameRule, who auth.Identity, in Context, name *toolName) *nameRule {
-	var notAllowed *nameRule // of those that count together
+	var notAllowed *nameRule // of the rules that count together
 	allowed := false
 	for i := range rules {
 		r := &rules[i]
@@ -80,16 +82,16 @@ func checkNames(rules []nameRule, who auth.Identity, in Context, name *toolName)
 	return notAllowed
 }
 
-// toolRule says what holds for some tools.
+// toolRule is a rule about tools.
 type toolRule struct {
 	id      string
-	names   denials // a rule about a tool is about what looks like it, too
+	names   denials // also match look-alikes
 	levels  []registry.SecurityLevel
-	effects Effects // one of these
+	effects Effects // at least one of these
 	sources []Source
 	who     asker
 
-	level      registry.SecurityLevel // in place of what the tool says
+	level      registry.SecurityLevel // replaces the tool's own level
 	setEffects *Effects
 
 	roles     []string // required: one of these
@@ -99,17 +101,17 @@ type toolRule struct {
 	forbids   []demand
 	limits    []Limit
 	resources Resources
-	programs  *Programs // nil: nothing said
+	programs  *Programs // nil: not set
 	reason    string
 
 	destinations []string
 }
 
-// demand is a Demand, and for whom.
+// demand is a Demand and the calls that it covers.
 type demand struct {
 	Demand
-	never       bool     // ends the list: no demand of a later rule counts
-	except      []string // roles that are not asked
+	never       bool     // ends the list: demands of later rules do not count
+	except      []string // roles that are exempt
 	outsideMain bool
 	model       *bool // only if a model asks, or only if none does
 	overMCP     bool
@@ -120,7 +122,7 @@ func (d *demand) holds(q *Question, in Context) bool {
 		(!d.outsideMain || in != Main) && !slices.ContainsFunc(d.except, q.Who.HasNamed)
 }
 
-// selects reports whether a rule is about a tool, whose level and effects are known as far as d has them.
+// selects reports whether a rule is about a call. It uses the level and effects in d.
 func (r *toolRule) selects(q *Question, d *Decision, in Context, name *toolName) bool {
 	return (len(r.levels) == 0 || slices.Contains(r.levels, d.Level)) &&
 		(r.effects == 0 || r.effects&d.Effects != 0) &&
@@ -129,7 +131,7 @@ func (r *toolRule) selects(q *Question, d *Decision, in Context, name *toolName)
 		(len(r.names.globs) == 0 || r.names.match(name))
 }
 
-// decide answers a question. It costs as much as there are rules.
+// decide answers a question. Its cost grows with the number of rules.
 func (r *rules) decide(q *Question) *Decision {
 	in, name := Join(q.Context, Context(q.Who.Context)), &toolName{name: q.Tool.Name}
 	d := &Decision{Allowed: true, Level: levels[levelRank(q.Tool.SecurityLevel)], Effects: q.effects()}
@@ -181,7 +183,7 @@ func (r *rules) mayRegister(who auth.Identity, name string) *Decision {
 	return d
 }
 
-// override finds what the operator has as the level and the effects of a tool. The first rule that says it counts.
+// override sets the operator's level and effects of a tool. The first rule that sets each one counts.
 func (r *rules) override(q *Question, d *Decision, in Context, name *toolName) {
 	level, effects := false, false
 	for i := range r.tools {
@@ -198,7 +200,7 @@ func (r *rules) override(q *Question, d *Decision, in Context, name *toolName) {
 	}
 }
 
-// admits reports whether a rule lets a call pass that it is about. If not, d says why.
+// admits reports whether a rule lets a call pass. If not, d has the reason.
 func (r *toolRule) admits(q *Question, d *Decision, in Context) bool {
 	switch {
 	case len(r.roles) > 0 && !slices.ContainsFunc(r.roles, q.Who.HasNamed):
@@ -215,8 +217,8 @@ func (r *toolRule) admits(q *Question, d *Decision, in Context) bool {
 	return d.Allowed
 }
 
-// collect adds to d what a rule asks for. asks says whether approvals of this rule count, and the answer whether those
-// of later ones do.
+// collect adds a rule's demands, limits and resources to d. asks says whether approvals of this rule count. The result
+// says whether approvals of later rules count.
 func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool {
 	for i := range r.approvals {
 		a := &r.approvals[i]
@@ -252,12 +254,12 @@ func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool
 	return asks
 }
 
-// inScope reports whether the globs of the credentials reach a tool.
+// inScope reports whether the globs of the credentials match a tool.
 func inScope(who auth.Identity, tool string) bool {
 	return who.Tools == "" || globs(strings.Fields(who.Tools)).match(tool)
 }
 
-// refuse turns a decision into a refusal, which asks for nothing else. own is what the operator wrote as the reason.
+// refuse turns a decision into a refusal without any other demands. own is the operator's reason.
 func (d *Decision) refuse(code registry.Code, rule, own, format string, args ...any) *Decision {
 	*d = Decision{Code: code, Rule: rule, Reason: own, Level: d.Level, Effects: d.Effects}
 	if own == "" {

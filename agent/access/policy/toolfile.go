@@ -21,7 +21,7 @@ var (
 	sourceNames = map[string]Source{"remote": Remote, "builtin": Builtin, "mcp": MCP}
 )
 
-// toolRules reads the section tools.
+// toolRules reads the section "tools".
 func (r *fileReader) toolRules(n *yaml.Node) {
 	r.rulesOf(n, func(n *yaml.Node) {
 		if n.Kind != yaml.MappingNode {
@@ -35,7 +35,7 @@ func (r *fileReader) toolRules(n *yaml.Node) {
 
 func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 	rule := toolRule{id: lineID(n)}
-	for i := 0; i+1 < len(n.Content); i += 2 { // limits and demands name it
+	for i := 0; i+1 < len(n.Content); i += 2 { // first, because limits and demands use it
 		if n.Content[i].Value == "id" {
 			rule.id = r.id(n.Content[i+1])
 		}
@@ -71,14 +71,14 @@ func (r *fileReader) toolRule(n *yaml.Node) toolRule {
 	return rule
 }
 
-// What set_effects says of a tool that changes nothing.
+// Values of set_effects for a tool that changes nothing.
 const (
-	effectNone  = "none"  // it only answers
-	effectReads = "reads" // it changes nothing, and may reach strangers
+	effectNone  = "none"  // it only returns a result
+	effectReads = "reads" // it changes nothing, but may reach strangers
 )
 
-// settable reads the effects that an operator says a tool has. What destroys or reaches strangers changes something:
-// a mail is an effect. Only "reads" beside "open world" says otherwise, of a tool that fetches and sends nothing.
+// settable reads set_effects. A tool that destroys something or reaches strangers also changes something: sending a
+// mail is an effect. Only "reads" with "open world" avoids that, for a tool that fetches and sends nothing.
 func (r *fileReader) settable(n *yaml.Node) *Effects {
 	var e Effects
 	var names []string
@@ -100,7 +100,7 @@ func (r *fileReader) settable(n *yaml.Node) *Effects {
 	return &e
 }
 
-// effects reads by which effects a rule selects tools.
+// effects reads the effects by which a rule selects tools.
 func (r *fileReader) effects(n *yaml.Node) (e Effects) {
 	r.each(n, func(n *yaml.Node) { e |= effectsByName[oneOf(&r.reader, n, "effect", effectNames)] })
 	return e
@@ -118,7 +118,7 @@ func (r *fileReader) sources(n *yaml.Node) (list []Source) {
 // maxDestination bounds a pointer to a parameter, in bytes.
 const maxDestination = 200
 
-// destinations reads which parameters say where something goes.
+// destinations reads the parameters that say where something goes.
 func (r *fileReader) destinations(n *yaml.Node) (list []string) {
 	r.each(n, func(n *yaml.Node) {
 		pointer := r.text(n)
@@ -131,7 +131,7 @@ func (r *fileReader) destinations(n *yaml.Node) (list []string) {
 	return list
 }
 
-// Conditions of approvals and of what is forbidden.
+// Conditions of approval: and forbid:.
 const (
 	whenAlways      = "always"
 	whenNever       = "never"
@@ -143,7 +143,8 @@ const (
 	whenForeign     = "argument from outside"
 )
 
-// demands reads when a person is asked, or a call is refused: a condition, a mapping with one, or a list of those.
+// demands reads the conditions under which a person is asked, or a call is refused: a condition, a mapping with one, or
+// a list of both.
 func (r *fileReader) demands(n *yaml.Node, id string, approval bool) (list []demand) {
 	r.each(n, func(n *yaml.Node) {
 		d := demand{Demand: Demand{Rule: id}}
@@ -171,7 +172,7 @@ func (r *fileReader) demands(n *yaml.Node, id string, approval bool) (list []dem
 	return list
 }
 
-// checkTerms notes terms of an approval that can never apply.
+// checkTerms records terms of an approval that can never apply.
 func (r *fileReader) checkTerms(n *yaml.Node, d *demand) {
 	if d.never && (d.By != "" || d.Within > 0 || d.Grant > 0) {
 		r.wrong(n, "by, within and grant never apply: nobody is asked with when: never")
@@ -181,7 +182,7 @@ func (r *fileReader) checkTerms(n *yaml.Node, d *demand) {
 	}
 }
 
-// termFields are the fields of the terms of an approval.
+// termFields are the fields with the terms of an approval.
 func (r *fileReader) termFields(d *demand) []field {
 	return []field{
 		{"grant", func(n *yaml.Node) { d.Grant = r.duration(n) }},
@@ -198,7 +199,7 @@ func (r *fileReader) termFields(d *demand) []field {
 	}
 }
 
-// maxWithin bounds how long a person may take to answer.
+// maxWithin bounds a person's time to answer.
 const maxWithin = 24 * time.Hour
 
 // condition reads one condition.
@@ -227,7 +228,7 @@ func (r *fileReader) condition(n *yaml.Node, d *demand, approval bool) {
 	}
 }
 
-// Bounds that a rule may set, at most.
+// Upper bounds of the resources that a rule may set.
 const (
 	maxFiles      = 1_000_000
 	maxSizeMB     = 1 << 20
@@ -235,7 +236,7 @@ const (
 	maxRuntimeSec = 24 * 60 * 60
 )
 
-// programs reads which programs a tool may run.
+// programs reads the programs that a tool may run.
 func (r *fileReader) programs(n *yaml.Node, id string) *Programs {
 	p := new(Programs)
 	r.fields(n, "programs",
@@ -257,8 +258,8 @@ func (r *fileReader) programs(n *yaml.Node, id string) *Programs {
 
 func isTrue(flag *bool) bool { return flag != nil && *flag }
 
-// program reads the name of a program, with the first arguments it must have. Names are no paths: which file a program
-// is, is for the environment to say that it runs in.
+// program reads a program's name with the first arguments that it must have. Names are not paths: the environment in
+// which the program runs decides which file it is.
 func (r *fileReader) program(n *yaml.Node) string {
 	words := strings.Fields(r.text(n))
 	if len(words) == 0 || len(n.Value) > maxProgram || strings.ContainsAny(words[0], "/\\*?[]$`'\"") {
@@ -269,7 +270,7 @@ func (r *fileReader) program(n *yaml.Node) string {
 
 const maxProgram = 256 // bytes of a program and its first arguments
 
-// resources reads what one call may use.
+// resources reads the resources that one call may use.
 func (r *fileReader) resources(n *yaml.Node) (res Resources) {
 	r.fields(n, "resources",
 		field{"maxFiles", func(n *yaml.Node) { res.MaxFiles = r.number(n, maxFiles) }},

@@ -8,25 +8,26 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// unreachable finds what a file says and can never apply, because another rule, a default too, is about the same calls
-// and counts instead: a mode that a stricter one hides, a demand after approval: never, a name that is allowed and
-// denied. It finds only what is certain, and not all of that: who asks for which tools is not known here.
+// unreachable finds settings in a file that can never apply, because another rule about the same calls takes
+// precedence. The other rule may be a default. Examples: a mode that a stricter one hides, a demand after approval:
+// never, a name that is both allowed and denied. It reports only certain cases, and not all of them: it does not know
+// which callers use which tools.
 type unreachable struct {
 	coverage
 	file  *fileReader
-	own   int        // how many of rules are the file's; the others are the defaults beside them
-	rules []toolRule // in the order in which they count
+	own   int        // how many rules are the file's; defaults follow
+	rules []toolRule // in order of precedence
 
-	// Of the rule that is looked at:
+	// State of the rule being checked:
 	at       int
 	rule     *toolRule
-	over     []int // the rules that are about all it is about, in order
+	over     []int // rules that cover all its calls, in order
 	possible []registry.SecurityLevel
-	effects  []Effects // that rules give its tools; nil: they may have others
-	open     cells     // where no rule refuses all calls that it is about
+	effects  []Effects // that rules set for its tools; nil: other effects are possible
+	open     cells     // cells in which no rule refuses all its calls
 }
 
-// checkReach notes as problems what can never apply beside these defaults.
+// checkReach records settings as problems if they can never apply together with these defaults.
 func (r *fileReader) checkReach(defaults *rules) {
 	for i, rule := range r.rules.tools {
 		if strings.HasPrefix(rule.id, defaultPrefix) && !defaults.has(rule.id) {
@@ -51,7 +52,7 @@ func (r *fileReader) checkReach(defaults *rules) {
 	u.names(r.rules.calls, r.callPlaces)
 }
 
-// defaultPrefix begins the id of each default.
+// defaultPrefix is the prefix of all ids of defaults.
 const defaultPrefix = "default:"
 
 // look checks one rule about tools.
@@ -89,8 +90,8 @@ func (u *unreachable) look(i int) {
 	u.demands()
 }
 
-// possibleEffects returns the effects that other rules give the tools of the rule, as far as it selects by them. It is
-// nil if there may be tools whose effects no rule sets.
+// possibleEffects returns the effects that rules set for the tools of the rule, limited to effects that it selects.
+// Nil: for some of the tools, no rule may set effects.
 func (u *unreachable) possibleEffects() []Effects {
 	possible, open := []Effects{}, u.rule.cells() // where no rule so far has set the effects
 	for j := range u.rules {
@@ -101,7 +102,7 @@ func (u *unreachable) possibleEffects() []Effects {
 		if u.rule.effects == 0 || u.rule.effects&*set != 0 {
 			possible = append(possible, *set)
 		}
-		if j == u.at || slices.Contains(u.over, j) { // else it is about some of the tools at most
+		if j == u.at || slices.Contains(u.over, j) { // all others cover at most some of the tools
 			open &^= u.rules[j].cells()
 		}
 	}
@@ -111,7 +112,7 @@ func (u *unreachable) possibleEffects() []Effects {
 	return possible
 }
 
-// openContexts finds contexts that the rule requires and that another rule keeps out.
+// openContexts finds contexts that the rule requires and another rule refuses.
 func (u *unreachable) openContexts() {
 	for _, c := range u.rule.contexts {
 		in := cellsOf([]Context{c}, nil) & u.rule.cells()
@@ -125,7 +126,7 @@ func (u *unreachable) openContexts() {
 	}
 }
 
-// overridden finds a level, or effects, that a rule before this one sets.
+// overridden finds a level, or effects, that an earlier rule already sets.
 func (u *unreachable) overridden() {
 	u.hidden(u.rule.level != "", u.rule.cells(), func(j int, other *toolRule) verdict {
 		return sets(j < u.at && other.level != "", other.level != u.rule.level)
@@ -142,16 +143,16 @@ func (u *unreachable) overridden() {
 	})
 }
 
-// verdict is what another rule means for what a rule says.
+// verdict is how another rule affects a setting of this rule.
 type verdict int
 
 const (
-	silent verdict = iota // nothing
-	same                  // it says the same
-	hides                 // what it says counts instead
+	silent verdict = iota // does not affect it
+	same                  // sets the same value
+	hides                 // takes precedence
 )
 
-// sets returns the verdict of a rule that says something of its own, or nothing.
+// sets returns the verdict of a rule: whether it sets the value, and whether its value differs.
 func sets(says, differs bool) verdict {
 	switch {
 	case !says:
@@ -163,8 +164,9 @@ func sets(says, differs bool) verdict {
 	}
 }
 
-// hidden notes a problem if what the rule says applies in none of the cells where: in each of them other rules hide it,
-// say the same, or refuse all calls, and at least one hides it. describe says so of the first that does.
+// hidden records a problem if a setting applies in none of the cells in where. In each cell, other rules must hide it,
+// set the same value, or refuse all calls, and at least one must hide it. describe describes the problem for the first
+// rule that hides it.
 func (u *unreachable) hidden(
 	says bool, where cells, by func(j int, other *toolRule) verdict, describe func(j int) string,
 ) {
@@ -186,8 +188,8 @@ func (u *unreachable) hidden(
 	}
 }
 
-// programs finds what the rule says about programs and other rules say more strictly. Only tools of the gateway heed
-// it.
+// programs finds programs settings that stricter ones of other rules hide. Only the gateway's own tools use these
+// settings.
 func (u *unreachable) programs() {
 	p := u.rule.programs
 	if p == nil {
@@ -226,13 +228,13 @@ func (u *unreachable) programs() {
 	}
 }
 
-// numbers finds limits that are above those of other rules about the same calls.
+// numbers finds limits above the limits that other rules set for the same calls.
 func (u *unreachable) numbers() {
 	builtin := cellsOf(nil, []Source{Builtin})
 	for _, b := range []struct {
 		name  string
 		value func(Resources) int64
-		where cells // whose tools heed it
+		where cells // cells of the tools that use it
 	}{
 		{"maxFiles", func(r Resources) int64 { return int64(r.MaxFiles) }, builtin},
 		{"maxSizeMB", func(r Resources) int64 { return r.MaxBytes >> 20 }, builtin},
@@ -267,7 +269,7 @@ func (u *unreachable) numbers() {
 	}
 }
 
-// names finds rules that allow names which are all denied to the same askers.
+// names finds rules that allow only names that are denied to the same callers.
 func (u *unreachable) names(rules []nameRule, places []place) {
 	for i := range rules {
 		rule, denier := &rules[i], -1
@@ -288,7 +290,7 @@ func (u *unreachable) names(rules []nameRule, places []place) {
 	}
 }
 
-// name returns how a problem names a rule.
+// name returns the name of a rule in problems.
 func (u *unreachable) name(j int) string {
 	switch {
 	case j == u.at:
@@ -300,7 +302,7 @@ func (u *unreachable) name(j int) string {
 	}
 }
 
-// remedy says what to write instead of what rule j hides.
+// remedy returns advice on how to fix a setting that rule j hides.
 func (u *unreachable) remedy(j int) string {
 	if j >= u.own {
 		return fmt.Sprintf("Give a rule of yours the id %s to take its place", u.rules[j].id)
@@ -308,12 +310,12 @@ func (u *unreachable) remedy(j int) string {
 	return "Change one of the two, or leave this out"
 }
 
-// wrong notes a problem of the rule.
+// wrong records a problem of the rule.
 func (u *unreachable) wrong(format string, args ...any) {
 	u.file.wrongAt(u.file.places[u.at], format, args...)
 }
 
-// warn notes what the rule says and may not mean.
+// warn records a setting that may not mean what it says.
 func (u *unreachable) warn(format string, args ...any) {
 	at := u.file.places[u.at]
 	if len(u.file.warnings) < maxProblems {

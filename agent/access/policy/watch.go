@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// DefaultInterval is how often a policy file is looked at.
+// DefaultInterval is how often a policy file is read.
 const DefaultInterval = time.Second
 
-// File keeps a Policy as its file is. The file is read again and again, and not watched: that works wherever the file
-// is, also as a symbolic link that Kubernetes turns to another directory. It is safe for concurrent use.
+// File keeps a Policy up to date with its file. It polls the file instead of watching it. Polling works on any file
+// system, also for a symbolic link that Kubernetes points to another directory. It is safe for concurrent use.
 type File struct {
 	path   string
 	policy *Policy
@@ -26,19 +26,19 @@ type File struct {
 
 	mu     sync.Mutex
 	noted  func(digest string, err error)
-	text   []byte // as it was read last, good or bad
+	text   []byte // the last text read, valid or not
 	status Status
 }
 
-// Status says how a policy file fares.
+// Status is the state of a policy file.
 type Status struct {
-	Err     error // why the file that is there now is not in force; nil if it is
-	Reloads int   // files that were put in force since the start
-	Refused int   // files that were not
+	Err     error // why the current file is not in force; nil if it is
+	Reloads int   // files put in force since the start
+	Refused int   // files rejected since the start
 }
 
-// Open returns the policy of a file, and what keeps it as the file is until Close. An unreadable or bad file is an
-// error now; later it leaves the policy as it was, and is logged once. o.File is ignored.
+// Open returns the policy of a file, and a File that keeps it up to date until Close. Open fails if the file is
+// unreadable or invalid. Later, such a file leaves the policy unchanged and is logged once. o.File is ignored.
 func Open(path string, o Options, interval time.Duration, log *slog.Logger) (*Policy, *File, error) {
 	text, err := ReadFile(path)
 	if err != nil {
@@ -55,7 +55,7 @@ func Open(path string, o Options, interval time.Duration, log *slog.Logger) (*Po
 	return p, f, nil
 }
 
-// ReadFile reads a policy file of at most MaxFile bytes.
+// ReadFile reads a policy file, at most MaxFile+1 bytes of it: New rejects longer files.
 func ReadFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func ReadFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// watch ends with Close.
+// watch reloads the file every interval until Close.
 func (f *File) watch(ctx context.Context, interval time.Duration) {
 	defer close(f.done)
 	ticker := time.NewTicker(interval)
@@ -87,7 +87,7 @@ func (f *File) watch(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Reload looks at the file now.
+// Reload reads the file now.
 func (f *File) Reload() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +109,7 @@ func (f *File) Reload() {
 	f.log.Info("the policy file was read anew", "file", f.path, "digest", f.policy.Digest())
 }
 
-// refuseLocked notes why a file is not in force. text is nil for one that cannot be read.
+// refuseLocked records why a file is not in force. text is nil if the file cannot be read.
 func (f *File) refuseLocked(text []byte, err error) {
 	again := text == nil && f.text == nil && f.status.Err != nil && f.status.Err.Error() == err.Error()
 	f.text, f.status.Err = text, err
@@ -121,8 +121,8 @@ func (f *File) refuseLocked(text []byte, err error) {
 	f.log.Error("the policy file cannot be used; the policy stays as it was", "file", f.path, "error", err)
 }
 
-// NoteWith has note called for every file that is put in force from now on, with the digest of the policy, and for
-// every one that is not, with the reason. note must not call the File.
+// NoteWith sets a callback for each file from now on: with the policy's digest and a nil error if it is put in force,
+// with the reason if it is rejected. note must not call the File.
 func (f *File) NoteWith(note func(digest string, err error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,14 +135,14 @@ func (f *File) noteLocked(err error) {
 	}
 }
 
-// Status returns how the file fares.
+// Status returns the state of the file.
 func (f *File) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status
 }
 
-// Close stops looking at the file. The policy stays as it is.
+// Close stops reading the file. The policy stays unchanged.
 func (f *File) Close() {
 	f.stop()
 	<-f.done

@@ -1,5 +1,4 @@
-// Package usage counts what is used: calls, their time and bytes, and the tokens of models, by tenant, user, tool and
-// day.
+// Package usage counts usage by tenant, user, tool and day: calls, their time and bytes, and model tokens.
 package usage
 
 import (
@@ -16,24 +15,24 @@ import (
 )
 
 const (
-	maxRows  = 20_000 // that wait to be written, half of them of one tenant; their names are bounded: at most 8 MB
+	maxRows  = 20_000 // rows waiting to be written, half of them per tenant; names are bounded: at most 8 MB
 	interval = 3 * time.Second
 
 	writeTimeout = 5 * time.Second
 )
 
-// Store keeps the counts. registry.UsageStore is one.
+// Store stores the counts. registry.UsageStore implements it.
 type Store interface {
 	AddUsage(ctx context.Context, rows []registry.UsageRow) error
 }
 
-// Recorder adds up what is used and writes it every few seconds. A pod that is killed loses what it has not written.
-// What could not be written is kept and written later; if the answer of the store was lost it counts twice. It
-// implements agent.Meter, and is safe for concurrent use.
+// Recorder adds up usage and writes it every few seconds. A pod that is killed loses its unwritten usage. A failed
+// write is retried later. If only the store's response was lost, that usage counts twice. Recorder implements
+// agent.Meter and is safe for concurrent use.
 type Recorder struct {
 	store Store
 	log   *slog.Logger
-	other atomic.Int64 // additions for which there was no room
+	other atomic.Int64 // additions without a row of their own
 
 	mu   sync.Mutex
 	rows map[row]registry.Usage
@@ -59,7 +58,7 @@ func New(store Store, log *slog.Logger) *Recorder {
 		for {
 			select {
 			case <-ticker.C:
-				_ = r.write(ctx) // it is logged, and tried again
+				_ = r.write(ctx) // logged, and retried
 			case <-ctx.Done():
 				return
 			}
@@ -70,7 +69,7 @@ func New(store Store, log *slog.Logger) *Recorder {
 
 // CallEnded implements agent.Meter.
 func (r *Recorder) CallEnded(end agent.CallEnd) {
-	if end.Outcome == agent.OutcomeReplayed { // it was counted when it ran
+	if end.Outcome == agent.OutcomeReplayed { // counted when it ran
 		return
 	}
 	u := registry.Usage{
@@ -80,19 +79,20 @@ func (r *Recorder) CallEnded(end agent.CallEnd) {
 		u.Failures = 1
 	}
 	tool := end.Tool
-	if end.Route == agent.RouteNone { // whatever name was asked for
+	if end.Route == agent.RouteNone { // the name may be arbitrary
 		tool = registry.UsageUnknown
 	}
 	r.add(end.Tenant, registry.UsageRow{User: end.User, Key: end.Key, Tool: tool}, u)
 }
 
-// TurnEnded counts the tokens of a turn of an identity.
+// TurnEnded counts the tokens of an identity's turn.
 func (r *Recorder) TurnEnded(who auth.Identity, input, output int) {
 	r.add(who.Tenant, registry.UsageRow{User: who.User, Key: who.Account(), Tool: registry.UsageModels},
 		registry.Usage{InputTokens: int64(input), OutputTokens: int64(output)})
 }
 
-// Other returns how many additions had no room for a row of their own. They are counted as those of others.
+// Other returns how many additions had no room for a row of their own. They are counted under registry.UsageOther, or
+// dropped if that has no room either.
 func (r *Recorder) Other() int64 { return r.other.Load() }
 
 func (r *Recorder) add(tenant string, named registry.UsageRow, u registry.Usage) {
@@ -108,7 +108,7 @@ func (r *Recorder) addLocked(key row, u registry.Usage) {
 	if free := maxRows - len(r.rows); !ok && (free <= 0 || r.of[key.tenant] >= free) { // as in internal/share
 		r.other.Add(1)
 		key.user, key.key, key.tool = registry.UsageOther, "", registry.UsageOther
-		if known, ok = r.rows[key]; !ok && len(r.rows) >= 2*maxRows { // rows of that many tenants and days
+		if known, ok = r.rows[key]; !ok && len(r.rows) >= 2*maxRows { // too many tenants and days: not counted
 			return
 		}
 	}
@@ -118,7 +118,7 @@ func (r *Recorder) addLocked(key row, u registry.Usage) {
 	r.rows[key] = known.Plus(u)
 }
 
-// write writes what there is. What could not be written is there again afterwards.
+// write writes all rows. If that fails, it adds them back.
 func (r *Recorder) write(ctx context.Context) error {
 	r.mu.Lock()
 	taken := r.rows
@@ -148,7 +148,7 @@ func (r *Recorder) write(ctx context.Context) error {
 	return err
 }
 
-// Close writes what there is, within ctx. What ends later is not counted. It is called once.
+// Close writes the remaining rows, within ctx. Usage after Close is not counted. Call it once.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.stop()
 	<-r.done // its write ends with its context

@@ -21,27 +21,28 @@ import (
 )
 
 const (
-	startTimeout  = time.Minute      // for a container to be made, with a look at engine and image
-	removeTimeout = 15 * time.Second // for one to be gone
-	removes       = 5                // tries at that
-	countTimeout  = 10 * time.Second // for the holder to count: on a busy machine its first answer takes seconds
-	counts        = 7                // again, before what is left of a command is taken for something that got away
-	startCounts   = 14               // again, before a container is taken for one that does not start: 16 s
+	startTimeout  = time.Minute      // for creating a container, including the checks of engine and image
+	removeTimeout = 15 * time.Second // for removing a container
+	removes       = 5                // attempts to remove a container
+	countTimeout  = 10 * time.Second // for one count by the holder: on a busy machine its first answer takes seconds
+	counts        = 7                // recounts before a remaining process is taken as escaped
+	startCounts   = 14               // recounts before a start is taken as failed: 16 s
 )
 
-// box is a container that runs. It is one command's at a time.
+// box is a running container. Only one command uses it at a time.
 type box struct {
 	api   *client.Client
-	id    string // its name
+	id    string // container name
 	spec  spec
 	since time.Time
-	unset []string // variables that the image sets, and commands are not to see
+	unset []string // variables of the image that commands must not see
 
-	holder client.HijackedResponse // the input of the holder and what it answers
+	holder client.HijackedResponse // input and output of the holder
 	counts chan int                // closed when the holder has ended
 }
 
-// newBox makes a container, and waits until its holder counts. With an error there may be a box, too: to be removed.
+// newBox creates a container, and waits until its holder counts. With an error it may also return a box, which must be
+// removed.
 func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
 	if err := usable(ctx, e.api, e.cfg.Host); err != nil {
 		return nil, err
@@ -57,8 +58,8 @@ func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
 	return b, b.start(ctx)
 }
 
-// create makes the container. It ends not with ctx but when the engine has answered: an engine goes on with a request
-// that was given up, and would keep what nobody knows of.
+// create creates the container. It does not stop when ctx ends, but waits for the engine's answer: an engine completes
+// abandoned requests, and would keep a container that this process does not know of.
 func (e *Engine) create(ctx context.Context, b *box, imageID string) error {
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
@@ -74,7 +75,7 @@ func (e *Engine) create(ctx context.Context, b *box, imageID string) error {
 	return nil
 }
 
-// start starts the container with its holder attached, so that there is no moment at which it runs and nothing ends it.
+// start starts the container with its holder attached, so that it never runs without an owner that can end it.
 func (b *box) start(ctx context.Context) error {
 	attached, err := b.api.ContainerAttach(ctx, b.id, client.ContainerAttachOptions{
 		Stream: true, Stdin: true, Stdout: true,
@@ -93,14 +94,14 @@ func (b *box) start(ctx context.Context) error {
 	return nil
 }
 
-// listen passes on what the holder answers, until the connection ends.
+// listen forwards the holder's counts until the connection ends.
 func (b *box) listen() {
 	defer close(b.counts)
 	_, _ = stdcopy.StdCopy(&numbers{to: b.counts}, io.Discard, b.holder.Reader)
 	b.holder.Close()
 }
 
-// numbers sends on the lines written to it, each of which is a number.
+// numbers sends each line that is written to it as a number.
 type numbers struct {
 	to   chan<- int
 	line []byte
@@ -122,7 +123,7 @@ func (w *numbers) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// count returns how many processes there are in the container.
+// count returns the number of processes in the container.
 func (b *box) count(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -143,7 +144,8 @@ func (b *box) count(ctx context.Context) (int, error) {
 	}
 }
 
-// settle waits until the container has its own processes and no others. Those that start or end get a moment.
+// settle waits until only the container's own processes run. It recounts with growing pauses, because processes may
+// still be starting or ending.
 func (b *box) settle(ctx context.Context, counts int) error {
 	n, err := b.count(ctx)
 	for i := 0; err == nil && n != ownProcesses; i++ {
@@ -160,7 +162,7 @@ func (b *box) settle(ctx context.Context, counts int) error {
 	return err
 }
 
-// ended reports whether the container is gone, or about to be.
+// ended reports whether the holder has ended. The container is then gone, or ends soon.
 func (b *box) ended() bool {
 	select {
 	case <-b.counts:
@@ -170,10 +172,10 @@ func (b *box) ended() bool {
 	}
 }
 
-// remove kills everything in the container, removes it, and waits for that.
+// remove kills all processes in the container, removes it, and waits until it is gone.
 func (b *box) remove() error {
 	if b.holder.Conn != nil {
-		b.holder.Close() // ends the container, also if the engine does not answer
+		b.holder.Close() // ends the container, even if the engine does not answer
 		for range b.counts {
 		}
 	}
@@ -188,7 +190,7 @@ func (b *box) remove() error {
 		if !errdefs.IsConflict(err) {
 			return err
 		}
-		// The engine is at it already. That may fail, as it may any time.
+		// The engine is already removing it. That attempt may also fail.
 		gone := b.api.ContainerWait(ctx, b.id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
 		select {
 		case <-gone.Result:
@@ -198,13 +200,13 @@ func (b *box) remove() error {
 	return err
 }
 
-// unavailable is the error of a request to the engine that failed.
+// unavailable wraps the error of a failed request to the engine.
 func unavailable(what string, err error) error {
 	return fmt.Errorf("%w: %s: %w", sandbox.ErrUnavailable, what, err)
 }
 
-// processLabel says which process of which machine this is, or nothing where that cannot be told: the boot, the
-// namespace of process ids, the id, and when it started.
+// processLabel identifies this process across machines: boot id, pid namespace, pid and start time. It is empty if
+// these cannot be read.
 func processLabel() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -218,21 +220,21 @@ func processLabel() string {
 	return fmt.Sprintf("%s %s %d %s", strings.TrimSpace(string(boot)), space, pid, startOf(pid))
 }
 
-// startOf returns when a process started, in ticks since the machine did, or nothing if that is not to be seen.
+// startOf returns when a process started, in clock ticks since the machine's boot, or "" if unknown.
 func startOf(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	name := strings.LastIndexByte(string(stat), ')') // It may have anything in it.
+	name := strings.LastIndexByte(string(stat), ')') // the name may contain any character
 	if fields := strings.Fields(string(stat[name+1:])); len(fields) > 19 {
 		return fields[19]
 	}
 	return ""
 }
 
-// isDead reports whether the process with that label is known to have ended. own is the label of this process, which
-// knows nothing of other machines and other namespaces.
+// isDead reports whether the process with this label has certainly ended. own is the label of this process. Processes
+// of other machines or pid namespaces cannot be checked, and count as alive.
 func isDead(label, own string) bool {
 	l, o := strings.Fields(label), strings.Fields(own)
 	if len(l) != 4 || len(o) != 4 || l[0] != o[0] || l[1] != o[1] {
@@ -246,5 +248,5 @@ func isDead(label, own string) bool {
 		return true
 	}
 	start := startOf(pid)
-	return start != "" && start != l[3] // Another process has its number now.
+	return start != "" && start != l[3] // the pid was reused
 }

@@ -1,13 +1,13 @@
-// Package docker is the engine of the sandbox that runs programs in containers, through the API of Docker or of an
-// engine that speaks it.
+// Package docker is the sandbox engine that runs programs in containers, through the API of Docker or a compatible
+// engine.
 //
-// A workspace has one container, made by its first command and used by those that follow. It has no network, a
-// read-only root, no capabilities, and of the host only the folder of the workspace. Its first process, the holder,
-// does nothing but read its standard input, which is a connection of this process: when the connection ends, however
-// this process died, the holder ends, and with it everything in the container, which the engine then removes.
+// A workspace has one container. Its first command creates it, and later commands reuse it. It has no network, no
+// capabilities and a read-only root. Of the host it sees only the folder of the workspace. Its first process, the
+// holder, only reads its standard input, which is a connection of this process. When the connection ends, however this
+// process died, the holder ends, and with it all processes in the container. The engine then removes the container.
 //
-// No engine can kill what an exec left behind. So the holder counts the processes after each command, and a container
-// with one too many is removed. docs/decisions/0039-containers.md says why.
+// No engine can kill the processes that an exec leaves behind. Therefore the holder counts the processes after each
+// command, and a container with remaining processes is removed. docs/decisions/0039-containers.md gives the reasons.
 package docker
 
 import (
@@ -27,19 +27,19 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// Engine runs programs in containers. Make one with New, and end it with Close.
+// Engine runs programs in containers. New creates it, Close ends it.
 type Engine struct {
 	cfg  Config
 	api  *client.Client
 	stop context.CancelCauseFunc // ends ctx
-	ctx  context.Context         // of everything that the engine does
+	ctx  context.Context         // of all work of the engine
 	done chan struct{}           // closed when the keeper has ended
 	down atomic.Pointer[error]   // why it does not answer; nil: it does
 
 	mu     sync.Mutex
 	closed bool
 	rooms  map[string]*room // by the id of the workspace
-	lost   []*box           // that the engine would not remove
+	lost   []*box           // not removed yet, to be retried
 }
 
 var _ sandbox.Engine = (*Engine)(nil)
@@ -49,8 +49,8 @@ var (
 	errReleased = fmt.Errorf("%w: the workspace has been released", sandbox.ErrUnavailable)
 )
 
-// New returns an engine, which looks for leftovers of dead processes at once. It does not fail when nothing answers at
-// the address: the engine may come later. Probe tells.
+// New returns an engine, and starts to look for leftovers of dead processes. It succeeds even if no engine answers at
+// the address, because the engine may start later; Probe checks that.
 func New(cfg Config) (*Engine, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -66,10 +66,10 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Name returns docker.
+// Name returns "docker".
 func (e *Engine) Name() string { return "docker" }
 
-// Down returns why the engine did not answer when it was asked last, at most ten seconds ago; nil: it did.
+// Down returns nil if the engine answered the last check, at most ten seconds ago. Otherwise it returns why not.
 func (e *Engine) Down() error {
 	if why := e.down.Load(); why != nil {
 		return *why
@@ -77,9 +77,8 @@ func (e *Engine) Down() error {
 	return nil
 }
 
-// Run runs a command in the container of the workspace, and waits while another one runs there. A program that exits
-// with 128 and the number of a signal is taken for one that the signal ended. The program also knows HOME, which the
-// engine sets if c.Env does not.
+// Run runs a command in the container of the workspace. Commands of one workspace run one at a time; Run waits for its
+// turn. An exit code of 128 plus a signal number is reported as that signal. The engine sets HOME if c.Env does not.
 func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	if c.Stdin != nil {
 		defer c.Stdin.Close()
@@ -103,7 +102,7 @@ func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	return e.runIn(ctx, r, w, c)
 }
 
-// check refuses what no container may run.
+// check rejects commands and workspaces that containers do not support.
 func check(w sandbox.Workspace, c sandbox.Command) error {
 	switch {
 	case c.Elevated:
@@ -118,7 +117,7 @@ func check(w sandbox.Workspace, c sandbox.Command) error {
 	case c.Dir != "" && !filepath.IsLocal(c.Dir):
 		return fmt.Errorf("docker: the folder %q is not below the workspace", c.Dir)
 	}
-	// A link may not name a folder of the engine itself: a program would start there.
+	// A symbolic link must not lead to a folder of the engine itself: the program would start there.
 	root, err := os.OpenRoot(w.Dir)
 	if err != nil {
 		return fmt.Errorf("docker: the workspace: %w", err)
@@ -134,7 +133,7 @@ func check(w sandbox.Workspace, c sandbox.Command) error {
 	return nil
 }
 
-// runIn runs a command in the container of a room that is this call's alone.
+// runIn runs a command in the container of a room whose turn the caller holds.
 func (e *Engine) runIn(ctx context.Context, r *room, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	s := e.spec(w, c.Limits)
 	warm := r.box != nil
@@ -151,7 +150,7 @@ func (e *Engine) runIn(ctx context.Context, r *room, w sandbox.Workspace, c sand
 		}
 		var fresh *notStartedError
 		if warm && errors.As(err, &fresh) && ctx.Err() == nil {
-			warm = false // The container was gone before the command could start: the next one is new.
+			warm = false // The container ended before the command started: retry once in a new one.
 			continue
 		}
 		if !ended {
@@ -161,7 +160,7 @@ func (e *Engine) runIn(ctx context.Context, r *room, w sandbox.Workspace, c sand
 	}
 }
 
-// endedBy returns the cause of ctx if it has ended, else err.
+// endedBy returns the cause of ctx if ctx has ended, otherwise err.
 func endedBy(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -169,7 +168,7 @@ func endedBy(ctx context.Context, err error) error {
 	return err
 }
 
-// Release ends the command that runs in the workspace, if any, and removes its container.
+// Release ends the running command of a workspace, if any, and removes its container.
 func (e *Engine) Release(ctx context.Context, w sandbox.Workspace) error {
 	e.mu.Lock()
 	r := e.rooms[w.ID]
@@ -177,12 +176,12 @@ func (e *Engine) Release(ctx context.Context, w sandbox.Workspace) error {
 		e.mu.Unlock()
 		return nil
 	}
-	delete(e.rooms, w.ID) // Later commands get a room of their own.
+	delete(e.rooms, w.ID) // Later commands get a new room.
 	e.mu.Unlock()
 	return e.clear(ctx, r)
 }
 
-// Close ends all commands, removes all containers, and waits for it until ctx ends.
+// Close ends all commands and removes all containers. It waits for that until ctx ends.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.closed = true
@@ -221,53 +220,54 @@ const (
 	DefaultTmp       = 64 << 20
 	DefaultKept      = 16
 
-	keptShare = 8 // the part of Memory that KeptMemory is by default
+	keptShare = 8 // divisor of Memory for the default of KeptMemory
 )
 
-// Config says which engine is used, and for what.
+// Config configures an Engine.
 type Config struct {
-	// Host is the address of the engine: unix:///path, or tcp://host:port. Default: DefaultHost. The engine has to see
-	// workspaces at the paths at which this process sees them.
+	// Host is the address of the engine: unix:///path, or tcp://host:port. Default: DefaultHost. The engine must see
+	// workspaces at the same paths as this process.
 	Host string
 
-	// Image is what containers are made of. It needs /bin/sh, and whatever commands are to find. Default: DefaultImage.
+	// Image is the image of the containers. It needs /bin/sh, sleep, and all programs that commands use. Default:
+	// DefaultImage.
 	Image string
 
-	// Pull lets the engine pull an image that is not there: at the start, or when a command needs it within its own
-	// time. Without it a missing image is an error.
+	// Pull lets the engine pull a missing image: at the start, or when a command needs it, within the command's
+	// timeout. Without Pull, a missing image is an error.
 	Pull bool
 
-	// Pod names this process in the labels of its containers, for people who look at them. Required.
+	// Pod names this process in the labels of its containers, for operators. Required.
 	Pod string
 
-	// Idle is how long a container stays without a command. Default: DefaultIdle.
+	// Idle is how long an unused container is kept. Default: DefaultIdle.
 	Idle time.Duration
 
-	// Kept is how many containers stay without a command, half of them of one tenant: the one used least recently goes,
-	// of the tenant that has most. KeptMemory is how many bytes one that stays may take, without the cache of files.
-	// Defaults: DefaultKept, and an eighth of Memory.
+	// Kept is the maximum number of idle containers, at most half of them for one tenant. Above it, the least recently
+	// used container of the tenant with the most is removed. KeptMemory is the maximum memory of an idle container in
+	// bytes, without the file cache. Defaults: DefaultKept, and an eighth of Memory.
 	Kept       int
 	KeptMemory int64
 
-	// Life is after how long a container ends by itself, whatever runs in it. That is for when this process and the
-	// engine die together: nobody would end it then. The first command after half of it has a new one.
-	// Default: DefaultLife.
+	// Life is the maximum lifetime of a container, even with a command in it. It matters when this process and the
+	// engine die together, because nothing else would end the container then. After half of Life, the next command gets
+	// a new container. Default: DefaultLife.
 	Life time.Duration
 
-	// Memory, Processes and CPUs bound a container. Limits of a command are narrower or do not count. Memory is in
-	// bytes, with what is in /tmp; CPUs is how many may be busy.
-	// Defaults: DefaultMemory, DefaultProcesses, DefaultCPUs.
+	// Memory, Processes and CPUs limit a container. Limits of a command only apply if they are narrower. Memory is in
+	// bytes and includes /tmp. CPUs is the number of CPUs that may be busy. Defaults: DefaultMemory, DefaultProcesses,
+	// DefaultCPUs.
 	Memory    int64
 	Processes int
 	CPUs      float64
 
-	// Tmp is the size of /tmp and of /dev/shm each, in bytes. Default: DefaultTmp, and at most a quarter of Memory.
+	// Tmp is the size of /tmp and of /dev/shm, each, in bytes. Default: DefaultTmp, at most a quarter of Memory.
 	Tmp int64
 
 	Log *slog.Logger // default: slog.Default
 }
 
-// complete returns the configuration with its defaults.
+// complete validates the configuration and fills in defaults.
 func (c Config) complete() (Config, error) {
 	if c.Pod == "" {
 		return c, errors.New("docker: Config.Pod is required")

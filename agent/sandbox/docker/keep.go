@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	sweepEvery   = 5 * time.Minute  // between looks for leftovers
-	idleEvery    = 10 * time.Second // between looks for what is idle or lost, at most
-	pullTimeout  = 15 * time.Minute // for the image
-	sweepTimeout = 30 * time.Second // for one look for leftovers
-	lookTimeout  = 5 * time.Second  // for one look whether the engine answers
-	leftoverAge  = 2 * time.Minute  // of a container that nobody started: processes that live do it within startTimeout
+	sweepEvery   = 5 * time.Minute  // between checks for leftovers
+	idleEvery    = 10 * time.Second // maximum time between checks for idle and lost containers
+	pullTimeout  = 15 * time.Minute // for pulling the image
+	sweepTimeout = 30 * time.Second // for one check for leftovers
+	lookTimeout  = 5 * time.Second  // for one check whether the engine answers
+	leftoverAge  = 2 * time.Minute  // minimum age of a never started leftover; live ones start within startTimeout
 )
 
-// keep removes leftovers, and containers that have not been used for long, until the engine is closed.
+// keep removes leftovers, idle and lost containers, until the engine is closed.
 func (e *Engine) keep() {
 	defer close(e.done)
 	e.sweep()
@@ -46,7 +46,7 @@ func (e *Engine) keep() {
 	}
 }
 
-// look finds out whether the engine answers.
+// look checks whether the engine answers.
 func (e *Engine) look() {
 	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
 	defer cancel()
@@ -61,8 +61,8 @@ func (e *Engine) look() {
 	}
 }
 
-// removeIdle removes the containers that no command has used for Config.Idle, and those without a command that take
-// more memory than one that is kept may.
+// removeIdle removes the containers that were unused for Config.Idle, and idle containers that exceed
+// Config.KeptMemory.
 func (e *Engine) removeIdle() {
 	e.mu.Lock()
 	var rooms []*room
@@ -81,12 +81,12 @@ func (e *Engine) removeIdle() {
 		e.mu.Lock()
 		e.settle(r)
 		e.mu.Unlock()
-		e.evict() // what could not be removed while this room was taken
+		e.evict() // containers that could not be removed while this room was taken
 	}
 }
 
-// isHeavy reports whether a container without a command takes more memory than one that is kept may, or does not say.
-// What the kernel can take back at any time, such as the cache of files, does not count.
+// isHeavy reports whether an idle container exceeds Config.KeptMemory, or its usage is unknown. Memory that the kernel
+// can reclaim, such as the file cache, does not count.
 func (e *Engine) isHeavy(b *box) bool {
 	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (e *Engine) isHeavy(b *box) bool {
 	return int64(m.Usage)-int64(free) > e.cfg.KeptMemory
 }
 
-// removeLost tries again to remove what could not be.
+// removeLost retries the removal of lost containers.
 func (e *Engine) removeLost() {
 	e.mu.Lock()
 	lost := e.lost
@@ -115,12 +115,12 @@ func (e *Engine) removeLost() {
 			e.mu.Lock()
 			e.lost = append(e.lost, lost[i:]...)
 			e.mu.Unlock()
-			return // The engine is away.
+			return // The engine does not answer.
 		}
 	}
 }
 
-// fetch pulls the image if it is missing and may be pulled, so that no command has to wait for it.
+// fetch pulls the image if it is missing and Config.Pull is set, so that no command waits for it.
 func (e *Engine) fetch() {
 	if !e.cfg.Pull {
 		return
@@ -132,7 +132,7 @@ func (e *Engine) fetch() {
 	}
 }
 
-// sweep removes the containers that dead processes of ours have left.
+// sweep removes the containers that dead gateway processes have left.
 func (e *Engine) sweep() {
 	ctx, cancel := context.WithTimeout(e.ctx, sweepTimeout)
 	defer cancel()
@@ -141,8 +141,8 @@ func (e *Engine) sweep() {
 	}
 }
 
-// sweep removes the containers of processes that are known to be dead, and those that do not run: one that runs has a
-// living process at the other end of its input.
+// sweep removes containers of processes that are certainly dead, and containers that do not run. A running container
+// has a live process at the other end of its input.
 func sweep(ctx context.Context, api *client.Client) error {
 	found, err := api.ContainerList(ctx, client.ContainerListOptions{
 		All: true, Filters: client.Filters{}.Add("label", labelPod),
@@ -167,7 +167,7 @@ func sweep(ctx context.Context, api *client.Client) error {
 	return nil
 }
 
-// isLeft reports whether a container is of no use to anybody any more, whoever made it.
+// isLeft reports whether a container is a leftover, regardless of its creator: it has ended, or was never started.
 func isLeft(c container.Summary, now time.Time) bool {
 	switch c.State {
 	case container.StateExited, container.StateDead:
@@ -178,7 +178,7 @@ func isLeft(c container.Summary, now time.Time) bool {
 	return false
 }
 
-// engineTime returns the time by the clock of the engine, which also says when containers were made.
+// engineTime returns the time of the engine's clock, which also sets the creation times of containers.
 func engineTime(ctx context.Context, api *client.Client) (time.Time, error) {
 	info, err := api.Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -187,24 +187,24 @@ func engineTime(ctx context.Context, api *client.Client) (time.Time, error) {
 	return time.Parse(time.RFC3339Nano, info.Info.SystemTime)
 }
 
-// room is what the engine keeps for a workspace. Only who has its turn touches box and used.
+// room is the state of a workspace. Only the holder of its turn may access box and used.
 type room struct {
 	id   string
 	turn chan struct{} // holds one token while a command runs, or the container is removed
 	ctx  context.Context
-	stop context.CancelCauseFunc // ends the command that runs, and those that wait
+	stop context.CancelCauseFunc // ends the running command and the waiting ones
 
-	box  *box      // nil: there is no container
+	box  *box      // nil: no container
 	used time.Time // when the last command ended
 
-	// under Engine.mu
-	guests int       // calls that are in Run
-	tenant string    // who has the workspace
-	kept   bool      // it has a container and no guests
-	left   time.Time // by the last guest
+	// guarded by Engine.mu
+	guests int       // calls in Run
+	tenant string    // owner of the workspace
+	kept   bool      // has a container and no guests
+	left   time.Time // when the last guest left
 }
 
-// enter returns the room of a workspace, which stays until leave.
+// enter returns the room of a workspace. The room stays until leave.
 func (e *Engine) enter(w sandbox.Workspace) (*room, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -222,7 +222,7 @@ func (e *Engine) enter(w sandbox.Workspace) (*room, error) {
 	return r, nil
 }
 
-// leave forgets a room in which nothing is left, and removes containers that are more than may be kept.
+// leave ends a guest's stay. It removes the room if it has no container, and evicts excess containers.
 func (e *Engine) leave(r *room) {
 	e.mu.Lock()
 	r.guests--
@@ -232,7 +232,7 @@ func (e *Engine) leave(r *room) {
 	e.evict()
 }
 
-// evict removes the containers that are more than may be kept.
+// evict removes idle containers above Config.Kept.
 func (e *Engine) evict() {
 	for {
 		e.mu.Lock()
@@ -241,7 +241,7 @@ func (e *Engine) evict() {
 		if r == nil {
 			return
 		}
-		if r.tryTake() { // else a command has come
+		if r.tryTake() { // otherwise a new command has taken it
 			e.empty(r)
 			r.give()
 		}
@@ -251,7 +251,7 @@ func (e *Engine) evict() {
 	}
 }
 
-// settle notes what is left in a room without guests, and forgets one without a container. Callers hold e.mu.
+// settle updates kept for a room without guests, and removes the room if it has no container. Callers hold e.mu.
 func (e *Engine) settle(r *room) {
 	if r.guests > 0 || e.rooms[r.id] != r || !r.tryTake() {
 		return
@@ -263,8 +263,8 @@ func (e *Engine) settle(r *room) {
 	}
 }
 
-// surplus returns a room whose container is not to be kept, because its tenant or the pod keeps too many; nil: there is
-// none. It does not count as kept from then on. Callers hold e.mu.
+// surplus returns a room whose container must be removed, because its tenant or the pod has too many idle ones, or nil.
+// The room no longer counts as kept. Callers hold e.mu.
 func (e *Engine) surplus() *room {
 	all, of := 0, map[string][]*room{}
 	var most []*room // of one tenant
@@ -309,7 +309,7 @@ func (r *room) take(ctx context.Context) error {
 // give ends a turn.
 func (r *room) give() { <-r.turn }
 
-// furnish sees to it that the room has a container as it is wanted.
+// furnish ensures that the room has a usable container with this spec.
 func (e *Engine) furnish(ctx context.Context, r *room, s spec) error {
 	if r.box != nil && (r.box.spec != s || r.box.ended() || time.Since(r.box.since) > e.cfg.Life/2) {
 		e.empty(r)
@@ -327,7 +327,7 @@ func (e *Engine) furnish(ctx context.Context, r *room, s spec) error {
 	return err
 }
 
-// empty removes the container of a room. If the engine does not do that now, the keeper tries again.
+// empty removes the container of a room. If the removal fails, the keeper retries it.
 func (e *Engine) empty(r *room) {
 	if r.box == nil {
 		return
@@ -341,7 +341,7 @@ func (e *Engine) empty(r *room) {
 	r.box = nil
 }
 
-// clear empties a room once what runs in it has ended.
+// clear ends the commands of a room, waits for its turn, and removes its container.
 func (e *Engine) clear(ctx context.Context, r *room) error {
 	r.stop(errReleased)
 	if err := r.take(ctx); err != nil {

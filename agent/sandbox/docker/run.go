@@ -19,16 +19,16 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// maxWait is how long it takes at most to notice that a command has ended which had closed its output.
+// maxWait is the maximum delay before the end of a command is noticed that had closed its output earlier.
 const maxWait = 250 * time.Millisecond
 
-// notStartedError is the error of a command that the container could not even be asked to run.
+// notStartedError is the error of a command that the engine did not accept, so it certainly did not run.
 type notStartedError struct{ err error }
 
 func (e *notStartedError) Error() string { return e.err.Error() }
 func (e *notStartedError) Unwrap() error { return e.err }
 
-// run runs a command to its end. Processes that it left behind may be there still; when ctx ends, all of them.
+// run runs a command until it ends. Processes that it started may still run; if ctx ends, so may the command itself.
 func (b *box) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	made, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{
 		User: b.spec.user(), AttachStdin: c.Stdin != nil, AttachStdout: true, AttachStderr: true, Cmd: c.Args,
@@ -68,7 +68,7 @@ func (b *box) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (
 	return b.exit(ctx, made.ID, out)
 }
 
-// source tells an engine that breaks off from a writer that does.
+// source distinguishes read errors of the engine from errors of the writer.
 type source struct {
 	from io.Reader
 	err  error // other than io.EOF
@@ -82,7 +82,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// env returns the environment of a command. A name alone takes a variable away that the image or the engine sets.
+// env returns the environment of a command. A name without "=" removes a variable that the image sets.
 func (b *box) env(env []string) []string {
 	given := map[string]bool{}
 	for _, v := range env {
@@ -98,8 +98,8 @@ func (b *box) env(env []string) []string {
 	return all
 }
 
-// exit waits for the end of a command whose output has ended: mostly it is there. A program may close its output long
-// before.
+// exit waits for the end of a command whose output has ended. Usually the command has ended by then, but a program may
+// close its output earlier.
 func (b *box) exit(ctx context.Context, id string, out *startWriter) (sandbox.Exit, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, maxWait) {
 		e, err := b.api.ExecInspect(ctx, id, client.ExecInspectOptions{})
@@ -119,7 +119,7 @@ func (b *box) exit(ctx context.Context, id string, out *startWriter) (sandbox.Ex
 	}
 }
 
-// exitOf returns what an exit code means.
+// exitOf converts an exit code to an Exit.
 func exitOf(code int) sandbox.Exit {
 	e := sandbox.Exit{Code: code}
 	if s := syscall.Signal(code - 128); s > 0 && s < 65 {
@@ -130,8 +130,8 @@ func exitOf(code int) sandbox.Exit {
 
 const probeTimeout = 10 * time.Second
 
-// Probe says in words for an operator why containers cannot be used, or returns nil. It makes none. The error wraps
-// sandbox.ErrUnavailable.
+// Probe returns nil if containers can be used. Otherwise the error wraps sandbox.ErrUnavailable and tells operators
+// why. It creates no container.
 func Probe(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -153,12 +153,12 @@ func Probe(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// usable says why the engine at that address cannot confine programs, or returns nil. Engines leave out what they
-// cannot do, with a warning that nobody reads; here nothing may be left out.
+// usable returns why the engine at this address cannot confine programs, or nil. Engines drop limits that they do not
+// support, with only a warning. Here every limit is required.
 func usable(ctx context.Context, api *client.Client, host string) error {
 	answer, err := api.Info(ctx, client.InfoOptions{})
 	switch {
-	case err != nil && strings.Contains(err.Error(), "permission denied"): // The client keeps nothing but the text.
+	case err != nil && strings.Contains(err.Error(), "permission denied"): // The client only keeps the text.
 		return fmt.Errorf("%w: no permission to use %s; run as a user who may, such as one in the group docker: %w",
 			sandbox.ErrUnavailable, host, err)
 	case err != nil:
@@ -171,7 +171,7 @@ func usable(ctx context.Context, api *client.Client, host string) error {
 	return nil
 }
 
-// lacks says what an engine cannot do that containers here need, or nothing.
+// lacks returns which required feature the engine lacks, or "".
 func lacks(info system.Info) string {
 	has := func(option string) bool { // as in name=seccomp,profile=default
 		return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {

@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	labelPod     = "farhand.pod"       // of every container of ours: the name of the process that made it
-	labelSpace   = "farhand.workspace" // its workspace
-	labelProcess = "farhand.process"   // its process, for isDead
-	holderUser   = 65534               // runs the holder, so that commands can neither end nor change it
-	ownProcesses = 4                   // of a container without commands: the init, the holder, and two that end it
-	startThreads = 10                  // that the engine needs in the container while it starts a program
+	labelPod     = "farhand.pod"       // on every container of a gateway: Config.Pod of its creator
+	labelSpace   = "farhand.workspace" // id of the workspace
+	labelProcess = "farhand.process"   // processLabel of its creator, for isDead
+	holderUser   = 65534               // user of the holder, so that commands can neither end nor change it
+	ownProcesses = 4                   // in an idle container: init, holder, and a subshell and sleep that end it
+	startThreads = 10                  // threads that the engine needs to start a program
 	openFiles    = 1024
 	tmpFiles     = 16384
 )
 
-// holder is the script of the holder. It ends with its standard input, and after some seconds; and answers each line
-// with the number of processes in the container. It starts no program for that, so it works where none can be started
-// any more.
+// holder is the script of the holder. It ends with its standard input, or after $1 seconds. It answers each input line
+// with the number of processes in the container. It starts no process for that, so it still works when the process
+// limit is reached.
 const holder = `(sleep "$1"; kill -9 $$) </dev/null >/dev/null 2>&1 &
 while read -r _; do set -- /proc/[0-9]*; echo $#; done`
 
-// spec is what tells containers apart.
+// spec identifies the properties of a container. A command reuses a container only if its spec is the same.
 type spec struct {
 	space, dir string
 	uid, gid   int
@@ -46,7 +46,7 @@ type spec struct {
 	fileSize   int64
 }
 
-// spec returns what a container for such commands is.
+// spec returns the spec of a container for commands with these limits.
 func (e *Engine) spec(w sandbox.Workspace, l sandbox.Limits) spec {
 	return spec{
 		space: w.ID, dir: w.Dir, uid: w.UID, gid: w.GID,
@@ -58,7 +58,7 @@ func (e *Engine) spec(w sandbox.Workspace, l sandbox.Limits) spec {
 
 func (s spec) user() string { return fmt.Sprintf("%d:%d", s.uid, s.gid) }
 
-// config says what runs in a container, made of an image with that id.
+// config returns the container configuration for a spec and an image id.
 func (e *Engine) config(s spec, imageID string) *container.Config {
 	user := strconv.Itoa(holderUser)
 	if s.uid == holderUser {
@@ -74,7 +74,7 @@ func (e *Engine) config(s spec, imageID string) *container.Config {
 	}
 }
 
-// hostConfig says what the container may.
+// hostConfig returns the restrictions of a container.
 func (e *Engine) hostConfig(s spec) *container.HostConfig {
 	yes, tmp := true, min(e.cfg.Tmp, s.memory/4)
 	pids := int64(s.processes) + ownProcesses
@@ -82,7 +82,7 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 	return &container.HostConfig{
 		AutoRemove:     true,
 		NetworkMode:    "none",
-		DNS:            []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, // or they see which the host uses
+		DNS:            []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, // hides the host's resolvers
 		DNSSearch:      []string{"."},
 		IpcMode:        "private",
 		Sysctls:        ipcBounds(),
@@ -90,23 +90,23 @@ func (e *Engine) hostConfig(s spec) *container.HostConfig {
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges"},
-		Init:           &yes, // reaps what commands leave
+		Init:           &yes, // reaps orphans of commands
 		LogConfig:      container.LogConfig{Type: "none"},
-		OomScoreAdj:    500, // rather than this process
+		OomScoreAdj:    500, // kill it before this process
 		ShmSize:        tmp,
 		Tmpfs:          map[string]string{"/tmp": s.tmpOptions(tmp)},
 		Mounts: []mount.Mount{{Type: mount.TypeBind, Source: s.dir, Target: sandbox.Mount, BindOptions: &mount.BindOptions{
 			Propagation: mount.PropagationRPrivate, NonRecursive: true,
 		}}},
 		Resources: container.Resources{
-			Memory: s.memory, MemorySwap: s.memory, // together: no swap
+			Memory: s.memory, MemorySwap: s.memory, // memory plus swap: no swap
 			NanoCPUs: int64(e.cfg.CPUs * 1e9), PidsLimit: &pids, Ulimits: s.ulimits(),
 		},
 	}
 }
 
-// ipcBounds bounds what stays in memory when the processes that made it have ended: shared memory goes with the last
-// process that has it, queues and semaphores are few.
+// ipcBounds limits IPC objects that outlive their creators. Shared memory is freed with the last process that uses it;
+// queues and semaphores are limited.
 func ipcBounds() map[string]string {
 	return map[string]string{
 		"kernel.shm_rmid_forced": "1",
@@ -116,12 +116,13 @@ func ipcBounds() map[string]string {
 	}
 }
 
-// tmpOptions says what /tmp is. Its owner is named because some engines give it the mode of that folder in the image.
+// tmpOptions returns the mount options of /tmp. They set the owner, because some engines use the mode of that folder in
+// the image.
 func (s spec) tmpOptions(size int64) string {
 	return fmt.Sprintf("size=%d,nr_inodes=%d,uid=%d,gid=%d,mode=1777,noexec,nosuid,nodev", size, tmpFiles, s.uid, s.gid)
 }
 
-// ulimits bounds each process.
+// ulimits returns the limits of each process.
 func (s spec) ulimits() []*container.Ulimit {
 	l := []*container.Ulimit{
 		{Name: "core"},
@@ -137,13 +138,13 @@ func (s spec) ulimits() []*container.Ulimit {
 	return l
 }
 
-// image is what containers are made of.
+// image is the image of the containers.
 type image struct {
-	id    string   // so that what was looked at is what runs
-	unset []string // names of the variables that it sets
+	id    string   // containers are created by id, so that the checked image is the one that runs
+	unset []string // names of environment variables to unset
 }
 
-// image looks at the image, and pulls it if it is not there and may be pulled.
+// image checks the image, and pulls it if it is missing and Config.Pull is set.
 func (e *Engine) image(ctx context.Context) (image, error) {
 	img, err := findImage(ctx, e.api, e.cfg.Image)
 	if !isMissing(err) || !e.cfg.Pull {
@@ -160,10 +161,10 @@ func (e *Engine) image(ctx context.Context) (image, error) {
 	return findImage(ctx, e.api, e.cfg.Image)
 }
 
-// isMissing reports whether the engine does not have the image.
+// isMissing reports whether the error means that the engine does not have the image.
 func isMissing(err error) bool { return errdefs.IsNotFound(err) }
 
-// findImage returns the image of that name if containers may be made of it.
+// findImage returns the image with this name. It fails if the image is missing or declares volumes.
 func findImage(ctx context.Context, api *client.Client, name string) (image, error) {
 	found, err := api.ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) {
@@ -188,14 +189,14 @@ func findImage(ctx context.Context, api *client.Client, name string) (image, err
 	return img, nil
 }
 
-// Engines write into the output of a program why they could not start it.
+// If an engine cannot start a program, it writes the reason to the program's output.
 const (
 	startPrefix   = "OCI runtime exec failed: "
-	maxStartError = 4 << 10 // bytes of such a text
+	maxStartError = 4 << 10 // bytes of a reason
 )
 
-// startWriter holds back output that looks like the reason why a program could not start, until it is known whether it
-// did. Everything else passes at once.
+// startWriter holds back output that looks like a start error, until it is known whether the program has started. It
+// passes all other output immediately.
 type startWriter struct {
 	to     io.Writer
 	held   []byte
@@ -214,7 +215,7 @@ func (w *startWriter) Write(p []byte) (int, error) {
 	return len(p), w.pass()
 }
 
-// pass passes on what is held back, and from now on everything.
+// pass writes the held output. All further output passes.
 func (w *startWriter) pass() error {
 	w.passed = true
 	if len(w.held) == 0 {

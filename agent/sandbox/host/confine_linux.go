@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// confine takes rights from this thread, and so from the commands that it starts. It reports whether signals of this
-// thread reach nobody but these: only with Landlock of version 6 or later.
+// confine drops rights of this thread, and so of the commands that it starts. scoped reports whether their signals can
+// only reach the command's own processes, which requires Landlock 6 or later.
 func confine(r request, workspace *os.File) (scoped bool, err error) {
-	// No program of theirs has more rights than its user: what has could not be killed.
+	// No program may gain more rights than its user (set-uid): the supervisor could not kill it.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return false, fmt.Errorf("no_new_privs: %w", err)
 	}
@@ -26,12 +26,12 @@ func confine(r request, workspace *os.File) (scoped bool, err error) {
 	case err == nil && abi >= abiScopes:
 		err = restrictSignals()
 	default:
-		err = nil // there is no need for it
+		err = nil // confinement is not required
 	}
 	if err != nil {
 		return false, err
 	}
-	// The gateway has the same user, or this process is root's, so nothing else forbids it.
+	// The gateway has the same user, or this process is root's, so only the scope can forbid this signal.
 	scoped = abi >= abiScopes && unix.Kill(r.Gateway, 0) == unix.EPERM
 	if architecture() == 0 && !r.Landlock {
 		return scoped, nil
@@ -39,8 +39,8 @@ func confine(r request, workspace *os.File) (scoped bool, err error) {
 	return scoped, installFilter(filterFor(r, abi, protected(r.Gateway, scoped)))
 }
 
-// protected returns what programs may not send signals to, as kill takes it: the gateway, this process with its
-// threads, their process groups, and everybody, unless signals are scoped.
+// protected returns the pids that programs may not signal, as kill takes them: the gateway, this process with its
+// threads, and their process groups. Unless signals are scoped, it includes -1 (all processes).
 func protected(gateway int, scoped bool) []uint32 {
 	self := os.Getpid()
 	list := []int{self, -self, gateway}
@@ -63,17 +63,17 @@ func protected(gateway int, scoped bool) []uint32 {
 	return values
 }
 
-// The parts of a filter's data: struct seccomp_data of the kernel.
+// Offsets in a filter's data, struct seccomp_data of the kernel.
 const (
 	dataNumber = 0
 	dataArch   = 4
-	dataArgs   = 16 // of 8 bytes each, the lower half first
+	dataArgs   = 16 // 8 bytes each, the lower half first
 )
 
-// x32 is set in the numbers of system calls of amd64's third kind.
+// x32 is the bit that marks system calls of amd64's x32 ABI.
 const x32 = 0x40000000
 
-// filter is a program for the kernel that looks at every system call of a thread and of what that starts.
+// filter is a seccomp program, which the kernel runs on every system call of a thread and its children.
 type filter []unix.SockFilter
 
 func (f *filter) add(code uint16, k uint32, yes, no uint8) {
@@ -85,7 +85,7 @@ func (f *filter) ret(value uint32)        { f.add(unix.BPF_RET|unix.BPF_K, value
 func (f *filter) fail(errno unix.Errno)   { f.ret(unix.SECCOMP_RET_ERRNO | uint32(errno)) }
 func (f *filter) skipUnless(value uint32) { f.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, value, 0, 1) }
 
-// call adds what follows for a system call; body ends with a return in every case.
+// call adds body for one system call. body must return on every path.
 func (f *filter) call(number uintptr, body func(*filter)) {
 	var b filter
 	body(&b)
@@ -94,14 +94,14 @@ func (f *filter) call(number uintptr, body func(*filter)) {
 	*f = append(*f, b...)
 }
 
-// deny fails system calls.
+// deny fails system calls with an errno.
 func (f *filter) deny(errno unix.Errno, numbers ...uintptr) {
 	for _, n := range numbers {
 		f.call(n, func(b *filter) { b.fail(errno) })
 	}
 }
 
-// denyIf fails a system call if an argument, its lower half, has one of some values.
+// denyIf fails a system call if the lower half of an argument equals one of the values.
 func (f *filter) denyIf(number uintptr, arg uint32, errno unix.Errno, values ...uint32) {
 	f.call(number, func(b *filter) {
 		b.load(dataArgs + 8*arg)
@@ -113,7 +113,7 @@ func (f *filter) denyIf(number uintptr, arg uint32, errno unix.Errno, values ...
 	})
 }
 
-// denyUnless fails a system call unless an argument, its bits of mask, has one of some values.
+// denyUnless fails a system call unless an argument, masked, equals one of the values.
 func (f *filter) denyUnless(number uintptr, arg uint32, errno unix.Errno, mask uint32, values ...uint32) {
 	f.call(number, func(b *filter) {
 		b.load(dataArgs + 8*arg)
@@ -126,13 +126,13 @@ func (f *filter) denyUnless(number uintptr, arg uint32, errno unix.Errno, mask u
 	})
 }
 
-// filterFor returns the filter for a command. Nobody may stop a supervisor, which has to outlive its command, nor the
-// gateway. abi is the version of Landlock, 0 without.
+// filterFor returns the filter for a command. No command may stop a supervisor, which must outlive it, or the gateway.
+// abi is the version of Landlock, or 0 without it.
 func filterFor(r request, abi int, protected []uint32) filter {
 	var f filter
 	f.load(dataArch)
 	f.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, architecture(), 1, 0)
-	f.fail(unix.ENOSYS) // programs of 32 bits have other numbers
+	f.fail(unix.ENOSYS) // 32-bit programs have other system call numbers
 	if runtime.GOARCH == "amd64" {
 		f.load(dataNumber)
 		f.add(unix.BPF_JMP|unix.BPF_JGE|unix.BPF_K, x32, 0, 1)
@@ -149,26 +149,27 @@ func filterFor(r request, abi int, protected []uint32) filter {
 	} {
 		f.denyIf(number, 0, unix.EPERM, protected...)
 	}
-	// Files in memory are counted as nobody's: a command could take all of the machine's. Programs do without.
+	// Files in memory belong to no process in the accounting: a command could use all memory of the machine. Programs
+	// work without them.
 	f.deny(unix.ENOSYS, unix.SYS_MEMFD_CREATE, unix.SYS_MEMFD_SECRET)
-	f.deny(unix.ENOSYS, unix.SYS_PIDFD_SEND_SIGNAL) // takes a folder of /proc, too; programs fall back to kill
-	// Who owns a file gets its signals, whichever they are.
+	f.deny(unix.ENOSYS, unix.SYS_PIDFD_SEND_SIGNAL) // it also accepts a folder of /proc; programs fall back to kill
+	// The owner of a file receives its signals, of any kind.
 	f.denyIf(unix.SYS_FCNTL, 1, unix.EPERM, unix.F_SETOWN, unix.F_SETOWN_EX)
 	f.denyIf(unix.SYS_IOCTL, 1, unix.EPERM, fioSetOwn, unix.SIOCSPGRP)
 	f.ret(unix.SECCOMP_RET_ALLOW)
 	return f
 }
 
-// fioSetOwn is FIOSETOWN.
+// fioSetOwn is FIOSETOWN of the kernel.
 const fioSetOwn = 0x8901
 
-// confined denies what Landlock does not, or not in all its versions: sockets of every kind, other processes, other
-// name spaces, and parts of the kernel that no program needs here and many an attack does.
+// confined denies what Landlock does not, or not in all versions: all sockets, access to other processes, new
+// namespaces, and parts of the kernel that programs do not need here but attacks often use.
 func (f *filter) confined(abi int) {
 	f.deny(unix.EACCES, unix.SYS_SOCKET, unix.SYS_CONNECT, unix.SYS_BIND)
-	// A pair of datagram sockets could send to others.
+	// A pair of datagram sockets could send to other sockets.
 	f.denyUnless(unix.SYS_SOCKETPAIR, 1, unix.EACCES, 0xf, unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
-	f.denyUnless(unix.SYS_PRLIMIT64, 0, unix.EPERM, ^uint32(0), 0) // its own only
+	f.denyUnless(unix.SYS_PRLIMIT64, 0, unix.EPERM, ^uint32(0), 0) // only of the calling process
 	f.denyIf(unix.SYS_PTRACE, 0, unix.EPERM, unix.PTRACE_ATTACH, unix.PTRACE_SEIZE)
 	f.call(unix.SYS_CLONE, func(b *filter) {
 		b.load(dataArgs)
@@ -176,7 +177,7 @@ func (f *filter) confined(abi int) {
 		b.fail(unix.EPERM)
 		b.ret(unix.SECCOMP_RET_ALLOW)
 	})
-	f.deny(unix.ENOSYS, // programs fall back to clone, and to doing without
+	f.deny(unix.ENOSYS, // programs fall back to clone, or work without
 		unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)
 	f.deny(unix.EPERM,
 		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
@@ -189,16 +190,16 @@ func (f *filter) confined(abi int) {
 		unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_REBOOT,
 		unix.SYS_SWAPON, unix.SYS_SWAPOFF)
 	if abi < abiTruncate {
-		f.deny(unix.EPERM, unix.SYS_TRUNCATE) // of files that Landlock only keeps from being opened
+		f.deny(unix.EPERM, unix.SYS_TRUNCATE) // Landlock only prevents opening those files
 	}
 }
 
-// newNamespaces are the flags of clone that make name spaces.
+// newNamespaces are the flags of clone that create namespaces.
 const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// architecture returns the kernel's number of this one, 0 if the filter is not known to hold there: then there is no
-// sandbox, and programs on the host are not kept from stopping their supervisor.
+// architecture returns the audit number of this architecture, or 0 if the filter does not support it. With 0 there is
+// no sandbox, and programs on the host can stop their supervisor.
 func architecture() uint32 {
 	switch runtime.GOARCH {
 	case "amd64":
@@ -209,7 +210,7 @@ func architecture() uint32 {
 	return 0
 }
 
-// probeFilter says why filters cannot be used.
+// probeFilter returns why filters are unavailable, or nil.
 func probeFilter() error {
 	if architecture() == 0 {
 		return fmt.Errorf("programs are confined on amd64 and arm64 only, this is %s", runtime.GOARCH)
@@ -222,7 +223,7 @@ func probeFilter() error {
 	return nil
 }
 
-// installFilter has the kernel use a filter for this thread and what it starts.
+// installFilter installs a filter for this thread and its children.
 func installFilter(f filter) error {
 	program := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))

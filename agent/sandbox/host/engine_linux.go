@@ -14,8 +14,8 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// killTimeout is how long a supervisor may take to end its command. Processes that the kernel does not let die, as
-// those that wait for a dead disk, take longer.
+// killTimeout is how long a supervisor may take to end its command. Processes in uninterruptible sleep, such as those
+// that wait for a dead disk, take longer.
 const killTimeout = 10 * time.Second
 
 // Engine runs programs on this machine. Make one with New.
@@ -26,12 +26,12 @@ type Engine struct {
 	closing context.Context // ends when the engine closes
 	close   context.CancelCauseFunc
 	mu      sync.Mutex
-	running sync.WaitGroup // calls of Run; none is added once closing has ended, which mu sees to
+	running sync.WaitGroup // calls of Run; with mu, none is added once closing has ended
 }
 
-// New returns an engine. It makes this process unreadable for others of the same user (PR_SET_DUMPABLE), so that no
-// program finds the gateway's secrets in /proc; nor can that user debug it, or get a core dump of it.
-// sandbox.ErrUnavailable: this machine cannot do what the configuration asks for.
+// New returns an engine. It makes this process unreadable for other processes of the same user (PR_SET_DUMPABLE), so
+// that no program finds the gateway's secrets in /proc. That user then cannot debug it or get a core dump of it either.
+// New fails with sandbox.ErrUnavailable if this machine does not support the configuration.
 func New(c Config) (*Engine, error) {
 	if err := c.Program.check(); err != nil {
 		return nil, err
@@ -58,9 +58,9 @@ func (e *Engine) Name() string {
 	return Name
 }
 
-// Run runs a command as the interface says. Elevated programs run as the gateway's own user; in the form with Landlock
-// there are none. None sends signals to processes that it did not start. A program that exceeds the memory or the
-// processes of its limits is killed.
+// Run runs a command as sandbox.Engine specifies. Elevated programs run as the gateway's own user; with Landlock they
+// are rejected. On amd64 and arm64, no program can signal the gateway or its supervisor. A program that exceeds its
+// memory or process limit is killed.
 func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	if c.Stdin != nil {
 		defer c.Stdin.Close()
@@ -89,7 +89,7 @@ func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	if err != nil {
 		return sandbox.Exit{}, fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
 	}
-	if r.Drop { // so that the program may open /dev/stdout
+	if r.Drop { // so that the program can open /dev/stdout
 		for _, f := range out.writers {
 			f.Chown(r.UID, r.GID)
 		}
@@ -116,7 +116,7 @@ func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	return exit, nil
 }
 
-// begin counts a call of Run, unless the engine is closing.
+// begin counts a call of Run. It fails if the engine is closing.
 func (e *Engine) begin() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,7 +127,7 @@ func (e *Engine) begin() error {
 	return nil
 }
 
-// request returns what a supervisor is asked for.
+// request returns the request to the supervisor.
 func (e *Engine) request(w sandbox.Workspace, c sandbox.Command) (request, error) {
 	r := request{
 		Args: c.Args, Env: c.Env, Workspace: w.Dir, Landlock: e.config.Landlock, Gateway: os.Getpid(),
@@ -152,7 +152,7 @@ func (e *Engine) request(w sandbox.Workspace, c sandbox.Command) (request, error
 	return r, nil
 }
 
-// openFolders opens the folder that a command runs in and its workspace, in the order of fdDir and fdWorkspace.
+// openFolders opens the working directory of a command and its workspace, in the order of fdDir and fdWorkspace.
 func openFolders(w sandbox.Workspace, dir string) ([]*os.File, error) {
 	workspace, err := os.OpenFile(w.Dir, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -175,7 +175,8 @@ func openFolders(w sandbox.Workspace, dir string) ([]*os.File, error) {
 	return []*os.File{f, workspace}, nil
 }
 
-// supervised has a supervisor run a command. When ctx ends, it returns once the supervisor has killed everything.
+// supervised runs a command under a supervisor. When ctx ends, it returns after the supervisor has killed all
+// processes, or after killTimeout.
 func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (answer, error) {
 	message, err := frame(r)
 	if err != nil {
@@ -185,7 +186,7 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 	if err != nil {
 		return answer{}, fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
 	}
-	closeAll(files[fdStdout:]) // the ends of the output are the supervisor's alone now
+	closeAll(files[fdStdout:]) // only the supervisor holds the ends of the output now
 	stop := context.AfterFunc(ctx, func() { s.cancel(killTimeout) })
 	var a answer
 	err = readFrame(s.socket, &a)
@@ -204,14 +205,13 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 	return a, err
 }
 
-// Release ends the supervisors that wait for another command in a workspace. They remove its folder for temporary
-// files.
+// Release ends the idle supervisors of a workspace. They remove its temporary folder.
 func (e *Engine) Release(_ context.Context, w sandbox.Workspace) error {
 	e.pool.release(w.Dir)
 	return nil
 }
 
-// Close ends what runs and the supervisors, and waits for them until ctx ends.
+// Close ends all commands and supervisors. It waits for their end until ctx ends.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.close(fmt.Errorf("%w: it is closed", sandbox.ErrUnavailable))

@@ -10,10 +10,10 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// Engine runs nothing here: only on Linux does it find what a program leaves behind.
+// Engine rejects all commands: only Linux offers a way to find all processes that a program leaves behind.
 type Engine struct{ name string }
 
-// New returns an error, which wraps sandbox.ErrUnavailable unless the configuration is wrong.
+// New returns an error. It wraps sandbox.ErrUnavailable unless the configuration is invalid.
 func New(c Config) (*Engine, error) {
 	if err := c.Program.check(); err != nil {
 		return nil, err
@@ -21,10 +21,10 @@ func New(c Config) (*Engine, error) {
 	return nil, Probe()
 }
 
-// runSupervisor does nothing: there are none.
+// runSupervisor does nothing: there are no supervisors on this system.
 func runSupervisor() {}
 
-// Probe says why programs cannot be confined without a container here.
+// Probe returns why programs cannot be confined here without a container.
 func Probe() error {
 	return fmt.Errorf("%w: programs run on Linux only, this is %s", sandbox.ErrUnavailable, runtime.GOOS)
 }

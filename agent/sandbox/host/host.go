@@ -1,11 +1,11 @@
-// Package host runs programs on this machine, without containers. It is an engine of package sandbox in two forms: one
-// that gives programs what any program of their user may do, and one that the kernel confines to the workspace
-// (Landlock and seccomp), the weaker sandbox.
+// Package host runs programs on this machine, without containers. It is an engine of package sandbox in two forms. The
+// first gives programs all rights of their user. The second confines them to the workspace with Landlock and seccomp;
+// it is the weaker sandbox.
 //
-// Programs are not children of the gateway. For each command there is a supervisor, which is the gateway's own program
-// started again: its main calls Main before anything else, which recognises that and runs the supervisor. The
-// supervisor becomes the parent of whatever its command leaves behind, so that it finds and kills all of it, also when
-// the gateway is gone. What packages do while they are initialised, they do in supervisors, too.
+// Programs are not children of the gateway. Each command has a supervisor, which is the gateway's own program started
+// again. Its main calls Main before anything else, which detects this and runs the supervisor. The supervisor adopts
+// all processes that its command leaves behind, so that it can find and kill them, even when the gateway is gone.
+// Package initialisation also runs in supervisors.
 package host
 
 import (
@@ -23,18 +23,18 @@ const (
 	NameLandlock = "landlock"
 )
 
-// Program is this program, which can be started again as a supervisor: Main returns it. The zero value is a program
-// that cannot, because its main does not call Main.
+// Program states that this program can be started again as a supervisor. Main returns it. The zero value is rejected:
+// the program's main did not call Main.
 type Program struct{ supervises bool }
 
-// Main runs a supervisor, and does not return, if an engine has started this program as one. Else it returns what New
-// needs. The main of a program calls it before anything else.
+// Main runs a supervisor and does not return if an engine has started this program as one. Otherwise it returns the
+// value that New needs. A program's main must call it before anything else.
 func Main() Program {
 	runSupervisor()
 	return Program{supervises: true}
 }
 
-// check says what is wrong with a program that engines cannot start as a supervisor.
+// check returns an error if engines cannot start the program as a supervisor.
 func (p Program) check() error {
 	if p.supervises {
 		return nil
@@ -43,15 +43,15 @@ func (p Program) check() error {
 		"and to hand over what that returns (farhand.WithProgram, or Program of host.Config)")
 }
 
-// Config describes an engine. Without Landlock it is the form without confinement.
+// Config configures an engine. Without Landlock, programs are not confined.
 type Config struct {
 	Program Program // required
 
-	// Landlock confines programs: they reach no file outside their workspace but system programs and libraries, and
-	// no network.
+	// Landlock confines programs. Outside their workspace they can only read system programs, libraries and some public
+	// files of /etc, and use a few devices. They have no network.
 	Landlock bool
 
-	// Idle is how many supervisors wait for their next command at most, each for IdleTimeout. Default: 2, one minute.
+	// Idle is the maximum number of idle supervisors, each kept for IdleTimeout. Default: 2, one minute.
 	Idle        int
 	IdleTimeout time.Duration
 }
@@ -66,31 +66,31 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxMessage bounds a message between gateway and supervisor, in bytes. The kernel takes no longer arguments.
+// maxMessage bounds a message between gateway and supervisor, in bytes. The kernel accepts no longer arguments.
 const maxMessage = 8 << 20
 
-// request asks a supervisor to run a command. The folder it runs in, the workspace and the ends of its output travel
-// beside it as descriptors, in the order of the constants below.
+// request asks a supervisor to run a command. File descriptors accompany it, in the order of the constants below: the
+// working directory, the workspace and the ends of its output.
 type request struct {
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
 
-	Workspace string `json:"workspace"` // for the program's own eyes: TMPDIR
+	Workspace string `json:"workspace"` // path for the program: TMPDIR
 	Landlock  bool   `json:"landlock"`
-	Drop      bool   `json:"drop"` // to the user and group below
+	Drop      bool   `json:"drop"` // switch to UID and GID
 	UID       int    `json:"uid"`
 	GID       int    `json:"gid"`
-	Gateway   int    `json:"gateway"` // its process, which the command may not kill
+	Gateway   int    `json:"gateway"` // pid of the gateway, which the command may not kill
 
 	Memory    int64         `json:"memory"`
 	Processes int           `json:"processes"`
 	CPU       time.Duration `json:"cpu"`
 	FileSize  int64         `json:"file_size"`
 
-	Stdin bool `json:"stdin"` // there is a descriptor that the command reads
+	Stdin bool `json:"stdin"` // a descriptor for stdin is passed
 }
 
-// The descriptors of a request. Only some have the last one.
+// The descriptors of a request. fdStdin is optional.
 const (
 	fdDir = iota
 	fdWorkspace
@@ -100,7 +100,7 @@ const (
 	fdStdin = fdCount
 )
 
-// stdin returns how many descriptors the request has besides those of all requests.
+// stdin returns the number of optional descriptors of the request.
 func (r *request) stdin() int {
 	if r.Stdin {
 		return 1
@@ -108,7 +108,7 @@ func (r *request) stdin() int {
 	return 0
 }
 
-// answer says how a command ended, or why there is none.
+// answer is how a command ended, or why it did not run.
 type answer struct {
 	Code      int    `json:"code"`
 	Signal    string `json:"signal,omitempty"`
@@ -116,7 +116,7 @@ type answer struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// frame returns a message with its length in front.
+// frame returns a message, prefixed with its length.
 func frame(v any) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -129,7 +129,7 @@ func frame(v any) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
 }
 
-// readFrame reads a message. io.EOF: there is none any more.
+// readFrame reads a message. It returns io.EOF after the last one.
 func readFrame(r io.Reader, v any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

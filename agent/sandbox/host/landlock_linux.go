@@ -13,31 +13,31 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// Rights of files under Landlock.
+// File access rights under Landlock.
 const (
 	readRights = landlock.AccessFSExecute | landlock.AccessFSReadFile | landlock.AccessFSReadDir
 	fileRights = landlock.AccessFSExecute | landlock.AccessFSReadFile | landlock.AccessFSWriteFile |
-		landlock.AccessFSTruncate // all that a file can have that is no folder
+		landlock.AccessFSTruncate // all rights that apply to files other than folders
 	workspaceRights = ^uint64(landlock.AccessFSMakeChar | landlock.AccessFSMakeBlock)
 )
 
-// The versions of Landlock that can do more than the first one, by what they can.
+// Versions of Landlock, by the feature that they add.
 const (
 	abiTruncate   = 3
 	abiTCP        = 4
 	abiScopes     = 6
 	abiUDP        = 10
-	abiNewestFile = 9 // the last one with new rights of files
+	abiNewestFile = 9 // the last one that adds file rights
 )
 
-// fileRightsOf has all rights of files that a version knows, by version.
+// fileRightsOf lists all file rights of each version of Landlock.
 var fileRightsOf = [abiNewestFile + 1]uint64{
 	1: 1<<13 - 1, 2: 1<<14 - 1, 3: 1<<15 - 1, 4: 1<<15 - 1, 5: 1<<16 - 1, 6: 1<<16 - 1, 7: 1<<16 - 1, 8: 1<<16 - 1,
 	9: 1<<17 - 1,
 }
 
-// readable are the folders and files, as globs, that confined programs may read and execute: programs and libraries,
-// and of /etc only what those need and anybody may know. Nothing of /proc, /home, /root, /run, /tmp and /var.
+// readable returns globs of the files and folders that confined programs may read and execute: programs, libraries, and
+// the public parts of /etc that those need. It excludes /proc, /home, /root, /run, /tmp and /var.
 func readable() []string {
 	return []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
@@ -46,13 +46,13 @@ func readable() []string {
 	}
 }
 
-// devices are the devices that confined programs may read and write.
+// devices returns the devices that confined programs may read and write.
 func devices() []string {
 	return []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 }
 
-// Probe says why programs cannot be confined without a container here, in an error that wraps sandbox.ErrUnavailable;
-// nil: they can.
+// Probe returns nil if programs can be confined here without a container. Otherwise its error wraps
+// sandbox.ErrUnavailable and gives the reason.
 func Probe() error {
 	if _, err := landlockABI(); err != nil {
 		return fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
@@ -63,7 +63,7 @@ func Probe() error {
 	return nil
 }
 
-// landlockABI returns the version of Landlock, or why there is none.
+// landlockABI returns the version of Landlock, or why it is unavailable.
 func landlockABI() (int, error) {
 	abi, err := landlock.LandlockGetABIVersion()
 	switch {
@@ -79,11 +79,11 @@ func landlockABI() (int, error) {
 	return abi, nil
 }
 
-// restrictFiles confines this thread to the workspace and what is readable. Whether older versions of Landlock leave
-// something open that matters is said in the decision about this engine; filterFor closes some of it.
+// restrictFiles confines this thread to the workspace and the readable files. The decision about this engine lists the
+// gaps of older Landlock versions; filterFor closes some of them.
 func restrictFiles(abi int, workspace *os.File) error {
 	attr := landlock.RulesetAttr{HandledAccessFS: fileRightsOf[min(abi, abiNewestFile)]}
-	if abi >= abiTCP { // the filter denies sockets; this is the second lock
+	if abi >= abiTCP { // the filter already denies sockets; this is a second barrier
 		attr.HandledAccessNet = landlock.AccessNetBindTCP | landlock.AccessNetConnectTCP
 	}
 	if abi >= abiUDP {
@@ -123,7 +123,7 @@ func restrictFiles(abi int, workspace *os.File) error {
 	return nil
 }
 
-// restrictSignals confines this thread in nothing but whom its signals reach.
+// restrictSignals restricts only the signals of this thread, to its own processes.
 func restrictSignals() error {
 	ruleset, err := landlock.LandlockCreateRuleset(&landlock.RulesetAttr{Scoped: landlock.ScopeSignal}, 0)
 	if err != nil {
@@ -136,7 +136,7 @@ func restrictSignals() error {
 	return nil
 }
 
-// allowPath allows something at a path, if there is anything.
+// allowPath allows access to a path, if it exists.
 func allowPath(path string, rights uint64, allow func(fd int, rights uint64) error) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// softFiles is how many files a process may have open unless it asks for more, and maxFiles the most it gets.
+	// softFiles is the default limit of open files per process, and maxFiles the hard limit.
 	softFiles, maxFiles = 1024, 4096
 
-	// niceness is how much less of a busy processor programs get than the gateway, and than a supervisor that has to
-	// kill more of them than there are processors: see nice(1).
+	// niceness gives programs less CPU time than the gateway when the CPU is busy, and less than a supervisor that has
+	// to kill more of them than there are CPUs. See nice(1).
 	niceness = 10
 
-	// spareProcesses is how far above its own limit the processes of a command's user may be counted: that user may
-	// have others, and new ones. The exact limit is what watch counts.
+	// spareProcesses is how far RLIMIT_NPROC exceeds the command's own limit: its user may run other processes, also
+	// later ones. watch enforces the exact limit.
 	spareProcesses = 64
 )
 
-// limit sets the limits of a process that has not run yet. This thread becomes its user meanwhile: root may do it for
-// another user only with CAP_SYS_RESOURCE, which it seldom has in containers.
+// limit sets the limits of a process that has not started its program. This thread switches to the process's user
+// meanwhile: root needs CAP_SYS_RESOURCE to do it for another user, and seldom has it in containers.
 func limit(pid int, r request) error {
 	if !r.Drop {
 		return setLimits(pid, r)
 	}
 	uid, gid := unix.Geteuid(), unix.Getegid()
-	// The functions of package syscall are for all threads.
+	// The functions of package syscall change all threads.
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(r.GID), uintptr(r.GID), same); e != 0 {
 		return e
 	}
@@ -48,12 +48,12 @@ func limit(pid int, r request) error {
 	return err
 }
 
-// same leaves an id as it is.
+// same leaves an id unchanged.
 const same = ^uintptr(0)
 
 func setLimits(pid int, r request) error {
 	set := func(resource int, soft, hard uint64) error {
-		var now unix.Rlimit // of this process, from which pid has it
+		var now unix.Rlimit // of this process; pid inherits it
 		if err := unix.Getrlimit(resource, &now); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func setLimits(pid int, r request) error {
 	}
 	err := errors.Join(yield(pid),
 		set(unix.RLIMIT_CORE, 0, 0), set(unix.RLIMIT_NOFILE, softFiles, maxFiles))
-	if n := uint64(r.Memory); r.Memory > 0 { // not RLIMIT_AS: many a runtime reserves addresses that it never uses
+	if n := uint64(r.Memory); r.Memory > 0 { // not RLIMIT_AS: many runtimes reserve addresses that they never use
 		err = errors.Join(err, set(unix.RLIMIT_DATA, n, n))
 	}
 	if n := uint64(r.FileSize); r.FileSize > 0 {
@@ -78,17 +78,17 @@ func setLimits(pid int, r request) error {
 	return err
 }
 
-// yield has a process leave a busy processor to others. A gateway that was started with a higher niceness still cannot
-// give its programs a lower one.
+// yield raises the niceness of a process. If the gateway was started with a higher niceness, that value stays: the
+// gateway cannot lower it.
 func yield(pid int) error {
 	now, err := unix.Getpriority(unix.PRIO_PROCESS, pid)
-	if nice := 20 - now; err != nil || nice >= niceness { // the system call returns 20 less the niceness
+	if nice := 20 - now; err != nil || nice >= niceness { // the system call returns 20 minus the niceness
 		return err
 	}
 	return unix.Setpriority(unix.PRIO_PROCESS, pid, niceness)
 }
 
-// threadsOfMachine returns how many threads there are, which no user has more of.
+// threadsOfMachine returns the number of threads of the machine. No user has more.
 func threadsOfMachine() int {
 	data, err := os.ReadFile("/proc/loadavg") // "0.20 0.18 0.12 1/80 11206"
 	if err != nil {
@@ -101,27 +101,27 @@ func threadsOfMachine() int {
 }
 
 const (
-	// firstLook and lastLook are how long after the start of a command, and after each other, its processes are looked
-	// at: often while they become more, seldom once they do not.
+	// firstLook and lastLook bound the interval at which the processes of a command are checked. The interval is short
+	// while their number grows, and long when it does not.
 	firstLook = 5 * time.Millisecond
 	lastLook  = 200 * time.Millisecond
 
-	// firstSweep and lastSweep are the time between two attempts to kill what is left.
+	// firstSweep and lastSweep bound the interval between attempts to kill the remaining processes.
 	firstSweep = time.Millisecond
 	lastSweep  = 50 * time.Millisecond
 )
 
-// tree is a command with everything that it started. All of it are descendants of this process, which runs nothing
-// else.
+// tree is a command with all processes that it started. They are the only descendants of this process.
 type tree struct {
 	starter *starter
-	main    int                // the process of the command
+	main    int                // how the command ended
 	status  syscall.WaitStatus // how it ended
 	ended   bool
-	empty   bool // nothing is left
+	empty   bool // no process is left
 }
 
-// wait waits until the command has ended, the gateway wants it to, or a limit is reached, and then kills what is left.
+// wait waits until the command ends, the gateway cancels it, or it reaches a limit. It then kills the remaining
+// processes.
 func (t *tree) wait(r request) answer {
 	t.watch(r)
 	t.kill()
@@ -132,17 +132,17 @@ func (t *tree) wait(r request) answer {
 	return a
 }
 
-// watch returns when the command has to end, or has.
+// watch returns when the command has ended or must end.
 func (t *tree) watch(r request) {
 	main, err := unix.PidfdOpen(t.main, 0)
-	if err != nil { // nothing could be waited for
+	if err != nil { // there is nothing to wait on
 		return
 	}
 	defer unix.Close(main)
 	limited := r.Memory > 0 || r.Processes > 0
 	pause, processes := firstLook, 0
 	for {
-		// The gateway writes nothing before it has the answer: what can be read is the end.
+		// The gateway writes nothing before it has the answer, so any readable event means cancellation.
 		events := []unix.PollFd{
 			{Fd: supervisorSocket, Events: unix.POLLIN | unix.POLLRDHUP}, {Fd: int32(main), Events: unix.POLLIN},
 		}
@@ -172,7 +172,7 @@ func (t *tree) watch(r request) {
 	}
 }
 
-// reap takes the ends of processes of the tree, and reports whether there were any.
+// reap collects exited processes of the tree, and reports whether there were any.
 func (t *tree) reap() bool {
 	for found := false; ; found = true {
 		var status syscall.WaitStatus
@@ -194,8 +194,8 @@ func (t *tree) reap() bool {
 	}
 }
 
-// kill kills until nothing is left. Who is killed leaves its children to this process, and who was forked meanwhile is
-// found by the next sweep, which follows at once: only those that were killed before are waited for.
+// kill kills until no process is left. The children of a killed process become children of this process. The next sweep
+// finds processes that were forked meanwhile. kill sleeps only if a sweep found no new process.
 func (t *tree) kill() {
 	killed := make(map[process]bool)
 	for pause := firstSweep; !t.empty; t.reap() {
@@ -208,9 +208,9 @@ func (t *tree) kill() {
 	}
 }
 
-// sweep kills all descendants that there are, and reports whether there were any that were not killed before. The
-// kernel kills all at once where it can. Else it is a race with those who fork; the first move is the command's whole
-// group. Children of this process, and the groups they are in, keep their numbers until it reaps them.
+// sweep kills all current descendants, and reports whether any of them is new. If the starter can, the kernel kills all
+// of them atomically. Otherwise sweep races with forking processes, and first kills the command's whole group. Children
+// of this process, and their groups, keep their ids until it reaps them.
 func (t *tree) sweep(killed map[process]bool) bool {
 	if t.starter.kill() {
 		return false
@@ -222,7 +222,7 @@ func (t *tree) sweep(killed map[process]bool) bool {
 	for _, p := range descendants() {
 		if p.parent == self {
 			unix.Kill(p.pid, unix.SIGKILL)
-			// Asked only now: who is dying joins no other group.
+			// Look up the group only after the kill: a dying process joins no other group.
 			if group, err := unix.Getpgid(p.pid); err == nil && group != 0 && group != own {
 				unix.Kill(-group, unix.SIGKILL)
 			}

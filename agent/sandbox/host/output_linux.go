@@ -14,17 +14,17 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// outputBuffer is how many bytes of each stream are read at a time. Nothing else is buffered: a program that writes
-// faster than its output is taken waits.
+// outputBuffer is how many bytes of each stream are read at a time. There is no other buffer: a program that writes
+// faster than its output is read blocks.
 const outputBuffer = 32 << 10
 
-// output takes what a command writes to where it belongs.
+// output copies the output of a command to its writers.
 type output struct {
 	readers, writers []*os.File
 	done             sync.WaitGroup
 }
 
-// startOutput makes the pipes of a command. An error of a writer ends the command by cancel.
+// startOutput creates the pipes of a command. If a writer fails, startOutput calls cancel, which ends the command.
 func startOutput(stdout, stderr io.Writer, cancel context.CancelCauseFunc) (*output, error) {
 	o := &output{}
 	for _, w := range []io.Writer{stdout, stderr} { // the order of fdStdout and fdStderr
@@ -36,7 +36,7 @@ func startOutput(stdout, stderr io.Writer, cancel context.CancelCauseFunc) (*out
 			return nil, err
 		}
 		o.readers, o.writers = append(o.readers, pr), append(o.writers, pw)
-		// Programs wait when the pipe is full. Most take an error in place of that for the end.
+		// Programs block when the pipe is full. Most treat EAGAIN as the end of their output.
 		if err := syscall.SetNonblock(int(pw.Fd()), false); err != nil {
 			cancel(err)
 		}
@@ -52,7 +52,7 @@ func startOutput(stdout, stderr io.Writer, cancel context.CancelCauseFunc) (*out
 	return o, nil
 }
 
-// copyOutput copies until nobody can write any more, or dst fails.
+// copyOutput copies until all write ends are closed, or dst fails.
 func copyOutput(dst io.Writer, src *os.File) error {
 	buffer := make([]byte, outputBuffer)
 	for {
@@ -68,8 +68,8 @@ func copyOutput(dst io.Writer, src *os.File) error {
 	}
 }
 
-// finish waits until all output was taken. After an error of the supervisor, processes may live that hold the pipes:
-// then what they write is not waited for.
+// finish waits until all output was copied. After an error of the supervisor, surviving processes may still hold the
+// pipes, so finish closes them and drops further output.
 func (o *output) finish(err error) {
 	closeAll(o.writers)
 	if err != nil {
@@ -79,19 +79,19 @@ func (o *output) finish(err error) {
 	closeAll(o.readers)
 }
 
-// tempPrefix is what names of folders for temporary files begin with.
+// tempPrefix is the name prefix of temporary folders.
 const tempPrefix = ".tmp-"
 
-// temp is the folder for temporary files of a supervisor's commands, in their workspace. It is kept from one command to
-// the next one there, because to make and to remove one takes longer than to start a program.
+// temp is the temporary folder of a supervisor's commands, in their workspace. It is reused by the next command there,
+// because creating and removing a folder takes longer than starting a program.
 type temp struct {
-	workspace *os.Root // nil: there is no folder
+	workspace *os.Root // nil: no folder
 	info      fs.FileInfo
 	name      string
 	uid       int
 }
 
-// prepare sees to it that there is an empty folder for a command, and returns its path.
+// prepare ensures an empty temporary folder for a command, and returns its path.
 func (t *temp) prepare(r request, workspace *os.File) (string, error) {
 	info, err := workspace.Stat()
 	if err != nil {
@@ -110,7 +110,7 @@ func (t *temp) prepare(r request, workspace *os.File) (string, error) {
 	return filepath.Join(r.Workspace, t.name), nil
 }
 
-// make makes another folder in place of the one that there is.
+// make removes the current folder and creates a new one.
 func (t *temp) make(r request, workspace *os.File) error {
 	t.remove()
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", workspace.Fd()))
@@ -129,7 +129,7 @@ func (t *temp) make(r request, workspace *os.File) error {
 	return nil
 }
 
-// pristine reports whether the folder is as it was made.
+// pristine reports whether the folder is still empty, with its original mode and owner.
 func (t *temp) pristine() bool {
 	f, err := t.workspace.OpenFile(t.name, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -144,14 +144,14 @@ func (t *temp) pristine() bool {
 	return err == io.EOF
 }
 
-// clean removes what a command left in the folder, with the folder.
+// clean removes the folder if a command changed it or left files in it.
 func (t *temp) clean() {
 	if t.workspace != nil && !t.pristine() {
 		t.remove()
 	}
 }
 
-// remove removes the folder with all that is in it, also folders that their owner has locked.
+// remove removes the folder with its content, including folders without permissions.
 func (t *temp) remove() {
 	if t.workspace == nil {
 		return
@@ -165,5 +165,5 @@ func (t *temp) remove() {
 		return
 	}
 	defer in.Close()
-	_ = sandbox.RemoveAll(in, t.name) // what is left counts, and its owner can remove it
+	_ = sandbox.RemoveAll(in, t.name) // remaining files count in the quota, and their owner can remove them
 }

@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisorName is argv[0] of a supervisor, and supervisorSocket its end of the connection to the gateway.
+// supervisorName is argv[0] of a supervisor. supervisorSocket is its descriptor of the connection to the gateway.
 const (
 	supervisorName   = "farhand-supervisor"
 	supervisorSocket = 3
 )
 
-// supervisor is one, as the gateway sees it.
+// supervisor is the gateway's handle of a supervisor process.
 type supervisor struct {
 	socket *net.UnixConn
 	cmd    *exec.Cmd
-	timer  *time.Timer // of the time it may be idle
+	timer  *time.Timer // ends it when it is idle for too long
 
-	workspace string // of its last command, where it has a folder for temporary files
+	workspace string // of its last command; may hold its temporary folder
 }
 
-// pool keeps idle supervisors.
+// pool holds idle supervisors.
 type pool struct {
 	idle    int
 	timeout time.Duration
@@ -36,10 +36,10 @@ type pool struct {
 	mu     sync.Mutex
 	closed bool
 	list   []*supervisor
-	ending sync.WaitGroup // supervisors whose time is up, and abandoned ones
+	ending sync.WaitGroup // expired and abandoned supervisors
 }
 
-// take returns a supervisor that has been sent a request, if there is one the one that was in the workspace before.
+// take sends a request to a supervisor and returns it. It prefers an idle supervisor that last ran in the workspace.
 func (p *pool) take(workspace string, message []byte, files []*os.File) (*supervisor, error) {
 	for {
 		s := p.pop(workspace)
@@ -49,7 +49,7 @@ func (p *pool) take(workspace string, message []byte, files []*os.File) (*superv
 		if s.send(message, files) == nil {
 			return s, nil
 		}
-		s.end() // it was killed while it was idle
+		s.end() // it was killed while idle
 	}
 	s, err := startSupervisor()
 	if err != nil {
@@ -72,12 +72,12 @@ func (p *pool) pop(workspace string) *supervisor {
 	i := max(0, slices.IndexFunc(p.list, func(s *supervisor) bool { return s.workspace == workspace }))
 	s := p.list[i]
 	p.list = slices.Delete(p.list, i, i+1)
-	s.timer.Stop() // if it fires all the same, it does not find s in the list
+	s.timer.Stop() // if it fires anyway, it does not find s in the list
 	s.workspace = workspace
 	return s
 }
 
-// release ends the idle supervisors that were in a workspace.
+// release ends the idle supervisors that last ran in a workspace.
 func (p *pool) release(workspace string) {
 	var list []*supervisor
 	p.mu.Lock()
@@ -94,7 +94,7 @@ func (p *pool) release(workspace string) {
 	}
 }
 
-// put keeps a supervisor for another command, if there is room.
+// put keeps a supervisor for another command, or ends it if the pool is full.
 func (p *pool) put(s *supervisor) {
 	p.mu.Lock()
 	full := p.closed || len(p.list) >= p.idle
@@ -108,7 +108,7 @@ func (p *pool) put(s *supervisor) {
 	}
 }
 
-// expire ends a supervisor whose time is up, unless it was taken meanwhile.
+// expire ends an idle supervisor after its timeout, unless it was taken meanwhile.
 func (p *pool) expire(s *supervisor) {
 	p.mu.Lock()
 	i := slices.Index(p.list, s)
@@ -123,7 +123,7 @@ func (p *pool) expire(s *supervisor) {
 	s.end()
 }
 
-// close ends the idle supervisors, and those that are put from now on.
+// close ends the idle supervisors. Supervisors that are put later end immediately.
 func (p *pool) close() {
 	p.mu.Lock()
 	list := p.list
@@ -136,14 +136,14 @@ func (p *pool) close() {
 	p.ending.Wait()
 }
 
-// startSupervisor starts this program again, as a supervisor. It has no environment and no file but its socket.
+// startSupervisor starts this program again, as a supervisor. It gets no environment and no file except its socket.
 func startSupervisor() (*supervisor, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "gateway"), os.NewFile(uintptr(pair[1]), "supervisor")
-	defer ours.Close() // net.FileConn has its own
+	defer ours.Close() // net.FileConn duplicates it
 	defer theirs.Close()
 	conn, err := net.FileConn(ours)
 	if err != nil {
@@ -152,7 +152,7 @@ func startSupervisor() (*supervisor, error) {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{supervisorName}, Env: []string{}, Dir: "/",
 		ExtraFiles:  []*os.File{theirs},                 // descriptor 3, supervisorSocket
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // signals of the gateway's terminal are not for it
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // no signals from the gateway's terminal
 	}
 	if err := cmd.Start(); err != nil {
 		conn.Close()
@@ -161,11 +161,11 @@ func startSupervisor() (*supervisor, error) {
 	return &supervisor{socket: conn.(*net.UnixConn), cmd: cmd}, nil
 }
 
-// send sends a request: its first byte carries the descriptors.
+// send sends a request. Its first byte carries the descriptors.
 func (s *supervisor) send(message []byte, files []*os.File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
-		fds[i] = int(f.Fd()) // makes it blocking, as programs expect their output to be
+		fds[i] = int(f.Fd()) // makes it blocking, as programs expect of their output
 	}
 	if _, _, err := s.socket.WriteMsgUnix(message[:1], unix.UnixRights(fds...), nil); err != nil {
 		return err
@@ -174,19 +174,19 @@ func (s *supervisor) send(message []byte, files []*os.File) error {
 	return err
 }
 
-// cancel has the supervisor kill its command within a time, answer, and exit.
+// cancel makes the supervisor kill its command, answer, and exit. Reading the answer fails after within.
 func (s *supervisor) cancel(within time.Duration) {
 	s.socket.CloseWrite()
 	s.socket.SetReadDeadline(time.Now().Add(within))
 }
 
-// end ends a supervisor that runs nothing.
+// end ends a supervisor that runs no command.
 func (s *supervisor) end() {
 	s.socket.Close()
 	s.cmd.Wait()
 }
 
-// abandon leaves a supervisor alone with processes that it could not kill yet. It ends once it could.
+// abandon leaves a supervisor with processes that it could not kill yet. It ends when they have died.
 func (p *pool) abandon(s *supervisor) {
 	s.socket.Close()
 	p.ending.Go(func() { s.cmd.Wait() })

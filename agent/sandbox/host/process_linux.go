@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is what /proc says of one.
+// process is the state of a process, as read from /proc.
 type process struct {
 	pid, parent, threads int
 	start                int   // in clock ticks since the machine started
 	resident             int64 // bytes
 }
 
-// readProcess reads what /proc says of a process that may have ended.
+// readProcess reads the state of a process from /proc. It returns false if the process has ended.
 func readProcess(pid int) (process, bool) {
-	// Not by package os, which takes three times as long: whoever kills has to be faster than who forks.
+	// Package os takes three times as long, and killing must be faster than forking.
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return process{}, false
@@ -33,14 +33,14 @@ func readProcess(pid int) (process, bool) {
 	return parseStat(pid, data[:n])
 }
 
-// parseStat reads /proc/PID/stat. The program's name, in parentheses, may have any bytes.
+// parseStat parses /proc/PID/stat. The program's name, in parentheses, may contain any bytes.
 func parseStat(pid int, data []byte) (process, bool) {
 	_, rest, ok := bytes.Cut(data[max(0, bytes.LastIndexByte(data, ')')):], []byte(") "))
 	fields := bytes.Fields(rest)
 	if !ok || len(fields) < 22 {
 		return process{}, false
 	}
-	number := func(i int) int { // of proc(5), where the first two are the number and the name
+	number := func(i int) int { // fields as numbered in proc(5); the first two are pid and name
 		n, _ := strconv.Atoi(string(fields[i-3]))
 		return n
 	}
@@ -50,7 +50,7 @@ func parseStat(pid int, data []byte) (process, bool) {
 	}, true
 }
 
-// descendants returns all processes that descend from this one.
+// descendants returns all descendants of this process.
 func descendants() []process {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -75,8 +75,8 @@ func descendants() []process {
 	return list
 }
 
-// kill kills a process that is no child of this one, so that its number may be another's by now: the process is held by
-// a descriptor before it is looked at once more.
+// kill kills a process that is not a child of this one. Its pid may have been reused, so kill opens a pidfd first, and
+// then checks the process again.
 func (p process) kill() {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -89,8 +89,8 @@ func (p process) kill() {
 	}
 }
 
-// memory returns how many bytes processes have resident together. What they share is told apart only if they might have
-// more than bound, because that takes the kernel longer.
+// memory returns the total resident memory of processes, in bytes. It accounts for shared memory only if the plain sum
+// exceeds bound, because that costs the kernel more time.
 func memory(list []process, bound int64) int64 {
 	var all int64
 	for _, p := range list {
@@ -106,7 +106,7 @@ func memory(list []process, bound int64) int64 {
 	return all
 }
 
-// proportional returns the resident bytes of a process, those that it shares divided by how many share them.
+// proportional returns the proportional set size (PSS) of a process, in bytes.
 func (p process) proportional() int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/smaps_rollup")
 	if err != nil {
@@ -121,8 +121,7 @@ func (p process) proportional() int64 {
 	return kilobytes << 10
 }
 
-// run runs a command to its end, or until the gateway does not want it any more, and returns once nothing of it is
-// left.
+// run runs a command until it ends or the gateway cancels it. It returns when no process of it is left.
 func (s *service) run(r request, files []*os.File) answer {
 	s.starter.begin(r)
 	defer s.starter.end()
@@ -135,7 +134,7 @@ func (s *service) run(r request, files []*os.File) answer {
 	return t.wait(r)
 }
 
-// start starts a command and closes its files here.
+// start starts a command, and closes its descriptors in this process.
 func (s *service) start(r request, files []*os.File) (int, error) {
 	defer func() {
 		for _, f := range files {

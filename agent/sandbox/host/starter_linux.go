@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starter starts commands. What its thread gives up, they never have. That is the supervisor's one thread, or, for a
-// command with Landlock, one of its own, because a thread is confined to one workspace and never freed of it. It lives
-// as long as the command: when it ends too early, because somebody killed the supervisor, the kernel kills the command
-// (Pdeathsig).
+// starter starts commands. They inherit the restrictions of its thread. For a command with Landlock that is a separate
+// thread, because a thread is confined to one workspace permanently. Otherwise it is the supervisor's only thread. The
+// thread lives as long as the command. If it ends early, because the supervisor was killed, the kernel kills the
+// command (Pdeathsig).
 type starter struct {
-	own      chan func() // what to do on a thread of its own; nil: there is none
+	own      chan func() // functions for the separate thread; nil: no such thread
 	done     chan struct{}
 	confined bool
-	scoped   bool // signals of the thread reach its commands only
+	scoped   bool // signals of the thread only reach its commands
 }
 
-// begin begins a command's time.
+// begin prepares for a command; with Landlock, it starts a separate thread.
 func (s *starter) begin(r request) {
 	if !r.Landlock {
 		return
 	}
 	*s = starter{own: make(chan func()), done: make(chan struct{})}
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		for f := range s.own {
 			f()
 			s.done <- struct{}{}
@@ -40,7 +40,7 @@ func (s *starter) begin(r request) {
 	}()
 }
 
-// end ends it. Nothing of the command is left then.
+// end releases the thread. No process of the command is left then.
 func (s *starter) end() {
 	if s.own != nil {
 		close(s.own)
@@ -48,7 +48,7 @@ func (s *starter) end() {
 	}
 }
 
-// do does something on the starter's thread.
+// do calls f on the starter's thread.
 func (s *starter) do(f func()) {
 	if s.own == nil {
 		f()
@@ -58,7 +58,7 @@ func (s *starter) do(f func()) {
 	<-s.done
 }
 
-// start starts a command and returns its process, which runs with its limits then.
+// start starts a command with its limits, and returns its pid.
 func (s *starter) start(r request, files []*os.File) (pid int, err error) {
 	s.do(func() {
 		if !s.confined {
@@ -72,7 +72,7 @@ func (s *starter) start(r request, files []*os.File) (pid int, err error) {
 	return pid, err
 }
 
-// kill kills all commands of this thread at once, and reports whether it can.
+// kill kills all commands of this thread atomically. It returns false, and kills none, if signals are not scoped.
 func (s *starter) kill() bool {
 	if s.scoped {
 		s.do(func() { unix.Kill(-1, unix.SIGKILL) })
@@ -80,12 +80,12 @@ func (s *starter) kill() bool {
 	return s.scoped
 }
 
-// startHere starts a command on this thread.
+// startHere starts a command on the current thread.
 func startHere(r request, files []*os.File) (int, error) {
 	attr := &syscall.ProcAttr{
 		Env:   r.Env,
 		Files: []uintptr{0, files[fdStdout].Fd(), files[fdStderr].Fd()}, // 0 is /dev/null
-		// Traced, it stops before its first instruction, so that its limits hold from there.
+		// With ptrace the process stops before its first instruction, so that its limits apply from the start.
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: true},
 	}
 	if r.Stdin {
@@ -102,7 +102,7 @@ func startHere(r request, files []*os.File) (int, error) {
 	err = retry(func() error { _, err := syscall.Wait4(pid, &status, 0, nil); return err })
 	if err == nil && status.Stopped() {
 		limited := make(chan error, 1)
-		if r.Landlock { // this thread may limit itself only
+		if r.Landlock { // a confined thread can only limit itself
 			go func() {
 				runtime.LockOSThread()
 				limited <- limit(pid, r)
@@ -122,7 +122,7 @@ func startHere(r request, files []*os.File) (int, error) {
 	return pid, nil
 }
 
-// execute starts the program, or the first of its name in PATH.
+// execute starts the program by its path, or the first program of that name in PATH.
 func execute(r request, attr *syscall.ProcAttr) (int, error) {
 	var paths []string
 	if strings.Contains(r.Args[0], "/") {
@@ -133,7 +133,7 @@ func execute(r request, attr *syscall.ProcAttr) (int, error) {
 			if !ok {
 				continue
 			}
-			paths = nil // the last one counts
+			paths = nil // the last PATH wins
 			for _, dir := range filepath.SplitList(list) {
 				if filepath.IsAbs(dir) {
 					paths = append(paths, filepath.Join(dir, r.Args[0]))
@@ -163,7 +163,7 @@ func execute(r request, attr *syscall.ProcAttr) (int, error) {
 	return 0, found
 }
 
-// isNoProgram reports whether a program cannot be started because of what its file is.
+// isNoProgram reports whether a start failed because the file is missing or not executable.
 func isNoProgram(err error) bool {
 	return slices.ContainsFunc([]error{
 		unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.EISDIR, unix.ENOEXEC, unix.ELOOP, unix.ENAMETOOLONG,

@@ -13,45 +13,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runSupervisor runs a supervisor and ends the process if it was started as one.
+// runSupervisor runs a supervisor and exits, if this process was started as one. Otherwise it returns.
 func runSupervisor() {
 	if len(os.Args) != 1 || os.Args[0] != supervisorName {
 		return
 	}
 	if domain, err := unix.GetsockoptInt(supervisorSocket, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil ||
 		domain != unix.AF_UNIX {
-		return // somebody calls this program by that name
+		return // the program was only named so
 	}
 	code := 0
 	if supervise() != nil {
 		code = 1
 	}
-	syscall.Exit(code) // not os.Exit, which has the race detector wait for a second
+	syscall.Exit(code) // not os.Exit: there the race detector waits for a second
 }
 
-// service is a supervisor, as it sees itself. It is one thread, because each change of threads costs a short command a
-// good part of its time, and because nobody else may reap while processes are killed by their numbers.
+// service is a supervisor process. It uses a single thread, because thread switches take a large part of a short
+// command's time. Also, no other thread may reap processes while this one kills them by pid.
 type service struct {
 	starter starter
 	temp    temp
 }
 
-// supervise runs one command after the other until the gateway closes its end or is gone.
+// supervise runs commands one by one, until the gateway closes its end of the socket or is gone.
 func supervise() error {
 	runtime.LockOSThread()
-	// No command gets what the gateway was started with: sockets, logs, files that it may not open.
+	// Commands must not inherit the gateway's open files: sockets, logs, files that commands may not open.
 	if err := unix.CloseRange(supervisorSocket, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		unix.CloseOnExec(supervisorSocket) // before Linux 5.11
 	}
-	// What the command leaves behind becomes a child of this process. Programs of the same user read nothing of it.
+	// Orphaned processes of the command become children of this process. Programs of the same user cannot read its
+	// memory.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	// It outlives what ends the gateway, to kill its command. Signals that are caught are not ignored by programs, as
-	// ignored ones would be.
+	// The supervisor must survive signals that end the gateway, to kill its command. It catches them instead of
+	// ignoring them, because programs would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	var s service
 	defer s.temp.remove()
@@ -68,12 +69,12 @@ func supervise() error {
 			return err
 		}
 		if _, err := (socket{}).Write(message); err != nil {
-			return nil // nobody is interested any more
+			return nil // the gateway is gone
 		}
 	}
 }
 
-// receive waits for a request.
+// receive waits for a request. It returns io.EOF when the gateway has closed the socket.
 func receive() (request, []*os.File, error) {
 	var r request
 	first, control := make([]byte, 1), make([]byte, unix.CmsgSpace(4*(fdCount+1)))
@@ -109,7 +110,7 @@ func receive() (request, []*os.File, error) {
 	return r, files, err
 }
 
-// socket reads from the gateway and writes to it.
+// socket reads from and writes to the gateway.
 type socket struct{}
 
 func (socket) Read(p []byte) (n int, err error) {
@@ -134,7 +135,7 @@ func (socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// retry calls f until it is not interrupted by a signal.
+// retry calls f again as long as a signal interrupts it (EINTR).
 func retry(f func() error) error {
 	for {
 		if err := f(); err != unix.EINTR {

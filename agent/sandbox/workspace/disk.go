@@ -11,17 +11,17 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 )
 
-// disk knows what the workspaces of each tenant take of the disk, as each was last measured. A tenant that has more
-// than one full workspace leaves as much free as it holds, so that others find room: see decision 60. It is safe for
+// disk tracks the disk usage of each tenant's workspaces, as last measured. A tenant that uses more than one full
+// workspace must leave as much space free as it uses, so that other tenants have room: see decision 60. It is safe for
 // concurrent use.
 type disk struct {
 	free func(sandbox.Workspace) (sandbox.Room, error)
-	most int64 // a tenant may take this much of whatever is free
+	most int64 // bytes that a tenant may always use
 
 	mu      sync.Mutex
 	spaces  map[string]taken               // by the id of the workspace
-	tenants map[string]sandbox.Room        // what each takes
-	stale   map[string][]sandbox.Workspace // of each tenant: what they take may be more since they were measured
+	tenants map[string]sandbox.Room        // usage of each tenant
+	stale   map[string][]sandbox.Workspace // by tenant: workspaces that may have grown since they were measured
 }
 
 type taken struct {
@@ -37,7 +37,7 @@ func newDisk(cfg Config) *disk {
 	}
 }
 
-// saw notes what a workspace takes, and returns what its tenant does.
+// saw records the usage of a workspace, and returns the usage of its tenant.
 func (d *disk) saw(w sandbox.Workspace, used sandbox.Usage) sandbox.Room {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,8 +50,8 @@ func (d *disk) saw(w sandbox.Workspace, used sandbox.Usage) sandbox.Room {
 	return sum
 }
 
-// takeStale returns the other workspaces of a tenant that something may have been added to since they were measured,
-// and notes that something may be added to this one now. There are few: those of one tenant that are used at once.
+// takeStale returns the tenant's other workspaces that may have grown since they were measured, and marks this one as
+// such. There are few: only the workspaces of one tenant that are in use concurrently.
 func (d *disk) takeStale(w sandbox.Workspace) []sandbox.Workspace {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *disk) forget(id string) {
 	d.forgetLocked(id)
 }
 
-// keep forgets the workspaces that are not there any more: another pod has removed them.
+// keep forgets all workspaces that are not in there: another pod or the sweep has removed them.
 func (d *disk) keep(there map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,7 +98,7 @@ func (d *disk) forgetLocked(id string) {
 	}
 }
 
-// Over implements sandbox.Share. That the disk cannot be asked is said by others.
+// Over implements sandbox.Share. It ignores errors of free: its callers report those.
 func (d *disk) Over(w sandbox.Workspace, used sandbox.Usage, more int64) error {
 	for _, other := range d.takeStale(w) {
 		if now, err := sandbox.Measure(other, nil); err == nil {
@@ -122,7 +122,7 @@ func (d *disk) Over(w sandbox.Workspace, used sandbox.Usage, more int64) error {
 	return nil
 }
 
-// measureUnknown measures the workspaces that were there when this process began.
+// measureUnknown measures the workspaces that already existed when this process started.
 func (w *Workspaces) measureUnknown(ctx context.Context, names []string) {
 	root := filepath.Join(w.cfg.Dir, sessionsDir)
 	for _, name := range names {

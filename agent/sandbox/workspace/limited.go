@@ -13,31 +13,32 @@ import (
 )
 
 const (
-	// freePause is the time between two looks at the free space of the disk while a command runs, and lookPause between
-	// two looks at its workspace. A fast disk takes some hundred megabytes in the latter, which is what a workspace may
-	// exceed its bound by; RLIMIT_FSIZE bounds a single file exactly.
+	// freePause is the interval at which the free disk space is checked while a command runs. lookPause is the interval
+	// at which its workspace is measured. A fast disk writes some hundred megabytes in lookPause, so a workspace may
+	// exceed its quota by that much. RLIMIT_FSIZE bounds a single file exactly.
 	freePause = 100 * time.Millisecond
 	lookPause = 500 * time.Millisecond
 
-	// searchPause is the time between two searches for files that are open and have no name, which go through the
-	// processes of the machine.
+	// searchPause is the interval between searches for open files without a name. A search walks all processes of the
+	// machine.
 	searchPause = 2 * time.Second
 
-	// lookShare is how many times longer than a look takes there is none.
+	// lookShare is the minimum pause between two measurements, as a multiple of the duration of the last one.
 	lookShare = 4
 
-	// dropShare is the part of a workspace's bound by which the free space of the disk may drop before the next look,
-	// with a search, comes at once.
+	// dropShare is the fraction of a workspace's quota, as a divisor. If the free disk space drops by more than that,
+	// the workspace is measured and searched immediately.
 	dropShare = 4
 
-	// unseenBytes and unseenFiles are by how much the free room of the disk may drop while a command makes room in a
-	// workspace that cannot be counted. Others write on the disk, too, so it is more than such a command needs.
+	// unseenBytes and unseenFiles limit how far the free space and file count of the disk may drop while a command
+	// cleans up a workspace that cannot be measured. They exceed what such a command needs, because others also write
+	// to the disk.
 	unseenBytes = 256 << 20
 	unseenFiles = 20_000
 )
 
-// Limited returns an engine that ends a command when its workspace is full, or the disk is. When it is so before the
-// command, one command runs at a time, and can remove files but not write any.
+// Limited returns an engine that ends a command when its workspace or the disk is full. If either is already full, it
+// runs one command at a time, which can remove files but not write to them.
 func (w *Workspaces) Limited(e sandbox.Engine) sandbox.Engine { return limited{e, w} }
 
 type limited struct {
@@ -45,7 +46,7 @@ type limited struct {
 	all *Workspaces
 }
 
-// Down returns what the engine says, for sandbox.Down.
+// Down returns the engine's state, for sandbox.Down.
 func (l limited) Down() error { return sandbox.Down(l.Engine) }
 
 // Run implements sandbox.Engine.
@@ -68,14 +69,14 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	return l.watched(ctx, w, c, state{Usage: before})
 }
 
-// state is how a command found its workspace.
+// state is the workspace and the disk before a command.
 type state struct {
 	sandbox.Usage
-	full bool         // so that it cannot write
+	full bool         // the command cannot write
 	free sandbox.Room // of the disk
 }
 
-// clean runs a command in a workspace that is full, if it may: it can remove files, but write none.
+// clean runs a command in a full workspace, if cleaning admits it. The command can remove files, but not write to them.
 func (l limited) clean(
 	ctx context.Context, w sandbox.Workspace, c sandbox.Command, before sandbox.Usage, full error,
 ) (sandbox.Exit, error) {
@@ -99,11 +100,11 @@ func (l limited) clean(
 			return sandbox.Exit{}, err
 		}
 	}
-	c.Limits.FileSize = 1 // zero would be no bound
+	c.Limits.FileSize = 1 // zero would mean no limit
 	return l.watched(ctx, w, c, state{Usage: before, full: true})
 }
 
-// watched runs a command and watches the workspace meanwhile.
+// watched runs a command and watches its workspace.
 func (l limited) watched(
 	ctx context.Context, w sandbox.Workspace, c sandbox.Command, before state,
 ) (sandbox.Exit, error) {
@@ -112,7 +113,7 @@ func (l limited) watched(
 	done := make(chan struct{})
 	watched := make(chan struct{})
 	before.free, _ = l.all.cfg.Free(w)
-	go func() { // ends before Run does
+	go func() { // ends before watched returns
 		defer close(watched)
 		l.watch(w, before, done, cancel)
 	}()
@@ -122,14 +123,14 @@ func (l limited) watched(
 	return exit, err
 }
 
-// watch looks at the workspace until the command is done. Most commands are done before its first look.
+// watch checks the workspace until the command ends. Most commands end before the first check.
 func (l limited) watch(
 	w sandbox.Workspace, before state, done <-chan struct{}, cancel context.CancelCauseFunc,
 ) {
 	tick := time.NewTicker(freePause)
 	defer tick.Stop()
 	looked, searched, took := time.Now(), time.Now(), time.Duration(0)
-	then := before.free.Bytes // at the last look
+	then := before.free.Bytes // at the last measurement
 	nameless := int64(0)      // at the last search
 	for {
 		select {
@@ -156,8 +157,8 @@ func (l limited) watch(
 	}
 }
 
-// exceeded says why a command has to end, which has that many bytes in files without a name; nil: it may go on. What
-// cannot be counted counts as too much, unless it was so before the command: then it may be about to mend that.
+// exceeded returns why a command must end, or nil. nameless is the size of its open files without a name, in bytes.
+// Unmeasurable content counts as too much, unless it was there before the command, which may be about to remove it.
 func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, done <-chan struct{}) error {
 	free, err := l.all.cfg.Free(w)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -165,13 +166,13 @@ func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, don
 	}
 	now, gone := sandbox.Measure(w, done)
 	if err != nil || gone != nil {
-		return nil // the command is done, or the workspace was removed
+		return nil // the command has ended, or the workspace was removed
 	}
 	now.Bytes += nameless
 	if before.Unseen != nil {
 		now.Unseen = nil
 	}
-	if before.full { // removing takes a little room itself, and what is said to a log
+	if before.full { // removing files takes a little space itself, for example for a log
 		w.MaxBytes = max(w.MaxBytes, before.Bytes+slackBytes)
 		w.MaxFiles = max(w.MaxFiles, before.Files+slackFiles)
 	}
@@ -181,7 +182,7 @@ func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, don
 	if before.full {
 		return unseenGrowth(before, free)
 	}
-	// Commands that add nothing may go on while there is some room.
+	// A command that adds nothing may continue while half of MinFree is left.
 	least := l.all.cfg.MinFree
 	if free.Bytes < least && now.Bytes > before.Bytes+slackBytes || free.Bytes < least/2 {
 		return errNoRoom
@@ -192,8 +193,8 @@ func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, don
 	return nil
 }
 
-// unseenGrowth says why a command has to end that makes room in a workspace which cannot be counted: it may add empty
-// files where nobody sees them.
+// unseenGrowth returns why a command that cleans up an unmeasurable workspace must end, or nil: it may add empty files
+// where they cannot be counted.
 func unseenGrowth(before state, free sandbox.Room) error {
 	bytes, files := before.free.Bytes-free.Bytes, before.free.Files-free.Files
 	if before.Unseen == nil || bytes <= unseenBytes && files <= unseenFiles {
@@ -206,7 +207,7 @@ func unseenGrowth(before state, free sandbox.Room) error {
 var errNoRoom = fmt.Errorf("%w: the disk of the gateway has no more room; remove files, or ask its operator",
 	sandbox.ErrFull)
 
-// look returns what a workspace takes, and why nothing may be added to it: the disk is asked first.
+// look returns the usage of a workspace, and in full why a command may not add to it. It checks the disk first.
 func (l limited) look(w sandbox.Workspace, done <-chan struct{}) (used sandbox.Usage, full, err error) {
 	free, err := l.all.cfg.Free(w)
 	if err != nil {
@@ -222,8 +223,8 @@ func (l limited) look(w sandbox.Workspace, done <-chan struct{}) (used sandbox.U
 	return used, full, err
 }
 
-// grown returns what a command has added to a workspace that was full, as a share of what it may; more than one if it
-// left it so that nobody can tell.
+// grown returns what a command added to a full workspace, as a fraction of the allowed slack. It returns 2 if the
+// workspace cannot be measured afterwards.
 func grown(before, after sandbox.Usage) float64 {
 	if after.Unseen != nil {
 		return 2
@@ -232,13 +233,14 @@ func grown(before, after sandbox.Usage) float64 {
 }
 
 const (
-	cleanTime  = time.Minute // for a command in a full workspace
-	cleanPause = time.Minute // in which commands there may add slackBytes and slackFiles, or the next one waits
-	slackBytes = 64 << 10    // empty files and folders take room, too
+	cleanTime  = time.Minute // limit for a command in a full workspace
+	cleanPause = time.Minute // per pause, commands there may add slackBytes and slackFiles
+	slackBytes = 64 << 10    // empty files and folders also take space
 	slackFiles = 8
 )
 
-// cleaning lets one command at a time into each full workspace, and none for cleanPause after those that added to it.
+// cleaning admits one command at a time to each full workspace, and none for cleanPause after commands exceed the
+// slack.
 type cleaning struct {
 	mu     sync.Mutex
 	spaces map[string]cleaner // by the id of the workspace
@@ -246,11 +248,11 @@ type cleaning struct {
 
 type cleaner struct {
 	running bool
-	added   float64   // share of what may be added
-	until   time.Time // when that is forgotten
+	added   float64   // fraction of the slack
+	until   time.Time // when added is reset
 }
 
-// begin lets a command in, or says why not. full is why the workspace is full.
+// begin admits a command, or returns why not. full is why the workspace is full.
 func (c *cleaning) begin(id string, full error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,7 +278,7 @@ func (c *cleaning) begin(id string, full error) error {
 	return nil
 }
 
-// end notes that a command has ended, and what share it has added of what may be added to the workspace.
+// end records that a command has ended, and the fraction of the slack that it used.
 func (c *cleaning) end(id string, added float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// origin is what a folder says of itself, in the file origin beside its files: which life of which conversation it
-// belongs to, and under which owner it was used last. Those outside of conversations have no session in it.
+// origin identifies the conversation and generation of a session folder, and the owner that last used it. It is stored
+// in the file "origin" next to the workspace. Outside of conversations, Session and Generation are empty.
 type origin struct {
 	Tenant     string `json:"tenant,omitempty"`
 	Session    string `json:"session,omitempty"`
@@ -27,7 +27,7 @@ type origin struct {
 
 const originFile = "origin"
 
-// originOf returns what the folder of an agent session says of itself when it is used under the owner of a place.
+// originOf returns the origin of an agent session's folder under the owner of a place.
 func originOf(id agent.SessionID, at registry.Place) origin {
 	o := origin{Tenant: id.Tenant, Epoch: at.Epoch}
 	if id.Conversation != "" {
@@ -36,7 +36,7 @@ func originOf(id agent.SessionID, at registry.Place) origin {
 	return o
 }
 
-// readOrigin returns what a folder says of itself. One that says nothing is of nobody.
+// readOrigin returns the origin of a folder. A folder without the file has the zero origin.
 func readOrigin(dir string) (origin, error) {
 	var o origin
 	text, err := os.ReadFile(filepath.Join(dir, originFile))
@@ -49,7 +49,7 @@ func readOrigin(dir string) (origin, error) {
 	return o, err
 }
 
-// write makes a folder say so, in one step.
+// write stores the origin in a folder, atomically.
 func (o origin) write(dir string) error {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -67,15 +67,15 @@ func (o origin) write(dir string) error {
 	return os.Rename(f.Name(), filepath.Join(dir, originFile))
 }
 
-// errElsewhere is the error for a call that came to this pod before another pod got the session.
+// errElsewhere returns the error of a call whose session has moved to another pod since the call arrived.
 func errElsewhere() error {
 	return registry.Errorf(registry.CodeBusy, "Another pod has this session by now. Ask again.")
 }
 
-// settle makes the folder of an agent session ready for calls under the owner of a place. It reports whether files are
-// lost: they were kept on a pod that is gone, on a disk that this pod does not share. A folder that an earlier owner
-// left on this disk, and that others have gone on with on theirs, is not gone on with: it is put aside until its time
-// is up.
+// settle prepares the folder of an agent session for calls under the owner of a place. It reports whether files are
+// lost: they were on a pod that is gone, on a disk that this pod does not share. If an earlier owner left the folder on
+// this disk, and later owners continued on theirs, the folder is stale. It is then renamed, and removed when its TTL
+// ends.
 func (w *Workspaces) settle(id agent.SessionID, name string, at registry.Place) (lost bool, err error) {
 	dir := filepath.Join(w.cfg.Dir, sessionsDir, name)
 	files := filepath.Join(dir, filesDir)
@@ -115,12 +115,12 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Earlier returns the workspaces here of all generations of a conversation but the current one.
+// Earlier returns the workspaces on this disk of all other generations of a conversation.
 func (w *Workspaces) Earlier(key registry.Key, current int64) []sandbox.Workspace {
 	return w.where(key, func(o origin) bool { return o.Generation != current })
 }
 
-// At returns the workspaces here of a place.
+// At returns the workspaces of a place on this disk.
 func (w *Workspaces) At(p registry.Place) []sandbox.Workspace {
 	if key, ok := p.Key.Conversation(); ok {
 		return w.where(key, func(o origin) bool { return o.Generation == p.Generation })
@@ -133,7 +133,7 @@ func (w *Workspaces) At(p registry.Place) []sandbox.Workspace {
 	return found
 }
 
-// where returns the workspaces here of a conversation whose folders say what is asked for.
+// where returns the workspaces on this disk of a conversation whose origin satisfies is.
 func (w *Workspaces) where(key registry.Key, is func(origin) bool) (found []sandbox.Workspace) {
 	root := filepath.Join(w.cfg.Dir, sessionsDir)
 	prefix := w.prefixOf(key.Tenant, key.Session)
@@ -162,8 +162,8 @@ func (w *Workspaces) Remove(space sandbox.Workspace) error {
 // keySize is the length of a key in bytes.
 const keySize = 32
 
-// readKey returns the key in a file. The first who asks makes it; of several who do so at once, on pods that share the
-// folder, one does.
+// readKey returns the key in a file, and creates it if needed. If several pods share the folder and create it
+// concurrently, one key wins.
 func readKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -178,10 +178,10 @@ func readKey(path string) ([]byte, error) {
 	return key, err
 }
 
-// makeKey makes a key, unless another was faster.
+// makeKey creates a key, unless the file already exists.
 func makeKey(path string) error {
 	key := make([]byte, keySize)
-	rand.Read(key) // it never fails
+	rand.Read(key) // never fails
 	whole := path + "." + rand.Text()
 	defer os.Remove(whole)
 	if err := os.WriteFile(whole, key, 0o600); err != nil {

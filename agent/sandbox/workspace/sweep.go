@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	sweepsPerTTL = 10              // how often the workspaces are looked through in one TTL
-	sweepBatch   = 256             // of which the store is asked at once
-	sweepTimeout = 5 * time.Second // for one such question
+	sweepsPerTTL = 10              // sweeps in one TTL
+	sweepBatch   = 256             // folders per request to the store
+	sweepTimeout = 5 * time.Second // for one such request
 )
 
 func (w *Workspaces) sweepUntil(ctx context.Context) {
@@ -31,8 +31,8 @@ func (w *Workspaces) sweepUntil(ctx context.Context) {
 	}
 }
 
-// sweep removes the workspaces that nobody has used for the TTL, and those of conversations that were erased while this
-// pod was away.
+// sweep removes workspaces that were not used for the TTL, and workspaces of conversations that were erased while this
+// pod was down.
 func (w *Workspaces) sweep(ctx context.Context) {
 	root := filepath.Join(w.cfg.Dir, sessionsDir)
 	var young []string
@@ -70,7 +70,7 @@ func (w *Workspaces) sweepOne(root, name string) {
 	}
 }
 
-// sweepErased removes those of some folders whose conversations have another generation by now.
+// sweepErased removes the folders whose conversations have moved on to another generation.
 func (w *Workspaces) sweepErased(ctx context.Context, root string, names []string) {
 	if w.cfg.Generations == nil {
 		return
@@ -101,7 +101,7 @@ func (w *Workspaces) sweepErased(ctx context.Context, root string, names []strin
 	}
 }
 
-// remove removes a folder with everything in it. The folder above is the gateway's own.
+// remove removes a folder with its content. Only the gateway can write to the parent folder.
 func remove(dir string) error {
 	above, err := os.Open(filepath.Dir(dir))
 	if err != nil {

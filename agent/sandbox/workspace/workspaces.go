@@ -1,7 +1,7 @@
-// Package workspace keeps the folders of agent sessions: makes them when they are first needed, bounds what is in them,
-// and removes those that nobody has used for a while.
+// Package workspace manages the folders of agent sessions. It creates them on first use, bounds their content, and
+// removes them after a TTL without use.
 //
-// Start reading at Workspaces. Limited is what bounds a folder while programs run in it.
+// Start reading at Workspaces. Limited bounds a folder while programs run in it.
 package workspace
 
 import (
@@ -28,49 +28,49 @@ const (
 	DefaultMaxBytes = 256 << 20
 	DefaultMaxFiles = 20_000
 	DefaultTTL      = 24 * time.Hour
-	DefaultUser     = 65534 // nobody
+	DefaultUser     = 65534 // conventional uid of an unprivileged user
 )
 
 // Config configures Workspaces. Dir is required.
 type Config struct {
-	Dir      string        // absolute; made if it is not there. Pods that share it share the workspaces
+	Dir      string        // absolute; created if missing. Pods with the same Dir share the workspaces
 	AgentID  string        // default "main"
-	MaxBytes int64         // that one workspace takes on the disk; default DefaultMaxBytes
-	MaxFiles int           // and folders in one workspace; default DefaultMaxFiles
-	MinFree  int64         // bytes that programs leave free on the disk; default: MaxBytes
+	MaxBytes int64         // disk usage of one workspace; default DefaultMaxBytes
+	MaxFiles int           // files and folders in one workspace; default DefaultMaxFiles
+	MinFree  int64         // free disk space that programs must leave, in bytes; default: MaxBytes
 	TTL      time.Duration // how long a workspace is kept after its last use; default DefaultTTL
 
-	Free func(sandbox.Workspace) (sandbox.Room, error) // asks the disk; default sandbox.Free
+	Free func(sandbox.Workspace) (sandbox.Room, error) // returns the free space of the disk; default sandbox.Free
 
-	// Generations returns the generations of conversations, zero for those that are not known: the folders of others
-	// are removed. Nil: folders are removed when they are too old.
+	// Generations returns the current generations of conversations, or zero if unknown. The folders of other
+	// generations are removed. If nil, folders are only removed after the TTL.
 	Generations func(ctx context.Context, keys []registry.Key) ([]int64, error)
 
-	// User owns the workspaces and runs the programs in them if this process is root. Else this process's user does.
-	// Default DefaultUser.
+	// User owns the workspaces and runs the programs in them if this process is root. Otherwise the user of this
+	// process does. Default DefaultUser.
 	User int
 	Log  *slog.Logger // default: discard
 }
 
 // Workspaces is all workspaces of a gateway. It is safe for concurrent use.
 //
-//	Dir/key                         makes the names of the others; only this user reads it
+//	Dir/key                         derives the names of the workspaces; only this user can read it
 //	Dir/agents/ID                   the folder of an agent
-//	Dir/sessions/ID                 one agent session; its time says when it was last used
+//	Dir/sessions/ID                 one agent session; its modification time is its last use
 //	Dir/sessions/ID/files           its workspace
-//	Dir/sessions/ID/origin          which life of which conversation it belongs to
+//	Dir/sessions/ID/origin          its conversation and generation
 type Workspaces struct {
 	cfg      Config
 	uid, gid int
-	key      []byte     // of the names of workspaces
-	settling sync.Mutex // held while a folder is made, or made another owner's
+	key      []byte     // HMAC key for the names of workspaces
+	settling sync.Mutex // held while a folder is created, or gets another owner
 	cleaning cleaning   // commands in full workspaces
 	disk     *disk
 	stop     context.CancelFunc
 	done     sync.WaitGroup
 }
 
-// passable is the mode of the folders above a workspace: programs of another user pass through them, and list none.
+// passable is the mode of the folders above a workspace: programs of other users can traverse them, but not list them.
 const passable = 0o711
 
 const (
@@ -80,7 +80,7 @@ const (
 	keyFile     = "key"
 )
 
-// New makes the folders, and removes workspaces that are too old, now and then. Close ends that.
+// New creates the folders, and starts a goroutine that removes old workspaces. Close stops it.
 func New(cfg Config) (*Workspaces, error) {
 	cfg.withDefaults()
 	if !filepath.IsAbs(cfg.Dir) {
@@ -114,8 +114,8 @@ func New(cfg Config) (*Workspaces, error) {
 	return w, nil
 }
 
-// CheckDir reports why a folder can neither be used nor made, without making it: something that is no folder stands in
-// its way. Whether it may be written is found out by New.
+// CheckDir returns why a folder can neither be used nor created, without creating it: a file is in its way. It does not
+// check write access; New does.
 func CheckDir(dir string) error {
 	for {
 		info, err := os.Stat(dir)
@@ -174,9 +174,9 @@ func (w *Workspaces) workspace(tenant, name string) sandbox.Workspace {
 	}
 }
 
-// nameOf returns the name of the folder of an agent session. Nobody without the key finds it out: programs of all
-// workspaces may have the same user, and pass through the folder above without being able to list it. Those of one
-// conversation begin with the same letters.
+// nameOf returns the name of an agent session's folder. It cannot be guessed without the key. This matters because
+// programs of all workspaces may run as the same user, and can traverse the parent folder, but not list it. The folders
+// of one conversation have the same prefix.
 func (w *Workspaces) nameOf(id agent.SessionID) string {
 	text := fmt.Sprintf("%q %q %q %t", id.Tenant, id.Conversation, id.Identity, id.Sandboxed)
 	if id.Conversation == "" {
@@ -190,12 +190,12 @@ const (
 	prefixBytes = 8
 )
 
-// prefixOf returns what the names of the folders of a conversation begin with.
+// prefixOf returns the prefix of a conversation's folder names.
 func (w *Workspaces) prefixOf(tenant, conversation string) string {
 	return w.digest(fmt.Sprintf("%q %q", tenant, conversation), prefixBytes)
 }
 
-// digest returns the first n bytes of a digest that nobody makes without the key.
+// digest returns the first n bytes of an HMAC of text, in hex.
 func (w *Workspaces) digest(text string, n int) string {
 	sum := hmac.New(sha256.New, w.key)
 	sum.Write([]byte(text))
@@ -210,8 +210,8 @@ type space struct {
 	at   registry.Place
 }
 
-// Open implements agent.Workspace. It makes the folder if it is not there, notes that it is used, and tells the caller
-// of the tool if files are lost.
+// Open implements agent.Workspace. It creates the folder if it is missing, records its use, and reports lost files to
+// the caller of the tool.
 func (s space) Open(ctx context.Context) (sandbox.Workspace, error) {
 	w := s.all
 	lost, err := w.settle(s.id, s.name, s.at)
@@ -232,13 +232,13 @@ func (s space) Open(ctx context.Context) (sandbox.Workspace, error) {
 	return w.workspace(s.id.Tenant, s.name), nil
 }
 
-// make makes the folders of one agent session. Several may do so at once, and a sweep may take them away in between.
+// make creates the folders of one agent session. It retries, because a concurrent sweep may remove them.
 func (w *Workspaces) make(dir, files string) (err error) {
 	for range 3 {
 		now := time.Now()
 		err = errors.Join(makeDir(dir, passable), os.Chtimes(dir, now, now))
 		if err == nil {
-			err = errors.Join(makeDir(files, 0o700), sandbox.Unlock(files)) // a program may have locked it
+			err = errors.Join(makeDir(files, 0o700), sandbox.Unlock(files)) // a program may have changed its mode
 		}
 		if err == nil && os.Getuid() == 0 {
 			err = os.Lchown(files, w.uid, w.gid)
@@ -250,7 +250,8 @@ func (w *Workspaces) make(dir, files string) (err error) {
 	return err
 }
 
-// makeDir makes a folder unless it is there, whatever the umask. Anything else in its place is an error.
+// makeDir creates a folder with this mode, regardless of the umask. An existing folder is fine; anything else is an
+// error.
 func makeDir(path string, mode os.FileMode) error {
 	err := os.Mkdir(path, mode)
 	if err == nil {
@@ -266,7 +267,7 @@ func makeDir(path string, mode os.FileMode) error {
 	return err
 }
 
-// Close ends the removal of old workspaces, and waits for it. The workspaces stay.
+// Close stops the removal of old workspaces, and waits until it has stopped. The workspaces stay.
 func (w *Workspaces) Close() {
 	w.stop()
 	w.done.Wait()

@@ -18,17 +18,18 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// script has the functions that are called on elements, in a world of their own: a page cannot change what they do.
+// script contains the functions that are called on elements. They run in an isolated world, so a page cannot change
+// them.
 //
 //go:embed act.js
 var script string
 
 const (
 	worldName = "farhand"
-	maxTyped  = 2000 // characters, as each is a key that is pressed
+	maxTyped  = 2000 // characters; each is a key press
 )
 
-// request is what a model wants done to an element.
+// request is the act that a model requests.
 type request struct {
 	Kind      string `json:"kind"`
 	Ref       string `json:"ref"`
@@ -36,7 +37,7 @@ type request struct {
 	TargetRef string `json:"targetRef"`
 }
 
-// act does something to an element of the last snapshot.
+// act performs a request on an element of the last snapshot.
 func (t *tab) act(ctx context.Context, r request) error {
 	el, err := t.grasp(ctx, r.Ref)
 	if err != nil {
@@ -58,17 +59,17 @@ func (t *tab) act(ctx context.Context, r request) error {
 	}
 }
 
-// held is an element that was found and scrolled into view.
+// held is an element that was resolved and scrolled into view.
 type held struct {
 	tab    *tab
 	ref    string
 	object runtime.RemoteObjectID
 	Gone   bool   `json:"gone"`
 	Tag    string `json:"tag"`
-	Failed string `json:"failed"` // why what it was told is not done
+	Failed string `json:"failed"` // why the last function failed
 }
 
-// grasp finds the element of a ref and scrolls it into view.
+// grasp resolves a ref to its element and scrolls it into view.
 func (t *tab) grasp(ctx context.Context, ref string) (*held, error) {
 	where, err := t.refs.find(ref)
 	if err != nil {
@@ -88,7 +89,7 @@ func (t *tab) grasp(ctx context.Context, ref string) (*held, error) {
 	return el, el.tell(ctx, "show", "")
 }
 
-// staleIf says of what Chromium does not find that its ref is stale. Other errors stay.
+// staleIf converts errors that Chromium returned to a stale ref. Other errors stay.
 func staleIf(err error, ref string) error {
 	var of *cdproto.Error
 	if errors.As(err, &of) {
@@ -97,7 +98,7 @@ func staleIf(err error, ref string) error {
 	return err
 }
 
-// tell calls one of the functions of the script on the element.
+// tell calls a function of the script on the element.
 func (e *held) tell(ctx context.Context, function, text string) error {
 	args := make([]*runtime.CallArgument, 0, 2)
 	for _, arg := range [...]string{function, text} {
@@ -129,7 +130,7 @@ func (e *held) tell(ctx context.Context, function, text string) error {
 	return nil
 }
 
-// center is the middle of the element in the window.
+// center returns the center of the element in the window.
 func (e *held) center(ctx context.Context) (x, y float64, err error) {
 	res, err := cdp.Call(ctx, e.tab.wire, dom.GetContentQuads, dom.GetContentQuadsParams{ObjectID: e.object})
 	var of *cdproto.Error
@@ -146,7 +147,7 @@ func (e *held) center(ctx context.Context) (x, y float64, err error) {
 
 func (e *held) click(ctx context.Context) error {
 	if e.Tag == "option" {
-		return e.tell(ctx, "choose", "") // what is in a closed list has no place in the window
+		return e.tell(ctx, "choose", "") // options of a closed list have no position in the window
 	}
 	if err := e.tell(ctx, "usable", ""); err != nil {
 		return err
@@ -188,7 +189,7 @@ func (e *held) drag(ctx context.Context, targetRef string) error {
 	if err != nil {
 		return err
 	}
-	// Showing the target may have moved the element: where it is, is asked after that.
+	// Scrolling to the target may have moved the element, so locate it afterwards.
 	fromX, fromY, err := e.center(ctx)
 	if err != nil {
 		return err
@@ -204,14 +205,14 @@ func (e *held) drag(ctx context.Context, targetRef string) error {
 	return err
 }
 
-// refs are the elements of the last snapshot of a tab that something can be done to. Numbers are never used again, so
-// that one of an earlier snapshot is known for what it is.
+// refs are the elements of the last snapshot of a tab that a model can act on. Numbers are never reused, so that refs
+// of earlier snapshots are recognised as stale.
 type refs struct {
-	first, next int // numbers of the last snapshot, from 1; next is free
+	first, next int // refs are numbered first+1 to next; next is the last one used
 	of          []element
 }
 
-// element is where an element is.
+// element identifies an element and its frame.
 type element struct {
 	node  cdp.BackendNodeID
 	frame cdp.FrameID
@@ -220,14 +221,14 @@ type element struct {
 // expire makes all refs stale.
 func (r *refs) expire() { r.first, r.of = r.next, nil }
 
-// add returns the ref of an element.
+// add adds an element and returns its ref.
 func (r *refs) add(e element) string {
 	r.of = append(r.of, e)
 	r.next++
 	return "e" + strconv.Itoa(r.next)
 }
 
-// find returns the element of a ref. Brackets around it are taken off.
+// find returns the element of a ref. It accepts refs in brackets.
 func (r *refs) find(ref string) (element, error) {
 	ref = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(ref), "["), "]")
 	n, err := strconv.Atoi(strings.TrimPrefix(ref, "e"))

@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 )
 
-// activity is what a tab is busy with: loading frames, and requests under way.
+// activity tracks the loading frames and the requests in flight of a tab.
 type activity struct {
 	mu       sync.Mutex
 	frames   map[cdp.FrameID]bool
@@ -22,25 +22,25 @@ type activity struct {
 	changed  chan struct{} // has a value after a change
 }
 
-// asker is who asked for something.
+// asker is the origin of a request.
 type asker struct {
 	document cdp.LoaderID
 	frame    cdp.FrameID
 }
 
-const maxActivity = 1000 // frames and requests that are followed, each
+const maxActivity = 1000 // maximum of tracked frames, and of tracked requests
 
 func newActivity() activity {
 	return activity{frames: make(map[cdp.FrameID]bool), requests: make(map[network.RequestID]asker),
 		changed: make(chan struct{}, 1)}
 }
 
-// hear takes in an event.
+// hear processes an event.
 func (a *activity) hear(event any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch e := event.(type) {
-	case *page.EventFrameRequestedNavigation: // on a busy machine it begins a while later
+	case *page.EventFrameRequestedNavigation: // on a busy machine the navigation starts later
 		here := e.Disposition == page.ClientNavigationDispositionCurrentTab
 		if here && len(a.requests) < maxActivity {
 			a.requests[navigationOf(e.FrameID)] = asker{frame: e.FrameID}
@@ -78,10 +78,10 @@ func (a *activity) hear(event any) {
 
 const navigation = "navigation "
 
-// navigationOf is the request of a frame for another page.
+// navigationOf returns the id under which a requested navigation of a frame is tracked.
 func navigationOf(frame cdp.FrameID) network.RequestID { return network.RequestID(navigation + frame) }
 
-// forgetNavigations forgets those that have not begun: downloads never do.
+// forgetNavigations drops navigations that have not started. Downloads never start.
 func (a *activity) forgetNavigations() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,14 +90,14 @@ func (a *activity) forgetNavigations() {
 	})
 }
 
-// asksNetwork reports whether a request is one to wait for.
+// asksNetwork reports whether settle waits for a request.
 func asksNetwork(e *network.EventRequestWillBeSent) bool {
 	endless := e.Type == network.ResourceTypeEventSource || e.Type == network.ResourceTypePing
 	return !endless && strings.HasPrefix(e.Request.URL, "http")
 }
 
-// forgetRequests forgets requests of documents that are left, and of frames that are gone or have become another
-// process's: nothing more is heard of them.
+// forgetRequests drops requests of documents that were left, and of frames that are gone or moved to another process:
+// there are no more events for them.
 func (a *activity) forgetRequests(of func(asker) bool) {
 	maps.DeleteFunc(a.requests, func(_ network.RequestID, by asker) bool { return of(by) })
 }
@@ -115,7 +115,7 @@ func (a *activity) busy() (loading, requesting bool) {
 	return len(a.frames) > 0, len(a.requests) > 0
 }
 
-// forget is for a page that was told to stop: nothing more is heard of some of its requests.
+// forget drops all activity after the page was told to stop, because some of its requests get no more events.
 func (a *activity) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,8 +123,8 @@ func (a *activity) forget() {
 	clear(a.requests)
 }
 
-// settle waits until the tab was quiet for a moment, or the time is up, and reports whether it is quiet. A page that is
-// loaded may go on asking for a while: some never stop.
+// settle waits until the tab was quiet for a moment, at most for limit, and reports whether it is quiet. Requests of a
+// loaded page delay it by at most askingTimeout, because some pages never stop.
 func (t *tab) settle(ctx context.Context, limit time.Duration) bool {
 	end := time.NewTimer(limit)
 	defer end.Stop()
@@ -163,7 +163,7 @@ func (t *tab) settle(ctx context.Context, limit time.Duration) bool {
 	}
 }
 
-// load loads a URL in a tab, and waits until the page is there or the time of a page is up.
+// load loads a URL in a tab. It waits until the page has settled, at most for loadTimeout.
 func (t *tab) load(ctx context.Context, address string) error {
 	t.fresh = false
 	t.refs.expire()
@@ -194,11 +194,11 @@ func (t *tab) load(ctx context.Context, address string) error {
 	return nil
 }
 
-// errLogin is for pages that nobody is let in to.
+// errLogin is the error for pages that need HTTP authentication.
 const errLogin = failure("the page could not be loaded: the site asks for a user name and a password in a dialog, " +
 	"which this browser does not have")
 
-// explain adds to an error of Chromium what it means here.
+// explain appends to an error of Chromium what it means here.
 func explain(text string) string {
 	switch {
 	case strings.Contains(text, "ERR_TUNNEL_CONNECTION_FAILED"):

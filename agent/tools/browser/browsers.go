@@ -11,24 +11,24 @@ import (
 	"github.com/farhand/farhand/internal/share"
 )
 
-// Browsers is the browsers of one gateway. It is safe for concurrent use.
+// Browsers holds the browsers of one gateway. It is safe for concurrent use.
 type Browsers struct {
 	cfg     Config
 	program string
-	absent  error // why there can be no browser here
+	absent  error // why browsers are unavailable; nil: they are available
 	folder  *folder
 	scale   *scale
 
-	places *share.Pool // of seats
+	places *share.Pool // limits the seats
 
 	mu      sync.Mutex
 	seats   map[Session]*seat
 	closed  bool
-	running sync.WaitGroup // what ends browsers on its own
+	running sync.WaitGroup // goroutines that end browsers
 }
 
-// New returns the Browsers of a gateway. What a process that was killed has left in cfg.Dir is removed, processes
-// included. A machine without Chromium is no error: the tool is unavailable then. The caller closes Browsers.
+// New returns the Browsers of a gateway. It removes leftovers of a killed process from cfg.Dir, and kills its
+// processes. If Chromium is missing, New succeeds, but the tool is unavailable. The caller closes Browsers.
 func New(cfg Config) (*Browsers, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("browser: a folder for profiles is needed")
@@ -45,12 +45,12 @@ func New(cfg Config) (*Browsers, error) {
 	return b, nil
 }
 
-// Pools returns how full the pool of browsers is.
+// Pools returns the use of the pool "browsers".
 func (b *Browsers) Pools() map[string]share.Stats {
 	return map[string]share.Stats{"browsers": b.places.Stats()}
 }
 
-// Registration offers the tool browser. Where there can be no browser, the tool says so.
+// Registration registers the tool browser. If browsers are unavailable, the tool says so.
 func (b *Browsers) Registration() agent.Registration {
 	keeps := agent.Keeps{Kind: "browser", Lost: "The pod that kept the browser is gone, and what the browser had " +
 		"open is lost. A new one begins with the next page that is opened."}
@@ -62,7 +62,7 @@ func (b *Browsers) Registration() agent.Registration {
 	}
 }
 
-// Release ends the browsers of the agent sessions that are meant, and waits for them.
+// Release ends the browsers of the matching agent sessions, and waits for their end.
 func (b *Browsers) Release(meant func(agent.SessionID) bool) {
 	var held []*seat
 	b.mu.Lock()
@@ -77,7 +77,7 @@ func (b *Browsers) Release(meant func(agent.SessionID) bool) {
 	}
 }
 
-// Close ends all browsers and waits for them, within ctx. Nothing starts any more.
+// Close ends all browsers. It waits for their end until ctx ends. No browser starts afterwards.
 func (b *Browsers) Close(ctx context.Context) error {
 	b.mu.Lock()
 	first := !b.closed
@@ -102,15 +102,15 @@ func (b *Browsers) Close(ctx context.Context) error {
 	}
 }
 
-// end ends the browser of a seat, whoever uses it, and gives the seat up.
+// end ends the browser of a seat, even if it is in use, and gives the seat up.
 func (b *Browsers) end(s *seat) {
 	s.interrupt()
-	_ = s.take(context.Background()) // its user hears at once that the browser is no more
+	_ = s.take(context.Background()) // its user gets an error immediately
 	b.vacate(s)
 	s.give()
 }
 
-// vacate gives up a seat whose turn the caller has.
+// vacate gives up a seat whose turn the caller holds.
 func (b *Browsers) vacate(s *seat) {
 	if s.idle != nil {
 		s.idle.Stop()
@@ -127,13 +127,13 @@ func (b *Browsers) vacate(s *seat) {
 	}
 }
 
-// forget gives up the place of a seat. The caller has the lock.
+// forget releases the place of a seat. The caller holds the lock.
 func (b *Browsers) forget(s *seat) {
 	delete(b.seats, s.session)
 	s.place.Release()
 }
 
-// seat returns the seat of a session with its turn taken, or nil if it has none and none is to be made.
+// seat takes the turn of a session's seat and returns it. Without a seat it returns nil, unless make is set.
 func (b *Browsers) seat(ctx context.Context, session Session, make bool) (*seat, error) {
 	for {
 		s, err := b.findSeat(session, make)
@@ -146,7 +146,7 @@ func (b *Browsers) seat(ctx context.Context, session Session, make bool) (*seat,
 		if !s.gone {
 			return s, nil
 		}
-		s.give() // given up in the meantime
+		s.give() // given up meanwhile
 	}
 }
 
@@ -173,8 +173,8 @@ func (b *Browsers) findSeat(session Session, make bool) (*seat, error) {
 	return s, nil
 }
 
-// evict gives up the seat that was not used for the longest time, and for long enough, of those that are not in use
-// now. It is one of the owner whose bound was met: nothing else makes room for it. The caller has the lock.
+// evict gives up the least recently used seat that is not in use and was not used for cfg.Evict. It only considers
+// seats of the owner whose bound was met, because others make no room for it. The caller holds the lock.
 func (b *Browsers) evict(by share.Owner, met share.Bound) bool {
 	var idle []*seat
 	for _, s := range b.seats {
@@ -197,7 +197,7 @@ func (b *Browsers) evict(by share.Owner, met share.Bound) bool {
 	return false
 }
 
-// start starts the browser of a seat whose turn the caller has, unless it runs.
+// start starts the browser of a seat, unless it runs. The caller holds the turn.
 func (b *Browsers) start(ctx context.Context, s *seat) error {
 	if s.browser != nil {
 		return nil
@@ -214,8 +214,7 @@ func (b *Browsers) start(ctx context.Context, s *seat) error {
 	return nil
 }
 
-// leave gives the turn of a seat back. A browser that has crashed is cleared away, and one that is not used from now on
-// ends after a while.
+// leave gives back the turn of a seat. It removes a crashed browser, and starts the idle timeout.
 func (b *Browsers) leave(s *seat) {
 	if s.browser != nil && s.browser.lost() {
 		fate := s.browser.fate()
@@ -229,7 +228,7 @@ func (b *Browsers) leave(s *seat) {
 	s.give()
 }
 
-// armIdle has a seat given up when it was not used for a while. The caller has the turn.
+// armIdle gives the seat up after the idle timeout. The caller holds the turn.
 func (b *Browsers) armIdle(s *seat) {
 	if s.idle != nil {
 		s.idle.Reset(b.cfg.Idle)
@@ -245,7 +244,7 @@ func (b *Browsers) armIdle(s *seat) {
 		b.mu.Unlock()
 		defer b.running.Done()
 		if !s.tryTake() {
-			return // in use: leaving it arms the timer again
+			return // in use: leave arms the timer again
 		}
 		if !s.gone {
 			b.vacate(s)

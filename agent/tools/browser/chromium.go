@@ -17,35 +17,35 @@ import (
 	"github.com/farhand/farhand/internal/egress"
 )
 
-// chromium is a running browser with its proxy. Whoever has the session's turn calls it, one at a time; only close may
-// be called at any time.
+// chromium is a running browser with its proxy. Only the holder of the session's turn may call it, one call at a time.
+// close and kill may be called at any time.
 type chromium struct {
 	cfg     Config
 	proxy   *egress.Proxy
 	process *process
 	wire    *chromedp.Browser
-	ctx     context.Context // chromedp's, of the browser
+	ctx     context.Context // of chromedp, for the browser
 
-	// own is what all tabs share. It keeps everything in memory, and nothing of the browser itself is in it: what
-	// Chromium wants to fetch for itself has no password for the proxy.
+	// own is the browser context that all tabs share. It keeps all data in memory. Chromium's own requests are outside
+	// of it: they do not have the proxy's password.
 	own cdp.BrowserContextID
 
 	cancel  context.CancelFunc
 	tabs    []*tab
 	current *tab
-	made    int // tabs so far
+	made    int // number of tabs opened so far
 	notes   notes
 	closing sync.Once
 }
 
-// What says that Chromium is no more, although its user did not end it.
+// Errors for a Chromium process that ended by itself.
 var (
 	errCrashed = errors.New("the browser crashed, and what it had open is lost; open a page to start a new one")
 	errMemory  = errors.New("the browser took more memory than it may (FARHAND_BROWSER_MEMORY) and was ended, and " +
 		"what it had open is lost; open a page to start a new one")
 )
 
-// launch starts a browser. ctx bounds the start only.
+// launch starts a browser. ctx only bounds the start.
 func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 	return c, nil
 }
 
-// prepare says what the browser must not do, and has it show its password to the proxy.
+// prepare configures the browser: it denies downloads, and authenticates to the proxy.
 func (c *chromium) prepare(ctx context.Context) error {
 	if err := chromedp.ListenBrowser(c.ctx, c.hear); err != nil {
 		return err
@@ -107,16 +107,16 @@ func (c *chromium) prepare(ctx context.Context) error {
 	return first.greet(ctx, c.proxy)
 }
 
-const pageType = "page" // of a target that is a tab
+const pageType = "page" // target type of a tab
 
-// hear notes what happens to the whole browser. It runs on the goroutine that reads, and must not wait.
+// hear processes events of the whole browser. It runs on the goroutine that reads, and must not block.
 func (c *chromium) hear(event any) {
 	if e, ok := event.(*cdpbrowser.EventDownloadWillBegin); ok {
 		c.notes.add("a download was refused (downloads are off): " + short(e.URL, maxShownURL))
 	}
 }
 
-// lost reports whether Chromium is no more.
+// lost reports whether Chromium has ended.
 func (c *chromium) lost() bool {
 	select {
 	case <-c.process.done:
@@ -128,7 +128,7 @@ func (c *chromium) lost() bool {
 	}
 }
 
-// fate is why Chromium is no more.
+// fate returns why Chromium has ended.
 func (c *chromium) fate() error {
 	if c.process.greedy.Load() {
 		return errMemory
@@ -136,8 +136,8 @@ func (c *chromium) fate() error {
 	return errCrashed
 }
 
-// sync brings the tabs in line with those that Chromium has: pages open and close tabs, too. A tab too many is closed,
-// and one that has left for something other than a page of the Web is sent back to a blank one.
+// sync updates the tabs to those of Chromium, because pages also open and close tabs. It closes excess tabs. A tab that
+// has left for a URL that is not allowed is reset to a blank page.
 func (c *chromium) sync(ctx context.Context) error {
 	found, err := cdp.Call(ctx, c.wire, target.GetTargets, target.GetTargetsParams{})
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *chromium) sync(ctx context.Context) error {
 	return nil
 }
 
-// adopt attaches to a tab that a page has opened, or closes it.
+// adopt attaches to a tab that a page has opened. If it cannot, it closes the tab.
 func (c *chromium) adopt(ctx context.Context, info *target.Info) error {
 	why := "there are too many tabs"
 	if len(c.tabs) < c.cfg.MaxTabs {
@@ -218,7 +218,7 @@ func (c *chromium) newTab(ctx context.Context) (*tab, error) {
 	return t, nil
 }
 
-// tab returns the tab of that name, the current one if there is no name.
+// tab returns the tab with this name, and makes it current. An empty name means the current tab.
 func (c *chromium) tab(name string) (*tab, error) {
 	if name == "" {
 		if c.current == nil {
@@ -238,7 +238,7 @@ func (c *chromium) tab(name string) (*tab, error) {
 		strings.Join(names, ", ")))
 }
 
-// drop forgets a tab, and closes it if it is still there.
+// drop removes a tab, and closes it if it still exists.
 func (c *chromium) drop(t *tab) {
 	t.close()
 	c.tabs = slices.DeleteFunc(c.tabs, func(other *tab) bool { return other == t })
@@ -250,10 +250,10 @@ func (c *chromium) drop(t *tab) {
 	}
 }
 
-// kill ends Chromium from any goroutine: whatever waits for it hears at once.
+// kill ends Chromium. It may be called from any goroutine; pending calls fail immediately.
 func (c *chromium) kill() { c.process.kill() }
 
-// close ends the browser and waits until nothing of it is left.
+// close ends the browser and waits until all its processes have ended.
 func (c *chromium) close() {
 	c.closing.Do(func() {
 		c.process.close()
@@ -270,7 +270,7 @@ func (c *chromium) close() {
 
 const blankPage = "about:blank"
 
-// allowedPage reports whether a tab may show what has that URL.
+// allowedPage reports whether a tab may show this URL.
 func allowedPage(address string) bool {
 	switch scheme(address) {
 	case "http", "https", "chrome-error", "":
@@ -280,7 +280,7 @@ func allowedPage(address string) bool {
 	}
 }
 
-// scheme is that of a URL in full.
+// scheme returns the scheme of an absolute URL.
 func scheme(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

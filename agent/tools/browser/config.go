@@ -1,8 +1,9 @@
-// Package browser is the tool browser: a real Chromium, driven over a pipe, whose whole traffic goes through a proxy of
-// the gateway (package internal/egress).
+// Package browser implements the tool browser: a real Chromium, controlled over a pipe. All its traffic goes through a
+// proxy of the gateway (package internal/egress).
 //
-// Each agent session has a browser process and a profile of its own. Browsers owns them all; start reading at New. A
-// browser (browser.go) has tabs (tab.go); what a model sees of a page is in snapshot.go, what it does to one in act.go.
+// Each agent session has its own browser process and profile. Browsers owns all of them; start reading at New. A
+// browser (chromium.go) has tabs (tab.go). snapshot.go builds what a model sees of a page, and act.go what it does to
+// one.
 package browser
 
 import (
@@ -12,28 +13,28 @@ import (
 	"github.com/farhand/farhand/internal/egress"
 )
 
-// Config is the settings of Browsers.
+// Config configures Browsers.
 type Config struct {
-	// Dir is where profiles are, in a folder of their own. Required.
+	// Dir is the folder for profiles. Each profile has its own subfolder. Required.
 	Dir string
 
-	// Program is the absolute path of Chromium. Empty: it is looked for where systems have it.
+	// Program is the absolute path of Chromium. If empty, the usual paths are searched.
 	Program string
 
-	// NoSandbox runs Chromium without its own sandbox. That is needed if the gateway is root or the kernel gives it no
-	// user namespaces; a page that breaks out of Chromium is then the gateway's own user.
+	// NoSandbox runs Chromium without its own sandbox. It is needed if the gateway runs as root, or if the kernel
+	// grants it no user namespaces. A page that exploits Chromium then has the rights of the gateway's user.
 	NoSandbox bool
 
-	MaxBrowsers int           // at once; default 8
-	MaxTabs     int           // of one browser; default 8
-	Idle        time.Duration // after which a browser that nobody uses is ended; default 10 min
-	Evict       time.Duration // after which it may be ended for another session's; default 1 min
+	MaxBrowsers int           // concurrent; default 8
+	MaxTabs     int           // per browser; default 8
+	Idle        time.Duration // a browser that is unused for so long is ended; default 10 min
+	Evict       time.Duration // idle time after which another session may evict it; default 1 min
 
-	// Memory is how many bytes the processes of one browser may take together; default 2 GiB. A browser that takes more
-	// is ended.
+	// Memory is the limit for all processes of one browser together, in bytes. A browser that exceeds it is ended.
+	// Default: 2 GiB.
 	Memory int64
 
-	// Egress says where pages may come from, and how much.
+	// Egress configures which addresses pages may come from, and their traffic limits.
 	Egress egress.Config
 }
 
@@ -44,12 +45,12 @@ const (
 	defaultEvict    = time.Minute
 	defaultMemory   = 2 << 30
 
-	weighEvery    = 500 * time.Millisecond // how often the memory of a browser is looked at
-	startTimeout  = 20 * time.Second       // until Chromium answers
-	attachTimeout = 15 * time.Second       // until a new tab does
-	loadTimeout   = 20 * time.Second       // of a page, in the eyes of a model; what is there by then is shown
-	settleTimeout = 5 * time.Second        // of a page after something was done to it
-	askingTimeout = 2 * time.Second        // of what a loaded page still asks for
+	weighEvery    = 500 * time.Millisecond // interval of memory checks
+	startTimeout  = 20 * time.Second       // for Chromium to answer
+	attachTimeout = 15 * time.Second       // for a new tab to answer
+	loadTimeout   = 20 * time.Second       // of a page; then the model gets what is loaded
+	settleTimeout = 5 * time.Second        // of a page after an act
+	askingTimeout = 2 * time.Second        // for further requests of a loaded page
 	quiet         = 200 * time.Millisecond
 
 	windowWidth, windowHeight = 1280, 800
@@ -77,19 +78,19 @@ func (c Config) orDefaults() Config {
 
 const profileFlag = "--user-data-dir="
 
-// arguments are Chromium's, for a profile and a proxy.
+// arguments returns Chromium's arguments for a profile and a proxy.
 func arguments(cfg Config, profile, proxy string) []string {
 	args := []string{
 		profileFlag + profile, "--remote-debugging-pipe", "--headless=new",
 		fmt.Sprintf("--window-size=%d,%d", windowWidth, windowHeight),
 
-		// Everything goes through the proxy, also what is for this machine, and no name is looked up but by it.
+		// All traffic goes through the proxy, including that for this machine, and only the proxy resolves names.
 		"--proxy-server=http://" + proxy, "--proxy-bypass-list=<-loopback>",
 		"--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--disable-quic", "--dns-prefetch-disable",
 		"--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 		"--webrtc-ip-handling-policy=disable_non_proxied_udp",
 
-		// Chromium itself has nobody to talk to.
+		// Chromium must not send requests of its own.
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
 		"--disable-crash-reporter",
 		"--disable-domain-reliability", "--disable-client-side-phishing-detection",
@@ -99,12 +100,12 @@ func arguments(cfg Config, profile, proxy string) []string {
 			"DialMediaRouteProvider,InterestFeedContentSuggestions,MediaRouter,OptimizationHints,Translate," +
 			"AsyncDns,DnsOverHttpsUpgrade",
 
-		// Nobody sits in front of it.
+		// The browser has no user.
 		"--no-first-run", "--no-default-browser-check", "--deny-permission-prompts", "--disable-notifications",
 		"--disable-print-preview", "--disable-prompt-on-repost", "--disable-hang-monitor", "--mute-audio",
 		"--hide-scrollbars", "--password-store=basic", "--use-mock-keychain", "--disable-gpu", "--disable-speech-api",
 
-		// What pages may take of this machine.
+		// Limits of what pages take of this machine.
 		"--renderer-process-limit=4", "--js-flags=--max-old-space-size=512", "--disk-cache-size=33554432",
 		"--disable-dev-shm-usage",
 	}
@@ -114,8 +115,8 @@ func arguments(cfg Config, profile, proxy string) []string {
 	return append(args, "about:blank")
 }
 
-// environment is all that Chromium knows of the gateway's. Its folder for temporary files is where it runs, written so
-// that the path of a socket in there does not get too long.
+// environment returns Chromium's whole environment. TMPDIR is relative to its working directory, so that the paths of
+// its sockets do not get too long.
 func environment(profile string) []string {
 	return []string{
 		"HOME=" + profile, "TMPDIR=/proc/self/cwd/" + tempDir, "XDG_CONFIG_HOME=" + profile,

@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// do does what a call asks for in a browser that runs.
+// do performs a call in a running browser.
 func (c *chromium) do(ctx context.Context, asked call) (registry.Result, error) {
 	if err := c.sync(ctx); err != nil {
 		return registry.Result{}, err
@@ -42,12 +42,12 @@ func (c *chromium) do(ctx context.Context, asked call) (registry.Result, error) 
 	return res, err
 }
 
-// lost is why nothing can be done to a tab that has crashed.
+// lost returns the error for calls on a tab that has crashed.
 func (t *tab) lost() error {
 	return failure("the page of tab " + t.name + " has crashed: navigate the tab to a page again")
 }
 
-// use does what a call asks for to the page of a tab.
+// use performs a call on the page of a tab.
 func (c *chromium) use(ctx context.Context, t *tab, asked call) (registry.Result, error) {
 	switch asked.Action {
 	case "act":
@@ -60,7 +60,7 @@ func (c *chromium) use(ctx context.Context, t *tab, asked call) (registry.Result
 	}
 }
 
-// open opens a page in a new tab, or in one in which there was none yet.
+// open opens a page in a new tab, or in a tab that has shown no page yet.
 func (c *chromium) open(ctx context.Context, address string) (registry.Result, error) {
 	if i := slices.IndexFunc(c.tabs, func(t *tab) bool { return t.fresh && !t.hasCrashed() }); i >= 0 {
 		c.current = c.tabs[i]
@@ -73,7 +73,7 @@ func (c *chromium) open(ctx context.Context, address string) (registry.Result, e
 	return c.visit(ctx, t, address)
 }
 
-// visit loads a page in a tab, and says where that led.
+// visit loads a page in a tab, and returns which page that led to.
 func (c *chromium) visit(ctx context.Context, t *tab, address string) (registry.Result, error) {
 	if t.hasCrashed() {
 		fresh, err := c.replace(ctx, t)
@@ -100,7 +100,7 @@ func (c *chromium) visit(ctx context.Context, t *tab, address string) (registry.
 	return c.arrived(ctx, t, "")
 }
 
-// replace closes a tab that has crashed, and opens one of the same name.
+// replace closes a crashed tab, and opens a new one with its name.
 func (c *chromium) replace(ctx context.Context, t *tab) (*tab, error) {
 	c.drop(t)
 	fresh, err := c.newTab(ctx)
@@ -111,7 +111,7 @@ func (c *chromium) replace(ctx context.Context, t *tab) (*tab, error) {
 	return fresh, nil
 }
 
-// act does something to an element, waits for what comes of it, and says which page the tab shows then.
+// act performs an act on an element, waits until the page settles, and returns which page the tab then shows.
 func (c *chromium) act(ctx context.Context, t *tab, r request) (registry.Result, error) {
 	if err := t.act(ctx, r); err != nil {
 		return registry.Result{}, err
@@ -129,7 +129,7 @@ func (c *chromium) act(ctx context.Context, t *tab, r request) (registry.Result,
 	return res, err
 }
 
-// arrived says which page a tab shows.
+// arrived returns which page a tab shows.
 func (c *chromium) arrived(ctx context.Context, t *tab, before string) (registry.Result, error) {
 	if err := c.sync(ctx); err != nil {
 		return registry.Result{}, err
@@ -140,7 +140,7 @@ func (c *chromium) arrived(ctx context.Context, t *tab, before string) (registry
 	return told(before+t.where(), t.shown())
 }
 
-// screenshot takes a picture of a tab.
+// screenshot takes a screenshot of a tab.
 func (c *chromium) screenshot(ctx context.Context, t *tab) (registry.Result, error) {
 	if _, err := cdp.Call(ctx, t.wire, page.BringToFront, cdp.Empty{}); err != nil {
 		return registry.Result{}, err
@@ -152,7 +152,7 @@ func (c *chromium) screenshot(ctx context.Context, t *tab) (registry.Result, err
 	return registry.Result{Success: true, Output: "A picture of " + t.where(), Parts: []registry.Part{part}}, nil
 }
 
-// shown is what a tab shows, for programs.
+// shown is the structured description of a tab.
 type shown struct {
 	TargetID string `json:"targetId"`
 	Title    string `json:"title"`
@@ -181,7 +181,7 @@ func (c *chromium) status() (registry.Result, error) {
 	return told(strings.Join(lines, "\n"), said)
 }
 
-// told is a result with the same in words and in JSON.
+// told returns a result with the same content as text and as JSON.
 func told(text string, structured any) (registry.Result, error) {
 	body, err := json.Marshal(structured)
 	if err != nil {
@@ -191,7 +191,7 @@ func told(text string, structured any) (registry.Result, error) {
 	return registry.Result{Success: true, Output: text, Structured: checked}, err
 }
 
-// pictures are the ways to make one, the best first.
+// pictures are the screenshot formats, best first.
 var pictures = [...]struct {
 	format  page.CaptureScreenshotFormat
 	mime    string
@@ -204,7 +204,7 @@ var pictures = [...]struct {
 	{page.CaptureScreenshotFormatJpeg, "image/jpeg", 40, 0.5},
 }
 
-// screenshot returns a picture of what is in the window, small enough to travel within a result.
+// screenshot returns a screenshot of the window that fits inline into a result.
 func (t *tab) screenshot(ctx context.Context) (registry.Part, error) {
 	for _, p := range pictures {
 		params := page.CaptureScreenshotParams{Format: p.format}
@@ -232,7 +232,7 @@ func (t *tab) screenshot(ctx context.Context) (registry.Part, error) {
 	return registry.Part{}, failure("the picture is too large")
 }
 
-// notes is what happened aside, for the next answer.
+// notes collects side events for the next answer.
 type notes struct {
 	mu    sync.Mutex
 	lines []string
@@ -244,7 +244,7 @@ const (
 	maxShown    = 300 // bytes of other text of a page
 )
 
-// add notes a line, unless there are enough.
+// add adds a line, unless there are maxNotes already.
 func (n *notes) add(line string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -253,7 +253,7 @@ func (n *notes) add(line string) {
 	}
 }
 
-// take returns the lines and forgets them.
+// take returns the lines and clears them.
 func (n *notes) take() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -262,13 +262,13 @@ func (n *notes) take() []string {
 	return lines
 }
 
-// failure is an error whose text is for the model.
+// failure is an error whose text is shown to the model.
 type failure string
 
 // Error implements error.
 func (f failure) Error() string { return string(f) }
 
-// short is the beginning of a text on one line.
+// short returns text in one line, truncated.
 func short(text string, bytes int) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) <= bytes {

@@ -11,11 +11,12 @@ import (
 
 const supported = true
 
-// confine has the kernel kill a process when the thread that starts it ends, as it does when this process is killed.
+// confine makes the kernel kill a process when the thread that starts it ends, for example because this process was
+// killed.
 func confine(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// killUsers kills the processes whose profile is a folder or below it, and reports whether there were any. Those that
-// Chromium starts have left its group, but name the folder in their arguments.
+// killUsers kills the processes whose profile is dir or below, and reports whether there were any. Chromium's child
+// processes have left its process group, but name the folder in their arguments.
 func killUsers(dir string) bool {
 	found := false
 	for _, pid := range usersOf(dir) {
@@ -24,8 +25,8 @@ func killUsers(dir string) bool {
 	return found
 }
 
-// killUser kills a process if its profile is a folder or below it, and reports whether it was so. The process is held
-// before it is looked at (by a pidfd, which package os opens), so that whoever has its number afterwards is not killed.
+// killUser kills a process if its profile is dir or below, and reports whether it did. It holds a pidfd (opened by
+// package os) before it checks the process, so that it never kills another process that reuses the pid.
 func killUser(pid int, dir string) bool {
 	p, err := os.FindProcess(pid)
 	if err != nil {
@@ -36,7 +37,7 @@ func killUser(pid int, dir string) bool {
 	return err == nil && uses(string(args), dir) && p.Kill() == nil
 }
 
-// processes yields the processes of this machine but for this one, with their arguments.
+// processes yields all other processes of this machine, with their arguments.
 func processes(yield func(pid int, args string) bool) {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -51,7 +52,7 @@ func processes(yield func(pid int, args string) bool) {
 	}
 }
 
-// usersOf returns the processes whose profile is a folder or below it.
+// usersOf returns the processes whose profile is dir or below.
 func usersOf(dir string) (pids []int) {
 	for pid, args := range processes {
 		if uses(args, dir) {
@@ -61,8 +62,8 @@ func usersOf(dir string) (pids []int) {
 	return pids
 }
 
-// memoryBelow returns how many bytes the processes take whose profile is a folder in dir or below that, by the name of
-// that folder.
+// memoryBelow returns the memory in bytes of the processes whose profile is below dir, by the name of the folder in
+// dir.
 func memoryBelow(dir string) map[string]int64 {
 	bytes := make(map[string]int64)
 	for pid, args := range processes {
@@ -73,8 +74,8 @@ func memoryBelow(dir string) map[string]int64 {
 	return bytes
 }
 
-// memoryOf returns how many bytes a process takes, without what it reads from files. Memory that some processes share
-// counts for each.
+// memoryOf returns the memory of a process in bytes, without file mappings. Memory that processes share counts for each
+// of them.
 func memoryOf(pid int) (bytes int64) {
 	status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	for line := range strings.Lines(string(status)) {
@@ -86,16 +87,16 @@ func memoryOf(pid int) (bytes int64) {
 	return bytes
 }
 
-// uses reports whether the arguments of a process name a folder, or one below it, as the place of its data.
+// uses reports whether the arguments of a process name dir, or a folder below it, as its data folder.
 func uses(args, dir string) bool {
 	rest, ok := profileOf(args, dir)
 	return ok && firstName(rest) == ""
 }
 
-// profileOf returns what follows a prefix in the arguments of a process, where they name a place of its data that
-// begins with it.
+// profileOf finds a data folder that begins with prefix in the arguments of a process. It returns the text after the
+// prefix.
 func profileOf(args, prefix string) (rest string, ok bool) {
-	for _, flag := range [...]string{profileFlag, "--database="} { // the latter is the crash handler's
+	for _, flag := range [...]string{profileFlag, "--database="} { // the crash handler uses --database
 		if _, rest, ok := strings.Cut(args, flag+prefix); ok {
 			return rest, true
 		}
@@ -103,8 +104,8 @@ func profileOf(args, prefix string) (rest string, ok bool) {
 	return "", false
 }
 
-// firstName returns what stands before the end of a name of a folder in the arguments of a process. Chromium writes
-// spaces between the arguments that its processes show.
+// firstName returns the text up to the end of a folder name in the arguments of a process. Chromium's processes show
+// spaces between their arguments.
 func firstName(args string) string {
 	if end := strings.IndexAny(args, "/ \x00"); end >= 0 {
 		return args[:end]
@@ -112,7 +113,7 @@ func firstName(args string) string {
 	return args
 }
 
-// lock takes a file for this process until the file is closed or the process ends, and reports whether nobody has it.
+// lock locks a file until it is closed or this process ends. It returns false if another process holds the lock.
 func lock(f *os.File) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }

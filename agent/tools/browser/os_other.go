@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// There is no browser here: nothing of this is reached.
+// Browsers are not supported here: the functions below are never called.
 const supported = false
 
 func confine(*exec.Cmd)     {}

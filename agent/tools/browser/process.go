@@ -22,14 +22,14 @@ import (
 	"github.com/farhand/farhand/internal/procgroup"
 )
 
-// process is one Chromium with its profile. It implements chromedp.Allocator for the one browser that it is.
+// process is one Chromium process tree with its profile. It implements chromedp.Allocator for this one browser.
 type process struct {
 	group   *procgroup.Group
 	scale   *scale
 	profile string // folder
 	conn    *chromedp.PipeConn
 	said    *tail
-	greedy  atomic.Bool   // it was killed because it took too much memory
+	greedy  atomic.Bool   // killed because it exceeded the memory limit
 	done    chan struct{} // closed when it has ended
 }
 
@@ -76,7 +76,7 @@ func (p *process) start(cfg Config, program, proxy string) error {
 	confine(cmd)
 	started := make(chan error)
 	go func() {
-		// The kernel kills the process when the thread that started it ends: this one stays.
+		// The kernel kills the process when the thread that started it ends, so this thread must stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		group, err := procgroup.Start(cmd)
@@ -93,7 +93,7 @@ func (p *process) start(cfg Config, program, proxy string) error {
 		said.Close()
 		return err
 	}
-	// A page may ask for any number of bytes, and what it stores is in memory, too.
+	// Pages may use any amount of memory, and Chromium also keeps their storage in memory.
 	p.scale.put(filepath.Base(p.profile), load{most: cfg.Memory, ended: p.done, heavy: func() {
 		p.greedy.Store(true)
 		p.kill()
@@ -111,23 +111,23 @@ func (p *process) Allocate(ctx context.Context, opts ...chromedp.BrowserOption) 
 // Wait implements chromedp.Allocator.
 func (p *process) Wait() { <-p.done }
 
-// Attaches implements chromedp.Attacher: the process is not chromedp's to end.
+// Attaches implements chromedp.Attacher: chromedp must not end the process.
 func (p *process) Attaches() bool { return true }
 
-// kill ends the process, from any goroutine.
+// kill kills the process. It may be called from any goroutine.
 func (p *process) kill() { _ = p.group.Kill() }
 
-// close ends the process with all it has started, and removes its profile.
+// close kills the process with its children, and removes its profile.
 func (p *process) close() {
 	p.kill()
 	_ = p.conn.Close()
 	<-p.done
 	p.scale.takeOff(filepath.Base(p.profile))
-	p.said.close() // not at its end: children may hold it open for a moment
+	p.said.close() // do not wait for EOF: children may hold the pipe open for a moment
 	remove(p.profile)
 }
 
-// complaint is what the process said last, for an operator.
+// complaint returns an error for operators with the last output of the process.
 func (p *process) complaint() error {
 	text := p.said.String()
 	if strings.Contains(text, "sandbox") {
@@ -137,7 +137,7 @@ func (p *process) complaint() error {
 	return fmt.Errorf("no browser: Chromium did not start: %s", text)
 }
 
-// tail keeps the end of what comes out of a pipe.
+// tail keeps the last maxTail bytes of a pipe.
 type tail struct {
 	from *os.File
 	done chan struct{}
@@ -168,7 +168,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String returns what was kept.
+// String returns the kept text.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,10 +181,10 @@ func (t *tail) close() {
 	<-t.done
 }
 
-// bounded is what Chromium says, up to a message that is too long: pages decide how much there is of it.
+// bounded reads Chromium's messages, and fails at a message longer than maxMessage, because pages control their size.
 type bounded struct {
 	io.ReadCloser
-	run int // bytes since the last message ended
+	run int // bytes since the end of the last message
 }
 
 // Read implements io.Reader.
@@ -198,14 +198,14 @@ func (b *bounded) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// programs are where Chromium may be. Debian's /usr/bin/chromium is a script that adds flags and keys of Google: the
-// program behind it is taken.
+// programs are the paths and names of Chromium, in order of preference. Debian's /usr/bin/chromium is a script that
+// adds flags and API keys of Google, so the binary behind it comes first.
 var programs = [...]string{
 	"/usr/lib/chromium/chromium", "chromium", "chromium-browser", "/opt/google/chrome/chrome", "google-chrome-stable",
 	"google-chrome", "headless-shell",
 }
 
-// Probe starts Chromium and ends it again. The error says why there can be no browser here, and what to do.
+// Probe starts Chromium and ends it again. If that fails, the error says why, and what to do.
 func Probe(ctx context.Context, cfg Config) error {
 	b, err := New(cfg)
 	if err != nil {
@@ -223,7 +223,7 @@ func Probe(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// find returns the program of Chromium. The error says why there is none, and what to do.
+// find returns the path of Chromium. If there is none, the error says why, and what to do.
 func find(cfg Config) (string, error) {
 	if !supported {
 		return "", errors.New("the tool browser works on Linux only")
@@ -260,14 +260,14 @@ const (
 	removePause = 10 * time.Millisecond
 )
 
-// folder is where one process keeps its profiles. It has a lock on it, so that the next process knows the folders of
-// those that are gone.
+// folder is the folder of one pod process for its profiles. The process holds a lock in it. Folders without a lock
+// belong to dead processes, and the next process removes them.
 type folder struct {
 	path string
 	lock *os.File
 }
 
-// newFolder makes a folder below dir, and removes those of processes that are gone, with what still runs there.
+// newFolder creates a folder below dir. It removes the folders of dead processes, and kills what still runs there.
 func newFolder(dir string) (*folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -290,8 +290,8 @@ func newFolder(dir string) (*folder, error) {
 	return &folder{path: path, lock: f}, nil
 }
 
-// newLock makes the file with the lock of a folder. It has its name when it is locked: another process that starts now
-// takes the lock of a file it finds, and would remove the folder.
+// newLock creates the lock file of a folder. The file gets its final name only when it is locked. Otherwise another
+// process that starts now could take the lock, and would remove the folder.
 func newLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(path, newLockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -309,7 +309,8 @@ func newLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// removeLeftovers removes the folders nobody has a lock on. One that has no lock yet is being made, unless it is old.
+// removeLeftovers removes the folders whose lock is free. A folder without a lock file is new, unless it is older than
+// a minute.
 func removeLeftovers(base string) {
 	for entry, err := range sandbox.Entries(base) {
 		if err != nil {
@@ -336,7 +337,8 @@ func removeLeftovers(base string) {
 	}
 }
 
-// remove kills what still uses a folder and removes it. A process that is being killed may write for a moment.
+// remove kills the processes that use a folder, and removes the folder. It retries for removeFor, because a process
+// that is being killed may still write.
 func remove(path string) {
 	for end := time.Now().Add(removeFor); ; time.Sleep(removePause) {
 		busy := killUsers(path)

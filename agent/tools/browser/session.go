@@ -12,8 +12,8 @@ import (
 	"github.com/farhand/farhand/internal/share"
 )
 
-// Session says whose a browser is: an agent session has one for each kind of context, so that a group does not find
-// what its one trusted person is logged in to.
+// Session identifies the owner of a browser. An agent session has one browser per kind of context, so that a group
+// cannot use the logins of its one trusted member.
 type Session struct {
 	ID   agent.SessionID
 	Kind agent.ContextKind
@@ -24,21 +24,21 @@ func SessionOf(sc agent.SessionContext) Session {
 	return Session{ID: sc.ID(), Kind: cmp.Or(sc.Kind, agent.ContextMain)}
 }
 
-// seat is the place of one session, with its browser once that was started.
+// seat is the slot of one session, with its browser once that is started.
 type seat struct {
 	session Session
 	place   *share.Grant
-	turn    chan struct{} // holds a value while somebody uses the seat
+	turn    chan struct{} // holds a value while the seat is in use
 
-	// The holder of the turn owns these.
+	// Only the holder of the turn may access these.
 	browser *chromium // nil: not started
-	gone    bool      // the seat was given up: ask for a new one
-	lost    error     // why the last browser ended, if it was not told to; nil: it was
+	gone    bool      // the seat was given up; callers must get a new one
+	lost    error     // why the last browser ended by itself; nil: it did not
 
 	mu       sync.Mutex
-	used     time.Time // when the turn was given back last
-	running  *chromium // browser, for those who end it without the turn
-	released bool      // no browser may be started any more
+	used     time.Time // when the turn was last given back
+	running  *chromium // same as browser, for callers without the turn
+	released bool      // no further browser may start
 	idle     *time.Timer
 }
 
@@ -46,7 +46,7 @@ func newSeat(s Session, place *share.Grant) *seat {
 	return &seat{session: s, place: place, turn: make(chan struct{}, 1), used: time.Now()}
 }
 
-// take takes the turn, within ctx.
+// take waits for the turn until ctx ends.
 func (s *seat) take(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -56,7 +56,7 @@ func (s *seat) take(ctx context.Context) error {
 	}
 }
 
-// tryTake takes the turn if nobody has it.
+// tryTake takes the turn if it is free.
 func (s *seat) tryTake() bool {
 	select {
 	case s.turn <- struct{}{}:
@@ -74,7 +74,7 @@ func (s *seat) give() {
 	<-s.turn
 }
 
-// lastUse is when the turn was given back last, long ago if no browser runs.
+// lastUse returns when the turn was last given back. It returns the zero time if no browser runs.
 func (s *seat) lastUse() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *seat) lastUse() time.Time {
 	return s.used
 }
 
-// set notes which browser runs, and reports whether it may.
+// set sets the running browser. It returns false if the seat is released and may start none.
 func (s *seat) set(c *chromium) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *seat) set(c *chromium) bool {
 	return true
 }
 
-// interrupt ends the browser under whoever uses it, and lets no other start.
+// interrupt kills the browser, even if it is in use, and prevents further starts.
 func (s *seat) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *seat) interrupt() {
 	}
 }
 
-// errEnded says that a browser was ended while it was used.
+// errEnded is the error of calls whose browser was ended because their session is over.
 var errEnded = errors.New("the browser was ended: its session is over")
 
 func busy(n int) error {
@@ -113,29 +113,29 @@ func busy(n int) error {
 		"them of one): stop one that is not needed any more, or try again in a minute", n))
 }
 
-// scale weighs all browsers of a pod at once: to read the list of processes costs as much for one browser as for all.
-// It reads while there is a browser on it. It is safe for concurrent use.
+// scale measures the memory of all browsers of a pod together, because listing the processes costs the same for one
+// browser as for all. Its reader goroutine runs while there is a browser. It is safe for concurrent use.
 type scale struct {
-	weigh func() map[string]int64 // bytes of the processes of each profile, by its name
+	weigh func() map[string]int64 // memory of each profile's processes in bytes, by profile name
 
 	mu      sync.Mutex
-	loads   map[string]load // by the name of the profile
-	stop    chan struct{}   // closed when the reader is to end
-	stopped chan struct{}   // closed when it has ended
+	loads   map[string]load // by profile name
+	stop    chan struct{}   // closed to stop the reader
+	stopped chan struct{}   // closed when the reader has stopped
 }
 
-// load is a browser on a scale.
+// load is a browser whose memory is measured.
 type load struct {
-	most  int64           // bytes
-	ended <-chan struct{} // closed when there is nothing to weigh any more
-	heavy func()          // called once when it takes more than it may; it must not wait
+	most  int64           // limit in bytes
+	ended <-chan struct{} // closed when the browser has ended
+	heavy func()          // called once when the limit is exceeded; must not block
 }
 
 func newScale(weigh func() map[string]int64) *scale {
 	return &scale{weigh: weigh, loads: make(map[string]load)}
 }
 
-// put puts a browser on the scale. The first one starts the reader.
+// put adds a browser. The first one starts the reader.
 func (s *scale) put(profile string, l load) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,8 @@ func (s *scale) put(profile string, l load) {
 	go s.read(s.stop, s.stopped)
 }
 
-// takeOff takes a browser off the scale, whose heavy is not called any more. The last one ends the reader, and waits.
+// takeOff removes a browser; its heavy is not called afterwards. For the last one, takeOff stops the reader and waits
+// for it.
 func (s *scale) takeOff(profile string) {
 	s.mu.Lock()
 	if _, on := s.loads[profile]; !on {
@@ -177,7 +178,7 @@ func (s *scale) read(stop <-chan struct{}, stopped chan<- struct{}) {
 	}
 }
 
-// look weighs once, without the lock: a browser that starts does not wait for it.
+// look measures once. It measures without the lock, so that a starting browser does not wait.
 func (s *scale) look() {
 	if !s.anyRuns() {
 		return
@@ -205,7 +206,7 @@ func (s *scale) anyRuns() bool {
 	return false
 }
 
-// runs reports whether a browser is still to be weighed.
+// runs reports whether the browser still has to be measured.
 func (l load) runs() bool {
 	select {
 	case <-l.ended:

@@ -16,11 +16,11 @@ import (
 
 const (
 	maxSnapshot = 40 << 10 // bytes
-	maxFrames   = 20       // within frames, of a page
+	maxFrames   = 20       // nested frames of a page
 	maxIndent   = 20       // levels
 )
 
-// snapshot returns what is on the page as a tree in text, and gives its elements new refs.
+// snapshot returns the page as a text tree, and gives its elements new refs.
 func (t *tab) snapshot(ctx context.Context) (string, error) {
 	top, err := cdp.Call(ctx, t.wire, page.GetFrameTree, cdp.Empty{})
 	if err != nil {
@@ -41,15 +41,15 @@ func (t *tab) snapshot(ctx context.Context) (string, error) {
 	return s.text.String(), nil
 }
 
-// snapshot is one that is being made.
+// snapshot is a snapshot in progress.
 type snapshot struct {
 	tab    *tab
-	inner  map[cdp.BackendNodeID]cdp.FrameID // of the elements that hold them
+	inner  map[cdp.BackendNodeID]cdp.FrameID // frames by the element that holds them
 	text   strings.Builder
 	hidden int // lines
 }
 
-// findFrames learns which element holds which frame. Frames of other sites are processes of their own: they are not in
+// findFrames maps elements to the frames that they hold. Frames of other sites run in other processes, and are not in
 // the tree.
 func (s *snapshot) findFrames(ctx context.Context, tree *page.FrameTree) {
 	for _, child := range tree.ChildFrames {
@@ -64,7 +64,7 @@ func (s *snapshot) findFrames(ctx context.Context, tree *page.FrameTree) {
 	}
 }
 
-// frame writes the tree of one frame.
+// frame writes the accessibility tree of one frame.
 func (s *snapshot) frame(ctx context.Context, id cdp.FrameID, depth int) error {
 	tree, err := cdp.Call(ctx, s.tab.wire, accessibility.GetFullAXTree,
 		accessibility.GetFullAXTreeParams{FrameID: id})
@@ -85,14 +85,14 @@ type frameTree struct {
 	nodes map[accessibility.NodeID]*accessibility.Node
 }
 
-// children writes what is below a node.
+// children writes the descendants of a node.
 func (f *frameTree) children(ctx context.Context, n *accessibility.Node, depth int) error {
 	for _, id := range n.ChildIDs {
 		child := f.nodes[id]
 		if child == nil {
 			continue
 		}
-		delete(f.nodes, id) // each once, whatever the tree says
+		delete(f.nodes, id) // visit each node once, even if the tree repeats it
 		if err := f.node(ctx, child, n, depth); err != nil {
 			return err
 		}
@@ -100,16 +100,16 @@ func (f *frameTree) children(ctx context.Context, n *accessibility.Node, depth i
 	return nil
 }
 
-// silentRoles have nothing to say by themselves.
+// silentRoles are roles that get no line of their own.
 var silentRoles = [...]string{"none", "presentation", "generic", "paragraph", "Section", "LineBreak", "ListMarker",
 	"LabelText", "strong", "emphasis", "Ruby"}
 
-// actRoles are the roles of elements that something can be done to.
+// actRoles are the roles of elements that a model can act on.
 var actRoles = [...]string{"button", "link", "textbox", "searchbox", "checkbox", "radio", "combobox", "listbox",
 	"option", "menuitem", "menuitemcheckbox", "menuitemradio", "tab", "switch", "slider", "spinbutton", "treeitem",
 	"DisclosureTriangle", "ColorWell", "Date", "DateTime", "InputTime", "img", "image"}
 
-// node writes a node with what is below it.
+// node writes a node with its descendants.
 func (f *frameTree) node(ctx context.Context, n, parent *accessibility.Node, depth int) error {
 	role, name := value(n.Role), value(n.Name)
 	switch {
@@ -142,7 +142,7 @@ func (f *frameTree) node(ctx context.Context, n, parent *accessibility.Node, dep
 	return f.children(ctx, n, depth+1)
 }
 
-// holdsText reports whether a node has text of its own, as things to drag, and places to drop them, often have.
+// holdsText reports whether a node has text of its own. Draggable elements and drop targets often do.
 func (f *frameTree) holdsText(n *accessibility.Node) bool {
 	return slices.ContainsFunc(n.ChildIDs, func(id accessibility.NodeID) bool {
 		child := f.nodes[id]
@@ -150,7 +150,7 @@ func (f *frameTree) holdsText(n *accessibility.Node) bool {
 	})
 }
 
-// describe is the line of a node.
+// describe returns the line of a node.
 func (f *frameTree) describe(n *accessibility.Node, role, name string, props map[string]string, acts bool) string {
 	parts := []string{role}
 	if name != "" {
@@ -198,10 +198,10 @@ func isField(role string) bool {
 	return role == "textbox" || role == "searchbox" || role == "spinbutton"
 }
 
-// quote is a text of the page on one line, in quotes.
+// quote returns text of the page in one line, quoted.
 func quote(text string) string { return strconv.Quote(short(text, maxShown)) }
 
-// value is a value as text.
+// value returns a value as text.
 func value(v *accessibility.Value) string {
 	if v == nil {
 		return ""
@@ -213,7 +213,7 @@ func value(v *accessibility.Value) string {
 	return string(v.Value)
 }
 
-// properties are those of a node by name.
+// properties returns the properties of a node by name.
 func properties(n *accessibility.Node) map[string]string {
 	all := make(map[string]string, len(n.Properties))
 	for _, p := range n.Properties {

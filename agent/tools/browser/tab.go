@@ -21,9 +21,9 @@ import (
 	"github.com/farhand/farhand/internal/egress"
 )
 
-// tab is one page of a browser.
+// tab is one tab of a browser.
 type tab struct {
-	name       string // what the model calls it
+	name       string // shown to the model
 	id         target.ID
 	wire       *chromedp.Target
 	cancel     context.CancelFunc
@@ -31,18 +31,18 @@ type tab struct {
 	fresh      bool // nothing was loaded yet
 	crash      sync.Once
 	crashed    chan struct{} // closed when its process has crashed
-	unreached  atomic.Bool   // what it shows is the proxy's own answer
+	unreached  atomic.Bool   // it shows an error of the proxy
 	activity   activity
 	refs       refs
 	notes      *notes
 	dialogs    chan *page.EventJavascriptDialogOpening
-	answered   chan struct{} // closed when nobody answers any more
+	answered   chan struct{} // closed when the goroutine that answers dialogs has ended
 }
 
-// maxDialogs is how many dialogs wait for their answer. The frames of a page may show some at once.
+// maxDialogs is the maximum number of pending dialogs. The frames of a page may show several concurrently.
 const maxDialogs = 32
 
-// attach connects to a tab. ctx bounds the connecting only.
+// attach connects to a tab. ctx only bounds the connecting.
 func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
 	c.made++
 	t := &tab{name: "t" + strconv.Itoa(c.made), id: id, fresh: true, notes: &c.notes, activity: newActivity(),
@@ -78,13 +78,13 @@ func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
 	return t, nil
 }
 
-// close closes the tab, if it is still there, and waits for what belongs to it.
+// close closes the tab if it still exists, and waits for its goroutine.
 func (t *tab) close() {
 	t.cancel()
 	<-t.answered
 }
 
-// hear takes in what happens to the tab. It runs on the goroutine that reads, and must not wait.
+// hear processes events of the tab. It runs on the goroutine that reads, and must not block.
 func (t *tab) hear(event any) {
 	switch e := event.(type) {
 	case *page.EventJavascriptDialogOpening:
@@ -116,7 +116,8 @@ func (t *tab) hasCrashed() bool {
 	}
 }
 
-// guard returns a context for what is done to the tab: it ends when the tab crashes, too, which would answer nothing.
+// guard returns a context for operations on the tab. It also ends when the tab crashes, because a crashed tab does not
+// answer.
 func (t *tab) guard(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -142,7 +143,7 @@ func (t *tab) answer(ctx context.Context) {
 	}
 }
 
-// dismiss answers a dialog with no, but lets a page be left.
+// dismiss dismisses a dialog, but confirms leaving a page (beforeunload).
 func (t *tab) dismiss(ctx context.Context, e *page.EventJavascriptDialogOpening) {
 	leave := e.Type == page.DialogTypeBeforeunload
 	if !leave {
@@ -152,14 +153,14 @@ func (t *tab) dismiss(ctx context.Context, e *page.EventJavascriptDialogOpening)
 	_, _ = cdp.Call(ctx, t.wire, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: leave})
 }
 
-// blank leaves the page for a blank one.
+// blank navigates the tab to a blank page.
 func (t *tab) blank(ctx context.Context) error {
 	_, err := cdp.Call(ctx, t.wire, page.Navigate, page.NavigateParams{URL: blankPage})
 	t.title, t.url = "", blankPage
 	return err
 }
 
-// greet has Chromium show its password to the proxy. It remembers the password for all its tabs from then on.
+// greet makes Chromium authenticate to the proxy. Chromium then remembers the password for all its tabs.
 func (t *tab) greet(ctx context.Context, proxy *egress.Proxy) error {
 	auth, stopAuth := t.wire.Subscribe(fetch.AuthRequired.Method)
 	defer stopAuth()
@@ -203,7 +204,8 @@ func (t *tab) greet(ctx context.Context, proxy *egress.Proxy) error {
 	return err
 }
 
-// authenticate gives the password, if it is the proxy that asks.
+// authenticate answers an authentication request: with the password if it comes from the proxy, otherwise it cancels
+// it.
 func (t *tab) authenticate(ctx context.Context, raw jsonv2.Value, password string) error {
 	var e fetch.EventAuthRequired
 	if err := jsonv2.Unmarshal(raw, &e, chromedp.DefaultUnmarshalOptions); err != nil {
@@ -219,7 +221,7 @@ func (t *tab) authenticate(ctx context.Context, raw jsonv2.Value, password strin
 	return err
 }
 
-// proceed lets a request go on.
+// proceed continues a paused request.
 func (t *tab) proceed(ctx context.Context, raw jsonv2.Value) error {
 	var e fetch.EventRequestPaused
 	if err := jsonv2.Unmarshal(raw, &e, chromedp.DefaultUnmarshalOptions); err != nil {

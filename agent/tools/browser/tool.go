@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// tool is the tool browser of one session.
+// tool is the tool browser for one session.
 type tool struct {
 	browsers *Browsers
 	session  Session
@@ -63,7 +63,7 @@ func (t tool) Unavailable() string {
 	return t.browsers.absent.Error()
 }
 
-// Validate implements agent.ArgsValidator. All that is wrong is told at once.
+// Validate implements agent.ArgsValidator. The error lists all faults.
 func (tool) Validate(_ context.Context, args json.RawMessage) error {
 	var c call
 	if err := json.Unmarshal(args, &c); err != nil {
@@ -114,7 +114,7 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 	return t.use(ctx, s, c), nil
 }
 
-// use does what a call asks for. The caller has the turn of the seat.
+// use performs a call. The caller holds the turn of the seat.
 func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
 	if s.browser != nil && s.browser.lost() {
 		fate := s.browser.fate()
@@ -147,7 +147,7 @@ func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
 	return res
 }
 
-// idle answers for a browser that does not run.
+// idle returns the result of a call if no browser runs.
 func idle(action string, lost error) registry.Result {
 	why := "No browser runs: open a page first."
 	switch {
@@ -163,7 +163,7 @@ func idle(action string, lost error) registry.Result {
 	return failed(why)
 }
 
-// explain says in a result why something was not done.
+// explain converts an error to a result for the model.
 func (t tool) explain(ctx context.Context, s *seat, err error) registry.Result {
 	var told failure
 	switch {
@@ -180,10 +180,10 @@ func (t tool) explain(ctx context.Context, s *seat, err error) registry.Result {
 	}
 }
 
-// failed is the result of what cannot be done, with the reason for the model.
+// failed returns a failed result with the reason for the model.
 func failed(reason string) registry.Result { return registry.Result{Output: reason, Error: reason} }
 
-// where says which page a tab shows.
+// where returns text for the model about which page a tab shows.
 func (t *tab) where() string {
 	title := ""
 	if t.title != "" && t.title != t.url {

@@ -22,8 +22,8 @@ import (
 
 const (
 	maxEdits     = 100
-	maxDiff      = 64 << 10 // bytes of the diff that is returned
-	maxDiffLines = 200_000  // of files that one is made of: each line costs more memory than its text
+	maxDiff      = 64 << 10 // bytes of the returned diff
+	maxDiffLines = 200_000  // of a file with a diff: each line costs more memory than its text
 )
 
 // editor is the tool edit.
@@ -34,7 +34,7 @@ type editArgs struct {
 	Edits []edit `json:"edits"`
 }
 
-// edit replaces one place of a file.
+// edit replaces one passage of a file.
 type edit struct {
 	Old string `json:"old"`
 	New string `json:"new"`
@@ -43,7 +43,7 @@ type edit struct {
 type editAnswer struct {
 	Path  string `json:"path"`
 	Edits int    `json:"edits"`
-	Bytes int    `json:"bytes"` // that the file has now
+	Bytes int    `json:"bytes"` // size of the file after the edits
 	Diff  string `json:"diff"`
 }
 
@@ -132,7 +132,7 @@ func (t editor) edit(ctx context.Context, in editArgs) (said editAnswer, err err
 	return said, replace(ctx, folder, p, w, []byte(after), was)
 }
 
-// textOf reads a file of text whole.
+// textOf reads a whole text file, of at most most bytes.
 func textOf(f *os.File, p place, most int64) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	switch {
@@ -146,7 +146,7 @@ func textOf(f *os.File, p place, most int64) (string, error) {
 	return string(text), nil
 }
 
-// apply returns a text with all edits made, and the difference. Every edit is about the text as it was.
+// apply returns the text with all edits applied, and the diff. Each edit refers to the original text.
 func apply(ctx context.Context, p place, text string, edits []edit) (after, diff string, err error) {
 	crlf := strings.Contains(text, "\r\n") && strings.Count(text, "\n") == strings.Count(text, "\r\n")
 	found := make([]udiff.Edit, len(edits))
@@ -174,12 +174,12 @@ func apply(ctx context.Context, p place, text string, edits []edit) (after, diff
 	return after, diff, err
 }
 
-// withCRLF gives a text the line ends of the file it is for, whose reader may have seen bare line feeds.
+// withCRLF converts the line ends of a text to CRLF. The model may have seen plain line feeds of such a file.
 func withCRLF(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// find finds the one place that an edit is about.
+// find finds the single place that an edit replaces.
 func (e edit) find(number int, text string) (udiff.Edit, error) {
 	if e.Old == "" {
 		return udiff.Edit{}, refuse("Edit %d: old is empty. Give the text to replace.", number)
@@ -199,7 +199,7 @@ func (e edit) find(number int, text string) (udiff.Edit, error) {
 	return udiff.Edit{Start: at, End: at + len(e.Old), New: e.New}, nil
 }
 
-// diffOf returns a unified diff, as long as it is short.
+// diffOf returns a unified diff, truncated to maxDiff.
 func diffOf(p place, text string, edits []udiff.Edit) (string, error) {
 	if lines := strings.Count(text, "\n"); lines > maxDiffLines {
 		return fmt.Sprintf("[%d edits made; no diff is made of a file of %d lines]", len(edits), lines), nil
@@ -213,14 +213,14 @@ func diffOf(p place, text string, edits []udiff.Edit) (string, error) {
 }
 
 const (
-	// staleAfter is the age of a file that nobody is writing any more: whoever began it was killed.
+	// staleAfter is the age at which a temporary file is abandoned: its writer was killed.
 	staleAfter = 5 * time.Minute
-	// maxSwept bounds how many names of a folder are looked at for such files.
+	// maxSwept limits how many names of a folder are checked for such files.
 	maxSwept = 4096
 )
 
-// replace puts a file with this content in the place of what was there: was, or nothing. Whoever reads the file
-// meanwhile reads the one or the other, also after a crash.
+// replace atomically replaces a file by one with this content. was is the current file, or nil. Concurrent readers see
+// the old or the new file, also after a crash.
 func replace(
 	ctx context.Context, folder *os.Root, p place, w sandbox.Workspace, content []byte, was fs.FileInfo,
 ) (err error) {
@@ -248,7 +248,7 @@ func replace(
 	return nil
 }
 
-// fill writes a new file to the disk.
+// fill writes a new file and syncs it to disk.
 func fill(folder *os.Root, name string, w sandbox.Workspace, content []byte, mode fs.FileMode) error {
 	f, err := folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -274,7 +274,7 @@ func removed(folder *os.Root, name string) error {
 	return nil
 }
 
-// unchanged refuses to replace what is not there any more as it was looked at.
+// unchanged returns an error if the file has changed since was was read.
 func unchanged(folder *os.Root, p place, was fs.FileInfo) error {
 	now, err := folder.Lstat(p.name)
 	switch {
@@ -291,7 +291,7 @@ func unchanged(folder *os.Root, p place, was fs.FileInfo) error {
 	return nil
 }
 
-// sweep removes what a pod that was killed had begun to write in a folder.
+// sweep removes temporary files in a folder that a killed pod has left.
 func sweep(folder *os.Root) {
 	f, err := folder.Open(".")
 	if err != nil {

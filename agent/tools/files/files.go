@@ -1,9 +1,9 @@
-// Package files is the tools read, write and edit: the files of the workspace of one agent session.
+// Package files implements the tools read, write and edit for files in the workspace of an agent session.
 //
-// Everything goes through os.Root, opened on the workspace, in this process, also for sessions whose programs run in a
-// sandbox: what a container mounts is that very folder. A path is looked at as text, then walked folder by folder
-// without following a link (folder.go); what it leads to must be a regular file with one name and an owner of
-// the workspace (write.go). Files are replaced, never changed in place (edit.go).
+// All access goes through os.Root, opened on the workspace, in this process. This also holds for sessions whose
+// programs run in a sandbox, because a container mounts the same folder. A path is first checked as text, then walked
+// folder by folder without following links (folder.go). It must lead to a regular file with a single name, owned by the
+// workspace's user (write.go). Files are replaced, never changed in place (edit.go).
 package files
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DefaultMaxBytes is how large one file may be where policy sets no bound.
+// DefaultMaxBytes is the maximum size of a file, in bytes, unless policy sets a limit.
 const DefaultMaxBytes = 10 << 20
 
-// maxEdited bounds the files that edit takes, whatever policy says: it has them in memory whole.
+// maxEdited is the maximum size of a file for edit, in bytes, regardless of policy: edit holds whole files in memory.
 const maxEdited = 16 << 20
 
 // Config configures the tools.
 type Config struct {
-	MaxBytes int64 // of one file, where policy sets no bound; default: DefaultMaxBytes
+	MaxBytes int64 // maximum size of a file, unless policy sets a limit; default: DefaultMaxBytes
 }
 
 // Registration returns the tools read, write and edit, for agent.NewLocalTools.
@@ -50,7 +50,7 @@ func Registration(cfg Config) agent.Registration {
 	}
 }
 
-// session is what the tools of one agent session share.
+// session is the common state of the tools of one agent session.
 type session struct {
 	cfg       Config
 	turns     *turns
@@ -70,19 +70,19 @@ func (s session) open(ctx context.Context) (root *os.Root, w sandbox.Workspace, 
 	return root, w, err
 }
 
-// maxBytes is how large one file may be.
+// maxBytes returns the maximum size of a file, in bytes.
 func (s session) maxBytes(ctx context.Context) int64 {
 	return cmp.Or(policy.ResourcesOf(ctx).MaxBytes, s.cfg.MaxBytes)
 }
 
-// refusal is a reason that a model can act on: the tool failed, and the gateway is fine.
+// refusal is an error for the model to act on: the tool failed, but the gateway works.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
-// failed turns an error into what the caller gets: a failed result if it is about the file, else the error.
+// failed converts an error for the caller: to a failed result if it concerns the file, otherwise it returns the error.
 func failed(path string, err error) (registry.Result, error) {
 	r, said := errors.AsType[refusal](err)
 	_, known := errors.AsType[*registry.Error](err)
@@ -103,7 +103,7 @@ func failed(path string, err error) (registry.Result, error) {
 	return answer.Failed(string(r)), nil
 }
 
-// whole is a number without a fraction, as schemas take it: 3.0 is 3.
+// whole is an integer. Like JSON schemas, it accepts 3.0 as 3.
 type whole int64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -121,11 +121,12 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 
 const maxWhole = 1e9
 
-// turns has changes of one file of this process take turns: a model may ask for several at once. Different files share
-// a turn now and then. There are few: an edit of the longest file takes some fifty megabytes of memory.
+// turns serializes changes of the same file in this process, because a model may request several concurrently.
+// Different files may share a turn. There are only four turns, because an edit of the largest file takes about fifty
+// megabytes of memory.
 type turns struct {
 	seed maphash.Seed
-	free [4]chan struct{} // one free place each
+	free [4]chan struct{} // capacity 1 each
 }
 
 func newTurns() *turns {
@@ -136,7 +137,7 @@ func newTurns() *turns {
 	return t
 }
 
-// take waits for the turn of a file. The caller calls done when it has changed the file.
+// take waits for the turn of a file, until ctx ends. The caller calls done after the change.
 func (t *turns) take(ctx context.Context, workspace string, p place) (done func(), err error) {
 	place := t.free[maphash.String(t.seed, workspace+"/"+p.String())%uint64(len(t.free))]
 	select {
@@ -147,7 +148,8 @@ func (t *turns) take(ctx context.Context, workspace string, p place) (done func(
 	}
 }
 
-// roomFor refuses a file that the workspace has no room for. was is the file whose place it takes, nil for a new one.
+// roomFor returns an error if the workspace has no room for a file of this size. was is the file that it replaces, or
+// nil for a new file.
 func roomFor(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileInfo) error {
 	files := 1
 	if was != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// walker goes down the folders of a path.
+// walker descends the folders of a path.
 type walker struct {
 	w      sandbox.Workspace
 	root   *os.Root
-	create int // folders it may make; zero: none
+	create int // maximum number of folders to create; zero: none
 
-	made []string // relative to root, in the order they were made
+	made []string // relative to root, in order of creation
 }
 
-// parent opens the folder of a path. No link is followed on the way, also if somebody puts one there meanwhile. The
-// caller closes the folder, which may be root itself.
+// parent opens the folder of a path. It follows no link, not even one that is created meanwhile. The caller closes the
+// folder.
 func (k *walker) parent(p place) (folder *os.Root, err error) {
 	if folder, err = k.root.OpenRoot("."); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (k *walker) parent(p place) (folder *os.Root, err error) {
 	return folder, nil
 }
 
-// down opens one folder in another.
+// down opens a folder inside another. It creates it if needed and permitted.
 func (k *walker) down(folder *os.Root, p place) (*os.Root, error) {
 	before, err := folder.Lstat(p.name)
 	if errors.Is(err, fs.ErrNotExist) && k.create > 0 {
@@ -71,13 +71,13 @@ func (k *walker) down(folder *os.Root, p place) (*os.Root, error) {
 	return nil, errors.Join(err, next.Close())
 }
 
-// make makes a folder that belongs to the workspace's user.
+// make creates a folder owned by the workspace's user.
 func (k *walker) make(folder *os.Root, p place) (fs.FileInfo, error) {
 	if len(k.made) == k.create {
 		return nil, refuse("%q is in too many folders that are not there: one call makes at most %d.", p, k.create)
 	}
 	switch err := folder.Mkdir(p.name, 0o700); {
-	case errors.Is(err, fs.ErrExist): // somebody else made it
+	case errors.Is(err, fs.ErrExist): // it was created concurrently
 		info, err := folder.Lstat(p.name)
 		return info, raced(err, p)
 	case err != nil:
@@ -96,14 +96,14 @@ func (k *walker) make(folder *os.Root, p place) (fs.FileInfo, error) {
 	return info, err
 }
 
-// undo removes the folders that were made, as far as they are empty.
+// undo removes the created folders that are empty.
 func (k *walker) undo() {
 	for _, path := range slices.Backward(k.made) {
 		_ = k.root.Remove(path)
 	}
 }
 
-// raced says what it means that something could not be opened that was there before: it is a link now, or gone.
+// raced converts the error of an open after a successful check: the file was replaced by a link, or removed.
 func raced(err error, p place) error {
 	if err == nil {
 		return nil
@@ -122,26 +122,26 @@ func changed(p place) error {
 func foreign(p place) error { return refuse("%q belongs to another user than the workspace.", p) }
 
 const (
-	maxPath = 4095 // bytes, of Linux and of most others
+	maxPath = 4095 // bytes; the limit of Linux and most other systems
 	maxName = 255
 
-	// tempPrefix begins the names of files that are being written. Nobody else may use them.
+	// tempPrefix is the name prefix of temporary files. Callers may not use such names.
 	tempPrefix = ".farhand-"
 )
 
-// place is a path that may be looked for in a workspace.
+// place is a valid path in a workspace.
 type place struct {
 	folders []string
 	name    string
 }
 
-// String returns the path in its shortest form.
+// String returns the normalized path.
 func (p place) String() string {
 	return strings.Join(append(p.folders[:len(p.folders):len(p.folders)], p.name), "/")
 }
 
-// parsePath says what a path means. It takes plain relative paths only: what else a path may be written as is one more
-// way to mean another file than the one that a person was shown.
+// parsePath parses and checks a path. It accepts only plain relative paths, because any other form could name a
+// different file than the one shown to a person for approval.
 func parsePath(path string) (p place, err error) {
 	switch {
 	case path == "":

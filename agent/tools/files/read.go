@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	maxContent = 128 << 10 // bytes of the lines that one call returns
-	sniffed    = 8 << 10   // bytes that tell a binary file from text
+	maxContent = 128 << 10 // bytes of lines that one call returns
+	sniffed    = 8 << 10   // bytes that are checked for binary content
 )
 
 // reader is the tool read.
@@ -34,17 +34,17 @@ type readArgs struct {
 	Limit  whole  `json:"limit"`
 }
 
-// readAnswer is the answer for a file of text.
+// readAnswer is the answer for a text file.
 type readAnswer struct {
 	Path          string `json:"path"`
 	Content       string `json:"content"`
 	TotalLines    int64  `json:"total_lines"`
 	ReturnedLines int64  `json:"returned_lines"`
 	Offset        int64  `json:"offset"`
-	Truncated     bool   `json:"truncated"` // there would have been more to return than one call does
+	Truncated     bool   `json:"truncated"` // the content was cut off at maxContent
 }
 
-// binaryAnswer is the answer for any other file.
+// binaryAnswer is the answer for a binary file.
 type binaryAnswer struct {
 	Path     string `json:"path"`
 	Binary   bool   `json:"binary"`
@@ -124,7 +124,7 @@ func tooLarge(p place, size, most int64) error {
 	return refuse("%q has %s; at most %s are allowed.", p, humanize.IBytes(uint64(size)), humanize.IBytes(uint64(most)))
 }
 
-// answerRead reads a file: once, as a stream, and no more than most bytes of it, however it grows meanwhile.
+// answerRead reads a file once, as a stream, at most most bytes, even if the file grows meanwhile.
 func answerRead(
 	ctx context.Context, f *os.File, info fs.FileInfo, p place, in readArgs, most int64,
 ) (registry.Result, error) {
@@ -158,7 +158,7 @@ func isPicture(kind string) bool {
 	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, kind)
 }
 
-// answerBinary says what a file is, and shows it if it is a small picture.
+// answerBinary describes a binary file, and includes the content if it is a small picture.
 func answerBinary(f *os.File, info fs.FileInfo, p place, kind string) (registry.Result, error) {
 	text := fmt.Sprintf("%q is a binary file (%s, %d bytes), whose bytes are not shown.", p, kind, info.Size())
 	var parts []registry.Part
@@ -182,20 +182,20 @@ func answerBinary(f *os.File, info fs.FileInfo, p place, kind string) (registry.
 	return res, err
 }
 
-// lineScan counts the lines of a text, and keeps some of them. A line feed ends a line; what stands behind the last one
-// is a line, too.
+// lineScan counts the lines of a text, and keeps the requested ones. A line feed ends a line. Text after the last line
+// feed also counts as a line.
 type lineScan struct {
-	first, limit int64 // lines that are skipped, and kept at most; a limit of zero: all
+	first, limit int64 // lines to skip, and maximum to keep; limit zero: all
 
 	total    int64
 	returned int64
 	full     bool // maxContent was reached
 	open     bool // the last line has not ended yet
-	partial  bool // of the last line that is kept the end is left out
+	partial  bool // the end of the last kept line is missing
 	kept     []byte
 }
 
-// readAll reads a text to its end.
+// readAll reads a text until EOF.
 func (s *lineScan) readAll(ctx context.Context, r io.Reader) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -232,7 +232,7 @@ func (s *lineScan) add(text []byte) {
 	}
 }
 
-// keep keeps a piece of a line, as long as there is room.
+// keep keeps a piece of a line, up to maxContent.
 func (s *lineScan) keep(piece []byte) {
 	if s.full {
 		return
@@ -242,14 +242,14 @@ func (s *lineScan) keep(piece []byte) {
 	s.kept = append(s.kept, piece[:min(len(piece), room)]...)
 }
 
-// content returns the lines that were kept: whole ones, unless not even the first one fits.
+// content returns the kept lines. It drops an incomplete last line, unless it is the only one.
 func (s *lineScan) content() string {
 	if s.full {
 		if end := bytes.LastIndexByte(s.kept, '\n') + 1; end > 0 {
 			s.kept = s.kept[:end]
 		} else {
 			s.partial = true
-			for i := 0; i < utf8.UTFMax && !utf8.Valid(s.kept); i++ { // a character that was cut in two
+			for i := 0; i < utf8.UTFMax && !utf8.Valid(s.kept); i++ { // an incomplete UTF-8 character
 				s.kept = s.kept[:len(s.kept)-1]
 			}
 		}
@@ -261,7 +261,7 @@ func (s *lineScan) content() string {
 	return string(s.kept)
 }
 
-// words is the content, with what else there is to know in brackets behind it.
+// words returns the content, followed by notes about it in brackets.
 func (s *lineScan) words(content string) string {
 	switch {
 	case s.total == 0:

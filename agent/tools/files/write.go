@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// defaultMaxFiles bounds the files and folders of one call where policy sets no bound.
+// defaultMaxFiles is the maximum number of files and folders that one call creates, unless policy sets a limit.
 const defaultMaxFiles = 100
 
 // writer is the tool write.
@@ -30,7 +30,7 @@ type writeArgs struct {
 type writeAnswer struct {
 	Path    string   `json:"path"`
 	Bytes   int      `json:"bytes"`
-	Folders []string `json:"folders"` // that were made
+	Folders []string `json:"folders"` // newly created folders
 }
 
 // Spec implements agent.Tool.
@@ -105,7 +105,7 @@ func (t writer) write(ctx context.Context, in writeArgs) (said writeAnswer, err 
 	return writeAnswer{Path: p.String(), Bytes: len(in.Content), Folders: append([]string{}, k.made...)}, nil
 }
 
-// writeIn puts a file into a folder.
+// writeIn writes a file in a folder.
 func writeIn(ctx context.Context, folder *os.Root, p place, w sandbox.Workspace, content string) error {
 	was, err := regular(folder, p, w)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,8 +117,8 @@ func writeIn(ctx context.Context, folder *os.Root, p place, w sandbox.Workspace,
 	return replace(ctx, folder, p, w, []byte(content), was)
 }
 
-// openRegular opens a file for reading. What is no regular file is not opened at all, or, if somebody puts it there
-// meanwhile, opened without waiting and closed again.
+// openRegular opens a regular file for reading. It does not open other files; if one is put in its place meanwhile, it
+// is opened without blocking, and closed again.
 func openRegular(folder *os.Root, p place, w sandbox.Workspace) (*os.File, fs.FileInfo, error) {
 	before, err := regular(folder, p, w)
 	if err != nil {
@@ -142,7 +142,7 @@ func openRegular(folder *os.Root, p place, w sandbox.Workspace) (*os.File, fs.Fi
 	return f, opened, nil
 }
 
-// regular looks at a file without opening it.
+// regular checks a file without opening it.
 func regular(folder *os.Root, p place, w sandbox.Workspace) (fs.FileInfo, error) {
 	info, err := folder.Lstat(p.name)
 	if err == nil {
@@ -151,7 +151,8 @@ func regular(folder *os.Root, p place, w sandbox.Workspace) (fs.FileInfo, error)
 	return info, err
 }
 
-// checkRegular refuses everything but a regular file with one name that belongs to the workspace.
+// checkRegular returns an error unless the file is regular, has a single name, and is owned by the workspace's user or
+// this process.
 func checkRegular(info fs.FileInfo, p place, w sandbox.Workspace) error {
 	switch mode := info.Mode(); {
 	case mode&fs.ModeSymlink != 0:

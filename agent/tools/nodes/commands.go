@@ -13,15 +13,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// command is what an action has a device do.
+// command is the device command of an action.
 type command struct {
-	name  string   // of the device's tool
-	takes []string // arguments that are passed on as they are, if they are given
-	needs string   // the one of them that must be given; empty: none
-	timed bool     // takes a duration, which the device is told as duration_ms
+	name  string   // name of the device's tool
+	takes []string // arguments that are passed on unchanged if given
+	needs string   // the required argument; empty: none
+	timed bool     // takes a duration, sent as duration_ms
 }
 
-// nodeCommands are the actions of nodes that are commands.
+// nodeCommands returns the commands of the tool nodes, by action.
 func nodeCommands() map[string]command {
 	return map[string]command{
 		"notify":        {name: "notify", takes: []string{"title", "body"}, needs: "body"},
@@ -34,7 +34,7 @@ func nodeCommands() map[string]command {
 	}
 }
 
-// canvasCommands are the actions of canvas.
+// canvasCommands returns the commands of the tool canvas, by action.
 func canvasCommands() map[string]command {
 	return map[string]command{
 		"present":    {name: "canvas_present", takes: []string{"url"}},
@@ -47,7 +47,7 @@ func canvasCommands() map[string]command {
 	}
 }
 
-// arguments are the members of a call's arguments. An empty text is what models write for none.
+// arguments are the arguments of a call by name. Empty strings and null count as absent, because models send them so.
 type arguments map[string]json.RawMessage
 
 func readArguments(args json.RawMessage) (a arguments, err error) {
@@ -62,14 +62,14 @@ func readArguments(args json.RawMessage) (a arguments, err error) {
 	return a, nil
 }
 
-// text returns an argument that is a text, empty if it is not given.
+// text returns a string argument, or "" if it is absent.
 func (a arguments) text(name string) string {
 	var s string
-	_ = json.Unmarshal(a[name], &s) // the schema has checked it
+	_ = json.Unmarshal(a[name], &s) // the schema was checked
 	return s
 }
 
-// check says what is wrong with the arguments of a command, everything together.
+// check returns all faults of the arguments of a command.
 func (c command) check(a arguments, urls publicnet.Guard) error {
 	var errs []error
 	if c.needs != "" && a[c.needs] == nil {
@@ -82,8 +82,7 @@ func (c command) check(a arguments, urls publicnet.Guard) error {
 	return errors.Join(append(errs, checkContent(c.name, a, urls))...)
 }
 
-// checkContent says what is wrong with the arguments of a command of a conventional name: with what a canvas is to load
-// or to show.
+// checkContent checks the arguments of canvas commands: URLs to load, and content to show.
 func checkContent(name string, a arguments, urls publicnet.Guard) error {
 	switch name {
 	case "canvas_present", "canvas_navigate":
@@ -98,7 +97,8 @@ func checkContent(name string, a arguments, urls publicnet.Guard) error {
 	return nil
 }
 
-// forDevice returns what a device is sent, and how long the command may take; zero: as long as the device's tool says.
+// forDevice returns the arguments for the device, and the timeout of the command. Zero means the timeout of the
+// device's tool.
 func (c command) forDevice(a arguments) (registry.JSON, time.Duration, error) {
 	out, timeout := make(map[string]any), time.Duration(0)
 	for _, name := range c.takes {
@@ -121,10 +121,10 @@ func (c command) forDevice(a arguments) (registry.JSON, time.Duration, error) {
 	return args, timeout, err
 }
 
-// recordingMargin is the time a device has to begin a recording and to hand it over.
+// recordingMargin is how long a device may take to start a recording and to deliver it, beyond its duration.
 const recordingMargin = 30 * time.Second
 
-// run carries out a command.
+// run runs a command on a device.
 func (c command) run(ctx context.Context, r reach, id string, a arguments) (registry.Result, error) {
 	args, timeout, err := c.forDevice(a)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c command) run(ctx context.Context, r reach, id string, a arguments) (regi
 	return r.call(ctx, id, c.name, args, timeout)
 }
 
-// canvas is the tool canvas: the surface on which a device shows pages.
+// canvas is the tool canvas. It controls the surface on which a device shows pages.
 type canvas struct {
 	reach
 	urls publicnet.Guard
@@ -193,7 +193,8 @@ const (
 	maxRecording     = 2 * time.Minute
 )
 
-// readDuration reads how long a recording is to be: as Go writes durations, or seconds. None means the default.
+// readDuration parses the duration of a recording: a Go duration, or a number of seconds. If absent, it is
+// defaultRecording.
 func readDuration(arg json.RawMessage) (time.Duration, error) {
 	if arg == nil {
 		return defaultRecording, nil
@@ -212,14 +213,14 @@ func readDuration(arg json.RawMessage) (time.Duration, error) {
 	return d, nil
 }
 
-// Bounds of what is pushed to a canvas at once.
+// Limits of one push to a canvas.
 const (
 	maxLines     = 1000
 	maxLineBytes = 64 << 10
 	maxPush      = 256 << 10 // bytes
 )
 
-// checkLines checks JSONL: each line that is not empty is a JSON object.
+// checkLines checks JSON lines: each non-empty line must be a JSON object.
 func checkLines(text string) error {
 	if len(text) > maxPush {
 		return fmt.Errorf("jsonl: %d bytes; at most %d may be pushed at once", len(text), maxPush)

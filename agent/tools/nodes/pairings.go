@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// waiting is one request to be paired as pending shows it.
+// waiting is one pairing request in the answer of pending.
 type waiting struct {
 	ID            string   `json:"id"`
 	DeviceID      string   `json:"device_id"`
@@ -33,12 +33,12 @@ func waitingOf(v pairing.View) waiting {
 		v.LooksLike, v.Remarks, v.ExpiresAt.UTC().Format(time.RFC3339)}
 }
 
-// errNoPairing is for gateways that pair no devices.
+// errNoPairing returns the error of gateways without pairing.
 func errNoPairing() error {
 	return registry.Errorf(registry.CodeNotFound, "This gateway pairs no devices.").With(registry.DispatchedNo)
 }
 
-// pending lists the requests to be paired that can be decided without a code.
+// pending lists the pairing requests that can be decided without a code.
 func (n nodes) pending(ctx context.Context) (registry.Result, error) {
 	if n.cfg.Pairing == nil {
 		return registry.Result{}, errNoPairing()
@@ -68,7 +68,7 @@ func (n nodes) pending(ctx context.Context) (registry.Result, error) {
 	}{rows})
 }
 
-// decide approves or rejects the request with a code, or the only one of a device that waits.
+// decide approves or rejects a pairing request: the one with this code, or the only one of this device.
 func (n nodes) decide(ctx context.Context, id, code string, approve bool) (registry.Result, error) {
 	if n.cfg.Pairing == nil {
 		return registry.Result{}, errNoPairing()
@@ -93,7 +93,7 @@ func (n nodes) decide(ctx context.Context, id, code string, approve bool) (regis
 	}{view.DeviceID, done})
 }
 
-// waitingOf returns the request of a device that waits.
+// waitingOf returns the id of the only pending request of a device. It also accepts the id of a request.
 func (n nodes) waitingOf(ctx context.Context, by pairing.Approver, id string) (string, error) {
 	views, err := n.cfg.Pairing.Waiting(ctx, by)
 	if err != nil {
@@ -117,7 +117,7 @@ func (n nodes) waitingOf(ctx context.Context, by pairing.Approver, id string) (s
 	return found, nil
 }
 
-// note writes to the audit log what was decided, as for any other way to decide.
+// note writes the decision to the audit log, in the same form as all other ways to decide.
 func (n nodes) note(v pairing.View, request string, approve bool, err error) {
 	e := registry.AuditEntry{
 		Tenant: n.sc.Caller.Tenant, Actor: n.sc.Caller.Actor(), Action: registry.AuditPairDecide, Tool: nameNodes,

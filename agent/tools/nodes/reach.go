@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	maxDevices = 50 // looked at and shown
-	maxPages   = 10 // read of them, as pages may hold less than they could
+	maxDevices = 50 // devices that are read and shown
+	maxPages   = 10 // pages that are read; pages may be shorter than their limit
 	maxListed  = 20 // devices that an error names
-	maxNames   = 40 // commands that an error names for a device
+	maxNames   = 40 // commands per device that an error names
 )
 
-// reach is the devices that the caller of one turn or call reaches, and what they can do for it.
+// reach gives access to the devices that the caller of a turn or call may use.
 type reach struct {
 	cfg *Config
 	sc  agent.SessionContext
 }
 
-// scope returns the query for the devices; false: none is reached.
+// scope returns the query for the reachable devices, or false if there are none.
 func (r reach) scope(ctx context.Context) (registry.Query, bool) {
 	return r.sc.Devices(agent.AskedByModel(ctx))
 }
 
-// list reads at most limit of the devices that match a query.
+// list reads at most limit devices that match a query.
 func (r reach) list(ctx context.Context, q registry.Query, limit int) (found []registry.Entry, more bool, err error) {
 	for range maxPages {
 		q.Limit = limit - len(found)
@@ -51,8 +51,8 @@ func (r reach) list(ctx context.Context, q registry.Query, limit int) (found []r
 	return found, true, nil
 }
 
-// choose returns the device that is meant: the one with an id, which is a device_id or that of a session, or, without
-// an id, the only one that has the command. It never guesses.
+// choose returns the target device. An id is a device_id or a session id. Without an id, the target is the only device
+// that has the command. If the target is not unique, choose returns an error.
 func (r reach) choose(ctx context.Context, id, command string) (registry.Entry, error) {
 	q, reaches := r.scope(ctx)
 	if !reaches {
@@ -83,7 +83,7 @@ func (r reach) choose(ctx context.Context, id, command string) (registry.Entry, 
 		"No device that is connected has the command %s. %s", command, r.has(ctx, all)).With(registry.DispatchedNo)
 }
 
-// named returns the device with an id.
+// named returns the device with an id, if it has the command.
 func (r reach) named(ctx context.Context, q registry.Query, id, command string) (registry.Entry, error) {
 	byDevice, bySession := q, q
 	byDevice.DeviceID = id
@@ -119,7 +119,8 @@ func offers(e registry.Entry, command string) bool {
 	return slices.ContainsFunc(e.Tools, func(t registry.ToolSpec) bool { return t.Name == command })
 }
 
-// nobody returns the error for a device that is not reached: it is paired and away, or there is none.
+// nobody returns the error for a device that is not reachable. It distinguishes paired devices that are not connected
+// from unknown ones.
 func (r reach) nobody(ctx context.Context, id string) error {
 	if id == "" {
 		e := registry.Errorf(registry.CodeSessionNotFound, "No device is connected that could be meant here.")
@@ -140,7 +141,7 @@ func (r reach) nobody(ctx context.Context, id string) error {
 	).With(registry.DispatchedNo)
 }
 
-// viewer returns who looks at paired devices: the caller, or for its model only the user.
+// viewer returns the identity that reads paired devices: the caller, restricted to user if that is set.
 func (r reach) viewer(user string) pairing.Approver {
 	who := r.sc.Caller
 	if user != "" {
@@ -149,7 +150,7 @@ func (r reach) viewer(user string) pairing.Approver {
 	return pairing.Approver{Identity: who, Source: "tool/" + who.Tenant + "/" + who.Credential + "/" + who.User}
 }
 
-// several is the error for devices that go by the id or, without one, have the command.
+// several returns the error if several devices match the id, or have the command if id is empty.
 func several(id, command string, found []registry.Entry) error {
 	if id != "" {
 		return ambiguous(
@@ -158,7 +159,7 @@ func several(id, command string, found []registry.Entry) error {
 	return ambiguous("Several devices have "+command+". Say which one is meant", found)
 }
 
-// ambiguous says which devices may be meant.
+// ambiguous returns an error that lists the candidates.
 func ambiguous(what string, found []registry.Entry) error {
 	e := registry.Errorf(registry.CodeAmbiguousTarget, "%s:", what)
 	for i, f := range found {
@@ -175,7 +176,7 @@ func ambiguous(what string, found []registry.Entry) error {
 	return e.With(registry.DispatchedNo)
 }
 
-// called names a device. What devices call themselves is quoted: it is not the gateway that says it.
+// called describes a device. It quotes names that devices give themselves, because they are untrusted.
 func called(s registry.Session) string {
 	text := "session " + s.Key.Session
 	if s.DeviceID != "" {
@@ -187,7 +188,7 @@ func called(s registry.Session) string {
 	return text
 }
 
-// has says which commands devices have, as far as the caller may call them.
+// has describes the commands of devices that the caller may call.
 func (r reach) has(ctx context.Context, devices []registry.Entry) string {
 	var b strings.Builder
 	for _, e := range devices {
@@ -215,8 +216,8 @@ func (r reach) commands(ctx context.Context, e registry.Entry) []registry.ToolSp
 	})
 }
 
-// expected returns the device that is meant, if it is the only one that is expected to have the command in a moment:
-// the call waits for it. missing says why choose has found none, and is the error if none is expected either.
+// expected returns the target device if it is the only one that is expected to connect with the command soon. The call
+// then waits for it. missing is the error of choose; expected returns it if no device is expected.
 func (r reach) expected(ctx context.Context, id, command string, missing error) (registry.Entry, error) {
 	q, reaches := r.scope(ctx)
 	if !reaches {
@@ -255,7 +256,7 @@ func (r reach) expected(ctx context.Context, id, command string, missing error) 
 	return registry.Entry{}, several(id, command, found)
 }
 
-// call has a device carry out a command.
+// call runs a command on a device.
 func (r reach) call(
 	ctx context.Context, id, command string, args registry.JSON, timeout time.Duration,
 ) (registry.Result, error) {

@@ -12,27 +12,27 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxSaid bounds what status and describe say, in bytes.
+// maxSaid limits the text of status and describe, in bytes.
 const maxSaid = 32 << 10
 
-// row is one device as status shows it.
+// row is one device in the answer of status.
 type row struct {
 	DeviceID  string   `json:"device_id,omitempty"`
-	SessionID string   `json:"session_id,omitempty"` // empty: it is not connected
+	SessionID string   `json:"session_id,omitempty"` // empty: not connected
 	Name      string   `json:"name,omitempty"`
 	Platform  string   `json:"platform,omitempty"`
 	Connected bool     `json:"connected"`
 	Paired    bool     `json:"paired"`
-	Since     string   `json:"since,omitempty"` // when it connected, or was paired if it is away; RFC 3339
+	Since     string   `json:"since,omitempty"` // when it connected, or was paired if it is not connected; RFC 3339
 	Commands  []string `json:"commands,omitempty"`
 }
 
 type devices struct {
 	Devices []row `json:"devices"`
-	More    bool  `json:"more"` // there are devices that are not shown
+	More    bool  `json:"more"` // some devices are not shown
 }
 
-// status lists the devices that the caller reaches, and to approvers also the paired ones that are away.
+// status lists the devices that the caller reaches. Approvers also see paired devices that are not connected.
 func (n nodes) status(ctx context.Context, id string) (registry.Result, error) {
 	list := devices{Devices: []row{}}
 	q, reaches := n.scope(ctx)
@@ -76,7 +76,7 @@ func (n nodes) rowOf(ctx context.Context, e registry.Entry) row {
 	return r
 }
 
-// away returns the paired devices that are not among those that are connected.
+// away returns the paired devices that are not in connected.
 func (n nodes) away(ctx context.Context, user string, connected []row) (rows []row, more bool, err error) {
 	after := ""
 	for range maxPages {
@@ -99,7 +99,7 @@ func (n nodes) away(ctx context.Context, user string, connected []row) (rows []r
 	return rows, true, nil
 }
 
-// say says the same in words.
+// say returns the devices as text.
 func (d devices) say() string {
 	if len(d.Devices) == 0 {
 		return "No device is connected that could be meant here."
@@ -133,15 +133,15 @@ func (d devices) say() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// described is one command as describe shows it.
+// described is one command in the answer of describe.
 type described struct {
 	Command       string                 `json:"command"`
 	Description   string                 `json:"description,omitempty"`
-	Parameters    json.RawMessage        `json:"parameters,omitempty"` // left out: it is too long to show
+	Parameters    json.RawMessage        `json:"parameters,omitempty"` // omitted if too long
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
 }
 
-// describe tells what a device can do. Without an id it is the only device there is.
+// describe describes the commands of a device. Without an id, it is the only device.
 func (n nodes) describe(ctx context.Context, id string) (registry.Result, error) {
 	e, err := n.one(ctx, id)
 	if err != nil {
@@ -170,7 +170,7 @@ func (n nodes) describe(ctx context.Context, id string) (registry.Result, error)
 	return answer(strings.TrimSuffix(b.String(), "\n"), said)
 }
 
-// one returns the device with an id, or the only one.
+// one returns the device with an id. Without an id, it returns the only device.
 func (n nodes) one(ctx context.Context, id string) (registry.Entry, error) {
 	if id != "" {
 		return n.choose(ctx, id, "")

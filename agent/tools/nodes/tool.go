@@ -1,9 +1,9 @@
-// Package nodes is the tools that reach devices by what they can do: nodes, node-invoke and canvas. Each of their
-// actions is a call of a tool that a device has registered under a conventional name (docs/devices.md), made by
-// agent.CallDevice, so that everything that holds for the device's tool holds here, too.
+// Package nodes implements the tools nodes, node-invoke and canvas, which use devices by their capabilities. Most of
+// their actions call a tool that a device has registered under a conventional name (docs/devices.md). They use
+// agent.CallDevice, so all rules for the device's tool also apply here.
 //
-// It imports agent, agent/access/pairing and registry. Start reading at Registrations in tool.go; commands.go says
-// which action is which command; reach.go says which devices a caller reaches.
+// It imports agent, agent/access/pairing and registry. Start reading at Registrations in tool.go. commands.go maps
+// actions to commands. reach.go selects the devices that a caller reaches.
 package nodes
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// nodes is the tool nodes: which devices there are, what they can do, which want to be paired, and what they do most
-// often.
+// nodes is the tool nodes. It lists devices and their commands, decides pairing requests, and runs the most common
+// commands.
 type nodes struct {
 	reach
 	urls publicnet.Guard
 }
 
-// Actions of nodes that are no commands.
+// Actions of nodes that are not device commands.
 const (
 	actionStatus   = "status"
 	actionDescribe = "describe"
@@ -73,8 +73,8 @@ func (n nodes) Validate(_ context.Context, args json.RawMessage) error {
 	return nodeCommands()[action].check(a, n.urls)
 }
 
-// Authorize implements agent.CallAuthorizer. Who wants to be paired is for approvers, as everywhere; and a model
-// decides nothing about it, because what it has read may have told it to.
+// Authorize implements agent.CallAuthorizer. Only approvers see and decide pairing requests. Calls by a model cannot
+// decide them, because the content that the model has read may have injected the request.
 func (n nodes) Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error {
 	a, err := readArguments(args)
 	if err != nil {
@@ -124,7 +124,7 @@ func (n nodes) Execute(ctx context.Context, args json.RawMessage) (registry.Resu
 	}
 }
 
-// answer is a result with the same in words and in JSON.
+// answer returns a result with the same content as text and as JSON.
 func answer(text string, structured any) (registry.Result, error) {
 	body, err := json.Marshal(structured)
 	if err != nil {
@@ -141,13 +141,13 @@ const (
 	nameCanvas = "canvas"
 )
 
-// Directory is the part of registry.Directory the tools need.
+// Directory is the part of registry.Directory that the tools need.
 type Directory interface {
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
 	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
 }
 
-// Pairing is the part of pairing.Service the tools need.
+// Pairing is the part of pairing.Service that the tools need.
 type Pairing interface {
 	Waiting(ctx context.Context, by pairing.Approver) ([]pairing.View, error)
 	Decide(ctx context.Context, by pairing.Approver, id, code string, d pairing.Decision) (pairing.View, error)
@@ -155,14 +155,14 @@ type Pairing interface {
 	Devices(ctx context.Context, by pairing.Approver, after string, limit int) ([]registry.Credential, string, error)
 }
 
-// Config is what the tools stand on.
+// Config configures the tools.
 type Config struct {
 	Directory Directory     // required
-	Policy    *agent.Policy // required: what may not be called is not shown
-	Pairing   Pairing       // nil: no device is paired here, and none can be
-	Audit     auth.Auditor  // notes what is decided about requests to pair; default: nobody
+	Policy    *agent.Policy // required; tools that may not be called are not shown
+	Pairing   Pairing       // nil: pairing is not available
+	Audit     auth.Auditor  // receives decisions about pairing requests; default: discard
 
-	// AllowPrivateURLs lets canvases load addresses of private networks and of the device itself.
+	// AllowPrivateURLs lets canvases load private addresses and addresses of the device itself.
 	AllowPrivateURLs bool
 }
 
@@ -184,18 +184,18 @@ func Registrations(cfg Config) []agent.Registration {
 	}
 }
 
-// hints are what models and people are told of the tools: what a device does for them may change anything, and what it
-// answers may come from anybody.
+// hints returns the annotations of the tools: a device may change anything, and its answers may contain untrusted
+// content.
 func hints() *registry.Annotations {
 	yes, no := true, false
 	return &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, OpenWorldHint: &yes}
 }
 
-// timeoutMS is how long a call may take by default. The device's call in it has the timeout of its own tool, and a
-// person may have to be asked first.
+// timeoutMS is the default timeout of a call, in milliseconds. The device call inside it has its own timeout, and may
+// first wait for an approval.
 const timeoutMS = 5 * 60 * 1000
 
-// invoke is the tool node-invoke: any command that a device has.
+// invoke is the tool node-invoke. It runs any command of a device.
 type invoke struct {
 	reach
 	urls publicnet.Guard

@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	maxChecked  = 16 << 10 // bytes of a command that is parsed
-	maxOpeners  = 200      // characters of it that could begin something nested
+	maxChecked  = 16 << 10 // maximum length of a command that is parsed, in bytes
+	maxOpeners  = 200      // maximum number of its characters that can open a nested construct
 	maxCommands = 100
 	maxWords    = 2000
 )
 
-// allowlist says what may run in mode allowlist.
+// allowlist is the rules of mode allowlist.
 type allowlist struct {
-	allow  []string // programs, each with the first arguments it must have
-	inside bool     // arguments may not name files outside of the workspace
+	allow  []string // programs, each with its required first arguments
+	inside bool     // reject arguments that may name files outside of the workspace
 }
 
-// segment is one program of a command, and what joins it to the next one.
+// segment is one program of a command, and the operator after it.
 type segment struct {
 	words []string
 	then  string // " | ", " && ", " || ", " &\n" or "\n"
 }
 
-// pipeline is a command that was checked: programs with literal arguments, in the order they were written.
+// pipeline is a checked command: programs with literal arguments, in order.
 type pipeline []segment
 
-// args returns what the engine runs: the program itself if there is only one, else a shell with a command that is made
-// of what was checked.
+// args returns the arguments for the engine. A single program runs directly. Several programs run in a shell, with a
+// command that is rebuilt from the checked words.
 func (p pipeline) args(shell []string) (args []string, viaShell bool) {
 	if len(p) == 1 {
 		return p[0].words, false
@@ -41,8 +41,7 @@ func (p pipeline) args(shell []string) (args []string, viaShell bool) {
 	return append(append([]string{}, shell...), p.String()), true
 }
 
-// String returns the command with every word in quotes, so that a shell finds nothing in it to expand, to look up or to
-// take for a word of its own.
+// String returns the command with every word quoted, so that a shell expands nothing and treats no word as a keyword.
 func (p pipeline) String() string {
 	var b strings.Builder
 	for i, s := range p {
@@ -66,13 +65,13 @@ const (
 	newline    = "\n"
 )
 
-// check parses a command and returns it if all of it is allowed. The error says what is not.
+// check parses a command and returns it if all of it is allowed. The error names what is not allowed.
 func (a allowlist) check(command string) (p pipeline, err error) {
 	if err := cheap(command); err != nil {
 		return nil, err
 	}
 	defer func() {
-		if recover() != nil { // whatever the parser cannot stand is nothing to run
+		if recover() != nil { // reject commands that make the parser panic
 			p, err = nil, forbidden("The command cannot be parsed. Write it in a simpler way.")
 		}
 	}()
@@ -91,7 +90,7 @@ func (a allowlist) check(command string) (p pipeline, err error) {
 	return p, nil
 }
 
-// cheap refuses what is not worth parsing, or costs too much.
+// cheap rejects commands that are too long or too nested to parse, or that contain invisible characters.
 func cheap(command string) error {
 	if len(command) > maxChecked {
 		return forbidden("The command has %d bytes; in mode allowlist at most %d are looked at.", len(command),
@@ -113,7 +112,7 @@ func cheap(command string) error {
 	return nil
 }
 
-// statement adds the programs of a statement. then is what follows it.
+// statement appends the programs of a statement. then is the operator after it.
 func (a allowlist) statement(p pipeline, s *syntax.Stmt, then string) (pipeline, error) {
 	if s.Background {
 		then = background
@@ -149,19 +148,19 @@ var operators = map[syntax.BinCmdOperator]string{
 	syntax.AndStmt: " && ", syntax.OrStmt: " || ", syntax.Pipe: " | ",
 }
 
-// tooClever refuses a part of the shell's language.
+// tooClever returns the error for an unsupported shell construct.
 func tooClever(what string) error {
 	return forbidden("In mode allowlist a command is programs with plain arguments, joined by |, &&, || and ;. "+
 		"This is not: %s.", what)
 }
 
-// construct names a construct of the shell's language.
+// construct returns the name of a shell construct.
 func construct(cmd syntax.Command) string {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", cmd), "*syntax.")
 	return strings.ToLower(strings.TrimSuffix(name, "Clause"))
 }
 
-// program adds one program with its arguments.
+// program appends one program with its arguments.
 func (a allowlist) program(p pipeline, call *syntax.CallExpr, then string) (pipeline, error) {
 	if len(call.Assigns) > 0 {
 		return nil, forbidden("Assignments of variables are not allowed in mode allowlist. Use env, if that is.")
@@ -187,8 +186,8 @@ func (a allowlist) program(p pipeline, call *syntax.CallExpr, then string) (pipe
 	return append(p, segment{words, then}), nil
 }
 
-// literal returns what a word stands for. A word that a shell would expand, however little, is refused: what it stands
-// for is only known when it runs.
+// literal returns the value of a word. It rejects words that a shell would expand, because their value is only known at
+// run time.
 func literal(w *syntax.Word) (string, error) {
 	var b strings.Builder
 	for i, part := range w.Parts {
@@ -223,7 +222,7 @@ func expands(what string) error {
 		"if it is meant as it is, or name the files.", what)
 }
 
-// bare adds a part of a word without quotes. first: the word begins with it.
+// bare appends the value of an unquoted part of a word. first is true at the start of the word.
 func bare(b *strings.Builder, text string, first bool) error {
 	if first && strings.HasPrefix(text, "~") {
 		return expands("~")
@@ -235,7 +234,7 @@ func bare(b *strings.Builder, text string, first bool) error {
 			switch {
 			case i == len(text):
 				return expands(`A single \ at the end`)
-			case text[i] != '\n': // a line that goes on is one word
+			case text[i] != '\n': // an escaped newline joins two lines
 				b.WriteByte(text[i])
 			}
 		case '*', '?', '[', '{', '~':
@@ -253,7 +252,7 @@ func bare(b *strings.Builder, text string, first bool) error {
 	return nil
 }
 
-// doubleQuoted adds a part of a word in double quotes.
+// doubleQuoted appends the value of a double-quoted part of a word.
 func doubleQuoted(b *strings.Builder, q *syntax.DblQuoted) error {
 	if q.Dollar {
 		return expands(`$"…"`)

@@ -17,17 +17,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// arguments are those of a call.
+// arguments are the arguments of a call.
 type arguments struct {
 	Command  string            `json:"command"`
-	Timeout  float64           `json:"timeout"` // seconds, whole ones by the schema
+	Timeout  float64           `json:"timeout"` // seconds; the schema requires an integer
 	Workdir  string            `json:"workdir"`
 	Env      map[string]string `json:"env"`
 	Elevated bool              `json:"elevated"`
 	Security policy.Security   `json:"security"`
 }
 
-// timeout is how long a command may run.
+// timeout returns the timeout of the command: defaultTimeout if unset, at most maxTimeout.
 func (a *arguments) timeout() time.Duration {
 	if a.Timeout <= 0 || math.IsNaN(a.Timeout) {
 		return defaultTimeout
@@ -35,16 +35,16 @@ func (a *arguments) timeout() time.Duration {
 	return time.Duration(min(a.Timeout, maxTimeout.Seconds()) * float64(time.Second))
 }
 
-// plan is a call that may run.
+// plan is a call that passed all checks.
 type plan struct {
 	engine  sandbox.Engine
 	command sandbox.Command
 	timeout time.Duration
-	program string // that the engine is to find
-	viaBash bool   // program is the shell of the tool
+	program string // looked up by the engine
+	viaBash bool   // program is the tool's shell
 }
 
-// Validate implements agent.ArgsValidator: what may not run is refused before anybody is asked for an approval.
+// Validate implements agent.ArgsValidator. Forbidden calls are rejected before anyone is asked for approval.
 func (r runner) Validate(ctx context.Context, args json.RawMessage) error {
 	_, err := r.plan(ctx, args)
 	return err
@@ -59,12 +59,12 @@ func (r runner) DemandsApproval(args json.RawMessage) (reason string, demanded b
 	return "the command is to run with the rights of the gateway's own user", true
 }
 
-// forbidden is a refusal by what policy says of programs.
+// forbidden returns the error for a call that policy denies.
 func forbidden(format string, args ...any) error {
 	return registry.Errorf(registry.CodePolicyDenied, format, args...).With(registry.DispatchedNo)
 }
 
-// plan checks a call by everything that policy and the arguments say of it.
+// plan checks a call against policy and validates its arguments.
 func (r runner) plan(ctx context.Context, args json.RawMessage) (*plan, error) {
 	var in arguments
 	if err := json.Unmarshal(args, &in); err != nil {
@@ -110,8 +110,8 @@ func (r runner) plan(ctx context.Context, args json.RawMessage) (*plan, error) {
 	return p, nil
 }
 
-// checkWorkdir returns the folder that a command runs in, relative to the workspace. Whether it is there, and no link
-// leads out of the workspace, is found out when the command runs.
+// checkWorkdir returns the working directory of a command, relative to the workspace. Whether it exists and stays
+// inside the workspace is only checked when the command runs.
 func checkWorkdir(dir string) (string, error) {
 	switch {
 	case dir == "":

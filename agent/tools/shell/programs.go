@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// allows reports, as an error, why a program may not run with these arguments.
+// allows returns an error if a program may not run with these arguments.
 func (a allowlist) allows(words []string) error {
 	name := words[0]
 	if strings.Contains(name, "/") {
@@ -42,8 +42,7 @@ func (a allowlist) notListed(name string) error {
 	return forbidden("%.80q is not allowed, or not with these arguments. Allowed are: %s.", name, list)
 }
 
-// mayFollow reports, as an error, why arguments may not follow those that the operator has named, which may be
-// anything.
+// mayFollow returns an error if rest may not follow the arguments that the operator has named. Those may be anything.
 func (a allowlist) mayFollow(named, rest []string) error {
 	name := named[0]
 	if len(named) == 1 && runs(name) {
@@ -76,17 +75,17 @@ func (a allowlist) mayFollow(named, rest []string) error {
 }
 
 var (
-	// outside matches arguments that could name a file outside of the workspace: an absolute path or one that leads
-	// upwards, by itself, behind an option, or in a list.
+	// outside matches arguments that may name a file outside of the workspace: an absolute path or one with "..". The
+	// path may be the whole argument, or follow an option, or be in a list.
 	outside = regexp.MustCompile(`^/|[=:,@]/|^-[A-Za-z0-9]+/|(^|[/=:,@]|^-[A-Za-z0-9]+)\.\.($|[/:,])`)
 
-	// anywhere matches such a path inside of an argument, too: in quotes, in brackets, behind a space. [/] is none, nor
-	// is a slash with a space behind it.
+	// anywhere also matches such a path inside an argument: after a quote, a bracket or a space. It does not match [/],
+	// or a slash before a space.
 	anywhere = regexp.MustCompile("(^|[\\s\"'`(\\[{<>|;&!\\\\])(/($|[^\\]\\s])|\\.\\.($|[/\"'`)\\]},;]))")
 )
 
-// runs reports whether a program runs what its arguments or files say: an interpreter, a wrapper, an editor, a pager, a
-// tool that builds or fetches. python3.12 is python.
+// runs reports whether a program runs code from its arguments or files: interpreters, wrappers, editors, pagers, build
+// and download tools. It ignores version suffixes: python3.12 is python.
 func runs(name string) bool {
 	name = strings.ToLower(name)
 	front, _, _ := strings.Cut(name, ".")
@@ -103,7 +102,7 @@ func set(names string) map[string]bool {
 }
 
 var (
-	// never are words of shells that take code, or names of variables that they evaluate.
+	// never are shell builtins and keywords that take code, or that evaluate variable names.
 	never = set(`. source eval exec command builtin trap set shopt alias unalias export readonly unset read let declare
 		typeset local getopts mapfile readarray enable hash bind complete compgen compopt fc history coproc function
 		wait jobs time if then else elif fi for while until do done case esac select in { } ! [[ ]]`)
@@ -134,28 +133,28 @@ var (
 		cowsay cowthink espeak dialog whiptail ispell aspell restic borg rclone debugfs dmsetup
 		csvtool yt-dlp youtube-dl gcloud aws az helm lxc lxd flatpak mount umount`)
 
-	// roams are programs with a language that reads and writes files, and runs nothing.
+	// roams are programs with a language that reads and writes files, but runs no programs.
 	roams = set(`jq gojq jaq yq xq tomlq dasel mlr miller xmllint xmlstarlet xsltproc fx`)
 
-	// whole are programs whose manuals say that a path is a whole argument of theirs, stands behind an option, or in a
-	// list; docs/tools.md has what was found.
+	// whole are programs that, by their manuals, only accept a path as a whole argument, after an option, or in a list.
+	// docs/tools.md lists the findings.
 	whole = set(`ls cat grep egrep fgrep find echo date head tail wc pwd true false printf test [ sort uniq cut tr du file
 		stat diff cmp comm join paste nl tac rev fold fmt od md5sum sha1sum sha256sum sha512sum cksum cp mv mkdir touch rm
 		sed basename dirname seq`)
 )
 
-// hazard is what a program that people allow must not be called with.
+// hazard describes the dangerous arguments of an allowed program.
 type hazard struct {
-	short string   // letters of options, alone or among others
-	long  []string // options, which may be abbreviated
-	words []string // how arguments begin
-	chars string   // that no argument may have
-	bare  bool     // the first argument may be letters of options without a dash
+	short string   // option letters, alone or combined
+	long  []string // long options; abbreviations also match
+	words []string // prefixes of arguments
+	chars string   // characters that no argument may contain
+	bare  bool     // the first argument may be option letters without a dash
 
-	second bool // the second argument that is no option names a file to write
+	second bool // the second operand names an output file
 }
 
-// writesOperand reports whether arguments name a file to write. A value of an option counts as an argument.
+// writesOperand reports whether the arguments name an output file. Option values count as operands.
 func (h hazard) writesOperand(words []string) bool {
 	operands, options := 0, true
 	for _, word := range words {
@@ -169,7 +168,7 @@ func (h hazard) writesOperand(words []string) bool {
 	return h.second && operands > 1
 }
 
-// matches reports whether an argument is dangerous. What stands behind "--" is looked at, too.
+// matches reports whether an argument is dangerous. It also checks arguments after "--".
 func (h hazard) matches(word string, first bool) bool {
 	name, _, _ := strings.Cut(word, "=")
 	switch {
@@ -185,7 +184,7 @@ func (h hazard) matches(word string, first bool) bool {
 	return false
 }
 
-// hazards is what is known of programs that look harmless.
+// hazards are the dangerous arguments of programs that look harmless.
 var hazards = map[string]hazard{
 	"find": {words: []string{"-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from", "-follow", "-L", "-H"}},
 	"sort": {short: "oT", long: []string{"--output", "--compress-program", "--temporary-directory", "--files0-from"}},
@@ -206,7 +205,7 @@ var hazards = map[string]hazard{
 	"install": {short: "s", long: []string{"--strip", "--strip-program"}},
 	"md5sum":  digest, "sha1sum": digest, "sha224sum": digest, "sha256sum": digest, "sha384sum": digest,
 	"sha512sum": digest, "b2sum": digest, "cksum": digest,
-	"tar": { // what is taken out of an archive may be links that lead out of the workspace
+	"tar": { // extracted links may lead out of the workspace
 		short: "IFTPxgh", chars: ":", bare: true,
 		long: []string{
 			"--extract", "--get",
@@ -235,9 +234,9 @@ var (
 
 	fdHazard = hazard{short: "xXL", long: []string{"--exec", "--exec-batch", "--follow"}}
 
-	// digest is of programs that read a list of files from a file.
+	// digest is for programs that read a list of files from a file.
 	digest = hazard{short: "c", long: []string{"--check"}}
 
-	// evaluates is of words of Bash that evaluate the name of a variable, with the substitutions in it.
+	// evaluates is for Bash builtins that evaluate a variable name, including substitutions in it.
 	evaluates = hazard{words: []string{"-v", "-R"}}
 )

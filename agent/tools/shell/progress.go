@@ -11,28 +11,29 @@ import (
 
 const (
 	reportEvery = 100 * time.Millisecond
-	reportBytes = 4 << 10   // that are reported at once, at most
-	maxReported = 256 << 10 // bytes of one command, together
+	reportBytes = 4 << 10   // maximum per report
+	maxReported = 256 << 10 // maximum per command
 )
 
-// progress reports what a program writes while it runs, a few times a second. It is safe for concurrent use.
+// progress reports the output of a program while it runs, at most every reportEvery, or when reportBytes are pending.
+// It is safe for concurrent use.
 type progress struct {
-	report func(chunk string) // never blocks
+	report func(chunk string) // must not block
 
 	mu       sync.Mutex
 	pending  []byte
-	timer    *time.Timer // runs while something is pending; nil: nothing was yet
+	timer    *time.Timer // runs while output is pending; nil: not used yet
 	reported int
 	ended    bool
 }
 
-// write takes what is written. It never fails.
+// write takes output of the program. It never fails.
 func (p *progress) write(text []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(text) > 0 && !p.ended {
 		n := min(len(text), reportBytes-len(p.pending), maxReported-p.reported-len(p.pending))
-		if n <= 0 { // no more is reported of this command
+		if n <= 0 { // the limit of this command is reached
 			break
 		}
 		first := len(p.pending) == 0
@@ -58,7 +59,7 @@ func (p *progress) flush() {
 	}
 }
 
-// waitLocked has what is pending reported after a while.
+// waitLocked schedules a report of the pending output.
 func (p *progress) waitLocked() {
 	if p.timer == nil {
 		p.timer = time.AfterFunc(reportEvery, p.flush)
@@ -67,13 +68,13 @@ func (p *progress) waitLocked() {
 	p.timer.Reset(reportEvery)
 }
 
-// flushLocked reports what is pending. The beginning of a character waits once more for the rest of it.
+// flushLocked reports the pending output. An incomplete UTF-8 character at the end waits for one more interval.
 func (p *progress) flushLocked() {
 	if len(p.pending) == 0 {
 		return
 	}
 	whole := p.wholeLocked()
-	if whole == 0 { // it has waited
+	if whole == 0 { // it has waited already
 		whole = len(p.pending)
 	}
 	p.reported += whole
@@ -84,7 +85,7 @@ func (p *progress) flushLocked() {
 	}
 }
 
-// wholeLocked returns how many of the pending bytes are characters that are there whole.
+// wholeLocked returns the number of pending bytes without an incomplete character at the end.
 func (p *progress) wholeLocked() int {
 	for i := 1; i <= min(utf8.UTFMax, len(p.pending)); i++ {
 		from := len(p.pending) - i
@@ -99,7 +100,7 @@ func (p *progress) wholeLocked() int {
 	return len(p.pending)
 }
 
-// end reports the rest. Nothing is reported afterwards.
+// end reports the rest, and stops reporting.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +113,7 @@ func (p *progress) end() {
 	p.ended = true
 }
 
-// tee is an output of a program: what is kept of it, and what is reported.
+// tee is an output of a program. It both keeps and reports it.
 type tee struct {
 	*capture
 	progress *progress
@@ -126,12 +127,12 @@ func (t tee) Write(p []byte) (int, error) {
 	return t.capture.Write(p)
 }
 
-// capture keeps the head and the tail of what a program writes, in bounded memory. It is for one goroutine.
+// capture keeps the head and the tail of a program's output, in bounded memory. It is not safe for concurrent use.
 type capture struct {
-	half  int    // bytes of each
+	half  int    // maximum size of each, in bytes
 	head  []byte // the first bytes
-	tail  []byte // the last ones that are not in head, as a ring once it is full
-	at    int    // where the ring begins
+	tail  []byte // the last bytes that are not in head; a ring buffer once full
+	at    int    // start of the ring
 	total int64
 }
 
@@ -155,10 +156,10 @@ func (c *capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// cut returns how many bytes are not kept.
+// cut returns the number of bytes that were dropped.
 func (c *capture) cut() int64 { return c.total - int64(len(c.head)) - int64(len(c.tail)) }
 
-// text returns what was kept, as valid UTF-8, with a mark where something was cut.
+// text returns the kept output as valid UTF-8, with a mark where bytes were dropped.
 func (c *capture) text() string {
 	tail := string(c.tail[c.at:]) + string(c.tail[:c.at])
 	cut := c.cut()
@@ -166,7 +167,7 @@ func (c *capture) text() string {
 		return valid(string(c.head) + tail)
 	}
 	head := string(c.head)
-	for i := 0; i < utf8.UTFMax && i < len(head); i++ { // a character that was cut in two
+	for i := 0; i < utf8.UTFMax && i < len(head); i++ { // an incomplete character
 		if r, size := utf8.DecodeLastRuneInString(head[:len(head)-i]); r != utf8.RuneError || size > 1 {
 			cut, head = cut+int64(i), head[:len(head)-i]
 			break

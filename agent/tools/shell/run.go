@@ -21,13 +21,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// grace is the time of a call that is left for telling how its command ended.
+// grace is the part of a call's timeout that is reserved to report how its command ended.
 const grace = time.Second
 
-// errTimeout is why a command is killed that takes too long.
+// errTimeout is the cause when a command exceeds its timeout.
 var errTimeout = errors.New("shell: the command took too long")
 
-// outcome is the answer as programs read it.
+// outcome is the structured result of a command.
 type outcome struct {
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
@@ -36,13 +36,13 @@ type outcome struct {
 	Duration  int64  `json:"duration_ms"`
 	TimedOut  bool   `json:"timed_out"`
 	Truncated bool   `json:"truncated"`
-	StdoutCut int64  `json:"stdout_cut"` // bytes that were written and are not in stdout
+	StdoutCut int64  `json:"stdout_cut"` // bytes of output that are missing in stdout
 	StderrCut int64  `json:"stderr_cut"`
 }
 
 // Execute implements agent.Tool.
 func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	p, err := r.plan(ctx, args) // again: policy may have changed since
+	p, err := r.plan(ctx, args) // again: policy may have changed since Validate
 	if err != nil {
 		return refused(err)
 	}
@@ -70,15 +70,15 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 	return r.run(ctx, w, p)
 }
 
-// owner returns whom a command counts for: the session, which may run so many at once, and its tenant.
+// owner returns the owner of a command in the pool: its session, with at most most concurrent commands, and its tenant.
 func (s session) owner(most int) share.Owner {
 	id := s.id
 	id.Tenant = ""
 	return share.Owner{Tenant: s.id.Tenant, Identity: fmt.Sprintf("%+v", id), Most: int64(most)}
 }
 
-// perSession returns how many commands of the session may run at once. A sandbox runs one at a time; others would wait
-// in it, and keep other sessions waiting.
+// perSession returns the maximum number of concurrent commands of the session. A sandbox runs one command of a session
+// at a time. Further commands would only wait in it, and hold slots that other sessions need.
 func (r runner) perSession(p *plan, most policy.Resources) int {
 	if p.engine == r.cfg.Sandbox {
 		return 1
@@ -86,7 +86,7 @@ func (r runner) perSession(p *plan, most policy.Resources) int {
 	return min(cmp.Or(most.MaxProcesses, defaultPerSession), r.cfg.MaxCommands)
 }
 
-// refused is the answer for a call that may not run. Its caller reads why.
+// refused converts the error of plan for the caller.
 func refused(err error) (registry.Result, error) {
 	if e, ok := errors.AsType[*registry.Error](err); ok {
 		return registry.Result{}, e
@@ -94,7 +94,8 @@ func refused(err error) (registry.Result, error) {
 	return answer.Failed(err.Error()), nil
 }
 
-// inTime ends the context of a call a moment before its time is up, so that what was printed until then is told.
+// inTime shortens the deadline of a call by grace, or a quarter of the rest if that is less. The output until then can
+// thus still be returned.
 func (r runner) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit, ok := ctx.Deadline()
 	if !ok {
@@ -115,7 +116,7 @@ func busy(err error) (registry.Result, error) {
 	return registry.Result{}, e.With(registry.DispatchedNo)
 }
 
-// folderIsThere checks the folder that a command runs in: one of the workspace, with no link that leads out of it.
+// folderIsThere checks that the working directory exists, and that no link leads out of the workspace.
 func folderIsThere(w sandbox.Workspace, dir string) error {
 	if dir == "" {
 		return nil
@@ -131,7 +132,7 @@ func folderIsThere(w sandbox.Workspace, dir string) error {
 	return nil
 }
 
-// run runs a command to its end, or to that of its time.
+// run runs a command until it ends or its timeout is reached.
 func (r runner) run(ctx context.Context, w sandbox.Workspace, p *plan) (registry.Result, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, p.timeout, errTimeout)
 	defer cancel()
@@ -158,7 +159,7 @@ func (r runner) run(ctx context.Context, w sandbox.Workspace, p *plan) (registry
 	return r.notRun(ctx, p, err)
 }
 
-// notRun says why a command did not run to its end.
+// notRun converts the error of a command that did not complete.
 func (r runner) notRun(ctx context.Context, p *plan, err error) (registry.Result, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -179,7 +180,7 @@ func (r runner) notRun(ctx context.Context, p *plan, err error) (registry.Result
 	return registry.Result{}, err
 }
 
-// result is the outcome as a model reads it: what was printed, and what else there is to know in brackets.
+// result returns the outcome as a result: the output, followed by notes in brackets.
 func (o outcome) result(took time.Duration) (registry.Result, error) {
 	var b strings.Builder
 	b.WriteString(o.Stdout)
@@ -212,13 +213,13 @@ func (o outcome) result(took time.Duration) (registry.Result, error) {
 	return res, err
 }
 
-// basics is what every program knows of its environment, which has nothing of the gateway's own.
+// basics is the base environment of every program. It inherits nothing from the gateway.
 var basics = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
 }
 
-// home is the variable of a program's own folder, in an engine that shows the workspace where it is. A container has it
-// somewhere else, and says so itself; folders for temporary files are every engine's own.
+// home returns HOME for engines that run programs at the workspace's own path. Containers mount it elsewhere, so their
+// engine sets HOME. Each engine sets TMPDIR itself.
 func home(e sandbox.Engine, w sandbox.Workspace) []string {
 	if e.Name() == "docker" {
 		return nil
@@ -229,7 +230,7 @@ func home(e sandbox.Engine, w sandbox.Workspace) []string {
 var (
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
 
-	// steering matches the names of variables that say which programs run, or what they read first.
+	// steering matches names of variables that change which programs run, or what they read at start.
 	steering = regexp.MustCompile(`(?i)^(` +
 		`PATH|IFS|ENV|HOME|TMPDIR|SHELL|PWD|OLDPWD|CDPATH|PS[0-9]|SHELLOPTS|BASHOPTS|GLOBIGNORE|PROMPT_COMMAND|` +
 		`BASH.*|LD_.*|DYLD_.*|GCONV_PATH|LOCPATH|NLSPATH|MALLOC_.*|GLIBC_TUNABLES|` +
@@ -240,7 +241,7 @@ var (
 		`)$`)
 )
 
-// steers reports whether a variable says which programs run, or what they read first.
+// steers reports whether a variable changes which programs run, or what they read at start.
 func steers(name string) bool { return steering.MatchString(name) }
 
 func validName(name string) bool { return variableName.MatchString(name) }
@@ -250,7 +251,8 @@ func validVariable(v string) bool {
 	return ok && validName(name) && !strings.ContainsRune(v, 0)
 }
 
-// variables returns the environment of a call. In mode full a call may set what it likes, else what the operator named.
+// variables returns the environment of a call. In mode full a call may set any variable, otherwise only those in
+// Config.EnvNames.
 func (r runner) variables(set map[string]string, full bool) ([]string, error) {
 	env := slices.Concat(basics, r.cfg.Env)
 	for _, name := range slices.Sorted(maps.Keys(set)) {

@@ -1,12 +1,11 @@
-// Package shell is the tools exec and bash: programs that run for one agent session, in its workspace, on an engine of
-// package sandbox.
+// Package shell implements the tools exec and bash. They run programs for one agent session, in its workspace, on an
+// engine of package sandbox.
 //
 //	arguments ─▶ rules (args.go, run.go) ─▶ mode allowlist: parse (allowlist.go) ─▶ a plan ─▶ engine ─▶ result
 //
-// In mode allowlist a command is parsed, and only what is plain all the way through gets through: programs by their
-// names, with literal arguments, in pipelines and lists. What then runs is made of what was checked, never the text
-// that came in, so there is nothing a shell could read differently. programs.go has what is known of programs whose
-// arguments run other programs.
+// In mode allowlist a command is parsed, and only plain commands pass: program names with literal arguments, in
+// pipelines and lists. The command that runs is rebuilt from the checked words, not from the original text, so a shell
+// cannot interpret it differently. programs.go lists programs whose arguments can run other programs.
 package shell
 
 import (
@@ -24,40 +23,40 @@ import (
 )
 
 const (
-	// DefaultMaxOutput is how many bytes are kept of what a program writes to each of its outputs.
+	// DefaultMaxOutput is the default of Config.MaxOutput, in bytes.
 	DefaultMaxOutput = 64 << 10
 
-	// DefaultMaxCommands is how many commands run at once on a pod.
+	// DefaultMaxCommands is the default of Config.MaxCommands.
 	DefaultMaxCommands = 16
 
 	defaultTimeout    = 30 * time.Second
 	maxTimeout        = 10 * time.Minute
-	defaultPerSession = 4 // commands of a session that run at once where policy sets no bound
+	defaultPerSession = 4 // concurrent commands of a session, unless policy sets a limit
 
-	maxCommand = 64 << 10 // bytes; the kernel takes twice as many in one argument
+	maxCommand = 64 << 10 // bytes; the kernel accepts twice as many in one argument
 )
 
 // Config configures the tools.
 type Config struct {
-	Host    sandbox.Engine // runs what need not be in the sandbox; nil: nothing does
-	Sandbox sandbox.Engine // runs what must be in the sandbox; nil: nothing does
+	Host    sandbox.Engine // runs commands that need no sandbox; nil: they fail
+	Sandbox sandbox.Engine // runs commands that need the sandbox; nil: they fail
 
-	NoHost, NoSandbox string // why Host or Sandbox is missing, and what an operator can do about it
+	NoHost, NoSandbox string // why Host or Sandbox is missing, and how an operator can fix it
 
-	Env      []string       // what all programs know beside the basics, as "name=value"; later ones count
-	EnvNames []string       // of variables that a call may set in mode allowlist
-	Limits   sandbox.Limits // of every command
+	Env      []string       // added to the base environment, as "name=value"; later entries win
+	EnvNames []string       // variables that a call may set in mode allowlist
+	Limits   sandbox.Limits // of each command
 
-	MaxOutput   int // bytes kept of each output, its head and its tail; default: DefaultMaxOutput
-	MaxCommands int // that run at once on this pod, half of them of one tenant; default: DefaultMaxCommands
+	MaxOutput   int // bytes kept of each output, head and tail; default: DefaultMaxOutput
+	MaxCommands int // concurrent on this pod, at most half for one tenant; default: DefaultMaxCommands
 
-	Running *share.Pool // of those commands; nil: NewRunning(MaxCommands)
+	Running *share.Pool // slots of those commands; nil: NewRunning(MaxCommands)
 }
 
-// NewRunning returns a pool for so many commands at once.
+// NewRunning returns a pool for most concurrent commands.
 func NewRunning(most int) *share.Pool { return share.New(share.Bounds{Pod: int64(most)}) }
 
-// Registration returns the tools exec and bash, for agent.NewLocalTools. An error names what is wrong with cfg.
+// Registration returns the tools exec and bash, for agent.NewLocalTools. It fails if cfg is invalid.
 func Registration(cfg Config) (agent.Registration, error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, DefaultMaxOutput)
 	cfg.MaxCommands = cmp.Or(cfg.MaxCommands, DefaultMaxCommands)
@@ -80,7 +79,7 @@ func Registration(cfg Config) (agent.Registration, error) {
 	}, nil
 }
 
-// check says what is wrong with the variables.
+// check returns an error if Env or EnvNames is invalid.
 func (c Config) check() error {
 	for _, v := range c.Env {
 		if !validVariable(v) {
@@ -96,20 +95,20 @@ func (c Config) check() error {
 	return nil
 }
 
-// session is what the tools of one agent session share.
+// session is the common state of the tools of one agent session.
 type session struct {
 	cfg       Config
-	running   *share.Pool // commands
+	running   *share.Pool // slots of running commands
 	id        agent.SessionID
 	sandboxed bool
 	workspace agent.Workspace
 }
 
-// shell is what runs commands that are more than one program.
+// shell is the shell of a tool, for commands of several programs.
 type shell struct {
 	tool, about string
-	args        []string // before the command
-	missing     string   // what is said if there is none
+	args        []string // arguments before the command
+	missing     string   // error text if the shell is missing
 }
 
 var (
@@ -181,7 +180,7 @@ func (r runner) Resting() string {
 	return ""
 }
 
-// missing says why there is no engine.
+// missing returns why there is no engine.
 func (s session) missing(sandboxed bool) string {
 	if sandboxed {
 		return s.cfg.NoSandbox
@@ -189,7 +188,7 @@ func (s session) missing(sandboxed bool) string {
 	return s.cfg.NoHost
 }
 
-// engine returns what runs a call, nil if nothing does, and whether that is the sandbox.
+// engine returns the engine for a call, or nil, and whether it is the sandbox.
 func (s session) engine(p policy.Programs) (e sandbox.Engine, sandboxed bool) {
 	if s.sandboxed || p.Sandboxed {
 		return s.cfg.Sandbox, true

@@ -17,23 +17,22 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// attempt is what is known of one request on its way to a server. The request's context carries it through the SDK to
-// the transport, because the SDK's errors do not tell a request that was never sent from one that may have run.
+// attempt is the delivery state of one request to a server. The request's context carries it through the SDK to the
+// transport, because the SDK's errors do not distinguish a request that was never sent from one that may have run.
 type attempt struct {
-	tenant  string                  // who calls; empty: the gateway asks
-	sent    atomic.Bool             // the server may have it
+	tenant  string                  // of the caller; empty: the gateway's own request
+	sent    atomic.Bool             // the server may have received it
 	refusal atomic.Pointer[refusal] // nil: the server has not refused it
 }
 
-// refusal is the answer of a server that has not taken a request of a session: the session has ended, or the request is
-// wrong.
+// refusal is a server's rejection of a request of a session: the session has ended, or the request is invalid.
 type refusal struct {
 	status  int
-	code    int64  // of the JSON-RPC error in the answer; zero: it has none
-	message string // of the same
+	code    int64  // of the JSON-RPC error in the answer; zero: no such error
+	message string // of the JSON-RPC error
 }
 
-// String says it to a model.
+// String returns the refusal as text for a model.
 func (r *refusal) String() string {
 	if r.code == 0 && r.message == "" {
 		return fmt.Sprintf("The MCP server refused the call with the HTTP status %d.", r.status)
@@ -43,13 +42,13 @@ func (r *refusal) String() string {
 
 type attemptKey struct{}
 
-// newAttempt returns a context for one request, and what becomes known of that request.
+// newAttempt returns a context for one request, and the attempt that records its delivery.
 func newAttempt(ctx context.Context, tenant string) (context.Context, *attempt) {
 	a := &attempt{tenant: tenant}
 	return context.WithValue(ctx, attemptKey{}, a), a
 }
 
-// attemptOf returns the attempt of a request; one that is not read if the request has none.
+// attemptOf returns the attempt of a request. If the context has none, it returns a new attempt that is never read.
 func attemptOf(ctx context.Context) *attempt {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		return a
@@ -57,8 +56,8 @@ func attemptOf(ctx context.Context) *attempt {
 	return new(attempt)
 }
 
-// refusalOf returns the refusal that an answer is, nil if it is none: 400 or 404 to a request of a session. Servers
-// answer so what they do not accept, and the requests of sessions that they do not have.
+// refusalOf returns the refusal in an answer, or nil. An answer is a refusal if its status is 400 or 404 and the
+// request belongs to a session. Servers send these for invalid requests and for unknown sessions.
 func refusalOf(req *http.Request, status int, body []byte) *refusal {
 	if status != http.StatusBadRequest && status != http.StatusNotFound || req.Header.Get(headerSession) == "" {
 		return nil
@@ -70,20 +69,20 @@ func refusalOf(req *http.Request, status int, body []byte) *refusal {
 	return &refusal{status: status, code: answer.Error.Code, message: answer.Error.Message}
 }
 
-// spareWrites is how many messages may be on their way to a program beside two for each call that it takes at a time.
+// spareWrites is how many messages to a program may be in flight beyond two per concurrent call.
 const spareWrites = 8
 
-// marking notes which requests are written to a program, and how many are.
+// marking records which requests were written to a program, and limits the writes in flight.
 type marking struct {
 	mcp.Connection
 	conn    *connection
-	writing *atomic.Int64 // messages, also those whose calls have been given up
+	writing *atomic.Int64 // messages being written, including those of abandoned calls
 }
 
-// Write implements mcp.Connection. Where a program does not read, it returns with ctx, and what is being written goes
-// on until the connection ends, which the program's input sees to.
+// Write implements mcp.Connection. If the program does not read, Write returns when ctx ends. The write itself goes on
+// until the connection ends; closing the program's input aborts it.
 func (m marking) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if m.writing.Add(1) > int64(2*m.conn.server.MaxCalls+spareWrites) { // calls end, and what they wrote is still here
+	if m.writing.Add(1) > int64(2*m.conn.server.MaxCalls+spareWrites) { // writes outlive their calls
 		m.writing.Add(-1)
 		m.conn.end(errDeaf)
 		return errDeaf
@@ -102,28 +101,28 @@ func (m marking) Write(ctx context.Context, msg jsonrpc.Message) error {
 	}
 }
 
-// Bounds of how often the tools of a server are listed that says that they change.
+// Bounds of how often the gateway lists a server's tools after change notifications.
 const (
-	minCalm  = time.Second      // from one list to the next
-	maxCalm  = time.Minute      // the same, of a server that says so all the time
-	minQuiet = 10 * time.Second // after which a server begins anew
+	minCalm  = time.Second      // between two lists
+	maxCalm  = time.Minute      // between two lists if the server keeps sending notifications
+	minQuiet = 10 * time.Second // after which the pause is reset
 )
 
-// calm says when the tools of a server are listed again that says that they have changed: the more often it says so,
-// the later.
+// calm computes when to list a server's tools again after a change notification. The pause doubles with each
+// notification.
 type calm struct {
-	pause  time.Duration // from the last list to the next
-	waited time.Duration // the pause before the last list; zero: it was the first of its kind
-	last   time.Time     // when the tools were listed
+	pause  time.Duration // from the last list to the next one
+	waited time.Duration // the pause before the last list; zero: none
+	last   time.Time     // time of the last list
 }
 
 func newCalm() *calm { return &calm{pause: minCalm} }
 
-// listed notes that the tools were listed.
+// listed records that the tools were listed now.
 func (c *calm) listed() { c.last = time.Now() }
 
-// wait returns how long to wait before the next list, now that the server says that its tools have changed. A server
-// that was quiet for twice as long as it had to wait last begins anew.
+// wait returns how long to wait before the next list, after a change notification. The pause resets if the server was
+// quiet for twice the last pause, and at least for minQuiet.
 func (c *calm) wait() time.Duration {
 	quiet := time.Since(c.last)
 	if quiet >= max(2*c.waited, minQuiet) {
@@ -134,35 +133,35 @@ func (c *calm) wait() time.Duration {
 	return max(0, c.waited-quiet)
 }
 
-// Bounds of what a server sends. Messages beside the answers that are waited for cost work, too, so what comes faster
-// than the pace stays in the pipe, or in the network. The answers to each tenant's calls have a pace of their own.
+// Bounds of what a server sends. Notifications and other messages also cost work. Data above the rate stays in the pipe
+// or in the network. Each tenant's answers have their own token bucket.
 const (
 	maxMessage = 8 << 20  // bytes of one message
 	maxAnswer  = 64 << 20 // bytes of the stream of messages that answers one request
 
-	paceRate  = 1000  // lines a second; as many bytes as paceBytes count as one, too
-	paceBurst = 10000 // lines at once
+	paceRate  = 1000  // tokens a second; a line costs one, and so do paceBytes bytes
+	paceBurst = 10000 // tokens
 	paceBytes = 4 << 10
-	paceValue = 64 // as many values of JSON count as one, too: the SDK takes some microseconds for each
+	paceValue = 64 // JSON values per token: the SDK takes some microseconds for each
 
-	paceRead   = 16 << 10 // bytes that are read at once: what is read first waits for nothing that comes later
-	pacesForMe = 64       // tenants whose paces are kept although nothing is used of them
+	paceRead   = 16 << 10 // maximum bytes per read: earlier data does not wait for later data
+	pacesForMe = 64       // tenants whose buckets are kept; above that, idle buckets are evicted
 )
 
-// paces are the buckets of one server. They outlive its connections: to connect anew refills none of them. It is safe
-// for concurrent use.
+// paces holds the token buckets of one server. They outlive its connections, so that a reconnect refills none of them.
+// It is safe for concurrent use.
 type paces struct {
-	requests bucket // what the server asks of the gateway
+	requests bucket // requests of the server to the gateway
 
 	mu sync.Mutex
-	by map[string]*bucket // by tenant; empty: what nobody has called for
+	by map[string]*bucket // by tenant; empty: messages outside any tenant's call
 }
 
 func newPaces() *paces {
 	return &paces{requests: bucket{rate: requestRate, burst: requestBurst}, by: make(map[string]*bucket)}
 }
 
-// of returns the pace of what a tenant has called for.
+// of returns the bucket for the answers to a tenant's calls.
 func (p *paces) of(tenant string) *bucket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +195,7 @@ func (b *bucket) reserve(n float64) time.Duration {
 	return time.Duration(max(0, b.used-b.burst) / b.rate * float64(time.Second))
 }
 
-// idle reports whether nothing is used.
+// idle reports whether the bucket is full.
 func (b *bucket) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,16 +231,16 @@ func (b *bucket) take(ctx context.Context, n float64) error {
 	}
 }
 
-// errTooLong ends an answer that is longer than any may be.
+// errTooLong ends an answer that exceeds its size limit.
 var errTooLong = errors.New("the server has sent more than one answer may have")
 
-// paced reads at the pace of a server's messages.
+// paced reads a server's messages at the rate of a token bucket.
 type paced struct {
 	io.ReadCloser
 	ctx  context.Context // of the connection, or of one request
 	pace *bucket
-	left int64       // bytes that may come; negative: any number
-	done func(error) // called once by Close, with what ended the reading; nil: nobody
+	left int64       // bytes still allowed; negative: no limit
+	done func(error) // if set, Close calls it once with the error that ended the reading
 
 	err error
 }
@@ -264,7 +263,7 @@ func (r *paced) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// charge waits for the pace of what a message with so many values takes.
+// charge waits for the tokens that a message with this many JSON values costs.
 func (r *paced) charge(values int) error { return r.pace.take(r.ctx, float64(values/paceValue)) }
 
 // Close implements io.Closer.

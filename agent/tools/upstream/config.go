@@ -1,11 +1,11 @@
-// Package upstream makes the tools of MCP servers local tools of the gateway. The servers are named in a file: programs
-// that this pod starts and talks to over their input and output, and URLs (Streamable HTTP).
+// Package upstream makes the tools of MCP servers local tools of the gateway. A file lists the servers. A server is
+// either a program, which this pod starts and talks to over stdio, or a URL (Streamable HTTP).
 //
-// Start at Servers, which has one connection to each server. Nothing waits for a server but the calls of its own tools:
-// a server that is slow, gone or hostile costs a bounded part of the pod, and its tools say why they cannot be called.
-// Whatever a server sends is bounded before the SDK reads it (transport.go, stdio.go); what it says of its tools is
-// admitted as what a device registers is (list.go); what its tools return is as foreign as what devices return
-// (tool.go). docs/decisions/0046-upstream.md says why it is as it is.
+// Start at Servers, which has one connection to each server. Only calls of a server's own tools wait for it. A slow,
+// absent or hostile server costs a bounded part of the pod, and its tools report why they cannot be called. All data
+// from a server is bounded before the SDK reads it (transport.go, stdio.go). Tool definitions pass the same admission
+// as a device's (list.go). Tool results are as untrusted as a device's (tool.go). docs/decisions/0046-upstream.md gives
+// the reasons for this design.
 package upstream
 
 import (
@@ -23,8 +23,9 @@ import (
 type Server struct {
 	Name string
 
-	// Command is a program and its arguments. It runs with Env alone, "name=value" each, in Dir (absolute; empty: the
-	// folder /) with the rights of the gateway, or in the sandbox: then Dir is below its workspace.
+	// Command is a program and its arguments. Its environment is Env ("name=value" each), plus PATH and HOME unless Env
+	// sets them. On the host it runs with the rights of the gateway, in the absolute folder Dir; if Dir is empty, in an
+	// empty temporary folder. With Sandbox it runs in the sandbox, and Dir is relative to its workspace.
 	Command []string
 	Env     []string
 	Dir     string
@@ -32,15 +33,15 @@ type Server struct {
 
 	URL     string
 	Headers map[string]secret.Text // of every request
-	Private bool                   // its name may lead to an address of a private network
+	Private bool                   // its name may resolve to a private address
 
-	Allow, Deny []string      // globs of its own names of tools; an empty Allow: all
-	Timeout     time.Duration // of a call that names none; zero: that of the gateway
-	Connect     time.Duration // how long it has to answer at first, and to list its tools; default 15 s
-	MaxCalls    int           // calls of this pod at once, at most half of them of one tenant; default 8
-	Optional    bool          // nobody is warned that it does not answer
+	Allow, Deny []string      // globs of the server's own tool names; an empty Allow: all
+	Timeout     time.Duration // of calls without a timeout; zero: the gateway's default
+	Connect     time.Duration // limit for the first answer, and for listing tools; default 15 s
+	MaxCalls    int           // concurrent calls of this pod, at most half for one tenant; default 8
+	Optional    bool          // if it does not answer, log at info instead of warn
 
-	secrets []string // what stands for variables in the file: never shown
+	secrets []string // values of variables in the file; never shown
 }
 
 // Defaults of a Server.
@@ -59,9 +60,9 @@ func (s Server) withDefaults() Server {
 	return s
 }
 
-// offers reports whether the operator wants a tool of this server.
+// offers reports whether Allow and Deny permit a tool of this server.
 func (s *Server) offers(tool string) bool {
-	flat := func(s string) string { return strings.ReplaceAll(s, "/", "\x00") } // so that * matches it, too
+	flat := func(s string) string { return strings.ReplaceAll(s, "/", "\x00") } // so that * also matches a slash
 	matches := func(globs []string) bool {
 		for _, glob := range globs {
 			if ok, _ := path.Match(flat(glob), flat(tool)); ok {
@@ -73,26 +74,26 @@ func (s *Server) offers(tool string) bool {
 	return (len(s.Allow) == 0 || matches(s.Allow)) && !matches(s.Deny)
 }
 
-// Config configures Servers. Admission is required, and so is what the servers need that there are.
+// Config configures Servers. Admission is required. Programs also need Host, or Sandbox and Workspaces.
 type Config struct {
 	Servers   []Server
-	Admission *agent.Admission // of definitions; its limits are those of one server
+	Admission *agent.Admission // of definitions; its limits apply per server
 
-	Host, Sandbox     sandbox.Engine // run programs; nil: NoHost and NoSandbox say why not
+	Host, Sandbox     sandbox.Engine // run programs; nil: NoHost and NoSandbox give the reason
 	NoHost, NoSandbox string
-	Workspaces        agent.Workspaces // where programs run in the sandbox
+	Workspaces        agent.Workspaces // for programs in the sandbox
 
-	Limits sandbox.Limits // of each program in the sandbox
+	Limits sandbox.Limits // for each program in the sandbox
 
-	Version string       // of the gateway, which servers are told
+	Version string       // of the gateway, sent to servers
 	Log     *slog.Logger // default: discard
 
-	// Refresh is how often the tools of a server are listed without a reason, which shows that it still answers, too.
-	// Default: 5 min.
+	// Refresh is the interval at which tools are listed without a change notification. This also checks that the server
+	// still answers. Default: 5 min.
 	Refresh time.Duration
 
-	// Backoff is how long the first attempt to connect again waits; each later one waits longer, up to a minute.
-	// Default: 1 s.
+	// Backoff is the delay before the first reconnect. It doubles with each further attempt, up to a minute. Default: 1
+	// s.
 	Backoff time.Duration
 }
 

@@ -13,48 +13,48 @@ import (
 )
 
 const (
-	farewell     = time.Second      // for a server to hear that the connection ends
-	closeTimeout = 10 * time.Second // for the SDK to let go of a connection that was cut
+	farewell     = time.Second      // for a clean end of the session
+	closeTimeout = 10 * time.Second // for the SDK to release a closed connection
 
-	requestRate  = 1  // requests of a server to us, a second
-	requestBurst = 60 // of those at once
+	requestRate  = 1  // requests of a server to the gateway, a second
+	requestBurst = 60 // the same, in a burst
 
-	// before is the revision that every second attempt begins with: a server that knows no later one may not answer
-	// the question of the latest at all.
+	// before is the protocol revision that every second attempt starts with. A server that knows no later revision may
+	// not answer a request of the latest at all.
 	before = "2025-11-25"
 )
 
-// What ends connections.
+// Errors that end connections.
 var (
 	errFlood = errors.New("the server asks the gateway for something all the time")
 	errCut   = errors.New("the connection was closed")
 )
 
-// connection is one connection to a server, from its beginning to its end.
+// connection is one connection to a server.
 type connection struct {
 	server  *Server
 	session *mcp.ClientSession
-	ctx     context.Context // ends with the connection; its cause is why
+	ctx     context.Context // ends with the connection; its cause is the reason
 	end     context.CancelCauseFunc
-	inUse   context.Context // ends when calls that begin need another connection; its cause is why
+	inUse   context.Context // ends when new calls need another connection; its cause is the reason
 	leave   context.CancelCauseFunc
-	changed chan struct{}  // has room for one: the tools are others now
-	pages   map[string]int // bytes of each page of the list that the SDK keeps, by its cursor
+	changed chan struct{}  // capacity 1: the tools have changed
+	pages   map[string]int // bytes of each list page that the SDK caches, by cursor
 
 	way      interface{ close() }
-	program  *program // nil: a URL
+	program  *program // nil for a URL
 	paces    *paces
 	progress reports
 	tasks    sync.WaitGroup
 
-	listing  atomic.Bool // a list of tools is read
+	listing  atomic.Bool // a list of tools is in progress
 	mu       sync.Mutex
-	taskOnly map[string]bool // tools of the list that run as tasks only, by name
-	calls    int             // that are at the server
-	idle     chan struct{}   // closed when there are none; nil: nobody waits for that
+	taskOnly map[string]bool // listed tools that only run as tasks, by name
+	calls    int             // in flight
+	idle     chan struct{}   // closed when no call is in flight; nil: no waiter
 }
 
-// connect connects to a server within its time. old says to begin with the revision before the latest.
+// connect connects to a server within s.Connect. With old, it starts with the protocol revision in before.
 func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool) (*connection, error) {
 	conn := &connection{
 		server: s, changed: make(chan struct{}, 1), pages: make(map[string]int), taskOnly: make(map[string]bool),
@@ -78,14 +78,14 @@ func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool)
 		conn.close()
 		return nil, err
 	}
-	conn.tasks.Go(func() { // ends with the session, which close sees to
+	conn.tasks.Go(func() { // ends with the session, which close ends
 		err := conn.session.Wait()
 		conn.end(fmt.Errorf("the connection has ended: %w", errors.Join(err, errors.New("the server has closed it"))))
 	})
 	return conn, nil
 }
 
-// open opens the way to the server.
+// open opens the transport to the server.
 func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 	if c.server.URL != "" {
 		w := newWeb(c)
@@ -100,8 +100,8 @@ func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 	return p.transport(c), nil
 }
 
-// keeping closes the SDK's connection when ours ends: the SDK leaves it open when it cannot be used, and waits for some
-// answers longer than its context.
+// keeping closes the SDK's connection when ours ends. The SDK leaves an unusable connection open, and waits for some
+// answers longer than its context allows.
 type keeping struct {
 	mcp.Transport
 	conn *connection
@@ -124,7 +124,7 @@ func (k keeping) Connect(ctx context.Context) (mcp.Connection, error) {
 	return made, nil
 }
 
-// client returns the SDK's client, which offers a server nothing: no model, no person, no folder.
+// client returns the SDK's client. It offers servers no capabilities: no sampling, no elicitation, no roots.
 func (c *connection) client(version string) *mcp.Client {
 	client := mcp.NewClient(&mcp.Implementation{Name: "farhand", Version: version}, &mcp.ClientOptions{
 		Capabilities:   &mcp.ClientCapabilities{},
@@ -132,7 +132,7 @@ func (c *connection) client(version string) *mcp.Client {
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
 			case c.changed <- struct{}{}:
-			default: // it is known already
+			default: // already pending
 			}
 		},
 	})
@@ -141,7 +141,7 @@ func (c *connection) client(version string) *mcp.Client {
 	return client
 }
 
-// refuse refuses what a server asks for.
+// refuse rejects requests of a server for capabilities that the client does not offer.
 func refuse(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		switch method {
@@ -152,7 +152,7 @@ func refuse(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// why returns why a connection did not come about.
+// why returns the reason why a connection or a list failed, with the program's stderr if there is any.
 func (c *connection) why(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -171,7 +171,7 @@ func (c *connection) why(ctx context.Context, err error) error {
 	return err
 }
 
-// enter counts a call that begins, and reports whether it may: it may not once the connection is left.
+// enter counts a starting call. It returns false if the connection takes no new calls.
 func (c *connection) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (c *connection) enter() bool {
 	return true
 }
 
-// exit counts a call that has ended.
+// exit counts a finished call.
 func (c *connection) exit() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,8 +191,8 @@ func (c *connection) exit() {
 	}
 }
 
-// finish closes a connection that was left, once the calls at the server have ended: a server that stops gracefully
-// answers them although it takes no others.
+// finish closes the connection after its calls in flight have ended. A server that stops gracefully still answers them,
+// although it takes no new ones.
 func (c *connection) finish() {
 	c.mu.Lock()
 	if c.calls > 0 {
@@ -209,18 +209,18 @@ func (c *connection) finish() {
 	c.close()
 }
 
-// close cuts the connection, and waits until nothing of it is left.
+// close ends the connection, and waits up to closeTimeout until its goroutines have ended.
 func (c *connection) close() {
 	if c.session != nil {
 		c.tasks.Go(func() { _ = c.session.Close() })
 		polite := time.AfterFunc(farewell, func() { c.end(errCut) })
-		<-c.ctx.Done() // the session has ended, or its time is up
+		<-c.ctx.Done() // the session has ended, or farewell has passed
 		polite.Stop()
 	}
 	c.end(errCut)
 	c.way.close()
 	done := make(chan struct{})
-	go func() { // ends with the SDK's goroutines, all of whose requests were ended
+	go func() { // ends with the SDK's goroutines, whose requests have all ended
 		defer close(done)
 		c.tasks.Wait()
 	}()

@@ -26,19 +26,19 @@ import (
 const (
 	maxFile    = 1 << 20 // bytes of the file
 	maxServers = 32
-	maxCalls   = 256 // at once, of one server
+	maxCalls   = 256 // concurrent, of one server
 	maxDepth   = 8   // of the file's JSON
 	maxConnect = 2 * time.Minute
 )
 
-// file is what a file of servers looks like.
+// file is the JSON of a file of servers.
 type file struct {
 	Servers map[string]json.RawMessage `json:"mcpServers"`
 }
 
-// entry is one server of the file.
+// entry is the JSON of one server in the file.
 type entry struct {
-	Type    string            `json:"type"` // stdio or http, as some write beside what says so already
+	Type    string            `json:"type"` // optional: stdio, http or streamable-http
 	Command string            `json:"command"`
 	Args    []string          `json:"args"`
 	Env     map[string]string `json:"env"`
@@ -59,9 +59,9 @@ type entry struct {
 	Disabled  bool  `json:"disabled"`
 }
 
-// Load reads servers from a JSON file, in order of name. ${NAME} in command, args, env, cwd, url and headers stands for
-// a variable of the environment, which getenv reads. The error says everything that is wrong, by the server, and shows
-// no value.
+// Load reads servers from a JSON file, in order of name. ${NAME} in command, args, env, cwd, url and headers is
+// replaced by the value of the environment variable, which getenv reads. The error lists all faults, grouped by server,
+// and contains no values.
 func Load(name string, getenv func(string) (string, bool)) ([]Server, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -82,7 +82,7 @@ func Load(name string, getenv func(string) (string, bool)) ([]Server, error) {
 	return servers, nil
 }
 
-// parse reads the text of a file.
+// parse parses the text of a file.
 func parse(text []byte, getenv func(string) (string, bool)) ([]Server, error) {
 	switch p := strictjson.Check(text, maxDepth); p.Fault {
 	case 0:
@@ -116,7 +116,7 @@ func parse(text []byte, getenv func(string) (string, bool)) ([]Server, error) {
 	return servers, errors.Join(errs...)
 }
 
-// decode reads JSON into a struct that knows all members. Its errors name members and show no value.
+// decode decodes JSON into a struct and rejects unknown members. Its errors name members and contain no values.
 func decode(text []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
@@ -127,7 +127,7 @@ func decode(text []byte, into any) error {
 	return err
 }
 
-// server returns what an entry means.
+// server converts an entry to a Server. Its error lists all faults.
 func (e entry) server(name string, getenv func(string) (string, bool)) (Server, error) {
 	v := variables{getenv: getenv}
 	s := Server{
@@ -162,7 +162,7 @@ func (e entry) server(name string, getenv func(string) (string, bool)) (Server, 
 	return s.withDefaults(), errors.Join(v.errs...)
 }
 
-// check notes what is wrong with an entry.
+// check records the faults of an entry.
 func (e entry) check(s *Server, v *variables) {
 	if !serverName.MatchString(s.Name) || strings.Contains(s.Name, "--") {
 		v.wrong("its name must be 1 to 24 small letters, digits and single - between them")
@@ -204,7 +204,7 @@ func (e entry) check(s *Server, v *variables) {
 	}
 }
 
-// variables puts the values of variables in place of their names, and gathers what is wrong with an entry.
+// variables replaces variables by their values, and collects the faults of an entry.
 type variables struct {
 	getenv func(string) (string, bool)
 	found  []string // values
@@ -215,10 +215,10 @@ func (v *variables) wrong(format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf(format, args...))
 }
 
-// reference is the name of a variable in a value.
+// reference matches a variable in a value.
 var reference = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
-// expand returns a value of a field with its variables.
+// expand returns the value of a field with its variables replaced.
 func (v *variables) expand(field, value string) string {
 	return reference.ReplaceAllStringFunc(value, func(ref string) string {
 		found, ok := v.getenv(ref[2 : len(ref)-1])

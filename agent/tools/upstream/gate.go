@@ -11,16 +11,16 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// Bounds of one message, beside its length.
+// Bounds of one message, besides its length.
 const (
-	maxValues  = 1 << 17  // of JSON: of each the SDK makes some hundred bytes, however short it is
+	maxValues  = 1 << 17  // JSON values: the SDK allocates some hundred bytes for each, however short
 	maxMembers = 16       // of the message itself; JSON-RPC has five
-	maxReport  = 16 << 10 // bytes of one that may be a report of progress
+	maxReport  = 16 << 10 // bytes of a message that may be a progress report
 
 	maxNotice       = 64 << 10 // bytes of a notification
-	maxNoticeValues = 1000     // of JSON in one
+	maxNoticeValues = 1000     // JSON values of a notification
 
-	keptBuffer = 64 << 10 // bytes of the buffer of a gate that stay for the next message
+	keptBuffer = 64 << 10 // maximum bytes of a gate's buffer that are reused for the next message
 )
 
 var (
@@ -28,17 +28,17 @@ var (
 	errNoMessage = errors.New("the server has sent what is no message of JSON-RPC")
 )
 
-// gate lets the SDK read the messages of a server, each when it is whole and was received by the connection. The SDK
-// takes a message for whole before its line has ended, and a list of messages for all of them.
+// gate passes the messages of a server to the SDK, each only when it is complete and the connection has accepted it.
+// Without it, the SDK takes a message as complete before its line has ended, and a batch of messages as valid.
 type gate struct {
 	*paced
 	in     *bufio.Reader
 	conn   *connection
-	events bool // a stream of server-sent events; else each message is a line
+	events bool // server-sent events; otherwise one message per line
 
 	held []byte // the current line or event
-	left []byte // of held: what the SDK has not read yet
-	err  error  // what comes after held
+	left []byte // the part of held that the SDK has not read yet
+	err  error  // returned after held
 }
 
 func newGate(body *paced, conn *connection, events bool) *gate {
@@ -102,7 +102,7 @@ func (g *gate) readLine() error {
 	}
 }
 
-// dataOf returns the data of an event, as the SDK reads it.
+// dataOf returns the data of an event, parsed as the SDK does.
 func dataOf(event []byte) (data []byte) {
 	n := 0
 	for line := range bytes.Lines(event) {
@@ -115,7 +115,7 @@ func dataOf(event []byte) (data []byte) {
 			data = value
 			continue
 		}
-		if n == 2 { // data is a part of the event
+		if n == 2 { // data aliases the event, so copy it
 			data = append(make([]byte, 0, len(event)), data...)
 		}
 		data = append(append(data, '\n'), value...)
@@ -123,14 +123,14 @@ func dataOf(event []byte) (data []byte) {
 	return data
 }
 
-// unread are the notifications that nobody here reads.
+// unread are the notifications that the gateway ignores.
 var unread = []string{
 	`"notifications/message"`, `"notifications/resources/updated"`, `"notifications/resources/list_changed"`,
 	`"notifications/prompts/list_changed"`,
 }
 
-// receive takes in a message before the SDK does, and reports whether the SDK is to have it. An error refuses it; a
-// server that asks for too much loses the connection.
+// receive checks a message before the SDK reads it, and reports whether to pass it on. It returns an error if it
+// rejects the message. A server that sends too many requests loses the connection.
 func (c *connection) receive(message []byte, from *paced) (pass bool, err error) {
 	values := strictjson.Values(message)
 	if values > maxValues {
@@ -165,8 +165,8 @@ func isUnread(members []strictjson.Member) bool {
 	})
 }
 
-// see reads of a message what the SDK does not tell, or tells too late: it handles notifications beside the answers to
-// calls, so a report that comes right before an answer after it.
+// see reads what the SDK does not report, or reports too late. The SDK handles notifications concurrently with answers,
+// so it may deliver a progress report after the answer that followed it.
 func (c *connection) see(message []byte) {
 	if bytes.Contains(message, []byte(`"progressToken"`)) && len(message) <= maxReport {
 		c.progress.see(message)
@@ -176,7 +176,7 @@ func (c *connection) see(message []byte) {
 	}
 }
 
-// beginList forgets which tools run as tasks, before they are listed.
+// beginList clears the set of task-only tools before a new list.
 func (c *connection) beginList() {
 	c.listing.Store(true)
 	c.mu.Lock()
@@ -184,7 +184,7 @@ func (c *connection) beginList() {
 	clear(c.taskOnly)
 }
 
-// seeTasks notes which tools of a list run as tasks only: the SDK does not know that field of a definition.
+// seeTasks records which tools of a list only run as tasks. The SDK does not parse that field of a definition.
 func (c *connection) seeTasks(message []byte) {
 	var list struct {
 		Result struct {
@@ -196,7 +196,7 @@ func (c *connection) seeTasks(message []byte) {
 			} `json:"tools"`
 		} `json:"result"`
 	}
-	_ = json.Unmarshal(message, &list) // what can be read of it
+	_ = json.Unmarshal(message, &list) // keep what can be parsed
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range list.Result.Tools {
@@ -206,7 +206,7 @@ func (c *connection) seeTasks(message []byte) {
 	}
 }
 
-// runsAsTask reports whether a tool of the list runs as a task only.
+// runsAsTask reports whether a listed tool only runs as a task.
 func (c *connection) runsAsTask(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

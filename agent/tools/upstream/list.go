@@ -17,25 +17,25 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Bounds of one list of tools. What is beyond is not looked at.
+// Bounds of one list of tools. Tools beyond them are ignored.
 const (
 	maxPages     = 32
 	maxListed    = 1024    // tools
 	maxListBytes = 4 << 20 // of their definitions
-	maxNotes     = 16      // reasons that are kept, beside that the list is too long
-	maxTheirName = 4 << 10 // bytes of a name that a server gives a tool; it is sent with each call
+	maxNotes     = 16      // reasons that are kept, besides that the list is too long
+	maxTheirName = 4 << 10 // bytes of a tool's own name, which is sent with each call
 
-	maxRemembered = 16 << 20 // bytes of the pages that the SDK keeps for one connection, by their cursors
-	pageOverhead  = 1 << 10  // bytes of a page, beside its tools
+	maxRemembered = 16 << 20 // bytes of list pages that the SDK may cache for one connection
+	pageOverhead  = 1 << 10  // bytes of a page, besides its tools
 )
 
-// listing is the tools of a server, as they were admitted.
+// listing is the admitted tools of a server.
 type listing struct {
 	tools []admitted
-	notes []string // what was not admitted, and why; texts of the gateway
+	notes []string // which tools were not admitted, and why; written by the gateway
 }
 
-// admitted is one tool: its definition here, and its name there.
+// admitted is one tool: its definition in the gateway, and its name at the server.
 type admitted struct {
 	spec registry.ToolSpec
 	name string
@@ -47,14 +47,14 @@ func (l *listing) note(format string, args ...any) {
 	}
 }
 
-// tooLong notes that only the first tools were looked at. It is noted however much else is.
+// tooLong notes that the list was cut off. This note is exempt from maxNotes.
 func (l *listing) tooLong(seen int) *listing {
 	l.notes = append(l.notes, fmt.Sprintf(
 		"its list of tools is too long; what follows the first %d was not looked at", seen))
 	return l
 }
 
-// list asks a server for its tools, and returns those that may be offered.
+// list requests the tools of a server, and returns the admitted ones.
 func (c *connection) list(cfg *Config) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
 		fmt.Errorf("it has not listed its tools within %v", c.server.Connect))
@@ -90,7 +90,8 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 	}
 }
 
-// remember counts a page of the list, and ends the connection to a server whose pages have other names all the time.
+// remember counts a cached page of the list. It ends the connection if the pages, by cursor, exceed maxRemembered. That
+// happens if a server keeps returning new cursors.
 func (c *connection) remember(cursor string, page *mcp.ListToolsResult) {
 	size := pageOverhead + len(cursor) + len(page.NextCursor)
 	for _, t := range page.Tools {
@@ -108,8 +109,8 @@ func (c *connection) remember(cursor string, page *mcp.ListToolsResult) {
 	}
 }
 
-// trim leaves of a page of tools what is looked at, as text: the SDK keeps pages for as long as the connection lives.
-// How long the server says that a page holds does not count.
+// trim reduces a page of tools to the fields that list reads, as raw JSON, because the SDK caches pages for the
+// lifetime of the connection. It also drops the server's cache lifetime.
 func trim(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -123,7 +124,7 @@ func trim(next mcp.MethodHandler) mcp.MethodHandler {
 				continue
 			}
 			input, err := json.Marshal(t.InputSchema)
-			output, outputErr := json.Marshal(t.OutputSchema) // null, if there is none
+			output, outputErr := json.Marshal(t.OutputSchema) // may be long, and is never shown
 			if err := errors.Join(err, outputErr); err != nil {
 				return nil, err
 			}
@@ -139,7 +140,7 @@ func trim(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// admit admits one tool, or notes why not. It returns how long its definition is.
+// admit admits one tool, or notes why not. It returns the size of the definition in bytes.
 func (c *connection) admit(
 	ctx context.Context, cfg *Config, t *mcp.Tool, l *listing, offered *agent.Offered,
 ) (size int) {
@@ -191,7 +192,7 @@ func (c *connection) admit(
 	return size
 }
 
-// annotationsOf returns the hints of a tool. The SDK does not tell an absent readOnlyHint from one that is false.
+// annotationsOf returns the hints of a tool. The SDK does not distinguish an absent readOnlyHint from false.
 func annotationsOf(a *mcp.ToolAnnotations) *registry.Annotations {
 	if a == nil {
 		return nil
@@ -206,21 +207,22 @@ func annotationsOf(a *mcp.ToolAnnotations) *registry.Annotations {
 	return hints
 }
 
-// separator stands between the name of a server and that of its tool.
+// separator separates the name of a server from the name of its tool.
 const separator = "__"
 
-// serverName is what a server may be called: no two such names, each with the separator, begin one another.
+// serverName matches valid server names. With the separator appended, no such name is a prefix of another.
 var serverName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?$`)
 
 const (
-	maxName = 64 // characters of the name of a tool, for models, too
-	hashed  = 8  // digits of the hash at the end of names that had to be changed
+	maxName = 64 // characters of a tool's name; models have the same limit
+	hashed  = 8  // hex digits of the hash at the end of changed names
 )
 
-// Prefix is what the names of the tools of a server begin with. No device may register such a name, nor the server's.
+// Prefix returns the prefix of a server's tool names. No device may register a tool with this prefix, nor one named as
+// the server.
 func Prefix(server string) string { return server + separator }
 
-// plainName returns a name with an underscore for each character that names of tools here do not have.
+// plainName replaces each character that tool names may not have by an underscore.
 func plainName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -231,8 +233,8 @@ func plainName(name string) string {
 	}, name)
 }
 
-// toolName returns what the tool of a server is called here: its own name behind that of the server. A name that models
-// could not use is made one, and ends with a hash of what it was, so that no two tools have the same.
+// toolName returns the gateway's name of a server's tool: the server's prefix and the tool's own name. If that is no
+// valid name, invalid characters are replaced, the name is truncated, and a hash of the original keeps it unique.
 func toolName(server, tool string) string {
 	plain := plainName(tool)
 	name := Prefix(server) + plain

@@ -19,34 +19,34 @@ import (
 )
 
 const (
-	steady    = time.Minute // a connection that lasted as long was good
-	maxReason = 2 << 10     // bytes of why a server is not connected
+	steady    = time.Minute // a connection that lasts this long resets the backoff
+	maxReason = 2 << 10     // bytes of the reason why a server is not connected
 )
 
 var errClosed = errors.New("the gateway stops")
 
-// server is one MCP server, as this pod sees it.
+// server is one MCP server, as seen by this pod.
 type server struct {
 	Server
 	servers *Servers
 	log     *slog.Logger
-	calls   *share.Pool // at once
+	calls   *share.Pool // limits concurrent calls
 	state   atomic.Pointer[state]
 	tries   atomic.Int64
-	wanted  chan struct{} // has room for one: a call waits for a connection
+	wanted  chan struct{} // capacity 1: a call waits for a connection
 	paces   *paces
 	calm    *calm
 }
 
-// state is what a server is at one moment. Nobody changes it.
+// state is a server's state at one moment. It is immutable.
 type state struct {
 	conn   *connection      // nil: none
-	byName map[string]*tool // also while there is no connection: they are listed with the reason
+	byName map[string]*tool // kept without a connection: the tools are listed with the reason
 	notes  []string
 	why    string
 
-	away     time.Time     // there is no connection: since when
-	replaced chan struct{} // closed once there is another state
+	away     time.Time     // when the connection was lost, if there is none
+	replaced chan struct{} // closed when another state replaces this one
 }
 
 func newServer(s Server, all *Servers) *server {
@@ -61,7 +61,7 @@ func newServer(s Server, all *Servers) *server {
 	return one
 }
 
-// enter replaces the state, and returns the former.
+// enter replaces the state and returns the previous one.
 func (s *server) enter(next *state) (before *state) {
 	next.replaced = make(chan struct{})
 	before = s.state.Swap(next)
@@ -93,13 +93,13 @@ func (s *server) run(ctx context.Context) {
 	}
 }
 
-// unreachable reports whether a connection was not even begun.
+// unreachable reports whether the gateway could not even dial the server.
 func unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// isHostile reports whether a connection ended because the server sent more than it may, or takes nothing.
+// isHostile reports whether the connection ended because the server exceeded a limit, or did not read.
 func isHostile(err error) bool {
 	for _, one := range []error{errFlood, errTooMany, errTooLong, errNoMessage, errDeaf} {
 		if errors.Is(err, one) {
@@ -109,8 +109,9 @@ func isHostile(err error) bool {
 	return false
 }
 
-// pause waits for the next attempt to connect. With hurry it comes sooner if a call waits for it, but not sooner than
-// the second would. It reports whether there is a next one. Pods that were started together do not come together.
+// pause waits for the next attempt to connect, with jitter so that pods that start together do not connect together.
+// With hurry, a waiting call shortens the wait, but not below that of the first reconnect. It returns false when ctx
+// ends.
 func (s *server) pause(ctx context.Context, wait time.Duration, hurry bool) bool {
 	least := s.servers.cfg.Backoff
 	late, soon := time.NewTimer(wait/2+rand.N(wait)), time.NewTimer(least/2+rand.N(least))
@@ -136,7 +137,8 @@ func (s *server) pause(ctx context.Context, wait time.Duration, hurry bool) bool
 	return true
 }
 
-// serve connects, and lists the tools whenever they change, until the connection ends. The error is why it did.
+// serve connects, and lists the tools whenever they change, until the connection ends. The error is the reason for the
+// end.
 func (s *server) serve(ctx context.Context, old bool) (connected bool, err error) {
 	conn, err := s.servers.cfg.connect(ctx, &s.Server, s.paces, old)
 	if err != nil {
@@ -172,7 +174,7 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 	}
 }
 
-// rest waits, and forgets the changes that came meanwhile: the next list has them.
+// rest waits, and drops change notifications that arrive meanwhile: the next list includes those changes.
 func (c *connection) rest(wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -186,14 +188,14 @@ func (c *connection) rest(wait time.Duration) {
 	}
 }
 
-// keepSpace notes that the workspace of a program is used.
+// keepSpace marks the workspace of a program as used.
 func (s *server) keepSpace(ctx context.Context) {
 	if all := s.servers.cfg.Workspaces; s.Sandbox && all != nil {
-		_, _ = all.Of(sessionOf(s.Name), registry.Place{}).Open(ctx) // it is tried again
+		_, _ = all.Of(sessionOf(s.Name), registry.Place{}).Open(ctx) // retried at the next refresh
 	}
 }
 
-// up offers the tools of a connection.
+// up publishes the tools of a connection.
 func (s *server) up(conn *connection, l *listing) {
 	next := &state{conn: conn, byName: make(map[string]*tool, len(l.tools)), notes: l.notes}
 	for _, a := range l.tools {
@@ -207,14 +209,14 @@ func (s *server) up(conn *connection, l *listing) {
 	s.servers.publish()
 }
 
-// same reports whether a server offers the same as before.
+// same reports whether both states offer the same tools.
 func (n *state) same(before *state) bool {
 	return maps.EqualFunc(n.byName, before.byName, func(a, b *tool) bool {
 		return a.name == b.name && a.spec.Hash() == b.spec.Hash()
 	})
 }
 
-// down notes that there is no connection, and why.
+// down records that there is no connection, and why.
 func (s *server) down(err error) {
 	before := s.state.Load()
 	why := s.scrub(err)
@@ -233,7 +235,7 @@ func (s *server) down(err error) {
 	}
 }
 
-// scrub returns an error as operators may read it: without the URL and the values of variables, and in one line.
+// scrub returns an error as text for operators: without the URL and the values of variables and headers, in one line.
 func (s *Server) scrub(err error) string {
 	text := err.Error()
 	hidden := slices.Clone(s.secrets)
@@ -252,7 +254,7 @@ func (s *Server) scrub(err error) string {
 	return legible.Line(strings.ReplaceAll(text, "\n", " "))
 }
 
-// status returns what is known of the server.
+// status returns the status of the server.
 func (s *server) status() Status {
 	now := s.state.Load()
 	return Status{

@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Servers is the MCP servers of a pod, each with a connection of its own. It implements agent.LiveTools, and is safe
-// for concurrent use.
+// Servers is the MCP servers of a pod, with one connection to each. It implements agent.LiveTools, and is safe for
+// concurrent use.
 type Servers struct {
 	cfg  Config
 	all  []*server
@@ -26,17 +26,17 @@ type Servers struct {
 	stop context.CancelCauseFunc
 	done sync.WaitGroup
 
-	mu  sync.Mutex // of those that replace set
+	mu  sync.Mutex // held to replace set
 	set atomic.Pointer[liveSet]
 }
 
-// liveSet is a set, with what tells that there is another one.
+// liveSet is a set, with the channel that is closed when another set replaces it.
 type liveSet struct {
 	agent.LiveSet
 	changed chan struct{}
 }
 
-// New begins to connect to the servers, and returns at once. Close ends that.
+// New starts to connect to the servers, and returns immediately. Close disconnects them.
 func New(cfg Config) *Servers {
 	s := &Servers{cfg: cfg.withDefaults()}
 	first := &liveSet{changed: make(chan struct{})}
@@ -58,7 +58,7 @@ func (s *Servers) Live() agent.LiveSet { return s.set.Load().LiveSet }
 // Owns implements agent.LiveTools.
 func (s *Servers) Owns(name string) bool { return s.owner(name) != nil }
 
-// owner returns the server whose tools can have a name, nil if it is no server's.
+// owner returns the server whose prefix a name has, or nil.
 func (s *Servers) owner(name string) *server {
 	if plainName(name) != name {
 		return nil
@@ -85,7 +85,7 @@ func (s *Servers) Await(ctx context.Context, name string, until time.Time) error
 		}
 	}
 	if one.state.Load().byName[name] != nil && !s.lists(name) {
-		s.publish() // a server has a connection a moment before its tools are in the set
+		s.publish() // a server is connected shortly before its tools are in the set
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (s *Servers) lists(name string) bool {
 	return slices.ContainsFunc(s.set.Load().Tools, func(t agent.Tool) bool { return t.Spec().Name == name })
 }
 
-// publish replaces the set by what the servers offer now.
+// publish replaces the set by the tools that the servers offer now.
 func (s *Servers) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Servers) publish() {
 	close(before.changed)
 }
 
-// Close ends the connections and the programs, and waits for that until ctx ends.
+// Close ends the connections and the programs. It waits for their end until ctx ends.
 func (s *Servers) Close(ctx context.Context) error {
 	s.stop(errClosed)
 	done := make(chan struct{})
@@ -128,17 +128,17 @@ func (s *Servers) Close(ctx context.Context) error {
 	}
 }
 
-// Status is what is known of one server.
+// Status is the status of one server.
 type Status struct {
 	Name      string
 	Connected bool
 	Tools     int
-	Attempts  int64    // to connect, since the start
-	Why       string   // it is not connected; may repeat what the server said, for operators alone
+	Attempts  int64    // to connect, since the start of the pod
+	Why       string   // why it is not connected; may quote the server, for operators only
 	Notes     []string // which of its tools are not offered, and why
 }
 
-// Pools returns how full the pools of the servers are, by name.
+// Pools returns the use of the servers' call slots in sum, as the pool "mcp_calls".
 func (s *Servers) Pools() map[string]share.Stats {
 	var calls share.Stats
 	for _, one := range s.all {
@@ -147,7 +147,7 @@ func (s *Servers) Pools() map[string]share.Stats {
 	return map[string]share.Stats{"mcp_calls": calls}
 }
 
-// Status returns what is known of the servers, in order of name.
+// Status returns the status of the servers, in order of name.
 func (s *Servers) Status() []Status {
 	all := make([]Status, len(s.all))
 	for i, one := range s.all {
@@ -158,12 +158,12 @@ func (s *Servers) Status() []Status {
 
 const (
 	restart   = 30 * time.Second // a server that is away for less may be restarting: calls wait for it
-	awayRetry = 2 * time.Second  // after which a call of a server that is away is worth another attempt
+	awayRetry = 2 * time.Second  // the Retry-After of calls to a server that is away
 )
 
-// connected returns once the server has a connection, other than one that a call could not use. It waits for that until
-// ctx ends, or the server has been away for longer than a restart takes. Either way the next attempt to connect is made
-// soon, so that a repeated call may find the server.
+// connected returns nil when the server has a connection other than useless, which a call could not use. It fails when
+// ctx ends, or when the server has been away for longer than restart. In either case it asks for a connection attempt
+// soon, so that a retried call may succeed.
 func (s *server) connected(ctx context.Context, useless *connection) error {
 	for {
 		now := s.state.Load()
@@ -175,7 +175,7 @@ func (s *server) connected(ctx context.Context, useless *connection) error {
 		}
 		select {
 		case s.wanted <- struct{}{}:
-		default: // another call has said so
+		default: // already requested
 		}
 		timer := time.NewTimer(left)
 		select {
@@ -194,19 +194,19 @@ func (s *server) connected(ctx context.Context, useless *connection) error {
 	}
 }
 
-// cancelled is the error of a call that was cancelled before the server had it.
+// cancelled returns the error of a call that was cancelled before it reached the server.
 func cancelled() error {
 	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
 }
 
-// notConnected is the error of a call that the server was not there for.
+// notConnected returns the error of a call that did not reach the server because there was no connection.
 func (s *server) notConnected() error {
 	e := registry.Errorf(registry.CodeNotConnected, "%s", s.unavailable()).With(registry.DispatchedNo)
 	e.RetryAfter = awayRetry
 	return e
 }
 
-// unavailable says that the server is not there, to callers and models.
+// unavailable returns the text for callers and models that the server is not connected.
 func (s *server) unavailable() string {
 	return fmt.Sprintf("The MCP server %q does not answer now; it is tried again and again. "+
 		"On the gateway's machine, farhand doctor says why.", s.Name)
@@ -218,8 +218,8 @@ func (t *tool) Returning() bool {
 	return now.conn == nil && time.Since(now.away) < restart
 }
 
-// Probe connects to a server once, lists its tools, and says in a sentence what is there. The error says what is wrong,
-// for operators: it may repeat what the server says, but not the URL or the values of variables.
+// Probe connects to a server once, lists its tools, and returns a one-line summary. The error is for operators: it may
+// quote the server, but contains neither the URL nor values of variables.
 func Probe(ctx context.Context, cfg Config, s Server) (string, error) {
 	rules, err := policy.New(policy.Options{})
 	if err != nil {

@@ -19,27 +19,26 @@ import (
 )
 
 const (
-	grace        = 2 * time.Second  // for a program to end after its input has
-	writeTimeout = 10 * time.Second // for a program to read what it is sent
-	maxStderr    = 1 << 10          // bytes kept of what it says beside messages
+	grace        = 2 * time.Second  // for a program to exit after its input is closed
+	writeTimeout = 10 * time.Second // for a program to read a message
+	maxStderr    = 1 << 10          // bytes of its stderr that are kept
 
 	sandboxPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// program is a server that this pod has started. Its supervisor kills it, and all that it has started, also when the
-// pod is killed.
+// program is a server that this pod has started. Its supervisor kills it and its children, also when the pod is killed.
 type program struct {
 	stdin  *os.File
 	stdout *io.PipeReader
 	stderr tail
 	kill   context.CancelFunc
-	ended  chan struct{} // closed when nothing of it is left
+	ended  chan struct{} // closed when the program and its children have ended
 	err    error         // how it ended; read after ended
 	pace   *bucket
 	ctx    context.Context
 }
 
-// start starts the program of a server. conn is the connection, with whose end the program has to end at the latest.
+// start starts the program of a server. The program ends when conn, the context of the connection, ends.
 func (c *Config) start(conn context.Context, s *Server, pace *bucket) (*program, error) {
 	engine, why := c.Host, c.NoHost
 	if s.Sandbox {
@@ -71,13 +70,14 @@ func (c *Config) start(conn context.Context, s *Server, pace *bucket) (*program,
 			p.err = fmt.Errorf("the program has ended with the code %d", exit.Code)
 		}
 		remove()
-		close(p.ended) // before anybody reads that there is no more
+		close(p.ended) // before readers see EOF
 		told.CloseWithError(io.EOF)
 	}()
 	return p, nil
 }
 
-// space returns the folder of a program. Without a sandbox it is empty, and removed when the program has ended.
+// space returns the workspace of a program. Without a sandbox, it is an empty folder, removed when the program has
+// ended.
 func (c *Config) space(ctx context.Context, s *Server) (sandbox.Workspace, func(), error) {
 	if s.Sandbox {
 		if c.Workspaces == nil {
@@ -94,12 +94,12 @@ func (c *Config) space(ctx context.Context, s *Server) (sandbox.Workspace, func(
 	return w, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// sessionOf is the agent session that the workspace of a server belongs to.
+// sessionOf returns the agent session that owns the workspace of a server.
 func sessionOf(server string) agent.SessionID {
 	return agent.SessionID{Identity: "mcp:" + server, Sandboxed: true}
 }
 
-// command returns what is run. A program knows nothing of the gateway's environment but where programs are, and a home.
+// command returns the command to run. A program gets only PATH and HOME of the gateway's environment.
 func (s *Server) command(w sandbox.Workspace) sandbox.Command {
 	env := []string{"PATH=" + sandboxPath, "HOME=" + w.Dir}
 	if s.Sandbox {
@@ -118,7 +118,7 @@ func (s *Server) command(w sandbox.Workspace) sandbox.Command {
 	return c
 }
 
-// withEnv returns an environment in which the listed variables take the place of others.
+// withEnv returns env with the listed variables added. They replace variables of the same name.
 func withEnv(env, listed []string) []string {
 	env = slices.DeleteFunc(env, func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -127,7 +127,7 @@ func withEnv(env, listed []string) []string {
 	return append(env, listed...)
 }
 
-// transport returns the SDK's way to the program.
+// transport returns the SDK's transport to the program.
 func (p *program) transport(c *connection) mcp.Transport {
 	return &mcp.IOTransport{
 		Reader: newGate(&paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1}, c, false),
@@ -135,8 +135,8 @@ func (p *program) transport(c *connection) mcp.Transport {
 	}
 }
 
-// patient writes to a program that may not read, for a while: then the connection ends, and with it what else waits to
-// be written.
+// patient writes to a program with a deadline of writeTimeout. If the program does not read in time, the connection
+// ends, and with it all pending writes.
 type patient struct {
 	*os.File
 	conn *connection
@@ -152,10 +152,10 @@ func (w patient) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// close ends the program: it is told so by the end of its input, and killed if it does not heed that.
+// close ends the program: it closes its input, and kills it after grace.
 func (p *program) close() {
 	p.stdin.Close()
-	_ = p.stdout.CloseWithError(io.EOF) // what it writes now ends it
+	_ = p.stdout.CloseWithError(io.EOF) // further output kills it (EPIPE)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -163,10 +163,10 @@ func (p *program) close() {
 	case <-timer.C:
 	}
 	p.kill()
-	<-p.ended // the engine bounds how long that takes
+	<-p.ended // the engine bounds the wait
 }
 
-// tail keeps the end of what is written to it. It is safe for concurrent use.
+// tail keeps the last maxStderr bytes that are written to it. It is safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -181,7 +181,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String returns what was kept.
+// String returns the kept text.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

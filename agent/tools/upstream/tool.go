@@ -18,7 +18,7 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// tool is a tool of an MCP server, as it was defined at one moment. It implements agent.Tool, agent.SourcedTool,
+// tool is a tool of an MCP server with one version of its definition. It implements agent.Tool, agent.SourcedTool,
 // agent.UnavailableTool and agent.ReturningTool.
 type tool struct {
 	server *server
@@ -39,8 +39,8 @@ func (t *tool) Unavailable() string {
 	return t.server.unavailable()
 }
 
-// Execute implements agent.Tool. It runs what was approved, or nothing: a definition that the server has changed since
-// is not called. A call that the server certainly has not taken is made again, on another connection.
+// Execute implements agent.Tool. It only runs the approved definition: if the server has changed it since, the call
+// fails. If a call certainly did not reach the server, it is retried on another connection.
 func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
 	var useless *connection
 	for range maxTries {
@@ -56,14 +56,14 @@ func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resu
 	return registry.Result{}, t.server.notConnected()
 }
 
-// maxTries is how many connections a call is tried on.
+// maxTries is the maximum number of connections a call is tried on.
 const maxTries = 3
 
-// errNotTaken is the error of a call that has certainly not run, because its connection could not be used.
+// errNotTaken is the error of a call that certainly did not run, because its connection could not be used.
 var errNotTaken = errors.New("the server has not taken the call")
 
-// callOnce calls the tool once the server has a place for the call, on the connection that there is then. It returns
-// which one that was, nil if there is none.
+// callOnce waits for a call slot of the server, then calls the tool on the current connection. It also returns that
+// connection, or nil if there is none.
 func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Result, *connection, error) {
 	place, err := t.server.calls.Acquire(ctx, agent.CallerOf(ctx).Owner(), 1)
 	switch {
@@ -93,7 +93,7 @@ func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Res
 	return res, now.conn, err
 }
 
-// call calls a tool and returns what the server answers.
+// call calls a tool and returns the server's answer.
 func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (registry.Result, error) {
 	token, stop := c.progress.follow(ctx)
 	defer stop()
@@ -124,7 +124,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 			"The arguments cannot be sent in the form that the MCP server %q demands.", c.server.Name,
 		).With(registry.DispatchedNo)
 	case ctx.Err() != nil:
-		return registry.Result{}, ctx.Err() // the server was told that nobody waits any more
+		return registry.Result{}, ctx.Err() // the server was notified of the cancellation
 	case c.ctx.Err() == nil && errors.As(err, &wire) && wire.Code != notSent:
 		return failure(errorText(wire.Code, wire.Message)), nil
 	default:
@@ -136,20 +136,20 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	}
 }
 
-// sessionLives reports whether the server still takes requests of the session. Servers answer those of a session that
-// has ended in various ways, and some of these also if a call is wrong.
+// sessionLives reports whether the server still accepts requests of the session. Servers answer requests of an ended
+// session in various ways, and some give the same answers to invalid calls.
 func (c *connection) sessionLives(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.server.Connect)
 	defer cancel()
 	ctx, attempt := newAttempt(ctx, "")
-	_ = c.session.Ping(ctx, nil) // also an error is an answer
+	_ = c.session.Ping(ctx, nil) // an error is also an answer
 	return attempt.sent.Load() && attempt.refusal.Load() == nil && ctx.Err() == nil && c.inUse.Err() == nil
 }
 
-// failure is the result of a tool that failed.
+// failure returns the result of a failed tool.
 func failure(text string) registry.Result { return registry.Result{Output: text, Error: text} }
 
-// errorText is an error of a server, as a model may read it.
+// errorText returns a server's error as text for a model.
 func errorText(code int64, message string) string {
 	if code == 0 {
 		return "The MCP server answered with an error: " + short(message)
@@ -157,30 +157,30 @@ func errorText(code int64, message string) string {
 	return fmt.Sprintf("The MCP server answered with the error %d: %s", code, short(message))
 }
 
-// notSent is the code that the SDK gives a request that its way has refused: no server's word.
+// notSent is the SDK's code for a request that the transport rejected. It does not come from the server.
 const notSent = -32005
 
-// maxShort is how many bytes of a server's sentence are kept.
+// maxShort is the maximum length of a quoted server text, in bytes.
 const maxShort = 500
 
-// short returns a sentence that somebody else wrote, as it may stand in one of ours.
+// short returns text from a server, truncated and in one line, to be quoted in a message.
 func short(text string) string { return legible.Line(text[:min(len(text), maxShort)]) }
 
-// resultOf returns an answer as a result. Its size is bounded by whoever runs local tools.
+// resultOf converts an answer to a result. The runner of local tools bounds its size.
 func resultOf(res *mcp.CallToolResult, server string) registry.Result {
 	if res.NeedsInput() {
 		text := fmt.Sprintf("The tool asks for something more, and the gateway lets no MCP server ask (%s). "+
 			"Say everything in the arguments.", server)
 		return registry.Result{Output: text, Error: text}
 	}
-	content := mcpcontent.Reader{Room: math.MaxInt} // local tools have a place for what is too large to be inline
+	content := mcpcontent.Reader{Room: math.MaxInt} // local tools may return results that are too large to be inline
 	for _, c := range res.Content {
 		content.Add(blockOf(c))
 	}
 	return content.Result(!res.IsError, structured(res.StructuredContent))
 }
 
-// blockOf returns a block of content as agent/mcpcontent has it.
+// blockOf converts a block of content to that of agent/mcpcontent.
 func blockOf(content mcp.Content) mcpcontent.Block {
 	switch c := content.(type) {
 	case *mcp.ImageContent:
@@ -201,7 +201,7 @@ func blockOf(content mcp.Content) mcpcontent.Block {
 	return mcpcontent.Block{}
 }
 
-// structured returns structured content, nothing if there is none, or if it is no JSON as ours.
+// structured returns structured content, or nothing if there is none or if it is not valid registry JSON.
 func structured(content any) registry.JSON {
 	if content == nil {
 		return registry.JSON{}
@@ -218,30 +218,30 @@ func structured(content any) registry.JSON {
 }
 
 const (
-	progressRate  = 10 // reports of one call, a second; others are dropped, but for the last
+	progressRate  = 10 // reports of one call, a second; more are dropped, except the last
 	progressBurst = 20
-	maxProgress   = 1 << 10 // bytes of the text of one
+	maxProgress   = 1 << 10 // bytes of a report's text
 )
 
-// reports passes on what a server says of the progress of calls. The zero value is ready.
+// reports forwards the servers' progress reports to the calls. The zero value is ready.
 type reports struct {
 	mu   sync.Mutex
 	next int
 	of   map[string]*report // by token
 }
 
-// report is where the progress of one call goes.
+// report is the progress state of one call.
 type report struct {
 	ctx  context.Context // of Execute
 	pace bucket
 
 	mu    sync.Mutex
-	held  *registry.Report // the last one, if it came too fast
+	held  *registry.Report // the last report, if it exceeded the rate
 	ended bool
 }
 
-// follow returns the token of a call whose progress is wanted until stop is called, which passes on the last report if
-// that came too fast.
+// follow returns a progress token for a call. stop ends the reporting, and forwards the last report if the rate limit
+// held it back.
 func (r *reports) follow(ctx context.Context) (token string, stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,7 +260,7 @@ func (r *reports) follow(ctx context.Context) (token string, stop func()) {
 	}
 }
 
-// progressNotification is what is read of a message that may be a report.
+// progressNotification is the part of a message that may be a progress report.
 type progressNotification struct {
 	Method string `json:"method"`
 	Params struct {
@@ -271,7 +271,7 @@ type progressNotification struct {
 	} `json:"params"`
 }
 
-// see passes on a report of a call that runs. It ignores every other message.
+// see forwards a progress report of a running call. It ignores all other messages.
 func (r *reports) see(message []byte) {
 	var n progressNotification
 	if json.Unmarshal(message, &n) != nil || n.Method != "notifications/progress" {
@@ -284,7 +284,7 @@ func (r *reports) see(message []byte) {
 		return
 	}
 	if n.Params.Total != nil && *n.Params.Total <= 0 {
-		n.Params.Total = nil // it is not known
+		n.Params.Total = nil // unknown
 	}
 	text := n.Params.Message
 	of.tell(registry.Report{
@@ -292,7 +292,7 @@ func (r *reports) see(message []byte) {
 	})
 }
 
-// tell passes on a report, or holds it if it comes too fast.
+// tell forwards a report, or holds it if it exceeds the rate.
 func (r *report) tell(p registry.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +306,7 @@ func (r *report) tell(p registry.Report) {
 	}
 }
 
-// end passes on the report that is held, and ignores those that come later.
+// end forwards the held report. Later reports are ignored.
 func (r *report) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,32 +21,33 @@ import (
 
 const (
 	maxRedirects = 3  // of one request, on the same host
-	getRate      = 1  // streams a second that are opened again
-	getBurst     = 10 // of those at once
+	getRate      = 1  // reconnects of streams, a second
+	getBurst     = 10 // the same, in a burst
 
-	streamTimeout = 3 * time.Second // for a server to begin the stream of its own messages
+	streamTimeout = 3 * time.Second // for a server to start the stream of its own messages
 )
 
 var (
-	// errNoStream ends the request for a stream that does not begin: the server is taken to have none.
+	// errNoStream ends the request for a stream that does not start. The server is then treated as one without a
+	// stream.
 	errNoStream = errors.New("the server does not begin its stream")
 
-	// errDeaf ends the connection to a server that does not take what it is told.
+	// errDeaf ends the connection to a server that does not read its messages.
 	errDeaf = errors.New("the server does not take what it is told")
 
 	// errRefused is the error of a request with a refusal.
 	errRefused = errors.New("the server has refused the request")
 )
 
-// Methods whose requests are told from others.
+// Headers of MCP requests, and the method whose requests need special handling.
 const (
 	headerMethod  = "Mcp-Method"
 	headerSession = "Mcp-Session-Id"
 	methodListen  = "subscriptions/listen"
 )
 
-// web is the way to a server at a URL. It bounds what comes from there before the SDK reads it, and ends all requests
-// with the connection.
+// web is the transport to a server at a URL. It bounds responses before the SDK reads them, and cancels all requests
+// when the connection ends.
 type web struct {
 	server *Server
 	base   *http.Transport
@@ -61,13 +62,13 @@ func newWeb(conn *connection) *web {
 		server: s, conn: conn, gets: bucket{rate: getRate, burst: getBurst},
 		base: publicnet.Guard{AllowPrivate: s.private()}.Transport(s.Connect),
 	}
-	w.base.MaxConnsPerHost = 2*s.MaxCalls + 8 // calls, what cancels them, and streams
+	w.base.MaxConnsPerHost = 2*s.MaxCalls + 8 // calls, their cancellations, and streams
 	w.base.MaxIdleConnsPerHost = s.MaxCalls
 	w.client = &http.Client{Transport: w, CheckRedirect: w.checkRedirect}
 	return w
 }
 
-// private reports whether the file allows an address of a private network: it names it, or this machine, or says so.
+// private reports whether the file permits private addresses: the URL names one or localhost, or Private is set.
 func (s *Server) private() bool {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -77,12 +78,13 @@ func (s *Server) private() bool {
 	return s.Private || u.Hostname() == "localhost" || err == nil && publicnet.KindOf(addr) == publicnet.Private
 }
 
-// transport returns the SDK's way through w.
+// transport returns the SDK's transport through w.
 func (w *web) transport() mcp.Transport {
 	return &mcp.StreamableClientTransport{Endpoint: w.server.URL, HTTPClient: w.client, MaxEventSize: maxMessage}
 }
 
-// checkRedirect follows a server on its own host only: nobody else gets the headers of the file.
+// checkRedirect follows redirects to the same host and scheme only, so that no other server gets the configured
+// headers.
 func (w *web) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return http.ErrUseLastResponse
@@ -100,7 +102,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := w.roundTrip(ctx, req)
 	if err != nil {
 		release()
-		if context.Cause(ctx) == errNoStream { // the SDK waits for this answer, for ever
+		if context.Cause(ctx) == errNoStream { // the SDK waits for this response without a timeout
 			return &http.Response{StatusCode: http.StatusMethodNotAllowed, Body: http.NoBody, Request: req}, nil
 		}
 		return nil, err
@@ -117,14 +119,14 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if r := refusalOf(req, resp.StatusCode, body); r != nil && req.Method == http.MethodPost {
 		attemptOf(ctx).refusal.Store(r)
-		return nil, errRefused // the SDK would end the connection over some, and take others for a failed tool
+		return nil, errRefused // for some of them the SDK would end the connection, or report a failed tool
 	}
 	return resp, nil
 }
 
-// expect gives a request that has no time of its own some, until the function that it returns is called. A stream of
-// the server's own messages that does not begin is given up with cancel. Answers to what the server asks for wait on a
-// goroutine each, so a server that does not take them loses the connection.
+// expect sets a deadline for requests without an attempt, until the returned function is called. If the stream of the
+// server's own messages does not start, expect calls cancel. If the server does not accept an answer to one of its
+// requests, the connection ends, because each such answer holds a goroutine.
 func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop func() bool) {
 	switch {
 	case req.Method == http.MethodGet:
@@ -137,7 +139,7 @@ func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop fu
 }
 
 func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
-	if req.Method == http.MethodGet { // the SDK opens streams again as often as the server asks for it
+	if req.Method == http.MethodGet { // the SDK reopens streams as often as the server asks for it
 		if err := w.gets.take(ctx, 1); err != nil {
 			return nil, err
 		}
@@ -150,9 +152,9 @@ func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response,
 	return w.send(ctx, req)
 }
 
-// send sends a request, and notes in its attempt whether the server may have it. Without a connection it has not, and
-// net/http makes another connection for a request only if nothing of it was written to the former. A server that cannot
-// be reached is left.
+// send sends a request, and records in its attempt whether the server may have received it. Without a connection it has
+// not: net/http only retries a request on a new connection if it wrote nothing of it to the previous one. If the server
+// is unreachable, new calls need another connection.
 func (w *web) send(ctx context.Context, req *http.Request) (*http.Response, error) {
 	sent := &attemptOf(ctx).sent
 	resp, err := w.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -165,8 +167,9 @@ func (w *web) send(ctx context.Context, req *http.Request) (*http.Response, erro
 	return resp, err
 }
 
-// stream bounds a stream of messages: as a whole if it answers one request, else only in its pace. The connection ends
-// with the stream that tells of changes, because nobody else would notice.
+// stream bounds a stream of messages. The answer to one request has a size limit; other streams only have a rate limit.
+// If the stream of change notifications ends, new calls need another connection, because the end would otherwise go
+// unnoticed.
 func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser, release func()) io.ReadCloser {
 	listens := req.Header.Get(headerMethod) == methodListen
 	left := int64(maxAnswer)
@@ -182,12 +185,12 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	return newGate(bounded, w.conn, true)
 }
 
-// paceOf returns the pace of the answer to a request.
+// paceOf returns the token bucket for the answer to a request.
 func (w *web) paceOf(req *http.Request) *bucket {
 	return w.conn.paces.of(attemptOf(req.Context()).tenant)
 }
 
-// readWhole reads and returns an answer that is one message, so that one that is broken fails its request, and not the
+// readWhole reads and returns an answer that is not a stream. An invalid message thus fails its request, not the
 // connection.
 func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) ([]byte, error) {
 	body := &paced{ReadCloser: resp.Body, ctx: ctx, pace: w.paceOf(resp.Request), left: maxMessage}
@@ -198,12 +201,12 @@ func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) (
 	case err != nil:
 	case good && kind == "application/json" && len(text) > 0:
 		_, err = w.conn.receive(text, body)
-	case strictjson.Values(text) > maxValues: // the SDK looks for a message in any answer
+	case strictjson.Values(text) > maxValues: // the SDK parses any answer as a message
 		err = errTooMany
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(text))
 	return text, err
 }
 
-// close ends the connections that nobody uses.
+// close closes the idle HTTP connections.
 func (w *web) close() { w.base.CloseIdleConnections() }

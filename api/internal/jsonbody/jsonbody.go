@@ -1,6 +1,6 @@
-// Package jsonbody says what the JSON of a request must be, for the API and for the endpoints of /v1.
+// Package jsonbody checks the JSON of requests, for the API and for the endpoints of /v1.
 //
-// It imports agent and registry. Check looks at any body, Members takes an object apart.
+// It imports agent and registry. Check checks any body, Members also splits an object.
 package jsonbody
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxDepth lets arguments of the allowed depth stand inside the request's own object.
+// maxDepth allows arguments of the maximum depth inside the request's own object.
 const maxDepth = agent.MaxArgsDepth + 1
 
-// Check refuses what two parsers could understand differently: text that is not UTF-8, data behind the value, keys that
-// appear twice in one object, and nesting that exhausts a stack. The error has the code invalid_request.
+// Check rejects text that two parsers could read differently: invalid UTF-8, data after the value, duplicate keys in
+// one object, and nesting that exhausts a stack. The error has the code invalid_request.
 func Check(text []byte) error {
 	switch p := strictjson.Check(text, maxDepth); p.Fault {
 	case 0:
@@ -32,7 +32,7 @@ func Check(text []byte) error {
 	default:
 		var value json.RawMessage
 		err := json.Unmarshal(text, &value)
-		if err == nil { // encoding/json takes half a surrogate pair
+		if err == nil { // encoding/json accepts half a surrogate pair
 			err = p.Err
 		}
 		return registry.Errorf(registry.CodeInvalidRequest,
@@ -40,10 +40,10 @@ func Check(text []byte) error {
 	}
 }
 
-// usualMembers is how many members most bodies have at most.
+// usualMembers is the maximum number of members of most bodies.
 const usualMembers = 4
 
-// Members is Check for a body that must be an object, whose members it returns: both in one pass.
+// Members is Check for a body that must be an object. It also returns the object's members, in one pass.
 func Members(text []byte) ([]strictjson.Member, error) {
 	if strictjson.Depth(text) <= maxDepth {
 		members, err := strictjson.Members(make([]strictjson.Member, 0, usualMembers), text, math.MaxInt)

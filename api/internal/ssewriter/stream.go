@@ -1,5 +1,5 @@
 // Package ssewriter writes server-sent events, for the API and for the endpoints of /v1. Stream writes the events of
-// one answer. ServeTurn writes those of a turn while it runs, and chooses when the answer begins.
+// one answer. ServeTurn writes the events of a running turn, and decides when the answer begins.
 //
 // It imports nothing of this module.
 package ssewriter
@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// Heartbeat is the longest silence of a stream. Proxies and networks take a longer one for death.
+	// Heartbeat is the longest silence of a stream. Proxies and networks may close a connection that is silent for
+	// longer.
 	Heartbeat = 15 * time.Second
 
-	// writeTimeout is how long a client may take to receive what was flushed. A slower client is disconnected. It can
-	// come back and continue where it was.
+	// writeTimeout is how long a client may take to receive flushed events. A slower client is disconnected. It can
+	// reconnect and continue where it was.
 	writeTimeout = 10 * time.Second
 )
 
-// comment is a sign of life. Readers of events skip it.
+// comment is a heartbeat. Readers of events skip it.
 const comment = ":\n\n"
 
 // Stream writes server-sent events. It belongs to one goroutine.
@@ -35,17 +36,17 @@ type Stream struct {
 	last    time.Time // of the last write
 }
 
-// New returns a stream on a writer whose head has been written.
+// New returns a stream on a writer whose header was written.
 func New(w http.ResponseWriter) *Stream {
 	return &Stream{w: w, control: http.NewResponseController(Innermost(w)), last: time.Now()}
 }
 
-// Open writes the head of an answer of server-sent events. It fails when the client is gone.
+// Open writes the header of an answer of server-sent events. It fails if the client is gone.
 func Open(c *gin.Context) (*Stream, error) {
 	header := c.Writer.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache, no-store")
-	header.Set("X-Accel-Buffering", "no") // nginx would collect events before it passes them on
+	header.Set("X-Accel-Buffering", "no") // nginx would buffer events
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
 	s := New(c.Writer)
@@ -56,8 +57,8 @@ func Open(c *gin.Context) (*Stream, error) {
 	return s, nil
 }
 
-// Innermost returns the writer that net/http made. The writers around it swallow errors of flushing, and only for this
-// one does http.MaxBytesReader close the connection.
+// Innermost returns the writer of net/http. The writers around it swallow errors of flushing, and http.MaxBytesReader
+// closes the connection only for this one.
 func Innermost(w http.ResponseWriter) http.ResponseWriter {
 	for {
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -68,18 +69,17 @@ func Innermost(w http.ResponseWriter) http.ResponseWriter {
 	}
 }
 
-// Put adds an event to the next flush. The name may be empty. The id is the place where a client that comes back
-// continues. An event without an id leaves that place as it is. Put fails only if a json.RawMessage in data is not
-// JSON.
+// Put adds an event to the next flush. The name may be empty. The id is where a reconnecting client continues. An event
+// without an id does not change that position. Put fails only if a json.RawMessage in data is not JSON.
 func (s *Stream) Put(id, event string, data any) error { return Append(&s.buffer, id, event, data) }
 
-// PutEncoded adds events that Append wrote to the next flush.
+// PutEncoded adds events that Append encoded to the next flush.
 func (s *Stream) PutEncoded(events []byte) { s.buffer.Write(events) }
 
-// Buffered returns how many bytes wait for the next flush.
+// Buffered returns the number of bytes in the next flush.
 func (s *Stream) Buffered() int { return s.buffer.Len() }
 
-// Append appends one event in its written form.
+// Append appends one encoded event.
 func Append(b *bytes.Buffer, id, event string, data any) error {
 	start := b.Len()
 	if id != "" {
@@ -99,7 +99,7 @@ func Append(b *bytes.Buffer, id, event string, data any) error {
 	return nil
 }
 
-// Flush writes what was put. If nothing was put, it writes a sign of life once the silence has lasted for Heartbeat. An
+// Flush writes the buffered events. If there are none, it writes a comment once the stream was silent for Heartbeat. An
 // error means that the client is gone or too slow.
 func (s *Stream) Flush() error {
 	if s.buffer.Len() == 0 {
@@ -121,22 +121,22 @@ func (s *Stream) Flush() error {
 	return nil
 }
 
-// UntilHeartbeat returns how much longer the stream may be silent. It is negative when a sign of life is due.
+// UntilHeartbeat returns how much longer the stream may be silent. It is negative if a heartbeat is overdue.
 func (s *Stream) UntilHeartbeat() time.Duration { return Heartbeat - time.Since(s.last) }
 
-// Close bounds the time for the end of the answer, which net/http writes.
+// Close sets a deadline for the end of the answer, which net/http writes.
 func (s *Stream) Close() { s.writeBy(time.Now().Add(writeTimeout)) }
 
-// Controller returns what sets the deadlines of the answer.
+// Controller returns the controller that sets the deadlines of the answer.
 func (s *Stream) Controller() *http.ResponseController { return s.control }
 
 func (s *Stream) writeBy(deadline time.Time) {
 	_ = s.control.SetWriteDeadline(deadline) // fails for a test's recorder, which has no slow reader
 }
 
-// TurnStream writes the events of a turn while it runs. The answer begins with the first event, or with a comment after
-// a moment. Until then a failure still gets a status of its own, which clients and load balancers act upon. A client
-// that waits longer must see that it is served. TurnStream is safe for concurrent use.
+// TurnStream writes the events of a running turn. The answer begins with the first event, or with a comment after a
+// short time. Before that, a failure still gets its own status, which clients and load balancers act upon. After that,
+// a waiting client must see that it is served. TurnStream is safe for concurrent use.
 type TurnStream struct {
 	open func() (*Stream, error)
 	stop context.CancelFunc // ends the turn
@@ -153,9 +153,9 @@ type Ending struct {
 	Tell    func(*TurnStream)
 }
 
-// ServeTurn has run write the events of a turn, and shows between them that the stream lives. The answer begins after
-// grace at the latest. The context of run ends when the client leaves or does not read. ServeTurn returns the failure
-// that is still to be answered, or the error with which the client went.
+// ServeTurn calls run to write the events of a turn, and sends heartbeats between them. The answer begins after grace
+// at the latest. The context of run ends when the client disconnects or does not read. ServeTurn returns the failure
+// that is still to be answered, or the error of a client that is gone.
 func ServeTurn(
 	ctx context.Context, c *gin.Context, grace time.Duration, run func(context.Context, *TurnStream) Ending,
 ) (failure, gone error) {
@@ -172,7 +172,7 @@ func ServeTurn(
 	return nil, t.err
 }
 
-// runWithHeartbeat runs a turn. When it returns, no other goroutine touches the answer.
+// runWithHeartbeat runs a turn. After it returns, no other goroutine uses the answer.
 func (t *TurnStream) runWithHeartbeat(
 	ctx context.Context, grace time.Duration, run func(context.Context, *TurnStream) Ending,
 ) Ending {
@@ -194,12 +194,12 @@ func (t *TurnStream) runWithHeartbeat(
 	return run(ctx, t)
 }
 
-// Send writes one event at once. The name may be empty. After a failed write it does nothing.
+// Send writes and flushes one event. The name may be empty. After a failed write it does nothing.
 func (t *TurnStream) Send(name string, data any) {
 	t.write(func(out *Stream) error { return out.Put("", name, data) })
 }
 
-// SendText writes an event whose data is text as it is, on one line.
+// SendText writes an event with raw text as its data, on one line.
 func (t *TurnStream) SendText(text string) {
 	t.write(func(out *Stream) error {
 		out.buffer.WriteString("data: " + text + "\n\n")
@@ -207,7 +207,7 @@ func (t *TurnStream) SendText(text string) {
 	})
 }
 
-// KeepAlive writes a sign of life at once, for something that happens and has no event.
+// KeepAlive writes and flushes a comment, for activity without an event.
 func (t *TurnStream) KeepAlive() {
 	t.write(func(out *Stream) error {
 		out.buffer.WriteString(comment)
@@ -215,7 +215,7 @@ func (t *TurnStream) KeepAlive() {
 	})
 }
 
-// write begins the answer if need be, has put add to it, and flushes it.
+// write begins the answer if necessary, calls put to add to it, and flushes it.
 func (t *TurnStream) write(put func(*Stream) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,7 +225,7 @@ func (t *TurnStream) write(put func(*Stream) error) {
 	}
 }
 
-// beat begins the answer, or writes a sign of life if the silence was long. It returns when the next one is due.
+// beat begins the answer, or writes a heartbeat if one is due. It returns when the next one is due.
 func (t *TurnStream) beat() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -250,7 +250,7 @@ func (t *TurnStream) begin() bool {
 	return t.err == nil
 }
 
-// check notes the first error, and ends the turn with it.
+// check stores the first error, and ends the turn.
 func (t *TurnStream) check(err error) {
 	if err != nil && t.err == nil {
 		t.err = err

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	dialAtOnce       = 64               // handshakes under way at once; more only queue up in the pod
+	dialAtOnce       = 64               // handshakes in flight; more only queue up in the pod
 	readyTimeout     = 2 * time.Minute  // for all devices of a swarm to be registered
 	handshakeTimeout = 10 * time.Second // for a connection to be upgraded
 	connectTries     = 5
 	connectPause     = 200 * time.Millisecond // longer after every try
 )
 
-// EchoTool is the tool callers ask for.
+// EchoTool is the name of the tool that callers call.
 const EchoTool = "echo"
 
-// Swarm is many devices, each a bare TCP connection with one goroutine, so that one process bears tens of thousands.
+// Swarm is many devices. Each is a bare TCP connection with one goroutine, so one process can hold tens of thousands.
 type Swarm struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -39,7 +39,7 @@ type Swarm struct {
 
 	sessions   []string // their ids
 	registered atomic.Int64
-	lost       atomic.Int64          // devices whose connection ended before the swarm did
+	lost       atomic.Int64          // devices whose connection ended before the swarm
 	failure    atomic.Pointer[error] // of the first of them
 	changed    chan struct{}         // capacity 1: a device was registered or lost
 }
@@ -55,8 +55,8 @@ func ConnectSwarm(ctx context.Context, base, token, prefix string, n, tools int)
 	return ConnectSwarmWith(ctx, base, token, prefix, n, func(int) []byte { return frame })
 }
 
-// ConnectSwarmWith is ConnectSwarm for devices that need not have the same tools: toolsOf returns the frame of the i-th
-// device, as RegisterTools makes it.
+// ConnectSwarmWith is ConnectSwarm for devices with different tools. toolsOf returns the frame of the i-th device, as
+// RegisterTools makes it.
 func ConnectSwarmWith(
 	ctx context.Context, base, token, prefix string, n int, toolsOf func(i int) []byte,
 ) (*Swarm, error) {
@@ -112,7 +112,7 @@ func (s *Swarm) noteChange() {
 	}
 }
 
-// Close disconnects the devices and waits until their goroutines are gone.
+// Close disconnects the devices and waits until their goroutines have ended.
 func (s *Swarm) Close() {
 	s.cancel()
 	s.work.Wait()
@@ -130,8 +130,8 @@ func (s *Swarm) Lost() error {
 	return fmt.Errorf("%d devices lost their connection: %w", lost, *s.failure.Load())
 }
 
-// keepConnected connects one device. A device that a busy pod refuses before it is registered comes back, as any would.
-// One whose connection ends later stays away: the pod lost it, and the figures must say so.
+// keepConnected connects one device. Like any device it retries if a busy pod rejects it before it is registered. If
+// its connection ends later it does not reconnect: the pod lost it, and the figures must show that.
 func (s *Swarm) keepConnected(addr, session string, frame []byte) {
 	for try := 1; ; try++ {
 		d := device{swarm: s, tools: frame}
@@ -152,7 +152,7 @@ func (s *Swarm) keepConnected(addr, session string, frame []byte) {
 	}
 }
 
-// RegisterTools returns the frame that registers tools of these names. Tools of one name are alike.
+// RegisterTools returns the frame that registers tools with these names. Tools with the same name are identical.
 func RegisterTools(names []string) []byte {
 	var b strings.Builder
 	b.WriteString(`{"type":"register_tools","tools":[`)
@@ -168,12 +168,12 @@ func RegisterTools(names []string) []byte {
 	return maskedFrame(opText, []byte(b.String()))
 }
 
-// device is one connection. Its buffers grow with the calls it gets: an idle one keeps next to nothing.
+// device is one connection. Its buffers grow with its calls, so an idle device needs almost no memory.
 type device struct {
 	swarm  *Swarm
 	tools  []byte // the frame that registers them
 	conn   net.Conn
-	stop   func() bool // the end of the swarm no longer closes conn
+	stop   func() bool // stops the close of conn at the swarm's end
 	reader *bufio.Reader
 	in     []byte
 	out    []byte
@@ -181,7 +181,7 @@ type device struct {
 	registered bool
 }
 
-// serve connects the device and answers what it is asked until its connection ends.
+// serve connects the device and answers calls until its connection ends.
 func (d *device) serve(addr, session string) error {
 	if err := d.connect(addr, session); err != nil {
 		return err
@@ -210,8 +210,8 @@ func (d *device) serve(addr, session string) error {
 	}
 }
 
-// connect dials and has the connection upgraded. From the dialling on the end of the swarm closes it, whatever the pod
-// says or does not say.
+// connect dials and upgrades the connection. The end of the swarm closes the connection at any time after dialling,
+// whatever the pod does.
 func (d *device) connect(addr, session string) error {
 	s := d.swarm
 	select {
@@ -220,7 +220,7 @@ func (d *device) connect(addr, session string) error {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	}
-	// Without keep-alive: thousands that were accepted in one burst would be probed in one burst.
+	// Without keep-alive: thousands of connections accepted in one burst would be probed in one burst.
 	dialer := net.Dialer{Timeout: s.handshake, KeepAlive: -1}
 	conn, err := dialer.DialContext(s.ctx, "tcp", addr)
 	if err != nil {
@@ -260,7 +260,7 @@ func (d *device) upgrade(addr, session string) error {
 	return err
 }
 
-// handle answers a call with the text it came with, and takes note of a registration.
+// handle answers a call with the text of its arguments, and records a registration.
 func (d *device) handle(frame []byte) error {
 	switch {
 	case bytes.Contains(head(frame), []byte(`"tool_call_request"`)):
@@ -283,10 +283,10 @@ func (d *device) handle(frame []byte) error {
 	return nil
 }
 
-// head is the part of a frame where its type stands.
+// head returns the part of a frame that has its type.
 func head(frame []byte) []byte { return frame[:min(len(frame), 64)] }
 
-// textAfter returns the string that follows a mark. The texts of this package hold nothing that is escaped.
+// textAfter returns the string after a mark. The texts of this package have no escapes.
 func textAfter(frame []byte, mark string) []byte {
 	_, rest, _ := bytes.Cut(frame, []byte(mark))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))

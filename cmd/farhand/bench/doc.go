@@ -1,9 +1,10 @@
-// Package bench measures pods that are running: it connects devices, calls their tools over HTTP, checks every
-// answer, and prints rates and durations for every route and number of callers. `farhand bench` is Run.
+// Package bench measures running pods: it connects devices, calls their tools over HTTP, checks every answer, and
+// prints rates and durations for every route and number of callers. `farhand bench` is Run.
 //
-// Generator, pods and Redis often share a machine, so the generator is lean: its devices are bare TCP connections,
-// its callers write requests that were built once. Whatever is compared is measured by the same generator, in the
-// same run, in turns (A B A B), and the medians are compared: what the machine does beside it then hits all sides.
+// Generator, pods and Redis often share a machine, so the generator is lean: its devices are bare TCP connections, and
+// its callers write requests that were built once. Sides are compared with the same generator, in the same run, in
+// alternation (A B A B), by their medians. So other load on the machine affects all sides.
 //
-// cmd/farhand-bench, for developers of Farhand, builds on it. It imports nothing of ours. Start reading at Run.
+// cmd/farhand-bench, for developers of Farhand, builds on it. It imports no other package of Farhand. Start reading at
+// Run.
 package bench

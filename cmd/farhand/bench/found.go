@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Found is what calls found, on which their cost depends: the pods' own counters, from before a run to after it. A
-// share is between 0 and 1, and 0 also where there was nothing to count.
+// Found has the conditions of calls that determine their cost, from the pods' counters before and after a run. A share
+// is between 0 and 1; it is also 0 if there was nothing to count.
 type Found struct {
 	Remembered         float64 `json:"routes_remembered"`     // share of the calls whose route needed no read
-	Together           float64 `json:"acknowledged_together"` // share of those written with another frame
+	Together           float64 `json:"acknowledged_together"` // share of acknowledgements sent with another frame
 	EnvelopesPerPacket float64 `json:"envelopes_per_packet"`  // of the messages to other pods that carry calls
 	RepliesPerPacket   float64 `json:"replies_per_packet"`    // of those that carry answers
 }
 
-// Text renders it. A nil Found is that of pods that do not tell.
+// Text renders it. A nil Found is of pods that do not report counters.
 func (f *Found) Text() string {
 	if f == nil {
 		return "-"
@@ -29,13 +29,13 @@ func (f *Found) Text() string {
 		f.Remembered*100, f.Together*100, f.EnvelopesPerPacket, f.RepliesPerPacket)
 }
 
-// counters are the metrics of pods, added up over the pods, by their names with labels as they are exported.
+// counters are metrics summed over pods, by their exported names with labels.
 type counters map[string]float64
 
-// metricsTimeout bounds how long a pod may take to tell its metrics.
+// metricsTimeout bounds the request for a pod's metrics.
 const metricsTimeout = 10 * time.Second
 
-// readCounters asks the pods of a side. It returns nil if one of them does not tell.
+// readCounters reads the metrics of a side's pods. It returns nil if one of them does not report them.
 func (s *Side) readCounters(ctx context.Context) counters {
 	all := make(counters)
 	for _, pod := range s.Pods {
@@ -74,7 +74,7 @@ func (c counters) add(ctx context.Context, pod, token string) error {
 	return lines.Err()
 }
 
-// found returns what the calls between two readings found. It returns nil unless both were made.
+// found returns the Found between two readings, or nil unless both succeeded.
 func found(before, after counters) *Found {
 	if before == nil || after == nil {
 		return nil
@@ -93,7 +93,7 @@ func found(before, after counters) *Found {
 	}
 }
 
-// ratio returns a/b, and 0 where b is none.
+// ratio returns a/b, or 0 if b is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

@@ -14,7 +14,7 @@ const (
 	opPong  = 10
 )
 
-// readFrame returns the next frame of a server. Its payload is kept in buf, or in a larger array if need be.
+// readFrame returns the next frame from a server. Its payload is stored in buf, or in a larger array if necessary.
 func readFrame(r *bufio.Reader, buf []byte) (opcode byte, payload []byte, err error) {
 	var head [10]byte
 	if _, err = io.ReadFull(r, head[:2]); err != nil {
@@ -37,7 +37,7 @@ func readFrame(r *bufio.Reader, buf []byte) (opcode byte, payload []byte, err er
 	return head[0] & 0x0f, payload, err
 }
 
-// maskedFrame encodes a frame as a client must: masked. The mask is zero, which every server takes and which costs
+// maskedFrame encodes a masked frame, as clients must send. The mask is zero, which servers accept and which costs
 // nothing.
 func maskedFrame(opcode byte, payload []byte) []byte {
 	b := make([]byte, 0, 14+len(payload))

@@ -13,7 +13,7 @@ const (
 	subMask    = uint64(1)<<subBits - 1 // position within a power
 )
 
-// Histogram counts durations with a resolution of 1 %. It is not safe for concurrent use: every caller has its own.
+// Histogram counts durations with a resolution of 1 %. It is not safe for concurrent use: each caller has its own.
 type Histogram struct {
 	counts [buckets]uint32
 	total  int64
@@ -34,7 +34,7 @@ func (h *Histogram) merge(o *Histogram) {
 	h.Max = max(h.Max, o.Max)
 }
 
-// Quantile returns the duration that a share q of all durations does not exceed; zero when there are none.
+// Quantile returns the duration that a share q of all durations does not exceed, or zero if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0

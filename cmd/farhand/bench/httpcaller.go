@@ -15,13 +15,13 @@ import (
 // NonceLen is how many hexadecimal digits a nonce has.
 const NonceLen = 16
 
-// callTimeout is longer than the gateway's own.
+// callTimeout is longer than the gateway's timeout of a call.
 const callTimeout = 40 * time.Second
 
-// nonces are never used twice in a process, so that no answer can pass for another's.
+// nonces are unique within a process, so no answer can be mistaken for another call's.
 var nonces atomic.Uint64
 
-// PutNonce writes a new nonce over the beginning of b.
+// PutNonce writes a new nonce to the beginning of b.
 func PutNonce(b []byte) {
 	const digits = "0123456789abcdef"
 	n := nonces.Add(1)
@@ -32,19 +32,19 @@ func PutNonce(b []byte) {
 }
 
 // httpCaller is an HTTP/1.1 client of one tool, with a connection of its own. Its request is built once. Only the
-// session and the nonce change from call to call: what a full client would cost here, every figure would have in it.
+// session and the nonce change from call to call, because the cost of a full client would be part of every figure.
 type httpCaller struct {
 	addr    string
 	session func() string // the session to call next
 	request []byte
-	forms   []requestForm // used in turns, one for each token
+	forms   []requestForm // used in rotation, one for each token
 	calls   int
 	conn    net.Conn
 	reader  *bufio.Reader
 	body    []byte
 }
 
-// requestForm is a request of one token.
+// requestForm is a prepared request with one token.
 type requestForm struct {
 	path  string // up to the session
 	rest  []byte // what follows the session
@@ -52,7 +52,7 @@ type requestForm struct {
 }
 
 // newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size. It uses the tokens
-// in turns, from the first on.
+// in rotation, starting with the first.
 func newHTTPCaller(base string, tokens []string, session func() string, payload int) *httpCaller {
 	c := &httpCaller{addr: strings.TrimPrefix(base, "http://"), session: session}
 	for _, token := range tokens {
@@ -62,8 +62,8 @@ func newHTTPCaller(base string, tokens []string, session func() string, payload 
 	return c
 }
 
-// newRequestForm returns the form of a request whose path has the session between path and after. Its body has the
-// nonce and the payload between before and behind. headers are whole lines.
+// newRequestForm prepares a request. Its path has the session between path and after. Its body has the nonce and the
+// payload between before and behind. headers are complete lines.
 func newRequestForm(path, after, addr, token, headers, before, behind string, payload int) requestForm {
 	body := before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + behind
 	head := after + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Type: application/json\r\n" + headers
@@ -84,7 +84,7 @@ func (c *httpCaller) Close() {
 	}
 }
 
-// Call implements Caller. A connection that broke is replaced by the next call.
+// Call implements Caller. It reconnects if the last call broke the connection.
 func (c *httpCaller) Call() string {
 	if c.conn == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 5*time.Second)
@@ -152,7 +152,7 @@ func (c *httpCaller) exchange() (status int, err error) {
 	return status, err
 }
 
-// grow returns b with the given length, of a larger array if need be.
+// grow returns b with the given length, in a larger array if necessary.
 func grow(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)
@@ -160,7 +160,7 @@ func grow(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// errorCode returns the code of a problem document, else the status.
+// errorCode returns the code of a problem document, or else the status.
 func errorCode(body []byte, status int) string {
 	_, rest, ok := bytes.Cut(body, []byte(`"code":"`))
 	if code, _, closed := bytes.Cut(rest, []byte(`"`)); ok && closed {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Figures are what one run of callers measured.
+// Figures are the measurements of one run of callers.
 type Figures struct {
 	Route     string           `json:"route,omitempty"`
 	Callers   int              `json:"callers"`
@@ -19,15 +19,15 @@ type Figures struct {
 	P50       time.Duration    `json:"p50_ns"`
 	P90       time.Duration    `json:"p90_ns"`
 	P99       time.Duration    `json:"p99_ns"`
-	Max       time.Duration    `json:"max_ns"`           // of all calls, also of failed and of late ones
-	Errors    map[string]int64 `json:"errors,omitempty"` // by code, however late they came
-	Usage     []Usage          `json:"usage,omitempty"`  // of the processes watched meanwhile
-	Found     *Found           `json:"found,omitempty"`  // nil: the pods do not tell
-	Redis     RedisUse         `json:"redis,omitempty"`  // while all calls were made; nil: Redis was not asked
-	AllCalls  int64            `json:"all_calls"`        // those of the warm-up, late ones and failures too
+	Max       time.Duration    `json:"max_ns"`           // of all calls, including failed and late ones
+	Errors    map[string]int64 `json:"errors,omitempty"` // by code, including late ones
+	Usage     []Usage          `json:"usage,omitempty"`  // of the processes watched
+	Found     *Found           `json:"found,omitempty"`  // nil: the pods do not report it
+	Redis     RedisUse         `json:"redis,omitempty"`  // while all calls ran; nil: no Redis was probed
+	AllCalls  int64            `json:"all_calls"`        // including warm-up, late and failed calls
 }
 
-// Failed returns how many calls went wrong.
+// Failed returns how many calls failed.
 func (f Figures) Failed() (n int64) {
 	for _, count := range f.Errors {
 		n += count
@@ -35,31 +35,30 @@ func (f Figures) Failed() (n int64) {
 	return n
 }
 
-// Caller makes one call after the other. Call returns an empty code when the answer was the right one.
+// Caller makes one call after the other. Call returns an empty code if the answer was correct.
 type Caller interface {
 	Call() (code string)
 	Close()
 }
 
-// tally is what one caller counted. The padding keeps the counters of two callers out of one cache line.
+// tally has the counters of one caller. The padding keeps the counters of two callers out of one cache line.
 type tally struct {
 	histogram Histogram
 	done      atomic.Int64
-	all       int64 // calls, whenever they ended and however
+	all       int64 // calls, including late and failed ones
 	errors    map[string]int64
 	_         [64]byte
 }
 
-// errNothing is returned when not a single call succeeded: there is nothing to compare then.
+// errNothing is returned if no call succeeded: then there is nothing to compare.
 var errNothing = errors.New("not one call succeeded")
 
-// Drive has callers call, and returns what they measured; what names them in errors. Calls count once the options'
-// Warmup is over.
+// Drive runs callers, and returns their measurements. what names them in errors. Calls count after the options' Warmup.
 //
-// A call counts when it ends within the measured time, so that rates are not biased by what is under way at either end.
-// What is under way at the end is waited for all the same: a failure that takes longer than the run, as a call that is
-// lost does, must show. A run without a single success goes on until the first, for the options' Grace: a busy machine
-// may not finish one call in a short run. Without a success it is an error.
+// A call counts if it ends within the measured time, so calls in flight at either end do not bias rates. Drive still
+// waits for the calls in flight at the end: a failure that takes longer than the run, such as a lost call, must show. A
+// run without a success continues until the first one, for at most the options' Grace, because a busy machine may not
+// finish one call in a short run. If no call succeeds, Drive returns an error.
 func (o *Options) Drive(
 	ctx context.Context, what string, callers int, open func(i int) (Caller, error),
 ) (Figures, error) {
@@ -98,19 +97,19 @@ func (o *Options) Drive(
 	return f, nil
 }
 
-// window is when the calls of a run count.
+// window is the time in which the calls of a run count.
 type window struct {
 	from, until time.Time
-	last        time.Time // until then a run goes on that has no success yet
+	last        time.Time // limit of a run without a success
 	succeeded   atomic.Bool
 }
 
-// open reports whether a call that begins at a time is still part of the run.
+// open reports whether a call that begins at this time is still part of the run.
 func (w *window) open(began time.Time) bool {
 	return began.Before(w.until) || !w.succeeded.Load() && began.Before(w.last)
 }
 
-// holds reports whether a success at a time counts: within the measured time, or as the first after it.
+// holds reports whether a success at this time counts: within the measured time, or as the first one after it.
 func (w *window) holds(ended time.Time) bool {
 	first := w.succeeded.CompareAndSwap(false, true)
 	return !ended.After(w.until) || first && !ended.After(w.last)
@@ -126,14 +125,14 @@ func (t *tally) callUntilEnd(ctx context.Context, c Caller, span *window) {
 			t.count(code, now.Sub(began), code == "" && span.holds(now))
 		}
 		if code != "" {
-			time.Sleep(time.Millisecond) // a pod that refuses at once must not be all that is measured
+			time.Sleep(time.Millisecond) // else rejections would be all that is measured
 			now = time.Now()
 		}
 		began = now
 	}
 }
 
-// count takes note of a call that has ended, within the measured time or after it.
+// count records a call that has ended, within the measured time or after it.
 func (t *tally) count(code string, took time.Duration, inTime bool) {
 	t.histogram.Max = max(t.histogram.Max, took)
 	switch {
@@ -145,7 +144,7 @@ func (t *tally) count(code string, took time.Duration, inTime bool) {
 	}
 }
 
-// showProgress shows how it goes until the callers have stopped.
+// showProgress shows the progress until the callers have stopped.
 func (o *Options) showProgress(what string, tallies []tally, from time.Time, stopped <-chan struct{}) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -180,7 +179,8 @@ func collect(length time.Duration, tallies []tally) Figures {
 	return f
 }
 
-// MedianFigures takes the median of each figure of several runs of the same; maxima, errors and what Redis did add up.
+// MedianFigures returns the median of each figure of repeated runs. Maxima are over all runs; numbers of calls, errors
+// and Redis commands are summed.
 func MedianFigures(runs []Figures) Figures {
 	f := runs[0]
 	f.Errors, f.Usage, f.Found = make(map[string]int64), medianUsage(runs), medianFound(runs)
@@ -203,7 +203,7 @@ func MedianFigures(runs []Figures) Figures {
 	return f
 }
 
-// MedianOf returns the median of a figure; of an even number the upper of the two in the middle.
+// MedianOf returns the median of a figure. For an even number of runs it is the upper of the two in the middle.
 func MedianOf[R any, T int64 | float64 | time.Duration](runs []R, figure func(R) T) T {
 	values := make([]T, len(runs))
 	for i, r := range runs {

@@ -15,15 +15,15 @@ import (
 // Side is one set of pods with the devices connected to its first.
 type Side struct {
 	Name    string
-	Pods    []string // their URLs; the second is asked on the route cross
+	Pods    []string // URLs; callers of route cross call the second
 	Token   string   // of devices, and of callers unless they have others
-	Callers []string // tokens of callers, used in turns; empty: Token
-	MCP     bool     // callers speak it, and each calls one device
-	PIDs    []int    // of the pods, whose use of the machine is printed; may be empty
-	Devices *Swarm   // once they are connected
+	Callers []string // tokens of callers, used in rotation; empty: Token
+	MCP     bool     // callers use MCP, and each calls one device
+	PIDs    []int    // of the pods, whose usage is printed; may be empty
+	Devices *Swarm   // set by Connect
 }
 
-// Connect connects the devices that are called.
+// Connect connects the side's devices.
 func (s *Side) Connect(ctx context.Context, o *Options) error {
 	prefix := "bench-" + strconv.FormatUint(rand.Uint64(), 36)
 	o.Step("connecting %d devices to %s", o.Devices, s.Pods[0])
@@ -32,7 +32,7 @@ func (s *Side) Connect(ctx context.Context, o *Options) error {
 	return err
 }
 
-// Open returns how callers of a route are made. They choose their devices as o.Spread says.
+// Open returns the function that makes callers of a route. They choose their devices by o.Spread.
 func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 	pod := s.Pods[0]
 	if route == RouteCross {
@@ -51,15 +51,15 @@ func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 	}
 }
 
-// NewCaller returns the i-th caller of a pod. It chooses among the sessions as o.Spread says.
+// NewCaller returns the i-th caller of a pod. It chooses among the sessions by o.Spread.
 func (o *Options) NewCaller(pod, token string, sessions []string, i int) Caller {
 	return newHTTPCaller(pod, []string{token}, o.Spread.chooser(sessions, i), o.Payload)
 }
 
-// eachCallers is how many callers CallEach has.
+// eachCallers is the number of callers of CallEach.
 const eachCallers = 64
 
-// CallEach calls each of the sessions once by way of a pod.
+// CallEach calls each of the sessions once through a pod.
 func (o *Options) CallEach(ctx context.Context, pod, token string, sessions []string) error {
 	var work errgroup.Group
 	for part := range slices.Chunk(sessions, max(1, len(sessions)/eachCallers)) {
@@ -94,7 +94,7 @@ func (s *Side) Measure(ctx context.Context, o *Options, redis *RedisProbe, route
 	return f, nil
 }
 
-// MeasureCallers runs callers once and watches the pods meanwhile; what names the callers. redis may be nil.
+// MeasureCallers runs callers once and watches the pods during the run. what names the callers. redis may be nil.
 func (s *Side) MeasureCallers(
 	ctx context.Context, o *Options, redis *RedisProbe, what string, callers int, open func(int) (Caller, error),
 ) (Figures, error) {
@@ -117,15 +117,15 @@ func (s *Side) MeasureCallers(
 	return f, nil
 }
 
-// Line is what the sides measured for one route and number of callers, in their order.
+// Line has the figures of the sides for one route and number of callers, in the sides' order.
 type Line struct {
-	Workload string // empty: there is only one
+	Workload string // empty if there is only one
 	Route    string
 	Callers  int
 	Sides    []Figures
 }
 
-// Compare measures every route with every number of callers, the sides in turns.
+// Compare measures every route with every number of callers, alternating between the sides.
 func (o *Options) Compare(
 	ctx context.Context, redis *RedisProbe, routes []string, callers []int, sides ...*Side,
 ) ([]Line, error) {

@@ -2,11 +2,11 @@ package bench
 
 import "strings"
 
-// mcpRevision is that of the requests: each stands alone.
+// mcpRevision is the protocol revision of the requests. With it each request is independent.
 const mcpRevision = "2026-07-28"
 
-// newMCPCaller returns a caller of the echo tool of one session, with a payload of the given size, over MCP and with
-// all tools of the token in scope. There, a tool's name ends in its session.
+// newMCPCaller returns a caller of the echo tool of one session over MCP, with a payload of the given size. All tools
+// of the token are in scope. A tool's name then ends in its session.
 func newMCPCaller(base, token, session string, payload int) *httpCaller {
 	name := EchoTool + "__" + session
 	c := &httpCaller{addr: strings.TrimPrefix(base, "http://"), session: func() string { return "" }}

@@ -13,36 +13,36 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Routes a call can take.
+// Routes of a call.
 const (
-	RouteLocal = "local" // the pod that is asked holds the device
-	RouteCross = "cross" // another does
+	RouteLocal = "local" // the called pod holds the device
+	RouteCross = "cross" // another pod holds it
 )
 
-// MaxPayload leaves room in a frame of the default limit for what is around the payload.
+// MaxPayload leaves room for the rest of a frame within the default limit.
 const MaxPayload = 1_000_000
 
-// Options say what is measured and how. DefaultOptions has the values that Flags begins with.
+// Options say what is measured and how. DefaultOptions returns the defaults of Flags.
 type Options struct {
-	Pods  []string // URLs: the first holds the devices, the second is asked on the route cross
+	Pods  []string // URLs: the first holds the devices, the second gets the calls of route cross
 	Token string   // of Pods
-	Redis string   // URL; empty: Redis is not asked what it used
+	Redis string   // URL; empty: its usage is not measured
 	PIDs  []int    // of Pods, in their order
 
 	Devices  int           // that are called
 	Spread   Spread        // how callers choose among them
 	Tools    int           // per device
-	Payload  int           // bytes each way beside a nonce
+	Payload  int           // bytes each way, besides a nonce
 	Callers  []int         // one run for each
 	Routes   []string      // local, cross
 	Duration time.Duration // of one run, after Warmup
 	Warmup   time.Duration // 0: a fifth of Duration
-	Repeat   int           // runs of each, of which the median is taken
-	Grace    time.Duration // how much longer a run may take in which not a single call succeeded
+	Repeat   int           // runs of each, for the median
+	Grace    time.Duration // extra time of a run without a success
 
 	Out io.Writer // results
 	Err io.Writer // progress
-	// Terminal says that Err is read by a person: progress is then drawn on one line.
+	// Terminal says that Err is a terminal: progress is then drawn on one line.
 	Terminal bool
 }
 
@@ -54,7 +54,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Flags adds the flags of how it is measured. Their defaults are what the options hold.
+// Flags adds the flags of a measurement. Their defaults are the current options.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Devices, "devices", o.Devices, "devices to call")
 	f.Var(&o.Spread, "spread", "how callers choose a device for each call: uniform, zipf, or pinned to one")
@@ -66,7 +66,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Repeat, "repeat", o.Repeat, "runs of each, of which the median is printed")
 }
 
-// Check completes the options and says what is wrong with them. How many pods there are is not checked.
+// Check completes the options and reports errors in them. It does not check the number of pods.
 func (o *Options) Check() error {
 	o.Warmup = cmp.Or(o.Warmup, o.Duration/5)
 	for i, pod := range o.Pods {
@@ -93,14 +93,14 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Note shows on a terminal what is going on; the next one replaces it.
+// Note shows progress on a terminal. The next note replaces it.
 func (o *Options) Note(format string, args ...any) {
 	if o.Terminal {
 		fmt.Fprintf(o.Err, "\r\033[K"+format, args...)
 	}
 }
 
-// Step says what begins: on a line of its own where nobody watches.
+// Step shows the start of a step. Without a terminal it prints a line.
 func (o *Options) Step(format string, args ...any) {
 	if o.Terminal {
 		o.Note(format, args...)

@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisProbe asks a Redis about itself, on a connection of its own.
+// RedisProbe reads statistics of a Redis, on a connection of its own.
 type RedisProbe struct{ Client *redis.Client }
 
-// NewRedisProbe returns a probe of the Redis at a URL. It connects when it is asked something.
+// NewRedisProbe returns a probe of the Redis at a URL. It connects at its first command.
 func NewRedisProbe(url string) (*RedisProbe, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
@@ -25,7 +25,7 @@ func NewRedisProbe(url string) (*RedisProbe, error) {
 // Close closes its connection.
 func (r *RedisProbe) Close() { _ = r.Client.Close() }
 
-// Info returns the lines of some sections of INFO.
+// Info returns the lines of sections of INFO.
 func (r *RedisProbe) Info(ctx context.Context, sections ...string) (map[string]string, error) {
 	text, err := r.Client.Info(ctx, sections...).Result()
 	if err != nil {
@@ -40,16 +40,16 @@ func (r *RedisProbe) Info(ctx context.Context, sections ...string) (map[string]s
 	return lines, nil
 }
 
-// RedisLoad is what Redis has done so far.
+// RedisLoad is what Redis has done since its start.
 type RedisLoad struct {
-	Commands int64 // those of scripts included
-	Reads    int64 // from sockets: fewer than commands when they are pipelined
+	Commands int64 // including those of scripts
+	Reads    int64 // from sockets: fewer than commands if they are pipelined
 	CPU      time.Duration
 	Memory   int64
 	At       time.Time
 }
 
-// Load returns it.
+// Load reads the current RedisLoad.
 func (r *RedisProbe) Load(ctx context.Context) (RedisLoad, error) {
 	info, err := r.Info(ctx, "stats", "cpu", "memory")
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *RedisProbe) Load(ctx context.Context) (RedisLoad, error) {
 	}, nil
 }
 
-// Number reads a number of INFO; 0: it is none.
+// Number parses a number of INFO. It returns 0 for anything else.
 func Number(text string) float64 {
 	f, _ := strconv.ParseFloat(text, 64)
 	return f

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// CommandUse is how often a command ran in Redis, and how long altogether.
+// CommandUse is how often a command ran in Redis, and its total time.
 type CommandUse struct {
 	Count  float64 `json:"count"`
 	Micros float64 `json:"micros"`
 }
 
-// RedisUse is what Redis did, by the name of the command as Redis has it. Redis counts the commands of a script both by
-// themselves and, in their time, within the script: a sum of times is never too small.
+// RedisUse is what Redis did, by Redis' name of the command. Redis counts the commands of a script separately, and
+// their time also within the script. So a sum of times is never too small.
 type RedisUse map[string]CommandUse
 
-// Use returns what Redis has done since it was started.
+// Use returns what Redis has done since its start.
 func (r *RedisProbe) Use(ctx context.Context) (RedisUse, error) {
 	info, err := r.Info(ctx, "commandstats")
 	if err != nil {
@@ -44,7 +44,7 @@ func (r *RedisProbe) Use(ctx context.Context) (RedisUse, error) {
 	return use, nil
 }
 
-// Since returns what was added to an earlier reading. What probes ask is left out.
+// Since returns the difference to an earlier reading, without the commands of probes.
 func (u RedisUse) Since(before RedisUse) RedisUse {
 	grown := make(RedisUse)
 	for name, now := range u {
@@ -63,7 +63,7 @@ func (u RedisUse) add(other RedisUse) {
 	}
 }
 
-// Total returns all commands together.
+// Total returns the sum over all commands.
 func (u RedisUse) Total() (total CommandUse) {
 	for _, c := range u {
 		total.Count, total.Micros = total.Count+c.Count, total.Micros+c.Micros
@@ -71,7 +71,7 @@ func (u RedisUse) Total() (total CommandUse) {
 	return total
 }
 
-// Text renders the commands that took the most time, for each of n calls or whatever was counted.
+// Text renders the commands that took the most time, per each of n calls or other units.
 func (u RedisUse) Text(n float64) string {
 	names := slices.SortedFunc(maps.Keys(u), func(a, b string) int { return int(u[b].Micros - u[a].Micros) })
 	var parts []string

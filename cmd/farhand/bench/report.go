@@ -26,7 +26,7 @@ func (o *Options) Report(asJSON bool, sides []string, lines []Line) error {
 	return enc.Encode(map[string]any{"figures": JSONLines(sides, lines)})
 }
 
-// JSONLines returns lines as they are printed in JSON.
+// JSONLines converts lines for output as JSON.
 func JSONLines(sides []string, lines []Line) []JSONFigures {
 	list := []JSONFigures{}
 	for _, l := range lines {
@@ -53,7 +53,7 @@ func PrintLines(out io.Writer, sides []string, lines []Line) error {
 	return tw.Flush()
 }
 
-// ErrorsText renders errors by their code.
+// ErrorsText renders the number of errors by code.
 func ErrorsText(errors map[string]int64) string {
 	if len(errors) == 0 {
 		return "-"
@@ -66,7 +66,7 @@ func ErrorsText(errors map[string]int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// UsageText renders what processes used.
+// UsageText renders the usage of processes.
 func UsageText(list []Usage) string {
 	parts := make([]string, len(list))
 	for i, u := range list {

@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 )
 
-// Spread says how callers choose among the devices. It is a flag's value.
+// Spread is how callers choose among the devices. It is a flag's value.
 type Spread string
 
-// The spreads. What is remembered of a device, and what rides along with the next call to it, serves a pinned caller
-// best and a uniform one least: a fleet's calls lie between.
+// The spreads. Caches of a device's route, and batching with the next call to it, help a pinned caller most and a
+// uniform one least. Calls of a real fleet are in between.
 const (
 	SpreadUniform Spread = "uniform" // each call goes to a device chosen at random
-	SpreadZipf    Spread = "zipf"    // the same, but few get most calls: the n-th in proportion to n^-1.1
+	SpreadZipf    Spread = "zipf"    // the same, but few get most calls: the n-th gets calls in proportion to n^-1.1
 	SpreadPinned  Spread = "pinned"  // each caller calls one device over and over
 )
 
@@ -32,10 +32,10 @@ func (s *Spread) Set(text string) error {
 // Type implements the value of a flag.
 func (*Spread) Type() string { return "spread" }
 
-// zipfExponent is how steeply the calls fall from the device that is called most.
+// zipfExponent is how steeply calls decrease from the most called device.
 const zipfExponent = 1.1
 
-// chooser returns how the i-th caller chooses the session it calls next.
+// chooser returns the function by which the i-th caller chooses the session of its next call.
 func (s Spread) chooser(sessions []string, i int) func() string {
 	random := rand.New(rand.NewPCG(uint64(i), uint64(len(sessions))))
 	switch s {

@@ -8,14 +8,14 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// Usage is what one process used while something ran.
+// Usage is what one process used during a measurement.
 type Usage struct {
 	Name   string  `json:"name"`
 	CPU    float64 `json:"cpu"`    // share of one core
 	Memory int64   `json:"memory"` // resident bytes at the end; Redis: used_memory
 }
 
-// Watch looks at what pods and a Redis use.
+// Watch measures the usage of pods and a Redis.
 type Watch struct {
 	pods   []watched
 	redis  *RedisProbe // may be nil
@@ -27,12 +27,12 @@ type Watch struct {
 type watched struct {
 	name    string
 	process *process.Process
-	cpu     float64 // seconds it had used
+	cpu     float64 // seconds used before
 	at      time.Time
 }
 
-// StartWatch starts to watch the pods with these process ids, and a Redis unless it is nil. A process that cannot be
-// read is left out.
+// StartWatch starts to watch the pods with these process ids, and a Redis unless redis is nil. Processes that cannot be
+// read are left out.
 func StartWatch(ctx context.Context, pids []int, redis *RedisProbe) (*Watch, error) {
 	w := &Watch{redis: redis}
 	for i, pid := range pids {
@@ -55,7 +55,7 @@ func StartWatch(ctx context.Context, pids []int, redis *RedisProbe) (*Watch, err
 	return w, err
 }
 
-// RedisUse returns what Redis did since then. It returns nil where no Redis is watched.
+// RedisUse returns what Redis did since StartWatch. It returns nil if no Redis is watched.
 func (w *Watch) RedisUse(ctx context.Context) (RedisUse, error) {
 	if w.redis == nil {
 		return nil, nil
@@ -67,7 +67,7 @@ func (w *Watch) RedisUse(ctx context.Context) (RedisUse, error) {
 	return now.Since(w.used), nil
 }
 
-// Usage returns what they used since then: the pods in their order, then Redis.
+// Usage returns the usage since StartWatch: the pods in their order, then Redis.
 func (w *Watch) Usage(ctx context.Context) ([]Usage, error) {
 	var list []Usage
 	for _, p := range w.pods {
@@ -93,7 +93,7 @@ func (w *Watch) Usage(ctx context.Context) ([]Usage, error) {
 	return append(list, Usage{Name: "redis", CPU: cpu, Memory: after.Memory}), nil
 }
 
-// ResidentBytes returns the memory of a process that is in RAM.
+// ResidentBytes returns the resident memory of a process.
 func ResidentBytes(ctx context.Context, pid int) (int64, error) {
 	p, err := process.NewProcessWithContext(ctx, int32(pid))
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	maxContacts     = 200
 )
 
-// contact is one address as agents see it.
+// contact is one address, as agents see it.
 type contact struct {
 	Name         string   `json:"name"`
 	Organization string   `json:"organization,omitempty"`
@@ -27,13 +27,13 @@ type contact struct {
 	Emails       []string `json:"emails,omitempty"`
 }
 
-// contactsAnswer says how many more there are than were returned.
+// contactsAnswer has the contacts returned and the number of matches.
 type contactsAnswer struct {
 	Contacts []contact `json:"contacts"`
 	Total    int       `json:"total"` // that match, returned or not
 }
 
-// Contacts returns a tool that searches the addresses of a vCard file. The file is read once, now.
+// Contacts returns a tool that searches the addresses of a vCard file. It reads the file once, immediately.
 func Contacts(path string) (Tool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func readContacts(r io.Reader) (addresses, error) {
 	}
 }
 
-// query is what the tool is asked.
+// query has the arguments of the tool.
 type query struct {
 	Query string
 	Limit int // 0: defaultContacts

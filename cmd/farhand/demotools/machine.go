@@ -36,7 +36,7 @@ func deviceInfo(ctx context.Context, _ struct{}) (any, error) {
 		return nil, err
 	}
 	info := machineInfo{Hostname: hostname, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
-	// What a system does not tell is left out: the rest is still worth having.
+	// Values that the system does not report are left out: the rest is still useful.
 	if h, err := host.InfoWithContext(ctx); err == nil {
 		info.Platform, info.Version = h.Platform, h.PlatformVersion
 		info.Kernel, info.UptimeSeconds = h.KernelVersion, h.Uptime
@@ -78,7 +78,7 @@ type batteryReading struct {
 	Status  string `json:"status"`
 }
 
-// readSensors reads all sensors, or the one asked for.
+// readSensors reads all sensors, or the requested one.
 func readSensors(ctx context.Context, args struct{ Type string }) (any, error) {
 	r := reading{ReadAt: time.Now().UTC()}
 	for _, s := range []struct {
@@ -121,7 +121,8 @@ func temperatures(ctx context.Context) []temperatureReading {
 	return found
 }
 
-// batteries reads what Linux shows under dir. Other systems have no such folder, and so no batteries here.
+// batteries reads the batteries that Linux shows under dir. Other systems have no such folder, and so no batteries
+// here.
 func batteries(dir string) []batteryReading {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", "capacity"))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package demotools holds the tools that `farhand demo` and `farhand device` give to agents: what this machine is, what
-// it senses, and the addresses its owner chose to share. None of them changes anything. It may import the device SDK
-// alone. Start reading at Basic.
+// Package demotools has the tools that `farhand demo` and `farhand device` offer to agents: this machine's properties,
+// its sensors, and the addresses that its owner shares. None of them changes anything. It may import only the device
+// SDK. Start reading at Basic.
 package demotools
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// Tool is a tool with what runs when it is called.
+// Tool is a tool with its handler.
 type Tool struct {
 	client.Tool
 	Handler client.Handler

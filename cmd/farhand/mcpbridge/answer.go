@@ -16,21 +16,21 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Codes of JSON-RPC.
+// JSON-RPC error codes.
 const (
 	codeParse          = -32700
 	codeInvalidRequest = -32600
 	codeInternal       = -32603
 )
 
-// refusal is an answer of HTTP that is no message.
+// refusal is an HTTP error that is not a JSON-RPC message.
 type refusal struct {
 	Status int
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 }
 
-// Error implements error, with what to do.
+// Error implements error. The text says what to do.
 func (r refusal) Error() string {
 	switch {
 	case r.Detail == "":
@@ -42,11 +42,11 @@ func (r refusal) Error() string {
 	return r.Detail
 }
 
-// errNoAnswer is the error of a request that the gateway has answered with something else than its answer.
+// errNoAnswer is the error of a request if the gateway's response is not an answer to it.
 var errNoAnswer = errors.New("the gateway has answered with something that is no answer to this request")
 
-// post sends a message and passes each message of the answer to write, that to a request last. A nil error says that
-// the answer was whole.
+// post sends a message and passes each message of the response to write, the answer to a request last. It returns nil
+// if the response was complete.
 func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]byte)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,8 +87,8 @@ func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]
 	return passAnswer(m.ID, resp.StatusCode, text, write)
 }
 
-// passAnswer passes an answer on that is one message. Errors of the protocol have a status besides, and no id if the
-// gateway could not read it. id is that of the request, nil if none was made.
+// passAnswer passes on an answer that is one message. Protocol errors also have an HTTP status, and no id if the
+// gateway could not read it. id is the request's, nil for a notification.
 func passAnswer(id json.RawMessage, status int, text []byte, write func([]byte)) error {
 	var known struct {
 		JSONRPC string          `json:"jsonrpc"`
@@ -102,7 +102,7 @@ func passAnswer(id json.RawMessage, status int, text []byte, write func([]byte))
 	case id == nil && (isMessage || len(text) > 0 && text[0] == '[' && json.Valid(text)), answers(text, id):
 		write(text)
 		return nil
-	case id == nil && status < 300 && len(text) == 0: // a notification was taken
+	case id == nil && status < 300 && len(text) == 0: // a notification was accepted
 		return nil
 	case isMessage && known.Error != nil && (known.ID == nil || string(known.ID) == "null"):
 		write(mustJSON(map[string]json.RawMessage{"jsonrpc": json.RawMessage(`"2.0"`), "id": id, "error": known.Error}))
@@ -113,7 +113,7 @@ func passAnswer(id json.RawMessage, status int, text []byte, write func([]byte))
 	return refusal{Status: status, Code: known.Code, Detail: known.Detail}
 }
 
-// passEvents passes on the messages of a stream, up to the answer to the request.
+// passEvents passes on the messages of a stream, up to and including the answer to the request.
 func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error {
 	for events := ssereader.New(stream, MaxMessage); ; {
 		event, err := events.Next()
@@ -125,7 +125,7 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 		case err != nil:
 			return fmt.Errorf("the answer of the gateway broke off: %w", err)
 		case len(event.Data) == 0:
-			continue // there to keep the connection open
+			continue // keeps the connection open
 		case !json.Valid(event.Data):
 			return errNoAnswer
 		}
@@ -136,22 +136,21 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 	}
 }
 
-// How much longer than its answer a stream may be, and may take to end, for its connection to be used again.
+// A stream may continue for so many bytes, and so long, after its answer for its connection to be reused.
 const (
 	endBytes = 4 << 10
 	endTime  = time.Second
 )
 
-// awaitEnd reads a stream to its end, which comes right behind the answer, so that its connection is kept. cancel ends
-// the request.
+// awaitEnd reads a stream to its end, which follows right after the answer, so that the connection can be reused.
+// cancel ends the request.
 func awaitEnd(stream io.Reader, cancel func()) {
 	late := time.AfterFunc(endTime, cancel)
 	defer late.Stop()
 	_, _ = io.CopyN(io.Discard, stream, endBytes)
 }
 
-// answers reports whether a message is the answer to the request with an id. The gateway may write the id in another
-// way.
+// answers reports whether a message answers the request with this id. The gateway may encode the id differently.
 func answers(text []byte, id json.RawMessage) bool {
 	var m message
 	if id == nil || json.Unmarshal(text, &m) != nil || m.Method != "" {
@@ -162,21 +161,21 @@ func answers(text []byte, id json.RawMessage) bool {
 		json.Unmarshal(m.ID, &answered) == nil && reflect.DeepEqual(asked, answered)
 }
 
-// failWith answers a request that failed on the way. What no request is told of goes to the log.
+// failWith answers a request that failed on the way. Errors of notifications, which have no answer, go to the log.
 func (b *bridge) failWith(m message, err error, write func([]byte)) {
 	var r refusal
 	var data any
 	if errors.As(err, &r) && r.Code != "" {
 		data = map[string]any{"code": r.Code, "status": r.Status}
 	}
-	if m.ID == nil { // a terminal shows it, and the gateway has written of it what it likes
+	if m.ID == nil { // shown on a terminal; the gateway's text is untrusted
 		fmt.Fprintf(b.Log, "farhand mcp: %s\n", legible.Line(m.Method+": "+err.Error()))
 		return
 	}
 	write(failure(m.ID, codeInternal, legible.Clean(err.Error()), data))
 }
 
-// failure is an error as the answer to a request; a nil id is for what could not be read.
+// failure returns an error as the answer to a request. A nil id is for a request whose id could not be read.
 func failure(id json.RawMessage, code int, text string, data any) []byte {
 	if id == nil {
 		id = json.RawMessage("null")

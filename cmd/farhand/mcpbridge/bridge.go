@@ -1,13 +1,14 @@
 // Package mcpbridge carries MCP between a program that speaks it over standard input and output, one message a line,
-// and a gateway that speaks it over HTTP at /mcp: desktop clients only start commands. `farhand mcp` is its user.
+// and a gateway that speaks it over HTTP at /mcp. It exists because desktop clients only start commands. `farhand mcp`
+// uses it.
 //
-// Messages pass as they are: each line is a POST of its own, its answer a line, and so is each message of an answer
-// that is a stream. The bridge does what the two transports do differently:
+// Messages pass unchanged: each line is a POST of its own, its answer a line, and so is each message of an answer that
+// is a stream. The bridge translates what the two transports do differently:
 //
-//   - A revision of 2026-07-28 or later has its version, method and name in headers too (bridge.go).
-//   - A client cancels by a message. Since 2026-07-28 that is the end of the stream over HTTP (bridge.go).
-//   - A client of an older revision hears of changed lists without asking. The bridge asks for it (changes.go).
-//   - What HTTP refuses becomes a JSON-RPC error, which says what to do (answer.go).
+//   - A revision of 2026-07-28 or later has its version, method and name in headers also (bridge.go).
+//   - A client cancels by a message. Since 2026-07-28, ending the stream cancels over HTTP (bridge.go).
+//   - A client of an older revision receives changes of lists without subscribing. The bridge subscribes (changes.go).
+//   - HTTP errors become JSON-RPC errors that say what to do (answer.go).
 package mcpbridge
 
 import (
@@ -27,15 +28,15 @@ import (
 )
 
 const (
-	// MaxMessage bounds a message, in bytes. The gateway takes less; its answers are bounded by what devices may say.
+	// MaxMessage bounds a message, in bytes. The gateway accepts less; the limits of devices bound its answers.
 	MaxMessage = 16 << 20
-	// MaxRequests bounds the requests under way at a time; what comes then is refused.
+	// MaxRequests bounds the requests in flight; further ones are rejected.
 	MaxRequests = 64
 	// maxRequestTime is more than a gateway lets a call take (FARHAND_MAX_CALL_TIMEOUT is 5 min).
 	maxRequestTime = time.Hour
-	// defaultLinger is, too: a client that has said its last word waits for the answers to its calls.
+	// defaultLinger also exceeds it: a client that has closed its input still waits for the answers to its calls.
 	defaultLinger = 6 * time.Minute
-	// watchEvery is how often the bridge looks whether its client still reads.
+	// watchEvery is how often the bridge checks whether its client still reads.
 	watchEvery = time.Second
 )
 
@@ -44,38 +45,38 @@ type Config struct {
 	URL    string       // of the gateway's endpoint, such as https://gateway.example.com/mcp
 	Token  string       // bearer token; empty: none
 	Client *http.Client // default: http.DefaultClient
-	Log    io.Writer    // is told of what the client cannot be told; default: nobody
+	Log    io.Writer    // of errors that have no answer; default: discarded
 
-	// Linger is how long answers are waited for after the input has ended; default 6 min.
+	// Linger is how long the bridge waits for answers after the input has ended; default 6 min.
 	Linger time.Duration
 }
 
-// bridge is a run of Run.
+// bridge is the state of one Run.
 type bridge struct {
 	Config
 	out     *lineWriter
-	running sync.WaitGroup // requests, and those who wait for changes
-	places  chan struct{}  // one for each request under way
+	running sync.WaitGroup // requests, and goroutines that wait for changes
+	places  chan struct{}  // one for each request in flight
 
 	mu         sync.Mutex
 	inFlight   map[string]context.CancelCauseFunc // by request id; nil: cancelled
 	negotiated string                             // revision that initialize agreed on
 	session    string                             // name that initialize gave this client
-	following  bool                               // changes are asked for on behalf of a client that does not ask
+	following  bool                               // the bridge subscribes to changes for a client that cannot
 }
 
-// errCancelled ends a request whose client has cancelled it.
+// errCancelled is the cause of a request that the client cancelled.
 var errCancelled = errors.New("cancelled by the client")
 
-// Run carries messages until in ends, and then waits for the answers to what it has read, for Config.Linger. The end of
-// ctx ends all of it at once, and so does a client that no longer reads out, if that is a pipe or a socket of Linux; a
-// read of in and a write to out that are under way then are left behind, because nothing ends those of a terminal. The error is that of in,
-// of out, or nil.
+// Run carries messages until in ends, then waits up to Config.Linger for the answers to what it has read. It stops
+// immediately if ctx ends, or if the client no longer reads out, which it notices for pipes and sockets of Linux. A
+// read of in and a write to out that are then in flight are abandoned, because those of a terminal cannot be
+// interrupted. Run returns the error of in or of out, or nil.
 func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.Client == nil {
 		cfg.Client = http.DefaultClient
 	}
-	client := *cfg.Client // follows nobody: the token is for the URL it was given with
+	client := *cfg.Client // follows no redirects: the token is only for its URL
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	cfg.Client = &client
 	if cfg.Log == nil {
@@ -103,8 +104,8 @@ func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	return errors.Join(err, b.out.failure())
 }
 
-// wait waits for all requests. After the end of ctx it leaves those behind whose answers nobody reads: nothing ends a
-// write to a terminal.
+// wait waits for all requests. If ctx ends it waits for stuckAfter, then abandons requests that still write to a client
+// that does not read: a write to a terminal cannot be interrupted.
 func (b *bridge) wait(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -122,7 +123,7 @@ func (b *bridge) wait(ctx context.Context) {
 	}
 }
 
-// watch calls gone when nobody reads what is written to out any more, and returns then, or when ctx ends.
+// watch calls gone and returns if out has no reader any more. It also returns when ctx ends.
 func watch(ctx context.Context, out io.Writer, gone func()) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -139,11 +140,12 @@ func watch(ctx context.Context, out io.Writer, gone func()) {
 	}
 }
 
-// read starts a request for each line of in, until in or ctx ends. listening is the context of those that end with in.
+// read starts a request for each line of in, until in or ctx ends. Streams of notifications run with listening, which
+// ends when in ends.
 func (b *bridge) read(ctx, listening context.Context, in io.Reader) error {
 	lines := make(chan []byte)
 	ended := make(chan error, 1)
-	go func() { // ends with in, or when ctx has ended and in says something once more
+	go func() { // ends with in, or with the next line of in after ctx has ended
 		scanner := bufio.NewScanner(in)
 		scanner.Buffer(nil, MaxMessage)
 		for scanner.Scan() {
@@ -172,7 +174,8 @@ func (b *bridge) read(ctx, listening context.Context, in io.Reader) error {
 	}
 }
 
-// take begins what one line asks for. It does not wait: the next line may cancel what holds the last place.
+// take starts the request of one line. It does not wait: the next line may cancel the request that holds the last
+// place.
 func (b *bridge) take(ctx, listening context.Context, line []byte) {
 	var m message
 	if err := json.Unmarshal(line, &m); err != nil && line[0] != '[' {
@@ -186,8 +189,8 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 	case methodInitialized:
 		b.followChanges(listening)
 	case methodCancelled:
-		// From 2026-07-28 on the end of the answer's stream says it all. Before, the gateway hears of it as the client
-		// says it. It needs no place of its own: what it cancels has one.
+		// From 2026-07-28 on, closing the stream cancels the request. For older revisions the gateway receives the
+		// client's message. That message needs no place of its own: the request it cancels has one.
 		if b.cancel(m.Params.RequestID) && m.version() == "" {
 			b.running.Go(func() { run(func() {}) })
 		}
@@ -206,8 +209,8 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 	}
 }
 
-// request makes one request and writes its answer, unless it is cancelled. It calls free when the answer is about to be
-// written: a client that has its answer may make the next request.
+// request makes one request and writes its answer, unless it is cancelled. It calls free right before it writes the
+// answer, because a client that has its answer may make the next request.
 func (b *bridge) request(ctx context.Context, m message, line []byte, free func()) {
 	ctx, cancel := context.WithTimeout(ctx, maxRequestTime)
 	defer cancel()
@@ -233,7 +236,7 @@ func (b *bridge) request(ctx context.Context, m message, line []byte, free func(
 	}
 }
 
-// begin keeps a request so that it can be cancelled by its id, until done is called. Two cannot have one id.
+// begin registers a request so that its id can cancel it, until done is called. ok is false if the id is in use.
 func (b *bridge) begin(ctx context.Context, id json.RawMessage) (held context.Context, done func(), ok bool) {
 	if id == nil {
 		return ctx, func() {}, true
@@ -254,7 +257,8 @@ func (b *bridge) begin(ctx context.Context, id json.RawMessage) (held context.Co
 	}, true
 }
 
-// cancel ends the request with an id, and reports whether it was under way. Its place is taken until it has ended.
+// cancel ends the request with this id, and reports whether it was in flight. The request keeps its place until it has
+// ended.
 func (b *bridge) cancel(id json.RawMessage) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,11 +278,11 @@ const stuckAfter = time.Second
 type lineWriter struct {
 	mu     sync.Mutex
 	w      io.Writer
-	failed func() // is called when writing fails: nobody reads any more
+	failed func() // called if writing fails because out has no reader
 	err    error
 }
 
-// failure returns why writing failed, nil if it did not, or is not over.
+// failure returns why writing failed. It returns nil if writing did not fail, or is still in progress.
 func (w *lineWriter) failure() error {
 	if !w.mu.TryLock() {
 		return nil
@@ -289,12 +293,12 @@ func (w *lineWriter) failure() error {
 
 func (w *lineWriter) write(text []byte) { w.writeLast(text, func() {}) }
 
-// writeLast writes the last message of a request. It calls free, which gives the request's place back, right before the
-// write: while the client reads nothing, requests keep their places.
+// writeLast writes the last message of a request. It calls free, which releases the request's place, right before the
+// write: while the client does not read, requests keep their places.
 func (w *lineWriter) writeLast(text []byte, free func()) {
 	var line bytes.Buffer
 	if json.Compact(&line, text) != nil {
-		return // not JSON, so not a message either; the gateway sends none such
+		return // not JSON, so not a message; the gateway sends none
 	}
 	line.WriteByte('\n')
 	w.mu.Lock()
@@ -308,7 +312,7 @@ func (w *lineWriter) writeLast(text []byte, free func()) {
 	}
 }
 
-// Names of the protocol, of its revision 2026-07-28 and of the older ones.
+// Names of the protocol: revision 2026-07-28 and older.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
@@ -320,10 +324,10 @@ const (
 	methodAcknowledged = "notifications/subscriptions/acknowledged"
 )
 
-// message is what the bridge reads of a message.
+// message has the fields that the bridge reads.
 type message struct {
-	ID     json.RawMessage `json:"id,omitempty"` // none: a notification
-	Method string          `json:"method"`       // none: an answer, to a request that this gateway never makes
+	ID     json.RawMessage `json:"id,omitempty"` // absent: a notification
+	Method string          `json:"method"`       // absent: an answer; this gateway makes no requests
 	Params struct {
 		Meta      map[string]json.RawMessage `json:"_meta"`
 		Name      string                     `json:"name"`
@@ -333,17 +337,18 @@ type message struct {
 	} `json:"params"`
 }
 
-// version returns the revision that a message names itself: since 2026-07-28 all do. Older ones name none.
+// version returns the revision that a message names. Messages since 2026-07-28 name it; older ones do not.
 func (m message) version() string {
 	var version string
 	_ = json.Unmarshal(m.Params.Meta[metaVersion], &version)
 	return version
 }
 
-// headerSession carries the name that initialize gave a client of a revision before 2026-07-28.
+// headerSession carries the session name that initialize gave a client of a revision before 2026-07-28.
 const headerSession = "Mcp-Session-Id"
 
-// header adds the headers of a message. What initialize agreed on is empty if there was none.
+// header sets the HTTP headers of a message. negotiated and session are what initialize agreed on, empty if there was
+// none.
 func (m message) header(h http.Header, negotiated, session string) {
 	version := m.version()
 	if version == "" {
@@ -367,8 +372,8 @@ func (m message) header(h http.Header, negotiated, session string) {
 	}
 }
 
-// headerValue writes a text as the value of a header, as the transport of MCP has it: what would not arrive as it is,
-// and what looks as if it was encoded, is encoded.
+// headerValue encodes a text as a header value, as MCP's HTTP transport specifies: text that a header cannot carry, and
+// text that looks encoded, is encoded.
 func headerValue(text string) string {
 	const prefix, suffix = "=?base64?", "?="
 	plain := text == strings.Trim(text, " \t") && !(strings.HasPrefix(text, prefix) && strings.HasSuffix(text, suffix))

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// The delays before a stream that broke is asked for again.
+// Backoff before the bridge reopens a stream that broke.
 const (
 	minDelay = 500 * time.Millisecond
 	maxDelay = 30 * time.Second
 )
 
-// agreement returns what initialize agreed on, empty if there was none.
+// agreement returns the revision and session that initialize agreed on, empty if there was none.
 func (b *bridge) agreement() (revision, session string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.negotiated, b.session
 }
 
-// noteSession keeps the name that initialize gave the client. It goes to the gateway with each message, or else
-// cancelling could mean the request of another client with the same token.
+// noteSession keeps the session name that initialize gave the client. The bridge sends it with each message. Without
+// it, a cancellation could hit the request of another client with the same token.
 func (b *bridge) noteSession(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.session = name
 }
 
-// noteVersion returns the answer to initialize as the client gets it. It remembers the revision, and says that changed
-// lists are told: the gateway itself cannot tell them to a client of an older revision, the bridge can.
+// noteVersion returns the answer to initialize as the client receives it. It stores the revision, and declares that
+// changes of lists are sent. The gateway cannot send them to a client of an older revision; the bridge does.
 func (b *bridge) noteVersion(text []byte) []byte {
 	var answer map[string]json.RawMessage
 	var result, capabilities map[string]json.RawMessage
@@ -56,7 +56,7 @@ func (b *bridge) noteVersion(text []byte) []byte {
 	return mustJSON(answer)
 }
 
-// followChanges asks for changes of the lists on behalf of a client of an older revision, once.
+// followChanges subscribes to changes of the lists for a client of an older revision, once.
 func (b *bridge) followChanges(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *bridge) followChanges(ctx context.Context) {
 	b.running.Go(func() { b.listen(ctx, listen, []byte(line), b.writeChange) })
 }
 
-// writeChange writes a notification as clients of older revisions know it; the rest of the stream is not for them.
+// writeChange writes a notification in the form of older revisions, and drops all other messages of the stream.
 func (b *bridge) writeChange(text []byte) {
 	var m message
 	if json.Unmarshal(text, &m) == nil && m.ID == nil && m.Method != methodAcknowledged && m.Method != "" {
@@ -84,9 +84,9 @@ func (b *bridge) writeChange(text []byte) {
 	}
 }
 
-// listen passes on what a stream of notifications has. A stream that breaks is asked for again, and since nobody knows
-// what was missed, every list that the gateway agreed to tell of is then said to have changed. The client reads one
-// acknowledgement, and an answer only if the gateway refuses or has nothing to tell of.
+// listen passes on a stream of notifications. It reopens a stream that breaks, and then reports every list it follows
+// as changed, because notifications may have been missed. The client receives one acknowledgement. It receives an
+// answer only if the gateway rejects the request or has nothing to send.
 func (b *bridge) listen(ctx context.Context, m message, line []byte, write func([]byte)) {
 	ctx, done, ok := b.begin(ctx, m.ID)
 	if !ok {
@@ -119,16 +119,16 @@ func (b *bridge) listen(ctx context.Context, m message, line []byte, write func(
 	}
 }
 
-// stream is a stream of notifications, whatever connection it has.
+// stream is a stream of notifications across reconnects.
 type stream struct {
 	id           json.RawMessage
 	write        func([]byte)
-	lists        []string // that the gateway tells of; nil: it was never asked with success
+	lists        []string // that the gateway reports; nil: not accepted yet
 	acknowledged bool     // on this connection
-	over         bool     // the gateway has answered that there will be nothing
+	over         bool     // the gateway has answered that nothing will follow
 }
 
-// pass takes a message of the stream.
+// pass handles a message of the stream.
 func (s *stream) pass(text []byte) {
 	var m struct {
 		Method string
@@ -139,7 +139,7 @@ func (s *stream) pass(text []byte) {
 	_ = json.Unmarshal(text, &m)
 	switch {
 	case m.Method == "":
-		if len(s.lists) == 0 { // else the stream ends because its pod does
+		if len(s.lists) == 0 { // else the stream ends because its pod stops
 			s.over = true
 			s.write(text)
 		}
@@ -167,7 +167,7 @@ func (s *stream) pass(text []byte) {
 	}
 }
 
-// mustJSON encodes what was decoded before.
+// mustJSON encodes a value that was decoded from JSON before.
 func mustJSON(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hungUp reports whether nobody can read what is written to a file: the other end of a pipe or a socket is closed.
+// hungUp reports whether a file has no reader any more: the other end of its pipe or socket is closed.
 func hungUp(f *os.File) (gone bool) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -4,5 +4,5 @@ package mcpbridge
 
 import "os"
 
-// hungUp cannot tell on this system: the next write does.
+// hungUp returns false: on this system only the next write shows that the reader is gone.
 func hungUp(*os.File) bool { return false }

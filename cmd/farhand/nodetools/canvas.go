@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	maxPushed      = 1000     // A2UI objects that are kept, the latest ones
+	maxPushed      = 1000     // A2UI objects kept, the latest ones
 	maxPushedBytes = 1 << 20  // of them together
 	maxEvents      = 16       // that wait for the page
 	maxValue       = 64 << 10 // bytes of a value that eval returns
 )
 
-// Canvas is a page on loopback that shows what it is told. Its owner runs Serve.
+// Canvas is a page on loopback that shows what agents present. Its owner runs Serve.
 type Canvas struct {
 	urls  publicnet.Guard
-	token string // in the path: nobody else on this machine knows where the page is
-	frame string // in the path of the presented page, which may know this and not the token
+	token string // in the path: hides the page from other users of this machine
+	frame string // in the path of the presented page, which must not learn the token
 
 	mu      sync.Mutex
 	shown   shown
-	page    chan event // of the page that is open; nil: none is
+	page    chan event // of the open page; nil without one
 	waiting map[string]chan value
 }
 
@@ -45,20 +45,20 @@ type shown struct {
 	bytes int
 }
 
-// event is what the page is told.
+// event is a message to the page.
 type event struct {
 	kind string // state or eval
 	data any
 }
 
-// value is what eval has come to in the page.
+// value is the result of an eval in the page.
 type value struct {
 	ID    string `json:"id"`
 	OK    bool   `json:"ok"`
 	Value string `json:"value"` // JSON, or the text of an error
 }
 
-// NewCanvas returns a canvas. With private it also shows pages of private networks and of this machine.
+// NewCanvas returns a canvas. If private is set, it also shows pages of private networks and of this machine.
 func NewCanvas(private bool) *Canvas {
 	return &Canvas{
 		urls: publicnet.Guard{AllowPrivate: private}, token: rand.Text(), frame: rand.Text(),
@@ -67,7 +67,7 @@ func NewCanvas(private bool) *Canvas {
 	}
 }
 
-// errNoPage says what to do when nobody looks at the canvas.
+// errNoPage says what to do if no browser shows the canvas.
 var errNoPage = errors.New("no page is open: the person must open the canvas in a browser; " +
 	"the terminal of farhand device tells where it is")
 
@@ -109,7 +109,7 @@ func (c *Canvas) push(_ context.Context, args struct{ JSONL string }) (any, erro
 	})
 }
 
-// change changes what is shown, and tells the page.
+// change changes what is shown, and sends it to the page.
 func (c *Canvas) change(url string, change func(*shown)) (any, error) {
 	if url != "" {
 		if err := c.urls.CheckURL(url); err != nil {
@@ -128,8 +128,8 @@ func (c *Canvas) change(url string, change func(*shown)) (any, error) {
 	return "done", nil
 }
 
-// tell sends an event to the page, and reports whether there is one. c.mu is held. A page that does not read is closed:
-// it comes back, and is told everything anew.
+// tell sends an event to the page, and reports whether a page is open. c.mu must be held. A page that does not read is
+// closed: it reconnects, and receives the whole state again.
 func (c *Canvas) tell(e event) bool {
 	if c.page == nil {
 		return false
@@ -144,7 +144,7 @@ func (c *Canvas) tell(e event) bool {
 	}
 }
 
-// eval runs JavaScript in the page that is presented, or in the canvas if none is.
+// eval runs JavaScript in the presented page, or in the canvas if none is presented.
 func (c *Canvas) eval(ctx context.Context, args struct{ JavaScript string }) (any, error) {
 	id, answer := rand.Text(), make(chan value, 1)
 	c.mu.Lock()
@@ -170,7 +170,7 @@ func (c *Canvas) eval(ctx context.Context, args struct{ JavaScript string }) (an
 	}
 }
 
-// answered takes what the page says eval has come to. It reports false if nobody asked.
+// answered accepts a result of eval from the page. It returns false if no eval waits for it.
 func (c *Canvas) answered(v value) bool {
 	if v.OK && !json.Valid([]byte(v.Value)) {
 		v = value{v.ID, false, "the value is no JSON"}
@@ -188,7 +188,7 @@ func (c *Canvas) answered(v value) bool {
 	return ok
 }
 
-// opened makes a page the one that is told what to show. An older one is closed.
+// opened makes a page the receiver of events. An older page is closed.
 func (c *Canvas) opened() chan event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +200,7 @@ func (c *Canvas) opened() chan event {
 	return c.page
 }
 
-// closed notes that a page is not open any more.
+// closed records that a page is not open any more.
 func (c *Canvas) closed(page chan event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +209,7 @@ func (c *Canvas) closed(page chan event) {
 	}
 }
 
-// snapshot draws what was to be shown. It is no screenshot: what a page looks like only its browser knows.
+// snapshot draws the presented content. It is no screenshot: only the browser renders the page.
 func (c *Canvas) snapshot(_ context.Context, args struct{ Quality int }) (any, error) {
 	c.mu.Lock()
 	lines := []string{"farhand canvas (drawn by farhand device, no screenshot)", "hidden"}

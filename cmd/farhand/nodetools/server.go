@@ -1,6 +1,6 @@
-// Package nodetools is the conventional commands of a node (docs/devices.md), as `farhand device --node` offers them on
-// a laptop, so that the gateway's tools nodes, node-invoke and canvas can be tried. There is no camera and no recording
-// of the screen: pictures are generated, and say so. Start reading at Tools in tools.go.
+// Package nodetools implements the conventional commands of a node (docs/devices.md). `farhand device --node` offers
+// them on a laptop, to try the gateway's tools nodes, node-invoke and canvas. It has no camera and does not record the
+// screen: pictures are generated, and say so. Start reading at Tools in tools.go.
 package nodetools
 
 import (
@@ -25,8 +25,8 @@ import (
 //go:embed page.html page.js
 var pageFiles embed.FS
 
-// pageHeaders are what every answer has. The page may run what it is told to, and reach nothing but this server, beside
-// the frame it shows; it tells nobody where it is.
+// pageHeaders sets the headers of every answer. The page may run the scripts that eval sends, and can reach only this
+// server, besides the frame it shows. It sends no Referer.
 func pageHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self' 'unsafe-eval'; connect-src 'self'; "+
 		"style-src 'unsafe-inline'; img-src data:; frame-src http: https:; base-uri 'none'; form-action 'none'; "+
@@ -43,7 +43,7 @@ const (
 	keepAlive     = 15 * time.Second
 )
 
-// Listen opens a port of loopback for the page. The URL is for the person at this machine only.
+// Listen opens a loopback port for the page. The URL is for the person at this machine only.
 func (c *Canvas) Listen() (l net.Listener, url string, err error) {
 	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, "", fmt.Errorf("the canvas needs a port: %w", err)
@@ -65,8 +65,8 @@ func (c *Canvas) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// handler serves those who know the token, and come from this machine under its own address: a page of another site
-// whose name suddenly means 127.0.0.1 does not.
+// handler serves requests with the token, from this machine, and under its own address. So it rejects the page of
+// another site whose name was changed to resolve to 127.0.0.1 (DNS rebinding).
 func (c *Canvas) handler(host string) http.Handler {
 	mux := http.NewServeMux()
 	at := "/" + c.token + "/"
@@ -93,7 +93,7 @@ func (c *Canvas) handler(host string) http.Handler {
 	})
 }
 
-// events tells the page what to show, as server-sent events.
+// events sends the page what to show, as server-sent events.
 func (c *Canvas) events(w http.ResponseWriter, r *http.Request) {
 	page := c.opened()
 	defer c.closed(page)
@@ -117,14 +117,14 @@ func (c *Canvas) events(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(pageWrite)) // else writing says what is wrong
+		_ = out.SetWriteDeadline(time.Now().Add(pageWrite)) // on failure the write returns an error
 		if _, err := w.Write(text); err != nil || out.Flush() != nil {
 			return
 		}
 	}
 }
 
-// takeValue takes what eval has come to.
+// takeValue accepts the result of an eval.
 func (c *Canvas) takeValue(w http.ResponseWriter, r *http.Request) {
 	var v value
 	body := http.MaxBytesReader(w, r.Body, 4*maxValue)
@@ -144,17 +144,17 @@ const (
 	endWait   = time.Second
 )
 
-// ran is how a command ended.
+// ran is the result of a command.
 type ran struct {
 	ExitCode int    `json:"exit_code"`
 	Stdout   string `json:"stdout"`
 	Stderr   string `json:"stderr"`
-	Cut      bool   `json:"cut"` // there was more output than is kept
+	Cut      bool   `json:"cut"` // output beyond the limit was dropped
 	Millis   int64  `json:"duration_ms"`
 }
 
-// runCommand runs a shell command until it or ctx ends. What it has started, and has not left its process group, ends
-// with it.
+// runCommand runs a shell command until it or ctx ends. Processes that it started end with it, unless they have left
+// its process group.
 func runCommand(ctx context.Context, command string) (any, error) {
 	var stdout, stderr head
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
@@ -203,7 +203,7 @@ const (
 	frameHead    = 64 << 10         // bytes in which its head must begin
 )
 
-// bridge runs what the canvas asks for in the presented page, in which it is the first script.
+// bridge evaluates the canvas's scripts in the presented page. It is the first script of that page.
 const bridge = `<script>
 addEventListener("message", async (e) => {
   if (e.source !== parent || typeof e.data?.code !== "string") return
@@ -218,10 +218,9 @@ addEventListener("message", async (e) => {
 parent.postMessage({ ready: true }, "*")
 </script>`
 
-// framed serves the presented page with the bridge, because no browser lets the canvas run anything in a page that
-// comes from elsewhere. The page has an origin that is nobody's, whatever stands in it, and its own path, which says
-// nothing of the canvas's. What is no HTML, or cannot be fetched here, the browser loads itself, and nothing runs in
-// it.
+// framed serves the presented page with the bridge, because browsers let the canvas run nothing in a page from
+// elsewhere. The page has an opaque origin, whatever it contains, and a path of its own, which does not reveal the
+// canvas's token. The browser itself loads what is not HTML or cannot be fetched here; nothing runs in it.
 func (c *Canvas) framed(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	address := c.shown.URL
@@ -242,7 +241,7 @@ func (c *Canvas) framed(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(withBridge(page, base)) // the browser asks again if it did not get it
 }
 
-// fetch returns a page of HTML, its type, and where it was in the end.
+// fetch returns an HTML page, its content type, and its address after redirects.
 func fetch(r *http.Request, client *http.Client, address string) (page []byte, kind, base string, err error) {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, address, nil)
 	if err != nil {
@@ -266,7 +265,7 @@ func fetch(r *http.Request, client *http.Client, address string) (page []byte, k
 	return page, kind, resp.Request.URL.String(), err
 }
 
-// withBridge puts the bridge at the beginning of a page's head, and says where its relative links begin.
+// withBridge inserts the bridge at the beginning of a page's head, and sets the base of its relative links.
 func withBridge(page []byte, base string) []byte {
 	begin := bytes.ToLower(page[:min(len(page), frameHead)])
 	at := 0

@@ -21,24 +21,24 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// Config is what the commands need of the machine they run on.
+// Config is what the commands need from the machine they run on.
 type Config struct {
 	Notify  func(title, body string)                       // shows a notification
-	Confirm func(ctx context.Context, command string) bool // asks whoever sits here whether a command may run
+	Confirm func(ctx context.Context, command string) bool // asks the person here whether a command may run
 	Canvas  *Canvas
 
 	Location *Location        // nil: location_get is not offered
 	Now      func() time.Time // default: time.Now
 }
 
-// Location is where the machine is said to be.
+// Location is the position that the machine reports.
 type Location struct {
 	Latitude  float64 `json:"latitude"`  // degrees
 	Longitude float64 `json:"longitude"` // degrees
 	Source    string  `json:"source"`
 }
 
-// confirmed is the level of commands that a person is asked about.
+// confirmed is the security level of commands that need a person's confirmation.
 const confirmed = "user_confirm"
 
 const (
@@ -98,7 +98,7 @@ func (cfg Config) notify(_ context.Context, args struct{ Title, Body string }) (
 	return "shown on the terminal", nil
 }
 
-// run runs a command once the person at the machine has agreed to it.
+// run runs a command after the person at the machine has agreed to it.
 func (cfg Config) run(ctx context.Context, args struct{ Command string }) (any, error) {
 	if !cfg.Confirm(ctx, args.Command) {
 		return nil, errors.New("the person at this machine did not agree to run it")
@@ -119,14 +119,14 @@ func newTool[A any](name, level string, hints client.Hints, description, paramet
 			if err := call.Bind(&args); err != nil {
 				return nil, err
 			}
-			ctx, stop := call.Awaited(ctx) // a person is not asked, and no command runs, for a caller that is gone
+			ctx, stop := call.Awaited(ctx) // if the caller is gone, no question and no command
 			defer stop()
 			return run(ctx, args)
 		},
 	}
 }
 
-// reads, changes and destroys are what a command does to the world.
+// reads, changes and destroys are the effects of commands.
 func reads() client.Hints    { return hints(true, false) }
 func changes() client.Hints  { return hints(false, false) }
 func destroys() client.Hints { return hints(false, true) }
@@ -143,10 +143,10 @@ const (
 	maxLetters    = 64 // of one line of text in a picture
 )
 
-// painter makes the pictures of a machine that has no camera.
+// painter draws the pictures of a machine that has no camera.
 type painter struct{ now func() time.Time }
 
-// cameraNames returns the cameras that are meant.
+// cameraNames returns the cameras that facing selects.
 func cameraNames(facing string) []string {
 	switch facing {
 	case "both":
@@ -181,7 +181,7 @@ func (p painter) snap(_ context.Context, args struct{ Facing string }) (any, err
 	return result, nil
 }
 
-// recording is what is asked for.
+// recording has the arguments of a recording.
 type recording struct {
 	Facing     string
 	DurationMS int64 `json:"duration_ms"` // zero: ten seconds
@@ -193,7 +193,7 @@ func (p painter) clip(_ context.Context, r recording) (any, error) {
 
 func (p painter) screen(_ context.Context, r recording) (any, error) { return p.record(r, "screen") }
 
-// record makes animated GIFs that take as long as the recording. They are made at once.
+// record makes animated GIFs of the requested length. It does not wait that long.
 func (p painter) record(r recording, names ...string) (any, error) {
 	if r.DurationMS <= 0 {
 		r.DurationMS = 10_000
@@ -229,8 +229,7 @@ func bars() color.Palette {
 	}
 }
 
-// frame draws a test picture: coloured bars, what it is and when it was made, and a mark that has moved so far, in
-// percent.
+// frame draws a test picture: coloured bars, its name and time, and a mark at the position moved, in percent.
 func (p painter) frame(name string, moved int) *image.Paletted {
 	palette := bars()
 	img := image.NewPaletted(image.Rect(0, 0, pictureWidth, pictureHeight), palette)

@@ -1,6 +1,5 @@
-// Package dockertest starts a real Docker engine for tests, with one tiny image and nothing else. It needs root, as
-// dockerd does. Everything of it lives in a temporary folder, and is gone after Stop, also when the test process was
-// killed.
+// Package dockertest starts a real Docker engine for tests, with a single tiny image. It needs root, as dockerd does.
+// All its files are in a temporary folder. Stop removes them; they are also removed if the test process is killed.
 package dockertest
 
 import (
@@ -24,11 +23,11 @@ import (
 const (
 	startTimeout = 60 * time.Second // for the engine to answer
 	askTimeout   = 5 * time.Second
-	maxLog       = 4 << 10 // bytes of the log that an error shows
+	maxLog       = 4 << 10 // bytes of the log that an error includes
 )
 
-// sitter runs an engine and prints its process id. When its standard input closes, because the test said so or because
-// its process is gone, it stops the engine, ends whatever that left behind, and unmounts what it mounted.
+// sitter runs an engine and prints its pid. When its standard input closes, because the test closes it or its process
+// ends, it stops the engine, kills its remaining processes, and removes its mounts.
 const sitter = `dir=$1; shift
 "$@" >>"$dir/log" 2>&1 & pid=$!; echo $pid; cat >/dev/null
 kill $pid 2>/dev/null; i=0
@@ -37,10 +36,10 @@ kill -9 $pid 2>/dev/null; wait $pid
 for p in $(grep -lsF "$dir/" /proc/[0-9]*/cmdline | cut -d/ -f3); do [ $p = $$ ] || kill -9 $p 2>/dev/null; done
 grep -F " $dir/" /proc/mounts | cut -d' ' -f2 | sort -r | while read -r m; do umount -l "$m"; done`
 
-// cleaner removes the folder when the test process has gone without doing so.
+// cleaner removes the folder, also if the test process is gone.
 const cleaner = `; i=0; while [ $i -lt 50 ] && ! rm -rf "$dir"; do sleep 0.1; i=$((i+1)); done`
 
-// Engine is one engine.
+// Engine is a running Docker engine.
 type Engine struct {
 	dir    string
 	pid    int
@@ -48,7 +47,7 @@ type Engine struct {
 	sitter *exec.Cmd
 }
 
-// Available says why no engine can be started here, or nil.
+// Available returns why no engine can be started here, or nil.
 func Available() error {
 	if runtime.GOOS != "linux" {
 		return errors.New("dockerd runs on Linux")
@@ -67,7 +66,7 @@ func Available() error {
 	return nil
 }
 
-// mayMount reports whether this process has CAP_SYS_ADMIN, which root has not in most containers.
+// mayMount reports whether this process has CAP_SYS_ADMIN. Root lacks it in most containers.
 func mayMount() bool {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, caps, _ := strings.Cut(string(status), "\nCapEff:\t")
@@ -76,7 +75,7 @@ func mayMount() bool {
 	return err == nil && bits&(1<<21) != 0
 }
 
-// program finds a program also where only the path of root leads.
+// program finds a program, also in /usr/sbin, which is often only in root's PATH.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -89,7 +88,7 @@ func Start() (*Engine, error) {
 	if err := Available(); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("/tmp", "dk") // short: paths of sockets have a bound
+	dir, err := os.MkdirTemp("/tmp", "dk") // short, because the length of socket paths is limited
 	if err != nil {
 		return nil, err
 	}
@@ -108,21 +107,21 @@ func Start() (*Engine, error) {
 // Host returns the address of the engine.
 func (e *Engine) Host() string { return "unix://" + filepath.Join(e.dir, "s") }
 
-// Client returns a client of the engine, which its caller closes.
+// Client returns a client of the engine. The caller closes it.
 func (e *Engine) Client() (*client.Client, error) { return client.New(client.WithHost(e.Host())) }
 
-// Restart starts the engine again after Kill, with the containers and images that it had.
+// Restart starts the engine after Kill, with its previous containers and images.
 func (e *Engine) Restart() error {
 	dockerd, err := program("dockerd")
 	if err != nil {
 		return err
 	}
 	in := func(name string) string { return filepath.Join(e.dir, name) }
-	_ = os.Remove(in("p")) // what a killed engine leaves
+	_ = os.Remove(in("p")) // left by a killed engine
 	cmd := exec.Command("sh", "-c", sitter+cleaner, "sh", e.dir, dockerd, "--data-root", in("d"),
 		"--exec-root", in("e"), "--pidfile", in("p"), "--host", e.Host(), "--storage-driver", "vfs",
 		"--iptables=false", "--ip6tables=false", "--bridge=none")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // An interrupt of the terminal is not for it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // No interrupts from the terminal.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -168,10 +167,11 @@ func (e *Engine) wait() error {
 	}
 }
 
-// Kill ends the engine at once, as kill -9 does. What it kept is there for Restart.
+// Kill kills the engine as kill -9 does. Its data stays for Restart.
 func (e *Engine) Kill() error {
 	err := syscall.Kill(e.pid, syscall.SIGKILL)
-	// Its containerd dies with it. Where nobody reaps that, the next engine would wait for it.
+	// Its containerd dies with it. Unless that process is reaped, the next engine would wait for it, so remove its pid
+	// file.
 	_ = os.Remove(filepath.Join(e.dir, "e", "containerd", "containerd.pid"))
 	_ = e.sitter.Process.Kill() // before it cleans up
 	_ = e.stdin.Close()
@@ -180,16 +180,16 @@ func (e *Engine) Kill() error {
 	return err
 }
 
-// Pause freezes the engine: connections stay open, and nothing answers.
+// Pause freezes the engine: connections stay open, but get no answers.
 func (e *Engine) Pause() error { return syscall.Kill(e.pid, syscall.SIGSTOP) }
 
 // Resume ends a Pause.
 func (e *Engine) Resume() error { return syscall.Kill(e.pid, syscall.SIGCONT) }
 
-// Stop ends the engine and removes all of it.
+// Stop ends the engine and removes all its files.
 func (e *Engine) Stop() {
 	if e.stdin == nil {
-		_ = e.Restart() // after Kill: for the sitter to clean up
+		_ = e.Restart() // after Kill, so that the sitter cleans up
 	}
 	if e.stdin != nil {
 		_ = e.stdin.Close()

@@ -13,10 +13,10 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Image is the name of the image that an engine of Start has: busybox, with a link for each of its programs.
+// Image is the image that Start imports: busybox, with a link for each of its programs.
 const Image = "farhand-test:busybox"
 
-// Import makes an image of busybox, with changes such as the lines ENV, USER, VOLUME or ENTRYPOINT of a Dockerfile.
+// Import imports an image of busybox. changes are Dockerfile lines such as ENV, USER, VOLUME or ENTRYPOINT.
 func (e *Engine) Import(name string, changes ...string) error {
 	files, err := Busybox()
 	if err != nil {
@@ -48,7 +48,7 @@ func (e *Engine) Import(name string, changes ...string) error {
 	return nil
 }
 
-// Busybox returns the files of the image as a tar.
+// Busybox returns the files of the image as a tar archive.
 func Busybox() (*bytes.Buffer, error) {
 	path, err := program("busybox")
 	if err != nil {
@@ -67,7 +67,7 @@ func Busybox() (*bytes.Buffer, error) {
 	for _, dir := range []string{"bin/", "dev/", "etc/", "proc/", "sys/", "tmp/", "workspace/", "anybody/"} {
 		mode := int64(0o755)
 		if dir == "anybody/" {
-			mode = 0o777 // what only a read-only root protects
+			mode = 0o777 // only a read-only root protects it
 		}
 		if err := w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: mode}); err != nil {
 			return nil, err

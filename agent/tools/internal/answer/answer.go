@@ -1,4 +1,4 @@
-// Package answer makes the results of the gateway's own tools.
+// Package answer builds the results of the gateway's own tools.
 package answer
 
 import (
@@ -7,12 +7,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Failed is the result of a tool that cannot do what it was asked, with the reason for the model.
+// Failed returns a failed result with the reason for the model.
 func Failed(reason string) registry.Result {
 	return registry.Result{Output: reason, Error: reason}
 }
 
-// With is the result of a tool that did what it was asked: the same in words and in JSON.
+// With returns a successful result with the same content as text and as JSON.
 func With(text string, structured any) (registry.Result, error) {
 	body, err := json.Marshal(structured)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command honest calls the tool of an honest device all the time, as a program of its own: inside the process that
-// attacks, it would wait for a processor with the attackers, and measure them instead of the pod. It works until its
-// input ends, and then prints how it was served.
+// Command honest calls the tool of an honest device in a loop. It is a separate program because inside the attacking
+// process it would compete with the attackers for processors, and measure them instead of the pod. It runs until its
+// input ends, and then prints its measurements.
 package main
 
 import (
@@ -17,7 +17,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// report is what is printed.
+// report is the printed result.
 type report struct {
 	Took   []time.Duration `json:"took"`
 	Failed []string        `json:"failed"`
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// call returns what went wrong, empty if nothing did.
+// call returns an error text, empty on success.
 func call(client *http.Client, url string) string {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"args":{"text":"here"}}`))
 	if err != nil {

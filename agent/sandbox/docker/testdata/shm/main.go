@@ -1,4 +1,4 @@
-// Command shm makes a segment of shared memory, writes to all of it, and leaves it behind.
+// Command shm creates a segment of shared memory, writes to all of it, and leaves it behind.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command farhand is what an application would write against the client made from the OpenAPI document.
+// Command farhand is an example of an application that uses the client generated from the OpenAPI document.
 package main
 
 import (
