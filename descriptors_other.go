@@ -4,5 +4,5 @@ package farhand
 
 import "math"
 
-// openFiles returns how many files this process may have open, where the system has no limit for it.
+// openFiles returns how many files this process may open. This system has no limit.
 func openFiles() int { return math.MaxInt32 }

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// openFiles returns how many files this process may have open. Go raises the limit to the most that may be, when a
-// program starts.
+// openFiles returns how many files this process may open. Go raises the soft limit to the hard limit when a program
+// starts.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || uint64(limit.Cur) > math.MaxInt32 {
-		return math.MaxInt32 // none that matters
+		return math.MaxInt32 // no relevant limit
 	}
 	return int(limit.Cur)
 }

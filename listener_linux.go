@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpFlags is where the flags of a TCP segment are, and tcpSYN the one that asks for a connection (RFC 9293, 3.1).
+// tcpFlags is the offset of a TCP segment's flags, and tcpSYN the flag that requests a connection (RFC 9293, 3.1).
 const (
 	tcpFlags = 13
 	tcpSYN   = 0x02
 )
 
-// quiet has a listener take no more connections: the system drops what asks for one. Connections that are being made
-// come about. waiting returns how many are made and not accepted yet. It is nil if the listener cannot do that.
+// quiet stops a listener from taking more connections: the kernel drops requests for them. Connections being
+// established complete. waiting returns how many are established but not accepted yet. It is nil if the listener does
+// not support this.
 func quiet(l net.Listener) (waiting func() int) {
 	socket, ok := l.(syscall.Conn)
 	if !ok {
@@ -40,7 +41,7 @@ func quiet(l net.Listener) (waiting func() int) {
 		return nil
 	}
 	return func() (n int) {
-		_ = raw.Control(func(fd uintptr) { // fails once the listener is closed: then nothing waits
+		_ = raw.Control(func(fd uintptr) { // fails after the listener is closed: then nothing waits
 			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 				n = int(info.Unacked) // of a listener: its queue
 			}

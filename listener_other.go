@@ -4,5 +4,5 @@ package farhand
 
 import "net"
 
-// quiet returns nil where the system has no way to tell a listener to take no more connections.
+// quiet returns nil: this system cannot stop a listener from taking more connections.
 func quiet(net.Listener) (waiting func() int) { return nil }

@@ -19,34 +19,33 @@ const (
 	DefaultMaxToolBytes = 1 << 20
 )
 
-// maxCompiledBytes bounds what the compiled schemas of one session take. It is as much as one generation of the cache
-// holds.
+// maxCompiledBytes is the maximum size of the compiled schemas of one session. It equals one generation of the cache.
 const maxCompiledBytes = schema.CacheBytes
 
 const (
-	// knownBytes bounds the texts of admitted definitions that are remembered, per generation of the cache.
+	// knownBytes is the maximum size of the cached texts of admitted definitions, per generation of the cache.
 	knownBytes = 4 << 20
 
-	// knownOverhead is about how many bytes a remembered text takes beside itself and the definition.
+	// knownOverhead is the approximate memory of a cached text, in bytes, in addition to the text and the definition.
 	knownOverhead = 300
 
-	// fieldOverhead is how many bytes a remembered field takes beside its name.
+	// fieldOverhead is the memory of a cached field, in bytes, in addition to its name.
 	fieldOverhead = 16
 )
 
-// AdmissionLimits bounds what one session may offer. Zero fields mean the defaults.
+// AdmissionLimits are the limits for the tools of one session. Zero fields mean the defaults.
 type AdmissionLimits struct {
 	MaxTools     int                 // tools; default 128
 	MaxToolBytes int                 // bytes of all definitions together; default 1 MiB
 	Tool         registry.ToolLimits // of each definition
 }
 
-// Offered is what a session offers beside the tool that is being judged.
+// Offered is what a session offers in addition to the tool that is checked.
 type Offered struct {
 	Who   auth.Identity // of the session's device
 	Tools int
 	Bytes int        // the sum of registry.ToolSpec.Size
-	Names *Namesakes // of them; nil: none
+	Names *Namesakes // of the offered tools; nil: none
 
 	Compiled int // the sum of Admission.CompiledSize
 }
@@ -57,8 +56,8 @@ type Admission struct {
 	schemas *schema.Validator
 	limits  AdmissionLimits
 	taken   map[string]bool                // names of the gateway's own tools
-	alike   Namesakes                      // of those
-	begins  []reservedPrefix               // what no name may begin with, or look as if
+	alike   Namesakes                      // names that look like those
+	begins  []reservedPrefix               // prefixes that no name may begin with, or appear to
 	known   *cache.Cache[string, Admitted] // by the text that a device sent
 }
 
@@ -71,15 +70,16 @@ type Admitted struct {
 	skeletons []string // of its name
 }
 
-// reservedPrefix is what names of others begin with.
+// reservedPrefix is a prefix of names that belong to an MCP server.
 type reservedPrefix struct {
 	prefix    string
 	skeletons []string
 }
 
-// NewAdmission returns an Admission. No device may register a reserved name, those of the built-in tools that are
-// enabled (LocalTools.Names), nor one that looks like it. A reserved name that ends with * stands for all that begin
-// with what is before it, the names of an MCP server's tools, and for names that begin so once a session is appended.
+// NewAdmission returns an Admission. Devices cannot register reserved names or names that look like one. Reserved are
+// the names of the enabled built-in tools (LocalTools.Names). A reserved name that ends with * stands for all names
+// with that prefix, which belong to the tools of an MCP server. It also covers names that get the prefix once a session
+// is appended.
 func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLimits, reserved ...string) *Admission {
 	if limits.MaxTools <= 0 {
 		limits.MaxTools = DefaultMaxTools
@@ -102,18 +102,18 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 	return a
 }
 
-// Limits returns what bounds each session, with the defaults filled in.
+// Limits returns the limits of each session, with the defaults filled in.
 func (a *Admission) Limits() AdmissionLimits { return a.limits }
 
-// Admit checks one definition for a session that offers other tools already. It returns the definition in canonical
-// form, or an *registry.Error whose message is the reason for the device.
+// Admit checks one definition for a session that already offers other tools. It returns the definition in canonical
+// form, or an *registry.Error whose message is for the device.
 func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Offered) (registry.ToolSpec, error) {
 	spec, err := spec.NormalizeWithin(a.limits.Tool)
 	if err != nil {
 		return spec, err
 	}
 	for _, text := range []*json.RawMessage{&spec.Parameters, &spec.OutputSchema} {
-		if len(*text) > 0 && !a.schemas.Known(*text) { // else it is as it should be
+		if len(*text) > 0 && !a.schemas.Known(*text) { // known schemas are already modernized
 			*text = schema.Modernize(*text)
 			spec = spec.Hashed()
 		}
@@ -122,7 +122,8 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"the name %q belongs to a built-in tool of this gateway; register the tool under another one", spec.Name)
 	}
-	// Before names are compared, which takes longest: 0.1 ms for one of 64 letters of some scripts.
+	// The limits are checked before names are compared, because that is slow: 0.1 ms for a name of 64 letters in some
+	// scripts.
 	if err := a.checkRoom(spec, other); err != nil {
 		return spec, err
 	}
@@ -149,9 +150,9 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	return spec, checkCompiled(compiled, other)
 }
 
-// beginsWith returns the reserved prefix that a name begins with, or looks as if; empty: none. A device's tool is also
-// called by its name with a session behind it, and by models by a plain one; these must not begin so either. Otherwise
-// an MCP server could add a tool whose name means the device's already.
+// beginsWith returns the reserved prefix that a name begins with, or appears to. Empty: none. A device's tool is also
+// called by its name with an appended session, and models call it by a plain name. These must not begin with a reserved
+// prefix either. Otherwise an MCP server could add a tool with a name that already means the device's tool.
 func (a *Admission) beginsWith(name string) string {
 	if len(a.begins) == 0 {
 		return ""
@@ -170,19 +171,20 @@ func (a *Admission) beginsWith(name string) string {
 	return ""
 }
 
-// sessionSeparator stands between the name of a device's tool and its session where several sessions are listed.
+// sessionSeparator separates the name of a device's tool from its session in lists of several sessions.
 const sessionSeparator = "__"
 
 // CompiledSize returns how many bytes the compiled schema of an admitted tool takes.
 func (a *Admission) CompiledSize(ctx context.Context, who *auth.Identity, spec registry.ToolSpec) int {
 	size, err := a.schemas.Compile(ctx, who.Owner(), spec)
-	if err != nil { // it was admitted, so only ctx can have ended
+	if err != nil { // the tool was admitted, so only ctx can have ended
 		return 0
 	}
 	return size
 }
 
-// Remember notes what a text that a device sent as a definition was admitted as. Known then knows it for a while.
+// Remember caches what the text of a definition from a device was admitted as. Known then returns it, until it is
+// evicted.
 func (a *Admission) Remember(text []byte, known Admitted) Admitted {
 	known.skeletons = legible.Skeletons(known.Spec.Name)
 	cost := len(text) + known.Spec.Size() + knownOverhead
@@ -193,12 +195,12 @@ func (a *Admission) Remember(text []byte, known Admitted) Admitted {
 	return known
 }
 
-// Known returns what exactly this text was admitted as, for whichever session. Fleets run one app: each of its phones
-// sends the same texts, and one of them is decoded, cleaned and compiled.
+// Known returns what exactly this text was admitted as, for any session. All phones of a fleet run one app and send the
+// same texts, so only the first text is decoded, cleaned and compiled.
 func (a *Admission) Known(text []byte) (Admitted, bool) { return a.known.Get(string(text)) }
 
-// AdmitKnown is Admit for a definition that was admitted before: whether this session may have it depends on whose it
-// is and what else it offers only.
+// AdmitKnown is Admit for a definition that was admitted before. It checks only what depends on the session: its owner
+// and the other tools it offers.
 func (a *Admission) AdmitKnown(known Admitted, other Offered) error {
 	if err := a.policy.MayRegister(other.Who, known.Spec.Name).Err(); err != nil {
 		return err
@@ -212,7 +214,7 @@ func (a *Admission) AdmitKnown(known Admitted, other Offered) error {
 	return checkCompiled(known.Compiled, other)
 }
 
-// checkNamesake refuses a name that looks like this one of the session. No error if it is empty.
+// checkNamesake refuses a tool whose name looks like own, another name of the session. It returns nil if own is empty.
 func checkNamesake(own string) error {
 	if own == "" {
 		return nil
@@ -221,7 +223,7 @@ func checkNamesake(own string) error {
 		"the name looks like %q, which this session offers already; register the tool under another one", own)
 }
 
-// checkRoom refuses a tool that would be one too many, or too large beside the others.
+// checkRoom refuses a tool that exceeds the session's limits on tools or bytes.
 func (a *Admission) checkRoom(spec registry.ToolSpec, other Offered) error {
 	if other.Tools >= a.limits.MaxTools {
 		return registry.Errorf(registry.CodeInvalidRequest, "a session may offer at most %d tools", a.limits.MaxTools)
@@ -233,7 +235,7 @@ func (a *Admission) checkRoom(spec registry.ToolSpec, other Offered) error {
 	return nil
 }
 
-// checkCompiled refuses a tool whose compiled schema is too large beside the others.
+// checkCompiled refuses a tool if the compiled schemas of the session become too large.
 func checkCompiled(compiled int, other Offered) error {
 	if other.Compiled+compiled > maxCompiledBytes {
 		return registry.Errorf(registry.CodeInvalidRequest,

@@ -12,40 +12,39 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// ContextKind says who takes part in a conversation.
+// ContextKind is the kind of participants in a conversation.
 type ContextKind = policy.Context
 
 // The kinds. The empty kind means ContextMain.
 const (
 	ContextMain      = policy.Main      // one trusted person
 	ContextGroup     = policy.Group     // more people than the device's owner
-	ContextSandboxed = policy.Sandboxed // as before, with its local tools in a sandbox
+	ContextSandboxed = policy.Sandboxed // as ContextGroup, with its local tools in a sandbox
 )
 
-// SessionContext is what a tool may know of the turn, or of the single call, that it is made for. Any field may be
-// empty.
+// SessionContext is what a tool can know of its turn or single call. Any field may be empty.
 type SessionContext struct {
-	Key       registry.Key  // the conversation, and the session of the device it is held with, if there is one
-	Stateless bool          // the caller keeps the conversation: Key is only the session whose tools join in
-	Caller    auth.Identity // who is asking
+	Key       registry.Key  // the conversation, and the session of its device, if any
+	Stateless bool          // the caller keeps the conversation: Key is only the session whose tools are included
+	Caller    auth.Identity // the identity that makes the request
 	AgentID   string        // of the agent that holds the conversation
 	AgentDir  string        // folder of that agent, the same for all its sessions
-	Channel   string        // the API the messages come through
+	Channel   string        // the API of the messages
 	Kind      ContextKind
-	Sandboxed bool // programs run in a sandbox: Kind says so
-	Config    any  // what the Registration brings
+	Sandboxed bool // programs run in a sandbox; derived from Kind
+	Config    any  // from the Registration
 
-	// Fence is that of the turn; zero: none, or its caller keeps the conversation.
+	// Fence is the fence of the turn; zero: none, or the caller keeps the conversation.
 	Fence int64
 
-	// Place says which life of the session this is, for tools that keep something (Registration.Keeps) when they run.
+	// Place is the owner and generation of the session, for tools with state (Registration.Keeps) when they run.
 	Place registry.Place
 
-	// Workspace is the folder of this agent session. Opening makes it, and fails if the gateway has no room for it.
+	// Workspace is the folder of this agent session. Open creates it, and fails if the gateway has no room for it.
 	Workspace Workspace
 }
 
-// Workspace is the folder of one agent session, which is made when it is first needed.
+// Workspace is the folder of one agent session. It is created on first use.
 type Workspace interface {
 	Open(ctx context.Context) (sandbox.Workspace, error)
 }
@@ -53,37 +52,37 @@ type Workspace interface {
 // ChannelCall is SessionContext.Channel of a call that belongs to no turn. Package chat has the others.
 const ChannelCall = "call"
 
-// Setting is where agent sessions live: what every SessionContext of a gateway says of its surroundings.
+// Setting describes the environment of agent sessions. It is the same in every SessionContext of a gateway.
 type Setting struct {
 	AgentID    string
 	AgentDir   string     // absolute path
 	Workspaces Workspaces // nil: there are none
 
-	// Claim returns where what a session keeps is kept, for tools that open its workspace and do not say that they keep
-	// something. It fills in the pod that asks. Nil: a conversation has one life.
+	// Claim returns the place of a session's state. It serves tools that open the workspace without declaring Keeps. It
+	// fills in the asking pod. Nil: a conversation has only one generation.
 	Claim func(ctx context.Context, c registry.PlaceClaim) (registry.Place, error)
 }
 
-// Workspaces knows the folders of agent sessions.
+// Workspaces finds the folders of agent sessions.
 type Workspaces interface {
-	// Of returns the workspace of an agent session at a place, which is zero where nobody else has it. It makes nothing
-	// yet.
+	// Of returns the workspace of an agent session at a place. at is zero if no other pod can own it. Of creates
+	// nothing yet.
 	Of(id SessionID, at registry.Place) Workspace
 }
 
-// SessionID names an agent session: what one user does in a conversation or, outside of any that the gateway keeps, all
-// that one identity calls. Devices choose the names of their sessions, so the same name may be another user's later.
-// What runs in a sandbox is another session than what does not: nothing that was written in the sandbox
-// is run outside of it.
+// SessionID identifies an agent session: what one user does in a conversation or, outside of conversations that the
+// gateway keeps, all calls of one identity. Devices choose the names of their sessions, so another user may use the
+// same name later. Sandboxed sessions are separate from others, so that files written in a sandbox are never run
+// outside of it.
 type SessionID struct {
 	Tenant       string
 	Conversation string // the session of the device; empty: none
 	Identity     string // the user or, without a conversation, auth.Identity.Scope
 	Sandboxed    bool
-	Generation   int64 // of the conversation: what an erased one has left is another's
+	Generation   int64 // of the conversation; state of an erased conversation has an earlier generation
 }
 
-// in completes what a session context says of its surroundings.
+// in fills in the fields that depend on the setting.
 func (sc SessionContext) in(s Setting) SessionContext {
 	sc.AgentID, sc.AgentDir = s.AgentID, s.AgentDir
 	sc.Kind = policy.Join(sc.Kind, policy.Context(sc.Caller.Context))
@@ -98,7 +97,7 @@ func (sc SessionContext) in(s Setting) SessionContext {
 	return sc
 }
 
-// placeKey names the place of an agent session. Sessions inside and outside of the sandbox share one.
+// placeKey returns the key of an agent session's place. Sessions inside and outside of the sandbox share one.
 func (sc SessionContext) placeKey() registry.PlaceKey {
 	if sc.Key.Session != "" && !sc.Stateless {
 		return registry.PlaceKey{Tenant: sc.Caller.Tenant, Session: sc.Key.Session}
@@ -106,8 +105,8 @@ func (sc SessionContext) placeKey() registry.PlaceKey {
 	return registry.PlaceKey{Tenant: sc.Caller.Tenant, Identity: sc.Caller.Scope()}
 }
 
-// claimedWorkspace is the workspace for a tool that does not say that it keeps something: what it opens is that of the
-// conversation's current generation, on the pod that runs it.
+// claimedWorkspace is the workspace for a tool that does not declare Keeps. It opens the workspace of the
+// conversation's current generation, on the pod that runs the tool.
 type claimedWorkspace struct {
 	sc      SessionContext
 	setting Setting
@@ -145,26 +144,26 @@ func (noWorkspace) Open(context.Context) (sandbox.Workspace, error) {
 	return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal, "This gateway keeps no workspaces.")
 }
 
-// Places carries calls of local tools that keep something (Registration.Keeps) to the pod that has it. *routing.Places
-// is one.
+// Places runs calls of local tools with state (Registration.Keeps) on the pod that has the state. *routing.Places is
+// one.
 type Places interface {
-	// Run runs a tool where its place is, here or on another pod, by what Serve was given there.
+	// Run runs a tool at its place, on this pod or another one, with the PlaceKeeper that Serve registered there.
 	Run(
 		ctx context.Context, e registry.Errand, report func(registry.Report),
 	) (registry.Result, error)
 
-	// Serve says what runs tools on this pod.
+	// Serve registers what runs tools on this pod.
 	Serve(k registry.PlaceKeeper)
 }
 
-// keptCall is what the pod that runs a tool must know of a call beside the tool and its arguments: what the tool can
-// learn from its SessionContext and the context of Execute. Of the caller that is what the record of a call keeps, so
-// neither its name nor when its credential ends. The call was checked where it came in.
+// keptCall is what the pod that runs a tool must know of a call, in addition to the tool and its arguments. It has what
+// the tool can read from its SessionContext and the context of Execute. Of the caller it has what a call's record
+// keeps: neither the name nor the expiry of the credential. The receiving pod has already checked the call.
 type keptCall struct {
 	Session   string           `json:"session,omitempty"` // of SessionContext.Key
 	Stateless bool             `json:"stateless,omitempty"`
 	User      string           `json:"user,omitempty"`   // of the caller
-	Caller    string           `json:"caller,omitempty"` // what else is known of it: auth.Identity.Note
+	Caller    string           `json:"caller,omitempty"` // the rest of its identity: auth.Identity.Note
 	Channel   string           `json:"channel,omitempty"`
 	Kind      ContextKind      `json:"kind,omitempty"`
 	Model     bool             `json:"model,omitempty"`
@@ -174,7 +173,7 @@ type keptCall struct {
 	Source    string           `json:"source,omitempty"`
 }
 
-// keeps says what the tool of a call keeps, as far as it matters which pod runs it.
+// keeps returns the state that the tool of a call keeps. It is empty if any pod can run the call.
 func (i *Invoker) keeps(p *prepared) Keeps {
 	if i.cfg.Places == nil || i.cfg.LocalTools == nil || p.inv.Source != registry.SourceLocal {
 		return Keeps{}
@@ -182,7 +181,7 @@ func (i *Invoker) keeps(p *prepared) Keeps {
 	return i.cfg.LocalTools.keeps(p.inv.Spec.Name)
 }
 
-// runKept runs a tool on the pod that has what it keeps.
+// runKept runs a tool on the pod that has its state.
 func (i *Invoker) runKept(
 	ctx context.Context, p *prepared, keeps Keeps, report func(registry.Report),
 ) (registry.Result, error) {
@@ -210,7 +209,7 @@ func (i *Invoker) runKept(
 	return res, nil
 }
 
-// runErrand runs a tool of this pod for a call that was checked on this pod or another one.
+// runErrand runs a tool on this pod for a call that this pod or another one has checked.
 func (i *Invoker) runErrand(
 	ctx context.Context, e registry.Errand, report func(registry.Report),
 ) (registry.Result, error) {
@@ -251,8 +250,8 @@ func (i *Invoker) runErrand(
 	return i.runTimed(ctx, p, report)
 }
 
-// TellLost says that something is lost that a local tool kept before. Its caller reads it before the result, or before
-// the error if there is none. ctx is that of Execute.
+// TellLost reports that state which a local tool kept is lost. The caller reads it before the result, or before the
+// error if there is no result. ctx is that of Execute.
 func TellLost(ctx context.Context, what string) {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	if call == nil {
@@ -265,7 +264,7 @@ func TellLost(ctx context.Context, what string) {
 	}
 }
 
-// withLosses returns a result that says first what is lost.
+// withLosses returns a result that begins with the losses.
 func (c *toolCall) withLosses(res registry.Result) registry.Result {
 	said := c.toldLosses()
 	if said == "" {
@@ -278,7 +277,7 @@ func (c *toolCall) withLosses(res registry.Result) registry.Result {
 	return res
 }
 
-// errorWithLosses is withLosses for a call without a result: no later call knows of them.
+// errorWithLosses is withLosses for a call without a result. No later call reports these losses.
 func (c *toolCall) errorWithLosses(err error) error {
 	said := c.toldLosses()
 	if said == "" {
@@ -289,7 +288,7 @@ func (c *toolCall) errorWithLosses(err error) error {
 	return &e
 }
 
-// toldLosses returns what is lost as its caller reads it, empty if nothing is.
+// toldLosses returns the text about losses for the caller. It is empty if there are none.
 func (c *toolCall) toldLosses() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,9 +298,10 @@ func (c *toolCall) toldLosses() string {
 	return "[" + strings.Join(c.losses, " ") + "]\n"
 }
 
-// Files keeps what is too large for a result, or has no place where the result is told. *blobs.Service is one.
+// Files stores data that is too large for a result, or that a reader of the result cannot get inline. *blobs.Service is
+// one.
 type Files interface {
-	// Keep stores the data of a part of the result of a call, and returns the part with a link that expires in its
-	// place. It fails if there is no room. It is called concurrently.
+	// Keep stores the data of a part of the result of a call, and returns the part with an expiring link instead. It
+	// fails if there is no room. It must be safe for concurrent use.
 	Keep(ctx context.Context, key registry.Key, callID string, p registry.Part) (registry.Part, error)
 }

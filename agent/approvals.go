@@ -14,27 +14,28 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// How long a person has to answer.
+// Time limits for a person's answer.
 const (
-	DefaultApprovalTimeout = 2 * time.Minute // about a call whose caller waits
-	DefaultDeferredTimeout = time.Hour       // about an asynchronous call
-	MaxApprovalTimeout     = time.Hour       // about a call whose caller waits, whatever the policy says
+	DefaultApprovalTimeout = 2 * time.Minute // for a call whose caller waits
+	DefaultDeferredTimeout = time.Hour       // for an asynchronous call
+	MaxApprovalTimeout     = time.Hour       // for a call whose caller waits, whatever the policy says
 )
 
-// Approvals asks people. *approval.Keeper is one. Its methods are safe for concurrent use.
+// Approvals asks people for approvals. *approval.Keeper is one. Its methods are safe for concurrent use.
 type Approvals interface {
-	// Granted reports whether "allow always" was said to what a would ask.
+	// Granted reports whether an earlier "allow always" covers a.
 	Granted(ctx context.Context, a registry.Approval) (bool, error)
 
-	// Ask stores the question and shows it to those who may answer, for life. request is kept with a deferred one.
+	// Ask stores the question and shows it to the approvers, for the time life. request is stored with a deferred
+	// question.
 	Ask(ctx context.Context, a registry.Approval, life time.Duration, request []byte) (registry.Approval, error)
 
-	// Await returns the approval once it is final, at the latest when its time is up. When ctx ends first it withdraws
-	// the question. Only with a nil error and registry.ApprovalAllowed may the call run.
+	// Await returns the approval when it is final, at the latest when it expires. If ctx ends first, Await withdraws
+	// the question. The call may run only if the error is nil and the state is registry.ApprovalAllowed.
 	Await(ctx context.Context, a registry.Approval) (registry.Approval, error)
 }
 
-// ownerOf returns the user who is asked about a call: the one whose device it is for, else the one who asks.
+// ownerOf returns the user who must approve a call: the owner of its device, else the caller.
 func ownerOf(inv *Invocation) string {
 	if inv.Session.UserID != "" {
 		return inv.Session.UserID
@@ -42,12 +43,12 @@ func ownerOf(inv *Invocation) string {
 	return inv.Caller.User
 }
 
-// errChanged is why a call does not run that was approved when it was another.
+// errChanged is the error of a call that has changed since it was approved.
 var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments have changed "+
 	"since the call was approved, so the approval does not hold. Call again to ask anew.")
 
-// demand finds out whether a person must be asked about a call of which policy demands it: p.ask is what to ask. Nobody
-// is asked about what was approved already, for this call or for all like it.
+// demand finds out whether a person must approve a call for which the policy demands it. It sets p.ask to the question.
+// It does not ask if this call, or all calls like it, are already approved.
 func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 	a := approvalOf(&p.inv)
 	if p.approved == bindingOf(a) {
@@ -66,7 +67,7 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 	}
 	granted := false
 	var err error
-	if a.By != registry.ApproveTwo { // two people look at each call
+	if a.By != registry.ApproveTwo { // two people must see each call
 		granted, err = i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
 	}
 	if granted {
@@ -79,10 +80,10 @@ func (i *Invoker) demand(ctx context.Context, p *prepared) error {
 	return err
 }
 
-// maxSources is of how many arguments an approval says where they come from.
+// maxSources is the maximum number of arguments whose source an approval lists.
 const maxSources = 32
 
-// approvalOf returns what a person is asked about a call.
+// approvalOf returns the approval to ask for about a call.
 func approvalOf(inv *Invocation) registry.Approval {
 	digest := sha256.Sum256(inv.Args.Raw())
 	terms := inv.Policy.Terms(inv.Marks)
@@ -111,7 +112,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 	return a
 }
 
-// reasonOf returns why a call needs an approval, for people: in the operator's words, and by which rule.
+// reasonOf returns why a call needs approval, for people: the operator's text, then the rule.
 func reasonOf(inv *Invocation, own []string) string {
 	why := fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.because())
 	if len(own) > 0 {
@@ -120,19 +121,19 @@ func reasonOf(inv *Invocation, own []string) string {
 	return why
 }
 
-// bindingOf is the same for what one approval covers: the same call of the same tool, as it was defined, with the same
+// bindingOf identifies what one approval covers: the same call of the same tool, with the same definition and
 // arguments, to the same session, by the same caller.
 func bindingOf(a registry.Approval) string {
 	return a.CallID + " " + a.SessionID + " " + registry.GrantOf(a, registry.ScopeAlwaysArgs).Binding()
 }
 
-// longestQuestion returns how long people may have to answer about the calls of devices that one call of a local tool
-// makes.
+// longestQuestion returns how long approvals may take for the device calls of one call of a local tool.
 func (i *Invoker) longestQuestion() time.Duration {
 	return min(max(i.cfg.ApprovalTimeout, i.cfg.Policy.LongestWithin()), MaxApprovalTimeout)
 }
 
-// attend is approve for a call without a record: it gets one, so that it can be found and cancelled while it waits.
+// attend is approve for a call without a record. It creates a record, so that the call can be found and cancelled while
+// it waits.
 func (i *Invoker) attend(
 	ctx context.Context, p *prepared, rec *registry.Record, tell func(registry.Approval),
 ) error {
@@ -144,8 +145,8 @@ func (i *Invoker) attend(
 	return err
 }
 
-// approvalTime returns how long a person has to answer about a call that waits for the answer: as the policy says, else
-// the configured time. A caller that has said how long it waits leaves a tenth of that for the tool.
+// approvalTime returns how long a person has to answer while the caller waits: as the policy says, else the configured
+// time. If the caller set a timeout, a tenth of the remaining time is left for the tool.
 func (i *Invoker) approvalTime(p *prepared) time.Duration {
 	life := min(cmp.Or(p.ask.Within, i.cfg.ApprovalTimeout), MaxApprovalTimeout)
 	if !p.within.IsZero() {
@@ -157,8 +158,8 @@ func (i *Invoker) approvalTime(p *prepared) time.Duration {
 	return max(life, 0)
 }
 
-// approve asks the person that a call needs, and waits for the answer. The timeout of the call starts when the person
-// has answered. What was approved is then checked again, because minutes may have passed.
+// approve asks for the approval that a call needs, and waits for the answer. The wait does not count against the call's
+// timeout. The approved call is then checked again, because minutes may have passed.
 func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
 	rule := p.inv.Demand.Rule
 	err := i.awaitApproval(ctx, p, tell)
@@ -172,7 +173,7 @@ func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.A
 	return &e
 }
 
-// awaitApproval does what approve says.
+// awaitApproval implements approve.
 func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
 	for p.ask != nil {
 		began, life := time.Now(), i.approvalTime(p)
@@ -199,7 +200,7 @@ func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(regi
 	return nil
 }
 
-// ask asks a person, and returns the answer. A local tool that makes the call loses no time meanwhile.
+// ask asks a person and returns the answer. The clock of an enclosing local tool stops meanwhile.
 func (i *Invoker) ask(
 	ctx context.Context, p *prepared, life time.Duration, tell func(registry.Approval),
 ) (registry.Approval, error) {
@@ -216,10 +217,10 @@ func (i *Invoker) ask(
 	return answered, err
 }
 
-// approvedBy says for the audit log who has allowed a call.
+// approvedBy returns who allowed a call, for the audit log.
 func approvedBy(a registry.Approval) string { return "approved by " + a.DecidedBy }
 
-// readmit reads the route of an approved call again and lets the hooks decide anew.
+// readmit reads the route of an approved call again and runs the hooks again.
 func (i *Invoker) readmit(ctx context.Context, p *prepared) error {
 	if p.inv.Caller.Expired(time.Now()) {
 		return registry.Errorf(registry.CodeUnauthenticated, "The credentials of the caller ended while it waited.")
@@ -235,7 +236,7 @@ func (i *Invoker) readmit(ctx context.Context, p *prepared) error {
 	return i.admit(ctx, p)
 }
 
-// denial returns why a call must not run, nil if it was allowed. The text is for callers and for models.
+// denial returns why a call must not run, or nil if it was allowed. The text is for callers and models.
 func denial(a registry.Approval) error {
 	const again = "Do not call it again for the same purpose unless the person asks for it."
 	text := ""
@@ -258,7 +259,7 @@ func denial(a registry.Approval) error {
 		text += ` To give a person more time, send "mode": "async" (over MCP: a task): such a call waits without its ` +
 			"caller."
 	}
-	if a.Reason != "" { // a model can do better once it knows which argument is to blame
+	if a.Reason != "" { // a model can do better once it knows the argument at fault
 		text += " Why it needs one: " + a.Reason
 	}
 	return registry.Errorf(registry.CodeApprovalDenied, "%s", text).With(registry.DispatchedNo)

@@ -13,21 +13,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// deferredCall is an asynchronous call that waits for a person, as it is kept with its approval. Everything else is
-// found again when it starts.
+// deferredCall is an asynchronous call that waits for a person, as stored with its approval. All other fields are
+// looked up again when the call starts.
 type deferredCall struct {
 	Caller   auth.Identity   `json:"caller"`
 	Tool     string          `json:"tool"`
 	Session  string          `json:"session,omitempty"` // empty: a local tool
-	Target   registry.Target `json:"target"`            // as it was asked for
-	Args     registry.JSON   `json:"args"`              // as they were asked for, before any hook
+	Target   registry.Target `json:"target"`            // as requested
+	Args     registry.JSON   `json:"args"`              // as requested, before any hook
 	Timeout  time.Duration   `json:"timeout"`           // of the tool, once it may run
 	Hold     time.Duration   `json:"hold,omitempty"`    // how much longer it may take, as of holdOf
 	Endpoint Endpoint        `json:"endpoint"`
 	Context  ContextKind     `json:"context,omitempty"`
 	Model    bool            `json:"model,omitempty"`
 	Approved string          `json:"approved"`          // what the approval covers
-	Charged  []string        `json:"charged,omitempty"` // the windows of rate limits that have counted the call
+	Charged  []string        `json:"charged,omitempty"` // the rate-limit windows that have counted the call
 }
 
 // request returns the request for the call of an approval.
@@ -43,7 +43,7 @@ func (call *deferredCall) request(a registry.Approval) Request {
 	}
 }
 
-// deferCall stores the record of a call that must be approved, and asks. No pod holds the call from then on.
+// deferCall stores the record of a call that needs approval, and asks for it. No pod holds the call from then on.
 func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	a := *d.ask
 	a.Deferred, a.Pod = true, ""
@@ -72,16 +72,16 @@ func (i *Invoker) deferCall(ctx context.Context, req *Request, d durable, out *O
 			}
 			return err
 		}
-		req.counted = true // when it has ended
+		req.counted = true // counted when the call has ended
 		req.tell(asked)
 		out.Approvers = asked.Approvers
 	}
 	return i.follow(ctx, req, stored, d.rec.RequestDigest, !created, d.start, out)
 }
 
-// StartDeferred carries on with the call of a deferred approval that is final: it starts the call on this pod if it was
-// allowed, and ends its record otherwise. Only the first of several pods that start a call does. It reports whether it
-// started or ended it. An error says to try again.
+// StartDeferred continues the call of a final deferred approval. It starts the call on this pod if it was allowed, and
+// ends its record otherwise. If several pods try to start a call, only the first does. The result reports whether this
+// pod started or ended it. After an error, retry.
 func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, request []byte) (bool, error) {
 	var call deferredCall
 	unread := json.Unmarshal(request, &call)
@@ -109,7 +109,7 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 	if err != nil {
 		return false, err
 	}
-	of := share.Owner{Tenant: a.Tenant, Identity: cmp.Or(call.Caller.User, call.Caller.Note())} // as when it was asked
+	of := share.Owner{Tenant: a.Tenant, Identity: cmp.Or(call.Caller.User, call.Caller.Note())} // as in the request
 	begun, err := i.cfg.CallLog.Begin(ctx, of, a.CallID, call.Timeout+call.Hold,
 		func(ctx context.Context, rec registry.Record) (registry.Result, error) {
 			return i.runDeferred(ctx, a, call, rec, gone)
@@ -120,8 +120,8 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 	return begun, err
 }
 
-// callerGone reports whether the caller of a call may not go on any more. An identity of which nobody knows when it was
-// issued was there when the call was asked for. An error says that nobody knows.
+// callerGone reports whether the caller's identity has ended. If the time of issue is unknown, the identity counts as
+// issued when the call was requested. An error means that the state is unknown.
 func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked time.Time) (bool, error) {
 	if i.cfg.Live == nil {
 		return caller.Expired(time.Now()), nil
@@ -136,8 +136,7 @@ func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked ti
 	return false, err
 }
 
-// runDeferred checks an approved call once more, because anything may have happened since it was asked for, and runs
-// it.
+// runDeferred checks an approved call again, because anything may have changed since the request, and runs it.
 func (i *Invoker) runDeferred(
 	ctx context.Context, a registry.Approval, call deferredCall, rec registry.Record, gone bool,
 ) (registry.Result, error) {
@@ -169,18 +168,19 @@ func (i *Invoker) runDeferred(
 	return res, err
 }
 
-// Suspended is a call that waits for a person while nobody holds it, and all that Invoke needs to carry on with it.
-// Whoever keeps it must not let anybody change it, and must use it once.
+// Suspended is a call that waits for a person and is held by no pod, with all that Invoke needs to continue it. It must
+// be stored where it cannot be modified, and used once only.
 type Suspended struct {
 	CallID     string   `json:"call"`
 	ApprovalID string   `json:"approval"`
 	Binding    string   `json:"binding"`           // what the approval covers
-	Charged    []string `json:"charged,omitempty"` // the windows of rate limits that have counted the call
+	Charged    []string `json:"charged,omitempty"` // the rate-limit windows that have counted the call
 
 	Approval registry.Approval `json:"-"` // what the person is asked
 }
 
-// suspend asks for an approval that a call needs, unless an earlier request has, and notes what it needs to go on.
+// suspend asks for the approval that a call needs, unless an earlier request has. It stores in out what is needed to
+// continue.
 func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
 	binding := bindingOf(*p.ask)
 	if r := req.Resume; r != nil {
@@ -189,7 +189,7 @@ func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *O
 		}
 		p.ask.ID, p.ask.Pod = r.ApprovalID, ""
 	} else {
-		p.ask.Pod = "" // none holds the call
+		p.ask.Pod = "" // no pod holds the call
 		asked, err := i.cfg.Approvals.Ask(timed{ctx, p.inv.Deadline}, *p.ask, i.approvalTime(p), nil)
 		if err != nil {
 			return err
@@ -198,7 +198,7 @@ func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *O
 		req.tell(asked)
 	}
 	if req.Suspend {
-		req.counted = true // when it has ended
+		req.counted = true // counted when the call has ended
 		out.Suspended = &Suspended{
 			CallID: req.CallID, ApprovalID: p.ask.ID, Binding: binding, Charged: p.inv.charged, Approval: *p.ask,
 		}
@@ -206,13 +206,14 @@ func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *O
 	return nil
 }
 
-// question asks what a call needs approved, for life. An earlier request of a suspended call has asked already.
+// question asks for the approval of a call, with the lifetime life. If the call is resumed, an earlier request has
+// already asked.
 func (i *Invoker) question(ctx context.Context, p *prepared, life time.Duration) (registry.Approval, error) {
 	if p.resumed == nil {
 		return i.cfg.Approvals.Ask(ctx, *p.ask, life, nil)
 	}
 	asked := *p.ask
-	asked.CreatedAt = time.Now() // the store says when the question's own time is up
+	asked.CreatedAt = time.Now() // the store enforces the expiry of the question
 	asked.ExpiresAt = asked.CreatedAt.Add(life)
 	return asked, nil
 }

@@ -9,22 +9,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DeviceCall is a call of a device's tool that a local tool makes.
+// DeviceCall is a call that a local tool makes to a device's tool.
 type DeviceCall struct {
 	Tool    string
 	Args    registry.JSON   // an object; none means {}
 	Target  registry.Target // must name a session
-	Timeout time.Duration   // zero: what the caller of the local tool asked for, else that of the device's tool
+	Timeout time.Duration   // zero: the timeout in the request to the local tool, else that of the device's tool
 }
 
-// CallDevice calls a tool of a device for whoever called a local tool, as if they had called the device's tool
-// themselves: by the same identity, in the same turn, conversation and context, by a model if a model asked. Policy,
-// limits, guards, hooks, approvals, audit log and records are about that call like about any other. It ends a little
-// before the call of the local tool does, whatever Timeout says. While a person is asked about it, the time of the
-// local tool does not pass.
+// CallDevice calls a device's tool on behalf of the caller of a local tool. The call has the same identity, turn,
+// conversation and context, and counts as a model's call if a model called the local tool. Policy, limits, guards,
+// hooks, approvals, audit log and records apply as to any other call. It ends a little before the call of the local
+// tool, whatever Timeout says. The clock of the local tool stops while the call waits for approval.
 //
-// ctx is that of the tool's Execute, or derived from it. The error is that of Invoker.Invoke. A tool that returns it as
-// it is tells its caller the truth: whether the device can have acted, and who refused.
+// ctx is that of the tool's Execute, or derived from it. The error is that of Invoker.Invoke. A tool that returns it
+// unchanged reports correctly whether the device can have acted, and who refused.
 func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	if call == nil || call.invoker == nil || c.Target.SessionID == "" {
@@ -41,7 +40,7 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 	if req.Timeout <= 0 {
 		req.Timeout = call.prepared.timeout
 	}
-	if from := outer.Provenance; from != nil { // the rest of it is about the arguments of the other call
+	if from := outer.Provenance; from != nil { // the other fields are about the arguments of the outer call
 		req.Provenance = &Provenance{Conversation: from.Conversation}
 	}
 	req.outer = call.clock
@@ -52,21 +51,21 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 	if end := call.prepared.within; !end.IsZero() {
 		req.within = end.Add(-min(time.Until(end)/10, answerMargin))
 	}
-	return call.invoker.Invoke(deadlineOnly{ctx}, req) // hooks must not take the values of a tool's context for theirs
+	return call.invoker.Invoke(deadlineOnly{ctx}, req) // hides the tool context's values from the hooks of this call
 }
 
-// answerMargin is how long before its own end a local tool learns at the latest how a device's call ended.
+// answerMargin is how long before its own deadline a local tool gets the outcome of a device's call, at the latest.
 const answerMargin = time.Second
 
-// AskedByModel reports whether a model asks for the call of a local tool, and not its caller. ctx is that of the tool's
-// Execute, Validate or Authorize.
+// AskedByModel reports whether a model, not the caller itself, calls the local tool. ctx is that of the tool's Execute,
+// Validate or Authorize.
 func AskedByModel(ctx context.Context) bool {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	return call != nil && call.inv.Model
 }
 
-// CallerOf returns who made the call of a local tool. ctx is that of the tool's Execute, Validate or Authorize; of another
-// one the identity is zero.
+// CallerOf returns the caller of a local tool. ctx is that of the tool's Execute, Validate or Authorize. For any other
+// context the identity is zero.
 func CallerOf(ctx context.Context) auth.Identity {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	if call == nil {
@@ -75,8 +74,8 @@ func CallerOf(ctx context.Context) auth.Identity {
 	return call.inv.Caller
 }
 
-// Asker returns who would call another tool in the course of the call of a local tool: its own caller, as it was
-// called. ctx is that of the tool's Execute, Validate or Authorize.
+// Asker returns the Asker for calls of other tools during the call of a local tool: its own caller, called the same
+// way. ctx is that of the tool's Execute, Validate or Authorize.
 func (sc SessionContext) Asker(ctx context.Context) Asker {
 	by := Asker{Who: sc.Caller, Context: sc.Kind}
 	if call, _ := ctx.Value(toolCallKey{}).(*toolCall); call != nil {
@@ -87,7 +86,7 @@ func (sc SessionContext) Asker(ctx context.Context) Asker {
 
 type toolCallKey struct{}
 
-// toolCall is the call that a local tool is run or asked for.
+// toolCall is the call for which a local tool runs or is checked.
 type toolCall struct {
 	inv      *Invocation
 	invoker  *Invoker // nil: the tool does not run yet
@@ -95,5 +94,5 @@ type toolCall struct {
 	clock    *toolClock
 
 	mu     sync.Mutex
-	losses []string // what the result tells before anything else
+	losses []string // losses to report before the result
 }

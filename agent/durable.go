@@ -13,20 +13,20 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// joinGrace is how much longer than a call may take one waits for its record to say how it ended. Callers are promised
-// an answer soon after their deadline, whatever the store does.
+// joinGrace is how long past its timeout a caller waits for the call's final record. Callers get an answer soon after
+// their deadline, whatever the store does.
 const joinGrace = 100 * time.Millisecond
 
 var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 
-// durable is a call that outlives its request.
+// durable is a call that continues without its request.
 type durable struct {
 	prepared
 	rec     registry.Record
-	refused error // why it must not run; an earlier call with the same key may have run all the same
+	refused error // why it must not run; an earlier call with the same key may still have run
 }
 
-// invokeDurable stores a record first, and then has the call carried out whether or not the caller stays.
+// invokeDurable stores the call's record, then runs the call even if the caller disconnects.
 func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	digest, err := i.digest(ctx, req, d.start.Add(d.inv.Timeout))
 	if err != nil {
@@ -42,10 +42,10 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	if req.Async && d.ask != nil {
 		return i.deferCall(ctx, req, d, out)
 	}
-	if d.ask != nil { // the call takes as long as the person and the tool together
+	if d.ask != nil { // the timeout covers the wait for approval and the tool
 		d.rec.TimeoutMS += i.approvalTime(&d.prepared).Milliseconds()
 	}
-	d.rec.DigestArgs() // so that it does not keep the arguments
+	d.rec.DigestArgs() // so that the record does not keep the arguments
 	release, tell := req.Release, req.tell
 	if release != nil {
 		release = sync.OnceFunc(release)
@@ -74,15 +74,15 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 		i.count(&counted, time.Since(d.start), res, err)
 		return res, err
 	}
-	start := d.start // run moves it by the time a person takes
+	start := d.start // run moves d.start by the time that the approval takes
 	stored, created, err := i.cfg.CallLog.Start(timed{ctx, start.Add(d.inv.Timeout)}, d.rec, run)
 	if err != nil {
 		return err
 	}
-	req.forget() // run has its own, and whoever joins a call needs none
+	req.forget() // run has its own copy; a request that joins a call needs none
 	switch {
 	case created:
-		req.Release, req.counted = nil, true // when the device has the call, or it has ended
+		req.Release, req.counted = nil, true // released when the device has the call or it ends; counted when it ends
 	case req.Release != nil:
 		req.Release()
 		req.Release = nil
@@ -90,7 +90,7 @@ func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, ou
 	return i.follow(ctx, req, stored, digest, !created, start, out)
 }
 
-// hold returns the context of a call that goes on without its request, but not without the identity of its caller.
+// hold returns a context for a call that continues without its request. It ends when the caller's identity ends.
 func (i *Invoker) hold(ctx context.Context, caller *auth.Identity) (context.Context, func()) {
 	if i.cfg.Live == nil {
 		return ctx, func() {}
@@ -98,7 +98,7 @@ func (i *Invoker) hold(ctx context.Context, caller *auth.Identity) (context.Cont
 	return i.cfg.Live.Hold(ctx, caller)
 }
 
-// unlessEnded returns err, and says so if the call was cancelled because the identity of its caller has ended.
+// unlessEnded returns err. If the call was cancelled because its caller's identity ended, the error says so.
 func unlessEnded(ctx context.Context, err error) error {
 	if !errors.Is(err, registry.CodeCancelled) || !errors.Is(context.Cause(ctx), registry.CodeUnauthenticated) {
 		return err
@@ -108,12 +108,13 @@ func unlessEnded(ctx context.Context, err error) error {
 	return why.With(registry.AsError(err).Dispatched)
 }
 
-// endDurable tells the hooks how a durable call ended, and returns what is stored unless an answer is already.
+// endDurable runs the hooks on the outcome of a durable call. It returns the result to store, unless one is already
+// stored.
 func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
 	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
 	if err == nil && i.custom.amendsTool(d.inv.Spec.Name) {
 		rec, failure := i.cfg.CallLog.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
-		if failure == nil && rec.Result != nil { // it was amended as it was stored
+		if failure == nil && rec.Result != nil { // it was amended when it was stored
 			out.Result, err = rec.Outcome()
 			i.hooks.after(ctx, i.cfg.Log, &d.inv, out, err)
 			return out.Result, err
@@ -130,7 +131,7 @@ func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result
 	}
 }
 
-// refuseDurable answers a call that must not run, unless it repeats one that did.
+// refuseDurable refuses a call that must not run, unless it repeats an earlier call that has a record.
 func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
 	if req.IdempotencyKey != "" {
 		stored, err := i.cfg.CallLog.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant,
@@ -143,16 +144,16 @@ func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, ou
 		}
 	}
 	_, refused := i.hooks.end(ctx, i.cfg.Log, &d.inv, *out, d.refused)
-	if refused == nil { // a call that did not run has no result, whatever a hook would like to be read
+	if refused == nil { // a call that did not run has no result, whatever a hook returns
 		refused = d.refused
 	}
-	rec := d.rec // alone: what is kept until it is written must not keep the whole call
+	rec := d.rec // a copy, so that the whole call is not kept until the record is written
 	i.cfg.CallLog.Finish(&rec, registry.Result{}, refused)
 	return refused
 }
 
-// follow answers with the record of a call: at once if the request is asynchronous, else when it has ended. earlier
-// says that it is the record of an earlier request, asked when this one began.
+// follow answers with the record of a call: immediately if the request is asynchronous, else when the call has ended.
+// earlier is set if the record belongs to an earlier request. asked is when this request began.
 func (i *Invoker) follow(
 	ctx context.Context, req *Request, rec registry.Record, digest string, earlier bool, asked time.Time, out *Outcome,
 ) error {
@@ -177,7 +178,7 @@ func (i *Invoker) follow(
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if rec, err = i.cfg.CallLog.WaitOutcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
-			if registry.IsCallNotFound(err) { // it was there: the store was emptied
+			if registry.IsCallNotFound(err) { // the record existed, so the store was emptied
 				err = registry.StoreUnavailable("follow a call", err)
 			}
 			return registry.AsError(err).With(registry.DispatchedUnknown)
@@ -185,7 +186,7 @@ func (i *Invoker) follow(
 	}
 	out.State = rec.State
 	if !rec.State.Final() {
-		dispatched := registry.DispatchedUnknown // a pod claims a call before it gives it to the device
+		dispatched := registry.DispatchedUnknown // a pod claims a call before it sends it to the device
 		if rec.State == registry.StateRunning {
 			dispatched = registry.DispatchedYes
 		}
@@ -200,7 +201,7 @@ func (i *Invoker) follow(
 	return err
 }
 
-// digest is requestDigest, with the memory that takes.
+// digest is requestDigest with the memory for it reserved.
 func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) (string, error) {
 	by := req.Caller.Owner()
 	release, err := i.cfg.Schemas.ReserveArgs(ctx, by, deadline, req.Args.Raw())
@@ -216,16 +217,16 @@ func (i *Invoker) digest(ctx context.Context, req *Request, deadline time.Time) 
 	return requestDigest(req)
 }
 
-// storedKey returns the idempotency key as the store has it: each user and each credential has keys of its own.
+// storedKey returns the idempotency key as stored. Each user and each credential has its own keys.
 func storedKey(req *Request) string {
 	scope := req.Caller.Scope()
 	if scope == "" || req.IdempotencyKey == "" {
 		return req.IdempotencyKey
 	}
-	return scope + "\n" + req.IdempotencyKey // keys have no line feeds, so this is one scope's only
+	return scope + "\n" + req.IdempotencyKey // keys contain no line feeds, so the result is unambiguous
 }
 
-// requestDigest tells whether two requests with one key ask for the same.
+// requestDigest returns a digest of a request. Two requests with one key are the same if their digests are equal.
 func requestDigest(req *Request) (string, error) {
 	if req.IdempotencyKey != "" && !keyPattern.MatchString(req.IdempotencyKey) {
 		return "", registry.Errorf(registry.CodeInvalidRequest,

@@ -16,78 +16,78 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Invocation is a call on its way through the hooks.
+// Invocation is a call that passes through the hooks.
 type Invocation struct {
 	CallID  string
 	Caller  auth.Identity
-	Session registry.Session  // a copy of where the call goes; empty but for the tenant for a local tool
-	Spec    registry.ToolSpec // only the name, as it was asked for, if no tool was found; shared, so read-only
+	Session registry.Session  // a copy of the target session; for a local tool empty but for the tenant
+	Spec    registry.ToolSpec // only the requested name if no tool was found; shared, so read-only
 	Args    registry.JSON     // an object
 	Asked   registry.JSON     // the arguments before any hook changed them
 	Timeout time.Duration
 
-	// Deadline is when the time of the call is up, what comes before the tool runs included. Zero: never.
+	// Deadline is when the call must have ended, including all steps before the tool runs. Zero: never.
 	Deadline time.Time
 
-	Conversation registry.Key // zero outside of any that the gateway keeps
+	Conversation registry.Key // zero outside of conversations that the gateway keeps
 	Turn         string
-	CallHistory  *CallHistory // what guards note of a turn whose conversation the caller keeps; nil otherwise
+	CallHistory  *CallHistory // for guards, in a turn whose conversation the caller keeps; nil otherwise
 	Source       string       // registry.SourceLocal, "mcp:" and a server, "remote:" and the session; empty: no tool
 
-	Model    bool             // a model asks for the call, not its caller
-	Endpoint Endpoint         // where the call came in
-	Context  policy.Context   // of the conversation; the caller's credentials may say more of it
-	Policy   *policy.Decision // what policy says of the call; nil if no tool was found
+	Model    bool             // a model makes the call, not its caller
+	Endpoint Endpoint         // where the call arrived
+	Context  policy.Context   // of the conversation; the caller's credentials may restrict it further
+	Policy   *policy.Decision // the policy decision about the call; nil if no tool was found
 
-	// Provenance says where the values of a model's call come from; nil: that is not known.
+	// Provenance holds where the values of a model's call come from; nil: unknown.
 	Provenance *Provenance
 
-	Marks  policy.Marks   // where the call comes from, as far as policy asks; for those who run after the hooks
-	Demand *policy.Demand // why a person is asked about the call; nil: nobody is
+	Marks  policy.Marks   // where the call comes from, if the policy asks; for code that runs after the hooks
+	Demand *policy.Demand // why the call needs approval; nil: it needs none
 
-	charged []string // the windows of rate limits that have counted the call: it may be admitted several times
+	charged []string // the rate-limit windows that have counted the call: it may be admitted several times
 }
 
-// Decision is what a hook says before a call. The zero value lets it pass.
+// Decision is the result of a hook that runs before a call. The zero value lets the call pass.
 type Decision struct {
 	args    json.RawMessage
 	cancel  bool
 	reason  string
-	charged []string // the windows of rate limits that have counted the call
+	charged []string // the rate-limit windows that have counted the call
 }
 
-// Pass lets the call go on as it is.
+// Pass lets the call continue unchanged.
 func Pass() Decision { return Decision{} }
 
-// Modify lets the call go on with other arguments, which must be a JSON object.
+// Modify lets the call continue with other arguments, which must be a JSON object.
 func Modify(args json.RawMessage) Decision { return Decision{args: args} }
 
-// Cancel stops the call. The reason is told to the caller, and to a model that reads the answer.
+// Cancel stops the call. The caller, and a model that reads the answer, get the reason.
 func Cancel(reason string) Decision { return Decision{cancel: true, reason: reason} }
 
-// Hook takes part in every call. It also implements BeforeHook, AmendHook or AfterHook, or several of them, and is safe
-// for concurrent use.
+// Hook takes part in every call. It also implements at least one of BeforeHook, AmendHook and AfterHook. It must be
+// safe for concurrent use.
 type Hook interface {
 	// Name appears in errors and logs.
 	Name() string
 }
 
-// BeforeHook decides before a call. An error that is an *registry.Error keeps its code; any other is internal and
-// stops the call too: a broken guard never lets a call through. It may be asked several times about one
-// call: again whenever the session or the tool turns out to have changed since it was asked, at most four times.
+// BeforeHook decides before a call. An error stops the call: a failing guard never lets a call through. An
+// *registry.Error keeps its code; any other error is internal. Before may run several times for one call: again
+// whenever the session or the tool has changed since, and after an approval.
 type BeforeHook interface {
 	Hook
 	Before(ctx context.Context, inv Invocation) (Decision, error)
 }
 
-// AfterHook observes how a call ended for its caller: with a result, or with err. It is also called when a hook stopped
-// the call, and when no tool was found. The arguments of a long request may be missing, as in AmendHook.
+// AfterHook observes how a call ended for its caller: with a result, or with err. It also runs when a hook stopped the
+// call, and when no tool was found. The arguments of a long request may be missing, as in AmendHook.
 type AfterHook interface {
 	Hook
 	After(ctx context.Context, inv Invocation, out Outcome, err error)
 }
 
-// BeforeFunc returns a hook that is a function: it decides before each call.
+// BeforeFunc returns a BeforeHook that calls decide.
 func BeforeFunc(name string, decide func(context.Context, Invocation) (Decision, error)) BeforeHook {
 	return beforeFunc{name, decide}
 }
@@ -137,7 +137,7 @@ func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation)
 	return nil
 }
 
-// noteBroken logs that a hook failed. One that refuses a call has not: it says so with a code.
+// noteBroken logs that a hook failed. A refusal is not a failure: its error has another code.
 func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, err error) {
 	if e := registry.AsError(err); e.Code == registry.CodeInternal || e.Code == registry.CodeStoreUnavailable {
 		log.ErrorContext(ctx, "a hook failed",
@@ -145,7 +145,7 @@ func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, 
 	}
 }
 
-// ask turns a panic of a hook into an error: the call does not go through, and the process lives.
+// ask turns a panic of a hook into an error: the call is refused and the process continues.
 func ask(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -155,7 +155,7 @@ func ask(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err er
 	return h.Before(ctx, *inv)
 }
 
-// after tells the hooks how the call ended. A panic of one is logged and keeps nothing from the others.
+// after calls the AfterHooks with the outcome. A panic of one hook is logged; the others still run.
 func (p pipeline) after(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) {
 	for _, h := range p {
 		if a, ok := h.(AfterHook); ok {
@@ -173,28 +173,28 @@ func tell(ctx context.Context, log *slog.Logger, h AfterHook, inv *Invocation, o
 	h.After(ctx, *inv, out, err)
 }
 
-// AmendHook changes what the caller, or a model, reads of how a call ended: it redacts, adds a remark, or says no after
-// all. It is also asked when the call failed, when a hook stopped it and when no tool was found, except that calls
-// which are malformed and belong to no conversation reach no hook.
+// AmendHook changes the outcome that the caller or a model reads: it redacts, adds a remark, or withholds the result.
+// It also runs when the call failed, when a hook stopped it and when no tool was found. A malformed call that is
+// durable or belongs to no conversation reaches no hook.
 //
-// The result of a call that has a record, a durable one or one that is answered late, is amended before it enters the
-// store, by the pod that stores it. Then the invocation holds what the record tells: arguments and conversation are
-// missing. Arguments are also missing, there and in AfterHook, of a request longer than 16 KiB whose device had the
-// call: they are not kept until it answers.
+// If a call has a record (it is durable, or answered late), the pod that stores its result amends the result first. The
+// invocation then holds only what the record has: arguments and conversation are missing. For requests longer than 16
+// KiB, arguments are also missing, here and in AfterHook, once the device had the call: they are not kept until it
+// answers.
 type AmendHook interface {
 	Hook
 
-	// Amend returns the outcome to go on with: out.Result and err themselves to leave it alone. An error that is no
-	// *registry.Error is internal. After an error or a panic of a hook that was given a result, the result is withheld.
+	// Amend returns the outcome to continue with. To leave it unchanged, return out.Result and err. An error that is no
+	// *registry.Error is internal. If a hook with a result fails or panics, the result is withheld.
 	Amend(ctx context.Context, inv Invocation, out Outcome, err error) (registry.Result, error)
 }
 
-// SelectiveHook is an AmendHook that amends the results of some tools only. It is not asked about others, and what
-// their devices report while they work is not withheld.
+// SelectiveHook is an AmendHook for the results of some tools only. It does not run for other tools, and the progress
+// reports of their devices are not withheld.
 type SelectiveHook interface {
 	AmendHook
 
-	// Amends reports whether results of the tool of this name are amended. It always says the same.
+	// Amends reports whether results of the named tool are amended. It must always return the same for a name.
 	Amends(tool string) bool
 }
 
@@ -220,7 +220,7 @@ func (p pipeline) amends() pipeline {
 	})
 }
 
-// stored has the hooks amend a result that is about to be stored. It is what a registry.Amend is.
+// stored runs the amending hooks on a result before it is stored. It implements registry.Amend.
 func (p pipeline) stored(
 	ctx context.Context, log *slog.Logger, rec registry.Record, res registry.Result,
 ) registry.Result {
@@ -240,17 +240,17 @@ func (p pipeline) stored(
 	return amended
 }
 
-// end has the hooks amend the outcome of a call, and then tells those that observe. It returns the outcome to be read.
+// end runs the amending hooks on the outcome of a call, then the observing hooks. It returns the amended outcome.
 func (p pipeline) end(
 	ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error,
 ) (registry.Result, error) {
-	out.Session = inv.Session // which hooks may keep
+	out.Session = inv.Session // hooks may keep it
 	out.Result, err = p.amend(ctx, log, inv, out, err)
 	p.after(ctx, log, inv, out, err)
 	return out.Result, err
 }
 
-// amend asks the hooks that amend, the last one first.
+// amend runs the amending hooks, the last one first.
 func (p pipeline) amend(
 	ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error,
 ) (registry.Result, error) {
@@ -262,7 +262,7 @@ func (p pipeline) amend(
 	return out.Result, err
 }
 
-// amend asks one hook. What is known of whether the tool ran is kept: the hook only changes what is read.
+// amend runs one hook. It keeps whether the tool ran: the hook only changes what readers see.
 func amend(
 	ctx context.Context, log *slog.Logger, h AmendHook, inv *Invocation, out Outcome, ended error,
 ) (res registry.Result, err error) {
@@ -270,7 +270,7 @@ func amend(
 		if p := recover(); p != nil {
 			log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))
 			res, err = registry.Result{}, ended
-			if ended == nil { // what it would have removed must not be read
+			if ended == nil { // the hook may have had to redact it
 				err = withheld(fmt.Errorf("hook %s panicked: %v", h.Name(), p), nil)
 			}
 		}
@@ -283,7 +283,7 @@ func amend(
 	return res, err
 }
 
-// withheld returns err with what the true end of the call says about whether the tool ran.
+// withheld returns err with the Dispatched state of ended, the true outcome of the call.
 func withheld(err, ended error) *registry.Error {
 	e := registry.AsError(err)
 	if ended == nil {
@@ -295,7 +295,7 @@ func withheld(err, ended error) *registry.Error {
 	return e
 }
 
-// validation is the hook that checks the arguments, the last one before a tool runs.
+// validation is the hook that checks the arguments. It is the last hook before a tool runs.
 type validation struct{ schemas *schema.Validator }
 
 // Name implements Hook.

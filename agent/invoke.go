@@ -9,9 +9,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Invoke resolves, checks and runs a call. Cancelling ctx cancels it, unless it is asynchronous or carries an
-// idempotency key. The error is always an *registry.Error with CallID and Dispatched set; a tool that ran and failed
-// is no error.
+// Invoke resolves, checks and runs a call. Cancelling ctx cancels the call, unless it is asynchronous or has an
+// idempotency key. The error is always an *registry.Error with CallID and Dispatched set. A tool that ran and failed is
+// not an error.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	start := time.Now()
 	if req.CallID == "" {
@@ -23,7 +23,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	req.argsBytes = req.Args.Len()
 	if req.Release != nil {
 		defer func() {
-			if req.Release != nil { // else the call goes on
+			if req.Release != nil { // otherwise the call continues
 				req.Release()
 			}
 		}()
@@ -44,7 +44,7 @@ func (i *Invoker) Invoke(ctx context.Context, req Request) (Outcome, error) {
 	return out, &e
 }
 
-// undispatched returns err with DispatchedNo, unless err says itself whether the call was dispatched.
+// undispatched returns err with DispatchedNo, unless err already states whether the call was dispatched.
 func undispatched(err error) *registry.Error {
 	e := registry.AsError(err)
 	if e.Dispatched == "" {
@@ -61,7 +61,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		if req.Conversation == (registry.Key{}) && req.history == nil || req.durable() {
 			return err
 		}
-		req.refused = err // every call that a model asks for in a turn gets a record, even one that cannot run
+		req.refused = err // every call of a model in a turn gets a record, even if it cannot run
 	}
 	p := prepared{start: start}
 	if p.resumed = req.Resume; p.resumed != nil {
@@ -89,7 +89,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 			err = i.attend(ctx, &p, &rec, req.tell)
 		}
 	}
-	if p.ask == nil || err != nil { // else it is decided later
+	if p.ask == nil || err != nil { // otherwise it is decided later
 		i.noteDecision(req, &p, err)
 	}
 	req.where = i.routeOf(&p)
@@ -111,8 +111,8 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	return i.finish(ctx, &p.inv, &rec, out, err)
 }
 
-// finish runs the hooks that amend the outcome of a call, and records the call. callErr is how the call itself failed.
-// The hooks decide what the caller reads; the record says whether the tool ran.
+// finish runs the amending hooks on the outcome of a call, and records the call. callErr is the error of the call
+// itself. The hooks decide what the caller reads; the record says whether the tool ran.
 func (i *Invoker) finish(
 	ctx context.Context, inv *Invocation, rec *registry.Record, out *Outcome, callErr error,
 ) error {
@@ -129,13 +129,13 @@ func (i *Invoker) finish(
 	return err
 }
 
-// withoutOutput returns what the record of a call keeps of a result that a hook withheld with err.
+// withoutOutput returns the result to record when a hook withheld res with err.
 func withoutOutput(res registry.Result, err error) registry.Result {
 	e := registry.AsError(err)
 	return registry.Result{Success: res.Success, Error: e.Message, Withheld: e.With(registry.DispatchedYes)}
 }
 
-// recordOf begins the record of a call.
+// recordOf creates the record of a call.
 func (i *Invoker) recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
 	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
@@ -148,7 +148,7 @@ func (i *Invoker) recordOf(req *Request, p *prepared, session *registry.Session)
 	return rec
 }
 
-// holdOf returns how much longer than its timeout a call may take because people are asked about the calls it makes.
+// holdOf returns how much longer than its timeout a call may take because its own calls wait for approval.
 func (i *Invoker) holdOf(p *prepared) time.Duration {
 	if p.local == nil {
 		return 0
@@ -166,7 +166,7 @@ func (i *Invoker) runTool(
 	if p.local != nil {
 		return i.runLocal(ctx, *p, rec, durable)
 	}
-	limit := time.Now().Add(p.remaining) // a definition that is read later gives a call no more time
+	limit := time.Now().Add(p.remaining) // reading a changed definition does not extend the call
 	for attempt := int64(0); ; attempt++ {
 		call := registry.Call{
 			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable,
@@ -189,7 +189,7 @@ func (i *Invoker) runTool(
 			return registry.Result{}, e.With(registry.DispatchedNo)
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
-			err := undispatched(err) // the record says of the attempt before only that it is not known
+			err := undispatched(err) // the record of the previous attempt only says that the state is unknown
 			i.noteDecision(&Request{Caller: p.inv.Caller, Tool: p.inv.Spec.Name, CallID: p.inv.CallID,
 				Turn: p.inv.Turn}, p, err)
 			return registry.Result{}, err
@@ -207,6 +207,6 @@ func (i *Invoker) runTool(
 	}
 }
 
-// maxAttempts is how often a call is made while its session keeps changing: more often than it moves in a rolling
-// restart.
+// maxAttempts is how often a call is tried while its session keeps changing. It is more than the moves of a session in
+// a rolling restart.
 const maxAttempts = 6

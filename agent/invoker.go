@@ -3,12 +3,12 @@
 //
 //	find the tool ─▶ before hooks ─▶ Tool.Execute ─▶ amending hooks ─▶ after hooks ─▶ record
 //
-// NewInvoker says which hooks run in which order. A model does not know a remote tool from a local one. A remote tool
-// runs on a device. A local tool runs in the gateway: it is built in (agent/tools) or brought by the program that
-// embeds the gateway. Local tools are made by factories, for each turn, and enabled by name in LocalTools; a ToolSet is
-// what one turn may call at a moment, local and remote.
+// NewInvoker defines the order of the hooks. Models do not distinguish remote from local tools. A remote tool runs on a
+// device. A local tool runs in the gateway: built in (agent/tools), or supplied by the program that embeds the gateway.
+// Factories make the local tools of each turn. LocalTools enables them by name. A ToolSet is what one turn may call at
+// a moment, local and remote.
 //
-// It imports registry, agent/access/auth (who is asking) and agent/schema (arguments). Built on it: agent/chat
+// It imports registry, agent/access/auth (identities) and agent/schema (arguments). Built on it: agent/chat
 // (conversations, with agent/provider for language models), agent/tools (tools of the gateway), agent/chat/loopguard (a
 // hook). Start reading at Invoker.Invoke in invoke.go; hooks are in hooks.go.
 package agent
@@ -27,50 +27,50 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Timeouts of a call when nothing else is configured.
+// Default timeouts of a call.
 const (
 	DefaultCallTimeout    = 30 * time.Second
 	DefaultMaxCallTimeout = 5 * time.Minute
 )
 
-// Router is the part of routing.Router the Invoker needs.
+// Router is the part of routing.Router that the Invoker uses.
 type Router interface {
 	Call(ctx context.Context, c registry.Call) (registry.Result, error)
 	Resolve(ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select) (registry.Route, error)
-	// ResolveNow is Resolve, but where that would wait for a device, waits is true and there is an error.
+	// ResolveNow is Resolve without waiting. Where Resolve would wait for a device, waits is true and err is set.
 	ResolveNow(
 		ctx context.Context, tenant, tool string, t registry.Target, sel registry.Select,
 	) (route registry.Route, waits bool, err error)
 	ResolveAgain(ctx context.Context, remembered registry.Route) (registry.Route, error)
 }
 
-// Live ends what an identity has begun. *auth.Live is one.
+// Live ends the calls of an identity when the identity ends. *auth.Live is one.
 type Live interface {
 	// Hold returns a context that ends when the identity does, until release is called. Its cause is then an
 	// *registry.Error with CodeUnauthenticated.
 	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
 
-	// Verify asks the store whether an identity that was proved a while ago has ended: an *registry.Error with
-	// CodeUnauthenticated says that it has, any other that nobody knows.
+	// Verify asks the store whether a previously authenticated identity has ended. An *registry.Error with
+	// CodeUnauthenticated says that it has. Any other error means that the state is unknown.
 	Verify(ctx context.Context, id *auth.Identity) error
 }
 
-// CallLog is the part of routing.Calls the Invoker needs.
+// CallLog is the part of routing.Calls that the Invoker uses.
 type CallLog interface {
-	// Finish records the end of a call that has no record in the store. It keeps rec.
+	// Finish records the end of a call that has no record in the store. It takes ownership of rec.
 	Finish(rec *registry.Record, res registry.Result, err error)
 	Start(
 		ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
 	) (stored registry.Record, created bool, err error)
 	ByKey(ctx context.Context, tenant, key string) (registry.Record, error)
 	Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
-	// WaitOutcome is Wait for the caller of a call: it also returns an end that is not stored yet.
+	// WaitOutcome is Wait for the caller of a call: it also returns an outcome that is not stored yet.
 	WaitOutcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error)
-	// AmendWith has the results of the tools that amends names amended before they are stored.
+	// AmendWith registers amend for results before they are stored, for the tools for which amends returns true.
 	AmendWith(amend registry.Amend, amends func(tool string) bool)
 
-	// Attend runs wait for a call that waits for a person or a device and has no record. Until it returns, the call can
-	// be looked up and cancelled, which ends wait's context.
+	// Attend runs wait for a call that waits for a person or a device and has no record. Until wait returns, the call
+	// can be looked up and cancelled. Cancelling ends the context of wait.
 	Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error
 
 	// Hold, Begin and Refuse are for calls that wait for a person and are held by no pod.
@@ -88,42 +88,42 @@ type Config struct {
 	CallLog    CallLog
 	Policy     *Policy
 	Schemas    *schema.Validator // default: schema.NewValidator()
-	Limits     Hook              // counts calls against the limits of the policy; nil: nothing is limited
+	Limits     Hook              // counts calls against the limits of the policy; nil: no limits
 	Guards     []Hook            // the gateway's own hooks, such as the loop guard
 	Hooks      []Hook            // custom hooks; they run after the guards, before the validation of the arguments
-	Approvals  Approvals         // asks people; nil: what somebody must approve is refused
-	LocalTools *LocalTools       // tools that may be called by name alone; nil: none
+	Approvals  Approvals         // asks people; nil: calls that need approval are refused
+	LocalTools *LocalTools       // tools that may be called without a target; nil: none
 	Timeout    time.Duration     // for a call when neither the request nor the tool names one; default 30 s
 	MaxTimeout time.Duration     // the longest timeout that a request or a tool can get; default 5 min
 	Pod        string            // id of this pod: which sessions are here, and which calls wait here
 	Meter      Meter             // counts how calls end; nil: calls are not counted
-	Audit      auth.Auditor      // notes for each call whether it may run; default: nobody
-	Live       Live              // ends calls that outlive their request; nil: nobody does
-	Places     Places            // who has what local tools keep; nil: this pod has all of it
-	Files      Files             // keeps parts of local tools that are too long to be inline; nil: they are dropped
+	Audit      auth.Auditor      // records for each call whether it may run; default: no audit
+	Live       Live              // ends calls that outlive their caller's identity; nil: never
+	Places     Places            // finds the pod with the state of local tools; nil: this pod has all of it
+	Files      Files             // stores parts of local tools that are too long to be inline; nil: they are dropped
 	Log        *slog.Logger      // default: discard
 
 	ApprovalTimeout time.Duration // how long a person has to answer a model's question; default 2 min
 	DeferredTimeout time.Duration // the same for asynchronous calls; default 1 h
 }
 
-// Invoker is the one operation behind every API. It is safe for concurrent use.
+// Invoker runs calls for every API. It is safe for concurrent use.
 type Invoker struct {
 	cfg    Config
 	hooks  pipeline
-	custom pipeline // custom hooks that amend; they amend what is stored before it is
+	custom pipeline // custom hooks that amend; they amend results before they are stored
 }
 
-// NewInvoker returns an Invoker. This is the one place that says in which order hooks run:
+// NewInvoker returns an Invoker. It alone defines the order of the hooks:
 //
 //	before:  policy ─▶ limits ─▶ guards (loop guard) ─▶ custom hooks ─▶ validation of the arguments ─▶
 //	         what a local tool says of its caller and arguments ─▶ marks ─▶ approval
 //	amend:   the same hooks backwards, so that the guards read, and may add to, what the others made of the result
 //	after:   the same hooks forwards; they see what the caller reads
 //
-// Validation follows the hooks because one may have changed the arguments, and the approval follows both because a
-// person must be asked about what will really run. The before hooks do not run for a call whose tool was not found, or
-// whose arguments are not a JSON object, because such a call has ended already.
+// Validation follows the hooks because they may change the arguments. Approval follows both because a person must
+// approve what will really run. The before hooks do not run for a call whose tool was not found, or whose arguments are
+// not a JSON object: such a call has already failed.
 func NewInvoker(cfg Config) *Invoker {
 	if cfg.Schemas == nil {
 		cfg.Schemas = schema.NewValidator()
@@ -149,8 +149,8 @@ func NewInvoker(cfg Config) *Invoker {
 	hooks = append(hooks, cfg.Guards...)
 	hooks = append(hooks, cfg.Hooks...)
 	hooks = append(hooks, validation{cfg.Schemas})
-	// The guards are not among these hooks. They amend what a conversation reads, and the result of such a call is
-	// amended before the call has a record.
+	// The guards are not among these hooks. They amend what a conversation reads. The result of such a call is amended
+	// before the call has a record.
 	custom := pipeline(cfg.Hooks).amends()
 	if len(custom) > 0 {
 		cfg.CallLog.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
@@ -164,7 +164,7 @@ func NewInvoker(cfg Config) *Invoker {
 	return i
 }
 
-// noteDecision notes in the audit log that a call may run, or why not.
+// noteDecision writes to the audit log that a call may run, or why it may not.
 func (i *Invoker) noteDecision(req *Request, p *prepared, err error) {
 	e := registry.AuditEntry{
 		Tenant: req.Caller.Tenant, Actor: req.Caller.Actor(), Action: registry.AuditCall, Rule: ruleOf(&p.inv),
@@ -177,8 +177,8 @@ func (i *Invoker) noteDecision(req *Request, p *prepared, err error) {
 	i.cfg.Audit.Note(e)
 }
 
-// ruleOf returns the rule that let a call through, as long as nothing refuses it: the one by which somebody approved
-// it, otherwise the one that allowed it.
+// ruleOf returns the rule that let a call through, unless something refuses it: the rule that demanded an approval,
+// else the rule that allowed the call.
 func ruleOf(inv *Invocation) string {
 	switch {
 	case inv.Demand != nil:
@@ -190,15 +190,15 @@ func ruleOf(inv *Invocation) string {
 	}
 }
 
-// CallHistory is what guards remember of the calls of one turn whose conversation the caller keeps: nothing of it
-// outlives the turn. For a conversation that the gateway keeps, registry.ConversationStore has the same (AppendTrail).
-// It is safe for concurrent use; the zero value is empty.
+// CallHistory is what guards remember of the calls of one turn whose conversation the caller keeps. It lasts for the
+// turn only. For a conversation that the gateway keeps, registry.ConversationStore has the same (AppendTrail).
+// CallHistory is safe for concurrent use; the zero value is empty.
 type CallHistory struct {
 	mu      sync.Mutex
 	entries []string
 }
 
-// Append adds an entry and returns the last ones, oldest first, at most limit of them, the new one among them.
+// Append adds an entry and returns the last limit entries, oldest first, including the new one.
 func (h *CallHistory) Append(entry string, limit int) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,19 +12,19 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// limitWait bounds what a check of limits costs a call when the store is slow.
+// limitWait is how long a limit check waits for a slow store.
 const limitWait = time.Second
 
-// LimitStore counts for the whole fleet. registry.LimitStore is one.
+// LimitStore counts calls for all pods together. registry.LimitStore is one.
 type LimitStore interface {
 	Take(ctx context.Context, tenant string, windows []registry.Window) (wait time.Duration, full int, err error)
 }
 
-// RateLimits is the hook that counts calls against the limits of the policy and those that hold for everybody. A call
-// without a limit asks the store nothing. It is safe for concurrent use.
+// RateLimits is the hook that counts calls against the limits of the policy and the gateway's own limits. A call
+// without a limit makes no store request. RateLimits is safe for concurrent use.
 //
-// A call is counted once, however often it is admitted, and also if it is refused by a hook after this one. It is not
-// counted if any of its limits is reached.
+// A call is counted once, however often it is admitted, even if a later hook refuses it. It is not counted if it has
+// reached any of its limits.
 type RateLimits struct {
 	store  LimitStore
 	always []policy.Limit
@@ -32,20 +32,20 @@ type RateLimits struct {
 	log    *slog.Logger
 }
 
-// NewRateLimits returns the hook. The limits always hold, beside those of the policy. While the store cannot be asked,
-// calls that have a limit are refused, or pass if open is set.
+// NewRateLimits returns the hook. The limits in always apply in addition to those of the policy. While the store is
+// unavailable, calls that have a limit are refused, or pass if open is set.
 func NewRateLimits(store LimitStore, always []policy.Limit, open bool, log *slog.Logger) *RateLimits {
 	return &RateLimits{store: store, always: always, open: open, log: log}
 }
 
-// CallerLimits bound the calls of one identity.
+// CallerLimits are the limits for the calls of one identity.
 type CallerLimits struct {
 	Timeout    time.Duration // of a call when neither the request nor the tool names one
 	MaxTimeout time.Duration // the longest timeout that a request or a tool can get
 	Rates      []policy.LimitReport
 }
 
-// LimitsOf returns the limits that hold for the calls of somebody, whatever is called.
+// LimitsOf returns the limits for all calls of an identity, whatever tool they call.
 func (i *Invoker) LimitsOf(who auth.Identity) CallerLimits {
 	limits := CallerLimits{Timeout: i.cfg.Timeout, MaxTimeout: i.cfg.MaxTimeout, Rates: []policy.LimitReport{}}
 	if l, ok := i.cfg.Limits.(*RateLimits); ok {
@@ -82,7 +82,7 @@ func (l *RateLimits) Before(ctx context.Context, inv Invocation) (Decision, erro
 	return Decision{charged: names}, nil
 }
 
-// unavailable says what becomes of a call whose limits cannot be checked, in the log and to the caller.
+// unavailable handles a call whose limits cannot be checked: it logs that the call passes, or returns the refusal.
 func (l *RateLimits) unavailable(inv Invocation, err error) error {
 	if l.open {
 		l.log.Warn("rate limits not checked; the call passes (FARHAND_LIMITS_FAIL=open)",
@@ -97,7 +97,7 @@ func (l *RateLimits) unavailable(inv Invocation, err error) error {
 	return &e
 }
 
-// windowsOf returns the windows of a call that have not counted it yet, and the limit that each stands for.
+// windowsOf returns the windows that have not counted the call yet, and the limit behind each of them.
 func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limits []policy.Limit) {
 	add := func(limit policy.Limit) {
 		name, ok := windowName(inv, limit)
@@ -126,18 +126,18 @@ func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limit
 	return windows, limits
 }
 
-// windowOf returns the window that counts a limit. A window keeps each of its calls, so it has a bound; a larger limit
-// is spread evenly: 60,000 a minute lets 10,000 pass in any ten seconds.
+// windowOf returns the window that counts a limit. A window stores each of its calls, so its size is bounded. A larger
+// limit is spread evenly: 60,000 a minute becomes 10,000 in any ten seconds.
 func windowOf(name string, l policy.Limit) registry.Window {
 	parts := (l.Calls + registry.MaxWindowLimit - 1) / registry.MaxWindowLimit
 	return registry.Window{Name: name, Limit: l.Calls / parts, Period: l.Window / time.Duration(parts)}
 }
 
-// windowNameRoom is enough for most names of windows.
+// windowNameRoom is the initial capacity for a window name; most names fit.
 const windowNameRoom = 192
 
-// windowName names what a limit counts together; false if it does not count the call. Each part ends where it says, so
-// no two names are the same.
+// windowName returns the name of the window that counts a call for a limit. It returns false if the limit does not
+// count the call. Each part has a length prefix, so names are unambiguous.
 func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 	var whose string
 	switch l.Per {
@@ -150,7 +150,7 @@ func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 		}
 		if s.DeviceID == "" {
 			whose = "session:" + s.Key.Session
-		} else { // an id that is not paired is anybody's to say
+		} else { // an unpaired device id is not verified
 			whose = "device:" + strconv.Itoa(len(s.UserID)) + ":" + s.UserID + s.DeviceID
 		}
 	case policy.PerTenant:
@@ -163,7 +163,7 @@ func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 	return string(b), true
 }
 
-// identityOf names an identity: its user, otherwise its credential, and never its connection.
+// identityOf names an identity by its user, else by its credential, never by its connection.
 func identityOf(who auth.Identity) string {
 	if who.User != "" {
 		return "user:" + who.User
@@ -171,7 +171,7 @@ func identityOf(who auth.Identity) string {
 	return "credential:" + who.Credential
 }
 
-// reached is the error of a call that would exceed a limit.
+// reached returns the error of a call that would exceed a limit.
 func reached(inv Invocation, l policy.Limit, wait time.Duration) error {
 	of := map[policy.Per]string{
 		policy.PerIdentity: "you", policy.PerTenant: "all of your tenant together", policy.PerDevice: "one device",
@@ -187,10 +187,10 @@ func reached(inv Invocation, l policy.Limit, wait time.Duration) error {
 	return e
 }
 
-// Endpoint is where a call came in.
+// Endpoint is the API through which a call arrived.
 type Endpoint string
 
-// The endpoints. Empty means none of them.
+// The endpoints. The empty Endpoint is none of them.
 const (
 	EndpointAPI  Endpoint = "api"  // the routes that call a tool
 	EndpointV1   Endpoint = "v1"   // a turn of a chat completion
@@ -198,7 +198,7 @@ const (
 	EndpointMCP  Endpoint = "mcp"  // a client of MCP
 )
 
-// CallRoute is the way a call took to its tool.
+// CallRoute is the path of a call to its tool.
 type CallRoute string
 
 // The routes.
@@ -209,27 +209,28 @@ const (
 	RouteRemote    CallRoute = "remote"  // to a device on another pod
 )
 
-// Outcomes of calls that are no failures of the gateway. Every other outcome is a registry.Code.
+// Outcomes of calls that the gateway handled without an error. Every other outcome is a registry.Code.
 const (
 	OutcomeSucceeded = "succeeded" // the tool ran and succeeded
-	OutcomeFailed    = "failed"    // the tool ran and said that it failed
+	OutcomeFailed    = "failed"    // the tool ran and reported a failure
 	OutcomeReplayed  = "replayed"  // an earlier call with the same idempotency key has, or will have, the answer
 )
 
-// CallEnd says how a call ended.
+// CallEnd describes how a call ended.
 type CallEnd struct {
 	Endpoint Endpoint
-	Route    CallRoute // as far as it was known when the call was admitted
+	Route    CallRoute // as far as known when the call was admitted
 	Outcome  string
-	Duration time.Duration // since it was asked for
+	Duration time.Duration // since the request
 
-	Tenant, User, Tool string // who asked, and for what
-	Key                string // auth.Identity.Account of who asked
+	Tenant, User, Tool string // the caller and the tool
+	Key                string // auth.Identity.Account of the caller
 	BytesIn, BytesOut  int    // of the arguments and the output
 }
 
-// Meter counts calls. Its method returns at once and is safe for concurrent use. It hears of every call once, on the
-// pod that was asked: of a call that outlives its request when the call has ended, also if nobody waited.
+// Meter counts calls. CallEnded must not block and must be safe for concurrent use. It is called once for each call, on
+// the pod that received the request. If the call outlives its request, CallEnded runs when the call ends, even if no
+// caller waits.
 type Meter interface{ CallEnded(CallEnd) }
 
 func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, err error) {
@@ -254,7 +255,7 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 	i.cfg.Meter.CallEnded(end)
 }
 
-// countReplay counts a request that gets the answer of an earlier call.
+// countReplay counts a request that is answered with the result of an earlier call.
 func (i *Invoker) countReplay(req *Request) {
 	req.counted = true
 	if i.cfg.Meter != nil {
@@ -262,7 +263,7 @@ func (i *Invoker) countReplay(req *Request) {
 	}
 }
 
-// routeOf returns the way a prepared call takes.
+// routeOf returns the route of a prepared call.
 func (i *Invoker) routeOf(p *prepared) CallRoute {
 	switch {
 	case p.local != nil:

@@ -13,15 +13,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// MaxLocalOutput bounds the output of a local tool, in bytes. Longer output loses its end, longer structured output is
-// left out.
+// MaxLocalOutput is the maximum output of a local tool, in bytes. Longer output is truncated; longer structured output
+// is dropped.
 const MaxLocalOutput = 1 << 20
 
-// truncatedMark ends output that was truncated.
+// truncatedMark is appended to truncated output.
 const truncatedMark = "\n[cut: the output was longer than 1 MiB]"
 
-// localRunner is what a Router may be beside: it lets calls that run on this pod be followed and cancelled from every
-// pod. *routing.Router is one.
+// localRunner is an optional interface of a Router. It makes calls that run on this pod visible to, and cancellable
+// from, every pod. *routing.Router is one.
 type localRunner interface {
 	RunLocal(
 		ctx context.Context, c registry.Call,
@@ -29,8 +29,8 @@ type localRunner interface {
 	) (registry.Result, error)
 }
 
-// runLocal runs a local tool on the calling goroutine: a tool that does not heed its context keeps its
-// caller waiting. Its errors are complete: they say whether the tool has begun.
+// runLocal runs a local tool on the calling goroutine. A tool that ignores its context blocks its caller. The errors
+// are complete: they say whether the tool has started.
 func (i *Invoker) runLocal(
 	ctx context.Context, p prepared, rec *registry.Record, durable bool,
 ) (registry.Result, error) {
@@ -48,8 +48,8 @@ func (i *Invoker) runLocal(
 	return run(ctx, nil)
 }
 
-// runTimed runs a local tool on this pod, for what remains of its time. What a person takes to answer about a call of a
-// device that it makes is not counted.
+// runTimed runs a local tool on this pod, for the rest of its timeout. Waiting for approval of the tool's device calls
+// does not count.
 func (i *Invoker) runTimed(
 	ctx context.Context, p *prepared, report func(registry.Report),
 ) (registry.Result, error) {
@@ -73,8 +73,8 @@ func (i *Invoker) runTimed(
 	return i.bounded(ctx, &p.inv, call.withLosses(res)), nil
 }
 
-// checkOutput checks what a tool returned, and nothing that the gateway adds to it or takes from it. What is cut is not
-// checked, and said to be so: readers do not have it whole.
+// checkOutput checks the tool's own result, before the gateway adds or removes anything. A result that is too long and
+// will be truncated is not checked, and a violation says so.
 func (i *Invoker) checkOutput(ctx context.Context, inv *Invocation, res registry.Result) []registry.Violation {
 	size := res.Structured.Len()
 	if size == 0 {
@@ -86,10 +86,9 @@ func (i *Invoker) checkOutput(ctx context.Context, inv *Invocation, res registry
 	return i.cfg.Schemas.CheckOutput(ctx, inv.Caller.Tenant, inv.Spec.OutputSchema, res)
 }
 
-// checkLocal asks a local tool what it says of the arguments, whether its caller may call it, and whether a person must
-// approve the call.
+// checkLocal asks a local tool to validate the arguments, to authorize the caller, and whether the call needs approval.
 func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err error) {
-	if why := unavailable(t); why != "" && !isReturning(t) { // the calls of one that returns wait when they run
+	if why := unavailable(t); why != "" && !isReturning(t) { // calls of a returning tool wait when they run
 		if err := i.cfg.LocalTools.Await(ctx, inv.Spec.Name, inv.Deadline); err != nil {
 			return err
 		}
@@ -131,10 +130,10 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 	return nil
 }
 
-// ruleOfTool is the rule that is named where a tool itself demands an approval.
+// ruleOfTool is the rule name for approvals that a tool itself demands.
 const ruleOfTool = "tool"
 
-// refusal gives the error of a tool that refuses a call its code.
+// refusal returns the error of a refusing tool with the right code.
 func refusal(ctx context.Context, err error, code registry.Code) error {
 	if e, ok := errors.AsType[*registry.Error](err); ok {
 		return e
@@ -147,7 +146,7 @@ func refusal(ctx context.Context, err error, code registry.Code) error {
 	}
 	e := registry.Errorf(code, "%s", err.Error())
 	if all, ok := err.(interface{ Unwrap() []error }); ok && code == registry.CodeInvalidArguments {
-		if each := all.Unwrap(); len(each) > 1 { // readers see the message and each of these
+		if each := all.Unwrap(); len(each) > 1 { // readers see the message and each violation
 			e.Message = "The arguments cannot be used."
 			for _, one := range each {
 				e.Violations = append(e.Violations, registry.Violation{Message: one.Error()})
@@ -174,8 +173,8 @@ func (i *Invoker) toolPanicked(inv *Invocation, p any) error {
 	return fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
 }
 
-// localError says what a tool's failure means to its caller. A tool that failed because its context ended says why that
-// did.
+// localError returns the error of a tool for its caller. If the tool failed because its context ended, the error says
+// why the context ended.
 func localError(ctx context.Context, inv *Invocation, err error) *registry.Error {
 	var e *registry.Error
 	switch {
@@ -193,7 +192,7 @@ func localError(ctx context.Context, inv *Invocation, err error) *registry.Error
 	return e
 }
 
-// bounded returns a result that is fit to be sent and stored.
+// bounded returns a result that is within the limits for sending and storing.
 func (i *Invoker) bounded(ctx context.Context, inv *Invocation, res registry.Result) registry.Result {
 	res.Output, res.Error = truncated(res.Output), truncated(res.Error)
 	if res.Structured.Len() > MaxLocalOutput {
@@ -203,8 +202,8 @@ func (i *Invoker) bounded(ctx context.Context, inv *Invocation, res registry.Res
 	return res
 }
 
-// boundedParts returns the parts that are fit to be sent and stored. One that is malformed is left out. One for which
-// there is no room has a link in place of its data, or only its description where no files are kept.
+// boundedParts returns the parts that can be sent and stored. Malformed parts are dropped. A part that does not fit
+// gets a link instead of its data, or only its description if no files are kept.
 func (i *Invoker) boundedParts(ctx context.Context, inv *Invocation, parts []registry.Part) []registry.Part {
 	var kept []registry.Part
 	room := registry.MaxInlinePart
@@ -224,7 +223,7 @@ func (i *Invoker) boundedParts(ctx context.Context, inv *Invocation, parts []reg
 	return kept
 }
 
-// linked returns a part without its data, and with a link to them if they can be kept.
+// linked returns a part without its data, with a link to the data if they can be stored.
 func (i *Invoker) linked(ctx context.Context, inv *Invocation, p registry.Part) registry.Part {
 	if i.cfg.Files != nil {
 		key := registry.Key{Tenant: inv.Caller.Tenant, Session: inv.Conversation.Session}
@@ -249,23 +248,23 @@ func truncated(s string) string {
 	return s[:end] + truncatedMark
 }
 
-// toolClock is the context of a local tool that runs. It ends when the tool has had its time. While a person is asked
-// about a call of a device that the tool makes, the clock stands still.
+// toolClock is the context of a running local tool. It ends when the tool's time is used up. The clock stops while a
+// device call of the tool waits for approval.
 type toolClock struct {
 	context.Context // ends with the call, whatever the clock says
 	end             context.CancelFunc
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	until  time.Time     // when the time is up, while the clock runs
-	left   time.Duration // of the time, while it stands
-	stops  int           // the questions for which it stands
+	until  time.Time     // the deadline, while the clock runs
+	left   time.Duration // the remaining time, while the clock is stopped
+	stops  int           // how many approvals it waits for
 	since  time.Time     // when it was stopped
-	spare  time.Duration // how long it may still stand, without what passes since then
+	spare  time.Duration // how long it may still be stopped, not yet reduced by the current stop
 	isOver bool
 }
 
-// newToolClock returns a clock that runs for a time, and may stand still for spare in all. stop must be called.
+// newToolClock returns a clock that runs for runs, and may be stopped for spare in total. stop must be called.
 func newToolClock(ctx context.Context, runs, spare time.Duration) (c *toolClock, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c = &toolClock{Context: ctx, end: cancel, until: time.Now().Add(runs), spare: spare}
@@ -278,7 +277,7 @@ func newToolClock(ctx context.Context, runs, spare time.Duration) (c *toolClock,
 	}
 }
 
-// over ends the context because the time is up, unless the clock was stopped in this instant.
+// over ends the context because the time is used up, unless the clock has just been stopped.
 func (c *toolClock) over() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,7 +287,7 @@ func (c *toolClock) over() {
 	}
 }
 
-// stop has the clock stand still until resume is called. Several may stop it at a time.
+// stop stops the clock until resume is called. Stops may overlap.
 func (c *toolClock) stop() (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -309,7 +308,7 @@ func (c *toolClock) stop() (resume func()) {
 	}
 }
 
-// mayStand returns how long the clock may still stand.
+// mayStand returns how long the clock may still be stopped.
 func (c *toolClock) mayStand() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,7 +318,7 @@ func (c *toolClock) mayStand() time.Duration {
 	return max(c.spare, 0)
 }
 
-// Deadline implements context.Context. It moves on while the clock stands.
+// Deadline implements context.Context. It moves while the clock is stopped.
 func (c *toolClock) Deadline() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,36 +14,37 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Factory makes the tools of one turn or call. It may return none: the capability is absent there. It is safe for
-// concurrent use, and so are the tools it returns.
+// Factory makes the tools of one turn or call. It may return none, if the capability is absent there. The factory and
+// its tools must be safe for concurrent use.
 type Factory func(SessionContext) []Tool
 
-// Registration is what the gateway itself, or the program that embeds it, contributes.
+// Registration is a set of tools contributed by the gateway or by the program that embeds it.
 type Registration struct {
 	Names    []string // of the tools Make may make
 	Make     Factory
-	Optional bool // the tools may be absent, or switched off: making fewer than announced is nothing to be told of
+	Optional bool // the tools may be absent or switched off: a factory may make fewer than announced
 	Config   any  // handed to Make in SessionContext.Config
 
-	// Keeps says what the tools keep on the pod that runs them. Calls of such tools run on one pod for each
-	// conversation, or identity outside of conversations, whatever pod they are made on.
+	// Keeps describes the state that the tools keep on the pod that runs them. All calls of such tools run on one pod
+	// for each conversation (outside of conversations: for each identity), whatever pod receives them.
 	Keeps Keeps
 }
 
-// Keeps says what tools keep beside the pod that runs them. The zero value: nothing that another pod could not go on
-// with.
+// Keeps describes state that tools keep on one pod. The zero value: no such state; any pod can run the next call.
 type Keeps struct {
-	Kind string // a short name, such as "browser"; those that share something have the same
+	Kind string // a short name, such as "browser"; tools that share state have the same
 
-	// Lost is told with the result of the first call after the pod that had it is gone. Empty: the tools tell it.
+	// Lost is added to the result of the first call after the pod with the state is gone. Empty: the tools report the
+	// loss.
 	Lost string
 }
 
-// KeepsWorkspace returns the Keeps of tools that work in SessionContext.Workspace, which tells what is lost by itself.
+// KeepsWorkspace returns the Keeps of tools that work in SessionContext.Workspace. The workspace reports its own
+// losses.
 func KeepsWorkspace() Keeps { return Keeps{Kind: "workspace"} }
 
-// LocalTools is the local tools there may be. But for tools that come and go by themselves (WithLive) it is immutable.
-// It is safe for concurrent use.
+// LocalTools is the set of available local tools. It is immutable, except for live tools (WithLive). It is safe for
+// concurrent use.
 type LocalTools struct {
 	setting Setting
 	makers  []Registration
@@ -51,8 +52,8 @@ type LocalTools struct {
 	live    LiveTools      // nil: none
 }
 
-// NewLocalTools returns the LocalTools of all registrations. A name that is malformed, registered twice, or looks like
-// one that is registered is an error, as is a registration without names or factory. All errors are reported together.
+// NewLocalTools returns the LocalTools of all registrations. It fails if a name is malformed, registered twice, or
+// looks like a registered name, or if a registration has no names or no factory. All errors are joined.
 func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	t := &LocalTools{maker: make(map[string]int)}
 	var errs []error
@@ -83,12 +84,12 @@ func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	return t, nil
 }
 
-// In returns the same LocalTools for the agent sessions of a gateway.
+// In returns a copy of the LocalTools with the setting of a gateway's agent sessions.
 func (t *LocalTools) In(s Setting) *LocalTools {
 	return &LocalTools{setting: s, makers: t.makers, maker: t.maker, live: t.live}
 }
 
-// Select returns LocalTools with the named tools only: tools are enabled by name. An unknown name is an error.
+// Select returns LocalTools with only the named tools enabled. An unknown name is an error.
 func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 	enabled := make(map[string]int, len(names))
 	for _, name := range names {
@@ -102,7 +103,7 @@ func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 	return &LocalTools{setting: t.setting, makers: t.makers, maker: enabled, live: t.live}, nil
 }
 
-// Without returns names without those of tools that are switched off. Only optional tools can be.
+// Without returns names minus those of switched-off tools. It fails if a tool in off is unknown or not optional.
 func (t *LocalTools) Without(names []string, off ...string) ([]string, error) {
 	for _, name := range off {
 		maker, known := t.maker[name]
@@ -116,13 +117,13 @@ func (t *LocalTools) Without(names []string, off ...string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(off, n) }), nil
 }
 
-// Has reports whether a tool of this name may be made.
+// Has reports whether a tool of this name is registered and enabled.
 func (t *LocalTools) Has(name string) bool {
 	_, ok := t.maker[name]
 	return ok
 }
 
-// keeps says what the tool of that name keeps.
+// keeps returns the Keeps of the named tool.
 func (t *LocalTools) keeps(name string) Keeps {
 	i, ok := t.maker[name]
 	if !ok {
@@ -131,13 +132,13 @@ func (t *LocalTools) keeps(name string) Keeps {
 	return t.makers[i].Keeps
 }
 
-// Names returns the names of all tools that may be made, in order, without those of live tools.
+// Names returns the names of all enabled tools, sorted, without live tools.
 func (t *LocalTools) Names() []string { return slices.Sorted(maps.Keys(t.maker)) }
 
-// Specs returns the tools a session gets of which nothing is known, in order of name: what listings of the whole
-// gateway show, beside the live tools.
+// Specs returns the tools of an empty session, sorted by name. Listings of the whole gateway show these and the live
+// tools.
 func (t *LocalTools) Specs() []registry.ToolSpec {
-	tools, _ := t.For(SessionContext{}) // what is wrong with a factory is told where its tools are to be used
+	tools, _ := t.For(SessionContext{}) // factory errors are reported where the tools are used
 	specs := make([]registry.ToolSpec, len(tools))
 	for i, tool := range tools {
 		specs[i] = tool.Spec()
@@ -145,9 +146,9 @@ func (t *LocalTools) Specs() []registry.ToolSpec {
 	return specs
 }
 
-// For makes the tools of a turn or call, in order of name, without live tools. What is wrong (a factory that panics,
-// makes a tool it did not announce, or, unless it is optional, fewer than it announced) is left out and told by the
-// error; the others are good.
+// For makes the tools of a turn or call, sorted by name, without live tools. A factory fails if it panics, makes a tool
+// it did not announce, or makes fewer than announced without being optional. The error reports such failures. The
+// returned tools are still usable.
 func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	var made []Tool
 	var errs []error
@@ -159,8 +160,8 @@ func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	return made, errors.Join(errs...)
 }
 
-// find makes the one tool of that name, or finds it among the live ones; nil if the session has none. The error is for
-// the log.
+// find makes the named tool, or finds it among the live tools. It returns nil if the session has no such tool. The
+// error is for the log.
 func (t *LocalTools) find(sc SessionContext, name string) (Tool, error) {
 	i, ok := t.maker[name]
 	if !ok {
@@ -175,7 +176,7 @@ func (t *LocalTools) find(sc SessionContext, name string) (Tool, error) {
 	return nil, err
 }
 
-// make has one registration make its tools, and keeps those that are announced and enabled.
+// make runs the factory of one registration, and keeps the tools that are announced and enabled.
 func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	r := t.makers[i]
 	if !slices.ContainsFunc(r.Names, t.Has) {
@@ -215,7 +216,7 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	return kept, errors.Join(errs...)
 }
 
-// callFactory turns a panic of a factory into an error: a session without the tool is better than none.
+// callFactory turns a panic of a factory into an error, so that the session continues without the tool.
 func callFactory(r Registration, sc SessionContext) (tools []Tool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -257,48 +258,49 @@ func (t madeTool) Spec() registry.ToolSpec { return t.spec }
 // LiveTools are local tools that come and go while the gateway runs, such as those of MCP servers. Its methods are safe
 // for concurrent use.
 type LiveTools interface {
-	// Live returns the tools of this moment. It does not wait.
+	// Live returns the current tools. It does not block.
 	Live() LiveSet
 
-	// Owns reports whether a name is one that a live tool can have, whether or not there is such a tool now.
+	// Owns reports whether a live tool can have this name, whether or not the tool is there now.
 	Owns(name string) bool
 
-	// Await waits for the owner of a name to be there, until ctx ends, until until, or until the owner has been away
-	// for too long to be expected back. The error is then a retryable *registry.Error with CodeNotConnected. It is nil
-	// if the owner is there, and if the name has none.
+	// Await waits for the owner of a name to be there. It stops when ctx ends, at until, or when the owner has been
+	// away for too long to be expected back. It then returns a retryable *registry.Error with CodeNotConnected. It
+	// returns nil if the owner is there, or if the name has no owner.
 	Await(ctx context.Context, name string, until time.Time) error
 }
 
-// LiveSet is the live tools of one moment. Nobody changes it.
+// LiveSet is the set of live tools at one moment. It must not be modified.
 type LiveSet struct {
-	// Tools are in order of name. Their specifications are in canonical form, and none has, or looks like, the name of
-	// a tool that is registered.
+	// Tools are sorted by name, with specifications in canonical form. No name equals or looks like that of a
+	// registered tool.
 	Tools []Tool
 
-	Version uint64          // another one for other tools, or for other reasons why some cannot work
-	Changed <-chan struct{} // closed once there is another set; nil: never
+	Version uint64          // differs if the tools, or the reasons why some cannot work, differ
+	Changed <-chan struct{} // closed when a newer set exists; nil: never
 }
 
-// SourcedTool is what a local Tool may be besides, if it passes its calls on to somebody else. Source is what listings
-// and records call that: registry.SourceMCP and the name of an MCP server. What it returns was written by strangers.
+// SourcedTool is an optional interface of a local Tool that forwards its calls to another server. Source is the name of
+// that server in listings and records: registry.SourceMCP and the name of an MCP server. Results of such a tool are
+// untrusted.
 type SourcedTool interface {
 	Source() string
 }
 
-// ReturningTool is what an UnavailableTool may be besides. Returning reports whether it is expected back in a moment:
-// models are then still offered it, and its calls wait.
+// ReturningTool is an optional interface of an UnavailableTool. Returning reports whether the tool is expected back
+// shortly. Models then still see the tool, and its calls wait.
 type ReturningTool interface {
 	Returning() bool
 }
 
-// WithLive returns the same LocalTools with tools that come and go.
+// WithLive returns a copy of the LocalTools with live tools added.
 func (t *LocalTools) WithLive(live LiveTools) *LocalTools {
 	with := *t
 	with.live = live
 	return &with
 }
 
-// Live returns the tools that come and go.
+// Live returns the current live tools.
 func (t *LocalTools) Live() LiveSet {
 	if t.live == nil {
 		return LiveSet{}
@@ -317,7 +319,7 @@ func (t *LocalTools) Await(ctx context.Context, name string, until time.Time) er
 	return t.live.Await(ctx, name, until)
 }
 
-// liveTool returns the live tool of that name, nil if there is none now.
+// liveTool returns the named live tool, or nil if there is none now.
 func (t *LocalTools) liveTool(name string) Tool {
 	tools := t.Live().Tools
 	i, found := slices.BinarySearchFunc(tools, name, func(t Tool, name string) int {
@@ -329,10 +331,10 @@ func (t *LocalTools) liveTool(name string) Tool {
 	return liveTool(tools[i])
 }
 
-// liveTool spares a live tool the check of its specification at each call.
+// liveTool wraps a live tool so that its specification is not checked again at each call.
 func liveTool(t Tool) Tool { return madeTool{Tool: t, spec: t.Spec()} }
 
-// SourceOf returns the source of a local tool, as records have it, and as policy has it.
+// SourceOf returns the source of a local tool, in the form for records and in the form for policy.
 func SourceOf(t Tool) (string, policy.Source) {
 	s, ok := inner(t).(SourcedTool)
 	if !ok {
@@ -341,7 +343,7 @@ func SourceOf(t Tool) (string, policy.Source) {
 	return s.Source(), policy.MCP
 }
 
-// localNow returns the local tools that the model may see now, in order of name.
+// localNow returns the local tools that the model may see now, sorted by name.
 func (s *ToolSet) localNow() []Tool {
 	now := slices.Clone(s.local)
 	if s.cfg.LocalTools == nil {
@@ -361,7 +363,7 @@ func (s *ToolSet) offersLocal(t Tool) bool {
 	return s.offers(t.Spec(), t)
 }
 
-// isReturning reports whether a tool that cannot work now is expected back in a moment.
+// isReturning reports whether an unavailable tool is expected back shortly.
 func isReturning(t Tool) bool {
 	r, ok := inner(t).(ReturningTool)
 	return ok && r.Returning()

@@ -12,16 +12,16 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// maxModelName is how long a tool's name may be for OpenAI and Anthropic, in characters.
+// maxModelName is the maximum length of a tool's name for OpenAI and Anthropic, in characters.
 const maxModelName = 64
 
-// foreignName begins the name of a tool that has nothing of ASCII.
+// foreignName replaces the ASCII part of a tool name that has none.
 const foreignName = "tool"
 
-// ModelNames gives every name one that models accept: letters, digits, _ and -. Dots become underscores; of letters
-// that are not ASCII the ASCII in them is left, and a part of a hash of the original stands for the rest, so that such
-// a name is always the same. Where a name is taken, a hash tells the two apart as well. No two names come out equal.
-// The names must be distinct and valid (registry.ValidToolName).
+// ModelNames maps every name to a name that models accept: letters, digits, _ and -. Dots become underscores. Other
+// characters are reduced to their ASCII parts, and a part of a hash of the original is appended, so the result is
+// always the same. If a name is taken, a hash is also appended. All results are distinct. The names must be distinct
+// and valid (registry.ValidToolName).
 func ModelNames(names []string) map[string]string {
 	shown, taken := make(map[string]string, len(names)), make(map[string]bool, len(names))
 	for _, name := range names {
@@ -35,7 +35,7 @@ func ModelNames(names []string) map[string]string {
 		}
 		plain := plainName(name)
 		safe := plain
-		for try := int64(0); taken[safe]; try++ { // ends: every try is another name
+		for try := int64(0); taken[safe]; try++ { // terminates: every try is another name
 			safe = withHash(plain, "_", name+" "+strconv.FormatInt(try, 10))
 		}
 		shown[name], taken[safe] = safe, true
@@ -43,7 +43,7 @@ func ModelNames(names []string) map[string]string {
 	return shown
 }
 
-// plainName returns a name that models accept. It is the name itself if they accept that.
+// plainName returns a name that models accept: the name itself if possible.
 func plainName(name string) string {
 	if legible.IsASCII(name) {
 		return strings.ReplaceAll(name, ".", "_")
@@ -64,20 +64,20 @@ func plainName(name string) string {
 	return withHash(plain, "_", name)
 }
 
-// withHash ends a name with a part of the hash of another text, and shortens it so that models still accept it.
+// withHash appends a part of the hash of another text to a name, and shortens the name so that models still accept it.
 func withHash(name, separator, of string) string {
 	sum := sha256.Sum256([]byte(of))
 	suffix := separator + hex.EncodeToString(sum[:4])
 	return name[:min(len(name), maxModelName-len(suffix))] + suffix
 }
 
-// Namesakes knows what the names in it look like. The zero value is empty.
+// Namesakes finds names that look like others. The zero value is empty.
 type Namesakes struct{ bySkeleton map[string]string }
 
-// AddKnown takes in the name of an admitted tool.
+// AddKnown adds the name of an admitted tool.
 func (n *Namesakes) AddKnown(t Admitted) { n.add(t.Spec.Name, t.skeletons) }
 
-// Add takes in a name.
+// Add adds a name.
 func (n *Namesakes) Add(name string) { n.add(name, legible.Skeletons(name)) }
 
 func (n *Namesakes) add(name string, skeletons []string) {
@@ -91,7 +91,8 @@ func (n *Namesakes) add(name string, skeletons []string) {
 	}
 }
 
-// Of returns the name that a reader may take another name for, empty if there is none. No name is one of itself.
+// Of returns a known name that a reader could confuse with name. It is empty if there is none. A name is never confused
+// with itself.
 func (n *Namesakes) Of(name string) string {
 	if n == nil || len(n.bySkeleton) == 0 {
 		return ""
@@ -112,9 +113,9 @@ func (n *Namesakes) of(name string, skeletons []string) string {
 	return ""
 }
 
-// nameAll gives every tool its name for models: its own, made acceptable. Where that is taken by an earlier tool,
-// a part of a hash of name and source tells the two apart, so that a tool keeps its name as long as the other is there.
-// Tools of other sessions never take a name from the tools that are nearer.
+// nameAll sets the ModelName of every tool: its own name, made acceptable. If an earlier tool has that name, a part of
+// a hash of name and source is appended. So a tool keeps its name as long as the other is there. Tools of other
+// sessions never take a name from nearer tools.
 func nameAll(near, others []boundTool) []boundTool {
 	distinct, names := make(map[string]bool), make([]string, len(near))
 	for i, t := range near {
@@ -133,10 +134,10 @@ func nameAll(near, others []boundTool) []boundTool {
 	return append(near, others...)
 }
 
-// freeName returns name, or one made of it that is not taken.
+// freeName returns name, or a name derived from it that is not taken.
 func freeName(name string, t boundTool, taken map[string]bool) string {
 	free := name
-	for try := 0; taken[free]; try++ { // ends: every try is another name
+	for try := 0; taken[free]; try++ { // terminates: every try is another name
 		free = withHash(name, hashSeparator, t.Source+" "+t.Spec.Name+" "+strconv.Itoa(try))
 	}
 	return free

@@ -18,36 +18,36 @@ type prepared struct {
 	route   registry.Route
 	inv     Invocation
 
-	timeout   time.Duration // the timeout that the request names; zero: none
-	start     time.Time     // when the request came in; the timeout runs from here
-	remaining time.Duration // what remains of the timeout once the hooks have admitted the call
+	timeout   time.Duration // the timeout in the request; zero: none
+	start     time.Time     // when the request arrived; the timeout runs from here
+	remaining time.Duration // what remains of the timeout after the hooks have admitted the call
 
-	ask      *registry.Approval // what a person must be asked before it runs; nil: nothing
-	consent  string             // who let it run, for the audit log; empty: it was not asked about
+	ask      *registry.Approval // the approval to ask for before the call runs; nil: none
+	consent  string             // who approved it, for the audit log; empty: no approval was needed
 	approved string             // what was approved, as of bindingOf; empty: nothing
 
 	resumed *Suspended // as of Request.Resume
 
-	waited *registry.Record // what was stored of the call while it waited for its device; nil: nothing
+	waited *registry.Record // the record stored while the call waited for its device; nil: none
 
-	sent func() // told once when the device has the call, if its arguments are long; nil: nobody
+	sent func() // called once when the device has the call, if its arguments are long; may be nil
 
-	lost string // what its caller is told that is lost; empty: nothing is known to be
+	lost string // the loss to report to the caller; empty: none known
 
-	within     time.Time // when the call must have ended; zero: when its timeout is up
+	within     time.Time // when the call must have ended; zero: when its timeout ends
 	onApproval func(registry.Approval)
 
 	outer  *toolClock    // as of Request.outer
 	atMost time.Duration // as of Request.atMost
 }
 
-// forget gives the arguments up, because the device has the call.
+// forget drops the arguments, because the device has the call.
 func (p *prepared) forget() {
 	p.inv.Args, p.inv.Asked = registry.JSON{}, registry.JSON{}
 	p.sent()
 }
 
-// prepare does everything that comes before the tool runs. On an error p.inv holds what was known by then.
+// prepare does all steps before the tool runs. On an error, p.inv holds what was known by then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
 	charged := p.inv.charged
 	*p = prepared{
@@ -85,14 +85,14 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		p.inv.Source = sourceOf(p.route.Session.Key)
 	}
 	err := i.admit(ctx, p)
-	if err != nil && p.route.Remembered { // what it was refused for may have changed
+	if err != nil && p.route.Remembered { // the reason of the refusal may have changed
 		err = i.admitAnew(ctx, p, err)
 	}
 	out.Session = p.route.Session
 	return err
 }
 
-// resolve finds the session of a call. If its device is expected back in a moment, resolve waits for it.
+// resolve finds the session of a call. If its device is expected back shortly, resolve waits for it.
 func (i *Invoker) resolve(ctx context.Context, req *Request, p *prepared) error {
 	target := req.Target
 	if target.Viewer != registry.NoUser {
@@ -107,8 +107,8 @@ func (i *Invoker) resolve(ctx context.Context, req *Request, p *prepared) error 
 	return err
 }
 
-// awaitDevice is resolve for a call whose device is away. A call that has no record later gets one now, so that it can
-// be found and cancelled. Others have an id that only this pod knows until they have a record, or a client keeps them.
+// awaitDevice is resolve for a call whose device is away. A call that would have no record gets one now, so that it can
+// be found and cancelled. For other calls, only this pod knows the id until they have a record or a client stores them.
 func (i *Invoker) awaitDevice(
 	ctx context.Context, req *Request, p *prepared, target registry.Target, until time.Time,
 ) error {
@@ -127,9 +127,9 @@ func (i *Invoker) awaitDevice(
 	return err
 }
 
-// endOf returns when a call must have ended, whatever a person's answer takes of its time: a caller that names a
-// timeout waits no longer. Zero: its caller waits for the person beside the timeout, as one does that names none, or
-// that comes back to a suspended call. A local tool waits as long as its own caller does.
+// endOf returns the hard end of a call, including the wait for approval: a caller that names a timeout waits no longer.
+// Zero: the caller waits for the approval in addition to the timeout. This holds if the caller names no timeout, or
+// resumes a suspended call. A local tool waits as long as its own caller does.
 func (i *Invoker) endOf(req *Request, p *prepared) time.Time {
 	if req.outer == nil && req.Timeout > 0 && p.resumed == nil && !req.Async {
 		return p.start.Add(i.clamp(req.Timeout, 0))
@@ -137,8 +137,8 @@ func (i *Invoker) endOf(req *Request, p *prepared) time.Time {
 	return req.within
 }
 
-// admitAnew reads the route of a call again, because the session may have changed since it was remembered. If it has,
-// admitAnew lets the hooks decide anew. Else it returns refused, the refusal that the call got before.
+// admitAnew reads the route of a call again, because the session may have changed since it was cached. If it has, the
+// hooks decide again. Otherwise admitAnew returns refused, the error of the first attempt.
 func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) error {
 	fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.inv.Deadline}, p.route)
 	if err != nil {
@@ -154,10 +154,10 @@ func (i *Invoker) admitAnew(ctx context.Context, p *prepared, refused error) err
 	return i.admit(ctx, p)
 }
 
-// admit lets the hooks decide whether a call whose route is known may run.
+// admit runs the hooks on a call whose route is known.
 func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	p.inv.Session, p.inv.Spec = p.route.Session, p.route.Spec
-	if len(i.cfg.Hooks) > 0 { // they are not ours, and the session may be remembered for other calls
+	if len(i.cfg.Hooks) > 0 { // custom hooks get a copy: other calls may share the cached session
 		p.inv.Session = p.inv.Session.Clone()
 	}
 	if err := i.decide(p); err != nil {
@@ -185,15 +185,16 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	if err := i.consent(ctx, p); err != nil {
 		return err
 	}
-	// Checks that took less than a millisecond are not taken from the tool's time.
+	// The checks do not reduce the tool's time unless they take a millisecond or more.
 	if p.remaining = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.remaining <= 0 {
 		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")
 	}
 	return nil
 }
 
-// localTool returns the local tool that a request means, nil if there is none. A request that names a target or a
-// conversation means no local tool. If it is not known yet which live tools there are, localTool waits until until.
+// localTool returns the local tool that a request names, or nil if there is none. A request with a target or a
+// conversation never means a local tool. While the live tools are not known yet, localTool waits, at the latest until
+// until.
 func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) (Tool, error) {
 	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
 		return nil, nil
@@ -211,7 +212,7 @@ func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) 
 	return i.cfg.LocalTools.liveTool(req.Tool), nil
 }
 
-// sessionOf returns what a local tool may know of a call outside of conversations.
+// sessionOf returns the SessionContext of a call outside of conversations.
 func sessionOf(req *Request) SessionContext {
 	return SessionContext{
 		Key: registry.Key{Tenant: req.Caller.Tenant}, Caller: req.Caller, Channel: ChannelCall,
@@ -233,17 +234,16 @@ func (i *Invoker) clamp(requested, ofTool time.Duration) time.Duration {
 	return i.cfg.MaxTimeout
 }
 
-// Policy says who may call and register what: the first thing that is asked before a call, and about every
-// registration.
+// Policy decides who may call and register which tools. It is the first check of every call and every registration.
 type Policy = policy.Policy
 
-// PolicyRules are the lists of names of a policy.
+// PolicyRules are the name lists of a policy.
 type PolicyRules = policy.Lists
 
-// NewPolicy returns the policy of lists and defaults alone. A malformed pattern is an error.
+// NewPolicy returns a policy of lists and defaults only. A malformed pattern is an error.
 func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Options{Lists: lists}) }
 
-// decide asks policy about a call whose tool is known.
+// decide checks a call whose tool is known against the policy.
 func (i *Invoker) decide(p *prepared) error {
 	by := Asker{Who: p.inv.Caller, Context: p.inv.Context, Model: p.inv.Model, Endpoint: p.inv.Endpoint}
 	from := policy.Remote
@@ -254,8 +254,9 @@ func (i *Invoker) decide(p *prepared) error {
 	return p.inv.Policy.Err()
 }
 
-// consent does what policy asks for when everything else has admitted a call: it refuses what must not follow from
-// where the call comes from, and finds out whether a person must be asked. Nothing may change the arguments after it.
+// consent applies the policy's approvals and prohibitions after all other checks. It refuses calls that the policy
+// forbids because of where their values come from, and finds out whether a person must approve. The arguments must not
+// change afterwards.
 func (i *Invoker) consent(ctx context.Context, p *prepared) error {
 	p.ask = nil
 	inv, d := &p.inv, p.inv.Policy
@@ -283,26 +284,26 @@ func (i *Invoker) consent(ctx context.Context, p *prepared) error {
 	return i.demand(ctx, p)
 }
 
-// Provenance says where the values of one call of a model come from. Its maker reads the fields below Conversation
-// after the call; while the call is on its way, the goroutine that makes it owns them.
+// Provenance holds where the values of one call of a model come from. Its creator reads the fields below Conversation
+// after the call. During the call, the goroutine that makes it owns them.
 type Provenance struct {
 	Conversation *provenance.Conversation // what the model has read
-	Tool         string                   // as the conversation has it where calls of it were approved; empty: nowhere
+	Tool         string                   // as in Conversation.Approve; empty: no approved calls
 
-	Suspects []provenance.Argument // for which a person should be asked
+	Suspects []provenance.Argument // arguments that a person should approve
 
-	// Approved says that a person has seen and allowed the arguments of this very call. A call that "allow always"
-	// covers runs, too, but nobody has seen its arguments, so they vouch for nothing.
+	// Approved is set if a person has seen and allowed the arguments of this very call. It is not set for a call that
+	// "allow always" covers: its arguments were not seen, so they vouch for nothing.
 	Approved bool
 }
 
-// noteMarks finds where the arguments of a call come from, as they are after all hooks.
+// noteMarks determines where the arguments of a call come from. It runs after all hooks.
 func (inv *Invocation) noteMarks() {
 	p := inv.Provenance
 	if p == nil || p.Conversation == nil || !p.Conversation.Tainted() {
 		return
 	}
-	p.Approved = false // the call may be judged anew
+	p.Approved = false // the call may be checked again
 	inv.Marks = policy.Untrusted
 	facts := p.Conversation.Origins(provenance.Call{
 		Tool: p.Tool, Args: inv.Args.Raw(), Schema: inv.Spec.Parameters, Destinations: inv.Policy.Destinations,
@@ -312,7 +313,7 @@ func (inv *Invocation) noteMarks() {
 	}
 }
 
-// effectOf returns what a tool may do, as package provenance has it.
+// effectOf converts the effects of a tool to those of package provenance.
 func effectOf(e policy.Effects) provenance.Effect {
 	switch {
 	case e&policy.Destructive != 0:
@@ -324,7 +325,7 @@ func effectOf(e policy.Effects) provenance.Effect {
 	}
 }
 
-// because is Provenance.Because behind another sentence.
+// because returns Provenance.Because with a leading space, or nothing.
 func (inv *Invocation) because() string {
 	if why := inv.Provenance.Because(); why != "" {
 		return " " + why
@@ -332,11 +333,11 @@ func (inv *Invocation) because() string {
 	return ""
 }
 
-// maxSuspects is how many values a sentence names.
+// maxSuspects is how many values a sentence lists.
 const maxSuspects = 3
 
-// Because says in a sentence for people and models why somebody is asked about a call, empty if its values are no
-// reason.
+// Because returns a sentence, for people and models, that says why a call needs approval. It is empty if the values are
+// not the reason.
 func (p *Provenance) Because() string {
 	if p == nil || len(p.Suspects) == 0 {
 		return ""

@@ -13,48 +13,49 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Tool is anything an agent can call that runs in the gateway: built in, or brought by the program that embeds it.
+// Tool is a tool that runs in the gateway: built in, or supplied by the program that embeds the gateway.
 type Tool interface {
 	// Spec describes the tool.
 	Spec() registry.ToolSpec
 
-	// Execute runs it. args is a JSON object that satisfies the spec; ctx carries the deadline. A tool that ran and
-	// failed returns a Result with Success false and no error.
+	// Execute runs the tool. args is a JSON object that satisfies the spec. ctx carries the deadline. A tool that ran
+	// and failed returns a Result with Success false and a nil error.
 	Execute(ctx context.Context, args json.RawMessage) (registry.Result, error)
 }
 
-// ArgsValidator is what a local Tool may be besides, for rules that no schema can say. Validate is called before
-// Authorize and Execute, with arguments that satisfy the schema. Its error ends the call: an *registry.Error as it is,
-// any other with registry.CodeInvalidArguments and its text, which the caller reads. Of joined errors each is told.
+// ArgsValidator is an optional interface of a local Tool, for rules that a schema cannot express. Validate runs before
+// Authorize and Execute, with arguments that satisfy the schema. Its error ends the call and is returned to the caller.
+// An *registry.Error is returned as it is. Any other error gets registry.CodeInvalidArguments and keeps its text.
+// Joined errors are all reported.
 type ArgsValidator interface {
 	Validate(ctx context.Context, args json.RawMessage) error
 }
 
-// CallAuthorizer is what a local Tool may be besides, if not everybody may call it. Authorize is called between
-// Validate and Execute. Its error ends the call: an *registry.Error as it is, any other with registry.CodeForbidden and
-// its text, which the caller reads.
+// CallAuthorizer is an optional interface of a local Tool that only some callers may call. Authorize runs between
+// Validate and Execute. Its error ends the call and is returned to the caller. An *registry.Error is returned as it is.
+// Any other error gets registry.CodeForbidden and keeps its text.
 type CallAuthorizer interface {
 	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
 }
 
-// ApprovalDemander is what a local Tool may be besides, if a person must approve some of its calls whatever policy
-// says. It is asked after Authorize. Its reason is told to the person.
+// ApprovalDemander is an optional interface of a local Tool: some of its calls need a person's approval whatever the
+// policy says. DemandsApproval runs after Authorize. The person sees its reason.
 type ApprovalDemander interface {
 	DemandsApproval(args json.RawMessage) (reason string, demanded bool)
 }
 
-// DeviceCaller is what a local Tool may be besides, if it calls devices (CallDevice): people may be asked about those
-// calls, and the record of a call of the tool lasts as long as that may take beside its timeout.
+// DeviceCaller is an optional interface of a local Tool that calls devices (CallDevice). Those calls may need approval.
+// So the record of a call of the tool is kept longer than its timeout, by the time that approvals can take.
 type DeviceCaller interface{ CallsDevices() }
 
-// UnavailableTool is what a local Tool may be besides, if it cannot work here: what it needs is missing. Models are not
-// offered it, lists show it as not enabled, and calls of it fail with the reason, which tells an operator what to do.
-// An empty reason: it works.
+// UnavailableTool is an optional interface of a local Tool that cannot work here because a dependency is missing.
+// Models do not see such a tool, lists show it as not enabled, and its calls fail with the reason. The reason tells an
+// operator what to do. An empty reason means that the tool works.
 type UnavailableTool interface {
 	Unavailable() (reason string)
 }
 
-// unavailable returns why a tool cannot work here, empty if it can.
+// unavailable returns why a tool cannot work here. It is empty if the tool works.
 func unavailable(t Tool) string {
 	if u, ok := inner(t).(UnavailableTool); ok {
 		return u.Unavailable()
@@ -62,8 +63,8 @@ func unavailable(t Tool) string {
 	return ""
 }
 
-// timed is a context that says when the time of a call is up, for those who go to the store on its way. It sets no
-// timer: most calls need none.
+// timed is a context that carries the deadline of a call for store requests made on its behalf. It sets no timer,
+// because most calls need none.
 type timed struct {
 	context.Context
 	deadline time.Time
@@ -77,22 +78,22 @@ func (c timed) Deadline() (time.Time, bool) {
 	return c.deadline, true
 }
 
-// deadlineOnly is a context reduced to deadline and cancellation: no value of the server reaches a tool through it.
+// deadlineOnly reduces a context to its deadline and cancellation. Tools cannot read the server's values through it.
 type deadlineOnly struct{ context.Context }
 
 // Value returns nil for every key.
 func (deadlineOnly) Value(any) any { return nil }
 
-// toolContext is the context of a local tool, with what its call may use.
+// toolContext is the context of a local tool, with the values that its call may use.
 type toolContext struct {
 	deadlineOnly
 	decision *policy.Decision
-	report   func(registry.Report) // nil: nobody listens
+	report   func(registry.Report) // nil: progress is dropped
 	call     *toolCall
 }
 
-// Value returns what policy says of the call, for policy.DecisionOf, how it reports progress, the call itself, for
-// CallDevice and AskedByModel, and nil for every other key.
+// Value returns the policy decision (for policy.DecisionOf), the progress callback, and the call itself (for CallDevice
+// and AskedByModel). It returns nil for every other key.
 func (c toolContext) Value(key any) any {
 	switch key {
 	case reportKey{}:
@@ -108,8 +109,9 @@ func (c toolContext) Value(key any) any {
 
 type reportKey struct{}
 
-// ReportProgress says how far a local tool is, and passes on a part of its output, while it runs: whoever follows the
-// call reads it. ctx is that of Execute. It costs little and never blocks; what nobody listens to is dropped.
+// ReportProgress reports how far a local tool is, and sends a part of its output, while the tool runs. Clients that
+// follow the call receive both. ctx is that of Execute. It is cheap and never blocks. Without listeners the report is
+// dropped.
 func ReportProgress(ctx context.Context, message, chunk string) {
 	Report(ctx, registry.Report{Message: message, Chunk: chunk})
 }
@@ -121,17 +123,17 @@ func Report(ctx context.Context, r registry.Report) {
 	}
 }
 
-// AfterFunc lets contexts derived from this one hear of its end without a goroutine each: package context looks for
-// this method, because the value it would otherwise find its own kind by is hidden.
+// AfterFunc lets derived contexts observe the end of this one without a goroutine each. Package context looks for this
+// method, because Value hides the key by which it would recognize its own contexts.
 func (d deadlineOnly) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(d.Context, f) }
 
-// Cause tells why the context ended, which package context could only find among the hidden values.
+// Cause returns why the context ended. Package context cannot find the cause itself, because Value hides it.
 func (d deadlineOnly) Cause() error { return context.Cause(d.Context) }
 
-// MaxArgsDepth is how deep the arguments of a call may nest.
+// MaxArgsDepth is the maximum nesting depth of the arguments of a call.
 const MaxArgsDepth = schema.MaxDepth
 
-// Request asks for one call.
+// Request describes one call.
 type Request struct {
 	CallID  string // default: a new one
 	Caller  auth.Identity
@@ -143,73 +145,74 @@ type Request struct {
 
 	Endpoint Endpoint // where the call came in, for the Meter
 
-	// Local is a tool to run on this pod; Tool is its name. If Local is nil, Invoke looks for the tool: among the local
+	// Local is a tool to run on this pod; Tool is its name. If Local is nil, Invoke looks the tool up: among the local
 	// tools if neither Target nor Conversation is set, else on devices.
 	Local Tool
 
 	Conversation registry.Key // the conversation that the call belongs to; zero: none
 	Turn         string       // the turn of the conversation
 
-	// Model says that a model asks for the call, in a conversation of the kind Context.
+	// Model is set if a model makes the call, in a conversation of the kind Context.
 	Model   bool
 	Context policy.Context
 
-	// Provenance says where the values of a model's call come from. Nil: nobody knows.
+	// Provenance holds where the values of a model's call come from. Nil: unknown.
 	Provenance *Provenance
 
-	// Async makes Invoke return as soon as the call has a record. The record then says how the call ends.
+	// Async makes Invoke return once the call has a record. The record later holds the outcome.
 	Async bool
 
-	// AsyncOver, if it is not zero, makes the call asynchronous if it may take longer, or must be approved by a person.
+	// AsyncOver, if not zero, makes the call asynchronous if it may take longer than this or needs a person's approval.
 	AsyncOver time.Duration
 
-	// Suspend makes Invoke return when it has asked for an approval that the call needs, instead of waiting for it:
-	// Outcome.Suspended is then set, and nothing runs until a request comes with it as Resume. An asynchronous call,
-	// or one with an idempotency key, is not suspended.
+	// Suspend makes Invoke return after it has asked for a required approval, instead of waiting for the answer.
+	// Outcome.Suspended is then set. The tool runs only when a later request passes that value as Resume. Asynchronous
+	// calls and calls with an idempotency key are never suspended.
 	Suspend bool
 
-	// Resume carries on with a call that was suspended, on whatever pod. CallID is that call's. The request must ask
-	// for the same: what has changed since the question was asked is not approved.
+	// Resume continues a suspended call, on any pod. CallID must be the id of that call. The request must be unchanged:
+	// anything that changed since the question was asked is not approved.
 	Resume *Suspended
 
-	// IdempotencyKey makes repeating the request harmless: the same request with the same key gets the answer of the
-	// call that has the key, or joins it while it runs. Such a call goes on when its caller hangs up.
+	// IdempotencyKey makes retries safe. The same request with the same key gets the answer of the first call, or joins
+	// the call while it runs. Such a call continues when its caller disconnects.
 	IdempotencyKey string
 
-	// Release is called once, when Farhand no longer holds the arguments: when the device has the call, else when
-	// Invoke returns or, if the call goes on after that, when it has ended. A request with Release is long: its
-	// arguments are not kept for hooks either once the device has them. Nil: nobody counts the memory.
+	// Release is called once, when Farhand no longer holds the arguments. That is when the device has the call, or else
+	// when Invoke returns. If the call continues after Invoke returns, it is when the call has ended. Set Release for
+	// long requests only: once the device has their arguments, hooks cannot read them either. Nil: the memory is not
+	// counted.
 	Release func()
 
-	// Forget is called once, by the goroutine of Invoke, if the arguments of a request with Release are not needed for
-	// its answer any more, before Invoke returns. May be nil.
+	// Forget is called at most once, when the answer no longer needs the arguments of a request with Release. The
+	// goroutine of Invoke calls it before Invoke returns. May be nil.
 	Forget func()
 
-	// OnApproval is told of an approval that the call needs, when it is asked for and when it is final.
+	// OnApproval is called with an approval that the call needs, when it is asked for and when it is final.
 	OnApproval func(registry.Approval)
 
-	refused error          // why the call cannot run, if that is known before a tool is looked for
+	refused error          // why the call must fail, if known before the tool lookup
 	session SessionContext // of Local
 	history *CallHistory   // of a turn whose conversation the caller keeps
-	within  time.Time      // the call ends by then, whatever a person's answer takes; zero: as endOf says
+	within  time.Time      // hard end of the call, including the approval wait; zero: as endOf says
 
 	// Of a call that a local tool makes:
-	outer  *toolClock    // of the local tool; nil: it is a call of its own
-	atMost time.Duration // the timeout of the call is no longer
+	outer  *toolClock    // of the local tool; nil: the call is independent
+	atMost time.Duration // upper bound of the call's timeout
 
 	where     CallRoute // for the Meter
 	argsBytes int
-	counted   bool // the Meter has counted this call, or something else counts it when it ends
+	counted   bool // the Meter has counted this call, or it is counted when it ends
 }
 
-// tell tells OnApproval of an approval.
+// tell calls OnApproval, if set.
 func (r *Request) tell(a registry.Approval) {
 	if r.OnApproval != nil {
 		r.OnApproval(a)
 	}
 }
 
-// forget gives up the arguments of a request. What goes on with them has its own.
+// forget drops the arguments of a request. Code that continues with them has its own copy.
 func (r *Request) forget() {
 	r.Args = registry.JSON{}
 	if r.Release != nil && r.Forget != nil {
@@ -217,10 +220,10 @@ func (r *Request) forget() {
 	}
 }
 
-// durable reports whether the call outlives its request.
+// durable reports whether the call continues without its request.
 func (r *Request) durable() bool { return r.Async || r.IdempotencyKey != "" }
 
-// Outcome is how a call went. On an error the fields known until then are set.
+// Outcome is the outcome of a call. On an error, the fields known until then are set.
 type Outcome struct {
 	CallID    string
 	Session   registry.Session
@@ -228,20 +231,20 @@ type Outcome struct {
 	Result    registry.Result
 	Duration  time.Duration
 	Approval  string   // id of the approval that an asynchronous call waits for, or waited for
-	Approvers []string // who may decide about an asynchronous call that was just asked about
-	Async     bool     // the call goes on without its request
+	Approvers []string // who may decide about an asynchronous call that just asked for approval
+	Async     bool     // the call continues without its request
 	Replayed  bool     // the answer is that of an earlier call with the same idempotency key
 
-	Suspended *Suspended // the call waits for a person, and nobody holds it
+	Suspended *Suspended // the call waits for a person, and no pod holds it
 }
 
-// Read waits until the text of a request, of n bytes, may be read. Only few long texts are read at a time, so that a
-// short one never waits for more than one of them. The caller must call done when it has read the text.
+// Read waits for permission to read the text of a request, of n bytes. Few long texts are read at a time, so a short
+// text never waits for more than one of them. The caller must call done after reading the text.
 func (i *Invoker) Read(ctx context.Context, by share.Owner, n int) (done func(), err error) {
 	return i.cfg.Schemas.ReadText(ctx, by, time.Time{}, n)
 }
 
-// checkRequestArgs runs checkArgs once the arguments of a request may be read.
+// checkRequestArgs waits for permission to read the arguments of a request, then runs checkArgs.
 func (i *Invoker) checkRequestArgs(ctx context.Context, req *Request, start time.Time) error {
 	until := start.Add(i.clamp(req.Timeout, 0))
 	done, err := i.cfg.Schemas.ReadText(ctx, req.Caller.Owner(), until, req.Args.Len())
@@ -252,11 +255,11 @@ func (i *Invoker) checkRequestArgs(ctx context.Context, req *Request, start time
 	return checkArgs(req.Args)
 }
 
-// noArgs are the arguments of a call that has none.
+// noArgs are the arguments of a call without arguments.
 var noArgs = registry.MustJSON(`{}`)
 
-// checkArgs checks what must hold for the arguments of every call, whatever the tool's schema: they are one JSON object
-// of bounded depth.
+// checkArgs checks the rule for the arguments of every call, whatever the tool's schema: one JSON object of bounded
+// depth.
 func checkArgs(args registry.JSON) error {
 	if !args.IsObject() {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")

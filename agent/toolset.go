@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	maxOtherSessions = 50        // of the same user, whose tools join in
-	maxOtherPages    = 10        // read of them, as pages may hold less than they could
+	maxOtherSessions = 50        // of the same user, whose tools are included
+	maxOtherPages    = 10        // directory pages to read for them; a page may be partly filled
 	maxToolsListed   = 1 << 10   // bytes of the names of tools that an error lists
 	maxAskedName     = 64        // bytes kept of the name of a tool that does not exist
-	hashSeparator    = "__"      // between the name of a tool and what tells it from another
-	sourceRemote     = "remote:" // and the session
+	hashSeparator    = "__"      // between the name of a tool and the hash that makes it unique
+	sourceRemote     = "remote:" // followed by the session
 )
 
-// SessionDirectory is the part of registry.Directory that tool sets need.
+// SessionDirectory is the part of registry.Directory that tool sets use.
 type SessionDirectory interface {
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
@@ -38,12 +38,11 @@ type ToolSetsConfig struct {
 	LocalTools *LocalTools // nil: none
 
 	// OtherSessions lets a conversation with one trusted person (ContextMain) also use the tools of the same user's
-	// other sessions. The user is the one the caller's credentials name or, if they name nobody, the one the device
-	// names.
+	// other sessions. The user is named by the caller's credentials, or else by the device.
 	OtherSessions bool
 
-	// Approvals says that there is somebody to ask. Else models are not offered the tools of which every call must be
-	// approved.
+	// Approvals is set if approvals can be asked for. Otherwise models do not see tools of which every call needs
+	// approval.
 	Approvals bool
 
 	Log *slog.Logger // default: discard
@@ -60,9 +59,8 @@ func NewToolSets(cfg ToolSetsConfig) *ToolSets {
 	return &ToolSets{cfg: cfg}
 }
 
-// ToolSet is what one turn may call: the local tools made for it, and the live tools and those of its device at this
-// moment.
-// It holds nothing that needs closing, and is safe for concurrent use.
+// ToolSet holds the tools that one turn may call: the local tools made for it, the current live tools, and the current
+// tools of its device. It needs no closing and is safe for concurrent use.
 type ToolSet struct {
 	cfg     ToolSetsConfig
 	sc      SessionContext
@@ -70,10 +68,10 @@ type ToolSet struct {
 	history *CallHistory // of a stateless session
 
 	mu    sync.Mutex
-	shown map[string]boundTool // by the name that the model was last shown
+	shown map[string]boundTool // by the name that the model last saw
 }
 
-// boundTool is a tool as it was shown to a model, and where it runs.
+// boundTool is a tool as the model saw it, and where it runs.
 type boundTool struct {
 	ShownTool
 	local   Tool // nil for a remote tool
@@ -83,11 +81,11 @@ type boundTool struct {
 // ShownTool is one tool of a ToolSet.
 type ShownTool struct {
 	ModelName string            // unique in the set, and accepted by every model: ^[A-Za-z0-9_-]{1,64}$
-	Spec      registry.ToolSpec // with the name its source knows it by
+	Spec      registry.ToolSpec // with its name at the source
 	Source    string            // registry.SourceLocal, "mcp:" and the server, or "remote:" and the session
 }
 
-// Open makes the local tools of a turn. The tenant is the caller's, whatever sc.Key says.
+// Open makes the local tools of a turn. The tenant is always the caller's, whatever sc.Key says.
 func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 	sc.Key.Tenant = sc.Caller.Tenant
 	set := &ToolSet{cfg: s.cfg, sc: sc}
@@ -106,16 +104,16 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 	return set
 }
 
-// offers reports whether the model may see a tool, and so may call it. local is nil for a device's.
+// offers reports whether the model may see, and so call, a tool. local is nil for a device's tool.
 func (s *ToolSet) offers(spec registry.ToolSpec, local Tool) bool {
 	d := MayCall(s.cfg.Policy, Asker{Who: s.sc.Caller, Context: s.sc.Kind, Model: true, Waits: true}, spec, local)
 	return d.Allowed && (s.cfg.Approvals || d.Approval(0) == nil)
 }
 
-// Tools returns what may be called now: the local tools, those of the own session, and then those of other sessions,
-// each in order of name. It is read anew every time, so tools come and go with their devices. The own device has its
-// tools still while it is expected back, and calls of them wait for it. A device that is not connected otherwise has no
-// tools, and neither has one whose user is another than the caller's; that the store cannot be read is an error.
+// Tools returns the tools that may be called now: local tools, tools of the own session, then tools of other sessions,
+// each sorted by name. It reads them again on every call, so tools come and go with their devices. While the own device
+// is expected back, its tools stay listed, and their calls wait for it. Otherwise a disconnected device has no tools.
+// Devices of another user than the caller are skipped. A store that cannot be read is an error.
 func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
 	tools, err := s.current(ctx)
 	if err != nil {
@@ -131,22 +129,22 @@ func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
 	return list, nil
 }
 
-// InvokeRequest is a call as a model asks for it.
+// InvokeRequest is a call from a model.
 type InvokeRequest struct {
 	CallID    string // default: a new one
-	ModelName string // as it was shown
+	ModelName string // as the model saw it
 	Args      registry.JSON
 	Turn      string
 
-	Provenance *Provenance // of the arguments; nil: nobody knows
+	Provenance *Provenance // of the arguments; nil: unknown
 
 	OnApproval func(registry.Approval) // as of Request
 }
 
-// Invoke calls the tool a model means. A name means what it meant when the tools were last read, so that a tool that
-// comes in the meantime is never mistaken for another one; whether that tool is still there is found out by calling it.
-// A name that was not shown is an error with registry.CodeToolNotFound that lists what there is. It goes the way of
-// every call, so that hooks count it and a record exists.
+// Invoke calls the tool that a model names. A name means what it meant at the last call of Tools, so a tool that
+// appeared since is never mistaken for another. The call itself finds out whether the tool is still there. A name that
+// Tools did not return fails with registry.CodeToolNotFound and a list of the current tools. It still passes through
+// the hooks and gets a record.
 func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) {
 	req := Request{
 		CallID: r.CallID, Caller: s.sc.Caller, Args: r.Args, Turn: r.Turn, history: s.history, Endpoint: EndpointChat,
@@ -155,7 +153,7 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 	if s.sc.Stateless {
 		req.Endpoint = EndpointV1
 	}
-	// Without a session there is no conversation that anything could be kept of.
+	// Without a session there is no conversation to keep state for.
 	if s.sc.Key.Session != "" && !s.sc.Stateless {
 		req.Conversation = s.sc.Key
 	}
@@ -169,8 +167,8 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 	return s.cfg.Invoker.Invoke(ctx, req)
 }
 
-// lookUp returns the tool a name means. If the name was not shown, it looks whether the tool has come since; what the
-// other names mean stays as it was shown.
+// lookUp returns the tool of a name. If Tools did not return the name, lookUp checks whether the tool has appeared
+// since. The meaning of all other names is unchanged.
 func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	s.mu.Lock()
 	t, known := s.shown[name]
@@ -179,7 +177,7 @@ func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 		return t, nil
 	}
 	t, names, err := s.find(ctx, name)
-	if all := s.cfg.LocalTools; names != nil && all != nil && all.Owns(name) { // it may come in a moment
+	if all := s.cfg.LocalTools; names != nil && all != nil && all.Owns(name) { // it may appear shortly
 		if err := all.Await(ctx, name, time.Now().Add(s.cfg.Invoker.cfg.Timeout)); err != nil {
 			return boundTool{}, err
 		}
@@ -191,7 +189,8 @@ func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	return t, err
 }
 
-// find returns the tool of a name that can be called now, or else the names there are, which are then not nil.
+// find returns the tool of a name that can be called now. If there is none, it returns the current names, which are
+// then not nil.
 func (s *ToolSet) find(ctx context.Context, name string) (t boundTool, others []string, err error) {
 	tools, err := s.current(ctx)
 	if err != nil {
@@ -206,12 +205,12 @@ func (s *ToolSet) find(ctx context.Context, name string) (t boundTool, others []
 	return boundTool{}, others, nil
 }
 
-// askedName is what is recorded of the name of a tool that does not exist.
+// askedName returns the part of an unknown tool name that is recorded.
 func askedName(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxAskedName)], "")
 }
 
-// unknownTool says to a model which tools there are instead, as many as fit.
+// unknownTool returns the error for a model, with as many current tool names as fit.
 func unknownTool(name string, names []string) error {
 	if len(names) == 0 {
 		return registry.Errorf(registry.CodeToolNotFound, "There is no tool %q, and no other one now.", askedName(name))
@@ -240,7 +239,7 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	if s.sc.Key.Session != "" {
 		e, err := s.own(ctx)
 		switch {
-		case err == nil && !s.sc.Caller.Sees(e.Session.UserID): // somebody else's device
+		case err == nil && !s.sc.Caller.Sees(e.Session.UserID): // another user's device
 		case err == nil:
 			near = append(near, s.of(e)...)
 			if user == "" {
@@ -257,8 +256,8 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	return nameAll(near, others), nil
 }
 
-// own returns the own session with its tools. Until it has registered any after a move, those are the tools that it is
-// expected to offer again.
+// own returns the own session with its tools. If it has registered none yet after a move, own returns the tools that it
+// is expected to offer again.
 func (s *ToolSet) own(ctx context.Context) (registry.Entry, error) {
 	e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
 	if err != nil && !errors.Is(err, registry.CodeNotConnected) ||
@@ -280,11 +279,11 @@ func (s *ToolSet) own(ctx context.Context) (registry.Entry, error) {
 	return e, nil
 }
 
-// settledAfter is how long after its device has connected, by another clock, a session certainly has registered what it
-// offered before.
+// settledAfter is how long a connected session may take to register its earlier tools. It includes a margin, because
+// another clock measured when the device connected.
 const settledAfter = registry.RegisterWait + time.Minute
 
-// of returns the tools of a session that may be called, in order of name.
+// of returns the tools of a session that may be called, sorted by name.
 func (s *ToolSet) of(e registry.Entry) []boundTool {
 	var tools []boundTool
 	for _, spec := range e.Tools {
@@ -297,7 +296,7 @@ func (s *ToolSet) of(e registry.Entry) []boundTool {
 	return tools
 }
 
-// others returns the tools of the user's other sessions, in order of name and then of seniority.
+// others returns the tools of the user's other sessions, sorted by name and then by seniority of the session.
 func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) {
 	kind := policy.Join(s.sc.Kind, policy.Context(s.sc.Caller.Context))
 	if !s.cfg.OtherSessions || user == "" || kind != ContextMain {
@@ -324,7 +323,7 @@ func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) 
 		}
 		q.After = *next
 	}
-	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the most senior has the plain name
+	slices.SortStableFunc(found, func(a, b registry.Entry) int { // the most senior gets the plain name
 		return a.Session.Seniority().Compare(b.Session.Seniority())
 	})
 	var tools []boundTool

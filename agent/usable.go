@@ -8,16 +8,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Asker is who would call a tool, and how.
+// Asker describes a possible caller of a tool, and how it would call.
 type Asker struct {
 	Who      auth.Identity
-	Context  ContextKind // of the conversation, beside what the credentials say
-	Model    bool        // a model would, not a person's program
-	Endpoint Endpoint    // where the call would come in
-	Waits    bool        // what is expected back in a moment counts as there: calls of it wait
+	Context  ContextKind // of the conversation, in addition to the credentials
+	Model    bool        // a model would call, not a person's program
+	Endpoint Endpoint    // where the call would arrive
+	Waits    bool        // tools that are expected back shortly count as present: their calls wait
 }
 
-// question returns what policy is asked about a tool from a source.
+// question returns the policy question about a tool from a source.
 func (by Asker) question(spec registry.ToolSpec, from policy.Source) policy.Question {
 	return policy.Question{
 		Who: by.Who, Tool: spec, Source: from, Context: by.Context, Model: by.Model,
@@ -25,16 +25,15 @@ func (by Asker) question(spec registry.ToolSpec, from policy.Source) policy.Ques
 	}
 }
 
-// RestingTool is what a local Tool may be besides, if what it stands on can be away for a time, as an engine can. Lists
-// say so and models are not offered it, but a call is tried: only the call finds out that the engine is back. Resting
-// asks and waits for nothing. An empty reason: the tool works, as far as is known.
+// RestingTool is an optional interface of a local Tool whose backend, such as an engine, can be away temporarily. Lists
+// show that, and models do not see the tool. A call is still tried, because only a call finds out that the backend is
+// back. Resting does not block. An empty reason means that the tool works, as far as known.
 type RestingTool interface {
 	Resting() (reason string)
 }
 
-// MayCall says whether somebody can call a tool now, and why not. Every list of tools asks it, so that no two lists
-// disagree, nor a list and a call. t is the tool if it is a local one, made for where the asker is; nil: it is a
-// device's, which is connected.
+// MayCall returns whether a caller can call a tool now, and why not. Every list of tools uses it, so lists and calls
+// agree. t is a local tool, made for the context of the asker. It is nil for the tool of a connected device.
 func MayCall(rules *Policy, by Asker, spec registry.ToolSpec, t Tool) *policy.Decision {
 	from := policy.Remote
 	if t != nil {
@@ -51,10 +50,11 @@ func MayCall(rules *Policy, by Asker, spec registry.ToolSpec, t Tool) *policy.De
 	return &policy.Decision{Code: registry.CodeToolNotFound, Reason: why, Level: d.Level, Effects: d.Effects}
 }
 
-// Devices selects the devices that a turn or call reaches: what its tools show, and what they call. Who calls outside
-// of conversations, directly or with a model over MCP, reaches what they could call themselves. A model reaches, in a
-// conversation with one trusted person, the devices of that person; in any other conversation, and without a person
-// whom the credentials name, only the device that the conversation is held with. false: none.
+// Devices selects the devices that the tools of a turn or call can list and call. It returns false if there are none.
+// Outside of conversations, directly or with a model over MCP, these are the devices that the caller can call. In a
+// conversation with one trusted person, a model reaches the devices of that person. In other conversations, or if the
+// credentials name no user, it reaches only the device of the conversation. If a conversation with one trusted person
+// has neither a user nor a device, the model reaches the devices that the caller can call.
 func (sc SessionContext) Devices(model bool) (registry.Query, bool) {
 	q := registry.Query{Tenant: sc.Caller.Tenant, Target: registry.Target{Viewer: sc.Caller.Viewer()}}
 	if !model || sc.Channel == ChannelCall {
@@ -68,10 +68,10 @@ func (sc SessionContext) Devices(model bool) (registry.Query, bool) {
 	return q, q.SessionID != "" || sc.Kind == ContextMain
 }
 
-// WhyNot returns why a local tool cannot work now, empty if it can: what MayCall says of it, whoever asks.
+// WhyNot returns why a local tool cannot work now. It is empty if the tool works. MayCall uses it for every caller.
 func WhyNot(t Tool) string { return cmp.Or(unavailable(t), resting(t)) }
 
-// resting returns why a tool does not work for the time being, empty if it does.
+// resting returns why a tool does not work temporarily. It is empty if the tool works.
 func resting(t Tool) string {
 	if r, ok := inner(t).(RestingTool); ok {
 		return r.Resting()
@@ -79,7 +79,7 @@ func resting(t Tool) string {
 	return ""
 }
 
-// inner returns a tool as its factory has made it.
+// inner returns the tool that the factory made.
 func inner(t Tool) Tool {
 	if made, ok := t.(madeTool); ok {
 		return made.Tool
@@ -87,7 +87,7 @@ func inner(t Tool) Tool {
 	return t
 }
 
-// absentTool stands for a tool that a factory does not make somewhere.
+// absentTool stands for a tool that a factory does not make in a context.
 type absentTool struct {
 	Tool
 	why string
@@ -96,7 +96,7 @@ type absentTool struct {
 // Unavailable implements UnavailableTool.
 func (t absentTool) Unavailable() string { return t.why }
 
-// Tool returns a tool as it is in a context; what is absent there is unavailable.
+// Tool returns a tool as made for a context. A tool that is absent there is returned as unavailable.
 func (t *LocalTools) Tool(in ContextKind, name string) Tool {
 	tool, err := t.find(SessionContext{Kind: in}, name)
 	switch {

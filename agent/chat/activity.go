@@ -10,14 +10,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Activity is notified when turns begin and end, for feeds, metrics and audit. Its methods return at once and are safe
-// for concurrent use.
+// Activity receives the start and end of turns, for feeds, metrics and audit. Its methods must not block and must be
+// safe for concurrent use.
 type Activity interface {
 	TurnStarted(TurnInfo)
 	TurnFinished(TurnInfo, TurnEnd)
 }
 
-// TurnInfo names a turn.
+// TurnInfo identifies a turn.
 type TurnInfo struct {
 	Turn    string
 	Key     registry.Key // Session is empty for a completion without one
@@ -26,7 +26,7 @@ type TurnInfo struct {
 	Model   string
 }
 
-// Outcome is how a turn ended.
+// Outcome is the outcome of a turn.
 type Outcome string
 
 // The outcomes.
@@ -36,12 +36,12 @@ const (
 	OutcomeError   Outcome = "error"
 )
 
-// TurnEnd is the outcome of a turn and what it used.
+// TurnEnd is the outcome of a turn and its usage.
 type TurnEnd struct {
 	Outcome  Outcome
 	Code     string // of the error; empty otherwise
 	Usage    provider.Usage
-	Calls    int // tool calls it asked for
+	Calls    int // requested tool calls
 	Duration time.Duration
 }
 
@@ -58,7 +58,7 @@ func endOf(r Reply, err error) TurnEnd {
 	return end
 }
 
-// emitter sends events, one at a time even when calls end side by side, and none after the last.
+// emitter sends events, one at a time even if calls end concurrently, and none after the last.
 type emitter struct {
 	mu    sync.Mutex
 	emit  func(Event)
@@ -72,7 +72,7 @@ func newEmitter(emit func(Event)) *emitter {
 	return &emitter{emit: emit}
 }
 
-// send sends an event.
+// send sends an event, unless the turn has ended.
 func (o *emitter) send(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,7 +81,7 @@ func (o *emitter) send(e Event) {
 	}
 }
 
-// last sends the events that end a turn.
+// last sends the final events of a turn.
 func (o *emitter) last(events ...Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,7 +94,7 @@ func (o *emitter) last(events ...Event) {
 	}
 }
 
-// complete sends how the turn ended, and returns err.
+// complete sends the final event of the turn, and returns err.
 func (o *emitter) complete(full string, err error) error {
 	var e *Error
 	switch {

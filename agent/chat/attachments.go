@@ -15,13 +15,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Bounds of the images that a model is shown in one request. The newest are shown.
+// Limits of the images in one request to the model. The newest images are included.
 const (
 	maxPictures     = 8
 	maxPictureBytes = 4 << 20
 )
 
-// picturesOf returns the images of a result that a model can be shown.
+// picturesOf returns the images of a result that the model can see.
 func picturesOf(parts []registry.Part) []provider.Picture {
 	var pictures []provider.Picture
 	for i, p := range parts {
@@ -35,7 +35,7 @@ func picturesOf(parts []registry.Part) []provider.Picture {
 	return pictures
 }
 
-// linked returns the parts of a result without data. Those that are kept have a link that expires in its place.
+// linked returns the parts of a result without data. Stored parts get an expiring link instead.
 func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []registry.Part {
 	told := registry.WithoutData(parts)
 	if l.files == nil {
@@ -57,8 +57,8 @@ func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []reg
 	return told
 }
 
-// forgetPictures lets go of the images that are too many for a request. None of them would be shown again, because
-// newer ones come.
+// forgetPictures drops the images that exceed the limits of a request. They would never be included again, because
+// newer images follow.
 func (l *loop) forgetPictures() {
 	count, size := 0, 0
 	for i := range slices.Backward(l.history) {
@@ -75,7 +75,7 @@ func (l *loop) forgetPictures() {
 	}
 }
 
-// described returns a result with a line about each of its attachments, and nothing of their bytes.
+// described returns a result with one line for each of its attachments, without their bytes.
 func described(m provider.Message) provider.Message {
 	lines := make([]string, 0, 1+len(m.Attachments))
 	if m.Content != "" {
@@ -93,7 +93,7 @@ func described(m provider.Message) provider.Message {
 	return m
 }
 
-// sizeText returns a number of bytes as people and models read it.
+// sizeText formats a number of bytes for people and models.
 func sizeText(n int64) string {
 	switch {
 	case n < 1000:
@@ -105,14 +105,14 @@ func sizeText(n int64) string {
 	}
 }
 
-// Bounds of what a pod remembers of conversations it has read.
+// Limits of the cache of read conversations on a pod.
 const (
-	maxReadings  = 64 << 20         // bytes; a tenant has half of them at most
+	maxReadings  = 64 << 20         // bytes; at most half of them for one tenant
 	readingsLife = 10 * time.Minute // after the last turn
 )
 
-// readings remember where the values of conversations were seen, so that a turn reads what is new and not the whole
-// history. They save time only: a conversation that is not there is read again. Safe for concurrent use.
+// readings caches where the values of conversations were seen, so that a turn reads only new messages and not the whole
+// history. It only saves time: a conversation that is not cached is read again. It is safe for concurrent use.
 type readings struct {
 	seed maphash.Seed
 
@@ -120,10 +120,10 @@ type readings struct {
 	size  int
 	of    map[string]int // size by tenant
 	byKey map[registry.Key]*list.Element
-	order list.List // of *reading, the one used last in front
+	order list.List // of *reading, the most recently used first
 }
 
-// reading is what is known of one conversation.
+// reading is the cache entry of one conversation.
 type reading struct {
 	key     registry.Key
 	origins *origins
@@ -135,8 +135,8 @@ func newReadings() *readings {
 	return &readings{seed: maphash.MakeSeed(), of: make(map[string]int), byKey: make(map[registry.Key]*list.Element)}
 }
 
-// take returns what is known of a conversation with this history, nil if nothing is, and forgets it: only the turn has
-// it until it is put back. Messages that the store has dropped may be missing at the beginning of the history.
+// take removes and returns the entry of a conversation with this history, or nil if there is none. Only the turn has it
+// until put is called. Messages that the store has dropped may be missing at the start of the history.
 func (r *readings) take(key registry.Key, history []provider.Message) *origins {
 	r.mu.Lock()
 	e := r.byKey[key]
@@ -153,7 +153,7 @@ func (r *readings) take(key registry.Key, history []provider.Message) *origins {
 	return o
 }
 
-// put remembers what is known of a conversation, in place of what was used longest ago.
+// put caches the origins of a conversation. It evicts the least recently used entries.
 func (r *readings) put(key registry.Key, o *origins) {
 	one := &reading{key: key, origins: o, size: o.Size(), used: time.Now()}
 	if one.size > maxReadings/2 {
@@ -176,7 +176,7 @@ func (r *readings) put(key registry.Key, o *origins) {
 	r.byKey[key] = r.order.PushFront(one)
 }
 
-// forget drops what is known of a conversation that was erased.
+// forget drops the entry of an erased conversation.
 func (r *readings) forget(key registry.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,8 +198,8 @@ func (r *readings) removeLocked(e *list.Element) {
 	}
 }
 
-// continues finds the messages that were read at the beginning of a history, and reports whether all of them that the
-// store still has are there. Then o.learned is how many.
+// continues looks for the messages that were read at the start of a history. It reports whether all of them that the
+// store still has are there. It then sets o.learned to their number.
 func (r *readings) continues(o *origins, history []provider.Message) bool {
 	digests := make([]uint64, min(len(history), len(o.read)))
 	for i := range digests {
@@ -210,7 +210,7 @@ func (r *readings) continues(o *origins, history []provider.Message) bool {
 			continue
 		}
 		rest := o.read[dropped:]
-		if len(rest) > len(digests) || dropped > 0 && o.Full() { // taken back; or there is room now
+		if len(rest) > len(digests) || dropped > 0 && o.Full() { // the history was rewound; or there is room now
 			return false
 		}
 		for i := range rest {
@@ -224,7 +224,7 @@ func (r *readings) continues(o *origins, history []provider.Message) bool {
 	return false
 }
 
-// digest is the same for two messages that say the same.
+// digest returns a digest of a message's content. Equal messages have equal digests.
 func (r *readings) digest(m provider.Message) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)

@@ -24,16 +24,16 @@ type call struct {
 	asked   provider.ToolCall
 	id      string        // the gateway's, as in /api/calls
 	name    string        // the tool's name at its source
-	args    registry.JSON // none: what the model wrote is not a JSON object
+	args    registry.JSON // none: the model's text is not a JSON object
 	problem string        // why there are no args
 
-	shown   agent.ShownTool // none: the name is not listed
+	shown   agent.ShownTool // zero: the name is not listed
 	origins *provenance.Conversation
 
 	text     string             // the result, readable
 	parts    []registry.Part    // as people get them: without data
 	pictures []provider.Picture // as the model sees them
-	notice   string             // the gateway's note about it
+	notice   string             // the gateway's note on the result
 	failed   bool
 	blocked  bool // by the loop guard
 
@@ -42,8 +42,8 @@ type call struct {
 	suspects []provider.Suspect
 }
 
-// prepare makes the calls of an answer. A name that is not listed stays as it is and is called all the same, so that
-// the call is counted and recorded.
+// prepare makes the calls of an answer. A name that is not listed is kept and still called, so that the call is counted
+// and recorded.
 func (l *loop) prepare(asked []provider.ToolCall, listed []agent.ShownTool) []*call {
 	byName := make(map[string]agent.ShownTool, len(listed))
 	for _, t := range listed {
@@ -60,7 +60,7 @@ func (l *loop) prepare(asked []provider.ToolCall, listed []agent.ShownTool) []*c
 	return calls
 }
 
-// parseArgs returns arguments as JSON. Models leave them empty for tools without parameters.
+// parseArgs returns arguments as JSON. Empty text means {}, because models leave it empty for tools without parameters.
 func parseArgs(text string) (args registry.JSON, problem string) {
 	if strings.TrimSpace(text) == "" {
 		text = "{}"
@@ -72,7 +72,7 @@ func parseArgs(text string) (args registry.JSON, problem string) {
 	return registry.JSON{}, argsProblem(text, err)
 }
 
-// argsProblem says to the model what is wrong with its arguments, in the words of encoding/json where that finds it.
+// argsProblem returns what is wrong with the arguments, for the model. It prefers the message of encoding/json.
 func argsProblem(text string, otherwise error) string {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &object); err != nil {
@@ -84,8 +84,9 @@ func argsProblem(text string, otherwise error) string {
 	return otherwise.Error()
 }
 
-// callAll runs the calls of one answer side by side, within a bound, and keeps their results in the order of the calls.
-// It fails when ctx has ended, when the loop guard ends the turn, or when the results could not be stored.
+// callAll runs the calls of one answer concurrently, up to Limits.ParallelCalls at a time, and keeps their results in
+// the order of the calls. It fails when ctx ends, when the loop guard ends the turn, or when the results cannot be
+// stored.
 func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []agent.ShownTool) error {
 	calls := l.prepare(asked, listed)
 	for i, c := range calls {
@@ -102,7 +103,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil { // the select chooses freely when both are ready
+		if ctx.Err() != nil { // select picks at random if both are ready
 			c.fail(noteNotRun)
 			l.finished(c)
 			continue
@@ -132,7 +133,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 	return nil
 }
 
-// decline answers calls that do not run because the turn ends, and returns why it ends.
+// decline answers calls that do not run because the turn ends. It returns why.
 func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []agent.ShownTool, why *Error) error {
 	calls := l.prepare(asked, listed)
 	for _, c := range calls {
@@ -183,7 +184,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 	}
 }
 
-// askPerson tells whoever follows the turn that it waits for a person, or what the person has decided.
+// askPerson sends the event that the turn waits for a person's approval, or what the person decided.
 func (l *loop) askPerson(a registry.Approval) {
 	e := Event{Type: EventApprovalRequest, ID: a.CallID, Name: a.Tool, Approval: &a}
 	if a.Final() {
@@ -192,7 +193,7 @@ func (l *loop) askPerson(a registry.Approval) {
 	l.out.send(e)
 }
 
-// invoke makes an error of a panic of a tool: the model reads of a failure, and the process lives.
+// invoke calls a tool and turns its panic into an error: the model reads of a failure and the process continues.
 func (l *loop) invoke(ctx context.Context, r agent.InvokeRequest) (out agent.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -204,10 +205,10 @@ func (l *loop) invoke(ctx context.Context, r agent.InvokeRequest) (out agent.Out
 	return l.tools.Invoke(ctx, r)
 }
 
-// fail sets what the gateway says in place of a result.
+// fail sets the gateway's text in place of a result.
 func (c *call) fail(text string) { c.text, c.failed, c.source = text, true, provider.SourceGateway }
 
-// said is the text and the notice of the call.
+// said returns the text and the notice of the call.
 func (c *call) said() string { return withNotice(c.text, c.notice) }
 
 func (c *call) status() Status {
@@ -217,8 +218,8 @@ func (c *call) status() Status {
 	return StatusCompleted
 }
 
-// announce sends the event of a call. It is executing if it begins at once, and pending if it waits for others or never
-// runs. A call that waited is announced again when it begins.
+// announce sends the event of a call: executing if it starts immediately, pending if it is queued or never runs. A
+// queued call is announced again when it starts.
 func (l *loop) announce(c *call, status Status) {
 	l.out.send(Event{Type: EventToolCall, ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: status})
 }
@@ -231,16 +232,16 @@ func (l *loop) finished(c *call) {
 	})
 }
 
-// shownArgs returns the arguments as JSON. Text that is no object is shown as a string.
+// shownArgs returns the arguments as JSON. Text that is not an object is shown as a string.
 func (l *loop) shownArgs(c *call) json.RawMessage {
 	if !c.args.IsZero() {
 		return c.args.Raw()
 	}
-	quoted, _ := json.Marshal(readable(c.asked.Args, l.limits.MaxResult)) // which cannot fail
+	quoted, _ := json.Marshal(readable(c.asked.Args, l.limits.MaxResult)) // cannot fail
 	return quoted
 }
 
-// keepResults adds the results of one answer to the conversation and to the reply.
+// keepResults appends the results of one answer to the conversation and to the reply.
 func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 	results := make([]provider.Message, len(calls))
 	for i, c := range calls {
@@ -259,12 +260,12 @@ func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 	return err
 }
 
-// noteRefused is the text of a model that refuses without a word.
+// noteRefused is the text for a refusal without text.
 const noteRefused = "The model declined to answer."
 
-// choose sets in a request whether the model must call tools. An order to call one of the gateway's tools counts for
-// the first answer only, or the turn would not end. An order to call any tool, from a caller that brought its own,
-// counts until one of those is called, because the caller waits for that.
+// choose sets in a request whether the model must call tools. If the choice demands a tool of the gateway, it applies
+// to the first answer only, because otherwise the turn would not end. If the caller brought tools and the choice
+// demands any tool, it applies until a caller's tool is called, because the caller waits for that.
 func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 	switch l.choice.Mode {
 	case provider.ChoiceRequired:
@@ -276,7 +277,7 @@ func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 		}
 	case provider.ChoiceTool:
 		if !slices.ContainsFunc(r.Tools, func(t provider.Tool) bool { return t.Name == l.choice.Name }) {
-			if len(l.calls) > 0 { // it was called before
+			if len(l.calls) > 0 { // it was called earlier
 				return nil
 			}
 			return badChoice(fmt.Sprintf("There is no tool %q now.", l.choice.Name))
@@ -288,16 +289,16 @@ func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 	return nil
 }
 
-// badChoice refuses an order to call a tool that cannot be carried out.
+// badChoice returns the error for a tool choice that cannot be satisfied.
 func badChoice(message string) error {
 	return &Error{Code: CodeProvider, Message: message, Cause: &provider.Error{
 		Kind: provider.KindRequest, Message: message, Param: "tool_choice", Cause: registry.CodeInvalidRequest,
 	}}
 }
 
-// beginAnswer prepares for the text of an answer. An answer that must be JSON is one text, and what a model says beside
-// calls of the gateway's tools is no part of it. So while there are such tools, text is held back until the answer is
-// known to have no calls.
+// beginAnswer prepares for the text of an answer. An answer that must be JSON is a single text. Text that a model
+// writes next to calls of the gateway's tools is not part of it. So while the request has such tools, text is held back
+// until the answer is known to have no calls.
 func (l *loop) beginAnswer(tools bool) {
 	l.held = nil
 	if l.base.Options.Format != nil && tools {
@@ -317,7 +318,7 @@ func (l *loop) say(text string) {
 	}
 }
 
-// release streams what was held back, if it is the answer.
+// release streams the text that was held back, if it is the answer.
 func (l *loop) release(calls []provider.ToolCall) {
 	if l.held == nil {
 		return
@@ -330,27 +331,26 @@ func (l *loop) release(calls []provider.ToolCall) {
 }
 
 // Tools are the tools that one turn may call. They are opened for the turn and safe for concurrent use. *agent.ToolSet
-// implements it.
+// is one.
 type Tools interface {
-	// Tools returns the tools that can be called now. It is called before each request to the model, because tools come
-	// and go in the middle of a conversation. No two have the same ModelName.
+	// Tools returns the tools that can be called now. The turn calls it before each request to the model, because tools
+	// come and go during a conversation. Each ModelName is unique.
 	Tools(ctx context.Context) ([]agent.ShownTool, error)
 
-	// Invoke runs a tool and returns when it has ended, or soon after ctx has. An unknown name, or one that is no
-	// longer listed, is an error like any other, so that the call is counted and recorded. The error is an
-	// *registry.Error.
+	// Invoke runs a tool and returns when it has ended, or soon after ctx has. An unknown or no longer listed name
+	// fails like any other call, so that the call is counted and recorded. The error is an *registry.Error.
 	Invoke(ctx context.Context, r agent.InvokeRequest) (agent.Outcome, error)
 }
 
 var _ Tools = (*agent.ToolSet)(nil)
 
-// The channels of the contexts tools are opened with.
+// The channels of the contexts for which tools are opened.
 const (
-	ChannelChat       = "chat"       // a conversation the gateway keeps
-	ChannelCompletion = "completion" // one its caller keeps
+	ChannelChat       = "chat"       // a conversation that the gateway keeps
+	ChannelCompletion = "completion" // a conversation that its caller keeps
 )
 
-// noTools is what there is when nobody opens tools.
+// noTools is the empty set of tools, for turns without tools.
 type noTools struct{}
 
 // Tools implements Tools.

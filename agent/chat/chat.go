@@ -1,9 +1,9 @@
-// Package chat is the agent: it holds conversations whose tools live on the device it is talking to. A message starts a
-// turn; in a turn the model speaks and asks for tools until it has nothing left to ask for.
+// Package chat implements the agent. It holds conversations whose tools run on the device of the conversation. A
+// message starts a turn. In a turn the model answers and requests tools until it requests no more.
 //
-// It imports agent with its rooms, and registry. The APIs see Agent (chat.go); Engine is the one implementation. Start
-// reading at Engine in engine.go; loop.go has what all turns have in common and a turn of a conversation that is kept,
-// generate.go one whose caller keeps it.
+// It imports registry, and agent with its subpackages. The APIs use Agent (chat.go); Engine is its one implementation.
+// Start reading at Engine in engine.go. loop.go has the common part of all turns and the turn of a stored conversation.
+// generate.go has the turn of a conversation that its caller keeps.
 package chat
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// EventType is the kind of an Event. The values are the types of the frames of the device protocol.
+// EventType is the kind of an Event. The values are the frame types of the device protocol.
 type EventType string
 
 // The events of a turn.
@@ -29,7 +29,7 @@ const (
 	EventThinking    EventType = "thinking"      // Content: a piece of the model's reasoning
 	EventToolCall    EventType = "tool_call"     // ID, Name, Args, Status
 	EventToolResult  EventType = "tool_result"   // ID, Name, Output, Status, Parts
-	EventChunkReset  EventType = "chunk_reset"   // the whole text follows, in place of its pieces
+	EventChunkReset  EventType = "chunk_reset"   // the whole text follows and replaces its pieces
 	EventDone        EventType = "done"          // FullResponse: the text of all iterations
 	EventAborted     EventType = "aborted"       // the turn was aborted
 	EventTitle       EventType = "title_updated" // Title
@@ -37,10 +37,10 @@ const (
 	EventError       EventType = "error"         // Message, Code: the turn failed; nothing follows
 
 	EventApprovalRequest EventType = "approval_request" // Approval: the turn waits for a person to decide about a call
-	EventApprovalDecided EventType = "approval_decided" // Approval: somebody has, or nobody did in time
+	EventApprovalDecided EventType = "approval_decided" // Approval: a person has decided, or the time is up
 )
 
-// Status is the progress of a call of a turn.
+// Status is the progress of a tool call in a turn.
 type Status string
 
 // The statuses.
@@ -51,13 +51,13 @@ const (
 	StatusFailed    Status = "failed"
 )
 
-// Event is one thing that happens in a turn.
+// Event is an event in a turn.
 type Event struct {
 	Type            EventType
 	Content         string
-	Refusal         bool   // with EventChunk: Content is why the model does not answer
+	Refusal         bool   // with EventChunk: Content explains why the model does not answer
 	ID              string // of the call, as in /api/calls
-	Name            string // of the tool, as its source calls it
+	Name            string // of the tool, as its source names it
 	Args            json.RawMessage
 	Output          string
 	Parts           []registry.Part // without data
@@ -68,7 +68,7 @@ type Event struct {
 	EstimatedTokens int
 	Message         string
 	Code            string
-	RetryAfter      time.Duration // with EventError: when to ask again; zero: nothing says so
+	RetryAfter      time.Duration // with EventError: when to retry; zero: unknown
 	Approval        *registry.Approval
 }
 
@@ -83,7 +83,7 @@ const (
 	CodeAgentInit     = "AGENT_INIT_FAILED"
 )
 
-// Format is how results of tools are shown to people. The model always reads the raw text.
+// Format is the format of tool results for people. The model always reads the raw text.
 type Format string
 
 // The formats.
@@ -92,16 +92,16 @@ const (
 	FormatPlain    Format = "plain"
 )
 
-// Ask starts a turn.
+// Ask is the request for a turn.
 type Ask struct {
-	Key        registry.Key // the conversation, and the session whose tools join in
+	Key        registry.Key // the conversation, and the session whose tools are included
 	Caller     auth.Identity
-	Content    string            // what the user says; ignored with Regenerate
+	Content    string            // the user's message; ignored with Regenerate
 	Regenerate bool              // answer the last user message again
 	Debug      bool              // emit debug_prompt before each request to the model
 	Format     Format            // default: FormatMarkdown
 	Kind       agent.ContextKind // who takes part; default: agent.ContextMain
-	Owner      registry.Owner    // whose the conversation is from now on, if this is its first turn
+	Owner      registry.Owner    // the owner of the conversation, if this is its first turn
 }
 
 // Reply is the result of a turn.
@@ -109,7 +109,7 @@ type Reply struct {
 	Turn         string // id of the turn
 	FullResponse string
 	Refusal      string       // the end of FullResponse: why the model does not answer; empty if it does
-	Calls        []CallReport // in the order they were asked for
+	Calls        []CallReport // in the order of the model's requests
 	Usage        provider.Usage
 	Stop         provider.StopReason
 	MessageCount int
@@ -117,7 +117,7 @@ type Reply struct {
 	Duration     time.Duration
 }
 
-// Refused reports whether the model said why it does not answer.
+// Refused reports whether the model refused and gave a reason.
 func (r Reply) Refused() bool { return r.Refusal != "" && r.Refusal != noteRefused }
 
 // CallReport is one tool call of a turn.
@@ -130,7 +130,7 @@ type CallReport struct {
 	Parts  []registry.Part `json:"parts,omitempty"` // without data
 }
 
-// Error is why a turn failed. Message is for people.
+// Error is the error of a failed turn. Message is for people.
 type Error struct {
 	Code    string
 	Message string
@@ -143,7 +143,7 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// RetryAfter returns how long to wait before the next attempt, as the provider or the gateway advises. Zero: no advice.
+// RetryAfter returns how long to wait before a retry, as the provider or the gateway advises. Zero: no advice.
 func (e *Error) RetryAfter() time.Duration {
 	if p, ok := errors.AsType[*provider.Error](e.Cause); ok {
 		return p.RetryAfter
@@ -154,18 +154,18 @@ func (e *Error) RetryAfter() time.Duration {
 	return 0
 }
 
-// Agent holds conversations, for the API and for devices.
+// Agent holds conversations for the API and for devices.
 type Agent interface {
-	// Ask runs one turn and returns when it has ended. emit is called with every event, by one goroutine at a time. The
-	// last event is done, aborted or error. Cancelling ctx stops the turn and cancels its running calls; the cause
-	// ErrAborted says that its user wants that. What was said is kept, marked as interrupted. The error is an *Error
-	// whose event was emitted, or ErrAborted.
+	// Ask runs one turn and returns when it has ended. It calls emit with every event, from one goroutine at a time.
+	// The last event is done, aborted or error. Cancelling ctx stops the turn and cancels its running calls. The cause
+	// ErrAborted means that the user aborted the turn. Text so far is kept, marked as interrupted. The error is an
+	// *Error whose event was emitted, or ErrAborted.
 	Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error)
 
 	// Complete runs a turn of a conversation that its caller keeps.
 	Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error)
 
-	// Transcript returns a conversation. Busy says whether a turn is running.
+	// Transcript returns a conversation. Busy reports whether a turn is running.
 	Transcript(ctx context.Context, key registry.Key) (Transcript, error)
 
 	// CountMessages returns how many messages a conversation has.
@@ -175,11 +175,12 @@ type Agent interface {
 	Models() []string
 }
 
-// Completion asks for a turn without memory: it brings the whole conversation, as in OpenAI's chat completions.
+// Completion is the request for a turn without memory. It contains the whole conversation, as in OpenAI's chat
+// completions.
 type Completion struct {
-	Key         registry.Key // the session whose tools join in; an empty Session: none
+	Key         registry.Key // the session whose tools are included; an empty Session: none
 	Caller      auth.Identity
-	Turn        string // id of the turn, which a streamed answer names before it ends; empty: one is made up
+	Turn        string // id of the turn, for streamed answers that name it before they end; empty: a new one
 	Model       string // empty: the default
 	System      string
 	Messages    []provider.Message
@@ -187,33 +188,33 @@ type Completion struct {
 	MaxTokens   int
 	Temperature *float64
 	Stop        []string
-	Choice      provider.Choice // of all tools; provider.ChoiceNone: none is offered, none runs
+	Choice      provider.Choice // for all tools; provider.ChoiceNone: no tool is offered or runs
 	Options     provider.Options
 }
 
 // Transcript is a conversation as people see it.
 type Transcript struct {
 	Title    string
-	Messages []provider.Message // what was said last, if it was cut off, is marked as interrupted
+	Messages []provider.Message // the last message is marked if it was interrupted
 	Busy     bool
 }
 
-// Limits bound what turns may use. A zero field has its default.
+// Limits are the limits of turns. A zero field has its default.
 type Limits struct {
 	Iterations    int           // requests to the model in one turn; default 40
 	ToolCalls     int           // tool calls in one turn; default 200
-	Turn          time.Duration // how long one turn may take, from the moment its conversation is free; default 10 min
-	Tokens        int           // tokens of one turn, read and written, over all its requests; default 1,000,000
-	ParallelCalls int           // tool calls of one answer that run side by side; default 8
-	ContextTokens int           // estimated tokens of one request, without older messages if need be; default 100,000
-	MaxResult     int           // bytes of one tool result, as model and people read it; default 32 KiB, least 1 KiB
-	MaxTurns      int           // turns this pod runs, or lets wait, at once, at most half of them of one tenant; default 1000
+	Turn          time.Duration // duration of one turn, from the moment its conversation is free; default 10 min
+	Tokens        int           // tokens of one turn, input and output, over all its requests; default 1,000,000
+	ParallelCalls int           // concurrent tool calls of one answer; default 8
+	ContextTokens int           // estimated tokens of one request; older messages are dropped to fit; default 100,000
+	MaxResult     int           // bytes of one tool result, as model and people read it; default 32 KiB, minimum 1 KiB
+	MaxTurns      int           // running and waiting turns of this pod, at most half for one tenant; default 1000
 	Waiting       int           // turns of one session that wait on this pod for their conversation; default 4
-	Continuation  time.Duration // how long what a completion did before it returned calls is kept; default 15 min
-	Wait          time.Duration // how long such a turn waits before it is refused; default 30 s
+	Continuation  time.Duration // how long the work of a completion before returned calls is stored; default 15 min
+	Wait          time.Duration // how long a turn waits for its conversation before it is refused; default 30 s
 }
 
-// leastResult is the smallest MaxResult. What remains beside the note of what is left out must still be useful.
+// leastResult is the minimum of MaxResult. The text that remains next to the truncation note must still be useful.
 const leastResult = 1 << 10
 
 // withDefaults returns the limits with defaults filled in.
@@ -233,7 +234,7 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// validate checks limits that have their defaults.
+// validate checks limits after defaults are filled in.
 func (l Limits) validate() error {
 	for _, f := range []struct {
 		name  string

@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// continuedPrefix begins the ids of returned calls for which the gateway keeps what ran before them. It tells a
-	// continuation that was lost from a call that never had one. The id of the continuation and the number of the call
-	// follow.
+	// continuedPrefix begins the ids of returned calls whose preceding work the gateway stores. It distinguishes a lost
+	// continuation from a call that never had one. The id of the continuation and the number of the call follow.
 	continuedPrefix = "call_fh_"
 
 	// maxContinuations is how many continuations of a conversation are looked up: the latest.
@@ -29,23 +28,23 @@ const (
 		"They did run: do not run one again unless running it twice does no harm.]\n"
 )
 
-// continuations keeps what completions did before they returned calls to their caller. It puts that back when the
-// caller comes with the results, on whatever pod.
+// continuations stores what completions did before they returned calls to their caller. It restores that when the
+// caller sends the results, on any pod.
 type continuations struct {
 	store  registry.ContinuationStore
 	holder registry.ContinuationOwner
 	ttl    time.Duration
-	limit  int // bytes that are put back into one conversation
+	limit  int // bytes that are restored into one conversation
 	spent  *spending
 	log    *slog.Logger
 }
 
-// returnCalls ends the turn with the calls of the caller's tools. The gateway's calls beside them run first, because
-// the model reads the results of both.
+// returnCalls ends the turn with the calls of the caller's tools. The gateway's calls in the same answer run first,
+// because the model reads the results of both.
 func (l *loop) returnCalls(ctx context.Context, n int, answer provider.Message, listed []agent.ShownTool) error {
 	own := func(c provider.ToolCall) bool { return l.own[c.Name] }
 	gateways := slices.DeleteFunc(slices.Clone(answer.ToolCalls), own)
-	if l.exceeded(n, len(gateways)) != nil { // they do not run, and the model may ask for them again
+	if l.exceeded(n, len(gateways)) != nil { // they do not run, and the model may request them again
 		answer.ToolCalls = slices.DeleteFunc(answer.ToolCalls, func(c provider.ToolCall) bool { return !own(c) })
 		gateways = nil
 	}
@@ -74,18 +73,18 @@ func (l *loop) returnCalls(ctx context.Context, n int, answer provider.Message, 
 			return err
 		}
 	}
-	if err := l.continuations.keep(ctx, id, l.history[l.given:]); err != nil { // the model will be told
+	if err := l.continuations.keep(ctx, id, l.history[l.given:]); err != nil { // restore tells the model
 		l.log.Warn("what a completion did is not kept", "turn", l.turn, "error", err)
 	}
 	l.returned = callers
 	return nil
 }
 
-// keep keeps messages under the id of a continuation. If they are too long, it leaves out the oldest results.
+// keep stores messages under the id of a continuation. If they are too long, it drops the oldest results.
 func (h continuations) keep(ctx context.Context, id string, messages []provider.Message) error {
 	data, err := json.Marshal(messages)
 	if err == nil && len(data) > registry.MaxContinuation {
-		// JSON may take more than the text.
+		// JSON may be longer than the text.
 		data, err = json.Marshal(trim(messages, registry.MaxContinuation/2/bytesPerToken))
 	}
 	if err != nil {
@@ -99,8 +98,8 @@ func (h continuations) keep(ctx context.Context, id string, messages []provider.
 	return h.store.KeepContinuation(ctx, h.holder, id, data, h.ttl)
 }
 
-// restore returns the messages of a caller with the kept messages before the calls that were returned to it. If those
-// are lost, the result of the call says so.
+// restore returns the messages of a caller, with the stored messages inserted before the returned calls. If those are
+// lost, the result of the call says so.
 func (h continuations) restore(ctx context.Context, messages []provider.Message) ([]provider.Message, error) {
 	var ids []string
 	for _, m := range slices.Backward(messages) {
@@ -142,8 +141,8 @@ func (h continuations) restore(ctx context.Context, messages []provider.Message)
 	return out, nil
 }
 
-// spliced returns the kept messages in place of the message that the caller saw. It leaves calls that the caller shows
-// elsewhere to that place.
+// spliced returns the stored messages in place of the message that the caller saw. Calls that the caller shows in
+// another message are left out here.
 func spliced(kept []provider.Message, id string, shown provider.Message) []provider.Message {
 	at := slices.IndexFunc(kept, func(m provider.Message) bool { return continuationOf(m) == id })
 	if at < 0 {
@@ -167,7 +166,7 @@ func spliced(kept []provider.Message, id string, shown provider.Message) []provi
 	return kept
 }
 
-// continuationOf returns the id of the continuation of an assistant's message, empty if it has none.
+// continuationOf returns the id of the continuation of an assistant message. It is empty if there is none.
 func continuationOf(m provider.Message) string {
 	if m.Role != provider.RoleAssistant {
 		return ""
@@ -180,7 +179,7 @@ func continuationOf(m provider.Message) string {
 	return ""
 }
 
-// continuationID returns the id of the continuation of a call, empty if it has none.
+// continuationID returns the id of the continuation of a call. It is empty if there is none.
 func continuationID(call string) string {
 	rest, ok := strings.CutPrefix(call, continuedPrefix)
 	id, _, ok2 := strings.Cut(rest, "_")

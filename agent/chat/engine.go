@@ -18,54 +18,54 @@ import (
 
 // Config configures an Engine. Models and Store are required.
 type Config struct {
-	Models    []provider.Model                 // the first is the default; no two of the same name
-	Store     Store                            // shared by the fleet
-	Budget    Budget                           // of what turns store; nil: unbounded
-	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: none
-	Activity  Activity                         // nil: nobody is notified
-	System    string                           // the prompt before every conversation that the gateway keeps
+	Models    []provider.Model                 // the first is the default; names must be unique
+	Store     Store                            // shared by all pods
+	Budget    Budget                           // for what turns store; nil: unlimited
+	OpenTools func(agent.SessionContext) Tools // the tools of one turn; nil, or nil for a turn: no tools
+	Activity  Activity                         // may be nil
+	System    string                           // the system prompt of every conversation that the gateway keeps
 
-	// SystemFor makes the system prompt of a conversation, once for each of its turns, in place of System. Its error
-	// ends the turn, and people do not read its text. Several goroutines call it at once. Nil: System.
+	// SystemFor returns the system prompt of a conversation, in place of System. It is called once for each turn, from
+	// several goroutines. Its error ends the turn; people do not see its text. Nil: System.
 	SystemFor func(context.Context, agent.SessionContext) (string, error)
 
-	Files  agent.Files // keeps parts of results for people; nil: they read descriptions
+	Files  agent.Files // stores parts of results for people; nil: they read descriptions
 	Limits Limits
 	Log    *slog.Logger // default: discard
 }
 
-// Budget bounds what identities add to conversations. *routing.ByteBudget is one.
+// Budget limits the bytes that identities add to conversations. *routing.ByteBudget is one.
 type Budget interface {
-	// Begin spends the bytes that a turn stores first. With an error the turn does not begin.
+	// Begin spends the bytes that a turn stores first. On an error, the turn does not begin.
 	Begin(ctx context.Context, by share.Owner, bytes int) error
 
-	// Add counts bytes that a running turn has stored, and reports whether there were too few left. Then the turn ends
-	// after the step that it is at.
+	// Add counts bytes that a running turn has stored. It reports whether the budget is exceeded. The turn then ends
+	// after its current step.
 	Add(ctx context.Context, by share.Owner, bytes int) (over bool)
 
-	// GiveBack returns bytes that were spent in Begin and not stored.
+	// GiveBack returns bytes that were spent in Begin but not stored.
 	GiveBack(by share.Owner, bytes int)
 }
 
-// unbounded is the Budget of an engine that is given none.
+// unbounded is the Budget of an engine without one.
 type unbounded struct{}
 
 func (unbounded) Begin(context.Context, share.Owner, int) error { return nil }
 func (unbounded) Add(context.Context, share.Owner, int) bool    { return false }
 func (unbounded) GiveBack(share.Owner, int)                     {}
 
-// Store is what engines share.
+// Store is the storage that all engines share.
 type Store interface {
 	registry.ConversationStore
 	registry.ContinuationStore
 }
 
-// Engine is the Agent: it runs turns.
+// Engine implements Agent: it runs turns.
 //
 //	lock ─▶ user message stored ─▶ model ─▶ answer stored ─▶ tool calls ─▶ results stored ─▶ model … ─▶ done
 //
-// However a turn ends, also with its pod, the next turn can continue the conversation: each step is stored before the
-// next begins, and the next turn first closes what the last one left open. Engine is safe for concurrent use.
+// Each step is stored before the next begins, and the next turn first completes what the last one left open. So the
+// next turn can continue the conversation however a turn ends, even if its pod dies. Engine is safe for concurrent use.
 type Engine struct {
 	cfg        Config // with defaults
 	turnQueues turnQueues
@@ -75,18 +75,18 @@ type Engine struct {
 	ctx     context.Context         // of running turns
 	stop    context.CancelCauseFunc // ends running turns
 
-	places *share.Pool // of turns that run or wait
-	memory *share.Pool // bytes of the conversations of those that run
+	places *share.Pool // of running and waiting turns
+	memory *share.Pool // bytes of the conversations of running turns
 
 	mu     sync.Mutex
-	aborts map[registry.Key]context.CancelCauseFunc // of the turns that have their conversation
-	closed bool                                     // with it, closing is closed
+	aborts map[registry.Key]context.CancelCauseFunc // of the turns that hold their conversation
+	closed bool                                     // closing is also closed
 	turns  sync.WaitGroup
 }
 
 var _ Agent = (*Engine)(nil)
 
-// NewEngine returns an engine that is ready. Its owner must call Close.
+// NewEngine returns a running engine. The caller must call Close.
 func NewEngine(cfg Config) (*Engine, error) {
 	if len(cfg.Models) == 0 || cfg.Store == nil {
 		return nil, errors.New("chat: an engine needs a model and a store")
@@ -115,7 +115,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, closing: make(chan struct{}), turnQueues: turnQueues{waiting: cfg.Limits.Waiting},
 		aborts: make(map[registry.Key]context.CancelCauseFunc), readings: newReadings(),
-		// An app's backend holds the turns of all its users, so that only the share of its tenant bounds an identity.
+		// An app's backend makes the turns of all its users as one identity. So only the tenant's share limits an
+		// identity.
 		places: share.New(share.Bounds{Pod: int64(cfg.Limits.MaxTurns), Identity: int64(cfg.Limits.MaxTurns)}),
 		memory: share.New(share.Bounds{Pod: maxTurnBytes, Identity: maxTurnBytes}),
 	}
@@ -132,7 +133,7 @@ func (e *Engine) Models() []string {
 	return names
 }
 
-// admit lets a turn of an identity begin. Its caller must call the returned function when the turn has ended.
+// admit lets a turn of an identity begin. The caller must call leave when the turn has ended.
 func (e *Engine) admit(by auth.Identity) (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,14 +151,14 @@ func (e *Engine) admit(by auth.Identity) (leave func(), err error) {
 	}, nil
 }
 
-// What turns that run hold of their conversations, as these are when they begin, is bounded on a pod.
+// A pod limits the memory that running turns hold of their conversations, measured when the turns begin.
 const (
 	maxTurnBytes = 512 << 20 // of all turns
-	turnCopies   = 2         // a conversation as it is stored, and as it is read
-	turnCost     = 1 << 10   // bytes that the store takes for a turn beside its texts
+	turnCopies   = 2         // a conversation as stored, and as decoded
+	turnCost     = 1 << 10   // bytes that the store needs for a turn in addition to its texts
 )
 
-// reserve lets a turn of an identity hold a conversation, and what was said now. release must be called.
+// reserve reserves memory for a conversation and the new message of a turn. release must be called.
 func (e *Engine) reserve(by auth.Identity, c registry.Conversation, said string) (release func(), err error) {
 	size := len(said)
 	for _, m := range c.Messages {
@@ -170,27 +171,27 @@ func (e *Engine) reserve(by auth.Identity, c registry.Conversation, said string)
 	return held.Release, nil
 }
 
-// Stats says what an engine does now, and what it did since it was made.
+// Stats are the current turns of an engine, and its refusals since it was created.
 type Stats struct {
-	Turns   int64 // that run, or wait for their conversation
-	Refused int64 // turns that the full pod refused
+	Turns   int64 // running turns, and turns that wait for their conversation
+	Refused int64 // turns refused because the pod was full
 }
 
-// Stats returns how many turns there are.
+// Stats returns the turn counts.
 func (e *Engine) Stats() Stats {
 	s := e.places.Stats()
 	return Stats{Turns: s.Held, Refused: s.AllRefused()}
 }
 
-// Erased drops what this pod remembers of a conversation that was erased. Its store has forgotten it already.
+// Erased drops what this pod caches of an erased conversation. The store has already erased it.
 func (e *Engine) Erased(key registry.Key) { e.readings.forget(key) }
 
-// Pools returns how full the pools of the engine are, by name.
+// Pools returns the fill levels of the engine's pools, by name.
 func (e *Engine) Pools() map[string]share.Stats {
 	return map[string]share.Stats{"turns": e.places.Stats(), "turn_bytes": e.memory.Stats()}
 }
 
-// within returns the context of a turn. It ends with its caller's context and with the engine.
+// within returns the context of a turn. It ends when its caller's context or the engine ends.
 func (e *Engine) within(caller context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(caller)
 	unhook := context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })
@@ -200,7 +201,7 @@ func (e *Engine) within(caller context.Context) (context.Context, context.Cancel
 	}
 }
 
-// abortable lets Abort end a turn until the returned function is called. A conversation has one such turn at a time.
+// abortable makes a turn abortable until done is called. A conversation has at most one such turn.
 func (e *Engine) abortable(key registry.Key, cancel context.CancelCauseFunc) (done func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -212,8 +213,8 @@ func (e *Engine) abortable(key registry.Key, cancel context.CancelCauseFunc) (do
 	}
 }
 
-// Abort ends the turn of a conversation as its user would, and reports whether this engine runs one. Waiting turns
-// stay. It does not wait for the end.
+// Abort aborts the running turn of a conversation, and reports whether this engine runs one. Waiting turns are not
+// aborted. Abort does not wait for the end of the turn.
 func (e *Engine) Abort(key registry.Key) bool {
 	e.mu.Lock()
 	cancel := e.aborts[key]
@@ -235,13 +236,13 @@ func (e *Engine) open(scope agent.SessionContext) Tools {
 	return noTools{}
 }
 
-// closeReserve is the most of Close's time that is kept for turns to store what they said, when they did not end by
-// themselves. If less than four times that remains, it is a quarter of the rest.
+// closeReserve is how much of Close's time is reserved for unfinished turns to store their text. If less than four
+// times that remains, a quarter of the rest is reserved.
 const closeReserve = 2 * time.Second
 
-// Close refuses new turns and those that wait for their conversation. It lets running turns end while ctx has time,
-// then ends them with the cause registry.ErrDraining, and waits for all of them. They still store what they said, which
-// may take up to 5 s beyond the end of ctx when the store is slow. After that Close returns an error.
+// Close rejects new and waiting turns. It lets running turns end until closeReserve remains of ctx, then cancels them
+// with the cause registry.ErrDraining and waits for all of them. They still store their text. If the store is slow,
+// that takes up to 5 s beyond the end of ctx. After that Close returns an error.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	if !e.closed {
@@ -259,7 +260,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		defer cancel()
 	}
 	done := make(chan struct{})
-	go func() { // ends with the last turn, and turns end: all they wait for is bounded or ends with e.ctx
+	go func() { // ends with the last turn; turns end, because all their waits are bounded or end with e.ctx
 		e.turns.Wait()
 		close(done)
 	}()

@@ -11,22 +11,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// CodeModelNotFound is the code of an Error: there is no model of that name.
+// CodeModelNotFound is the code of an Error: no model has that name.
 const CodeModelNotFound = "MODEL_NOT_FOUND"
 
-// ErrAborted is the cause of a context whose turn is to end because its user wants that, and the error of a turn that
-// ended so.
+// ErrAborted is the cause of a context whose turn the user aborts, and the error of such a turn.
 var ErrAborted = errors.New("chat: the turn was aborted")
 
-// Causes of a turn's context that are this package's own.
+// Causes of a turn's context that are internal to this package.
 var (
 	errTurnTime = errors.New("chat: the turn took too long")
 	errWaited   = errors.New("chat: the conversation was not free in time")
 	errLapsed   = errors.New("chat: the turn could not be renewed in time")
 )
 
-// failure returns why a turn ended: ErrAborted or an *Error. The cause of a context that has ended wins over err, which
-// followed from it.
+// failure returns why a turn ended: ErrAborted or an *Error. If the context has ended, its cause takes precedence over
+// err, which is a consequence. An *Error in err takes precedence over both.
 func failure(ctx context.Context, limits Limits, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -45,7 +44,7 @@ func failure(ctx context.Context, limits Limits, err error) error {
 	return &Error{Code: CodeAgent, Message: registry.AsError(err).Message, Cause: err}
 }
 
-// stopped returns why a turn was ended from outside.
+// stopped returns the error of a turn whose context ended.
 func stopped(cause error, limits Limits) error {
 	fail := func(format string, args ...any) error {
 		return &Error{Code: CodeAgent, Message: fmt.Sprintf(format, args...), Cause: cause}
@@ -69,8 +68,8 @@ func stopped(cause error, limits Limits) error {
 	}
 }
 
-// noteFailure logs a turn that ended early: as a warning, unless its caller wanted that or is gone. The line has no
-// text of the conversation.
+// noteFailure logs a turn that ended early: as a warning, unless its caller aborted it or disconnected. The line
+// contains no text of the conversation.
 func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
 	level, code := slog.LevelInfo, "aborted"
 	attributes := []any{"turn", info.Turn, "session", info.Key.Session, "channel", info.Channel, "model", info.Model}
@@ -89,7 +88,7 @@ func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
 	e.cfg.Log.Log(ctx, level, "a turn ended early", append(attributes, "code", code)...)
 }
 
-// providerFailure returns the failure of a model that did not answer.
+// providerFailure returns the error of a turn whose model request failed.
 func providerFailure(p *provider.Error) error {
 	if p.Kind == provider.KindAuth {
 		return &Error{
@@ -101,7 +100,7 @@ func providerFailure(p *provider.Error) error {
 	return &Error{Code: CodeProvider, Message: p.Message, Cause: p}
 }
 
-// busy refuses a turn of a conversation that is not free.
+// busy returns the error of a turn whose conversation is not free.
 func busy(cause error) error {
 	if cause == nil {
 		cause = registry.CodeBusy
@@ -112,7 +111,7 @@ func busy(cause error) error {
 	}
 }
 
-// draining refuses a turn because the pod stops.
+// draining returns the error of a turn that is refused because the pod is stopping.
 func draining() error {
 	return &Error{
 		Code: CodeAgent, Message: "This pod is stopping and begins no turns. Connect again and ask again.",
@@ -120,10 +119,10 @@ func draining() error {
 	}
 }
 
-// fullRetry is when a caller should ask a full pod again. Turns end all the time.
+// fullRetry is the Retry-After of a full pod. It is short because turns end often.
 const fullRetry = 2 * time.Second
 
-// full refuses a turn because the pod runs its maximum.
+// full returns the error of a turn that is refused because the pod runs its maximum.
 func full() error {
 	return &Error{
 		Code: CodeSessionBusy, Message: "This pod runs as many turns as it can. Ask again after a moment.",

@@ -19,8 +19,8 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// generate asks the model once and streams its answer. An answer that breaks off is kept, marked as interrupted and
-// without its tool calls: none of them ran, and the last may be incomplete.
+// generate sends one request to the model and streams its answer. An interrupted answer is kept, marked as interrupted
+// and without its tool calls: none of them ran, and the last may be incomplete.
 func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider.Message, error) {
 	request := l.request(listed)
 	if err := l.choose(&request, listed); err != nil {
@@ -50,7 +50,7 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 		}
 		return provider.Message{}, err
 	}
-	if said.Content == "" && answer.Message.Content != "" { // a model that does not stream
+	if said.Content == "" && answer.Message.Content != "" { // the model does not stream
 		l.stream(draft, provider.Delta{Text: answer.Message.Content})
 	}
 	if l.stop = answer.Stop; l.stop == provider.StopRefusal && strings.TrimSpace(answer.Message.Content) == "" {
@@ -79,7 +79,7 @@ func (l *loop) stream(draft *draft, d provider.Delta) {
 	}
 }
 
-// count adds the tokens of an answer. If the provider reports none, it adds an estimate, or the limit would not hold.
+// count adds the tokens of an answer. If the provider reports none, it adds an estimate, so that the limit still holds.
 func (l *loop) count(r provider.Request, a provider.Answer, said provider.Message) {
 	l.usage.Input += a.Usage.Input
 	l.usage.Output += a.Usage.Output
@@ -91,17 +91,17 @@ func (l *loop) count(r provider.Request, a provider.Answer, said provider.Messag
 	l.tokens += tokens
 }
 
-// foreignName matches the characters that names of tools do not have.
+// foreignName matches characters that are not allowed in tool names.
 var foreignName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// storable returns calls in the form that a provider accepts back: with distinct ids, and with well-formed names even
-// if the model made them up.
+// storable returns calls in a form that providers accept back: with unique ids, and with well-formed names even if the
+// model invented them.
 func storable(calls []provider.ToolCall) []provider.ToolCall {
 	seen := make(map[string]bool, len(calls))
 	for i := range calls {
 		c := &calls[i]
 		if c.ID == "" || seen[c.ID] {
-			c.ID = "call_" + strings.ReplaceAll(registry.NewCallID(), "-", "") // OpenAI takes 40 characters
+			c.ID = "call_" + strings.ReplaceAll(registry.NewCallID(), "-", "") // OpenAI allows 40 characters
 		}
 		seen[c.ID] = true
 		c.Args = strings.ToValidUTF8(c.Args, "\uFFFD")
@@ -114,17 +114,17 @@ func storable(calls []provider.ToolCall) []provider.ToolCall {
 }
 
 const (
-	draftEvery = 250 * time.Millisecond // from one note of what is being said to the next
-	draftTime  = time.Second            // after which a note that the store does not take is dropped
+	draftEvery = 250 * time.Millisecond // from one save of a draft to the next
+	draftTime  = time.Second            // after which a save is abandoned
 )
 
-// draft is an answer while the model writes it. It is saved in the store now and then, so that little of it is lost
-// when the pod dies. A goroutine of its own saves it, because a slow store must not slow down what people read.
+// draft is an answer while the model writes it. It is saved in the store periodically, so that little is lost if the
+// pod dies. A separate goroutine saves it, so that a slow store does not slow down the stream.
 type draft struct {
 	turn    string
-	at      time.Time     // when the model began; with turn, it tells which message a note belongs to
+	at      time.Time     // when the model began; with turn, it identifies the message of a draft
 	journal *journal      // nil: nothing is saved
-	dirty   chan struct{} // capacity 1: there is something to note
+	dirty   chan struct{} // capacity 1: there is something to save
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -134,7 +134,7 @@ type draft struct {
 	thinking strings.Builder
 }
 
-// newDraft begins an answer. With j nil, nothing is saved. Its caller must call stop.
+// newDraft starts an answer. If j is nil, nothing is saved. The caller must call stop.
 func newDraft(turn string, j *journal) *draft {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &draft{turn: turn, at: time.Now().UTC(), journal: j, dirty: make(chan struct{}, 1), cancel: cancel}
@@ -147,7 +147,7 @@ func newDraft(turn string, j *journal) *draft {
 // add appends to the answer. It never waits for the store.
 func (d *draft) add(delta provider.Delta) {
 	if delta == (provider.Delta{}) {
-		return // nothing to note
+		return // nothing to save
 	}
 	d.mu.Lock()
 	d.text.WriteString(delta.Text)
@@ -160,8 +160,7 @@ func (d *draft) add(delta provider.Delta) {
 	}
 }
 
-// stop ends the saving. A save that is under way is abandoned. Should it arrive all the same, recovery recognizes it by
-// its time.
+// stop ends the saving. A save in flight is abandoned. If it still arrives, recovery recognizes it by its time.
 func (d *draft) stop() {
 	d.cancel()
 	d.done.Wait()
@@ -178,8 +177,8 @@ func (d *draft) message() provider.Message {
 	return m
 }
 
-// note saves the answer until ctx ends: first after draftEvery, so that short answers cost the store nothing, then at
-// most once in that time.
+// note saves the answer until ctx ends. It first waits draftEvery, so that short answers cause no store writes. Then it
+// saves at most once per draftEvery.
 func (d *draft) note(ctx context.Context) {
 	pause := time.NewTimer(draftEvery)
 	defer pause.Stop()
@@ -199,23 +198,23 @@ func (d *draft) note(ctx context.Context) {
 	}
 }
 
-// saveOnce saves the answer so far. A failure costs only this save: the turn continues, and the next save is complete.
-// A lost turn shows when it is renewed.
+// saveOnce saves the answer so far. If the save fails, the turn continues and the next save is complete. A lost turn is
+// detected when its lock is renewed.
 func (d *draft) saveOnce(ctx context.Context) {
-	raw, _ := json.Marshal(d.message()) // which cannot fail: a message is plain data
+	raw, _ := json.Marshal(d.message()) // cannot fail: a message is plain data
 	ctx, cancel := context.WithTimeout(ctx, draftTime)
 	defer cancel()
 	_ = d.journal.store.SaveDraft(ctx, d.journal.turn, raw)
 }
 
-// Complete implements Agent. The turn is that of Ask, with the same limits, but without a lock and without memory: only
-// this turn knows the results of its tool calls. The system prompt is the caller's alone, with the system messages
-// among Messages.
+// Complete implements Agent. The turn is like that of Ask, with the same limits, but without a lock and without memory:
+// only this turn knows the results of its tool calls. The system prompt comes from the caller only, including the
+// system messages among Messages.
 //
 // A call of one of the caller's own tools ends the turn and is returned. Calls of the session's tools in the same
-// answer run first. Their arguments and results are kept for a while, and put back when the conversation returns with
-// the results of the returned calls, so nothing runs twice. A tool of the caller hides one of the session with the same
-// name.
+// answer run first. Their arguments and results are stored for a limited time. They are restored when the conversation
+// returns with the results of the returned calls, so no call runs twice. A caller's tool hides a session's tool with
+// the same name.
 func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (Reply, []provider.ToolCall, error) {
 	out, began := newEmitter(emit), time.Now()
 	model, err := e.model(c.Model)
@@ -251,7 +250,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	return reply, l.returned, out.complete(reply.FullResponse, err)
 }
 
-// model returns the model of that name.
+// model returns the named model.
 func (e *Engine) model(name string) (provider.Model, error) {
 	for _, m := range e.cfg.Models {
 		if name == "" || m.Name() == name {
@@ -264,7 +263,7 @@ func (e *Engine) model(name string) (provider.Model, error) {
 	}
 }
 
-// scopeKey returns the session whose tools join in, in the caller's tenant.
+// scopeKey returns the session whose tools are included, in the caller's tenant.
 func (c Completion) scopeKey() registry.Key {
 	key := c.Key
 	if key.Tenant == "" {
@@ -310,8 +309,8 @@ func (e *Engine) newCompletion(
 
 const titleLimit = 60 // characters
 
-// titleOf makes a title from the beginning of the conversation. Asking the model would cost a request, its tokens and
-// its time, and could fail. People recognize a conversation by their first words anyway.
+// titleOf makes a title from the start of the conversation. Asking the model would cost a request, tokens and time, and
+// could fail. People recognize a conversation by their first words.
 func titleOf(messages []provider.Message) string {
 	for _, m := range messages {
 		if m.Role == provider.RoleUser {
@@ -339,7 +338,7 @@ func shorten(words []string) string {
 	return string(runes[:titleLimit-1]) + "…" // the ellipsis is the last character
 }
 
-// name gives a title to a conversation that has none. A failure costs only the title.
+// name sets the title of a conversation without one. If storing it fails, only the title is missing.
 func (t *turn) name(ctx context.Context) string {
 	title := titleOf(t.loop.history)
 	if title == "" {

@@ -16,14 +16,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Notes that stand for a missing result.
+// Placeholder results for calls without a result.
 const (
 	noteUnknown = "interrupted; whether it ran is not known"
 	noteNotRun  = "interrupted; it was not run"
 )
 
-// decode reads stored messages. It leaves out those that it cannot read because a later release wrote them: the rest of
-// the conversation is worth more than an error.
+// decode reads stored messages. It skips messages that it cannot read because a later release wrote them: losing them
+// is better than failing the conversation.
 func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
 	messages := make([]provider.Message, 0, len(raw))
 	for i, r := range raw {
@@ -37,8 +37,8 @@ func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
 	return messages
 }
 
-// mend returns what must be added to a conversation whose last turn did not end by itself, oldest first: a result for
-// each of the last tool calls that has none, and the draft of the answer.
+// mend returns the messages to append to a conversation whose last turn was interrupted, oldest first: a result for
+// each of the last tool calls without one, and the draft of the answer.
 func mend(messages []provider.Message, draft json.RawMessage) []provider.Message {
 	added := missingResults(messages)
 	if m, ok := draftOf(messages, draft); ok {
@@ -48,7 +48,7 @@ func mend(messages []provider.Message, draft json.RawMessage) []provider.Message
 	return added
 }
 
-// missingResults returns a result for each of the last tool calls that has none.
+// missingResults returns a placeholder result for each of the last tool calls without a result.
 func missingResults(messages []provider.Message) []provider.Message {
 	last := len(messages) - 1
 	answered := make(map[string]bool)
@@ -67,7 +67,7 @@ func missingResults(messages []provider.Message) []provider.Message {
 	return missing
 }
 
-// draftOf returns the message of a draft. A draft that reached the store after its message is ignored.
+// draftOf returns the message of a draft. It ignores a draft that reached the store after its message.
 func draftOf(messages []provider.Message, draft json.RawMessage) (provider.Message, bool) {
 	var m provider.Message
 	if len(draft) == 0 || json.Unmarshal(draft, &m) != nil || m.Role != provider.RoleAssistant {
@@ -81,7 +81,7 @@ func draftOf(messages []provider.Message, draft json.RawMessage) (provider.Messa
 	return m, m.Content != "" || len(m.Thinking) > 0
 }
 
-// toolMessage is the result of a call.
+// toolMessage returns the message with the result of a call.
 func toolMessage(c provider.ToolCall, text string, failed bool, turn string) provider.Message {
 	return provider.Message{
 		Role: provider.RoleTool, Content: text, ToolCallID: c.ID, ToolName: c.Name, Failed: failed,
@@ -89,7 +89,7 @@ func toolMessage(c provider.ToolCall, text string, failed bool, turn string) pro
 	}
 }
 
-// noResult stands for the result of a call that is not known.
+// noResult returns a placeholder for an unknown result of a call.
 func noResult(c provider.ToolCall, turn string) provider.Message {
 	m := toolMessage(c, noteUnknown, true, turn)
 	m.Source = provider.SourceGateway
@@ -99,7 +99,7 @@ func noResult(c provider.ToolCall, turn string) provider.Message {
 // wellFormed returns stored messages in a form that models accept.
 func wellFormed(messages []provider.Message) []provider.Message { return paired(sinceUser(messages)) }
 
-// sinceUser leaves out the messages before the first one of the user: a store that drops the oldest messages may have
+// sinceUser drops the messages before the first message of the user. A store that drops the oldest messages may have
 // kept the end of an answer.
 func sinceUser(messages []provider.Message) []provider.Message {
 	if i := slices.IndexFunc(messages, isUser); i >= 0 {
@@ -108,8 +108,8 @@ func sinceUser(messages []provider.Message) []provider.Message {
 	return nil
 }
 
-// paired returns messages with every tool call followed by its result and every result behind its call, and without
-// empty messages.
+// paired returns messages without empty ones, with every tool call followed by its result. Results without a call are
+// dropped; missing results get a placeholder.
 func paired(messages []provider.Message) []provider.Message {
 	out := make([]provider.Message, 0, len(messages))
 	for i := 0; i < len(messages); {
@@ -121,7 +121,7 @@ func paired(messages []provider.Message) []provider.Message {
 		case m.Role != provider.RoleAssistant: // a result without its call
 		default:
 			if m.Interrupted {
-				m.Thinking = nil // a thought that was cut off has no signature, and its model would not take it back
+				m.Thinking = nil // an interrupted thought has no signature, so its model would reject it
 			}
 			results := make(map[string]provider.Message)
 			for ; i < len(messages) && messages[i].Role == provider.RoleTool; i++ {
@@ -142,7 +142,7 @@ func paired(messages []provider.Message) []provider.Message {
 	return out
 }
 
-// Transcript implements Agent. During a turn its last message may be a draft. The error is an *registry.Error.
+// Transcript implements Agent. During a turn, its last message may be a draft. The error is an *registry.Error.
 func (e *Engine) Transcript(ctx context.Context, key registry.Key) (Transcript, error) {
 	if err := key.Validate(); err != nil {
 		return Transcript{}, err
@@ -174,31 +174,31 @@ func (e *Engine) CountMessages(ctx context.Context, key registry.Key) (int, erro
 	return e.cfg.Store.CountMessages(ctx, key)
 }
 
-// journal keeps the messages of a turn in the store.
+// journal stores the messages of a turn.
 type journal struct {
 	store registry.ConversationStore
 	turn  registry.Turn
-	count int // messages the conversation has now
+	count int // messages in the conversation now
 	*spending
 }
 
-// spending is what a turn spends of a Budget.
+// spending is the part of a Budget that a turn has spent.
 type spending struct {
 	budget  Budget
 	by      share.Owner
-	prepaid int  // bytes that are spent and not stored yet
-	over    bool // more was stored than there was left
+	prepaid int  // bytes that are spent but not stored yet
+	over    bool // more was stored than the budget had left
 }
 
 func (e *Engine) newSpending(caller auth.Identity) *spending {
 	by := caller.Owner()
-	if caller.Scope() == "" { // holders of the one token have what their tenant has
+	if caller.Scope() == "" { // holders of the shared token use the budget of the tenant
 		by.Identity = ""
 	}
 	return &spending{budget: e.cfg.Budget, by: by}
 }
 
-// spend spends what a turn stores at first: turnCost and what was said.
+// spend spends the bytes that a turn stores first: turnCost and the user's message.
 func (e *Engine) spend(ctx context.Context, a Ask) (*spending, error) {
 	s := e.newSpending(a.Caller)
 	s.prepaid = turnCost + len(a.Content)
@@ -209,7 +209,7 @@ func (e *Engine) spend(ctx context.Context, a Ask) (*spending, error) {
 	return s, nil
 }
 
-// count counts bytes that were stored.
+// count counts stored bytes.
 func (s *spending) count(ctx context.Context, bytes int) {
 	if more := bytes - s.prepaid; more > 0 && s.budget.Add(ctx, s.by, more) {
 		s.over = true
@@ -217,10 +217,10 @@ func (s *spending) count(ctx context.Context, bytes int) {
 	s.prepaid = max(s.prepaid-bytes, 0)
 }
 
-// giveBack returns what was not stored.
+// giveBack returns the bytes that were not stored.
 func (s *spending) giveBack() { s.budget.GiveBack(s.by, s.prepaid) }
 
-// add keeps messages, all or none, also after ctx has ended. It tries for storeTime.
+// add stores messages, all or none, even after ctx has ended. It tries for storeTime.
 func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 	raw, size := make([]json.RawMessage, len(messages)), 0
 	for i, m := range messages {
@@ -242,8 +242,8 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 	return nil
 }
 
-// insist appends until that succeeds or ctx ends: a store that is away for a moment must not lose messages. A repeated
-// append adds nothing twice.
+// insist retries an append until it succeeds or ctx ends, so that a short outage of the store loses no messages. A
+// repeated append does not store anything twice.
 func (j *journal) insist(ctx context.Context, raw []json.RawMessage) (int, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		n, err := j.store.AppendMessages(ctx, j.turn, raw...)

@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// leaseTime is how long a pod that dies keeps its conversations from others. With maxPause it is a pod's lease.
+	// leaseTime is the lease of a turn: how long the conversations of a dead pod stay blocked for other pods. Even with
+	// maxPause it is shorter than registry.DefaultPodLease.
 	leaseTime  = 9 * time.Second
 	renewEvery = 3 * time.Second
-	renewAgain = time.Second // after the store failed
+	renewAgain = time.Second // after a store error
 
-	// A turn that waits for its conversation, or for a store that failed, pauses between two attempts: first for
-	// firstPause, then for twice as long each time, up to maxPause.
+	// A turn that waits for its conversation, or for a failed store, retries with backoff: first after firstPause, then
+	// after twice as long each time, up to maxPause.
 	firstPause = 50 * time.Millisecond
 	maxPause   = 500 * time.Millisecond
 
-	// storeTime bounds each write to the store, with its repetitions. What was said is stored also when the turn was
-	// ended from outside, so writes do not end with the turn's context.
+	// storeTime is the timeout of each write to the store, including retries. Writes do not end with the turn's
+	// context, so that text is also stored when the turn was stopped.
 	storeTime = 5 * time.Second
 )
 
-// storing returns the context of one write.
+// storing returns the context of one write to the store.
 func storing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 }
 
-// lock is a conversation that only this turn may change.
+// lock is the exclusive right of this turn to change a conversation.
 type lock struct {
 	registry.Turn
 	ticket *ticket
-	since  time.Time // not after the lease began
+	since  time.Time // when the lease began, or earlier
 }
 
-// acquire waits for the conversation. It fails with an *Error or with the cause of ctx, and then holds nothing.
+// acquire waits for the conversation. On failure it holds nothing and returns an *Error or the cause of ctx.
 func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.Limits.Wait, errWaited)
 	defer cancel()
@@ -54,8 +55,8 @@ func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
 	return l, nil
 }
 
-// begin takes the turn in the store. It repeats the attempt while another pod has the turn, because the end of a turn
-// is not announced.
+// begin takes the turn in the store. It retries while another pod has the turn, because the end of a turn is not
+// announced.
 func (e *Engine) begin(ctx context.Context, place *ticket) (*lock, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		since := time.Now()
@@ -78,7 +79,7 @@ func (e *Engine) begin(ctx context.Context, place *ticket) (*lock, error) {
 	}
 }
 
-// sleep waits for d. It fails when ctx ends or when closing, which may be nil, is closed before.
+// sleep waits for d. It fails when ctx ends, or when closing is closed first. closing may be nil.
 func sleep(ctx context.Context, d time.Duration, closing <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -92,8 +93,8 @@ func sleep(ctx context.Context, d time.Duration, closing <-chan struct{}) error 
 	}
 }
 
-// tryBegin makes one attempt. It is not interrupted: a turn that the store began and nobody runs would block the
-// conversation for the time of its lease.
+// tryBegin makes one attempt. ctx does not interrupt it: a turn that the store began without a pod that runs it would
+// block the conversation for the lease.
 func (e *Engine) tryBegin(ctx context.Context, key registry.Key) (registry.Turn, error) {
 	if ctx.Err() != nil {
 		return registry.Turn{}, context.Cause(ctx)
@@ -108,7 +109,7 @@ func (e *Engine) tryBegin(ctx context.Context, key registry.Key) (registry.Turn,
 	return turn, err
 }
 
-// end gives the turn back. If that fails, its lease lapses.
+// end returns the turn. If that fails, its lease expires.
 func (e *Engine) end(ctx context.Context, turn registry.Turn) {
 	ctx, cancel := storing(ctx)
 	defer cancel()
@@ -117,8 +118,8 @@ func (e *Engine) end(ctx context.Context, turn registry.Turn) {
 	}
 }
 
-// renew renews the turn until stop is called, which waits for it. If the turn is lost, or could not be renewed before
-// its lease lapsed, it calls lost with the reason.
+// renew renews the turn until stop is called. stop waits until renewing has ended. If the turn is lost, or could not be
+// renewed before its lease expired, renew calls lost with the reason.
 func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -133,7 +134,7 @@ func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// keepRenewing returns nil when ctx has ended, and otherwise why the turn was lost.
+// keepRenewing returns nil when ctx ends, otherwise the reason why the turn was lost.
 func (e *Engine) keepRenewing(ctx context.Context, l *lock) error {
 	lapses := l.since.Add(leaseTime)
 	timer := time.NewTimer(renewEvery)
@@ -169,11 +170,11 @@ func (e *Engine) renewOnce(ctx context.Context, turn registry.Turn, lapses time.
 	return e.cfg.Store.RenewTurn(ctx, turn, leaseTime)
 }
 
-// turnQueues has a queue for each conversation. The turns of one conversation on this pod run one by one, in order of
-// arrival. Only the first of them asks the store, so a queue costs the store no more than one waiting turn. All events
-// of a turn are sent before the first one of the next turn of the same socket.
+// turnQueues has a queue for each conversation. The turns of a conversation on this pod run one at a time, in order of
+// arrival. Only the first in a queue asks the store, so a queue costs the store as much as one waiting turn. A socket
+// gets all events of one turn before the first event of the next.
 type turnQueues struct {
-	waiting int // how many may wait in one queue
+	waiting int // maximum of waiting turns in one queue
 
 	mu    sync.Mutex
 	byKey map[registry.Key]*turnQueue
@@ -195,8 +196,8 @@ type ticket struct {
 	running, waits bool
 }
 
-// enter returns when the turns before it have left. It fails when too many wait, when ctx ends or when closing is
-// closed. Then the caller must not call leave.
+// enter returns when all earlier turns have left. It fails if too many wait, if ctx ends or if closing is closed. After
+// a failure the caller must not call leave.
 func (q *turnQueues) enter(ctx context.Context, key registry.Key, closing <-chan struct{}) (*ticket, error) {
 	t := q.ticketFor(key)
 	select {
@@ -237,7 +238,7 @@ func (q *turnQueues) ticketFor(key registry.Key) *ticket {
 	return &ticket{all: q, queue: queue, key: key}
 }
 
-// wait counts the turn as waiting, once. It fails when too many wait.
+// wait counts the turn as waiting, once. It fails if too many wait.
 func (t *ticket) wait() error {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
@@ -252,7 +253,7 @@ func (t *ticket) wait() error {
 	return nil
 }
 
-// waited counts the turn as waiting no longer.
+// waited no longer counts the turn as waiting.
 func (t *ticket) waited() {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
@@ -262,7 +263,7 @@ func (t *ticket) waited() {
 	}
 }
 
-// leave lets the next turn run. It is called once.
+// leave lets the next turn run. It must be called once.
 func (t *ticket) leave() {
 	t.waited()
 	if t.running {

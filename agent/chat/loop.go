@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// loop is the part that all turns share: model, tool calls, model again, until the model asks for no more calls. One
-// goroutine owns it. Calls that run side by side report to that goroutine.
+// loop is the common part of all turns: model, tool calls, model again, until the model requests no more calls. One
+// goroutine owns it. Concurrent calls report to that goroutine.
 type loop struct {
 	limits  Limits
 	log     *slog.Logger
@@ -35,28 +35,28 @@ type loop struct {
 	format  Format
 	debug   bool
 
-	leftOut bool // the log says already that some tools are left out
+	leftOut bool // dropped tools are already logged
 
 	history  []provider.Message
-	origins  *origins  // nil: nothing has been learned yet
-	readings *readings // nil: nothing is remembered
-	given    int       // how many of history came from a caller; their text is sent as it is
+	origins  *origins  // nil: nothing learned yet
+	readings *readings // nil: nothing is cached
+	given    int       // how many messages of history came from the caller; their text is sent unchanged
 
 	choice  provider.Choice
-	held    *strings.Builder // text that may be no answer; nil: text is streamed
-	said    strings.Builder  // all that was streamed
-	refusal strings.Builder  // the part of it that says why the model refuses
+	held    *strings.Builder // text that may not be part of the answer; nil: text is streamed
+	said    strings.Builder  // all streamed text
+	refusal strings.Builder  // the part of it that explains a refusal
 	calls   []CallReport
 	usage   provider.Usage
-	tokens  int // what counts against Limits.Tokens
+	tokens  int // tokens that count against Limits.Tokens
 	stop    provider.StopReason
 
-	continuations continuations       // of a completion
-	returned      []provider.ToolCall // calls of the caller's own tools: the turn ended with them
+	continuations continuations       // for a completion
+	returned      []provider.ToolCall // calls of the caller's own tools, which ended the turn
 }
 
-// run returns when the model has finished, or why it did not. The journal has what was said by then, also if ctx has
-// ended.
+// run returns when the model has finished, or with the reason why it did not. The journal then has all text up to that
+// point, even if ctx has ended.
 func (l *loop) run(ctx context.Context) error {
 	for n := 1; ; n++ {
 		listed, err := l.tools.Tools(ctx)
@@ -83,7 +83,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// keep adds messages to the conversation, but not one that is empty.
+// keep appends messages to the conversation, unless the first is an empty answer.
 func (l *loop) keep(ctx context.Context, messages ...provider.Message) error {
 	m := messages[0]
 	if m.Role == provider.RoleAssistant && m.Content == "" && len(m.ToolCalls) == 0 && len(m.Thinking) == 0 {
@@ -98,8 +98,8 @@ func (l *loop) keep(ctx context.Context, messages ...provider.Message) error {
 	return nil
 }
 
-// exceeded returns the limit that keeps the calls of the n-th answer from running. A turn that must end runs none of
-// them, because the model would not read their results.
+// exceeded returns the limit that stops the calls of the n-th answer. If the turn must end, no call runs, because the
+// model would not read the results.
 func (l *loop) exceeded(n, calls int) *Error {
 	fail := func(format string, args ...any) *Error {
 		message := fmt.Sprintf(format, args...) + " What was said until then is kept; ask again to go on."
@@ -120,7 +120,7 @@ func (l *loop) exceeded(n, calls int) *Error {
 	}
 }
 
-// reply returns the state of the turn.
+// reply returns the current state of the turn.
 func (l *loop) reply() Reply {
 	return Reply{
 		Turn: l.turn, FullResponse: l.said.String(), Refusal: l.refusal.String(), Calls: l.calls,
@@ -138,9 +138,9 @@ type turn struct {
 	title   string // of the conversation
 }
 
-// Ask implements Agent. The model is the first one. The turn waits for its conversation. It is refused, with nothing
-// stored, when its conversation does not get free in time, when too many turns wait already, when the pod runs its
-// maximum of turns, and when the pod stops.
+// Ask implements Agent. It uses the first model. The turn waits for its conversation. It is refused if the conversation
+// is not free in time or too many turns already wait. It is also refused if the pod runs its maximum of turns, or is
+// stopping. A refused turn stores nothing.
 func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error) {
 	out, began := newEmitter(emit), time.Now()
 	a.Content = strings.ToValidUTF8(a.Content, "\uFFFD")
@@ -164,7 +164,7 @@ func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error
 		return Reply{}, out.complete("", err)
 	}
 	spent.count(ctx, turnCost)
-	defer l.ticket.leave() // after the last event, so that no other turn of this conversation sends one before
+	defer l.ticket.leave() // after the last event, so that no other turn of this conversation sends one earlier
 	defer e.abortable(a.Key, cancel)()
 	reply, err := e.answer(ctx, cancel, a, l, spent, out)
 	reply.Duration = time.Since(began)
@@ -181,8 +181,8 @@ func (a Ask) check() error {
 	return nil
 }
 
-// answer runs the turn whose lock is held. It releases the lock before it sends the end of the turn, because a client
-// that reads that may ask again at once.
+// answer runs a turn whose lock is held. It releases the lock before it sends the end of the turn, because a client may
+// ask again as soon as it reads that.
 func (e *Engine) answer(
 	ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, spent *spending, out *emitter,
 ) (Reply, error) {
@@ -208,12 +208,12 @@ func (e *Engine) newTurn(a Ask, l *lock, spent *spending, out *emitter) *turn {
 	}}
 }
 
-// scopeOf returns the context for the tools and the system prompt of a turn.
+// scopeOf returns the session context for the tools and the system prompt of a turn.
 func scopeOf(a Ask) agent.SessionContext {
 	return agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}
 }
 
-// run is the turn from the user's message to the title.
+// run runs the turn, from the user's message to the title.
 func (t *turn) run(ctx context.Context) error {
 	system, err := t.engine.cfg.SystemFor(ctx, scopeOf(t.ask))
 	if err != nil {
@@ -249,7 +249,7 @@ func (t *turn) run(ctx context.Context) error {
 	}
 	err = t.loop.run(ctx)
 	lost := errors.Is(err, registry.ErrTurnLost) || errors.Is(context.Cause(ctx), registry.ErrTurnLost)
-	if !lost { // else it may have been erased
+	if !lost { // the conversation may have been erased otherwise
 		t.loop.remember()
 	}
 	if err != nil {
@@ -261,7 +261,7 @@ func (t *turn) run(ctx context.Context) error {
 	return nil
 }
 
-// own checks that the conversation does not belong to another user, and stores its owner when it begins.
+// own checks that the conversation does not belong to another user. It stores the owner of a new conversation.
 func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 	if !t.ask.Caller.Sees(c.Owner.UserID) {
 		cause := registry.UnknownSession()
@@ -278,7 +278,7 @@ func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 	return nil
 }
 
-// rewind drops everything after the last message of the user.
+// rewind drops all messages after the last message of the user.
 func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	keep := 0
 	for i := range c.Messages {
@@ -302,7 +302,7 @@ func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	return nil
 }
 
-// carryOut runs a turn that began at a time, and notifies Activity of its begin and its end.
+// carryOut runs a turn that began at began, and notifies Activity of its start and end.
 func (e *Engine) carryOut(
 	ctx context.Context, info TurnInfo, l *loop, began time.Time, run func(context.Context) error,
 ) (Reply, error) {
@@ -323,7 +323,7 @@ func (e *Engine) carryOut(
 	return reply, err
 }
 
-// guarded makes an error of a panic of a model or of this package: the lock is released and the process lives.
+// guarded turns a panic of a model or of this package into an error: the lock is released and the process continues.
 func guarded(l *loop, run func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

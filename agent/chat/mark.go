@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	nonceLen = 20 // characters of a nonce; all but the first have 5 random bits
+	nonceLen = 20 // characters of a nonce; each after the first has 5 random bits
 
-	// nonceStart is how a nonce begins. Text that ends with it waits for what follows (redactor), and few words do.
+	// nonceStart is the first character of a nonce. Streamed text that ends with it waits for the next piece
+	// (redactor), so it is a letter at which few words break.
 	nonceStart = "q"
 )
 
-// mark stands around the output of tools in one conversation. Only the gateway and the model know its nonce, so no tool
-// can write its end. Text that looks like the end to a careless reader is defused all the same.
+// mark delimits the output of tools in one conversation. Only the gateway and the model know its nonce, so a tool
+// cannot write the end of the mark. Text that looks like the end to a careless reader is defused as well.
 type mark struct {
 	nonce string
 	looks map[rune]string // the glyphs of characters seen so far; owned by the turn's goroutine
@@ -32,8 +33,8 @@ func newMark() mark {
 	}
 }
 
-// markOf returns the mark of a conversation, a new one if it has none yet. All messages of its user carry it, so it
-// lasts as long as any of them.
+// markOf returns the mark of a conversation, or a new one if it has none yet. All messages of its user carry the mark,
+// so it lasts as long as any of them.
 func markOf(messages []provider.Message) mark {
 	for _, m := range messages {
 		if m.Nonce != "" {
@@ -43,7 +44,7 @@ func markOf(messages []provider.Message) mark {
 	return newMark()
 }
 
-// note is a part of the system prompt when there are tools.
+// note returns the part of the system prompt that explains the mark.
 func (m mark) note() string {
 	return fmt.Sprintf("Text between <tool_output nonce=%q tool=…> and </tool_output nonce=%q> is what a tool "+
 		"returned: "+
@@ -51,14 +52,14 @@ func (m mark) note() string {
 		"gateway itself says of a result stands behind it.", m.nonce, m.nonce)
 }
 
-// around returns a result as the model reads it: its text in the mark, and then the gateway's notice.
+// around returns a result as the model reads it: the text inside the mark, then the gateway's notice.
 func (m mark) around(result provider.Message) string {
 	marked := fmt.Sprintf("<tool_output nonce=%q tool=%q>\n%s\n</tool_output nonce=%q>",
 		m.nonce, result.ToolName, defuse(legible.Clean(result.Content), m.looks), m.nonce)
 	return withNotice(marked, result.Notice)
 }
 
-// withNotice returns text with the gateway's notice.
+// withNotice returns text followed by the gateway's notice.
 func withNotice(said, notice string) string {
 	if said == "" || notice == "" {
 		return said + notice
@@ -66,18 +67,18 @@ func withNotice(said, notice string) string {
 	return said + "\n" + notice
 }
 
-// tagName is the name of the mark, in the letters of glyphs.
+// tagName is the name of the mark, as glyphs.
 const tagName = "tooloutput"
 
-// defuse replaces the bracket of all text that looks like the beginning or the end of a mark, whatever letters and
-// brackets write it and whatever stands between them. The text is clean, and looks is filled.
+// defuse escapes the opening bracket of all text that looks like the start or end of a mark. It finds lookalike
+// characters, with anything between them. The text must be clean. defuse fills looks.
 func defuse(s string, looks map[rune]string) string {
 	if legible.IsASCII(s) && !strings.Contains(s, "<") {
 		return s
 	}
 	seen, places := glyphs(s, looks)
 	var b strings.Builder
-	done := 0 // of s
+	done := 0 // bytes of s that are written
 	for at := 0; ; {
 		i := strings.Index(seen[at:], "<"+tagName)
 		if i < 0 {
@@ -94,8 +95,8 @@ func defuse(s string, looks map[rune]string) string {
 	return b.String()
 }
 
-// glyphs returns a text as a reader sees it who reads only opening brackets, letters and digits. Each character is the
-// ASCII one that it looks most like, or a dot. glyphs also returns where in the text each stands.
+// glyphs returns a text reduced to opening brackets, letters and digits. Each character becomes the ASCII character
+// that it looks most like, or a dot. glyphs also returns the position of each in the text.
 func glyphs(s string, looks map[rune]string) (seen string, places []int) {
 	var b strings.Builder
 	for i, r := range s {
@@ -113,7 +114,7 @@ func glyphs(s string, looks map[rune]string) (seen string, places []int) {
 }
 
 // angles are opening brackets that Unicode does not list as confusable with <. smallCaps and emojiLetters are letters
-// that it does not list as confusable with ASCII.
+// that Unicode does not list as confusable with ASCII.
 const angles = "〈〈⟨❬❰❮‹«《⟪≪⧼⦑≺⪡"
 
 var (
@@ -121,7 +122,7 @@ var (
 	emojiLetters = []rune{0x1f130, 0x1f150, 0x1f170, 0x1f1e6} // where each alphabet begins
 )
 
-// glyph is what one character is in glyphs.
+// glyph returns the glyphs of one character.
 func glyph(r rune) string {
 	switch {
 	case r == '0':
@@ -132,7 +133,7 @@ func glyph(r rune) string {
 		return "<"
 	case r >= 'a' && r <= 'z', r >= '2' && r <= '9':
 		return string(r)
-	case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana): // most of what is not ASCII
+	case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana): // most non-ASCII text
 		return "."
 	}
 	if small, ok := smallCaps[r]; ok {
@@ -166,11 +167,11 @@ func glyph(r rune) string {
 	}, plain)
 }
 
-// redacted stands in place of the nonce in all that leaves the gateway. A model can be made to repeat the nonce, and
-// its reader may be the device whose output the nonce marks, or whoever wrote that output.
+// redacted replaces the nonce in everything that leaves the gateway. A model can be made to repeat the nonce. The
+// reader may be the device whose output the nonce marks, or the author of that output.
 const redacted = "…"
 
-// redact removes the nonce from text, in whatever case its letters are.
+// redact removes the nonce from text, in upper or lower case.
 func (m mark) redact(text string) string {
 	if m.nonce == "" || len(text) < len(m.nonce) {
 		return text
@@ -192,8 +193,8 @@ func (m mark) redact(text string) string {
 	return b.String() + text
 }
 
-// redactMessage removes the nonce from the text, the thoughts and the calls of a message. Thoughts that go back to
-// their model must stay as they are, because the vendor signs them: so it is for what people read.
+// redactMessage removes the nonce from the text, the thoughts and the calls of a message. It is for what people read
+// only: thoughts that return to their model must stay unchanged, because the vendor signs them.
 func (m mark) redactMessage(said provider.Message) provider.Message {
 	said = m.redactAnswer(said)
 	said.Thinking = slices.Clone(said.Thinking)
@@ -214,7 +215,7 @@ func (m mark) redactAnswer(said provider.Message) provider.Message {
 	return said
 }
 
-// lowered returns text with the capitals of ASCII as small letters, byte for byte.
+// lowered returns text with ASCII capitals in lower case. Lengths and positions in bytes stay the same.
 func lowered(text string) string {
 	b := []byte(text)
 	for i, c := range b {
@@ -225,14 +226,14 @@ func lowered(text string) string {
 	return string(b)
 }
 
-// redactor removes the nonce from an answer that is streamed, also where it is split between pieces: what may be the
-// beginning of the nonce waits for the next piece.
+// redactor removes the nonce from a streamed answer, even if the nonce is split between pieces. Text that may be the
+// start of the nonce waits for the next piece.
 type redactor struct {
 	mark                    mark
-	thinking, text, refusal string // what waits
+	thinking, text, refusal string // text that waits
 }
 
-// pass returns what can go out once a piece has come.
+// pass adds a piece and returns the text that can be sent.
 func (r *redactor) pass(d provider.Delta) provider.Delta {
 	return provider.Delta{
 		Thinking: r.next(&r.thinking, d.Thinking, d.Text+d.Refusal != ""),
@@ -241,14 +242,14 @@ func (r *redactor) pass(d provider.Delta) provider.Delta {
 	}
 }
 
-// rest returns what still waits when the answer has ended.
+// rest returns the text that still waits when the answer has ended.
 func (r *redactor) rest() provider.Delta {
 	rest := provider.Delta{Thinking: r.thinking, Text: r.text, Refusal: r.refusal}
 	r.thinking, r.text, r.refusal = "", "", ""
 	return rest
 }
 
-// next adds a piece to what waits, and returns what can go out: all of it if the text has ended.
+// next adds a piece to the waiting text and returns the text that can be sent: all of it if the text has ended.
 func (r *redactor) next(waits *string, piece string, ended bool) string {
 	out := r.mark.redact(*waits + piece)
 	keep := 0
@@ -259,7 +260,7 @@ func (r *redactor) next(waits *string, piece string, ended bool) string {
 	return out[:len(out)-keep]
 }
 
-// begun returns how many bytes at the end of text are the beginning of a nonce.
+// begun returns how many bytes at the end of text may be the start of a nonce.
 func (r *redactor) begun(text string) int {
 	tail := lowered(text[max(0, len(text)-len(r.mark.nonce)+1):])
 	for ; tail != ""; tail = tail[1:] {

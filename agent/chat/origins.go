@@ -10,19 +10,19 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxSuspects is how many arguments of a call are stored with its result.
+// maxSuspects is the maximum number of arguments of a call that are stored with its result.
 const maxSuspects = 16
 
-// origins knows where the values of a conversation were seen. It learns from the messages in their order, and belongs
-// to the turn's goroutine.
+// origins records where the values of a conversation were seen. It learns the messages in order. The turn's goroutine
+// owns it.
 type origins struct {
 	*provenance.Conversation
-	learned int                          // messages of the history
-	read    []uint64                     // their digests, if they are remembered
-	asked   map[string]provider.ToolCall // calls that have no result yet
+	learned int                          // number of learned messages of the history
+	read    []uint64                     // their digests, if they are cached
+	asked   map[string]provider.ToolCall // calls without a result so far
 }
 
-// knows returns the origins of all messages until now. It begins with what is remembered of former turns.
+// knows returns the origins of all messages so far. It starts with the cached origins of earlier turns.
 func (l *loop) knows() *origins {
 	if l.origins == nil {
 		if l.readings != nil {
@@ -44,14 +44,14 @@ func (l *loop) knows() *origins {
 	return o
 }
 
-// remember keeps what was read of the conversation for its next turn.
+// remember caches what was read of the conversation for its next turn.
 func (l *loop) remember() {
 	if l.readings != nil && l.origins != nil && l.origins.Tainted() {
 		l.readings.put(l.key, l.origins)
 	}
 }
 
-// learn notes a message. The words of a model are nobody's, but a mark on them stays.
+// learn adds a message. A model's words are no source of values, but a taint on them stays.
 func (o *origins) learn(m provider.Message) {
 	if m.Tainted {
 		o.Taint()
@@ -75,8 +75,8 @@ func (o *origins) learn(m provider.Message) {
 	}
 }
 
-// sourceOf returns the source of what a call returned. err is why it has no result. A tool of the gateway itself is
-// taken to read what strangers wrote unless it says that it does not.
+// sourceOf returns the source of a call's result. err is the reason if there is no result. A tool of the gateway counts
+// as reading untrusted content unless its annotations deny that.
 func sourceOf(shown agent.ShownTool, err *registry.Error) string {
 	switch a := shown.Spec.Annotations; {
 	case err != nil && !quotes(err.Code):
@@ -88,8 +88,8 @@ func sourceOf(shown agent.ShownTool, err *registry.Error) string {
 	}
 }
 
-// quotes reports whether errors of a code may repeat what a device has written: in its answer, in the definition of its
-// tool, or as its name.
+// quotes reports whether errors with a code may quote text of a device: its answer, the definition of its tool, or its
+// name.
 func quotes(c registry.Code) bool {
 	switch c {
 	case registry.CodeInvalidResult, registry.CodeInvalidArguments, registry.CodeToolNotFound,
@@ -100,7 +100,7 @@ func quotes(c registry.Code) bool {
 	}
 }
 
-// suspectsOf returns what is stored of the arguments of a call that asked.
+// suspectsOf returns the suspect arguments of a call, in the form that is stored.
 func suspectsOf(p *agent.Provenance) []provider.Suspect {
 	var list []provider.Suspect
 	for _, a := range p.Suspects[:min(len(p.Suspects), maxSuspects)] {

@@ -13,12 +13,12 @@ import (
 
 const (
 	maxTools = 126 // in one request; the vendors accept 128
-	maxNamed = 20  // of the left-out tools, in the log
+	maxNamed = 20  // of the dropped tools, in the log
 )
 
-// request returns the next request to the model: the conversation as far as it fits, and the tools that exist now. A
-// caller's tool hides a listed one of the same name. The caller's own tools are always included, and of the others the
-// first ones that fit.
+// request returns the next request to the model: the conversation as far as it fits, and the current tools. A caller's
+// tool hides a listed tool of the same name. The caller's own tools are always included, then listed tools as long as
+// they fit.
 func (l *loop) request(listed []agent.ShownTool) provider.Request {
 	r := l.base
 	r.Tools = slices.Clone(l.base.Tools)
@@ -28,7 +28,7 @@ func (l *loop) request(listed []agent.ShownTool) provider.Request {
 	marked := false
 	for i := range messages {
 		m := &messages[i]
-		// A caller's own messages are sent as they are. Those that were restored between them have a turn.
+		// A caller's own messages are sent unchanged. Restored messages between them have a turn.
 		if m.Role == provider.RoleTool && (i >= l.given || m.Turn != "") {
 			m.Content, marked = l.mark.around(described(*m)), true
 		}
@@ -39,7 +39,7 @@ func (l *loop) request(listed []agent.ShownTool) provider.Request {
 		r.System = strings.TrimPrefix(r.System+"\n\n"+l.mark.note(), "\n\n")
 	}
 	if l.given > 0 {
-		messages = paired(messages) // which begins as its caller says
+		messages = paired(messages) // starts as the caller wrote it
 	} else {
 		messages = wellFormed(messages)
 	}
@@ -47,8 +47,9 @@ func (l *loop) request(listed []agent.ShownTool) provider.Request {
 	return r
 }
 
-// fitting returns the listed tools that a request includes beside the caller's own: the first ones, as far as they
-// leave half of the context to all else and a quarter of it to messages. It logs what is left out, once in a turn.
+// fitting returns the listed tools that a request includes in addition to the caller's own. It takes the first ones, as
+// long as half of the context is left for all else and a quarter for messages. It logs dropped tools once for each
+// turn.
 func (l *loop) fitting(listed []agent.ShownTool, system int) []provider.Tool {
 	context := l.limits.ContextTokens * bytesPerToken
 	count, size := len(l.base.Tools), max(0, system-context/4)
@@ -81,8 +82,8 @@ func modelTool(t agent.ShownTool) provider.Tool {
 	return provider.Tool{Name: t.ModelName, Description: t.Spec.Description, Parameters: t.Spec.Parameters}
 }
 
-// debugPrompt shows the request to the model without the nonce: its reader may be the device whose output the nonce
-// marks.
+// debugPrompt returns the request to the model without the nonce. The nonce marks device output, and the reader may be
+// that device.
 func (l *loop) debugPrompt(r provider.Request) Event {
 	messages := r.Messages
 	if r.System != "" {
@@ -98,13 +99,13 @@ func (l *loop) debugPrompt(r provider.Request) Event {
 }
 
 const (
-	messageTokens = 4    // what a message costs beside its text
-	imageTokens   = 1600 // about what an image costs, however many bytes it has
-	bytesPerToken = 4    // about
+	messageTokens = 4    // tokens of a message in addition to its text
+	imageTokens   = 1600 // approximate tokens of an image of any size
+	bytesPerToken = 4    // approximate
 )
 
-// estimate returns about how many tokens a message is. Four bytes for a token is near enough for a limit that leaves
-// room, and the same for every model.
+// estimate returns the approximate number of tokens of a message. Four bytes per token is accurate enough for a limit
+// with a margin, and is the same for every model.
 func estimate(m provider.Message) int {
 	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName) + imageTokens*bytesPerToken*(images(m)+len(m.Pictures))
 	for _, t := range m.Thinking {
@@ -116,7 +117,7 @@ func estimate(m provider.Message) int {
 	return messageTokens + n/bytesPerToken
 }
 
-// estimateAll returns about how many tokens messages are.
+// estimateAll returns the approximate number of tokens of messages.
 func estimateAll(messages []provider.Message) int {
 	n := 0
 	for _, m := range messages {
@@ -125,7 +126,7 @@ func estimateAll(messages []provider.Message) int {
 	return n
 }
 
-// estimateFixed returns about how many tokens a request has before any message.
+// estimateFixed returns the approximate number of tokens of a request without its messages.
 func estimateFixed(r provider.Request) int {
 	n := len(r.System)
 	if f := r.Options.Format; f != nil {
@@ -140,8 +141,9 @@ func estimateFixed(r provider.Request) int {
 // toolSize returns the size of a tool in a request, in bytes.
 func toolSize(t provider.Tool) int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
 
-// trim returns as many well-formed messages as fit into about limit tokens. It drops the oldest groups first, each as a
-// whole: a message of the user and all that followed. The newest group stays, and is shortened if it is still too long.
+// trim returns as many well-formed messages as fit into about limit tokens. It drops the oldest groups first. A group
+// is a message of the user and all messages up to the next one. The newest group stays, and is shortened if it is still
+// too long.
 func trim(messages []provider.Message, limit int) []provider.Message {
 	total := estimateAll(messages)
 	for total > limit {
@@ -160,12 +162,12 @@ func trim(messages []provider.Message, limit int) []provider.Message {
 
 func isUser(m provider.Message) bool { return m.Role == provider.RoleUser }
 
-// readable returns the output of a tool as model and people read it: clean, and at most limit bytes.
+// readable returns the output of a tool as the model and people read it: cleaned, and at most limit bytes.
 func readable(said string, limit int) string {
-	return legible.Clean(truncate(legible.Clean(said), limit)) // the ends at the gap may be fragments
+	return legible.Clean(truncate(legible.Clean(said), limit)) // truncation may leave fragments at the gap
 }
 
-// show returns readable text as people see it. A fence is longer than any in the text, so nothing in it ends it.
+// show returns readable text as people see it. The fence is longer than any in the text, so the text cannot close it.
 func show(said string, format Format) string {
 	if format == FormatPlain {
 		return said
@@ -183,7 +185,7 @@ func show(said string, format Format) string {
 	return fence + "\n" + strings.TrimSuffix(said, "\n") + "\n" + fence
 }
 
-// explain returns the text that a model reads of a failed call.
+// explain returns the text of a failed call for the model.
 func explain(e *registry.Error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", e.Code, e.Message)

@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	noteBytes = 128 // for the note of what is left out
+	noteBytes = 128 // room for the note about the gap
 
-	// blobLeast is how many characters without a gap count as encoded data. blobLine is the least length of its lines,
-	// if it has several.
+	// blobLeast is how many characters without a gap count as encoded data. blobLine is the minimum length of its
+	// lines, if it has several.
 	blobLeast = 128
 	blobLine  = 60
 
-	// blobVariety is how many different characters encoded data has at least in its first blobSample: as many as there
-	// are hexadecimal digits.
+	// blobVariety is the minimum number of different characters in the first blobSample bytes of encoded data. It
+	// equals the number of hexadecimal digits.
 	blobVariety = 16
 	blobSample  = 4096
 )
 
 // truncate returns s with at most limit bytes: two thirds from its head, the rest from its tail, and a note between
-// them of how much is missing. It divides no character. It divides no base64 either: a part of that is worthless, so
-// truncate leaves out all of it, and more of the text around it stays. limit is at least 2*noteBytes.
+// them with the number of missing bytes. It never splits a character. It never splits base64 either: a part of base64
+// is worthless, so truncate drops all of it and keeps more of the text around it. limit must be at least 2*noteBytes.
 func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -42,7 +42,7 @@ func truncate(s string, limit int) string {
 	return s[:head] + "\n" + note + " …]\n" + s[tail:]
 }
 
-// boundaryBefore returns the last place not after i where s may be divided.
+// boundaryBefore returns the last position at or before i where s may be split.
 func boundaryBefore(s string, i int) int {
 	for i > 0 && i < len(s) && !utf8.RuneStart(s[i]) {
 		i--
@@ -53,7 +53,7 @@ func boundaryBefore(s string, i int) int {
 	return i
 }
 
-// boundaryAfter returns the first place not before i where s may be divided.
+// boundaryAfter returns the first position at or after i where s may be split.
 func boundaryAfter(s string, i int) int {
 	for i < len(s) && !utf8.RuneStart(s[i]) {
 		i++
@@ -64,7 +64,7 @@ func boundaryAfter(s string, i int) int {
 	return i
 }
 
-// blobsIn returns how many bytes of the base64 at both ends of a gap are left out with it.
+// blobsIn returns how many bytes of base64 at both ends of a gap are dropped with it.
 func blobsIn(s string, head, tail int) int {
 	n, first := 0, -1
 	if a, b, ok := blobAt(s, head+1); ok && a == head {
@@ -76,7 +76,7 @@ func blobsIn(s string, head, tail int) int {
 	return n
 }
 
-// blobAt returns the base64 that a division at i would split.
+// blobAt returns the base64 that a split at i would divide.
 func blobAt(s string, i int) (a, b int, ok bool) {
 	if i <= 0 || i >= len(s) {
 		return 0, 0, false
@@ -90,7 +90,7 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 	}
 	a, b = wordStart(s, at), wordEnd(s, at)
 	last := b - a // length of the last line
-	for {         // lines before
+	for {         // preceding lines
 		end := a - len(breakBefore(s[:a]))
 		start := wordStart(s, end)
 		if end == a || end-start < blobLine {
@@ -98,7 +98,7 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 		}
 		a = start
 	}
-	for { // lines after: the last one may be short, if it ends as a line does
+	for { // following lines: the last one may be short, if it ends as a line does
 		start := b + len(breakAfter(s[b:]))
 		end := wordEnd(s, start)
 		if start == b || last < blobLine || end == start || end-start < blobLine && !endsLine(s[end:]) {
@@ -109,8 +109,8 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 	return a, b, a < i && i < b && b-a >= blobLeast && isVaried(s[a:b])
 }
 
-// isVaried reports whether characters are as mixed as those of encoded data. A run of one letter or word has the
-// alphabet of base64, too, but each part of it is worth as much as the whole.
+// isVaried reports whether characters are as mixed as in encoded data. A run of one letter or word also uses the base64
+// alphabet, but its parts are as useful as the whole.
 func isVaried(s string) bool {
 	var seen [256]bool
 	different, upper, lower, digit := 0, false, false, false
@@ -128,7 +128,7 @@ func isVaried(s string) bool {
 	return different >= blobVariety && (upper && lower || digit && (upper || lower))
 }
 
-// wordStart returns where the base64 characters before i begin.
+// wordStart returns where the base64 characters before i start.
 func wordStart(s string, i int) int {
 	for i > 0 && isBase64(s[i-1]) {
 		i--
@@ -144,13 +144,13 @@ func wordEnd(s string, i int) int {
 	return i
 }
 
-// isBase64 knows both alphabets.
+// isBase64 accepts both alphabets.
 func isBase64(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("+/=-_", c) >= 0
 }
 
-// lineBreaks are what may stand between two lines of base64: a line feed, or an escaped one in a JSON string, whose
-// letter looks like the beginning of the next line.
+// lineBreaks are the separators between two lines of base64: a line feed, or an escaped one in a JSON string, whose
+// letter looks like the start of the next line.
 var lineBreaks = []string{"\n", `\r\`, `\`}
 
 func breakBefore(s string) string {
@@ -174,16 +174,16 @@ func breakAfter(s string) string {
 func endsLine(rest string) bool { return rest == "" || strings.IndexByte("\n\\\"'", rest[0]) >= 0 }
 
 const (
-	leastText = 512 // bytes that a truncated text keeps: enough for the marks around a tool's output
+	leastText = 512 // minimum bytes of a truncated text: enough for the marks around a tool's output
 	leastArgs = 128 // arguments up to this length are not replaced, in bytes
 
 	noteImage = "[an image, left out to make room]"
 )
 
-// shortenGroup makes one group of messages fit into about limit tokens. Each step is taken only if the ones before were
-// not enough: leave out the images of results, the oldest first, truncate texts that exceed half of the limit by
-// themselves, replace the oldest results of tools by notes, then images, thoughts and arguments, and at last truncate
-// all texts to the same length. A group that does not fit even then cannot be sent.
+// shortenGroup makes one group of messages fit into about limit tokens. It takes each step only if the previous ones
+// were not enough. It first drops the images of results, oldest first, and then truncates texts that alone exceed half
+// of the limit. Next it replaces the oldest tool results by notes, then images, thoughts and arguments. Finally it
+// truncates all texts to the same length. A group that still does not fit cannot be sent.
 func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 	messages = slices.Clone(messages)
 	total := estimateAll(messages)
@@ -220,7 +220,7 @@ func truncateText(m *provider.Message, n int) {
 	m.Content, m.Parts = truncate(m.Content, n), nil
 }
 
-// leaveOutResult replaces the result of a tool by a note.
+// leaveOutResult replaces a tool result by a note.
 func leaveOutResult(m *provider.Message) {
 	note := fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
 	if m.Role == provider.RoleTool && len(note) < len(m.Content) {
@@ -228,7 +228,7 @@ func leaveOutResult(m *provider.Message) {
 	}
 }
 
-// leaveOutPictures leaves out the images of a result. A note stands in their place.
+// leaveOutPictures drops the images of a result and appends a note.
 func leaveOutPictures(m *provider.Message) {
 	if len(m.Pictures) > 0 {
 		m.Content, m.Pictures = m.Content+"\n"+noteImage, nil
@@ -250,7 +250,7 @@ func leaveOutImages(m *provider.Message) {
 	m.Parts = nil
 }
 
-// leaveOutArgs replaces long arguments by a note, which is a JSON object as arguments are.
+// leaveOutArgs replaces long arguments by a note. The note is a JSON object, as arguments are.
 func leaveOutArgs(m *provider.Message) {
 	m.ToolCalls = slices.Clone(m.ToolCalls)
 	for i := range m.ToolCalls {
@@ -271,7 +271,7 @@ func images(m provider.Message) int {
 	return n
 }
 
-// tooLong refuses a request that exceeds the limit after everything that can be left out was left out.
+// tooLong returns an error if a request still exceeds the limit after everything droppable was dropped.
 func (l *loop) tooLong(r provider.Request) error {
 	fixed, tokens := estimateFixed(r), estimateFixed(r)+estimateAll(r.Messages)
 	if tokens <= l.limits.ContextTokens {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	maxCalls     = 128 // of one answer
-	callOverhead = 64  // bytes a call or a thought counts for, besides its text
+	maxCalls     = 128 // in one answer
+	callOverhead = 64  // size of a call or a thought, in bytes, in addition to its text
 )
 
-// answer is an answer that is being read.
+// answer is an answer while it is read.
 type answer struct {
 	emit     func(Delta)
 	limit    int // bytes
 	size     int
-	said     bool // something was emitted
-	refused  bool // the model says that it does not answer
+	said     bool // text or thinking was emitted
+	refused  bool // the model declines to answer
 	text     strings.Builder
 	thoughts []*thought
 	calls    []*call
 	usage    Usage
-	stop     StopReason // empty: not yet
+	stop     StopReason // empty: not known yet
 }
 
 type thought struct {
@@ -39,7 +39,7 @@ type call struct {
 	args     strings.Builder
 	extent   extent
 	index    int64
-	indexed  bool // index is the server's
+	indexed  bool // the server gave the index
 }
 
 func newAnswer(emit func(Delta), limit int) *answer {
@@ -49,7 +49,7 @@ func newAnswer(emit func(Delta), limit int) *answer {
 	return &answer{emit: emit, limit: limit}
 }
 
-// grow counts n more bytes.
+// grow adds n bytes to the size. It fails if the limit is exceeded.
 func (a *answer) grow(n int) error {
 	a.size += n
 	if a.size > a.limit {
@@ -109,7 +109,8 @@ func (a *answer) addArgs(c *call, s string) error {
 	return a.grow(len(s))
 }
 
-// partial returns what was said, without calls: half a call must not run, and none can be sent back without its result.
+// partial returns the answer so far, without calls: an incomplete call must not run, and a call cannot be sent back
+// without its result.
 func (a *answer) partial() Answer {
 	m := Message{Role: RoleAssistant, Content: a.text.String()}
 	for _, t := range a.thoughts {
@@ -119,8 +120,7 @@ func (a *answer) partial() Answer {
 	return Answer{Message: m, Stop: a.stop, Usage: a.usage}
 }
 
-// whole returns the answer. Some servers end one that holds calls as if it held none, and the other way round; what it
-// holds counts.
+// whole returns the complete answer. Some servers send a stop reason that does not match the calls. The calls decide.
 func (a *answer) whole() Answer {
 	out := a.partial()
 	out.Message.ToolCalls = identified(a.calls)
@@ -133,8 +133,8 @@ func (a *answer) whole() Answer {
 	return out
 }
 
-// ended says what the end of a stream means; nil: the answer is whole. What breaks behind the stop reason takes
-// nothing from the answer, unless the server says that it does.
+// ended returns the error of a stream that ended with err, or nil if the answer is complete. An error after the stop
+// reason is ignored, unless the server reported it or the answer is too long.
 func (a *answer) ended(err error) error {
 	_, reported := errors.AsType[*failure](err)
 	switch {
@@ -148,7 +148,7 @@ func (a *answer) ended(err error) error {
 	return err
 }
 
-// maxName bounds a name that comes in pieces, in bytes. No tool has one this long.
+// maxName is the maximum length of a name that arrives in pieces, in bytes. No tool name is that long.
 const maxName = 256
 
 // callDelta is a piece of a tool call in a stream of chat completions.
@@ -158,10 +158,10 @@ type callDelta struct {
 	id, name, args string
 }
 
-// addCall adds a piece to the call it belongs to. As specified, index says which that is, and id and name come once,
-// with the first piece. Servers differ: some give no index, or the same one to all calls, each then in one piece with
-// an id of its own; some repeat id and name with every piece; some make up another id for every piece, but name the
-// tool only once; some give no id at all.
+// addCall adds a piece to its call. As specified, index identifies the call, and id and name come once, with the first
+// piece. Servers differ. Some give no index, or the same index for all calls, each in one piece with its own id. Some
+// repeat id and name with every piece. Some use another id for every piece, but name the tool only once. Some give no
+// id at all.
 func (a *answer) addCall(d callDelta) error {
 	c := a.callOf(d)
 	if c == nil {
@@ -175,7 +175,7 @@ func (a *answer) addCall(d callDelta) error {
 	if c.id == "" {
 		c.id = d.id
 	}
-	if d.name != c.name && c.args.Len() == 0 && len(c.name) < maxName { // a name may come in pieces, too
+	if d.name != c.name && c.args.Len() == 0 && len(c.name) < maxName { // a name may arrive in pieces
 		c.name += d.name
 	}
 	if err := a.grow(len(d.id) + len(d.name)); err != nil {
@@ -184,10 +184,10 @@ func (a *answer) addCall(d callDelta) error {
 	return a.addArgs(c, d.args)
 }
 
-// callOf returns the call that a piece goes on with; nil: it begins another one.
+// callOf returns the call that a piece continues. It returns nil if the piece starts a new call.
 func (a *answer) callOf(d callDelta) *call {
 	var c *call
-	for i := len(a.calls) - 1; i >= 0 && c == nil; i-- { // the last of an index: it may have been used before
+	for i := len(a.calls) - 1; i >= 0 && c == nil; i-- { // from the last one: an index may be reused
 		same := a.calls[i]
 		if d.indexed && same.indexed && same.index == d.index || !d.indexed && d.id != "" && same.id == d.id {
 			c = same
@@ -196,7 +196,7 @@ func (a *answer) callOf(d callDelta) *call {
 	if c == nil && !d.indexed && len(a.calls) > 0 {
 		c = a.calls[len(a.calls)-1]
 	}
-	if c == nil || d.name == "" { // every call has a name: what has none goes on
+	if c == nil || d.name == "" { // every call has a name, so a piece without one continues a call
 		return c
 	}
 	if d.id != "" && c.id != "" {
@@ -211,14 +211,14 @@ func (a *answer) callOf(d callDelta) *call {
 	return c
 }
 
-// identified returns the calls of a whole answer, each with arguments and an id of its own: results find their calls by
-// it.
+// identified returns the calls of a complete answer, each with arguments and a unique id. Results refer to their calls
+// by id.
 func identified(calls []*call) []ToolCall {
 	var out []ToolCall
 	seen := make(map[string]bool, len(calls))
 	for _, c := range calls {
 		if c.id == "" || seen[c.id] {
-			c.id = "call_" + strings.ReplaceAll(uuid.NewString(), "-", "") // 37 characters; OpenAI takes 40
+			c.id = "call_" + strings.ReplaceAll(uuid.NewString(), "-", "") // 37 characters; OpenAI allows 40
 		}
 		seen[c.id] = true
 		args := c.args.String()
@@ -230,8 +230,7 @@ func identified(calls []*call) []ToolCall {
 	return out
 }
 
-// extent tells, piece by piece, whether an object in JSON has come to its end. It does not tell whether it is well
-// formed.
+// extent detects, piece by piece, whether a JSON object is complete. It does not check that the object is well formed.
 type extent struct {
 	depth                   int
 	quoted, escaped, closed bool

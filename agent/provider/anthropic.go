@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// Anthropic is a model behind Anthropic's messages, in the API's version 2023-06-01: that one all of its models and all
-// compatible servers speak, and it has a temperature.
+// Anthropic is a model behind Anthropic's Messages API, version 2023-06-01. All of Anthropic's models and all
+// compatible servers support that version, and it has a temperature.
 type Anthropic struct {
 	caller
-	images bool // the model is shown those that tools return
+	images bool // the model sees images that tools return
 }
 
 var _ Model = (*Anthropic)(nil)
 
-// NewAnthropic returns the model. What is wrong with its configuration shows in every answer. No variable of the
-// environment is read.
+// NewAnthropic returns the model. Configuration errors are returned by Generate. No environment variable is read.
 func NewAnthropic(cfg Config) *Anthropic {
 	orDefault(&cfg.MaxTokens, 8192)
 	if cfg.ThinkingTokens > 0 {
@@ -38,8 +37,8 @@ func (m *Anthropic) reader(a *answer) eventReader {
 	return &anthropicStream{m: m, a: a, open: map[int64]*block{}}
 }
 
-// addOptions translates what Anthropic's messages have a word for, and names what they have not. What asks for
-// nothing (a penalty of zero, the default tier) is taken.
+// addOptions translates the options that the Messages API supports. It returns an error that names any other. Options
+// with no effect (a penalty of zero, the default tier) are accepted.
 func (b *anthropicBody) addOptions(r Request) error {
 	o := r.Options
 	for name, asked := range map[string]bool{
@@ -82,7 +81,7 @@ func (b *anthropicBody) addOutput(o Options) error {
 	return nil
 }
 
-// addChoice says whether tools are to be called, and how many at once.
+// addChoice sets whether tools must be called, and whether several at once.
 func (b *anthropicBody) addChoice(r Request) {
 	if len(r.Tools) == 0 {
 		return
@@ -106,7 +105,7 @@ func (b *anthropicBody) addChoice(r Request) {
 	}
 }
 
-// userBlocks translates what a user says.
+// userBlocks translates a user's message.
 func userBlocks(m Message) ([]anthropicBlock, error) {
 	if len(m.Parts) == 0 {
 		return textBlocks(m.Content), nil
@@ -133,7 +132,7 @@ func userBlocks(m Message) ([]anthropicBlock, error) {
 	return blocks, nil
 }
 
-// anthropicBody is the body of a request for a message. Its fields are those of the vendor's reference.
+// anthropicBody is the body of a Messages API request. Its fields are defined in the vendor's reference.
 type anthropicBody struct {
 	Model        string             `json:"model"`
 	MaxTokens    int                `json:"max_tokens"`

@@ -8,7 +8,7 @@ import (
 	"github.com/farhand/farhand/internal/ssereader"
 )
 
-// opening stands for the words of a user who has said nothing yet.
+// opening is the user message that is added to a conversation that does not begin with the user.
 const opening = "Begin."
 
 // body translates a request.
@@ -34,11 +34,11 @@ func (m *Anthropic) body(r Request) ([]byte, error) {
 	if err := b.addOptions(r); err != nil {
 		return nil, err
 	}
-	if r.Temperature != nil && *r.Temperature > 1 { // OpenAI's goes up to 2
+	if r.Temperature != nil && *r.Temperature > 1 { // OpenAI allows up to 2
 		return nil, unoffered{"temperature", "must be at most 1 for its provider"}
 	}
-	// A model that thinks takes no temperature but its own, and no order to call a tool. That it thinks is a setting
-	// of the gateway; what a caller asks for counts more.
+	// A model that thinks accepts no temperature and no forced tool call. Thinking is a setting of the gateway, so the
+	// options of the caller take precedence.
 	ordered := len(r.Tools) > 0 && (r.Choice.Mode == ChoiceRequired || r.Choice.Mode == ChoiceTool)
 	if r.Temperature == nil && b.TopP == nil && !ordered {
 		m.think(&b, r.Messages)
@@ -46,8 +46,8 @@ func (m *Anthropic) body(r Request) ([]byte, error) {
 	return json.Marshal(b)
 }
 
-// think switches thinking on, if it is wanted and possible: a model that thinks must find its thoughts in front of the
-// calls whose results it is given, and those of another model, or from before thinking was switched on, have none.
+// think turns thinking on, if it is configured and possible. A model that thinks must find its thoughts before the
+// calls whose results it gets. Calls of another model, or from before thinking was turned on, have no thoughts.
 func (m *Anthropic) think(b *anthropicBody, messages []Message) {
 	switch {
 	case m.cfg.ThinkingTokens == 0 && !m.cfg.AdaptiveThinking || !thoughtThrough(messages):
@@ -59,7 +59,7 @@ func (m *Anthropic) think(b *anthropicBody, messages []Message) {
 	}
 }
 
-// thoughtThrough reports whether the calls of the turn under way come with thoughts that can be sent back.
+// thoughtThrough reports whether all calls of the current turn have thoughts that can be sent back.
 func thoughtThrough(messages []Message) bool {
 	for _, m := range messages[1+lastUser(messages):] {
 		if len(m.ToolCalls) > 0 && len(thinkingBlocks(m.Thinking)) == 0 {
@@ -69,8 +69,8 @@ func thoughtThrough(messages []Message) bool {
 	return true
 }
 
-// turns translates a conversation. The API wants the roles to alternate and all results of one message's calls in the
-// message behind it, which a user's words may follow; so whatever follows its like is merged with it.
+// turns translates a conversation. The API requires that roles alternate, and that all results of one message's calls
+// are in the next message, where the user's text may follow. So consecutive messages of one role are merged.
 func (a *Anthropic) turns(messages []Message) ([]anthropicMessage, error) {
 	var out []anthropicMessage
 	for _, m := range messages {
@@ -88,7 +88,7 @@ func (a *Anthropic) turns(messages []Message) ([]anthropicMessage, error) {
 		default:
 			return nil, fmt.Errorf("a message of the role %q", m.Role)
 		}
-		if len(blocks) == 0 { // an answer that was cut off before anything was said
+		if len(blocks) == 0 { // an interrupted answer without text
 			continue
 		}
 		if last := len(out) - 1; last >= 0 && out[last].Role == role {
@@ -100,8 +100,8 @@ func (a *Anthropic) turns(messages []Message) ([]anthropicMessage, error) {
 	return out, nil
 }
 
-// begunByUser returns messages that begin with the user, as the API wants them: what a caller keeps may begin with a
-// greeting of the assistant, or consist of nothing but system messages.
+// begunByUser returns messages that begin with the user, as the API requires. A caller's conversation may begin with a
+// greeting of the assistant, or have only system messages.
 func begunByUser(messages []anthropicMessage) []anthropicMessage {
 	if len(messages) > 0 && messages[0].Role == RoleUser {
 		return messages
@@ -109,7 +109,7 @@ func begunByUser(messages []anthropicMessage) []anthropicMessage {
 	return append([]anthropicMessage{{Role: RoleUser, Content: textBlocks(opening)}}, messages...)
 }
 
-// textBlocks returns a text as a block; blank ones the API refuses.
+// textBlocks returns a text as a block. It returns none for blank text, because the API rejects it.
 func textBlocks(text string) []anthropicBlock {
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -117,7 +117,7 @@ func textBlocks(text string) []anthropicBlock {
 	return []anthropicBlock{{Type: "text", Text: text}}
 }
 
-// resultBlock translates a result. A failed one has text only: the API takes no images there.
+// resultBlock translates a result. A failed result has text only, because the API accepts no images there.
 func (a *Anthropic) resultBlock(m Message) anthropicBlock {
 	content := textBlocks(m.Content)
 	switch {
@@ -136,8 +136,8 @@ func (a *Anthropic) resultBlock(m Message) anthropicBlock {
 	}
 }
 
-// assistantBlocks returns what a model said: its thoughts first, then its words, then its calls. Thoughts without calls
-// are of no use to the model, which would leave them out of later turns itself.
+// assistantBlocks returns the blocks of a model's message: thoughts, then text, then calls. Thoughts without calls are
+// dropped: the model would ignore them in later turns.
 func assistantBlocks(m Message) []anthropicBlock {
 	var blocks []anthropicBlock
 	if len(m.ToolCalls) > 0 {
@@ -152,8 +152,8 @@ func assistantBlocks(m Message) []anthropicBlock {
 	return blocks
 }
 
-// thinkingBlocks returns the thoughts that the vendor signed. Others it would refuse: those of another model, and one
-// that was cut off.
+// thinkingBlocks returns the thoughts that the vendor signed. The API would reject others: those of another model, and
+// an interrupted one.
 func thinkingBlocks(thoughts []Thought) []anthropicBlock {
 	var blocks []anthropicBlock
 	for _, t := range thoughts {
@@ -167,7 +167,7 @@ func thinkingBlocks(thoughts []Thought) []anthropicBlock {
 	return blocks
 }
 
-// anthropicEvent is one event of a stream of Anthropic's messages.
+// anthropicEvent is one event of a stream of Anthropic's Messages API.
 type anthropicEvent struct {
 	Type    lenientString `json:"type"`
 	Index   lenientInt    `json:"index"`
@@ -186,7 +186,7 @@ type anthropicUsage struct {
 	Output        lenientInt `json:"output_tokens"`
 }
 
-// anthropicStart is a block as it begins.
+// anthropicStart is the start of a block.
 type anthropicStart struct {
 	Type      lenientString   `json:"type"`
 	Text      lenientString   `json:"text"`
@@ -207,22 +207,21 @@ type anthropicDelta struct {
 	StopReason  lenientString `json:"stop_reason"`
 }
 
-// anthropicStream puts an answer together from the events of a stream.
+// anthropicStream builds an answer from the events of a stream.
 type anthropicStream struct {
 	m    *Anthropic
 	a    *answer
-	open map[int64]*block // by index; one more than an answer may have is refused by its size
+	open map[int64]*block // by index; the size limit of the answer bounds their number
 }
 
 // block is a part of an answer: a thought, a call, or (with neither) text.
 type block struct {
 	thought *thought
 	call    *call
-	input   json.RawMessage // of the call, if it came at once
+	input   json.RawMessage // of the call, if it arrived in one piece
 }
 
-// read implements eventReader. An answer is whole as soon as its stop reason is there; behind it comes nothing but a
-// farewell.
+// read implements eventReader. An answer is complete when its stop reason has arrived. Only closing events follow.
 func (s *anthropicStream) read(e ssereader.Event) error {
 	switch {
 	case e.Name == "error":
@@ -252,7 +251,7 @@ func (s *anthropicStream) read(e ssereader.Event) error {
 	return nil
 }
 
-// count takes over what an event counts. The counts are cumulative; the second event may leave the input out.
+// count stores the token counts of an event. Counts are cumulative. The second event may omit the input.
 func (s *anthropicStream) count(u anthropicUsage) {
 	if sum := u.Input + u.CacheRead + u.CacheCreation; sum > 0 {
 		s.a.usage.Input = int(sum)
@@ -284,7 +283,7 @@ func (s *anthropicStream) begin(index int64, start anthropicStart) error {
 	case "tool_use":
 		bl.input = start.Input
 		bl.call, err = s.a.newCall(string(start.ID), string(start.Name))
-	default: // tools of the server, which nobody asked for
+	default: // server tools, which the gateway does not request
 		delete(s.open, index)
 	}
 	return err
@@ -308,7 +307,8 @@ func (s *anthropicStream) goOn(index int64, d anthropicDelta) error {
 	return nil
 }
 
-// end closes a block. The input of a call comes in pieces, after an empty object; from some servers it comes at once.
+// end closes a block. The input of a call normally arrives in pieces, after an empty object. Some servers send it in
+// one piece.
 func (s *anthropicStream) end(index int64) error {
 	bl := s.open[index]
 	delete(s.open, index)

@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/internal/ssereader"
 )
 
-// The causes of contexts that end here.
+// Causes of contexts that this package cancels.
 var (
 	errSlow   = errors.New("the answer took too long")
 	errSilent = errors.New("the provider fell silent")
@@ -24,20 +24,20 @@ type vendor interface {
 	// body translates a request.
 	body(Request) ([]byte, error)
 
-	// reader returns what reads one stream into an answer.
+	// reader returns a reader that adds the events of one stream to an answer.
 	reader(*answer) eventReader
 }
 
-// caller is what all providers share: one answer is asked for in one or more attempts.
+// caller is the common part of all providers: it requests one answer, in one or more attempts.
 type caller struct {
-	cfg     Config // with defaults; APIKey is never to be shown
+	cfg     Config // with defaults; APIKey must never be shown
 	vendor  vendor
 	url     string
 	header  http.Header
-	invalid error // what is wrong with the configuration; nil: nothing
+	invalid error // the configuration error; nil: none
 }
 
-// newCaller returns what asks a vendor. path is that of the requests, below the base URL.
+// newCaller returns a caller for a vendor. path is the path of requests below the base URL.
 func newCaller(cfg Config, v vendor, baseURL, path string) caller {
 	c := caller{cfg: cfg.withDefaults(), vendor: v, header: http.Header{
 		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"farhand"},
@@ -54,12 +54,12 @@ func newCaller(cfg Config, v vendor, baseURL, path string) caller {
 // Name implements Model.
 func (c *caller) Name() string { return c.cfg.Name }
 
-// eventReader takes over what one event of a stream says. io.EOF means that nothing follows.
+// eventReader reads the events of a stream. io.EOF means that no further events follow.
 type eventReader interface {
 	read(e ssereader.Event) error
 }
 
-// Generate implements Model. Each attempt has a reader of its own.
+// Generate implements Model. Each attempt has its own reader.
 func (c *caller) Generate(parent context.Context, r Request, emit func(Delta)) (Answer, error) {
 	nothing := Answer{Message: Message{Role: RoleAssistant}}
 	body, err := c.vendor.body(r)
@@ -99,8 +99,7 @@ func (c *caller) Generate(parent context.Context, r Request, emit func(Delta)) (
 	}
 }
 
-// note logs a failure. The provider may say why it does not take a request in words of the request: those words
-// are logged at the level debug only.
+// note logs a failure. A provider may quote the request when it rejects it, so that text is logged at level debug only.
 func (c *caller) note(ctx context.Context, attempt int, e *Error, more ...any) {
 	attributes := append([]any{"model", c.cfg.Name, "attempt", attempt, "kind", e.Kind, "status", e.Status}, more...)
 	if e.Kind != KindRequest || c.cfg.Log.Enabled(ctx, slog.LevelDebug) {
@@ -109,7 +108,7 @@ func (c *caller) note(ctx context.Context, attempt int, e *Error, more ...any) {
 	c.cfg.Log.WarnContext(ctx, "a model did not answer", attributes...)
 }
 
-// attempt makes one request. The error of one that was given up is the reason for that.
+// attempt makes one request. If the request was cancelled, the error is the cause.
 func (c *caller) attempt(ctx context.Context, body []byte, a *answer, r eventReader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -122,7 +121,7 @@ func (c *caller) attempt(ctx context.Context, body []byte, a *answer, r eventRea
 	return err
 }
 
-// readEvents returns why a stream has ended, which is never nil.
+// readEvents reads a stream to its end and returns why it ended. The error is never nil.
 func readEvents(events *ssereader.Reader, r eventReader) error {
 	for {
 		e, err := events.Next()
@@ -135,7 +134,7 @@ func readEvents(events *ssereader.Reader, r eventReader) error {
 	}
 }
 
-// classify says what a failed attempt means.
+// classify converts the error of an attempt to a failure.
 func (c *caller) classify(err error, said bool) *failure {
 	f, ok := errors.AsType[*failure](err)
 	switch {
@@ -175,7 +174,7 @@ func (c *caller) failed(passing bool, cause error, format string, args ...any) *
 	return &failure{err: e, passing: passing}
 }
 
-// redacted is an error as it may be shown: some hold what a server sent, as long as it is.
+// redacted is an error in a form that can be shown. The original may contain long text from a server.
 type redacted struct {
 	text string
 	err  error
@@ -191,19 +190,19 @@ func (c *caller) misconfigured() *Error {
 	}
 }
 
-// Retry says how often a request is made again and how long is waited before. The zero value is the default policy.
+// Retry is the retry policy of requests to a model. The zero value is the default policy.
 //
-// A request is made again only while nothing of its answer was emitted, and only after failures that may pass: the
-// statuses 408, 409, 429 and 5xx, a connection that fails or breaks, silence. The waits double from Base to Max, each
-// cut by up to half at random, so that requests that failed together do not come back together. A wait the server asks
-// for (Retry-After, retry-after-ms) is kept if it is longer.
+// A request is retried only while nothing of its answer was emitted, and only after temporary failures: the statuses
+// 408, 409, 429 and 5xx, a connection that fails or breaks, or silence. Waits double from Base to Max. Each is reduced
+// by up to half at random, so that requests that failed together are not retried together. If the server asks for a
+// longer wait (Retry-After, retry-after-ms), that is used.
 type Retry struct {
-	Attempts  int           // in all; default 4
-	Base      time.Duration // of the first wait; default 500 ms
-	Max       time.Duration // of any wait the server did not ask for; default 8 s
-	MaxAdvice time.Duration // a server that asks for more is not asked again: the caller is told at once; default 20 s
+	Attempts  int           // attempts in total; default 4
+	Base      time.Duration // the first wait; default 500 ms
+	Max       time.Duration // the longest wait without a server's advice; default 8 s
+	MaxAdvice time.Duration // if a server asks for a longer wait, the request fails immediately; default 20 s
 
-	// Wait returns after d, or with ctx's error as soon as ctx ends. Default: a timer. Tests put their own here.
+	// Wait returns after d, or with ctx's error when ctx ends. Default: a timer. Tests replace it.
 	Wait func(ctx context.Context, d time.Duration) error
 }
 
@@ -218,8 +217,8 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// pause returns how long to wait after the attempt of this number, counted from 1, and whether there is another one. A
-// wait that would outlast ctx is not begun: the failure at hand says more than a deadline.
+// pause returns the wait after attempt number attempt, counted from 1, and whether to retry. If the wait would exceed
+// ctx's deadline there is no retry, because the current error is more useful than a timeout.
 func (r Retry) pause(ctx context.Context, attempt int, advice time.Duration) (time.Duration, bool) {
 	if attempt >= r.Attempts || advice > r.MaxAdvice {
 		return 0, false

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// Config describes one model of OpenAI or Anthropic, or of a server that speaks as one of them does.
+// Config describes one model of OpenAI or Anthropic, or of a compatible server.
 type Config struct {
-	Name      string        // of the model, as its server and our callers call it; required
+	Name      string        // of the model, as its server and callers name it; required
 	BaseURL   string        // without /chat/completions or /v1/messages; default: the vendor's own
-	APIKey    string        // empty: none is sent, as local servers need none
-	MaxTokens int           // of an answer whose request sets none; default: the server's, with Anthropic 8192
-	Timeout   time.Duration // of an answer, all attempts and waits included; default 10 min
+	APIKey    string        // empty: no key is sent, because local servers need none
+	MaxTokens int           // of an answer if the request sets none; default: the server's, for Anthropic 8192
+	Timeout   time.Duration // of an answer, including all attempts and waits; default 10 min
 	Idle      time.Duration // longest silence of the server before and within an answer; default 60 s
 	MaxBytes  int           // of an answer: text, thinking and arguments together; default 4 MiB
-	Retry     Retry         // default: as its zero value says
+	Retry     Retry         // default: the zero value of Retry
 
-	// ThinkingTokens lets a model of Anthropic think before it speaks, with this many tokens at most, which come on top
-	// of those of the answer. The least is 1024. Default: it does not think.
+	// ThinkingTokens lets a model of Anthropic think before it answers, with at most this many tokens in addition to
+	// those of the answer. Minimum: 1024. Default: no thinking.
 	ThinkingTokens int
 
-	// AdaptiveThinking lets a model of Anthropic decide itself how much it thinks, within the tokens of the answer.
-	// Models from Claude Opus 4.7 on know no other way of thinking, and refuse ThinkingTokens.
+	// AdaptiveThinking lets a model of Anthropic decide how much to think, within the tokens of the answer. Models from
+	// Claude Opus 4.7 on support only this mode, and reject ThinkingTokens.
 	AdaptiveThinking bool
 
-	// Images says whether the model is shown images that tools return. Default: models of OpenAI and Anthropic are,
-	// behind the vendors' own addresses and Azure's; a model of another server may refuse all of a request for one.
+	// Images sets whether the model sees images that tools return. Default: true for OpenAI and Anthropic at the
+	// vendors' own addresses, and for OpenAI at Azure's. Other servers may reject a whole request for one image.
 	Images *bool
 
-	HTTPClient *http.Client // default: one that keeps connections for many turns; redirects are never followed
+	HTTPClient *http.Client // default: keeps connections for many turns; redirects are never followed
 	Log        *slog.Logger // default: discard
 }
 
@@ -45,7 +45,7 @@ func (c Config) withDefaults() Config {
 	if c.HTTPClient != nil {
 		client = *c.HTTPClient
 	}
-	// A redirect would carry the key to wherever the server says.
+	// A redirect would send the key to any host that the server names.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.HTTPClient = &client
 	if c.Log == nil {
@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// isSet returns what is set, or otherwise the default.
+// isSet returns the value of set, or otherwise if set is nil.
 func isSet(set *bool, otherwise bool) bool {
 	if set != nil {
 		return *set
@@ -62,11 +62,11 @@ func isSet(set *bool, otherwise bool) bool {
 	return otherwise
 }
 
-// maxIdle is how many connections to a provider are kept for the next requests.
+// maxIdle is how many idle connections to a provider are kept.
 const maxIdle = 256
 
-// pooled returns the default transport, but it keeps the connections of many turns at once, which go to one host; the
-// default keeps two. Where the default was replaced, that is used.
+// pooled returns a copy of the default transport that keeps maxIdle idle connections per host, because the requests of
+// many turns go to one host. The default keeps two. A replaced http.DefaultTransport is used unchanged.
 func pooled() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -77,25 +77,25 @@ func pooled() http.RoundTripper {
 	return t
 }
 
-// Choice says whether a model is to call tools. The zero value leaves it to the model.
+// Choice controls whether a model must call tools. The zero value leaves it to the model.
 type Choice struct {
 	Mode ChoiceMode
 	Name string // with ChoiceTool
 }
 
-// ChoiceMode is what is asked of a model about tools.
+// ChoiceMode is the mode of a Choice.
 type ChoiceMode string
 
 // The modes.
 const (
 	ChoiceAuto     ChoiceMode = ""
-	ChoiceNone     ChoiceMode = "none"     // no tool is called
-	ChoiceRequired ChoiceMode = "required" // some tool is called
-	ChoiceTool     ChoiceMode = "tool"     // the named tool is called
+	ChoiceNone     ChoiceMode = "none"     // no tool may be called
+	ChoiceRequired ChoiceMode = "required" // some tool must be called
+	ChoiceTool     ChoiceMode = "tool"     // the named tool must be called
 )
 
-// Options are what a caller may ask of an answer beside what it is about. Zero fields ask for nothing. A model whose
-// vendor does not know an option refuses the request and names it: none is ignored.
+// Options are optional settings of an answer. Zero fields are not sent. If a vendor does not know an option, the
+// request is rejected and the error names the option. No option is ignored.
 type Options struct {
 	Parallel         *bool // several calls in one answer
 	Format           *Format
@@ -107,13 +107,13 @@ type Options struct {
 	Effort           string // how much a model reasons
 	Verbosity        string
 	ServiceTier      string
-	User             string // for whom the vendor's records say the answer is
+	User             string // the end user, for the vendor's records
 	SafetyIdentifier string
 	CacheKey         string
 	Metadata         map[string]string
 }
 
-// Format is that of an answer that must be JSON.
+// Format is the format of an answer that must be JSON.
 type Format struct {
 	Name        string          // of the schema
 	Description string          // of the schema
@@ -121,19 +121,19 @@ type Format struct {
 	Strict      *bool
 }
 
-// Part is a piece of what a user says: text, or an image.
+// Part is a piece of a user's message: text, or an image.
 type Part struct {
 	Text  string `json:"text,omitempty"`
 	Image *Image `json:"image,omitempty"`
 }
 
-// Image is one a model is shown. The gateway does not look at it: the vendor does.
+// Image is an image for a model. The vendor reads it; the gateway does not.
 type Image struct {
 	URL    string `json:"url"` // http, https, or data: with a type of image
 	Detail string `json:"detail,omitempty"`
 }
 
-// unoffered is why a request cannot be put to a model: an option its vendor does not know.
+// unoffered is the error of a request with an option that the model's vendor does not support.
 type unoffered struct{ param, why string }
 
 func (u unoffered) Error() string {

@@ -11,24 +11,24 @@ import (
 	"unicode"
 )
 
-// What can be wrong with a stream, apart from what its server reports.
+// Errors of a stream that its server does not report.
 var (
 	errCutOff   = errors.New("the stream ended before the answer did")
 	errNonsense = errors.New("the stream makes no sense")
 )
 
-// tooLong means that an answer grew past its bound. It is not asked for again: the next one would grow as long.
+// tooLong is the error of an answer that exceeds a limit. It is not retried: the next answer would be as long.
 type tooLong struct{ bound string }
 
 func (e tooLong) Error() string { return "the answer is longer than " + e.bound }
 
-// maxServerText bounds what is shown of a server's own words, in characters.
+// maxServerText is the maximum length of a server's message that is shown, in characters.
 const maxServerText = 300
 
-// statusOverloaded is Anthropic's, and no standard's.
+// statusOverloaded is a non-standard status of Anthropic.
 const statusOverloaded = 529
 
-// failure is what became of one attempt, and whether it may pass.
+// failure is the error of one attempt, and whether it is temporary.
 type failure struct {
 	err     *Error
 	passing bool
@@ -37,7 +37,7 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// refused returns the failure an HTTP status stands for, or an event in a stream that stands for a status.
+// refused returns the failure for an HTTP status, or for a stream event that corresponds to a status.
 func (c *caller) refused(status int, text string, advice time.Duration) *failure {
 	kind, sentence := KindFailure, "The provider of %q failed (%d). Try again later."
 	switch status {
@@ -53,8 +53,7 @@ func (c *caller) refused(status int, text string, advice time.Duration) *failure
 	switch text = c.presentable(text); {
 	case text == "":
 	case kind == KindAuth, kind == KindLimit, status == http.StatusPaymentRequired:
-		// It is about the key or the account, which is the operator's business and not that of those who talk to a
-		// model.
+		// The text is about the key or the account. It is for the operator, not for the users of the model.
 		e.Cause = serverWords(text)
 	default:
 		e.Message += " It says: " + text
@@ -62,7 +61,7 @@ func (c *caller) refused(status int, text string, advice time.Duration) *failure
 	return &failure{err: e, passing: mayPass(status)}
 }
 
-// serverWords is a server's own words, for the log only.
+// serverWords is a server's own message, for the log only.
 type serverWords string
 
 func (t serverWords) Error() string { return "it says: " + string(t) }
@@ -75,8 +74,8 @@ func mayPass(status int) bool {
 	return status >= http.StatusInternalServerError
 }
 
-// presentable makes a server's text fit for people and logs: one line, not long, without the key, which some servers
-// repeat when they refuse it.
+// presentable makes a server's text fit for people and logs: one short line without the API key, which some servers
+// repeat in their errors.
 func (c *caller) presentable(text string) string {
 	if c.cfg.APIKey != "" {
 		text = strings.ReplaceAll(text, c.cfg.APIKey, "[key]")
@@ -90,7 +89,7 @@ func (c *caller) presentable(text string) string {
 	return text
 }
 
-// statusOf returns the status that the type or the code of an error in a stream stands for.
+// statusOf returns the status that corresponds to the type or code of an error in a stream.
 func statusOf(name string) (int, bool) {
 	switch name {
 	case "overloaded_error":
@@ -116,15 +115,15 @@ func statusOf(name string) (int, bool) {
 	return n, err == nil && n >= 400 && n < 600
 }
 
-// reportedIn returns the failure that an event reports.
+// reportedIn returns the failure that a stream event reports.
 func (c *caller) reportedIn(event []byte) *failure {
 	status, text := reported(event)
 	return c.refused(status, text, 0)
 }
 
-// reported reads the error a server puts into a body or a stream: {"error":{"message","type","code"}} of the vendors,
-// {"error":"text"}, {"message":…} and {"detail":…} of others, or no JSON at all. Without a known type or code the
-// status is 500.
+// reported parses the error in a body or a stream: {"error":{"message","type","code"}} of the vendors,
+// {"error":"text"}, {"message":…} and {"detail":…} of others, or text that is not JSON. Without a known type or code,
+// the status is 500.
 func reported(data []byte) (status int, text string) {
 	var body struct {
 		Error, Message, Detail json.RawMessage
@@ -135,7 +134,7 @@ func reported(data []byte) (status int, text string) {
 	var inner struct {
 		Message, Type, Code json.RawMessage
 	}
-	_ = json.Unmarshal(body.Error, &inner) // an error that is a text leaves it empty
+	_ = json.Unmarshal(body.Error, &inner) // an error that is a string leaves it empty
 	status = http.StatusInternalServerError
 	for _, name := range []json.RawMessage{inner.Code, inner.Type} {
 		if s, ok := statusOf(plain(name)); ok {
@@ -151,14 +150,14 @@ func reported(data []byte) (status int, text string) {
 	return status, string(data)
 }
 
-// paramOf returns what of a request a server says is wrong, empty if it does not.
+// paramOf returns the request parameter that a server reports as wrong. It is empty if the server names none.
 func paramOf(data []byte) string {
 	var body struct{ Error struct{ Param string } }
-	_ = json.Unmarshal(data, &body) // what is none says nothing
+	_ = json.Unmarshal(data, &body) // invalid JSON leaves it empty
 	return body.Error.Param
 }
 
-// plain returns the text of a JSON string, and any other value as it is written.
+// plain returns the text of a JSON string, and any other value as written.
 func plain(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -167,7 +166,7 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// adviceOf returns how long a server asks to wait; zero: it does not say.
+// adviceOf returns how long a server asks to wait. Zero: no advice.
 func adviceOf(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return seconds(ms / 1000)
@@ -182,10 +181,10 @@ func adviceOf(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// seconds bounds what a server may say to a day: more is the same to everybody, and a Duration holds no more than 292
-// years.
+// seconds converts seconds from a server to a Duration, at most one day. Longer waits make no difference, and a
+// Duration holds at most 292 years.
 func seconds(s float64) time.Duration {
-	if !(s > 0) { // not a number, too
+	if !(s > 0) { // also NaN
 		return 0
 	}
 	return time.Duration(min(s, 24*60*60) * float64(time.Second))

@@ -12,19 +12,18 @@ import (
 	"github.com/farhand/farhand/internal/ssereader"
 )
 
-// OpenAI is a model behind OpenAI's chat completions, of OpenAI itself or of a server that speaks as it does: vLLM,
-// Ollama, DeepSeek and many more.
+// OpenAI is a model behind the chat completions API of OpenAI or of a compatible server, such as vLLM, Ollama or
+// DeepSeek.
 type OpenAI struct {
 	caller
-	newLimit bool // the server wants max_completion_tokens
+	newLimit bool // the server expects max_completion_tokens
 	official bool // the server is OpenAI's own
-	images   bool // the model is shown those that tools return
+	images   bool // the model sees images that tools return
 }
 
 var _ Model = (*OpenAI)(nil)
 
-// NewOpenAI returns the model. What is wrong with its configuration shows in every answer. No variable of the
-// environment is read.
+// NewOpenAI returns the model. Configuration errors are returned by Generate. No environment variable is read.
 func NewOpenAI(cfg Config) *OpenAI {
 	base := cmp.Or(cfg.BaseURL, "https://api.openai.com/v1")
 	m := &OpenAI{}
@@ -37,24 +36,24 @@ func NewOpenAI(cfg Config) *OpenAI {
 	return m
 }
 
-// hosted tells where a server is. OpenAI's own models refuse max_tokens (the reasoning ones) or have deprecated it,
-// and Azure serves the same models; most other servers know nothing but max_tokens, and ignore or refuse
-// max_completion_tokens. An ignored bound is the worst of these, so only where max_completion_tokens is known it is
-// sent.
+// hosted returns whether a base URL is OpenAI's own, and whether the server knows max_completion_tokens. OpenAI's own
+// models, also on Azure, reject max_tokens (reasoning models) or deprecate it. Most other servers know only max_tokens,
+// and ignore or reject max_completion_tokens. An ignored limit is the worst outcome, so max_completion_tokens is sent
+// only where it is known.
 func hosted(baseURL string) (official, newLimit bool) {
 	u, err := url.Parse(baseURL)
 	if err != nil {
 		return false, false
 	}
 	host := u.Hostname()
-	official = host == "api.openai.com" || strings.HasSuffix(host, ".api.openai.com") // regions have hosts of their own
+	official = host == "api.openai.com" || strings.HasSuffix(host, ".api.openai.com") // regions have their own hosts
 	return official, official || strings.HasSuffix(host, ".openai.azure.com")
 }
 
 // reader implements vendor.
 func (m *OpenAI) reader(a *answer) eventReader { return openAIStream{m, a} }
 
-// openAIBody is the body of a request for chat completions. Its fields are those of the vendor's reference.
+// openAIBody is the body of a chat completions request. Its fields are defined in the vendor's reference.
 type openAIBody struct {
 	Model         string            `json:"model"`
 	Messages      []openAIMessage   `json:"messages,omitempty"`
@@ -93,7 +92,7 @@ type openAIMessage struct {
 	ToolCalls  []openAIToolCall `json:"tool_calls,omitempty"`
 	ToolCallID *string          `json:"tool_call_id,omitempty"`
 
-	// At most one of these, as the server calls it.
+	// At most one of these is set: the field that the server uses.
 	ReasoningContent string `json:"reasoning_content,omitempty"`
 	Reasoning        string `json:"reasoning,omitempty"`
 }
@@ -115,7 +114,7 @@ type openAICallFunction struct {
 	Arguments string `json:"arguments"`
 }
 
-// openAITool is a tool, or the choice of one by its name.
+// openAITool is a tool, or a tool choice by name.
 type openAITool struct {
 	Type     string         `json:"type"`
 	Function openAIFunction `json:"function"`
@@ -168,12 +167,12 @@ type openAIDelta struct {
 		} `json:"function"`
 	} `json:"tool_calls"`
 
-	// The extensions of DeepSeek, and of vLLM, OpenRouter and others. Where both are sent they say the same.
+	// Extensions of DeepSeek, and of vLLM, OpenRouter and others. If both are sent, they are equal.
 	ReasoningContent json.RawMessage `json:"reasoning_content"`
 	Reasoning        json.RawMessage `json:"reasoning"`
 }
 
-// reasoning returns the reasoning in a delta, and the name of its field; empty: there is none.
+// reasoning returns the reasoning in a delta, and the name of its field. Both are empty if there is none.
 func (d openAIDelta) reasoning() (field, text string) {
 	for i, raw := range []json.RawMessage{d.ReasoningContent, d.Reasoning} {
 		if json.Unmarshal(raw, &text) == nil && text != "" {
@@ -183,14 +182,14 @@ func (d openAIDelta) reasoning() (field, text string) {
 	return "", ""
 }
 
-// openAIStream puts an answer together from the events of a stream.
+// openAIStream builds an answer from the events of a stream.
 type openAIStream struct {
 	m *OpenAI
 	a *answer
 }
 
-// read implements eventReader. The answer is whole as soon as its finish reason is there: some servers leave out the
-// [DONE] behind it, and what is lost with a connection that breaks later is the usage.
+// read implements eventReader. An answer is complete when its finish reason has arrived, because some servers omit the
+// final [DONE]. If the connection breaks after that, only the usage is lost.
 func (s openAIStream) read(e ssereader.Event) error {
 	if bytes.HasPrefix(e.Data, []byte("[DONE]")) {
 		return io.EOF
@@ -236,7 +235,8 @@ func (s openAIStream) readChoice(c openAIChoice) error {
 	return s.readFinish(string(c.FinishReason))
 }
 
-// readReasoning keeps the name of the field as the signature: it is what the server wants it back as.
+// readReasoning stores the name of the field as the signature, because the server expects the reasoning back in that
+// field.
 func (s openAIStream) readReasoning(d openAIDelta) error {
 	field, text := d.reasoning()
 	if text == "" {
@@ -261,7 +261,7 @@ func (s openAIStream) readFinish(reason string) error {
 		s.a.stop = StopLength
 	case "content_filter":
 		s.a.stop = StopRefusal
-	case "insufficient_system_resource", "error": // DeepSeek, OpenRouter: not an end, but the lack of one
+	case "insufficient_system_resource", "error": // DeepSeek, OpenRouter: the answer is incomplete
 		return s.m.refused(http.StatusInternalServerError, "the answer was given up: "+reason, 0)
 	default:
 		if s.a.stop = StopEnd; s.a.refused {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// reasoningFields are the names under which servers send reasoning, in the order of preference.
+// reasoningFields are the names of the fields in which servers send reasoning, in order of preference.
 var reasoningFields = [...]string{"reasoning_content", "reasoning"}
 
 // body translates a request.
@@ -43,8 +43,8 @@ func (m *OpenAI) body(r Request) ([]byte, error) {
 	return json.Marshal(b)
 }
 
-// addOptions passes on what a caller asks of the answer. Chat completions know all of it; a server that does not know
-// a field says so, or it is not one of chat completions.
+// addOptions adds the caller's options. Chat completions define all of them. A server that does not know a field must
+// report that itself.
 func (b *openAIBody) addOptions(r Request) {
 	o := r.Options
 	b.TopP, b.Presence, b.Frequency, b.Seed = o.TopP, o.PresencePenalty, o.FrequencyPenalty, o.Seed
@@ -59,7 +59,7 @@ func (b *openAIBody) addOptions(r Request) {
 		schema := openAIJSONSchema{Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict}
 		b.Format = &openAIFormat{Type: "json_schema", Schema: &schema}
 	}
-	if len(r.Tools) == 0 { // the server refuses what is about tools where there are none
+	if len(r.Tools) == 0 { // the server rejects tool options without tools
 		return
 	}
 	b.Parallel = o.Parallel
@@ -73,7 +73,7 @@ func (b *openAIBody) addOptions(r Request) {
 
 func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
 	turn := 1 + lastUser(messages)
-	var pictures []openAIPart // of results; they follow the last of them
+	var pictures []openAIPart // of results; they follow the last result
 	for i, msg := range messages {
 		if msg.Role != RoleTool && len(pictures) > 0 {
 			b.Messages = append(b.Messages, openAIMessage{Role: RoleUser, Content: pictures})
@@ -91,7 +91,7 @@ func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
 			}
 			b.Messages = append(b.Messages, result)
 		case RoleAssistant:
-			if msg.Content != "" || len(msg.ToolCalls) > 0 { // what was cut off before anything was said
+			if msg.Content != "" || len(msg.ToolCalls) > 0 { // otherwise an interrupted answer without text
 				b.Messages = append(b.Messages, m.assistant(msg, i >= turn))
 			}
 		default:
@@ -104,8 +104,8 @@ func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
 	return nil
 }
 
-// openAIPictures translates the images of a result. Results of chat completions have text only, so images are shown in
-// a message of the user, which says where they come from.
+// openAIPictures translates the images of a result. Results in chat completions have text only. So the images follow in
+// a user message, which says where they come from.
 func openAIPictures(result Message) []openAIPart {
 	if len(result.Pictures) == 0 {
 		return nil
@@ -119,7 +119,7 @@ func openAIPictures(result Message) []openAIPart {
 	return parts
 }
 
-// lastUser returns where the last message of the user is; -1: there is none.
+// lastUser returns the index of the user's last message, or -1 if there is none.
 func lastUser(messages []Message) int {
 	for i, m := range slices.Backward(messages) {
 		if m.Role == RoleUser {
@@ -129,7 +129,7 @@ func lastUser(messages []Message) int {
 	return -1
 }
 
-// openAIContent translates what a user says.
+// openAIContent translates the content of a user's message.
 func openAIContent(m Message) any {
 	if len(m.Parts) == 0 {
 		return &m.Content
@@ -145,8 +145,8 @@ func openAIContent(m Message) any {
 	return parts
 }
 
-// assistant translates what a model said. Its reasoning is sent back within the turn it belongs to: DeepSeek refuses a
-// result whose call comes without it, and wants none of the turns before. OpenAI has no such field.
+// assistant translates a model's message. Reasoning is sent back only within its turn: DeepSeek rejects a result whose
+// call has no reasoning, and wants no reasoning of earlier turns. OpenAI has no such field.
 func (m *OpenAI) assistant(msg Message, current bool) openAIMessage {
 	out := openAIMessage{Role: RoleAssistant}
 	if msg.Content != "" {
@@ -169,7 +169,7 @@ func (m *OpenAI) assistant(msg Message, current bool) openAIMessage {
 	return out
 }
 
-// reasoningOf returns the reasoning that came from a server of this kind, and the name of its field.
+// reasoningOf returns the reasoning from a server of this kind, and the name of its field.
 func reasoningOf(thoughts []Thought) (field, text string) {
 	var all strings.Builder
 	for _, t := range thoughts {
@@ -181,10 +181,10 @@ func reasoningOf(thoughts []Thought) (field, text string) {
 	return field, all.String()
 }
 
-// isReasoning tells reasoning of chat completions from thoughts that a vendor signed.
+// isReasoning reports whether a thought is reasoning of chat completions, not a signed thought of a vendor.
 func isReasoning(t Thought) bool { return slices.Contains(reasoningFields[:], t.Signature) }
 
-// refusedAtTop are the keywords that the vendors do not take at the top of a schema.
+// refusedAtTop are the keywords that the vendors reject at the top of a schema.
 var refusedAtTop = [...]string{"oneOf", "anyOf", "allOf", "not", "enum"}
 
 // member is one member of a JSON object.
@@ -193,12 +193,12 @@ type member struct {
 	value json.RawMessage
 }
 
-// objectSchema returns a valid JSON text as a schema the vendors take: of the type object, without what they refuse at
-// its top. The description says to the model what was taken out: the gateway checks the arguments by the schema as it
-// was. Order, and all that is not changed, stay as they were written.
+// objectSchema converts a valid JSON text to a schema that the vendors accept: of the type object, without the keywords
+// that they reject at the top. The description lists the removed rules for the model. The gateway checks the arguments
+// against the original schema. Order and unchanged parts stay as written.
 func objectSchema(schema json.RawMessage) json.RawMessage {
 	members, ok := membersOf(schema)
-	if !ok { // true and false are schemas too
+	if !ok { // true and false are also schemas
 		return json.RawMessage(emptySchema)
 	}
 	kept, typed, changed := []member(nil), false, false
@@ -225,7 +225,7 @@ func objectSchema(schema json.RawMessage) json.RawMessage {
 	return joined(described(kept, rules))
 }
 
-// described adds rules to the description of a schema.
+// described appends rules to the description of a schema.
 func described(members []member, rules []string) []member {
 	if len(rules) == 0 {
 		return members
@@ -243,8 +243,8 @@ func described(members []member, rules []string) []member {
 	return members
 }
 
-// membersOf returns the members of a JSON object in order, the last of those that have the same name; false: it is
-// none.
+// membersOf returns the members of a JSON object in order. Of members with the same name it returns the last one. It
+// returns false if text is no object.
 func membersOf(text json.RawMessage) ([]member, bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
@@ -260,7 +260,7 @@ func membersOf(text json.RawMessage) ([]member, bool) {
 		if err := d.Decode(&value); err != nil {
 			return nil, false
 		}
-		m := member{name.(string), value} // of an object, every other token is a name
+		m := member{name.(string), value} // in an object, every other token is a name
 		members = append(slices.DeleteFunc(members, func(old member) bool { return old.name == m.name }), m)
 	}
 	return members, true
@@ -277,8 +277,8 @@ func joined(members []member) json.RawMessage {
 	return append(out, '}')
 }
 
-// quoted returns a text as JSON.
+// quoted returns a text as a JSON string.
 func quoted(text string) json.RawMessage {
-	b, _ := json.Marshal(text) // which cannot fail
+	b, _ := json.Marshal(text) // cannot fail
 	return b
 }

@@ -17,32 +17,33 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// maxErrorBody bounds what is read of a refusal, in bytes.
+// maxErrorBody is the maximum size of an error body that is read, in bytes.
 const maxErrorBody = 64 << 10
 
-// The pace of a stream, which is several times that of the fastest model: what comes faster stays in the network. Else
-// a server that says nothing without an end would keep a processor busy for as long as an answer may take.
+// The maximum pace of a stream. It is several times that of the fastest model; faster data waits in the network.
+// Otherwise a server that sends endless data could keep a CPU busy for the whole timeout of an answer.
 const (
-	lineTime  = time.Second / 20_000 // of a line
-	megaTime  = time.Second / 16     // of a MiB
-	paceBurst = 5 * time.Second      // how far ahead of that a stream may be
+	lineTime  = time.Second / 20_000 // for a line
+	megaTime  = time.Second / 16     // for a MiB
+	paceBurst = 5 * time.Second      // how far ahead of the pace a stream may be
 )
 
-// wire carries one attempt. It gives up on a server that falls silent, and turns every refusal into a failure.
+// wire performs one attempt. It cancels the attempt if the server is silent, and converts every rejection to a failure.
 type wire struct {
 	c     *caller
 	timer *time.Timer
-	due   time.Time // when what has come would have come at the pace of a stream
+	due   time.Time // when the received data would have arrived at the maximum pace
 }
 
-// newWire starts to wait for the server at once. silent is called, in a goroutine of its own, when it says nothing.
+// newWire starts the idle timer immediately. silent is called, in its own goroutine, when the server is silent for too
+// long.
 func newWire(c *caller, silent func()) *wire {
 	return &wire{c: c, timer: time.AfterFunc(c.cfg.Idle, silent)}
 }
 
 func (w *wire) stop() { w.timer.Stop() }
 
-// ask makes a request and has the events of its answer read.
+// ask makes a request and passes the events of its answer to read.
 func (w *wire) ask(ctx context.Context, body []byte, read func(*ssereader.Reader) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.c.url, bytes.NewReader(body))
 	if err != nil {
@@ -59,15 +60,15 @@ func (w *wire) ask(ctx context.Context, body []byte, read func(*ssereader.Reader
 	if res.StatusCode != http.StatusOK || isDocument(in) {
 		return w.refusal(res, in)
 	}
-	// Escaping makes up to six bytes of one, mostly it makes one of one.
+	// Escaping makes up to six bytes of one, but mostly leaves bytes unchanged.
 	return read(ssereader.New(in, 2*w.c.cfg.MaxBytes+maxErrorBody))
 }
 
-// refusal reads as much of a response as is worth showing.
+// refusal returns the failure for a response without a stream. It reads at most maxErrorBody bytes.
 func (w *wire) refusal(res *http.Response, body io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(body, maxErrorBody))
 	if err != nil && len(data) == 0 {
-		data = []byte(http.StatusText(res.StatusCode)) // the status alone says enough
+		data = []byte(http.StatusText(res.StatusCode)) // the status alone is enough
 	}
 	_, text := reported(data)
 	f := w.c.refused(res.StatusCode, text, adviceOf(res.Header, time.Now()))
@@ -78,20 +79,20 @@ func (w *wire) refusal(res *http.Response, body io.Reader) error {
 	case res.StatusCode == http.StatusOK:
 		f.err.Message = fmt.Sprintf("The provider of %q does not stream. It says: %s", w.c.cfg.Name,
 			w.c.presentable(text))
-	case res.Header.Get("X-Should-Retry") == "false": // both vendors say so where trying again is in vain
+	case res.Header.Get("X-Should-Retry") == "false": // both vendors send it if a retry is useless
 		f.passing = false
 	}
 	return f
 }
 
-// isDocument reports whether what comes is JSON or HTML instead of a stream. The type it is said to have does not tell:
-// some servers call their streams JSON.
+// isDocument reports whether a response is JSON or HTML instead of a stream. The content type is not reliable: some
+// servers label their streams as JSON.
 func isDocument(r *bufio.Reader) bool {
 	first, err := r.Peek(1)
-	return err == nil && (first[0] == '{' || first[0] == '<') // what cannot be read is left to who reads it
+	return err == nil && (first[0] == '{' || first[0] == '<') // the reader handles read errors
 }
 
-// watched is a stream as it arrives. The time its reader takes between two reads does not count as silence.
+// watched is a stream that resets the idle timer for each read. The time between two reads does not count as silence.
 type watched struct {
 	io.Reader
 	wire *wire
@@ -108,7 +109,7 @@ func (w watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pace waits, within ctx, if what has come is too far ahead of its time.
+// pace waits, within ctx, if the received data is too far ahead of the maximum pace.
 func (w *wire) pace(ctx context.Context, came []byte) error {
 	if began := time.Now().Add(-paceBurst); w.due.Before(began) {
 		w.due = began
@@ -128,14 +129,14 @@ func (w *wire) pace(ctx context.Context, came []byte) error {
 	}
 }
 
-// maxValues is how many values of JSON one event may have. An empty choice takes three bytes of it, and some hundred in
-// memory.
+// maxValues is the maximum number of JSON values in one event. An empty choice takes three bytes as text, and a few
+// hundred in memory.
 const maxValues = 1 << 16
 
-// Servers that speak like a vendor do not write every value in the type the vendor does. What can be understood is.
+// Compatible servers do not always use the vendor's types for values. The types below accept what can be understood.
 
-// lenientString is a string. Another value counts as the text it is written as: arguments that are an object, an id
-// that is a number. null is empty.
+// lenientString is a string. Other values are converted to their JSON text, such as an object as arguments or a number
+// as an id. null is empty.
 type lenientString string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -144,12 +145,12 @@ func (s *lenientString) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// lenientInt is a whole number, which may be written as a fraction or as a string. Anything else is 0.
+// lenientInt is an integer, which may be written with a fraction or as a string. Any other value is 0.
 type lenientInt int64
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *lenientInt) UnmarshalJSON(data []byte) error {
-	const exact = 1 << 53 // of a float64
+	const exact = 1 << 53 // in a float64
 	f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64)
 	if *n = 0; err == nil && f > -exact && f < exact {
 		*n = lenientInt(f)
@@ -157,7 +158,7 @@ func (n *lenientInt) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// decode reads the data of an event. A member that should be an object or a list and is none counts as absent.
+// decode decodes the data of an event. A member with the wrong type counts as absent.
 func decode(data []byte, into any) error {
 	if strictjson.Values(data) > maxValues {
 		return errNonsense

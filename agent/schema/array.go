@@ -5,7 +5,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// array applies the keywords for arrays. In the loud walk it goes on after a violation.
+// array applies the keywords for arrays. The loud pass continues after a violation.
 func (w *walk) array(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	ok := true
 	if s.MinItems != nil && len(v) < *s.MinItems {
@@ -33,8 +33,8 @@ func (w *walk) array(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	return ok
 }
 
-// itemsOf returns the schemas of the first items, and what is said of the others: a schema, nothing, or that there must
-// not be any.
+// itemsOf returns the schemas of the first items, the schema of further items (nil: none), and whether further items
+// are allowed.
 func itemsOf(s *jsonschema.Schema) (tuple []*jsonschema.Schema, rest *jsonschema.Schema, restAllowed bool) {
 	if s.DraftVersion >= 2020 {
 		return s.PrefixItems, s.Items2020, true
@@ -73,7 +73,7 @@ func (w *walk) contains(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	loud := w.loud
 	w.loud = false
 	matched := 0
-	var first []int // of those that match
+	var first []int // indexes of the first matches
 	for i, value := range v {
 		if w.stopped() {
 			break
@@ -106,7 +106,7 @@ func (w *walk) contains(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	case len(v) == 0:
 		return w.report(&kind.Contains{})
 	}
-	for i, value := range v { // what keeps each of the others from being one of them
+	for i, value := range v { // collect why each other item does not match
 		if w.stopped() {
 			break
 		}
@@ -115,7 +115,7 @@ func (w *walk) contains(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	return false
 }
 
-// object applies the keywords for objects. In the loud walk it goes on after a violation.
+// object applies the keywords for objects. The loud pass continues after a violation.
 func (w *walk) object(s *jsonschema.Schema, v map[string]any, own *evaluated) bool {
 	ok := true
 	if s.MinProperties != nil && len(v) < *s.MinProperties {
@@ -140,7 +140,7 @@ func (w *walk) object(s *jsonschema.Schema, v map[string]any, own *evaluated) bo
 			if w.stopped() || !ok && !w.loud {
 				return false
 			}
-			base := w.base // the name is a value of its own, at the place of the object
+			base := w.base // the name is a separate value, at the place of the object
 			w.base = len(w.open)
 			ok = w.apply(s.PropertyNames, name, nil) && ok
 			w.base = base
@@ -199,7 +199,7 @@ func (w *walk) fields(s *jsonschema.Schema, v map[string]any, own *evaluated) bo
 	return ok
 }
 
-// dependencies is what dependentSchemas and dependentRequired were until 2019.
+// dependencies applies dependencies, which dependentSchemas and dependentRequired replace since 2019-09.
 func (w *walk) dependencies(s *jsonschema.Schema, v map[string]any, own *evaluated) bool {
 	ok := true
 	for name, dependency := range s.Dependencies {
@@ -245,7 +245,7 @@ func (w *walk) dependents(s *jsonschema.Schema, v map[string]any, own *evaluated
 	return ok
 }
 
-// missing returns names that the object lacks: the first ones, and only one in the quiet walk.
+// missing returns the first required names that the object lacks. The quiet pass returns at most one.
 func (w *walk) missing(v map[string]any, required []string) []string {
 	var missing []string
 	for _, name := range required {

@@ -10,49 +10,50 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Arguments take memory while they are decoded, up to a hundred times their text. Those of up to tinyArgs bytes of text
-// do not count; the others share what is there for their size, so that large ones keep no small ones waiting.
+// Decoding arguments takes memory, up to a hundred times their text. Texts of up to tinyArgs bytes do not count. Larger
+// arguments use the pool for their size, so that large ones do not delay small ones.
 const (
 	tinyArgs       = 1 << 10
-	smallArgs      = 256 << 10 // bytes decoded
+	smallArgs      = 256 << 10 // bytes when decoded
 	smallArgsBytes = 32 << 20
 	largeArgsBytes = 64 << 20
 
-	// Outputs that are being validated take nothing of what arguments may, and are told apart by size as those are.
+	// Outputs have their own pools, so that they take no memory of arguments. They are also divided by size.
 	smallOutputBytes = 32 << 20
 	largeOutputBytes = 64 << 20
 )
 
 const (
-	// maxLong bounds how many schemas are checked and how many compiled, how many long texts are read and how many long
-	// validations run, at one time, on however many cores: each may take tens of megabytes.
+	// maxLong is the maximum number of concurrent schema checks, of compilations, of reads of long texts, and of long
+	// validations, on any number of cores. Each may take tens of megabytes.
 	maxLong = 4
 
-	// longText is from how many bytes on the reading of a text counts: some tens of microseconds.
+	// longText is the size from which reading a text counts, in bytes. Reading that many takes some tens of
+	// microseconds.
 	longText = 16 << 10
 
-	// readWait is how long a text waits, at most, until it may be read.
+	// readWait is how long a text may wait to be read.
 	readWait = 5 * time.Second
 
-	// heavyWait is how long a validation waits, at most, until it may take long: it holds memory meanwhile.
+	// heavyWait is how long a validation may wait for permission to run long. It holds memory meanwhile.
 	heavyWait = time.Second
 
-	busyRetry = time.Second // when a caller should ask a busy pod again
+	busyRetry = time.Second // Retry-After of a busy pod
 )
 
-// capacity is what the pod has for the texts of strangers. A tenant has half of the bytes. What only computes has short
-// turns: a tenant that is alone has all of them but one.
+// capacity limits what the pod spends on untrusted texts. A tenant can use half of the bytes. Pools for computation
+// have short turns: a single tenant can use all turns but one.
 type capacity struct {
 	smallArgs *share.Pool // bytes
 	largeArgs *share.Pool // bytes
-	reading   *share.Pool // turns, one per core it may take; so are the next three
+	reading   *share.Pool // turns, one per core; also the next three
 	checking  *share.Pool // schemas that are registered
-	compiling *share.Pool // schemas that are called: no call waits for all who register
-	heavy     *share.Pool // validations of arguments that take long
+	compiling *share.Pool // schemas of called tools, so that calls do not wait for registrations
+	heavy     *share.Pool // long validations of arguments
 
 	smallOutputs *share.Pool // bytes
 	largeOutputs *share.Pool // bytes
-	heavyOutputs *share.Pool // validations of outputs that take long
+	heavyOutputs *share.Pool // long validations of outputs
 }
 
 func newCapacity() capacity {
@@ -66,7 +67,7 @@ func newCapacity() capacity {
 	}
 }
 
-// Pools returns how full the pools of the validator are, by name.
+// Pools returns the fill levels of the validator's pools, by name.
 func (s *Validator) Pools() map[string]share.Stats {
 	return map[string]share.Stats{
 		"argument_bytes": s.smallArgs.Stats(), "large_argument_bytes": s.largeArgs.Stats(),
@@ -76,8 +77,8 @@ func (s *Validator) Pools() map[string]share.Stats {
 	}
 }
 
-// ReserveArgs waits until the pod has memory for the decoded arguments of a caller, at most until the deadline; zero is
-// none. release gives it back. The error is an *registry.Error, as that of Validate.
+// ReserveArgs waits until the pod has memory for the decoded arguments of a caller, at most until the deadline. A zero
+// deadline means none. release frees the memory. The error is an *registry.Error, as for Validate.
 func (s *Validator) ReserveArgs(
 	ctx context.Context, by share.Owner, deadline time.Time, args []byte,
 ) (release func(), err error) {
@@ -95,8 +96,8 @@ func (s *Validator) ReserveArgs(
 	return held.Release, nil
 }
 
-// decodeOutput decodes an output when the pod, and the share of its tenant, has memory for it. release gives that back.
-// A small output is soon read, so it waits for no slot.
+// decodeOutput decodes an output when the pod, and the tenant's share, has memory for it. release frees the memory. A
+// small output is quick to read, so it waits for no slot.
 func (s *Validator) decodeOutput(ctx context.Context, tenant string, text []byte) (v any, release func(), err error) {
 	release = func() {}
 	weight := int64(decodedSize(text))
@@ -124,9 +125,9 @@ func (s *Validator) decodeOutput(ctx context.Context, tenant string, text []byte
 	return v, release, err
 }
 
-// ReadText waits until a text of n bytes may be read: only few long ones are read at a time, so that short ones never
-// wait for more than one of them. The caller calls done when it has read the text. The error is an *registry.Error, as
-// that of Validate.
+// ReadText waits until a text of n bytes may be read. Few long texts are read at a time, so that a short text never
+// waits for more than one of them. The caller must call done after reading. The error is an *registry.Error, as for
+// Validate.
 func (s *Validator) ReadText(
 	ctx context.Context, by share.Owner, deadline time.Time, n int,
 ) (done func(), err error) {
@@ -141,8 +142,8 @@ func (s *Validator) ReadText(
 	return turn.Release, nil
 }
 
-// acquire waits at most until the deadline; zero is none. It does not ask ctx unless it has to wait: work that needs no
-// waiting ends by its own measure. It fails with CodeBusy if too many wait already.
+// acquire waits at most until the deadline. A zero deadline means none. It checks ctx only if it must wait: work that
+// starts immediately has its own limits. It fails with CodeBusy if too many callers wait.
 func acquire(
 	ctx context.Context, by share.Owner, deadline time.Time, p *share.Pool, weight int64,
 ) (*share.Grant, error) {
@@ -161,7 +162,7 @@ func acquire(
 	return g, nil
 }
 
-// acquireWithin acquires a turn. After the wait, if the deadline does not come first, it fails with CodeBusy.
+// acquireWithin acquires a turn. It fails with CodeBusy after wait, unless the deadline comes first.
 func acquireWithin(
 	ctx context.Context, by share.Owner, deadline time.Time, p *share.Pool, wait time.Duration, why string,
 ) (*share.Grant, error) {
@@ -180,37 +181,37 @@ func busy(why string) error {
 	return &registry.Error{Code: registry.CodeBusy, Message: why, RetryAfter: busyRetry}
 }
 
-// A unit of work takes some ten nanoseconds: looking at one value by one subschema takes two.
+// A unit of work takes about ten nanoseconds. Checking one value against one subschema takes two units.
 const (
-	// maxWork bounds the work of one validation. It is about a second.
+	// maxWork is the maximum work of one validation. It takes about a second.
 	maxWork = 30_000_000
 
-	// heavyWork is from where on a validation counts as heavy: few of them run at a time.
+	// heavyWork is the work from which a validation counts as heavy. Few heavy validations run at a time.
 	heavyWork = 200_000
 
-	// lookEvery is after how much work a validation looks whether it should go on.
+	// lookEvery is the work between two checks whether a validation may continue.
 	lookEvery = 1 << 14
 
-	// maxTime bounds the time of the heavy part of one validation, however its work was counted.
+	// maxTime is the maximum duration of the heavy part of one validation, whatever its counted work.
 	maxTime = time.Second
 )
 
-// ErrTooExpensive ends a validation that would take more work than any is allowed.
+// ErrTooExpensive is the error of a validation that exceeds the maximum work or time.
 var ErrTooExpensive = errors.New("the validation takes too much work")
 
-// meter counts the work of one validation, and ends it.
+// meter counts the work of one validation, and ends the validation at its limits.
 type meter struct {
 	ctx      context.Context
 	deadline time.Time    // zero: none
-	heavy    func() error // waits until a heavy validation may run; nil: it may
+	heavy    func() error // waits until a heavy validation may run; nil: no wait
 
-	left    int // work until the next look
-	used    int // work before the last look
+	left    int // work until the next check
+	used    int // work before the last check
 	heavyBy time.Time
 	err     error // why the validation has ended
 }
 
-// spend reports whether n units of work may be done. Once it returned false it always does.
+// spend reports whether n units of work may be done. After it has returned false, it always does.
 func (m *meter) spend(n int) bool {
 	m.left -= n
 	return m.left >= 0 || m.look()
@@ -255,7 +256,7 @@ func (m *meter) check() error {
 	return nil
 }
 
-// stop ends the validation.
+// stop ends the validation with err.
 func (m *meter) stop(err error) {
 	if m.err == nil {
 		m.err = err

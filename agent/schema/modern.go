@@ -10,15 +10,14 @@ import (
 
 var errTrailing = errors.New("something follows the schema")
 
-// Modernize returns a schema in the spelling of 2020-12, where an older one, or the habit of a library, says clearly
-// what is meant: "required": true at a property, "exclusiveMinimum": true, items with a list, type "any" or "STRING", a
-// keyword that is null. Apps written for gateways that do not look into schemas send all of these. What declares
-// draft-06, draft-07 or 2019-09 keeps their meaning of items. A schema in which there is nothing to change is returned
-// as it is.
+// Modernize returns a schema in the spelling of 2020-12. It rewrites older spellings and library habits whose meaning
+// is clear: "required": true at a property, "exclusiveMinimum": true, items with a list, type "any" or "STRING", a
+// keyword that is null. Apps for gateways that do not check schemas send all of these. Schemas that declare draft-06,
+// draft-07 or 2019-09 keep their meaning of items. A schema without such spellings is returned unchanged.
 func Modernize(text []byte) []byte {
 	doc, err := readOrdered(text)
 	if err != nil {
-		return text // whoever compiles it says what is wrong
+		return text // compiling it reports the error
 	}
 	root, ok := doc.(*object)
 	if !ok {
@@ -41,7 +40,7 @@ func Modernize(text []byte) []byte {
 	return appendOrdered(nil, root)
 }
 
-// draftOf returns the name of a draft: what its URL has between json-schema.org and schema.
+// draftOf returns the name of a draft: the part of its URL between json-schema.org and schema.
 func draftOf(url string) string {
 	_, rest, ok := strings.Cut(url, "://json-schema.org/")
 	if !ok {
@@ -53,11 +52,11 @@ func draftOf(url string) string {
 // modernizer rewrites one schema.
 type modernizer struct {
 	old      bool // draft-03 or draft-04 is declared
-	ownItems bool // a draft is declared in which items may be a list
+	ownItems bool // the declared draft allows a list in items
 	changed  bool
 }
 
-// Keywords that hold a schema, a list of schemas or named schemas.
+// Keywords that contain a schema, a list of schemas or named schemas.
 var (
 	oneSchema = []string{
 		"additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
@@ -68,10 +67,10 @@ var (
 		"properties"}
 )
 
-// anyValue are keywords whose value may be null; it means nothing at any other.
+// anyValue are keywords whose value may be null. At other keywords, null means nothing.
 var anyValue = map[string]bool{"const": true, "default": true, "example": true, "examples": true}
 
-// schema rewrites one schema. needed says that "required": true stood in it, which is about what it is a property of.
+// schema rewrites one schema. needed is set if the schema had "required": true, which belongs to the object around it.
 func (m *modernizer) schema(s *object) (needed bool) {
 	m.removeAll(s, func(k member) bool { return k.value == nil && !anyValue[k.name] })
 	if flag, ok := s.get("required").(bool); ok {
@@ -114,7 +113,7 @@ func (m *modernizer) sub(v any) (needed bool) {
 	return ok && m.schema(s)
 }
 
-// require adds names of properties to those that are required.
+// require adds names of properties to the required ones.
 func (m *modernizer) require(s *object, names []any) {
 	list, ok := s.get("required").([]any)
 	if len(names) == 0 || !ok && s.find("required") >= 0 {
@@ -134,7 +133,7 @@ func (m *modernizer) require(s *object, names []any) {
 	s.set("required", list)
 }
 
-// bounds turns boolean exclusive bounds and divisibleBy into the keywords of today.
+// bounds rewrites boolean exclusive bounds and divisibleBy to the keywords of 2020-12.
 func (m *modernizer) bounds(s *object) {
 	for exclusive, bound := range map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"} {
 		flag, ok := s.get(exclusive).(bool)
@@ -152,7 +151,7 @@ func (m *modernizer) bounds(s *object) {
 	}
 }
 
-// tuples turns a list of items, and what is said of the others, into the keywords of 2020-12.
+// tuples rewrites a list of items, and the schema of further items, to the keywords of 2020-12.
 func (m *modernizer) tuples(s *object) {
 	if _, ok := s.get("items").([]any); !ok || m.ownItems {
 		return
@@ -164,10 +163,11 @@ func (m *modernizer) tuples(s *object) {
 	}
 }
 
-// besideRef are the keywords that mean something beside a reference of draft-04, or do no harm there.
+// besideRef are the keywords that have a meaning next to a reference in draft-04, or are harmless there.
 var besideRef = map[string]bool{"$ref": true, "title": true, "description": true, "default": true, "definitions": true}
 
-// references turns the ids of draft-04 into those of today, and leaves beside a reference only what it leaves there.
+// references rewrites the ids of draft-04 to those of 2020-12. It removes keywords next to a reference, because
+// draft-04 ignores them.
 func (m *modernizer) references(s *object) {
 	if !m.old {
 		return
@@ -188,7 +188,7 @@ func (m *modernizer) references(s *object) {
 	s.rename("id", "$id")
 }
 
-// typeNames are names of types as other languages and libraries have them.
+// typeNames are type names of other languages and libraries.
 var typeNames = map[string]string{
 	"bool": "boolean", "dict": "object", "double": "number", "float": "number", "int": "integer", "list": "array",
 	"long": "integer", "map": "object", "str": "string",
@@ -198,7 +198,7 @@ var knownTypes = map[string]bool{
 	"array": true, "boolean": true, "integer": true, "null": true, "number": true, "object": true, "string": true,
 }
 
-// types turns names of types into those of JSON Schema. "any" is no restriction.
+// types rewrites type names to those of JSON Schema. "any" is removed, because it restricts nothing.
 func (m *modernizer) types(s *object) {
 	switch t := s.get("type").(type) {
 	case string:
@@ -227,7 +227,7 @@ func (m *modernizer) types(s *object) {
 	}
 }
 
-// typeCalled returns the name of a type in JSON Schema, "any", or what it was given.
+// typeCalled returns the JSON Schema name of a type, "any", or name itself if it is unknown.
 func typeCalled(name string) string {
 	lower := strings.ToLower(name)
 	if known := typeNames[lower]; known != "" {
@@ -239,21 +239,21 @@ func typeCalled(name string) string {
 	return name
 }
 
-// removeAll removes the keywords that are unwanted.
+// removeAll removes the unwanted keywords.
 func (m *modernizer) removeAll(s *object, unwanted func(member) bool) {
 	before := len(s.members)
 	s.members = slices.DeleteFunc(s.members, unwanted)
 	m.changed = m.changed || len(s.members) < before
 }
 
-// maxExpanded bounds the subschemas a schema expands to when its references are followed once. A few dozen bytes can
-// make that explode; real ones stay in the hundreds. It is a courtesy: arguments for such a tool could hardly be
-// validated, and its author should hear that when it is registered.
+// maxExpanded is the maximum number of subschemas after each reference is followed once. A few dozen bytes can exceed
+// it; real schemas have hundreds. Arguments for a larger schema could hardly be validated, so its author gets the error
+// at registration.
 const maxExpanded = 20_000
 
 var errDynamicRef = errors.New("$dynamicRef and $recursiveRef are not supported")
 
-// expansion walks all paths through a schema, cutting those that come back to where they have been.
+// expansion walks all paths through a schema. It stops at a schema that is already on the path.
 type expansion struct {
 	size   int
 	onPath map[*jsonschema.Schema]bool
@@ -279,7 +279,7 @@ func (e *expansion) expand(s *jsonschema.Schema) error {
 	return nil
 }
 
-// subschemas returns the schemas that s applies to a value or to its parts; some may be nil.
+// subschemas returns the schemas that s applies to a value or to its parts. Some may be nil.
 func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
 	all := []*jsonschema.Schema{
 		s.Ref, s.Not, s.If, s.Then, s.Else, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020,
@@ -301,7 +301,7 @@ func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
 		sub, _ := d.(*jsonschema.Schema)
 		all = append(all, sub)
 	}
-	for _, v := range []any{s.AdditionalProperties, s.AdditionalItems, s.Items} { // a schema, or something else
+	for _, v := range []any{s.AdditionalProperties, s.AdditionalItems, s.Items} { // a schema, or another type
 		sub, _ := v.(*jsonschema.Schema)
 		all = append(all, sub)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// object is a JSON object whose members keep their order, which models read.
+// object is a JSON object that keeps the order of its members, because models read it.
 type object struct{ members []member }
 
 type member struct {
@@ -21,7 +21,7 @@ func (o *object) find(name string) int {
 	return slices.IndexFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// get returns a member, nil if there is none.
+// get returns the value of a member, or nil if there is none.
 func (o *object) get(name string) any {
 	if i := o.find(name); i >= 0 {
 		return o.members[i].value
@@ -29,7 +29,7 @@ func (o *object) get(name string) any {
 	return nil
 }
 
-// set replaces a member, or adds it at the end.
+// set replaces a member, or appends it.
 func (o *object) set(name string, value any) {
 	if i := o.find(name); i >= 0 {
 		o.members[i].value = value
@@ -42,7 +42,7 @@ func (o *object) remove(name string) {
 	o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// rename gives a member another name, at its place. A member that has that name already goes.
+// rename renames a member in place. It removes an existing member with the new name.
 func (o *object) rename(from, to string) {
 	o.remove(to)
 	if i := o.find(from); i >= 0 {
@@ -50,7 +50,7 @@ func (o *object) rename(from, to string) {
 	}
 }
 
-// readOrdered decodes a JSON text. If a name stands there twice, its last value counts, as in encoding/json.
+// readOrdered decodes a JSON text. Of repeated names, the last value counts, as in encoding/json.
 func readOrdered(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

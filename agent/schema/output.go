@@ -18,12 +18,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// OutputTime bounds the check of one answer.
+// OutputTime is the maximum duration of the check of one answer.
 const OutputTime = time.Second
 
-// CheckOutput checks the answer of a tool of a tenant against its output schema, for at most OutputTime. Structured
-// output is checked; text alone is checked as a JSON string. An answer that is too large or too deep for the schema has
-// a violation that says so. Without violations the answer is valid, or the pod had no time for it. A failure has none.
+// CheckOutput checks the answer of a tenant's tool against its output schema, for at most OutputTime. It checks
+// structured output; text alone is checked as a JSON string. An answer that is too large or too deep has a violation
+// that says so. Without violations, the answer is valid or the pod was too busy to check it. Failed results are not
+// checked.
 func (s *Validator) CheckOutput(
 	ctx context.Context, tenant string, outputSchema []byte, res registry.Result,
 ) []registry.Violation {
@@ -61,7 +62,7 @@ func (s *Validator) outputViolations(
 	})
 }
 
-// Limits of the report about invalid arguments, which may be megabytes.
+// Limits of the report about invalid arguments, which may be megabytes long.
 const (
 	maxViolations   = 20
 	maxNamed        = 20   // names in one violation
@@ -72,7 +73,7 @@ const (
 	cutMark         = "…"
 )
 
-// report adds a violation at the place the walk has come to, and ends the walk when there are enough. It returns false.
+// report adds a violation at the current place. It ends the walk at the maximum number of violations. It returns false.
 func (w *walk) report(k jsonschema.ErrorKind) bool {
 	if w.stopped() {
 		return false
@@ -103,7 +104,7 @@ func (w *walk) pointer() string {
 	return b.String()
 }
 
-// cut shortens a text that is shown to a person.
+// cut truncates a text for display.
 func cut(s string) string { return cutTo(s, maxShown) }
 
 func cutTo(s string, limit int) string {
@@ -117,7 +118,7 @@ func cutTo(s string, limit int) string {
 	return s[:end] + cutMark
 }
 
-// shown returns a value as a violation may hold it.
+// shown returns a value truncated for a violation.
 func shown(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -129,7 +130,7 @@ func shown(v any) any {
 	}
 }
 
-// shownNames shortens the names in a violation.
+// shownNames truncates the names in a violation.
 func shownNames(names []string) []string {
 	for i, name := range names {
 		names[i] = cut(name)

@@ -12,19 +12,19 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Limits of the regular expressions in one schema. A few bytes of one, as c{1000}, can become a program of megabytes.
+// Limits of the regular expressions in one schema. A few bytes, such as c{1000}, can become a program of megabytes.
 const (
 	maxPatternBytes        = 1024 // of its text
 	maxPatternInstructions = 4096 // of its program
 	maxPatterns            = 128  // in one schema
 
-	// instructionBytes and runeBytes are what an instruction takes, and each bound of a character class in it: twice,
-	// because an anchored pattern is kept in a second form that is faster.
+	// instructionBytes and runeBytes are the memory of an instruction, and of each bound of its character class. They
+	// are doubled, because an anchored pattern also has a second, faster form.
 	instructionBytes = 128
 	runeBytes        = 8
 )
 
-// limitError says which limit a schema exceeds. Its text is a reason for the author of the schema.
+// limitError is the limit that a schema exceeds. Its text is for the author of the schema.
 type limitError string
 
 // Error implements error.
@@ -40,15 +40,15 @@ type pattern struct {
 
 var _ jsonschema.Regexp = (*pattern)(nil)
 
-// patterns compiles the regular expressions of one schema, each once, and refuses those that are too large.
+// patterns compiles the regular expressions of one schema, each once, and rejects those that are too large.
 type patterns struct {
 	known map[string]*pattern
 	cost  parseCost
-	size  int   // bytes their programs take at most
+	size  int   // maximum bytes of their programs
 	err   error // the first limit that was exceeded
 }
 
-// compile is a jsonschema.RegexpEngine.
+// compile implements jsonschema.RegexpEngine.
 func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 	if known := p.known[text]; known != nil {
 		return known, nil
@@ -86,8 +86,8 @@ func (p *patterns) build(text string) (*pattern, int, error) {
 	return &pattern{re, instructions}, size, nil
 }
 
-// measure returns how many instructions a pattern has when it is compiled, and how many bytes they take, without
-// compiling it. The answers are upper bounds.
+// measure returns upper bounds of the number of instructions of a compiled pattern and of their bytes. It does not
+// compile the pattern.
 func (c *parseCost) measure(text string) (instructions, size int, err error) {
 	if len(text) > maxPatternBytes {
 		return 0, 0, beyond("a pattern may have at most %d bytes", maxPatternBytes)
@@ -129,20 +129,20 @@ func sizeOf(re *syntax.Regexp) programSize {
 		sum.instructions += len(re.Sub)
 	case syntax.OpRepeat:
 		times := max(re.Min, re.Max, 1)
-		choices := max(re.Max-re.Min, 0) // whether to go on
+		choices := max(re.Max-re.Min, 0) // whether to continue
 		return programSize{min(times*sum.instructions+choices+2, 1<<30), min(times*sum.runes, 1<<30)}
 	}
 	sum.instructions += 2
 	return sum
 }
 
-// directMatch is up to how many steps a match is done in one go; longer ones are metered.
+// directMatch is the maximum number of steps of an unmetered match. Longer matches are metered.
 const directMatch = 1 << 16
 
-// matches applies a pattern to a text. The work grows with the product of both.
+// matches applies a pattern to a text. The work grows with the product of their lengths.
 func (w *walk) matches(re jsonschema.Regexp, text string) bool {
 	p, ok := re.(*pattern)
-	if !ok { // every pattern was compiled by us
+	if !ok { // all patterns are compiled by this package
 		return w.spend(len(text)) && re.MatchString(text)
 	}
 	if steps := (p.instructions + 1) * (len(text) + 1); steps <= directMatch {
@@ -152,7 +152,7 @@ func (w *walk) matches(re jsonschema.Regexp, text string) bool {
 	return found && !w.stopped()
 }
 
-// meteredText is a text that ends early when the work of reading it has become too much.
+// meteredText is a text that ends early when reading it exceeds the work limit.
 type meteredText struct {
 	text string
 	work *meter
@@ -171,15 +171,14 @@ func (t *meteredText) ReadRune() (rune, int, error) {
 	return r, size, nil
 }
 
-// Parsing alone can be slow: a class of Unicode is a list of hundreds of ranges, and in a pattern that does not look at
-// case every character of a range is folded by itself. Both are counted over all patterns of a schema, before one is
-// parsed.
+// Parsing alone can be slow. A Unicode class is a list of hundreds of ranges. In a case-insensitive pattern, every
+// character of a range is folded separately. Both are counted over all patterns of a schema, before any is parsed.
 const (
-	maxUnicodeClasses = 64     // as \pL
-	maxFolded         = 50_000 // characters in ranges where case does not count; Chinese has twenty thousand
+	maxUnicodeClasses = 64     // such as \pL
+	maxFolded         = 50_000 // characters in case-insensitive ranges; Chinese has twenty thousand
 )
 
-// parseCost is what makes parsing patterns slow.
+// parseCost counts what makes parsing patterns slow.
 type parseCost struct {
 	unicodeClasses int
 	folded         int // characters
@@ -219,7 +218,7 @@ func ignoresCase(pattern string) bool {
 	}
 }
 
-// runeAfter returns the character that text begins with; what is below utf8.RuneSelf need not be exact.
+// runeAfter returns the first character of text. Below utf8.RuneSelf the result may be inexact.
 func runeAfter(text string) rune {
 	if hex, ok := strings.CutPrefix(text, `\x{`); ok {
 		hex, _, _ = strings.Cut(hex, "}")
@@ -229,7 +228,7 @@ func runeAfter(text string) rune {
 	return r
 }
 
-// runeBefore returns the character that text ends with.
+// runeBefore returns the last character of text.
 func runeBefore(text string) rune {
 	if i := strings.LastIndex(text, `\x{`); i >= 0 && strings.HasSuffix(text, "}") {
 		return hexRune(text[i+3 : len(text)-1])

@@ -14,10 +14,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// byteCost is how many bytes of text can be looked through in one unit of work.
+// byteCost is how many bytes of text one unit of work can scan.
 const byteCost = 16
 
-// regexCost is the work of parsing a regular expression among the arguments.
+// regexCost is the work of parsing a regular expression in the arguments.
 const regexCost = 10_000
 
 // text applies the keywords for strings.
@@ -41,7 +41,7 @@ func (w *walk) text(s *jsonschema.Schema, v string) bool {
 	return ok
 }
 
-// checkFormat checks what a string is said to be, which schemas before 2019-09 ask for.
+// checkFormat checks the format of a value. Schemas before 2019-09 require that.
 func (w *walk) checkFormat(f *jsonschema.Format, v any) error {
 	text, ok := v.(string)
 	if !ok {
@@ -102,7 +102,7 @@ func (w *walk) multiple(v json.Number, of *big.Rat) bool {
 	return new(big.Rat).Quo(rational(v), of).IsInt()
 }
 
-// numberCost is the work of reading a number for exact arithmetic.
+// numberCost is the work of parsing a number for exact arithmetic.
 func numberCost(v json.Number) int {
 	cost := 40 + len(v)
 	if i := strings.IndexAny(string(v), "eE"); i >= 0 {
@@ -111,7 +111,7 @@ func numberCost(v json.Number) int {
 	return cost
 }
 
-// smallInt reads a number that is written as an integer of up to 18 digits, as most are.
+// smallInt parses a number that is written as an integer of up to 18 characters, as most are.
 func smallInt(v json.Number) (int64, bool) {
 	if len(v) > 18 || !isPlainInt(v) {
 		return 0, false
@@ -130,7 +130,7 @@ func isPlainInt(v json.Number) bool {
 	return true
 }
 
-// rational returns the exact value of a number. checkNumber has seen it before.
+// rational returns the exact value of a number that checkNumber has accepted.
 func rational(v json.Number) *big.Rat {
 	r, ok := new(big.Rat).SetString(string(v))
 	if !ok {
@@ -143,7 +143,7 @@ func (w *walk) isInteger(v json.Number) bool {
 	return isPlainInt(v) || w.spend(numberCost(v)) && rational(v).IsInt()
 }
 
-// oneOf reports whether a value is one of those listed.
+// oneOf reports whether a value is in a list.
 func (w *walk) oneOf(values []any, v any) bool {
 	for _, candidate := range values {
 		if w.equal(v, candidate) {
@@ -156,7 +156,7 @@ func (w *walk) oneOf(values []any, v any) bool {
 	return false
 }
 
-// equal compares two values; numbers are equal if their values are, however they are written.
+// equal reports whether two values are equal. Numbers are equal if their values are, however they are written.
 func (w *walk) equal(a, b any) bool {
 	if !w.spend(1) {
 		return false
@@ -185,7 +185,7 @@ func (w *walk) equal(a, b any) bool {
 		return ok && w.equalNumbers(a, b)
 	default: // null, true and false
 		switch b.(type) {
-		case map[string]any, []any: // which cannot be compared
+		case map[string]any, []any: // not comparable
 			return false
 		}
 		return a == b
@@ -204,11 +204,11 @@ func (w *walk) equalNumbers(a, b json.Number) bool {
 }
 
 const (
-	fewItems = 20 // up to which each is compared with each
-	seenCost = 8  // the work of remembering one
+	fewItems = 20 // up to which all pairs are compared
+	seenCost = 8  // the work of recording one item
 )
 
-// duplicates returns two items that are equal.
+// duplicates returns two equal items.
 func (w *walk) duplicates(items []any) (first, second int, found bool) {
 	if len(items) <= fewItems {
 		for j := range items {
@@ -238,7 +238,7 @@ func (w *walk) duplicates(items []any) (first, second int, found bool) {
 	return 0, 0, false
 }
 
-// hash adds a value: equal ones have equal sums.
+// hash adds a value to a hash. Equal values have equal sums.
 func (w *walk) hash(h *maphash.Hash, v any) {
 	if !w.spend(1) {
 		return

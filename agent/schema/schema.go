@@ -1,12 +1,12 @@
-// Package schema compiles the JSON Schemas of tools and validates arguments against them. Both are written by
-// strangers, so everything that grows faster than the text is bounded: what a schema takes when it is compiled, and the
-// work and the memory of a validation, which also ends with its caller.
+// Package schema compiles the JSON Schemas of tools and validates arguments against them. Both are untrusted, so
+// everything that grows faster than the text is limited: the size of a compiled schema, and the work and memory of a
+// validation. A validation also ends when its caller disconnects.
 //
 // Schemas are compiled, and checked against their metaschema, by github.com/santhosh-tekuri/jsonschema. Its validator
-// cannot be ended and builds every violation there is; the one here walks the compiled schema in its place.
+// cannot be cancelled and builds every violation. So the validator here walks the compiled schema instead.
 //
-// Validator (validator.go) keeps schemas compiled and shares out the pod's cores and memory; that is where to start.
-// Schema (schema.go) is one compiled schema, walk.go the validation. The package imports registry only.
+// Start reading at Validator (validator.go): it caches compiled schemas and shares the pod's cores and memory. Schema
+// (schema.go) is one compiled schema; walk.go is the validation. The package imports registry only.
 package schema
 
 import (
@@ -26,14 +26,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// MaxSize bounds the bytes that one schema takes when it is compiled.
+// MaxSize is the maximum size of one compiled schema, in bytes.
 const MaxSize = 6 << 20
 
 const (
-	// location is where a schema pretends to live; relative references resolve against it, and so lead elsewhere.
+	// location is the URL given to a schema. Relative references resolve against it, and so lead to other documents.
 	location = "farhand://tool/parameters"
 
-	// nodeBytes and pointerCopies are what a subschema takes when it is compiled, beside what is in the document.
+	// nodeBytes and pointerCopies estimate the memory of a compiled subschema, in addition to the document.
 	nodeBytes     = 900
 	pointerCopies = 4
 )
@@ -44,7 +44,7 @@ type Schema struct {
 	size int
 }
 
-// noRemote refuses every reference that leaves the schema: a device must not make the gateway fetch anything.
+// noRemote rejects every reference to another document: a device must not make the gateway fetch anything.
 type noRemote struct{}
 
 var errRemoteRef = errors.New("references to other documents are not allowed")
@@ -52,8 +52,8 @@ var errRemoteRef = errors.New("references to other documents are not allowed")
 // Load implements jsonschema.URLLoader.
 func (noRemote) Load(string) (any, error) { return nil, errRemoteRef }
 
-// Compile compiles a JSON Schema, 2020-12 unless $schema says otherwise. It must refer to nothing outside itself, and
-// its patterns must be RE2. The error's message is one line for the author of the schema.
+// Compile compiles a JSON Schema, 2020-12 unless $schema says otherwise. It must not refer to other documents, and its
+// patterns must be RE2. The error's message is one line for the author of the schema.
 func Compile(text []byte) (*Schema, error) {
 	s, err := compile(text)
 	if err != nil {
@@ -85,7 +85,7 @@ func compile(text []byte) (*Schema, error) {
 	}
 	root, err := c.Compile(location)
 	if err != nil {
-		if patterns.err != nil { // which the compiler says in more words
+		if patterns.err != nil { // the compiler's error is longer
 			return nil, patterns.err
 		}
 		return nil, err
@@ -97,10 +97,10 @@ func compile(text []byte) (*Schema, error) {
 	return &Schema{root: root, size: patterns.size}, nil
 }
 
-// Size returns about how many bytes the compiled schema takes.
+// Size returns the approximate size of the compiled schema, in bytes.
 func (s *Schema) Size() int { return s.size }
 
-// problem turns a compiler's error into one line.
+// problem converts a compiler's error to one line.
 func problem(err error) string {
 	if errors.Is(err, errRemoteRef) {
 		return errRemoteRef.Error()
@@ -116,7 +116,7 @@ func problem(err error) string {
 	return cutTo(strings.ReplaceAll(line, location, ""), maxMessage)
 }
 
-// firstCause says what is wrong with a schema, and where.
+// firstCause returns the first violation of a schema, with its place.
 func firstCause(e *jsonschema.ValidationError) string {
 	for len(e.Causes) > 0 {
 		e = e.Causes[0]
@@ -132,20 +132,21 @@ func firstCause(e *jsonschema.ValidationError) string {
 	return where + ": " + cutTo(e.ErrorKind.LocalizedString(message.NewPrinter(language.English)), maxMessage)
 }
 
-// Work says how long a validation may take, beside what none may exceed.
+// Work limits one validation, in addition to the fixed limits.
 type Work struct {
 	Deadline time.Time // zero: none
 
-	// Heavy is called before a validation becomes expensive, at most once, and returns when it may go on. Nil: it may.
+	// Heavy is called at most once, before a validation becomes expensive. It returns when the validation may continue.
+	// Nil: no wait.
 	Heavy func() error
 }
 
-// errEnough ends a walk that found as many violations as are reported.
+// errEnough ends a walk with the maximum number of violations.
 var errEnough = errors.New("enough violations")
 
-// Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations there are, none
-// if the value is valid. On an error nothing is known: ctx or the deadline ended it, or Work.Heavy did, or the value
-// takes too much work, which is an InputError.
+// Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations, or none if the
+// value is valid. On an error, the result is unknown: ctx, the deadline or Work.Heavy ended the validation, or the
+// value is too expensive, which is an InputError.
 func (s *Schema) Validate(ctx context.Context, v any, work Work) ([]registry.Violation, error) {
 	if err := checkNumbers(v); err != nil {
 		return nil, InputError{err}
@@ -170,14 +171,13 @@ func (s *Schema) Validate(ctx context.Context, v any, work Work) ([]registry.Vio
 	}
 }
 
-// InputError is what keeps a value from being validated at all.
+// InputError is the reason why a value cannot be validated.
 type InputError struct{ error }
 
 // Unwrap returns the reason.
 func (e InputError) Unwrap() error { return e.error }
 
-// Decode decodes a JSON text as Validate wants it. What is out of the ordinary, as a key that stands there twice, is
-// read as encoding/json reads it.
+// Decode decodes a JSON text for Validate. Unusual input, such as a repeated key, is decoded as encoding/json does.
 func Decode(text []byte, maxDepth int) (any, error) {
 	if value, ok := strictjson.Decode(text, maxDepth); ok {
 		return value, nil
@@ -189,7 +189,7 @@ func Decode(text []byte, maxDepth int) (any, error) {
 	return value, err
 }
 
-// The types as jsonschema.Types has them.
+// The types as bits of jsonschema.Types.
 var (
 	typeNull    = typeSet("null")
 	typeBoolean = typeSet("boolean")

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Limits of the source of a schema. Compiling takes time that grows with the square of some of them, and memory that
-// grows with the product of others, so they are known before it begins. Real schemas stay far below.
+// Limits of the source of a schema. They are checked before compiling, because compile time grows with the square of
+// some, and memory with the product of others. Real schemas stay far below.
 const (
 	maxNodes        = 4096      // objects and booleans: each may be a subschema
 	maxPointerBytes = 512 << 10 // of the JSON pointers to all of them
 	maxIDs          = 16        // $id, id
 	maxIDBytes      = 512       // of each
-	maxOddRefs      = 64        // references to elsewhere than #/$defs/name and #/definitions/name
+	maxOddRefs      = 64        // references to anything but #/$defs/name and #/definitions/name
 	maxSchemaDigits = 400       // characters of a number; the largest float64 written out has 309
 )
 
@@ -30,7 +30,7 @@ var (
 	errDigits   = errors.New("a number has more than 1000 characters")
 )
 
-// source is what is known of a schema before it is compiled.
+// source holds the counts of a schema before it is compiled.
 type source struct {
 	nodes    int
 	pointers int // bytes
@@ -38,7 +38,7 @@ type source struct {
 	oddRefs  int
 }
 
-// survey looks at a part of a schema whose JSON pointer has so many bytes.
+// survey counts a part of a schema. pointer is the length of its JSON pointer in bytes.
 func (s *source) survey(v any, pointer int) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -81,7 +81,7 @@ func (s *source) node(pointer int) error {
 	return nil
 }
 
-// keyword looks at what makes compiling slow.
+// keyword counts the keywords that make compiling slow.
 func (s *source) keyword(name string, value any) error {
 	text, ok := value.(string)
 	if !ok {
@@ -103,7 +103,7 @@ func (s *source) keyword(name string, value any) error {
 	return nil
 }
 
-// plainRef reports whether a reference leads to a definition at the root of the schema.
+// plainRef reports whether a reference leads to a definition at the root of the schema, or to the root.
 func plainRef(ref string) bool {
 	for _, prefix := range []string{"#/$defs/", "#/definitions/"} {
 		if name, ok := strings.CutPrefix(ref, prefix); ok && !strings.Contains(name, "/") {
@@ -113,7 +113,7 @@ func plainRef(ref string) bool {
 	return ref == "#"
 }
 
-// decimals returns how many digits i has.
+// decimals returns the number of decimal digits of i.
 func decimals(i int) int {
 	n := 1
 	for ; i > 9; i /= 10 {
@@ -122,7 +122,7 @@ func decimals(i int) int {
 	return n
 }
 
-// checkNumbers refuses numbers that are expensive to calculate with.
+// checkNumbers rejects numbers that make exact arithmetic expensive.
 func checkNumbers(v any) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -144,7 +144,7 @@ func checkNumbers(v any) error {
 }
 
 func checkNumber(n json.Number) error {
-	if len(n) <= 3 { // most are, and the exponent of none of them is too large
+	if len(n) <= 3 { // most numbers; none has a large exponent
 		return nil
 	}
 	if i := strings.IndexAny(string(n), "eE"); i >= 0 {
@@ -158,7 +158,7 @@ func checkNumber(n json.Number) error {
 	return nil
 }
 
-// decodedSize estimates the bytes that a JSON text takes in memory once it is decoded, without decoding it.
+// decodedSize estimates the memory of a decoded JSON text, in bytes, without decoding it.
 func decodedSize(text []byte) int {
 	const (
 		objectBytes = 350 // with up to eight fields
@@ -178,7 +178,7 @@ func decodedSize(text []byte) int {
 	return len(text) + objects*objectBytes + values*valueBytes
 }
 
-// stringLength returns how long the string is that text begins with, quotes included.
+// stringLength returns the length of the string at the start of text, including quotes.
 func stringLength(text []byte) int {
 	for end := 1; ; end++ {
 		next := bytes.IndexByte(text[end:], '"')

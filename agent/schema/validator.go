@@ -13,33 +13,33 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// MaxDepth is how deep arguments may nest.
+// MaxDepth is the maximum nesting depth of arguments.
 const MaxDepth = 64
 
-// CacheBytes bounds what the schemas that are kept compiled take, in bytes, per generation of the cache, of which there
-// are two.
+// CacheBytes is the maximum size of the cached compiled schemas, in bytes, per generation of the cache. The cache has
+// two generations.
 const CacheBytes = 32 << 20
 
 const (
-	// checkedBytes bounds what is remembered of schemas that were checked, in bytes, per generation of the cache.
+	// checkedBytes is the maximum size of the cache of checked schemas, in bytes, per generation of the cache.
 	checkedBytes = 4 << 20
 
-	// checkedSize is about how many bytes it takes to remember one.
+	// checkedSize is the approximate size of one entry, in bytes.
 	checkedSize = 100
 )
 
-// Validator checks the JSON Schemas of tools when they are registered, and compiles them when they are called: most are
-// never called on the pod that has the device, and a compiled one takes two kilobytes and more. Both are done once per
-// content, however many devices register it. What it takes of the pod is bounded: the memory of compiled schemas and of
-// decoded arguments, and the cores that read, check, compile, or validate at length. Who asks has a share of it. It is
-// safe for concurrent use.
+// Validator checks the JSON Schemas of tools when they are registered, and compiles them when the tools are called.
+// Most tools are never called on the pod of their device, and a compiled schema takes two kilobytes or more. Each is
+// done once per content, however many devices register it. The pod's resources are limited: memory for compiled schemas
+// and decoded arguments, and cores for reading, checking, compiling and long validations. Each caller has a share of
+// them. Validator is safe for concurrent use.
 type Validator struct {
 	compiled *cache.Cache[string, *Schema]        // by source text
-	checked  *cache.Cache[[sha256.Size]byte, int] // how many bytes it takes when compiled, by digest of the source text
+	checked  *cache.Cache[[sha256.Size]byte, int] // size when compiled, in bytes, by digest of the source text
 	capacity
 }
 
-// NewValidator returns a Validator that knows no schema yet.
+// NewValidator returns a Validator with empty caches.
 func NewValidator() *Validator {
 	return &Validator{
 		compiled: cache.New[string, *Schema](CacheBytes, 0),
@@ -47,9 +47,9 @@ func NewValidator() *Validator {
 	}
 }
 
-// Compile checks that the parameters and the output schema of a normalized spec are usable schemas: they refer to
-// nothing outside themselves, their patterns are RE2, and they are not too large. It returns how many bytes the
-// compiled schemas take. The error's message is a reason for the device.
+// Compile checks that the parameters and the output schema of a normalized spec are usable. They must not refer to
+// other documents, their patterns must be RE2, and they must not be too large. Compile returns the size of the compiled
+// schemas in bytes. The error's message is for the device.
 func (s *Validator) Compile(
 	ctx context.Context, by share.Owner, spec registry.ToolSpec,
 ) (size int, err error) {
@@ -61,7 +61,7 @@ func (s *Validator) Compile(
 	return size + output, err
 }
 
-// check checks the schema in a field of a definition. It returns how many bytes the compiled schema takes.
+// check checks the schema in a field of a definition. It returns the size of the compiled schema in bytes.
 func (s *Validator) check(
 	ctx context.Context, by share.Owner, field string, source []byte,
 ) (size int, err error) {
@@ -74,7 +74,7 @@ func (s *Validator) check(
 		return 0, err
 	}
 	defer turn.Release()
-	if size, known := s.checked.Get(digest); known { // thousands of devices with one app may come at once
+	if size, known := s.checked.Get(digest); known { // thousands of devices with one app may register together
 		return size, nil
 	}
 	compiled, err := compileOf(field, source)
@@ -93,10 +93,10 @@ func compileOf(field string, source []byte) (*Schema, error) {
 	return compiled, nil
 }
 
-// Validate checks the args of a caller against the parameters of spec until the deadline; zero is none. The error is an
-// *registry.Error: CodeInvalidArguments with the broken rules, CodeInvalidRequest if the schema is unusable or the
-// arguments would take too long, CodeTimeout or CodeCancelled if the time was up or the caller gone before it was
-// known, CodeBusy if too many validations take long already.
+// Validate checks the args of a caller against the parameters of spec, until the deadline. A zero deadline means none.
+// The error is an *registry.Error. CodeInvalidArguments has the broken rules. CodeInvalidRequest means that the schema
+// is unusable, or that the validation would take too long. CodeTimeout or CodeCancelled means that the deadline passed
+// or the caller disconnected first. CodeBusy means that too many long validations are running.
 func (s *Validator) Validate(
 	ctx context.Context, by share.Owner, spec registry.ToolSpec, args []byte, deadline time.Time,
 ) error {
@@ -125,7 +125,8 @@ func (s *Validator) Validate(
 	}
 }
 
-// outOfTime says why a call was given up before its tool ran: err is that of a context, or says it already.
+// outOfTime returns the error of a call that ended before its tool ran. err is the error of a context, or already an
+// *registry.Error.
 func outOfTime(err error) *registry.Error {
 	if own := (*registry.Error)(nil); errors.As(err, &own) {
 		return own
@@ -137,12 +138,11 @@ func outOfTime(err error) *registry.Error {
 	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
 }
 
-// violations returns the first rules that args break. Its errors are those of Schema.Validate, or say themselves what
-// they are.
+// violations returns the first rules that args break. Its errors are those of Schema.Validate, or *registry.Errors.
 func (s *Validator) violations(
 	ctx context.Context, by share.Owner, spec registry.ToolSpec, args []byte, deadline time.Time,
 ) ([]registry.Violation, error) {
-	// It was checked when it was registered, here or on another pod.
+	// The schema was checked when it was registered, on this pod or another one.
 	compiled, err := s.get(ctx, by, deadline, "parameters", spec.Parameters)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (s *Validator) violations(
 	})
 }
 
-// apply validates a value. If it takes long, it waits for a turn.
+// apply validates a value. If that takes long, it calls wait for permission first.
 func apply(
 	ctx context.Context, compiled *Schema, value any, deadline time.Time, wait func() (*share.Grant, error),
 ) ([]registry.Violation, error) {
@@ -183,7 +183,7 @@ func apply(
 	}})
 }
 
-// get returns the compiled schema of a field of a definition. The deadline bounds the wait for a core; zero is none.
+// get returns the compiled schema of a field of a definition. The deadline limits the wait for a core; zero means none.
 func (s *Validator) get(
 	ctx context.Context, by share.Owner, deadline time.Time, field string, source []byte,
 ) (*Schema, error) {
@@ -195,7 +195,7 @@ func (s *Validator) get(
 		return nil, err
 	}
 	defer turn.Release()
-	if known := s.cached(source); known != nil { // many callers may come at once
+	if known := s.cached(source); known != nil { // many calls may arrive together
 		return known, nil
 	}
 	compiled, err := compileOf(field, source)
@@ -211,19 +211,19 @@ func (s *Validator) cached(source []byte) *Schema {
 	return known
 }
 
-// Known reports whether a schema was checked, and so needs no checking.
+// Known reports whether a schema is in the cache of checked schemas.
 func (s *Validator) Known(source []byte) bool {
 	_, known := s.checked.Get(sha256.Sum256(source))
 	return known
 }
 
-// evaluated is which parts of an object or array were looked at by the schemas applied to it. It is kept only inside of
-// unevaluatedProperties and unevaluatedItems, which apply to the others.
+// evaluated records which parts of an object or array were evaluated by the schemas applied to it. It is recorded only
+// inside unevaluatedProperties and unevaluatedItems, which apply to the other parts.
 type evaluated struct {
-	all   bool                // fields and items
+	all   bool                // all fields and items
 	names map[string]struct{} // of fields
-	first int                 // items
-	items []uint64            // a bit for each; those beyond the first count
+	first int                 // number of leading items
+	items []uint64            // one bit per item; bits below first do not matter
 }
 
 func (e *evaluated) field(name string) {
@@ -262,13 +262,13 @@ func (e *evaluated) everything() {
 	}
 }
 
-// The work of noting a field, which takes memory, and an item.
+// The work of recording a field, which takes memory, and an item.
 const (
 	fieldCost = 32
 	itemCost  = 1
 )
 
-// merge adds what one branch looked at.
+// merge adds the parts that one branch evaluated.
 func (w *walk) merge(into, from *evaluated) {
 	switch {
 	case into.all:
@@ -288,7 +288,7 @@ func (w *walk) merge(into, from *evaluated) {
 	}
 }
 
-// unevaluated applies the schemas for the parts nobody looked at.
+// unevaluated applies the schemas for parts that were not evaluated.
 func (w *walk) unevaluated(s *jsonschema.Schema, v any, own *evaluated) bool {
 	ok := true
 	switch v := v.(type) {

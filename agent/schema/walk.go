@@ -10,29 +10,30 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxFrames bounds how deep a validation recurses: the nesting of the value times that of what applies to one value.
+// maxFrames is the maximum recursion depth of a validation: the nesting of the value times the number of nested schemas
+// for one value.
 const maxFrames = 4096
 
 var errTooDeep = errors.New("the schema applies too many subschemas to one value")
 
-// walk is one validation: the compiled schema is walked beside the value. It does what jsonschema.Schema.Validate does,
-// but counts its work, can be ended, and keeps no more violations than are shown. A value is first only said to be
-// valid or not; what is wrong with it is looked for (loud) when something is.
+// walk is one validation. It walks the compiled schema along the value. It does what jsonschema.Schema.Validate does,
+// but counts its work, can be cancelled, and keeps no more violations than are reported. The first pass only determines
+// whether the value is valid. If it is not, a second pass (loud) collects the violations.
 type walk struct {
 	meter
 	loud  bool
-	found []registry.Violation // of the loud walk
-	path  []step               // to the value that is looked at; kept in the loud walk only
+	found []registry.Violation // of the loud pass
+	path  []step               // to the current value; kept in the loud pass only
 
 	regexes parseCost // of regular expressions among the arguments
 
-	open   []*jsonschema.Schema // what is being applied, outermost first
-	base   int                  // where those begin that are applied to the same value
+	open   []*jsonschema.Schema // schemas being applied, outermost first
+	base   int                  // index in open of the first schema for the current value
 	frames int
-	room   [8]*jsonschema.Schema // for what is open of most schemas
+	room   [8]*jsonschema.Schema // initial storage of open; enough for most schemas
 }
 
-// step leads from a value to a part of it: to a field, or to an item if the name is empty and item is not negative.
+// step leads from a value to a part of it: to an item if item is not negative, else to a field.
 type step struct {
 	name string
 	item int
@@ -42,8 +43,8 @@ func field(name string) step { return step{name: name, item: -1} }
 
 func item(i int) step { return step{item: i} }
 
-// apply reports whether a value satisfies a schema. outer, unless it is nil, notes which parts of the value were
-// looked at, for the schema around it; it means nothing if the answer is no.
+// apply reports whether a value satisfies a schema. Unless outer is nil, it records which parts of the value were
+// evaluated, for the enclosing schema. outer is meaningless if the result is false.
 func (w *walk) apply(s *jsonschema.Schema, v any, outer *evaluated) bool {
 	if !w.spend(2) {
 		return false
@@ -63,7 +64,7 @@ func (w *walk) apply(s *jsonschema.Schema, v any, outer *evaluated) bool {
 }
 
 func (w *walk) applyKeywords(s *jsonschema.Schema, v any, outer *evaluated) bool {
-	// If the type is wrong, nothing else needs to be reported.
+	// If the type is wrong, other violations are not useful.
 	if s.Types != nil && !w.hasType(*s.Types, v) {
 		return w.loud && w.report(&kind.Type{Got: typeName(v), Want: s.Types.ToStrings()})
 	}
@@ -80,7 +81,7 @@ func (w *walk) applyKeywords(s *jsonschema.Schema, v any, outer *evaluated) bool
 	}
 	own := outer
 	if s.UnevaluatedProperties != nil || s.UnevaluatedItems != nil {
-		own = new(evaluated) // what the schemas around this one look at does not count in it
+		own = new(evaluated) // evaluations of enclosing schemas do not count in it
 	}
 	if s.Ref != nil {
 		ok := w.follow(s.Ref, v, own)
@@ -92,7 +93,7 @@ func (w *walk) applyKeywords(s *jsonschema.Schema, v any, outer *evaluated) bool
 	return w.applyRest(s, v, own, outer)
 }
 
-// applyRest applies what depends on the type of the value, and what combines schemas.
+// applyRest applies the keywords that depend on the value's type, and those that combine schemas.
 func (w *walk) applyRest(s *jsonschema.Schema, v any, own, outer *evaluated) bool {
 	ok := true
 	switch v := v.(type) {
@@ -134,7 +135,7 @@ func (w *walk) part(s *jsonschema.Schema, v any, at step) bool {
 	return ok
 }
 
-// follow applies what a reference leads to, unless that is being applied to the same value already.
+// follow applies the target of a reference, unless the target is already being applied to the same value.
 func (w *walk) follow(s *jsonschema.Schema, v any, own *evaluated) bool {
 	open := w.open[w.base:]
 	if !w.spend(len(open)) {
@@ -148,7 +149,7 @@ func (w *walk) follow(s *jsonschema.Schema, v any, own *evaluated) bool {
 	return w.apply(s, v, own)
 }
 
-// quietly applies a schema of which only the answer counts.
+// quietly applies a schema without collecting violations.
 func (w *walk) quietly(s *jsonschema.Schema, v any, own *evaluated) bool {
 	loud := w.loud
 	w.loud = false
@@ -157,7 +158,7 @@ func (w *walk) quietly(s *jsonschema.Schema, v any, own *evaluated) bool {
 	return ok
 }
 
-// branch applies a schema that may fail without the one around it failing.
+// branch applies a schema whose failure does not fail the enclosing schema.
 func (w *walk) branch(s *jsonschema.Schema, v any, own *evaluated) bool {
 	if own == nil {
 		return w.quietly(s, v, nil)
@@ -170,7 +171,7 @@ func (w *walk) branch(s *jsonschema.Schema, v any, own *evaluated) bool {
 	return ok
 }
 
-// combine applies the schemas that are applied to the same value as s.
+// combine applies the subschemas of s that apply to the same value.
 func (w *walk) combine(s *jsonschema.Schema, v any, own *evaluated) bool {
 	ok := true
 	if s.Not != nil && w.branch(s.Not, v, own) {
@@ -205,7 +206,7 @@ func (w *walk) anyOf(s *jsonschema.Schema, v any, own *evaluated) bool {
 			return false
 		}
 		matched = w.branch(sub, v, own) || matched
-		if matched && own == nil { // otherwise each may look at other parts
+		if matched && own == nil { // otherwise each branch may evaluate other parts
 			return true
 		}
 	}
@@ -229,7 +230,7 @@ func (w *walk) exactlyOne(s *jsonschema.Schema, v any, own *evaluated) bool {
 	return matched >= 0 || w.explain(s.OneOf, v)
 }
 
-// explain says of each branch why the value does not satisfy it. It returns false.
+// explain collects the violations of each branch. It returns false.
 func (w *walk) explain(branches []*jsonschema.Schema, v any) bool {
 	for _, sub := range branches {
 		if !w.loud || w.stopped() {

@@ -12,15 +12,15 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The kinds of entries. A call leaves a start when it is about to run and an end when it has ended; one that ended
-// before it could run leaves an end only.
+// The kinds of entries. A call leaves a start entry before it runs and an end entry when it has ended. A call that
+// ended before it could run leaves only an end entry.
 const (
 	kindStart = "s"
 	kindEnd   = "e"
 )
 
-// entry is one line of the history: what happened, to which call, what that call asks for, and how it ended. All but
-// the kind are hashes, so that nothing of arguments and results is kept.
+// entry is one line of the history: the event, the call, the call's request, the turn, and the outcome. All fields but
+// the kind are hashes, so that no arguments or results are stored.
 type entry struct {
 	kind    string
 	id      string
@@ -29,12 +29,12 @@ type entry struct {
 	outcome string // with kindEnd
 }
 
-// String returns the entry as it is stored.
+// String returns the entry in stored form.
 func (e entry) String() string {
 	return strings.TrimSuffix(strings.Join([]string{e.kind, e.id, e.call, e.turn, e.outcome}, " "), " ")
 }
 
-// parseEntry reads what String wrote. It reports false for anything else, as an entry of another version.
+// parseEntry parses the output of String. It returns false for anything else, such as an entry of another version.
 func parseEntry(text string) (entry, bool) {
 	f := strings.Split(text, " ")
 	for _, field := range f[1:] {
@@ -52,16 +52,16 @@ func parseEntry(text string) (entry, bool) {
 	}
 }
 
-// made is a call as the history tells it.
+// made is a call reconstructed from the history.
 type made struct {
 	id      string
 	call    string
 	turn    string
-	outcome string // empty while the call runs, and for one that was stopped
+	outcome string // empty while the call runs, and for a blocked call
 	unasked bool   // it never started
 }
 
-// parseHistory returns the calls of a history in the order in which they began.
+// parseHistory returns the calls of a history in the order of their first entries.
 func parseHistory(history []string) []made {
 	var calls []made
 	place := make(map[string]int)
@@ -84,15 +84,15 @@ func parseHistory(history []string) []made {
 	return calls
 }
 
-// run is how often one call, or two in turn, were made in a row without anything new.
+// run describes how often one call, or two alternating calls, were made in a row without a new outcome.
 type run struct {
 	length      int
 	alternating bool
 	unasked     bool // the last call never started
-	again       bool // its turn made the same call before, in this run
+	again       bool // its turn already made the same call in this run
 }
 
-// runOf returns the run that the call with that id ends; the zero run if it is not among the calls.
+// runOf returns the run that ends with the call id. It is the zero run if the call is not in calls.
 func runOf(calls []made, id string) run {
 	last := len(calls) - 1
 	for last >= 0 && calls[last].id != id {
@@ -103,7 +103,7 @@ func runOf(calls []made, id string) run {
 	}
 	r := run{length: stretch(calls[:last+1], 1), unasked: calls[last].unasked}
 	if last > 0 && calls[last].call != calls[last-1].call {
-		if n := stretch(calls[:last+1], 2); n >= 4 { // A-B-A-B; less is no pattern yet
+		if n := stretch(calls[:last+1], 2); n >= 4 { // A-B-A-B; less is not a pattern
 			r.length, r.alternating = n, true
 		}
 	}
@@ -113,8 +113,8 @@ func runOf(calls []made, id string) run {
 	return r
 }
 
-// stretch returns how many calls at the end repeat with the given period: each asks for the same as the one a period
-// before, and all that are known to have ended at its place in the period ended the same way.
+// stretch returns how many calls at the end repeat with the given period. Each has the same request as the call one
+// period earlier. All known outcomes at the same position of the period are equal.
 func stretch(calls []made, period int) int {
 	if len(calls) < period {
 		return len(calls)
@@ -137,24 +137,24 @@ func stretch(calls []made, period int) int {
 	return n
 }
 
-// callHash identifies what a call asks for: the tool, where it is, and the arguments as the caller sent them, whatever
-// the order of their members.
+// callHash identifies the request of a call: the tool, its source, and the arguments as the caller sent them, in any
+// order of members.
 func callHash(inv agent.Invocation) string {
 	args, err := strictjson.Canonical(inv.Asked.Raw())
 	if err != nil {
-		args = inv.Asked.Raw() // as a model wrote it: no JSON, but the same again if it is written again
+		args = inv.Asked.Raw() // invalid JSON of a model: hashed as text, so a repetition has the same hash
 	}
 	return hash("call", inv.Source, inv.Spec.Name, string(args))
 }
 
-// outcomeHash identifies how a call ended. Ids and durations are no part of it.
+// outcomeHash identifies the outcome of a call, without ids and durations.
 func outcomeHash(res registry.Result, err error) string {
 	if err != nil {
 		e := registry.AsError(err)
 		return hash("error", string(e.Code), e.Message)
 	}
 	said := []string{"result", string(res.State()), res.Output, res.Error}
-	for i := range res.Parts { // two pictures of one room are two outcomes
+	for i := range res.Parts { // two different pictures are two outcomes
 		said = append(said, res.Parts[i].MIMEType, string(res.Parts[i].Data))
 	}
 	return hash(said...)

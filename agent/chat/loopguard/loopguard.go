@@ -1,8 +1,8 @@
-// Package loopguard stops conversations that go round in circles: a model that makes the same call again and again and
-// gets the same answer each time. docs/decisions/0007-loop-guard.md says what counts as the same.
+// Package loopguard stops conversations in a loop: a model that repeats a call and gets the same answer each time.
+// docs/decisions/0007-loop-guard.md defines what counts as the same.
 //
-// It is a hook, and imports agent and registry. Start reading at Guard in loopguard.go; history.go reads what a
-// conversation has called before.
+// It is a hook, and imports agent and registry. Start reading at Guard in loopguard.go; history.go reads the earlier
+// calls of a conversation.
 package loopguard
 
 import (
@@ -24,39 +24,39 @@ const (
 	DefaultUnknownLimit = 10
 )
 
-// storeWait bounds what the guard costs a call when the store is slow.
+// storeWait is how long the guard delays a call if the store is slow.
 const storeWait = time.Second
 
-// ErrBlocked is the cause of the error of a call that was stopped. Its code is registry.CodeHookCancelled.
+// ErrBlocked is the cause of a blocked call's error. The code of the error is registry.CodeHookCancelled.
 var ErrBlocked = errors.New("loopguard: blocked")
 
-// Store keeps what the guard remembers of a conversation, so that all pods count the same. registry.ConversationStore
-// is one.
+// Store stores the guard's history of a conversation, so that all pods count the same. registry.ConversationStore is
+// one.
 type Store interface {
-	// AppendTrail adds an entry and returns the last ones, oldest first, at most limit of them, the new one among them,
-	// in one atomic step: of two callers at once, one sees the entry of the other.
+	// AppendTrail adds an entry and returns the last limit entries, oldest first, including the new one. It is atomic:
+	// of two concurrent callers, one sees the entry of the other.
 	AppendTrail(ctx context.Context, key registry.Key, entry string, limit int) ([]string, error)
 }
 
 // Config configures a Guard. Store is required.
 type Config struct {
 	Store        Store
-	Warn         int          // from this call of a run on, the result carries a warning; default 10
-	Block        int          // from this call of a run on, calls are stopped; default 20
-	UnknownLimit int          // from this call in a row of an unknown tool on, the answer is a stop; default 10
+	Warn         int          // from this call of a run on, results carry a warning; default 10
+	Block        int          // from this call of a run on, calls are blocked; default 20
+	UnknownLimit int          // from this call in a row of an unknown tool on, the call is blocked; default 10
 	Log          *slog.Logger // default: discard
 }
 
-// Guard is a hook that counts the calls of each conversation, from turn to turn; of a conversation that its caller
-// keeps, those of each turn. Calls outside of conversations pass. What a turn has not done yet is never stopped in it,
-// whatever the turns before did. It is safe for concurrent use, and parallel calls of one turn count like those one
-// after another.
+// Guard is a hook that counts the calls of each conversation, across turns. If the caller keeps the conversation, it
+// counts the calls of each turn. Calls outside of conversations pass. A turn is never blocked for a call that it has
+// not made yet, whatever earlier turns did. Guard is safe for concurrent use. Concurrent calls of one turn count like
+// sequential ones.
 //
-// When the store fails, calls pass uncounted and that is logged: the guard saves money, it does not keep anything safe,
-// and a conversation is worth more than a count.
+// If the store fails, calls pass uncounted and the failure is logged. The guard saves money and is no security control,
+// so it must not stop a conversation.
 type Guard struct {
 	cfg    Config
-	window int // entries of the history that are looked at
+	window int // entries of the history to read
 }
 
 var (
@@ -72,7 +72,7 @@ func New(cfg Config) *Guard {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	// Two entries for each call, and as many again for calls that run beside the run.
+	// Two entries for each call, and as many again for other calls in between.
 	return &Guard{cfg: cfg, window: 4 * max(cfg.Warn, cfg.Block, cfg.UnknownLimit)}
 }
 
@@ -85,7 +85,7 @@ func orDefault(n *int, value int) {
 // Name implements agent.Hook.
 func (g *Guard) Name() string { return "loop guard" }
 
-// Before implements agent.BeforeHook: it stops a call that would only prolong a run.
+// Before implements agent.BeforeHook: it blocks a call that would only extend a run.
 func (g *Guard) Before(ctx context.Context, inv agent.Invocation) (agent.Decision, error) {
 	if !counts(inv) {
 		return agent.Pass(), nil
@@ -102,18 +102,18 @@ func (g *Guard) Before(ctx context.Context, inv agent.Invocation) (agent.Decisio
 	return agent.Pass(), nil
 }
 
-// Amend implements agent.AmendHook: it notes how the call ended, and warns or says no.
+// Amend implements agent.AmendHook: it records how the call ended, and adds a warning or blocks.
 func (g *Guard) Amend(
 	ctx context.Context, inv agent.Invocation, out agent.Outcome, err error,
 ) (registry.Result, error) {
 	if !counts(inv) || errors.Is(err, ErrBlocked) {
-		return out.Result, err // what was stopped stays open in the history, and so prolongs the run
+		return out.Result, err // a blocked call stays open in the history and so extends the run
 	}
 	e := entry{kind: kindEnd, id: hash(inv.CallID), call: callHash(inv), turn: hash(inv.Turn),
 		outcome: outcomeHash(out.Result, err)}
 	unknown := inv.Source == "" && errors.Is(err, registry.CodeToolNotFound)
 	if unknown {
-		// There is nothing the arguments could mean, and what there is instead is no news about this tool.
+		// The arguments mean nothing, and a changed list of other tools is nothing new about this tool.
 		e.call, e.outcome = hash("unknown", inv.Spec.Name), hash("unknown")
 	}
 	r, failure := g.note(context.WithoutCancel(ctx), inv, e)
@@ -123,7 +123,7 @@ func (g *Guard) Amend(
 		return out.Result, err
 	case unknown && r.again && r.length >= g.cfg.UnknownLimit:
 		return registry.Result{}, g.blockedUnknown(inv, r, err)
-	case r.unasked && r.again && err != nil && r.length >= g.cfg.Block: // it ended before Before could stop it
+	case r.unasked && r.again && err != nil && r.length >= g.cfg.Block: // it ended before Before could block it
 		return registry.Result{}, g.blocked(inv, r)
 	case r.length < g.cfg.Warn:
 		return out.Result, err
@@ -136,7 +136,7 @@ func counts(inv agent.Invocation) bool {
 	return inv.CallHistory != nil || inv.Conversation != (registry.Key{})
 }
 
-// note adds an entry to the history and returns the run that its call ends.
+// note adds an entry to the history and returns the run that ends with its call.
 func (g *Guard) note(ctx context.Context, inv agent.Invocation, e entry) (run, error) {
 	if inv.CallHistory != nil {
 		return runOf(parseHistory(inv.CallHistory.Append(e.String(), g.window)), e.id), nil
@@ -168,10 +168,10 @@ func (g *Guard) blockedUnknown(inv agent.Invocation, r run, err error) error {
 		shortName(inv), r.length, registry.AsError(err).Message)}
 }
 
-// warned adds a notice to what the model reads, be that a result or an error.
+// warned adds a warning to the result or error that the model reads.
 func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err error) (registry.Result, error) {
 	next := fmt.Sprintf("The %s will be stopped.", ordinal(g.cfg.Block))
-	if r.length >= g.cfg.Block { // only because it is this turn's first
+	if r.length >= g.cfg.Block { // the turn makes this call for the first time
 		next = "The next one in this turn will be stopped."
 	}
 	line := fmt.Sprintf("[Farhand: this is %s; try something else, or answer with what is known. %s]",
@@ -185,7 +185,7 @@ func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err err
 	return res, nil
 }
 
-// describe names a call by its place in a run.
+// describe describes a call by its position in a run.
 func describe(inv agent.Invocation, r run) string {
 	if r.alternating {
 		return fmt.Sprintf("the %s call in a row that alternates between %q and one other, "+
@@ -195,7 +195,7 @@ func describe(inv agent.Invocation, r run) string {
 	return fmt.Sprintf("the %s identical call of %q with the same result", ordinal(r.length), shortName(inv))
 }
 
-// shortName is the tool's name, cut: a model may ask for a tool of any name.
+// shortName returns the tool's name, truncated: a model may request a tool with any name.
 func shortName(inv agent.Invocation) string { return fmt.Sprintf("%.64s", inv.Spec.Name) }
 
 func ordinal(n int) string {

@@ -7,18 +7,19 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// address is what reaches somebody, in one form for all ways to write it.
+// address is a value that reaches a person or system, in one form for all spellings.
 type address struct {
-	text  string // without scheme, www., a slash at the end; an account without spaces
+	text  string // without scheme, www. and trailing slash; an account without spaces
 	host  string // of a URL
 	query bool   // of a URL: it carries data
 	kind  Kind
 }
 
-// maxAddress is how much of an address is looked at.
+// maxAddress is how much of an address is examined, in bytes.
 const maxAddress = 2048
 
-// eachAddress calls visit with every address in folded text whose tokens are given, until it returns false.
+// eachAddress calls visit with every address in folded text, until visit returns false. tokens are the tokens of the
+// text.
 func eachAddress(s string, tokens []token, visit func(address) bool) {
 	for at := 0; at < len(s); {
 		end := chunkEnd(s, at)
@@ -32,10 +33,10 @@ func eachAddress(s string, tokens []token, visit func(address) bool) {
 	}
 }
 
-// chunkEnd returns where the text without spaces ends that begins at a place. Whatever stands before an '@' in the
-// host of a URL belongs to it: programs differ in which of the two sides they connect to.
+// chunkEnd returns the end of the text without spaces that begins at at. Text before an '@' in the host of a URL
+// belongs to the URL: programs differ in which of the two sides they connect to.
 func chunkEnd(s string, at int) int {
-	host := 0 // until here
+	host := 0 // end of the last such text
 	for end := at; end < len(s); end++ {
 		switch {
 		case s[end] == ':' && strings.HasPrefix(s[end:], "://"):
@@ -56,7 +57,7 @@ func endsChunk(b byte) bool {
 	return b <= ' ' || b == '<' || b == '>' || b == '"' || b == '`' || b == '|' || b == '\\' || b == '{' || b == '}'
 }
 
-// schemes are those of URLs without slashes: some name no host, and of some programs take the slashes as said.
+// schemes are schemes of URLs without slashes. Some name no host. For the others, some programs add the slashes.
 var schemes = []string{"data:", "javascript:", "https:", "http:", "file:/"}
 
 // chunkAddresses finds the addresses in text without spaces.
@@ -88,13 +89,13 @@ func trimPunctuation(s string) string { return strings.Trim(s, ".,;:!?()[]'’*_
 
 func clip(s string) string { return s[:min(len(s), maxAddress)] }
 
-// urlOf returns the address of a text that is a URL, with a scheme or without.
+// urlOf returns the address of a URL, with or without a scheme.
 func urlOf(s string) address {
 	s = clip(strings.TrimRight(s, ".,;:!?)]'’*"))
 	if _, rest, ok := strings.Cut(s, "://"); ok {
 		s = rest
 	}
-	if before, fragment, _ := strings.Cut(s, "#"); !strings.ContainsAny(fragment, ",;:@") { // else it may be a list
+	if before, fragment, _ := strings.Cut(s, "#"); !strings.ContainsAny(fragment, ",;:@") { // it may be a list
 		s = before
 	}
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "www."), "/")
@@ -119,7 +120,7 @@ func plainAddress(s string) (address, bool) {
 		end = len(s)
 	}
 	if i := strings.LastIndexByte(s[:end], '@'); i > 0 && i < end-1 {
-		if strings.IndexByte(s[end:], '@') >= 0 { // a second one: neither stands for both
+		if strings.IndexByte(s[end:], '@') >= 0 { // there is a second '@': keep the whole text
 			end = len(s)
 		}
 		return address{text: clip(s[:end]), kind: KindAddress}, true
@@ -134,11 +135,11 @@ func plainAddress(s string) (address, bool) {
 	return urlOf(s), true
 }
 
-// fileEnds are top-level domains that ends of file names are taken for, and that are taken for ends of file names.
+// fileEnds are top-level domains that are also common file name extensions.
 const fileEnds = " ai app cc md mov pl ps py rs sh so st zip name "
 
-// isHost reports whether a text is the name of a host, or an IP address. A text that may be the name of a file is a
-// host if it is sure to be an address.
+// isHost reports whether a text is a host name or an IP address. A text that may be a file name is a host only if sure
+// is set.
 func isHost(s string, sure bool) bool {
 	dot := strings.LastIndexByte(s, '.')
 	if dot <= 0 || dot == len(s)-1 || len(s) > 253 || strings.Contains(s, "..") {
@@ -162,12 +163,12 @@ func isHost(s string, sure bool) bool {
 	return sure || !strings.Contains(fileEnds, " "+suffix+" ")
 }
 
-// maxLocal is how much is looked at before an '@'.
+// maxLocal is how much text around an '@' is examined on each side, in bytes.
 const maxLocal = 256
 
-// eachMailbox calls visit with the e-mail addresses in folded text that are not plain words: `"eve"@b.example`,
-// `eve!@b.example`, `eve @b.example`. Whatever stands before an '@' and a host is an address, because programs differ
-// in what they let stand there. Plain ones are found as pieces of a chunk.
+// eachMailbox calls visit with the unusual e-mail addresses in folded text: `"eve"@b.example`, `eve!@b.example`, `eve
+// @b.example`. Any text before an '@' and a host counts as an address, because programs differ in what they accept
+// there. chunkAddresses finds plain addresses.
 func eachMailbox(s string, visit func(address) bool) bool {
 	for at := 0; ; at++ {
 		next := strings.IndexByte(s[at:], '@')
@@ -186,8 +187,8 @@ func eachMailbox(s string, visit func(address) bool) bool {
 	}
 }
 
-// localPart returns what stands before the '@' at a place: a quoted text, a word with the signs that may stand in an
-// address, or else all until a space. A space between it and the '@' does not count.
+// localPart returns the text before the '@' at at: a quoted text, or a word with the characters allowed in an address,
+// or else all text back to a space. Spaces directly before the '@' are included.
 func localPart(s string, at int) string {
 	s = s[max(0, at-maxLocal):at]
 	if strings.HasSuffix(s, `"`) {
@@ -202,7 +203,7 @@ func localPart(s string, at int) string {
 	return word[start:] + spaces
 }
 
-// hostPart returns the name of a host, or an address in brackets, that begins at a place. It may begin with spaces.
+// hostPart returns the host name, or the address in brackets, that begins at at. It may begin with spaces.
 func hostPart(s string, at int) string {
 	end := at
 	for end < len(s) && s[end] == ' ' && end < at+4 {
@@ -219,13 +220,13 @@ func hostPart(s string, at int) string {
 	return strings.TrimRight(s[at:end], ".-_ ")
 }
 
-// pairs reports whether a sign before an address belongs to the one behind it.
+// pairs reports whether a character before an address and one after it form a pair, such as quotes.
 func pairs(before, behind byte) bool {
 	return before == behind && strings.IndexByte("'*_~`|", before) >= 0 || before == '{' && behind == '}'
 }
 
-// isOdd reports whether something before an '@' makes an address that plain pieces do not show. What stands at a
-// distance, or behind a path, must belong to a host that is sure to be one: @ada is how people are mentioned.
+// isOdd reports whether the text around an '@' is an address that plainAddress does not find. If it contains a space or
+// a path, the host must be a certain host name, because @ada is how people are mentioned.
 func isOdd(local, host string) bool {
 	name := strings.TrimLeft(host, " ")
 	if local == "" || name == "" || strings.Contains(local, "://") {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// addresses looks at the addresses in a text, which is folded from value, and reports whether all of it is one address.
-// With isURL the text is the URL of something, whatever it looks like.
+// addresses examines the addresses in a text, which is folded from value. It reports whether the whole text is one
+// address. If isURL is set, the text counts as a URL, whatever it looks like.
 func (s *search) addresses(pointer, value, folded string, isURL bool) (whole bool) {
 	found := false
 	eachAddress(folded, s.reader.split(folded), func(a address) bool {
@@ -39,8 +39,7 @@ func covers(a address, folded string) bool {
 		".", "", "/", "").Replace(rest) == a.text
 }
 
-// spelled returns how a part of a folded text stands in the text it was folded from: a path means something else in
-// another case.
+// spelled returns the spelling of a part of a folded text in the original text, because paths are case-sensitive.
 func spelled(value, folded, part string) string {
 	value = strings.TrimSpace(value)
 	if i := strings.Index(folded, part); i >= 0 && len(value) == len(folded) && fold(value[i:i+len(part)]) == part {
@@ -64,7 +63,7 @@ func (s *search) address(pointer, shown string, a address, part bool) {
 	s.tell(arg, of)
 }
 
-// named looks for an address.
+// named returns a lookup of an address.
 func named(text string) func(*index) (origin, bool) {
 	return func(x *index) (origin, bool) {
 		of, ok := x.addresses[text]
@@ -72,8 +71,8 @@ func named(text string) func(*index) (origin, bool) {
 	}
 }
 
-// below returns who named a URL that this one lies below. One that carries data must be named itself: a query, or a
-// path with words that no trusted source has named.
+// below returns the source that contains a URL above this one. A URL that carries data must itself be in a trusted
+// source. That is a URL with a query, or with path words that no trusted source contains.
 func (s *search) below(pointer string, a address) (origin, bool) {
 	if a.host == "" || a.query || strings.ContainsAny(a.host, "@") {
 		return origin{}, false
@@ -89,10 +88,11 @@ func (s *search) below(pointer string, a address) (origin, bool) {
 	})
 }
 
-// maxWeak is how many words of a path may be ones that mean nothing.
+// maxWeak is the maximum number of path words that prove nothing.
 const maxWeak = 4
 
-// knows reports whether trusted sources have named all words of the rest of a URL, but for a few that mean nothing.
+// knows reports whether trusted sources contain all words of the rest of a URL, except for a few words that prove
+// nothing.
 func (s *search) knows(pointer, rest string) bool {
 	plain, err := url.PathUnescape(rest)
 	if err != nil {
@@ -119,29 +119,29 @@ func (s *search) knows(pointer, rest string) bool {
 	return !more && separates(plain[end:])
 }
 
-// separates reports whether what stands between the words of a path says nothing.
+// separates reports whether the text between the words of a path carries no data.
 func separates(between string) bool {
 	return len(between) == 0 || len(between) == 1 && strings.Contains("/.- ", between)
 }
 
-// leadsElsewhere reports whether the rest of a URL may lead out of what it lies below: up again, or to a second
-// address, for programs that take it for a list or forward to it. Of one that was cut nobody knows.
+// leadsElsewhere reports whether the rest of a URL may lead out of the URL above it: up the path, or to a second
+// address, for programs that read it as a list or forward to it. A truncated rest is unknown and also counts.
 func leadsElsewhere(rest string) bool {
 	return strings.Contains(rest, "..") || strings.Contains(rest, "%2e") || strings.Contains(rest, "://") ||
 		strings.ContainsAny(rest, ",;@") || len(rest) > maxBelow
 }
 
-// maxBelow is how long the rest of a URL may be. It is less than what is looked at.
+// maxBelow is the maximum length of the rest of a URL, in bytes. It is less than the length that is examined.
 const maxBelow = maxAddress / 2
 
-// urlNames are names of parameters whose value is fetched or posted to.
+// urlNames are names of parameters whose value is fetched or receives data.
 const urlNames = " url uri link href host hostname domain website webpage endpoint webhook "
 
-// isURLName reports whether a parameter is called like a URL.
+// isURLName reports whether the name of a parameter means a URL.
 func isURLName(pointer string) bool {
 	name := ""
 	for _, step := range strings.Split(pointer, "/") {
-		if step != "" && !isIndex(step) { // else the place in a list that has a name
+		if step != "" && !isIndex(step) { // otherwise an element of the named list
 			name = step
 		}
 	}
@@ -159,7 +159,7 @@ func isURLName(pointer string) bool {
 
 func isUpper(b byte) bool { return b >= 'A' && b <= 'Z' }
 
-// listed reports whether the schema lists a value among those that an argument may have.
+// listed reports whether the schema lists a value among the allowed values of an argument.
 func (s *search) listed(pointer, value string) bool {
 	if s.parsed == nil {
 		if len(s.call.Schema) == 0 || json.Unmarshal(s.call.Schema, &s.parsed) != nil {
@@ -202,7 +202,8 @@ func stepInto(nodes []any, step string) (next []any) {
 	return next
 }
 
-// alternatives returns schemas, and those that they are made of, at most depth levels deep and few of them.
+// alternatives returns schemas and the schemas they are composed of, at most depth levels deep. It stops at about 100
+// schemas.
 func alternatives(nodes []any, depth int) []any {
 	all := nodes
 	for ; depth > 0 && len(nodes) > 0 && len(all) < 100; depth-- {

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Conversation knows where the values of one conversation were seen. It is safe for concurrent use. What it is told is
-// read only when Origins is first called, so that conversations whose calls nobody asks about cost nothing.
+// Conversation records where the values of one conversation were seen. It is safe for concurrent use. It reads added
+// texts only when Origins is called, so conversations without such checks cost nothing.
 type Conversation struct {
 	mu      sync.Mutex
 	tainted bool
@@ -27,13 +27,13 @@ type Conversation struct {
 type text struct {
 	of   origin
 	text string
-	tool string // whose approved arguments the text is
+	tool string // the tool whose approved arguments the text is
 }
 
-// New returns a Conversation that has no text yet.
+// New returns an empty Conversation.
 func New() *Conversation { return new(Conversation) }
 
-// Add tells a text, and where it comes from. id names it in Argument.Where. Texts of Model are not looked at, because a
+// Add adds a text with its source. id identifies the text in Argument.Where. Texts of Model are ignored, because a
 // model only repeats.
 func (c *Conversation) Add(source Source, id, said string) {
 	c.mu.Lock()
@@ -46,7 +46,7 @@ func (c *Conversation) Add(source Source, id, said string) {
 	}
 }
 
-// System tells the system prompt, in place of the one before. id names it in Argument.Where.
+// System replaces the system prompt. id identifies it in Argument.Where.
 func (c *Conversation) System(id, said string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,8 +55,9 @@ func (c *Conversation) System(id, said string) {
 	c.reader.addTrusted(c.system, origin{System, id}, said)
 }
 
-// Approve tells the arguments of a call that a person has approved. They vouch for values of the same parameters of the
-// same tool, and only the short ones do: of a long text nobody has read each word. id names them in Argument.Where.
+// Approve adds the arguments of a call that a person has approved. They vouch for values of the same parameters of the
+// same tool. Only short values count, because people do not read every word of a long text. id identifies them in
+// Argument.Where.
 func (c *Conversation) Approve(tool, id string, args json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,33 +66,33 @@ func (c *Conversation) Approve(tool, id string, args json.RawMessage) {
 	}
 }
 
-// Taint notes that something from outside was read, though its text is not there any more.
+// Taint records that text from outside was read, although the text is no longer available.
 func (c *Conversation) Taint() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tainted = true
 }
 
-// Tainted reports whether something from outside was read.
+// Tainted reports whether text from outside was read.
 func (c *Conversation) Tainted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tainted
 }
 
-// Call is a call of a model.
+// Call is a tool call of a model.
 type Call struct {
-	Tool   string          // as Approve has it; empty: what was approved before vouches for nothing
+	Tool   string          // as in Approve; empty: earlier approvals do not count
 	Args   json.RawMessage // JSON
-	Schema json.RawMessage // the JSON Schema of Args, if there is one: a value that it lists says nothing
+	Schema json.RawMessage // the JSON Schema of Args, if any: a value that it lists proves nothing
 
-	// Destinations are JSON Pointers to the parameters that say where something goes; a step "*" stands for any. What
-	// is at or below one of them must be named by a trusted source, whatever it looks like.
+	// Destinations are JSON Pointers to the parameters that say where something is sent. A step "*" matches any step. A
+	// trusted source must contain the values at or below them, whatever they look like.
 	Destinations []string
 }
 
-// Origins says where the values of a call's arguments were seen first. Values that are no evidence, such as true, have
-// no Argument. If nothing from outside was read, there are no Arguments at all.
+// Origins returns where the values of a call's arguments were first seen. Values that prove nothing, such as true, have
+// no Argument. If no text from outside was read, there are no Arguments at all.
 func (c *Conversation) Origins(call Call) Facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +105,7 @@ func (c *Conversation) Origins(call Call) Facts {
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
-// prepare makes the indexes.
+// prepare creates the indexes, once.
 func (c *Conversation) prepare() {
 	if c.trusted == nil {
 		c.reader.months = monthsByHash()
@@ -112,7 +113,7 @@ func (c *Conversation) prepare() {
 	}
 }
 
-// Size returns about how many bytes of memory the conversation takes.
+// Size returns the approximate memory of the conversation, in bytes.
 func (c *Conversation) Size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,14 +130,14 @@ func (c *Conversation) Size() int {
 	return size + c.system.size() + c.trusted.size() + c.outside.size() + cap(c.reader.tokens)*tokenSize
 }
 
-// Full reports whether texts were left out because there are too many.
+// Full reports whether texts were dropped because of the size limits.
 func (c *Conversation) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.trusted != nil && (c.trusted.cut || c.outside.cut)
 }
 
-// read reads what was told since the last time.
+// read indexes the texts that were added since the last call.
 func (c *Conversation) read() {
 	c.prepare()
 	for _, t := range c.unread {
@@ -151,10 +152,10 @@ func (c *Conversation) read() {
 	c.unread = nil
 }
 
-// maxParameters bounds the parameters whose approved values are remembered; those of others vouch for nothing.
+// maxParameters is the maximum number of parameters with approved values. Further parameters have none.
 const maxParameters = 1000
 
-// addApproved notes the short values of approved arguments by their parameters.
+// addApproved indexes the short values of approved arguments by parameter.
 func (c *Conversation) addApproved(t text) {
 	eachScalar([]byte(t.text), func(pointer string, value jsontext.Token, key bool) bool {
 		said := value.String()
@@ -175,14 +176,14 @@ func (c *Conversation) addApproved(t text) {
 	})
 }
 
-// eachScalar calls visit with the strings and numbers of some JSON, and with the names of members, until it returns
-// false or the JSON ends.
+// eachScalar calls visit with the strings and numbers of a JSON value, and with the names of members. It stops when
+// visit returns false or the JSON ends.
 func eachScalar(args json.RawMessage, visit func(pointer string, value jsontext.Token, key bool) bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 	for {
 		t, err := d.ReadToken()
-		if err != nil { // the end; arguments were checked before
+		if err != nil { // the end; arguments were checked earlier
 			return
 		}
 		if kind := t.Kind(); kind != '"' && kind != '0' {
@@ -204,18 +205,18 @@ func isLong(said string) bool {
 	return more
 }
 
-// parameterOf returns the name of a parameter of a tool: that of all elements of a list is the list's.
+// parameterOf returns the name of a parameter of a tool. All elements of a list have the name of the list.
 func parameterOf(tool, pointer string) string {
 	steps := slices.DeleteFunc(strings.Split(pointer, "/"), isIndex)
 	return tool + " " + strings.Join(steps, "/")
 }
 
-// anyStep stands for any step of a pointer.
+// anyStep matches any step of a pointer.
 const anyStep = "*"
 
 func isIndex(step string) bool { return step != "" && countDigits(step) == len(step) }
 
-// believe looks for a value among what trusted sources have said, and what was approved as a value of its parameter.
+// believe looks for a value in the trusted texts, and in the values approved for its parameter.
 func (s *search) believe(pointer string, look func(*index) (origin, bool)) (origin, bool) {
 	for _, x := range []*index{s.system, s.trusted, s.approved[parameterOf(s.call.Tool, pointer)]} {
 		if x != nil {
@@ -227,7 +228,7 @@ func (s *search) believe(pointer string, look func(*index) (origin, bool)) (orig
 	return origin{}, false
 }
 
-// isDestination reports whether a value says where something goes.
+// isDestination reports whether a value is a destination, as of Call.Destinations.
 func (s *search) isDestination(pointer string) bool {
 	for _, to := range s.call.Destinations {
 		if liesIn(pointer, to) {
@@ -237,7 +238,7 @@ func (s *search) isDestination(pointer string) bool {
 	return false
 }
 
-// liesIn reports whether a pointer leads to what another one means, or below it.
+// liesIn reports whether a pointer is at or below the pointer to.
 func liesIn(pointer, to string) bool {
 	steps, wanted := strings.Split(pointer, "/"), strings.Split(to, "/")
 	if len(steps) < len(wanted) {

@@ -8,16 +8,16 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// corpus finds phrases in texts. It keeps a hash of each token, and for each hash the chain of its places.
+// corpus finds phrases in texts. It stores a hash of each token and, for each hash, a chain of its positions.
 type corpus struct {
 	hashes []uint64
 	joined []bool
-	before []int32 // the place before of the same hash; -1: none
+	before []int32 // the previous position of the same hash; -1: none
 	last   map[uint64]place
 	texts  []textStart
 }
 
-// place is where a token was last seen, and how often it was.
+// place is the last position of a token, and its number of occurrences.
 type place struct{ at, count int32 }
 
 type textStart struct {
@@ -25,7 +25,7 @@ type textStart struct {
 	of origin
 }
 
-// origin is a text.
+// origin identifies a text.
 type origin struct {
 	source Source
 	id     string
@@ -40,7 +40,7 @@ func (c *corpus) add(of origin, tokens []token) {
 	for _, t := range tokens {
 		c.push(t.hash, t.joined)
 	}
-	c.push(0, false) // no phrase reaches from one text into the next
+	c.push(0, false) // phrases do not span texts
 }
 
 func (c *corpus) push(hash uint64, joined bool) {
@@ -53,8 +53,8 @@ func (c *corpus) push(hash uint64, joined bool) {
 	c.hashes, c.joined, c.before = append(c.hashes, hash), append(c.joined, joined), append(c.before, before)
 }
 
-// find returns the oldest text that has the phrase. With whole, a phrase that is a part of a longer word does not
-// count. Each comparison takes one from budget; found is false, and budget negative, when that is used up.
+// find returns the oldest text with the phrase. If whole is set, a phrase that is a part of a longer word does not
+// count. Each comparison takes one from budget. When budget is used up, it is negative and found is false.
 func (c *corpus) find(phrase []token, whole bool, budget *int) (of origin, found bool) {
 	if len(phrase) == 0 {
 		return origin{}, false
@@ -99,7 +99,7 @@ func (c *corpus) matches(at int32, phrase []token, whole bool, budget *int) bool
 	return !whole || !c.joined[at] && !(int(end) < len(c.joined) && c.joined[end])
 }
 
-// textOf returns the text that has the token at a place.
+// textOf returns the text with the token at a position.
 func (c *corpus) textOf(at int32) origin {
 	low, high := 0, len(c.texts)
 	for high-low > 1 {
@@ -112,58 +112,61 @@ func (c *corpus) textOf(at int32) origin {
 	return c.texts[low].of
 }
 
-// Source says who was the first to name a value.
+// Source is the first source of a value.
 type Source string
 
-// The sources. The first three are trusted: a value that one of them names is theirs, whoever else names it.
+// The sources. The first three are trusted: a value that one of them contains has that source, even if other sources
+// contain it.
 const (
 	Person   Source = "person"   // the words of the person
-	System   Source = "system"   // the system prompt, and what the gateway itself says
-	Approved Source = "approved" // what a person approved before, as this parameter of this tool
-	Outside  Source = "outside"  // what a tool, or anybody else, returned
-	Model    Source = "model"    // nobody: the model made it
+	System   Source = "system"   // the system prompt, and the gateway's own texts
+	Approved Source = "approved" // values that a person approved earlier, for the same parameter of the same tool
+	Outside  Source = "outside"  // results of tools, and any other untrusted text
+	Model    Source = "model"    // no source: the model made the value up
 )
 
-// trusted reports whether values of the source may be used for anything.
+// trusted reports whether values of the source may be used for any purpose.
 func (s Source) trusted() bool { return s == Person || s == System || s == Approved }
 
-// Kind says what a value is.
+// Kind is the kind of a value.
 type Kind string
 
-// The kinds. An address is a value that reaches somebody: a URL, a host, an e-mail address, a phone number, an account.
+// The kinds. An address is a value that reaches a person or system: a URL, a host, an e-mail address, a phone number,
+// an account.
 const (
 	KindAddress Kind = "address"
 	KindURL     Kind = "url" // an address that can be fetched
 	KindName    Kind = "name"
 	KindNumber  Kind = "number"
 	KindDate    Kind = "date"
-	KindText    Kind = "text" // longer than a name: its exact words do not matter, the addresses in it do
-	KindCut     Kind = "cut"  // was not looked at, because there is too much
+	KindText    Kind = "text" // longer than a name: only the addresses in it matter, not its exact words
+	KindCut     Kind = "cut"  // not examined, because the arguments are too large
 )
 
-// Argument says of one value in the arguments of a call where it was seen.
+// Argument is a value in the arguments of a call, with the source where it was seen.
 type Argument struct {
 	Pointer string // JSON Pointer to the argument
 	Value   string // shortened
 	Kind    Kind
 	Source  Source
-	Where   string // the id of the text that names it; empty: none does
+	Where   string // the id of the text that contains it; empty: none
 	Part    bool   // the value is a part of the argument
 
-	// Field: from outside, and the value was a field of its own there, so it may be a reference to a record.
+	// Field is set if the value comes from outside and was a separate field there, so it may be a reference to a
+	// record.
 	Field bool
 
-	// Destination: the value says where something goes.
+	// Destination is set if the value is a destination, as of Call.Destinations.
 	Destination bool
 
-	// Record is how the object of JSON begins that has the field. A stranger may have written it.
+	// Record is the start of the JSON object that has the field. It is untrusted text.
 	Record string
 
-	// Weak: the value is so short or common that finding it somewhere means nothing.
+	// Weak is set if the value is so short or common that its occurrence proves nothing.
 	Weak bool
 }
 
-// String says of the value where it was seen, for people and models.
+// String returns a phrase for people and models that says where the value was seen.
 func (a Argument) String() string {
 	at := shownPointer(a.Pointer)
 	switch {
@@ -182,8 +185,8 @@ func (a Argument) String() string {
 	}
 }
 
-// ShownRecord returns the record as people may read it: on one line, in quotes that it has not itself, with every
-// character that hides as its escape; empty if there is none.
+// ShownRecord returns the record in a form that is safe to show: on one line, in quotes that do not occur in it, with
+// every invisible character escaped. It is empty if there is no record.
 func (a Argument) ShownRecord() string {
 	if a.Record == "" {
 		return ""
@@ -196,8 +199,8 @@ func (a Argument) ShownRecord() string {
 	return "`" + strings.ReplaceAll(legible.Expose(strings.Join(strings.Fields(text), " ")), "`", "'") + more + "`"
 }
 
-// shownPointer returns a pointer as it stands in a sentence: in quotes, unless it cannot be taken for words of it.
-// Names of arguments are whatever the model makes them.
+// shownPointer returns a pointer for use in a sentence. It is quoted unless it is plain, because the model chooses the
+// names of arguments and could make them look like words of the sentence.
 func shownPointer(pointer string) string {
 	switch plain := strings.Trim(pointer, pointerSigns) == ""; {
 	case pointer == "":
@@ -209,11 +212,11 @@ func shownPointer(pointer string) string {
 	}
 }
 
-// pointerSigns are the characters of the names that most arguments have.
+// pointerSigns are the characters of plain argument names.
 const pointerSigns = "/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.~"
 
-// Facts is what is known of one call.
+// Facts are the findings about one call.
 type Facts struct {
-	Tainted   bool // the conversation has read something from outside
+	Tainted   bool // the conversation has read text from outside
 	Arguments []Argument
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// date is a day of a calendar. Year 0: the text names none.
+// date is a calendar day. Year 0: the text has no year.
 type date struct{ year, month, day int }
 
 func (d date) valid() bool {
@@ -13,7 +13,7 @@ func (d date) valid() bool {
 		(d.year == 0 || d.year >= 1900 && d.year < 2200)
 }
 
-// monthNames are the names of the months in English, German, French and Spanish, and what they are shortened to.
+// monthNames are the names of the months in English, German, French and Spanish, with their abbreviations.
 var monthNames = [12]string{
 	"january jan januar janvier enero ene", "february feb februar février fév febrero",
 	"march mar märz mär mars marzo", "april apr avril avr abril abr", "may mai mayo", "june jun juni juin junio",
@@ -22,7 +22,7 @@ var monthNames = [12]string{
 	"december dec dezember dez décembre déc diciembre dic",
 }
 
-// monthsByHash returns the numbers of the months by the hashes of their names as tokens.
+// monthsByHash returns the numbers of the months, by the hash of their name as a token.
 func monthsByHash() map[uint64]int {
 	months := make(map[uint64]int)
 	for i, names := range monthNames {
@@ -34,7 +34,7 @@ func monthsByHash() map[uint64]int {
 	return months
 }
 
-// dayOf reads a number of a day, as in 3, 03 and 3rd.
+// dayOf parses the number of a day, such as 3, 03 and 3rd.
 func dayOf(w string) int {
 	for _, end := range []string{"st", "nd", "rd", "th"} {
 		if s, ok := strings.CutSuffix(w, end); ok {
@@ -52,7 +52,7 @@ func yearOf(w string) int {
 	return 0
 }
 
-// digits reads a number of least to most digits, 0 if it is none.
+// digits parses a number of least to most digits. It returns 0 if the text is no such number.
 func digits(w string, least, most int) int {
 	if len(w) < least || len(w) > most {
 		return 0
@@ -64,7 +64,7 @@ func digits(w string, least, most int) int {
 	return int(n)
 }
 
-// dates calls visit with every date in folded text whose tokens are given.
+// dates calls visit with every date in folded text. tokens are the tokens of the text.
 func (r *reader) dates(s string, tokens []token, visit func(date)) {
 	for i, t := range tokens {
 		if t.digits || s[t.start] >= '0' && s[t.start] <= '9' {
@@ -110,7 +110,7 @@ func namedDates(s string, tokens []token, i, month int, visit func(date)) {
 			visit(v)
 		}
 	}
-	fill := func(n, step int) int { // over words that mean nothing
+	fill := func(n, step int) int { // skips words without meaning
 		for range 2 {
 			switch at(n) {
 			case "the", "of", "de", "den", "and", "to", "until", "till", "through", "bis", "und", "y", "et", "au", "al":

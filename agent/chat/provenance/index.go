@@ -7,43 +7,43 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of what is kept of the texts of one conversation.
+// Limits of what is stored of the texts of one conversation.
 const (
-	maxTrusted   = 1 << 20 // bytes of trusted texts; what is beyond does not vouch for anything
-	maxOutside   = 4 << 20 // bytes of texts from outside; beyond, a name that is not known counts as from outside
+	maxTrusted   = 1 << 20 // bytes of trusted texts; text beyond does not vouch for anything
+	maxOutside   = 4 << 20 // bytes of texts from outside; beyond, an unknown name counts as from outside
 	maxFields    = 50_000  // fields; beyond, values count as running text
-	maxAddresses = 10_000  // addresses from outside whose text is remembered
+	maxAddresses = 10_000  // addresses from outside that are stored
 	maxTokens    = maxOutside
 )
 
-// Lengths of a value that may be a name. What is longer is text.
+// Maximum lengths of a name. Longer values are text.
 const (
 	maxNameTokens = 12
 	maxNameBytes  = 160
 )
 
-// index knows the values of the texts of one conversation, either of the trusted ones or of those from outside.
+// index stores the values of one conversation's texts, either the trusted ones or those from outside.
 type index struct {
 	corpus
 	bytes     int
 	yaml      int  // bytes that were read as YAML
-	cut       bool // texts were left out
+	cut       bool // texts were dropped
 	addresses map[string]origin
 	hosts     map[string][]address // trusted URLs by host
 	dates     map[date]origin
-	numbers   map[string]origin // trusted ones only; those from outside are found as phrases
+	numbers   map[string]origin // trusted numbers only; numbers from outside are found as phrases
 
 	fields     map[string]field // from outside only: scalars of JSON, folded
 	fieldDates map[date]origin
 }
 
-// field is where a scalar of JSON was seen first.
+// field is where a scalar was first seen.
 type field struct {
 	origin
-	record string // how the object begins that has it; empty: none does
+	record string // the start of the object that has it; empty: none
 }
 
-// maxRecord is how much of a record is remembered, in bytes.
+// maxRecord is how much of a record is stored, in bytes.
 const maxRecord = 160
 
 func newIndex() *index {
@@ -53,34 +53,34 @@ func newIndex() *index {
 	}
 }
 
-// About how many bytes of memory things take.
+// Approximate memory sizes, in bytes.
 const (
 	indexSize = 1 << 10
-	entrySize = 100 // of a map, with its key
+	entrySize = 100 // a map entry with its key
 	tokenSize = 32
 	wordSize  = 16 // of a corpus, for each token
 )
 
-// size returns about how many bytes of memory an index takes, with the texts that its keys are cut from.
+// size returns the approximate memory of an index, in bytes, including the texts that its keys refer to.
 func (x *index) size() int {
 	entries := len(x.last) + len(x.addresses) + len(x.hosts) + len(x.dates) + len(x.numbers) + len(x.fields) +
 		len(x.fieldDates)
 	return indexSize + 2*x.bytes + entries*entrySize + len(x.hashes)*wordSize
 }
 
-// reader reads texts. It keeps what it needs for that from one to the next.
+// reader reads texts. It reuses its buffers between texts.
 type reader struct {
 	months map[uint64]int
-	tokens []token // of the text that is read
+	tokens []token // of the current text
 }
 
-// split returns the tokens of folded text, which are good until the next text.
+// split returns the tokens of folded text. They are valid until the next call.
 func (r *reader) split(s string) []token {
 	r.tokens, _ = appendTokens(r.tokens[:0], s, maxTokens)
 	return r.tokens
 }
 
-// admit returns as much of a text as there is room for.
+// admit returns the part of a text that fits within most bytes.
 func (x *index) admit(text string, most int) string {
 	if room := most - x.bytes; len(text) > room {
 		x.cut = true
@@ -90,7 +90,7 @@ func (x *index) admit(text string, most int) string {
 	return text
 }
 
-// addTrusted notes the values of a trusted text.
+// addTrusted indexes the values of a trusted text.
 func (r *reader) addTrusted(x *index, of origin, text string) {
 	s := fold(x.admit(text, maxTrusted))
 	tokens := r.split(s)
@@ -113,8 +113,8 @@ func (r *reader) addTrusted(x *index, of origin, text string) {
 	})
 }
 
-// addOutside notes the values of a text from outside. One that is JSON has fields, and the strings among them are
-// running text as well if they have more than one word.
+// addOutside indexes the values of a text from outside. JSON text has fields. Its strings of more than one word are
+// also indexed as running text.
 func (r *reader) addOutside(x *index, of origin, text string) {
 	text = x.admit(text, maxOutside)
 	rest := text
@@ -127,7 +127,7 @@ func (r *reader) addOutside(x *index, of origin, text string) {
 	}
 }
 
-// addProse notes running text, and what stands encoded in it.
+// addProse indexes running text and its encoded parts.
 func (r *reader) addProse(x *index, of origin, text string) {
 	r.addRunning(x, of, fold(text))
 	if plain := decoded(text); plain != "" {
@@ -151,11 +151,11 @@ func noteAddresses(x *index, of origin, s string, tokens []token) {
 	}
 }
 
-// addJSON notes the fields of JSON, and returns what is left where it is not JSON any more.
+// addJSON indexes the fields of JSON, and returns the rest of the text after the valid JSON.
 func (r *reader) addJSON(x *index, of origin, text string) (rest string) {
 	d := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
-	var objects []int64 // where those begin that have not ended
+	var objects []int64 // offsets of open objects
 	for {
 		before := d.InputOffset()
 		t, err := d.ReadToken()
@@ -176,7 +176,7 @@ func (r *reader) addJSON(x *index, of origin, text string) (rest string) {
 			objects = objects[:len(objects)-1]
 		case '"':
 			if container, n := d.StackIndex(d.StackDepth()); container == '{' && n%2 == 1 {
-				r.addProse(x, of, t.String()) // names of members often are what the call asked for
+				r.addProse(x, of, t.String()) // member names often are what the call asked for
 			} else {
 				r.addString(x, f, t.String())
 			}
@@ -188,7 +188,7 @@ func (r *reader) addJSON(x *index, of origin, text string) (rest string) {
 	}
 }
 
-// addString notes a string of JSON. A short one is a field.
+// addString indexes a string of JSON. A short string is a field.
 func (r *reader) addString(x *index, f field, text string) {
 	if s, ok := r.addField(x, f, text); ok {
 		tokens := r.split(s)
@@ -203,7 +203,7 @@ func (r *reader) addString(x *index, f field, text string) {
 	r.addProse(x, f.origin, text)
 }
 
-// addField notes a value that was a field of its own, and returns it folded. One that is too long is none.
+// addField indexes a value as a field, and returns it folded. A value that is too long is no field.
 func (r *reader) addField(x *index, f field, text string) (folded string, ok bool) {
 	s := strings.TrimSpace(fold(text))
 	if len(s) > maxNameBytes || len(x.fields) >= maxFields {
@@ -219,14 +219,14 @@ func (r *reader) addField(x *index, f field, text string) (folded string, ok boo
 	return s, true
 }
 
-// note keeps the first origin of a value.
+// note stores the first origin of a value.
 func note[K comparable, V any](m map[K]V, key K, of V) {
 	if _, ok := m[key]; !ok {
 		m[key] = of
 	}
 }
 
-// dateOf returns the date that folded text is, with a time or without.
+// dateOf returns the date that folded text consists of, with or without a time.
 func (r *reader) dateOf(s string, tokens []token) (found date, ok bool) {
 	if len(s) > maxDate {
 		return date{}, false
@@ -245,8 +245,8 @@ func (r *reader) dateOf(s string, tokens []token) (found date, ok bool) {
 	return found, ok
 }
 
-// maxDate is how many bytes a date and its time have.
+// maxDate is the maximum length of a date with its time, in bytes.
 const maxDate = 40
 
-// dateWords may stand in a date and its time.
+// dateWords are words that may occur in a date with its time.
 const dateWords = " the of at am pm t z utc gmt cet uhr de um mon tue wed thu fri sat sun "

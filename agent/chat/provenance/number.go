@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// maxNumber is how long a number may be written.
+// maxNumber is the maximum length of a written number, in bytes.
 const maxNumber = 40
 
-// canonNumbers returns what a written number can mean, each in one form. "1,000.50" is 1000.5; "1,000" is 1000, or 1 as
-// some countries write.
+// canonNumbers returns the possible meanings of a written number, each in canonical form. "1,000.50" is 1000.5. "1,000"
+// is 1000, or 1 where the comma is the decimal point.
 func canonNumbers(s string) []string {
 	s = strings.Trim(s, "+")
 	if s == "" || len(s) > maxNumber {
@@ -25,7 +25,7 @@ func canonNumbers(s string) []string {
 	return out
 }
 
-// canonNumber reads a number with this decimal point, whose groups of three digits may be separated by commas.
+// canonNumber parses a number with this decimal point and optional separators between groups of three digits.
 func canonNumber(s string, point, comma byte) (string, bool) {
 	whole, fraction, _ := strings.Cut(s, string(point))
 	if strings.IndexByte(fraction, point) >= 0 || strings.IndexByte(fraction, comma) >= 0 {
@@ -40,7 +40,7 @@ func canonNumber(s string, point, comma byte) (string, bool) {
 	return exactNumber(strings.Join(groups, "") + "." + fraction)
 }
 
-// exactNumber returns a number as JSON has it in its shortest form.
+// exactNumber returns a JSON number in its shortest form.
 func exactNumber(s string) (string, bool) {
 	sign := ""
 	if strings.HasPrefix(s, "-") {
@@ -71,7 +71,7 @@ func exactNumber(s string) (string, bool) {
 	return sign + whole, true
 }
 
-// eachNumber calls visit with every number in folded text. With whole, the number is not a part of something longer,
+// eachNumber calls visit with every number in folded text. whole is false if the number is a part of something longer,
 // such as a date or a time.
 func eachNumber(s string, visit func(text string, whole bool)) {
 	for i := 0; i < len(s); i++ {
@@ -88,7 +88,7 @@ func eachNumber(s string, visit func(text string, whole bool)) {
 	}
 }
 
-// bound reports whether the character beside a digit makes one word of it and what follows.
+// bound reports whether the character next to a digit connects it to a longer word.
 func bound(s string, at, step int) bool {
 	next := func() byte {
 		if at += step; at < 0 || at >= len(s) {
@@ -105,14 +105,14 @@ func bound(s string, at, step int) bool {
 	return b < 0x80 && isWord(rune(b))
 }
 
-// Lengths of the numbers of accounts, cards and phones, in characters without spaces.
+// Lengths of account, card and phone numbers, in characters without spaces.
 const (
 	minAccount = 9
 	minIBAN    = 15
 	maxIBAN    = 34
 )
 
-// accounts calls visit with the numbers of accounts, cards and phones in folded text whose tokens are given.
+// accounts calls visit with the account, card and phone numbers in folded text. tokens are the tokens of the text.
 func accounts(s string, tokens []token, visit func(address) bool) {
 	for i := 0; i < len(tokens); {
 		number, n := "", 0
@@ -137,11 +137,11 @@ func countDigits(s string) (n int) {
 	return n
 }
 
-// gap returns what stands between two tokens.
+// gap returns the text between two tokens.
 func gap(s string, a, b token) string { return s[a.end:b.start] }
 
-// ibanAt returns the IBAN that begins with the first word, and how many words it has: two letters, two digits, and then
-// groups of letters and digits.
+// ibanAt returns the IBAN that begins with the first word, and its number of words. An IBAN is two letters, two digits,
+// then groups of letters and digits.
 func ibanAt(s string, words []token) (string, int) {
 	w := words[0].text(s)
 	if len(w) < 4 || len(w) > maxIBAN || countDigits(w[:2]) != 0 || countDigits(w[2:4]) != 2 {
@@ -165,7 +165,7 @@ func ibanAt(s string, words []token) (string, int) {
 	return text, n
 }
 
-// phoneAt returns the number that begins with the first word, and how many words it has.
+// phoneAt returns the number that begins with the first word, and its number of words.
 func phoneAt(s string, words []token) (string, int) {
 	plus := words[0].start > 0 && s[words[0].start-1] == '+'
 	if words[0].joined && !plus {

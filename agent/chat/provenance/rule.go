@@ -1,35 +1,36 @@
-// Package provenance finds where the values of a model's tool call come from: from the person who talks to the model,
-// from the system prompt, from what a person approved, or only from what came from outside, such as a result of a tool.
+// Package provenance finds where the values of a model's tool call come from. Sources are the person who talks to the
+// model, the system prompt, and values that a person approved. All other values come only from outside, such as a tool
+// result, or are new.
 //
 //	texts, each with its source ─▶ Conversation ─▶ Origins of the arguments of a call ─▶ Suspects
 //
-// The package does no input or output. Its work is bounded: what is too much is not looked at, counts as coming from
-// outside, and is said to be cut. Start reading at conversation.go and rule.go; address.go says what an address is.
+// The package does no input or output. Its work is bounded: values beyond the limits are not examined, count as coming
+// from outside, and are reported as cut. Start reading at conversation.go and rule.go; address.go defines addresses.
 package provenance
 
 import (
 	"slices"
 )
 
-// Effect is what a tool does besides answering.
+// Effect is the effect of a tool.
 type Effect string
 
-// The effects. What is not known of a tool is taken to change something.
+// The effects. Unknown tools count as Changes.
 const (
 	Reads    Effect = "reads"
 	Changes  Effect = "changes"
 	Destroys Effect = "destroys"
 )
 
-// Suspects returns the values for which a person should be asked before the call, destinations first, none if the call
-// is as harmless as the person's own words. It is the default rule:
+// Suspects returns the values that a person should approve before the call, destinations first. It returns none if the
+// call is as harmless as the person's own words. It implements the default rule:
 //
-// Once a conversation has read something from outside, a call that has an effect asks for every address in its
-// arguments that no trusted source has named; a call that only reads asks for such a URL. It also asks for every name,
-// number and date that stands only in running text from outside: what was a field of its own in a result is taken for a
-// reference to a record. A call that destroys something asks unless all its values come from trusted sources, and
-// longer ones than two characters, which may stand anywhere. Of a destination only trusted sources may name the value,
-// by such a name and not in a text.
+// Once a conversation has read text from outside, a call with an effect asks for every address in its arguments that no
+// trusted source contains. A call that only reads asks for such URLs only. A call with an effect also asks for every
+// name, number and date that occurs only in running text from outside. A value that was a separate field of a result
+// counts as a reference to a record. A call that destroys something asks unless all its values come from trusted
+// sources. Weak values do not count there, because they can occur anywhere. The value of a destination must come from a
+// trusted source, and must be a name that is not weak, not a text.
 func (f Facts) Suspects(e Effect) []Argument {
 	if !f.Tainted {
 		return nil
@@ -45,13 +46,13 @@ func (f Facts) Suspects(e Effect) []Argument {
 		}
 	}
 	if e == Destroys && !vouched && len(suspects) == 0 {
-		return []Argument{{Kind: KindName, Source: Model}} // nothing says what is destroyed, and for whom
+		return []Argument{{Kind: KindName, Source: Model}} // no value says what is destroyed, and for whom
 	}
 	slices.SortStableFunc(suspects, func(a, b Argument) int { return a.rank() - b.rank() })
 	return suspects
 }
 
-// rank orders values by what a person should see first: where something goes.
+// rank orders values by importance for a person: destinations first.
 func (a Argument) rank() int {
 	switch {
 	case a.Destination:
@@ -63,7 +64,7 @@ func (a Argument) rank() int {
 	}
 }
 
-// vouches reports whether a trusted source has named a value, and not only by chance.
+// vouches reports whether a trusted source contains a value, and not just by chance.
 func (a Argument) vouches(e Effect) bool {
 	switch {
 	case !a.Source.trusted():
@@ -75,7 +76,7 @@ func (a Argument) vouches(e Effect) bool {
 	}
 }
 
-// suspicious reports whether a value that no trusted source has named asks.
+// suspicious reports whether a value that no trusted source vouches for needs approval.
 func (a Argument) suspicious(e Effect) bool {
 	switch {
 	case a.Kind == KindURL:

@@ -6,16 +6,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of the work for one call.
+// Limits of the work for one call.
 const (
 	maxSteps  = 1 << 20 // comparisons of tokens
-	maxFound  = 256     // arguments that are told
-	maxLeaves = 4096    // values that are looked at
-	maxArgs   = 1 << 20 // bytes of values that are looked at
-	maxShown  = 200     // bytes of a value that are told
+	maxFound  = 256     // arguments in the result
+	maxLeaves = 4096    // values that are examined
+	maxArgs   = 1 << 20 // bytes of values that are examined
+	maxShown  = 200     // bytes of a value in the result
 )
 
-// search looks for the values of one call.
+// search examines the values of one call.
 type search struct {
 	*Conversation
 	budget int
@@ -27,7 +27,7 @@ type search struct {
 	cut           bool
 }
 
-// args looks at all values of the arguments.
+// args examines all values of the arguments.
 func (s *search) args() {
 	eachScalar(s.call.Args, func(pointer string, token jsontext.Token, key bool) bool {
 		value := token.String()
@@ -47,7 +47,7 @@ func (s *search) args() {
 	})
 }
 
-// stop ends the search: what was not looked at counts as from outside.
+// stop ends the search. Unexamined values count as coming from outside.
 func (s *search) stop() {
 	if !s.cut {
 		s.cut = true
@@ -72,7 +72,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
-// key looks at a name of a member: only addresses matter in it, unless it says where something goes.
+// key examines the name of a member. Only addresses in it matter, unless it is a destination.
 func (s *search) key(pointer, name string) {
 	if s.isDestination(pointer[:strings.LastIndexByte(pointer, '/')]) {
 		s.text(pointer, name)
@@ -82,20 +82,20 @@ func (s *search) key(pointer, name string) {
 	s.encoded(pointer, name)
 }
 
-// encoded looks at the addresses in what stands encoded in a text.
+// encoded examines the addresses in the encoded parts of a text.
 func (s *search) encoded(pointer, value string) {
 	if plain := decoded(value); plain != "" {
 		s.addresses(pointer, plain, fold(plain), false)
 	}
 }
 
-// text looks at a string: at the addresses in it, and at the whole of it if it is short.
+// text examines a string: the addresses in it, and all of it if it is short.
 func (s *search) text(pointer, value string) {
 	folded := strings.TrimSpace(fold(value))
 	if folded == "" {
 		return
 	}
-	if countDigits(folded) < len(folded) || len(folded) > maxNumber { // else it is judged as a number
+	if countDigits(folded) < len(folded) || len(folded) > maxNumber { // otherwise it is checked as a number
 		if s.addresses(pointer, value, folded, isURLName(pointer)) {
 			return
 		}
@@ -104,16 +104,16 @@ func (s *search) text(pointer, value string) {
 	tokens, more := tokensOf(folded, maxNameTokens)
 	switch {
 	case s.isDestination(pointer) && (len(tokens) == 0 || folded != strings.TrimSpace(strings.ToLower(value))):
-		s.tell(Argument{Pointer: pointer, Value: value, Kind: KindName}, origin{source: Model}) // only looks like words
+		s.tell(Argument{Pointer: pointer, Value: value, Kind: KindName}, origin{source: Model}) // not plain words
 	case more || len(folded) > maxNameBytes || strings.ContainsAny(folded, "\n"):
 		s.passage(pointer, value, folded)
-	case len(tokens) == 0: // only signs
+	case len(tokens) == 0: // only punctuation
 	default:
 		s.name(pointer, value, folded, tokens)
 	}
 }
 
-// passage looks at a long text. What it is made of is not evidence.
+// passage examines a long text. Its words prove nothing.
 func (s *search) passage(pointer, value, folded string) {
 	tokens, _ := tokensOf(folded, 4*maxNameTokens)
 	a := Argument{Pointer: pointer, Value: value, Kind: KindText}
@@ -127,7 +127,7 @@ func (s *search) passage(pointer, value, folded string) {
 	s.tell(a, of)
 }
 
-// name looks at a short text.
+// name examines a short text.
 func (s *search) name(pointer, value, folded string, tokens []token) {
 	if d, ok := s.reader.dateOf(folded, tokens); ok {
 		s.date(pointer, value, d)
@@ -151,7 +151,7 @@ func (s *search) name(pointer, value, folded string, tokens []token) {
 	s.conclude(a, of, ok || a.Field)
 }
 
-// field notes whether a value was a field from outside, and of which record.
+// field reports in a whether a value was a field from outside, and in which record.
 func (s *search) field(a *Argument, value string) origin {
 	var f field
 	f, a.Field = s.outside.fields[value]
@@ -159,7 +159,7 @@ func (s *search) field(a *Argument, value string) origin {
 	return f.origin
 }
 
-// conclude tells where a value that is no address was found.
+// conclude reports where a value that is no address was found.
 func (s *search) conclude(a Argument, of origin, found bool) {
 	switch {
 	case found:
@@ -174,7 +174,7 @@ func (s *search) conclude(a Argument, of origin, found bool) {
 	s.tell(a, of)
 }
 
-// weakName reports whether finding a name somewhere means nothing.
+// weakName reports whether the occurrence of a name proves nothing.
 func weakName(folded string, tokens []token) bool {
 	if len(tokens) > 1 {
 		return false
@@ -182,12 +182,12 @@ func weakName(folded string, tokens []token) bool {
 	return tokens[0].end-tokens[0].start <= 2 || strings.Contains(commonWords, " "+folded+" ")
 }
 
-// commonWords are values that tools take and that stand in any longer text.
+// commonWords are common values of tools that also occur in any longer text.
 const commonWords = " true false yes no on off all any none null auto default low medium high left right up down " +
 	"start stop open close new old first last next day week month year today tomorrow now text html json csv xml " +
 	"plain red green blue white black read write user main test "
 
-// date looks at a day, with a time or without.
+// date examines a day, with or without a time.
 func (s *search) date(pointer, value string, d date) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindDate}
 	of, ok := s.believe(pointer, func(x *index) (origin, bool) { return lookUpDate(x.dates, d) })
@@ -199,7 +199,7 @@ func (s *search) date(pointer, value string, d date) {
 	s.conclude(a, of, ok || a.Field)
 }
 
-// lookUpDate finds a date. One without a year is that day of any year.
+// lookUpDate finds a date. A date without a year matches that day of any year.
 func lookUpDate(dates map[date]origin, d date) (origin, bool) {
 	of, ok := dates[d]
 	if !ok {
@@ -208,15 +208,15 @@ func lookUpDate(dates map[date]origin, d date) (origin, bool) {
 	return of, ok
 }
 
-// number looks at a number of JSON. A whole one may be an account or a phone as well as a text may.
+// number examines a JSON number. A whole number may be an account or a phone number, like a text.
 func (s *search) number(pointer, value string) {
 	if n, ok := exactNumber(value); ok {
 		s.numeral(pointer, n, n, !strings.Contains(n, ".") && countDigits(n) >= minAccount)
 	}
 }
 
-// dialled returns the digits of a text that is nothing but a long number in groups, as people write those of phones
-// and accounts; empty if it is none.
+// dialled returns the digits of a text that is only a long number in groups, as phone and account numbers are written.
+// It is empty for other texts.
 func dialled(folded string) string {
 	if strings.Trim(folded, "0123456789 -.()/+") != "" {
 		return ""
@@ -228,7 +228,7 @@ func dialled(folded string) string {
 	return number
 }
 
-// account looks at the number of an account or a phone, which no trusted source has written so.
+// account examines an account or phone number that no trusted source has written the same way.
 func (s *search) account(a Argument, number string) {
 	a.Kind, a.Weak = KindAddress, false
 	of, ok := s.believe(a.Pointer, named(number))
@@ -238,8 +238,8 @@ func (s *search) account(a Argument, number string) {
 	s.conclude(a, of, ok)
 }
 
-// numeral looks at a number in its shortest form. A long one may be an account or a phone, so it counts as an address;
-// with a fraction only where it is no reference to a record.
+// numeral examines a number in its shortest form. A long number may be an account or a phone number, so it counts as an
+// address. The exception is a fraction that was a field from outside, which may be a reference to a record.
 func (s *search) numeral(pointer, value, n string, long bool) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindNumber, Weak: countDigits(n) <= 2}
 	of, ok := s.believe(pointer, func(x *index) (origin, bool) {
@@ -273,8 +273,8 @@ func (s *search) numeral(pointer, value, n string, long bool) {
 	s.conclude(a, of, ok)
 }
 
-// spellings returns how running text may have a number: as it is, with groups of three digits, and with two digits
-// behind the point.
+// spellings returns the ways in which running text may write a number: unchanged, with groups of three digits, and with
+// two decimals.
 func spellings(n string) []string {
 	whole, fraction, _ := strings.Cut(strings.TrimPrefix(n, "-"), ".")
 	tail := []string{"", ".00"}

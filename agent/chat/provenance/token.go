@@ -16,8 +16,8 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// fold returns text in the form in which texts are compared: compatibility characters in their plain form, in lower
-// case, without characters that nobody sees.
+// fold returns text in the form for comparisons: compatibility characters in plain form, lower case, without invisible
+// characters.
 func fold(s string) string {
 	if legible.IsASCII(s) {
 		return strings.ToLower(s)
@@ -28,26 +28,26 @@ func fold(s string) string {
 			return -1
 		case r >= firstPhrase && r <= lastPhrase:
 			return ' '
-		case r == '。' || r == '｡': // which separates the names of a host, as a point does
+		case r == '。' || r == '｡': // separates the labels of a host name, like a dot
 			return '.'
 		}
 		return r
 	}, s)))
 }
 
-// The characters between these are whole phrases, which nobody takes for a value. Folding makes them up to 18 times as
-// long, all others up to four times.
+// The characters in this range are whole phrases, which are no values. Folding makes them up to 18 times as long, and
+// all others up to four times.
 const firstPhrase, lastPhrase = '\ufdf0', '\ufdff'
 
-// token is a run of letters and digits in folded text. Characters of scripts without spaces are tokens by themselves.
+// token is a run of letters and digits in folded text. In scripts without spaces, each character is a token.
 type token struct {
 	hash       uint64
 	start, end int32
-	joined     bool // only characters like . - : / @ stand between it and the token before
+	joined     bool // only joiners stand between it and the previous token
 	digits     bool // it has no letter
 }
 
-// joiners make one word of the letters before and behind them.
+// joiners connect the letters before and after them to one word.
 const joiners = ".-:/@+'&=%#~?\\"
 
 const (
@@ -55,7 +55,7 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// appendTokens appends the tokens of folded text, at most n, and reports whether there are more.
+// appendTokens appends at most n tokens of folded text, and reports whether there are more.
 func appendTokens(tokens []token, s string, n int) (all []token, more bool) {
 	joined := false
 	for i := 0; i < len(s); {
@@ -95,7 +95,7 @@ func runeAt(s string, i int) (rune, int) {
 	return utf8.DecodeRuneInString(s[i:])
 }
 
-// text returns what a token of s is.
+// text returns the text of a token of s.
 func (t token) text(s string) string { return s[t.start:t.end] }
 
 func isWord(r rune) bool {
@@ -116,14 +116,14 @@ func tokensOf(s string, n int) (tokens []token, more bool) {
 	return appendTokens(make([]token, 0, n), s, n)
 }
 
-// Bounds of what is read as YAML, in bytes. In what is beyond nothing is a field.
+// Limits of the text that is parsed as YAML, in bytes. Text beyond them has no fields.
 const (
 	maxYAML    = 64 << 10 // of one text
 	maxAllYAML = 8 * maxYAML
 )
 
-// addYAML notes the fields of a text that is one list or record in YAML. Many tools print theirs so, and Python's own
-// form is YAML as well. The text stays running text besides: comments and the names of members are no fields.
+// addYAML indexes the fields of a text that is one list or record in YAML. Many tools print such results, and Python's
+// own notation is YAML as well. The text is also indexed as running text: comments and names of members are no fields.
 func (r *reader) addYAML(x *index, of origin, text string) {
 	if len(text) > min(maxYAML, maxAllYAML-x.yaml) || !looksLikeYAML(text) || json.Valid([]byte(text)) {
 		return
@@ -141,14 +141,14 @@ func (r *reader) addYAML(x *index, of origin, text string) {
 	r.addNode(x, of, top)
 }
 
-// looksLikeYAML reports whether a text begins as a list or a record does.
+// looksLikeYAML reports whether the first line of a text looks like a list or a record.
 func looksLikeYAML(text string) bool {
 	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
 	return strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "{") || strings.HasPrefix(line, "[") ||
 		strings.HasSuffix(line, ":") || strings.Contains(line, ": ")
 }
 
-// addNode notes the scalars in a list or a record.
+// addNode indexes the scalars in a list or a record.
 func (r *reader) addNode(x *index, of origin, n *yaml.Node) {
 	for i, child := range n.Content {
 		switch isName := n.Kind == yaml.MappingNode && i%2 == 0; {
@@ -161,11 +161,12 @@ func (r *reader) addNode(x *index, of origin, n *yaml.Node) {
 }
 
 const (
-	minEncoded = 12      // characters of base64 that are looked at
-	maxDecoded = 1 << 18 // bytes of one text that are decoded
+	minEncoded = 12      // minimum length of base64 to decode, in characters
+	maxDecoded = 1 << 18 // maximum number of decoded bytes of one text
 )
 
-// decoded returns what stands in a text in base64 or percent-encoded, empty if nothing does. It decodes once.
+// decoded returns the decoded base64 and percent-encoded parts of a text. It is empty if there are none. It decodes
+// once, not recursively.
 func decoded(text string) string {
 	var out strings.Builder
 	for at := 0; at < len(text) && out.Len() < maxDecoded; {
@@ -187,7 +188,7 @@ func decoded(text string) string {
 	return out.String()
 }
 
-// fromBase64 decodes text that is base64 of readable text.
+// fromBase64 decodes base64. It fails if the result is not readable text.
 func fromBase64(s string) (string, bool) {
 	s = strings.TrimRight(s, "=.")
 	if len(s) < minEncoded || len(s) > maxDecoded {
