@@ -17,10 +17,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxLineBuffer is how large a buffer may have become and still be used again.
+// maxLineBuffer is the largest capacity, in bytes, of a buffer that is reused.
 const maxLineBuffer = 1 << 20
 
-// lineBuffers are buffers, in each of which the lines of one AppendActivity are written one after the other.
+// lineBuffers is a pool of buffers. An AppendActivity writes its lines one after the other into one buffer.
 type lineBuffers struct{ pool sync.Pool }
 
 // get returns an empty buffer.
@@ -31,7 +31,7 @@ func (l *lineBuffers) get() *bytes.Buffer {
 	return new(bytes.Buffer)
 }
 
-// put takes a buffer back. Nobody may refer to its lines any more.
+// put takes a buffer back. Its lines must no longer be in use.
 func (l *lineBuffers) put(buf *bytes.Buffer) {
 	if buf.Cap() <= maxLineBuffer {
 		buf.Reset()
@@ -39,22 +39,22 @@ func (l *lineBuffers) put(buf *bytes.Buffer) {
 	}
 }
 
-// feedLines are the lines to be added to the feed of one tenant.
+// feedLines are the lines to add to the feed of one tenant.
 type feedLines struct {
 	texts []any
 	marks []string // of the calls whose end they report; empty for other lines
 	bytes int
 }
 
-// AppendActivity implements registry.ActivityStore. A script appends the lines of a feed and makes the stream expire.
-// Of a large batch it appends the first lines only. The many others follow as plain commands, which are carried out
-// only if the stream is there. Redis needs two thirds of the time for those, because it hashes every byte that a script
-// is given. They take two more round trips, so a batch of up to feedWhole lines is left to the script: with 48 lines
-// that halves the pod's time for a line (3.1 to 1.6 µs), and Redis' stays the same (3.4 µs). BenchmarkAppendActivity
-// measures both.
+// AppendActivity implements registry.ActivityStore. A script appends the lines of a feed and sets the TTL of the
+// stream. It appends only the first lines of a large batch. The others follow as plain commands, which take effect only
+// if the stream exists. Redis needs two thirds of the time for those, because it hashes every byte of a script's
+// arguments. They take two more round trips, so the script appends the whole of a batch of up to feedWhole lines. With
+// 48 lines that halves the pod's time per line (3.1 to 1.6 µs); Redis' time stays the same (3.4 µs).
+// BenchmarkAppendActivity measures both.
 func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) error {
 	buf := s.lines.get()
-	defer s.lines.put(buf) // the batches have run by then, and nothing else refers to the lines
+	defer s.lines.put(buf) // the pipelines have run by then, and nothing else refers to the lines
 	feeds, err := encodeFeeds(buf, all)
 	if err != nil {
 		return registry.AsError(err)
@@ -79,7 +79,7 @@ func (s *Store) AppendActivity(ctx context.Context, all []registry.Activity) err
 	return redisconn.Unavailable("append activity", err)
 }
 
-// appendLines adds lines, their bytes and their calls to a feed, a bounded number at a time.
+// appendLines adds lines, their bytes and their calls to a feed, at most appendChunk lines per script.
 func (s *Store) appendLines(pipe *redisconn.Pipeline, tenant string, bytes int, texts []any, marks []string) {
 	for start := 0; start == 0 || start < len(texts); start += appendChunk {
 		end := min(start+appendChunk, len(texts))
@@ -89,11 +89,11 @@ func (s *Store) appendLines(pipe *redisconn.Pipeline, tenant string, bytes int, 
 			args = append(args, texts[i], marks[i])
 		}
 		pipe.Eval(scriptFeed, feedKeys(tenant), args...)
-		bytes = 0 // they are counted
+		bytes = 0 // already counted
 	}
 }
 
-// appendRest adds lines to a feed that has just been written to. Where the stream is gone, the answers are empty.
+// appendRest adds lines to a feed that was just written. If the stream is gone, the answers are empty.
 func appendRest(pipe *redisconn.Pipeline, key string, texts []any) []*redisconn.Command {
 	calls := make([]*redisconn.Command, len(texts))
 	command := []any{"XADD", key, "NOMKSTREAM", "*", streamField, nil}
@@ -106,8 +106,8 @@ func appendRest(pipe *redisconn.Pipeline, key string, texts []any) []*redisconn.
 	return calls
 }
 
-// finishRest adds to the index what appendRest has appended, and trims the feed. Lines that were not appended, because
-// Redis was emptied in between, are appended with the script.
+// finishRest adds the lines that appendRest appended to the index, and trims the feed. The script appends lines that
+// were not appended because Redis was emptied in between.
 func (s *Store) finishRest(
 	ctx context.Context, feeds map[string]*feedLines, appended map[string][]*redisconn.Command,
 ) error {
@@ -134,7 +134,7 @@ func (s *Store) finishRest(
 	return pipe.Exec(ctx)
 }
 
-// callMark stands for a call in the index of a feed. It is a hash; the line it leads to says which call it is about.
+// callMark identifies a call in the index of a feed. It is a hash; the line it leads to has the id of its call.
 func callMark(callID string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(callID)) // never fails
@@ -154,7 +154,7 @@ func encodeFeeds(buf *bytes.Buffer, all []registry.Activity) (map[string]*feedLi
 			return nil, err
 		}
 		start := buf.Len()
-		buf.Write(text) // copies only what did not fit
+		buf.Write(text) // copies only if the text did not fit
 		line, feed := buf.Bytes()[start:], feeds[all[i].Tenant]
 		if feed == nil {
 			n := counts[all[i].Tenant]
@@ -170,19 +170,19 @@ func encodeFeeds(buf *bytes.Buffer, all []registry.Activity) (map[string]*feedLi
 	return feeds, nil
 }
 
-// Every call adds a line to the feed, so a line about an ordinary call is short. It leaves out what its reader knows
-// already or what is true of nearly every call: tenant, session, device, pod and mode of the call, and a deadline it
-// does not have. Its timeline is one text under "steps", by which a reader recognises such a line. Other lines are the
-// JSON of registry.Activity.
+// Every call adds a line to the feed, so the line of an ordinary call is short. It leaves out what its reader knows
+// already or what holds for nearly every call: tenant, session, device, pod and mode of the call, and an absent
+// deadline. Its timeline is one text under "steps", by which a reader recognizes such a line. Other lines are the JSON
+// of registry.Activity.
 
-// shortLine is a line about an ordinary call as it is written.
+// shortLine is a line about an ordinary call, as it is written.
 type shortLine struct {
 	*registry.Activity
 	Call  shortCall `json:"call"`
-	Steps string    `json:"steps"` // state=ns, separated by spaces; all but the first count from the one before
+	Steps string    `json:"steps"` // state=ns, separated by spaces; all but the first are relative to the step before
 }
 
-// shortCall hides fields of the record, which are then left out.
+// shortCall hides fields of the record, so that they are left out.
 type shortCall struct {
 	*registry.Record
 	Tenant    string    `json:"tenant,omitempty"`
@@ -200,7 +200,7 @@ type storedActivity struct {
 	Steps string `json:"steps"`
 }
 
-// activityLine returns what encoding/json writes as a line of the feed. The output of the tool is not in it.
+// activityLine returns the value that encoding/json writes as a line of the feed. It omits the output of the tool.
 func activityLine(a *registry.Activity) any {
 	if a.Call == nil {
 		return a
@@ -218,20 +218,20 @@ func activityLine(a *registry.Activity) any {
 	return line
 }
 
-// isOrdinary reports whether the line is about a call of which restore knows what a short line leaves out.
+// isOrdinary reports whether restore can fill in all that a short line about the call leaves out.
 func isOrdinary(a *registry.Activity) bool {
 	c := a.Call
 	return c.Tenant == a.Tenant && c.SessionID == a.SessionID && c.DeviceID == a.DeviceID && c.Pod == a.Pod &&
 		c.Mode != "" && c.Deadline.IsZero() && len(c.Timeline) > 0 && !slices.ContainsFunc(c.Timeline, isOdd)
 }
 
-// isOdd reports whether a step cannot be written in a short line. No pod of ours takes such a step.
+// isOdd reports whether a step cannot be written in a short line. Farhand's pods take no such step.
 func isOdd(s registry.Step) bool {
 	return s.At.Location() != time.UTC || !time.Unix(0, s.At.UnixNano()).Equal(s.At) ||
 		strings.ContainsAny(string(s.State), " =")
 }
 
-// appendSteps appends a timeline, whose states are words.
+// appendSteps appends a timeline. Its states must be single words.
 func appendSteps(b []byte, steps []registry.Step) []byte {
 	before := int64(0)
 	for i, s := range steps {
@@ -253,7 +253,7 @@ func parseActivity(text []byte, id, tenant string) (registry.Activity, error) {
 	}
 	line.ID, line.Tenant = id, tenant
 	if line.Call != nil {
-		line.Call.Brief = line.Call.Result != nil // as Summary has left it
+		line.Call.Brief = line.Call.Result != nil // as Summary left it
 	}
 	if line.Steps != "" && line.Call != nil {
 		if err := line.restore(); err != nil {
@@ -263,7 +263,7 @@ func parseActivity(text []byte, id, tenant string) (registry.Activity, error) {
 	return line.Activity, nil
 }
 
-// restore fills in what a line about an ordinary call leaves out.
+// restore fills in the fields that a line about an ordinary call leaves out.
 func (a *storedActivity) restore() error {
 	c := a.Call
 	c.Tenant, c.SessionID, c.DeviceID, c.Pod = a.Tenant, a.SessionID, a.DeviceID, a.Pod
@@ -283,10 +283,12 @@ func (a *storedActivity) restore() error {
 	return nil
 }
 
-// appendLine appends a line of the feed: one about an ordinary call by hand, any other by encoding/json.
+// appendLine appends a line of the feed. It writes plain lines about ordinary calls by hand, all others with
+// encoding/json.
 //
-// encoding/json takes 3.4 µs and 1.2 KB for a short line, this takes 0.8 µs. Each call leaves a line, and the feed was
-// a tenth of the asking pod's time, and a fifth of what it allocated. BenchmarkActivity repeats the measurement.
+// For a short line encoding/json takes 3.4 µs and 1.2 KB, this takes 0.8 µs. Each call adds a line: with encoding/json
+// the feed took a tenth of the asking pod's time, and a fifth of its allocations. BenchmarkActivity repeats the
+// measurement.
 func appendLine(b []byte, a *registry.Activity) ([]byte, error) {
 	if a.Call != nil && isOrdinary(a) && isPlain(a) {
 		return appendPlain(b, a), nil
@@ -302,7 +304,7 @@ func isPlain(a *registry.Activity) bool {
 		c.Approval == "" && c.HoldMS == 0
 }
 
-// appendPlain appends what a reader understands as encoding/json's text of the shortLine.
+// appendPlain appends JSON that reads the same as encoding/json's text of the shortLine.
 func appendPlain(b []byte, a *registry.Activity) []byte {
 	b = strictjson.AppendString(append(b, `{"type":`...), a.Type)
 	b = append(b, `,"at":"`...)

@@ -11,11 +11,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxDueTenants is how many tenants are asked at a time for approvals that are due.
+// maxDueTenants is how many tenants are checked at a time for due approvals.
 const maxDueTenants = 500
 
-// verdictFields is how many fields verdict() in lua/approval_base.lua returns, and approvalFields how many whole()
-// does.
+// verdictFields is how many fields verdict() in lua/approval_base.lua returns. approvalFields is how many whole()
+// returns.
 const (
 	verdictFields  = 4
 	approvalFields = 11
@@ -30,7 +30,7 @@ func (s *Store) CreateApproval(
 		return a, registry.AsError(err)
 	}
 	kept := millis(registry.ApprovalRetained)
-	if a.Deferred { // before the approval: one that nobody looks for would never be settled
+	if a.Deferred { // before the approval: without its tenant it would never be settled
 		keys := []string{approvalTenantsKey}
 		if _, err := s.conn.Eval(ctx, scriptApprovalTenant, keys, a.Tenant, millis(life)+kept); err != nil {
 			return a, redisconn.Unavailable("create approval", err)
@@ -133,7 +133,7 @@ func (s *Store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]re
 	for i, c := range commands {
 		fields, found, err := c.StringParts(verdictFields)
 		if err == nil && !found {
-			err = c.ErrShape() // an approval that there is not has a verdict, an empty one
+			err = c.ErrShape() // a missing approval has an empty verdict
 		}
 		if err != nil {
 			return nil, redisconn.Unavailable("read verdicts", err)
@@ -166,7 +166,7 @@ func (s *Store) PendingApprovals(ctx context.Context, tenant string) ([]registry
 		if err == nil {
 			a, err = parseApproval(fields)
 		}
-		if err != nil { // it must not hide all others; its time runs out like theirs
+		if err != nil { // it must not hide the others; it expires like them
 			s.log.Warn("approval not readable; it is not listed", "tenant", tenant, "error", err)
 			continue
 		}
@@ -181,7 +181,7 @@ func (s *Store) PendingApprovals(ctx context.Context, tenant string) ([]registry
 func (s *Store) DecideApproval(
 	ctx context.Context, tenant, id string, vote registry.Vote, lapsed string, v registry.Verdict,
 ) (registry.Approval, bool, error) {
-	known, err := s.Approval(ctx, tenant, id) // it says who asked, and so which index has it
+	known, err := s.Approval(ctx, tenant, id) // its requester determines the keys
 	if err != nil {
 		return known, false, err
 	}
@@ -211,8 +211,8 @@ func (s *Store) CountWrongAnswer(ctx context.Context, tenant, id string) (int, e
 	return int(c.Int()), nil
 }
 
-// dueTenants returns tenants that may have approvals that are due: if there are many, others each time it is asked, or
-// those of the last ones would never be found.
+// dueTenants returns tenants that may have due approvals. If there are more than maxDueTenants, each call continues
+// after the previous one, so that every tenant is found.
 func (s *Store) dueTenants(ctx context.Context) ([]string, error) {
 	skipped := s.dueSkipped.Load()
 	c, err := s.conn.Eval(ctx, scriptApprovalDue, []string{approvalTenantsKey}, "", maxDueTenants, skipped)
@@ -259,11 +259,11 @@ func (s *Store) SettleApproval(ctx context.Context, tenant, id string) error {
 	return redisconn.Unavailable("settle approval", pipe.Exec(ctx))
 }
 
-// storedGrant is a grant as it is stored. When it was made follows from when it expires.
+// storedGrant is a grant as it is stored. Its creation time is computed from its expiry and LifeMS.
 type storedGrant struct {
 	registry.Grant
 	LifeMS    int64     `json:"life_ms"`
-	CreatedAt *struct{} `json:"created_at,omitempty"` // hides those of the grant
+	CreatedAt *struct{} `json:"created_at,omitempty"` // hides the grant's field
 	ExpiresAt *struct{} `json:"expires_at,omitempty"`
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	auditBlock = 64 // lines in one entry of the stream: an entry costs Redis about as much as a line would
-	auditRead  = 32 // entries read at once, at most
+	auditBlock = 64 // lines in one entry of the stream: an entry costs Redis about as much as a line
+	auditRead  = 32 // maximum entries per read
 )
 
 // AppendAudit implements registry.AuditStore.
@@ -26,7 +26,7 @@ func (s *Store) AppendAudit(ctx context.Context, entries []registry.AuditEntry) 
 	}
 	pipe := s.conn.Pipeline()
 	for tenant, lines := range logs {
-		for some := range slices.Chunk(lines, auditBlock*auditRead) { // a script holds up the server
+		for some := range slices.Chunk(lines, auditBlock*auditRead) { // a script blocks the server
 			args := []any{s.auditTTL, s.auditCap, s.auditBytes}
 			for block := range slices.Chunk(some, auditBlock) {
 				text, err := encodeAudit(block)
@@ -41,7 +41,7 @@ func (s *Store) AppendAudit(ctx context.Context, entries []registry.AuditEntry) 
 	return redisconn.Unavailable("append to the audit log", pipe.Exec(ctx))
 }
 
-// encodeAudit writes lines as JSON, one under the other.
+// encodeAudit writes lines as JSON, one per line.
 func encodeAudit(lines []registry.AuditEntry) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -74,7 +74,7 @@ func (s *Store) ReadAudit(ctx context.Context, q registry.AuditQuery) ([]registr
 	if !q.From.IsZero() {
 		start = strconv.FormatInt(q.From.UnixMilli(), 10)
 	}
-	// An entry has up to auditBlock lines, and all of them are decoded: a short page should not read many.
+	// An entry has up to auditBlock lines, and all of them are decoded, so a short page should read few entries.
 	for count := 1; ; count = min(2*count, auditRead) {
 		c, err := s.conn.Do(ctx, "XREVRANGE", auditKeys(q.Tenant)[0], end, start, "COUNT", count)
 		if err != nil {
@@ -101,11 +101,11 @@ type auditScan struct {
 
 	page    []registry.AuditEntry
 	scanned int
-	oldest  string // the id of the line that was looked at last
+	oldest  string // the id of the line visited last
 }
 
-// add looks at lines that were written together. If the page is full before their end, add returns the cursor of the
-// next page.
+// add visits lines that were written together. If the page is full before their end, add returns the cursor of the next
+// page.
 func (a *auditScan) add(lines []registry.AuditEntry) (next string, full bool) {
 	for _, e := range slices.Backward(lines) {
 		if a.before != nil {
@@ -124,7 +124,7 @@ func (a *auditScan) add(lines []registry.AuditEntry) (next string, full bool) {
 	return "", false
 }
 
-// parseAudit reads an entry of a log. Lines that cannot be read are left out, and keep their numbers.
+// parseAudit reads an entry of a log. Unreadable lines are left out, and keep their numbers.
 func parseAudit(tenant string) func(text []byte, id string) ([]registry.AuditEntry, error) {
 	return func(text []byte, id string) ([]registry.AuditEntry, error) {
 		var lines []registry.AuditEntry
@@ -143,12 +143,12 @@ func parseAudit(tenant string) func(text []byte, id string) ([]registry.AuditEnt
 }
 
 const (
-	usageChunk = 200  // rows that one script adds to: it holds up the server
-	usageRead  = 1000 // rows that are asked for at a time
+	usageChunk = 200  // rows per script, because a script blocks the server
+	usageRead  = 1000 // rows requested at a time
 )
 
-// usageSeparator stands between the user and the tool in the name of a row, and around the key where there is no user.
-// No tool's name has it.
+// usageSeparator separates the user from the tool in the name of a row. If a row has a key and no user, the separator
+// is before and after the key. No tool name contains it.
 const usageSeparator = "\x00"
 
 func usageField(r registry.UsageRow) string {
@@ -182,7 +182,7 @@ func (s *Store) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
 
 // ReadUsage implements registry.UsageStore.
 func (s *Store) ReadUsage(ctx context.Context, tenant, day string) ([]registry.UsageRow, error) {
-	rows := make(map[string]registry.UsageRow) // a scan may find one twice
+	rows := make(map[string]registry.UsageRow) // a scan may return a row twice
 	for cursor := "0"; ; {
 		c, err := s.conn.Do(ctx, "HSCAN", usageKey(tenant, day), cursor, "COUNT", usageRead)
 		if err != nil {
@@ -209,7 +209,7 @@ func (s *Store) ReadUsage(ctx context.Context, tenant, day string) ([]registry.U
 	return list, nil
 }
 
-// parseUsage reads a row. One of another release may have more numbers, or fewer.
+// parseUsage reads a row. A row of another release may have more or fewer numbers.
 func parseUsage(field, numbers string) (r registry.UsageRow, ok bool) {
 	i := strings.LastIndex(field, usageSeparator)
 	if i < 0 {

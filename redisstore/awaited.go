@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// mirrorLife is how long a session stays in a mirror: longer than it may be away and then take to register. The
-	// expected string says whether it is still expected.
+	// mirrorLife is how long a session stays in a mirror. It is longer than the session may be away and then take to
+	// register. The expected string decides whether the session is still expected.
 	mirrorLife = registry.ReturnWait + registry.RegisterWait
 
-	// freshPlaces is how many of the newest entries of an index are looked at for sessions that are about to leave it.
+	// freshPlaces is how many of the newest entries of an index are checked for sessions that are about to leave it.
 	freshPlaces = 200
 )
 
-// mirrorsOf returns the mirrors of a session of a user, of which a script has returned what is expected: the sets and
-// the device.
+// mirrorsOf returns the mirrors of a user's session. expected is what a script returned as expected: the sets and the
+// device.
 func mirrorsOf(tenant, user string, expected []string) []string {
 	if len(expected) != 2 || expected[0] == "" {
 		return nil
@@ -35,7 +35,7 @@ func mirrorsOf(tenant, user string, expected []string) []string {
 	return mirrors
 }
 
-// mirror adds the scripts that put a session into mirrors to the pipeline. On a single server it is one script.
+// mirror adds scripts to the pipeline that add a session to mirrors. On a single server it is one script.
 func (s *Store) mirror(pipe *redisconn.Pipeline, session string, mirrors []string) {
 	if len(mirrors) == 0 {
 		return
@@ -68,9 +68,9 @@ func (s *Store) Awaited(ctx context.Context, q registry.Query) ([]registry.Await
 	return found, nil
 }
 
-// candidates returns the sessions that may be expected to match a query: those of mirrors, and of the index that List
-// would read, where a session of a dead pod may be, or one that is being released or claimed anew. That one is read
-// first: who leaves an index is in the mirrors before.
+// candidates returns the sessions that may be expected to match a query. They are in mirrors, or in the index that List
+// would read: a session of a dead pod, or one that is being released or claimed anew. That index is read first, because
+// a session enters the mirrors before it leaves an index.
 func (s *Store) candidates(ctx context.Context, q registry.Query) ([]string, error) {
 	if q.SessionID != "" {
 		return []string{q.SessionID}, nil
@@ -114,8 +114,8 @@ func (s *Store) candidates(ctx context.Context, q registry.Query) ([]string, err
 	return sessions, nil
 }
 
-// mirrorsFor returns the mirrors that have the sessions that are expected to match a query: none if its tool is not
-// offered, and not expected to be.
+// mirrorsFor returns the mirrors of the sessions that are expected to match a query. It returns none if the query's
+// tool is neither offered nor expected.
 func (s *Store) mirrorsFor(ctx context.Context, q registry.Query) (mirrors []string, err error) {
 	var offers []offer
 	if q.Tool != "" {
@@ -141,12 +141,12 @@ func (s *Store) mirrorsFor(ctx context.Context, q registry.Query) (mirrors []str
 // expectation is what Redis has of a session that may be expected to offer tools.
 type expectation struct {
 	session registry.Session // away: without a pod
-	before  registry.Session // with the device and the labels of the connection before
+	before  registry.Session // with the device and the labels of the previous connection
 	sets    []string
 	left    time.Duration
 }
 
-// awaitedAmong returns those of the sessions that are expected to match a query.
+// awaitedAmong returns which of the sessions are expected to match a query.
 func (s *Store) awaitedAmong(ctx context.Context, q registry.Query, sessions []string) ([]registry.Awaited, error) {
 	all, err := s.expectations(ctx, q.Tenant, sessions)
 	if err != nil {
@@ -191,7 +191,8 @@ func (s *Store) awaitedAmong(ctx context.Context, q registry.Query, sessions []s
 	return found, nil
 }
 
-// toolsOf returns the tools of sets, by name with their hashes. Of several with one name that of the first set counts.
+// toolsOf returns the hashes of the tools of sets, by name. If several sets have a tool of one name, the first set
+// counts.
 func toolsOf(sets []string, known map[string]toolSet) map[string]string {
 	tools := make(map[string]string)
 	for _, set := range slices.Backward(sets) {
@@ -202,7 +203,7 @@ func toolsOf(sets []string, known map[string]toolSet) map[string]string {
 	return tools
 }
 
-// expectations reads what is expected of sessions, and leaves out those of which nothing is.
+// expectations reads what is expected of sessions. It leaves out sessions of which nothing is expected.
 func (s *Store) expectations(ctx context.Context, tenant string, sessions []string) ([]expectation, error) {
 	keys := make([]registry.Key, len(sessions))
 	for i, session := range sessions {
@@ -216,7 +217,7 @@ func (s *Store) expectations(ctx context.Context, tenant string, sessions []stri
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
-	list, err := s.read(ctx, keys) // after what is expected: a claim that has just registered tools is found so
+	list, err := s.read(ctx, keys) // last, so that it finds a claim that has just registered tools
 	if err != nil {
 		return nil, err
 	}
@@ -243,8 +244,8 @@ func (s *Store) expectations(ctx context.Context, tenant string, sessions []stri
 	return all, nil
 }
 
-// expectationOf returns what is expected of a session: text is the expected string, empty when there is none, and live
-// the pods that are. The time left is zero if it is that of the expected string.
+// expectationOf returns what is expected of a session. text is the expected string, empty if there is none. live has
+// the live pods. The time left is zero if it is that of the expected string.
 func expectationOf(key registry.Key, f found, text string, live map[string]bool) (e expectation, ok bool) {
 	sets, rest, _ := strings.Cut(text, "\n")
 	device, labels, _ := strings.Cut(rest, "\n")

@@ -49,7 +49,7 @@ func (s *Store) FillBlob(ctx context.Context, digest string, life time.Duration)
 	return s.moveBlob(ctx, b, registry.BlobTaken, life)
 }
 
-// moveBlob sets the state of a blob that is in another. A life of zero leaves its end as it is.
+// moveBlob moves a blob from one state to another. A life of zero keeps its expiry.
 func (s *Store) moveBlob(ctx context.Context, b registry.Blob, from registry.BlobState, life time.Duration) error {
 	ttl := int64(0)
 	if life > 0 {
@@ -96,8 +96,8 @@ func (s *Store) DropBlob(ctx context.Context, digest string) error {
 	return redisconn.Unavailable("drop blob", err)
 }
 
-// DropBlobsOf implements registry.BlobStore. A tenant has few enough to look at them all. What they count for is kept
-// apart from them, and stays.
+// DropBlobsOf implements registry.BlobStore. A tenant has few enough blobs to check them all. What they count for is
+// stored separately, and stays.
 func (s *Store) DropBlobsOf(ctx context.Context, key registry.Key) error {
 	answer, err := s.conn.Do(ctx, "HGETALL", blobKeys(key.Tenant, "")[2])
 	if err != nil {

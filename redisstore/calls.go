@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxTakeovers = 8 // times an idempotency key may change hands while one call tries to get it
+	maxTakeovers = 8 // how often an idempotency key may change hands while one call tries to take it
 	undoTimeout  = time.Second
 )
 
@@ -30,7 +30,8 @@ func (s *Store) CreateCall(ctx context.Context, r registry.Record) (registry.Rec
 	return stored, true, nil
 }
 
-// writeCall writes the record of a new call. If there is one with this id it is returned, and created is false.
+// writeCall writes the record of a new call. If a record with this id exists, it returns that record, and created is
+// false.
 func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored registry.Record, created bool, err error) {
 	r.Dispatched, r.Late, r.Result, r.Err = registry.DispatchedNo, false, nil, nil
 	constant, err := constantJSON(r)
@@ -55,8 +56,8 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 	return stored, redisconn.Int(answer[0]) == 1, err
 }
 
-// holdKey takes the idempotency key of a call whose record has been written, and returns the record of the call that
-// has the key then.
+// holdKey takes the idempotency key of a call whose record has been written. It returns the record of the call that
+// then holds the key.
 func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Record, error) {
 	key := idemKey(own.Tenant, own.IdempotencyKey)
 	life := s.keyLife(own)
@@ -73,15 +74,15 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 		if failed != nil && !registry.IsCallNotFound(failed) || failed == nil && !winner.NeverRan() {
 			return winner, failed
 		}
-		// Keys outlive records. If the record has expired, the outcome of its call is no longer known, so the key is
-		// free. The key is also free if its call certainly never ran, because its caller should call again then.
+		// Keys outlive records. If the record has expired, the outcome of its call is unknown, so the key is free. The
+		// key is also free if its call certainly never ran, because its caller should then call again.
 		c, err = s.conn.Eval(ctx, scriptSetIf, []string{key}, holder, own.CallID, life)
 	}
 	return registry.Record{}, errors.New("the idempotency key changes hands too often")
 }
 
-// keyLife returns the life of the key of a call, in ms: as long as its record can be there. The record of a call that
-// is answered at the last moment lives for two retention times after its deadline.
+// keyLife returns the TTL of the key of a call, in ms: IdempotencyTTL, but not longer than the record can exist. The
+// record of a call that is answered at the last moment lives for two retention times after its deadline.
 func (s *Store) keyLife(r registry.Record) int64 {
 	return min(s.idemTTL, r.HoldMS+r.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
 }
@@ -123,7 +124,7 @@ func (s *Store) BeginCall(
 	return r, redisconn.Int(answer[0]) == 1, redisconn.Unavailable("begin call", err)
 }
 
-// undoCall removes what was written for a call that will not run. It does not try if the time of the caller is up,
+// undoCall removes what was written for a call that will not run. It does nothing if the caller's deadline has passed,
 // because the caller must not wait longer. A record that stays expires by itself.
 func (s *Store) undoCall(ctx context.Context, r registry.Record) {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
@@ -132,7 +133,7 @@ func (s *Store) undoCall(ctx context.Context, r registry.Record) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	pipe := s.conn.Pipeline()
-	// The key may be ours although taking it failed.
+	// The key may belong to this call although taking it failed.
 	pipe.Eval(scriptDelIf, []string{idemKey(r.Tenant, r.IdempotencyKey)}, r.CallID)
 	pipe.Do("UNLINK", callKey(r.Tenant, r.CallID))
 	if err := pipe.Exec(ctx); err != nil {
@@ -157,7 +158,7 @@ func (s *Store) MoveCall(
 	if err != nil {
 		return registry.Moved{}, registry.AsError(err)
 	}
-	state := registry.State(table[1].(string)) // an event leads to one state, whichever it starts from
+	state := registry.State(table[1].(string)) // an event leads to one state, from whichever state it starts
 	event, err := stateEvent(tenant, callID, state)
 	if err != nil {
 		return registry.Moved{}, registry.AsError(err)
@@ -195,8 +196,8 @@ func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.R
 	return s.WatchCall(ctx, tenant, callID, "")
 }
 
-// maxReads is how many records are read at a time for one tenant. Otherwise hundreds of readers of a record of a
-// megabyte would take all processors and a megabyte each, and calls that need no record would wait for all of them.
+// maxReads is how many records of one tenant are read at a time. Otherwise hundreds of readers of a megabyte record
+// would take all processors and a megabyte each, and delay calls that need no record.
 const maxReads = 8
 
 // WatchCall implements registry.CallStore.

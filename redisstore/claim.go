@@ -26,10 +26,10 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		errors.New("the owner of the session changes all the time"))
 }
 
-// maxOwners bounds how often a claim of any owner is repeated because the session belongs to another user by now.
+// maxOwners bounds how often a claim with AnyOwner is repeated because the session's user has changed meanwhile.
 const maxOwners = 4
 
-// claim claims a session. It returns the user that the session belongs to if it can only be claimed as theirs.
+// claim claims a session. If the session can only be claimed for the user it belongs to, claim returns that user.
 func (s *Store) claim(ctx context.Context, sess registry.Session) (_ registry.Claim, owner string, err error) {
 	pipe := s.conn.SessionPipeline()
 	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
@@ -61,7 +61,7 @@ func (s *Store) claim(ctx context.Context, sess registry.Session) (_ registry.Cl
 	return claim, "", err
 }
 
-// claimed reads the answer to a claim, and puts the session into its indexes.
+// claimed reads the answer to a claim, and adds the session to its indexes.
 func (s *Store) claimed(ctx context.Context, sess registry.Session, answer []any) (registry.Claim, error) {
 	at, _ := answer[1].(string)
 	gone, _ := answer[3].(string)
@@ -177,7 +177,7 @@ func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 	before, now := attributeIndexes(previous), attributeIndexes(sess)
 	p := placement{session: sess, known: true, keep: now, remove: before, upTo: sess.Generation}
 	for _, index := range now {
-		if !slices.Contains(before, index) { // Refresh sees to it that the session is in the others
+		if !slices.Contains(before, index) { // Refresh keeps the session in the others
 			p.add = append(p.add, index)
 		}
 	}
@@ -194,7 +194,7 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 			return err
 		}
 	}
-	pipe.Then() // a set is only ever named once it can be read
+	pipe.Then() // a set is named only after it can be read
 	c := pipe.Eval(scriptSetTools, append(sessionKeys(sess.Key), expectedKey(sess.Key)),
 		s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash, registry.SettleWait.Milliseconds())
 	if err := pipe.Exec(ctx); err != nil {
@@ -221,8 +221,8 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 	return nil
 }
 
-// Release implements registry.SessionStore. Once the claim is gone, Release does not fail if members of indexes could
-// not be removed: nobody finds the session through them, and readers remove them.
+// Release implements registry.SessionStore. Once the claim is gone, Release does not fail if index members remain: they
+// do not lead to the session, and readers remove them.
 func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Duration) (bool, error) {
 	pipe := s.conn.SessionPipeline()
 	c := s.release(pipe, sess.Ref(), sess.Pod, back)
@@ -247,7 +247,8 @@ func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Du
 	return current, nil
 }
 
-// release adds the script that ends a claim, whose device is expected back for so long, to the pipeline.
+// release adds the script that ends a claim to the pipeline. The device is expected back within the duration back, at
+// most the session TTL.
 func (s *Store) release(
 	pipe *redisconn.Pipeline, ref registry.Ref, pod string, back time.Duration,
 ) *redisconn.Command {
@@ -266,7 +267,7 @@ func releasedHash(released *redisconn.Command) (hash map[string]string, expected
 	return redisconn.Map(answer[1]), redisconn.Strings(answer[2]), true
 }
 
-// traces puts the index entries of a session with this hash on the list to remove.
+// traces adds the index entries of a session with this hash to the removals.
 func (s *Store) traces(key registry.Key, hash map[string]string, into removals) {
 	indexes, upTo := s.indexesOf(key, hash)
 	for _, index := range indexes {

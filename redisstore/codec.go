@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Fields of a session hash; one letter each, because they are stored with every session. The scripts
-// write the first three themselves.
+// Fields of a session hash. Each name is one letter, because it is stored with every session. The scripts write the
+// first three themselves.
 const (
 	fieldPod        = "p"
 	fieldGeneration = "g"
@@ -35,15 +35,15 @@ const (
 	fieldAsk        = "a" // 1: claims must ask the device first
 	fieldProofs     = "k" // separated by spaces
 	fieldSince      = "b" // ms
-	fieldBound      = "o" // 1: the device is the credential's
-	fieldHeirs      = "r" // until when, in ms, and proofs, separated by spaces; claims write it
-	fieldPulse      = "e" // when the last pong came and its round trip, in ms, separated by a space; refreshes write it
+	fieldBound      = "o" // 1: the credential sets the device
+	fieldHeirs      = "r" // expiry in ms, then proofs, separated by spaces; claims write it
+	fieldPulse      = "e" // time of the last pong and its round trip, in ms, separated by a space; refreshes write it
 )
 
-// attribute is a field of a session hash that the session says about itself.
+// attribute is a field of a session hash that the session itself sets.
 type attribute struct{ name, value string }
 
-// attributesOf returns these fields in the order of their digest; some are empty.
+// attributesOf returns the attributes of a session in the order of their digest. Some are empty.
 func attributesOf(s registry.Session) [12]attribute {
 	return [...]attribute{
 		{fieldName, s.Name}, {fieldDeviceID, s.DeviceID}, {fieldDeviceName, s.DeviceName},
@@ -54,8 +54,8 @@ func attributesOf(s registry.Session) [12]attribute {
 	}
 }
 
-// attributeFields returns the field and value pairs of what a session says about itself, empty ones left out, led
-// by a digest of all of them but the heirs.
+// attributeFields returns the field and value pairs of a session's attributes, without empty ones. A digest of all
+// attributes except the heirs comes first.
 func attributeFields(s registry.Session) []any {
 	all := attributesOf(s)
 	fields := make([]any, 0, 2+2*len(all))
@@ -68,7 +68,7 @@ func attributeFields(s registry.Session) []any {
 	return fields
 }
 
-// appendAttributeDigest appends the digest attributeFields would write.
+// appendAttributeDigest appends the digest that attributeFields returns.
 func appendAttributeDigest(b []byte, s *registry.Session) []byte {
 	return appendDigest(b, attributesOf(*s))
 }
@@ -76,7 +76,7 @@ func appendAttributeDigest(b []byte, s *registry.Session) []byte {
 func digestOf(all [12]attribute) string { return string(appendDigest(nil, all)) }
 
 func appendDigest(b []byte, all [12]attribute) []byte {
-	var room [1 << 10]byte // on the stack: every session's is computed at every refresh
+	var room [1 << 10]byte // on the stack: every refresh computes it for every session
 	text := room[:0]
 	for _, a := range all {
 		if a.value != "" && a.name != fieldHeirs { // claims write them, without knowing the digest
@@ -88,7 +88,7 @@ func appendDigest(b []byte, all [12]attribute) []byte {
 	return base64.RawURLEncoding.AppendEncode(b, sum[:9])
 }
 
-// jsonText encodes maps and slices of strings, which cannot fail; empty ones become the empty string.
+// jsonText encodes maps and slices of strings, which cannot fail. Empty ones become the empty string.
 func jsonText(v any, n int) string {
 	if n == 0 {
 		return ""
@@ -130,7 +130,7 @@ func decodeField(h map[string]string, field string, v any) error {
 	return nil
 }
 
-// appendPulse appends a pulse as its field has it: nothing if it is zero.
+// appendPulse appends a pulse in the form of its field. It appends nothing if the pulse is zero.
 func appendPulse(b []byte, p registry.Pulse) []byte {
 	if p.At.IsZero() {
 		return b
@@ -142,8 +142,8 @@ func appendPulse(b []byte, p registry.Pulse) []byte {
 	return b
 }
 
-// parsePulse is the inverse of appendPulse. What is not there, as with pods of older releases, or not readable, is not
-// known.
+// parsePulse is the inverse of appendPulse. Missing or unreadable parts are zero. Pods of older releases do not write
+// them.
 func parsePulse(text string) registry.Pulse {
 	at, roundTrip, _ := strings.Cut(text, " ")
 	p := registry.Pulse{At: fromMillis(at)}
@@ -168,7 +168,7 @@ func parseHeirs(text string) ([]string, time.Time) {
 	return words(proofs), fromMillis(until)
 }
 
-// words splits a text at its spaces; an empty one is nil, as it was before it was stored.
+// words splits a text at its spaces. An empty text yields nil, as before it was stored.
 func words(text string) []string {
 	if text == "" {
 		return nil
@@ -176,7 +176,7 @@ func words(text string) []string {
 	return strings.Split(text, " ")
 }
 
-// parseGone reads what a released session is remembered by: the pod it was on, and who it was.
+// parseGone reads what is stored of a released session: its pod and its identity.
 func parseGone(key registry.Key, text string) (pod string, s *registry.Session) {
 	lines := strings.Split(text, "\n")
 	if _, pod, _ = strings.Cut(lines[0], " "); pod == "" {
@@ -203,7 +203,7 @@ func fromMillis(text string) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// timeMillis is the inverse of fromMillis: empty when the time is not known.
+// timeMillis is the inverse of fromMillis. It returns an empty text if the time is not known.
 func timeMillis(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -211,7 +211,7 @@ func timeMillis(t time.Time) string {
 	return strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// encodeJSON is json.Marshal without HTML escaping: schemas and arguments keep their bytes.
+// encodeJSON is json.Marshal without HTML escaping, so that schemas and arguments keep their bytes.
 func encodeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -230,11 +230,11 @@ func decodeSpec(text string) (registry.ToolSpec, error) {
 	return t.Hashed(), nil
 }
 
-// found is what Redis has under one key.
+// found is what Redis has under one session key.
 type found struct {
 	session registry.Session
 	exists  bool
-	gone    bool // only meaningful when it does not exist; then session says whose it was
+	gone    bool // meaningful only if it does not exist; then session has its owner
 	set     toolSet
 	pulse   registry.Pulse
 }
@@ -257,7 +257,7 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 		return registry.Entry{}, redisconn.Unavailable("entry", err)
 	}
 	if len(entries) == 0 {
-		if f.exists { // its pod has no lease, which may have gone with all the others since the session was read
+		if f.exists { // its pod has no lease; all leases may have been lost since the session was read
 			if err := s.Whole(ctx); err != nil {
 				return registry.Entry{}, err
 			}
@@ -270,7 +270,7 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 	return entries[0], nil
 }
 
-// read reads sessions with their tool sets, in the order of the keys, which are of one tenant.
+// read reads sessions with their tool sets, in the order of the keys. All keys must be of one tenant.
 func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) {
 	hashes, gone, err := s.readHashes(ctx, keys)
 	if err != nil {
@@ -301,9 +301,9 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 	return list, s.fillSets(ctx, keys, list, sets)
 }
 
-// readHashes reads the hashes of sessions, and of those without a hash what is remembered of them as disconnected. It
-// uses plain commands, which take Redis a third of the time of a script. A session without either may have been claimed
-// or released between the two commands, so it is read again by a script.
+// readHashes reads the hashes of sessions, and the disconnect marks of sessions without a hash. It uses plain commands,
+// which take Redis a third of the time of a script. A session with neither may have been claimed or released between
+// the two commands, so a script reads it again.
 func (s *Store) readHashes(ctx context.Context, keys []registry.Key) ([]map[string]string, []string, error) {
 	pipe := s.conn.Pipeline()
 	reads, marks := make([]*redisconn.Command, len(keys)), make([]*redisconn.Command, len(keys))
@@ -340,7 +340,7 @@ func (s *Store) readHashes(ctx context.Context, keys []registry.Key) ([]map[stri
 	return hashes, gone, nil
 }
 
-// fillSets reads what is in the sets that the sessions name.
+// fillSets reads the contents of the sets that the sessions name.
 func (s *Store) fillSets(ctx context.Context, keys []registry.Key, list []found, wanted map[string]bool) error {
 	if len(wanted) == 0 {
 		return nil
@@ -357,7 +357,7 @@ func (s *Store) fillSets(ctx context.Context, keys []registry.Key, list []found,
 	return nil
 }
 
-// entries turns what was found of one tenant into entries. Sessions of pods that are not live are left out.
+// entries turns found sessions of one tenant into entries. It leaves out sessions of pods that are not live.
 func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]registry.Entry, error) {
 	var pods []string
 	for _, f := range list {
@@ -393,7 +393,7 @@ func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]reg
 	return entries, nil
 }
 
-// tools returns the specifications of what the session offers, ordered by name.
+// tools returns the specifications of the session's tools, ordered by name.
 func (f found) tools(specs map[string]registry.ToolSpec) []registry.ToolSpec {
 	tools := make([]registry.ToolSpec, 0, len(f.set.tools))
 	for _, t := range f.set.tools {

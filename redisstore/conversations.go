@@ -81,12 +81,12 @@ func (s *Store) SaveDraft(ctx context.Context, t registry.Turn, draft json.RawMe
 
 // TruncateMessages implements registry.ConversationStore.
 func (s *Store) TruncateMessages(ctx context.Context, t registry.Turn, n int) error {
-	n = min(max(n, 0), math.MaxInt32) // which Lua prints in full
+	n = min(max(n, 0), math.MaxInt32) // Lua prints such a number in full
 	_, err := s.turn(ctx, "truncate messages", scriptChatTruncate, t, n)
 	if err != nil {
 		return err
 	}
-	if err := s.touch(ctx, t); err != nil { // truncating must work even if Redis is full
+	if err := s.touch(ctx, t); err != nil { // truncation must work even if Redis is full
 		s.log.Debug("lists do not show a truncation", "session", t.Key.Session, "error", err)
 	}
 	return nil
@@ -155,7 +155,7 @@ func (s *Store) Trail(ctx context.Context, key registry.Key, limit int) ([]strin
 	return c.Strings(), redisconn.Unavailable("read trail", err)
 }
 
-// turn runs a script that writes in the name of a turn, and returns what it answers.
+// turn runs a script that writes for a turn, and returns its answer.
 func (s *Store) turn(ctx context.Context, op string, sc *redisconn.Script, t registry.Turn, args ...any) (int, error) {
 	c, err := s.chat(ctx, op, sc, t.Key, append([]any{decimal(t.Fence)}, args...)...)
 	if err != nil {
@@ -208,7 +208,7 @@ func (s *Store) describe(ctx context.Context, keys []registry.Key) ([]registry.C
 	return infos, nil
 }
 
-// timeOf reads a clock reading, the zero time if there is none.
+// timeOf converts a clock reading. It returns the zero time if there is none.
 func timeOf(text string, unit func(int64) time.Time) time.Time {
 	if n := redisconn.Int(text); n > 0 {
 		return unit(n).UTC()
@@ -216,7 +216,7 @@ func timeOf(text string, unit func(int64) time.Time) time.Time {
 	return time.Time{}
 }
 
-// ListConversations implements registry.ConversationIndex. One call looks at a bounded part of the index.
+// ListConversations implements registry.ConversationIndex. One call visits a bounded part of the index.
 func (s *Store) ListConversations(
 	ctx context.Context, q registry.ConversationQuery,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
@@ -234,8 +234,8 @@ func (s *Store) ListConversations(
 	return found, &registry.ConversationCursor{Active: next.Generation, Session: next.Session}, nil
 }
 
-// conversationPlaces reads a part of the index, the last used first. The generation of such a place is when its
-// conversation was used last, in ms.
+// conversationPlaces reads a part of the index, the most recently used first. The generation of such a place is the
+// time when its conversation was last used, in ms.
 func (s *Store) conversationPlaces(
 	ctx context.Context, tenant string, after registry.Cursor, limit int,
 ) ([]place, error) {
@@ -249,7 +249,7 @@ func (s *Store) conversationPlaces(
 	return merge([]string{index}, []*redisconn.Command{c}, limit, true), nil
 }
 
-// resolveConversations describes what is at the given places, and removes places that lead nowhere.
+// resolveConversations describes the conversations at the given places, and removes places without one.
 func (s *Store) resolveConversations(
 	ctx context.Context, q registry.ConversationQuery, places []place,
 ) ([]registry.ConversationInfo, error) {
@@ -280,7 +280,7 @@ func (s *Store) resolveConversations(
 	return there, nil
 }
 
-// removeStale removes places that led nowhere. If that fails, the next reader tries again.
+// removeStale removes stale places. If that fails, the next reader tries again.
 func (s *Store) removeStale(ctx context.Context, tenant string, stale removals) {
 	if len(stale) == 0 {
 		return
@@ -292,7 +292,7 @@ func (s *Store) removeStale(ctx context.Context, tenant string, stale removals) 
 	}
 }
 
-// connected reports of each session whether it is connected. The keys are of one tenant.
+// connected reports for each session whether it is connected. All keys must be of one tenant.
 func (s *Store) connected(ctx context.Context, keys []registry.Key) ([]bool, error) {
 	pipe := s.conn.Pipeline()
 	owners := make([]*redisconn.Command, len(keys))
@@ -323,8 +323,7 @@ func (s *Store) connected(ctx context.Context, keys []registry.Key) ([]bool, err
 	return connected, nil
 }
 
-// RunningConversations implements registry.ConversationIndex. The places are those of fences, which grow with each
-// turn.
+// RunningConversations implements registry.ConversationIndex. Places are ordered by fences, which grow with each turn.
 func (s *Store) RunningConversations(
 	ctx context.Context, tenant string, after registry.ConversationCursor, limit int,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
@@ -390,8 +389,8 @@ func (s *Store) EraseConversation(ctx context.Context, key registry.Key) (bool, 
 	return c.Int() > 0, redisconn.Unavailable("erase conversation", err)
 }
 
-// touch makes the lists show what a turn changed. It is a second round trip, because a lost turn must change nothing,
-// and the conversation and the lists are in different slots.
+// touch makes the lists show what a turn has changed. It is a second round trip, because a lost turn must change
+// nothing, and the conversation and the lists are in different slots.
 func (s *Store) touch(ctx context.Context, t registry.Turn) error {
 	_, err := s.conn.Eval(ctx, scriptChatsTouch, chatsKeys(t.Key.Tenant),
 		s.historyTTL, t.Key.Session, decimal(t.Fence), rand.Text())

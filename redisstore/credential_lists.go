@@ -25,7 +25,7 @@ func (s *Store) Credentials(
 	return slices.DeleteFunc(all, func(c registry.Credential) bool { return !q.Selects(c) }), next, nil
 }
 
-// PairedDevices implements registry.CredentialStore. Ids that nobody paired cost one command.
+// PairedDevices implements registry.CredentialStore. It costs one command if none of the ids is paired.
 func (s *Store) PairedDevices(
 	ctx context.Context, tenant string, deviceIDs ...string,
 ) ([]registry.Credential, error) {
@@ -46,7 +46,7 @@ func (s *Store) PairedDevices(
 	slices.Sort(texts)
 	var members []credentialMember
 	for _, text := range slices.Compact(texts) {
-		if m, ok := parseCredentialMember(text); ok { // what is not there is empty, and no member
+		if m, ok := parseCredentialMember(text); ok { // a missing id yields an empty text, which is no member
 			members = append(members, m)
 		}
 	}
@@ -68,7 +68,8 @@ func (s *Store) PairedIDs(ctx context.Context, tenant string) ([]string, error) 
 	return ids, nil
 }
 
-// readMembers reads the credentials of members of a tenant's lists. Members that lead nowhere leave the lists.
+// readMembers reads the credentials of members of a tenant's lists. It removes members without a credential from the
+// lists.
 func (s *Store) readMembers(
 	ctx context.Context, tenant string, members []credentialMember,
 ) ([]registry.Credential, error) {
@@ -106,7 +107,7 @@ func (s *Store) readMembers(
 	return found, nil
 }
 
-// credentialMembers reads a part of a list, and returns the id to go on after, empty at its end.
+// credentialMembers reads a page of a list. next is the id to continue after; it is empty at the end of the list.
 func (s *Store) credentialMembers(
 	ctx context.Context, q registry.CredentialQuery,
 ) (members []credentialMember, next string, err error) {
@@ -117,7 +118,7 @@ func (s *Store) credentialMembers(
 	}
 	from, to := "["+prefix, "+"
 	if q.After != "" {
-		from = "(" + prefix + q.After + "!" // which sorts after all members of the id
+		from = "(" + prefix + q.After + "!" // sorts after all members of the id
 	}
 	if q.DeviceID != "" {
 		to = "(" + redisconn.Escape(q.DeviceID) + "!"
@@ -139,8 +140,8 @@ func (s *Store) credentialMembers(
 	return members, "", nil
 }
 
-// AppendChange implements registry.CredentialStore. What is remembered comes before the log: whoever reads the log
-// up to some place, and what is remembered after that, has missed nothing.
+// AppendChange implements registry.CredentialStore. It stores a revocation before it appends to the log. So a reader
+// misses nothing if it reads the log up to some place, and the revocations after that.
 func (s *Store) AppendChange(
 	ctx context.Context, c registry.CredentialChange,
 ) (registry.CredentialChange, error) {
@@ -167,7 +168,7 @@ func (s *Store) AppendChange(
 	return c, nil
 }
 
-// remember remembers a revocation for its tenant. Other changes are in the log only.
+// remember stores a revocation for its tenant. Other changes are in the log only.
 func (s *Store) remember(ctx context.Context, c registry.CredentialChange) error {
 	if !c.Remembered() {
 		return nil
@@ -183,7 +184,7 @@ func (s *Store) remember(ctx context.Context, c registry.CredentialChange) error
 	return nil
 }
 
-// Revocations implements registry.CredentialStore. It is one round trip.
+// Revocations implements registry.CredentialStore. It takes one round trip.
 func (s *Store) Revocations(ctx context.Context, tenant string) ([]registry.CredentialChange, error) {
 	pipe, kinds := s.conn.Pipeline(), registry.RememberedKinds()
 	answers := make([]*redisconn.Command, len(kinds))
@@ -205,10 +206,10 @@ func (s *Store) Revocations(ctx context.Context, tenant string) ([]registry.Cred
 	return all, nil
 }
 
-// Changes implements registry.CredentialStore. It is one round trip.
+// Changes implements registry.CredentialStore. It takes one round trip.
 func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (registry.ChangePage, error) {
 	pipe := s.conn.Pipeline()
-	last := pipe.Do("GET", lastChangeKey) // first, so that what is appended meanwhile is not taken to be in the page
+	last := pipe.Do("GET", lastChangeKey) // first: changes appended meanwhile must not count as read
 	entries := pipe.Do("XRANGE", changesKey, "("+after.String(), "+", "COUNT", pageSize(limit))
 	if err := pipe.Exec(ctx); err != nil {
 		return registry.ChangePage{}, redisconn.Unavailable("read changes", err)

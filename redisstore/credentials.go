@@ -13,8 +13,8 @@ import (
 
 var credentialIdle = millis(registry.CredentialIdle)
 
-// CreateCredential implements registry.CredentialStore. The credential is written before it is listed, so that a reader
-// of the list may drop what is not there.
+// CreateCredential implements registry.CredentialStore. The credential is written before it is listed, so that readers
+// of the list may drop members without a credential.
 func (s *Store) CreateCredential(ctx context.Context, c registry.Credential) (registry.Credential, error) {
 	if err := c.Validate(); err != nil {
 		return registry.Credential{}, err
@@ -44,7 +44,7 @@ func (s *Store) CreateCredential(ctx context.Context, c registry.Credential) (re
 	return c, nil
 }
 
-// listCredential puts a new credential on the lists of its tenant, or renews its place there.
+// listCredential adds a new credential to the lists of its tenant, or renews its entries there.
 func (s *Store) listCredential(ctx context.Context, c registry.Credential, isNew bool) error {
 	member, pairs := memberOf(c), ""
 	if c.Kind == registry.CredentialDevice {
@@ -146,7 +146,7 @@ func (s *Store) UpdateCredential(
 	return registry.Credential{}, registry.ErrCredentialChanges
 }
 
-// writeCredential replaces a credential that has this version; it reports false if it has another.
+// writeCredential replaces a credential if it still has this version. Otherwise it returns false.
 func (s *Store) writeCredential(ctx context.Context, c registry.Credential, version string) (bool, error) {
 	text, err := encodeCredential(c)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *Store) writeCredential(ctx context.Context, c registry.Credential, vers
 	return written.Int() == 1, nil
 }
 
-// RevokeCredential implements registry.CredentialStore. The credential goes first, then everybody is told, and the list
-// loses it last: whatever fails, the next attempt finds it there and does the rest.
+// RevokeCredential implements registry.CredentialStore. It removes the credential, announces the change, and removes
+// the list entry last. If a step fails, the next attempt finds the entry and does the rest.
 func (s *Store) RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error) {
 	member, err := s.credentialMember(ctx, tenant, id)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Store) unlistCredentials(ctx context.Context, tenant string, members ..
 	return redisconn.Unavailable("remove credential", err)
 }
 
-// TouchCredentials implements registry.CredentialStore. Their places on the lists are renewed once a day.
+// TouchCredentials implements registry.CredentialStore. It renews list entries once a day.
 func (s *Store) TouchCredentials(ctx context.Context, digests ...string) error {
 	pipe := s.conn.Pipeline()
 	answers := make([]*redisconn.Command, len(digests))
@@ -264,7 +264,7 @@ func encodeCredential(c registry.Credential) ([]byte, error) {
 	})
 }
 
-// expiryMillis returns when a credential ends, zero if it does not.
+// expiryMillis returns when a credential expires, in ms; zero if it does not.
 func expiryMillis(c registry.Credential) int64 {
 	if c.ExpiresAt.IsZero() {
 		return 0
@@ -303,11 +303,11 @@ func memberOf(c registry.Credential) credentialMember {
 	return credentialMember{id: c.ID, digest: c.Digest, device: redisconn.Escape(c.DeviceID)}
 }
 
-// text is the member of the list of all. Neither an id nor a digest nor an escaped device id has a space, which sorts
-// before everything they may have.
+// text is the member of the list of all credentials. Ids, digests and escaped device ids contain no space, and a space
+// sorts before all their characters.
 func (m credentialMember) text() string { return m.id + " " + m.digest + " " + m.device }
 
-// deviceText is the member of the list of devices, empty if it is not on it.
+// deviceText is the member of the list of devices; empty without a device.
 func (m credentialMember) deviceText() string {
 	if m.device == "" {
 		return ""
@@ -315,7 +315,7 @@ func (m credentialMember) deviceText() string {
 	return m.device + " " + m.id + " " + m.digest
 }
 
-// parseCredentialMember reads a member of the list of all.
+// parseCredentialMember reads a member of the list of all credentials.
 func parseCredentialMember(text string) (m credentialMember, ok bool) {
 	parts := strings.Split(text, " ")
 	if len(parts) != 3 {
@@ -333,8 +333,8 @@ func parseDeviceMember(text string) (m credentialMember, ok bool) {
 	return credentialMember{id: parts[1], digest: parts[2], device: parts[0]}, true
 }
 
-// parseChange reads an entry of the log of changes. One that another release has written may be of a kind, or have no
-// number, that this one knows: its reader sees that it has missed something.
+// parseChange reads an entry of the log of changes. An entry of another release may have an unknown kind or lack a
+// number: its reader sees that it has missed something.
 func parseChange(place string, fields map[string]string) (registry.CredentialChange, error) {
 	id, err := registry.ParseFeedID(place)
 	if err != nil {

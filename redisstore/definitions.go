@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// keptDefinitions is of how many definitions of one tool Redis keeps the age: of more than are returned, because
-	// nobody may offer some of the oldest any more.
+	// keptDefinitions is for how many definitions of one tool Redis keeps the age. It is more than are returned,
+	// because sessions may no longer offer some of the oldest.
 	keptDefinitions = 4 * registry.MaxDefinitions
 
-	// definitionKeys bounds how many keys one script gets, and so how long it blocks the server.
+	// definitionKeys bounds the number of keys per script, and so how long a script blocks the server.
 	definitionKeys = 100
 )
 
-// Definitions implements registry.Directory. It removes definitions that nobody offers. If a session offers one again
-// at the same moment, its next refresh adds the definition again.
+// Definitions implements registry.Directory. It removes definitions that no session offers. If a session offers a
+// removed definition again at the same moment, its next refresh adds it again.
 func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string, error) {
 	for read := 0; ; read += registry.MaxDefinitions {
 		aged, err := s.conn.Do(ctx, "ZRANGE", definitionsIndex(tenant, tool), 0, registry.MaxDefinitions-1)
@@ -39,7 +39,7 @@ func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string,
 	}
 }
 
-// offeredDefinitions returns those that sessions offer, and forgets the others.
+// offeredDefinitions returns the hashes that sessions offer, and removes the others from the index.
 func (s *Store) offeredDefinitions(ctx context.Context, tenant, tool string, hashes []string) ([]string, error) {
 	pipe := s.conn.Pipeline()
 	offers := make([]*redisconn.Command, len(hashes))
@@ -77,14 +77,14 @@ func (s *Store) offeredDefinitions(ctx context.Context, tenant, tool string, has
 	return offered, nil
 }
 
-// aged is a definition of a tool, and since when it is offered.
+// aged is a definition of a tool with the time since which it is offered.
 type aged struct {
 	tenant, tool, hash string
 	since              int64 // ms
 }
 
-// putAges adds to the pipeline what writes the ages of definitions, with one script for many that follow each other and
-// are of one tenant. keys has the keys until the pipeline was sent.
+// putAges adds commands to the pipeline that write the ages of definitions. Consecutive definitions of one tenant share
+// a script. keys holds the keys until the pipeline has been sent.
 func (s *Store) putAges(pipe *redisconn.Pipeline, keys *texts, list []aged) {
 	for len(list) > 0 {
 		n := 1
@@ -107,14 +107,14 @@ func (s *Store) putAges(pipe *redisconn.Pipeline, keys *texts, list []aged) {
 }
 
 const (
-	// groupCursorSeparator stands for offerSeparator in cursors, which travel in URLs. No tool name holds it.
+	// groupCursorSeparator replaces offerSeparator in cursors, which travel in URLs. No tool name contains it.
 	groupCursorSeparator = ":"
 
 	offersChunk = 500    // entries of the offers index read with one command
 	maxOffers   = 50_000 // entries read for one page, unless a single tool is in more sets
 )
 
-// distinctTool is one (name, specification) with the sets it is in, and how many sessions have one of those.
+// distinctTool is one (name, specification) with its sets, and the number of sessions that have one of those sets.
 type distinctTool struct {
 	name, hash string
 	sets       []string
@@ -123,8 +123,8 @@ type distinctTool struct {
 
 func (t distinctTool) cursor() string { return t.name + groupCursorSeparator + t.hash }
 
-// OfferedTools implements registry.Directory. The numbers are sums of sizes of indexes, one for each set the tool is
-// in. They are exact once the writes under way are done.
+// OfferedTools implements registry.Directory. Each number is the sum of the index sizes of the tool's sets. The numbers
+// are exact once the writes in progress are done.
 func (s *Store) OfferedTools(ctx context.Context, q registry.OfferedToolQuery) ([]registry.OfferedTool, string, error) {
 	tools, more, err := s.readTools(ctx, q, pageSize(q.Limit))
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *Store) OfferedTools(ctx context.Context, q registry.OfferedToolQuery) (
 	return groups, next, nil
 }
 
-// readTools returns up to limit distinct tools behind the query's cursor, each with all of its sets, and whether there
-// are more.
+// readTools returns up to limit distinct tools after the query's cursor, each with all its sets, and whether there are
+// more.
 func (s *Store) readTools(
 	ctx context.Context, q registry.OfferedToolQuery, limit int,
 ) (tools []distinctTool, more bool, err error) {
@@ -192,12 +192,12 @@ func (s *Store) readTools(
 		}
 		low = "(" + last
 		if read += offersChunk; read >= maxOffers && len(tools) > 1 {
-			return tools[:len(tools)-1], true, nil // the last may be in more sets
+			return tools[:len(tools)-1], true, nil // the last tool may be in more sets
 		}
 	}
 }
 
-// countTools fills in how many sessions offer each tool, and removes entries of sets that nobody has.
+// countTools sets how many sessions offer each tool, and removes the offers of sets that no session has.
 func (s *Store) countTools(ctx context.Context, tenant string, tools []distinctTool) error {
 	pipe := s.conn.Pipeline()
 	sizes := make(map[string]*redisconn.Command)
@@ -227,7 +227,7 @@ func (s *Store) countTools(ctx context.Context, tenant string, tools []distinctT
 	return nil
 }
 
-// putSpecs adds writes of the specifications to the pipeline, each distinct one once.
+// putSpecs adds writes of the distinct specifications to the pipeline.
 func (s *Store) putSpecs(pipe *redisconn.Pipeline, tenant string, tools []registry.ToolSpec) error {
 	done := make(map[string]bool, len(tools))
 	for _, t := range tools {
@@ -245,7 +245,7 @@ func (s *Store) putSpecs(pipe *redisconn.Pipeline, tenant string, tools []regist
 	return nil
 }
 
-// fetchSpecs returns the specifications of the hashes. One that cannot be found or read is left out: it can only
+// fetchSpecs returns the specifications of the hashes. It leaves out those that it cannot find or read: they can only
 // belong to a session that is about to expire or to be restored.
 func (s *Store) fetchSpecs(
 	ctx context.Context, tenant string, hashes map[string]bool,
@@ -257,8 +257,8 @@ func (s *Store) fetchSpecs(
 	})
 }
 
-// text is an argument of a command in memory that is used again (texts). The client library writes it as it is, and
-// asks for the string of a key in a cluster.
+// text is a command argument in reused memory (texts). The client library writes its bytes unchanged. In a cluster it
+// asks for the string of a key.
 type text []byte
 
 // MarshalBinary implements encoding.BinaryMarshaler.
@@ -267,17 +267,17 @@ func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 // String implements fmt.Stringer.
 func (t *text) String() string { return string(*t) }
 
-// texts makes arguments that last until reset.
+// texts makes arguments that are valid until reset.
 type texts struct {
-	bytes []byte // of all
-	begun int    // where that which is being made begins
+	bytes []byte // of all texts
+	begun int    // where the current text begins
 	all   []text
 }
 
-// reset takes the memory of all texts back.
+// reset reuses the memory of all texts.
 func (t *texts) reset() { t.bytes, t.begun, t.all = t.bytes[:0], 0, t.all[:0] }
 
-// text returns what was appended to bytes since the text before.
+// text returns the bytes appended since the previous text.
 func (t *texts) text() *text {
 	t.all = append(t.all, t.bytes[t.begun:len(t.bytes):len(t.bytes)])
 	t.begun = len(t.bytes)

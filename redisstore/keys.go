@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// docs/architecture.md lists all keys: what is in each, and how long it lives.
+// docs/architecture.md lists every key with its content and its lifetime.
 
 // Keys that belong to the whole fleet.
 const (
@@ -21,15 +21,16 @@ const (
 	changesKey    = "fh:changes"
 	lastChangeKey = "fh:{fh:changes}:last"
 
-	// emptiedKey is in the slot of podsKey. It exists while Redis may lack sessions that pods have not announced again.
+	// emptiedKey is in the slot of podsKey. It exists while Redis may lack sessions that pods have not yet announced
+	// again.
 	emptiedKey = "fh:{fh:pods}:emptied"
 
-	// approvalTenantsKey has the tenants with deferred approvals.
+	// approvalTenantsKey holds the tenants with deferred approvals.
 	approvalTenantsKey = "fh:approvals"
 )
 
-// offerSeparator stands between the parts of a member of the offers index. It sorts before every character a
-// name may hold, so the members sort by name first.
+// offerSeparator separates the parts of a member of the offers index. It sorts before every character of a name, so
+// members sort by name first.
 const offerSeparator = "\x00"
 
 func sessionKey(k registry.Key) string { return string(appendSessionKey(nil, k)) }
@@ -40,15 +41,16 @@ func formersKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":former
 // sessionKeys are the keys the session scripts take, all in one slot.
 func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), goneKey(k)} }
 
-// expectedKey has what the next connection of a session is expected to offer. It is in the slot of the session.
+// expectedKey holds what the next connection of a session is expected to offer. It is in the slot of the session.
 func expectedKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":expected" }
 
-// chatKeys are the keys the scripts on conversations take, all in the slot of the session. They live longer than it.
+// chatKeys are the keys of the scripts on conversations, all in the slot of the session. They live longer than the
+// session.
 func chatKeys(k registry.Key) []string {
 	return []string{messagesKey(k), "fh:" + sessionTag(k) + ":chatmeta", "fh:" + sessionTag(k) + ":draft", trailKey(k)}
 }
 
-// placeKey is the key of a place. That of a conversation is in the conversation's slot.
+// placeKey is the key of a place. The place of a conversation is in the conversation's slot.
 func placeKey(k registry.PlaceKey) string {
 	if key, ok := k.Conversation(); ok {
 		return "fh:" + sessionTag(key) + ":place"
@@ -61,7 +63,7 @@ func chatPlaceKeys(k registry.Key) []string {
 	return append(chatKeys(k), placeKey(registry.PlaceKey{Tenant: k.Tenant, Session: k.Session}))
 }
 
-// chatsKeys are the keys the scripts on the lists of a tenant's conversations take, all in one slot.
+// chatsKeys are the keys of the scripts on the lists of a tenant's conversations, all in one slot.
 func chatsKeys(tenant string) []string {
 	index := chatsIndex(tenant)
 	return []string{index, index + ":version", runningIndex(tenant)}
@@ -73,16 +75,16 @@ func runningIndex(tenant string) string { return chatsIndex(tenant) + ":running"
 func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat" }
 func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail" }
 
-// continuationKeys are the keys the scripts on the continuations of a holder take, both in one slot.
+// continuationKeys are the keys of the scripts on the continuations of an owner, both in one slot.
 func continuationKeys(h registry.ContinuationOwner) []string {
 	key := tenantKey(h.Tenant, "{kept:"+redisconn.Escape(h.Tenant)+"/"+redisconn.Escape(h.User)+"}")
 	return []string{key, key + ":expiry"}
 }
 
-// credentialKey names a credential by its digest: whoever presents one says nothing of its tenant.
+// credentialKey names a credential by its digest. A presented credential does not tell its tenant.
 func credentialKey(digest string) string { return "fh:credential:" + redisconn.Escape(digest) }
 
-// Keys of requests to pair. All are in the slot of pairingsKey, which has the ids of all that were made lately.
+// Keys of pairing requests. All are in the slot of pairingsKey, which holds the ids of all recent requests.
 const pairingsKey = "fh:pairings"
 
 func pairingKey(id string) string { return "fh:{" + pairingsKey + "}:request:" + redisconn.Escape(id) }
@@ -103,24 +105,24 @@ func noncesKey(tenant, credential string) string {
 	return tenantKey(tenant, "nonces:"+redisconn.Escape(credential))
 }
 
-// deviceToolsKey names the definitions that are kept of a paired device.
+// deviceToolsKey names the stored definitions of a paired device.
 func deviceToolsKey(tenant, credential string) string {
 	return tenantKey(tenant, "devicetools:"+redisconn.Escape(credential))
 }
 
-// credentialsKeys are the keys the scripts on the credentials of a tenant take, all in one slot.
+// credentialsKeys are the keys of the scripts on the credentials of a tenant, all in one slot.
 func credentialsKeys(tenant string) []string {
 	index := "fh:{" + redisconn.Escape(tenant) + ":credentials}"
 	return []string{index, index + ":devices", index + ":ends", index + ":paired"}
 }
 
-// revokedKey has what was revoked of a kind. Those of a tenant are in one slot, and are read together.
+// revokedKey holds the revocations of one kind. Those of a tenant are in one slot, and are read together.
 func revokedKey(tenant string, kind registry.ChangeKind) string {
 	return "fh:{" + redisconn.Escape(tenant) + ":revoked}:" + string(kind)
 }
 
-// approvalKeys are the keys the scripts on an approval take, all in the slot of its tenant's approvals: itself, those
-// that wait, those of its requester that wait, and deferred ones that are not settled.
+// approvalKeys are the keys of the scripts on an approval, all in the slot of its tenant's approvals: the approval, the
+// tenant's pending ones, its requester's pending ones, and the deferred ones that are not settled.
 func approvalKeys(tenant, id, requester string) []string {
 	return []string{approvalKey(tenant, id), pendingKey(tenant), requesterKey(tenant, requester), dueKey(tenant)}
 }
@@ -136,8 +138,8 @@ func requesterKey(tenant, requester string) string {
 	return approvalTag(tenant) + ":of:" + hex.EncodeToString(digest[:16])
 }
 
-// blobKeys are the keys the scripts on blobs take. All blobs are in one slot: whoever presents the secret of one says
-// nothing of its tenant.
+// blobKeys are the keys of the scripts on blobs. All blobs are in one slot, because the secret of a blob does not tell
+// its tenant.
 func blobKeys(tenant, digest string) []string {
 	of := blobsTag + "tenant:" + redisconn.Escape(tenant)
 	return []string{blobKey(digest), of, of + ":sizes"}
@@ -147,7 +149,7 @@ const blobsTag = "fh:{fh:blobs}:"
 
 func blobKey(digest string) string { return blobsTag + "blob:" + redisconn.Escape(digest) }
 
-// grantKeys are the keys the scripts on the grants of a tenant take, all in one slot.
+// grantKeys are the keys of the scripts on the grants of a tenant, all in one slot.
 func grantKeys(tenant string) []string {
 	key := "fh:{" + redisconn.Escape(tenant) + ":grants}"
 	return []string{key, key + ":bindings", key + ":expiry"}
@@ -157,7 +159,7 @@ func sessionTag(k registry.Key) string {
 	return "{" + redisconn.Escape(k.Tenant) + "/" + redisconn.Escape(k.Session) + "}"
 }
 
-// The keys that a refresh names for each session or tool can be appended to memory that is there (texts).
+// A refresh builds these keys for each session or tool, so they can be appended to reused memory (texts).
 
 func appendSessionKey(b []byte, k registry.Key) []byte {
 	b = append(append(b, "fh:{"...), redisconn.Escape(k.Tenant)...)
@@ -178,14 +180,14 @@ func labelIndex(tenant, key, value string) string {
 	return labelsPrefix(tenant) + redisconn.Escape(key) + "=" + redisconn.Escape(value)
 }
 
-// labelsPrefix is what the indexes of labels of a tenant begin with. They are all in one slot, as that of all sessions
-// is, so that a device with many labels costs one script.
+// labelsPrefix is the common prefix of a tenant's label indexes. They are all in one slot, so that a device with many
+// labels costs one script.
 func labelsPrefix(tenant string) string { return "fh:{" + redisconn.Escape(tenant) + ":labels}:" }
 
 func offersIndex(tenant string) string { return tenantKey(tenant, "offers") }
 
-// definitionsIndex records by which definitions a tool is offered, and since when. Those of all tools of a tenant are
-// in one slot, so that a device with many tools costs one script.
+// definitionsIndex records the definitions by which a tool is offered, and since when. The indexes of all tools of a
+// tenant are in one slot, so that a device with many tools costs one script.
 func definitionsIndex(tenant, tool string) string {
 	return string(appendDefinitionsIndex(nil, tenant, tool))
 }
@@ -202,7 +204,7 @@ func membersIndex(tenant, set string) string {
 	return tenantKey(tenant, "members:"+redisconn.Escape(set))
 }
 
-// Mirrors of indexes, of the sessions that are expected to be in those indexes again.
+// Mirrors of indexes hold the sessions that are expected to be in those indexes again.
 
 func membersMirror(tenant, set string) string {
 	return tenantKey(tenant, "away:members:"+redisconn.Escape(set))
@@ -216,7 +218,7 @@ func userMirror(tenant, id string) string {
 
 func tenantKey(tenant, rest string) string { return "fh:" + redisconn.Escape(tenant) + ":" + rest }
 
-// callKeys are the keys the scripts on records of calls take, both in one slot.
+// callKeys are the keys of the scripts on records of calls, both in one slot.
 func callKeys(tenant, callID string) []string {
 	return []string{callKey(tenant, callID), callEventsKey(tenant, callID)}
 }
@@ -227,7 +229,7 @@ func callKey(tenant, callID string) string {
 
 func callEventsKey(tenant, callID string) string { return callKey(tenant, callID) + ":events" }
 
-// idemKey names an idempotency key by its digest: callers choose it, of any length.
+// idemKey names an idempotency key by its digest, because callers choose keys of any length.
 func idemKey(tenant, key string) string {
 	digest := sha256.Sum256([]byte(key))
 	return tenantKey(tenant, "idem:"+hex.EncodeToString(digest[:]))
@@ -239,7 +241,7 @@ func budgetKey(tenant, name string) string {
 
 func activityKey(tenant string) string { return tenantKey(tenant, "activity") }
 
-// feedKeys are the keys the script on a feed takes, all in the slot of the feed, whose name is the hash tag of the
+// feedKeys are the keys of the script on a feed, all in the slot of the feed. The feed's name is the hash tag of the
 // others.
 func feedKeys(tenant string) []string {
 	key := activityKey(tenant)
@@ -248,8 +250,8 @@ func feedKeys(tenant string) []string {
 
 func feedIndex(tenant string) string { return "fh:{" + activityKey(tenant) + "}:calls" }
 
-// windowKey names a sliding window by the digest of its name, which callers choose, of any length. Those of a tenant
-// are in one slot.
+// windowKey names a sliding window by the digest of its name, because callers choose names of any length. The windows
+// of a tenant are in one slot.
 func windowKey(tenant string, w registry.Window) string {
 	digest := sha256.Sum256([]byte(w.Name))
 	return "fh:{" + redisconn.Escape(tenant) + ":limits}:" + hex.EncodeToString(digest[:16]) + ":" +
@@ -258,7 +260,7 @@ func windowKey(tenant string, w registry.Window) string {
 
 func usageKey(tenant, day string) string { return tenantKey(tenant, "usage:"+redisconn.Escape(day)) }
 
-// auditKeys are the keys the script on an audit log takes, both in one slot.
+// auditKeys are the keys of the script on an audit log, both in one slot.
 func auditKeys(tenant string) []string {
 	key := "fh:{" + redisconn.Escape(tenant) + ":audit}"
 	return []string{key, key + ":size"}
@@ -266,8 +268,8 @@ func auditKeys(tenant string) []string {
 
 func podSessionsKey(pod string) string { return "fh:{pod:" + redisconn.Escape(pod) + "}:sessions" }
 
-// podMember names a session in podSessionsKey. It leaves out the default tenant, because every byte is there once for
-// each session of the fleet.
+// podMember names a session in podSessionsKey. It leaves out the default tenant, because each byte is stored once per
+// session of the fleet.
 func podMember(k registry.Key) string {
 	if k.Tenant == registry.DefaultTenant {
 		return k.Session
@@ -283,7 +285,7 @@ func parsePodMember(member string) registry.Key {
 	return registry.Key{Tenant: tenant, Session: session}
 }
 
-// offerMember says in offersIndex that a tool of this name and specification is in a set.
+// offerMember is the member of offersIndex for a tool of this name and specification in a set.
 func offerMember(name, hash, set string) string {
 	return string(appendOfferMember(nil, name, hash, set))
 }
@@ -301,7 +303,7 @@ func parseOfferMember(member string) (o offer, ok bool) {
 	return offer{name: parts[0], hash: parts[1], set: parts[2]}, true
 }
 
-// attributeIndexes are the indexes a session is in because of what it says about itself.
+// attributeIndexes are the indexes that a session is in because of its attributes.
 func attributeIndexes(s registry.Session) []string { return appendAttributeIndexes(nil, s) }
 
 func appendAttributeIndexes(keys []string, s registry.Session) []string {
@@ -309,7 +311,7 @@ func appendAttributeIndexes(keys []string, s registry.Session) []string {
 	if s.DeviceID != "" {
 		keys = append(keys, deviceIndex(s.Tenant, s.DeviceID))
 	}
-	keys = append(keys, userIndex(s.Tenant, s.UserID)) // those of nobody, under the empty name: users see them, too
+	keys = append(keys, userIndex(s.Tenant, s.UserID)) // no user: the empty id, whose sessions all users see
 	for k, v := range s.Labels {
 		keys = append(keys, labelIndex(s.Tenant, k, v))
 	}

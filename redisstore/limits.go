@@ -9,10 +9,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// takeChunk is how many calls one script decides on: it holds up the server.
+// takeChunk is how many calls one script decides, because a script blocks the server.
 const takeChunk = 64
 
-// taking is a call whose windows are to be charged, and what came of it.
+// taking is a call that charges its windows, with the result.
 type taking struct {
 	tenant  string
 	windows []registry.Window
@@ -21,8 +21,8 @@ type taking struct {
 	err     error
 }
 
-// newLimits returns what charges windows. Calls that come at the same time are decided by one script, one after the
-// other: most of what a script costs Redis is to begin it, and most of a round trip is not the script.
+// newLimits returns the Together that charges windows. One script decides calls that come at the same time, one after
+// the other. Most of a script's cost for Redis is to begin it, and most of a round trip is not the script.
 func newLimits(conn *redisconn.Conn) *redisconn.Together[*taking] {
 	return redisconn.NewTogether(
 		func(ctx context.Context, all []*taking) { takeAll(ctx, conn, all) },
@@ -41,7 +41,7 @@ func (s *Store) Take(
 		return 0, 0, err
 	}
 	t := &taking{tenant: tenant, windows: windows}
-	if s.conn.IsCluster() { // a member that hangs would hold up what goes to the others
+	if s.conn.IsCluster() { // a member that hangs would delay calls to the others
 		takeAll(ctx, s.conn, []*taking{t})
 	} else {
 		s.limits.Exec(ctx, t)
@@ -49,7 +49,7 @@ func (s *Store) Take(
 	return t.wait, t.full, redisconn.Unavailable("check rate limits", t.err)
 }
 
-// takeAll decides on calls. Those of one tenant are in one slot.
+// takeAll decides calls. The windows of one tenant are in one slot.
 func takeAll(ctx context.Context, conn *redisconn.Conn, all []*taking) {
 	tenants := make(map[string][]*taking, 1)
 	for _, t := range all {
@@ -76,7 +76,7 @@ func takeAll(ctx context.Context, conn *redisconn.Conn, all []*taking) {
 	}
 }
 
-// takeScript adds the script that decides on calls of one tenant.
+// takeScript adds the script that decides calls of one tenant.
 func takeScript(pipe *redisconn.Pipeline, some []*taking) *redisconn.Command {
 	var keys []string
 	var args []any

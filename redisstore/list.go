@@ -12,8 +12,8 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1000
-	listChunk   = 200  // index entries looked at with one pipeline
-	maxScan     = 2000 // index entries looked at by one call
+	listChunk   = 200  // index entries visited with one pipeline
+	maxScan     = 2000 // index entries visited by one call
 )
 
 func pageSize(limit int) int {
@@ -23,8 +23,8 @@ func pageSize(limit int) int {
 	return min(limit, maxPage)
 }
 
-// List implements registry.Directory. One call looks at a bounded part of an index, so a query that few sessions
-// match may give short pages.
+// List implements registry.Directory. One call visits a bounded part of an index, so a query with few matches may
+// return short pages.
 func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
 	if q.SessionID != "" {
 		entries, err := s.listOne(ctx, q)
@@ -42,9 +42,9 @@ func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *
 	return entries, next, redisconn.Unavailable("list", err)
 }
 
-// scan returns up to limit of what is behind a cursor, and the cursor for the rest, nil if there is none. read returns
-// places of an index, and resolve what is at those of them that match the query. What one call looks at is bounded, so
-// it may return less than limit although there is more.
+// scan returns up to limit items after a cursor, and the cursor for the rest, nil if there is none. read returns places
+// of an index; resolve returns the matching items at those places. One call visits a bounded number of places, so it
+// may return fewer than limit items although there are more.
 func scan[T any](
 	at registry.Cursor, limit int,
 	read func(at registry.Cursor, limit int) ([]place, error), resolve func([]place) ([]T, error),
@@ -100,7 +100,7 @@ func (f found) matches(q registry.Query) bool {
 	return q.Tool == "" || f.set.offers(q.Tool, q.Spec)
 }
 
-// resolve returns the entries at the given places that match the query, and removes places that lead nowhere.
+// resolve returns the matching entries at the given places, and removes stale places.
 func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) ([]registry.Entry, error) {
 	if len(places) == 0 {
 		return nil, nil
@@ -114,10 +114,10 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	for i, f := range list {
 		switch {
 		case !f.exists && f.gone, f.exists && f.session.Generation > places[i].Generation && f.set.hash == "":
-			// It is being released, or has been claimed anew. Who does that removes the place, and Awaited needs it
-			// until then.
+			// It is being released, or has been claimed anew. The releasing or claiming pod removes the place, and
+			// Awaited needs it until then.
 		case !f.exists || f.session.Generation != places[i].Generation:
-			// A newer claim of the session has, or gets, a place of its own. Only the place seen here is removed.
+			// A newer claim of the session has, or gets, its own place. Only the place seen here is removed.
 			stale.add(places[i].index, places[i].Session, places[i].Generation)
 		case f.matches(q):
 			matches = append(matches, f)
@@ -139,9 +139,9 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 type placement struct {
 	session registry.Session
 	add     []string // indexes that the session enters
-	offered toolSet  // what the tenant's offers index must say; empty: nothing changes there
-	known   bool     // the session is in its pod's index already
-	keep    []string // other indexes that the session is in already
+	offered toolSet  // what the tenant's offers index must contain; empty: no change
+	known   bool     // the session is already in its pod's index
+	keep    []string // other indexes that already contain the session
 	remove  []string // indexes that the session leaves, unless they are also in add or keep
 	upTo    int64    // highest generation whose entries are removed
 
@@ -163,15 +163,15 @@ func (p *placement) removeSet(hash string) {
 	}
 }
 
-// place applies p. If the claim has ended meanwhile, place takes back what it added. Nothing is left behind: a script
-// that ended the claim before the check at the end of place makes that check fail, and a pod that ends the claim after
-// the check reads in the hashes what place has added, and removes it.
+// place applies p. If the claim has ended meanwhile, place removes what it added, so nothing is left behind. A script
+// that ended the claim before the check at the end of place makes that check fail. A pod that ends the claim after the
+// check finds in the hashes what place has added, and removes it.
 func (s *Store) place(ctx context.Context, p placement) error {
 	session, gen := p.session, decimal(p.session.Generation)
 	pipe := s.conn.SessionPipeline()
 	if !p.known {
 		s.enter(pipe, podSessionsKey(session.Pod), gen, podMember(session.Key))
-		pipe.Then() // from here on a pod that cleans up after this one finds the session
+		pipe.Then() // from here on, a pod that sweeps this one finds the session
 	}
 	s.mirror(pipe, session.Key.Session, p.mirrors)
 	labels, others := splitLabels(session.Tenant, p.add)
@@ -181,7 +181,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	if len(labels) > 0 {
 		pipe.Eval(scriptLabelsAdd, labels, s.indexTTL, gen, session.Key.Session)
 	}
-	pipe.Then() // the session enters the index of its set before the offers do: offers of a set without sessions go
+	pipe.Then() // the set's index comes first, because offers of a set without sessions are removed
 	offers := s.offer(pipe, p)
 	pipe.Then() // a reader that no longer finds the session under its old set can find the new one
 	leave := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {
@@ -209,8 +209,8 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	return s.takeBack(ctx, p)
 }
 
-// enter adds entries to an index, or raises their scores, and extends the index's life. A score never falls, so an add
-// that comes late cannot hide a newer claim.
+// enter adds entries to an index, or raises their scores, and extends the TTL of the index. A score never falls, so a
+// late add cannot hide a newer claim.
 func (s *Store) enter(pipe *redisconn.Pipeline, index, score string, entries ...string) {
 	command := []any{"ZADD", index, "GT"}
 	for _, entry := range entries {
@@ -221,7 +221,7 @@ func (s *Store) enter(pipe *redisconn.Pipeline, index, score string, entries ...
 }
 
 // takeBack removes what place added for a claim that is no longer current. Entries of the offers index stay: they name
-// no session, and a reader that finds one without sessions removes it.
+// no session, and readers remove entries without sessions.
 func (s *Store) takeBack(ctx context.Context, p placement) error {
 	pipe := s.conn.SessionPipeline()
 	s.leaveIndexes(pipe, p.session.Key, p.add, nil, p.session.Pod, p.session.Generation)
@@ -229,8 +229,8 @@ func (s *Store) takeBack(ctx context.Context, p placement) error {
 	return pipe.Exec(ctx)
 }
 
-// leaveIndexes adds the scripts that take a session out of indexes, and out of that of its pod unless pod is empty, and
-// put it into mirrors, to the pipeline. On a single server it is one script.
+// leaveIndexes adds scripts to the pipeline that remove a session from indexes, and add it to mirrors. Unless pod is
+// empty, they also remove it from that pod's index. On a single server it is one script.
 func (s *Store) leaveIndexes(
 	pipe *redisconn.Pipeline, key registry.Key, indexes, mirrors []string, pod string, upTo int64,
 ) {
@@ -253,7 +253,7 @@ func (s *Store) leaveIndexes(
 	}
 	if len(mirrors) > 0 {
 		s.mirror(pipe, key.Session, mirrors)
-		pipe.Then() // who does not find the session in an index any more finds it in the mirror
+		pipe.Then() // a reader that no longer finds the session in an index finds it in the mirror
 	}
 	labels, others := splitLabels(key.Tenant, indexes)
 	leave(nil, pod)
@@ -263,7 +263,7 @@ func (s *Store) leaveIndexes(
 	leave(labels, "")
 }
 
-// splitLabels splits indexes into those of labels, which one script may change together, and others.
+// splitLabels splits indexes into label indexes, which one script may change together, and others.
 func splitLabels(tenant string, indexes []string) (labels, others []string) {
 	prefix := labelsPrefix(tenant)
 	for _, index := range indexes {
@@ -276,17 +276,17 @@ func splitLabels(tenant string, indexes []string) (labels, others []string) {
 	return labels, others
 }
 
-// removals collects the entries that are to be removed from each index, so that one script removes many of them.
+// removals collects the entries to remove from each index, so that one script removes many of them.
 type removals map[string][]any
 
 func (r removals) add(index, entry string, upTo int64) {
 	r[index] = append(r[index], entry, decimal(upTo))
 }
 
-// removalArgs is how many arguments a removal script gets at most. It bounds how long the script blocks the server.
+// removalArgs is the maximum number of arguments of a removal script. It bounds how long the script blocks the server.
 const removalArgs = 400
 
-// into adds the scripts that remove the entries to the pipeline.
+// into adds scripts to the pipeline that remove the entries.
 func (r removals) into(pipe *redisconn.Pipeline) {
 	for index, args := range r {
 		for part := range slices.Chunk(args, removalArgs) {
@@ -295,11 +295,11 @@ func (r removals) into(pipe *redisconn.Pipeline) {
 	}
 }
 
-// onlineSessions is how many of the newest sessions of a device are looked at: several, because an index may name some
-// that are gone.
+// onlineSessions is how many of the newest sessions of a device are checked. It is more than one, because an index may
+// name sessions that are gone.
 const onlineSessions = 4
 
-// OnlineDevices implements registry.Directory: one pipeline reads the indexes of many devices, and a second one the
+// OnlineDevices implements registry.Directory. One pipeline reads the indexes of many devices, a second one reads the
 // sessions in them.
 func (s *Store) OnlineDevices(
 	ctx context.Context, tenant string, deviceIDs []string,

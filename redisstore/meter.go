@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/redisstore/bus"
 )
 
-// Kind is a kind of commands that are sent together.
+// Kind classifies commands that are sent together.
 type Kind string
 
 // The kinds. A pipeline counts for the kind of its first command.
@@ -26,7 +26,7 @@ const (
 	KindActivity      Kind = "activity"      // the activity feed
 	KindConversations Kind = "conversations" // messages and turns
 	KindPods          Kind = "pods"          // leases
-	KindBudgets       Kind = "budgets"       // what tenants may still add
+	KindBudgets       Kind = "budgets"       // budgets of tenants
 	KindApprovals     Kind = "approvals"     // approvals and grants
 	KindCredentials   Kind = "credentials"   // keys, devices, pairing, and the log of their changes
 	KindLimits        Kind = "limits"        // rate limits of calls
@@ -43,7 +43,7 @@ func Kinds() []Kind {
 	}
 }
 
-// Failure is the reason why commands failed.
+// Failure is why commands failed.
 type Failure string
 
 // The failures.
@@ -56,18 +56,18 @@ const (
 	FailureCancelled  Failure = "cancelled"  // the caller stopped waiting
 )
 
-// Failures returns why commands may fail.
+// Failures returns all reasons why commands may fail.
 func Failures() []Failure {
 	return []Failure{FailureTimeout, FailureConnection, FailurePool, FailureRefused, FailureCancelled}
 }
 
-// Meter measures round trips. Its method returns at once and is safe for concurrent use. Reads that wait for something
-// to come, and what goes over subscriptions, are not among them.
+// Meter measures round trips. RoundTrip must not block, and must be safe for concurrent use. It is not called for
+// blocking reads and for subscriptions.
 type Meter interface {
 	RoundTrip(k Kind, took time.Duration, failed Failure)
 }
 
-// meterHook reports to a Meter what a client sends.
+// meterHook reports the round trips of a client to a Meter.
 type meterHook struct {
 	meter Meter
 	kinds map[string]Kind // by SHA of a script; never changes
@@ -174,7 +174,8 @@ func (h meterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// failureOf says why a command failed. Nothing found is no failure, and neither is a script that must be sent again.
+// failureOf returns why a command failed. A missing value is not a failure, and neither is a script that must be sent
+// again.
 func failureOf(err error) Failure {
 	var refused redis.Error
 	var network net.Error
@@ -194,15 +195,15 @@ func failureOf(err error) Failure {
 	}
 }
 
-// PoolStats says how full a pool of connections is, and what has happened to it since Dial.
+// PoolStats has the connections of a pool, and its counters since Dial.
 type PoolStats struct {
 	Open, Idle int64         // connections
 	Waits      int64         // times a command had to wait for a connection
-	Waited     time.Duration // by all of them together
-	Timeouts   int64         // times none became free
+	Waited     time.Duration // total of all commands
+	Timeouts   int64         // times no connection became free in time
 }
 
-// Pools returns the pools of the connection by name: commands, and sessions for what devices that come and go cost.
+// Pools returns the pools of the connection by name: PoolCommands, and PoolSessions for devices that come and go.
 func (c *Conn) Pools() map[string]PoolStats {
 	commands, sessions := c.conn.Pools()
 	pools := make(map[string]PoolStats, 2)

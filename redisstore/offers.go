@@ -18,8 +18,8 @@ type offer struct{ name, hash, set string }
 
 func (o offer) member() string { return offerMember(o.name, o.hash, o.set) }
 
-// offersRange returns the bounds of a name's entries, only those of one specification if that is named, and of all
-// entries when the name is empty.
+// offersRange returns the bounds of a name's entries, restricted to one specification if hash is not empty. An empty
+// name selects all entries.
 func offersRange(name, hash string) (low, high string) {
 	if name == "" {
 		return "-", "+"
@@ -30,7 +30,7 @@ func offersRange(name, hash string) (low, high string) {
 	return "[" + name + offerSeparator, "(" + name + behindSeparator
 }
 
-// readOffers returns up to limit entries within bounds, and the last of them when there may be more.
+// readOffers returns up to limit entries within bounds, and the last of them if there may be more.
 func (s *Store) readOffers(
 	ctx context.Context, tenant, low, high string, limit int,
 ) (offers []offer, last string, err error) {
@@ -55,14 +55,14 @@ func parseOffers(members []string) []offer {
 	return offers
 }
 
-// removeOffers removes entries of sets that no session has, and that none is expected to have. A session that gets such
-// a set at this moment enters the index of the set before the set enters the offers, so the index is looked at once
-// more after the removal.
+// removeOffers removes entries of sets that no session has or is expected to have. A session that gets such a set
+// meanwhile enters the index of the set before the set enters the offers. So the index is checked again after the
+// removal.
 func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer) error {
 	if len(offers) == 0 {
 		return nil
 	}
-	offers = offers[:min(len(offers), redisconn.MaxPipeline/2)] // the rest goes with the next listing
+	offers = offers[:min(len(offers), redisconn.MaxPipeline/2)] // the next listing removes the rest
 	mirrors := make([]string, len(offers))
 	for i, o := range offers {
 		mirrors[i] = membersMirror(tenant, o.set)
@@ -106,10 +106,10 @@ func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer)
 	return pipe.Exec(ctx)
 }
 
-// maxMerge is how many sets may offer a tool for its sessions to be found by merging the indexes of those sets.
+// maxMerge is the maximum number of sets whose indexes are merged to find the sessions of a tool.
 const maxMerge = 64
 
-// toolSource says where the sessions that offer a tool are found, and how many there are. ok is false if too many
+// toolSource returns where to find the sessions that offer a tool, and how many there are. ok is false if too many
 // different sets have the tool.
 func (s *Store) toolSource(ctx context.Context, q registry.Query) (from source, sessions int64, ok bool, err error) {
 	low, high := offersRange(q.Tool, q.Spec)
@@ -137,17 +137,17 @@ func setIndexes(tenant string, offers []offer) []string {
 }
 
 const (
-	// cacheBytes bounds the memory of each cache of contents. What is stored under the hash of its content never
-	// changes, so it is dropped for lack of memory only.
+	// cacheBytes bounds the memory of each cache of contents. A value under the hash of its content never changes, so
+	// it is dropped only to bound memory.
 	cacheBytes = 32 << 20
 
-	// cacheOverhead is about what a value takes beside its bytes, with its hash and its place in a map.
+	// cacheOverhead is about how many bytes a value takes besides its content, with its hash and its place in a map.
 	cacheOverhead = 364
 )
 
-// fetch returns, by the hash of their content, values that are stored under it: those the cache has, and the others as
-// Redis has them. keyOf names the key of a hash. parse reads a text, and says about how many bytes the value takes. A
-// value that Redis does not have, or that cannot be read, is left out.
+// fetch returns values that are stored under the hash of their content, by hash. It reads values that are not in the
+// cache from Redis. keyOf returns the key of a hash. parse reads a text, and returns about how many bytes the value
+// takes. Missing and unreadable values are left out.
 func fetch[V any](
 	ctx context.Context, s *Store, known *cache.Cache[string, V], hashes map[string]bool,
 	keyOf func(hash string) string, parse func(hash, text string) (v V, size int, err error),

@@ -50,7 +50,7 @@ func (s *Store) Pairing(ctx context.Context, id string) (registry.Pairing, error
 	return p, err
 }
 
-// readPairing returns a request and its decision as it is stored.
+// readPairing returns a request, and its decision as it is stored.
 func (s *Store) readPairing(ctx context.Context, id string) (registry.Pairing, string, error) {
 	answer, err := s.conn.Do(ctx, "HGETALL", pairingKey(id))
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// What scriptPlaceClaim answers first.
+// Codes in the first element of the answer of scriptPlaceClaim.
 const (
 	placeErased  = -1
 	placeUnknown = 0
 )
 
-// ClaimPlace implements registry.PlaceStore. Redis cannot look at the place and the leases of pods in one step, so a
-// place whose owner is dead is claimed again, from that owner.
+// ClaimPlace implements registry.PlaceStore. Redis cannot check the place and the leases of pods in one step. So if the
+// owner of a place is dead, the place is claimed again, with the epoch of that owner.
 func (s *Store) ClaimPlace(ctx context.Context, c registry.PlaceClaim) (registry.Place, error) {
 	place, known, err := s.claimPlace(ctx, c, 0, false)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Store) ClaimPlace(ctx context.Context, c registry.PlaceClaim) (registry
 	return place, err
 }
 
-// claimPlace claims a place, unless an owner has it other than that of the epoch dead.
+// claimPlace claims a place, unless an owner has it whose epoch is not dead.
 func (s *Store) claimPlace(
 	ctx context.Context, c registry.PlaceClaim, dead int64, create bool,
 ) (place registry.Place, known bool, err error) {

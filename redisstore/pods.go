@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// liveSetAge is how old the pods known to be live may be, at most, when a reader uses them.
+// liveSetAge is the maximum age of the known live pods when a reader uses them.
 const liveSetAge = 250 * time.Millisecond
 
 // Heartbeat implements registry.PodStore.
@@ -46,8 +46,8 @@ func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
 	return c.Strings(), nil
 }
 
-// Leave implements registry.PodStore. A pod that could not release all of its sessions leaves a lapsed lease
-// behind instead of none, so that another pod cleans up.
+// Leave implements registry.PodStore. If the pod could not release all its sessions, it leaves a lapsed lease behind,
+// so that another pod cleans up.
 func (s *Store) Leave(ctx context.Context, pod string) error {
 	s.own.forget(pod)
 	remaining, err := s.conn.Do(ctx, "ZCARD", podSessionsKey(pod))
@@ -66,19 +66,19 @@ func (s *Store) Leave(ctx context.Context, pod string) error {
 	return redisconn.Unavailable("leave", err)
 }
 
-// liveSet remembers for a moment which pods are live, so that not every reader of sessions asks Redis. Before it
-// reports a pod as dead it asks again. It is safe for concurrent use.
+// liveSet caches for a moment which pods are live, so that not every reader of sessions asks Redis. Before it reports a
+// pod as dead, it asks again. It is safe for concurrent use.
 type liveSet struct {
 	fetch func(context.Context) ([]string, error)
 	age   time.Duration
 
 	mu     sync.Mutex
 	pods   map[string]bool
-	asked  time.Time // when pods was read, at the latest
+	asked  time.Time // pods was read at this time or later
 	flight *liveFlight
 }
 
-// liveFlight is a request for the live pods that is running.
+// liveFlight is a read of the live pods in progress.
 type liveFlight struct {
 	asked time.Time
 	done  chan struct{}
@@ -125,7 +125,7 @@ func (l *liveSet) since(ctx context.Context, oldest time.Time) (map[string]bool,
 	}
 }
 
-// ask reads the live pods from the store. It is called with the lock held and releases it.
+// ask reads the live pods from the store. The caller holds the lock; ask releases it.
 func (l *liveSet) ask(ctx context.Context) (map[string]bool, error) {
 	f := &liveFlight{asked: time.Now(), done: make(chan struct{})}
 	l.flight = f
@@ -147,32 +147,32 @@ func (l *liveSet) ask(ctx context.Context) (map[string]bool, error) {
 	return pods, nil
 }
 
-// forget makes the next reader ask again.
+// forget makes the next reader ask the store again.
 func (l *liveSet) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pods = nil
 }
 
-// errEmptied is the cause of a failure when Redis was emptied and a session may exist without being stored.
+// errEmptied is the cause of a failure when Redis was emptied, so that a session may exist without being stored.
 var errEmptied = errors.New("the store was emptied, and not all pods have announced their sessions again")
 
-// ownLease is what a store knows of the lease of its pod. If Redis lacks the lease before its time, everything else is
-// lost, too.
+// ownLease is what a store knows of the lease of its pod. If Redis lacks the lease before it lapses, everything else is
+// also lost.
 type ownLease struct {
 	mu    sync.Mutex
 	pod   string
-	until time.Time // when the lease lapses by itself, about
+	until time.Time // about when the lease lapses by itself
 }
 
-// renewed notes a renewal that was asked for at a time.
+// renewed notes a renewal that was requested at the time asked.
 func (l *ownLease) renewed(pod string, asked time.Time, life time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pod, l.until = pod, asked.Add(life)
 }
 
-// forget notes that the pod gives its lease up.
+// forget notes that the pod gives up its lease.
 func (l *ownLease) forget(pod string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +181,7 @@ func (l *ownLease) forget(pod string) {
 	}
 }
 
-// expected returns the pod whose lease must be there, empty if there is none.
+// expected returns the pod whose lease must exist, empty if there is none.
 func (l *ownLease) expected() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,9 +214,9 @@ func (s *Store) Whole(ctx context.Context) error {
 	return nil
 }
 
-// Version implements registry.Directory. It is a value that every pod replaces after it has changed what listings show,
-// and the names of the live pods. The value expires some time after the last change, and the next reader makes a new
-// one. So a change whose new value was lost, with its pod, is not overlooked for longer than that.
+// Version implements registry.Directory. It consists of a value and the names of the live pods. Every pod replaces the
+// value after it has changed what listings show. The value expires some time after the last change, and the next reader
+// makes a new one. So if a pod dies before it replaces the value, its change is overlooked only until then.
 func (s *Store) Version(ctx context.Context, tenant string) (string, error) {
 	live, err := s.live.since(ctx, time.Now().Add(-s.live.age))
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *Store) Version(ctx context.Context, tenant string) (string, error) {
 	return value + " " + strings.Join(slices.Sorted(maps.Keys(live)), " "), nil
 }
 
-// changed adds to the pipeline, as its last part, that listings of the tenants may look different from now on.
+// changed adds a last part to the pipeline that replaces the versions of the tenants' listings.
 func (s *Store) changed(pipe *redisconn.Pipeline, tenants ...string) {
 	pipe.Then()
 	for _, tenant := range tenants {

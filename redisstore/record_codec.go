@@ -13,10 +13,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Fields of the hash of a call. What changes in the course of a call has a field of its own, which may be empty. The
-// rest is one JSON text. Scripts do not look into JSON, so they cannot change what a device or a caller said. The
-// scripts themselves write state, late, dispatched, timeline, deadline, and kept, which exists if the call ran without
-// a record.
+// Fields of the hash of a call. Each part that changes during a call has its own field, which may be empty. The rest is
+// one JSON text. Scripts do not read JSON, so they cannot change texts of a device or a caller. The scripts themselves
+// write state, late, dispatched, timeline, deadline, and kept, which exists if the call ran without a record.
 const (
 	fieldState      = "state"
 	fieldLate       = "late"       // 1 or empty
@@ -32,10 +31,10 @@ const (
 	fieldRest       = "rec"    // JSON
 	fieldHeld       = "held"   // 1 while it waits for BeginCall
 	fieldBegunOn    = "pod"    // the pod that began it; empty: the one in rec
-	watcherPrefix   = "w:"     // before the pod that is to be woken
+	watcherPrefix   = "w:"     // before the pod to wake
 )
 
-// constantJSON encodes what does not change in the course of a call.
+// constantJSON encodes the parts of a record that do not change during a call.
 func constantJSON(r registry.Record) (string, error) {
 	r.State, r.Dispatched, r.Late, r.Timeline, r.Deadline = "", "", false, nil, time.Time{}
 	r.SessionID, r.DeviceID, r.Owner, r.Proof, r.Result, r.Err = "", "", "", "", nil, nil
@@ -69,7 +68,7 @@ func outcomeFields(r registry.Record) ([]any, error) {
 	return []any{fieldResult, string(result), fieldError, string(failure)}, nil
 }
 
-// isCompact reports whether text is the JSON as it is encoded: without insignificant space.
+// isCompact reports whether text equals structured, and structured has no insignificant space.
 func isCompact(structured json.RawMessage, text string) bool {
 	if len(structured) == 0 || string(structured) != text {
 		return false
@@ -78,7 +77,7 @@ func isCompact(structured json.RawMessage, text string) bool {
 	return json.Compact(&b, structured) == nil && b.String() == text
 }
 
-// progressFields are the fields that say how far a call has come.
+// progressFields are the fields that describe the progress of a call.
 func progressFields(r registry.Record) []any {
 	deadline := ""
 	if !r.Deadline.IsZero() {
@@ -140,7 +139,7 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 	return r, nil
 }
 
-// parseWatchers returns the pods a hash of a call names.
+// parseWatchers returns the pods that watch a call, from its hash.
 func parseWatchers(h map[string]string) []string {
 	var pods []string
 	for field := range h {
@@ -151,8 +150,8 @@ func parseWatchers(h map[string]string) []string {
 	return pods
 }
 
-// moves is the table of moves an event makes, as the scripts take it, and the fields that come with it. Both are what
-// registry.Record makes of the event.
+// moves returns the table of moves of an event, as the scripts take it, and the fields that the event sets. Both come
+// from applying the event to a registry.Record.
 func moves(e registry.Event, c registry.Change) (table, fields []any, err error) {
 	for from := range registry.Sources(e) {
 		r := registry.Record{State: from, Dispatched: from.Dispatched()}
@@ -165,7 +164,7 @@ func moves(e registry.Event, c registry.Change) (table, fields []any, err error)
 	return table, fields, nil
 }
 
-// changedFields returns the fields to set of a record that was empty before an event.
+// changedFields returns the fields that an event has set on an empty record.
 func changedFields(r registry.Record) ([]any, error) {
 	outcome, err := outcomeFields(r)
 	if err != nil {
@@ -186,10 +185,10 @@ func changedFields(r registry.Record) ([]any, error) {
 	return append(changed, outcome...), nil
 }
 
-// overdueTable is overdueMoves, never changed.
+// overdueTable is the result of overdueMoves. It never changes.
 var overdueTable = overdueMoves()
 
-// overdueMoves is the table of moves that end calls after their deadlines.
+// overdueMoves returns the table of moves that end calls after their deadlines.
 func overdueMoves() []any {
 	var table []any
 	for _, from := range registry.States() {
@@ -202,7 +201,7 @@ func overdueMoves() []any {
 	return table
 }
 
-// keepings says, for each state of a stored record, what becomes of it when a record in the given state is kept.
+// keepings returns, for each state of a stored record, how a record in the given state is kept over it.
 func keepings(state registry.State) []any {
 	var ways []any
 	for _, s := range registry.States() {

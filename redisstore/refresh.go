@@ -15,8 +15,8 @@ import (
 // refreshChunk is how many sessions are refreshed together.
 const refreshChunk = 256
 
-// Refresh implements registry.SessionStore. It extends lives, and compares what Redis has of each claim with the entry:
-// attributes, tools, every place in an index. A session of which anything differs counts as missing.
+// Refresh implements registry.SessionStore. It extends TTLs, and compares each claim in Redis with its entry:
+// attributes, tools, and every index member. A session with any difference counts as missing.
 func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
 	r, ok := s.refreshers.Get().(*refresher)
 	if !ok {
@@ -24,7 +24,7 @@ func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing,
 	}
 	for chunk := range slices.Chunk(entries, refreshChunk) {
 		if err := r.refresh(ctx, chunk); err != nil {
-			// What it has may be incomplete: it is not used again.
+			// The state of r may be incomplete, so r is not reused.
 			return nil, nil, redisconn.Unavailable("refresh", err)
 		}
 		for i, verdict := range r.verdicts {
@@ -41,24 +41,24 @@ func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing,
 	return missing, lost, nil
 }
 
-// refresher refreshes sessions, a chunk at a time. A pod refreshes all its sessions all the time, so everything that
-// commands are built of is in memory that is used again: made anew, it was 2.8 KB of garbage for a session with five
-// tools, and 93 KB for one with a list of a hundred of its own. It is 0.7 and 1.4 KB (BenchmarkRefresh).
+// refresher refreshes sessions, a chunk at a time. A pod refreshes all its sessions continuously, so all commands are
+// built in reused memory. Without reuse, a session with five tools took 2.8 KB of garbage, and one with its own list of
+// a hundred tools took 93 KB. Now they take 0.7 and 1.4 KB (BenchmarkRefresh).
 type refresher struct {
 	store    *Store
 	entries  []registry.Entry // of the chunk; so are the next two
-	verdicts []int64          // by entry: what the script says
-	absent   []bool           // by entry: whether it is not in an index it must be in
+	verdicts []int64          // by entry: the answer of the script
+	absent   []bool           // by entry: whether an index lacks it
 
-	pipe     *redisconn.Pipeline // what is sent next
+	pipe     *redisconn.Pipeline // the commands to send next
 	texts    texts               // of pipe
 	sessions []*redisconn.Command
 	indexes  indexChecks
 	sets     offeredSets
 	keys     []string            // for one session
-	again    *redisconn.Pipeline // what Redis had lost is written by it; nil: nothing yet
+	again    *redisconn.Pipeline // writes what Redis lost; nil: nothing yet
 
-	sessionTTL, indexTTL any // so that they are not converted for each command
+	sessionTTL, indexTTL any // converted once, not for each command
 }
 
 func newRefresher(s *Store) *refresher {
@@ -69,7 +69,7 @@ func newRefresher(s *Store) *refresher {
 	}
 }
 
-// forget lets go of what belongs to others.
+// forget drops the references to the caller's data.
 func (r *refresher) forget() {
 	r.entries = nil
 	r.pipe.Reset()
@@ -77,7 +77,7 @@ func (r *refresher) forget() {
 	r.sets.reset()
 }
 
-// refresh refreshes a chunk, and leaves what it found in verdicts and absent.
+// refresh refreshes a chunk, and stores the results in verdicts and absent.
 func (r *refresher) refresh(ctx context.Context, entries []registry.Entry) error {
 	r.forget()
 	r.entries, r.again = entries, nil
@@ -99,7 +99,7 @@ func (r *refresher) refresh(ctx context.Context, entries []registry.Entry) error
 	return r.again.Exec(ctx)
 }
 
-// extend adds the script that extends the life of a session, keeps its pulse, and compares what Redis has of it.
+// extend adds the script that extends the TTL of a session, stores its pulse, and compares its state.
 func (r *refresher) extend(e *registry.Entry, set *offeredSet) *redisconn.Command {
 	t, sess := &r.texts, &e.Session
 	c := r.pipe.EvalKeys(scriptRefresh, 1)
@@ -119,7 +119,7 @@ func (r *refresher) extend(e *registry.Entry, set *offeredSet) *redisconn.Comman
 	return c
 }
 
-// expectIndexes asks for every index that an entry must be in, but for its tools.
+// expectIndexes adds a check for every index that must contain the session, except the offers of its tools.
 func (r *refresher) expectIndexes(place int, sess *registry.Session, set *offeredSet) {
 	r.expect(podSessionsKey(sess.Pod), podMember(sess.Key), place)
 	r.keys = appendAttributeIndexes(r.keys[:0], *sess)
@@ -140,7 +140,7 @@ type indexCheck struct {
 // indexChecks are the checks of a chunk.
 type indexChecks struct {
 	byIndex map[string]*indexCheck
-	list    []*indexCheck // those that were used before are behind its end
+	list    []*indexCheck // its spare capacity has earlier ones for reuse
 }
 
 func (c *indexChecks) reset() {
@@ -161,7 +161,7 @@ func (r *refresher) expect(index string, member any, place int) {
 	check.places = append(check.places, place)
 }
 
-// again adds an element to a list: one that was there before the list was cut off, if there is one.
+// again adds an element to a list. It reuses an element from the spare capacity of the list if there is one.
 func again[T any](list *[]*T) *T {
 	n := len(*list)
 	if n < cap(*list) && (*list)[:n+1][n] != nil {
@@ -172,7 +172,7 @@ func again[T any](list *[]*T) *T {
 	return (*list)[n]
 }
 
-// flush sends what was added, and notes what the answers say.
+// flush sends the pipeline, and evaluates the answers.
 func (r *refresher) flush(ctx context.Context) error {
 	if err := r.pipe.Exec(ctx); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (r *refresher) flush(ctx context.Context) error {
 	for _, check := range r.indexes.list {
 		scores := check.call.List()
 		for n, place := range check.places {
-			// An entry that is there only with an older claim is absent, too.
+			// An entry that is there with an older claim is also absent.
 			if n >= len(scores) || scores[n] == nil ||
 				redisconn.Int(scores[n]) < r.entries[place].Session.Generation {
 				r.absent[place] = true
@@ -199,7 +199,7 @@ func (r *refresher) flush(ctx context.Context) error {
 	return nil
 }
 
-// write has a text written that Redis no longer has.
+// write adds a write of a text that Redis has lost.
 func (r *refresher) write(key string, text []byte) {
 	if r.again == nil {
 		r.again = r.store.conn.Pipeline()
@@ -208,21 +208,21 @@ func (r *refresher) write(key string, text []byte) {
 }
 
 const (
-	// writtenLimit is how many tool sets are remembered at least.
+	// writtenLimit is the minimum number of tool sets that are remembered.
 	writtenLimit = 1 << 12
 
-	// writtenAge is how long a set counts as written. What Redis loses meanwhile is written again by the next refresh
-	// of the sessions, as everything it loses is.
+	// writtenAge is how long a set counts as written. If Redis loses it meanwhile, the next refresh of the sessions
+	// writes it again.
 	writtenAge = 5 * time.Second
 )
 
 // writtenSets remembers which tool sets this pod has just written, with their specifications, offers and definitions. A
-// fleet of phones runs one app: without it each phone that connects would write the same again. It is safe for
-// concurrent use.
+// fleet of phones runs one app: without writtenSets, each phone that connects would repeat the same writes. It is safe
+// for concurrent use.
 type writtenSets struct {
 	sets  *cache.Cache[writtenSet, written]
 	age   time.Duration
-	epoch atomic.Int64 // of the content of Redis
+	epoch atomic.Int64 // counts possible losses of Redis' content
 }
 
 type writtenSet struct {
@@ -232,7 +232,7 @@ type writtenSet struct {
 
 type written struct {
 	at    time.Time
-	since int64 // since when a device offers the set, as Redis knows by now; ms
+	since int64 // since when a device offers the set, according to Redis; ms
 }
 
 func newWrittenSets(indexTTL time.Duration) *writtenSets {
@@ -241,13 +241,13 @@ func newWrittenSets(indexTTL time.Duration) *writtenSets {
 	}
 }
 
-// has reports whether the set is written, for a device that offers it since the given time.
+// has reports whether the set is written, for a device that has offered it since the given time.
 func (w *writtenSets) has(tenant, hash string, since int64) bool {
 	known, ok := w.sets.Get(writtenSet{tenant, hash, w.epoch.Load()})
 	return ok && known.since <= since && time.Since(known.at) < w.age
 }
 
-// add notes that the set has been written. epoch is of the time before that.
+// add notes that the set has been written. epoch is the epoch before the write.
 func (w *writtenSets) add(tenant, hash string, since, epoch int64) {
 	w.sets.Put(writtenSet{tenant, hash, epoch}, written{time.Now(), since}, 1)
 }
@@ -255,7 +255,7 @@ func (w *writtenSets) add(tenant, hash string, since, epoch int64) {
 // forget notes that Redis may have lost what was written.
 func (w *writtenSets) forget() { w.epoch.Add(1) }
 
-// offerCheck is a question whether the offers index, and the ages of definitions, have all that a set needs.
+// offerCheck checks whether the offers index, and the ages of definitions, have all entries of a set.
 type offerCheck struct {
 	store  *Store
 	tenant string
@@ -265,9 +265,9 @@ type offerCheck struct {
 	sess   registry.Session
 }
 
-// offer adds to the pipeline what sees to it that the offers index, and the ages of definitions, have what p offers. If
-// the set was written recently, that is a question, which complete follows up: the offers of a set are removed when
-// nobody has it.
+// offer adds commands to the pipeline that put what p offers into the offers index and the ages of definitions. If the
+// set was written recently, the commands only check, and complete follows up: the offers of a set are removed when no
+// session has it.
 func (s *Store) offer(pipe *redisconn.Pipeline, p placement) *offerCheck {
 	if p.offered.hash == "" {
 		return nil
@@ -289,7 +289,7 @@ func (s *Store) offer(pipe *redisconn.Pipeline, p placement) *offerCheck {
 	return nil
 }
 
-// agesOf returns what a session offers, since its device is there.
+// agesOf returns what a session offers, with its seniority as the age.
 func agesOf(sess registry.Session, set toolSet) []aged {
 	list := make([]aged, len(set.tools))
 	for i, t := range set.tools {
@@ -298,7 +298,7 @@ func agesOf(sess registry.Session, set toolSet) []aged {
 	return list
 }
 
-// complete writes the offers and ages that were removed since the set was written.
+// complete writes the offers and ages that were removed after the set was written.
 func (o *offerCheck) complete(ctx context.Context) error {
 	if o == nil {
 		return nil

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// refreshTools is how many tools are asked for in one go, about: it bounds the memory that the questions take.
+	// refreshTools is about how many tools are checked in one round trip. It bounds the memory of the commands.
 	refreshTools = 2048
 
-	// offersAsked is how many members of the offers index one script is asked for. It bounds how long the script blocks
-	// the server.
+	// offersAsked is how many members of the offers index one script checks. It bounds how long the script blocks the
+	// server.
 	offersAsked = 1000
 )
 
-// offeredSet is a tool set, and the entries of a chunk that offer it.
+// offeredSet is a tool set with the entries of a chunk that offer it.
 type offeredSet struct {
 	tenant  string
 	hash    string              // empty: no tools
 	tools   []registry.ToolSpec // ordered
 	members string              // the index of the sessions that offer it
-	since   int64               // since when the eldest of them is there; ms
+	since   int64               // seniority of the eldest of them; ms
 	places  []int
 
 	kept    *redisconn.Command
-	missing []*redisconn.Command // what the offers index lacks
+	missing []*redisconn.Command // counts of offers that the index lacks
 }
 
 // offeredSpec is a definition that an entry of a chunk offers.
@@ -41,7 +41,7 @@ type offeredSpec struct {
 	kept   *redisconn.Command
 }
 
-// sharedList identifies a list of tools by where it is in memory.
+// sharedList identifies a list of tools by its place in memory.
 type sharedList struct {
 	tenant string
 	first  *registry.ToolSpec
@@ -52,16 +52,16 @@ type sharedList struct {
 type sharedSpec struct{ tenant, hash string }
 
 // offeredSets are the sets of a chunk, and their definitions. Sessions that offer the same share a list of tools, so
-// what depends on the list alone is made once for each list of a chunk.
+// values that depend only on the list are computed once per list of a chunk.
 type offeredSets struct {
 	byList map[sharedList]*offeredSet
-	list   []*offeredSet // those that were used before are behind its end
-	asked  []*offeredSet // of which the answers are awaited
+	list   []*offeredSet // its spare capacity has earlier ones for reuse
+	asked  []*offeredSet // whose answers are pending
 
-	bySpec map[sharedSpec]int // its place in the next two
+	bySpec map[sharedSpec]int // its index in specs and ages
 	specs  []offeredSpec
 	ages   []aged
-	from   int // the first of the specs of which the answers are awaited
+	from   int // the first spec whose answer is pending
 	to     int // behind the last
 }
 
@@ -76,7 +76,7 @@ func (o *offeredSets) reset() {
 	o.list, o.asked, o.specs, o.ages, o.from, o.to = o.list[:0], o.asked[:0], o.specs[:0], o.ages[:0], 0, 0
 }
 
-// add notes what the entry at this place of the chunk offers. It uses texts for a while.
+// add notes what the entry at this place of the chunk offers. It uses scratch temporarily.
 func (o *offeredSets) add(place int, e *registry.Entry, scratch *texts) *offeredSet {
 	key := sharedList{e.Session.Tenant, unsafe.SliceData(e.Tools), len(e.Tools)}
 	set, since := o.byList[key], e.Session.Seniority().UnixMilli()
@@ -96,7 +96,7 @@ func (o *offeredSets) add(place int, e *registry.Entry, scratch *texts) *offered
 	return set
 }
 
-// collect notes the definitions of all sets, each once and since the eldest session that offers it.
+// collect notes the definitions of all sets, each once, with the seniority of the eldest session that offers it.
 func (o *offeredSets) collect() {
 	for _, set := range o.list {
 		for i := range set.tools {
@@ -114,7 +114,7 @@ func (o *offeredSets) collect() {
 	}
 }
 
-// askSpecs adds what extends the lives of the definitions, and writes their ages.
+// askSpecs adds commands that extend the TTLs of the definitions, and write their ages.
 func (r *refresher) askSpecs(ctx context.Context) error {
 	o, t := &r.sets, &r.texts
 	o.collect()
@@ -135,21 +135,21 @@ func (r *refresher) askSpecs(ctx context.Context) error {
 	return nil
 }
 
-// noteSpecs has the definitions written that Redis no longer has.
+// noteSpecs writes the definitions that Redis has lost.
 func (r *refresher) noteSpecs() {
 	o := &r.sets
 	for _, spec := range o.specs[o.from:o.to] {
 		if spec.kept.Int() == 1 {
 			continue
 		}
-		if text, err := encodeJSON(*spec.spec); err == nil { // else it was refused when it was put
+		if text, err := encodeJSON(*spec.spec); err == nil { // invalid specifications were rejected when they were put
 			r.write(specKey(spec.tenant, spec.spec.Hash()), text)
 		}
 	}
 	o.from = o.to
 }
 
-// askSets adds what extends the lives of the sets, and asks whether the offers index has what they offer.
+// askSets adds commands that extend the TTLs of the sets, and check that the offers index has their offers.
 func (r *refresher) askSets(ctx context.Context) error {
 	o, tools, tenant := &r.sets, 0, ""
 	for _, set := range o.list {
@@ -186,7 +186,7 @@ func (r *refresher) askOffers(set *offeredSet) {
 	}
 }
 
-// noteSets has the sets written that Redis no longer has. Whoever offers what the offers index lacks is absent there.
+// noteSets writes the sets that Redis has lost. Entries are absent if the offers index lacks what they offer.
 func (r *refresher) noteSets() {
 	for _, set := range r.sets.asked {
 		if set.kept.Int() != 1 {
@@ -211,7 +211,7 @@ type toolSet struct {
 
 type setTool struct{ name, hash string }
 
-// newToolSet returns the set of these tools. Of several with one name the last counts.
+// newToolSet returns the set of these tools. If several have the same name, the last counts.
 func newToolSet(tools []registry.ToolSpec) toolSet {
 	tools = ordered(tools)
 	if len(tools) == 0 {
@@ -224,7 +224,8 @@ func newToolSet(tools []registry.ToolSpec) toolSet {
 	return set
 }
 
-// ordered returns tools ordered by name, of several with one name the last: the list itself if it is so already.
+// ordered returns tools ordered by name. If several have the same name, it keeps the last. A list that is already so is
+// returned unchanged.
 func ordered(tools []registry.ToolSpec) []registry.ToolSpec {
 	isOrdered := true
 	for i := 1; i < len(tools) && isOrdered; i++ {
@@ -244,7 +245,7 @@ func ordered(tools []registry.ToolSpec) []registry.ToolSpec {
 	return kept
 }
 
-// appendSetText appends how a set of ordered tools is stored: a line "name hash" for each.
+// appendSetText appends the stored form of a set of ordered tools: a line "name hash" for each.
 func appendSetText(b []byte, tools []registry.ToolSpec) []byte {
 	for i := range tools {
 		b = append(append(append(append(b, tools[i].Name...), ' '), tools[i].Hash()...), '\n')
@@ -252,7 +253,7 @@ func appendSetText(b []byte, tools []registry.ToolSpec) []byte {
 	return b
 }
 
-// setHash returns the hash of a set that is stored as a text.
+// setHash returns the hash of a set's stored form.
 func setHash(text []byte) string {
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
@@ -268,10 +269,10 @@ func parseToolSet(hash, text string) toolSet {
 	return set
 }
 
-// size is about what the set takes in memory.
+// size is the approximate memory of the set, in bytes.
 func (s toolSet) size() int { return len(s.tools) * 140 }
 
-// offers reports whether a tool of this name is in the set, and by this specification if one is named.
+// offers reports whether the set has a tool of this name and, unless spec is empty, of this specification.
 func (s toolSet) offers(name, spec string) bool {
 	i, ok := slices.BinarySearchFunc(s.tools, name, func(t setTool, n string) int { return strings.Compare(t.name, n) })
 	return ok && (spec == "" || s.tools[i].hash == spec)
@@ -295,8 +296,8 @@ func (s *Store) putSet(pipe *redisconn.Pipeline, tenant string, set toolSet, too
 	return s.putSpecs(pipe, tenant, tools)
 }
 
-// fetchSets returns sets by their hash. One that is not there is left out: its pod writes it again when it refreshes
-// its sessions.
+// fetchSets returns sets by their hash. Missing sets are left out: their pod writes them again when it refreshes its
+// sessions.
 func (s *Store) fetchSets(ctx context.Context, tenant string, hashes map[string]bool) (map[string]toolSet, error) {
 	keyOf := func(hash string) string { return setKey(tenant, hash) }
 	return fetch(ctx, s, s.sets, hashes, keyOf, func(hash, text string) (toolSet, int, error) {

@@ -16,13 +16,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// source is where a query finds its sessions: one index, or those of the sets that offer a tool, read as if they were
-// one.
+// source is where a query finds its sessions: one index, or the indexes of the sets that offer a tool, read as if they
+// were one.
 type source struct {
 	indexes []string
 
-	tenant, tool string // not empty when the indexes are those of sets
-	spec         string // the specification that is asked for, empty: any
+	tenant, tool string // set if the indexes are those of sets
+	spec         string // the requested specification; empty: any
 }
 
 // place is an entry of an index.
@@ -31,7 +31,7 @@ type place struct {
 	index string
 }
 
-// sessionsAt returns the sessions that places of a tenant name.
+// sessionsAt returns the sessions at places of a tenant.
 func sessionsAt(tenant string, places []place) []registry.Key {
 	keys := make([]registry.Key, len(places))
 	for i, p := range places {
@@ -87,8 +87,8 @@ func (s *Store) smallestSource(ctx context.Context, q registry.Query) (source, e
 	return best, nil
 }
 
-// candidateIndexes returns the groups of indexes that hold every match, each by itself. The index of all sessions is
-// not among them: it is never smaller than another.
+// candidateIndexes returns groups of indexes, each of which holds every match. It omits the index of all sessions,
+// which is never smaller than another.
 func candidateIndexes(q registry.Query) (candidates [][]string) {
 	if q.DeviceID != "" {
 		candidates = append(candidates, []string{deviceIndex(q.Tenant, q.DeviceID)})
@@ -105,12 +105,12 @@ func candidateIndexes(q registry.Query) (candidates [][]string) {
 	return candidates
 }
 
-// maxRereads bounds how often a page is read again because a tool got into another set meanwhile.
+// maxRereads bounds how often a page is read again because a tool entered another set meanwhile.
 const maxRereads = 3
 
 // readPlaces returns up to limit places after the cursor, in order. A session that changes its set meanwhile enters the
-// index of the new set, and the new set the offers, before it leaves the index of the old one. So if the offers name a
-// further set after the indexes were read, the indexes are read again with that one.
+// index of the new set, and the new set the offers, before the session leaves the index of the old set. So if the
+// offers name a further set after the indexes were read, readPlaces reads the indexes again with that set.
 func (s *Store) readPlaces(
 	ctx context.Context, from *source, after registry.Cursor, limit int, newest bool,
 ) ([]place, error) {
@@ -141,7 +141,7 @@ func (s *Store) readPlaces(
 	}
 }
 
-// widen adds the indexes of sets the source does not have yet, and reports whether there were any.
+// widen adds the indexes of sets that the source does not have yet, and reports whether there were any.
 func (f *source) widen(offers []offer) bool {
 	before := len(f.indexes)
 	for _, index := range setIndexes(f.tenant, offers) {
@@ -152,7 +152,7 @@ func (f *source) widen(offers []offer) bool {
 	return len(f.indexes) > before
 }
 
-// merge makes one page of the pages of several indexes.
+// merge merges the pages of several indexes into one page.
 func merge(indexes []string, pages []*redisconn.Command, limit int, newest bool) []place {
 	var places []place
 	for n, page := range pages {
@@ -182,7 +182,7 @@ type Options struct {
 	// redis+sentinel://h1:p1,h2:p2/master for a master behind Sentinel; rediss and rediss+sentinel use TLS.
 	URL string
 	// CAFile is a PEM file with the certificates of the authorities that may have signed the servers' certificates.
-	// Empty: the system's authorities. It is read by Dial, and means nothing without TLS.
+	// Empty: the system's authorities. Dial reads the file, and fails if it is set and the URL does not use TLS.
 	CAFile string
 
 	registry.Limits
@@ -193,14 +193,14 @@ type Options struct {
 	Log           *slog.Logger  // default: discard
 }
 
-// CheckURL says what is wrong with a URL, without connecting and without repeating its password.
+// CheckURL returns an error if a URL is invalid. It does not connect, and does not repeat the password.
 func CheckURL(raw string) error { return redisconn.CheckURL(raw) }
 
-// CheckCA says what is wrong with the file of authorities for the servers of a URL, without connecting.
+// CheckCA returns an error if the file of authorities cannot be used for the servers of a URL. It does not connect.
 func CheckCA(raw, file string) error { return redisconn.CheckCA(raw, file) }
 
-// Conn is a connection to the servers of a fleet. Stores and buses made from it share its pool of connections for
-// commands, and another for waiting; a bus has further ones of its own. It is safe for concurrent use.
+// Conn is a connection to the servers of a fleet. Its stores and buses share its connections for commands and for
+// waiting. A bus also has its own connections. It is safe for concurrent use.
 type Conn struct {
 	opts   Options
 	conn   *redisconn.Conn
@@ -208,8 +208,8 @@ type Conn struct {
 	close  func() error
 }
 
-// Dial connects, loads the scripts, and checks that the servers can do what is needed. It fails when they cannot be
-// reached, are older than Redis 7.0, or are arranged differently from what the URL says. ctx bounds the dialling.
+// Dial connects, loads the scripts, and checks the servers. It fails if they cannot be reached, are older than Redis
+// 7.0, or are arranged differently from the URL. ctx bounds the dialling.
 //
 // The client library has one log for the whole process; Dial points it at o.Log.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
@@ -230,7 +230,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	return &Conn{opts: o, conn: conn, follow: follow, close: shut}, nil
 }
 
-// BusStats says what waits in a bus, and counts what went wrong since it was made.
+// BusStats has the queue lengths of a bus, and its counters since it was created.
 type BusStats = bus.Stats
 
 // Bus returns a bus on the connection, for one pod.
@@ -238,8 +238,8 @@ func (c *Conn) Bus() *bus.Bus {
 	return bus.New(c.conn, bus.Options{ProbeInterval: c.opts.ProbeInterval, Log: c.opts.Log})
 }
 
-// Warnings returns what Dial found that will hurt one day, in sentences for an operator.
+// Warnings returns the problems that Dial found but that do not stop it, in sentences for an operator.
 func (c *Conn) Warnings() []string { return c.conn.Warnings() }
 
-// Close ends the connections for commands and for waiting. Buses must be closed before.
+// Close ends the connections for commands and for waiting. Close the buses first.
 func (c *Conn) Close() error { return c.close() }

@@ -1,6 +1,6 @@
-// Package redisstore keeps the registry of a fleet in Redis and carries the messages between its pods: Store
-// implements registry.Store, Bus implements registry.Bus. It runs on Redis 7.0 or later and on Valkey, as a single
-// server, a Cluster, or behind Sentinel.
+// Package redisstore keeps the registry of a fleet in Redis and carries the messages between its pods. Store implements
+// registry.Store, Bus implements registry.Bus. It runs on Redis 7.0 or later and on Valkey, as a single server, as a
+// Cluster, or behind Sentinel.
 //
 //	conn, err := redisstore.Dial(ctx, redisstore.Options{URL: "redis://localhost:6379"})
 //	store, bus := conn.Store(), conn.Bus()
@@ -10,43 +10,43 @@
 //
 // # Keys
 //
-// docs/architecture.md lists every key with its type, what is in it and how long it lives. Every key is built in
-// keys.go, and those of messages in bus/keys.go. A session is one hash. The scripts that decide who owns it touch only
+// docs/architecture.md lists every key with its type, its content and its lifetime. keys.go builds the keys, except
+// those of messages, which bus/bus.go builds. A session is one hash. The scripts that decide who owns it touch only
 // keys in its slot. Sessions are found through sorted sets, the indexes, which lie in other slots and are written
 // afterwards.
 //
 // The score of a member of an index is the generation of the session: a clock reading in microseconds that grows with
-// every claim. It orders pages by when the sessions connected, it finds the newest, and it fences: a member is removed
-// only up to the generation that the remover knows of. A member whose session is gone is removed by its next reader.
+// every claim. It orders pages by connection time, finds the newest session, and fences: a member is removed only up to
+// the generation that the remover knows. The next reader removes a member whose session is gone.
 //
 // # Tool sets
 //
-// Devices of a kind offer the same tools. So a set of tools is stored once, under the hash of its content. A session
-// names its set and is in one index for it, however many tools there are. The sessions of a tool are those of the sets
-// it is in: they are counted as a sum of sizes, and listed by merging the indexes of the sets. A session that changes
-// its set enters the new index, and the new set the offers, before it leaves the old one. See
-// docs/decisions/0006-tool-sets.md.
+// Devices of a kind offer the same tools, so a set of tools is stored once, under the hash of its content. A session
+// names its set and is in one index for it, however many tools the set has. The sessions of a tool are the sessions of
+// the sets it is in. They are counted as the sum of index sizes, and listed by merging the indexes of the sets. A
+// session that changes its set enters the new index, and the new set the offers, before the session leaves the old
+// index. See docs/decisions/0006-tool-sets.md.
 //
 // # Calls
 //
-// Only scripts change the record of a call. Each gets the moves it may make as arguments, so registry.State is the only
-// state machine. What devices and callers said is opaque text in the hash. An idempotency key is taken after the record
-// it leads to was written. If the record expires before the key, the next call with the key takes it over.
+// Only scripts change the record of a call. Each script gets its allowed moves as arguments, so registry.State is the
+// only state machine. Texts from devices and callers are opaque in the hash. An idempotency key is written after its
+// record. If the record expires before the key, the next call with the key takes the key over.
 //
 // # Conversations
 //
 // One turn at a time writes to a conversation. Only the clock of Redis decides whether its lease has lapsed. Every
-// script that writes first compares the fence of its turn with the current one, so a pod that was paused cannot write
-// after its successor. Fences are clock readings in microseconds, as generations are, so they grow even if the
-// conversation was forgotten in between.
+// script that writes first compares the fence of its turn with the current one, so a paused pod cannot write after its
+// successor. Fences are clock readings in microseconds, like generations, so they grow even if the conversation was
+// forgotten in between.
 //
 // # Consistency
 //
-// An index may lag behind the hashes for a moment; the hashes decide. A pod that adds members to indexes checks
-// afterwards that its claim is still current, and takes them back if it is not: either the newer claim sees what it
-// replaces and removes it, or this check does. Three times per session TTL Refresh compares what Redis has of each
-// session with what its pod holds, member by member, and the pod restores what a failover, an eviction or a failed
-// write lost. Everything is written with a TTL, so a fleet that dies leaves nothing behind.
+// An index may lag behind the hashes for a moment; the hashes decide. A pod that adds members to indexes then checks
+// that its claim is still current, and removes them if it is not. So either the newer claim sees what it replaces and
+// removes it, or this check does. Three times per session TTL, Refresh compares each session in Redis with the session
+// of its pod, member by member. The pod restores what a failover, an eviction or a failed write lost. Everything is
+// written with a TTL, so a fleet that dies leaves nothing behind.
 package redisstore
 
 import (
@@ -107,12 +107,12 @@ type Store struct {
 	own        ownLease
 	staleCheck throttle
 
-	dueSkipped atomic.Int64 // tenants that DueApprovals looked at lately
+	dueSkipped atomic.Int64 // tenants that recent DueApprovals have checked
 }
 
 var _ registry.Store = (*Store)(nil)
 
-// Store returns a store on the connection. Each has caches of its own.
+// Store returns a store on the connection. Each store has its own caches.
 func (c *Conn) Store() *Store {
 	s := &Store{
 		conn: c.conn, follow: c.follow, log: c.opts.Log,
@@ -120,9 +120,9 @@ func (c *Conn) Store() *Store {
 		sessionTTL:  millis(c.opts.SessionTTL),
 		indexTTL:    millis(2 * c.opts.SessionTTL),
 		podsTTL:     millis(2 * max(c.opts.SessionTTL, c.opts.PodLease)),
-		// The configured lease is a promise to users: tools of a killed pod are out of the listing by then. So the
-		// stored lease lapses after four fifths of it. In the last fifth the other pods clean up; they look for lapsed
-		// leases every tenth.
+		// PodLease is a promise to users: the tools of a killed pod leave the listing within it. So the stored lease
+		// lapses after four fifths of it. In the last fifth the other pods clean up; they look for lapsed leases every
+		// tenth.
 		lease:     max(1, millis(c.opts.PodLease)*4/5),
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		feedBytes:  c.opts.ActivityBytes,
@@ -147,11 +147,11 @@ func (s *Store) Ping(ctx context.Context) error {
 	return redisconn.Unavailable("ping", err)
 }
 
-// errMissing is the cause when a fenced write finds that the store lost the session and nobody else has it. The write
-// then fails as one to a store that is away does, and the next Refresh restores everything.
+// errMissing is the cause when a fenced write finds that the store lost the session and no other pod owns it. The write
+// fails as if the store were unavailable, and the next Refresh restores everything.
 var errMissing = errors.New("the store lost the session; it is restored with the next refresh")
 
-// fenced translates the first element of what the fenced scripts return.
+// fenced translates the first element of a fenced script's answer.
 func fenced(op string, verdict int64) error {
 	switch verdict {
 	case 1:
@@ -168,10 +168,10 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 //go:embed lua/*.lua
 var scriptFiles embed.FS
 
-// scripts are those of the store; Dial loads them all.
+// scripts are the scripts of the store; Dial loads them all.
 var scripts = redisconn.NewScripts(scriptFiles)
 
-// The scripts, read once and never changed. Each file is headed by its KEYS, its ARGV and what it returns.
+// The scripts, read once and never changed. Each file begins with its KEYS, its ARGV and what it returns.
 var (
 	scriptClaim      = scripts.Must("expect_base", "claim")
 	scriptRestore    = scripts.Must("restore")

@@ -16,8 +16,8 @@ import (
 
 const (
 	streamField = "d" // the one field of every entry, JSON
-	appendChunk = 100 // entries appended by one script: it holds up the server
-	feedWhole   = 64  // lines of a batch that a script appends to a feed; of a larger one it appends feedHead
+	appendChunk = 100 // entries per script, because a script blocks the server
+	feedWhole   = 64  // lines of a batch that a script appends to a feed; of a larger batch it appends feedHead
 	feedHead    = 16
 	followBlock = time.Second // how long one read waits: it cannot be cancelled
 
@@ -45,7 +45,7 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 	return redisconn.Unavailable("append call events", pipe.Exec(ctx))
 }
 
-// stateEvent returns the event that says in the log of a call that it is in that state: a rank and a text.
+// stateEvent returns the event that reports a state in the log of a call: a rank and a text.
 func stateEvent(tenant, callID string, state registry.State) ([]any, error) {
 	e := registry.StateEvent(tenant, callID, state, time.Now().UTC())
 	text, err := encodeJSON(e)
@@ -75,7 +75,7 @@ func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string, li
 	}
 }
 
-// ReadActivity implements registry.ActivityStore. It returns up to a second after ctx has ended.
+// ReadActivity implements registry.ActivityStore. It may return up to a second after ctx has ended.
 func (s *Store) ReadActivity(
 	ctx context.Context, tenant, after string, limit int, wait time.Duration,
 ) ([]registry.Activity, error) {
@@ -85,7 +85,7 @@ func (s *Store) ReadActivity(
 	}
 	for deadline := time.Now().Add(wait); ; {
 		found, last, err := s.activity(ctx, tenant, limit, "XRANGE", start, "+")
-		if last != "" { // entries that cannot be read are passed over, too
+		if last != "" { // also skip entries that cannot be read
 			after, start = last, "("+last
 		}
 		remaining := time.Until(deadline)
@@ -132,8 +132,8 @@ func (s *Store) FindCall(ctx context.Context, tenant, callID string) (registry.R
 	return registry.Record{}, registry.ErrNoCall
 }
 
-// activity reads a page of a feed, and returns the id of the last line it has looked at, empty if there was none. Lines
-// that cannot be read are left out; a page of nothing else is no end of the feed.
+// activity reads a page of a feed, and returns the id of the last line that it visited, empty if there was none. It
+// leaves out unreadable lines. A page of only such lines does not end the feed.
 func (s *Store) activity(
 	ctx context.Context, tenant string, limit int, command, from, to string,
 ) (found []registry.Activity, last string, err error) {
@@ -156,7 +156,7 @@ func (s *Store) activity(
 	}
 }
 
-// beyond returns the bound of a range that excludes the entry with that id; all when there is none.
+// beyond returns the bound of a range that excludes the entry with that id. It returns all if the id is empty.
 func beyond(id, all string) (string, error) {
 	if id == "" {
 		return all, nil
@@ -167,8 +167,8 @@ func beyond(id, all string) (string, error) {
 	return "(" + id, nil
 }
 
-// parseEntries reads a range of a stream, and returns the id of its last entry; parse reads the text of one entry.
-// Entries that cannot be read are left out: one of them must not hide all others. They come from another release, or
+// parseEntries reads a range of a stream, and returns the id of its last entry. parse reads the text of one entry.
+// Unreadable entries are left out, because one of them must not hide all others. They come from another release or
 // another program.
 func parseEntries[T any](
 	s *Store, c *redisconn.Command, parse func(text []byte, id string) (T, error),
@@ -196,8 +196,8 @@ func parseEntries[T any](
 	return entries, last
 }
 
-// follower waits for streams to grow, on connections of its own. If there are more readers than connections, some wait
-// for a connection and then read the stream anyway. It is safe for concurrent use.
+// follower waits for streams to grow, on its own connections. If there are more readers than connections, some wait for
+// a connection and then still read the stream. It is safe for concurrent use.
 type follower struct {
 	client  redis.UniversalClient
 	slots   chan struct{}
@@ -212,7 +212,7 @@ func newFollower(conn *redisconn.Conn) *follower {
 
 func (f *follower) close() error { return f.client.Close() }
 
-// wait returns when the stream has an entry behind the one with that id, or after about that time.
+// wait returns when the stream has an entry after the one with that id, or after about atMost.
 func (f *follower) wait(ctx context.Context, key, after string, atMost time.Duration) error {
 	if after == "" {
 		after = "0-0"
@@ -227,10 +227,10 @@ func (f *follower) wait(ctx context.Context, key, after string, atMost time.Dura
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	bounded, cancel := context.WithTimeout(ctx, atMost+f.timeout) // a Redis that hangs is noticed
+	bounded, cancel := context.WithTimeout(ctx, atMost+f.timeout) // so that a hanging Redis is noticed
 	defer cancel()
 	err := f.client.XRead(bounded, &redis.XReadArgs{
-		Streams: []string{key, after}, Count: 1, Block: max(atMost, time.Millisecond), // zero would be forever
+		Streams: []string{key, after}, Count: 1, Block: max(atMost, time.Millisecond), // zero would block forever
 	}).Err()
 	if err == nil || errors.Is(err, redis.Nil) {
 		return ctx.Err()

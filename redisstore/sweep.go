@@ -16,8 +16,8 @@ import (
 // sweepChunk is how many sessions of a dead pod are released with one pipeline.
 const sweepChunk = 200
 
-// Sweep implements registry.PodStore. The lease of a dead pod is removed last: a sweep that is interrupted is taken
-// up by the next one.
+// Sweep implements registry.PodStore. It removes the lease of a dead pod last, so the next sweep continues an
+// interrupted one.
 func (s *Store) Sweep(ctx context.Context) ([]string, error) {
 	lapsed, err := s.leases(ctx, "lapsed")
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *Store) Sweep(ctx context.Context) ([]string, error) {
 	return lapsed, nil
 }
 
-// sweepPod releases the sessions of one pod. If the pod is alive after all and only late, it notices with its next
-// heartbeat, and restores its sessions.
+// sweepPod releases the sessions of one pod. If the pod is alive and only late, its next heartbeat notices, and the pod
+// restores its sessions.
 func (s *Store) sweepPod(ctx context.Context, pod string) error {
 	for {
 		members, err := s.sweepable(ctx, pod)
@@ -56,8 +56,8 @@ func (s *Store) sweepPod(ctx context.Context, pod string) error {
 	return pipe.Exec(ctx)
 }
 
-// sweepable returns some of the sessions of a pod, as pairs of member and generation. All pods of a fleet notice a
-// dead one at the same moment, so each starts at a place of its own.
+// sweepable returns some of the sessions of a pod, as pairs of member and generation. All pods notice a dead pod at the
+// same moment, so each starts at a random place.
 func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
 	key := podSessionsKey(pod)
 	size, err := s.conn.Do(ctx, "ZCARD", key)
@@ -73,7 +73,7 @@ func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
 		return nil, err
 	}
 	members := some.Strings()
-	if len(members) == 0 && start > 0 { // somebody else was faster: from the beginning
+	if len(members) == 0 && start > 0 { // another pod was faster: from the beginning
 		some, err := s.conn.Do(ctx, "ZRANGE", key, 0, sweepChunk-1, "WITHSCORES")
 		if err != nil {
 			return nil, err
@@ -83,8 +83,8 @@ func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
 	return members, nil
 }
 
-// sweepSome removes sessions of a pod from the indexes, releases them, and takes them off the pod's own list, in this
-// order: wherever it breaks off, the next sweep finds a session on that list, and in its hash the indexes it is in.
+// sweepSome removes sessions of a pod from the indexes, releases them, and removes them from the pod's own list, in
+// this order. After an interruption, the next sweep finds a session on that list, and its indexes in its hash.
 func (s *Store) sweepSome(ctx context.Context, pod string, members []string) error {
 	own := make(removals)
 	claims := make([]registry.Ref, 0, len(members)/2)
@@ -112,7 +112,7 @@ func (s *Store) sweepSome(ctx context.Context, pod string, members []string) err
 	return pipe.Exec(ctx)
 }
 
-// hashes are what Redis has of sessions.
+// hashes are the stored hashes of sessions.
 type hashes map[registry.Key]map[string]string
 
 // readClaims returns the hashes of those claims that are still current.
@@ -135,9 +135,10 @@ func (s *Store) readClaims(ctx context.Context, pod string, claims []registry.Re
 	return current, nil
 }
 
-// releaseClaims ends the claims that are still current. It returns the hashes of those that are not any more as they
-// were read before: their pod is only late, and wrote in between. removeTraces has put the others into the mirrors of
-// what they offered; those of which more is expected, because the connection before offered it, go into all.
+// releaseClaims ends the claims that are still current. It returns the hashes that have changed since they were read:
+// their pod is only late, and wrote in between. removeTraces has added the others to the mirrors of what they offered.
+// If more is expected of a session, because its previous connection offered it, releaseClaims adds it to all those
+// mirrors.
 func (s *Store) releaseClaims(
 	ctx context.Context, pod string, claims []registry.Ref, before hashes,
 ) (late hashes, err error) {
@@ -163,8 +164,8 @@ func (s *Store) releaseClaims(
 	return late, pipe.Exec(ctx)
 }
 
-// removeTraces removes sessions from the indexes their hashes name, up to the generation of each, once they are in the
-// mirrors: their devices are expected back.
+// removeTraces removes sessions from the indexes that their hashes name, up to the generation of each. It first adds
+// them to the mirrors, because their devices are expected back.
 func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 	if len(sessions) == 0 {
 		return nil
@@ -182,8 +183,8 @@ func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	// A full Redis refuses the new versions, but not the sweep, which makes room. That the pod is dead has changed the
-	// versions by itself.
+	// A full Redis rejects the new versions, but not the sweep, which frees memory. The death of the pod has already
+	// changed the versions.
 	pipe = s.conn.Pipeline()
 	s.changed(pipe, slices.Collect(maps.Keys(tenants))...)
 	if err := pipe.Exec(ctx); err != nil {
@@ -192,13 +193,14 @@ func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 	return nil
 }
 
-// This file collects stale index entries. The index of a set's sessions is only counted, so no reader would notice an
-// entry that its pod did not remove, because it died between two writes or because Redis never got the removal. So
-// readers now and then look at a few entries of a few sets. A set that few sessions have is checked completely.
+// The rest of this file collects stale index entries. The index of a set's sessions is only counted, so no reader
+// notices an entry that its pod did not remove. That happens if the pod dies between two writes, or if Redis never gets
+// the removal. So readers occasionally check a few entries of a few sets. A set that few sessions have is checked
+// completely.
 const (
 	staleCheckInterval = 5 * time.Second
-	staleCheckSets     = 50 // looked at in one go: more would delay the listing
-	staleCheckSample   = 4  // entries looked at per set
+	staleCheckSets     = 50 // checked in one pass: more would delay the listing
+	staleCheckSample   = 4  // entries checked per set
 )
 
 // sample is one entry of the index of a set.
@@ -209,7 +211,7 @@ type sample struct {
 	owner *redisconn.Command // the session's generation and set
 }
 
-// collectStale looks at samples of the indexes of the tools' sets and removes entries whose session has another set.
+// collectStale checks samples of the indexes of the tools' sets, and removes entries whose session has another set.
 func (s *Store) collectStale(ctx context.Context, tenant string, tools []distinctTool) {
 	stale, err := s.staleSamples(ctx, tenant, someSets(tools))
 	if err == nil && len(stale) > 0 {
@@ -269,7 +271,7 @@ func (s *Store) staleSamples(ctx context.Context, tenant string, sets []string) 
 	return stale, nil
 }
 
-// lookUp reads what the sessions of the samples say now.
+// lookUp reads the current generation and set of the samples' sessions.
 func (s *Store) lookUp(ctx context.Context, samples []*sample) error {
 	pipe := s.conn.Pipeline()
 	for _, x := range samples {
@@ -284,8 +286,8 @@ func (x *sample) holds() bool {
 	return len(now) == 2 && now[0] == x.gen && now[1] == x.set
 }
 
-// removeSamples removes entries. A session that gets the set again at this moment writes its hash before the index, so
-// the sessions are looked at once more after the removal.
+// removeSamples removes entries. A session that gets the set again meanwhile writes its hash before the index. So the
+// sessions are read again after the removal, and current entries are restored.
 func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sample) error {
 	removed := make(removals)
 	for _, x := range stale {
@@ -315,7 +317,7 @@ type throttle struct {
 	last  atomic.Int64 // ns since the epoch
 }
 
-// due reports whether it is time to do it again, which the caller then does.
+// due reports whether it is time to run again. If so, the caller must run.
 func (t *throttle) due() bool {
 	now, last := time.Now().UnixNano(), t.last.Load()
 	return now-last >= int64(t.every) && t.last.CompareAndSwap(last, now)

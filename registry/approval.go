@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ApprovalState is what became of an approval.
+// ApprovalState is the state of an approval.
 type ApprovalState string
 
 // The states of an approval. All but the first are final.
@@ -18,11 +18,11 @@ const (
 	ApprovalPending   ApprovalState = "pending"
 	ApprovalAllowed   ApprovalState = "allowed"
 	ApprovalDenied    ApprovalState = "denied"
-	ApprovalExpired   ApprovalState = "expired"   // nobody answered in time, which is a denial
-	ApprovalWithdrawn ApprovalState = "withdrawn" // the call ended before anybody answered
+	ApprovalExpired   ApprovalState = "expired"   // no answer in time; counts as a denial
+	ApprovalWithdrawn ApprovalState = "withdrawn" // the call ended before an answer
 )
 
-// ApprovalScope is how far an approval that was allowed reaches.
+// ApprovalScope is how far an allowed approval reaches.
 type ApprovalScope string
 
 // The scopes. The last two also make a Grant.
@@ -35,32 +35,32 @@ const (
 // ApproveBy says which approvers may decide about a call.
 type ApproveBy string
 
-// Who may decide. A person is a user or, where credentials name none, a credential.
+// The rules. A person is a user or, if the credential names no user, the credential.
 const (
-	ApproveAnyone ApproveBy = "anyone" // every approver, whoever made the call
-	ApproveOther  ApproveBy = "other"  // another person than the caller
-	ApproveTwo    ApproveBy = "two"    // two such persons, both of whom must allow the call
+	ApproveAnyone ApproveBy = "anyone" // every approver, including the caller
+	ApproveOther  ApproveBy = "other"  // a person other than the caller
+	ApproveTwo    ApproveBy = "two"    // two persons other than the caller; both must allow the call
 )
 
 // Limits of approvals and grants.
 const (
-	MaxApprovalArgs  = 64 << 10  // bytes of arguments that a person can be asked about
-	MaxPending       = 256       // approvals of a tenant that wait at a time
-	MaxPendingOfOne  = 32        // those of one requester
-	MaxApprovalBytes = 256 << 20 // of approvals of a tenant that are kept, half of them asked for at once
-	MaxGrants        = 1000      // of a tenant
+	MaxApprovalArgs  = 64 << 10  // bytes of arguments that an approval can show
+	MaxPending       = 256       // pending approvals of a tenant
+	MaxPendingOfOne  = 32        // pending approvals of one requester
+	MaxApprovalBytes = 256 << 20 // bytes of stored approvals of a tenant; half may be requested at once
+	MaxGrants        = 1000      // per tenant
 	MaxGrantLife     = 30 * 24 * time.Hour
-	ApprovalRetained = time.Hour // how long an approval is kept once it is final
+	ApprovalRetained = time.Hour // how long a final approval is kept
 )
 
-// Requester is who asked for something. It is the person or program behind the credential, never a device or model.
+// Requester is the person or program behind the credential that made a request, never a device or a model.
 type Requester struct {
 	User       string `json:"user,omitempty"`
 	Credential string `json:"credential,omitempty"`
-	Name       string `json:"name,omitempty"` // what people call the credential
+	Name       string `json:"name,omitempty"` // display name of the credential
 }
 
-// Key tells requesters apart: by user if the credential names one, else by credential.
+// Key identifies the requester: by user if the credential names one, else by credential.
 func (r Requester) Key() string {
 	if r.User != "" {
 		return "user:" + r.User
@@ -68,7 +68,7 @@ func (r Requester) Key() string {
 	return "credential:" + r.Credential
 }
 
-// Approval is a call that a person is asked about, and what the person decided. What it was asked for never changes.
+// Approval is a call that needs a person's decision, and that decision. The description of the call never changes.
 type Approval struct {
 	ID     string `json:"id"`
 	Tenant string `json:"tenant"`
@@ -77,63 +77,63 @@ type Approval struct {
 
 	DefinitionHash string `json:"definition_hash"` // of the tool
 	ArgsDigest     string `json:"args_digest"`     // of Args
-	Args           JSON   `json:"-"`               // as they will reach the tool; listings have none
+	Args           JSON   `json:"-"`               // as they will reach the tool; omitted from listings
 
-	// Arguments says of arguments where their values come from. Empty: that is not known.
+	// Arguments lists the source of argument values. Empty: unknown.
 	Arguments []ArgumentSource `json:"arguments,omitempty"`
 
-	SessionID  string `json:"session_id,omitempty"` // where the call goes; empty for a tool of the gateway itself
+	SessionID  string `json:"session_id,omitempty"` // the call's target; empty for a tool of the gateway itself
 	DeviceID   string `json:"device_id,omitempty"`
 	DeviceName string `json:"device_name,omitempty"`
-	Pod        string `json:"pod,omitempty"` // where the call waits; empty for a deferred one
+	Pod        string `json:"pod,omitempty"` // the pod that holds the call; empty for a deferred call
 
-	// Owner is the user whose device the call is for or, if the device is nobody's, the user who asked. Empty: nobody
-	// in particular. Whoever may see what belongs to Owner may decide.
+	// Owner is the user who owns the device of the call or, if the device has no owner, the user who made the call.
+	// Empty: no particular user. Callers that may see what belongs to Owner may decide.
 	Owner string `json:"owner,omitempty"`
 
 	Requester    Requester `json:"requester"`
-	Model        bool      `json:"model,omitempty"`        // a language model asks
-	Conversation string    `json:"conversation,omitempty"` // its session, if the gateway keeps it
+	Model        bool      `json:"model,omitempty"`        // a language model made the call
+	Conversation string    `json:"conversation,omitempty"` // the session of the conversation, if the gateway stores it
 	Turn         string    `json:"turn,omitempty"`
-	Rule         string    `json:"rule"`            // what demands the approval
-	Rules        string    `json:"rules,omitempty"` // the ids of all that demand it, in order, separated by spaces
+	Rule         string    `json:"rule"`            // the rule that requires the approval
+	Rules        string    `json:"rules,omitempty"` // ids of all rules that require it, in order, separated by spaces
 	Reason       string    `json:"reason"`          // the same for people
 
-	// ExactArgs says that values of the arguments were seen only in what came from outside: then "allow always" holds
-	// for exactly these arguments, whatever else was granted.
+	// ExactArgs says that some argument values were seen only in external content. "Allow always" then covers exactly
+	// these arguments, whatever else was granted.
 	ExactArgs bool `json:"exact_args,omitempty"`
 
 	// By says which approvers may decide. Empty: all but the credential that made the call (approval.MayDecide).
 	By ApproveBy `json:"by,omitempty"`
 
-	// Within is how long a person has to answer, by the policy. Zero: as the gateway is configured.
+	// Within is the policy's limit for an answer. Zero: the gateway's configured limit.
 	Within time.Duration `json:"within,omitempty"`
 
-	// Approvers are who may decide, as far as that is known: users, names of keys, other ways to have the role.
+	// Approvers lists the known approvers: users, names of keys, and other ways to have the role.
 	Approvers []string `json:"approvers,omitempty"`
 
-	// GrantLimit is how long a grant that it makes may last. Zero: MaxGrantLife.
+	// GrantLimit is the longest life of a grant from this approval. Zero: MaxGrantLife.
 	GrantLimit time.Duration `json:"grant_limit,omitempty"`
 
-	// Deferred says that no pod holds the call: whoever allows it starts it.
+	// Deferred says that no pod holds the call. The approver who allows it starts it.
 	Deferred bool `json:"deferred,omitempty"`
 
-	// AllowedBy is who has allowed a call that a second person must allow. Empty: nobody has, or no second is needed.
+	// AllowedBy is the first person to allow a call that needs two. Empty: no vote yet, or no second person is needed.
 	AllowedBy string `json:"-"`
 
 	// First is the vote of AllowedBy.
 	First Vote `json:"-"`
 
 	CreatedAt time.Time `json:"-"` // by the store's clock
-	ExpiresAt time.Time `json:"-"` // then silence is a denial
+	ExpiresAt time.Time `json:"-"` // an unanswered approval counts as denied from here on
 
 	Verdict `json:"-"`
 }
 
-// Vote is what one of two persons says who allow a call.
+// Vote is the decision of one of the two persons who must allow a call.
 type Vote struct {
-	Person string // tells persons apart
-	Voter  []byte // how the person was proved, to be checked again; empty: that is not known
+	Person string // identifies the person
+	Voter  []byte // the person's proof of identity, for a later check; empty: unknown
 }
 
 // ArgumentSource says where the value of one argument was seen first.
@@ -142,34 +142,34 @@ type ArgumentSource struct {
 	Value   string `json:"value"`   // shortened
 	Source  string `json:"source"`
 
-	// Record is how the record of a result begins that the value is a field of, as people may read it.
+	// Record is the start of the result record that has the value as a field, as readable text.
 	Record string `json:"record,omitempty"`
 }
 
-// Verdict is what was decided. The zero value is that of an approval that is not known.
+// Verdict is the decision about an approval. The zero value is the verdict of an unknown approval.
 type Verdict struct {
 	State     ApprovalState `json:"state"`
-	DecidedBy string        `json:"decided_by,omitempty"` // users, credentials or devices; empty: nobody did
+	DecidedBy string        `json:"decided_by,omitempty"` // a user, credential or device; empty: no decider
 	DecidedAt time.Time     `json:"decided_at,omitzero"`  // by the store's clock
 	Scope     ApprovalScope `json:"scope,omitempty"`      // with ApprovalAllowed
 }
 
-// Final reports whether nothing changes the verdict any more.
+// Final reports whether the verdict can no longer change.
 func (v Verdict) Final() bool { return v.State != ApprovalPending && v.State != "" }
 
 // ApprovalRef names an approval.
 type ApprovalRef struct{ Tenant, ID string }
 
-// Ref returns what names the approval.
+// Ref returns the approval's reference.
 func (a Approval) Ref() ApprovalRef { return ApprovalRef{a.Tenant, a.ID} }
 
-// approvalIDLen is how many characters of five bits an id has: short enough to be typed.
+// approvalIDLen is the length of an id in characters of five bits each: short enough to type.
 const approvalIDLen = 16
 
 // NewApprovalID returns a random id, for approvals and grants.
 func NewApprovalID() string { return strings.ToLower(rand.Text()[:approvalIDLen]) }
 
-// ValidApprovalID reports whether an id can be one of NewApprovalID.
+// ValidApprovalID reports whether an id has the format of NewApprovalID.
 func ValidApprovalID(id string) bool {
 	if len(id) != approvalIDLen {
 		return false
@@ -182,67 +182,67 @@ func ValidApprovalID(id string) bool {
 	return true
 }
 
-// ErrNoApproval is returned for an unknown approval, or one of another tenant.
+// ErrNoApproval is returned if an approval is unknown or belongs to another tenant.
 var ErrNoApproval = Errorf(CodeNotFound, "No approval has this id, or it was forgotten some time after its decision.")
 
 // ApprovalStore keeps approvals and grants. The first decision about an approval wins. All methods are safe for
 // concurrent use. A failure of the store is an *Error with CodeStoreUnavailable.
 type ApprovalStore interface {
-	// CreateApproval stores a pending approval that expires after life. request is kept with a deferred one, for
-	// ApprovalRequest. CodeBusy if MaxPending or MaxPendingOfOne approvals wait already.
+	// CreateApproval stores a pending approval that expires after life. A deferred approval also keeps request, for
+	// ApprovalRequest. It fails with CodeBusy if MaxPending or MaxPendingOfOne approvals are already pending.
 	CreateApproval(ctx context.Context, a Approval, life time.Duration, request []byte) (Approval, error)
 
-	// Approval returns an approval. One whose time is up is expired. ErrNoApproval if there is none.
+	// Approval returns an approval, expired if its time is up. It fails with ErrNoApproval if there is none.
 	Approval(ctx context.Context, tenant, id string) (Approval, error)
 
-	// Verdicts returns the verdicts of approvals in the order of refs, the zero Verdict for one that is not known.
+	// Verdicts returns verdicts in the order of refs. An unknown approval has the zero Verdict.
 	Verdicts(ctx context.Context, refs []ApprovalRef) ([]Verdict, error)
 
-	// PendingApprovals returns those of a tenant that wait, without arguments, in the order in which they expire.
+	// PendingApprovals returns a tenant's pending approvals without arguments, in the order of their expiry.
 	PendingApprovals(ctx context.Context, tenant string) ([]Approval, error)
 
-	// DecideApproval makes v the verdict if the approval is pending, and reports whether v counted. vote is that of the
-	// decider: an approval by ApproveTwo stays pending, with AllowedBy and First, until a second person allows it, and
-	// what one person says twice counts once. lapsed is the person whose earlier vote does not count any more: vote
-	// takes its place as the first. It returns the approval as it is then. The store fills in DecidedAt.
-	// ErrNoApproval if there is none.
+	// DecideApproval sets the verdict of a pending approval to v, and reports whether v counted. It returns the updated
+	// approval. The store fills in DecidedAt. It fails with ErrNoApproval if there is none.
+	//
+	// With ApproveTwo, the first allowing vote is stored in AllowedBy and First, and the approval stays pending until a
+	// second person allows it. Two votes of one person count once. lapsed names a person whose earlier vote is no
+	// longer valid: vote replaces it as the first.
 	DecideApproval(
 		ctx context.Context, tenant, id string, vote Vote, lapsed string, v Verdict,
 	) (a Approval, counted bool, err error)
 
-	// CountWrongAnswer counts an answer that was no decision, and returns how many there were, this one included. Zero:
-	// the approval does not wait.
+	// CountWrongAnswer counts an invalid answer and returns the new count. Zero: the approval is not pending.
 	CountWrongAnswer(ctx context.Context, tenant, id string) (int, error)
 
-	// DueApprovals returns at most limit deferred approvals that are final and not settled. Asked again and again it
-	// comes to all of them.
+	// DueApprovals returns at most limit deferred approvals that are final and not settled. Repeated calls reach all of
+	// them.
 	DueApprovals(ctx context.Context, limit int) ([]ApprovalRef, error)
 
-	// ApprovalRequest returns a deferred approval and the request that was kept with it.
+	// ApprovalRequest returns a deferred approval and its stored request.
 	ApprovalRequest(ctx context.Context, tenant, id string) (a Approval, request []byte, err error)
 
-	// SettleApproval notes that the call of a deferred approval was started, or ended. It is no longer due.
+	// SettleApproval marks a deferred approval as settled: its call was started, or ended. It is no longer due.
 	SettleApproval(ctx context.Context, tenant, id string) error
 
 	GrantStore
 }
 
-// Grant lets calls run without a question: what "allow always" leaves behind. It is bound to whoever asked, to where
-// the call goes, to the tool as it was defined then, and to the rules that asked: whoever was asked about a call of one
-// trusted person has said nothing of calls in a group, or after something from outside was read.
+// Grant lets later calls run without approval: the result of "allow always". It is bound to the requester, the target
+// of the call, the tool's definition at that time, and the rules that required the approval. An approval of a call by
+// one trusted person says nothing about calls in a group, or after external content was read.
 type Grant struct {
 	ID             string    `json:"id"`
 	Tenant         string    `json:"tenant"`
 	Tool           string    `json:"tool"`
 	DefinitionHash string    `json:"definition_hash"`
 	ArgsDigest     string    `json:"args_digest,omitempty"` // empty: any arguments
-	SessionID      string    `json:"session_id,omitempty"`  // where it holds, if the device has no id
-	DeviceID       string    `json:"device_id,omitempty"`   // where it holds
-	Owner          string    `json:"owner,omitempty"`       // as of Approval
+	SessionID      string    `json:"session_id,omitempty"`  // the grant's target, if the device has no id
+	DeviceID       string    `json:"device_id,omitempty"`   // the grant's target
+	Owner          string    `json:"owner,omitempty"`       // as in Approval
 	Requester      Requester `json:"requester"`
-	Rules          string    `json:"rules,omitempty"` // whose questions it answers, as of Approval
-	Model          bool      `json:"model,omitempty"` // it holds for calls of a model only, else for others only
-	Approval       string    `json:"approval_id"`     // that it comes from
+	Rules          string    `json:"rules,omitempty"` // the rules it satisfies, as in Approval
+	Model          bool      `json:"model,omitempty"` // true: for a model's calls only; false: for other calls only
+	Approval       string    `json:"approval_id"`     // the approval that made it
 	GrantedBy      string    `json:"granted_by"`
 	CreatedAt      time.Time `json:"created_at"` // by the store's clock
 	ExpiresAt      time.Time `json:"expires_at"`
@@ -261,7 +261,7 @@ func GrantOf(a Approval, scope ApprovalScope) Grant {
 	return g
 }
 
-// Binding is the same for grants of the same thing, and different for others.
+// Binding returns a digest of what the grant is bound to. Grants for the same thing have the same binding.
 func (g Grant) Binding() string {
 	where := "device:" + g.DeviceID
 	if g.DeviceID == "" {
@@ -276,32 +276,33 @@ func (g Grant) Binding() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Covers reports whether the grant is for what an approval would ask.
+// Covers reports whether the grant covers the call of an approval.
 func (g Grant) Covers(a Approval) bool {
 	binding := g.Binding()
 	return binding == GrantOf(a, ScopeAlwaysTool).Binding() || binding == GrantOf(a, ScopeAlwaysArgs).Binding()
 }
 
-// ErrNoGrant is returned for an unknown grant, or one of another tenant.
+// ErrNoGrant is returned if a grant is unknown or belongs to another tenant.
 var ErrNoGrant = Errorf(CodeNotFound, "No grant has this id, or it has expired.")
 
 // GrantStore keeps grants. Its methods are safe for concurrent use. A failure of the store is an *Error with
 // CodeStoreUnavailable.
 type GrantStore interface {
-	// PutGrant stores a grant for life, in place of one with the same binding. CodeBusy if the tenant has MaxGrants.
+	// PutGrant stores a grant for life and replaces one with the same binding. It fails with CodeBusy if the tenant has
+	// MaxGrants.
 	PutGrant(ctx context.Context, g Grant, life time.Duration) (Grant, error)
 
-	// FindGrant returns a grant with one of the bindings, ErrNoGrant if there is none.
+	// FindGrant returns a grant with one of the bindings. It fails with ErrNoGrant if there is none.
 	FindGrant(ctx context.Context, tenant string, bindings ...string) (Grant, error)
 
-	// Grants returns those of a tenant, in the order in which they expire.
+	// Grants returns a tenant's grants in the order of their expiry.
 	Grants(ctx context.Context, tenant string) ([]Grant, error)
 
-	// RevokeGrant removes a grant and returns it. ErrNoGrant if there is none.
+	// RevokeGrant removes a grant and returns it. It fails with ErrNoGrant if there is none.
 	RevokeGrant(ctx context.Context, tenant, id string) (Grant, error)
 }
 
-// Errors of full stores of approvals.
+// Errors for full approval stores.
 var (
 	ErrManyApprovals = Errorf(CodeBusy,
 		"%d approvals wait for an answer already. Answer some first: farhand approve list.",

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// AuditEntry is one line of the audit log of a tenant: who did what, or was not allowed to. It never holds arguments,
+// AuditEntry is one line of a tenant's audit log: an action, its actor and its outcome. It never holds arguments,
 // outputs, messages or credentials.
 type AuditEntry struct {
 	ID     string    `json:"-"` // set by the store; grows along the log
 	Tenant string    `json:"-"`
-	At     time.Time `json:"at"` // zero when it is noted: then now
+	At     time.Time `json:"at"` // zero: the time of noting
 	Pod    string    `json:"pod"`
 
 	Actor   AuditActor `json:"actor"`
 	Action  string     `json:"action"`
 	Outcome string     `json:"outcome"`
 	Code    Code       `json:"code,omitempty"`   // of the error, unless the outcome is AuditAllowed
-	Rule    string     `json:"rule,omitempty"`   // the rule of the policy, or the hook, that decided
-	Reason  string     `json:"reason,omitempty"` // as the asker was told, cut to MaxAuditReason
+	Rule    string     `json:"rule,omitempty"`   // the policy rule or hook that decided
+	Reason  string     `json:"reason,omitempty"` // as returned to the caller, cut to MaxAuditReason
 
-	// Target is what an action of an admin is about: the id of a key, a device, an approval or a pairing.
+	// Target is the subject of an admin action: the id of a key, a device, an approval or a pairing.
 	Target    string `json:"target,omitempty"`
 	Tool      string `json:"tool,omitempty"`
 	SessionID string `json:"session_id,omitempty"`
@@ -33,35 +33,35 @@ type AuditEntry struct {
 	CallID    string `json:"call_id,omitempty"`
 	Turn      string `json:"turn_id,omitempty"`
 
-	// ArgsDigest is the SHA-256 of the arguments' text as the hooks left it, in hex: what the call's record and its
-	// approval have, too.
+	// ArgsDigest is the SHA-256, in hex, of the arguments' text after the hooks. The call's record and its approval
+	// have the same digest.
 	ArgsDigest string `json:"args_digest,omitempty"`
 
-	// Omitted is how many lines of this kind were left out before this one, because there were too many at once.
+	// Omitted is how many lines of this kind were dropped before this one because of rate limits.
 	Omitted int `json:"omitted,omitempty"`
 
-	Args JSON `json:"-"` // what ArgsDigest is made of, off the path of calls
+	Args JSON `json:"-"` // source of ArgsDigest; hashed outside the path of calls
 }
 
-// AuditActor is who did something.
+// AuditActor is the actor of an audited action.
 type AuditActor struct {
 	User       string   `json:"user,omitempty"`
-	Credential string   `json:"credential,omitempty"` // as in auth.Identity: a name, no secret
-	Name       string   `json:"name,omitempty"`       // what people call the credential
+	Credential string   `json:"credential,omitempty"` // as in auth.Identity: a name, not a secret
+	Name       string   `json:"name,omitempty"`       // display name of the credential
 	Roles      []string `json:"roles,omitempty"`
-	Source     string   `json:"source,omitempty"` // address or network that it was done from
+	Source     string   `json:"source,omitempty"` // the actor's address or network
 }
 
 // Actions of the audit log.
 const (
-	AuditCall          = "call"     // a call was let through, or refused
+	AuditCall          = "call"     // a call was admitted or rejected
 	AuditRegister      = "register" // a device may not register a tool
-	AuditLogin         = "login"    // a credential was refused; sampled
+	AuditLogin         = "login"    // a credential was rejected; sampled
 	AuditKeyCreate     = "key.create"
 	AuditKeyRevoke     = "key.revoke"
-	AuditRevoke        = "revoke" // a user, or a credential that is no key
+	AuditRevoke        = "revoke" // a user, or a credential that is not a key
 	AuditPairAsk       = "pair.ask"
-	AuditPairLook      = "pair.look" // an approver looked at a request to pair, by its code
+	AuditPairLook      = "pair.look" // an approver looked up a pairing request by its code
 	AuditPairDecide    = "pair.decide"
 	AuditDeviceUpdate  = "device.update"
 	AuditDeviceRevoke  = "device.revoke"
@@ -86,25 +86,25 @@ func AuditActions() []string {
 	}
 }
 
-// Outcomes of what is audited.
+// Outcomes of audited actions.
 const (
-	AuditAllowed = "allowed" // it was let through, or done
-	AuditDenied  = "denied"  // somebody or something decided against it
-	AuditFailed  = "failed"  // it could not be done, or made no sense
-	AuditSeen    = "seen"    // it was looked at, and nothing was decided
+	AuditAllowed = "allowed" // admitted, or done
+	AuditDenied  = "denied"  // rejected by a person or a rule
+	AuditFailed  = "failed"  // impossible or invalid
+	AuditSeen    = "seen"    // viewed without a decision
 )
 
 // AuditOutcomes returns all outcomes.
 func AuditOutcomes() []string { return []string{AuditAllowed, AuditDenied, AuditFailed, AuditSeen} }
 
-// Bounds of a line, in bytes. Longer texts are cut.
+// Limits of a line, in bytes. Longer texts are cut.
 const (
 	MaxAuditReason = 512
 	maxAuditName   = 256
 	maxAuditRoles  = 8
 )
 
-// Decide fills in the outcome, and after a failure the code, the rule and the reason.
+// Decide sets the outcome and, after a failure, the code, rule and reason.
 func (e *AuditEntry) Decide(err error) {
 	if err == nil {
 		e.Outcome = AuditAllowed
@@ -119,7 +119,7 @@ func (e *AuditEntry) Decide(err error) {
 	}
 }
 
-// Trim cuts the texts of a line, and digests arguments that are too long to wait in memory until it is written.
+// Trim cuts the texts of a line. It hashes arguments that are too long to hold in memory until the line is written.
 func (e *AuditEntry) Trim() {
 	e.Reason = TruncateText(e.Reason, MaxAuditReason)
 	for _, text := range []*string{
@@ -136,7 +136,7 @@ func (e *AuditEntry) Trim() {
 	}
 }
 
-// DigestArgs fills in ArgsDigest, and drops the arguments.
+// DigestArgs sets ArgsDigest and drops the arguments.
 func (e *AuditEntry) DigestArgs() {
 	if e.Args.IsZero() {
 		return
@@ -145,24 +145,24 @@ func (e *AuditEntry) DigestArgs() {
 	e.ArgsDigest, e.Args = hex.EncodeToString(sum[:]), JSON{}
 }
 
-// MemorySize returns about how many bytes of memory the line takes.
+// MemorySize returns the approximate size of the line in memory, in bytes.
 func (e *AuditEntry) MemorySize() int { return lineWeight + len(e.Reason) + e.Args.Len() }
 
 // AuditQuery selects lines. Empty fields do not restrict.
 type AuditQuery struct {
 	Tenant string
 
-	// From and To are the time in which the lines were written, by the store's clock: From included, To not. A line is
-	// written a moment after what it tells of.
+	// From and To bound the time of writing by the store's clock. From is inclusive, To exclusive. A line is written
+	// shortly after its event.
 	From, To time.Time
 
 	User, Credential, Action, Outcome, Tool, SessionID, CallID string
 
 	Before string // the cursor that the page before returned
-	Limit  int    // at most so many lines; zero means 100
+	Limit  int    // most lines returned; zero means 100
 }
 
-// Matches reports whether a line is one of those that are asked for, but for their times.
+// Matches reports whether a line matches all of the query's fields except the times.
 func (q AuditQuery) Matches(e AuditEntry) bool {
 	for _, pair := range [...][2]string{
 		{q.User, e.Actor.User}, {q.Credential, e.Actor.Credential}, {q.Action, e.Action}, {q.Outcome, e.Outcome},
@@ -175,30 +175,30 @@ func (q AuditQuery) Matches(e AuditEntry) bool {
 	return true
 }
 
-// Defaults of how long the audit log of a tenant is kept after its last line, how many lines it has, and how many bytes
-// they have. Both bounds are rough.
+// Defaults of an audit log: how long it is kept after its last line, its lines per tenant, and its bytes per tenant.
+// Both sizes are approximate.
 const (
 	DefaultAuditTTL   = 90 * 24 * time.Hour
 	DefaultAuditCap   = 1_000_000
 	DefaultAuditBytes = 256 << 20
 )
 
-// AuditStore keeps the audit logs. Nothing in one can be changed; the oldest lines go when it is full. Its methods are
-// safe for concurrent use, and keep no slice that they are given.
+// AuditStore keeps the audit logs. Entries cannot be changed; a full log drops its oldest lines. Its methods are safe
+// for concurrent use and do not keep the slices passed to them.
 type AuditStore interface {
 	// AppendAudit adds lines to the logs of their tenants, in order.
 	AppendAudit(ctx context.Context, entries []AuditEntry) error
 
-	// ReadAudit returns the lines that a query selects, newest first, and the cursor of the next page, empty on the
-	// last. A page may have fewer lines than the limit, even none, and still have a next one, because one page looks at
-	// a bounded part of the log. CodeInvalidRequest for a cursor that is none.
+	// ReadAudit returns the selected lines, newest first, and the cursor of the next page, empty on the last. A page
+	// scans a bounded part of the log, so it may have fewer lines than the limit, even none, and still have a next
+	// page. An invalid cursor fails with CodeInvalidRequest.
 	ReadAudit(ctx context.Context, q AuditQuery) (page []AuditEntry, next string, err error)
 }
 
-// AuditScan is how many lines one page looks at, about.
+// AuditScan is the approximate number of lines that one page scans.
 const AuditScan = 10_000
 
-// AuditID is a place in an audit log: that of the lines that were written together, and the number of one of them.
+// AuditID is a position in an audit log: a batch of lines written together, and the number of a line in it.
 type AuditID struct {
 	FeedID
 	Line int
@@ -206,7 +206,7 @@ type AuditID struct {
 
 var auditIDPattern = regexp.MustCompile(`^(\d{1,18}-\d{1,18})\.(\d{1,6})$`)
 
-// ParseAuditID reads the id of a line. The error is CodeInvalidRequest.
+// ParseAuditID parses a line's id. It fails with CodeInvalidRequest.
 func ParseAuditID(text string) (id AuditID, err error) {
 	if !auditIDPattern.MatchString(text) {
 		return id, Errorf(CodeInvalidRequest, "The place in the audit log is malformed; pass one that was returned.")
@@ -217,21 +217,21 @@ func ParseAuditID(text string) (id AuditID, err error) {
 	return id, err
 }
 
-// String returns what ParseAuditID reads.
+// String returns the format that ParseAuditID reads.
 func (id AuditID) String() string { return id.FeedID.String() + "." + strconv.Itoa(id.Line) }
 
-// Usage is what was used: by calls of tools, and by turns of conversations.
+// Usage sums the use of tool calls and conversation turns.
 type Usage struct {
 	Calls        int64 `json:"calls"`
-	Failures     int64 `json:"failures"` // of the calls: those that did not run, and those whose tool failed
-	Milliseconds int64 `json:"ms"`       // the calls took together
+	Failures     int64 `json:"failures"` // calls that did not run, and calls whose tool failed
+	Milliseconds int64 `json:"ms"`       // total duration of the calls
 	BytesIn      int64 `json:"bytes_in"` // arguments
 	BytesOut     int64 `json:"bytes_out"`
 	InputTokens  int64 `json:"input_tokens"` // read by models
 	OutputTokens int64 `json:"output_tokens"`
 }
 
-// Plus returns the sum of two.
+// Plus returns the sum of both usages.
 func (u Usage) Plus(o Usage) Usage {
 	return Usage{
 		u.Calls + o.Calls, u.Failures + o.Failures, u.Milliseconds + o.Milliseconds, u.BytesIn + o.BytesIn,
@@ -239,24 +239,24 @@ func (u Usage) Plus(o Usage) Usage {
 	}
 }
 
-// UsageRow is what one user used of one tool on one day.
+// UsageRow is one user's use of one tool on one day.
 type UsageRow struct {
 	Tenant string
 	Day    string // in UTC, as UsageDay returns it
-	User   string // empty: identities that name no user; UsageOther: users that there was no room for
-	Key    string // of an identity that names no user: the name of its credential; empty: none of its own
-	Tool   string // or one of the names below, which no tool can have
+	User   string // empty: identities without a user; UsageOther: users without a row of their own
+	Key    string // for an identity without a user: its credential's name; empty: it has none
+	Tool   string // or one of the names below; no tool can have them
 	Usage
 }
 
-// Names in place of a user's or a tool's.
+// Names in place of a user or a tool.
 const (
-	UsageOther   = "(other)"   // what there was no room for
-	UsageUnknown = "(unknown)" // calls for which no tool was found
+	UsageOther   = "(other)"   // everything that had no room for a row
+	UsageUnknown = "(unknown)" // calls whose tool was not found
 	UsageModels  = "(models)"  // tokens of turns
 )
 
-// Bounds of names in rows, in bytes. Longer ones are cut.
+// maxUsageName is the limit of names in rows, in bytes. Longer names are cut.
 const maxUsageName = 128
 
 // Trim cuts the names of a row.
@@ -265,21 +265,21 @@ func (r *UsageRow) Trim() {
 	r.Key = TruncateText(r.Key, maxUsageName)
 }
 
-// UsageDay returns the day of a time.
+// UsageDay returns the UTC day of a time.
 func UsageDay(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 
-// Defaults of how long the usage of a day is kept, and how many rows a tenant has for a day. What comes when there is
-// no room for its row is counted in the one whose user and tool are UsageOther.
+// Defaults of how long a day's usage is kept, and how many rows a tenant has per day. Without room for a new row, usage
+// is added to the row whose user and tool are UsageOther.
 const (
 	DefaultUsageTTL  = 90 * 24 * time.Hour
 	DefaultUsageRows = 10_000
 )
 
-// UsageStore counts what is used. It is safe for concurrent use, and keeps no slice that it is given.
+// UsageStore counts usage. It is safe for concurrent use and does not keep the slices passed to it.
 type UsageStore interface {
-	// AddUsage adds to the rows of those tenants and days.
+	// AddUsage adds to the rows with the same tenant, day and names.
 	AddUsage(ctx context.Context, rows []UsageRow) error
 
-	// ReadUsage returns all rows of a tenant and day, in no order: as many as one may have, at most.
+	// ReadUsage returns all rows of a tenant and day, unordered, up to the limit of rows per day.
 	ReadUsage(ctx context.Context, tenant, day string) ([]UsageRow, error)
 }

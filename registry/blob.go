@@ -10,42 +10,42 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Paths of files of results; a secret follows. They are relative to the gateway, which does not know its own address.
+// Paths of result files; a secret follows. They are relative to the gateway, which does not know its own address.
 const (
-	PathUpload = "/uploads/" // where a device puts one, once
-	PathBlob   = "/blobs/"   // where it can be read until it expires
+	PathUpload = "/uploads/" // a device uploads a file here, once
+	PathBlob   = "/blobs/"   // the file can be read here until it expires
 )
 
-// BlobSecret is how many bytes the secret in the address of a file has. It is written in base64url without padding.
+// BlobSecret is the length in bytes of the secret in a file's address. It is written in base64url without padding.
 const BlobSecret = 32
 
-// ValidBlobSecret reports whether a text can be the secret of a file.
+// ValidBlobSecret reports whether a text has the format of a file's secret.
 func ValidBlobSecret(secret string) bool {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(secret)
 	return err == nil && len(raw) == BlobSecret && !strings.ContainsAny(secret, "\r\n")
 }
 
-// UploadSlot is where a device may put one file.
+// UploadSlot is an address for the upload of one file.
 type UploadSlot struct {
 	URL     string // relative to the gateway
 	Size    int64  // bytes, exactly
 	Expires time.Duration
 }
 
-// MaxBlobs is how many files of one tenant are kept at once.
+// MaxBlobs is the most files that one tenant can keep at once.
 const MaxBlobs = 1000
 
-// BlobState is how far the upload of a Blob has come.
+// BlobState is the progress of a Blob's upload.
 type BlobState string
 
 // The states.
 const (
-	BlobOpen   BlobState = "open"   // nobody has uploaded it yet
-	BlobTaken  BlobState = "taken"  // somebody is uploading it, or has failed to
+	BlobOpen   BlobState = "open"   // not uploaded yet
+	BlobTaken  BlobState = "taken"  // an upload is running, or has failed
 	BlobFilled BlobState = "filled" // it can be read
 )
 
-// Blob is a file of a result that is too large to travel in it. Its bytes are in a bucket.
+// Blob is a result file that is too large to send inline. Its bytes are in a bucket.
 type Blob struct {
 	Digest    string    `json:"digest"` // the SHA-256 of the secret in its addresses, in hexadecimal digits
 	Object    string    `json:"object"` // its name in the bucket
@@ -58,28 +58,27 @@ type Blob struct {
 	State     BlobState `json:"-"`
 }
 
-// BlobStore knows the files that were uploaded, or are to be, for as long as they live. All methods are safe for
-// concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
+// BlobStore tracks uploaded files and open uploads until they expire. All methods are safe for concurrent use and
+// honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
 type BlobStore interface {
-	// ReserveBlob keeps an open blob for life. CodeRateLimited if the blobs of its tenant would then have more than
-	// limit bytes, those of its session more than an eighth of that, or if the tenant has MaxBlobs, or its session an
-	// eighth of those.
+	// ReserveBlob stores an open blob for life. limit is the tenant's quota in bytes. It fails with CodeRateLimited if
+	// the tenant would exceed limit or has MaxBlobs, or if the session would exceed an eighth of either quota.
 	ReserveBlob(ctx context.Context, b Blob, limit int64, life time.Duration) error
 
-	// TakeBlob makes an open blob a taken one. Of several who take it, one does; the others get ErrNoBlob.
+	// TakeBlob marks an open blob as taken. If several callers race, one succeeds; the others get ErrNoBlob.
 	TakeBlob(ctx context.Context, digest string) (Blob, error)
 
-	// FillBlob makes a taken blob a filled one, which is kept for life from now on. ErrNoBlob if it is not taken.
+	// FillBlob marks a taken blob as filled and keeps it for life from now. It fails with ErrNoBlob if not taken.
 	FillBlob(ctx context.Context, digest string, life time.Duration) error
 
-	// ReadBlob returns a blob. ErrNoBlob if there is none, or it has expired.
+	// ReadBlob returns a blob. It fails with ErrNoBlob if there is none, or it has expired.
 	ReadBlob(ctx context.Context, digest string) (Blob, error)
 
-	// DropBlob forgets a blob, whose bytes count no longer. It does nothing if there is none.
+	// DropBlob deletes a blob and frees its quota. It does nothing if there is none.
 	DropBlob(ctx context.Context, digest string) error
 
-	// DropBlobsOf makes all blobs of a session as if they were not there. They count until they would have expired, as
-	// their bytes are in the bucket for about as long.
+	// DropBlobsOf hides all blobs of a session. They count against the quotas until they would have expired, because
+	// their bytes stay in the bucket for about as long.
 	DropBlobsOf(ctx context.Context, key Key) error
 }
 
@@ -90,7 +89,7 @@ var (
 		"Retry when older ones have expired, or raise FARHAND_BLOB_BYTES.")
 )
 
-// BlobShare is which part of a tenant's bytes and files one session may have.
+// BlobShare is the divisor of a tenant's quota of bytes and files that gives one session's quota.
 const BlobShare = 8
 
 // PartType says how a Part is shown.
@@ -100,24 +99,24 @@ type PartType string
 const (
 	PartImage PartType = "image"
 	PartAudio PartType = "audio"
-	PartFile  PartType = "file" // everything else, also moving pictures
+	PartFile  PartType = "file" // everything else, including video
 )
 
-// Part is a piece of a result that is no text. It has either Data or URL. One with neither tells what the tool
-// returned; its bytes were not kept.
+// Part is a non-text piece of a result. It has Data or URL. A part with neither describes a file whose bytes were not
+// kept.
 type Part struct {
 	Type     PartType `json:"type"`
 	MIMEType string   `json:"mime_type"`
 	Name     string   `json:"name,omitempty"` // of the file
-	URI      string   `json:"uri,omitempty"`  // what an MCP server calls it; the gateway fetches nothing by it
-	Data     []byte   `json:"data,omitempty"` // in JSON as base64
-	URL      string   `json:"url,omitempty"`  // where it can be fetched for a while
+	URI      string   `json:"uri,omitempty"`  // the MCP server's name for it; the gateway never fetches it
+	Data     []byte   `json:"data,omitempty"` // base64 in JSON
+	URL      string   `json:"url,omitempty"`  // temporary download address
 	Size     int64    `json:"size"`           // bytes
 }
 
-// Bounds of the parts of a result.
+// Limits of a result's parts.
 const (
-	// MaxInlinePart is how many bytes the parts of one result may have inline, together. Larger ones travel as links.
+	// MaxInlinePart is the total of a result's inline parts in bytes. Larger files travel as links.
 	MaxInlinePart = 1 << 20
 
 	MaxParts    = 16  // of one result
@@ -126,10 +125,10 @@ const (
 	maxPartURI  = 1 << 10
 )
 
-// partWeight is about what a part takes in memory, and in a store, beside its data.
+// partWeight is the approximate size of a part in memory and in a store, without its data.
 const partWeight = 200
 
-// PartTypeOf returns the type that belongs to a MIME type.
+// PartTypeOf returns the type for a MIME type.
 func PartTypeOf(mimeType string) PartType {
 	switch kind, _, _ := strings.Cut(mimeType, "/"); kind {
 	case "image":
@@ -141,8 +140,8 @@ func PartTypeOf(mimeType string) PartType {
 	}
 }
 
-// Check returns what is wrong with the part's description, as the field and what it must be; nothing if it is all
-// right. It does not look at Data and URL.
+// Check returns the first invalid field of the part's description and the rule it breaks, or empty strings. It does not
+// check Data and URL.
 func (p *Part) Check() (field, must string) {
 	switch {
 	case p.Type != PartImage && p.Type != PartAudio && p.Type != PartFile:
@@ -168,7 +167,7 @@ func validMIMEType(s string) bool {
 	return ok && len(s) <= maxMIMEType && restrictedName(kind) && restrictedName(sub)
 }
 
-// restrictedName reports whether s is what RFC 6838 allows a type or subtype to be, in lower case.
+// restrictedName reports whether s is a valid type or subtype by RFC 6838, in lower case.
 func restrictedName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -180,7 +179,7 @@ func restrictedName(s string) bool {
 	return s != ""
 }
 
-// PartsSize returns about how many bytes the parts of a result take in memory.
+// PartsSize returns the approximate size of a result's parts in memory, in bytes.
 func PartsSize(parts []Part) int {
 	sum := 0
 	for i := range parts {
@@ -190,7 +189,7 @@ func PartsSize(parts []Part) int {
 	return sum
 }
 
-// InlineSize returns how many bytes of data the parts have.
+// InlineSize returns the total size of the parts' data, in bytes.
 func InlineSize(parts []Part) int64 {
 	sum := 0
 	for i := range parts {
@@ -199,7 +198,7 @@ func InlineSize(parts []Part) int64 {
 	return int64(sum)
 }
 
-// WithoutData returns copies of the parts that say only what there was.
+// WithoutData returns copies of the parts without their data.
 func WithoutData(parts []Part) []Part {
 	if len(parts) == 0 {
 		return nil

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Defaults of what is kept of a conversation.
+// Defaults of a conversation's retention.
 const (
 	DefaultHistoryTTL = 24 * time.Hour // after the last change
-	DefaultHistoryCap = 1000           // messages; the oldest are forgotten
+	DefaultHistoryCap = 1000           // messages; the oldest are dropped
 )
 
-// MaxHistoryBytes is how many bytes the messages of a conversation may have in total, because a conversation is read as
-// a whole. Beyond it the oldest are forgotten, but never the newest.
+// MaxHistoryBytes is the limit of a conversation's messages in bytes, because a conversation is read as a whole. Beyond
+// it the oldest messages are dropped, but never the newest.
 const MaxHistoryBytes = 4 << 20
 
-// MaxTrail is how many entries a trail keeps at most, whatever limit it is asked for.
+// MaxTrail is the most entries of a trail, whatever the requested limit.
 const MaxTrail = 1000
 
-// Turn is the right to write to a conversation. It has one holder at a time in the whole fleet. Fence grows with every
-// turn of the conversation; a write of a holder that has lost the turn is refused.
+// Turn is the exclusive right to write to a conversation. It has one holder at a time in the whole fleet. Fence grows
+// with every turn of the conversation. A write by a holder that has lost the turn is rejected.
 type Turn struct {
 	Key   Key
 	Fence int64
@@ -28,13 +28,13 @@ type Turn struct {
 
 // Owner is the owner of a conversation. Its first turn sets it, and it never changes.
 type Owner struct {
-	UserID   string // as credentials named them; empty: nobody in particular
-	DeviceID string // of the device that was connected then
-	Bound    bool   // DeviceID was the credential's: the conversation is that device's alone
+	UserID   string // from the credential; empty: no particular user
+	DeviceID string // the device connected at that time
+	Bound    bool   // the credential names DeviceID: only that device has the conversation
 }
 
-// Admits reports whether a claim may have the session of the conversation, which is kept for longer than the session is
-// remembered. A claim without a user may have what is no device's alone.
+// Admits reports whether a claim may use the conversation's session. A conversation is kept longer than its session. A
+// claim without a user may use any conversation that is not bound to one device.
 func (o Owner) Admits(claim *Session) bool {
 	return !o.Foreign(claim.UserID) && (!o.Bound || claim.AnyOwner || claim.Bound && claim.DeviceID == o.DeviceID)
 }
@@ -45,13 +45,13 @@ func (o Owner) Foreign(user string) bool { return user != "" && o.UserID != "" &
 // Conversation is a stored conversation. The store does not interpret the messages: they belong to the agent.
 type Conversation struct {
 	Messages []json.RawMessage // oldest first
-	Draft    json.RawMessage   // the last noted state of the message being written; nil if there is none
+	Draft    json.RawMessage   // the last saved state of the message being written; nil if there is none
 	Title    string
 	Owner    Owner
 	Busy     bool // a turn is running
 }
 
-// ConversationInfo is what lists show of a conversation. For one that does not exist, all fields but Key are zero.
+// ConversationInfo is the list entry of a conversation. For an unknown conversation, all fields but Key are zero.
 type ConversationInfo struct {
 	Key      Key
 	Owner    Owner
@@ -63,95 +63,95 @@ type ConversationInfo struct {
 	Turn     time.Time // when the running turn began; zero: none is running
 }
 
-// ConversationQuery selects conversations of a tenant that have messages, the last used first.
+// ConversationQuery selects conversations of a tenant that have messages, the most recently used first.
 type ConversationQuery struct {
 	Tenant  string
 	Offline bool               // only those whose session is not connected
-	After   ConversationCursor // start behind this place
+	After   ConversationCursor // start after this position
 	Limit   int                // at most this many; zero means 100
 }
 
-// ConversationCursor is a place in the order of conversations. The zero value is the beginning.
+// ConversationCursor is a position in the order of conversations. The zero value is the beginning.
 type ConversationCursor struct {
 	Active  int64 // ms
 	Session string
 }
 
-// ConversationIndex finds conversations without reading them. An expiring conversation may disappear from the lists a
-// little before it is forgotten.
+// ConversationIndex finds conversations without reading them. An expiring conversation may leave the lists shortly
+// before it is deleted.
 type ConversationIndex interface {
-	// DescribeConversations describes the conversations of these keys, in their order.
+	// DescribeConversations describes the conversations of these keys, in order.
 	DescribeConversations(ctx context.Context, keys ...Key) ([]ConversationInfo, error)
 
-	// ListConversations returns a page, and the cursor of the next one, nil on the last. A page may hold fewer than the
-	// limit, even none, and still have a next one.
+	// ListConversations returns a page and the cursor of the next one, nil on the last. A page may have fewer entries
+	// than the limit, even none, and still have a next one.
 	ListConversations(ctx context.Context, q ConversationQuery) ([]ConversationInfo, *ConversationCursor, error)
 
-	// RunningConversations returns a page of the conversations of a tenant with a running turn behind a place, the
-	// longest running first, and the cursor of the next page, nil on the last. Active of such a cursor is the store's
-	// own. A page may hold fewer than the limit, even none, and still have a next one.
+	// RunningConversations returns a tenant's conversations with a running turn, the longest running first. It returns
+	// the page after a cursor, and the cursor of the next page, nil on the last. Active of such a cursor is in the
+	// store's own format. A page may have fewer entries than the limit, even none, and still have a next one.
 	RunningConversations(
 		ctx context.Context, tenant string, after ConversationCursor, limit int,
 	) ([]ConversationInfo, *ConversationCursor, error)
 
-	// ConversationsVersion returns a value that changes whenever the methods above may return something new, other than
+	// ConversationsVersion returns a value that changes whenever the methods above may return new data, except for
 	// turns. It is empty while the tenant has no conversation.
 	ConversationsVersion(ctx context.Context, tenant string) (string, error)
 
-	// NameConversation gives a conversation the title a person chose. It needs no turn, and no messages yet.
+	// NameConversation sets the title that a person chose. It needs no turn, and no messages yet.
 	NameConversation(ctx context.Context, key Key, title string) error
 
 	// EraseConversation deletes a conversation, and reports whether there was anything to delete. A running turn is
-	// lost: its later writes are refused.
+	// lost: its later writes are rejected.
 	EraseConversation(ctx context.Context, key Key) (bool, error)
 }
 
-// ConversationStore keeps conversations, so that any pod can go on with any of them. All methods are safe for
-// concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
+// ConversationStore keeps conversations, so that any pod can continue any of them. All methods are safe for concurrent
+// use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
 //
-// Every write belongs to a turn and is fenced: it answers ErrTurnLost, and changes nothing, once the turn has ended,
-// its lease has lapsed and another began, or the store forgot it.
+// Every write belongs to a turn and is fenced. It fails with ErrTurnLost and changes nothing once the turn has ended,
+// its lease has lapsed and another turn began, or the store lost the turn.
 type ConversationStore interface {
 	ConversationIndex
 
-	// BeginTurn takes the turn for the time of lease. It fails with CodeBusy while another holder's lease runs; the
+	// BeginTurn takes the turn for the time of lease. It fails with CodeBusy while another holder's lease runs. The
 	// error's RetryAfter is the rest of that lease.
 	BeginTurn(ctx context.Context, key Key, lease time.Duration) (Turn, error)
 
 	// RenewTurn extends the lease to that time from now.
 	RenewTurn(ctx context.Context, t Turn, lease time.Duration) error
 
-	// EndTurn gives the turn back. A draft stays: there is one only if its message could not be appended.
+	// EndTurn releases the turn. A draft stays: it exists only if its message could not be appended.
 	EndTurn(ctx context.Context, t Turn) error
 
-	// AppendMessages adds to the end and forgets the draft, both or neither. It returns how many messages there are
-	// now, after the oldest beyond the cap and MaxHistoryBytes have been forgotten. A caller that does not know whether
-	// the append succeeded can repeat it: the last append of a turn is not added a second time, unless TruncateMessages
-	// came in between.
+	// AppendMessages appends messages and deletes the draft, atomically. It returns the number of messages after the
+	// oldest beyond the cap and MaxHistoryBytes were dropped. The call is idempotent: the last append of a turn is not
+	// added a second time, unless TruncateMessages came in between. So a caller that does not know the outcome can
+	// retry.
 	AppendMessages(ctx context.Context, t Turn, messages ...json.RawMessage) (int, error)
 
-	// SaveDraft notes the message that is being written, in place of the former draft. A draft outlives a lapsed turn,
-	// so that the next turn finds it. An empty draft is none.
+	// SaveDraft stores the message that is being written and replaces the former draft. A draft outlives a lapsed turn,
+	// so that the next turn finds it. An empty draft deletes it.
 	SaveDraft(ctx context.Context, t Turn, draft json.RawMessage) error
 
-	// TruncateMessages keeps the oldest n messages and forgets the draft.
+	// TruncateMessages keeps the oldest n messages and deletes the draft.
 	TruncateMessages(ctx context.Context, t Turn, n int) error
 
-	// SetTitle names the conversation, unless a person has.
+	// SetTitle names the conversation, unless a person has named it.
 	SetTitle(ctx context.Context, t Turn, title string) error
 
 	// SetOwner sets the owner of the conversation, unless it has one.
 	SetOwner(ctx context.Context, t Turn, o Owner) error
 
-	// Conversation returns the whole conversation, the zero value for an unknown one.
+	// Conversation returns the whole conversation, or the zero value if it is unknown.
 	Conversation(ctx context.Context, key Key) (Conversation, error)
 
 	// CountMessages returns how many messages there are.
 	CountMessages(ctx context.Context, key Key) (int, error)
 
-	// AppendTrail adds an entry to the short call history that the loop guard of a conversation keeps, and returns the
-	// last entries, oldest first, at most limit of them and the new one included. It needs no turn, because calls run
-	// side by side.
+	// AppendTrail adds an entry to the short call history that the loop guard of a conversation keeps. It returns at
+	// most limit of the last entries, oldest first, including the new one. It needs no turn, because calls run in
+	// parallel.
 	AppendTrail(ctx context.Context, key Key, entry string, limit int) ([]string, error)
 
 	// Trail returns the last entries, oldest first, at most limit of them.
@@ -161,7 +161,7 @@ type ConversationStore interface {
 // ErrTurnLost is returned for writes of a turn that is not the current one.
 var ErrTurnLost = Errorf(CodeCancelled, "The turn was taken over by another pod.")
 
-// ErrTurnTaken returns the error of a turn that cannot begin yet, because the holder's lease runs for the time given.
+// ErrTurnTaken returns the error if a turn cannot begin yet, because the holder's lease runs for the time given.
 func ErrTurnTaken(remaining time.Duration) *Error {
 	return &Error{
 		Code: CodeBusy, RetryAfter: remaining,
@@ -170,33 +170,32 @@ func ErrTurnTaken(remaining time.Duration) *Error {
 }
 
 const (
-	// MaxContinuation is how many bytes one continuation may have.
+	// MaxContinuation is the limit of one continuation in bytes.
 	MaxContinuation = 1 << 20
 
-	// MaxHeldContinuations is how many bytes of continuations are kept of one holder; beyond it the oldest are
-	// forgotten.
+	// MaxHeldContinuations is the limit of one owner's continuations in bytes. Beyond it the oldest are dropped.
 	MaxHeldContinuations = 32 << 20
 
-	// ContinuationOverhead is how many bytes each counts for beside its data.
+	// ContinuationOverhead is the number of bytes that each continuation counts for beside its data.
 	ContinuationOverhead = 256
 )
 
-// ContinuationOwner is the owner of continuations. Nobody else can read them, or use up their space.
+// ContinuationOwner is the owner of continuations. No other owner can read them, or use up their space.
 type ContinuationOwner struct {
 	Tenant string
-	User   string // as auth.Identity.Scope has it; empty: everybody who shares the credentials
+	User   string // as in auth.Identity.Scope; empty: all users of the credentials
 }
 
-// ContinuationStore keeps for a while the state of a completion that handed a tool call to its caller, so that any pod
-// can go on when the caller comes back. The store does not interpret the data. All methods are safe for concurrent use
-// and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
+// ContinuationStore keeps the state of a completion that passed a tool call to its caller. The state is kept for a
+// while, so that any pod can continue when the caller returns. The store does not interpret the data. All methods are
+// safe for concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
 type ContinuationStore interface {
-	// KeepContinuation keeps data under an id for ttl, in place of the former data. Data longer than MaxContinuation is
-	// refused with CodePayloadTooLarge.
+	// KeepContinuation keeps data under an id for ttl and replaces former data. Data longer than MaxContinuation is
+	// rejected with CodePayloadTooLarge.
 	KeepContinuation(ctx context.Context, o ContinuationOwner, id string, data []byte, ttl time.Duration) error
 
-	// Continuations returns those of ids that are kept. It stops before the first that would make their total longer
-	// than limit bytes, so callers put the most important ids first.
+	// Continuations returns the stored data of ids. It stops before the first that would make the total longer than
+	// limit bytes, so callers put the most important ids first.
 	Continuations(ctx context.Context, o ContinuationOwner, limit int, ids ...string) (map[string][]byte, error)
 }
 

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// CredentialKind says what holds a credential.
+// CredentialKind is the kind of a credential's holder.
 type CredentialKind string
 
 // The kinds of credentials.
@@ -19,23 +19,22 @@ const (
 )
 
 const (
-	// DefaultCredentials is how many credentials a tenant may have unless Limits say otherwise.
+	// DefaultCredentials is the default limit of credentials per tenant; see Limits.
 	DefaultCredentials = 10_000
 
-	// CredentialIdle is how long a credential lives that nobody uses. Use renews it; the end of a credential that has
-	// one stays what it is.
+	// CredentialIdle is the life of an unused credential. Use renews it. An ExpiresAt of the credential still applies.
 	CredentialIdle = 400 * 24 * time.Hour
 
-	// MaxCredentialUpdates is how often an update of a credential is tried while others come between.
+	// MaxCredentialUpdates is how often an update is tried while other updates change the same credential.
 	MaxCredentialUpdates = 50
 
-	// maxApproved is how many tools of a device may be approved; maxScopes how long the globs of a credential may be.
+	// maxApproved is the limit of a device's approved tools. maxScopes is the limit of a credential's globs in bytes.
 	maxApproved = 512
 	maxScopes   = 4 << 10
 	maxRoles    = 16
 )
 
-// Credential is what the store knows of an API key or of the credential of a device. The secret itself is not in it.
+// Credential is the stored record of an API key or a device's credential. It does not contain the secret.
 type Credential struct {
 	Tenant string
 	ID     string // not secret; credentials are listed in the order of their ids
@@ -44,35 +43,35 @@ type Credential struct {
 
 	Name      string   // for people
 	Roles     []string // by name
-	User      string   // empty: nobody in particular
-	DeviceID  string   // the only device it can be; empty: any
+	User      string   // empty: no particular user
+	DeviceID  string   // the only device it may connect as; empty: any
 	Tools     string   // globs over names of tools, separated by spaces; empty: all
-	Context   string   // who takes part in the conversations it opens; empty: one person
-	Person    bool     // a person's program makes its calls over MCP, not a model
-	PublicKey []byte   // the Ed25519 key a device must sign with; empty: it need not
+	Context   string   // the participants of conversations it opens; empty: one person
+	Person    bool     // its MCP calls come from a person's program, not from a model
+	PublicKey []byte   // the Ed25519 key that a device must sign with; empty: no signature needed
 
-	// Approved are the tools a device may offer, as they were defined when they were approved.
+	// Approved lists the tools that a device may offer, with the definitions that were approved.
 	Approved []ApprovedTool
 
 	CreatedAt time.Time // by the store's clock, in milliseconds
 	CreatedBy string    // the name of the credential that made it
 	ExpiresAt time.Time // zero: never, if it is used
-	LastUsed  time.Time // by the store's clock, about; zero: never
+	LastUsed  time.Time // by the store's clock, approximate; zero: never
 }
 
-// ApprovedTool is a tool of a device that somebody has approved.
+// ApprovedTool is an approved tool of a device.
 type ApprovedTool struct {
 	Name string `json:"name"`
 	Hash string `json:"hash"` // ToolSpec.Hash of the approved definition
 }
 
-// Clone returns a copy that shares no memory that can be written.
+// Clone returns a copy that shares no writable memory.
 func (c Credential) Clone() Credential {
 	c.Roles, c.PublicKey, c.Approved = slices.Clone(c.Roles), slices.Clone(c.PublicKey), slices.Clone(c.Approved)
 	return c
 }
 
-// MemorySize returns about how many bytes the credential takes.
+// MemorySize returns the approximate size of the credential in bytes.
 func (c Credential) MemorySize() int {
 	size := 512 + len(c.Tenant) + len(c.ID) + len(c.Digest) + len(c.Name) + len(c.User) + len(c.DeviceID) +
 		len(c.Tools) + len(c.Context) + len(c.PublicKey) + len(c.CreatedBy)
@@ -85,7 +84,7 @@ func (c Credential) MemorySize() int {
 	return size
 }
 
-// Validate reports whether the credential can be stored. The error is CodeInvalidRequest.
+// Validate reports whether the credential can be stored. It fails with CodeInvalidRequest.
 func (c Credential) Validate() error {
 	if err := (Key{Tenant: c.Tenant, Session: "x"}).Validate(); err != nil {
 		return err
@@ -140,17 +139,17 @@ type CredentialQuery struct {
 	Kind     CredentialKind
 	User     string
 	DeviceID string
-	After    string // the id that a page ended with
+	After    string // the id that the previous page ended with
 	Limit    int    // at most this many; zero means 100
 }
 
-// Selects reports whether a credential is one of those asked for, wherever the page begins.
+// Selects reports whether a credential matches the query, wherever the page begins.
 func (q CredentialQuery) Selects(c Credential) bool {
 	return c.Tenant == q.Tenant && (q.Kind == "" || c.Kind == q.Kind) && (q.User == "" || c.User == q.User) &&
 		(q.DeviceID == "" || c.DeviceID == q.DeviceID)
 }
 
-// ChangedCredential applies a change to a copy of a credential, for stores. What tells it from others does not change.
+// ChangedCredential applies a change to a copy of a credential, for stores. Identifying fields keep their values.
 func ChangedCredential(c Credential, change func(*Credential) error) (Credential, error) {
 	changed := c.Clone()
 	if err := change(&changed); err != nil {
@@ -162,125 +161,125 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 	return changed, changed.Validate()
 }
 
-// CredentialStore keeps credentials, what was revoked of each tenant, and the log of changes, which is one for the
-// whole fleet. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error
-// with CodeStoreUnavailable. A credential that has expired, or that was not used for CredentialIdle, is not there any
-// more.
+// CredentialStore keeps credentials, each tenant's revocations, and one change log for the whole fleet. All methods are
+// safe for concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable. A
+// credential that has expired, or was not used for CredentialIdle, no longer exists.
 type CredentialStore interface {
-	// CreateCredential stores a new credential, whose id nobody may have used, and returns it with the time.
-	// CodeInvalidRequest: it is malformed, has expired, or its tenant has as many as it may have. ErrDevicePaired: it
-	// is that of a device whose id another one has, which is found in the same step.
+	// CreateCredential stores a new credential, whose id must be unused, and returns it with the time. It fails with
+	// CodeInvalidRequest if the credential is malformed or expired, or the tenant is at its limit. It fails with
+	// ErrDevicePaired if another paired device has the device id; this check is part of the same atomic step.
 	CreateCredential(ctx context.Context, c Credential) (Credential, error)
 
-	// CredentialByDigest returns the credential with a digest, ErrNoCredential if there is none. It is cheap.
+	// CredentialByDigest returns the credential with a digest, or ErrNoCredential. It is cheap.
 	CredentialByDigest(ctx context.Context, digest string) (Credential, error)
 
-	// Credential returns the credential with an id, ErrNoCredential if there is none.
+	// Credential returns the credential with an id, or ErrNoCredential.
 	Credential(ctx context.Context, tenant, id string) (Credential, error)
 
-	// Credentials returns a page of credentials, and where the next one begins, empty on the last. A page may hold
-	// fewer than the limit, even none, and still have a next one.
+	// Credentials returns a page of credentials and the start of the next one, empty on the last. A page may have fewer
+	// entries than the limit, even none, and still have a next one.
 	Credentials(ctx context.Context, q CredentialQuery) ([]Credential, string, error)
 
-	// PairedDevices returns the credentials of paired devices with these device ids, in no order. It reads no others,
-	// so it is cheap, and most so for ids that nobody paired.
+	// PairedDevices returns the credentials of paired devices with these device ids, in no order. It reads no other
+	// credentials, so it is cheap, and cheapest for ids that are not paired.
 	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]Credential, error)
 
-	// PairedIDs returns the device ids of the paired devices of a tenant, in no order, perhaps with some whose
-	// credentials expired lately. They are as many as the tenant may have credentials, so it is for people's requests.
+	// PairedIDs returns the device ids of a tenant's paired devices, in no order. Some may have expired recently. There
+	// can be as many as the tenant's limit of credentials, so use it only for people's requests.
 	PairedIDs(ctx context.Context, tenant string) ([]string, error)
 
-	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end.
-	// change is called with the credential as it is, and once more whenever another update came between; its error ends
-	// the update. After MaxCredentialUpdates the update fails with ErrCredentialChanges. What TouchCredentials notes
-	// meanwhile stays. The change is appended to the log, not as a revocation. It returns what is stored now.
+	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end. It
+	// calls change with the current credential, and again after each update that came in between. An error from change
+	// ends the update. After MaxCredentialUpdates it fails with ErrCredentialChanges. Concurrent TouchCredentials are
+	// kept. The change is logged, but not as a revocation. It returns the stored credential.
 	UpdateCredential(
 		ctx context.Context, tenant, id string, change func(*Credential) error,
 	) (Credential, error)
 
-	// RevokeCredential removes a credential, and appends that to the log. It returns what was removed; ErrNoCredential:
-	// there was none. If it fails otherwise it is to be called again.
+	// RevokeCredential removes a credential and logs the revocation. It returns the removed credential, or
+	// ErrNoCredential. After any other error the caller must retry.
 	RevokeCredential(ctx context.Context, tenant, id string) (Credential, error)
 
-	// TouchCredentials notes that the credentials with these digests were used just now.
+	// TouchCredentials records that the credentials with these digests were used now.
 	TouchCredentials(ctx context.Context, digests ...string) error
 
-	// AppendChange appends to the log, and returns the change with its place and time. A revocation of a user, a device
-	// or a JWT is remembered for the tenant first; ErrTooManyRevocations: there is no room, and nothing was done.
+	// AppendChange appends to the log and returns the change with its place and time. A revocation of a user, a device
+	// or a JWT is first stored for the tenant. It fails with ErrTooManyRevocations, and changes nothing, if there is no
+	// room.
 	AppendChange(ctx context.Context, c CredentialChange) (CredentialChange, error)
 
-	// Revocations returns the revocations of users, devices and JWTs that are remembered for a tenant, each with its
-	// last time and without a place, in no order. One that is in the log is there, whatever has left the log since.
+	// Revocations returns a tenant's stored revocations of users, devices and JWTs, each with its last time and without
+	// a place, in no order. A logged revocation is included even if it has left the log since.
 	Revocations(ctx context.Context, tenant string) ([]CredentialChange, error)
 
-	// Changes returns the changes after a place, the oldest first, at most so many; zero means 100. Among them may be
-	// some of another release, of kinds that this one does not know.
+	// Changes returns at most limit changes after a place, the oldest first; zero means 100. It may return kinds from
+	// another release that this release does not know.
 	Changes(ctx context.Context, after FeedID, limit int) (ChangePage, error)
 }
 
-// ErrNoCredential is returned when there is no such credential, or no longer.
+// ErrNoCredential is returned if there is no such credential, or no longer.
 var ErrNoCredential = Errorf(CodeNotFound, "There is no such credential, or it has expired or was revoked.")
 
-// ErrCredentialExists is the error for a credential whose digest is stored already.
+// ErrCredentialExists is the error for a credential whose digest is already stored.
 var ErrCredentialExists = Errorf(CodeInvalidRequest, "There is a credential with this secret already. Make another.")
 
-// ErrDevicePaired is the error for a device whose id a paired device has.
+// ErrDevicePaired is the error if a paired device already has the device's id.
 var ErrDevicePaired = Errorf(CodeInvalidRequest, "A device with this id was paired meanwhile. Ask with another "+
 	"device_id or, if it is the same device, ask again and have it approved with replace.")
 
-// ErrCredentialChanges is the error for an update while others keep changing the credential.
+// ErrCredentialChanges is the error if other updates keep changing the credential.
 var ErrCredentialChanges = Errorf(CodeBusy, "Others change the credential. Try again.")
 
-// ErrCredentialExpires is the error for a credential that would have ended before it is stored.
+// ErrCredentialExpires is the error if a credential expires before it is stored.
 var ErrCredentialExpires = Errorf(CodeInvalidRequest, "The credential would have expired already. Give a later time.")
 
-// ErrTooManyCredentials is the error for a tenant that has as many credentials as it may have.
+// ErrTooManyCredentials is the error if a tenant is at its limit of credentials.
 func ErrTooManyCredentials(limit int) error {
 	return Errorf(CodeInvalidRequest,
 		"The tenant has %d credentials, which is as many as it may have. Revoke some that are not used.", limit)
 }
 
 const (
-	// DefaultChangeTTL is how long a change is kept, and a revocation remembered, unless Limits say otherwise.
+	// DefaultChangeTTL is how long changes and revocations are kept; see Limits.
 	DefaultChangeTTL = 24 * time.Hour
 
-	// ChangeCap is how many changes the log has, roughly. Beyond it the oldest are forgotten: whoever has not read them
-	// notices, and reads anew what has changed.
+	// ChangeCap is the approximate size of the log in changes. Beyond it the oldest are dropped. A reader that missed
+	// them notices and reloads the credentials.
 	ChangeCap = 100_000
 
-	// DefaultRevocations is how many users, devices and JWTs of a tenant, of each as many, are remembered as revoked
-	// unless Limits say otherwise. Each takes up to 256 bytes and what a map needs, in the store and in every pod.
+	// DefaultRevocations is the default limit of a tenant's stored revocations, for each of users, devices and JWTs;
+	// see Limits. Each takes up to 256 bytes plus map overhead, in the store and in every pod.
 	DefaultRevocations = 10_000
 )
 
-// ChangeKind says what has changed.
+// ChangeKind is the kind of a changed object.
 type ChangeKind string
 
 // The kinds of changes, and what CredentialChange.ID is.
 const (
 	ChangeCredential ChangeKind = "credential" // the id of a credential
-	ChangeUser       ChangeKind = "user"       // a user: every identity of theirs that was issued until then is meant
-	ChangeDevice     ChangeKind = "device"     // a device id, as a user is
+	ChangeUser       ChangeKind = "user"       // a user: all of the user's identities issued before the change
+	ChangeDevice     ChangeKind = "device"     // a device id, handled like a user
 	ChangeJWT        ChangeKind = "jwt"        // the jti of a token
 )
 
-// RememberedKinds returns the kinds whose revocations a store remembers for each tenant. That of a credential needs no
-// memory: the credential is gone.
+// RememberedKinds returns the kinds whose revocations a store keeps for each tenant. A revoked credential needs no
+// entry: it is deleted.
 func RememberedKinds() []ChangeKind { return []ChangeKind{ChangeUser, ChangeDevice, ChangeJWT} }
 
-// CredentialChange says that something was revoked, or is to be read again.
+// CredentialChange says that an object was revoked, or must be read again.
 type CredentialChange struct {
-	Place FeedID // where it is in the log
-	Seq   int64  // grows by one with every change, so that a reader notices if it has missed some
+	Place FeedID // its position in the log
+	Seq   int64  // grows by one with every change, so that a reader notices gaps
 
 	At      time.Time // by the store's clock, in milliseconds
 	Tenant  string
 	Kind    ChangeKind
 	ID      string
-	Revoked bool // false: it is to be read again
+	Revoked bool // false: read it again
 }
 
-// Validate reports whether the change can be stored. The error is CodeInvalidRequest.
+// Validate reports whether the change can be stored. It fails with CodeInvalidRequest.
 func (c CredentialChange) Validate() error {
 	if err := (Key{Tenant: c.Tenant, Session: "x"}).Validate(); err != nil {
 		return err
@@ -296,11 +295,11 @@ func (c CredentialChange) Validate() error {
 	return nil
 }
 
-// Remembered reports whether the store remembers the change for its tenant, beside the log.
+// Remembered reports whether the store keeps the change for its tenant, beside the log.
 func (c CredentialChange) Remembered() bool { return c.Revoked && c.Kind != ChangeCredential }
 
-// ErrTooManyRevocations is the error for a tenant of which as many revocations of a kind are remembered as may be.
-// after is how long it takes until the oldest is forgotten.
+// ErrTooManyRevocations is the error if a tenant is at its limit of stored revocations of a kind. after is the time
+// until the oldest is dropped.
 func ErrTooManyRevocations(kind ChangeKind, limit int, after time.Duration) error {
 	advice := "Ask the operator for a larger FARHAND_MAX_REVOCATIONS, and let the issuer of tokens withdraw its keys " +
 		"if it cannot wait."
@@ -316,5 +315,5 @@ func ErrTooManyRevocations(kind ChangeKind, limit int, after time.Duration) erro
 // ChangePage is a part of the change log.
 type ChangePage struct {
 	Changes []CredentialChange
-	Last    int64 // Seq of the last change of the whole log, or of one a moment before it; zero: there was none
+	Last    int64 // Seq of the last change of the whole log, possibly slightly out of date; zero: none
 }

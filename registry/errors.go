@@ -10,7 +10,7 @@ import (
 // every *Error of that code, also for one that crossed Redis and was rebuilt on another pod.
 type Code string
 
-// The whole vocabulary. The HTTP status of each is in one table, problemKinds in agent/access/auth/problem.go.
+// All codes. The table problemKinds in agent/access/auth/problem.go has their HTTP statuses.
 const (
 	CodeInvalidRequest     Code = "invalid_request"
 	CodeUnauthenticated    Code = "unauthenticated"
@@ -41,13 +41,13 @@ const (
 	CodeNotFound           Code = "not_found"
 	CodeMethodNotAllowed   Code = "method_not_allowed"
 	CodeUnsupportedMedia   Code = "unsupported_media_type"
-	CodeNotOwner           Code = "not_owner"   // between pods only: the asked pod has no socket of the session
+	CodeNotOwner           Code = "not_owner"   // between pods only: the receiving pod has no socket of the session
 	CodeStaleRoute         Code = "stale_route" // between pods only: see StaleRoute
 	unknownErrorMessage         = "Something went wrong inside the gateway; the details are in its log."
 	StoreUnavailableAdvice      = "The gateway cannot reach its store. Retry after a moment."
 )
 
-// Codes returns every code a client may see, for tests and documents that must cover all of them.
+// Codes returns every code that a client can see, for tests and documents that must cover all of them.
 func Codes() []Code {
 	return []Code{
 		CodeInvalidRequest, CodeUnauthenticated, CodeForbidden, CodePolicyDenied, CodeHookCancelled,
@@ -62,7 +62,7 @@ func Codes() []Code {
 // Error makes a Code usable as an errors.Is target.
 func (c Code) Error() string { return string(c) }
 
-// transient says whether a failure with this code may go away by itself.
+// transient reports whether a failure with this code may be temporary.
 func (c Code) transient() bool {
 	switch c {
 	case CodeNotConnected, CodeRateLimited, CodeBusy, CodeConnectionLost, CodeLost, CodeStoreUnavailable,
@@ -76,14 +76,14 @@ func (c Code) transient() bool {
 // Dispatched says whether a call reached its device.
 type Dispatched string
 
-// The three answers. Only DispatchedNo makes a retry safe for a tool that must not run twice.
+// The possible values. Only DispatchedNo makes a retry safe for a tool that must not run twice.
 const (
 	DispatchedNo      Dispatched = "no"
 	DispatchedYes     Dispatched = "yes"
 	DispatchedUnknown Dispatched = "unknown"
 )
 
-// ViolationsSize returns about how many bytes violations take in memory and in a store.
+// ViolationsSize returns the approximate size of violations in memory and in a store, in bytes.
 func ViolationsSize(violations []Violation) int {
 	const weight = 50
 	sum := 0
@@ -93,13 +93,13 @@ func ViolationsSize(violations []Violation) int {
 	return sum
 }
 
-// Violation is one broken rule of a schema. Pointer is the JSON Pointer (RFC 6901) of the offending value.
+// Violation is one schema violation. Pointer is the JSON Pointer (RFC 6901) of the offending value.
 type Violation struct {
 	Pointer string `json:"pointer"`
 	Message string `json:"message"`
 }
 
-// String returns the violation as a line of text. One of the whole value has no pointer.
+// String returns the violation as a line of text. A violation of the whole value has no pointer.
 func (v Violation) String() string {
 	if v.Pointer == "" {
 		return v.Message
@@ -107,7 +107,7 @@ func (v Violation) String() string {
 	return v.Pointer + ": " + v.Message
 }
 
-// Candidate is one of several sessions a call could have meant.
+// Candidate is one of several sessions that match an ambiguous call.
 type Candidate struct {
 	SessionID string `json:"session_id"`
 	DeviceID  string `json:"device_id,omitempty"`
@@ -115,8 +115,8 @@ type Candidate struct {
 	Name      string `json:"name,omitempty"`
 }
 
-// Error is the one error type that crosses a boundary of this program: between packages, between pods (as JSON),
-// and to clients. Message tells a person what to do next; Cause is logged and never shown or sent.
+// Error is the only error type that crosses a boundary of this program: between packages, between pods (as JSON), and
+// to clients. Message tells a person what to do next. Cause is logged and never shown or sent.
 type Error struct {
 	Code       Code          `json:"code"`
 	Message    string        `json:"message"`
@@ -125,8 +125,8 @@ type Error struct {
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // zero: no advice
 	Violations []Violation   `json:"violations,omitempty"`  // with CodeInvalidArguments and invalid schemas
 	Candidates []Candidate   `json:"candidates,omitempty"`  // with CodeAmbiguousTarget
-	Rule       string        `json:"rule,omitempty"`        // what of a policy decided, or which limit was reached
-	Notice     string        `json:"-"`                     // a hook's text for a model that reads it; never a device's
+	Rule       string        `json:"rule,omitempty"`        // the deciding policy rule, or the limit reached
+	Notice     string        `json:"-"`                     // a hook's text for a model; never a device's text
 	Cause      error         `json:"-"`
 }
 
@@ -135,7 +135,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// StoreUnavailable wraps a failure of the store or the bus. Nothing about the store shows in its message.
+// StoreUnavailable wraps a failure of the store or the bus. Its message reveals nothing about the store.
 func StoreUnavailable(op string, cause error) *Error {
 	return &Error{
 		Code: CodeStoreUnavailable, Message: StoreUnavailableAdvice, RetryAfter: time.Second,
@@ -146,8 +146,8 @@ func StoreUnavailable(op string, cause error) *Error {
 // errStoreFull is the cause of StoreFull.
 var errStoreFull = errors.New("registry: the store is full")
 
-// StoreFull is the error for a store that has no room for more of what. Who says whether it is a tenant that holds as
-// much as it may, or the store.
+// StoreFull is the error if a store has no room for more of what. who names the full quota's owner: a tenant, or the
+// store.
 func StoreFull(who, what string) *Error {
 	e := StoreUnavailable("keep "+what, errStoreFull)
 	e.Message = fmt.Sprintf("%s keeps as many %s as it may. Retry when older ones have expired.", who, what)
@@ -157,12 +157,12 @@ func StoreFull(who, what string) *Error {
 // IsStoreFull reports whether an error is StoreFull.
 func IsStoreFull(err error) bool { return errors.Is(err, errStoreFull) }
 
-// Internal is the error for a fault of the gateway itself. cause may be nil; it is for the log and never shown.
+// Internal is the error for a fault of the gateway itself. cause may be nil; it is logged and never shown.
 func Internal(cause error) *Error {
 	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: cause}
 }
 
-// returnRetry is after how long a caller may ask again for a device that is away.
+// returnRetry is the retry delay for a device that is away.
 const returnRetry = 2 * time.Second
 
 // NotConnected is the error for a device that has no socket.
@@ -172,22 +172,22 @@ func NotConnected() *Error {
 	return e
 }
 
-// UnknownSession is the error for a session that does not exist for whoever asks: it must not show whether it exists
-// for others.
+// UnknownSession is the error for a session that does not exist for the caller. It must not reveal whether the session
+// exists for others.
 func UnknownSession() *Error { return Errorf(CodeSessionNotFound, "No session has this id.") }
 
-// TimedOut is the error for a device that did not answer in time. d says whether it may have run the tool.
+// TimedOut is the error if a device did not answer in time. d says whether the device may have run the tool.
 func TimedOut(after time.Duration, d Dispatched) *Error {
 	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
 }
 
-// StaleRoute is the error for a call that was decided on for another claim of its session, other attributes of it, or
-// another definition of its tool than the pod that holds the socket has. The device has not seen it.
+// StaleRoute is the error if a call was decided on an outdated route: another claim of the session, other attributes of
+// it, or another definition of the tool than the socket's pod has. The device has not received the call.
 func StaleRoute() *Error {
 	return Errorf(CodeStaleRoute, "The session has changed since the call was checked.").With(DispatchedNo)
 }
 
-// Lost is the error for a pod that went silent while it held a call.
+// Lost is the error if a pod went silent while it held a call.
 func Lost() *Error {
 	return Errorf(CodeLost,
 		"The pod that holds the device's connection went silent; whether the tool ran is not known.")
@@ -201,7 +201,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s", e.Code, e.Message)
 }
 
-// Unwrap lets errors.Is find both the code and the cause.
+// Unwrap lets errors.Is match both the code and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Cause != nil {
 		return []error{e.Code, e.Cause}
@@ -209,19 +209,19 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Code}
 }
 
-// With returns a copy that says whether the call reached its device.
+// With returns a copy with Dispatched set.
 func (e *Error) With(d Dispatched) *Error {
 	c := *e
 	c.Dispatched = d
 	return &c
 }
 
-// Retryable reports whether asking again is safe (the call was never dispatched) and may help.
+// Retryable reports whether a retry is safe (the call was never dispatched) and may help.
 func (e *Error) Retryable() bool {
 	return e.Dispatched == DispatchedNo && e.Code.transient()
 }
 
-// AsError returns err as an *Error. What is not one becomes CodeInternal with a fixed message, its text kept as cause.
+// AsError returns err as an *Error. Any other error becomes CodeInternal with a fixed message and err as its cause.
 func AsError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -230,11 +230,11 @@ func AsError(err error) *Error {
 	return Internal(err)
 }
 
-// ErrHeldByAnother is the error of a claim whose holder keeps the session.
+// ErrHeldByAnother is the error of a claim if the current holder keeps the session.
 var ErrHeldByAnother = errors.New("registry: another device has the session")
 
-// ErrAbandoned is the cause of a context whose call goes on without its caller: the device is not told to stop.
+// ErrAbandoned is the context cause if a call continues without its caller. The device gets no cancellation.
 var ErrAbandoned = errors.New("registry: the call goes on without its caller")
 
-// ErrDraining is the cause of a context that ends because its pod stops: the device goes on, its caller is told so.
+// ErrDraining is the context cause if the pod stops. The device continues, and the caller gets this as the reason.
 var ErrDraining = errors.New("registry: the pod is stopping")

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// FeedID is a place in a log: the time of an entry in milliseconds, and a number among those of the same time. Ids
-// keep growing over a restart of the process, so a reader that comes back does not wait for the past.
+// FeedID is a position in a log: an entry's time in milliseconds, and a sequence number within that millisecond. Ids
+// keep growing over a restart of the process, so that returning readers miss no new entries.
 type FeedID struct{ Milli, Seq int64 }
 
-// feedIDPattern is also what Redis prints for the ids of a stream.
+// feedIDPattern also matches the ids of Redis streams.
 var feedIDPattern = regexp.MustCompile(`^\d{1,18}-\d{1,18}$`)
 
-// ParseFeedID reads an id. The empty one is the beginning. Anything else is CodeInvalidRequest.
+// ParseFeedID parses an id. The empty id is the beginning. Malformed ids fail with CodeInvalidRequest.
 func ParseFeedID(text string) (FeedID, error) {
 	if text == "" {
 		return FeedID{}, nil
@@ -30,7 +30,7 @@ func ParseFeedID(text string) (FeedID, error) {
 	return id, nil
 }
 
-// CheckFeedID reports whether text can be the id of an entry in a feed or in the event log of a call. The error is
+// CheckFeedID checks the format of an entry's id in a feed or in the event log of a call. It fails with
 // CodeInvalidRequest.
 func CheckFeedID(text string) error {
 	if !feedIDPattern.MatchString(text) {
@@ -40,7 +40,7 @@ func CheckFeedID(text string) error {
 	return nil
 }
 
-// CompareFeedIDs orders the ids of one feed; the empty one, and what is none, comes first.
+// CompareFeedIDs orders the ids of one feed. Empty and malformed ids come first.
 func CompareFeedIDs(a, b string) int {
 	x, _ := ParseFeedID(a)
 	y, _ := ParseFeedID(b)
@@ -51,7 +51,7 @@ func (id FeedID) String() string {
 	return strconv.FormatInt(id.Milli, 10) + "-" + strconv.FormatInt(id.Seq, 10)
 }
 
-// Next returns the id of an entry added at now behind id. It grows also when the clock goes back.
+// Next returns the id of an entry added at now after id. It grows even if the clock goes back.
 func (id FeedID) Next(now time.Time) FeedID {
 	if ms := now.UnixMilli(); ms > id.Milli {
 		return FeedID{Milli: ms}

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// Who may have a session that somebody has already. A session belongs to the user and the device that the credentials
-// of its first claim named. Where they named none, three things decide: the resume token, which only the device knows
-// that was given it; the name a device gives itself; and whether the device that has the session still answers. The
-// token, and the calls of a device that is gone, are for connections of the same credential only.
-// docs/decisions/0014-who-may-have-a-session.md says why.
+// Rules for claiming a session that is already held. A session belongs to the user and the device in the credentials of
+// its first claim. If these name none, three things decide: the resume token, which only its device knows; the name
+// that a device gives itself; and whether the holding device still answers. The token, and the calls of a device that
+// is gone, are only for connections of the same credential. docs/decisions/0014-who-may-have-a-session.md has the
+// reasons.
 
-// HeirTerm is how long the device that had a session before may take it back from another one.
+// HeirTerm is how long the previous device may take a session back from another one.
 const HeirTerm = 5 * time.Minute
 
-// AnyHolder is the generation that a claim names if it may replace any holder, because the holder has been asked.
+// AnyHolder is a claim's generation if it may replace any holder, because the holder has been asked.
 const AnyHolder = -1
 
-// Proof returns the hash by which a resume token is recognised that a connection of a holder was given
-// (auth.Identity.Holder). Neither the token nor the holder can be made from it. A connection of another holder has
-// another proof, even if it knows the token.
+// Proof returns the hash that identifies a resume token of a connection of holder (auth.Identity.Holder). It reveals
+// neither the token nor the holder. A connection of another holder has another proof, even if it knows the token.
 func Proof(holder, token string) string {
 	sum := sha256.Sum256([]byte(token))
 	proof := base64.RawURLEncoding.EncodeToString(sum[:16])
@@ -34,13 +33,13 @@ func Proof(holder, token string) string {
 	return base64.RawURLEncoding.EncodeToString(of[:9]) + proofSeparator + proof
 }
 
-// proofSeparator stands between the hash of a holder and that of a token.
+// proofSeparator separates the hashes of a holder and a token.
 const proofSeparator = "."
 
-// SameHolder reports whether two proofs are of connections of one holder.
+// SameHolder reports whether two proofs belong to connections of one holder.
 func SameHolder(a, b string) bool { return holderOf(a) == holderOf(b) }
 
-// holderOf returns the part of a proof that stands for the holder.
+// holderOf returns the holder's part of a proof.
 func holderOf(proof string) string {
 	of, _, found := strings.Cut(proof, proofSeparator)
 	if !found {
@@ -49,14 +48,14 @@ func holderOf(proof string) string {
 	return of
 }
 
-// Introduction is what a device says about itself before it gets a session. Empty fields were not said.
+// Introduction is a device's data about itself before it gets a session. Empty fields are unset.
 type Introduction struct {
 	DeviceID string
 	Token    string // a resume token of an earlier connection; never logged
-	Holder   string // of the connection's credential: not the device's word
+	Holder   string // of the connection's credential: not under the device's control
 }
 
-// Proof returns the proof of the token that the device presents, empty if it presents none.
+// Proof returns the proof of the device's token, empty without a token.
 func (i *Introduction) Proof() string {
 	if i.Token == "" {
 		return ""
@@ -64,7 +63,7 @@ func (i *Introduction) Proof() string {
 	return Proof(i.Holder, i.Token)
 }
 
-// Held is the error of a claim that must not take a session before its holder has been asked. Nothing has changed.
+// Held is the error of a claim that must ask the session's holder first. Nothing has changed.
 type Held struct {
 	Holder Session
 	At     time.Time // by the store's clock
@@ -75,14 +74,14 @@ func (h *Held) Error() string {
 	return fmt.Sprintf("session %s is held by another connection", h.Holder.Key.Session)
 }
 
-// AskFirst reports whether a claim must ask before it takes the session from a connection that has it: because another
-// device must not get it, or because calls wait for its answers, and it matters whether it is really gone.
+// AskFirst reports whether a claim must ask before it takes the session from its connection. Reasons: another device
+// must not get the session, or calls wait for its answers and it matters whether the device is really gone.
 func (s *Session) AskFirst() bool {
 	return s.DeviceID != "" || s.Can(CapabilityResumeToken) || s.Can(CapabilityResume)
 }
 
-// Succeed returns the heirs of a claim that replaces former, or comes after it: those former had, or former's own
-// device if a claim had to ask it. Stores call it with their own time.
+// Succeed returns the heirs of a claim that replaces or follows former: former's heirs, or former's own device if a
+// claim had to ask it. Stores call it with their own time.
 func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
 	switch {
 	case len(former.Heirs) > 0 && now.Before(former.HeirsUntil):
@@ -94,7 +93,7 @@ func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
 	}
 }
 
-// OwnerProof returns the proof of the device that owns the calls given to the connection from now on.
+// OwnerProof returns the proof of the device that owns calls given to the connection from now on.
 func (s *Session) OwnerProof() string {
 	if len(s.Proofs) == 0 {
 		return ""
@@ -102,13 +101,13 @@ func (s *Session) OwnerProof() string {
 	return s.Proofs[0]
 }
 
-// MayAnswer reports whether a device with these proofs may answer a call that was given to the device with that proof.
+// MayAnswer reports whether a device with these proofs may answer a call that was given to a device with that proof.
 func MayAnswer(proof string, proofs []string) bool {
 	return proof == "" || slices.Contains(proofs, proof)
 }
 
-// BelongsTo reports whether a claim may have a session that was claimed so: one of a user is for that user, and one of
-// a device that its credential names is for that device. A session of nobody in particular is for everybody.
+// BelongsTo reports whether a claim may take the session. A user's session is for that user. A session bound to a
+// device is for that device. A session without a user or a bound device is for every claim.
 func (s *Session) BelongsTo(claim *Session) bool {
 	switch {
 	case claim.AnyOwner:
@@ -120,7 +119,7 @@ func (s *Session) BelongsTo(claim *Session) bool {
 	}
 }
 
-// Inherit returns the claim as it is stored: one of any owner leaves the session to its user.
+// Inherit returns the claim for storage. With AnyOwner and no user, the session keeps its former user.
 func (s Session) Inherit(former *Session) Session {
 	if s.AnyOwner && s.UserID == "" && former != nil {
 		s.UserID = former.UserID

@@ -5,66 +5,66 @@ import (
 	"time"
 )
 
-// Bounds of requests to pair. They hold for the whole fleet.
+// Limits of pairing requests. They apply to the whole fleet.
 const (
-	MaxPairings          = 1000        // that wait, or were decided and not collected
-	MaxPairingsOfSource  = 16          // of one source address
-	PairingsShare        = 8           // one network has at most an eighth of the places that are left
-	MaxPairingTools      = 128         // names a device may ask for
-	MaxNonces            = 8           // of one owner; an older one is forgotten for a newer one
-	NonceTTL             = time.Minute // of those that devices sign
-	MaxDeviceDefinitions = 512 << 10   // bytes of the definitions that are kept for one paired device
+	MaxPairings          = 1000        // pending, or decided and not collected
+	MaxPairingsOfSource  = 16          // from one source address
+	PairingsShare        = 8           // one network gets at most an eighth of the remaining places
+	MaxPairingTools      = 128         // tool names that a device may request
+	MaxNonces            = 8           // per owner; the oldest is dropped for a new one
+	NonceTTL             = time.Minute // of nonces that devices sign
+	MaxDeviceDefinitions = 512 << 10   // bytes of stored definitions per paired device
 )
 
-// Pairing is a request of a device to be paired. Neither its secret nor its code is in it.
+// Pairing is a device's pairing request. It contains neither its secret nor its code.
 type Pairing struct {
 	ID         string `json:"id"`     // not secret
-	Digest     string `json:"digest"` // the SHA-256 of the secret that the device asks with, in hexadecimal digits
-	CodeDigest string `json:"code"`   // of the code that a person types; empty: it is decided by its id only
-	Source     string `json:"source"` // the address it came from
+	Digest     string `json:"digest"` // the SHA-256 of the device's secret, in hexadecimal digits
+	CodeDigest string `json:"code"`   // of the code that a person types; empty: decided by id only
+	Source     string `json:"source"` // the source address of the request
 
-	// Network is the network of that address, whose requests have a share of all places. Empty: they have no share.
+	// Network is the network of that address. It limits the network's share of all places. Empty: no such limit.
 	Network string `json:"network,omitempty"`
 
-	// Tenant is whose approvers see the request. Empty: nobody's, until an approver knows the code.
+	// Tenant is the tenant whose approvers see the request. Empty: not assigned until an approver enters the code.
 	Tenant string `json:"tenant,omitempty"`
 
 	DeviceID   string   `json:"device_id"`
 	DeviceName string   `json:"device_name,omitempty"`
 	Platform   string   `json:"platform,omitempty"`
 	PublicKey  []byte   `json:"public_key,omitempty"`
-	Tools      []string `json:"tools,omitempty"` // names the device asks for
+	Tools      []string `json:"tools,omitempty"` // requested tool names
 
 	CreatedAt time.Time `json:"created_at"` // by the store's clock
 	ExpiresAt time.Time `json:"expires_at"`
 
-	Decision *PairingDecision `json:"-"` // nil: it waits
+	Decision *PairingDecision `json:"-"` // nil: pending
 }
 
-// PairingDecision is what an approver decided of a request.
+// PairingDecision is an approver's decision about a request.
 type PairingDecision struct {
 	Approved bool     `json:"approved"`
 	Tenant   string   `json:"tenant"`
-	User     string   `json:"user,omitempty"`  // whose device it becomes; empty: nobody's in particular
+	User     string   `json:"user,omitempty"`  // the device's user; empty: no particular user
 	Name     string   `json:"name,omitempty"`  // for people
-	Tools    []string `json:"tools,omitempty"` // names or globs of the tools it may offer
+	Tools    []string `json:"tools,omitempty"` // names or globs of allowed tools
 	By       string   `json:"by"`              // the approver's credential
 	ByUser   string   `json:"by_user,omitempty"`
 }
 
-// Guess bounds wrong codes: at most Limit within Window of everybody who shares Name.
+// Guess limits wrong codes: at most Limit within Window for all requests with the same Name.
 type Guess struct {
 	Name   string
 	Limit  int
 	Window time.Duration
 
-	// Share bounds them besides by the next guess in a list: at most one Share-th of what is left of that. So no few of
-	// those who share the next one use it up. Zero: no such bound.
+	// Share also limits them by the next guess in the list: at most one Share-th of its remaining attempts. So a few
+	// callers cannot use up the attempts of all that share the next guess. Zero: no such limit.
 	Share int
 }
 
-// FullGuesses returns the guesses of a list of which nothing is left. No code may be tried until the window of each of
-// them has passed. counts are the wrong codes counted for each.
+// FullGuesses returns the exhausted guesses of a list. No code may be tried until each of their windows has passed.
+// counts has the wrong codes counted for each guess.
 func FullGuesses(guesses []Guess, counts []int) (full []Guess) {
 	left := 0
 	for i := len(guesses) - 1; i >= 0; i-- {
@@ -79,57 +79,57 @@ func FullGuesses(guesses []Guess, counts []int) (full []Guess) {
 	return full
 }
 
-// PairingStore keeps requests to pair for minutes, the nonces that paired devices sign, and the definitions of their
+// PairingStore keeps pairing requests for minutes, the nonces that paired devices sign, and the definitions of their
 // tools. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error with
 // CodeStoreUnavailable.
 type PairingStore interface {
-	// CreatePairing stores a request for a time, and returns it with its times. ErrPairingsFull: there are too many, of
-	// all, of its source, or of its network (PairingsShare).
-	// ErrCodeTaken: another request has the code, so another code is needed.
+	// CreatePairing stores a request for ttl and returns it with its times. It fails with ErrPairingsFull at the limit
+	// of all requests, of its source, or of its network (PairingsShare). It fails with ErrCodeTaken if another request
+	// has the code; the caller then needs another code.
 	CreatePairing(ctx context.Context, p Pairing, ttl time.Duration) (Pairing, error)
 
-	// Pairing returns a request by its id; ErrNoPairing if there is none.
+	// Pairing returns a request by its id, or ErrNoPairing.
 	Pairing(ctx context.Context, id string) (Pairing, error)
 
-	// Pairings returns the requests of a tenant that wait, at most MaxPairings, the oldest first.
+	// Pairings returns at most MaxPairings pending requests of a tenant, the oldest first.
 	Pairings(ctx context.Context, tenant string) ([]Pairing, error)
 
-	// PairingByCode returns the request with the digest of a code. A code that nobody has is counted as wrong for each
-	// guess, and is ErrNoPairing. Once one of them is full, no code is looked up any more until its window has passed,
-	// and the error is CodeRateLimited. A code that was used is ErrPairingDecided for the ttl of its decision, and is
-	// not wrong. Asking and counting are one step, whoever asks on whatever pod.
+	// PairingByCode returns the request with the digest of a code. An unknown code is counted as wrong for each guess
+	// and fails with ErrNoPairing. If a guess is exhausted, lookups fail with CodeRateLimited until its window has
+	// passed. A used code fails with ErrPairingDecided for the ttl of its decision and does not count as wrong. Lookup
+	// and count are one atomic step across all pods.
 	PairingByCode(ctx context.Context, codeDigest string, guesses ...Guess) (Pairing, error)
 
-	// DecidePairing decides a request that waits: the first decision counts. Its code is of no use afterwards, and it
-	// is kept for another ttl so that the device can learn of it. ErrPairingDecided: it was decided before.
+	// DecidePairing decides a pending request. The first decision counts; later ones fail with ErrPairingDecided. The
+	// code becomes invalid. The request is kept for another ttl so that the device can read the decision.
 	DecidePairing(ctx context.Context, id string, d PairingDecision, ttl time.Duration) (Pairing, error)
 
-	// TakePairing removes an approved request and returns it, to one of all that ask. ErrNoPairing: it is not there, or
-	// was not approved.
+	// TakePairing removes an approved request and returns it. If several callers race, one gets it. It fails with
+	// ErrNoPairing if the request does not exist or was not approved.
 	TakePairing(ctx context.Context, id string) (Pairing, error)
 
-	// PutNonce keeps a nonce for an owner, for life: a credential, and who asks with it; or what a client of MCP was
-	// asked about. All nonces of one owner have about the same life.
+	// PutNonce keeps a nonce for an owner, for life. An owner is a credential and its caller, or a question to an MCP
+	// client. All nonces of one owner have about the same life.
 	PutNonce(ctx context.Context, tenant, owner, nonce string, life time.Duration) error
 
-	// TakeNonce removes a nonce of an owner, and reports whether it was there.
+	// TakeNonce removes a nonce of an owner, and reports whether it existed.
 	TakeNonce(ctx context.Context, tenant, owner, nonce string) (bool, error)
 
-	// SetDeviceTools replaces what is kept of the tools of a paired device, for CredentialIdle. More than
-	// MaxDeviceDefinitions is CodeInvalidRequest.
+	// SetDeviceTools replaces the stored tools of a paired device, for CredentialIdle. More than MaxDeviceDefinitions
+	// fails with CodeInvalidRequest.
 	SetDeviceTools(ctx context.Context, tenant, credential string, t DeviceTools) error
 
-	// DeviceTools returns what is kept of the tools of a paired device.
+	// DeviceTools returns the stored tools of a paired device.
 	DeviceTools(ctx context.Context, tenant, credential string) (DeviceTools, error)
 }
 
-// DeviceTools are definitions of tools of a paired device.
+// DeviceTools are tool definitions of a paired device.
 type DeviceTools struct {
-	Waiting []ToolSpec `json:"waiting,omitempty"` // registered, and not offered before somebody approves
-	Pinned  []ToolSpec `json:"pinned,omitempty"`  // as they were when they were approved
+	Waiting []ToolSpec `json:"waiting,omitempty"` // registered; offered only after approval
+	Pinned  []ToolSpec `json:"pinned,omitempty"`  // as approved
 }
 
-// Size returns about how many bytes the definitions take.
+// Size returns the approximate size of the definitions in bytes.
 func (t DeviceTools) Size() int {
 	size := 0
 	for _, list := range [...][]ToolSpec{t.Waiting, t.Pinned} {
@@ -140,23 +140,23 @@ func (t DeviceTools) Size() int {
 	return size
 }
 
-// ErrNoPairing is the error for a request that is not there, or no longer.
+// ErrNoPairing is the error for an unknown or expired request.
 var ErrNoPairing = Errorf(CodeNotFound,
 	"There is no such request to pair: it has expired, was collected, or never was.")
 
-// ErrCodeTaken is the error for a code that another request has.
+// ErrCodeTaken is the error if another request has the code.
 var ErrCodeTaken = Errorf(CodeBusy, "Another device has this code.")
 
-// ErrPairingDecided is the error for a request that was decided before.
+// ErrPairingDecided is the error if the request was already decided.
 var ErrPairingDecided = Errorf(CodeInvalidRequest, "The request to pair was decided already, by you or by another.")
 
-// ErrPairingsFull is the error while too many devices wait to be paired.
+// ErrPairingsFull is the error while too many pairing requests are pending.
 var ErrPairingsFull = &Error{
 	Code: CodeRateLimited, RetryAfter: time.Minute,
 	Message: "Too many devices wait to be paired. Try again in a minute.",
 }
 
-// ErrGuesses is the error for whoever may not try another code for a while.
+// ErrGuesses is the error for a caller that must wait before it may try another code.
 func ErrGuesses(wait time.Duration) error {
 	return &Error{
 		Code: CodeRateLimited, RetryAfter: wait,
@@ -164,5 +164,5 @@ func ErrGuesses(wait time.Duration) error {
 	}
 }
 
-// ErrDefinitionsTooLarge is the error for more definitions of a device than are kept.
+// ErrDefinitionsTooLarge is the error if a device's definitions exceed the limit.
 var ErrDefinitionsTooLarge = Errorf(CodeInvalidRequest, "The device has more definitions of tools than are kept.")

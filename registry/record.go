@@ -11,21 +11,21 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// Retention is how long the record of a call is kept after its last change.
+// Defaults of retention. DefaultRetention is how long the record of a call is kept after its last change.
 const (
 	DefaultRetention      = 15 * time.Minute
 	DefaultIdempotencyTTL = 24 * time.Hour
 	DefaultActivityTTL    = 24 * time.Hour
 )
 
-// Step is one entry of a call's timeline. At is by the clock of the store or, for calls that are not stored while they
-// run, by the clock of the pod that saw the step.
+// Step is one entry of a call's timeline. At is by the store's clock. For calls that are not stored while they run, At
+// is by the clock of the pod that saw the step.
 type Step struct {
 	State State     `json:"state"`
 	At    time.Time `json:"at"`
 }
 
-// Record is what is known of a call, while it runs and afterwards.
+// Record is the state of a call, while it runs and afterwards.
 type Record struct {
 	CallID     string     `json:"call_id"`
 	Tenant     string     `json:"tenant"`
@@ -33,12 +33,12 @@ type Record struct {
 	SessionID  string     `json:"session_id,omitempty"`
 	DeviceID   string     `json:"device_id,omitempty"`
 	UserID     string     `json:"user_id,omitempty"` // of the caller
-	Caller     string     `json:"caller,omitempty"`  // what else is known of who called: an auth.Identity's note
+	Caller     string     `json:"caller,omitempty"`  // more about the caller: an auth.Identity's note
 	ArgsDigest string     `json:"args_digest,omitempty"`
-	Source     string     `json:"source,omitempty"`  // SourceLocal, SourceMCP and a server; of a device: empty
-	Turn       string     `json:"turn_id,omitempty"` // of the conversation that asked; empty outside of any
+	Source     string     `json:"source,omitempty"`  // SourceLocal, or SourceMCP and a server; for a device: empty
+	Turn       string     `json:"turn_id,omitempty"` // of the calling conversation; empty outside of conversations
 	Mode       string     `json:"mode"`              // sync or async
-	Pod        string     `json:"pod"`               // the pod that was asked
+	Pod        string     `json:"pod"`               // the pod that received the request
 	Owner      string     `json:"owner,omitempty"`   // the pod that delivered it
 	Proof      string     `json:"proof,omitempty"`   // of the connection it was given to; see Session.Proofs
 	State      State      `json:"state"`
@@ -46,26 +46,26 @@ type Record struct {
 	Late       bool       `json:"late,omitempty"` // the answer came after the caller had got another outcome
 	Timeline   []Step     `json:"timeline"`
 	TimeoutMS  int64      `json:"timeout_ms"`
-	Approval   string     `json:"approval_id,omitempty"` // that it waits for, or waited for
-	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for that beside its timeout
+	Approval   string     `json:"approval_id,omitempty"` // the approval that it waits for, or waited for
+	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for approval, beside its timeout
 	Deadline   time.Time  `json:"deadline"`              // by the store's clock; zero for calls that are not durable
 	Result     *Result    `json:"result,omitempty"`
 	Err        *Error     `json:"error,omitempty"`
 
-	Brief  bool            `json:"-"` // the result is without what the tool returned, as in Summary
-	args   json.RawMessage // what ArgsDigest is made of, off the critical path
-	Stored bool            `json:"-"` // the store got this record while its call ran, so it must get the end, too
+	Brief  bool            `json:"-"` // the result lacks the tool's output, as in Summary
+	args   json.RawMessage // source of ArgsDigest; hashed off the critical path
+	Stored bool            `json:"-"` // the store got this record while its call ran, so it must also get the end
 
-	// IdempotencyKey and RequestDigest are set for calls that carry a key; the digest tells whether two requests with
-	// one key are the same.
+	// IdempotencyKey and RequestDigest are set for calls with a key. The digest shows whether two requests with one key
+	// are the same.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	RequestDigest  string `json:"request_digest,omitempty"`
 }
 
-// usualSteps is how many steps a timeline has room for from the beginning: most calls are accepted, sent and answered.
+// usualSteps is the initial capacity of a timeline: most calls are accepted, sent and answered.
 const usualSteps = 3
 
-// NewRecord begins the record of a call.
+// NewRecord returns the initial record of a call.
 func NewRecord(callID, tenant, tool string, args json.RawMessage) Record {
 	steps := make([]Step, 1, usualSteps)
 	steps[0] = Step{State: StateAccepted, At: time.Now().UTC()}
@@ -75,7 +75,7 @@ func NewRecord(callID, tenant, tool string, args json.RawMessage) Record {
 	}
 }
 
-// DigestArgs fills in ArgsDigest, of the arguments as they were sent. Arguments themselves are never recorded.
+// DigestArgs sets ArgsDigest from the arguments as sent. The arguments themselves are never recorded.
 func (r *Record) DigestArgs() {
 	if r == nil || r.ArgsDigest != "" || r.args == nil {
 		return
@@ -86,8 +86,8 @@ func (r *Record) DigestArgs() {
 	r.ArgsDigest, r.args = string(text[:]), nil
 }
 
-// TimeLeft returns how long a call that was kept while it runs has left, by the clock of the pod that runs it: at least
-// a millisecond, zero if it is final.
+// TimeLeft returns the remaining time of a running call that was stored, by the clock of the pod that runs it. It is at
+// least a millisecond, or zero if the call is final.
 func (r Record) TimeLeft() time.Duration {
 	if r.State.Final() || len(r.Timeline) == 0 {
 		return 0
@@ -96,15 +96,15 @@ func (r Record) TimeLeft() time.Duration {
 	return max(time.Until(limit), time.Millisecond)
 }
 
-// SourceLocal is the source of a local tool, which runs in the gateway: a built-in tool, or one of the program that
-// embeds the gateway. In records all of them are "builtin". SourceMCP and the name of an MCP server is the source of a
-// tool whose calls a pod passes on to that server.
+// SourceLocal is the source of a local tool, which runs in the gateway: a built-in tool, or one from the embedding
+// program. Records show all of them as "builtin". SourceMCP plus a server's name is the source of a tool of that MCP
+// server, to which a pod forwards the calls.
 const (
 	SourceLocal = "builtin"
 	SourceMCP   = "mcp:"
 )
 
-// Local reports whether the tool runs on the pod that its call came to, and not on a device.
+// Local reports whether the tool runs on the pod that received its call, and not on a device.
 func (r *Record) Local() bool { return r.Source != "" }
 
 // Modes of a call.
@@ -113,14 +113,14 @@ const (
 	ModeAsync = "async"
 )
 
-// Apply moves the record on. It reports false, and changes nothing, if the event means nothing in its state.
+// Apply applies an event. It returns false, and changes nothing, if the event does not apply in this state.
 func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	next, ok := r.State.Next(e)
 	if !ok {
 		return false
 	}
-	// A durable call counts as delivered once a pod has claimed it, which it does before it writes the call to the
-	// socket. If that pod dies in between, only the caller's error knows that nobody can say.
+	// A pod claims a durable call before it writes the call to the socket, and the claim already counts as delivered.
+	// If the pod dies in between, only the caller's error says that delivery is unknown.
 	doubted := r.State == StateDelivered && c.Err != nil && c.Err.Dispatched == DispatchedUnknown
 	r.Late = r.State.Final()
 	r.State = next
@@ -128,7 +128,7 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	if d := next.Dispatched(); d != "" {
 		r.Dispatched = d
 	} else if c.Err != nil && c.Err.Dispatched != "" && (r.Dispatched != DispatchedYes || doubted) {
-		r.Dispatched = c.Err.Dispatched // else the error knows less than the record, and nothing is more than yes
+		r.Dispatched = c.Err.Dispatched // otherwise the error knows less than the record, and yes is final
 	}
 	if c.Owner != "" {
 		r.Owner = c.Owner
@@ -150,26 +150,25 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	return true
 }
 
-// Change is what comes with an event.
+// Change is the data of an event.
 type Change struct {
 	Owner    string  // with EventDeliver: the pod that delivers
-	Session  Key     // with EventRoute: the call's new session; with an answer: its session, which must be the call's
+	Session  Key     // with EventRoute: the new session; with an answer: its session, which must be the call's
 	DeviceID string  // with EventRoute
 	Result   *Result // with EventSucceed and EventFail
 	Err      *Error  // with the failures
-	Proof    string  // with EventDeliver: of the connection it is given to
-	// Proofs are those of the device an answer comes from. The call's proof must be among them; nil if that was looked
-	// at before.
+	Proof    string  // with EventDeliver: of the receiving connection
+	// Proofs are the proofs of the answering device. The call's proof must be among them. Nil: already checked.
 	Proofs  []string
 	Amended bool // with an answer: its result has been amended
-	Told    bool // with an end: its caller knows it already, so an answer in the record was late
-	Here    bool // with an answer: the tool ran on the asking pod itself, so that there is no session to compare
+	Told    bool // with an end: the caller already got it, so an answer in the record was late
+	Here    bool // with an answer: the tool ran on this pod itself, so there is no session to compare
 }
 
-// NeverRan reports whether the call has ended and certainly has not reached a device.
+// NeverRan reports whether the call has ended and certainly never reached a device.
 func (r Record) NeverRan() bool { return r.State.Final() && r.Dispatched == DispatchedNo }
 
-// Outcome returns how the call ended for its caller: a result, or an error. It is only for final states.
+// Outcome returns the call's result or error for its caller. Use it only for final states.
 func (r Record) Outcome() (Result, error) {
 	if r.Result != nil && r.Result.Withheld != nil {
 		return Result{}, r.Result.Withheld
@@ -194,8 +193,8 @@ func (r Record) Outcome() (Result, error) {
 	}
 }
 
-// EndEvent returns the event the end of the record's call is. Nothing of a tool that runs here can come after its end,
-// so what would be lost of a device's call has failed.
+// EndEvent returns the event for the end of the record's call. A local tool cannot answer after its end, so an end that
+// would be lost for a device's call is failed.
 func (r *Record) EndEvent(res Result, err error) Event {
 	e := EndEvent(res, err)
 	if e == EventLose && r.Local() {
@@ -204,7 +203,7 @@ func (r *Record) EndEvent(res Result, err error) Event {
 	return e
 }
 
-// EndEvent returns the event a call's end is.
+// EndEvent returns the event for the end of a call.
 func EndEvent(res Result, err error) Event {
 	if err == nil {
 		if res.Success {
@@ -225,13 +224,13 @@ func EndEvent(res Result, err error) Event {
 	}
 }
 
-// ErrNoCall is returned for an unknown call id, or one of another tenant.
+// ErrNoCall is returned if a call id is unknown or belongs to another tenant.
 var ErrNoCall = Errorf(CodeCallNotFound, "No call has this id, or its record has expired.")
 
 // IsCallNotFound reports whether err says that there is no such call.
 func IsCallNotFound(err error) bool { return errors.Is(err, CodeCallNotFound) }
 
-// Clone returns a copy that shares nothing with r that anybody changes, without what only the pod knows that runs it.
+// Clone returns a copy that shares no mutable data with r, without the fields that only the running pod uses.
 func (r Record) Clone() Record {
 	r.Timeline, r.args, r.Stored = slices.Clone(r.Timeline), nil, false
 	if r.Result != nil {
@@ -242,10 +241,10 @@ func (r Record) Clone() Record {
 	return r
 }
 
-// lineWeight is about what a line takes in memory beside the texts that differ much in length.
+// lineWeight is the approximate size of a line in memory without its long texts.
 const lineWeight = 512
 
-// MemorySize returns about how many bytes of memory the session takes, without its tools.
+// MemorySize returns the approximate size of the session in memory, in bytes, without its tools.
 func (s *Session) MemorySize() int {
 	sum := lineWeight + len(s.Key.Tenant) + len(s.Key.Session) + len(s.Pod) + len(s.Name) + len(s.DeviceID) +
 		len(s.DeviceName) + len(s.UserID) + len(s.Platform)
@@ -260,7 +259,7 @@ func (s *Session) MemorySize() int {
 	return sum
 }
 
-// MemorySize returns about how many bytes of memory the line takes.
+// MemorySize returns the approximate size of the line in memory, in bytes.
 func (a *Activity) MemorySize() int {
 	sum := lineWeight + len(a.Reason) + a.Call.MemorySize()
 	for _, name := range a.Tools {
@@ -269,10 +268,11 @@ func (a *Activity) MemorySize() int {
 	return sum
 }
 
-// MemorySize returns about how many bytes of memory the event takes.
+// MemorySize returns the approximate size of the event in memory, in bytes.
 func (e *CallEvent) MemorySize() int { return lineWeight + len(e.Message) + len(e.Chunk) }
 
-// MemorySize returns about how many bytes of memory the record takes with its arguments and result; zero for nil.
+// MemorySize returns the approximate size of the record in memory, in bytes, with its arguments and result. Zero for
+// nil.
 func (r *Record) MemorySize() int {
 	if r == nil {
 		return 0
@@ -288,22 +288,23 @@ func (r *Record) MemorySize() int {
 	return sum
 }
 
-// promptDigest is the size in bytes from which arguments are digested at once, so that they need not wait in memory.
+// promptDigest is the size in bytes above which arguments are hashed immediately, to free their memory.
 const promptDigest = 4 << 10
 
-// DigestLongArgs digests arguments that are too long to wait in memory until the record is written.
+// DigestLongArgs hashes arguments that are too long to hold in memory until the record is written.
 func (r *Record) DigestLongArgs() {
 	if r != nil && len(r.args) > promptDigest {
 		r.DigestArgs()
 	}
 }
 
-// JSON is one JSON value that was checked where it entered the gateway: valid grammar and UTF-8, no name twice in an
-// object (RFC 7493). The type is the proof: what takes a JSON does not check it again. The zero value is none.
+// JSON is one JSON value that was checked when it entered the gateway: valid grammar and UTF-8, no duplicate names in
+// an object (RFC 7493). The type is the proof: functions that take a JSON do not check it again. The zero value has no
+// JSON.
 type JSON = strictjson.Value
 
-// ParseJSON checks a text and keeps it, so it must not be changed afterwards. The error says what is wrong with it.
+// ParseJSON checks a text and keeps it, so the caller must not change it afterwards. The error describes the fault.
 func ParseJSON(text []byte) (JSON, error) { return strictjson.Parse(text) }
 
-// MustJSON is ParseJSON for texts of the program itself. It panics where ParseJSON fails.
+// MustJSON is ParseJSON for texts of the program itself. It panics if ParseJSON fails.
 func MustJSON(text string) JSON { return strictjson.Must(text) }

@@ -14,10 +14,11 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// DefaultTenant is the tenant of identities that name no other.
+// DefaultTenant is the tenant of identities without a tenant.
 const DefaultTenant = "default"
 
-// Capabilities a device may declare in its connect frame. A device is never sent a frame type it did not ask for.
+// Capabilities that a device may declare in its connect frame. A device never gets a frame type that it did not
+// declare.
 const (
 	CapabilityAck      = "ack"
 	CapabilityProgress = "progress"
@@ -25,10 +26,10 @@ const (
 	CapabilityDrain    = "drain"
 	CapabilityResume   = "resume"
 
-	// CapabilityApproval says that a person at the device can be asked about calls of it.
+	// CapabilityApproval says that a person at the device can approve its calls.
 	CapabilityApproval = "approval"
 
-	// CapabilityResumeToken says that the device keeps its resume token and presents it whenever it comes back.
+	// CapabilityResumeToken says that the device keeps its resume token and presents it at every reconnect.
 	CapabilityResumeToken = "resume_token"
 )
 
@@ -38,18 +39,18 @@ const (
 	maxCapabilities = 32
 )
 
-// What the two halves of a Key must look like. IsName checks them, and not a regular expression, because they are
-// checked with every call. Apps built for ClawSeed choose ids like android:1 and user@host. No character that is
-// allowed has a meaning for Redis (which gets the id percent-encoded), in the path of a URL, for a shell, in a log or
-// in HTML. In the query of a URL, a plus sign must be percent-encoded.
+// Formats of the two halves of a Key. IsName checks them, not a regular expression, because every call checks them.
+// Apps built for ClawSeed choose ids like android:1 and user@host. No allowed character has a meaning for Redis (which
+// gets the id percent-encoded), in the path of a URL, for a shell, in a log or in HTML. In the query of a URL, a plus
+// sign must be percent-encoded.
 const (
 	sessionIDPattern = "[A-Za-z0-9][A-Za-z0-9._:@~+=-]{0,127}"
 	sessionIDMarks   = "._:@~+=-"
 	tenantPattern    = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 )
 
-// IsName reports whether s starts with a letter or digit, goes on with those or the bytes of more, and is no longer
-// than limit bytes.
+// IsName reports whether s has at most limit bytes, starts with a letter or digit, and continues with letters, digits
+// or the bytes of more.
 func IsName(s string, limit int, more string) bool {
 	if s == "" || len(s) > limit || strings.IndexByte(more, s[0]) >= 0 {
 		return false
@@ -65,14 +66,14 @@ func IsName(s string, limit int, more string) bool {
 
 var labelKeyPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
 
-// Key names one session within its tenant. It is part of every store key, so both halves are restricted to
-// characters that mean nothing to Redis.
+// Key identifies a session within its tenant. It is part of every store key, so both halves contain only characters
+// that have no meaning for Redis.
 type Key struct {
 	Tenant  string
 	Session string
 }
 
-// Validate reports whether both halves are well-formed.
+// Validate checks the format of both halves.
 func (k Key) Validate() error {
 	if !IsName(k.Tenant, 64, "_-") {
 		return Errorf(CodeInvalidRequest, "The tenant must match %s.", tenantPattern)
@@ -83,10 +84,10 @@ func (k Key) Validate() error {
 	return nil
 }
 
-// ReservedSession is an id that no session can be opened with: GET /api/sessions/running lists sessions.
+// ReservedSession is an id that no session can have: GET /api/sessions/running lists sessions.
 const ReservedSession = "running"
 
-// Ref is one claim of a session: the key and the generation the claim was given.
+// Ref is one claim of a session: its key and its generation.
 type Ref struct {
 	Key
 	Generation int64
@@ -98,32 +99,32 @@ type Session struct {
 	Pod        string // the pod that holds the socket
 	Generation int64  // grows with every claim; the fencing token of all writes
 
-	Name         string // the label given in the connection's URL
+	Name         string // the label from the connection's URL
 	DeviceID     string
 	DeviceName   string
 	UserID       string
 	Platform     string
 	Labels       map[string]string
 	Capabilities []string
-	Bound        bool      // DeviceID is the credential's: nobody else can be that device
+	Bound        bool      // DeviceID comes from the credential: no other client can be that device
 	ConnectedAt  time.Time // by the store's clock, set by Claim
-	Since        time.Time // when its device first had it, zero if that was ConnectedAt; by the store's clock
+	Since        time.Time // when its device first had it, by the store's clock; zero: at ConnectedAt
 
 	// Proofs are the proofs of the resume tokens whose calls this connection may answer: its own first, then those of
-	// connections before it that were the same device.
+	// earlier connections of the same device.
 	Proofs []string
 
-	// Heirs may take the session back until HeirsUntil, by the store's clock: the device that had it before, if that
-	// was another one. Set by Claim.
+	// Heirs may take the session back until HeirsUntil, by the store's clock: the previous device, if it was another
+	// one. Set by Claim.
 	Heirs      []string
 	HeirsUntil time.Time
 
-	// AnyOwner is for Claim alone, and never stored: the claim may take the session of any user and device, as an
-	// admin's who names no user may. The session stays that user's.
+	// AnyOwner is only for Claim and never stored: the claim may take the session of any user and device. An admin
+	// without a user may do so. The session keeps its user.
 	AnyOwner bool
 }
 
-// Seniority is when the session's device first had it. A reconnect does not make it younger.
+// Seniority returns when the session's device first had it. A reconnect does not change it.
 func (s Session) Seniority() time.Time {
 	if s.Since.IsZero() {
 		return s.ConnectedAt
@@ -131,7 +132,7 @@ func (s Session) Seniority() time.Time {
 	return s.Since
 }
 
-// SeniorTo reports whether the device of s has had s for longer than the device of other has had other. Times have
+// SeniorTo reports whether the device of s has had s for longer than the device of other has had other. Times are in
 // milliseconds. If they are equal, a session whose device has reconnected is the senior, because that device has proven
 // that it is the same one.
 func (s Session) SeniorTo(other Session) bool {
@@ -139,25 +140,25 @@ func (s Session) SeniorTo(other Session) bool {
 	return mine < theirs || mine == theirs && !s.Since.IsZero() && other.Since.IsZero()
 }
 
-// Ref returns the claim this value describes.
+// Ref returns the session's claim.
 func (s Session) Ref() Ref { return Ref{Key: s.Key, Generation: s.Generation} }
 
 // Can reports whether the device declared the capability.
 func (s Session) Can(capability string) bool { return slices.Contains(s.Capabilities, capability) }
 
-// AttributesDigest returns a value that tells two sets of attributes apart: what a device says about itself, which
-// hooks decide on. It is never zero, and the same on every pod. It is made with SHA-256, because a device could choose
-// labels that have the same value of a faster hash as those of another device.
+// AttributesDigest returns a digest of the session's attributes: a device's data about itself, on which hooks decide.
+// It is never zero, and the same on every pod. It uses SHA-256, because with a faster hash a device could choose labels
+// that collide with those of another device.
 func (s Session) AttributesDigest() uint64 {
-	text := make([]byte, 0, 256) // more than most sessions have
+	text := make([]byte, 0, 256) // enough for most sessions
 	write := func(field string) {
-		text = append(append(text, field...), 0xff) // which is in no UTF-8
+		text = append(append(text, field...), 0xff) // never occurs in UTF-8
 	}
 	for _, field := range [...]string{s.Name, s.DeviceID, s.DeviceName, s.UserID, s.Platform} {
 		write(field)
 	}
 	for _, capability := range s.Capabilities {
-		if capability == "" { // else labels would seem to follow, which a device could choose to be another's
+		if capability == "" { // otherwise labels would seem to follow, which a device could choose to match another's
 			capability = "\xfe"
 		}
 		write(capability)
@@ -179,7 +180,7 @@ func (s Session) Clone() Session {
 	return s
 }
 
-// ValidateAttributes checks what a device says about itself. The error names the field.
+// ValidateAttributes checks a device's data about itself. The error names the field.
 func (s Session) ValidateAttributes() error {
 	for _, f := range []struct{ name, value string }{
 		{"name", s.Name}, {"device_id", s.DeviceID}, {"device_name", s.DeviceName},
@@ -211,7 +212,7 @@ func (s Session) ValidateAttributes() error {
 	return nil
 }
 
-// validateAttribute refuses what could hide in a log, a dashboard or a model's context.
+// validateAttribute rejects text that could hide in a log, a dashboard or a model's context.
 func validateAttribute(field, value string) error {
 	if len(value) > maxAttributeLen {
 		return Errorf(CodeInvalidRequest, "%s: at most %d bytes are allowed.", field, maxAttributeLen)
@@ -225,64 +226,65 @@ func validateAttribute(field, value string) error {
 	return nil
 }
 
-// isSeen reports whether a character is printable, or a format character. Of those, legible.Line keeps only the ones
-// that belong to how other characters are written.
+// isSeen reports whether a character is printable, or a format character. Of the format characters, legible.Line keeps
+// only those that belong to the writing of other characters.
 func isSeen(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) }
 
 const (
-	// ResumeWait is how long the calls of a device that can resume wait for it to come back.
+	// ResumeWait is how long calls wait for a device that can resume to reconnect.
 	ResumeWait = 10 * time.Second
 
-	// ReturnWait is how long a device is expected to connect again after its pod has stopped or died. New calls of
-	// what it offered wait so long, at most.
+	// ReturnWait is how long a device is expected to reconnect after its pod has stopped or died. New calls of its
+	// tools wait at most that long.
 	ReturnWait = ResumeWait
 
-	// BreakWait is how long a device is expected to connect again after its connection broke off.
+	// BreakWait is how long a device is expected to reconnect after its connection broke.
 	BreakWait = 3 * time.Second
 
-	// RegisterWait is how long a device that has connected again may take to register what it offered before.
+	// RegisterWait is how long a reconnected device may take to register its former tools.
 	RegisterWait = 10 * time.Second
 
-	// SettleWait is how long after its first registration it may register more of that.
+	// SettleWait is how long after its first registration it may register more of them.
 	SettleWait = 2 * time.Second
 
-	// FormerTerm is how long a pod that a session has left is remembered. It is longer than ResumeWait, because calls
-	// wait there that long for the device's answers.
+	// FormerTerm is how long a session's former pod is remembered. It is longer than ResumeWait, because calls wait
+	// there that long for the device's answers.
 	FormerTerm = ResumeWait + 5*time.Second
 
-	// MaxFormers is how many of the pods that a session has left are remembered: the latest ones.
+	// MaxFormers is how many of a session's former pods are remembered: the latest ones.
 	MaxFormers = 8
 )
 
-// Target restricts which of the sessions that offer a tool may be chosen. Empty fields do not restrict.
+// Target restricts the choice among sessions that offer a tool. Empty fields do not restrict.
 type Target struct {
 	SessionID string
 	DeviceID  string
 	UserID    string
 	Labels    map[string]string
 
-	// Viewer is the user who asks: sessions of other users do not exist then. It is no wish of the caller, but comes
-	// from its credentials.
+	// Viewer is the calling user: sessions of other users do not exist for it. It comes from the caller's credentials,
+	// not from the request.
 	Viewer string `json:"-"`
 }
 
-// NoUser is a Viewer to whom only sessions of no user exist. No user can be called so.
+// NoUser is a Viewer that sees only sessions without a user. No user can have this name.
 const NoUser = "\x00"
 
-// Sees reports whether what belongs to a user, or to nobody, exists for the viewer.
+// Sees reports whether the viewer may see what belongs to user. An empty user is visible to every viewer.
 func (t Target) Sees(user string) bool { return t.Viewer == "" || user == "" || user == t.Viewer }
 
-// IsZero reports whether the caller restricts nothing.
+// IsZero reports whether the caller set no restriction.
 func (t Target) IsZero() bool {
 	return t.SessionID == "" && t.DeviceID == "" && t.UserID == "" && len(t.Labels) == 0
 }
 
-// AsksMore reports whether the target asks for more than the session's id: a session that has it may be the wrong one.
+// AsksMore reports whether the target restricts more than the session's id: a session with that id may be the wrong
+// one.
 func (t Target) AsksMore() bool {
 	return t.DeviceID != "" || t.UserID != "" || len(t.Labels) != 0 || t.Viewer != ""
 }
 
-// Matches reports whether the session fulfils the target.
+// Matches reports whether the session matches the target.
 func (t Target) Matches(s Session) bool {
 	if t.SessionID != "" && t.SessionID != s.Key.Session ||
 		t.DeviceID != "" && t.DeviceID != s.DeviceID ||
@@ -297,24 +299,24 @@ func (t Target) Matches(s Session) bool {
 	return true
 }
 
-// Select says which session to take when several match.
+// Select is the choice among several matching sessions.
 type Select string
 
-// The choices. SelectNone refuses to guess a device.
+// The choices. With SelectNone the gateway does not choose a device.
 const (
 	SelectNone   Select = ""
 	SelectAny    Select = "any"
-	SelectNewest Select = "newest" // of those that define the tool as the most senior does
+	SelectNewest Select = "newest" // of those with the same tool definition as the most senior session
 )
 
-// Pulse is what the last pong says of a device's connection. Its pod measures it, and the store has what the pod wrote
-// with its last Refresh. The zero value: no pong is known.
+// Pulse is the last pong of a device's connection. Its pod measures it and writes it to the store with Refresh. The
+// zero value: no pong yet.
 type Pulse struct {
-	At        time.Time     // when the pong came, by the clock of the pod; milliseconds
-	RoundTrip time.Duration // from ping to pong, in whole milliseconds, at least one; zero: not known
+	At        time.Time     // arrival of the pong, by the pod's clock; milliseconds
+	RoundTrip time.Duration // from ping to pong, in whole milliseconds, at least one; zero: unknown
 }
 
-// NewPulse returns the pulse of a pong that came at a time, so long after its ping; zero: it is not known how long.
+// NewPulse returns the pulse of a pong that came at a time, roundTrip after its ping; zero: unknown.
 func NewPulse(at time.Time, roundTrip time.Duration) Pulse {
 	return Pulse{
 		At:        at.UTC().Truncate(time.Millisecond),

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// State is where a call stands.
+// State is the state of a call.
 type State string
 
 // The states of a call.
@@ -13,20 +13,20 @@ type State string
 //	accepted ─▶ routed ─▶ delivered ─▶ running ─▶ succeeded | failed
 //
 // A call that does not get that far ends as rejected (a check refused it, or no device could take it), expired (an
-// asynchronous call nobody could take in time), cancelled, timed_out or lost. The last three are final for the waiting
-// caller, but not for the record: the device's answer may still come, and then it is kept.
+// asynchronous call that no device took in time), cancelled, timed_out or lost. The last three are final for the
+// waiting caller, but not for the record: a later answer of the device is still kept.
 const (
 	StateAccepted  State = "accepted"  // known to the gateway
 	StateRouted    State = "routed"    // handed to the pod that owns the session
 	StateDelivered State = "delivered" // written to the device's socket
-	StateRunning   State = "running"   // the device said that it has begun
+	StateRunning   State = "running"   // the device reported the start
 	StateSucceeded State = "succeeded" // the tool ran
 	StateFailed    State = "failed"    // the tool ran and failed
 	StateCancelled State = "cancelled" // the caller cancelled it
 	StateTimedOut  State = "timed_out" // no answer before the deadline
 	StateLost      State = "lost"      // the connection, or the pod that held it, is gone
 	StateRejected  State = "rejected"  // refused; never reached a device
-	StateExpired   State = "expired"   // nobody could take it before its deadline; never reached a device
+	StateExpired   State = "expired"   // no device took it before its deadline; never reached a device
 )
 
 // States returns every state, for tests and documents that must cover all of them.
@@ -37,7 +37,7 @@ func States() []State {
 	}
 }
 
-// Event is what moves a call from one state to the next.
+// Event moves a call from one state to the next.
 type Event string
 
 // The events.
@@ -52,7 +52,7 @@ const (
 	EventLose    Event = "lose"     // connection or pod gone
 	EventReject  Event = "reject"   // refused before it reached a device
 	EventExpire  Event = "expire"   // not taken before the deadline
-	EventReturn  Event = "return"   // the socket did not take it after all; only the claiming pod sends it
+	EventReturn  Event = "return"   // the socket did not take it; only the claiming pod sends it
 )
 
 // Events returns every event.
@@ -66,8 +66,8 @@ func Events() []Event {
 // machine is the state machine. It is never changed.
 var machine = transitions()
 
-// transitions is the whole state machine: a transition that is not in it does not happen. Steps may be skipped
-// forwards, because a fast answer overtakes the notes about its own delivery.
+// transitions returns the whole state machine. Transitions outside it do not happen. Steps may be skipped forwards,
+// because a fast answer overtakes the notes about its own delivery.
 func transitions() map[State]map[Event]State {
 	answered := map[Event]State{EventSucceed: StateSucceeded, EventFail: StateFailed}
 	ended := map[Event]State{EventCancel: StateCancelled, EventTimeOut: StateTimedOut, EventLose: StateLost}
@@ -78,7 +78,7 @@ func transitions() map[State]map[Event]State {
 		StateRouted:    union(delivering, answered, ended, undelivered),
 		StateDelivered: union(map[Event]State{EventRun: StateRunning, EventReturn: StateAccepted}, answered, ended),
 		StateRunning:   union(answered, ended),
-		// A device that was told to cancel a call reports a failure, which adds nothing.
+		// After a cancellation a device reports a failure, which adds nothing.
 		StateCancelled: map[Event]State{EventSucceed: StateSucceeded}, // late
 		StateTimedOut:  answered,                                      // late
 		StateLost:      answered,                                      // late
@@ -97,14 +97,14 @@ func union(all ...map[Event]State) map[Event]State {
 	return merged
 }
 
-// Next returns the state an event leads to, false if the event means nothing in state s.
+// Next returns the state after an event, or false if the event does not apply in state s.
 func (s State) Next(e Event) (State, bool) {
 	next, ok := machine[s][e]
 	return next, ok
 }
 
-// Sources returns, for an event, the states it applies to and where it leads from each. Stores enforce the state
-// machine with it, inside their own atomic step.
+// Sources returns the states to which an event applies, each with its next state. Stores use it to enforce the state
+// machine inside their own atomic step.
 func Sources(e Event) map[State]State {
 	from := make(map[State]State)
 	for s, next := range machine {
@@ -115,7 +115,7 @@ func Sources(e Event) map[State]State {
 	return from
 }
 
-// Final reports whether this state ends the wait of a caller.
+// Final reports whether the waiting caller gets its outcome in this state.
 func (s State) Final() bool {
 	switch s {
 	case StateAccepted, StateRouted, StateDelivered, StateRunning:
@@ -125,18 +125,18 @@ func (s State) Final() bool {
 	}
 }
 
-// Status groups states by what people who follow a call want to know.
+// Status groups states for people who follow a call.
 type Status string
 
 // The statuses.
 const (
-	StatusPending   Status = "pending"   // nothing runs yet
-	StatusExecuting Status = "executing" // the device has it, or it runs here
+	StatusPending   Status = "pending"   // not running yet
+	StatusExecuting Status = "executing" // on the device, or running here
 	StatusCompleted Status = "completed"
-	StatusFailed    Status = "failed" // for whatever reason; an answer that comes late may still complete it
+	StatusFailed    Status = "failed" // for any reason; a late answer may still complete it
 )
 
-// Status returns the group s is in.
+// Status returns the status of s.
 func (s State) Status() Status {
 	switch s {
 	case StateAccepted, StateRouted:
@@ -150,14 +150,14 @@ func (s State) Status() Status {
 	}
 }
 
-// Answered reports whether the device's answer is in. Nothing replaces it.
+// Answered reports whether the device's answer has arrived. It is never replaced.
 func (s State) Answered() bool { return s == StateSucceeded || s == StateFailed }
 
-// OverdueGrace is how long after the deadline of a call a store ends the call itself. A waiting caller ends it before.
+// OverdueGrace is how long after a call's deadline a store ends the call itself. A waiting caller ends it earlier.
 const OverdueGrace = 2 * time.Second
 
-// Overdue returns the event that ends a call in state s when its deadline has passed and its pod has not ended it. It
-// reports false for final states.
+// Overdue returns the event that ends a call in state s if its deadline has passed and its pod has not ended it. It
+// returns false for final states.
 func (s State) Overdue() (Event, bool) {
 	switch s {
 	case StateAccepted, StateRouted:
@@ -169,8 +169,8 @@ func (s State) Overdue() (Event, bool) {
 	}
 }
 
-// Dispatched says what being in a state proves about whether the call reached its device; empty when it proves
-// nothing beyond what was known before.
+// Dispatched returns what a state proves about whether the call reached its device. It is empty if the state proves
+// nothing new.
 func (s State) Dispatched() Dispatched {
 	switch s {
 	case StateAccepted, StateRejected, StateExpired:
@@ -184,19 +184,19 @@ func (s State) Dispatched() Dispatched {
 	}
 }
 
-// Keeping is what becomes of the stored record of a light call when the pod that runs the call stores the record again.
-// The new record has the outcome that the caller got.
+// Keeping says how a store merges the stored record of a light call with a new one from the pod that runs it. The new
+// record has the outcome that the caller got.
 type Keeping string
 
-// The ways.
+// The merge modes.
 const (
-	KeepReplace Keeping = "replace" // the new record takes its place
-	KeepFill    Keeping = "fill"    // it stays, and only what it lacks is filled in
-	KeepLate    Keeping = "late"    // its answer stays, and came after the end of the new record
-	KeepAnswer  Keeping = "answer"  // the new record takes its place, and its answer came after the end that was stored
+	KeepReplace Keeping = "replace" // the new record replaces it
+	KeepFill    Keeping = "fill"    // it stays; only missing fields are filled in
+	KeepLate    Keeping = "late"    // its answer stays, as later than the end of the new record
+	KeepAnswer  Keeping = "answer"  // the new record replaces it; its answer is later than the stored end
 )
 
-// Keep returns what becomes of a record in state s when a new one in state next is kept.
+// Keep returns how a record in state s is merged with a new one in state next.
 func (s State) Keep(next State) Keeping {
 	switch {
 	case !s.Final():
@@ -226,10 +226,10 @@ func (s State) leadsTo(next State) bool {
 	return false
 }
 
-// progressRank is the rank of a device's reports of a running call.
+// progressRank is the rank of a device's progress reports.
 const progressRank = 7
 
-// rank orders the events of a call: no event of a lower rank follows. The rank of a state is even, so it is logged
+// rank orders the events of a call: an event of a lower rank never follows. A state has an even rank, so it is logged
 // once.
 func (s State) rank() int {
 	switch s {

@@ -19,18 +19,18 @@ import (
 
 // Limits of a tool definition (protocol.md, "Limits"). The first three are defaults of ToolLimits.
 const (
-	MaxDescription  = 1024      // characters kept of a description
+	MaxDescription  = 1024      // characters stored of a description
 	MaxSchemaBytes  = 64 << 10  // bytes of one parameters schema
 	MaxSchemaDepth  = 32        // nesting of one parameters schema
-	MaxToolTimeout  = time.Hour // the longest default timeout a tool may ask for
+	MaxToolTimeout  = time.Hour // the longest default timeout of a tool
 	emptyParameters = `{"type":"object"}`
 )
 
-// ToolLimits bounds one tool definition. Zero fields mean the defaults.
+// ToolLimits limits one tool definition. Zero fields mean the defaults.
 type ToolLimits struct {
 	SchemaBytes int // bytes of one parameters schema
 	SchemaDepth int // nesting of one parameters schema
-	Description int // characters kept of a description
+	Description int // characters stored of a description
 }
 
 // WithDefaults returns the limits with the defaults filled in.
@@ -57,8 +57,8 @@ const (
 	SecurityAdminOnly   SecurityLevel = "admin_only"
 )
 
-// Annotations are MCP's hints about a tool. A device may lie in them: they inform people and models, and may
-// make policy stricter, never laxer.
+// Annotations are MCP's hints about a tool. A device may lie in them. They inform people and models, and may make
+// policy stricter, never laxer.
 type Annotations struct {
 	ReadOnlyHint    *bool `json:"readOnlyHint,omitempty"`
 	DestructiveHint *bool `json:"destructiveHint,omitempty"`
@@ -66,7 +66,7 @@ type Annotations struct {
 	OpenWorldHint   *bool `json:"openWorldHint,omitempty"`
 }
 
-// ToolSpec is what a tool says about itself. Values are immutable once Normalize returned them.
+// ToolSpec is a tool's definition. Values are immutable once Normalize returned them.
 type ToolSpec struct {
 	Name          string          `json:"name"`
 	Description   string          `json:"description"`
@@ -75,30 +75,29 @@ type ToolSpec struct {
 	Annotations   *Annotations    `json:"annotations,omitempty"`
 	SecurityLevel SecurityLevel   `json:"security_level,omitempty"`
 
-	// OutputSchema is the JSON Schema of what the tool returns; empty: none was declared. Answers are checked against
-	// it.
+	// OutputSchema is the JSON Schema of the tool's output; empty: none. Answers are checked against it.
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 
-	hashed *specHash // nil: Hash was not computed yet
+	hashed *specHash // nil: Hash is not computed yet
 }
 
-// specHash is what Hash returns. Copies of a specification share it: lists of them are what many sessions take.
+// specHash caches Hash. Copies of a specification share it, because lists of them dominate a session's memory.
 type specHash struct {
 	text string
-	of   *byte // the first byte of the Parameters it was made of
+	of   *byte // the first byte of the hashed Parameters
 }
 
-// Normalize is NormalizeWithin the default limits.
+// Normalize calls NormalizeWithin with the default limits.
 func (t ToolSpec) Normalize() (ToolSpec, error) { return t.NormalizeWithin(ToolLimits{}) }
 
-// NormalizeWithin checks a definition and returns it in its canonical form: texts cleaned, the description no longer
-// than what is kept, parameters compact and never empty. The error's message is the reason told to the device.
+// NormalizeWithin checks a definition and returns its canonical form: texts cleaned, the description truncated to the
+// limit, parameters compact and never empty. The error's message is the reason that the device gets.
 func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	l = l.WithDefaults()
 	if err := checkToolName(t.Name); err != nil {
 		return t, err
 	}
-	// The text is cleaned again after it was truncated, because a part of a longer sequence may be left at its end.
+	// Clean again after the truncation, because a part of a longer sequence may be left at the end.
 	t.Description = legible.Clean(truncate(norm.NFC.String(legible.Clean(t.Description)), l.Description))
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
@@ -123,10 +122,10 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 	return t.Hashed(), nil
 }
 
-// FieldOutputSchema is the field of a definition that an error names first if the output schema is at fault.
+// FieldOutputSchema is the field that an error names first if the output schema is invalid.
 const FieldOutputSchema = "output_schema"
 
-// normalizeSchema returns the schema in a field of a definition in its canonical form.
+// normalizeSchema returns a field's schema in canonical form.
 func (l ToolLimits) normalizeSchema(field string, text json.RawMessage) (json.RawMessage, error) {
 	if len(text) > l.SchemaBytes {
 		return nil, Errorf(CodeInvalidRequest, "%s: at most %d bytes of schema are allowed", field, l.SchemaBytes)
@@ -148,7 +147,7 @@ func (l ToolLimits) normalizeSchema(field string, text json.RawMessage) (json.Ra
 	return clean, nil
 }
 
-// Size is what the definition takes of the bytes a session may offer: about what it takes in the store.
+// Size returns the bytes that the definition takes of a session's budget: its approximate size in the store.
 func (t ToolSpec) Size() int {
 	return len(t.Name) + len(t.Description) + len(t.Parameters) + len(t.OutputSchema)
 }
@@ -161,8 +160,8 @@ func (t ToolSpec) Hash() string {
 	return t.Hashed().hashed.text
 }
 
-// Hashed returns the specification with its hash computed, so that Hash costs nothing. A copy that gets other
-// Parameters has another hash; a copy in which anything else is changed must be Hashed again.
+// Hashed returns the specification with its hash computed, so that Hash is free. Setting other Parameters in a copy is
+// detected. After any other change the copy must be Hashed again.
 func (t ToolSpec) Hashed() ToolSpec {
 	b, err := json.Marshal(t)
 	if err != nil { // cannot happen for a normalized spec: its schemas were compacted
@@ -176,7 +175,7 @@ func (t ToolSpec) Hashed() ToolSpec {
 	return t
 }
 
-// Timeout is the tool's own default, zero when it declares none.
+// Timeout returns the tool's own default, zero if it declares none.
 func (t ToolSpec) Timeout() time.Duration { return time.Duration(t.TimeoutMS) * time.Millisecond }
 
 // truncate returns at most limit characters of s.
@@ -191,8 +190,8 @@ func truncate(s string, limit int) string {
 	return s
 }
 
-// MergeTools returns have without the tools named in drop and with those in put, ordered by name. Of several with one
-// name the last counts. It changes neither list.
+// MergeTools returns have without the tools named in drop and with those in put, ordered by name. Of several tools with
+// one name the last counts. It changes neither list.
 func MergeTools(have, put []ToolSpec, drop []string) []ToolSpec {
 	all := make([]ToolSpec, 0, len(have)+len(put))
 	for _, t := range have {
@@ -211,18 +210,18 @@ func MergeTools(have, put []ToolSpec, drop []string) []ToolSpec {
 	return merged
 }
 
-// maxToolName is how many characters the name of a tool may have.
+// maxToolName is the most characters of a tool's name.
 const maxToolName = 64
 
-// separators stand between the words of a name.
+// separators are the characters between the words of a name.
 const separators = "_.-"
 
-// ValidToolName reports whether a tool may carry this name at all; policy may still refuse it.
+// ValidToolName reports whether a tool may have this name. A policy may still reject it.
 func ValidToolName(name string) bool { return checkToolName(name) == nil }
 
-// checkToolName returns why no tool may carry a name, nil if one may. The message is the reason told to the device.
+// checkToolName returns nil if a name is valid, else the reason, which the device gets as the message.
 func checkToolName(name string) error {
-	if plainToolName(name) { // almost all names are plain, and names of calls are checked, too
+	if plainToolName(name) { // fast path: almost all names are plain, and every call's name is checked
 		return nil
 	}
 	fail := func(reason string) error { return Errorf(CodeInvalidRequest, "name: %s", reason) }
@@ -252,7 +251,7 @@ func checkToolName(name string) error {
 	return nil
 }
 
-// plainToolName reports whether a name is one of ASCII that is valid.
+// plainToolName reports whether a name is valid and ASCII only.
 func plainToolName(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -265,17 +264,17 @@ func plainToolName(name string) bool {
 	return name != "" && len(name) <= maxToolName
 }
 
-// DeviceLimits are what the gateway takes of one device, as session_start and GET /api/limits announce it.
+// DeviceLimits are the gateway's limits for one device, as session_start and GET /api/limits announce them.
 type DeviceLimits struct {
 	FrameBytes      int64   `json:"frame_bytes"`            // of one message
-	OutputBytes     int64   `json:"output_bytes"`           // of what one call returns
+	OutputBytes     int64   `json:"output_bytes"`           // of one call's output
 	FramesPerSecond float64 `json:"frames_per_second"`      // on average; answers to open calls do not count
 	FrameBurst      float64 `json:"frame_burst"`            // at once
-	Tools           int     `json:"tools"`                  // that one session offers
+	Tools           int     `json:"tools"`                  // offered by one session
 	ToolBytes       int     `json:"tool_bytes"`             // of the definitions of all of them
 	ToolByteRate    int     `json:"tool_bytes_per_second"`  // of definitions, beyond a burst of twice ToolBytes
 	SchemaBytes     int     `json:"schema_bytes"`           // of the parameters of one tool
 	SchemaDepth     int     `json:"schema_depth"`           // nesting of the parameters of one tool
-	Description     int     `json:"description_characters"` // kept of a description
-	Calls           int     `json:"calls"`                  // that one session has in flight
+	Description     int     `json:"description_characters"` // stored of a description
+	Calls           int     `json:"calls"`                  // in flight in one session
 }

@@ -1,7 +1,7 @@
-// Package cache has one bounded cache for everything that Farhand remembers because it is read again and again: routes,
-// schemas, tool lists and the like. It is bounded by the sizes of the values, which may be bytes or a count.
+// Package cache has the bounded cache for everything that Farhand reads again and again: routes, schemas, tool lists
+// and the like. The bound is the total size of the values, in bytes or as a count.
 //
-// Start with Cache in cache.go; it is all there is. It imports nothing of ours.
+// Start with Cache in cache.go, the only type. The package imports no other package of Farhand.
 package cache
 
 import (
@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Cache remembers values in two generations. When the newer generation is full it becomes the older one, and the values
-// of the former older one that were not read since are forgotten. So a value in use stays, an unused one goes, and
-// adding costs the same however many values there are. It is safe for concurrent use.
+// Cache keeps values in two generations. When the newer generation is full, it becomes the older one. Values of the
+// previous older generation that were not read since are dropped. So a value in use stays, an unused value is dropped,
+// and the cost of adding does not depend on the number of values. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	limit  int
 	maxAge time.Duration
@@ -28,8 +28,8 @@ type entry[V any] struct {
 	size  int
 }
 
-// New returns a cache whose generations hold values of a total size up to limit each, in the unit of Put's sizes. A
-// generation that has been the newer one for longer than maxAge is full, too; zero means that age does not matter.
+// New returns a cache with generations of a total size up to limit each, in the unit of Put's sizes. A generation that
+// has been the newer one for longer than maxAge also counts as full. A maxAge of zero means no age limit.
 func New[K comparable, V any](limit int, maxAge time.Duration) *Cache[K, V] {
 	return &Cache[K, V]{limit: limit, maxAge: maxAge, newer: make(map[K]entry[V]), began: time.Now()}
 }
@@ -51,7 +51,7 @@ func (c *Cache[K, V]) Has(key K) bool {
 	return newer || older
 }
 
-// Put stores a value in place of the former one. A value that is larger than a generation is not stored.
+// Put stores a value, and replaces the previous one. A value that is larger than a generation is not stored.
 func (c *Cache[K, V]) Put(key K, value V, size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *Cache[K, V]) GetOrPut(key K, value V, size int) (kept V, known bool) {
 	return value, false
 }
 
-// Delete forgets the value of a key.
+// Delete removes the value of a key.
 func (c *Cache[K, V]) Delete(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package days reads durations as people write them: those of the standard library, and days.
+// Package days reads durations as people write them: those of the standard library, plus days.
 package days
 
 import (
@@ -12,7 +12,7 @@ import (
 // Day is 24 hours.
 const Day = 24 * time.Hour
 
-// Parse reads a duration such as 90s, 1h30m, 30d or 1d12h. Days stand first and are whole.
+// Parse reads a duration such as 90s, 1h30m, 30d or 1d12h. Days come first and are whole.
 func Parse(text string) (time.Duration, error) {
 	rest, days := text, int64(0)
 	if n, after, ok := strings.Cut(text, "d"); ok {

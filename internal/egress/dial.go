@@ -18,7 +18,7 @@ import (
 	"github.com/farhand/farhand/internal/publicnet"
 )
 
-// dial connects to host:port, if it may be. The name is resolved once; the address that was checked is dialled.
+// dial connects to host:port if that is allowed. It resolves the name once, and dials the address that it checked.
 func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -32,7 +32,7 @@ func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 		return nil, err
 	}
 	if err := p.cfg.guard().CheckURL("http://" + net.JoinHostPort(host, portText) + "/"); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRefused, err) // also what is malformed
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err) // also for malformed hosts
 	}
 	addrs, err := p.resolve(ctx, host)
 	if err != nil {
@@ -51,7 +51,8 @@ func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// resolve returns the addresses of a host that may be connected to, a few at most. Without any, the error is why.
+// resolve returns the addresses of a host that may be connected to, at most maxTries. If there are none, the error says
+// why.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	addr, err := netip.ParseAddr(host)
 	found, literal := []netip.Addr{addr}, err == nil
@@ -67,7 +68,7 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	for _, addr := range found {
 		addr = addr.Unmap()
 		if err := p.check(addr); err != nil {
-			if refused = err; !literal { // what names lead to here is nobody's business
+			if refused = err; !literal { // do not reveal what names resolve to here
 				refused = fmt.Errorf("%w: %s leads into a private or reserved network, or to this machine", ErrRefused,
 					host)
 			}
@@ -81,8 +82,8 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	return good[:min(len(good), maxTries)], nil
 }
 
-// check says whether an address may be connected to. A public address of this machine is as private as loopback:
-// servers here listen on both.
+// check returns an error if an address must not be connected to. It treats a public address of this machine like
+// loopback, because servers here listen on both.
 func (p *Proxy) check(addr netip.Addr) error {
 	if err := p.cfg.guard().Check(addr); err != nil {
 		return err
@@ -103,10 +104,11 @@ func (p *Proxy) check(addr netip.Addr) error {
 	return nil
 }
 
-// errBudget ends connections when the proxy has carried what it may.
+// errBudget ends connections when the proxy has used up its byte budget.
 var errBudget = errors.New("this browser has moved as many bytes as it may; stop it and start it again")
 
-// meteredConn is a connection that counts its bytes, and ends when it is silent or lives for too long.
+// meteredConn is a connection that counts its bytes. It ends after Config.Idle without traffic, after Config.Lifetime,
+// or when the byte budget of the proxy is used up.
 type meteredConn struct {
 	net.Conn
 	left *atomic.Int64
@@ -138,7 +140,8 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// extend lets the connection be silent for a while longer, if there are bytes left.
+// extend moves the deadline by another idle period, but not past the connection's lifetime. It fails if no bytes are
+// left.
 func (c *meteredConn) extend() error {
 	if c.left.Load() <= 0 {
 		return errBudget
@@ -152,21 +155,21 @@ func (c *meteredConn) extend() error {
 
 // Config is the settings of a Proxy.
 type Config struct {
-	// AllowPrivate allows private networks and this machine, too. Link-local addresses and those where cloud providers
-	// hand out credentials are never allowed.
+	// AllowPrivate also allows private networks and this machine. Link-local addresses and the addresses where cloud
+	// providers hand out credentials are never allowed.
 	AllowPrivate bool
 
-	Ports []int // that may be connected to besides 80 and 443
+	Ports []int // allowed in addition to 80 and 443
 
-	MaxConns int           // connections at once; default 64
-	MaxBytes int64         // of all connections together, both ways, while the proxy lives; default 1 GiB
+	MaxConns int           // concurrent connections; default 64
+	MaxBytes int64         // of all connections, both ways, over the proxy's life; default 1 GiB
 	Idle     time.Duration // how long a connection may be silent; default 2 min
 	Lifetime time.Duration // of one connection; default 15 min
 
 	// Resolver resolves names. Default: net.DefaultResolver.
 	Resolver Resolver
 
-	// Dial connects to an address that was found good. Default: a dialer that looks at it once more.
+	// Dial connects to an address that passed the checks. Default: a dialer that checks it once more.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -214,17 +217,17 @@ func (c Config) allows(port int) bool {
 	return port == 80 || port == 443 || slices.Contains(c.Ports, port)
 }
 
-// ErrRefused is the cause of every error that says that something must not be connected to.
+// ErrRefused is the cause of every error about a target that must not be connected to.
 var ErrRefused = publicnet.ErrRefused
 
-// CheckURL says what is wrong with a URL as far as its text tells. Names are not resolved.
+// CheckURL returns an error if the text of a URL shows that it is not allowed. It does not resolve names.
 func (c Config) CheckURL(text string) error {
 	if err := c.guard().CheckURL(text); err != nil {
 		return err
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return err // CheckURL has read it
+		return err // unreachable: the guard has parsed it
 	}
 	port := map[string]int{"http": 80, "https": 443}[u.Scheme]
 	if p := u.Port(); p != "" {
@@ -247,7 +250,7 @@ const (
 	maxTarget   = 100 // bytes
 )
 
-// refusals remembers what led nowhere, for whoever asks next.
+// refusals collects failed connections until take returns them.
 type refusals struct {
 	mu    sync.Mutex
 	lines []string
@@ -256,7 +259,7 @@ type refusals struct {
 
 func (r *refusals) add(target string, err error) {
 	if errors.Is(err, context.Canceled) {
-		return // the browser changed its mind
+		return // the browser canceled the connection
 	}
 	if len(target) > maxTarget {
 		target = target[:maxTarget] + "…"
@@ -284,7 +287,7 @@ func (r *refusals) take() []string {
 	return lines
 }
 
-// reason says in words why a connection was not made, and nothing of this machine's network.
+// reason says why a connection failed. It reveals nothing of this machine's network.
 func reason(err error) string {
 	var dns *net.DNSError
 	switch {

@@ -1,9 +1,9 @@
-// Package egress is the way out for programs that load what strangers name, such as a browser: a proxy on loopback that
-// connects to public addresses only.
+// Package egress is the outbound proxy for programs that load untrusted URLs, such as a browser. It listens on loopback
+// and connects to public addresses only.
 //
-// Every name is resolved once, here, and the address that was checked is the one that is dialled: neither the spelling
-// of a host, nor a redirect, nor a name whose address changes leads anywhere else. CheckURL says the same of a URL
-// before anything starts, in words; it is a courtesy, the Proxy is what holds.
+// The proxy resolves every name once, and dials the address that it checked. So neither the spelling of a host, nor a
+// redirect, nor a name whose address changes leads anywhere else. CheckURL gives the same verdict on a URL early, with
+// a readable error; only the Proxy enforces it.
 package egress
 
 import (
@@ -40,18 +40,18 @@ type Proxy struct {
 
 	ctx     context.Context // of all tunnels
 	cancel  context.CancelFunc
-	mu      sync.Mutex // closed does not change between a look at it and running.Add
+	mu      sync.Mutex // closed does not change between a check and running.Add
 	closed  bool
-	running sync.WaitGroup // the server and what it answers
+	running sync.WaitGroup // the server and the requests in progress
 }
 
-// User is the user name that clients of a Proxy give.
+// User is the user name of a Proxy's clients.
 const User = "browser"
 
-// HelloURL is answered by the Proxy itself. A client fetches it to show its password for the first time.
+// HelloURL is answered by the Proxy itself. A client fetches it to present its password for the first time.
 const HelloURL = "http://" + helloHost + "/"
 
-// FailedHeader is in answers to plain requests that led nowhere, which are the proxy's own.
+// FailedHeader marks the proxy's own answers to plain requests that failed.
 const FailedHeader = "X-Farhand-Proxy-Failed"
 
 const (
@@ -81,7 +81,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p.forward = &httputil.ReverseProxy{
 		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
-		// What the proxy says of itself, nobody else says.
+		// Only the proxy itself may set this header.
 		ModifyResponse: func(r *http.Response) error { r.Header.Del(FailedHeader); return nil },
 		Rewrite:        func(r *httputil.ProxyRequest) { r.Out.Host = r.In.Host },
 		ErrorHandler:   func(w http.ResponseWriter, r *http.Request, err error) { p.fail(w, r.URL.Host, err) },
@@ -97,13 +97,14 @@ func New(cfg Config) (*Proxy, error) {
 // Addr returns the address that the proxy listens on, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Password returns what clients give besides User. It is a secret.
+// Password returns the password for User. It is a secret.
 func (p *Proxy) Password() string { return p.password }
 
 // Greeted reports whether HelloURL was fetched with the password.
 func (p *Proxy) Greeted() bool { return p.greeted.Load() }
 
-// Refused returns what was refused or not reached since it was asked last, and why: a few lines at most.
+// Refused returns the targets that were refused or not reached since the last call, with the reason: a few lines at
+// most.
 func (p *Proxy) Refused() []string { return p.refusals.take() }
 
 // Close ends all connections and waits for them.
@@ -117,7 +118,7 @@ func (p *Proxy) Close() {
 	p.running.Wait()
 }
 
-// begin counts an answer that Close waits for, and reports whether there may be one.
+// begin registers a request that Close waits for. It returns false if the proxy is closed.
 func (p *Proxy) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +165,8 @@ func (p *Proxy) known(r *http.Request) bool {
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Proxy-Authorization")), []byte(want)) == 1
 }
 
-// fail answers a request that leads nowhere. The text is for the page that is shown; the client hears it again from
-// Refused, because browsers show nothing of a tunnel that is refused.
+// fail answers a request that failed. The text is for the page that the browser shows. The client also reads it from
+// Refused, because browsers show nothing of a refused tunnel.
 func (p *Proxy) fail(w http.ResponseWriter, target string, err error) {
 	p.refusals.add(target, err)
 	status := http.StatusBadGateway
@@ -176,7 +177,7 @@ func (p *Proxy) fail(w http.ResponseWriter, target string, err error) {
 	http.Error(w, "The gateway's proxy: "+reason(err), status)
 }
 
-// tunnel connects a client to where it asks to, and copies both ways until either ends.
+// tunnel connects a client to its target, and copies both ways until either side ends.
 func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -202,7 +203,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	both(near, buffered.Reader, far)
 }
 
-// both copies until one side ends, and then ends the other. What the client has sent early is in its reader.
+// both copies until one side ends, and then closes the other. early holds what the client has already sent.
 func both(near net.Conn, early *bufio.Reader, far net.Conn) {
 	done := make(chan struct{})
 	go func() {

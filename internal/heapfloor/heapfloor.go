@@ -1,7 +1,7 @@
-// Package heapfloor spaces the garbage collections of a small heap out, so that a busy pod with few sessions does not
-// collect dozens of times a second. It also gives the memory of a pod that came to rest back.
+// Package heapfloor makes garbage collections of a small heap rarer, so that a busy pod with few sessions does not
+// collect dozens of times a second. It also returns the memory of an idle pod to the operating system.
 //
-// Start with Raise. It imports nothing of ours.
+// Start with Raise. The package imports no other package of Farhand.
 package heapfloor
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// floorBytes is how much a pod allocates at least between two garbage collections. A pod that holds few sessions
-// keeps a few megabytes, so that with Go's default every few megabytes of calls would cost a collection: dozens a
-// second on a busy pod, a seventh of its processor time (docs/performance.md).
+// floorBytes is the minimum that a pod allocates between two garbage collections. A pod with few sessions holds a few
+// megabytes. With Go's default, every few megabytes of calls would cost a collection: dozens a second on a busy pod, a
+// seventh of its processor time (docs/performance.md).
 const floorBytes = 32 << 20
 
-// Raise spaces the collections of a small heap out, has a process at rest give its memory back (heapfloor.go), and
-// returns a function that undoes both. It reserves address space that is not touched, and so takes no memory: the
+// Raise makes the collections of a small heap rarer, makes an idle process return its memory (heapfloor.go), and
+// returns a function that undoes both. It reserves address space that is never touched, and so takes no memory: the
 // collector paces itself by the size of the heap, and does not scan memory without pointers. A large heap is collected
-// as ever, where a higher GOGC would let it grow several times over. An operator who sets GOGC or GOMEMLIMIT has
-// decided otherwise, and nothing is reserved.
+// as before; a higher GOGC would let it grow several times over. If the operator has set GOGC or GOMEMLIMIT, Raise does
+// nothing.
 func Raise(environ []string) (lower func()) {
 	set := env.ToMap(environ)
 	if set["GOGC"] != "" || set["GOMEMLIMIT"] != "" {
@@ -39,32 +39,32 @@ func Raise(environ []string) (lower func()) {
 	}
 }
 
-// A pod at rest collects its garbage and gives free memory back to the operating system. A burst leaves up to half of
-// the heap as garbage, and Go collects by what is allocated, so that a pod nobody talks to would keep it: ten thousand
-// devices that connect in seven seconds leave 5 KiB each (docs/performance.md).
+// An idle pod collects its garbage and returns free memory to the operating system. A burst leaves up to half of the
+// heap as garbage. Go collects by allocation, so an idle pod would keep it: ten thousand devices that connect in seven
+// seconds leave 5 KiB each (docs/performance.md).
 const (
 	restTick      = time.Second
-	restTicks     = 3           // so many seconds without work are rest
+	restTicks     = 3           // seconds without work until the pod is idle
 	restAllocated = 4 << 20     // bytes allocated in a second; less is no work. One caller in a loop allocates more
 	restEvery     = time.Minute // between two collections
-	restShare     = 8           // a collection is worth it if it may free this part (an eighth) of what is resident
+	restShare     = 8           // a collection is worth it if it may free this part (an eighth) of resident memory
 )
 
-// usage is what the process uses, in bytes.
+// usage is the memory use of the process, in bytes.
 type usage struct {
 	allocated uint64 // since the process began
 	resident  uint64 // about what the operating system counts, without the program itself
-	freeable  uint64 // at most what a collection would give back
+	freeable  uint64 // upper bound of what a collection would return
 }
 
-// rest decides when a pod at rest gives memory back. Its zero value has seen nothing.
+// rest decides when an idle pod returns memory. Its zero value is ready for use.
 type rest struct {
 	allocated uint64
 	quiet     int       // ticks in a row without work
 	gaveBack  time.Time // zero: never
 }
 
-// due says whether memory is to be given back now. It is called every restTick.
+// due reports whether to return memory now. Call it every restTick.
 func (r *rest) due(now time.Time, use usage) bool {
 	busy := use.allocated-r.allocated >= restAllocated
 	r.allocated = use.allocated
@@ -81,7 +81,7 @@ func (r *rest) due(now time.Time, use usage) bool {
 	return true
 }
 
-// watch gives memory back whenever the pod rests, until stop is closed. floor is how many bytes the heap floor has.
+// watch returns memory whenever the pod is idle, until stop is closed. floor is the size of the heap floor in bytes.
 func watch(stop <-chan struct{}, floor uint64) {
 	tick := time.NewTicker(restTick)
 	defer tick.Stop()
@@ -98,7 +98,7 @@ func watch(stop <-chan struct{}, floor uint64) {
 	}
 }
 
-// newReader returns a function that reads what is used. It does not stop the program, as runtime.ReadMemStats would.
+// newReader returns a function that reads the usage. Unlike runtime.ReadMemStats, it does not stop the program.
 func newReader(floor uint64) func() usage {
 	const (
 		allocated = iota
@@ -110,7 +110,7 @@ func newReader(floor uint64) func() usage {
 	)
 	samples := []metrics.Sample{
 		allocated: {Name: "/gc/heap/allocs:bytes"},
-		objects:   {Name: "/memory/classes/heap/objects:bytes"}, // dead ones, too
+		objects:   {Name: "/memory/classes/heap/objects:bytes"}, // includes dead ones
 		live:      {Name: "/gc/heap/live:bytes"},                // at the last collection
 		free:      {Name: "/memory/classes/heap/free:bytes"},
 		released:  {Name: "/memory/classes/heap/released:bytes"},
@@ -119,7 +119,7 @@ func newReader(floor uint64) func() usage {
 	return func() usage {
 		metrics.Read(samples)
 		value := func(i int) uint64 { return samples[i].Value.Uint64() }
-		// The floor is an object that lives and is not resident; it is not among the live before the first collection.
+		// The floor is a live object that is not resident. It does not count as live before the first collection.
 		garbage := difference(value(objects), max(value(live), floor))
 		return usage{
 			allocated: value(allocated),
@@ -129,5 +129,5 @@ func newReader(floor uint64) func() usage {
 	}
 }
 
-// difference returns a-b, or zero if b is more: figures that are read together need not be of the same instant.
+// difference returns a-b, or zero if b is larger: figures that are read together may be of different instants.
 func difference(a, b uint64) uint64 { return a - min(a, b) }

@@ -2,5 +2,5 @@
 
 package heapfloor
 
-// untouched does nothing where the system cannot be told.
+// untouched does nothing: this system has no such call.
 func untouched([]byte) {}

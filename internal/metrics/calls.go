@@ -7,17 +7,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// callBuckets are seconds. A call to a device on the same network takes a few milliseconds, one that asks a person
-// minutes.
+// callBuckets are in seconds. A call to a device on the same network takes a few milliseconds; a call that asks a
+// person takes minutes.
 var callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// callWay is how a call came and went.
+// callWay is the endpoint and the route of a call.
 type callWay struct {
 	endpoint agent.Endpoint
 	route    agent.CallRoute
 }
 
-// wayCounters are the series of one way.
+// wayCounters are the series of one callWay.
 type wayCounters struct {
 	outcomes tally
 	duration *timer
@@ -78,7 +78,7 @@ func (c *Calls) CallEnded(end agent.CallEnd) {
 	}
 }
 
-// turnBuckets are seconds.
+// turnBuckets are in seconds.
 var turnBuckets = []float64{.25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 
 // Turns counts turns of conversations.
@@ -148,7 +148,7 @@ var poolNames = []string{
 	"turn_bytes", "turns", "unsent_bytes", "uploads", "validating", "validating_answers", "waiting_requests",
 }
 
-// pools exports how full the pools are that tenants share.
+// pools exports the usage of the pools that tenants share.
 func (s *Set) pools(reads []func() map[string]parts.Stats) {
 	read := once(func() map[string]parts.Stats {
 		all := make(map[string]parts.Stats)

@@ -12,10 +12,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// httpBuckets are seconds.
+// httpBuckets are in seconds.
 var httpBuckets = []float64{.001, .005, .025, .1, .5, 2.5, 10, 60}
 
-// statuses are those that the API answers with.
+// statuses are the statuses of the API's answers.
 var statuses = []int{
 	200, 202, 204, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 499, 500, 501, 502, 503, 504,
 }
@@ -34,7 +34,7 @@ type routeCounters struct {
 
 var _ api.Meter = (*HTTP)(nil)
 
-// httpRoutes are the routes as they are written in labels: those of the API, and one for everything else.
+// httpRoutes are the values of the route label: the routes of the API, and one for everything else.
 func httpRoutes() []string {
 	names := []string{other}
 	for _, r := range api.Routes() {
@@ -92,7 +92,7 @@ func (h *HTTP) Requested(method, route string, status int, code registry.Code, t
 	}
 }
 
-// statusText returns a status as it is written in labels.
+// statusText returns the label value of a status.
 func statusText(status int) string {
 	switch {
 	case status == http.StatusOK: // of most requests
@@ -104,7 +104,7 @@ func statusText(status int) string {
 	}
 }
 
-// redisBuckets are seconds.
+// redisBuckets are in seconds.
 var redisBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
 
 // Redis measures round trips to Redis.
@@ -172,7 +172,7 @@ func (s *Set) redisPools(read func() map[string]redisstore.PoolStats) {
 		each(func(p pool) float64 { return float64(p.Timeouts) }))
 }
 
-// bus exports what the bus sent, what waits in it, and what went wrong there; read is nil without Redis.
+// bus exports what the bus sent, its queue lengths and its failures; read is nil without Redis.
 func (s *Set) bus(read func() bus.Stats) {
 	s.counter("farhand_bus_sent_messages_total", "Messages that were sent to other pods, by queue.",
 		shares("queue", read, func(b bus.Stats) []share {

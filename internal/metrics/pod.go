@@ -32,7 +32,7 @@ type Pod struct {
 	Pools      []func() map[string]parts.Stats        // by name, which is one of poolNames
 }
 
-// policyFile exports whether the policy is as its file is.
+// policyFile exports whether the policy in force matches its file.
 func (s *Set) policyFile(read func() policy.Status) {
 	type status = policy.Status
 	s.gauge("farhand_policy_file_refused",
@@ -50,7 +50,7 @@ func (s *Set) policyFile(read func() policy.Status) {
 		}))
 }
 
-// mcpServers exports whether MCP servers answer.
+// mcpServers exports whether this pod is connected to MCP servers.
 func (s *Set) mcpServers(read func() []upstream.Status) {
 	if read == nil {
 		return
@@ -79,7 +79,7 @@ func (s *Set) mcpServers(read func() []upstream.Status) {
 		each(func(s upstream.Status) float64 { return float64(s.Attempts) }))
 }
 
-// hooks exports what became of the questions to HTTP hooks.
+// hooks exports the outcomes of questions to HTTP hooks.
 func (s *Set) hooks(reads []func() hooks.Stats) {
 	names := make([]string, len(reads))
 	for i, read := range reads {
@@ -154,7 +154,7 @@ func (s *Set) routing(read func() routing.Stats) {
 	s.lease(read)
 }
 
-// places exports where the gateway's tools keep what outlives a call.
+// places exports where the gateway's tools keep state that outlives a call.
 func (s *Set) places(read func() routing.Stats) {
 	type stats = routing.Stats
 	s.gauge("farhand_places",
@@ -175,7 +175,7 @@ func (s *Set) places(read func() routing.Stats) {
 		}))
 }
 
-// recorder exports what waits to be written to the store.
+// recorder exports the lines that wait to be written to the store.
 func (s *Set) recorder(read func() routing.Stats) {
 	type stats = routing.Stats
 	s.gauge("farhand_recorder_queued_lines",
@@ -191,7 +191,7 @@ func (s *Set) recorder(read func() routing.Stats) {
 		number(read, func(s stats) int64 { return s.RecorderDropped }))
 }
 
-// lease exports how the pod and the fleet are alive.
+// lease exports the heartbeats of this pod, and the pods that live and died.
 func (s *Set) lease(read func() routing.Stats) {
 	type stats = routing.Stats
 	s.counter("farhand_heartbeats_total", "Renewals of this pod's lease, by whether the store took them.",
@@ -214,7 +214,7 @@ func (s *Set) lease(read func() routing.Stats) {
 		}))
 }
 
-// sockets exports connections of devices, and what goes over them.
+// sockets exports connections of devices, and their traffic.
 func (s *Set) sockets(read func() ws.Stats) {
 	type stats = ws.Stats
 	s.gauge("farhand_sockets", "Open connections of devices.", number(read, func(s stats) int64 { return s.Open }))
@@ -254,7 +254,7 @@ func (s *Set) sockets(read func() ws.Stats) {
 		number(read, func(s stats) int64 { return s.UnhandledBytes }))
 }
 
-// refusals exports what the API and the agent hold and refuse, and which requests authentication refused.
+// refusals exports what the API and the agent hold and reject, and the requests that authentication rejected.
 func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, turns func() chat.Stats) {
 	s.gauge("farhand_http_held_requests",
 		"Requests that stay open: event streams and streamed turns, and requests that wait for a call.",
@@ -285,7 +285,7 @@ func (s *Set) refusals(read func() api.Stats, refused func(kind string) int64, t
 		"Turns the pod had no room for.", number(turns, func(s chat.Stats) int64 { return s.Refused }))
 }
 
-// audit exports what becomes of the lines of the audit log.
+// audit exports the queue of the audit log, and the lines that were written and dropped.
 func (s *Set) audit(read func() audit.Stats) {
 	type stats = audit.Stats
 	s.gauge("farhand_audit_queued_lines",

@@ -1,17 +1,16 @@
-// Package metrics turns what the packages of a pod count into metrics for Prometheus. Those packages know nothing of
+// Package metrics exports the counters of a pod's packages as metrics for Prometheus. Those packages do not import
 // Prometheus. They count in atomic counters, which their Stats methods return and this package reads at each scrape.
-// What takes time they report to a small interface of their own, called Meter or Activity, which this package
-// implements.
+// They report durations to a small interface of their own, called Meter or Activity, which this package implements.
 //
-// Every label has a fixed set of values, which is part of the metric's description. A value that is not in the set
-// becomes "other". So the number of series has a bound (Metric.Bound), whatever devices and callers send, and
-// docs/operate.md states it.
+// Every label has a fixed set of values, which is part of the metric's description. A value outside the set becomes
+// "other". So the number of series has a bound (Metric.Bound), whatever devices and callers send. docs/operate.md
+// states it.
 //
 // The package imports client_golang, api, ws, agent, redisstore and registry/routing. Start with set.go.
 //
-// A new metric is one entry in the file of the package that counts it: calls.go for agent and
-// agent/chat, http.go for api, redisstore and its bus, pod.go for registry/routing and ws. What api, agent/access/auth
-// and agent/chat refuse is in pod.go too.
+// A new metric is one entry in the file of the package that counts it: calls.go for agent and agent/chat, http.go for
+// api, redisstore and its bus, pod.go for registry/routing and ws. Refusals by api, agent/access/auth and agent/chat
+// are also in pod.go.
 //
 // A package that has no metrics yet needs a method Stats, a field of Pod (pod.go), a line in Set.Watch (set.go) that
 // reads the field, and a line in monitoring.go of the root package that sets it.
@@ -30,10 +29,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// other is the value of a label whose own value is not in its set.
+// other replaces a label value that is not in the label's set.
 const other = "other"
 
-// Kind is what a metric is.
+// Kind is the type of a metric.
 type Kind string
 
 // The kinds.
@@ -43,7 +42,7 @@ const (
 	Histogram Kind = "histogram"
 )
 
-// Label is a label of a metric with all values that it can have.
+// Label is a label of a metric with all its possible values.
 type Label struct {
 	Name   string
 	Values []string
@@ -58,7 +57,7 @@ type Metric struct {
 	Buckets []float64 // of a histogram
 }
 
-// Bound returns how many series the metric can have at most on one pod.
+// Bound returns the maximum number of series of the metric on one pod.
 func (m Metric) Bound() int {
 	n := 1
 	for _, l := range m.Labels {
@@ -89,8 +88,8 @@ type Set struct {
 	Turns *Turns // implements chat.Activity
 }
 
-// New returns the metrics of a pod. models are the names of the configured models, version is the program's. What the
-// parts of the pod count is not exported before Watch.
+// New returns the metrics of a pod. models are the names of the configured models, version is the program's version.
+// The counters of the pod's parts are not exported before Watch.
 func New(models []string, version string) *Set {
 	s := &Set{registry: prometheus.NewRegistry()}
 	s.Calls = newCalls(s)
@@ -103,7 +102,7 @@ func New(models []string, version string) *Set {
 	return s
 }
 
-// Watch exports what the parts of a pod count. It is called once.
+// Watch exports the counters of a pod's parts. Call it once.
 func (s *Set) Watch(p Pod) {
 	s.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -119,7 +118,7 @@ func (s *Set) Watch(p Pod) {
 	s.pools(p.Pools)
 }
 
-// Handler serves the metrics in the format of Prometheus.
+// Handler serves the metrics in the Prometheus format.
 func (s *Set) Handler() http.Handler {
 	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
@@ -134,13 +133,13 @@ func (s *Set) Metrics() []Metric {
 // emitFunc exports one value of a metric, with the values of its labels.
 type emitFunc func(value float64, labels ...string)
 
-// source is where the values of a metric come from.
+// source is the source of a metric's values.
 type source struct {
 	labels []Label
-	emit   func(emitFunc) // called when somebody scrapes; nil: nothing is exported
+	emit   func(emitFunc) // called at each scrape; nil: nothing is exported
 }
 
-// number is one number of what read returns. A nil read exports nothing.
+// number returns a source with one number, computed from the result of read. A nil read exports nothing.
 func number[T any](read func() T, of func(T) int64) source {
 	if read == nil {
 		return source{}
@@ -148,14 +147,14 @@ func number[T any](read func() T, of func(T) int64) source {
 	return source{emit: func(emit emitFunc) { emit(float64(of(read()))) }}
 }
 
-// share is the part of a number that one value of a label has.
+// share is the part of a number that belongs to one value of a label.
 type share struct {
 	value string
 	n     int64
 }
 
-// shares is a number for each value of a label, of what read returns. A nil read exports nothing. of always names the
-// same values.
+// shares returns a source with one number per value of a label, computed from the result of read. A nil read exports
+// nothing. of must always name the same values.
 func shares[T any](label string, read func() T, of func(T) []share) source {
 	l := Label{Name: label}
 	for _, s := range of(*new(T)) {
@@ -180,7 +179,7 @@ func (s *Set) counter(name, help string, from source) {
 	s.register(Metric{Name: name, Kind: Counter, Help: help, Labels: from.labels}, prometheus.CounterValue, from.emit)
 }
 
-// register adds a metric whose values are read when somebody scrapes. A nil read exports nothing.
+// register adds a metric whose values are read at each scrape. A nil read exports nothing.
 func (s *Set) register(m Metric, kind prometheus.ValueType, read func(emitFunc)) {
 	s.metrics = append(s.metrics, m)
 	if read != nil {
@@ -189,7 +188,7 @@ func (s *Set) register(m Metric, kind prometheus.ValueType, read func(emitFunc))
 	}
 }
 
-// histograms registers a metric of how long things take, in seconds.
+// histograms registers a metric of durations, in seconds.
 func (s *Set) histograms(name, help string, labels []Label, buckets []float64) *prometheus.HistogramVec {
 	m := Metric{Name: name, Kind: Histogram, Help: help, Labels: labels, Buckets: buckets}
 	s.metrics = append(s.metrics, m)
@@ -199,7 +198,7 @@ func (s *Set) histograms(name, help string, labels []Label, buckets []float64) *
 	return vec
 }
 
-// reader is a metric that is read when somebody scrapes.
+// reader is a metric that is read at each scrape.
 type reader struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
@@ -216,12 +215,12 @@ func (r *reader) Collect(c chan<- prometheus.Metric) {
 	})
 }
 
-// tally counts by the values of one label, which are a fixed set. It is safe for concurrent use.
+// tally counts by the values of one label. The set of values is fixed. It is safe for concurrent use.
 type tally struct {
 	counts map[string]*atomic.Int64 // never changes
 }
 
-// newTally returns a tally of values. They must include other if any further value may be counted.
+// newTally returns a tally of values. They must include other if add may get any further value.
 func newTally(values []string) tally {
 	t := tally{counts: make(map[string]*atomic.Int64, len(values))}
 	for _, v := range values {
@@ -238,7 +237,7 @@ func (t tally) add(value string, n int64) {
 	c.Add(n)
 }
 
-// emit exports what has been counted. before are the values of the labels before the tally's own.
+// emit exports the counts. before are the values of the labels that precede the tally's own.
 func (t tally) emit(emit emitFunc, before ...string) {
 	for value, c := range t.counts {
 		if n := c.Load(); n > 0 {
@@ -247,7 +246,7 @@ func (t tally) emit(emit emitFunc, before ...string) {
 	}
 }
 
-// timer is one series of a histogram. There is none until the first value. It is safe for concurrent use.
+// timer is one series of a histogram. The series is created with its first value. It is safe for concurrent use.
 type timer struct {
 	vec    *prometheus.HistogramVec
 	labels []string
@@ -261,7 +260,7 @@ func newTimer(vec *prometheus.HistogramVec, labels ...string) *timer {
 func (t *timer) observe(took time.Duration) {
 	o := t.series.Load()
 	if o == nil {
-		made := t.vec.WithLabelValues(t.labels...) // the same one for every goroutine that comes here
+		made := t.vec.WithLabelValues(t.labels...) // every goroutine gets the same one
 		o = &made
 		t.series.Store(o)
 	}
@@ -277,10 +276,10 @@ func texts[S ~string](values []S) []string {
 	return all
 }
 
-// scrapeTime is how long a value that was read for one metric is used for the others. All are read in one scrape.
+// scrapeTime is how long a value read for one metric is reused for the others, because one scrape reads them all.
 const scrapeTime = 100 * time.Millisecond
 
-// once returns a function that calls read at most once in scrapeTime, because read may look at every connection.
+// once returns a function that calls read at most once per scrapeTime, because read may visit every connection.
 func once[T any](read func() T) func() T {
 	if read == nil {
 		return nil

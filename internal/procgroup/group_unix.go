@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// lead has a command lead a group once it starts.
+// lead makes a command the leader of a group when it starts.
 func lead(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)

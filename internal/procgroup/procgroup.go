@@ -1,8 +1,7 @@
 // Package procgroup runs a command as the leader of a process group of its own, and ends the whole group with it.
 //
-// The number of a group is that of its leader, and the kernel gives it to others once the leader has been reaped and
-// the group is empty. So the group is sent signals only while its leader has not been reaped, if only because it is
-// kept a zombie.
+// The id of a group is the process id of its leader. The kernel reuses it once the leader has been reaped and the group
+// is empty. So the group gets signals only while its leader has not been reaped, even if the leader is only a zombie.
 package procgroup
 
 import (
@@ -10,17 +9,17 @@ import (
 	"sync"
 )
 
-// Group is a command with the processes of the group that it leads. Where the system has no such groups, or no way to
-// keep an ended process unreaped, it is the command alone.
+// Group is a command with the processes of the group that it leads. If the system has no such groups, or no way to keep
+// an ended process unreaped, it is the command alone.
 type Group struct {
 	cmd *exec.Cmd
 
 	mu   sync.Mutex
-	over bool // the leader may be reaped: the group is sent nothing more
+	over bool // the leader may be reaped: send the group nothing more
 }
 
-// Start starts a command as the leader of a group. If the command has a context, the whole group is killed when that
-// ends. Wait must be called, and the command's own Wait must not.
+// Start starts a command as the leader of a group. If the command has a context, the whole group is killed when the
+// context ends. The caller must call Wait, and must not call the command's own Wait.
 func Start(cmd *exec.Cmd) (*Group, error) {
 	g := &Group{cmd: cmd}
 	lead(cmd)
@@ -33,14 +32,14 @@ func Start(cmd *exec.Cmd) (*Group, error) {
 	return g, nil
 }
 
-// Wait waits until the leader has ended, kills what is left of the group, and returns what the command's Wait returns.
-// It is called once.
+// Wait waits until the leader has ended, kills the rest of the group, and returns what the command's Wait returns. Call
+// it once.
 func (g *Group) Wait() error {
 	g.settle()
 	return g.cmd.Wait()
 }
 
-// settle waits until the leader has ended, and kills what is left of the group. The leader has not been reaped then.
+// settle waits until the leader has ended, and kills the rest of the group. The leader has not been reaped then.
 func (g *Group) settle() {
 	err := awaitEnd(g.cmd.Process.Pid)
 	g.mu.Lock()
@@ -51,7 +50,7 @@ func (g *Group) settle() {
 	g.over = true
 }
 
-// Kill kills the group. It returns os.ErrProcessDone when that has ended. It is safe for concurrent use.
+// Kill kills the group. It returns os.ErrProcessDone if the group has ended. It is safe for concurrent use.
 func (g *Group) Kill() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -4,7 +4,7 @@ package procgroup
 
 import "golang.org/x/sys/unix"
 
-// awaitEnd waits until a child has ended, and does not reap it.
+// awaitEnd waits until a child has ended, without reaping it.
 func awaitEnd(pid int) error {
 	queue, err := unix.Kqueue()
 	if err != nil {
@@ -16,13 +16,13 @@ func awaitEnd(pid int) error {
 	unix.SetKevent(&changes[0], pid, unix.EVFILT_PROC, unix.EV_ADD|unix.EV_ONESHOT)
 	changes[0].Fflags = unix.NOTE_EXIT
 	_, err = unix.Kevent(queue, changes, events, nil)
-	for err == unix.EINTR { // adding it once more changes nothing
+	for err == unix.EINTR { // adding it again changes nothing
 		_, err = unix.Kevent(queue, changes, events, nil)
 	}
 	if err == nil && events[0].Flags&unix.EV_ERROR != 0 {
 		err = unix.Errno(events[0].Data)
 	}
-	if err == unix.ESRCH { // as it is said of a child that has ended and was not reaped
+	if err == unix.ESRCH { // the error for a child that has ended and was not reaped
 		return nil
 	}
 	return err

@@ -2,7 +2,7 @@ package procgroup
 
 import "golang.org/x/sys/unix"
 
-// awaitEnd waits until a child has ended, and does not reap it.
+// awaitEnd waits until a child has ended, without reaping it.
 func awaitEnd(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

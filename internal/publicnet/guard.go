@@ -1,8 +1,8 @@
-// Package publicnet keeps requests that follow somebody's URL away from where they must not go: the machine itself, the
-// networks around it, and the services of cloud providers that hand out credentials.
+// Package publicnet keeps requests to caller-supplied URLs away from forbidden targets: the local machine, the networks
+// around it, and the services of cloud providers that hand out credentials.
 //
-// An address is looked at when the socket is about to connect to it (Guard.Control). By then a name has been resolved
-// for the last time, so neither the form a host is written in nor a name whose address changes makes a difference.
+// The guard checks an address when the socket is about to connect to it (Guard.Control). The name is already resolved
+// at that point. So neither the spelling of a host nor a name whose address changes can bypass the check.
 package publicnet
 
 import (
@@ -21,11 +21,11 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// ErrRefused is the cause of every error of a Guard.
+// ErrRefused is the cause of a Guard's errors, except when CheckURL rejects a URL that is malformed or too long.
 var ErrRefused = errors.New("address refused")
 
-// Guard says which addresses may be connected to: public ones, and private ones if they are allowed. Never means never.
-// Its methods are safe for concurrent use.
+// Guard decides which addresses may be connected to: public ones, and private ones if AllowPrivate is set. Addresses of
+// kind Never are always rejected. Its methods are safe for concurrent use.
 type Guard struct {
 	AllowPrivate bool
 }
@@ -46,7 +46,7 @@ func (g Guard) Check(addr netip.Addr) error {
 	}
 }
 
-// Control is for net.Dialer: it looks at the address a socket is about to be connected to.
+// Control is for net.Dialer: it checks the address that a socket is about to connect to.
 func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return fmt.Errorf("%w: %s is no TCP", ErrRefused, network)
@@ -58,19 +58,19 @@ func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 	return g.Check(addr.Addr())
 }
 
-// Dialer returns a dialer that connects only where the guard allows it. timeout bounds one connection, the resolving of
-// its name included.
+// Dialer returns a dialer that connects only where the guard allows it. timeout bounds one connection, including the
+// resolution of its name.
 func (g Guard) Dialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{Timeout: timeout, Control: g.Control}
 }
 
-// Transport returns a transport that connects only where the guard allows it, and through no proxy: a proxy would
-// connect to whatever it is told. The caller bounds connections as it needs, and closes the idle ones at its end.
+// Transport returns a transport that connects only where the guard allows it. It uses no proxy, because a proxy would
+// connect to any address. The caller bounds the number of connections, and closes the idle ones when it is done.
 func (g Guard) Transport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext: g.Dialer(timeout).DialContext, TLSHandshakeTimeout: timeout, ForceAttemptHTTP2: true,
 		MaxResponseHeaderBytes: maxHeader, IdleConnTimeout: idleTimeout,
-		DisableCompression: true, // what is compressed may be of any size
+		DisableCompression: true, // a compressed response may expand to any size
 	}
 }
 
@@ -79,18 +79,18 @@ const (
 	idleTimeout = 30 * time.Second
 )
 
-// Kind says whose an address is.
+// Kind classifies an address.
 type Kind int
 
 // The kinds. The zero value is the strictest.
 const (
-	Never   Kind = iota // nobody's, several machines', or a cloud provider's own: no request has business there
+	Never   Kind = iota // unassigned, multicast, or a cloud provider's own: never a valid target
 	Private             // this machine, or one of the networks around it
 	Public              // a machine of the Internet
 )
 
-// metadata are the addresses where cloud providers hand out credentials to whoever asks from within. Those that are
-// link-local are not among them: no link-local address is allowed.
+// metadata are the addresses where cloud providers hand out credentials to any process in their network. It omits
+// link-local addresses, because all of those are rejected.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
 	netip.MustParseAddr("168.63.129.16"),   // Azure
@@ -102,12 +102,12 @@ var metadata = []netip.Addr{
 // private are the networks of kind Private.
 var private = prefixes(
 	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16",
-	"100.64.0.0/10", // shared by the customers of a provider; overlay networks use it, too
+	"100.64.0.0/10", // shared by the customers of a provider; also used by overlay networks
 	"::1/128", "fc00::/7",
 )
 
-// special are the networks that are neither private nor of the Internet, in the registries of IANA for addresses of
-// special purpose. Of IPv6 there is more: see KindOf.
+// special are the networks in IANA's registries for special-purpose addresses that are neither private nor public.
+// KindOf rejects further networks of IPv6.
 var special = prefixes(
 	"0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
@@ -117,8 +117,8 @@ var special = prefixes(
 	"3fff::/20",     // documentation
 )
 
-// unicast are the addresses of IPv6 that may be of the Internet. NAT64 (64:ff9b::/96) is not among them: it has an IPv4
-// address in it, which a translator that nobody here knows would connect to.
+// unicast are the addresses of IPv6 that may be public. NAT64 (64:ff9b::/96) is not among them: it embeds an IPv4
+// address, to which an unknown translator would connect.
 var unicast = netip.MustParsePrefix("2000::/3")
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -129,7 +129,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// KindOf returns the kind of an address. An IPv4 address that is written as one of IPv6 is what it is as IPv4.
+// KindOf returns the kind of an address. An IPv4-mapped IPv6 address has the kind of its IPv4 address.
 func KindOf(addr netip.Addr) Kind {
 	addr = addr.Unmap()
 	switch {
@@ -151,13 +151,13 @@ func in(networks []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
-// maxURL is how many bytes a URL may have.
+// maxURL is the maximum length of a URL in bytes.
 const maxURL = 8 << 10
 
-// CheckURL says what is wrong with a URL as far as its text tells, for a URL that somebody else will load, in a network
-// of their own. Only http and https are allowed. Names are not resolved, but those of this machine and of the services
-// that hand out credentials are known. An address must be written plainly: 127.1, 0x7f000001 and 017700000001 mean
-// different things to different programs. The errors do not repeat the URL, which may hold a secret.
+// CheckURL returns an error if the text of a URL shows that it is not allowed. It is for URLs that another program
+// loads, in its own network. Only http and https are allowed. CheckURL does not resolve names, but it knows the names
+// of the local machine and of the services that hand out credentials. An address must be written plainly: programs read
+// 127.1, 0x7f000001 and 017700000001 in different ways. The errors do not repeat the URL, which may hold a secret.
 func (g Guard) CheckURL(text string) error {
 	if len(text) > maxURL {
 		return fmt.Errorf("the URL is longer than %d bytes", maxURL)
@@ -176,7 +176,7 @@ func (g Guard) CheckURL(text string) error {
 	return g.checkHost(u.Hostname())
 }
 
-// refused is an error with ErrRefused as its cause, whose text is fit for people.
+// refused is an error with ErrRefused as its cause and a text for people.
 type refused string
 
 // Error implements error.
@@ -187,7 +187,7 @@ func (refused) Unwrap() error { return ErrRefused }
 
 func refusedf(format string, args ...any) error { return refused(fmt.Sprintf(format, args...)) }
 
-// checkAddr is Check with a text that is fit for people.
+// checkAddr is Check with an error text for people.
 func (g Guard) checkAddr(addr netip.Addr) error {
 	if err := g.Check(addr); err != nil {
 		return refused(strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "))
@@ -195,10 +195,10 @@ func (g Guard) checkAddr(addr netip.Addr) error {
 	return nil
 }
 
-// odd reports whether a character is one that programs read in different ways, or that nobody sees.
+// odd reports whether a character is invisible, or read in different ways by different programs.
 func odd(r rune) bool { return r == '\\' || r == ' ' || !unicode.IsPrint(r) }
 
-// checkHost says what is wrong with a host as far as its text tells.
+// checkHost returns an error if the text of a host shows that it is not allowed.
 func (g Guard) checkHost(host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return g.checkAddr(addr)
@@ -206,7 +206,7 @@ func (g Guard) checkHost(host string) error {
 	if plain, err := url.PathUnescape(host); err == nil {
 		host = plain
 	}
-	plain, err := idna.Lookup.ToASCII(host) // as browsers read it: look-alike letters and dots made plain
+	plain, err := idna.Lookup.ToASCII(host) // as browsers read it: look-alike letters and dots become plain
 	switch {
 	case err == nil:
 		host = plain
@@ -223,7 +223,7 @@ func (g Guard) checkHost(host string) error {
 	return g.checkName(host)
 }
 
-// checkName says what is wrong with a name in lower case that has no dot at its end.
+// checkName checks a name in lower case without a dot at its end.
 func (g Guard) checkName(host string) error {
 	switch host {
 	case "metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal":

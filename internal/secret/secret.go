@@ -1,4 +1,4 @@
-// Package secret has the type of everything in a configuration that nobody may read in a log, an error or an answer.
+// Package secret has the type for configuration values that must not appear in logs, errors or answers.
 package secret
 
 import (
@@ -7,11 +7,11 @@ import (
 	"log/slog"
 )
 
-// Text is a secret. However it is printed, marshalled or logged, it is Masked; only a conversion to string reveals it.
-// It must not stand in a field that is not exported: package fmt prints those without asking their types.
+// Text is a secret. Printing, marshalling or logging it yields Masked; only a conversion to string reveals it. Do not
+// use it in an unexported field: package fmt prints those without calling their methods.
 type Text string
 
-// Masked is what is shown instead of a secret that is not empty.
+// Masked is shown instead of a secret that is not empty.
 const Masked = "********"
 
 // String implements fmt.Stringer.
@@ -25,10 +25,10 @@ func (t Text) String() string {
 // GoString implements fmt.GoStringer.
 func (t Text) GoString() string { return t.String() }
 
-// Format implements fmt.Formatter: verbs that do not fit a text would print the value else.
+// Format implements fmt.Formatter. Without it, verbs that do not fit a text would print the value.
 func (t Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
-// MarshalText implements encoding.TextMarshaler, for JSON too.
+// MarshalText implements encoding.TextMarshaler, also for JSON.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // LogValue implements slog.LogValuer.

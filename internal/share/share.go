@@ -1,14 +1,14 @@
-// Package share divides what a pod has of something, places or bytes, among tenants and their identities, so that none
-// of them takes what the others need.
+// Package share divides a resource of a pod, places or bytes, among tenants and their identities, so that none of them
+// takes what the others need.
 //
-// One rule makes the share of a tenant: after it has taken a part, at least as much is free as the tenant holds. A
-// tenant that is alone gets half of a pool, two tenants get a third each, and a further one always finds room. Some
-// pools let a tenant hold several times what is free. A tenant that holds nothing may take any part that is free, so
-// that a pool serves each request that fits into it.
+// One rule sets the share of a tenant: after the tenant has taken a part, at least as much is free as the tenant holds.
+// A single tenant gets half of a pool, two tenants get a third each, and a further tenant always finds room. Some pools
+// let a tenant hold several times what is free. A tenant that holds nothing may take any free part, so that a pool
+// serves each request that fits into it.
 //
-// Owners that wait are served fairly: first the tenant that holds least, of that tenant the identity that holds least,
-// and of that identity the request that came first. Those that hold the same take turns. A request of a tenant that
-// holds nothing is not passed by others while it waits for room.
+// Waiting requests are served fairly: first those of the tenant that holds least, within the tenant those of the
+// identity that holds least, and within the identity the oldest. Tenants and identities that hold the same take turns.
+// No request passes a waiting request of a tenant that holds nothing.
 package share
 
 import (
@@ -22,32 +22,32 @@ import (
 	"sync"
 )
 
-// maxWaiting is how many requests may wait for a pool whose bounds do not say it.
+// maxWaiting is the default of Bounds.Waiting.
 const maxWaiting = 8192
 
-// Owner is who holds a part of a pool.
+// Owner is the holder of a part of a pool.
 type Owner struct {
 	Tenant   string
-	Identity string // of the tenant; empty: it has no bound beside the tenant's
-	Most     int64  // bounds the identity in place of Bounds.Identity; zero: Bounds.Identity does
+	Identity string // of the tenant; empty: only the tenant's bounds apply
+	Most     int64  // bounds the identity instead of Bounds.Identity; zero: Bounds.Identity
 }
 
-// Bounds are the sizes of a pool, in its unit.
+// Bounds are the limits of a pool, in its unit.
 type Bounds struct {
 	Pod      int64 // of all owners together
-	Tenant   int64 // of one tenant, beside its share; zero: its share alone
+	Tenant   int64 // upper bound of a tenant's share; zero: none
 	Identity int64 // of one identity; zero: a quarter of Pod
-	Times    int64 // the share of a tenant is this many times what is free; zero: once
-	Waiting  int64 // requests that may wait, half of them of one tenant; zero: 8192
+	Times    int64 // a tenant's share is this many times what is free; zero: once
+	Waiting  int64 // requests that may wait, at most half of them of one tenant; zero: 8192
 }
 
-// Turns returns the bounds of a pool for short work, of which a tenant that is alone may do n parts at a time. One more
-// is there for the others.
+// Turns returns the bounds of a pool for short work. A single tenant may hold n turns at a time. One more turn is there
+// for the others.
 func Turns(n int) Bounds {
 	return Bounds{Pod: int64(n) + 1, Identity: int64(n), Times: int64(n)}
 }
 
-// Bound names what kept an owner from its part.
+// Bound names the limit that a request met.
 type Bound string
 
 // The bounds.
@@ -57,7 +57,7 @@ const (
 	Identity Bound = "identity"
 )
 
-// FullError is the error for a part that is not there.
+// FullError is the error for a part that is not available.
 type FullError struct{ Bound Bound }
 
 func (e *FullError) Error() string {
@@ -67,8 +67,8 @@ func (e *FullError) Error() string {
 // AllBounds returns the names of all bounds.
 func AllBounds() []Bound { return []Bound{Pod, Tenant, Identity} }
 
-// Stats say how full a pool is, and what it has refused since the start: those that did not wait, and those that waited
-// in vain.
+// Stats say how full a pool is, and how many requests it has refused since the start. Refusals include requests that
+// waited without success.
 type Stats struct {
 	Held, Waiting int64
 	Refused       map[Bound]int64 // by the bound that was met
@@ -91,31 +91,31 @@ func (s Stats) Plus(o Stats) Stats {
 	return sum
 }
 
-// Pool is one thing that is divided. It is safe for concurrent use.
+// Pool is one divided resource. It is safe for concurrent use.
 type Pool struct {
 	bounds Bounds
 
 	mu      sync.Mutex
 	held    int64
 	refused map[Bound]int64
-	count   int64              // requests that wait
+	count   int64              // waiting requests
 	tenants map[string]*tenant // those that hold something, or wait
-	waiting []*tenant          // those that wait; who was served last is last
+	waiting []*tenant          // those that wait; the tenant served last is last
 }
 
-// tenant is what a tenant holds, and its requests that wait. Both are by identity.
+// tenant is what a tenant holds, and its waiting requests. Both are by identity.
 type tenant struct {
 	held    int64
 	holds   map[string]int64
 	queues  map[string]*queue // none of them is empty
-	waiting []*queue          // all queues; the one that was served last is last
+	waiting []*queue          // all queues; the queue served last is last
 	count   int64             // requests in all queues
 }
 
-// queue is the requests of one identity that wait, in the order in which they came.
+// queue is the waiting requests of one identity, in order of arrival.
 type queue struct{ waiters list.List }
 
-// waiter is a request that waits.
+// waiter is a waiting request.
 type waiter struct {
 	owner  Owner
 	n      int64
@@ -152,8 +152,8 @@ type Grant struct {
 	n     int64 // guarded by the lock of the pool
 }
 
-// Try takes n units, or fails with a *FullError. It passes no request that waits. More than the whole pool counts as
-// the whole pool.
+// Try takes n units, or fails with a *FullError. It passes no waiting request. More than the whole pool counts as the
+// whole pool.
 func (p *Pool) Try(o Owner, n int64) (*Grant, error) {
 	n = min(n, p.bounds.Pod)
 	p.mu.Lock()
@@ -169,7 +169,7 @@ func (p *Pool) Try(o Owner, n int64) (*Grant, error) {
 	return &Grant{p, o, n}, nil
 }
 
-// TakeFree is Try for a request that is going to wait if nothing is free: then it returns nil, and counts no refusal.
+// TakeFree is Try for a request that will wait if nothing is free. In that case it returns nil, and counts no refusal.
 func (p *Pool) TakeFree(o Owner, n int64) *Grant {
 	n = min(n, p.bounds.Pod)
 	p.mu.Lock()
@@ -185,8 +185,8 @@ func (p *Pool) TakeFree(o Owner, n int64) *Grant {
 	return &Grant{p, o, n}
 }
 
-// Acquire waits for n units until ctx ends; then it fails with the cause of that. It fails with a *FullError if too
-// many wait. More than the whole pool counts as the whole pool.
+// Acquire waits for n units until ctx ends, and then fails with the cause of ctx. It fails with a *FullError if too
+// many requests wait. More than the whole pool counts as the whole pool.
 func (p *Pool) Acquire(ctx context.Context, o Owner, n int64) (*Grant, error) {
 	n = min(n, p.bounds.Pod)
 	p.mu.Lock()
@@ -207,13 +207,13 @@ func (p *Pool) Acquire(ctx context.Context, o Owner, n int64) (*Grant, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.isServed() { // just now, too late for it
+	if w.isServed() { // served just now, but too late
 		p.addLocked(o, -n)
 	} else {
 		p.leaveLocked(w)
 	}
 	p.refuseLocked(o, n)
-	p.serveLocked() // those that it kept waiting
+	p.serveLocked() // the requests that it blocked
 	return nil, context.Cause(ctx)
 }
 
@@ -278,8 +278,8 @@ func (p *Pool) lacksLocked(o Owner, n int64) Bound {
 	return ""
 }
 
-// refuseLocked counts a request that is refused, and returns the bound that it met. One that only waited for its turn
-// met that of the pod.
+// refuseLocked counts a refused request, and returns the bound that it met. A request that only waited for its turn met
+// the pod's bound.
 func (p *Pool) refuseLocked(o Owner, n int64) Bound {
 	bound := cmp.Or(p.lacksLocked(o, n), Pod)
 	p.refused[bound]++
@@ -312,7 +312,7 @@ func (p *Pool) forgetLocked(name string) {
 	}
 }
 
-// takeLocked takes n units, or lets the request wait: then it returns the waiter, which may be served already.
+// takeLocked takes n units, or queues the request and returns its waiter, which may already be served.
 func (p *Pool) takeLocked(o Owner, n int64) (*waiter, error) {
 	if p.count == 0 && p.lacksLocked(o, n) == "" {
 		p.addLocked(o, n)
@@ -321,7 +321,7 @@ func (p *Pool) takeLocked(o Owner, n int64) (*waiter, error) {
 	return p.queueLocked(o, n)
 }
 
-// queueLocked lets a request wait, and serves it if it need not.
+// queueLocked queues a request, and serves it if it need not wait.
 func (p *Pool) queueLocked(o Owner, n int64) (*waiter, error) {
 	t := p.tenantLocked(o.Tenant)
 	if p.count >= p.bounds.Waiting || t.count >= p.bounds.Waiting/2 {
@@ -346,7 +346,7 @@ func (p *Pool) queueLocked(o Owner, n int64) (*waiter, error) {
 	w.at = q.waiters.PushBack(w)
 	t.count++
 	p.count++
-	if p.lacksLocked(o, n) == "" { // else it lets others wait, and serves none
+	if p.lacksLocked(o, n) == "" { // otherwise no request can be served
 		p.serveLocked()
 	}
 	return w, nil
@@ -384,8 +384,8 @@ func (p *Pool) serveLocked() {
 	}
 }
 
-// nextLocked returns the request whose turn it is, nil if all that wait have their share. blocked says that there is no
-// room for it yet. It looks at no more tenants than hold something, and one.
+// nextLocked returns the request whose turn it is, nil if all waiting tenants have their share. blocked means that
+// there is no room for the request yet. It visits at most one tenant more than the tenants that hold something.
 func (p *Pool) nextLocked() (next *waiter, blocked bool) {
 	least := int64(math.MaxInt64)
 	for _, t := range p.waiting {
@@ -406,7 +406,7 @@ func (p *Pool) nextLocked() (next *waiter, blocked bool) {
 	return next, blocked
 }
 
-// firstLocked returns the request of a tenant whose turn it is, nil if each identity that waits has its share.
+// firstLocked returns the request of a tenant whose turn it is, nil if each waiting identity has its share.
 func (p *Pool) firstLocked(t *tenant) (first *waiter) {
 	least := int64(math.MaxInt64)
 	for _, q := range t.waiting {

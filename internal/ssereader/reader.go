@@ -1,5 +1,5 @@
-// Package ssereader reads streams of server-sent events: the answers of language models in agent/provider, and those
-// of a gateway in cmd/farhand. It imports nothing of ours. Reader is all there is.
+// Package ssereader reads streams of server-sent events: the answers of language models in agent/provider, and those of
+// a gateway in cmd/farhand. It imports no other package of Farhand. Start with Reader.
 package ssereader
 
 import (
@@ -9,7 +9,8 @@ import (
 	"io"
 )
 
-// ErrTooLong means that an event is longer than the limit of its Reader. The Reader has read no more than that of it.
+// ErrTooLong means that an event is longer than the limit of its Reader. The Reader does not store more than that of
+// it.
 var ErrTooLong = errors.New("sse: the event is too long")
 
 // Event is one event of a stream.
@@ -30,13 +31,13 @@ type Reader struct {
 	data   []byte
 }
 
-// New returns a reader of events that take up to limit bytes each, comments and the names of fields included.
+// New returns a reader of events of up to limit bytes each, including comments and the names of fields.
 func New(r io.Reader, limit int) *Reader {
 	return &Reader{in: bufio.NewReader(r), limit: limit}
 }
 
-// Next returns the next event that has data. At the end of the stream the error is io.EOF; an event whose empty line
-// is missing there is incomplete and dropped. Other errors are ErrTooLong and those of the underlying reader.
+// Next returns the next event that has data. At the end of the stream the error is io.EOF, and an event without its
+// empty line is dropped as incomplete. Other errors are ErrTooLong and those of the underlying reader.
 func (r *Reader) Next() (Event, error) {
 	var e Event
 	fields := 0
@@ -70,8 +71,8 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// readLine returns the next line without its end, which is a line feed, a carriage return, or both. A line feed is
-// only looked for with the next line, because waiting for it would delay an event.
+// readLine returns the next line without its end, which is a line feed, a carriage return, or both. It looks for a line
+// feed after a carriage return only with the next line, because waiting for it would delay an event.
 func (r *Reader) readLine() ([]byte, error) {
 	r.line = r.line[:0]
 	for {
@@ -94,7 +95,7 @@ func (r *Reader) readLine() ([]byte, error) {
 	}
 }
 
-// withoutMark returns the line, of the first one what follows the byte order mark.
+// withoutMark returns the line. It removes the byte order mark from the first line.
 func (r *Reader) withoutMark() []byte {
 	if r.begun {
 		return r.line

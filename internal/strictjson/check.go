@@ -1,10 +1,10 @@
-// Package strictjson reads JSON that others wrote. It takes only what no two parsers read differently (I-JSON, RFC
-// 7493): valid grammar, valid UTF-8, no lone surrogates, and no name twice in one object, at any depth. It imports
-// nothing of this module.
+// Package strictjson reads untrusted JSON. It accepts only what all parsers read alike (I-JSON, RFC 7493): valid
+// grammar, valid UTF-8, no lone surrogates, and no duplicate name in one object, at any depth. It imports no other
+// package of this module.
 //
-// Check says what is wrong with a text, Decode makes a value of it, Members and Items take an object or an array apart
-// without copying. The grammar is that of encoding/json/jsontext, by the module it was developed in, so that Go 1.26
-// builds it too.
+// Check returns the fault of a text, Decode decodes it, Members and Items split an object or an array without copying.
+// The grammar is that of encoding/json/jsontext, from the module in which it was developed, so that Go 1.26 also builds
+// it.
 package strictjson
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Fault is why a text is refused. The zero value is no fault.
+// Fault is why a text is rejected. The zero value is no fault.
 type Fault int
 
 // The faults.
@@ -32,18 +32,18 @@ const (
 	NameTwice // an object has a name twice
 )
 
-// Problem is a fault and where it is.
+// Problem is a fault and its place.
 type Problem struct {
 	Fault Fault
-	Path  string // of the name that is there twice, with dots between its parts
-	Err   error  // what the parser said, nil if it was not asked
+	Path  string // of the duplicate name, its parts separated by dots
+	Err   error  // the error of the parser, nil if it was not used
 }
 
 // Valid reports whether text is one JSON value without a fault.
 func Valid(text []byte) bool { return jsontext.Value(text).IsValid() }
 
-// Check returns the first fault of a text that must be one JSON value, at most maxDepth levels of objects and arrays
-// deep.
+// Check returns the first fault of a text. The text must be one JSON value, with objects and arrays nested at most
+// maxDepth levels deep.
 func Check(text []byte, maxDepth int) Problem {
 	if p := precheck(text, maxDepth); p.Fault != 0 || Valid(text) {
 		return p
@@ -69,7 +69,7 @@ func precheck(text []byte, maxDepth int) Problem {
 	}
 }
 
-// Explain says which fault an error of this package is.
+// Explain returns the fault that an error of this package stands for.
 func Explain(err error) Problem {
 	var syntax *jsontext.SyntacticError
 	if errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName) {
@@ -83,7 +83,7 @@ func Explain(err error) Problem {
 }
 
 // Depth returns how deep objects and arrays nest in a text, without parsing it. Brackets in strings do not count. For a
-// text that is not JSON the answer is an upper bound of what a parser meets.
+// text that is not JSON the result is an upper bound of the depth that a parser meets.
 func Depth(text []byte) int {
 	depth, deepest := 0, 0
 	var s inString
@@ -100,8 +100,8 @@ func Depth(text []byte) int {
 	return deepest
 }
 
-// Values returns how many values there are in a text, about, without parsing it: what opens an object or an array, and
-// what stands between two values, counts, if it is in no string. A tree of the text has no more nodes than one more.
+// Values returns about how many values a text has, without parsing it. It counts opening brackets and commas outside
+// strings. A tree of the text has at most one node more.
 func Values(text []byte) (n int) {
 	var s inString
 	for _, b := range text {
@@ -112,10 +112,10 @@ func Values(text []byte) (n int) {
 	return n
 }
 
-// inString knows whether a text is in a string. It is told the bytes one after the other.
+// inString tracks whether a text is inside a string. It gets the bytes one by one.
 type inString struct{ open, escaped bool }
 
-// has takes the next byte, and reports whether it is of a string, its quotes included.
+// has takes the next byte, and reports whether it belongs to a string, including the quotes.
 func (s *inString) has(b byte) bool {
 	switch {
 	case s.escaped:
@@ -139,7 +139,7 @@ type reader struct {
 
 var readers = sync.Pool{New: func() any { return &reader{Decoder: new(jsontext.Decoder)} }}
 
-// newReader returns a parser, which must be freed. It reads the text where it is.
+// newReader returns a parser, which must be freed. It does not copy the text.
 func newReader(text []byte, options ...jsontext.Options) *reader {
 	r := readers.Get().(*reader)
 	r.text, r.source = text, *bytes.NewBuffer(text)
@@ -147,7 +147,7 @@ func newReader(text []byte, options ...jsontext.Options) *reader {
 	return r
 }
 
-// keptText is the longest text whose parser is used again: what it has grown to stays with it.
+// keptText is the longest text, in bytes, whose parser is reused. A parser keeps the memory that it has grown to.
 const keptText = 64 << 10
 
 func (r *reader) free() {

@@ -11,10 +11,10 @@ import (
 )
 
 // Value is one JSON value that was checked and has no fault. A function that takes a Value need not check it again. The
-// zero value is no value. Its bytes are read-only.
+// zero value holds no value. Its bytes are read-only.
 type Value struct{ text json.RawMessage }
 
-// Parse checks a text and keeps it.
+// Parse checks a text. The Value shares its memory.
 func Parse(text []byte) (Value, error) {
 	if Valid(text) {
 		return Value{bytes.TrimSpace(text)}, nil
@@ -28,14 +28,14 @@ func Parse(text []byte) (Value, error) {
 	return Value{}, err
 }
 
-// ReplaceHalves returns a text in which every half of a surrogate pair that stands alone is U+FFFD. ok is false if the
-// result is not a value without a fault.
+// ReplaceHalves returns a text in which every lone half of a surrogate pair is replaced by U+FFFD. ok is false if the
+// result still has a fault.
 func ReplaceHalves(text []byte) (replaced []byte, ok bool) {
 	replaced, err := jsontext.AppendFormat(nil, text, jsontext.AllowInvalidUTF8(true))
 	return replaced, err == nil && Valid(replaced)
 }
 
-// Must is Parse for texts of the program itself. It panics where Parse fails.
+// Must is Parse for texts of the program itself. It panics if Parse fails.
 func Must(text string) Value {
 	v, err := Parse([]byte(text))
 	if err != nil {
@@ -69,7 +69,7 @@ func (v Value) String() string { return string(v.text) }
 // Compact returns the value without insignificant white space.
 func (v Value) Compact() Value {
 	var b bytes.Buffer
-	if json.Compact(&b, v.text) != nil { // cannot be: it was checked
+	if json.Compact(&b, v.text) != nil { // cannot happen: it was checked
 		return v
 	}
 	return Value{b.Bytes()}
@@ -81,7 +81,7 @@ func (v Value) Clone() Value { return Value{bytes.Clone(v.text)} }
 // MarshalJSON implements json.Marshaler.
 func (v Value) MarshalJSON() ([]byte, error) { return v.text.MarshalJSON() }
 
-// UnmarshalJSON implements json.Unmarshaler. It fails at what encoding/json takes and this package does not.
+// UnmarshalJSON implements json.Unmarshaler. It rejects JSON that encoding/json accepts and this package does not.
 func (v *Value) UnmarshalJSON(text []byte) error {
 	parsed, err := Parse(bytes.Clone(text))
 	if err == nil {
@@ -90,8 +90,8 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Decode makes a value of a text in which Check finds no fault, as encoding/json does with UseNumber: objects become
-// map[string]any and numbers json.Number.
+// Decode decodes a text without a fault, as encoding/json does with UseNumber: objects become map[string]any and
+// numbers json.Number. ok is false if Check finds a fault.
 func Decode(text []byte, maxDepth int) (value any, ok bool) {
 	if precheck(text, maxDepth).Fault != 0 {
 		return nil, false
@@ -185,8 +185,8 @@ func Members(into []Member, text []byte, limit int) ([]Member, error) {
 	return readMembers(into, text, limit)
 }
 
-// LenientMembers is Members for a text that was found to be faulty: it also takes names twice and invalid UTF-8. It
-// serves to find the call that a refused answer was meant for.
+// LenientMembers is Members for a text that was found to be faulty: it also accepts duplicate names and invalid UTF-8.
+// It serves to find the call of a rejected answer.
 func LenientMembers(text []byte, limit int) ([]Member, error) {
 	return readMembers(nil, text, limit, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
@@ -244,7 +244,7 @@ func Items(text []byte) ([]json.RawMessage, error) {
 	return items, r.end()
 }
 
-// first returns the error of reading the value, or the other one if there is none.
+// first returns the error of reading the value, or other if there is none.
 func first(value func() ([]byte, error), other error) error {
 	if _, err := value(); err != nil {
 		return err
@@ -255,23 +255,23 @@ func first(value func() ([]byte, error), other error) error {
 // Text decodes a valid JSON string.
 func Text(quoted []byte) string { return string(unquoted(quoted)) }
 
-// unquoted decodes a valid JSON string. Where nothing is escaped, that is a part of it.
+// unquoted decodes a valid JSON string. Without escapes, the result shares the memory of quoted.
 func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]
 	}
-	text, _ := jsontext.AppendUnquote(nil, quoted) // what is no character becomes U+FFFD
+	text, _ := jsontext.AppendUnquote(nil, quoted) // invalid characters become U+FFFD
 	return text
 }
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string, as encoding/json writes it without escaping for HTML: what is not UTF-8
-// becomes U+FFFD. Answers and frames are built with it where reflection would be most of the work. jsontext.AppendQuote
-// takes 80 ns for an id where this takes 33, and writes U+2028 in another way than answers did before.
+// AppendString appends s as a JSON string, as encoding/json writes it without HTML escaping: invalid UTF-8 becomes
+// U+FFFD. Answers and frames use it where reflection would be most of the work. For an id, jsontext.AppendQuote takes
+// 80 ns and this takes 33 ns. AppendQuote also writes U+2028 differently from earlier answers.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
-	start := 0 // of what can be copied as it is
+	start := 0 // of the bytes to copy unchanged
 	for i := plainWords(s); i < len(s); {
 		c := s[i]
 		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
@@ -298,7 +298,7 @@ func AppendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// AppendScalar appends a value that is no object and no array, as a json.Decoder that uses json.Number returns it.
+// AppendScalar appends a value that is neither an object nor an array, as a json.Decoder with json.Number returns it.
 func AppendScalar(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case string:
@@ -312,8 +312,8 @@ func AppendScalar(b []byte, v any) []byte {
 	}
 }
 
-// plainWords returns how many bytes at the beginning of s stand for themselves in JSON, counted by eights: texts are
-// plain from the beginning to the end mostly.
+// plainWords returns how many bytes at the beginning of s need no escape in JSON, in steps of eight. Most texts are
+// plain throughout.
 func plainWords(s string) int {
 	const (
 		ones = 0x0101010101010101 // one in each of eight bytes
@@ -324,8 +324,8 @@ func plainWords(s string) int {
 		t := s[n : n+8]
 		w := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
 			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
-		// The top bit of a byte is set by itself, or by a subtraction that went below zero. Where nothing does, nothing
-		// is borrowed from the next byte either.
+		// The top bit of a byte is set by itself, or by a subtraction that went below zero. If none is set, nothing was
+		// borrowed from the next byte either.
 		if (w|(w-' '*ones)|((w^'"'*ones)-ones)|((w^'\\'*ones)-ones))&tops != 0 {
 			break
 		}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// CPU runs work and returns how much processor time the test program used meanwhile. A machine that has little time for
-// the test does not make it longer, so a bound on work may judge by it; tests that run beside it do.
+// CPU runs work and returns how much processor time the test program used meanwhile. Other processes on a busy machine
+// do not make it longer, so a test may bound work by it. Tests that run in parallel in the same process do.
 func CPU(t testing.TB, work func()) time.Duration {
 	t.Helper()
 	before := processorTime(t)

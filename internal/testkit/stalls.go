@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Stalls watches until the test ends how late this process wakes from a short sleep. The function returns the longest
-// so far: what a promise in seconds is judged against on a machine that has little time for the test.
+// Stalls measures, until the test ends, how late this process wakes from a short sleep. longest returns the maximum so
+// far. Use it to judge a promise in seconds on a machine that has little time for the test.
 func Stalls(t testing.TB) (longest func() time.Duration) {
 	t.Helper()
 	var worst atomic.Int64

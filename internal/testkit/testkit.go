@@ -1,9 +1,9 @@
-// Package testkit has what the tests of several packages share: how long they wait, and how.
+// Package testkit has the helpers that the tests of several packages share to wait.
 //
-// A test never judges by a clock what a busy machine can delay. It waits for the event itself, and the bound of the
-// wait is only there so that a broken program ends the test. What must come before a deadline of the program is shown
-// by the order of events: a call that ends as lost, and not as timed out, ended before its deadline. How long something
-// takes is a figure for a benchmark.
+// A test never uses a clock to judge what a busy machine can delay. It waits for the event itself; the limit of the
+// wait only ends the test of a broken program. The order of events shows what must come before a deadline of the
+// program: a call that ends as lost, and not as timed out, ended before its deadline. Durations are measured by
+// benchmarks.
 package testkit
 
 import (
@@ -22,8 +22,8 @@ const Limit = time.Minute
 
 const pollEvery = 10 * time.Millisecond
 
-// Eventually polls until ok returns true: for what no channel tells. It fails the test after Limit, and returns how
-// long it waited.
+// Eventually polls until ok returns true. Use it where no channel reports the event. It fails the test after Limit, and
+// returns how long it waited.
 func Eventually(t testing.TB, what string, ok func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -56,16 +56,16 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// FreeAddr returns a loopback address that nobody listens on, for a program that a test starts, and maybe starts again.
-// Linux by default gives ports of this range to no connection and to no listener that asks for any port, so the address
-// stays free while the program is away. Package redistest takes the range above.
+// FreeAddr returns a loopback address without a listener, for a program that a test starts and maybe restarts. By
+// default Linux assigns ports of this range neither to connections nor to listeners on port 0. So the address stays
+// free while the program is down. Package redistest uses the range above.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t, 10000, 20000)))
 }
 
-// FreePort returns a port from least on and below most that nobody listens on, and none of the tests of this machine
-// gets until t ends. companions are distances to ports that must be free, too.
+// FreePort returns a port from least on and below most that has no listener. No other test on this machine gets it
+// until t ends. companions are distances to ports that must also be free.
 func FreePort(t testing.TB, least, most int, companions ...int) int {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), "farhand-test-ports")

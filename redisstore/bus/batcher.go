@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// batcher hands items to a flush function in batches: what is submitted while one batch is under way leaves together
-// in the next. A single submitter never waits and, when it flushes inline, needs no other goroutine; many at once share
-// round trips. flush is never called by two goroutines at a time, and gets items in the order they were submitted. A
+// batcher passes items to a flush function in batches: items that are submitted while one batch is in flight leave
+// together in the next. A single submitter never waits and, if it flushes inline, needs no other goroutine. Many
+// concurrent submitters share round trips. flush never runs concurrently, and gets items in the order of submission. A
 // batcher is safe for concurrent use.
 //
-// There is no threshold between sending directly and batching, and so none to tune: the round trip under way is the
+// There is no threshold between direct sends and batches, and so none to tune: the round trip in flight is the
 // threshold. Measured end to end against "direct while few calls are in flight, above that go-redis's auto-pipelining",
-// this was level at 1 and 8 callers, 17 % faster at 64 and 5 % at 512. Messages to one pod that leave together are also
-// one packet (message.go). In process, at 1,024 callers, the router on top of both, with everything a call needs beside
-// it, is faster than a bare auto-pipelined exchange of single messages.
+// this was equal at 1 and 8 callers, 17 % faster at 64 and 5 % at 512. Messages to one pod that leave together are also
+// one packet (message.go). In process, at 1,024 callers, the router on top of both, with everything else that a call
+// needs, is faster than a bare auto-pipelined exchange of single messages.
 type batcher[T comparable] struct {
 	flush  func([]T)
 	size   func(T) int // bytes an item occupies
@@ -24,20 +24,20 @@ type batcher[T comparable] struct {
 	mu      sync.Mutex
 	queue   []T
 	bytes   int           // of the queue
-	running bool          // a flush is under way, or about to be
-	closed  bool          // submit refuses
-	stopped bool          // requeue refuses, too
-	idle    chan struct{} // made by close; closed when nothing is under way any more
+	running bool          // a flush is in progress, or about to be
+	closed  bool          // submit rejects items
+	stopped bool          // requeue also rejects items
+	idle    chan struct{} // made by close; closed when no flush is in progress any more
 }
 
-// batchLimits bound what waits and what leaves at once. An item larger than flushBytes leaves alone.
+// batchLimits bound the queue and one flush. An item larger than flushBytes is flushed alone.
 type batchLimits struct {
 	queueItems, queueBytes int
 	flushItems, flushBytes int
 }
 
-// submit queues an item, or refuses it because too much is waiting or the batcher is closed. When nothing is under way
-// and inline is set, it flushes the item itself before it returns.
+// submit queues an item. It returns false if the queue is full or the batcher is closed. If no flush is in progress and
+// inline is set, it flushes the item before it returns.
 func (b *batcher[T]) submit(item T, inline bool) bool {
 	b.mu.Lock()
 	size := b.size(item)
@@ -62,8 +62,8 @@ func (b *batcher[T]) submit(item T, inline bool) bool {
 	return true
 }
 
-// flushInline flushes one item in the goroutine of its submitter, and leaves what was queued meanwhile to another
-// goroutine, also if flush panics: the submitter may recover, and sending must go on.
+// flushInline flushes one item in its submitter's goroutine. It leaves items that were queued meanwhile to another
+// goroutine, even if flush panics: the submitter may recover, and sending must go on.
 func (b *batcher[T]) flushInline(item T) {
 	defer func() {
 		b.mu.Lock()
@@ -77,8 +77,8 @@ func (b *batcher[T]) flushInline(item T) {
 	b.flush([]T{item})
 }
 
-// requeue queues an item that a flush could not send. Unlike submit it works while close waits for the queue, until
-// close stops waiting, and it never flushes inline.
+// requeue queues an item that a flush could not send. Unlike submit, it works while close waits for the queue, until
+// close stops waiting. It never flushes inline.
 func (b *batcher[T]) requeue(item T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,12 +101,12 @@ func (b *batcher[T]) waiting() (items, bytes int) {
 	return len(b.queue), b.bytes
 }
 
-// fitsLocked reports whether an item of this size may be queued. An item that is alone always may.
+// fitsLocked reports whether an item of this size may be queued. An empty queue takes any item.
 func (b *batcher[T]) fitsLocked(size int) bool {
 	return len(b.queue) == 0 || len(b.queue) < b.limits.queueItems && b.bytes+size <= b.limits.queueBytes
 }
 
-// drain flushes until nothing is queued.
+// drain flushes until the queue is empty.
 func (b *batcher[T]) drain() {
 	for {
 		b.mu.Lock()
@@ -148,7 +148,7 @@ func (b *batcher[T]) stopLocked() {
 	}
 }
 
-// cancel removes an item from the queue. It reports whether the item was there, not sent yet.
+// cancel removes an item from the queue. It reports whether the item was still there, so not sent.
 func (b *batcher[T]) cancel(item T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,8 +167,8 @@ func (b *batcher[T]) cancel(item T) bool {
 	return true
 }
 
-// close refuses further items and waits until those that are queued have been flushed. After ctx has ended it waits
-// only for the batch under way, and returns what was not flushed. It is called once.
+// close rejects further items and waits until the queued ones have been flushed. Once ctx ends, it waits only for the
+// batch in progress, and returns the items that were not flushed. Call it once.
 func (b *batcher[T]) close(ctx context.Context) []T {
 	b.mu.Lock()
 	b.closed = true

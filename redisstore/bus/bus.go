@@ -1,8 +1,8 @@
 // Package bus carries messages between the pods of a fleet over Redis: Bus implements registry.Bus. Envelopes (calls,
 // evictions) are published to a channel per pod, sharded on a Cluster. Replies are pushed onto a list per pod, which
-// keeps them while the pod reconnects. Nobody outside this package knows that.
+// keeps them while the pod reconnects. Other packages do not depend on this.
 //
-// A message takes this way. Where to start reading is the first file:
+// The files in the order in which a message passes them:
 //
 //	send.go           Send and Reply encode a message and queue it
 //	batcher.go        what is queued while a round trip is under way leaves together in the next
@@ -14,9 +14,9 @@
 //	                  what went wrong
 //	codec.go          the binary form of envelopes and replies; message.go says what else a message can be
 //
-// Both names in Redis are in bus.go, the scripts in lua. The package imports registry, for the contract,
-// redisstore/internal/redisconn, for the connection it shares with the store, and internal/strictjson; nothing else of
-// ours.
+// bus.go builds both names in Redis; the scripts are in lua. The package imports registry for the contract,
+// redisstore/internal/redisconn for the connection it shares with the store, and internal/strictjson, but no other
+// package of Farhand.
 package bus
 
 import (
@@ -44,12 +44,12 @@ type Bus struct {
 	conn *redisconn.Conn
 	opts Options
 
-	// Both are chosen by the pod a message goes to, so that a Cluster member that hangs holds up only its share.
+	// The target pod of a message selects one of each, so a Cluster member that hangs delays only its share.
 	envelopes []*batcher[*pendingEnvelope]
 	replies   []*replyQueue
 
-	retryFor     time.Duration   // how long a reply that could not be pushed is pushed again
-	retrying     context.Context // ends when Close has no time left for that
+	retryFor     time.Duration   // how long a failed reply is pushed again
+	retrying     context.Context // ends when Close has no time left for retries
 	stopRetrying context.CancelFunc
 	counts       counters
 
@@ -62,7 +62,7 @@ type Bus struct {
 
 var _ registry.Bus = (*Bus)(nil)
 
-// clusterShares is how many batches of envelopes, and of replies, can be under way on a Cluster.
+// clusterShares is how many batches of envelopes, and of replies, can be in flight on a Cluster.
 const clusterShares = 8
 
 // New returns a bus on a connection, for one pod. The connection must outlive it.
@@ -89,7 +89,7 @@ func New(conn *redisconn.Conn, o Options) *Bus {
 	return b
 }
 
-// The causes when a bus is used in an order it does not allow.
+// The causes of errors when methods of a bus are called in the wrong order.
 var (
 	errClosed    = errors.New("the bus is closed")
 	errListening = errors.New("the bus is already listening")
@@ -134,7 +134,7 @@ func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) err
 	return nil
 }
 
-// shareOf returns the one of several that a pod belongs to.
+// shareOf returns the share that a pod belongs to.
 func shareOf[T any](shares []T, pod string) T {
 	if len(shares) == 1 {
 		return shares[0]
@@ -158,8 +158,8 @@ func (b *Bus) Healthy() error {
 	return errors.Join(subscription.healthy(), reader.healthy())
 }
 
-// Close implements registry.Bus. What is still being sent keeps its own time limits; what ctx leaves no time for is
-// dropped, logged and counted.
+// Close implements registry.Bus. Sends in progress keep their own time limits. Messages that are unsent when ctx ends
+// are dropped, logged and counted.
 func (b *Bus) Close(ctx context.Context) error {
 	b.mu.Lock()
 	if b.closed {
@@ -188,7 +188,7 @@ func (b *Bus) Close(ctx context.Context) error {
 	return redisconn.Unavailable("close", err)
 }
 
-// receiver unpacks and decodes what arrives, and hands it to the handler of a bus.
+// receiver unpacks and decodes packets, and passes their messages to the handler of a bus.
 type receiver struct {
 	bus     *Bus
 	handler registry.BusHandler
@@ -201,7 +201,7 @@ func (r *receiver) receive(payload string) {
 	}
 }
 
-// handle handles one message. Whatever it contains and whatever the handler does, receiving goes on.
+// handle handles one message. Neither a malformed message nor a panic of the handler stops the receiver.
 func (r *receiver) handle(text string) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -235,15 +235,15 @@ func (r *receiver) refuse(bad *badMessage) {
 	}
 }
 
-// backoff waits longer with every failure in a row. It reports whether to go on.
+// backoff waits, longer with every failure in a row. It returns false if ctx ends first.
 func backoff(ctx context.Context, failures int) bool { return pause(ctx, backoffAfter(failures)) }
 
-// backoffAfter is 100 ms, doubled with every failure before, at most 2 s.
+// backoffAfter is 100 ms, doubled with every earlier failure, at most 2 s.
 func backoffAfter(failures int) time.Duration {
 	return min(100*time.Millisecond<<min(failures, 5), 2*time.Second)
 }
 
-// pause waits. It reports false if ctx ends first.
+// pause waits. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -255,13 +255,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// podChannel is the channel on which a pod receives envelopes, and replies that its list does not take.
+// podChannel is the channel on which a pod receives envelopes, and replies that its list rejects.
 func podChannel(pod string) string { return "fh:pod:" + redisconn.Escape(pod) }
 
 // podRepliesKey is the list from which a pod pops replies.
 func podRepliesKey(pod string) string { return "fh:{pod:" + redisconn.Escape(pod) + "}:replies" }
 
-// Forget adds to the pipeline the removal of everything that waits for a pod that is gone.
+// Forget adds a command to the pipeline that removes all messages that wait for a removed pod.
 func Forget(p *redisconn.Pipeline, pod string) { p.Do("UNLINK", podRepliesKey(pod)) }
 
 //go:embed lua/*.lua
@@ -276,23 +276,23 @@ var (
 // Scripts returns the scripts of the bus, for redisconn.Dial to load.
 func Scripts() *redisconn.Scripts { return scripts }
 
-// Stats says what waits in a bus, and counts what it sent and what went wrong since it was made.
+// Stats has the queue lengths of a bus, and its counters since it was created.
 type Stats struct {
-	CallsSent, CallPackets    int64 // envelopes, and the packets they travelled in; also those that failed
-	RepliesSent, ReplyPackets int64 // replies, once for every try, and the packets they travelled in
+	CallsSent, CallPackets    int64 // envelopes, and the packets that carried them; includes failed ones
+	RepliesSent, ReplyPackets int64 // replies, once per attempt, and the packets that carried them
 
-	RepliesRefused   int64 // replies not queued, because too much was waiting
-	RepliesPublished int64 // replies published to the channel, because the list did not take them
-	RepliesRetried   int64 // replies queued to be pushed again, once for every try
+	RepliesRefused   int64 // replies not queued, because the queue was full
+	RepliesPublished int64 // replies published to the channel, because the list rejected them
+	RepliesRetried   int64 // replies queued for a retry, once per attempt
 	RepliesLost      int64 // replies that could not be delivered; their callers time out
 	Malformed        int64 // messages that were not understood
 	Resubscribed     int64 // times the subscription was rebuilt
 	Panics           int64 // of the handler
-	CallsRefused     int64 // envelopes not queued, because too much was waiting
+	CallsRefused     int64 // envelopes not queued, because the queue was full
 
 	CallsQueued, CallBytesQueued     int64 // envelopes that wait to be sent
 	RepliesQueued, ReplyBytesQueued  int64 // replies that wait to be sent
-	RepliesPutOff, PutOffBytesQueued int64 // replies that could not be sent, and wait for another try
+	RepliesPutOff, PutOffBytesQueued int64 // replies that failed and wait for a retry
 }
 
 type counters struct {

@@ -11,13 +11,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Envelopes and replies have one binary form: a version, flags, and fields with their length in front. An error inside
-// is the JSON of registry.Error; errors are rare and have many parts.
+// Envelopes and replies have one binary form: a version, flags, and fields prefixed with their length. An error inside
+// is the JSON of registry.Error, because errors are rare and have many parts.
 //
-// JSON would need no code here. It was measured, with arguments and output of 100 bytes each: encoding and decoding the
-// envelope and the reply of one call took 14 µs as JSON, and this takes 2.7 µs (410 and 55 µs with 10 KB). All of a
-// call between two pods, under load, takes 11 µs of processor time (docs/decisions/0011-batches.md). BenchmarkCodec
-// repeats the measurement of this form.
+// JSON would need no code here, but is slower. With arguments and output of 100 bytes each, encoding and decoding the
+// envelope and the reply of one call took 14 µs as JSON; this takes 2.7 µs (410 and 55 µs with 10 KB). A whole call
+// between two pods, under load, takes 11 µs of processor time (docs/decisions/0011-batches.md). BenchmarkCodec repeats
+// the measurement of this form.
 
 // Flags of an envelope.
 const (
@@ -46,7 +46,7 @@ const (
 	flagViolations
 )
 
-// encodeEnvelope returns an envelope as a message. Its version is filled in if it has none.
+// encodeEnvelope returns an envelope as a message. It sets the version if the envelope has none.
 func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	if e.V == 0 {
 		e.V = registry.EnvelopeVersion
@@ -78,11 +78,11 @@ func encodeEnvelope(e registry.Envelope) ([]byte, error) {
 	return b, err
 }
 
-// keptMessage is how long a message may be that stays in memory for the ids in it.
+// keptMessage is the maximum length of a message, in bytes, that its ids may keep in memory.
 const keptMessage = 1 << 10
 
 // decodeEnvelope is the inverse of encodeEnvelope, without the first byte. The call and the pod that waits for a reply
-// stand at the same place in every version, so that a version that is not known can be refused.
+// are at the same place in every version, so that an unknown version can be rejected with a reply.
 func decodeEnvelope(text string) (*registry.Envelope, error) {
 	r := fieldReader{text: text}
 	version, flags := r.byte(), r.byte()
@@ -90,7 +90,7 @@ func decodeEnvelope(text string) (*registry.Envelope, error) {
 		V: int(version), Durable: flags&flagDurable != 0, Exact: flags&flagExact != 0,
 		CallID: r.field(), ReplyTo: r.field(),
 	}
-	if len(text) > keptMessage { // what is kept while the device works must not keep the arguments
+	if len(text) > keptMessage { // the ids live while the device works, and must not keep the arguments
 		e.CallID, e.ReplyTo = strings.Clone(e.CallID), strings.Clone(e.ReplyTo)
 	}
 	bad := &badMessage{callID: e.CallID, replyTo: e.ReplyTo}
@@ -120,7 +120,7 @@ func decodeEnvelope(text string) (*registry.Envelope, error) {
 	return e, nil
 }
 
-// encodeReply returns a reply as a message. Its version is filled in if it has none.
+// encodeReply returns a reply as a message. It sets the version if the reply has none.
 func encodeReply(r registry.Reply) ([]byte, error) {
 	if r.V == 0 {
 		r.V = registry.EnvelopeVersion

@@ -13,8 +13,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// A message is one byte that says what it is, followed by the binary form of an envelope or a reply (codec.go), by
-// other messages (message.go), or, for a probe, by nothing.
+// A message begins with one byte for its kind. The binary form of an envelope or a reply (codec.go), or other messages
+// (message.go) follow; a probe has nothing else.
 const (
 	messageEnvelope = 'E'
 	messageReply    = 'R'
@@ -22,7 +22,7 @@ const (
 	messagePacket   = 'B'
 )
 
-// message is a decoded one. Exactly one field is set.
+// message is a decoded message. Exactly one field is set.
 type message struct {
 	envelope *registry.Envelope
 	reply    *registry.Reply
@@ -48,18 +48,18 @@ func decodeMessage(text string) (message, error) {
 	}
 }
 
-// badMessage is the error for a message that cannot be understood. If it was an envelope with a call, callID and
-// replyTo say who waits for a reply.
+// badMessage is the error for a message that cannot be decoded. If it was an envelope with a call, callID and replyTo
+// name the call and the pod that waits for the reply.
 type badMessage struct {
 	callID  string
 	replyTo string
-	version int // zero when it is the content that is wrong
+	version int // zero if the content is wrong
 	cause   error
 }
 
 func (e *badMessage) Error() string { return e.cause.Error() }
 
-// refusal returns the reply to an envelope that cannot be understood, nil when nobody waits for one.
+// refusal returns the reply to an envelope that cannot be decoded, nil if no pod waits for one.
 func (e *badMessage) refusal() *registry.Reply {
 	if e.callID == "" || e.replyTo == "" {
 		return nil
@@ -74,12 +74,11 @@ func (e *badMessage) refusal() *registry.Reply {
 	}
 }
 
-// Messages to one pod that leave at the same moment travel as one packet: a message that holds others, each with its
-// length in front. Redis, and the client library at both ends, then handle one message instead of hundreds, which was
-// most of what a call under load cost Redis. A packet holds no packets. A message that travels alone is a packet as it
-// is.
+// Messages to one pod that leave at the same moment travel as one packet: a message that holds others, each prefixed
+// with its length. Redis, and the client library at both ends, then handle one message instead of hundreds. That was
+// most of what a call cost Redis under load. A packet holds no packets. A message that travels alone is sent unpacked.
 const (
-	maxPacked = 8 << 10  // bytes; a longer message travels alone: copying it would cost what a packet saves
+	maxPacked = 8 << 10  // bytes; a longer message travels alone: copying it costs as much as a packet saves
 	maxPacket = 64 << 10 // bytes; so that many packets can be read at once
 )
 
@@ -89,7 +88,7 @@ type outgoing interface {
 	message() []byte // encoded
 }
 
-// byPod sorts messages by where they go. What goes to one pod stays in order.
+// byPod groups messages by their target pod. Messages to one pod keep their order.
 func byPod[T outgoing](all []T) map[string][]T {
 	sorted := make(map[string][]T)
 	first := all[0].to()
@@ -103,13 +102,13 @@ func byPod[T outgoing](all []T) map[string][]T {
 	return sorted
 }
 
-// packet is what travels as one.
+// packet is a group of messages that travel as one.
 type packet[T outgoing] struct {
 	items   []T
 	payload []byte
 }
 
-// packets packs what goes to one pod, in order.
+// packets packs the messages for one pod, in order.
 func packets[T outgoing](items []T) []packet[T] {
 	var packed []packet[T]
 	for len(items) > 0 {
@@ -143,8 +142,8 @@ func pack[T outgoing](items []T, size int) packet[T] {
 
 var errPacket = errors.New("packet that is truncated or garbled")
 
-// unpack calls each with every message of a packet. Messages before the place where a packet is broken count. Each is a
-// copy of its own: a call that takes long must not keep its neighbours in memory.
+// unpack calls each with every message of a packet. If the packet is broken, the messages before that place still
+// count. Each message of a packet is a copy, so that a long call does not keep its neighbors in memory.
 func unpack(payload string, each func(string)) error {
 	if payload == "" || payload[0] != messagePacket {
 		each(payload)
@@ -161,8 +160,8 @@ func unpack(payload string, each func(string)) error {
 	return nil
 }
 
-// dispatched tells from the error of a command whether Redis can have carried it out. It is DispatchedNo only when the
-// error surely happened before anything was written, or when the server itself refused.
+// dispatched returns whether Redis may have run the command that failed with err. It is DispatchedNo only if the error
+// certainly happened before anything was written, or if the server itself rejected the command.
 func dispatched(err error) registry.Dispatched {
 	var refused redis.Error
 	var op *net.OpError

@@ -15,10 +15,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// fieldReader reads the fields of a message from its beginning to its end. Once something does not fit it is broken,
-// and everything reads as empty. Strings it returns are parts of the text.
+// fieldReader reads the fields of a message from its beginning to its end. After a malformed field it is broken, and
+// fields read as empty. The strings that it returns share the memory of the text.
 type fieldReader struct {
-	text   string // what has not been read yet
+	text   string // not read yet
 	broken bool
 }
 
@@ -62,10 +62,10 @@ func (r *fieldReader) field() string {
 	return field
 }
 
-// fields reads a list of fields, nil when it is empty.
+// fields reads a list of fields, nil if it is empty.
 func (r *fieldReader) fields() []string {
 	n := r.uvarint()
-	if n > uint64(len(r.text)) { // each has a length, of a byte at least
+	if n > uint64(len(r.text)) { // each field takes at least one byte
 		r.broken = true
 	}
 	if n == 0 || r.broken {
@@ -78,7 +78,7 @@ func (r *fieldReader) fields() []string {
 	return list
 }
 
-// checked returns a field that is JSON. Here it enters the pod.
+// checked parses a field that is JSON. The JSON enters the pod here.
 func (r *fieldReader) checked(text string) registry.JSON {
 	value, err := registry.ParseJSON([]byte(text))
 	r.broken = r.broken || err != nil
@@ -108,7 +108,7 @@ func (r *fieldReader) result() *registry.Result {
 	return result
 }
 
-// parts reads the parts of a result, of which there are some.
+// parts reads the parts of a result. There must be at least one.
 func (r *fieldReader) parts() []registry.Part {
 	n := r.uvarint()
 	if n == 0 || n > registry.MaxParts {
@@ -138,19 +138,19 @@ func (r *fieldReader) failure() *registry.Error {
 	return &e
 }
 
-// finished reports whether everything was read and nothing remains.
+// finished reports whether the whole message was read without an error.
 func (r *fieldReader) finished() bool { return !r.broken && r.text == "" }
 
 const (
 	replyBlock = time.Second // how long one read of the reply list blocks
-	replyCount = 64          // packets popped at once: each is many small replies, or one that may have megabytes
+	replyCount = 64          // packets per pop: each is many small replies, or one of up to megabytes
 
 	listenerPool = 2 // connections per server of a client that only listens
 )
 
 // replyReader pops packets of replies off a pod's list.
 type replyReader struct {
-	client  redis.UniversalClient // of its own: a blocked connection would be missing elsewhere
+	client  redis.UniversalClient // own client, because its connection blocks
 	key     string
 	timeout time.Duration // of the servers
 	log     *slog.Logger
@@ -174,7 +174,7 @@ func newReplyReader(conn *redisconn.Conn, key string, log *slog.Logger, deliver 
 
 func (r *replyReader) start() { r.done.Go(r.deliverAll) }
 
-// deliverAll pops and delivers until the reader is closed, whatever happens to the connection meanwhile.
+// deliverAll pops and delivers until the reader is closed. It retries with backoff when the connection fails.
 func (r *replyReader) deliverAll() {
 	for failures := 0; r.ctx.Err() == nil; {
 		packets, err := r.pop()
@@ -198,7 +198,7 @@ func (r *replyReader) deliverAll() {
 	}
 }
 
-// pop waits for packets, at most replyBlock. A Redis that hangs is noticed soon after that.
+// pop waits for packets, at most replyBlock. It fails soon after that if Redis hangs.
 func (r *replyReader) pop() ([]string, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, replyBlock+r.timeout)
 	defer cancel()

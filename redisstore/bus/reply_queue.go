@@ -11,8 +11,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// defaultRetryFor is how long a reply that could not be pushed is pushed again: a fail-over, a restart or a hiccup of
-// the network takes seconds, and most callers wait longer.
+// defaultRetryFor is how long a failed reply is pushed again. A failover, a restart or a network outage often takes
+// seconds, and most callers wait longer.
 const defaultRetryFor = 5 * time.Second
 
 // pendingReply is a reply that is queued or being sent.
@@ -27,23 +27,23 @@ type pendingReply struct {
 func (r *pendingReply) to() string      { return r.pod }
 func (r *pendingReply) message() []byte { return r.payload }
 
-// failure says when a reply that could not be pushed is pushed again.
+// failure is the retry state of a reply that could not be pushed.
 type failure struct {
-	tries int       // that failed
-	due   time.Time // of the next try
-	until time.Time // no try later than that
+	tries int       // failed attempts
+	due   time.Time // of the next attempt
+	until time.Time // no attempt after that
 }
 
-// atMostOnce reports whether a reply must not be pushed again when the first push may have worked. A result may be
-// pushed twice: the first counts, and the second finds no pending call and a final record. An error that says that the
-// device was not reached may not: its caller may look the session up and send the call again under the same id, and
-// would take the second copy for the reply to that.
+// atMostOnce reports whether a reply must not be pushed again if the first push may have worked. A result may be pushed
+// twice: the first counts, and the second finds no pending call and a final record. An error that says that the device
+// was not reached must not. Its caller may look the session up and send the call again under the same id, and would
+// take the second copy for the reply to that.
 func atMostOnce(r registry.Reply) bool {
 	return r.Err != nil && r.Err.Dispatched == registry.DispatchedNo
 }
 
-// replyQueue sends the replies for a share of the pods. Replies that could not be pushed wait for another try in a
-// batcher of their own, so that they hold nothing up.
+// replyQueue sends the replies for a share of the pods. Failed replies wait for a retry in a separate batcher, so that
+// they do not delay others.
 type replyQueue struct {
 	bus     *Bus
 	first   *batcher[*pendingReply]
@@ -64,16 +64,16 @@ func newReplyQueue(b *Bus) *replyQueue {
 	return q
 }
 
-// close delivers what is queued within ctx, and drops the rest.
+// close delivers the queued replies until ctx ends, and drops the rest.
 func (q *replyQueue) close(ctx context.Context) {
-	for _, queue := range []*batcher[*pendingReply]{q.first, q.retries} { // from the first some go to the second
+	for _, queue := range []*batcher[*pendingReply]{q.first, q.retries} { // failures of the first go to the second
 		if dropped := queue.close(ctx); len(dropped) > 0 {
 			q.bus.lostReplies(dropped, ctx.Err())
 		}
 	}
 }
 
-// pushAgain pushes replies that failed before, once they are due.
+// pushAgain pushes failed replies once they are due.
 func (q *replyQueue) pushAgain(batch []*pendingReply) {
 	if !pause(q.bus.retrying, time.Until(batch[0].failed.due)) {
 		q.bus.lostReplies(batch, errStopped)
@@ -82,10 +82,10 @@ func (q *replyQueue) pushAgain(batch []*pendingReply) {
 	q.push(batch)
 }
 
-// errStopped is the cause when the bus was closed and its time is up.
+// errStopped is the cause when the bus is closed and has no time left for retries.
 var errStopped = errors.New("the bus is closed")
 
-// push appends replies to the lists of the pods that wait for them.
+// push appends replies to the lists of their pods.
 func (q *replyQueue) push(batch []*pendingReply) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.bus.conn.Timeout())
 	defer cancel()
@@ -116,8 +116,8 @@ func (q *replyQueue) push(batch []*pendingReply) {
 	}
 }
 
-// publish sends replies over the channel that the server did not append to the list: a Redis that is out of memory
-// refuses to store, but still publishes.
+// publish sends replies that the server did not append to the list over the channel. A Redis that is out of memory
+// rejects writes, but still publishes.
 func (q *replyQueue) publish(ctx context.Context, pod string, replies []*pendingReply, cause error) {
 	b := q.bus
 	b.opts.Log.Error("answers not stored, publishing them instead", "pod", pod, "answers", len(replies), "error", cause)
@@ -132,7 +132,7 @@ func (q *replyQueue) publish(ctx context.Context, pod string, replies []*pending
 		switch {
 		case c.Err() != nil:
 			q.retry(replies[i:i+1], c.Err())
-		case c.Int() == 0: // nobody listens there: not at this moment, or not any more
+		case c.Int() == 0: // no subscriber: not at this moment, or no longer
 			q.retry(replies[i:i+1], cause)
 		default:
 			b.counts.published.Add(1)
@@ -140,7 +140,7 @@ func (q *replyQueue) publish(ctx context.Context, pod string, replies []*pending
 	}
 }
 
-// retry queues replies for another try, or drops them.
+// retry queues replies for another attempt, or drops them.
 func (q *replyQueue) retry(replies []*pendingReply, cause error) {
 	now := time.Now()
 	unknown := dispatched(cause) == registry.DispatchedUnknown

@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// repliesTTL is the life of a list of replies. Its pod reads at once or never.
+// repliesTTL is the TTL of a list of replies. Its pod reads it immediately or never.
 const repliesTTL = 60 * time.Second
 
 // Send implements registry.Bus.
@@ -43,7 +43,7 @@ func (b *Bus) SendAsync(
 	return p, nil
 }
 
-// outcome is what becomes of an envelope, for Send to wait for.
+// outcome is the result of sending an envelope, for Send to wait for.
 type outcome struct {
 	done chan struct{} // closed when err is set
 	err  error
@@ -55,8 +55,8 @@ func (o *outcome) Sent(err error) {
 	close(o.done)
 }
 
-// await waits until an envelope has been sent with its batch, at most for a time. The wait for the batch before counts:
-// a caller must be notified soon that Redis does not answer.
+// await waits until an envelope has been sent with its batch, at most atMost. The wait for the previous batch counts,
+// because a caller must notice soon that Redis does not answer.
 func (o *outcome) await(ctx context.Context, pending registry.PendingSend, atMost time.Duration) error {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
@@ -79,7 +79,7 @@ func (o *outcome) await(ctx context.Context, pending registry.PendingSend, atMos
 	}
 }
 
-// errRefused is the cause when more waits to be sent than the queue may hold, or the bus is closed.
+// errRefused is the cause when the queue is full or the bus is closed.
 var errRefused = errors.New("too much is waiting to be sent, or the bus is closed")
 
 // pendingEnvelope is an envelope that is queued or being sent.
@@ -97,8 +97,8 @@ func (p *pendingEnvelope) Cancel() bool { return p.queue.cancel(p) }
 func (p *pendingEnvelope) to() string      { return p.pod }
 func (p *pendingEnvelope) message() []byte { return p.payload }
 
-// publishCommand is the command that reaches a channel. On a Cluster the channels are sharded: publisher and
-// subscriber meet at the master that owns the channel's slot.
+// publishCommand is the command that publishes to a channel. On a Cluster the channels are sharded: publisher and
+// subscriber connect to the master that owns the channel's slot.
 func publishCommand(conn *redisconn.Conn) string {
 	if conn.IsCluster() {
 		return "SPUBLISH"
@@ -106,8 +106,8 @@ func publishCommand(conn *redisconn.Conn) string {
 	return "PUBLISH"
 }
 
-// publish sends envelopes: one connection from the pool, one round trip. A single one is bound by its sender's context
-// too.
+// publish sends envelopes on one connection from the pool, in one round trip. If there is only one, the context of its
+// sender also bounds it.
 func (b *Bus) publish(batch []*pendingEnvelope) {
 	parent := context.Background()
 	if len(batch) == 1 {
@@ -136,7 +136,7 @@ func (b *Bus) publish(batch []*pendingEnvelope) {
 	}
 }
 
-// publishError returns what the senders of a packet to a pod are notified of.
+// publishError returns the error for the senders of a packet to a pod.
 func (b *Bus) publishError(ctx context.Context, pod string, published *redisconn.Command) error {
 	if err := published.Err(); err != nil {
 		return registry.StoreUnavailable("send", err).With(dispatched(err))
@@ -155,9 +155,9 @@ func (b *Bus) publishError(ctx context.Context, pod string, published *redisconn
 	return registry.ErrNoReceiver
 }
 
-// subscribers returns how many subscribers a channel has at the master of a Cluster that owns its slot. The number that
-// SPUBLISH returns is not always that: a replica, which was the master when the client last asked, carries SPUBLISH out
-// too, passes the message on to its master, and counts its own subscribers. A script is redirected to the master.
+// subscribers returns how many subscribers a channel has at the Cluster master that owns its slot. The result of
+// SPUBLISH is not always that number: a replica that was the master when the client last asked also runs SPUBLISH. It
+// passes the message on to its master, and counts its own subscribers. A script is redirected to the master.
 func subscribers(ctx context.Context, conn *redisconn.Conn, channel string) (int64, error) {
 	c, err := conn.Eval(ctx, scriptSubscribers, []string{channel})
 	return c.Int(), err

@@ -18,23 +18,23 @@ import (
 const maxSilence = 3
 
 // subscription keeps one channel subscribed. A connection can be dead without any sign: writes are swallowed, and Redis
-// goes on counting the subscriber. So whenever the channel is silent, a probe is published to it, and if nothing comes
-// back the subscription is built anew.
+// still counts the subscriber. So the subscription publishes a probe whenever its channel is silent, and is rebuilt if
+// nothing comes back.
 type subscription struct {
 	conn    *redisconn.Conn
 	log     *slog.Logger
-	client  redis.UniversalClient // of its own: closing it ends whatever is blocked
+	client  redis.UniversalClient // own client: closing it ends every blocked call
 	channel string
 	every   time.Duration // probe interval
 	deliver func(string)
-	onGap   func() // called after every rebuilding: messages may have been missed
+	onGap   func() // called after every rebuild: messages may have been missed
 	rebuilt atomic.Int64
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	delivered chan struct{} // closed when nothing more is delivered
+	delivered chan struct{} // closed when delivery has ended
 
 	mu      sync.Mutex
 	current *redis.PubSub // nil while there is none
@@ -75,7 +75,7 @@ func (s *subscription) open(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil { // close has looked for current already
+	if s.ctx.Err() != nil { // close has already read current
 		_ = ps.Close()
 		return errClosed
 	}
@@ -98,12 +98,12 @@ func (s *subscription) confirm(ctx context.Context, ps *redis.PubSub) error {
 	}
 }
 
-// errElsewhere is the cause when the member subscribed at is not the one that messages are published at.
+// errElsewhere is the cause when the subscribed member is not the member to which messages are published.
 var errElsewhere = errors.New("subscribed at a member that does not own the channel's slot")
 
-// meet looks whether publishers count this subscription. Only that tells a master of a Cluster from a replica: a
-// replica confirms subscriptions and delivers what its master passes on, but those who publish at the master are told
-// that nobody listens.
+// meet checks that publishers count this subscription. No other check tells a master of a Cluster from a replica: a
+// replica confirms subscriptions and delivers what its master passes on, but publishers at the master see no
+// subscriber.
 func (s *subscription) meet(ctx context.Context) error {
 	n, err := subscribers(ctx, s.conn, s.channel)
 	if err == nil && n == 0 {
@@ -117,8 +117,8 @@ func (s *subscription) start() {
 	s.done.Go(s.probeSilence)
 }
 
-// unsubscribe ends the subscription at the server, and waits for the confirmation: all that was published before stands
-// in front of it. It waits no longer than ctx, nor than the server may take.
+// unsubscribe ends the subscription at the server, and waits for the confirmation, which arrives behind all earlier
+// messages. It waits at most until ctx ends or the connection's timeout passes.
 func (s *subscription) unsubscribe(ctx context.Context) {
 	s.mu.Lock()
 	ps := s.current
@@ -164,8 +164,8 @@ func (s *subscription) deliverAll() {
 	}
 }
 
-// deliverFrom delivers messages until the connection fails or is closed. There is no read deadline: one that passed in
-// the middle of a message would leave the rest of it to be read as the next. The probe closes what stays silent.
+// deliverFrom delivers messages until the connection fails or is closed. There is no read deadline: if it passed in the
+// middle of a message, the rest would be read as the next message. The probe closes silent connections.
 func (s *subscription) deliverFrom(ps *redis.PubSub) error {
 	for {
 		m, err := ps.Receive(s.ctx)
@@ -179,14 +179,14 @@ func (s *subscription) deliverFrom(ps *redis.PubSub) error {
 		case *redis.Message:
 			s.deliver(m.Payload)
 		case *redis.Subscription:
-			// Either this is the end, or the client library has connected again by itself, or the slot has moved to
+			// The subscription has ended, or the client library has reconnected by itself, or the slot has moved to
 			// another member.
 			return fmt.Errorf("subscription changed: %s", m.Kind)
 		}
 	}
 }
 
-// drop ends a subscription. If it was dropped before, the earlier reason stays.
+// drop ends a subscription. If it was already dropped, the earlier reason stays.
 func (s *subscription) drop(ps *redis.PubSub, reason error) {
 	s.mu.Lock()
 	if s.current == ps {
@@ -196,7 +196,7 @@ func (s *subscription) drop(ps *redis.PubSub, reason error) {
 	_ = ps.Close()
 }
 
-// reopen subscribes again, however long it takes. It returns false when the subscription is closed.
+// reopen subscribes again, with backoff and without a time limit. It returns false when the subscription is closed.
 func (s *subscription) reopen() bool {
 	for failures := 0; ; failures++ {
 		if s.ctx.Err() != nil {
@@ -221,20 +221,21 @@ func (s *subscription) reopen() bool {
 	}
 }
 
-// renewClient replaces the client by one that does not know yet which member owns the channel's slot: the slot may have
-// moved, and a client reloads what it knows in the background only.
+// renewClient replaces the client by one with an empty cache of slot owners. The channel's slot may have moved, and a
+// client reloads its cache only in the background.
 func (s *subscription) renewClient() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil { // close has looked for the client already
+	if s.ctx.Err() != nil { // close has already read the client
 		return
 	}
 	_ = s.client.Close()
 	s.client = s.conn.NewBlockingClient(listenerPool)
 }
 
-// probeSilence publishes to the channel while it is silent, and ends a subscription on which nothing comes back. On a
-// Cluster it does so now and then on a busy channel, too: what arrives there may have been published elsewhere.
+// probeSilence publishes a probe while the channel is silent, and drops a subscription on which nothing comes back. On
+// a Cluster it also probes a busy channel, but less often: messages that arrive there may have been published
+// elsewhere.
 func (s *subscription) probeSilence() {
 	ticker := time.NewTicker(max(s.every/4, time.Millisecond))
 	defer ticker.Stop()
@@ -263,7 +264,7 @@ func (s *subscription) probeSilence() {
 	}
 }
 
-// probe publishes a probe. On a Cluster it also ends a subscription that publishers do not count.
+// probe publishes a probe. On a Cluster it also drops a subscription that publishers do not count.
 func (s *subscription) probe(ps *redis.PubSub) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.conn.Timeout())
 	defer cancel()
@@ -291,8 +292,8 @@ func (s *subscription) healthy() error {
 	return nil
 }
 
-// close delivers what was published before publishers are told that nobody listens, ends the subscription and waits for
-// its goroutines.
+// close delivers all messages that were published before the server removed the subscription. Then it ends the
+// subscription and waits for its goroutines.
 func (s *subscription) close(ctx context.Context) error {
 	s.unsubscribe(ctx)
 	s.cancel()

@@ -4,7 +4,7 @@
 --      that are not settled (zset: id → when they are due)
 -- ARGV 1 id, 2 life in ms, 3 how long it is kept after that in ms, 4 how many may wait, 5 how many of one requester,
 --      6 '1' if it is deferred, 7 what is asked, 8 arguments, 9 request, 10 '1' if two persons must allow it
--- Returns {now, expiry}, or {'tenant'} or {'requester'}: who has too many.
+-- Returns {now, expiry}, or {'tenant'} or {'requester'} if that one has too many.
 
 if redis.call('ZCOUNT', KEYS[3], '(' .. text, '+inf') >= tonumber(ARGV[5]) then
   return {'requester'}

@@ -1,8 +1,8 @@
 -- Applies an event to a record.
 --
 -- KEYS 1 record (hash), 2 events (stream)
--- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 the proofs of who answers, each between
---      spaces (empty: not to be looked at), 4 1 if the event is an answer, or the states, between spaces, in which one
+-- ARGV 1 retention in ms, 2 session the record must be of (empty: any), 3 the proofs of the sender, each between
+--      spaces (empty: not checked), 4 1 if the event is an answer, or the states, between spaces, in which one
 --      that is there is now known to be late, 5 rank and 6 text of what tells of the move, 7 how many of the following
 --      belong to the table of moves, 8... that table, then field and value pairs to set with the move
 -- Returns {1 if the record moved else 0, the record with its watchers as a flat list}; {} when there is none.

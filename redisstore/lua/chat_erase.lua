@@ -1,6 +1,6 @@
 -- Forgets a conversation, and with it the turn that may be under way, and gives its place a new generation if there is
 -- anything that may use it: a place, or a conversation that may have a turn. Forgetting needs no memory, so it works in
--- a full Redis too; the generation is then a new one all the same, when the place is claimed again.
+-- a full Redis also. The place then still gets a new generation when it is claimed again.
 --
 -- KEYS 1 messages (list), 2 meta (hash), 3 draft (string), 4 trail (list), 5 place (hash)
 -- ARGV 1 TTL in ms, 2 TTL of the place in ms

@@ -3,8 +3,8 @@
 -- KEYS 1 session hash, 2 gone string, 3 formers (sorted set: pod, when the session left it in ms), 4 expected string
 -- ARGV 1 session TTL in ms, 2 pod, 3 the generation that may be replaced without asking (0: none, -1: any), 4 for
 --      how many ms the device that had the session may take it back, 5 for how many ms a pod that the session left is
---      remembered, 6 how many of them, 7 the user, 8 the device of the credential, 9 not empty: whoever the session
---      belongs to may be another, 10 for how many ms what the session offered is expected of the new connection,
+--      remembered, 6 how many of them, 7 the user, 8 the device of the credential, 9 not empty: the session may
+--      belong to another user, 10 for how many ms what the session offered is expected of the new connection,
 --      11... field and value pairs of the attributes
 -- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers, expected}; the hash
 -- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, and
@@ -14,7 +14,7 @@
 
 -- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:
 -- whether it had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its
--- device has it. If it belonged to somebody, the fields u and o follow.
+-- device has it. If it has a user or is bound, the fields u and o follow.
 local gone = redis.call('GET', KEYS[2]) or '0'
 local goneGen = tonumber(string.match(gone, '^%d+'))
 

@@ -1,6 +1,6 @@
 -- Removes a session from indexes unless a newer claim has put it there since, and puts it into mirrors. The removals
 -- come first, as in release.lua. A newer claim writes the session hash before it enters an index, so while the hash
--- has none, no score needs to be looked at.
+-- has none, no score needs a check.
 --
 -- KEYS the indexes (sorted sets), all in one slot or on a single server; on a single server the session hash and the
 --      mirrors follow

@@ -1,4 +1,4 @@
--- Decides a request to pair, if nobody has before.
+-- Decides a request to pair that is not decided yet.
 --
 -- KEYS 1 request (hash), 2 its code
 -- ARGV 1 decision, 2 TTL in ms from now, 3 '1' if it has a code

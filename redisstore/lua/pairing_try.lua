@@ -2,7 +2,7 @@
 --
 -- KEYS 1 code (string: the id of its request; empty: it was used), 2... counters of wrong codes
 -- ARGV for each counter: its limit, its window in ms, its share of what is left of the next one (0: none)
--- Returns the id, empty if the code was used; 0 if nobody has the code; or -ms until no counter is full any more.
+-- Returns the id, empty if the code was used; 0 if no request has the code; or -ms until no counter is full any more.
 
 local wait, left
 for i = #KEYS, 2, -1 do

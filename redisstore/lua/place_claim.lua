@@ -1,4 +1,4 @@
--- Says who owns a place. One that has no owner, or a dead one, gets the pod that asks.
+-- Returns the owner of a place. If it has no owner, or a dead one, the asking pod becomes its owner.
 --
 -- KEYS 1 place (hash)
 -- ARGV 1 TTL in ms, 2 pod that asks, 3 what is kept there, 4 fence of the turn that asks (0: none), 5 whether the place

@@ -1,8 +1,8 @@
 -- Takes bytes off a budget, which fills up again over time.
 --
 -- KEYS 1 budget (hash: bytes that remain, as left, and when that was in ms)
--- ARGV 1 bytes to take, 2 bytes of a full budget, 3 ms in which an empty one fills up, 4 overdraw: 1 takes bytes that
---      are not there, too, until as many are owed as a full budget has
+-- ARGV 1 bytes to take, 2 bytes of a full budget, 3 ms in which an empty one fills up, 4 overdraw: 1 also takes bytes
+--      that are not there, until as many are owed as a full budget has
 -- Returns 0 when they were taken, else in how many ms they will be there.
 
 local time = redis.call('TIME')

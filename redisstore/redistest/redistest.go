@@ -1,6 +1,6 @@
-// Package redistest starts real Redis servers for tests: a single one, a cluster, a master behind Sentinel. They
-// listen on free loopback ports, keep nothing on disk, and are stopped when the test ends, also when the test
-// process is killed.
+// Package redistest starts real Redis servers for tests: a single one, a cluster, a master behind Sentinel. They listen
+// on free loopback ports and keep nothing on disk. They are stopped when the test ends, even if the test process is
+// killed.
 package redistest
 
 import (
@@ -26,11 +26,11 @@ import (
 const (
 	host         = "127.0.0.1"
 	startTimeout = 20 * time.Second // for servers to start and agree
-	tries        = 5                // at finding a port nobody takes in between
+	tries        = 5                // attempts to find a port that no other process takes meanwhile
 )
 
-// babysitter runs its arguments in the background and prints their process id. When its standard input closes,
-// because the test said so or because the test process is gone, it kills what it started.
+// babysitter runs its arguments in the background and prints their process id. It kills what it started when its
+// standard input closes: the test closes it, or the test process is gone.
 const babysitter = `"$@" >/dev/null 2>&1 & pid=$!; echo $pid; cat >/dev/null; kill -9 $pid 2>/dev/null; wait`
 
 // Server is one server process.
@@ -79,7 +79,7 @@ func (s *Server) Addr() string { return net.JoinHostPort(host, strconv.Itoa(s.po
 // URL returns the URL of this server alone.
 func (s *Server) URL() string { return "redis://" + s.Addr() }
 
-// Kill ends the process at once and waits until it is gone. It does nothing when it is not running.
+// Kill ends the process immediately and waits until it is gone. It does nothing if the process is not running.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *Server) Command(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// needPrograms fails the test, rather than skip it, when there is nothing to test against.
+// needPrograms fails the test, and does not skip it, if a program of Redis is missing.
 func needPrograms(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"redis-server", "redis-cli"} {
@@ -164,14 +164,14 @@ func needPrograms(t testing.TB) {
 	}
 }
 
-// freePort returns a port that is free, and whose companion for the cluster bus, 10,000 above, is free too. The system
-// gives neither to a connection, so a server can start again on its port.
+// freePort returns a free port. The port for the cluster bus, 10,000 above, is also free. The system gives neither to a
+// connection, so a server can start again on its port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	return testkit.FreePort(t, 20000, 22700, 10000)
 }
 
-// ping asks the server the simplest of questions.
+// ping sends a PING to the server.
 func ping(addr string) error {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -213,7 +213,7 @@ func poll(f func() error) error {
 	}
 }
 
-// config writes a configuration file, which Sentinel insists on.
+// config writes a configuration file, which Sentinel requires.
 func config(t testing.TB, lines ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "redis.conf")

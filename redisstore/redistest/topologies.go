@@ -16,7 +16,7 @@ func Single(t testing.TB) string {
 	return Start(t).URL()
 }
 
-// Servers are those of a topology, and the URL that reaches them.
+// Servers are the servers of a topology, and the URL that reaches them.
 type Servers struct {
 	URL       string
 	Masters   []*Server
@@ -30,7 +30,7 @@ func Cluster(t testing.TB) *Servers {
 	return startCluster(t, 0)
 }
 
-// ReplicatedCluster starts a cluster of three masters with a replica each: Replicas[i] is that of Masters[i].
+// ReplicatedCluster starts a cluster of three masters with a replica each: Replicas[i] is the replica of Masters[i].
 func ReplicatedCluster(t testing.TB) *Servers {
 	t.Helper()
 	return startCluster(t, 1)
@@ -71,7 +71,7 @@ func startCluster(t testing.TB, replicas int) *Servers {
 	}
 	for _, s := range c.Replicas {
 		mustBecome(t, s, "master_link_status:up", "info", "replication")
-		for _, member := range members { // those that vote, too, must know whose replica it is
+		for _, member := range members { // the members that vote must also know its master
 			id := mustPrint(t, c.Masters[slices.Index(c.Replicas, s)], "cluster", "myid")
 			mustBecome(t, member, s.Addr(), "cluster", "replicas", id)
 		}
@@ -89,7 +89,7 @@ func mustPrint(t testing.TB, s *Server, command ...string) string {
 	return out
 }
 
-// masterName is what the sentinel calls the master.
+// masterName is the name of the master in Sentinel.
 const masterName = "farhand"
 
 // Sentinel starts a master with a replica, and one sentinel that watches them and decides alone.
@@ -119,7 +119,7 @@ func Sentinel(t testing.TB) *Servers {
 	}
 }
 
-// mustBecome waits until a command prints something.
+// mustBecome waits until the output of a command contains want.
 func mustBecome(t testing.TB, s *Server, want string, command ...string) {
 	t.Helper()
 	err := poll(func() error {

@@ -48,8 +48,8 @@ func moduleRoot(t testing.TB) string {
 	}
 }
 
-// TLS starts a server that also listens with TLS, with a certificate of an authority nobody knows, and returns its URL
-// and the file with the authority's certificate.
+// TLS starts a server that also listens with TLS, with a certificate of a private authority. It returns its URL and the
+// file with the authority's certificate.
 func TLS(t testing.TB) (url, caFile string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,7 +1,7 @@
-// Package legible makes what strangers wrote fit to be read, by people and by models: Clean takes out of a text what
-// its reader would not see, CleanSchema does so in the free text of a JSON Schema, Hides tells whether there is any of
-// it, and Skeletons and OneScript tell which names look like others. Which characters these are is read from Unicode's
-// tables; docs/decisions/0017-text-of-strangers.md says what stays and why.
+// Package legible makes untrusted text safe to read for people and models. Clean removes what a reader would not see
+// from a text, and CleanSchema from the free text of a JSON Schema. Hides reports whether there is any of it. Skeletons
+// and OneScript detect names that look like others. The character classes come from Unicode's tables;
+// docs/decisions/0017-text-of-strangers.md says what stays and why.
 package legible
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// Clean returns text as a reader may see it: valid UTF-8, without controls but line feeds and tabs, without terminal
-// escapes, and without characters that are not seen, unless they belong to how a word or an emoji is written. Other
-// line ends become line feeds. What is clean stays the same, so cleaning twice is cleaning once.
+// Clean returns readable text: valid UTF-8, without control characters except line feeds and tabs, without terminal
+// escapes, and without invisible characters, unless a word or an emoji is written with them. Other line ends become
+// line feeds. Clean is idempotent.
 func Clean(s string) string {
 	if isPlain(s) {
 		return s
@@ -51,8 +51,8 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// Expose returns text with the replacement character in place of everything that a reader would not see, or a terminal
-// would act on, one for one: for terminals and logs, where it is worth seeing that there was something.
+// Expose replaces every character that a reader would not see, or that a terminal would act on, with the replacement
+// character, one for one. Use it for terminals and logs, where the presence of such characters should show.
 func Expose(s string) string {
 	if isPlain(s) {
 		return s
@@ -74,7 +74,7 @@ func Expose(s string) string {
 	return b.String()
 }
 
-// Line is Clean for what stands in one line: a name, a label, an entry of a log.
+// Line is Clean for single-line text: a name, a label, an entry of a log.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -84,8 +84,7 @@ func Line(s string) string {
 	}, Clean(s))
 }
 
-// Hides reports whether Clean would take something out of text, or put something else in its place. A carriage return
-// hides nothing.
+// Hides reports whether Clean would remove or replace something in a text. A carriage return alone does not count.
 func Hides(s string) bool {
 	if isPlain(s) {
 		return false
@@ -94,7 +93,7 @@ func Hides(s string) bool {
 	return Clean(s) != s
 }
 
-// next returns the first character of s, -1 if there is none.
+// next returns the first character of s, or -1 if s is empty.
 func next(s string) rune {
 	for _, r := range s {
 		return r
@@ -102,7 +101,7 @@ func next(s string) rune {
 	return -1
 }
 
-// isPlain reports whether text is printable ASCII, line feeds and tabs, as almost all is.
+// isPlain reports whether text is only printable ASCII, line feeds and tabs: the common case.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= 0x7f || c < ' ' && c != '\n' && c != '\t' {
@@ -122,8 +121,8 @@ func IsASCII(s string) bool {
 	return true
 }
 
-// CleanJSON returns a JSON text whose strings are clean, also those that are names of members; the rest of it is kept
-// byte for byte. It reports false if two names of one object are the same then. text must be valid.
+// CleanJSON cleans the strings of a JSON text, including the names of members, and keeps the rest byte for byte. It
+// returns false if two names of one object are then equal. text must be valid.
 func CleanJSON(text []byte) (clean []byte, ok bool) {
 	if !maybeUnseen(text) {
 		return text, true
@@ -150,7 +149,7 @@ func CleanJSON(text []byte) (clean []byte, ok bool) {
 	return out, !renamed || strictjson.Valid(out)
 }
 
-// quotedLen returns the length of the string of JSON that a text begins with.
+// quotedLen returns the length of the JSON string at the start of a text.
 func quotedLen(text []byte) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -172,8 +171,8 @@ const (
 	paragraphSeparator = '\u2029'
 )
 
-// escapeLen returns the length of the terminal escape that s begins with; of one that is not complete, of its
-// introducer.
+// escapeLen returns the length of the terminal escape at the start of s. For an incomplete escape it returns the length
+// of the introducer.
 func escapeLen(s string) int {
 	if len(s) < 2 {
 		return 1
@@ -211,8 +210,9 @@ func controlLen(s string) int {
 	return i
 }
 
-// stringLen returns the length of a control string with its terminator, zero if it has none: what was never ended is
-// shown, not swallowed. It stops at any other control character, so a text full of beginnings is still read only twice.
+// stringLen returns the length of a control string with its terminator. It returns zero without a terminator, so that
+// an unterminated string is shown, not removed. It stops at any other control character, so a text full of introducers
+// is still read only twice.
 func stringLen(s string) int {
 	for i := range len(s) {
 		switch c := s[i]; {

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	minBase64 = 64      // characters; shorter ones may be anything, and cost a reader little
-	sureBytes = 1 << 10 // from which on the two bytes that a bitmap begins with are believed
-	sniffed   = 512     // bytes from which net/http tells a type
+	minBase64 = 64      // characters; shorter runs may be anything, and cost a reader little
+	sureBytes = 1 << 10 // bytes from which a bitmap's two magic bytes are trusted
+	sniffed   = 512     // bytes that net/http uses to detect a type
 )
 
-// WithoutData returns a text in which base64 of an image, a sound or a film, and base64 of the given data, is replaced
-// by what it is. Which type it is, is told from its first bytes. The base64 may be URL-safe, without padding, or
-// escaped in JSON; it is not found if it has line breaks. JSON stays JSON.
+// WithoutData replaces base64 of images, audio and video, and base64 of the given data, with a description. The type is
+// detected from the first bytes. The base64 may be URL-safe, without padding, or escaped in JSON. Base64 with line
+// breaks is not found. JSON stays valid JSON.
 func WithoutData(text string, data ...[]byte) string {
 	if len(text) < minBase64 {
 		return text
 	}
 	var b strings.Builder
-	rest := 0 // where the text begins that was not copied yet
+	rest := 0 // start of the text that was not copied yet
 	for i := 0; i < len(text); {
 		digits, n := base64Run(text[i:])
 		if kind, size := kindOf(digits, data); kind != "" {
@@ -42,8 +42,8 @@ func WithoutData(text string, data ...[]byte) string {
 	return b.String()
 }
 
-// base64Run returns the base64 that a text begins with, without padding and escapes, and how many bytes of the text it
-// takes. The digits are those of the standard alphabet. Runs that are too short have none.
+// base64Run returns the base64 at the start of a text, without padding and escapes, and the bytes of text that it
+// takes. The digits are in the standard alphabet. A run that is too short has no digits.
 func base64Run(text string) (digits []byte, n int) {
 	count := 0
 	for n < len(text) {
@@ -64,8 +64,8 @@ func base64Run(text string) (digits []byte, n int) {
 	return bytes.TrimRight(digits, "="), n
 }
 
-// base64Digit returns the digit of base64, or the padding, that a text begins with, and how many bytes it takes; none
-// if it begins with something else.
+// base64Digit returns the base64 digit, or the padding, at the start of a text, and the bytes that it takes; zero if
+// there is none.
 func base64Digit(text string) (digit byte, size int) {
 	switch c := text[0]; {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '+', c == '/', c == '=':
@@ -96,8 +96,8 @@ func base64Digit(text string) (digit byte, size int) {
 	}
 }
 
-// otherSize returns how many bytes of a text are no base64, at least. An escape of JSON is stepped over as a whole,
-// also in JSON that is a string of JSON: its letter is no digit.
+// otherSize returns how many bytes at the start of a text are certainly not base64. It skips a JSON escape as a whole,
+// also in JSON inside a JSON string, because its letter is not a base64 digit.
 func otherSize(text string) int {
 	n := len(text) - len(strings.TrimLeft(text, `\`))
 	switch {
@@ -112,7 +112,7 @@ func otherSize(text string) int {
 	return min(n+escaped, len(text))
 }
 
-// kindOf returns what base64 stands for and how many bytes it has; no kind if it may be text, or a token.
+// kindOf returns the type and size of base64 data. The type is empty if it may be text, or a token.
 func kindOf(digits []byte, data [][]byte) (kind string, size int) {
 	if len(digits) == 0 {
 		return "", 0

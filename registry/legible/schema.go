@@ -9,17 +9,17 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// schemaPart says what a value of a schema is to its readers.
+// schemaPart is the role of a value in a schema.
 type schemaPart int
 
 const (
 	partSchema   schemaPart = iota // an object of keywords
 	partNames                      // an object whose keys are names, and whose values are schemas
 	partLiteral                    // a value that arguments are compared with, or its parts
-	partFreeText                   // said to people and models, and nothing else
+	partFreeText                   // only for people and models
 )
 
-// schemaParts says what the value of a keyword is. Values of other keywords are schemas, as far as they are objects.
+// schemaParts maps keywords to the role of their values. Object values of other keywords are schemas.
 var schemaParts = map[string]schemaPart{
 	"title": partFreeText, "description": partFreeText, "$comment": partFreeText,
 	"properties": partNames, "patternProperties": partNames, "$defs": partNames, "definitions": partNames,
@@ -30,8 +30,8 @@ var schemaParts = map[string]schemaPart{
 
 var errNotJSON = errors.New("not valid JSON")
 
-// CleanSchema returns a JSON Schema with its free text cleaned. Names and values are not cleaned, because arguments
-// must be what the device compares them with. The error says which of them has a character that is not seen.
+// CleanSchema cleans the free text of a JSON Schema. Names and values stay unchanged, because the device compares
+// arguments with them. It fails if one of them has an invisible character; the error says which.
 func CleanSchema(schema []byte) ([]byte, error) {
 	if !maybeUnseen(schema) {
 		return schema, nil
@@ -45,8 +45,8 @@ func CleanSchema(schema []byte) ([]byte, error) {
 	return c.out, nil
 }
 
-// maybeUnseen reports whether a JSON text has anything but printable ASCII in its strings, and what is written \n, \t
-// or so.
+// maybeUnseen reports whether the strings of a JSON text have anything but printable ASCII and escapes such as \n and
+// \t.
 func maybeUnseen(text []byte) bool {
 	for i, b := range text {
 		if b >= 0x7f || b == '\\' && i+1 < len(text) && bytes.IndexByte([]byte("ubfr"), text[i+1]) >= 0 {
@@ -142,14 +142,14 @@ func (c *schemaCleaner) array(part schemaPart, keyword string) error {
 	return err
 }
 
-// imitations finds names beside one another that are taken for one another because one is written with letters of
-// another script. Names of ASCII letters alone are told apart by those who write them.
+// imitations finds names of one object that look alike because one uses letters of another script. Names that differ
+// only in ASCII letters are not reported.
 type imitations struct {
 	ascii  []string
 	others map[string]string // by skeleton
 }
 
-// add takes in a name, and returns the name it looks like, empty if there is none.
+// add adds a name, and returns the earlier name that it looks like, empty if there is none.
 func (m *imitations) add(name string) (like string) {
 	if IsASCII(name) {
 		m.ascii = append(m.ascii, name)
@@ -158,7 +158,7 @@ func (m *imitations) add(name string) (like string) {
 		}
 	}
 	skeletons := Skeletons(name)
-	if m.others == nil { // the first that is not ASCII
+	if m.others == nil { // the first non-ASCII name
 		m.others = make(map[string]string)
 		for _, plain := range m.ascii {
 			for _, s := range Skeletons(plain) {

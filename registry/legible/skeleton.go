@@ -13,22 +13,22 @@ import (
 	"golang.org/x/text/unicode/rangetable"
 )
 
-// Skeletons returns what a name looks like, by the confusables of Unicode (UTS #39): two names that have one of their
-// skeletons in common are taken for one another, whatever the case of their letters. A skeleton is for comparing only.
+// Skeletons returns the skeletons of a name by Unicode's confusables (UTS #39). Two names with a common skeleton look
+// alike, whatever the case of their letters. Use skeletons only for comparison.
 func Skeletons(name string) []string {
 	name = norm.NFKC.String(name)
 	// A letter may look like another only in the case it is written in.
 	return slices.Compact([]string{skeleton(fold(name)), skeleton(name)})
 }
 
-// AnySkeletons also returns what a name looks like in capitals, in which l, I and 1 are one. It is for names that must
-// not be imitated at all.
+// AnySkeletons also returns the skeleton of the name in capitals, in which l, I and 1 are the same. It is for names
+// that must not be imitated at all.
 func AnySkeletons(name string) []string {
 	upper := cases.Upper(language.Und)
 	return append(Skeletons(name), skeleton(upper.String(norm.NFKC.String(name))))
 }
 
-// skeleton is the skeleton of UTS #39, without regard to case. Marks are part of it: ü is not u.
+// skeleton is the skeleton of UTS #39, ignoring case. It keeps marks: ü is not u.
 func skeleton(s string) string { return fold(confusable.Skeleton(s)) }
 
 func fold(s string) string {
@@ -36,8 +36,8 @@ func fold(s string) string {
 	return f.String(s)
 }
 
-// Plain returns the letter, digit or sign of ASCII that a character looks like, in lower case and without marks; it may
-// be more than one. What looks like none is returned as it is.
+// Plain returns the ASCII letter, digit or sign that a character looks like, in lower case and without marks; it may be
+// several characters. A character without a match is returned unchanged.
 func Plain(r rune) string {
 	upper := cases.Upper(language.Und)
 	for _, written := range []string{string(r), upper.String(string(r))} {
@@ -54,15 +54,15 @@ func Plain(r rune) string {
 	return string(r)
 }
 
-// mixed are the scripts that are written together (UTS #39, "highly restrictive"), each row of them with Latin.
+// mixed are the scripts that are written together (UTS #39, "highly restrictive"), each row with Latin.
 var mixed = [][]*unicode.RangeTable{
 	{unicode.Latin, unicode.Han, unicode.Hiragana, unicode.Katakana},
 	{unicode.Latin, unicode.Han, unicode.Bopomofo},
 	{unicode.Latin, unicode.Han, unicode.Hangul},
 }
 
-// OneScript reports whether all letters of a word are of one script, or of scripts that are written together: a word of
-// Latin letters and a Cyrillic one is meant to be taken for another word.
+// OneScript reports whether all letters of a word are of one script, or of scripts that are written together. A word of
+// Latin letters with a Cyrillic one imitates another word.
 func OneScript(word string) bool {
 	var letters []rune
 	for _, r := range word {
@@ -105,17 +105,16 @@ const (
 	firstSymbol  = 0x2190 // from here on symbols may be emoji
 	firstSkin    = 0x1f3fb
 	lastSkin     = 0x1f3ff
-	otherSymbols = "©®‼⁉〰〽" // that are emoji, too
+	otherSymbols = "©®‼⁉〰〽" // that are also emoji
 )
 
-// unseen are the characters without a look of their own: format characters (bidirectional controls, zero-width ones,
-// the soft hyphen, tags), what Unicode calls default ignorable, variation selectors, and code points that are no
-// characters.
+// unseen are the characters without a visible form: format characters (bidirectional controls, zero-width ones, the
+// soft hyphen, tags), Unicode's default ignorables, variation selectors, and noncharacters.
 var unseen = rangetable.Merge(unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector,
 	unicode.Noncharacter_Code_Point, unicode.Zl, unicode.Zp)
 
-// isUnseen reports whether a reader does not see a character. The signs that Arabic and Syriac put before numbers are
-// format characters that are seen.
+// isUnseen reports whether a character is invisible. The signs that Arabic and Syriac put before numbers are format
+// characters, but visible.
 func isUnseen(r rune) bool {
 	if uint32(r) < plane {
 		return unseenInPlane[r/64]&(1<<(r%64)) != 0
@@ -123,10 +122,10 @@ func isUnseen(r rune) bool {
 	return unicode.Is(unseen, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// plane is how many characters the first plane of Unicode has, where almost all text is.
+// plane is the number of characters in the first plane of Unicode, which has almost all text.
 const plane = 0x10000
 
-// unseenInPlane is what isUnseen says of them, one bit each: looking into tables costs ten times as much.
+// unseenInPlane caches isUnseen for the first plane, one bit each: the tables are ten times slower.
 var unseenInPlane = func() (bits [plane / 64]uint64) {
 	for r := range rune(plane) {
 		if unicode.IsControl(r) || unicode.Is(unseen, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r) {
@@ -136,7 +135,7 @@ var unseenInPlane = func() (bits [plane / 64]uint64) {
 	return bits
 }()
 
-// joining are the scripts in which a joiner, or its opposite, between two letters changes how a word is read.
+// joining are the scripts in which a joiner or non-joiner between two letters changes how a word is read.
 var joining = []*unicode.RangeTable{
 	unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Nko, unicode.Mandaic,
 	unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil,
@@ -144,8 +143,8 @@ var joining = []*unicode.RangeTable{
 	unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
 }
 
-// belongs reports whether a character that is not seen itself belongs to how the two beside it are written: a joiner
-// between letters of a script that joins, or between emoji; the one selector behind an emoji, or in a keycap.
+// belongs reports whether an invisible character belongs to its two neighbours: a joiner between letters of a joining
+// script, or between emoji; the one selector after an emoji, or in a keycap.
 func belongs(before, r, after rune) bool {
 	switch r {
 	case nonJoiner, joiner:
@@ -162,9 +161,9 @@ func belongs(before, r, after rune) bool {
 	}
 }
 
-// isEmoji reports whether a character may be an emoji: Go has no table of those, and any symbol is seen.
+// isEmoji reports whether a character may be an emoji. Go has no table of emoji, and every symbol is visible.
 func isEmoji(r rune) bool {
-	if r == '\ufffc' || r == '\ufffd' { // stand for something else
+	if r == '\ufffc' || r == '\ufffd' { // placeholders for other content
 		return false
 	}
 	return r >= firstSymbol && unicode.In(r, unicode.So, unicode.Sm) ||

@@ -12,7 +12,7 @@ import (
 // feed is the activity of one tenant.
 type feed struct {
 	entries []registry.Activity
-	bytes   int                        // of the entries, about
+	bytes   int                        // of the entries, approximate
 	calls   map[string]registry.FeedID // the entries about the ends of calls, by call id
 	last    registry.FeedID
 	grown   chan struct{} // closed and replaced when an entry is added
@@ -57,14 +57,14 @@ func (f *feed) add(a registry.Activity) {
 	}
 }
 
-// dropFirst forgets the oldest entry.
+// dropFirst removes the oldest entry.
 func (f *feed) dropFirst() {
 	first := &f.entries[0]
 	f.bytes -= first.MemorySize()
 	if first.Call != nil && f.calls[first.Call.CallID].String() == first.ID {
 		delete(f.calls, first.Call.CallID)
 	}
-	*first = registry.Activity{} // the array lives on for a while; the entry's data need not
+	*first = registry.Activity{} // the array stays in memory for a while; the entry's data need not
 	f.entries = f.entries[1:]
 }
 
@@ -80,8 +80,8 @@ func (m *Store) FindCall(_ context.Context, tenant, callID string) (registry.Rec
 	return registry.Record{}, registry.ErrNoCall
 }
 
-// feedLocked returns the feed of a tenant, and makes it if there is none. A feed that was emptied stays the one that
-// its readers wait for.
+// feedLocked returns the feed of a tenant, and creates it if there is none. An emptied feed stays the same object,
+// because readers wait for it.
 func (m *Store) feedLocked(tenant string) *feed {
 	f := m.feeds[tenant]
 	if f == nil {
@@ -146,7 +146,7 @@ func (m *Store) LastActivity(_ context.Context, tenant, before string, limit int
 	return page, nil
 }
 
-// firstFrom returns the index of the first entry that has this id or a later one.
+// firstFrom returns the index of the first entry with this id or a later one.
 func (f *feed) firstFrom(id registry.FeedID) int {
 	i, _ := slices.BinarySearchFunc(f.entries, id, func(a registry.Activity, id registry.FeedID) int {
 		own, _ := registry.ParseFeedID(a.ID)
@@ -155,7 +155,7 @@ func (f *feed) firstFrom(id registry.FeedID) int {
 	return i
 }
 
-// purgeFeeds forgets feeds without a recent entry. Readers that wait for one of them are woken and look again.
+// purgeFeeds removes feeds without a recent entry. Readers that wait for one are woken and look again.
 func (m *Store) purgeFeeds() {
 	m.feedsMu.Lock()
 	defer m.feedsMu.Unlock()

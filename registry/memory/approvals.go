@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// approvals are those that wait, and those that were decided not long ago.
+// approvals are the pending and the recently decided approvals.
 type approvals struct {
 	mu     sync.Mutex
 	all    expiring[tenantKey, *approval]
@@ -21,19 +21,19 @@ type approvals struct {
 type approval struct {
 	life
 	registry.Approval
-	request []byte // of a deferred one
-	wrong   int    // answers that were no decision
+	request []byte // of a deferred approval
+	wrong   int    // answers that were not a decision
 	due     bool   // deferred, and not settled
 }
 
-// at returns the approval as it is now.
+// at returns the approval as of now.
 func (a *approval) at(now time.Time) registry.Approval {
 	shown := a.Approval
 	shown.Args, shown.Verdict = shown.Args.Clone(), a.verdictAt(now)
 	return shown
 }
 
-// verdictAt returns what became of the approval by now.
+// verdictAt returns the verdict as of now.
 func (a *approval) verdictAt(now time.Time) registry.Verdict {
 	if a.State == registry.ApprovalPending && !now.Before(a.ExpiresAt) {
 		return registry.Verdict{State: registry.ApprovalExpired, DecidedAt: a.ExpiresAt}
@@ -207,7 +207,7 @@ func (m *Store) SettleApproval(_ context.Context, tenant, id string) error {
 	return nil
 }
 
-// grants are those of all tenants, by binding.
+// grants are the grants of all tenants, by binding.
 type grants struct {
 	mu     sync.Mutex
 	all    expiring[tenantKey, *grant]

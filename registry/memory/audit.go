@@ -53,7 +53,7 @@ func (m *Store) AppendAudit(_ context.Context, entries []registry.AuditEntry) er
 		log.expires = now.Add(m.opts.AuditTTL)
 		for len(log.lines) > m.opts.AuditCap || log.bytes > m.opts.AuditBytes && len(log.lines) > 1 {
 			log.bytes -= log.lines[0].entry.MemorySize()
-			log.lines[0] = auditLine{} // the array lives on for a while
+			log.lines[0] = auditLine{} // the array stays in memory for a while
 			log.lines = log.lines[1:]
 		}
 	}
@@ -101,7 +101,7 @@ func (m *Store) ReadAudit(_ context.Context, q registry.AuditQuery) ([]registry.
 	return page, "", nil
 }
 
-// firstFrom returns the index of the first line that has this id or a later one.
+// firstFrom returns the index of the first line with this id or a later one.
 func (l *auditLog) firstFrom(id registry.FeedID) int {
 	i, _ := slices.BinarySearchFunc(l.lines, id, func(line auditLine, id registry.FeedID) int {
 		return line.at.Compare(id)
@@ -109,7 +109,7 @@ func (l *auditLog) firstFrom(id registry.FeedID) int {
 	return i
 }
 
-// usage is what was used, by tenant and day.
+// usage is the usage by tenant and day.
 type usage struct {
 	mu     sync.Mutex
 	days   expiring[tenantKey, *usageDay]

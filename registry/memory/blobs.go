@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// blobs are those of all tenants.
+// blobs are the blobs of all tenants.
 type blobs struct {
 	mu  sync.Mutex
 	all expiring[string, *storedBlob] // by digest
@@ -18,10 +18,10 @@ type blobs struct {
 type storedBlob struct {
 	life
 	registry.Blob
-	dropped bool // it only counts
+	dropped bool // hidden, but still counted
 }
 
-// live returns a blob that is there, or nil. The caller holds the lock.
+// live returns a blob that is neither expired nor dropped, or nil. The caller holds the lock.
 func (s *blobs) live(digest string, now time.Time) *storedBlob {
 	if b := s.all.get(digest, now); b != nil && !b.dropped {
 		return b
@@ -113,7 +113,7 @@ func (m *Store) DropBlobsOf(_ context.Context, key registry.Key) error {
 	return nil
 }
 
-// budgets are the budgets that are not full. Of a full one nothing needs to be remembered.
+// budgets are the budgets that are not full. A full budget needs no entry.
 type budgets struct {
 	mu     sync.Mutex
 	all    expiring[tenantKey, *budget]
@@ -153,7 +153,7 @@ func (m *Store) spend(tenant, name string, n int64, b registry.Budget, overdraw 
 		return time.Duration((wanted-tokens)/b.Rate()+1) * time.Millisecond
 	}
 	tokens = max(tokens-wanted, -float64(b.Burst()))
-	s.all[key] = &budget{life{now.Add(2 * b.Over)}, tokens, now} // from a burst below nothing to full
+	s.all[key] = &budget{life{now.Add(2 * b.Over)}, tokens, now} // from one burst in deficit to full
 	return 0
 }
 
@@ -194,7 +194,7 @@ func (m *Store) Take(_ context.Context, tenant string, asked []registry.Window) 
 		if known == nil || len(known.times) < w.Limit {
 			continue
 		}
-		// The charge that has to leave the window first: a window that was larger may hold more of them.
+		// This charge must leave the window first: a window that was larger may hold more of them.
 		leaving := known.times[len(known.times)-w.Limit]
 		if left := leaving.Add(w.Period.Truncate(time.Millisecond)).Sub(now); left > wait {
 			wait, full = left, i

@@ -8,7 +8,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// inboxSize bounds how many messages wait for the handler of one pod.
+// inboxSize is how many messages can wait for the handler of one pod.
 const inboxSize = 4096
 
 // Bus is the bus of one pod on a Store.
@@ -48,7 +48,7 @@ func (b *Bus) Listen(_ context.Context, pod string, h registry.BusHandler) error
 	return nil
 }
 
-// post queues a delivery, or reports why it cannot.
+// post queues a delivery, or returns why it cannot.
 func (b *Bus) post(deliver func(registry.BusHandler)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

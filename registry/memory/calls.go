@@ -11,10 +11,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxCalls is how many records there may be, of all tenants. A store that is full refuses new ones.
+// maxCalls is the limit of records of all tenants. A full store rejects new ones.
 const maxCalls = 100_000
 
-// calls are the records of calls, and what belongs to them.
+// calls are the records of calls, with their logs and keys.
 type calls struct {
 	mu      sync.Mutex
 	records shared[string, *storedCall]     // by call
@@ -27,8 +27,8 @@ type storedCall struct {
 	life
 	record   registry.Record
 	watchers map[string]bool
-	held     bool // it waits for BeginCall
-	light    bool // it came from KeepCalls, not CreateCall: the waiting caller stores how the call ended
+	held     bool // until BeginCall
+	light    bool // from KeepCalls, not CreateCall: the waiting caller stores the end of the call
 }
 
 // keyHolder is the call that has an idempotency key.
@@ -112,7 +112,7 @@ func (m *Store) holderLocked(key tenantKey, now time.Time) *storedCall {
 	return stored
 }
 
-// addCallLocked keeps one more record. It fails if there is no room.
+// addCallLocked stores one more record. It fails if there is no room.
 func (m *Store) addCallLocked(stored *storedCall, now time.Time) error {
 	c := &m.calls
 	if c.purges.due(now, m.opts.Retention/purgesPerLife) {
@@ -231,8 +231,8 @@ func (m *Store) callLocked(tenant, callID string, now time.Time) *storedCall {
 	return stored
 }
 
-// extendLocked extends the life of a record and its events by one retention time. For a call that may still run the
-// time counts from its deadline, or a call with a long timeout would be forgotten before it ends.
+// extendLocked extends the life of a record and its events by one retention time. For a call that may still run, it
+// counts from the deadline: otherwise a call with a long timeout would expire before it ends.
 func (m *Store) extendLocked(stored *storedCall, now time.Time) {
 	from := now
 	if r := stored.record; !r.State.Final() && r.Deadline.After(now) {
@@ -258,7 +258,7 @@ func (c *calls) purge(now time.Time) {
 	})
 }
 
-// keep merges newer, which is to be kept, into the stored record r by the rules of State.Keep.
+// keep merges newer into the stored record r by the rules of State.Keep.
 func keep(r *registry.Record, newer registry.Record) {
 	switch r.State.Keep(newer.State) {
 	case registry.KeepReplace:
@@ -288,7 +288,7 @@ func fillIn(r *registry.Record, newer registry.Record) {
 
 const (
 	maxLogs   = 100_000 // calls that have events, of all tenants
-	maxEvents = 2048    // kept of one call
+	maxEvents = 2048    // stored per call
 )
 
 // callLog is the event log of one call.
@@ -311,7 +311,7 @@ func (m *Store) AppendCallEvents(_ context.Context, events []registry.CallEvent)
 	return full
 }
 
-// logLocked adds an event to the log of a call, unless the log has an event of a higher rank already.
+// logLocked adds an event to the log of a call, unless the log already has an event of a higher rank.
 func (m *Store) logLocked(e registry.CallEvent, now time.Time) error {
 	c := &m.calls
 	log := c.logs.get(e.Tenant, e.CallID, now)
@@ -339,7 +339,7 @@ func (m *Store) logLocked(e registry.CallEvent, now time.Time) error {
 	return nil
 }
 
-// logStateLocked notes in the log of a call which state it is in. If the log cannot take it, the call stays without.
+// logStateLocked adds the call's state to its log. If the log has no room, the state is not logged.
 func (m *Store) logStateLocked(r *registry.Record, now time.Time) {
 	_ = m.logLocked(registry.StateEvent(r.Tenant, r.CallID, r.State, now.UTC()), now)
 }

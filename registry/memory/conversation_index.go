@@ -51,14 +51,14 @@ func (m *Store) ListConversations(
 	}), next, nil
 }
 
-// newestConversations returns up to limit conversations that come after the cursor of a query. It looks at all of them
-// and keeps the places of few: once it has enough it passes over those that come after the last of them.
+// newestConversations returns up to limit conversations after the cursor of a query. It scans all of them but keeps
+// only few positions: once it has enough, it skips those that come after the last of them.
 func (m *Store) newestConversations(q registry.ConversationQuery, limit int) []registry.ConversationInfo {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
 	var places []registry.ConversationCursor
-	var last registry.ConversationCursor // of the places that are kept, once they are enough
+	var last registry.ConversationCursor // the last position kept, once there are enough
 	of := m.conversations.all.byTenant[q.Tenant]
 	for session, c := range of {
 		if len(c.messages) == 0 || !now.Before(c.expires) {
@@ -88,7 +88,7 @@ func newestOf(places []registry.ConversationCursor, limit int) []registry.Conver
 	return places[:min(limit, len(places))]
 }
 
-// compareConversations orders the last used first.
+// compareConversations orders the most recently used first.
 func compareConversations(a, b registry.ConversationCursor) int {
 	return cmp.Or(cmp.Compare(b.Active, a.Active), strings.Compare(b.Session, a.Session))
 }
@@ -97,7 +97,7 @@ func cursorOf(c registry.ConversationInfo) registry.ConversationCursor {
 	return registry.ConversationCursor{Active: c.Active.UnixMilli(), Session: c.Key.Session}
 }
 
-// RunningConversations implements registry.ConversationIndex. The places are those of when turns began.
+// RunningConversations implements registry.ConversationIndex. Positions are the start times of turns.
 func (m *Store) RunningConversations(
 	_ context.Context, tenant string, after registry.ConversationCursor, limit int,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
@@ -132,7 +132,7 @@ func compareRunning(a, b registry.ConversationCursor) int {
 	return cmp.Or(cmp.Compare(a.Active, b.Active), strings.Compare(a.Session, b.Session))
 }
 
-// ConversationsVersion implements registry.ConversationIndex. Conversations that expire count as a change when they are
+// ConversationsVersion implements registry.ConversationIndex. An expired conversation counts as a change when it is
 // removed.
 func (m *Store) ConversationsVersion(_ context.Context, tenant string) (string, error) {
 	m.conversations.mu.Lock()
@@ -170,7 +170,7 @@ func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, er
 	return c != nil, nil
 }
 
-// touchLocked notes that messages changed.
+// touchLocked records that messages changed.
 func (s *conversations) touchLocked(c *conversation, now time.Time) {
 	if c.created.IsZero() {
 		c.created = now
@@ -179,7 +179,7 @@ func (s *conversations) touchLocked(c *conversation, now time.Time) {
 	s.changes++
 }
 
-// info describes a conversation, with times as exact as a shared store keeps them.
+// info describes a conversation, with times as precise as a shared store keeps them.
 func (c *conversation) info(key registry.Key, now time.Time) registry.ConversationInfo {
 	info := registry.ConversationInfo{
 		Key: key, Owner: c.owner, Title: c.title, Named: c.named, Messages: len(c.messages),
@@ -191,7 +191,7 @@ func (c *conversation) info(key registry.Key, now time.Time) registry.Conversati
 	return info
 }
 
-// inMillis returns a time in whole milliseconds; the zero time stays what it is.
+// inMillis truncates a time to milliseconds. The zero time stays zero.
 func inMillis(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -199,14 +199,14 @@ func inMillis(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Millisecond)
 }
 
-// continuations are the continuations of all holders.
+// continuations are the continuations of all owners.
 type continuations struct {
 	mu      sync.Mutex
 	holders map[registry.ContinuationOwner]*holder
 	purges  throttle
 }
 
-// holder is what one holder has.
+// holder is the continuations of one owner.
 type holder struct {
 	kept  expiring[string, *continuation]
 	bytes int
@@ -268,7 +268,7 @@ func (m *Store) Continuations(
 	return found, nil
 }
 
-// purge removes what has expired.
+// purge removes expired continuations.
 func (s *continuations) purge(now time.Time) {
 	for o, h := range s.holders {
 		for id := range h.kept {
@@ -289,7 +289,7 @@ func (h *holder) drop(id string) {
 	}
 }
 
-// oldest returns the continuation that expires first, other than the one that is just being kept.
+// oldest returns the continuation that expires first, other than the one that is being stored.
 func (h *holder) oldest(but string) string {
 	first, at := "", time.Time{}
 	for id, c := range h.kept {

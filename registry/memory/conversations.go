@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxConversations is how many conversations there may be, of all tenants. A store that is full refuses new ones.
+// maxConversations is the limit of conversations of all tenants. A full store rejects new ones.
 const maxConversations = 100_000
 
 // conversations are the conversations of all tenants.
@@ -20,21 +20,21 @@ type conversations struct {
 	all     shared[string, *conversation] // by session
 	places  places
 	purges  throttle
-	fence   int64 // the last number that was given, to a turn or a place
-	changes int64 // made so far to what lists show
+	fence   int64 // the last number given to a turn or a place
+	changes int64 // count of changes that lists show
 }
 
 type conversation struct {
 	life
 	messages []json.RawMessage
-	appended []json.RawMessage // what the turn appended last; nil: nothing since it began, or since a truncation
+	appended []json.RawMessage // the turn's last append; nil: none since it began, or since a truncation
 	draft    json.RawMessage
 	title    string
-	named    bool // title is a person's
+	named    bool // a person chose title
 	owner    registry.Owner
-	owned    bool      // owner is known
+	owned    bool      // owner is set
 	created  time.Time // of the first message
-	active   time.Time // when messages changed last
+	active   time.Time // last change of messages
 	trail    []string
 	holder   int64     // fence of the current turn; zero once it has ended
 	until    time.Time // when the lease of the current turn lapses
@@ -186,7 +186,7 @@ func (m *Store) change(t registry.Turn, f func(c *conversation, now time.Time)) 
 	return nil
 }
 
-// openLocked returns a conversation, a new one when there is none. The caller writes to it and then calls keepLocked.
+// openLocked returns a conversation, a new one if there is none. The caller writes to it and then calls keepLocked.
 func (m *Store) openLocked(key registry.Key, now time.Time) (*conversation, error) {
 	s := &m.conversations
 	if c := s.all.get(key.Tenant, key.Session, now); c != nil {
@@ -202,8 +202,8 @@ func (m *Store) openLocked(key registry.Key, now time.Time) (*conversation, erro
 	return c, nil
 }
 
-// keepLocked gives a conversation one more life. It lasts at least as long as the turn: a lease must not be forgotten
-// while it runs.
+// keepLocked renews the life of a conversation. It lasts at least as long as the turn, because a lease must not be
+// dropped while it runs.
 func (m *Store) keepLocked(c *conversation, now time.Time) {
 	c.expires = now.Add(m.opts.HistoryTTL)
 	if c.until.After(c.expires) {
@@ -222,7 +222,7 @@ func (s *conversations) purge(now time.Time) {
 	s.places.purge(now)
 }
 
-// forgetOldest removes messages until there are no more than limit, and no more bytes than MaxHistoryBytes.
+// forgetOldest removes messages until there are at most limit of them, and at most MaxHistoryBytes.
 func (c *conversation) forgetOldest(limit int) {
 	kept, size := 0, 0
 	for _, message := range slices.Backward(c.messages) {
@@ -240,7 +240,7 @@ func lastOf[S ~[]E, E any](s S, n int) S { return slices.Delete(s, 0, max(0, len
 
 func sameMessage(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
 
-// cloneMessages returns a copy that shares no bytes; nil when there are none.
+// cloneMessages returns a copy that shares no bytes; nil if there are none.
 func cloneMessages(messages []json.RawMessage) []json.RawMessage {
 	if len(messages) == 0 {
 		return nil

@@ -16,14 +16,14 @@ type credentials struct {
 	mu       sync.Mutex
 	byDigest expiring[string, *storedCredential]
 	byID     map[tenantKey]*storedCredential
-	paired   map[tenantKey]*storedCredential // those of paired devices, by device id
-	counts   map[string]int                  // by tenant, also of what has expired and was not removed
+	paired   map[tenantKey]*storedCredential // credentials of paired devices, by device id
+	counts   map[string]int                  // by tenant, including expired ones that were not removed
 	purges   throttle
 
 	log  []registry.CredentialChange
 	last registry.CredentialChange // zero if the log is empty
 
-	revoked map[revokedKey]map[string]time.Time // when each was revoked that is remembered
+	revoked map[revokedKey]map[string]time.Time // times of stored revocations
 }
 
 type storedCredential struct {
@@ -31,7 +31,7 @@ type storedCredential struct {
 	credential registry.Credential
 }
 
-// renew sets when a credential ends that is used or changed now.
+// renew sets the expiry of a credential that is used or changed now.
 func (c *storedCredential) renew(now time.Time) {
 	c.expires = now.Add(registry.CredentialIdle)
 	if end := c.credential.ExpiresAt; !end.IsZero() && end.Before(c.expires) {
@@ -67,7 +67,7 @@ func (m *Store) CreateCredential(_ context.Context, c registry.Credential) (regi
 		stored.credential.ExpiresAt = c.ExpiresAt.UTC().Truncate(time.Millisecond)
 	}
 	stored.renew(now)
-	s.drop(s.byDigest[c.Digest]) // which has expired, if there is one
+	s.drop(s.byDigest[c.Digest]) // an expired one, if there is one
 	s.byDigest[c.Digest], s.byID[tenantKey{c.Tenant, c.ID}] = stored, stored
 	if isPaired(c) {
 		s.paired[tenantKey{c.Tenant, c.DeviceID}] = stored
@@ -76,7 +76,7 @@ func (m *Store) CreateCredential(_ context.Context, c registry.Credential) (regi
 	return stored.credential.Clone(), nil
 }
 
-// isPaired reports whether a credential is that of a paired device.
+// isPaired reports whether a credential belongs to a paired device.
 func isPaired(c registry.Credential) bool {
 	return c.Kind == registry.CredentialDevice && c.DeviceID != ""
 }
@@ -119,7 +119,7 @@ func (m *Store) PairedIDs(_ context.Context, tenant string) ([]string, error) {
 	return ids, nil
 }
 
-// distinct returns each of the ids once, in order.
+// distinct returns the ids sorted and without duplicates.
 func distinct(ids []string) []string {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
@@ -201,7 +201,7 @@ func (m *Store) UpdateCredential(
 	return registry.Credential{}, registry.ErrCredentialChanges
 }
 
-// replaceCredential puts after in the place of before. It reports false if that has changed.
+// replaceCredential replaces before with after. It returns false if before has changed.
 func (m *Store) replaceCredential(before, after registry.Credential) (bool, error) {
 	s, now := &m.credentials, m.opts.Now()
 	s.mu.Lock()
@@ -215,7 +215,7 @@ func (m *Store) replaceCredential(before, after registry.Credential) (bool, erro
 	case !sameCredential(stored.credential, before):
 		return false, nil
 	}
-	used := stored.credential.LastUsed // which may be later than the update's read
+	used := stored.credential.LastUsed // may be later than the update's read
 	stored.credential = after.Clone()
 	stored.credential.LastUsed = used
 	stored.renew(now)
@@ -223,7 +223,7 @@ func (m *Store) replaceCredential(before, after registry.Credential) (bool, erro
 	return true, nil
 }
 
-// sameCredential reports whether nobody has updated a credential between two reads of it.
+// sameCredential reports whether a credential was not updated between two reads.
 func sameCredential(a, b registry.Credential) bool {
 	return a.Name == b.Name && slices.Equal(a.Roles, b.Roles) && a.Tools == b.Tools && a.Context == b.Context &&
 		slices.Equal(a.PublicKey, b.PublicKey) && slices.Equal(a.Approved, b.Approved) &&
@@ -260,7 +260,7 @@ func (m *Store) TouchCredentials(_ context.Context, digests ...string) error {
 	return nil
 }
 
-// purge removes what has expired.
+// purge removes expired credentials.
 func (s *credentials) purge(now time.Time) {
 	for _, stored := range s.byDigest {
 		if !now.Before(stored.expires) {
@@ -269,7 +269,7 @@ func (s *credentials) purge(now time.Time) {
 	}
 }
 
-// drop removes a credential; nil is none.
+// drop removes a credential. It does nothing for nil.
 func (s *credentials) drop(stored *storedCredential) {
 	if stored == nil {
 		return
@@ -302,13 +302,13 @@ func (m *Store) AppendChange(
 	return m.credentials.append(m, c), nil
 }
 
-// revokedKey names the revocations of one kind in a tenant.
+// revokedKey identifies a tenant's revocations of one kind.
 type revokedKey struct {
 	tenant string
 	kind   registry.ChangeKind
 }
 
-// remember remembers a revocation for its tenant. What is too old is forgotten.
+// remember stores a revocation for its tenant. It drops those that are too old.
 func (s *credentials) remember(m *Store, c registry.CredentialChange) error {
 	now, key := m.opts.Now(), revokedKey{c.Tenant, c.Kind}
 	oldest := now
@@ -342,7 +342,7 @@ func (m *Store) Revocations(_ context.Context, tenant string) ([]registry.Creden
 	return all, nil
 }
 
-// append appends to the log. What is too old leaves it, and the oldest while it is too long.
+// append appends to the log. It drops changes that are too old, and the oldest while the log is too long.
 func (s *credentials) append(m *Store, c registry.CredentialChange) registry.CredentialChange {
 	now := m.opts.Now()
 	c.Place = s.last.Place.Next(now)

@@ -102,8 +102,8 @@ func (m *Store) matchesLocked(stored *storedSession, q registry.Query) bool {
 	return order > 0
 }
 
-// listsLocked returns the lists of tools that live sessions of a tenant have. Sessions with equal tools share one,
-// so that a fleet that runs one app is counted and not read tool by tool.
+// listsLocked returns the tool lists of a tenant's live sessions. Sessions with equal tools share one list, so that a
+// fleet that runs one app is counted and not read tool by tool.
 func (m *Store) listsLocked(tenant string) map[listID]*sharedList {
 	lists := make(map[listID]*sharedList)
 	for _, stored := range m.sessions.byTenant[tenant] {
@@ -177,7 +177,7 @@ func (m *Store) Definitions(_ context.Context, tenant, tool string) ([]string, e
 	return hashes[:min(len(hashes), registry.MaxDefinitions)], nil
 }
 
-// Version implements registry.Directory. Sessions that expire count as a change when they are swept.
+// Version implements registry.Directory. An expired session counts as a change when it is swept.
 func (m *Store) Version(context.Context, string) (string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

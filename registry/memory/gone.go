@@ -10,21 +10,21 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// What the store remembers of sessions that are not connected any more, in bytes of all tenants. They leave in a
-// minute. What has no room is not remembered: a call of it is told that there is no such session, or no such tool.
+// Limits of the data about disconnected sessions, in bytes for all tenants. Entries expire in a minute. Sessions
+// without room are not remembered: calls of them fail because the session, or the tool, is not found.
 const (
-	maxGone      = 64 << 20 // of 100,000 sessions with a few labels each
-	maxGoneLists = 64 << 20 // of their tools: sessions with equal tools have one list
+	maxGone      = 64 << 20 // for 100,000 sessions with a few labels each
+	maxGoneLists = 64 << 20 // for their tools: sessions with equal tools share one list
 )
 
-// goneSession is what the store remembers of a session that is not connected any more.
+// goneSession is the store's data about a disconnected session.
 type goneSession struct {
 	life
 	session  registry.Session
 	expected expected
 }
 
-// size is about what it takes in memory beside its list of tools.
+// size returns the approximate size in memory without the list of tools.
 func (g *goneSession) size() int {
 	sum := g.session.MemorySize()
 	for name, value := range g.expected.labels {
@@ -33,7 +33,7 @@ func (g *goneSession) size() int {
 	return sum
 }
 
-// goneList is a list of tools that sessions which are gone are expected to offer.
+// goneList is a list of tools that disconnected sessions are expected to offer.
 type goneList struct {
 	life
 	tools toolList
@@ -46,8 +46,8 @@ func (l *goneList) size() (sum int) {
 	return sum
 }
 
-// forgetLocked removes a session and remembers for a while that it was connected. For as long as back, its device is
-// expected to connect again.
+// forgetLocked removes a session and remembers for a while that it was connected. back is how long its device is
+// expected to reconnect.
 func (m *Store) forgetLocked(stored *storedSession, back time.Duration) {
 	now, key := m.opts.Now(), stored.session.Key
 	expires := life{now.Add(m.opts.SessionTTL)}
@@ -55,12 +55,12 @@ func (m *Store) forgetLocked(stored *storedSession, back time.Duration) {
 	if back > 0 {
 		gone.expected = m.expectLocked(key, stored.leaves(now), min(back, m.opts.SessionTTL))
 	}
-	_ = m.gone.put(key.Tenant, key, gone) // or there is no room: see maxGone
+	_ = m.gone.put(key.Tenant, key, gone) // fails if there is no room: see maxGone
 	m.sessions.remove(key.Tenant, key)
 	m.changes++
 }
 
-// expectLocked returns what is expected of a session for so long from now on: nothing if there is no room for its list.
+// expectLocked returns e as expected for d from now, or nothing if there is no room for its list.
 func (m *Store) expectLocked(key registry.Key, e expected, d time.Duration) expected {
 	now := m.opts.Now()
 	if !e.isDue(now) {
@@ -77,7 +77,7 @@ func (m *Store) expectLocked(key registry.Key, e expected, d time.Duration) expe
 	return e.within(now, d)
 }
 
-// expectedLocked returns a session of which something is expected, and what; nil if nothing is.
+// expectedLocked returns a session with expected tools, and these; nil if there are none.
 func (m *Store) expectedLocked(key registry.Key) (*registry.Session, *expected) {
 	now := m.opts.Now()
 	if gone := m.gone.get(key.Tenant, key, now); gone != nil && gone.expected.isDue(now) {
@@ -89,7 +89,7 @@ func (m *Store) expectedLocked(key registry.Key) (*registry.Session, *expected) 
 	return nil, nil
 }
 
-// forgetExpectedLocked forgets what is expected no longer.
+// forgetExpectedLocked removes expired expectations.
 func (m *Store) forgetExpectedLocked() {
 	for tenant, keys := range m.expecting {
 		for key := range keys {
@@ -107,34 +107,34 @@ func (m *Store) forgetExpectedLocked() {
 	}
 }
 
-// maxExpected is how many tools are expected of a session: twice as many as one offers by default.
+// maxExpected is the limit of a session's expected tools: twice the default limit of offered ones.
 const maxExpected = 256
 
-// expected is what a session is expected to offer until a time, because the connection before it did. The zero value
+// expected is what a session is expected to offer until a time, because its previous connection did. The zero value
 // expects nothing.
 type expected struct {
 	tools  toolList
-	device string // of that connection, and its labels: the next one has not said yet what its own are
+	device string // device and labels of that connection: the next one has not sent its own yet
 	labels map[string]string
 	until  time.Time
 }
 
 func (e *expected) isDue(now time.Time) bool { return len(e.tools) > 0 && now.Before(e.until) }
 
-// within returns e, expected for so long from now on.
+// within returns e, expected for d from now.
 func (e expected) within(now time.Time, d time.Duration) expected {
 	e.until = now.Add(d)
 	return e
 }
 
-// settle notes that the session has registered tools: all are there soon.
+// settle records that the session has registered tools: the rest follows soon.
 func (e *expected) settle(now time.Time) {
 	if limit := now.Add(registry.SettleWait); e.until.After(limit) {
 		e.until = limit
 	}
 }
 
-// leaves returns what the next connection of a session is expected to offer: what this one does, and what is still
+// leaves returns what the session's next connection is expected to offer: the tools of this one, and those still
 // expected of it.
 func (stored *storedSession) leaves(now time.Time) expected {
 	former := &stored.expected
@@ -149,8 +149,8 @@ func (stored *storedSession) leaves(now time.Time) expected {
 		_, offered := stored.tools.get(t.Name)
 		return !offered
 	}
-	// Else the list is the session's own. One that always comes back with other tools is expected to have its last
-	// ones.
+	// Otherwise the list is the session's own. A session that always returns with other tools is expected to have only
+	// its last ones.
 	if slices.ContainsFunc(former.tools, missing) && len(former.tools)+len(stored.tools) <= maxExpected {
 		next.tools = registry.MergeTools(former.tools, stored.tools, nil)
 	}
@@ -160,8 +160,8 @@ func (stored *storedSession) leaves(now time.Time) expected {
 	return next
 }
 
-// Awaited implements registry.Directory. It looks at the sessions of which something is expected, and copies what it
-// returns only: devices of a fleet may all be away at once, and many calls wait for them.
+// Awaited implements registry.Directory. It scans the sessions with expected tools, and copies only what it returns:
+// all devices of a fleet may be away at once, while many calls wait for them.
 func (m *Store) Awaited(_ context.Context, q registry.Query) ([]registry.Awaited, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -183,7 +183,7 @@ func (m *Store) Awaited(_ context.Context, q registry.Query) ([]registry.Awaited
 			if s, e := m.expectedLocked(key); s != nil {
 				add(s, e, live == nil)
 			}
-		case q.SessionID != "": // its pod has died, and is not swept yet: it leaves
+		case q.SessionID != "": // its pod has died and is not swept yet: the session is leaving
 			left := live.leaves(now)
 			add(&live.session, &left, true)
 		}
@@ -221,14 +221,14 @@ func (m *Store) Awaited(_ context.Context, q registry.Query) ([]registry.Awaited
 	return page, nil
 }
 
-// away returns what is told of a session without a connection.
+// away returns the public data of a session without a connection.
 func away(s registry.Session) registry.Session {
 	return registry.Session{
 		Key: s.Key, Generation: s.Generation, UserID: s.UserID, DeviceID: s.DeviceID, Bound: s.Bound, Labels: s.Labels,
 	}
 }
 
-// answers reports whether a session is one that the query asks for: as it is now, or as it was before.
+// answers reports whether a session matches the query, with its current or its former data.
 func (e *expected) answers(q registry.Query, s *registry.Session) bool {
 	if _, offered := e.tools.get(q.Tool); q.Tool != "" && !offered {
 		return false
@@ -241,25 +241,26 @@ func (e *expected) answers(q registry.Query, s *registry.Session) bool {
 	return q.Matches(before)
 }
 
-// toolList is tools by name. It never changes, so sessions with equal tools have the one that their pod has.
+// toolList is tools by name. It never changes, so sessions with equal tools share their pod's list.
 type toolList []registry.ToolSpec
 
-// listID tells lists apart by where they are in memory.
+// listID identifies a list by its memory address.
 type listID struct {
 	first *registry.ToolSpec
 	n     int
 }
 
-// id returns the id of a list that is not empty.
+// id returns the id of a non-empty list.
 func (l toolList) id() listID { return listID{&l[0], len(l)} }
 
-// sharedList is a list, and how many sessions have it.
+// sharedList is a list and the number of its sessions.
 type sharedList struct {
 	tools    toolList
 	sessions int
 }
 
-// newToolList returns the list of tools, which are ordered already if they come from a pod. The last of a name counts.
+// newToolList returns the list of tools. Tools from a pod are already ordered. Of several tools with one name the last
+// counts.
 func newToolList(tools []registry.ToolSpec) toolList {
 	rises := func(a, b registry.ToolSpec) bool { return a.Name < b.Name }
 	for i := 1; i < len(tools); i++ {
@@ -270,7 +271,7 @@ func newToolList(tools []registry.ToolSpec) toolList {
 	return toolList(slices.Clip(tools))
 }
 
-// get returns the tool of a name.
+// get returns the tool with a name.
 func (l toolList) get(name string) (registry.ToolSpec, bool) {
 	byName := func(t registry.ToolSpec, name string) int { return strings.Compare(t.Name, name) }
 	i, ok := slices.BinarySearchFunc(l, name, byName)

@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// pairings are requests to pair, nonces, wrong codes, and definitions of paired devices.
+// pairings are pairing requests, nonces, wrong codes, and definitions of paired devices.
 type pairings struct {
 	mu     sync.Mutex
 	all    expiring[string, *pairing]
@@ -49,7 +49,7 @@ func newPairings() pairings {
 	}
 }
 
-// lock locks, and returns the time.
+// lock takes the lock, and returns the time.
 func (s *pairings) lock(m *Store) time.Time {
 	s.mu.Lock()
 	now := m.opts.Now()
@@ -103,7 +103,7 @@ func (m *Store) CreatePairing(
 	return p, nil
 }
 
-// byCode returns the request that waits with a code.
+// byCode returns the pending request with a code.
 func (s *pairings) byCode(digest string, now time.Time) *pairing {
 	for _, p := range s.all {
 		if p.CodeDigest == digest && p.Decision == nil && now.Before(p.expires) {
@@ -240,7 +240,7 @@ func (m *Store) TakeNonce(_ context.Context, tenant, credential, text string) (b
 	if i >= 0 {
 		all = slices.Delete(all, i, i+1)
 	}
-	if len(all) == 0 { // whoever invents owners leaves nothing behind
+	if len(all) == 0 { // invented owners leave no entry behind
 		delete(s.nonces, key)
 	} else {
 		s.nonces[key] = all

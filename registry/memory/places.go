@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// maxPlaces is how many places are remembered, and maxTenantPlaces bounds those of one tenant beside its share. Who
-	// has as many gets no new ones.
+	// maxPlaces is the limit of places. maxTenantPlaces is the limit of one tenant's, in addition to its share. At a
+	// limit, new places are rejected.
 	maxPlaces       = 100_000
 	maxTenantPlaces = maxPlaces / 4
 
-	// placesPurge is how often places that have expired are searched for at most, if there is no room for a new one.
+	// placesPurge is the shortest pause between two searches for expired places if there is no room for a new one.
 	placesPurge = time.Second
 )
 
-// places are the places of all tenants. They are guarded by the lock of the conversations.
+// places are the places of all tenants, guarded by the lock of the conversations.
 type places struct {
 	shared[registry.PlaceKey, *place]
 	purges throttle
 }
 
-// get returns a place, nil if it is not known.
+// get returns a place, nil if it is unknown.
 func (s *places) get(key registry.PlaceKey, now time.Time) *place {
 	return s.shared.get(key.Tenant, key, now)
 }
 
-// put keeps a place, in place of the one that there may be. It fails if there is no room.
+// put stores a place and replaces the existing one. It fails if there is no room.
 func (s *places) put(p *place, now time.Time) error {
 	if s.lacks(p.Key.Tenant, p.Key, p) != nil && s.purges.due(now, placesPurge) {
 		s.purge(now)
@@ -43,7 +43,7 @@ type place struct {
 	kept map[string]keptAt // by kind
 }
 
-// keptAt says in which epochs something was kept.
+// keptAt has the current and the previous epoch in which state was kept.
 type keptAt struct{ at, before int64 }
 
 // ClaimPlace implements registry.PlaceStore.
@@ -89,7 +89,7 @@ func (m *Store) ClaimPlace(_ context.Context, c registry.PlaceClaim) (registry.P
 	return claimed, nil
 }
 
-// clock returns a number that is larger than all it returned before.
+// clock returns a number that is larger than all earlier ones.
 func (s *conversations) clock(now time.Time) int64 {
 	s.fence = max(s.fence+1, now.UnixMicro())
 	return s.fence
@@ -107,7 +107,7 @@ func (m *Store) RefreshPlaces(_ context.Context, places []registry.Place) (gone 
 			p = &place{Place: held, kept: make(map[string]keptAt)}
 			p.Before = 0
 			if s.places.put(p, now) != nil {
-				continue // it is written again with a later refresh
+				continue // a later refresh writes it again
 			}
 		}
 		if p.Pod != held.Pod || p.Epoch != held.Epoch || p.Generation != held.Generation {
@@ -146,8 +146,8 @@ func (m *Store) PlaceGenerations(_ context.Context, keys []registry.Key) ([]int6
 	return generations, nil
 }
 
-// erasePlaceLocked gives the place of an erased conversation a new generation, and no owner, if there is anything that
-// may use it: a place, or a conversation with a turn under way. Without room for it that turn gets no place either.
+// erasePlaceLocked gives the place of an erased conversation a new generation and no owner, if something may use it: a
+// place, or a conversation with a running turn. If there is no room for it, that turn also gets no place.
 func (m *Store) erasePlaceLocked(key registry.Key, c *conversation, now time.Time) {
 	s := &m.conversations
 	at := registry.PlaceKey{Tenant: key.Tenant, Session: key.Session}

@@ -20,7 +20,7 @@ type storedSession struct {
 	expected expected
 }
 
-// former is a pod a session has left.
+// former is a pod that a session has left.
 type former struct {
 	pod   string
 	until time.Time
@@ -63,7 +63,7 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 	return claim, nil
 }
 
-// ownerLocked returns the session whose user and device a key belongs to, nil if it is nobody's.
+// ownerLocked returns the session whose user and device own a key, nil if it has no owner.
 func (m *Store) ownerLocked(key registry.Key) *registry.Session {
 	if live := m.liveLocked(key); live != nil {
 		return &live.session
@@ -74,8 +74,8 @@ func (m *Store) ownerLocked(key registry.Key) *registry.Session {
 	return nil
 }
 
-// leaveLocked notes that a session leaves a pod, empty if it was on none, for another. It returns all pods that the
-// session has left.
+// leaveLocked records that a session leaves a pod for another; pod is empty if it was on none. It returns all pods that
+// the session has left.
 func (m *Store) leaveLocked(key registry.Key, pod, next string) []string {
 	now := m.opts.Now()
 	formers := m.formersLocked(key, now)
@@ -114,7 +114,7 @@ func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, 
 		s.Generation = live.session.Generation
 	case live != nil && live.session.Generation > s.Generation, m.replacedLocked(s):
 		return registry.Session{}, registry.ErrNotOwner
-	default: // removals still under way for the claim that was lost cannot touch the next one
+	default: // pending removals for the lost claim cannot affect the next one
 		s.Generation++
 	}
 	m.generation = max(m.generation, s.Generation)
@@ -124,12 +124,12 @@ func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, 
 	return restored, nil
 }
 
-// isClaim reports whether s is the claim that is stored.
+// isClaim reports whether s is the stored claim.
 func (stored *storedSession) isClaim(s registry.Session) bool {
 	return stored.session.Pod == s.Pod && stored.session.Generation == s.Generation
 }
 
-// isRestored reports whether what is stored is s, which its pod has restored without learning of it.
+// isRestored reports whether s is stored, restored by its pod without the pod's knowledge.
 func (stored *storedSession) isRestored(s registry.Session) bool {
 	s.Generation++
 	return stored.isClaim(s)
@@ -157,7 +157,7 @@ func (m *Store) storeLocked(s registry.Session, tools []registry.ToolSpec) regis
 		s.ConnectedAt = now.UTC().Truncate(time.Millisecond)
 	}
 	stored := &storedSession{session: s, life: life{now.Add(m.opts.SessionTTL)}, tools: newToolList(tools)}
-	_ = m.sessions.put(s.Tenant, s.Key, stored) // always: connections are bounded where they are accepted
+	_ = m.sessions.put(s.Tenant, s.Key, stored) // never fails: connections are limited where they are accepted
 	m.changes++
 	m.gone.remove(s.Tenant, s.Key)
 	return s.Clone()
@@ -176,8 +176,8 @@ func (m *Store) SetTools(_ context.Context, s registry.Session, tools []registry
 	})
 }
 
-// write changes what is stored of s if that is the current claim. It returns ErrNotOwner if there is or was a newer
-// claim, and CodeStoreUnavailable if the session was forgotten.
+// write changes the stored session of s if s is the current claim. It fails with ErrNotOwner if there is or was a newer
+// claim, and with CodeStoreUnavailable if the session was lost.
 func (m *Store) write(s registry.Session, change func(*storedSession)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,8 +199,8 @@ func (m *Store) replacedLocked(s registry.Session) bool {
 	return gone != nil && gone.session.Generation > s.Generation
 }
 
-// Refresh implements registry.SessionStore. A session is missing if a write of it failed, or if it was restored without
-// its pod learning of it.
+// Refresh implements registry.SessionStore. A session is missing if a write of it failed, or if its pod restored it but
+// does not know.
 func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, lost []registry.Key, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,8 +255,8 @@ func (m *Store) Heartbeat(_ context.Context, pod string) (known bool, err error)
 	return known, nil
 }
 
-// leaseExpiry is when a lease lapses after its last renewal. It is shorter than the configured lease, which is the
-// promise to users: the rest of that is for finding the lapse and cleaning up.
+// leaseExpiry returns how long a lease lasts after its renewal. It is shorter than the configured lease, which is the
+// promise to users: the rest is for noticing the lapse and cleaning up.
 func leaseExpiry(lease time.Duration) time.Duration { return lease * 4 / 5 }
 
 func (m *Store) podLiveLocked(pod string) bool {
@@ -264,7 +264,7 @@ func (m *Store) podLiveLocked(pod string) bool {
 	return ok && m.opts.Now().Before(expires)
 }
 
-// Whole implements registry.PodStore. Nobody can empty this store.
+// Whole implements registry.PodStore. This store is never emptied.
 func (m *Store) Whole(context.Context) error { return nil }
 
 // Live implements registry.PodStore.
@@ -284,7 +284,7 @@ func (m *Store) livePodsLocked() []string {
 	return live
 }
 
-// Sweep implements registry.PodStore. It also forgets what has expired.
+// Sweep implements registry.PodStore. It also removes expired data.
 func (m *Store) Sweep(context.Context) ([]string, error) {
 	m.purgeCalls()
 	m.purgeFeeds()

@@ -7,14 +7,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// shared is what tenants keep of one kind. Each gets its share: after it has taken a part, at least as much is free as
-// it holds. So none takes what the others need. It is guarded by the lock of its owner.
+// shared is a map of one kind of data that tenants share. After a tenant has added a value, at least as much must be
+// free as the tenant holds, so that no tenant takes all of the room. The lock of its owner guards it.
 type shared[K comparable, V interface{ end() time.Time }] struct {
-	what     string         // names the kind, for people
-	most     int            // of all tenants
-	mostOf   int            // of one tenant, beside its share; zero: its share alone
-	weigh    func(V) int    // what a value counts for, which never changes; nil: one
-	count    int            // of all tenants, also what has expired
+	what     string         // the kind, for messages
+	most     int            // limit of all tenants
+	mostOf   int            // limit of one tenant, in addition to its share; zero: only its share
+	weigh    func(V) int    // the weight of a value, which never changes; nil: one
+	count    int            // of all tenants, including expired values
 	counts   map[string]int // of each tenant
 	byTenant map[string]expiring[K, V]
 }
@@ -26,12 +26,12 @@ func newShared[K comparable, V interface{ end() time.Time }](what string, most, 
 	}
 }
 
-// get returns what a tenant keeps under a key, nil if there is nothing or it has expired.
+// get returns a tenant's value of a key, nil if there is none or it has expired.
 func (s *shared[K, V]) get(tenant string, key K, now time.Time) V {
 	return s.byTenant[tenant].get(key, now)
 }
 
-// put keeps a value, in place of the one that there may be. It fails if there is no room.
+// put stores a value and replaces the existing one. It fails if there is no room.
 func (s *shared[K, V]) put(tenant string, key K, value V) error {
 	if err := s.lacks(tenant, key, value); err != nil {
 		return err
@@ -59,8 +59,8 @@ func (s *shared[K, V]) add(tenant string, weight int) {
 	s.counts[tenant] += weight
 }
 
-// lacks returns why there is no room for a value under a key, nil if there is. A tenant that holds nothing may take any
-// part that is free.
+// lacks returns an error if there is no room for a value under a key. A tenant that holds nothing may take all that is
+// free.
 func (s *shared[K, V]) lacks(tenant string, key K, value V) error {
 	more := s.weight(value)
 	if old, ok := s.byTenant[tenant][key]; ok {
@@ -77,7 +77,7 @@ func (s *shared[K, V]) lacks(tenant string, key K, value V) error {
 	return nil
 }
 
-// remove removes what a tenant keeps under a key, and forgets a tenant that keeps nothing.
+// remove removes a tenant's value of a key. It also removes an empty tenant.
 func (s *shared[K, V]) remove(tenant string, key K) {
 	of := s.byTenant[tenant]
 	value, ok := of[key]
@@ -92,7 +92,7 @@ func (s *shared[K, V]) remove(tenant string, key K) {
 	}
 }
 
-// purge removes what has expired, and returns how many values it removed.
+// purge removes expired values, and returns how many.
 func (s *shared[K, V]) purge(now time.Time) (removed int) {
 	for tenant, of := range s.byTenant {
 		for key, value := range of {
@@ -105,11 +105,11 @@ func (s *shared[K, V]) purge(now time.Time) (removed int) {
 	return removed
 }
 
-// expiring is a map whose values have a life: V is a pointer to what embeds a life. A value that has expired is not
-// found any more, and purge removes it. The map is guarded by the lock of its owner.
+// expiring is a map whose values have a life: V is a pointer to a struct that embeds life. get does not return expired
+// values, and purge removes them. The lock of its owner guards the map.
 type expiring[K comparable, V interface{ end() time.Time }] map[K]V
 
-// life is how long a value lives.
+// life is when a value expires.
 type life struct{ expires time.Time }
 
 func (l *life) end() time.Time { return l.expires }
@@ -122,20 +122,20 @@ func (m expiring[K, V]) get(key K, now time.Time) (value V) {
 	return value
 }
 
-// purge removes what has expired, and returns how many values it removed.
+// purge removes expired values, and returns how many.
 func (m expiring[K, V]) purge(now time.Time) int {
 	before := len(m)
 	maps.DeleteFunc(m, func(_ K, v V) bool { return !now.Before(v.end()) })
 	return before - len(m)
 }
 
-// purgesPerLife is how often, during the life of what is kept, a writer removes what has expired.
+// purgesPerLife is how often during the life of values a writer purges expired ones.
 const purgesPerLife = 16
 
-// throttle bounds how often something is done.
+// throttle limits how often something is done.
 type throttle struct{ last time.Time }
 
-// due reports whether it is time to do it again, which the caller then does.
+// due reports whether it is time to do it again. The caller must then do it.
 func (t *throttle) due(now time.Time, every time.Duration) bool {
 	if now.Sub(t.last) < every {
 		return false
@@ -144,5 +144,5 @@ func (t *throttle) due(now time.Time, every time.Duration) bool {
 	return true
 }
 
-// tenantKey names something of a tenant: a call, an idempotency key or a budget.
+// tenantKey identifies an object of a tenant: a call, an idempotency key or a budget.
 type tenantKey struct{ tenant, id string }

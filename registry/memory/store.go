@@ -1,10 +1,10 @@
-// Package memory is the store of a gateway that runs alone: no Redis, nothing kept over a restart. It behaves as a
-// shared store does, so several pods of one process may use one Store together, each with a Bus of its own.
+// Package memory is the store of a single gateway: no Redis, and no data survives a restart. It behaves like a shared
+// store, so several pods of one process may share one Store, each with its own Bus.
 //
 // Start with store.go, then sessions.go. The other files are named after the contracts of package registry that they
-// implement; shared.go has the map that most of them keep their values in.
+// implement. shared.go has the map that most of them use.
 //
-// Imports: registry, and nothing else of ours.
+// Imports: only registry, of the packages of this module.
 package memory
 
 import (
@@ -31,13 +31,13 @@ type Store struct {
 	sessions   shared[registry.Key, *storedSession]
 	gone       shared[registry.Key, *goneSession]
 	goneLists  shared[listID, *goneList]
-	expecting  map[string]map[registry.Key]struct{} // sessions of each tenant of which tools are expected
-	left       map[string]time.Time                 // pods that left, for as long as there may be sessions of theirs
+	expecting  map[string]map[registry.Key]struct{} // each tenant's sessions with expected tools
+	left       map[string]time.Time                 // pods that left, while there may be sessions of theirs
 	formers    map[registry.Key][]former
 	pods       map[string]time.Time // when the lease of each lapses
 	generation int64
 	boot       string // different for each Store
-	changes    int64  // made to sessions so far
+	changes    int64  // count of changes to sessions
 
 	feedsMu sync.Mutex
 	feeds   map[string]*feed // by tenant
@@ -108,7 +108,7 @@ func New(o Options) *Store {
 // Ping implements registry.Store.
 func (m *Store) Ping(context.Context) error { return nil }
 
-const defaultPage = 100 // the size of a page when nobody names one
+const defaultPage = 100 // page size without a limit
 
 func pageSize(limit int) int {
 	if limit <= 0 {

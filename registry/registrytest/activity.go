@@ -18,7 +18,7 @@ var activityTests = []subtest{
 		if got := f.activity("", 10) + f.lastActivity("", 10); got != "" {
 			f.Errorf("in an empty feed: %s", got)
 		}
-		f.happen(f.tenant, 0, 250) // in one go
+		f.happen(f.tenant, 0, 250) // in one batch
 		f.happen(f.tenant, 250, 260)
 		var forwards, backwards []string
 		for after := ""; ; {
@@ -159,7 +159,7 @@ var activityTests = []subtest{
 		if got := f.readActivity("", 1000); len(got) < 10 || len(got) > 60 || got[len(got)-1].Reason != "39" {
 			f.Errorf("%d lines of 6 KB in a feed of about 200 KB", len(got))
 		}
-		f.happen(f.tenant, 0, 20_000) // short ones: what counts is how long the lines are now
+		f.happen(f.tenant, 0, 20_000) // short lines: the length of the current lines counts
 		if got := f.readActivity("", 1000); len(got) < 300 {
 			f.Errorf("%d short lines in a feed of about 200 KB", len(got))
 		}

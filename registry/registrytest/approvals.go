@@ -119,7 +119,7 @@ var approvalTests = []subtest{
 		if got, counted = allow(a, "eve"); counted || got.DecidedBy != "ann, ben" {
 			f.Errorf("eve: %v, %+v", counted, got)
 		}
-		again := f.ask(f.approval(byTwo), time.Minute) // the first is revoked: the next one is the first
+		again := f.ask(f.approval(byTwo), time.Minute) // the first vote is revoked: the next one is the first
 		vote := registry.Vote{Person: "user:ann", Voter: []byte("proof of ann")}
 		for _, who := range []string{"ann", "ben", "eve"} {
 			lapsed := ""
@@ -144,7 +144,7 @@ var approvalTests = []subtest{
 		denied := f.ask(f.approval(byTwo), time.Minute)
 		allow(denied, "ann")
 		f.decide(denied, registry.ApprovalDenied)
-		for range 20 { // of many at the same moment, exactly two count
+		for range 20 { // of many concurrent votes, exactly two count
 			a, counts := f.ask(f.approval(byTwo), time.Minute), atomic.Int32{}
 			together(8, func(i int) {
 				if _, counted := allow(a, fmt.Sprint("person ", i/2)); counted {
@@ -233,7 +233,7 @@ var approvalTests = []subtest{
 	}},
 }
 
-// approval returns what somebody is to be asked.
+// approval returns a call that needs a decision.
 func (f *fixture) approval(changes ...func(*registry.Approval)) registry.Approval {
 	a := registry.Approval{
 		ID: registry.NewApprovalID(), Tenant: f.tenant, CallID: registry.NewCallID(), Tool: "camera_snap",
@@ -263,7 +263,7 @@ func (f *fixture) decide(a registry.Approval, state registry.ApprovalState) {
 	}
 }
 
-// due returns the approvals of this subtest that are due.
+// due returns the due approvals of this subtest.
 func (f *fixture) due() []string {
 	f.Helper()
 	refs, err := f.store.DueApprovals(f.ctx, 1000)
@@ -277,7 +277,7 @@ func (f *fixture) due() []string {
 	return ids
 }
 
-// wantPending checks which approvals wait.
+// wantPending checks which approvals are pending.
 func (f *fixture) wantPending(want ...string) {
 	f.Helper()
 	pending, err := f.store.PendingApprovals(f.ctx, f.tenant)

@@ -106,7 +106,7 @@ var auditTests = []subtest{
 		}
 		one := note("one")
 		two := one
-		for two.Equal(one) { // the store's clock has to go on
+		for two.Equal(one) { // the store's clock must advance
 			two = note("two")
 		}
 		if got := f.auditTargets(registry.AuditQuery{From: two}); len(got) != 1 || got[0] != "two" {
@@ -193,7 +193,7 @@ var auditTests = []subtest{
 	}},
 }
 
-// audit appends numbered lines, so many at a time.
+// audit appends numbered lines in batches.
 func (f *fixture) audit(from, to, batch int, reason string) {
 	f.Helper()
 	for i := from; i < to; i += batch {

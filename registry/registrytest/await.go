@@ -27,13 +27,13 @@ func (i *Inbox) HandleReply(r registry.Reply) { i.Replies <- r }
 // HandleGap implements registry.BusHandler.
 func (i *Inbox) HandleGap() {}
 
-// Eventually polls until ok returns true: for what no channel tells. It fails the test when that takes too long.
+// Eventually polls until ok returns true, for conditions without a channel. It fails the test after a timeout.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	testkit.Eventually(t, what, ok)
 }
 
-// Receive returns the next value of a channel. It fails the test when none arrives.
+// Receive returns the next value of a channel. It fails the test after a timeout.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	return testkit.Receive(t, what, c)

@@ -21,7 +21,7 @@ var awaitedTests = []subtest{
 		f.wantAwaited("camera", registry.Target{}, "")
 		f.must(errOf(f.store.Release(f.ctx, s, registry.ReturnWait)))
 		f.wantList(registry.Query{}, "")
-		f.wantGroups(registry.OfferedToolQuery{}, nil) // which removes what is not needed
+		f.wantGroups(registry.OfferedToolQuery{}, nil) // also removes expired data
 		site := func(at string) map[string]string { return map[string]string{"site": at} }
 		everywhere := func(want string) {
 			f.Helper()
@@ -42,7 +42,7 @@ var awaitedTests = []subtest{
 		}
 		everywhere("s1(camera,lamp) away")
 		user := func(s *registry.Session) { s.UserID = "u1" }
-		s = f.claim("s1", b, user) // it has not said which device it is
+		s = f.claim("s1", b, user) // the device has not introduced itself yet
 		everywhere("s1(camera,lamp)")
 		f.must(f.store.Update(f.ctx, s))
 		f.must(errOf(f.store.Release(f.ctx, s, registry.ReturnWait)))
@@ -192,7 +192,7 @@ func (f *fixture) awaiting(tool string, target registry.Target) registry.Query {
 	return registry.Query{Tenant: f.tenant, Tool: tool, Target: target}
 }
 
-// awaited renders what is expected to offer a tool, as names does.
+// awaited renders the sessions expected to offer a tool, as names does.
 func (f *fixture) awaited(tool string, target registry.Target) string {
 	f.Helper()
 	all, err := f.store.Awaited(f.ctx, f.awaiting(tool, target))
@@ -219,7 +219,7 @@ func (f *fixture) wantAwaited(tool string, target registry.Target, want string) 
 	}
 }
 
-// gone reports whether a session is known, and has no connection.
+// gone reports whether a session is known but has no connection.
 func (f *fixture) gone(session string) bool {
 	f.Helper()
 	_, err := f.store.Entry(f.ctx, f.key(session))

@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// blob returns one of a tenant of its own.
+// blob returns a blob of a tenant of its own.
 func (f *fixture) blob(name, session string, size int64) registry.Blob {
 	return registry.Blob{
 		Digest: f.id + name, Object: "o/" + name, Tenant: f.tenant, SessionID: session, CallID: "c" + name,
@@ -93,7 +93,7 @@ var blobTests = []subtest{
 		}
 	}},
 	{name: "tenants and sessions have so many bytes and no more", run: func(f *fixture) {
-		const limit = 1600 // of a session 200
+		const limit = 1600 // for one session 200
 		reserve := func(name, session string, size int64) error {
 			return f.store.ReserveBlob(f.ctx, f.blob(name, session, size), limit, time.Minute)
 		}

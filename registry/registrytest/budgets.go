@@ -40,7 +40,7 @@ var budgetTests = []subtest{
 	}},
 	{name: "what is overdrawn comes back first", run: func(f *fixture) {
 		b := registry.Budget{Bytes: 2000, Over: time.Hour}
-		for range 2 { // first of what is there, then of nothing
+		for range 2 { // first from the budget, then from nothing
 			if err := f.store.Overdraw(f.ctx, f.tenant, "a", 750, b); err != nil {
 				f.Fatal(err)
 			}

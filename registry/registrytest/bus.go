@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// outcomes is a registry.SendCallback that passes on every outcome.
+// outcomes is a registry.SendCallback that forwards every outcome.
 type outcomes chan error
 
 func (c outcomes) Sent(err error) { c <- err }

@@ -11,7 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// racers is how many goroutines compete for one thing.
+// racers is how many goroutines compete in a race.
 const racers = 16
 
 var callTests = slices.Concat(lifeTests, keptTests, keyTests, logTests, agreementTests)
@@ -19,7 +19,7 @@ var callTests = slices.Concat(lifeTests, keptTests, keyTests, logTests, agreemen
 var lifeTests = []subtest{
 	{name: "a call lives from accepted to succeeded", run: func(f *fixture) {
 		r := f.record("c1")
-		r.SessionID, r.State, r.Late = "", registry.StateLost, true // the store begins anew whatever it is given
+		r.SessionID, r.State, r.Late = "", registry.StateLost, true // the store resets these fields
 		c := f.create(r)
 		if c.State != registry.StateAccepted || states(c) != "accepted" || c.Late ||
 			c.Dispatched != registry.DispatchedNo {
@@ -122,7 +122,7 @@ var lifeTests = []subtest{
 				f.Errorf("%s: outcome %v", e, err)
 			}
 			late, want := registry.EventFail, registry.StateFailed
-			if e == registry.EventCancel { // of a cancelled call only a success is news
+			if e == registry.EventCancel { // for a cancelled call only a success is news
 				late, want = registry.EventSucceed, registry.StateSucceeded
 			}
 			f.step(id, late)
@@ -197,7 +197,7 @@ var lifeTests = []subtest{
 	}},
 }
 
-// checkMove applies e to a call in state s, and to the same record in memory, which must come out the same.
+// checkMove applies e to a call in state s, and to the same record in memory, and compares the results.
 func (f *fixture) checkMove(id string, s registry.State, e registry.Event) {
 	f.Helper()
 	want := f.read(id)

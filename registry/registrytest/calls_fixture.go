@@ -25,7 +25,7 @@ func (f *fixture) create(r registry.Record) registry.Record {
 	return stored
 }
 
-// known creates a call that exists already, and returns the one that does.
+// known creates a call that already exists, and returns the existing one.
 func (f *fixture) known(r registry.Record) registry.Record {
 	f.Helper()
 	stored, created, err := f.store.CreateCall(f.ctx, r)
@@ -66,13 +66,13 @@ func (f *fixture) move(id string, e registry.Event, c registry.Change) registry.
 	return m
 }
 
-// step moves a call by an event with what comes with it.
+// step moves a call by an event with its usual change.
 func (f *fixture) step(id string, e registry.Event) registry.Moved {
 	f.Helper()
 	return f.move(id, e, f.change(e))
 }
 
-// change returns what comes with an event.
+// change returns the usual change of an event.
 func (f *fixture) change(e registry.Event) registry.Change {
 	switch e {
 	case registry.EventSucceed:

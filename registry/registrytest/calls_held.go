@@ -46,7 +46,7 @@ var heldTests = []subtest{
 	}},
 }
 
-// held creates a call that waits for so long for an approval.
+// held creates a call that waits up to hold for an approval.
 func (f *fixture) held(hold time.Duration) registry.Record {
 	f.Helper()
 	r := registry.NewRecord(registry.NewCallID(), f.tenant, "camera", nil)

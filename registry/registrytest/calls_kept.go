@@ -11,7 +11,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// briefly is the life of what must expire during a test, and be there before: a machine may stall for a while.
+// briefly is the life of data that must exist at first and expire during a test. It is long because a machine may
+// stall.
 const briefly = 2 * time.Second
 
 var keptTests = []subtest{
@@ -86,7 +87,7 @@ var keptTests = []subtest{
 		f.create(f.record("c1"))
 		f.note("c1", 3)
 		f.note("c2", 1)
-		all := f.events("c1", "")[1:] // behind its beginning
+		all := f.events("c1", "")[1:] // after its first event
 		progress := 1.0
 		want := registry.CallEvent{
 			ID: all[1].ID, Tenant: f.tenant, CallID: "c1", Type: registry.CallEventProgress, Progress: &progress,
@@ -134,7 +135,7 @@ var keyTests = []subtest{
 		if len(ids) != 1 || created != 1 {
 			f.Fatalf("%d created, records %v", created, ids)
 		}
-		for i := range racers { // nothing is left of those that lost
+		for i := range racers { // calls that lost have no record
 			id := fmt.Sprintf("c%d", i)
 			if _, err := f.store.ReadCall(f.ctx, f.tenant, id); (err == nil) != (ids[id] > 0) {
 				f.Errorf("%s: %v", id, err)
@@ -219,7 +220,7 @@ var keyTests = []subtest{
 		ctx, cancel := context.WithCancel(f.ctx)
 		cancel()
 		if _, created, err := f.store.CreateCall(ctx, f.keyed("c1", "k")); err == nil && created {
-			f.read("c1") // a store that does not look at the context may have done it
+			f.read("c1") // a store that ignores the context may have stored it
 			return
 		}
 		f.create(f.keyed("c2", "k"))

@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// log renders the log of a call: its states, and a point for every other event.
+// log renders the log of a call: its states, and a dot for every other event.
 func (f *fixture) log(id string) string {
 	f.Helper()
 	var parts []string
@@ -115,10 +115,10 @@ var agreementTests = []subtest{
 	{name: "what is kept of a call and its answer agree", run: func(f *fixture) {
 		at := time.Now().UTC().Truncate(time.Microsecond)
 		for _, c := range []struct {
-			event registry.Event // applied first, by a pod that finds nobody waiting; empty: none
+			event registry.Event // applied first, by a pod without a waiting caller; empty: none
 			kept  registry.State // then
 			late  bool
-			path  string // behind accepted and delivered; it ends with the state the record is in
+			path  string // after accepted and delivered; it ends with the state of the record
 		}{
 			{event: registry.EventSucceed, kept: "lost", late: true, path: "lost succeeded"},
 			{event: registry.EventFail, kept: "timed_out", late: true, path: "timed_out failed"},

@@ -15,8 +15,8 @@ var continuationTests = []subtest{
 		o, odd := f.holder("ann"), []byte("\x00\xff\r\n$-1 \u2028")
 		f.remember(o, "a", odd, time.Minute)
 		f.remember(o, "b", []byte("2"), time.Minute)
-		f.remember(o, "b", []byte("two"), time.Minute) // in place of the former
-		odd[0] = 'x'                                   // nobody shares memory with the store
+		f.remember(o, "b", []byte("two"), time.Minute) // replaces the former
+		odd[0] = 'x'                                   // the store must not share memory with callers
 		f.wantKept(o, 100, map[string]string{"a": "\x00\xff\r\n$-1 \u2028", "b": "two"}, "a", "b", "never", "a")
 		f.wantKept(o, 100, nil)
 		f.wantKept(f.holder("nobody"), 100, nil, "a")

@@ -22,7 +22,7 @@ var conversationIndexTests = []subtest{
 	{name: "a conversation is described from its first message on", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
 		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "ann", DeviceID: "phone", Bound: true}))
-		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "bob"})) // it is known by now
+		f.must(f.store.SetOwner(f.ctx, t, registry.Owner{UserID: "bob"})) // the owner is already set
 		f.wantListed(registry.ConversationQuery{})
 		f.say(t, raw("1", "2")...)
 		first := f.describe("c")
@@ -162,7 +162,7 @@ var conversationIndexTests = []subtest{
 		}},
 }
 
-// talk says something in a turn. No two of them are in the same millisecond.
+// talk adds a message in a turn. No two turns are in the same millisecond.
 func (f *fixture) talk(session string) {
 	f.Helper()
 	f.talkIn(f.key(session).Tenant, session)

@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// instant is a lease that lapses before anybody looks twice.
+// instant is a lease that lapses before the next request.
 const instant = time.Millisecond
 
 var conversationTests = slices.Concat(turnTests, messageTests, trailTests, conversationIndexTests)
@@ -26,7 +26,7 @@ var messageTests = []subtest{
 		if trail := f.trail("c", 10); len(trail) != 0 {
 			f.Errorf("trail %q", trail)
 		}
-		f.wantConversation("c", registry.Conversation{}) // asking makes no conversation
+		f.wantConversation("c", registry.Conversation{}) // reading creates no conversation
 	}},
 	{name: "messages stay in order, and are counted", run: func(f *fixture) {
 		t := f.begin("c", time.Minute)
@@ -101,7 +101,7 @@ var messageTests = []subtest{
 		a, b, c, d := message("a", part), message("b", part), message("c", part), message("d", part)
 		e, huge := message("e", 1), message("huge", registry.MaxHistoryBytes+1)
 		for i, step := range []struct{ add, want []json.RawMessage }{
-			{list(a, b, c, d), list(a, b, c, d)}, // exactly as much as may be
+			{list(a, b, c, d), list(a, b, c, d)}, // exactly at the limit
 			{list(e), list(b, c, d, e)},
 			{list(a), list(c, d, e, a)},
 			{list(huge), list(huge)},
@@ -114,7 +114,7 @@ var messageTests = []subtest{
 			f.wantConversation("c", registry.Conversation{Messages: step.want, Busy: true})
 		}
 		f.must(f.store.TruncateMessages(f.ctx, t, 2))
-		f.say(t, b, c) // what was truncated does not count any more
+		f.say(t, b, c) // truncated messages do not count any more
 		f.wantConversation("c", registry.Conversation{Messages: list(e, a, b, c), Busy: true})
 		f.must(f.store.TruncateMessages(f.ctx, t, 0))
 		f.say(t, a, b, c, d)
@@ -181,7 +181,7 @@ var messageTests = []subtest{
 		t := f.begin("c", time.Minute)
 		f.say(t, raw("1")...)
 		f.must(f.store.SaveDraft(f.ctx, t, raw("2")[0]))
-		f.must(f.store.EndTurn(f.ctx, t)) // after an append that failed
+		f.must(f.store.EndTurn(f.ctx, t)) // after a failed append
 		f.wantConversation("c", registry.Conversation{Messages: raw("1"), Draft: raw("2")[0]})
 		next := f.begin("c", time.Minute)
 		f.say(next, raw("2")...)
@@ -199,7 +199,7 @@ var messageTests = []subtest{
 			{raw("1", "2"), raw("2", "2", "12", "1", "2")},
 			{raw("1", "2"), raw("2", "2", "12", "1", "2")},
 			{raw("a", "b", "c", "d", "e", "f"), raw("b", "c", "d", "e", "f")},
-			{raw("a", "b", "c", "d", "e", "f"), raw("b", "c", "d", "e", "f")}, // though not all of them are there
+			{raw("a", "b", "c", "d", "e", "f"), raw("b", "c", "d", "e", "f")}, // though not all of them are stored
 		} {
 			f.must(f.store.SaveDraft(f.ctx, t, raw("draft")[0]))
 			if n := f.say(t, step.add...); n != len(step.want) {
@@ -213,7 +213,7 @@ var messageTests = []subtest{
 		f.must(f.store.TruncateMessages(f.ctx, t, 0))
 		f.say(t, raw("1")...)
 		f.must(f.store.EndTurn(f.ctx, t))
-		f.say(f.begin("c", time.Minute), raw("1")...) // another turn says the same
+		f.say(f.begin("c", time.Minute), raw("1")...) // another turn appends the same
 		f.wantConversation("c", registry.Conversation{Messages: raw("1", "1"), Busy: true})
 	}},
 	{name: "the title is the last one given", run: func(f *fixture) {
@@ -243,7 +243,7 @@ var messageTests = []subtest{
 			f.Errorf("of another tenant: %q, %v", trail, err)
 		}
 		f.wantConversation("d", registry.Conversation{Busy: true})
-		theirs.Key, mine.Key = mine.Key, theirs.Key // a turn is good for its own conversation only
+		theirs.Key, mine.Key = mine.Key, theirs.Key // a turn is valid only for its own conversation
 		f.refused("another conversation's turn", mine)
 		f.refused("another conversation's turn", theirs)
 	}},
@@ -269,7 +269,7 @@ var messageTests = []subtest{
 		f.say(t, raw("2")...)
 	}},
 	{name: "an idle conversation is forgotten", limits: registry.Limits{HistoryTTL: briefly}, run: func(f *fixture) {
-		old := f.begin("c", time.Minute) // which keeps it
+		old := f.begin("c", time.Minute) // keeps it alive
 		f.say(old, raw("1")...)
 		f.must(f.store.SetTitle(f.ctx, old, "title"))
 		f.must(f.store.SaveDraft(f.ctx, old, raw("2")[0]))

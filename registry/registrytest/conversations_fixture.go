@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// begin takes a turn that is free.
+// begin takes a free turn.
 func (f *fixture) begin(session string, lease time.Duration) registry.Turn {
 	f.Helper()
 	t, err := f.store.BeginTurn(f.ctx, f.key(session), lease)
@@ -18,7 +18,7 @@ func (f *fixture) begin(session string, lease time.Duration) registry.Turn {
 	return t
 }
 
-// inherit takes a turn for a minute, as soon as the lease of another has lapsed.
+// inherit takes a turn for a minute, once the lease of another turn has lapsed.
 func (f *fixture) inherit(session string) registry.Turn {
 	f.Helper()
 	var t registry.Turn
@@ -58,7 +58,7 @@ func (f *fixture) takeTurn(session string, do func(registry.Turn)) {
 	}
 }
 
-// taken checks that a turn cannot begin, and that the advice when to ask again is between the bounds.
+// taken checks that a turn cannot begin, and that RetryAfter is within the bounds.
 func (f *fixture) taken(session string, above, atMost time.Duration) {
 	f.Helper()
 	_, err := f.store.BeginTurn(f.ctx, f.key(session), time.Hour)
@@ -68,7 +68,7 @@ func (f *fixture) taken(session string, above, atMost time.Duration) {
 	}
 }
 
-// refused tries every write in the name of a turn that is lost, and checks that none takes effect.
+// refused tries every write of a lost turn, and checks that none takes effect.
 func (f *fixture) refused(what string, t registry.Turn) {
 	f.Helper()
 	before, err := f.store.Conversation(f.ctx, t.Key)
@@ -129,7 +129,7 @@ func (f *fixture) wantConversation(session string, want registry.Conversation) {
 	}
 }
 
-// show renders a conversation, the beginning of what is long.
+// show renders a conversation with long texts truncated.
 func show(c registry.Conversation) string {
 	var messages []string
 	for _, m := range c.Messages {

@@ -35,7 +35,7 @@ var credentialTests = []subtest{
 		byID, err := f.store.Credential(f.ctx, f.tenant, "k1")
 		f.must(err)
 		f.wantCredential(byID, c)
-		byID.Roles[0], byID.PublicKey[0] = "admin", 7 // nobody shares memory with the store
+		byID.Roles[0], byID.PublicKey[0] = "admin", 7 // the store must not share memory with callers
 		again, err := f.store.Credential(f.ctx, f.tenant, "k1")
 		f.must(err)
 		f.wantCredential(again, c)
@@ -88,7 +88,7 @@ var credentialTests = []subtest{
 				}
 			}))
 		}
-		f.issue(f.credential("k", func(c *registry.Credential) { c.User = "ann" })) // an id that others begin with
+		f.issue(f.credential("k", func(c *registry.Credential) { c.User = "ann" })) // a prefix of other ids
 		f.wantCredentials(registry.CredentialQuery{}, "k k0 k1 k2 k3 k4 k5 k6")
 		f.wantCredentials(registry.CredentialQuery{Kind: registry.CredentialKey}, "k k0 k1 k2 k3")
 		f.wantCredentials(registry.CredentialQuery{User: "ann"}, "k k0 k2 k4 k6")
@@ -107,7 +107,7 @@ var credentialTests = []subtest{
 		f.issue(f.credential("k2"))
 		f.issue(f.credential("k3", func(c *registry.Credential) { c.ExpiresAt = time.Now().Add(briefly) }))
 		full := f.credential("k4")
-		// On a slow machine k3 has ended already.
+		// On a slow machine k3 may already have expired.
 		if _, err := f.store.CreateCredential(f.ctx, full); err != nil {
 			f.wantCode(err, registry.CodeInvalidRequest)
 			f.wantCode(errOf(f.store.CredentialByDigest(f.ctx, full.Digest)), registry.CodeNotFound)
@@ -133,7 +133,7 @@ var credentialTests = []subtest{
 			return errors.Is(err, registry.CodeNotFound)
 		})
 		f.wantCode(errOf(f.store.Credential(f.ctx, f.tenant, "k1")), registry.CodeNotFound)
-		f.must(f.store.TouchCredentials(f.ctx, c.Digest)) // which does not bring it back
+		f.must(f.store.TouchCredentials(f.ctx, c.Digest)) // must not bring it back
 		f.wantCredentials(registry.CredentialQuery{}, "")
 		f.wantCredentials(registry.CredentialQuery{DeviceID: "d"}, "")
 	}},
@@ -288,7 +288,7 @@ func (f *fixture) credential(id string, changes ...func(*registry.Credential)) r
 	return c
 }
 
-// digest returns what could be the digest of a secret.
+// digest returns a text in the format of a secret's digest.
 func (f *fixture) digest(id string) string {
 	text := fmt.Sprintf("%x", f.id+id)
 	return (text + strings.Repeat("0", 64))[:64]
@@ -330,7 +330,7 @@ func (f *fixture) wantCredentials(q registry.CredentialQuery, want string) {
 	f.Error("the list does not end")
 }
 
-// lastChange returns a place behind which the log has changes of this subtest only, and of others that run beside it.
+// lastChange returns a place after which the log has only changes of this subtest, and of concurrent subtests.
 func (f *fixture) lastChange() registry.FeedID {
 	f.Helper()
 	c, err := f.store.AppendChange(f.ctx, registry.CredentialChange{
@@ -340,7 +340,7 @@ func (f *fixture) lastChange() registry.FeedID {
 	return c.Place
 }
 
-// changesAfter returns the changes of this subtest behind a place, and checks that no number is missing between them.
+// changesAfter returns the changes of this subtest after a place, and checks that no sequence number is missing.
 func (f *fixture) changesAfter(place registry.FeedID) []registry.CredentialChange {
 	f.Helper()
 	var own []registry.CredentialChange

@@ -87,7 +87,7 @@ var grantTests = []subtest{
 			a.SessionID = registry.NewApprovalID()
 			f.grant(registry.GrantOf(a, registry.ScopeAlwaysTool), time.Hour)
 		}
-		f.grant(registry.GrantOf(a, registry.ScopeAlwaysTool), time.Hour) // in place of the last
+		f.grant(registry.GrantOf(a, registry.ScopeAlwaysTool), time.Hour) // replaces the last
 		a.SessionID = "one more"
 		g := registry.GrantOf(a, registry.ScopeAlwaysTool)
 		g.ID = registry.NewApprovalID()
@@ -104,7 +104,7 @@ func (f *fixture) grant(g registry.Grant, life time.Duration) registry.Grant {
 	return made
 }
 
-// covering returns the grant that covers what would be asked, the zero Grant if there is none.
+// covering returns the grant that covers the call of an approval, the zero Grant if there is none.
 func (f *fixture) covering(a registry.Approval) registry.Grant {
 	f.Helper()
 	g, err := f.store.FindGrant(f.ctx, f.tenant, registry.GrantOf(a, registry.ScopeAlwaysTool).Binding(),

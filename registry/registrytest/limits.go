@@ -27,7 +27,7 @@ var limitTests = []subtest{
 	}},
 	{name: "the window slides", run: func(f *fixture) {
 		w := registry.Window{Name: "a", Limit: 5, Period: 200 * time.Millisecond}
-		var times []time.Time // when each charge was made, at the earliest
+		var times []time.Time // earliest time of each charge
 		for deadline := time.Now().Add(1500 * time.Millisecond); time.Now().Before(deadline); {
 			begin := time.Now()
 			wait, _ := f.take(w)
@@ -85,7 +85,7 @@ var limitTests = []subtest{
 		}
 		f.wantFull(of(15))
 		f.wantFull(of(1))
-		f.wantTaken(registry.Window{Name: "a", Limit: 1, Period: time.Second}) // another period, another count
+		f.wantTaken(registry.Window{Name: "a", Limit: 1, Period: time.Second}) // another period has its own count
 	}},
 	{name: "names are told apart, tenants too", run: func(f *fixture) {
 		for _, name := range []string{
@@ -147,7 +147,7 @@ func (f *fixture) wantFull(w registry.Window) {
 	}
 }
 
-// pause waits for as long as a store has said, and a little longer: the clocks of both are not the same.
+// pause waits for the store's wait time, and a little longer, because the two clocks differ.
 func (f *fixture) pause(d time.Duration) {
 	timer := time.NewTimer(d + 2*time.Millisecond)
 	defer timer.Stop()

@@ -71,7 +71,7 @@ var listingTests = []subtest{
 				break
 			}
 			q.After = *next
-			if round == 0 { // one already seen and one still to come go; a new one comes
+			if round == 0 { // an entry already read and a later one leave; a new one comes
 				for _, i := range []int{1, 9} {
 					f.must(errOf(f.store.Release(f.ctx, all[i], 0)))
 				}

@@ -7,22 +7,22 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Outage makes a store of a test fail for a while, and counts what it was asked. The zero value is ready, and lets
-// everything pass. It is safe for concurrent use.
+// Outage makes a test's store fail for a while, and counts its requests. The zero value is ready to use, and lets all
+// requests pass. It is safe for concurrent use.
 type Outage struct {
 	mu    sync.Mutex
 	away  bool
 	asked int
 }
 
-// Set begins an outage, or ends it.
+// Set begins or ends an outage.
 func (o *Outage) Set(away bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.away = away
 }
 
-// Err counts a request and returns its error, CodeStoreUnavailable while there is an outage.
+// Err counts a request and returns its error: CodeStoreUnavailable during an outage.
 func (o *Outage) Err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

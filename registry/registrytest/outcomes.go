@@ -12,13 +12,13 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// ended is what a call came to for its caller.
+// ended is a call's outcome for its caller.
 type ended struct {
 	res registry.Result
 	err error
 }
 
-// light makes a call without a record of its own, as a plain request does, and records how it ended.
+// light makes a call without a record of its own, as a plain request does, and records its end.
 func (f *fixture) light(pod *routing.Pod, s registry.Session, id string, timeout time.Duration) <-chan ended {
 	f.Helper()
 	rec := registry.NewRecord(id, f.tenant, "tool", json.RawMessage(`{}`))
@@ -35,7 +35,7 @@ func (f *fixture) light(pod *routing.Pod, s registry.Session, id string, timeout
 	return end
 }
 
-// settled waits until a call's record is in that state, and returns it.
+// settled waits until a call's record is in a state, and returns it.
 func (f *fixture) settled(id string, want registry.State) registry.Record {
 	f.Helper()
 	var r registry.Record
@@ -47,7 +47,7 @@ func (f *fixture) settled(id string, want registry.State) registry.Record {
 	return r
 }
 
-// durable makes a call with a record of its own, as a keyed request does. Its record tells how it ended.
+// durable makes a call with a record of its own, as a keyed request does. The record has its end.
 func (f *fixture) durable(pod *routing.Pod, s registry.Session, id string) {
 	f.Helper()
 	rec := registry.NewRecord(id, f.tenant, "tool", json.RawMessage(`{}`))
@@ -63,7 +63,7 @@ func (f *fixture) durable(pod *routing.Pod, s registry.Session, id string) {
 	}
 }
 
-// answer answers a call and returns a channel that tells whether the answer was ignored.
+// answer answers a call and returns a channel that receives whether the answer was ignored.
 func (f *fixture) answer(l *routing.LocalSession, id, text string) <-chan bool {
 	ignored := make(chan bool, 1)
 	l.Complete(id, registry.Result{Success: true, Output: text}, func(i bool) { ignored <- i })
@@ -78,12 +78,12 @@ func (f *fixture) wantFirst(id string, first, second <-chan bool) {
 	}
 }
 
-// resuming is a session of a device that sends its answers again after it has come back.
+// resuming returns a session of a device that sends its answers again after it has reconnected.
 func (f *fixture) resuming() registry.Session {
 	return registry.Session{Key: f.key("s1"), Capabilities: []string{registry.CapabilityResume}}
 }
 
-// moveTo opens the session anew on a pod, as a device does that has lost its connection and comes back there.
+// moveTo opens the session again on a pod, like a device that has lost its connection and reconnects there.
 func (f *fixture) moveTo(pod *routing.Pod) *routing.LocalSession {
 	f.Helper()
 	return silent().Connect(f, pod, f.resuming(), tool("tool", "x"))
@@ -140,7 +140,7 @@ var outcomeTests = []subtest{
 				f.Errorf("%s: %+v", id, r.Result)
 			}
 		}
-		// The same for a call that has no record of its own but takes its time.
+		// The same for a call that has no record of its own but is slow.
 		end := f.light(b, local.Session(), "light", testTimeout)
 		f.settled("light", registry.StateDelivered)
 		first, second := f.answer(local, "light", "first"), f.answer(local, "light", "second")
@@ -207,7 +207,7 @@ var outcomeTests = []subtest{
 					f.asked(d, id)
 					for _, next := range path[1:] {
 						if drained {
-							local.Close(f.ctx) // as a pod does that stops: the session is only remembered
+							local.Close(f.ctx) // as a stopping pod does: the session is only remembered
 						}
 						local = f.moveTo(pods[string(next)])
 					}
@@ -273,7 +273,7 @@ var outcomeTests = []subtest{
 		for i := range registry.MaxFormers + 3 {
 			pod := f.pod(fmt.Sprintf("p%d", i))
 			s := registry.Session{Key: f.key("s1"), Pod: pod, Generation: registry.AnyHolder}
-			for range 2 { // a device that comes back to the same pod has not left it
+			for range 2 { // a device that reconnects to the same pod has not left it
 				claim, err := f.store.Claim(f.ctx, s)
 				f.must(err)
 				if got := claim.Formers; !slices.Equal(got, want[:min(len(want), registry.MaxFormers)]) {

@@ -8,8 +8,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// ownerTests are about sessions of users and of devices that their credentials name: who may claim them, and for whom
-// they exist.
+// ownerTests check which users and devices may claim sessions that credentials name, and which viewers see them.
 var ownerTests = []subtest{
 	{name: "a session is claimed by its user and device alone", run: func(f *fixture) {
 		a, b := f.pod("a"), f.pod("b")
@@ -47,7 +46,7 @@ var ownerTests = []subtest{
 				}
 				want := tc.next.user
 				if tc.next.any {
-					want = tc.first.user // the session stays its user's
+					want = tc.first.user // the session keeps its user
 				}
 				e, err := f.store.Entry(f.ctx, first.Key)
 				f.must(err)
@@ -124,7 +123,7 @@ var ownerTests = []subtest{
 	}},
 }
 
-// owner is what credentials say about who claims a session.
+// owner is the identity in the credentials of a claim.
 type owner struct {
 	user, device string
 	any          bool
@@ -138,7 +137,7 @@ func (o owner) of(s *registry.Session) {
 	}
 }
 
-// wantUntouched checks that a refused claim has changed nothing.
+// wantUntouched checks that a rejected claim has changed nothing.
 func (f *fixture) wantUntouched(first registry.Session, released bool) {
 	f.Helper()
 	e, err := f.store.Entry(f.ctx, first.Key)

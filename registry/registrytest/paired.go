@@ -84,7 +84,7 @@ var pairedTests = []subtest{
 	}},
 }
 
-// pairedDevice returns the credential of a paired device that can be stored.
+// pairedDevice returns a valid credential of a paired device.
 func (f *fixture) pairedDevice(id, device string) registry.Credential {
 	return f.credential(id, func(c *registry.Credential) { c.Kind, c.DeviceID = registry.CredentialDevice, device })
 }

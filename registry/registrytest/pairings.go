@@ -17,7 +17,7 @@ import (
 // pairingTTL is long enough for a test.
 const pairingTTL = time.Minute
 
-// asking returns a request that shares nothing with those of other tests, whose stores may be shared.
+// asking returns a request that shares nothing with other tests, because stores may be shared.
 func (f *fixture) asking() registry.Pairing {
 	id := uuid.NewString()
 	return registry.Pairing{
@@ -35,7 +35,7 @@ func (f *fixture) requestPairing(p registry.Pairing) registry.Pairing {
 	return made
 }
 
-// guess is a limit that no other test counts for.
+// guess returns a limit that no other test uses.
 func (f *fixture) guess(limit int) registry.Guess {
 	return registry.Guess{Name: f.tenant, Limit: limit, Window: time.Minute}
 }
@@ -80,7 +80,7 @@ var pairingTests = []subtest{
 		}
 		for range registry.MaxPairingsOfSource - 1 {
 			p := f.asking()
-			p.CodeDigest = "" // decided by their ids only: these do not clash
+			p.CodeDigest = "" // decided by id only: these do not collide
 			f.requestPairing(p)
 		}
 		if _, err := f.store.CreatePairing(f.ctx, f.asking(), pairingTTL); !errors.Is(err, registry.CodeRateLimited) {
@@ -112,7 +112,7 @@ var pairingTests = []subtest{
 			f.Errorf("the right code of who guessed too often: %v", err)
 		}
 		other := registry.Guess{Name: f.tenant + "other", Limit: 1, Window: time.Minute}
-		for range 3 { // a right code is no wrong one
+		for range 3 { // a right code does not count as wrong
 			if _, err := f.store.PairingByCode(f.ctx, made.CodeDigest, other); err != nil {
 				f.Errorf("the right code: %v", err)
 			}
@@ -181,7 +181,7 @@ var pairingTests = []subtest{
 		if won.Load() != 1 {
 			f.Errorf("%d decisions counted", won.Load())
 		}
-		for range 3 { // it is no wrong one
+		for range 3 { // a used code does not count as wrong
 			_, err := f.store.PairingByCode(f.ctx, made.CodeDigest, f.guess(1))
 			if !errors.Is(err, registry.ErrPairingDecided) {
 				f.Errorf("a used code: %v", err)
@@ -264,7 +264,7 @@ var pairingTests = []subtest{
 		if err := f.store.PutNonce(f.ctx, f.tenant, "k1", "n1", briefly); err != nil {
 			f.Fatal(err)
 		}
-		time.Sleep(briefly) // of the store's clock, which passes as this one does
+		time.Sleep(briefly) // the store's clock runs with this one
 		if ok, err := f.store.TakeNonce(f.ctx, f.tenant, "k1", "n1"); ok || err != nil {
 			f.Errorf("after its life: %v, %v", ok, err)
 		}

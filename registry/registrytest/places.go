@@ -51,7 +51,7 @@ var placeTests = []subtest{
 		a, b := f.pod("a"), f.pod("b")
 		first := f.place(a, "c", "browser")
 		f.must(f.store.ReleasePlaces(f.ctx, []registry.Place{first}))
-		for range 2 { // the answer to the first may be lost
+		for range 2 { // the reply to the first may be lost
 			next := f.place(b, "c", "browser")
 			if next.Pod != b || next.Epoch <= first.Epoch || next.Before != first.Epoch ||
 				next.Generation != first.Generation {
@@ -61,7 +61,7 @@ var placeTests = []subtest{
 		if other := f.place(a, "c", "workspace"); other.Before != 0 || other.Pod != b {
 			f.Errorf("what was never kept: %+v", other)
 		}
-		f.must(f.store.ReleasePlaces(f.ctx, []registry.Place{first})) // late: it changes nothing
+		f.must(f.store.ReleasePlaces(f.ctx, []registry.Place{first})) // late: no effect
 		if still := f.place(a, "c", "browser"); still.Pod != b {
 			f.Errorf("%+v", still)
 		}
@@ -184,7 +184,7 @@ func placeOf(key registry.Key) registry.PlaceKey {
 	return registry.PlaceKey{Tenant: key.Tenant, Session: key.Session}
 }
 
-// place claims the place of a conversation, to keep something there.
+// place claims the place of a conversation to keep state there.
 func (f *fixture) place(pod, session, kind string) registry.Place {
 	f.Helper()
 	p, err := f.store.ClaimPlace(f.ctx, registry.PlaceClaim{

@@ -55,8 +55,8 @@ var podTests = []subtest{
 			s := f.claim("s1", pod)
 			e := registry.Entry{Session: s, Tools: []registry.ToolSpec{tool("camera", "x")}}
 			f.putTools(s, e.Tools...)
-			// A write before the restoring is put off. It must not be taken for one of a replaced connection: the
-			// device would be sent away for good.
+			// A write before the restoring is postponed. It must not count as a write of a replaced connection, because
+			// the device would then be sent away for good.
 			var err error
 			f.eventually("another pod sweeps it", func() bool {
 				f.must(errOf(f.store.Sweep(f.ctx)))

@@ -24,7 +24,7 @@ var pulseTests = []subtest{
 			f.wantPulse(s.Key, p)
 		}
 		kept := e.Pulse
-		e.Pulse = registry.Pulse{} // as a pod refreshes whose connection has no pong yet, or is of an older release
+		e.Pulse = registry.Pulse{} // like a refresh without a pong yet, or from an older release
 		f.refresh(e)
 		f.wantPulse(s.Key, kept)
 		s.DeviceName = "renamed"
@@ -60,7 +60,7 @@ var pulseTests = []subtest{
 		f.claim("old", pod, bound("cam:{1}*"))
 		newest := f.claim("new", pod, bound("cam:{1}*"))
 		f.claim("other", pod, bound("cam-2"))
-		f.claim("pretends", pod, device("cam-3")) // its credential is not that device's
+		f.claim("pretends", pod, device("cam-3")) // not the device of its credential
 		f.must(errOf(f.store.Release(f.ctx, f.claim("gone", pod, bound("cam-4")), 0)))
 		lapsed := f.claim("lapsed", "dead-"+f.id, bound("cam-5"))
 		f.refresh(registry.Entry{Session: newest, Pulse: registry.NewPulse(time.Now(), time.Second)})
@@ -83,7 +83,7 @@ var pulseTests = []subtest{
 		}
 	}},
 	{name: "many devices are looked up at once", run: func(f *fixture) {
-		const devices = 450 // more than one look takes
+		const devices = 450 // more than one query reads
 		pod, ids := f.pod("a"), make([]string, devices)
 		together(devices, func(i int) {
 			ids[i] = fmt.Sprint("cam-", i)
@@ -111,7 +111,7 @@ func (f *fixture) refresh(e registry.Entry) {
 	}
 }
 
-// wantPulse checks the pulse of a session, as it is read alone and in a list.
+// wantPulse checks the pulse of a session, read alone and in a list.
 func (f *fixture) wantPulse(key registry.Key, want registry.Pulse) {
 	f.Helper()
 	e, err := f.store.Entry(f.ctx, key)

@@ -1,5 +1,5 @@
-// Package registrytest is the conformance suite of registry.Store and registry.Bus. Every implementation runs the
-// same suite; what it demands is what the rest of the program relies on.
+// Package registrytest is the conformance suite of registry.Store and registry.Bus. Every implementation runs the same
+// suite. The rest of the program relies on what it checks.
 package registrytest
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Open returns a store, shared or not with other subtests, and a function that makes a new bus on it. It registers
-// the cleaning up with t.
+// Open returns a store, shared or not with other subtests, and a function that creates a new bus on it. It registers
+// the cleanup with t.
 type Open func(t *testing.T, l registry.Limits) (registry.Store, func() registry.Bus)
 
-// testTimeout bounds every wait for something that must come true.
+// testTimeout limits every wait for a condition.
 const testTimeout = testkit.Limit
 
 // lasting are limits under which nothing expires during a test.
 var lasting = registry.Limits{SessionTTL: time.Minute, PodLease: time.Minute}
 
-// Run runs the whole suite, or the groups that are named.
+// Run runs the whole suite, or only the named groups.
 func Run(t *testing.T, open Open, only ...string) {
 	for _, group := range []struct {
 		name  string
@@ -73,7 +73,7 @@ type subtest struct {
 	run    func(*fixture)
 }
 
-// fixture gives a subtest a tenant and pods of its own, so that stores may be shared.
+// fixture gives a subtest its own tenant and pods, so that stores may be shared.
 type fixture struct {
 	*testing.T
 	store  registry.Store
@@ -98,7 +98,7 @@ func (f *fixture) pod(name string) string {
 	return pod
 }
 
-// session returns a session as a device asks for it.
+// session returns a session as a device requests it.
 func (f *fixture) session(id string, changes ...func(*registry.Session)) registry.Session {
 	s := registry.Session{Key: f.key(id)}
 	for _, change := range changes {
@@ -121,7 +121,7 @@ func (f *fixture) claim(session, pod string, change ...func(*registry.Session)) 
 	return claim.Session
 }
 
-// putTools makes specs all tools of a claim.
+// putTools sets the tools of a claim.
 func (f *fixture) putTools(s registry.Session, specs ...registry.ToolSpec) {
 	f.Helper()
 	f.must(f.store.SetTools(f.ctx, s, specs))
@@ -180,7 +180,7 @@ func together(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// wantList checks what a query finds, as names renders it.
+// wantList checks the results of a query, as names renders them.
 func (f *fixture) wantList(q registry.Query, want string) {
 	f.Helper()
 	if got := names(f.list(q)); got != want {
@@ -201,7 +201,7 @@ func (f *fixture) eventually(what string, ok func() bool) {
 	Eventually(f, what, ok)
 }
 
-// must ends the test if there is an error.
+// must ends the test on an error.
 func (f *fixture) must(err error) {
 	f.Helper()
 	if err != nil {
@@ -209,10 +209,10 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// errOf drops the value that came with an error.
+// errOf returns only the error of two results.
 func errOf[T any](_ T, err error) error { return err }
 
-// wantCode checks the code of an error, and what it says of whether the call has reached its device if that is given.
+// wantCode checks the code of an error, and its Dispatched if given.
 func (f *fixture) wantCode(err error, code registry.Code, dispatched ...registry.Dispatched) {
 	f.Helper()
 	if !errors.Is(err, code) {
@@ -229,7 +229,7 @@ func (f *fixture) wantNoCall(err error) {
 	f.wantCode(err, registry.CodeCallNotFound)
 }
 
-// tool makes a normalized spec; two tools with the same name and description are equal.
+// tool returns a normalized spec. Two tools with the same name and description are equal.
 func tool(name, description string) registry.ToolSpec {
 	spec, err := registry.ToolSpec{
 		Name: name, Description: description,

@@ -20,7 +20,7 @@ var revocationTests = []subtest{
 			}
 		}
 		f.issue(f.credential("k1"))
-		f.must(errOf(f.store.RevokeCredential(f.ctx, f.tenant, "k1"))) // it is gone: there is nothing to remember
+		f.must(errOf(f.store.RevokeCredential(f.ctx, f.tenant, "k1"))) // deleted: no revocation to store
 		f.must(errOf(f.store.AppendChange(f.ctx, registry.CredentialChange{
 			Tenant: f.tenant, Kind: registry.ChangeUser, ID: "not revoked",
 		})))
@@ -93,7 +93,7 @@ func (f *fixture) revoke(tenant string, kind registry.ChangeKind, id string) {
 	})))
 }
 
-// revocations returns what is remembered, in order of its kinds.
+// revocations returns the stored revocations, in order of their kinds.
 func (f *fixture) revocations() []registry.CredentialChange {
 	f.Helper()
 	all, err := f.store.Revocations(f.ctx, f.tenant)

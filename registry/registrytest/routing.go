@@ -14,9 +14,9 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Device is a routing.Conn that answers by itself. Tests of other packages use it too.
+// Device is a routing.Conn that answers by itself. Tests of other packages also use it.
 type Device struct {
-	// Answer runs once per call, in a goroutine of its own. A nil result leaves the call unanswered.
+	// Answer runs once per call, in its own goroutine. A nil result leaves the call unanswered.
 	Answer func(routing.DeviceCall) *registry.Result
 
 	mu        sync.Mutex
@@ -39,12 +39,12 @@ func NewDevice(answer func(routing.DeviceCall) *registry.Result) *Device {
 // silent returns a device that never answers.
 func silent() *Device { return NewDevice(func(routing.DeviceCall) *registry.Result { return nil }) }
 
-// reporting returns a device that never answers, and reports every call it gets.
+// reporting returns a device that never answers, and reports every call.
 func reporting(calls chan<- struct{}) *Device {
 	return NewDevice(func(routing.DeviceCall) *registry.Result { calls <- struct{}{}; return nil })
 }
 
-// newCall returns a call to a route with an id of its own.
+// newCall returns a call to a route with a new id.
 func newCall(route registry.Route, args string, timeout time.Duration) registry.Call {
 	return registry.Call{
 		ID: registry.NewCallID(), Route: route, Args: registry.MustJSON(args), Timeout: timeout,
@@ -79,7 +79,7 @@ func (d *Device) Connect(
 	return l
 }
 
-// Ping implements routing.Conn: the device is there.
+// Ping implements routing.Conn: the device always answers.
 func (*Device) Ping(answered func()) { answered() }
 
 // Owner implements routing.Conn.
@@ -110,7 +110,7 @@ func (d *Device) Cancel(callID, _ string) {
 	}
 }
 
-// Cancelled delivers the ids of calls the device was told to give up.
+// Cancelled returns a channel of the ids of cancelled calls.
 func (d *Device) Cancelled() <-chan string { return d.cancelled }
 
 // Close implements routing.Conn.
@@ -121,17 +121,17 @@ func (d *Device) Close(cause routing.CloseCause) {
 	}
 }
 
-// Closed delivers the causes the device was told to close for.
+// Closed returns a channel of the causes for which the device was closed.
 func (d *Device) Closed() <-chan routing.CloseCause { return d.closed }
 
-// Calls returns what the device was asked so far.
+// Calls returns the calls so far.
 func (d *Device) Calls() []routing.DeviceCall {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]routing.DeviceCall(nil), d.calls...)
 }
 
-// startPod starts a whole pod on the fixture's store.
+// startPod starts a complete pod on the fixture's store.
 func (f *fixture) startPod(name string) *routing.Pod {
 	f.Helper()
 	bus := f.newBus()
@@ -282,7 +282,7 @@ var routingTests = []subtest{
 		if cause := Receive(f, "the eviction", old.Closed()); cause != routing.CloseReplaced {
 			f.Errorf("closed because %s", cause)
 		}
-		oldLocal.Close(f.ctx) // late, as a half-open socket's would be
+		oldLocal.Close(f.ctx) // late, like that of a half-open socket
 		res, err := a.Router.Call(f.ctx, newCall(route, `{"n":1}`, testTimeout))
 		if err != nil || res.Output != `{"n":1}` || len(moved.Calls()) != 1 || len(old.Calls()) != 0 {
 			f.Errorf("%+v, %v; old device saw %d, new %d", res, err, len(old.Calls()), len(moved.Calls()))

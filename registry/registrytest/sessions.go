@@ -104,7 +104,7 @@ var sessionTests = []subtest{
 		s := f.claim("s1", f.pod("a"))
 		f.putTools(s, tool("a", "1"), tool("b", "1"))
 		f.putTools(s, tool("a", "1"), tool("b", "2"), tool("c", "1"))
-		for range 2 { // once more changes nothing; nor does the order
+		for range 2 { // a repetition changes nothing; nor does the order
 			f.putTools(s, tool("c", "1"), tool("b", "2"))
 		}
 		e, err := f.store.Entry(f.ctx, s.Key)
@@ -177,7 +177,7 @@ var sessionTests = []subtest{
 		s := f.claim("s1", f.pod("a"), device("d1"))
 		e := registry.Entry{Session: s, Tools: []registry.ToolSpec{tool("camera", "x")}}
 		f.wantRefresh(e, 1, 0) // the tools have not been written
-		for range 2 {          // the first answer is lost
+		for range 2 {          // the first reply is lost
 			restored, err := f.store.Restore(f.ctx, e)
 			if err != nil || restored.Generation < s.Generation {
 				f.Fatalf("restored %d after %d, %v", restored.Generation, s.Generation, err)

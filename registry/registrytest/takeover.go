@@ -7,7 +7,7 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// takeoverTests are about who may have a session, and whose answers count.
+// takeoverTests check which devices may take a session, and whose answers count.
 var takeoverTests = []subtest{
 	{name: "ids that apps choose are taken as they are", run: func(f *fixture) {
 		a, b := f.startPod("a"), f.startPod("b")
@@ -82,7 +82,7 @@ var takeoverTests = []subtest{
 		resolve("twin", registry.Target{}, registry.SelectNewest)
 		resolve("real", target, registry.SelectNewest)
 
-		// The device that comes back has been there all the time, if it proves to be the same.
+		// The device that reconnects counts as always connected, if it proves to be the same.
 		real.Close(f.ctx)
 		back := NewDevice(nil).Connect(f, b, registry.Session{
 			Key: f.key("real"), DeviceID: "phone", Proofs: []string{registry.Proof("", "next")},
@@ -128,7 +128,7 @@ var takeoverTests = []subtest{
 			}
 		}
 
-		// Of more sessions than are compared, none is chosen as the one device that is meant.
+		// With more sessions than are compared, none is chosen as the one device that is meant.
 		for i := range 180 {
 			fake := f.session(fmt.Sprintf("more-%d", i), device("phone"))
 			NewDevice(nil).Connect(f, b, fake, tool("camera", "fake 1"))
@@ -137,7 +137,7 @@ var takeoverTests = []subtest{
 		_, err := a.Router.Resolve(f.ctx, f.tenant, "camera", phone, registry.SelectAny)
 		f.wantCode(err, registry.CodeAmbiguousTarget)
 
-		// What nobody offers any more is no definition.
+		// A tool that no session offers any more has no definition.
 		back.Close(f.ctx)
 		if specs, err := f.store.Definitions(f.ctx, f.tenant, "camera"); err != nil || len(specs) != 3 {
 			f.Errorf("definitions of the rest: %v, %v", specs, err)

@@ -53,7 +53,7 @@ var trailTests = []subtest{
 			defer mu.Unlock()
 			windows = append(windows, got)
 		})
-		// All of them saw one and the same order: put the answers side by side by what stands before their own entry.
+		// All of them saw the same order: compare the results by what precedes each entry.
 		before := make(map[string]string) // entry → the one before it
 		for _, w := range windows {
 			for i := 1; i < len(w); i++ {

@@ -48,7 +48,7 @@ var turnTests = []subtest{
 		together(writers, func(int) {
 			for range each {
 				f.takeTurn("c", func(t registry.Turn) {
-					// Reading and writing are two steps: only the turn keeps others from coming in between.
+					// Reading and writing are two steps: only the turn keeps other writers from coming in between.
 					n := f.count("c")
 					f.say(t, json.RawMessage(fmt.Sprintf("[%d,%d]", n, t.Fence)))
 				})
@@ -91,7 +91,7 @@ var turnTests = []subtest{
 		f.say(old, raw("1")...)
 		f.must(f.store.SaveDraft(f.ctx, old, raw(`"half a sen"`)[0]))
 		current := f.inherit("c")
-		// The draft is there for whoever goes on.
+		// The draft is there for the next turn.
 		want := registry.Conversation{Messages: raw("1"), Draft: raw(`"half a sen"`)[0], Busy: true}
 		f.wantConversation("c", want)
 		if current.Fence <= old.Fence {
@@ -102,7 +102,7 @@ var turnTests = []subtest{
 		f.taken("c", 0, time.Minute) // the lease is as long as it was
 		f.say(current, raw("2")...)
 		f.must(f.store.EndTurn(f.ctx, current))
-		f.refused("a replaced turn", old) // also when nobody has the turn any more
+		f.refused("a replaced turn", old) // also after the turn has ended
 		f.wantConversation("c", registry.Conversation{Messages: raw("1", "2")})
 	}},
 	{name: "an ended turn can write nothing", run: func(f *fixture) {

@@ -8,11 +8,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// twice is a bus that sends every reply again that may come twice: at once, and once more when its test says so. A bus
-// does that when it does not know what became of the first.
+// twice is a bus that repeats every reply that may be delivered twice: immediately, and once more when its test asks
+// for it. A bus does that if it does not know the fate of the first.
 type twice struct {
 	registry.Bus
-	handled chan registry.Reply // what its pod was given and has handled
+	handled chan registry.Reply // replies that its pod has handled
 	again   chan func() error
 }
 
@@ -59,10 +59,10 @@ var twiceTests = []subtest{
 			if err != nil || res.Output != args {
 				f.Fatalf("call %d: %+v, %v", i, res, err)
 			}
-			if !durable { // its record is written when it is over, or by the answer that finds nobody waiting
+			if !durable { // its record is written at its end, or by the answer that finds no waiting caller
 				f.moved(id, registry.EventSucceed, registry.Change{Session: f.key("s1"), Result: &res})
 			}
-			// The second may have found the caller still there. The third does not.
+			// The second answer may have found the caller still waiting. The third does not.
 			f.must(Receive(f, "the repetition", again)())
 			for answers := 0; answers < 3; {
 				if r := Receive(f, "the answer", handled); r.CallID == id && r.Result != nil {

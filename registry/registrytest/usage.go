@@ -104,7 +104,7 @@ var usageTests = []subtest{
 	}},
 }
 
-// wantUsage checks the rows of a day, as their users, tools and numbers.
+// wantUsage checks the rows of a day by users, tools and numbers.
 func (f *fixture) wantUsage(day string, want ...string) {
 	f.Helper()
 	rows, err := f.store.ReadUsage(f.ctx, f.tenant, day)

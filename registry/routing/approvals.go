@@ -7,8 +7,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Approvals shows approvals on the devices that they are about, whatever pod has their sockets. It is safe for
-// concurrent use. A message can be lost: then the device shows nothing, and people decide elsewhere.
+// Approvals shows approvals on the devices that they concern, whatever pod has their sockets. It is safe for concurrent
+// use. It is best effort: if a message is lost, the device shows nothing, and people decide elsewhere.
 type Approvals struct {
 	store approvalStore
 	hub   *Hub
@@ -17,17 +17,17 @@ type Approvals struct {
 	log   *slog.Logger
 }
 
-// approvalStore is the part of a store that Approvals need.
+// approvalStore is the part of a store that Approvals needs.
 type approvalStore interface {
 	registry.ApprovalStore
 
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 }
 
-// approvalConn is what a Conn may be beside.
+// approvalConn is an optional interface of a Conn.
 type approvalConn interface {
-	// ShowApproval shows the device an approval that is pending, or tells it that the approval is final, if the device
-	// wants that. It returns at once.
+	// ShowApproval shows the device a pending approval, or that the approval is final, if the device supports it. It
+	// must not block.
 	ShowApproval(a registry.Approval)
 }
 
@@ -35,7 +35,7 @@ func newApprovals(cfg PodConfig, hub *Hub, t *tasks) *Approvals {
 	return &Approvals{store: cfg.Store, hub: hub, bus: cfg.Bus, tasks: t, log: cfg.Log}
 }
 
-// Show shows an approval, or that it is final, on the device that its call goes to. It returns at once.
+// Show shows a pending or final approval on the device that its call goes to. It does not block.
 func (s *Approvals) Show(a registry.Approval) {
 	key := registry.Key{Tenant: a.Tenant, Session: a.SessionID}
 	switch {
@@ -44,7 +44,7 @@ func (s *Approvals) Show(a registry.Approval) {
 		s.showHere(key, a)
 	default:
 		s.tasks.start(key, func(ctx context.Context) {
-			entry, err := s.store.Entry(ctx, key) // the device may have moved since it was asked about
+			entry, err := s.store.Entry(ctx, key) // the device may have moved since the call was made
 			if err == nil {
 				err = s.bus.Send(ctx, entry.Session.Pod, registry.Envelope{
 					V: registry.EnvelopeVersion, Kind: registry.EnvelopeApproval, Tenant: a.Tenant,
@@ -66,7 +66,7 @@ func (s *Approvals) showHere(key registry.Key, a registry.Approval) {
 	}
 }
 
-// handleApproval reads what another pod wants to be shown, because messages carry ids only.
+// handleApproval reads an approval that another pod wants shown, because messages carry only ids.
 func (s *Approvals) handleApproval(e registry.Envelope) {
 	if s.hub.Get(e.Key()) == nil {
 		return

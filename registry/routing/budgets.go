@@ -14,19 +14,19 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// sessionShare divides a tenant's budget: one session may use an eighth of it.
+// sessionShare is the divisor of a tenant's budget that gives one session's share: an eighth.
 const sessionShare = 8
 
-// sharedBudget is a budget of each tenant, of which no holder, a session or an identity, may use more than its share.
+// sharedBudget is a budget of each tenant. No holder, a session or an identity, may use more than its share of it.
 type sharedBudget struct {
 	reserved *reservations
 	name     string
 	tenant   registry.Budget
-	divisor  int64 // the share of a holder is the tenant's budget divided by it
+	divisor  int64 // a holder's share is the tenant's budget divided by it
 }
 
-// spend spends n bytes of the holder's share and of the tenant's budget. It returns zero if it spent them, else how
-// long to wait before trying again. An empty holder has no share.
+// spend spends n bytes of the holder's share and of the tenant's budget. It returns zero if it spent them, else the
+// time until a retry. An empty holder has no share.
 func (b *sharedBudget) spend(ctx context.Context, tenant, holder string, n int64) time.Duration {
 	if holder != "" {
 		if wait := b.reserved.spend(ctx, tenant, b.shareName(holder), n, b.share()); wait > 0 {
@@ -40,8 +40,8 @@ func (b *sharedBudget) spend(ctx context.Context, tenant, holder string, n int64
 	return wait
 }
 
-// overdraw spends n bytes, also those that the share or the budget does not have: these come back before others can be
-// spent. It reports whether some were missing.
+// overdraw spends n bytes, even if the share or the budget has fewer. The deficit is refilled before further bytes can
+// be spent. It reports whether bytes were missing.
 func (b *sharedBudget) overdraw(ctx context.Context, tenant, holder string, n int64) (over bool) {
 	if holder != "" {
 		over = b.reserved.overdraw(ctx, tenant, b.shareName(holder), n, b.share())
@@ -49,7 +49,7 @@ func (b *sharedBudget) overdraw(ctx context.Context, tenant, holder string, n in
 	return b.reserved.overdraw(ctx, tenant, b.name, n, b.tenant) || over
 }
 
-// giveBack returns n bytes that were spent for something that was not stored after all.
+// giveBack returns n bytes that were spent for data that was not stored.
 func (b *sharedBudget) giveBack(tenant, holder string, n int64) {
 	if n == 0 {
 		return
@@ -60,7 +60,7 @@ func (b *sharedBudget) giveBack(tenant, holder string, n int64) {
 	b.reserved.giveBack(tenant, b.name, n, b.tenant)
 }
 
-// spent returns for how much longer the holder is known to have nothing left. Zero means that it may have something.
+// spent returns how much longer the holder is known to have nothing left. Zero means that it may have bytes.
 func (b *sharedBudget) spent(tenant, holder string) time.Duration {
 	return max(b.reserved.spent(tenant, b.name), b.reserved.spent(tenant, b.shareName(holder)))
 }
@@ -69,23 +69,23 @@ func (b *sharedBudget) share() registry.Budget {
 	return registry.Budget{Bytes: b.tenant.Bytes / b.divisor, Over: b.tenant.Over}
 }
 
-// holderMark stands in the name of a share between those of the budget and the holder. Names of budgets have none.
+// holderMark separates the budget and the holder in a share's name. Names of budgets do not contain it.
 const holderMark = "/"
 
 func (b *sharedBudget) shareName(holder string) string { return b.name + holderMark + holder }
 
-// DefaultHistoryBytes is the default of how many bytes of conversations a tenant may add while the store keeps them.
+// DefaultHistoryBytes is the default of the bytes that a tenant's conversations may add while the store keeps them.
 const DefaultHistoryBytes = 512 << 20
 
-// identityShare divides a tenant's budget of conversations: an identity may use half of it, because an app's backend
-// holds the conversations of all its users.
+// identityShare is the divisor of a tenant's conversation budget that gives one identity's share: half, because an
+// app's backend holds the conversations of all its users.
 const identityShare = 2
 
-// ByteBudget bounds what tenants and their identities add to the store, by all pods together. An identity without a
-// name has what its tenant has. It is safe for concurrent use.
+// ByteBudget limits what tenants and their identities add to the store, across all pods. An identity without a name has
+// only its tenant's limit. It is safe for concurrent use.
 type ByteBudget struct {
 	sharedBudget
-	full string // why something is refused
+	full string // the reason in the error when it is used up
 }
 
 // newHistoryBudget returns the budget of conversations.
@@ -94,7 +94,7 @@ func newHistoryBudget(cfg PodConfig, r *reservations) *ByteBudget {
 		"Conversations have grown too much: raise FARHAND_HISTORY_BYTES, or ask again later.")
 }
 
-// newApprovalBudget returns the budget of approvals that are asked for.
+// newApprovalBudget returns the budget of requested approvals.
 func newApprovalBudget(r *reservations) *ByteBudget {
 	kept := registry.Budget{Bytes: registry.MaxApprovalBytes, Over: registry.ApprovalRetained}
 	return newByteBudget(r, "approvals", kept, "Too much was asked of approvers.")
@@ -106,8 +106,8 @@ func newByteBudget(r *reservations, name string, tenant registry.Budget, full st
 	return &ByteBudget{sharedBudget{r, name, tenant, identityShare}, full}
 }
 
-// Begin spends bytes that are going to be added. It fails with CodeRateLimited if there are too few left, and says when
-// to try again.
+// Begin spends bytes before they are added. It fails with CodeRateLimited if too few are left. The error says when to
+// retry.
 func (b *ByteBudget) Begin(ctx context.Context, by share.Owner, bytes int) error {
 	wait := b.spend(ctx, by.Tenant, by.Identity, int64(bytes))
 	if wait == 0 {
@@ -118,32 +118,32 @@ func (b *ByteBudget) Begin(ctx context.Context, by share.Owner, bytes int) error
 	return e
 }
 
-// Add counts bytes that were added, and reports whether there were too few left: then nothing more should be added
-// soon, and Begin fails until they have come back.
+// Add counts bytes that were added. It reports whether too few were left: then add nothing more for now. Begin fails
+// until they have been refilled.
 func (b *ByteBudget) Add(ctx context.Context, by share.Owner, bytes int) (over bool) {
 	return b.overdraw(ctx, by.Tenant, by.Identity, int64(bytes))
 }
 
-// GiveBack returns bytes that were spent in Begin and not added.
+// GiveBack returns bytes that Begin spent but that were not added.
 func (b *ByteBudget) GiveBack(by share.Owner, bytes int) {
 	b.giveBack(by.Tenant, by.Identity, int64(bytes))
 }
 
-// DefaultNewToolBytes is the default of how many bytes of tool definitions that are new to a pod a tenant may register
-// during the time for which the store keeps them.
+// DefaultNewToolBytes is the default limit of a tenant's new tool definitions, in bytes. New means new to the pod. The
+// limit applies to the time for which the store keeps them.
 const DefaultNewToolBytes = 64 << 20
 
 const (
-	listedTool   = 250 // about how many bytes a tool takes in the indexes for each list that has it
+	listedTool   = 250 // approximate bytes of a tool in the indexes, for each list that has it
 	maxKnownSets = 1 << 15
 )
 
-// toolBudget bounds what devices add to the store by offering new tools. A bound is needed because definitions and
-// lists of them stay in the store for a while after the last session that has them. Definitions and lists that this pod
-// has seen lately are free, however many devices offer them. It is safe for concurrent use.
+// toolBudget limits what devices add to the store by offering new tools. A limit is needed because definitions and
+// lists of them stay in the store for a while after their last session. Definitions and lists that this pod has seen
+// lately are free, however many devices offer them. It is safe for concurrent use.
 type toolBudget struct {
 	sharedBudget
-	known *cache.Cache[string, struct{}] // what was paid for, by tenant and hash; a look-up does not extend its life
+	known *cache.Cache[string, struct{}] // already paid for, by tenant and hash; a look-up does not extend its life
 }
 
 func newToolBudget(cfg PodConfig, r *reservations) *toolBudget {
@@ -154,7 +154,7 @@ func newToolBudget(cfg PodConfig, r *reservations) *toolBudget {
 	}
 }
 
-// admit spends the bytes that these tools add to the store. The error says when to try again.
+// admit spends the bytes that these tools add to the store. The error says when to retry.
 func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []registry.ToolSpec) error {
 	cost, fresh := b.cost(key.Tenant, tools)
 	if cost == 0 {
@@ -203,23 +203,23 @@ func (b *toolBudget) learn(names []string) {
 }
 
 const (
-	// budgetParts is into how many parts a budget is divided. A pod takes at least one part from the store at a time.
+	// budgetParts is the number of parts of a budget. A pod takes at least one part from the store at a time.
 	budgetParts = 64
 
-	// maxHolders bounds how many holders' shares of a tenant a pod keeps reservations of. Beyond it those unused for
-	// longest go, with whatever they have not spent.
+	// maxHolders limits the holders of a tenant whose reservations a pod keeps. Beyond it the least recently used are
+	// evicted, with their unspent bytes.
 	maxHolders = 1 << 14
 
-	// maxReserving bounds for how many tenants a pod keeps reservations. Beyond it those unused for longest go.
+	// maxReserving limits the tenants whose reservations a pod keeps. Beyond it the least recently used are evicted.
 	maxReserving = 1 << 14
 
-	// minWait is the shortest time for which a pod does not ask the store again for a budget that is spent.
+	// minWait is the shortest time for which a pod does not ask the store again for a spent budget.
 	minWait = time.Second
 )
 
-// reservations are the parts of budgets that this pod has taken from the store and not spent yet. They exist so that
-// one request to the store pays for many small things. While the store is away nothing is refused, because nothing can
-// be added to the store either. It is safe for concurrent use.
+// reservations caches parts of budgets that this pod has taken from the store and not spent yet, so that one store
+// request pays for many small additions. While the store is unavailable nothing is rejected, because nothing can be
+// added to the store either. It is safe for concurrent use.
 type reservations struct {
 	store registry.BudgetStore
 	log   *slog.Logger
@@ -230,8 +230,8 @@ type reservations struct {
 
 type budgetName struct{ tenant, name string }
 
-// tenantReservations are those of one tenant, by name. Those of holders, of which there may be any number, push out
-// none of the tenant itself, nor of another one.
+// tenantReservations are one tenant's reservations, by name. Holders are unbounded in number, so they have a cache of
+// their own. They never evict reservations of the tenant itself, or of another tenant.
 type tenantReservations struct {
 	own     map[string]*reservation
 	holders *cache.Cache[string, *reservation]
@@ -239,7 +239,7 @@ type tenantReservations struct {
 
 type reservation struct {
 	remaining int64     // bytes taken from the store and not spent
-	refused   time.Time // until then the budget is known not to have as many bytes as were wanted
+	refused   time.Time // until then the budget is known to have fewer bytes than wanted
 	wanted    int64
 }
 
@@ -247,7 +247,7 @@ func newReservations(store registry.BudgetStore, log *slog.Logger) *reservations
 	return &reservations{store: store, log: log, all: cache.New[string, *tenantReservations](maxReserving/2, 0)}
 }
 
-// spend spends n bytes, all or none. It returns zero if it spent them, else how long to wait before trying again.
+// spend spends all n bytes or none. It returns zero if it spent them, else the time until a retry.
 func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
 	key := budgetName{tenant, name}
 	n = min(n, b.Burst())
@@ -256,7 +256,7 @@ func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, 
 	}
 	part := max(n, b.Burst()/budgetParts)
 	wait, err := r.store.Spend(ctx, tenant, name, part, b)
-	if err == nil && wait > 0 && part > n { // the budget does not have a part, but maybe n bytes
+	if err == nil && wait > 0 && part > n { // the budget lacks a whole part, but maybe not n bytes
 		part = n
 		wait, err = r.store.Spend(ctx, tenant, name, part, b)
 	}
@@ -276,8 +276,8 @@ func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, 
 	return 0
 }
 
-// spendKnown spends n bytes of what this pod has, or finds the budget known not to have as many. known is false if the
-// store has to be asked.
+// spendKnown spends n bytes of this pod's reservation, or finds the budget known to lack them. known is false if the
+// store must be asked.
 func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,7 +290,7 @@ func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, 
 	return max(wait, 0), wait > 0 && n >= x.wanted
 }
 
-// overdraw spends n bytes, also those that the budget does not have, and reports whether it lacked some.
+// overdraw spends n bytes, even if the budget has fewer, and reports whether it lacked some.
 func (r *reservations) overdraw(ctx context.Context, tenant, name string, n int64, b registry.Budget) bool {
 	if r.spend(ctx, tenant, name, n, b) == 0 {
 		return false
@@ -301,8 +301,8 @@ func (r *reservations) overdraw(ctx context.Context, tenant, name string, n int6
 	return true
 }
 
-// giveBack returns n bytes that were spent for something that was not added after all. While the store is away nothing
-// is taken from it, but everything is given back, so no more is kept than the whole budget.
+// giveBack returns n bytes that were spent for data that was not added. While the store is unavailable nothing is taken
+// from it, but everything is given back, so the reservation is capped at one burst.
 func (r *reservations) giveBack(tenant, name string, n int64, b registry.Budget) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,7 +310,7 @@ func (r *reservations) giveBack(tenant, name string, n int64, b registry.Budget)
 	x.remaining = min(x.remaining+min(n, b.Burst()), b.Burst())
 }
 
-// spent returns for how much longer the budget is known to be spent. Zero means that it is not known to be.
+// spent returns how much longer the budget is known to be spent. Zero means that it may have bytes.
 func (r *reservations) spent(tenant, name string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

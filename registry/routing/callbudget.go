@@ -9,38 +9,37 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Defaults of the limits on what a pod keeps of calls in its store.
+// Defaults of the limits on the call data that a pod stores.
 const (
 	DefaultCallBytes = 512 << 20 // bytes of all calls of a tenant
 	DefaultCallLog   = 1 << 20   // bytes of the log of one call
 )
 
 const (
-	// MaxCallBytes is how many bytes one call may add to the store, log and output together.
+	// MaxCallBytes is how many bytes one call may add to the store, for log and output together.
 	MaxCallBytes = 8_000_000
 
-	// MaxCallLog is the longest log of a call that may be configured, in bytes. The rest of MaxCallBytes is for the
+	// MaxCallLog is the largest configurable limit of a call's log, in bytes. The rest of MaxCallBytes is for the
 	// output.
 	MaxCallLog = 3 << 20
 
-	// maxKeptOutput bounds the stored output of one call, in bytes; a longer one is shortened. Together with the log
-	// and with what Redis adds to the bytes it is given, it stays within MaxCallBytes.
+	// maxKeptOutput is the limit of one call's stored output, in bytes. Longer output is truncated. With the log and
+	// the overhead of Redis, it stays within MaxCallBytes.
 	maxKeptOutput = 4_500_000
 
-	// recordCost is about how many bytes the record of a call takes with an empty log, for which Redis reserves 4 KiB.
-	// keyCost is how many an idempotency key takes.
+	// recordCost is the approximate size of a call's record with an empty log, for which Redis reserves 4 KiB. keyCost
+	// is the approximate size of an idempotency key. Both are in bytes.
 	recordCost = 6000
 	keyCost    = 300
 
-	// shortOutput is how many bytes of an output are stored when the budget does not allow all of it. recordCost
-	// includes them.
+	// shortOutput is how many bytes of an output are stored if the budget does not allow all of it. recordCost includes
+	// them.
 	shortOutput = 512
 )
 
-// callBudget is a CallStore that stores no more of the calls of a tenant, and of one session, than their budgets allow.
-// A budget counts the bytes added during one retention time. When it is spent, a call that must have a record is
-// refused before it runs; the output of a call that ran is shortened, and says so; the record of a light call is not
-// stored.
+// callBudget is a CallStore that limits the stored calls of a tenant, and of one session, to their budgets. A budget
+// counts the bytes added during one retention time. When it is spent, a call that must have a record is rejected before
+// it runs. The output of a call that ran is truncated, with a note. The record of a light call is not stored.
 type callBudget struct {
 	registry.CallStore
 	sharedBudget
@@ -88,13 +87,13 @@ func (c *callBudget) MoveCall(
 	if change.Result == nil {
 		return c.CallStore.MoveCall(ctx, tenant, callID, e, change)
 	}
-	// The whole result is amended, before it is shortened.
+	// Amend the whole result, before it is truncated.
 	amended := change.Amended
 	e, change, err := c.amend(ctx, tenant, callID, e, change)
 	if err != nil {
 		return registry.Moved{}, err
 	}
-	if change.Amended && !amended { // that may have taken all the time there was
+	if change.Amended && !amended { // amending may have used up the time
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 		defer cancel()
@@ -109,12 +108,12 @@ func (c *callBudget) MoveCall(
 	return moved, err
 }
 
-// fit returns the part of a result that is stored, and how many bytes were spent for it.
+// fit returns the part of a result to store, and how many bytes were spent for it.
 func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Result) (*registry.Result, int64) {
 	r = compact(r)
 	kept, size := r, resultSize(r)
 	if size > maxKeptOutput {
-		const escaped = 6 // bytes that JSON may take for one
+		const escaped = 6 // most bytes that JSON takes for one byte
 		kept = truncate(r, (maxKeptOutput-shortOutput)/escaped, "one call may keep no more")
 		size = resultSize(kept)
 	}
@@ -134,9 +133,9 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 	kept, dropped := make([]registry.Record, 0, len(records)), 0
 	for _, r := range records {
 		key := registry.Key{Tenant: r.Tenant, Session: r.SessionID}
-		stored := r.Stored && r.State.Final() // the store has it already, as a running call
+		stored := r.Stored && r.State.Final() // already in the store, as a running call
 		if c.spend(ctx, key.Tenant, key.Session, recordCost) > 0 && !stored {
-			dropped++ // the feed says how the call ended
+			dropped++ // the feed still has the end of the call
 			continue
 		}
 		if r.Result != nil {
@@ -153,8 +152,8 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 	return c.unlessFull("records of light calls", c.CallStore.KeepCalls(ctx, kept))
 }
 
-// AppendCallEvents implements CallStore. Events beyond the budget are dropped: a client that follows a call learns its
-// end even if the log does not contain it.
+// AppendCallEvents implements CallStore. Events beyond the budget are dropped. A client that follows the call still
+// gets its end, even if the log does not contain it.
 func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	kept := make([]registry.CallEvent, 0, len(events))
 	for _, e := range events {
@@ -169,8 +168,8 @@ func (c *callBudget) AppendCallEvents(ctx context.Context, events []registry.Cal
 	return c.unlessFull("events of calls", c.CallStore.AppendCallEvents(ctx, kept))
 }
 
-// unlessFull returns an error unless it only says that there was no room for some lines. Those are dropped: a new try
-// would find no room either, and would charge the others again.
+// unlessFull returns err unless it only says that there was no room for some lines. Those are dropped: a retry would
+// also find no room, and would charge the others again.
 func (c *callBudget) unlessFull(what string, err error) error {
 	if !registry.IsStoreFull(err) {
 		return err
@@ -179,14 +178,14 @@ func (c *callBudget) unlessFull(what string, err error) error {
 	return nil
 }
 
-// eventSize is about how many bytes a store takes for the event.
+// eventSize returns the approximate size of the event in a store, in bytes.
 func eventSize(e *registry.CallEvent) int64 {
 	const overhead = 200
 	return overhead + jsonSize(e.Message) + jsonSize(e.Chunk)
 }
 
-// resultSize is about how many bytes a store takes for the result. An output that equals the structured output takes
-// none.
+// resultSize returns the approximate size of the result in a store, in bytes. An output equal to the structured output
+// takes none.
 func resultSize(r *registry.Result) int64 {
 	size := int64(r.Structured.Len()) + jsonSize(r.Error)
 	if r.Output != r.Structured.String() {
@@ -195,7 +194,7 @@ func resultSize(r *registry.Result) int64 {
 	return size + partsSize(r.Parts) + int64(registry.ViolationsSize(r.Violations))
 }
 
-// partsSize is about how many bytes a store takes for the parts of a result: their data is base64.
+// partsSize returns the approximate size of a result's parts in a store, in bytes. Their data is base64.
 func partsSize(parts []registry.Part) int64 {
 	return int64(registry.PartsSize(parts)) + registry.InlineSize(parts)/3
 }
@@ -203,8 +202,8 @@ func partsSize(parts []registry.Part) int64 {
 // compactFrom is the size in bytes from which structured output is stored without insignificant white space.
 const compactFrom = 64 << 10
 
-// compact returns the result without insignificant white space in long structured output. The output text is compacted
-// with it, so that the two stay equal and are stored once.
+// compact removes insignificant white space from long structured output. It also compacts the output text, so that the
+// two stay equal and are stored once.
 func compact(r *registry.Result) *registry.Result {
 	if r.Structured.Len() < compactFrom {
 		return r
@@ -217,8 +216,8 @@ func compact(r *registry.Result) *registry.Result {
 	return &kept
 }
 
-// truncate returns the first limit bytes of a result, with a line that says that the rest is missing, and why. Of its
-// parts it says only what they were.
+// truncate returns the first limit bytes of a result, with a line that says how much is missing, and why. The parts
+// lose their data.
 func truncate(r *registry.Result, limit int, reason string) *registry.Result {
 	kept := *r
 	if len(r.Output) > limit || !r.Structured.IsZero() {
@@ -230,7 +229,7 @@ func truncate(r *registry.Result, limit int, reason string) *registry.Result {
 	return &kept
 }
 
-// jsonSize returns about how many bytes a text takes as JSON. An escaped character takes up to six.
+// jsonSize returns the approximate size of a text as JSON, in bytes. An escaped character takes up to six.
 func jsonSize(s string) int64 {
 	n := int64(len(s))
 	for i := range len(s) {

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// maxRunning bounds the durable calls one pod runs at once.
+	// maxRunning limits the durable calls that one pod runs at once.
 	maxRunning = 10_000
 
-	// watchPause is how long a request that waits for a record relies on being woken before it reads the record anyway.
+	// watchPause is how long a request that waits for a record relies on a wake-up before it reads the record anyway.
 	watchPause = time.Second
 
-	// lastLook bounds the last read of a record after its caller's time is up.
+	// lastLook limits the last read of a record after the caller's time is up.
 	lastLook = 100 * time.Millisecond
 
-	// unstoredLimit is how many ends that could not be stored are remembered at least.
+	// unstoredLimit is how many unstored call ends are remembered at least.
 	unstoredLimit = 512
 )
 
-// recordStore is where Calls keep their records.
+// recordStore is the store of the records of Calls.
 type recordStore interface {
 	registry.CallStore
 
@@ -36,7 +36,7 @@ type recordStore interface {
 	amendWith(amend registry.Amend, amends func(tool string) bool)
 }
 
-// callRecorder is the part of a recorder that Calls need.
+// callRecorder is the part of a recorder that Calls needs.
 type callRecorder interface {
 	activity(a registry.Activity)
 	keep(rec registry.Record) (line int64)
@@ -58,13 +58,13 @@ type Calls struct {
 	active sync.Map // ids of the durable calls that run on this pod
 
 	watchers listeners[struct{}] // requests that wait for a record to become final
-	endings  listeners[ending]   // requests that wait for the caller of a light call to say how it ended
+	endings  listeners[ending]   // requests that wait for the caller of a light call to report its end
 
-	// unstored has, by call id, how durable calls ended whose ends could not be stored, because the store was away or
+	// unstored has, by call id, the ends of durable calls that could not be stored because the store was unavailable or
 	// had been emptied.
 	unstored *cache.Cache[string, registry.Record]
 
-	places  *share.Pool // of the calls that run
+	places  *share.Pool // semaphore of running calls
 	running sync.WaitGroup
 	stop    context.CancelCauseFunc // abandons the running calls
 	ctx     context.Context         // of the running calls
@@ -79,7 +79,7 @@ func newCalls(cfg PodConfig, store recordStore, r canceller, rec callRecorder, n
 	}
 }
 
-// Finish records how a call ended that has no record in the store. It returns at once. rec is not copied: the caller
+// Finish records the end of a call that has no record in the store. It does not block. rec is not copied: the caller
 // must not use it afterwards.
 func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	change := registry.Change{Err: errorOrNil(err)}
@@ -87,7 +87,7 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	rec.Pod = c.pod
 	var line int64
 	if err == nil {
-		// As in a summary: nobody stores the rest.
+		// As in a summary: the rest is not stored.
 		text := registry.TruncateText(res.Error, registry.MaxErrorText)
 		change.Result = &registry.Result{Success: res.Success, Error: text}
 		if rec.Stored {
@@ -97,7 +97,7 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 	}
 	rec.Apply(event, change, time.Now().UTC())
 	if rec.Stored || err != nil && rec.State != registry.StateRejected {
-		line = c.rec.keep(*rec) // its answer may still come, or somebody has seen it running
+		line = c.rec.keep(*rec) // its answer may still come, or a reader has seen it running
 		summary := rec.Summary()
 		rec = &summary
 	}
@@ -121,7 +121,7 @@ func (c *Calls) ByKey(ctx context.Context, tenant, key string) (registry.Record,
 	return c.store.CallByKey(ctx, tenant, key)
 }
 
-// Get returns the record of a call. A call without a record in the store is found as long as the feed has it.
+// Get returns the record of a call. A call without a stored record is found as long as the feed has it.
 func (c *Calls) Get(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	rec, err := c.store.ReadCall(ctx, tenant, callID)
 	if !registry.IsCallNotFound(err) {
@@ -131,13 +131,13 @@ func (c *Calls) Get(ctx context.Context, tenant, callID string) (registry.Record
 	return rec.Summary(), err
 }
 
-// Wait returns the record as soon as it is final, or as it is after wait has passed.
+// Wait returns the record once it is final, or its current state after wait.
 func (c *Calls) Wait(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) {
 	return c.waitFor(ctx, tenant, callID, wait, false)
 }
 
-// WaitOutcome is Wait for the caller of a call. It also knows an end that could not be stored yet: the record will
-// agree as soon as the store has it. For others the store is away until then.
+// WaitOutcome is Wait for the caller of a call. It also returns an end that could not be stored yet; the record will
+// agree once the store has it. Until then, other readers get the store's error.
 func (c *Calls) WaitOutcome(ctx context.Context, tenant, callID string, wait time.Duration) (registry.Record, error) {
 	return c.waitFor(ctx, tenant, callID, wait, true)
 }
@@ -155,7 +155,7 @@ func (c *Calls) waitFor(
 			rec, err = known, nil
 		}
 		if _, ours := c.active.Load(callID); ours && err != nil && wait > 0 {
-			// The store lost the record, or is away, but the call runs here.
+			// The store lost the record, or is unavailable, but the call runs here.
 			rec, err = registry.Record{
 				CallID: callID, Tenant: tenant, State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown,
 			}, nil
@@ -181,7 +181,7 @@ func (c *Calls) waitFor(
 		if ctx.Err() == nil && time.Now().Before(deadline) {
 			continue
 		}
-		wait = 0                       // read a last time
+		wait = 0                       // a last read
 		if endsWithin(ctx, lastLook) { // the caller waits for this read
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 			defer cancel()
@@ -190,8 +190,8 @@ func (c *Calls) waitFor(
 	}
 }
 
-// isOver reports whether ctx has ended, or is about to: a connection to the store gives up at the deadline of ctx, and
-// the context may notice a moment later.
+// isOver reports whether ctx has ended, or is about to. A store connection gives up at the deadline of ctx, and the
+// context may notice a moment later.
 func isOver(ctx context.Context) bool { return endsWithin(ctx, time.Nanosecond) }
 
 // endsWithin reports whether ctx ends within d, or has ended.
@@ -200,15 +200,15 @@ func endsWithin(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() != nil || ok && time.Until(deadline) < d
 }
 
-// endPause is the pause before the end of a call that could not be stored is stored again, endTries how often.
+// endPause is the pause before a failed store of a call's end is retried. endTries is the limit of retries.
 const (
 	endPause = time.Second
 	endTries = 60
 )
 
-// Start stores the record of a durable call and starts run, which carries the call out whether or not anybody waits,
-// and returns the result as it may be read. If the record's idempotency key belongs to another call, Start returns that
-// call's record and created is false; run is not started.
+// Start stores the record of a durable call and starts run, which runs the call even if the caller disconnects, and
+// returns the amended result. If the record's idempotency key belongs to another call, Start returns that call's record
+// with created false, and does not start run.
 func (c *Calls) Start(
 	ctx context.Context, rec registry.Record, run func(context.Context) (registry.Result, error),
 ) (stored registry.Record, created bool, err error) {
@@ -238,7 +238,7 @@ func (c *Calls) Start(
 	return stored, true, nil
 }
 
-// enter counts a call that runs on this pod. The error is CodeBusy.
+// enter takes a slot for a call on this pod. It fails with CodeBusy if none is free.
 func (c *Calls) enter(by share.Owner) (*share.Grant, error) {
 	place, err := c.places.Try(by, 1)
 	if err != nil {
@@ -251,9 +251,9 @@ func (c *Calls) enter(by share.Owner) (*share.Grant, error) {
 	return place, nil
 }
 
-// complete ends a durable call in the store. An answer of a device is there already: the pod that delivered the call
-// stored it before it replied. If the store is away, the end is stored later; callers that wait on this pod learn it at
-// once.
+// complete ends a durable call in the store. A device's answer is already there: the pod that delivered the call stored
+// it before it replied. If the store is unavailable, the end is stored later; callers that wait on this pod get it
+// immediately.
 func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error) {
 	change := registry.Change{Err: errorOrNil(runErr), Here: rec.Local()}
 	if runErr == nil {
@@ -307,9 +307,9 @@ func (c *Calls) storeEnd(
 	return moved.Record, nil
 }
 
-// rejectClaimed ends a call whose record says that it was delivered, although the device certainly has not seen it.
-// That happens when the pod that holds the device claimed the call, got no confirmation of the claim, and refused the
-// call. No other pod can have claimed it.
+// rejectClaimed ends a call whose record says that it was delivered, although the device certainly has not received it.
+// That happens if the device's pod claimed the call, got no confirmation of the claim, and rejected the call. No other
+// pod can have claimed it.
 func (c *Calls) rejectClaimed(
 	ctx context.Context, rec registry.Record, change registry.Change,
 ) (registry.Moved, error) {
@@ -320,7 +320,7 @@ func (c *Calls) rejectClaimed(
 	return c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReject, change)
 }
 
-// retryStoreEnd repeats storeEnd until it succeeds, at most endTries times. It gives up on a record that is gone.
+// retryStoreEnd retries storeEnd until it succeeds, at most endTries times. It gives up if the record is gone.
 func (c *Calls) retryStoreEnd(
 	rec registry.Record, event registry.Event, change registry.Change,
 ) (registry.Record, error) {
@@ -340,7 +340,8 @@ func (c *Calls) retryStoreEnd(
 	}
 }
 
-// close waits for the running calls, and abandons them when ctx ends: the devices go on, and their answers are stored.
+// close waits for the running calls. When ctx ends it abandons them: the devices continue, and their answers are
+// stored.
 func (c *Calls) close(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {

@@ -8,9 +8,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Complete takes the device's answer to a call. It calls acknowledge once, now or soon; ignored is true if no open call
-// had that id and the answer changed nothing. The answer to a durable call is in the store by then. A late answer is
-// stored in the record of its call, if there is one.
+// Complete handles a device's answer to a call. It calls acknowledge once, immediately or later. ignored is true if no
+// open call had that id and the answer changed nothing. By then the answer to a durable call is in the store. A late
+// answer is stored in the record of its call, if there is one.
 func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge func(ignored bool)) {
 	p := l.hub
 	if f := l.takeCall(callID, p.noteAnswer); f != nil {
@@ -37,8 +37,8 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 	}
 }
 
-// complete ends a call that was in flight here with its answer. The caller has noted the answer already (noteAnswer),
-// and the note stays until the answer can be found elsewhere, so that no other answer can come first.
+// complete ends a call that was in flight here with its answer. The caller has already noted the answer (noteAnswer).
+// The note stays until the answer can be found elsewhere, so that no other answer can come first.
 func (p *Hub) complete(f *inFlightCall, r registry.Result, acknowledge func(ignored bool)) {
 	end := func() { p.afterLog(f, func() { p.completeNow(f, r, acknowledge) }) }
 	if p.checkOutput == nil || len(f.output) == 0 || !p.checks.start(f.key, func(ctx context.Context) {
@@ -68,8 +68,8 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 	}
 }
 
-// Fail ends a call that gets no answer, or none that can be read. A call that is not here may be in flight at a pod
-// that held the session before: that pod ends it.
+// Fail ends a call that gets no answer, or an unreadable one. If the call is not here, it may be in flight at a former
+// pod of the session: that pod ends it.
 func (l *LocalSession) Fail(callID string, e *registry.Error) {
 	p := l.hub
 	e = e.With(registry.DispatchedYes)
@@ -89,7 +89,7 @@ func (l *LocalSession) Fail(callID string, e *registry.Error) {
 	})
 }
 
-// completeDurable stores the answer before anybody gets it. It reports false if the answer changed nothing.
+// completeDurable stores the answer before the caller gets it. It returns false if the answer changed nothing.
 func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.Result) bool {
 	change := registry.Change{Session: f.key, Result: &r}
 	moved, err := p.calls.MoveCall(ctx, f.key.Tenant, f.callID, registry.EndEvent(r, nil), change)
@@ -107,24 +107,24 @@ func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.R
 	}
 	p.notifyWatchers(moved)
 	if stored := moved.Record.Result; stored != nil && p.calls.amends(f.tool) {
-		r = *stored // the other pod is not told what nobody may read
+		r = *stored // the other pod must not get what the amending removed
 	}
 	f.finish(registry.Reply{Result: &r})
 	return true
 }
 
 const (
-	// maxCallID is the longest id of a call in bytes. Those of the gateway are shorter.
+	// maxCallID is the longest id of a call in bytes. Ids of the gateway are shorter.
 	maxCallID = 128
 
-	// largeAnswer is from how many bytes on an answer is sent to the store only after that was asked whether it has the
-	// call at all: a device may send any number of answers to unknown ones.
+	// largeAnswer is the size in bytes above which the pod checks that the store has the call before it sends the
+	// answer: a device may send any number of answers to unknown calls.
 	largeAnswer = 64 << 10
 )
 
-// completeLate handles an answer to a call that is not in flight at the connection it came from. The call may belong to
-// a former connection, here or on another pod, or its caller may have stopped waiting. The pod that has the call
-// decides whether the answer counts; if none has it, the record of the call decides.
+// completeLate handles an answer to a call that is not in flight at this connection. The call may belong to a former
+// connection, here or on another pod, or its caller may have stopped waiting. The pod that has the call decides whether
+// the answer counts. If no pod has it, the record of the call decides.
 func (p *Hub) completeLate(
 	ctx context.Context, l *LocalSession, callID string, r registry.Result, acknowledge func(ignored bool),
 ) {
@@ -132,7 +132,7 @@ func (p *Hub) completeLate(
 		p.complete(f, r, acknowledge)
 		return
 	}
-	if p.answered.has(callID, 0) || p.detached.has(l.key, callID) { // or the call waits for a different device
+	if p.answered.has(callID, 0) || p.detached.has(l.key, callID) { // or the call waits for another device
 		acknowledge(true)
 		return
 	}
@@ -145,16 +145,16 @@ func (p *Hub) completeLate(
 			p.log.Warn("late answer not stored", "call", callID, "error", err)
 		}
 		if err == nil && moved.Applied {
-			// The pod of the call may be about to write an end without this answer, and another answer must not count.
+			// The call's pod may be about to write an end without this answer, and another answer must not count.
 			p.answered.add(callID, 0, 0)
 		}
 		acknowledge(err != nil || !moved.Applied)
 	})
 }
 
-// storeLateAnswer stores an answer that nobody waits for in the record of its call. It calls then, at once or soon,
-// with what the store returned. A record that is missing may be on its way to the store, so storeLateAnswer tries a
-// second time. proofs are those of the device, nil if another pod has checked them.
+// storeLateAnswer stores an answer without a waiting caller in the record of its call. It calls then, immediately or
+// later, with the store's result. A missing record may be on its way to the store, so storeLateAnswer tries a second
+// time. proofs are the device's, nil if another pod has checked them.
 func (p *Hub) storeLateAnswer(
 	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result,
 	then func(context.Context, registry.Moved, error),
@@ -173,7 +173,7 @@ func (p *Hub) storeLateAnswer(
 		return moved, err
 	}
 	moved, err := store(ctx)
-	// A device may send any number of answers to unknown calls, so the waits for their records have slots of their own.
+	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
 	if !registry.IsCallNotFound(err) || !p.late.start(key, func(ctx context.Context) {
 		if waitABit(ctx) {
 			moved, err = store(ctx)
@@ -184,7 +184,7 @@ func (p *Hub) storeLateAnswer(
 	}
 }
 
-// waitABit waits for as long as a recorder may take to write a record. It reports false if ctx ends first.
+// waitABit waits as long as a recorder may take to write a record. It returns false if ctx ends first.
 func waitABit(ctx context.Context) bool {
 	timer := time.NewTimer(3 * recorderPause)
 	defer timer.Stop()
@@ -196,7 +196,7 @@ func waitABit(ctx context.Context) bool {
 	}
 }
 
-// notifyWatchers tells the pods that watch a call that it is final now.
+// notifyWatchers tells the pods that watch a call that it is final.
 func (p *Hub) notifyWatchers(m registry.Moved) { notifyWatchers(p.bus, p.log, m) }
 
 // notifyWatchers tells the pods that watch a call that it is final. A pod that misses the message reads the record
@@ -210,9 +210,9 @@ func notifyWatchers(bus registry.Bus, log *slog.Logger, m registry.Moved) {
 	}
 }
 
-// Progress notes what the device reports of a running call: that it has begun, how far it is, a part of its output. A
-// report of a call that has ended is ignored. The error is for the device, once per call: from here on nothing that it
-// reports of the call is stored.
+// Progress handles a device's report of a running call: that it has begun, its progress, a part of its output. Reports
+// of a finished call are ignored. The error is for the device, once per call: from here on its reports of the call are
+// not stored.
 func (l *LocalSession) Progress(callID string, progress, total *float64, message, chunk string) error {
 	l.mu.Lock()
 	f := l.inFlight[callID]
@@ -221,7 +221,7 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 		return nil
 	}
 	if l.hub.calls.amends(f.tool) {
-		message, chunk = "", "" // they may contain text that the amending takes out of the result
+		message, chunk = "", "" // they may contain text that the amending removes from the result
 	}
 	if f.running.CompareAndSwap(false, true) {
 		l.begun(f, message)
@@ -236,10 +236,10 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 	return l.log(f, e)
 }
 
-// begun notes that the device has begun with a call.
+// begun records that the device has begun with a call.
 func (l *LocalSession) begun(f *inFlightCall, message string) {
 	f.sendReceipt()
-	// One line per call: otherwise a talkative device would push everything else out of the feed.
+	// One line per call: otherwise a device with many reports would push everything else out of the feed.
 	l.hub.rec.activity(registry.Activity{
 		Tenant: l.key.Tenant, Type: registry.ActivityCallProgress, SessionID: l.key.Session, Reason: message,
 		Call: &registry.Record{
@@ -247,7 +247,7 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 			State: registry.StateRunning, Dispatched: registry.DispatchedYes,
 		},
 	})
-	// These come first in the call's log, written here because the waiting pod may be slower to write them.
+	// These come first in the call's log. They are written here because the waiting pod may write them later.
 	for _, s := range []registry.State{registry.StateDelivered, registry.StateRunning} {
 		f.noteLogLine(l.hub.rec.event(registry.StateEvent(l.key.Tenant, f.callID, s, time.Time{})))
 	}
@@ -262,8 +262,8 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	})
 }
 
-// log adds an event to the log of a call, which is bounded in bytes. After the first event that does not fit, all later
-// ones are dropped, too, because nobody could see a hole in the log.
+// log adds an event to the log of a call, which is limited in bytes. After the first event that does not fit, all later
+// ones are also dropped, because a reader could not see a gap in the log.
 func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	size := jsonSize(e.Message) + jsonSize(e.Chunk)
 	var refused *registry.Error
@@ -290,14 +290,13 @@ func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	return refused
 }
 
-// logWait is how long an answer waits until the reports before it are written, because the end of a call closes its
-// log.
+// logWait is how long an answer waits for the writing of earlier reports, because the end of a call closes its log.
 const logWait = 250 * time.Millisecond
 
-// noteLogLine remembers the recorder's number of the last line of the call's log.
+// noteLogLine stores the recorder's number of the last line of the call's log.
 func (f *inFlightCall) noteLogLine(line int64) { f.lastLine.Store(line) }
 
-// afterLog runs end when all reports of the call have been written, at once or soon.
+// afterLog runs end once all reports of the call have been written, immediately or later.
 func (p *Hub) afterLog(f *inFlightCall, end func()) {
 	line := f.lastLine.Load()
 	if p.rec.wrote(line) || !p.tasks.start(f.key, func(ctx context.Context) {

@@ -17,11 +17,11 @@ import (
 // answerWait is how long the device that has a session may take to answer a ping.
 const answerWait = 2 * time.Second
 
-// maxContests bounds how many successive holders are asked for one claim.
+// maxContests limits how many successive holders are asked for one claim.
 const maxContests = 4
 
 // Obtain claims a session that another connection holds. It fails with ErrHeldByAnother if that connection keeps the
-// session, or if ctx ends first. said delivers the claimer's introduction, once. The caller goes on as after Open.
+// session, or if ctx ends first. said delivers the claimer's introduction, once. The caller continues as after Open.
 func (p *Hub) Obtain(
 	ctx context.Context, s registry.Session, c Conn, held *registry.Held, said <-chan registry.Introduction,
 ) (*LocalSession, error) {
@@ -65,17 +65,17 @@ func (p *Hub) contest(
 	}
 }
 
-// verdict is what becomes of a claim of a session that a connection holds.
+// verdict is the decision about a claim of a held session.
 type verdict int
 
 const (
-	verdictWait   verdict = iota // more must be known first
-	verdictTake                  // the session is the claimer's
+	verdictWait   verdict = iota // more information is needed
+	verdictTake                  // the claimer gets the session
 	verdictRefuse                // the holder keeps it
 )
 
-// decide says what becomes of a claim. said is nil until the claimer has introduced itself, answers is nil until it is
-// known whether the holder answers.
+// decide decides a claim. said is nil until the claimer has introduced itself. answers is nil until it is known whether
+// the holder answers.
 func decide(h *registry.Held, said *registry.Introduction, answers *bool) verdict {
 	holder := &h.Holder
 	switch {
@@ -97,7 +97,7 @@ func decide(h *registry.Held, said *registry.Introduction, answers *bool) verdic
 	return verdictRefuse
 }
 
-// proves reports whether the proof is one of the holder's, or of the device that may take the session back from it.
+// proves reports whether the proof belongs to the holder, or to the device that may take the session back from it.
 func proves(h *registry.Held, proof string) bool {
 	if proof == "" {
 		return false
@@ -106,11 +106,11 @@ func proves(h *registry.Held, proof string) bool {
 		slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
 }
 
-// probePrefix starts the ids of the pings that pods ask each other for.
+// probePrefix is the prefix of the ids of pings between pods.
 const probePrefix = "ping-"
 
-// Answers reports whether the device that holds a session answers a ping, on whichever pod its socket is. It takes no
-// longer than answerWait. While the bus cannot carry the question, the device counts as there.
+// Answers reports whether the device that holds a session answers a ping, on any pod. It takes no longer than
+// answerWait. If the bus cannot carry the ping, it returns true: the device counts as connected.
 func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -127,7 +127,7 @@ func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 			Session: holder.Key.Session, Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
 		})
 		if err != nil {
-			return registry.AsError(err).Code != registry.CodeNotConnected // nobody listens there
+			return registry.AsError(err).Code != registry.CodeNotConnected // no pod listens there
 		}
 	}
 	select {
@@ -139,7 +139,7 @@ func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 }
 
 // pingHere pings the device that holds a session, by this claim or a later one, if its socket is on this pod. It
-// reports false if it is not.
+// returns false if it is not.
 func (p *Hub) pingHere(holder registry.Session, answered func()) bool {
 	l := p.Get(holder.Key)
 	if l == nil || l.generation() < holder.Generation {
@@ -163,7 +163,7 @@ func (p *Hub) handlePing(e registry.Envelope) {
 	}
 }
 
-// handlePong takes another pod's answer to a ping. It reports false if the reply is about something else.
+// handlePong handles another pod's answer to a ping. It returns false if the reply is not a pong.
 func (p *Hub) handlePong(r registry.Reply) bool {
 	if !strings.HasPrefix(r.CallID, probePrefix) {
 		return false
@@ -183,8 +183,8 @@ func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.
 }
 
 // Attend runs wait, on the calling goroutine, for a light call that waits for a person or a device. Meanwhile every pod
-// can look the call up and cancel it, which ends wait's context. The call must be ended with Finish, as any other; it
-// may run before. rec is written to before wait begins only.
+// can look the call up and cancel it, which ends wait's context. The caller must end the call with Finish, and may run
+// it before. Attend writes to rec only before wait begins.
 func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error {
 	p, leave := c.router.await(rec)
 	defer leave()
@@ -211,16 +211,16 @@ func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(cont
 		watching.Wait()
 	}()
 	stored, stop := context.WithTimeout(ctx, lastLook)
-	c.rec.waitFor(stored, line) // so that whoever is asked finds the call
+	c.rec.waitFor(stored, line) // so that every pod finds the call
 	stop()
 	err := wait(ctx)
-	if p.progress().cancelled && !errors.Is(err, registry.CodeCancelled) { // whoever cancelled it was told so
+	if p.progress().cancelled && !errors.Is(err, registry.CodeCancelled) { // the canceller already got this outcome
 		return callCancelled(registry.DispatchedNo)
 	}
 	return err
 }
 
-// Begin starts a held call on this pod, where it counts for whoever asked for it. It reports false, and does not start
+// Begin starts a held call on this pod, and charges its slot to the requester. It returns false, and does not start
 // run, if the call was begun before or has ended.
 func (c *Calls) Begin(
 	ctx context.Context, of share.Owner, callID string, timeout time.Duration,
@@ -250,7 +250,7 @@ func (c *Calls) Begin(
 	return true, nil
 }
 
-// Refuse ends a held call that must not run, and reports whether it was still waiting.
+// Refuse ends a held call that must not run, and reports whether it was still held.
 func (c *Calls) Refuse(ctx context.Context, tenant, callID string, why *registry.Error) (bool, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()

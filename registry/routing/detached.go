@@ -11,11 +11,11 @@ import (
 )
 
 // detachedCalls are calls in flight whose device lost its connection but can resume: it keeps its results and sends
-// them after it has reconnected. Calls whose answers do not come within registry.ResumeWait fail. The zero value is
-// ready.
+// them after it has reconnected. Calls without an answer within registry.ResumeWait fail. The zero value is ready to
+// use.
 type detachedCalls struct {
 	mu        sync.Mutex
-	bySession map[registry.Key]map[string]*inFlightCall // the calls of a session by their ids; none is empty
+	bySession map[registry.Key]map[string]*inFlightCall // a session's calls by id; never empty
 	count     int
 }
 
@@ -41,8 +41,8 @@ func (o *detachedCalls) add(f *inFlightCall) {
 	})
 }
 
-// take removes and returns the call of that session with that id. It returns nil if there is none, or if a device with
-// these proofs may not answer it. note is as in LocalSession.takeCall.
+// take removes and returns the session's call with that id. It returns nil if there is none, or if a device with these
+// proofs may not answer it. note is as in LocalSession.takeCall.
 func (o *detachedCalls) take(
 	key registry.Key, callID string, proofs []string, note func(*inFlightCall),
 ) *inFlightCall {
@@ -60,14 +60,14 @@ func (o *detachedCalls) take(
 	return f
 }
 
-// has reports whether a call of that session with that id is detached.
+// has reports whether the session's call with that id is detached.
 func (o *detachedCalls) has(key registry.Key, callID string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bySession[key][callID] != nil
 }
 
-// waits reports whether a call of that session is detached that a device with these proofs may answer.
+// waits reports whether the session has a detached call that a device with these proofs may answer.
 func (o *detachedCalls) waits(key registry.Key, proofs []string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +79,7 @@ func (o *detachedCalls) waits(key registry.Key, proofs []string) bool {
 	return false
 }
 
-// remove removes this very in-flight call; another one with the same id stays. It reports whether the call was there.
+// remove removes this in-flight call, but not another one with the same id. It reports whether the call was there.
 func (o *detachedCalls) remove(f *inFlightCall) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,8 +108,8 @@ func (o *detachedCalls) len() int {
 	return o.count
 }
 
-// takeAll removes and returns the calls of a session that a device with these proofs may answer, because the device is
-// back on this pod. It looks at no other session's calls: all devices may be back at once.
+// takeAll removes and returns the session's calls that a device with these proofs may answer, because the device has
+// reconnected to this pod. It reads only this session's calls: all devices may reconnect at once.
 func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCall {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,38 +138,38 @@ func (o *detachedCalls) fail() {
 }
 
 const (
-	// maxReturns is how many calls of a pod wait for devices to come back, maxTenantReturns those of one tenant, and
-	// maxUserReturns those of one user. Callers without a user have the tenant's.
+	// maxReturns limits the calls of a pod that wait for devices to reconnect, maxTenantReturns those of one tenant,
+	// and maxUserReturns those of one user. Callers without a user have the tenant's limit.
 	maxReturns       = 2048
 	maxTenantReturns = 512
 	maxUserReturns   = 128
 
-	// returnTick is how often a pod looks whether sessions of a tenant have changed, while calls wait for some.
+	// returnTick is how often a pod checks for changed sessions of a tenant while its calls wait.
 	returnTick = 50 * time.Millisecond
 
-	// Between two looks of one call at most so much time passes beyond the first tick: a fleet that moves changes all
-	// the time.
+	// maxReturnPause limits the pause between two looks of one call, beyond the first tick. The pause grows because a
+	// fleet that moves changes all the time.
 	maxReturnPause = 400 * time.Millisecond
 )
 
-// returns lets calls wait for devices that are expected to come back. While calls of a tenant wait, one goroutine
-// watches the version of its sessions. It is safe for concurrent use.
+// returns lets calls wait for devices that are expected back. While calls of a tenant wait, one goroutine watches the
+// version of its sessions. It is safe for concurrent use.
 type returns struct {
 	version func(ctx context.Context, tenant string) (string, error)
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
-	places  *share.Pool  // of calls that wait
-	refused atomic.Int64 // calls that did not wait because as many did as may
+	places  *share.Pool  // semaphore of waiting calls
+	refused atomic.Int64 // calls that did not wait because of a limit
 
 	mu      sync.Mutex
 	tenants map[string]*tenantReturns
 }
 
-// tenantReturns are the calls of one tenant that wait. The fields are guarded by returns.mu.
+// tenantReturns are the waiting calls of one tenant. The fields are guarded by returns.mu.
 type tenantReturns struct {
 	waiting int
-	changed chan struct{} // closed, and made anew, when sessions have changed
+	changed chan struct{} // closed and replaced when sessions have changed
 	cancel  context.CancelFunc
 }
 
@@ -181,7 +181,7 @@ func newReturns(version func(ctx context.Context, tenant string) (string, error)
 	}
 }
 
-// close ends all waits, and what watches for them.
+// close ends all waits and their watchers.
 func (r *returns) close() {
 	r.mu.Lock()
 	r.cancel()
@@ -189,9 +189,9 @@ func (r *returns) close() {
 	r.loops.Wait()
 }
 
-// wait looks at once, and again whenever sessions of the tenant have changed or the time that look returned is over,
-// until that time is zero. It returns false if it stopped for another reason: ctx has ended, the pod closes, or as many
-// calls of the pod, the tenant or the user wait as may.
+// wait calls look immediately, and again whenever sessions of the tenant have changed or the time that look returned is
+// over, until that time is zero. It returns false if it stopped for another reason: ctx has ended, the pod closes, or
+// the pod, the tenant or the user is at the limit of waiting calls.
 func (r *returns) wait(ctx context.Context, tenant, user string, look func() (left time.Duration)) bool {
 	t, leave := r.enter(tenant, user)
 	if t == nil {
@@ -225,7 +225,7 @@ func (r *returns) wait(ctx context.Context, tenant, user string, look func() (le
 	}
 }
 
-// enter counts a call that waits, until leave is called. It returns nil if no more may wait.
+// enter counts a waiting call until leave is called. It returns nil at a limit.
 func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,13 +261,13 @@ func (r *returns) changedOf(t *tenantReturns) <-chan struct{} {
 	return t.changed
 }
 
-// watch tells the calls that wait when sessions of the tenant change. A store that does not answer tells nothing.
+// watch notifies waiting calls when sessions of the tenant change. Store errors are ignored.
 func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
 	tick := time.NewTicker(returnTick)
 	defer tick.Stop()
 	seen := ""
 	for {
-		select { // the first look wakes all that wait, so none misses what changed since it looked for itself
+		select { // the first tick wakes all waiting calls, so none misses a change since its own look
 		case <-ctx.Done():
 			return
 		case <-tick.C:

@@ -17,13 +17,14 @@ import (
 const (
 	maxErrands  = 256                    // of other pods that run here at once
 	ownerTries  = 3                      // how often a place may change its owner while a call looks for it
-	ownerPause  = 200 * time.Millisecond // before a pod that nobody hears is looked for again
-	errandGrace = time.Second            // how much longer than the tool the asking pod waits for its answer
+	ownerPause  = 200 * time.Millisecond // before an unreachable owner is looked up again
+	errandGrace = time.Second            // how much longer than the tool's timeout the calling pod waits
 )
 
-// Run runs a tool where its place is: on this pod if it is the owner, or becomes it, else on the owner. report is as of
-// RunLocal. While the owner does not listen, Run waits until it does, or its lease has lapsed and this pod is the
-// owner. Every error is an *Error whose Dispatched says whether the tool can have run, but those of the tool itself.
+// Run runs a tool where its place is: on this pod if it is the owner, or becomes it, else on the owner. report is as in
+// RunLocal. If the owner does not listen, Run waits until it does, or until its lease has lapsed and this pod becomes
+// the owner. Every error is an *Error whose Dispatched says whether the tool can have run, except the tool's own
+// errors.
 func (p *Places) Run(
 	ctx context.Context, e registry.Errand, report func(registry.Report),
 ) (registry.Result, error) {
@@ -66,7 +67,7 @@ func (p *Places) Run(
 	}
 }
 
-// stopping gives up a place that this pod got while it stops, and returns what the caller is told.
+// stopping releases a place that this pod got while it stops, and returns the caller's error.
 func (p *Places) stopping(ctx context.Context, place registry.Place) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -105,13 +106,13 @@ func (p *Places) runHere(
 	defer func() { leave(result) }()
 	res, err := p.keeping().Run(ctx, e, report)
 	result = err == nil
-	if movedAway(err) { // the tool says so itself: that is no reason to look for another owner
+	if movedAway(err) { // the tool itself returned this: no reason to look for another owner
 		err = registry.AsError(err).With(registry.DispatchedYes)
 	}
 	return res, err
 }
 
-// runThere has a tool run on the pod that owns its place.
+// runThere runs a tool on the pod that owns its place.
 func (p *Places) runThere(ctx context.Context, e registry.Errand) (registry.Result, error) {
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -135,7 +136,7 @@ func (p *Places) runThere(ctx context.Context, e registry.Errand) (registry.Resu
 	return res, nil
 }
 
-// toldOf says of a tool what the error of an exchange says of a device.
+// toldOf rewrites the error of an exchange for a tool instead of a device.
 func toldOf(e registry.Errand, err error) error {
 	told := *registry.AsError(err)
 	switch told.Code {
@@ -150,7 +151,7 @@ func toldOf(e registry.Errand, err error) error {
 	return &told
 }
 
-// handleErrand is called by the bus with a call of another pod, for a place of this one.
+// handleErrand is called by the bus with another pod's call for a place of this pod.
 func (p *Places) handleErrand(e registry.Envelope) {
 	var errand registry.Errand
 	err := json.Unmarshal(e.Args.Raw(), &errand)
@@ -175,7 +176,7 @@ func (p *Places) handleErrand(e registry.Envelope) {
 	}()
 }
 
-// admit counts an errand of another pod, until done is called. Its context ends with its time, when it is cancelled,
+// admit counts an errand of another pod until done is called. Its context ends with its timeout, when it is cancelled,
 // and when the pod stops.
 func (p *Places) admit(
 	id string, by share.Owner, timeout time.Duration,
@@ -209,8 +210,8 @@ func (p *Places) admit(
 	}, nil
 }
 
-// carryOut runs an errand of another pod and answers it. As with a device's call, a receipt goes before an answer that
-// takes long, and what the tool reports is in the log of the call before the call ends.
+// carryOut runs an errand of another pod and replies. As with a device's call, a receipt precedes a slow answer. The
+// tool's reports are in the log of the call before the call ends.
 func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand registry.Errand) {
 	receipt := time.AfterFunc(receiptAfter, func() {
 		p.router.answer(e.ReplyTo, registry.Reply{
@@ -230,7 +231,7 @@ func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand regis
 	p.router.answer(e.ReplyTo, registry.Reply{V: registry.EnvelopeVersion, CallID: e.CallID, Result: &res})
 }
 
-// guarded makes an error of a panic.
+// guarded turns a panic into an error.
 func (p *Places) guarded(
 	ctx context.Context, errand registry.Errand, report func(registry.Report),
 ) (res registry.Result, err error) {
@@ -243,7 +244,7 @@ func (p *Places) guarded(
 	return p.runHere(ctx, errand, report)
 }
 
-// errErrandCancelled is why an errand ends early.
+// errErrandCancelled is the cause of a cancelled errand's context.
 var errErrandCancelled = registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
 
 // cancelErrand ends an errand that runs here. It reports whether there was one.
@@ -257,10 +258,10 @@ func (p *Places) cancelErrand(id string) bool {
 	return cancel != nil
 }
 
-// RunLocal carries out a call that needs no device: run does the work, on the calling goroutine. Otherwise it is a call
-// like any other: after receiptAfter it can be looked up from every pod, and cancelling it ends run's context. What run
-// reports is added to the log of the call; report may be called by several goroutines until run returns, and never
-// blocks. c.Record is required; it names the tenant.
+// RunLocal runs a call that needs no device: run does the work, on the calling goroutine. Otherwise it is a call like
+// any other: after receiptAfter every pod can look it up, and cancelling it ends run's context. Reports of run are
+// added to the log of the call. report never blocks and is safe for concurrent use until run returns. c.Record is
+// required; it names the tenant.
 func (r *Router) RunLocal(
 	ctx context.Context, c registry.Call,
 	run func(ctx context.Context, report func(registry.Report)) (registry.Result, error),
@@ -275,7 +276,7 @@ func (r *Router) RunLocal(
 		c.Record.Pod = r.pod
 		c.Record.Apply(registry.EventDeliver, registry.Change{Owner: r.pod}, time.Now().UTC())
 	}
-	running := *c.Record // the copy that watchLocal changes while the call runs
+	running := *c.Record // watchLocal changes this copy while the call runs
 	running.Timeline = slices.Clone(running.Timeline)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -292,7 +293,7 @@ func (r *Router) RunLocal(
 	return run(ctx, report.add)
 }
 
-// beginLocal notes in the store that a durable call runs, unless somebody has cancelled it.
+// beginLocal records in the store that a durable call runs, unless it was cancelled.
 func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
 	moved, err := r.calls.MoveCall(ctx, c.Record.Tenant, c.ID, registry.EventRun, registry.Change{Owner: r.pod})
 	switch {
@@ -305,7 +306,7 @@ func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
 	return nil
 }
 
-// watchLocal cancels a call that runs here when somebody cancels it, and stores its record once it has run for
+// watchLocal cancels a local call's context when the call is cancelled, and stores its record once it has run for
 // receiptAfter. It owns rec until it returns.
 func (r *Router) watchLocal(
 	w *pendingCall, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool,

@@ -11,9 +11,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// expect looks for a choice again, because none was found, if what the query asks for is expected in a moment: a device
-// that moves to another pod is away for that long, and has no tools until it has registered them. A choice that is
-// found then is one that again would have found without the move. missing says why none was found.
+// expect retries a failed choice if the query's target is expected shortly. A device that moves to another pod is
+// briefly away, and has no tools until it has registered them. The result is a choice that again would also have found
+// without the move. missing is the error of the failed choice.
 //
 // expect waits for at most registry.ReturnWait, and no longer than ctx. If the device is still away after that, the
 // error is CodeNotConnected.
@@ -60,16 +60,17 @@ type returnWait struct {
 	query  registry.Query
 	sel    registry.Select
 	again  func(ctx context.Context) (choice, error)
-	due    []registry.Awaited // those that are still worth to wait for, as they were seen last
-	asked  bool               // look has looked before
-	away   bool               // one that is not had no connection when it was seen last
+	due    []registry.Awaited // still worth waiting for, as last seen
+	asked  bool               // look has run before
+	away   bool               // a dropped one had no connection when last seen
 	until  time.Time
 
 	found choice
 	err   error
 }
 
-// look looks once. It returns for how long it is worth to wait; zero: found and err say how the wait has ended.
+// look tries once. It returns how long waiting is still useful. Zero: the wait has ended, and found and err have the
+// result.
 func (w *returnWait) look(ctx context.Context) time.Duration {
 	if w.found, w.err = w.again(ctx); w.err == nil || !isMissing(w.err) {
 		return 0
@@ -95,8 +96,8 @@ func (w *returnWait) look(ctx context.Context) time.Duration {
 	return 0
 }
 
-// follow looks whether a device is still worth to wait for, until it has found one that is. It asks for the session by
-// its id: the whole query costs more the more devices move, and a call that waits asks often.
+// follow drops sessions that are no longer worth waiting for, until it finds one that is. It queries by session id: the
+// full query costs more the more devices move, and a waiting call queries often.
 func (w *returnWait) follow(ctx context.Context) error {
 	for len(w.due) > 0 {
 		q := w.query
@@ -125,9 +126,8 @@ func ambiguousReturn(tool string, due []registry.Awaited) *registry.Error {
 	return ambiguous(tool, entries)
 }
 
-// awaitMove waits until the store no longer says that a session is where a call has just not found it: the pod has
-// died, or is about to release the session. It returns StaleRoute, so that the call is decided on anew, or
-// NotConnected.
+// awaitMove waits until the store no longer lists a session where a call has just not found it: the pod has died, or is
+// about to release the session. It returns StaleRoute, so that the call is decided again, or NotConnected.
 func (r *Router) awaitMove(ctx context.Context, tried registry.Route) error {
 	until, verdict := time.Now().Add(registry.ReturnWait), registry.NotConnected()
 	r.returns.wait(ctx, tried.Session.Tenant, tried.Target.Viewer, func() time.Duration {
@@ -145,8 +145,8 @@ func (r *Router) awaitMove(ctx context.Context, tried registry.Route) error {
 	return verdict
 }
 
-// awayNow returns the error of a call whose session the store no longer lists, for the reason why: StaleRoute if its
-// device is expected back, for which the one who decides anew waits.
+// awayNow returns the error of a call whose session the store no longer lists; why is the store's error. It returns
+// StaleRoute if the device is expected back: the new decision waits for it.
 func (r *Router) awayNow(ctx context.Context, tried registry.Route, s registry.Session, why error) *registry.Error {
 	why = hidden(tried.Target, s, why)
 	if !errors.Is(why, registry.CodeNotConnected) {
@@ -165,21 +165,21 @@ func (r *Router) awayNow(ctx context.Context, tried registry.Route, s registry.S
 	}
 }
 
-// isClaim reports whether two sessions are one claim.
+// isClaim reports whether two sessions are the same claim.
 func isClaim(a, b *registry.Session) bool { return a.Pod == b.Pod && a.Generation == b.Generation }
 
 // seenLimit is how many calls are remembered at least.
 const seenLimit = 1 << 15
 
-// seenCalls remembers recent calls, so that a message delivered twice (a client library that re-sent it after a
-// lost reply, say) reaches the device once. It is safe for concurrent use.
+// seenCalls remembers recent calls, so that a message delivered twice (such as one that a client library re-sent after
+// a lost reply) reaches the device once. It is safe for concurrent use.
 type seenCalls struct {
 	seeds [2]maphash.Seed
 	calls *cache.Cache[seenCall, struct{}]
 }
 
-// seenCall is one attempt of a call, as it went to one claim of a session. Its id is stored as a hash of 128 bits under
-// secret seeds, because every garbage collection would scan tens of thousands of strings.
+// seenCall is one attempt of a call to one claim of a session. Its id is stored as a hash of 128 bits under secret
+// seeds, because every garbage collection would scan tens of thousands of strings.
 type seenCall struct {
 	id         [2]uint64
 	attempt    int64

@@ -8,13 +8,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// searchLimit bounds how many lines of the feed are searched for calls.
+// searchLimit is how many lines of the feed are searched for calls. searchPage is how many are read at once.
 const (
 	searchLimit = 10_000
 	searchPage  = 500
 )
 
-// Events returns the events of a call's log after the one with the id after, at most EventPage, and the call's record
+// Events returns at most EventPage events of a call's log after the one with the id after, and the call's record
 // without the tool's result.
 func (c *Calls) Events(
 	ctx context.Context, tenant, callID, after string,
@@ -28,8 +28,8 @@ func (c *Calls) Events(
 }
 
 // List returns the finished calls that the feed still has, newest first and without their results, and the cursor of
-// the next page. The cursor is empty if there is no next page. It looks at a bounded part of the feed, so a query that
-// few calls match may give short pages, even empty ones, that have a next one.
+// the next page, empty on the last. It scans a bounded part of the feed, so a query with few matches may return short
+// or empty pages that have a next one.
 func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Record, string, error) {
 	var page []registry.Record
 	next := ""
@@ -49,7 +49,7 @@ func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Reco
 }
 
 // search calls visit for the calls of the feed, newest first, until visit returns false or searchLimit lines have been
-// read. Then rest is where to go on, empty otherwise.
+// read. In the second case rest is the cursor to continue from; otherwise it is empty.
 func (c *Calls) search(
 	ctx context.Context, tenant, before string, visit func(id string, r registry.Record) bool,
 ) (rest string, err error) {
@@ -69,17 +69,17 @@ func (c *Calls) search(
 	return before, nil
 }
 
-// Note adds a line to the tenant's feed, soon. It fills in the time and the pod.
+// Note adds a line to the tenant's feed, asynchronously. It sets the time and the pod.
 func (c *Calls) Note(a registry.Activity) { c.rec.activity(a) }
 
-// Feed returns the entries of the tenant's feed after the one with the id after. If there are none it waits for them.
+// Feed returns the entries of the tenant's feed after the one with the id after. If there are none, it waits.
 func (c *Calls) Feed(
 	ctx context.Context, tenant, after string, limit int, wait time.Duration,
 ) ([]registry.Activity, error) {
 	return c.feed.ReadActivity(ctx, tenant, after, limit, wait)
 }
 
-// FeedEnd returns the id of the newest entry of the tenant's feed, for Feed to go on after. It is empty if the feed is.
+// FeedEnd returns the id of the newest entry of the tenant's feed, to continue from in Feed. Empty for an empty feed.
 func (c *Calls) FeedEnd(ctx context.Context, tenant string) (string, error) {
 	last, err := c.feed.LastActivity(ctx, tenant, "", 1)
 	if err != nil || len(last) == 0 {

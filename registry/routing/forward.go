@@ -9,23 +9,23 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// formerTimeout is how long a former pod may take to say what it knows of a call.
+// formerTimeout is how long a former pod may take to report what it knows of a call.
 const formerTimeout = time.Second
 
-// The verdicts of a pod on an answer that was forwarded to it.
+// Verdicts of a pod on a forwarded answer.
 const (
-	answerTaken   = "taken"   // the call was open there, and this is its answer now
+	answerTaken   = "taken"   // the call was open there, and this is now its answer
 	answerKnown   = "known"   // the call had been answered
 	answerUnknown = "unknown" // no such call waits there
 )
 
-// formerPods are the pods that held a session until recently. Callers on them may still wait for its device.
+// formerPods are the recent former pods of a session. Callers on them may still wait for its device.
 type formerPods struct {
 	pods  []string
 	until time.Time
 }
 
-// newFormerPods returns the former pods of a session that is on pod now.
+// newFormerPods returns the former pods of a session that is now on pod.
 func newFormerPods(pods []string, pod string) formerPods {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p string) bool { return p == pod })
 	return formerPods{pods: pods, until: time.Now().Add(registry.FormerTerm)}
@@ -38,8 +38,8 @@ func (f formerPods) current() []string {
 	return f.pods
 }
 
-// forwardAnswer offers an answer to the pods that held the session before this one, where its caller may still be
-// waiting. It returns the verdict of the pod that has the call, or answerUnknown.
+// forwardAnswer offers an answer to the session's former pods, where its caller may still wait. It returns the verdict
+// of the pod that has the call, or answerUnknown.
 func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string, r registry.Result) string {
 	pods := l.formerPods.current()
 	if len(pods) == 0 {
@@ -65,8 +65,7 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 	return answerUnknown
 }
 
-// sendToFormers sends what a device says of a call to the pods that held its session before this one. It returns to how
-// many it was sent.
+// sendToFormers sends a device's message about a call to the session's former pods. It returns how many it was sent to.
 func (p *Hub) sendToFormers(ctx context.Context, l *LocalSession, e registry.Envelope) (sent int) {
 	e.V, e.Kind = registry.EnvelopeVersion, registry.EnvelopeAnswer
 	e.Tenant, e.Session, e.Generation, e.Proofs = l.key.Tenant, l.key.Session, l.generation(), l.proofs()
@@ -78,7 +77,7 @@ func (p *Hub) sendToFormers(ctx context.Context, l *LocalSession, e registry.Env
 	return sent
 }
 
-// handleAnswer takes an answer that another pod forwards, because its device has moved there, and replies with the
+// handleAnswer handles an answer that another pod forwards, because the device has moved there. It replies with the
 // verdict.
 func (p *Hub) handleAnswer(e registry.Envelope) {
 	if e.Result == nil && e.Err == nil {
@@ -104,7 +103,7 @@ func (p *Hub) handleAnswer(e registry.Envelope) {
 	}
 	f := p.detached.take(e.Key(), e.CallID, e.Proofs, p.noteAnswer)
 	if f == nil {
-		// A detached call that this device may not answer is known, too: the answer changes nothing.
+		// A detached call that this device may not answer is also known: the answer changes nothing.
 		if p.completing.is(e.CallID) || p.answered.has(e.CallID, 0) || p.detached.has(e.Key(), e.CallID) {
 			reply(answerKnown)
 		} else {
@@ -121,14 +120,14 @@ func (p *Hub) handleAnswer(e registry.Envelope) {
 	})
 }
 
-// completingCalls are the ids of calls whose answers are being stored. A second answer comes too late. The zero value
-// is ready.
+// completingCalls are the ids of calls whose answers are being stored. A second answer is too late. The zero value is
+// ready to use.
 type completingCalls struct {
 	mu  sync.Mutex
 	ids map[string]int
 }
 
-// begin notes that an answer to the call is being stored. It reports whether it is the only one.
+// begin marks that an answer to the call is being stored. It reports whether it is the only one.
 func (s *completingCalls) begin(callID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,9 +152,9 @@ func (s *completingCalls) is(callID string) bool {
 	return s.ids[callID] > 0
 }
 
-// hasBeenSent reports whether the bus has sent the call, or may have. over says that the wait is over. If the wait is
-// over, or the call was cancelled, or this pod found the other pod dead, hasBeenSent takes the call back from the bus
-// if it can. The error is what the caller gets for a call that was taken back or could not be sent.
+// hasBeenSent reports whether the bus has sent the call, or may have. over says that the wait is over. It takes the
+// call back from the bus, if it can, when the wait is over, the call was cancelled, or the other pod is dead. The error
+// is the caller's result for a call that was taken back or could not be sent.
 func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, error) {
 	refused := got.answer != nil && got.answer.Err != nil
 	arrived := got.answer != nil || got.receipt
@@ -165,11 +164,11 @@ func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, 
 		case unwanted && w.sending.Cancel():
 			return false, takenBack(ctx, refused, got.cancelled)
 		case !over && !got.receipt && refused && isOwnVerdict(got.answer):
-			return false, nil // the bus is sending it, and says soon whether a pod that has just left can have got it
+			return false, nil // the bus is sending it, and soon reports whether a pod that just left can have got it
 		case arrived, got.cancelled && !over:
 		case !over:
 			return false, nil
-		default: // the bus is sending it at this moment
+		default: // the bus is sending it now
 			got = w.pending.sendResult(got)
 			if got.sentAt.IsZero() {
 				got.sendErr = registry.StoreUnavailable("send", whyOver(ctx)).With(registry.DispatchedUnknown)
@@ -187,7 +186,7 @@ func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, 
 		return true, nil
 	case certain, ctx.Err() == nil:
 		return false, got.sendErr
-	default: // the wait was over during the sending: the device may have the call, and is told
+	default: // the wait ended during the sending: the device may have the call and gets a cancellation
 		return true, nil
 	}
 }
@@ -218,8 +217,8 @@ func (w *wait) beginSent(at time.Time) {
 	note(w.record, registry.EventRoute, registry.Change{}, at)
 }
 
-// notSent ends the wait because the call was not sent, or may not have been. There can be an answer only if it may have
-// been sent.
+// notSent ends the wait because the call was not sent, or may not have been. Only a call that may have been sent can
+// have an answer.
 func (w *wait) notSent(err error) (registry.Result, error) {
 	e := registry.AsError(err)
 	if answer := w.pending.close(); answer != nil && e.Dispatched != registry.DispatchedNo {

@@ -1,20 +1,19 @@
-// Package routing carries a call to the pod whose socket can answer it, and waits for the answer. It also keeps what a
-// pod claims in the store true: its lease, its sessions, the records of its calls.
+// Package routing routes a call to the pod whose socket can answer it, and waits for the answer. It also maintains a
+// pod's data in the store: its lease, its sessions, the records of its calls.
 //
-// The life of a session, as this package sees it:
+// The life of a session in this package:
 //
 //	device dials ──▶ Hub.Open               claims the session in the store; its generation is the fencing token
 //	register     ──▶ LocalSession.PutTools  fenced by that generation
 //	call         ──▶ Router.Call            to a socket of this pod, or over the bus to the pod that owns the session
-//	answer       ──▶ LocalSession.Complete  matched by call id, handed to the pending call or sent back over the bus
+//	answer       ──▶ LocalSession.Complete  matched by call id, passed to the pending call or sent back over the bus
 //	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
 //
-// Start with router.go: Router.Call is the whole way of a call. pending.go, wait.go and forward.go are the waiting for
-// an answer; receive.go, inflight.go and complete.go are the side of the device; calls.go has calls that outlive their
-// requests; upkeep.go is the background work. A Pod ties the pieces together and owns their
-// goroutines.
+// Start with router.go: Router.Call is the whole path of a call. pending.go, wait.go and forward.go wait for an answer.
+// receive.go, inflight.go and complete.go are the device's side. calls.go has calls that outlive their requests.
+// upkeep.go is the background work. A Pod connects the pieces and owns their goroutines.
 //
-// Imports: registry and internal packages. It never learns which store or which bus it works with.
+// Imports: registry and internal packages. The package does not depend on a specific store or bus.
 package routing
 
 import (
@@ -28,63 +27,63 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Conn is the part of a device's socket that a Hub needs. Its methods return at once and are safe for concurrent use.
+// Conn is the part of a device's socket that a Hub needs. Its methods do not block and are safe for concurrent use.
 type Conn interface {
-	// Deliver queues a call for the device. An error means the device will not see the call.
+	// Deliver queues a call for the device. After an error the device will not receive the call.
 	Deliver(DeviceCall) error
 
-	// Cancel tells the device, if it understands cancellations, that nobody waits for a call any more.
+	// Cancel tells the device, if it supports cancellations, that no caller waits for a call any more.
 	Cancel(callID, reason string)
 
-	// Ping calls answered once if the device shows a sign of life from now on, or has just shown one. answered may be
-	// called after the asker has stopped waiting.
+	// Ping calls answered once if the device sends anything from now on, or has just done so. The call may come after
+	// the caller of Ping has stopped waiting.
 	Ping(answered func())
 
-	// Pulse returns what the last pong of the device says; zero: none has come.
+	// Pulse returns the last pong of the device; zero: none yet.
 	Pulse() registry.Pulse
 
-	// Owner is who the memory counts for that the session's tools take.
+	// Owner returns the owner who is charged for the memory of the session's tools.
 	Owner() share.Owner
 
 	// Close ends the socket. Once the socket is gone the connection calls LocalSession.Close, as after any other end.
 	Close(CloseCause)
 }
 
-// Expirer is a Conn whose device does not know how long a call may take. Its methods are as those of Conn.
+// Expirer is a Conn whose device does not know a call's timeout. It follows the rules of Conn.
 type Expirer interface {
-	// Expired tells the device that the time of a call, which it has, is over.
+	// Expired tells the device that a call it has is out of time.
 	Expired(callID string)
 }
 
-// DeviceCall is a call as the device sees it.
+// DeviceCall is a call as sent to the device.
 type DeviceCall struct {
 	ID      string
 	Tool    string
 	Args    registry.JSON
-	Timeout time.Duration // the time that remains when the call is written
+	Timeout time.Duration // the time left when the call is written
 }
 
-// CloseCause says why the Hub ends a socket. Package ws maps it to a close code.
+// CloseCause is why the Hub ends a socket. Package ws maps it to a close code.
 type CloseCause string
 
 // The causes.
 const (
-	CloseReplaced CloseCause = "replaced" // a newer connection claimed the session: do not come back
-	CloseKicked   CloseCause = "kicked"   // an operator ended the session: do not come back
-	CloseDraining CloseCause = "draining" // this pod is stopping: connect again, elsewhere
+	CloseReplaced CloseCause = "replaced" // a newer connection claimed the session: do not reconnect
+	CloseKicked   CloseCause = "kicked"   // an operator ended the session: do not reconnect
+	CloseDraining CloseCause = "draining" // this pod is stopping: reconnect elsewhere
 )
 
-// hubCalls is the part of the stored calls that a Hub needs.
+// hubCalls is the part of the call store that a Hub needs.
 type hubCalls interface {
 	callMover
 
-	// ReadCall is as of registry.CallStore.
+	// ReadCall is as in registry.CallStore.
 	ReadCall(ctx context.Context, tenant, callID string) (registry.Record, error)
 
 	// amends reports whether the results of a tool are amended before they are stored.
 	amends(tool string) bool
 
-	// spent returns for how much longer the budget of a session's calls is known to be spent; zero: it may not be.
+	// spent returns how much longer the budget of a session's calls is known to be spent. Zero: it may have bytes.
 	spent(tenant, session string) time.Duration
 }
 
@@ -107,8 +106,8 @@ type Hub struct {
 	rec         hubRecorder
 	tasks       *tasks
 	late        *tasks // late answers that wait for a record
-	checks      *tasks // answers that are checked against the output schema of their tool
-	// checkOutput says what an answer violates; nil: none is checked.
+	checks      *tasks // checks of answers against the output schema of their tool
+	// checkOutput returns an answer's schema violations; nil: answers are not checked.
 	checkOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
 	offered     *offeredTools
 	offers      *toolBudget
@@ -123,7 +122,7 @@ type Hub struct {
 	completing completingCalls
 	answered   *seenCalls        // calls without a record that have been answered
 	verdicts   listeners[string] // on answers that were forwarded to other pods
-	pings      listeners[bool]   // whether the devices that were pinged answered
+	pings      listeners[bool]   // whether the pinged devices answered
 }
 
 func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, t *tasks) *Hub {
@@ -138,9 +137,9 @@ func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, 
 	}
 }
 
-// Open claims the session for a new socket. The connection that held it before, on this pod or another, is told to
-// close; resumed reports that there was one. Open fails with a *Held if the holder must be asked first. The caller must
-// call LocalSession.Introduce once the device has introduced itself, and LocalSession.Close once the socket is gone.
+// Open claims the session for a new socket. It closes the connection that held it before, on this pod or another;
+// resumed reports that there was one. Open fails with a *Held if the holder must be asked first. The caller must call
+// LocalSession.Introduce once the device has introduced itself, and LocalSession.Close once the socket is gone.
 func (p *Hub) Open(ctx context.Context, s registry.Session, c Conn) (l *LocalSession, resumed bool, err error) {
 	s.Generation = 0
 	return p.open(ctx, s, c, false)
@@ -195,8 +194,8 @@ func (p *Hub) open(
 	return l, claim.Previous != nil, nil
 }
 
-// adopt puts l into the table, unless a newer claim of the same session is there. It returns the one that lost: the
-// former entry, l itself, or nil.
+// adopt puts l into the table, unless a newer claim of the same session is there. It returns the loser: the former
+// entry, l itself, or nil.
 func (p *Hub) adopt(l *LocalSession) *LocalSession {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +207,7 @@ func (p *Hub) adopt(l *LocalSession) *LocalSession {
 	return old
 }
 
-// evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod learns it from
+// evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod finds out with
 // its next refresh of the session.
 func (p *Hub) evictRemote(ctx context.Context, prev registry.Session) {
 	err := p.bus.Send(ctx, prev.Pod, registry.Envelope{
@@ -220,7 +219,7 @@ func (p *Hub) evictRemote(ctx context.Context, prev registry.Session) {
 	}
 }
 
-// Kick ends a session wherever its socket is, and tells the device not to come back.
+// Kick ends a session on any pod, and tells the device not to reconnect.
 func (p *Hub) Kick(ctx context.Context, s registry.Session) error {
 	if s.Pod != p.pod {
 		return p.bus.Send(ctx, s.Pod, registry.Envelope{
@@ -243,7 +242,7 @@ func (p *Hub) Get(key registry.Key) *LocalSession {
 	return p.sessions[key]
 }
 
-// All returns the sessions on this pod at this moment, in no order.
+// All returns the current sessions on this pod, in no order.
 func (p *Hub) All() []*LocalSession {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -264,12 +263,12 @@ func (p *Hub) Len() int {
 	return len(p.sessions)
 }
 
-// handleEvict closes the socket that an eviction names, unless a newer one has taken its place.
+// handleEvict closes the socket that an eviction names, unless a newer one has replaced it.
 func (p *Hub) handleEvict(e registry.Envelope) {
 	l := p.Get(e.Key())
 	switch {
 	case l == nil:
-	case e.Reason == string(CloseKicked): // it means the session, whichever connection has it by now
+	case e.Reason == string(CloseKicked): // a kick ends the session, whichever connection has it
 		l.kicked()
 	case l.generation() <= e.Generation:
 		l.replaced()
@@ -285,15 +284,15 @@ func (p *Hub) remove(l *LocalSession) {
 	}
 }
 
-// owners is the part of a Store that knows which user a session belongs to.
+// owners is the part of a Store that knows the user of a session.
 type owners interface {
 	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
 	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
 }
 
-// CheckOwner checks that a session may be claimed by the user and the device that credentials name. It fails with
-// registry.ErrForeignSession if the session, or its conversation, belongs to others. A claim of any owner passes, and
-// the store is not asked. The claim itself checks the session again, in the store.
+// CheckOwner checks that the user and the device in the credentials may claim a session. It fails with
+// registry.ErrForeignSession if the session, or its conversation, belongs to another user or device. A claim with
+// AnyOwner passes without a store request. The claim itself checks the session again, in the store.
 func (p *Hub) CheckOwner(ctx context.Context, s registry.Session) error {
 	if s.AnyOwner {
 		return nil

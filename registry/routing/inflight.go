@@ -10,12 +10,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// receiptAfter is how long an answer may take before the waiting pod is told that the call was written to the socket. A
-// faster call costs one reply only (docs/architecture.md, "The path of a call", step 4).
+// receiptAfter is how long an answer may take before the waiting pod gets a receipt: the call was written to the
+// socket. A faster call costs only one reply (docs/architecture.md, "The path of a call", step 4).
 const receiptAfter = 250 * time.Millisecond
 
-// expiryGrace is how much longer than its caller the owning pod remembers a call, so that an answer in the last moment
-// still reaches the caller.
+// expiryGrace is how much longer than its caller the owning pod keeps a call, so that a last-moment answer still
+// reaches the caller.
 const expiryGrace = 200 * time.Millisecond
 
 // inFlightCall is a call that was written, or is about to be written, to a local socket.
@@ -23,8 +23,8 @@ type inFlightCall struct {
 	key     registry.Key
 	callID  string
 	tool    string
-	output  json.RawMessage              // schema of the tool's output; empty: it has none
-	proof   string                       // of the device that may answer; empty: any device that has the session
+	output  json.RawMessage              // schema of the tool's output; empty: none
+	proof   string                       // of the device that may answer; empty: any device of the session
 	session atomic.Pointer[LocalSession] // its connection; the session's next one may take it over
 	durable bool
 	reply   func(registry.Reply) // called at most once with the final reply; may be called with receipts before
@@ -33,7 +33,7 @@ type inFlightCall struct {
 
 	lastLine atomic.Int64 // the recorder's number of the last line of the call's log
 
-	sending         sync.Mutex  // held while the call is given to the socket, or while it is decided not to
+	sending         sync.Mutex  // held while the call is passed to the socket, or while it is decided not to
 	sent            atomic.Bool // the socket has the call; written under sending
 	connectionEnded bool        // the connection ended before that; guarded by sending
 
@@ -41,12 +41,11 @@ type inFlightCall struct {
 	expires time.Time   // when it expires
 	resume  *time.Timer // set while the call is detached
 
-	logged  atomic.Int64 // bytes the device has reported
+	logged  atomic.Int64 // bytes that the device has reported
 	logFull atomic.Bool
 }
 
-// finish ends the in-flight call with r. Only the first finish has an effect; the result reports whether it was this
-// one.
+// finish ends the in-flight call with r. Only the first finish has an effect. It reports whether this was the first.
 func (f *inFlightCall) finish(r registry.Reply) bool {
 	if !f.done.CompareAndSwap(false, true) {
 		return false
@@ -69,8 +68,8 @@ func (f *inFlightCall) drop() bool {
 	return true
 }
 
-// loseConnection ends the in-flight call because its connection has ended. A call that was not given to the socket yet
-// has not reached the device: send is about to find the connection gone, and reports that to the caller.
+// loseConnection ends the in-flight call because its connection has ended. If the socket did not get the call yet, the
+// device has not received it: send will find the connection gone and report that to the caller.
 func (f *inFlightCall) loseConnection() {
 	f.sending.Lock()
 	sent := f.sent.Load()
@@ -93,10 +92,10 @@ func (f *inFlightCall) sendReceipt() {
 	}
 }
 
-// deliver writes a call to the socket and tracks it until it is finished, dropped, or expired. An error means that the
-// device will not see the call. reply also gets a receipt if the answer takes longer than receiptAfter. A durable call
-// is claimed in the store first, so deliver must not block a goroutine that others wait for. decided is what
-// the call was decided on.
+// deliver writes a call to the socket and tracks it until it is finished, dropped, or expired. After an error the
+// device will not receive the call. reply also gets a receipt if the answer takes longer than receiptAfter. A durable
+// call is first claimed in the store, so deliver must not run on a goroutine that others wait for. decided is the basis
+// of the call's decision.
 func (l *LocalSession) deliver(
 	ctx context.Context, c DeviceCall, decided basis, durable bool, reply func(registry.Reply),
 ) (*inFlightCall, error) {
@@ -129,15 +128,15 @@ func (l *LocalSession) deliver(
 	return f, err
 }
 
-// basis is what a call was decided on.
+// basis is what the decision about a call was based on.
 type basis struct {
 	spec       string // hash of the tool's definition
-	attributes uint64 // digest of the session's attributes; zero: they do not matter
+	attributes uint64 // digest of the session's attributes; zero: unused
 }
 
 func basisOf(r registry.Route) basis { return basis{r.Spec.Hash(), r.Attributes} }
 
-// holds returns the definition of a tool, and no error if what a call was decided on still holds.
+// holds returns the definition of a tool, and no error if the basis of the call's decision is still valid.
 func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, error) {
 	l.mu.Lock()
 	tools, attributes := l.tools.all(), l.attributes
@@ -154,8 +153,8 @@ func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, err
 	return spec, nil
 }
 
-// send gives the call to the socket. If the socket does not take it, the in-flight call is forgotten, so that the call
-// may be made anew under the same id.
+// send passes the call to the socket. If the socket rejects it, the in-flight call is removed, so that the call can be
+// retried under the same id.
 func (f *inFlightCall) send(conn Conn, c DeviceCall) error {
 	f.sending.Lock()
 	defer f.sending.Unlock()
@@ -174,7 +173,7 @@ func (f *inFlightCall) send(conn Conn, c DeviceCall) error {
 	return nil
 }
 
-// unclaimCall gives a claim back. The device has not seen the call, so another pod may claim it, or it may be refused.
+// unclaimCall undoes a claim. The device has not received the call, so another pod may claim it, or it may be rejected.
 func (l *LocalSession) unclaimCall(ctx context.Context, callID string) {
 	_, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, callID, registry.EventReturn, registry.Change{})
 	if err != nil {
@@ -182,7 +181,7 @@ func (l *LocalSession) unclaimCall(ctx context.Context, callID string) {
 	}
 }
 
-// claimCall makes this pod the only one that may deliver a durable call. It takes no longer than a task, nor than the
+// claimCall makes this pod the only one that may deliver a durable call. It takes no longer than a task, or than the
 // call's timeout.
 func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
 	ctx, cancel := context.WithTimeout(ctx, min(taskTimeout, c.Timeout))
@@ -230,7 +229,7 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 }
 
 // tick is called when the receipt is due, and again when the in-flight call expires. One timer serves both, because
-// most calls need neither. While the socket does not have the call, because its claim takes long, there is no receipt.
+// most calls need neither. There is no receipt while a slow claim keeps the call from the socket.
 func (f *inFlightCall) tick() {
 	next := time.Until(f.expires)
 	if next <= 0 {
@@ -246,21 +245,21 @@ func (f *inFlightCall) tick() {
 	l.mu.Lock() // track may still hold the lock, and has not set the timer then
 	defer l.mu.Unlock()
 	f.timer.Reset(next)
-	if f.done.Load() { // it has ended meanwhile, and perhaps stopped the timer before it was set again
+	if f.done.Load() { // it has ended meanwhile, and may have stopped the timer before the reset
 		f.timer.Stop()
 	}
 }
 
-// expire ends the in-flight call because nobody waits for it any more.
+// expire ends the in-flight call because no caller waits for it any more.
 func (f *inFlightCall) expire() {
-	if f.done.CompareAndSwap(false, true) { // not drop: the timer has fired, and track may not have noted it yet
+	if f.done.CompareAndSwap(false, true) { // not drop: the timer has fired, and track may not have stored it yet
 		f.tellExpired()
 	}
 	f.remove()
 }
 
-// tellExpired tells the device that nobody waits for the call any more, if it has the call and cannot know. It waits
-// while the call is being given to the socket.
+// tellExpired tells the device that the call is out of time, if the device has the call and cannot know. It waits while
+// the call is being passed to the socket.
 func (f *inFlightCall) tellExpired() {
 	f.sending.Lock()
 	sent := f.sent.Load()
@@ -270,8 +269,8 @@ func (f *inFlightCall) tellExpired() {
 	}
 }
 
-// abandon ends the in-flight call, if it is open, because the call does not reach the device or nobody waits for it any
-// more.
+// abandon ends the in-flight call, if it is open, because the call does not reach the device or no caller waits for it
+// any more.
 func (f *inFlightCall) abandon() {
 	if !f.drop() {
 		return // the goroutine that ended it has taken it out
@@ -280,8 +279,8 @@ func (f *inFlightCall) abandon() {
 	f.remove()
 }
 
-// remove forgets the in-flight call wherever it is: at a connection, or detached. done is set before, so a connection
-// that takes the call over at this moment either sees that it is done, or is the connection found here.
+// remove removes the in-flight call from its connection, or from the detached calls. done is set before, so a
+// connection that takes the call over at this moment either sees that it is done, or is the connection found here.
 func (f *inFlightCall) remove() {
 	l := f.session.Load()
 	l.untrack(f)
@@ -303,7 +302,7 @@ func (f *inFlightCall) cancel(reason string) {
 func (f *inFlightCall) cancelAt(conn Conn, reason string) bool {
 	f.sending.Lock()
 	defer f.sending.Unlock()
-	dispatched := registry.DispatchedNo // send, if it comes now, finds that the call has ended
+	dispatched := registry.DispatchedNo // a later send finds that the call has ended
 	if f.sent.Load() {
 		conn.Cancel(f.callID, reason)
 		dispatched = registry.DispatchedYes
@@ -311,7 +310,7 @@ func (f *inFlightCall) cancelAt(conn Conn, reason string) bool {
 	return f.finish(registry.Reply{Err: callCancelled(dispatched)})
 }
 
-// untrack removes this very in-flight call; another one with the same id stays.
+// untrack removes this in-flight call, but not another one with the same id.
 func (l *LocalSession) untrack(f *inFlightCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -321,7 +320,7 @@ func (l *LocalSession) untrack(f *inFlightCall) {
 }
 
 // takeCall removes and returns the in-flight call with that id, nil if there is none. If the call is answered, note is
-// Hub.noteAnswer, else nil. It is called under the lock, so that nobody finds neither the call nor the note.
+// Hub.noteAnswer, else nil. It is called under the lock, so that other goroutines always find the call or the note.
 func (l *LocalSession) takeCall(callID string, note func(*inFlightCall)) *inFlightCall {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -333,7 +332,7 @@ func (l *LocalSession) takeCall(callID string, note func(*inFlightCall)) *inFlig
 	return f
 }
 
-// noteAnswer notes that an in-flight call, which is about to be taken out, has been answered. The note of a durable
+// noteAnswer records that an in-flight call, which is about to be taken out, has been answered. The note of a durable
 // call is needed only until the store has its answer.
 func (p *Hub) noteAnswer(f *inFlightCall) {
 	if f.durable {

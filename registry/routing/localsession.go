@@ -10,8 +10,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// LocalSession is a session whose socket is on this pod, with the tools it offers and the calls in flight to it. It
-// holds the truth; the store has a copy, which is written again whenever the store has lost it. It is safe for
+// LocalSession is a session whose socket is on this pod, with the tools it offers and the calls in flight to it. It is
+// the source of truth. The store has a copy, which is written again whenever the store has lost it. It is safe for
 // concurrent use.
 type LocalSession struct {
 	hub        *Hub
@@ -21,19 +21,19 @@ type LocalSession struct {
 
 	stale bool // a write failed, so the copy is incomplete; guarded by the order of writes (see beginWrite)
 
-	putting sync.Mutex // one change of the tools at a time
+	putting sync.Mutex // serializes changes of the tools
 
 	mu         sync.Mutex
 	session    registry.Session
-	attributes uint64        // digest of the session's
+	attributes uint64        // digest of the session's attributes
 	tools      *toolList     // in Hub.offered until closed; replaced, never changed in place
-	lastWrite  chan struct{} // closed when the last queued write to the store has ended; nil if there is none
+	lastWrite  chan struct{} // closed when the last queued store write has ended; nil if none
 	inFlight   map[string]*inFlightCall
 	closed     bool
-	ended      bool              // nobody goes on with its calls: its credential has ended
-	asked      time.Time         // when the claim was sent to the store, by this pod's clock: not after ConnectedAt
-	named      string            // the device id of the claim before, if the device proved to be the same
-	before     *registry.Session // the claim before; nil if unknown, or after Introduce
+	ended      bool              // its calls cannot be resumed: its credential has ended
+	asked      time.Time         // when the claim was sent, by this pod's clock: not after ConnectedAt
+	named      string            // the device id of the previous claim, if the device proved to be the same
+	before     *registry.Session // the previous claim; nil if unknown, or after Introduce
 	gone       bool              // the device of that claim did not answer, or there was none
 }
 
@@ -41,7 +41,7 @@ func newLocalSession(p *Hub, s registry.Session, asked time.Time, c Conn) *Local
 	return &LocalSession{hub: p, key: s.Key, conn: c, session: s, attributes: s.AttributesDigest(), asked: asked}
 }
 
-// Session returns the session as it is now. The caller must not change its maps and slices.
+// Session returns the current session. The caller must not change its maps and slices.
 func (l *LocalSession) Session() registry.Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,14 +80,14 @@ func (l *LocalSession) proofs() []string {
 	return l.session.Proofs
 }
 
-// ownerProof returns the proof that the answer to a call must come with, if the call is given to the device now.
+// ownerProof returns the proof that an answer must have if the call is given to the device now.
 func (l *LocalSession) ownerProof() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.session.OwnerProof()
 }
 
-// entry returns what the store keeps of the session.
+// entry returns the session as the store keeps it.
 func (l *LocalSession) entry() registry.Entry {
 	e, _ := l.entryWithDigest()
 	e.Pulse = l.conn.Pulse()
@@ -101,8 +101,8 @@ func (l *LocalSession) entryWithDigest() (e registry.Entry, attributes uint64) {
 	return registry.Entry{Session: l.session, Tools: l.tools.all()}, l.attributes
 }
 
-// Update changes the attributes of the session. change must not alter the key, the pod or the generation. When the
-// store is away the change stays local until the next announcement; only losing the session is an error.
+// Update changes the attributes of the session. change must not alter the key, the pod or the generation. If the store
+// is unavailable, the change stays local until the next announcement. Only a lost session is an error.
 func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session)) error {
 	s := l.Session().Clone()
 	change(&s)
@@ -114,7 +114,7 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 		UserID: s.UserID,
 	})
 	return l.stored(ctx, func() {
-		if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's from now on only
+		if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's only from now on
 			elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
 			s.Since = l.session.ConnectedAt.Add(elapsed).Truncate(time.Millisecond)
 		}
@@ -123,9 +123,9 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 	}, func(ctx context.Context) error { return l.hub.store.Update(ctx, l.Session()) })
 }
 
-// PutTools adds or replaces the tools in put and removes those named in drop. When the store is away the change stays
-// local until the next announcement; only losing the session is an error. More new definitions than the budget allows
-// are an error, too (CodeRateLimited), and more than the sessions of this pod may offer: then nothing changes.
+// PutTools adds or replaces the tools in put and removes those named in drop. If the store is unavailable, the change
+// stays local until the next announcement. It fails if the session is lost, and with CodeRateLimited if the new
+// definitions exceed the budget or the limit of this pod's sessions. On CodeRateLimited nothing changes.
 func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, drop []string) error {
 	l.putting.Lock()
 	defer l.putting.Unlock()
@@ -143,7 +143,7 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 	return l.stored(ctx, func() {
 		former := l.tools
 		l.tools = list
-		if l.closed { // and what it offered is released
+		if l.closed { // its offered tools are released
 			offered.release(list)
 			return
 		}
@@ -164,14 +164,14 @@ func toolNames(tools []registry.ToolSpec) []string {
 	return names
 }
 
-// Close ends the session on this pod. Its calls in flight fail with connection_lost, at once or, if the device can
-// resume, after ResumeWait. The store forgets the session unless a newer connection has claimed it. Close is
-// idempotent. ctx bounds the write to the store.
+// Close ends the session on this pod. Its calls in flight fail with connection_lost, immediately or, if the device can
+// resume, after ResumeWait. The store drops the session unless a newer connection has claimed it. Close is idempotent.
+// ctx limits the write to the store.
 func (l *LocalSession) Close(ctx context.Context) { l.Leave(ctx, 0) }
 
-// End is Close for a device whose credential has ended, or that an operator has sent away: it answers nothing any more,
-// so the calls that wait for it fail with connection_lost immediately, also those of its connections before this one on
-// this pod.
+// End is Close for a device whose credential has ended, or that an operator has kicked. The device will not answer any
+// more, so calls that wait for it fail with connection_lost immediately. That includes calls of its earlier connections
+// to this pod.
 func (l *LocalSession) End(ctx context.Context) {
 	l.mu.Lock()
 	l.ended = true
@@ -180,28 +180,27 @@ func (l *LocalSession) End(ctx context.Context) {
 	l.Detached().End()
 }
 
-// Detached are the calls that wait on a pod for a device to come back. It does not keep the session in memory.
+// Detached are a pod's calls that wait for a device to reconnect. It does not keep the session in memory.
 type Detached struct {
 	hub    *Hub
 	key    registry.Key
 	proofs []string
 }
 
-// Detached returns the calls that wait for the device of the session.
+// Detached returns the calls that wait for the session's device.
 func (l *LocalSession) Detached() Detached { return Detached{l.hub, l.key, l.proofs()} }
 
 // Any reports whether there are such calls now.
 func (d Detached) Any() bool { return d.hub.detached.waits(d.key, d.proofs) }
 
-// End ends them, as LocalSession.End does, when the connection is gone already.
+// End ends them, as LocalSession.End does, after the connection is gone.
 func (d Detached) End() {
 	for _, f := range d.hub.detached.takeAll(d.key, d.proofs) {
 		f.loseConnection()
 	}
 }
 
-// Leave is Close for a device that is expected to connect again within the time back: calls of what it offered wait for
-// it.
+// Leave is Close for a device that is expected to reconnect within the time back: calls of its tools wait for it.
 func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 	l.mu.Lock()
 	if l.closed {
@@ -234,8 +233,8 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 }
 
 // rejoin takes over the calls in flight of the former connection, except those that end meanwhile (see
-// inFlightCall.remove). If a call with the same id was made anew here already, because the former connection did not
-// take it, that one stays.
+// inFlightCall.remove). If the former connection did not take a call and the call was retried here under the same id,
+// the retry stays.
 func (l *LocalSession) rejoin(calls []*inFlightCall) {
 	l.mu.Lock()
 	closed := l.closed
@@ -270,8 +269,8 @@ func (l *LocalSession) InFlight() int {
 	return len(l.inFlight)
 }
 
-// replaced ends the socket because a newer connection has the session. It removes the session from the table at once,
-// so that calls made from now on go to the newer connection while this socket is still closing.
+// replaced ends the socket because a newer connection has the session. It removes the session from the table
+// immediately, so that new calls go to the newer connection while this socket is still closing.
 func (l *LocalSession) replaced() {
 	l.hub.counts.replaced.Add(1)
 	l.hub.remove(l)
@@ -279,8 +278,7 @@ func (l *LocalSession) replaced() {
 	l.conn.Close(CloseReplaced)
 }
 
-// detach makes the calls in flight of a device that can resume wait for its next connection, which may be there
-// already.
+// detach makes the calls in flight of a device that can resume wait for its next connection, which may already exist.
 func (l *LocalSession) detach() {
 	l.mu.Lock()
 	var calls map[string]*inFlightCall
@@ -293,25 +291,25 @@ func (l *LocalSession) detach() {
 	}
 }
 
-// kicked ends the socket because an operator wants the session gone.
+// kicked ends the socket because an operator kicked the session.
 func (l *LocalSession) kicked() {
 	l.hub.remove(l)
 	l.conn.Close(CloseKicked)
 }
 
-// localReports writes what calls that run on this pod report of themselves to their logs, within the bounds that hold
-// for the reports of devices.
+// localReports writes the reports of calls that run on this pod to their logs, within the limits for reports of
+// devices.
 type localReports struct {
 	rec     hubRecorder
 	calls   hubCalls
 	callLog int64 // bytes of the log of one call
 }
 
-// localReport is what one call reports. It is safe for concurrent use.
+// localReport collects one call's reports. It is safe for concurrent use.
 type localReport struct {
 	*localReports
 	tenant, callID string
-	silent         bool // no text is kept: it may hold what is taken out of the result
+	silent         bool // texts are dropped: they may contain what the amending removes from the result
 
 	mu     sync.Mutex
 	logged int64 // bytes
@@ -325,7 +323,7 @@ func (l *localReports) of(c *registry.Call) *localReport {
 	}
 }
 
-// add adds a line to the log of the call. After the first one that does not fit, all later ones are dropped, too.
+// add adds a line to the log of the call. After the first line that does not fit, all later ones are also dropped.
 func (r *localReport) add(report registry.Report) {
 	if r.silent {
 		report.Message, report.Chunk = "", ""
@@ -354,7 +352,7 @@ func (r *localReport) add(report registry.Report) {
 	r.last = r.rec.event(e)
 }
 
-// written waits until all lines are written, because the end of a call closes its log. It waits logWait at most.
+// written waits for the writing of all lines, because the end of a call closes its log. It waits at most logWait.
 func (r *localReport) written(ctx context.Context) {
 	r.mu.Lock()
 	last := r.last

@@ -10,12 +10,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DefaultOfferedBytes is the default of how many bytes of tool definitions the sessions of a pod may offer.
+// DefaultOfferedBytes is the default limit of the tool definitions that a pod's sessions offer, in bytes.
 const DefaultOfferedBytes = 512 << 20
 
-// offeredTools are the tools that the sessions of this pod offer. Sessions of a tenant with the same tools have one
-// list in memory, and lists with the same tool have one copy of its definition, because a fleet of phones runs one app.
-// Lists and definitions are counted in a pool that tenants share. It is safe for concurrent use.
+// offeredTools are the tools that the sessions of this pod offer. A fleet of phones runs one app, so sessions of a
+// tenant with the same tools share one list in memory. Lists with the same tool share its definition. A pool shared by
+// all tenants counts lists and definitions. It is safe for concurrent use.
 type offeredTools struct {
 	bytes *share.Pool
 	seeds toolListSeeds
@@ -25,21 +25,21 @@ type offeredTools struct {
 	definitions map[offeredTool]*definition
 }
 
-// offeredList names a list of tools of a tenant.
+// offeredList identifies a tenant's list of tools.
 type offeredList struct {
 	tenant string
 	key    toolListKey
 }
 
-// offeredTool names a definition of a tenant by its hash.
+// offeredTool identifies a tenant's definition by its hash.
 type offeredTool struct{ tenant, hash string }
 
-// toolList is what local sessions offer, ordered by name. Its tools never change. Nil is the empty list.
+// toolList is the tools of local sessions, ordered by name. Its tools never change. Nil is the empty list.
 type toolList struct {
 	tools    []registry.ToolSpec
 	name     offeredList
-	bytes    *share.Grant // of the list beside its definitions
-	sessions int          // that offer it; guarded by the lock of offeredTools
+	bytes    *share.Grant // of the list without its definitions
+	sessions int          // sessions that offer it; guarded by the lock of offeredTools
 }
 
 func (l *toolList) all() []registry.ToolSpec {
@@ -49,14 +49,14 @@ func (l *toolList) all() []registry.ToolSpec {
 	return l.tools
 }
 
-// definition is a tool that is in lists. Who brought it first holds its bytes.
+// definition is a tool that is in lists. The owner that added it first is charged for its bytes.
 type definition struct {
 	tool  registry.ToolSpec
 	bytes *share.Grant
 	lists int
 }
 
-// newOfferedTools returns an empty set. A tenant may have half of the bytes.
+// newOfferedTools returns an empty set. A tenant may use half of the bytes.
 func newOfferedTools(bytes int64) *offeredTools {
 	return &offeredTools{
 		bytes: share.New(share.Bounds{Pod: bytes, Identity: bytes / 2}), seeds: newToolListSeeds(),
@@ -64,8 +64,8 @@ func newOfferedTools(bytes int64) *offeredTools {
 	}
 }
 
-// add returns the list of these tools, which must be ordered by name, for one more session. Its release must be called
-// once. add fails with CodeRateLimited if the owner has no room for a definition that is new here.
+// add returns the list of these tools, which must be ordered by name, for one more session. The caller must release it
+// once. add fails with CodeRateLimited if the owner has no room for a new definition.
 func (o *offeredTools) add(by share.Owner, tools []registry.ToolSpec) (*toolList, error) {
 	if len(tools) == 0 {
 		return nil, nil
@@ -94,7 +94,7 @@ func (o *offeredTools) add(by share.Owner, tools []registry.ToolSpec) (*toolList
 	return list, nil
 }
 
-// addToolLocked returns the copy of a definition that all lists have.
+// addToolLocked returns the shared copy of a definition.
 func (o *offeredTools) addToolLocked(by share.Owner, t registry.ToolSpec) (registry.ToolSpec, error) {
 	name := offeredTool{by.Tenant, t.Hash()}
 	d := o.definitions[name]
@@ -119,7 +119,7 @@ func errTooManyOffered(err error) error {
 		"connect to another pod, or raise FARHAND_MAX_OFFERED_BYTES", who)
 }
 
-// release says that a session offers a list no longer.
+// release removes one session from a list.
 func (o *offeredTools) release(list *toolList) {
 	if list == nil {
 		return
@@ -144,10 +144,10 @@ func (o *offeredTools) removeToolsLocked(list *toolList) {
 	}
 }
 
-// toolOverhead is about how many bytes a definition takes beside its texts.
+// toolOverhead is the approximate size of a definition without its texts, in bytes.
 const toolOverhead = 200
 
-// toolListKey is a hash of 128 bits of a list, under secret seeds.
+// toolListKey is a 128-bit hash of a list, under secret seeds.
 type toolListKey [2]uint64
 
 type toolListSeeds [2]maphash.Seed
@@ -167,18 +167,18 @@ func (s toolListSeeds) key(tools []registry.ToolSpec) (key toolListKey) {
 	return key
 }
 
-// toolLists remembers the lists of sessions of other pods, each once. It is safe for concurrent use.
+// toolLists caches the lists of other pods' sessions, each once. It is safe for concurrent use.
 type toolLists struct {
 	seeds  toolListSeeds
 	hashed *cache.Cache[toolListKey, []registry.ToolSpec]
 }
 
-// newToolLists returns lists of which each of two generations takes a number of bytes, with their definitions.
+// newToolLists returns a cache with two generations. Each takes up to bytes, including the definitions.
 func newToolLists(bytes int) toolLists {
 	return toolLists{seeds: newToolListSeeds(), hashed: cache.New[toolListKey, []registry.ToolSpec](bytes, 0)}
 }
 
-// keep remembers a list, which must be ordered by name, unless it is too large, and returns its key.
+// keep caches a list, which must be ordered by name, unless it is too large, and returns its key.
 func (l toolLists) keep(tools []registry.ToolSpec) toolListKey {
 	key, size := l.seeds.key(tools), toolOverhead
 	for _, t := range tools {
@@ -188,5 +188,5 @@ func (l toolLists) keep(tools []registry.ToolSpec) toolListKey {
 	return key
 }
 
-// get returns the list of a key, if it is still kept.
+// get returns the list of a key, if it is still cached.
 func (l toolLists) get(key toolListKey) ([]registry.ToolSpec, bool) { return l.hashed.Get(key) }

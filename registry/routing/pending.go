@@ -7,8 +7,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// pendingCall is a call whose caller waits on this pod for its answer. What becomes of the call is collected here, and
-// the caller is notified once that it should look.
+// pendingCall is a call whose caller waits on this pod for its answer. It collects the call's progress and notifies the
+// caller of it.
 type pendingCall struct {
 	id     string           // the call's id
 	pod    string           // the pod that the call went to; empty if it is this one
@@ -25,22 +25,22 @@ type pendingCall struct {
 	receiptTaken bool      // the caller has seen the current delivered and running
 	sentAt       time.Time // when the bus reported the sending; zero until then
 	sendErr      error     // why the bus could not send it, or does not know
-	cancelled    bool      // somebody cancelled the call
+	cancelled    bool      // the call was cancelled
 	closed       bool      // the caller has stopped waiting
 }
 
-// progress is what has become of a call up to now.
+// progress is a call's progress so far.
 type progress struct {
 	answer    *registry.Reply // nil until there is one; never changes after that
 	receipt   bool            // a receipt has come since the last look
 	running   bool            // the device has begun
-	cancelled bool            // somebody cancelled the call
+	cancelled bool            // the call was cancelled
 	sentAt    time.Time       // when the bus reported the sending; zero until then
 	sendErr   error           // why the bus could not send it, or does not know
 }
 
-// notifier is what a caller waits with. Notifiers are pooled: after its pending call is closed, another call may have
-// the notifier, so nobody may touch the notifier of a closed call.
+// notifier wakes a waiting caller. Notifiers are pooled: once its pending call is closed, another call may have the
+// notifier, so the notifier of a closed call must not be used.
 type notifier struct {
 	ready chan struct{} // capacity 1: there is progress to look at
 	timer *time.Timer   // stopped, unless its caller has set it
@@ -52,7 +52,7 @@ func newNotifier() *notifier {
 	return n
 }
 
-// reset puts a notifier into its initial state.
+// reset restores a notifier's initial state.
 func (n *notifier) reset() {
 	n.timer.Stop()
 	select {
@@ -61,7 +61,7 @@ func (n *notifier) reset() {
 	}
 }
 
-// deliver hands over a reply, of which the first answer counts. It reports whether the caller will see the reply.
+// deliver passes a reply to the caller. Only the first answer counts. It reports whether the caller will see the reply.
 func (p *pendingCall) deliver(r registry.Reply) (accepted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +78,7 @@ func (p *pendingCall) deliver(r registry.Reply) (accepted bool) {
 	return accepted
 }
 
-// Sent implements registry.SendCallback. It notifies the caller of a failure only, because a caller need not act on a
-// success.
+// Sent implements registry.SendCallback. It notifies the caller only of a failure, because a success needs no action.
 func (p *pendingCall) Sent(err error) {
 	now := time.Now()
 	p.mu.Lock()
@@ -98,7 +97,7 @@ func (p *pendingCall) sendResult(got progress) progress {
 	return got
 }
 
-// close ends the wait: deliver reports false from now on. It returns the answer if that has come in the meantime.
+// close ends the wait: deliver returns false from now on. It returns the answer if it has come in the meantime.
 func (p *pendingCall) close() *registry.Reply {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,8 +113,8 @@ func (p *pendingCall) answerLocked() *registry.Reply {
 	return &p.answer
 }
 
-// publicRecord returns a copy of the call's record that goroutines other than the caller's may read. It has the fields
-// that never change, and so does not say how far the call has come.
+// publicRecord returns a copy of the call's record that goroutines other than the caller's may read. It has only the
+// fields that never change, and so does not show the call's progress.
 func (p *pendingCall) publicRecord() registry.Record {
 	r := p.record
 	return registry.Record{
@@ -158,8 +157,8 @@ func (p *pendingCall) progress() progress {
 	return got
 }
 
-// pendingCalls is the table of the calls that callers on this pod wait for. An answer finds its pending call by call
-// id.
+// pendingCalls is the table of the calls that callers on this pod wait for. It finds the pending call of an answer by
+// call id.
 type pendingCalls struct {
 	notifiers sync.Pool // of *notifier
 
@@ -182,7 +181,7 @@ func (t *pendingCalls) add(c *registry.Call, pod string) *pendingCall {
 	return p
 }
 
-// remove ends the wait for a call and forgets the call. The caller must not touch the pending call afterwards.
+// remove ends the wait for a call and removes the call. The caller must not use the pending call afterwards.
 func (t *pendingCalls) remove(p *pendingCall) {
 	t.mu.Lock()
 	if t.byID[p.id] == p {
@@ -200,13 +199,13 @@ func (t *pendingCalls) get(callID string) *pendingCall {
 	return t.byID[callID]
 }
 
-// deliver hands a reply to its pending call. It reports whether a caller will see it.
+// deliver passes a reply to its pending call. It reports whether a caller will see it.
 func (t *pendingCalls) deliver(r registry.Reply) bool {
 	p := t.get(r.CallID)
 	return p != nil && p.deliver(r)
 }
 
-// cancel marks a tenant's pending call as cancelled and returns it, nil if nobody waits for it.
+// cancel marks a tenant's pending call as cancelled and returns it, nil if no caller waits for it.
 func (t *pendingCalls) cancel(tenant, callID string) *pendingCall {
 	p := t.get(callID)
 	if p == nil || p.record == nil || p.record.Tenant != tenant {
@@ -216,8 +215,8 @@ func (t *pendingCalls) cancel(tenant, callID string) *pendingCall {
 	return p
 }
 
-// failExcept answers with e every pending call whose pod is neither this one nor in live. live was read after the time
-// asked, so calls that began later are left alone.
+// failExcept fails with e every pending call whose pod is neither this one nor in live. live was read after the time
+// asked, so later calls are left alone.
 func (t *pendingCalls) failExcept(live map[string]bool, asked time.Time, e *registry.Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

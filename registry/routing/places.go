@@ -11,14 +11,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxHeld is how many places a pod remembers that it owns. Beyond it the tenant that has most loses half of its own,
-// those that were not used for longest: they stay this pod's in the store, but are not written again if the store loses
+// maxHeld is how many owned places a pod remembers. Beyond it the tenant with the most places loses the least recently
+// used half of its own. The store still assigns them to this pod, but the pod does not restore them if the store loses
 // them.
 const maxHeld = 1 << 16
 
-// Places carries calls of tools that keep something beside a pod, such as a browser, to the pod that keeps it: the
-// owner of a place. Owners are found in the store, and hold on to what they keep as long as they are the owners. It is
-// safe for concurrent use.
+// Places routes calls of stateful tools, such as a browser, to the pod that has the state: the owner of a place. The
+// store knows the owners. State lives as long as its pod is the owner. It is safe for concurrent use.
 type Places struct {
 	pod     string
 	store   registry.PlaceStore
@@ -33,8 +32,8 @@ type Places struct {
 	mu       sync.Mutex
 	keeper   registry.PlaceKeeper
 	held     map[registry.PlaceKey]*heldPlace
-	errands  map[string]context.CancelCauseFunc // of other pods, that run here; by the id of the exchange
-	admitted *share.Pool                        // errands
+	errands  map[string]context.CancelCauseFunc // of other pods, running here; by the id of the exchange
+	admitted *share.Pool                        // semaphore of errands
 	closed   bool
 	running  sync.WaitGroup // calls that use places of this pod
 	endCalls context.CancelCauseFunc
@@ -45,9 +44,9 @@ type Places struct {
 type heldPlace struct {
 	registry.Place
 	used  time.Time
-	calls int             // that run
-	told  map[string]bool // kinds of things: the result of a call says that they are new, or will when it returns
-	ready chan struct{}   // closed once nothing is left here of an earlier epoch
+	calls int             // running calls
+	told  map[string]bool // kinds of state that a call's result has reported as new, or will when it returns
+	ready chan struct{}   // closed once no state of an earlier epoch is left here
 }
 
 func newPlaces(cfg PodConfig, r *Router, reports *localReports, t *tasks) *Places {
@@ -60,7 +59,7 @@ func newPlaces(cfg PodConfig, r *Router, reports *localReports, t *tasks) *Place
 	return p
 }
 
-// Serve says what keeps things here. Fields that are nil leave what was said before. Each Erased is called.
+// Serve sets the handlers of this pod's state. Nil fields keep the former handler. Every Erased handler is called.
 func (p *Places) Serve(k registry.PlaceKeeper) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,15 +79,15 @@ func (p *Places) Serve(k registry.PlaceKeeper) {
 	}
 }
 
-// Claim asks the store in the name of this pod who owns a place, for what runs here although another pod may own it.
+// Claim asks the store for the owner of a place, as this pod, for calls that run here although another pod may own it.
 func (p *Places) Claim(ctx context.Context, c registry.PlaceClaim) (registry.Place, error) {
 	c.Pod = p.pod
 	return p.store.ClaimPlace(ctx, c)
 }
 
-// enter notes that a call uses a place of this pod, until leave is called with whether the call has a result. What is
-// left here of an earlier epoch or generation is ended first. It fails with ErrNotOwner if the place has another owner
-// or generation by now, or the pod gives its places up.
+// enter records that a call uses a place of this pod. The caller must call leave, with whether the call has a result.
+// enter first ends state of an earlier epoch or generation. It fails with ErrNotOwner if the place now has another
+// owner or generation, or the pod is releasing its places.
 func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(result bool), err error) {
 	h, stale, err := p.hold(e)
 	if err != nil {
@@ -116,8 +115,8 @@ func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(resu
 	return func(result bool) { p.leave(h, e, result) }, nil
 }
 
-// noteKept notes in the store that something is kept at a place of this pod, so that the next owner can say that it is
-// lost. It is done when a tool is about to run: nothing is lost with a call that never got that far.
+// noteKept records in the store that state is kept at a place of this pod, so that the next owner can report its loss.
+// It is called just before a tool runs: a call that never got that far loses nothing.
 func (p *Places) noteKept(ctx context.Context, e *registry.Errand) error {
 	now, err := p.Claim(ctx, registry.PlaceClaim{Key: e.Place.Key, Kind: e.Kind, Keep: true})
 	switch {
@@ -131,8 +130,8 @@ func (p *Places) noteKept(ctx context.Context, e *registry.Errand) error {
 	return nil
 }
 
-// hold counts a call that uses a place of this pod. If stale is not nil, it is the caller who ends what is left there,
-// and then closes ready.
+// hold counts a call that uses a place of this pod. If stale is not nil, the caller must end the state that is left
+// there, and then close ready.
 func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,14 +158,14 @@ func (p *Places) hold(e *registry.Errand) (h *heldPlace, stale *registry.Place, 
 	return h, stale, nil
 }
 
-// stops reports whether the pod gives its places up.
+// stops reports whether the pod is releasing its places.
 func (p *Places) stops() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.closed
 }
 
-// leave ends the use of a place by a call. If the call has no result that says what is new, that of the next call does.
+// leave ends a call's use of a place. If the call has no result to report new state, the next call's result does.
 func (p *Places) leave(h *heldPlace, e *registry.Errand, result bool) {
 	defer p.running.Done()
 	p.mu.Lock()
@@ -181,14 +180,14 @@ func (p *Places) leave(h *heldPlace, e *registry.Errand, result bool) {
 	h.used = time.Now()
 }
 
-// keeping returns what keeps things here.
+// keeping returns the handlers of this pod's state.
 func (p *Places) keeping() registry.PlaceKeeper {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.keeper
 }
 
-// makeRoomLocked makes room for one more place. It looks at all of them, but seldom: it forgets many at once.
+// makeRoomLocked makes room for one more place. It scans all places, but rarely: it drops many at once.
 func (p *Places) makeRoomLocked() {
 	if len(p.held) < maxHeld {
 		return
@@ -210,8 +209,8 @@ func (p *Places) makeRoomLocked() {
 	}
 }
 
-// endLocked ends, in a task, what is kept at a place that is no longer this pod's. current is the generation that the
-// place has now, if it is known. While too many tasks run the pod still holds the place, and the next refresh ends it.
+// endLocked ends, in a task, the state at a place that this pod no longer owns. current is the place's current
+// generation, if known. If too many tasks run, the pod still holds the place, and the next refresh ends it.
 func (p *Places) endLocked(was registry.Place, current int64) {
 	k := p.keeper
 	of, _ := was.Key.Conversation()
@@ -222,8 +221,8 @@ func (p *Places) endLocked(was registry.Place, current int64) {
 	p.router.counts.placesLost.Add(1)
 }
 
-// end ends what is kept at a place that is no longer this pod's, within taskTimeout. It goes on when ctx ends: ctx is
-// that of the call which finds the place, and the next one uses it.
+// end ends the state at a place that this pod no longer owns, within taskTimeout. It continues after ctx ends: ctx
+// belongs to the call that finds the place, and the next call uses it.
 func end(ctx context.Context, k registry.PlaceKeeper, was registry.Place, current int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 	defer cancel()
@@ -238,8 +237,8 @@ func end(ctx context.Context, k registry.PlaceKeeper, was registry.Place, curren
 	}
 }
 
-// Erased ends what pods keep of a conversation that was erased: on this pod before it returns, on the others as soon as
-// they hear of it. A pod that is away finds out when it refreshes its places.
+// Erased ends the state of an erased conversation: on this pod before it returns, on other pods when the message
+// arrives. A pod that misses the message finds out when it refreshes its places.
 func (p *Places) Erased(ctx context.Context, key registry.Key) {
 	pods, err := p.pods.Live(ctx)
 	if err != nil {
@@ -260,8 +259,8 @@ func (p *Places) Erased(ctx context.Context, key registry.Key) {
 	p.erasedHere(ctx, key)
 }
 
-// erasedHere ends what this pod keeps of the earlier generations of a conversation, within taskTimeout. It goes on when
-// ctx ends, as what is to be ended is not looked for again.
+// erasedHere ends this pod's state of earlier generations of a conversation, within taskTimeout. It continues after ctx
+// ends, because the state is not looked for again.
 func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 	defer cancel()
@@ -281,13 +280,13 @@ func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 	}
 }
 
-// handleErased ends what this pod keeps of a conversation that another pod has erased. While too many tasks run the
-// next refresh does.
+// handleErased ends this pod's state of a conversation that another pod has erased. If too many tasks run, the next
+// refresh does it.
 func (p *Places) handleErased(e registry.Envelope) {
 	p.tasks.start(e.Key(), func(ctx context.Context) { p.erasedHere(ctx, e.Key()) })
 }
 
-// refresh makes the places of this pod last, and ends what it keeps at those that are no longer its own.
+// refresh extends the life of this pod's places, and ends the state at places that it no longer owns.
 func (p *Places) refresh(ctx context.Context) {
 	for batch := range slices.Chunk(p.owned(), refreshBatch) {
 		if err := p.refreshSome(ctx, batch); err != nil {
@@ -297,7 +296,7 @@ func (p *Places) refresh(ctx context.Context) {
 	}
 }
 
-// owned returns the places of this pod, and forgets those that nothing is kept at any more.
+// owned returns the places of this pod, and drops those that were unused for longer than the TTL.
 func (p *Places) owned() []registry.Place {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -337,8 +336,8 @@ func (p *Places) refreshSome(ctx context.Context, places []registry.Place) error
 	return nil
 }
 
-// close gives all places up: calls that use them may end within ctx, and no other begins. The next pod that is asked
-// owns them, and says what is lost.
+// close releases all places. Running calls may end within ctx, and no new calls begin. The next pod that claims them
+// becomes the owner, and reports what is lost.
 func (p *Places) close(ctx context.Context) {
 	p.mu.Lock()
 	if p.closed {
@@ -352,7 +351,7 @@ func (p *Places) close(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	ended := make(chan struct{})
-	go func() { // ends when the calls have, which it tells to
+	go func() { // ends when all calls have ended
 		defer close(ended)
 		p.running.Wait()
 	}()
@@ -363,7 +362,7 @@ func (p *Places) close(ctx context.Context) {
 	p.endCalls(registry.ErrDraining)
 	select {
 	case <-ended:
-	case <-time.After(storeTimeout): // a tool does not heed its context
+	case <-time.After(storeTimeout): // a tool ignores its context
 	}
 	for batch := range slices.Chunk(places, refreshBatch) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)

@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DefaultMaxInFlight is how many calls one session may have in flight when nothing else is configured.
+// DefaultMaxInFlight is the default limit of calls in flight per session.
 const DefaultMaxInFlight = 64
 
 // PodConfig configures a Pod. Store and Bus are required.
@@ -24,22 +24,22 @@ type PodConfig struct {
 	Store       registry.Store // shared by the fleet
 	Bus         registry.Bus   // shared by the fleet; the Pod listens on it, and closes it
 	SessionTTL  time.Duration  // life of a session's keys between refreshes; default 60 s
-	PodLease    time.Duration  // after how long a dead pod is noticed; default 10 s
+	PodLease    time.Duration  // time until a dead pod is noticed; default 10 s
 	MaxInFlight int            // calls in flight per session; default 64
-	SendTimeout time.Duration  // how long the bus may take to send a call; default DefaultSendTimeout
+	SendTimeout time.Duration  // time limit of the bus to send a call; default DefaultSendTimeout
 	Log         *slog.Logger   // default: discard
 
 	Retention    time.Duration // of calls' records in the store; default DefaultRetention
-	CallBytes    int64         // stored of all calls of a tenant, by all pods; default DefaultCallBytes
-	CallLog      int64         // stored of what a device reports of one call; default DefaultCallLog
-	NewToolBytes int64         // of new definitions of tools of a tenant; default DefaultNewToolBytes
+	CallBytes    int64         // stored for all calls of a tenant, by all pods; default DefaultCallBytes
+	CallLog      int64         // stored of a device's reports of one call; default DefaultCallLog
+	NewToolBytes int64         // of a tenant's new tool definitions; default DefaultNewToolBytes
 	OfferedBytes int64         // of tool definitions that the pod's sessions offer; default DefaultOfferedBytes
-	HistoryBytes int64         // that conversations of a tenant grow by, by all pods; default DefaultHistoryBytes
+	HistoryBytes int64         // growth of a tenant's conversations, by all pods; default DefaultHistoryBytes
 	HistoryTTL   time.Duration // how long the store keeps them; default registry.DefaultHistoryTTL
 	PlaceTTL     time.Duration // how long a place is kept after its last use; default registry.DefaultPlaceTTL
 
-	// CheckOutput returns the rules of an output schema that an answer breaks. Nil: answers are not checked. An answer
-	// waits for it, so it must return soon, and when ctx ends. It is called concurrently.
+	// CheckOutput returns an answer's violations of an output schema. Nil: answers are not checked. Answers wait for
+	// it, so it must return soon, and when ctx ends. It is called concurrently.
 	CheckOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
 
 	jitter func(time.Duration) time.Duration // a random duration below the one given; default rand.N
@@ -55,8 +55,8 @@ func NewPodID() string {
 	return fmt.Sprintf("%.40s-%s", host, uuid.NewString()[:8])
 }
 
-// Pod is one running process of the fleet. It holds the sessions whose sockets are here and routes calls, and its
-// background work keeps both true in the store.
+// Pod is one running process of the fleet. It holds the sessions whose sockets are here and routes calls. Its
+// background work keeps the store up to date.
 type Pod struct {
 	Hub    *Hub
 	Router *Router
@@ -72,7 +72,7 @@ type Pod struct {
 	rec     *recorder
 	tasks   *tasks
 	refresh chan struct{} // capacity 1: refresh now
-	sweeps  chan struct{} // capacity 1: the lease is fresh, clean up after others
+	sweeps  chan struct{} // capacity 1: the lease is fresh, clean up after other pods
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 }
@@ -155,8 +155,8 @@ func (cfg *PodConfig) setBudgets() {
 // ID returns the pod's id.
 func (p *Pod) ID() string { return p.cfg.ID }
 
-// Start takes the lease, listens on the bus, and starts the background work. When it returns nil, sessions may be
-// opened and calls routed. ctx bounds the start only.
+// Start takes the lease, listens on the bus, and starts the background work. Once it returns nil, sessions may be
+// opened and calls routed. ctx limits only the start.
 func (p *Pod) Start(ctx context.Context) error {
 	if _, err := p.cfg.Store.Heartbeat(ctx, p.cfg.ID); err != nil {
 		return fmt.Errorf("take the pod's lease: %w", err)
@@ -173,16 +173,16 @@ func (p *Pod) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain waits for the durable calls that run on this pod. Those still running when ctx ends are abandoned: their
-// devices go on, and their answers are stored. Then the pod gives its places up.
+// Drain waits for the durable calls that run on this pod. When ctx ends it abandons the rest: their devices continue,
+// and their answers are stored. Then the pod releases its places.
 func (p *Pod) Drain(ctx context.Context) {
 	p.Calls.close(ctx)
 	p.Places.close(ctx)
 }
 
 // Close drains the pod, releases the remaining sessions, stops the background work, closes the bus and gives up the
-// lease, in this order: who finds no lease takes calls that wait for this pod for lost, so first all are answered that
-// were sent here. Sockets should be closed before. ctx bounds it.
+// lease, in this order. Other pods treat calls that wait for a pod without a lease as lost, so this pod first answers
+// all calls that were sent to it. Close the sockets before. ctx limits it.
 func (p *Pod) Close(ctx context.Context) error {
 	if p.cancel == nil {
 		return nil
@@ -239,7 +239,7 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 		p.Places.handleErased(e)
 	default:
 		p.cfg.Log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
-		if e.CallID != "" && e.ReplyTo != "" { // of a newer release: whoever waits learns so at once
+		if e.CallID != "" && e.ReplyTo != "" { // from a newer release: the waiting pod gets the error immediately
 			p.Router.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeInternal,
 				"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
 		}
@@ -265,10 +265,10 @@ func (p *Pod) HandleReply(r registry.Reply) {
 // HandleGap implements BusHandler. It refreshes the sessions, because an eviction may be among the missed messages.
 func (p *Pod) HandleGap() { p.refreshNow() }
 
-// refreshNow makes the refresh loop compare the sessions of this pod with the store at once.
+// refreshNow makes the refresh loop compare this pod's sessions with the store immediately.
 func (p *Pod) refreshNow() {
 	select {
 	case p.refresh <- struct{}{}:
-	default: // already asked for
+	default: // already requested
 	}
 }

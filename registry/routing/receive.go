@@ -11,7 +11,7 @@ import (
 
 // handleCall is called by the bus with a call for a socket of this pod.
 func (r *Router) handleCall(e registry.Envelope) {
-	// The asking pod sends a call again only when it knows of a newer claim of the session, or in another attempt.
+	// The calling pod sends a call again only for a newer claim of the session, or in another attempt.
 	if !r.seen.add(e.CallID, e.Attempt, e.Generation) {
 		r.counts.receivedTwice.Add(1)
 		r.log.Warn("call received twice, delivered once", "call", e.CallID)
@@ -22,11 +22,11 @@ func (r *Router) handleCall(e registry.Envelope) {
 			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
 		return
 	}
-	// A claim that is being restored has its generation in the store before this pod knows of it.
+	// The store has the generation of a claim that is being restored before this pod does.
 	l := r.local.Get(e.Key())
 	early := l != nil && l.generation() < e.Generation
 	if !e.Durable && !early {
-		r.deliverFor(context.Background(), e) // touches no store, so it does not wait
+		r.deliverFor(context.Background(), e) // uses no store, so it does not wait
 		return
 	}
 	later := func(ctx context.Context) {
@@ -55,7 +55,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	if err == nil {
 		return
 	}
-	// The asking pod is going to read the session from the store, so what has changed must be there first.
+	// The calling pod will read the session from the store, so the changes must be there first.
 	later := func(context.Context) {
 		l.awaitWrites(staleWait)
 		r.refuse(pod, c.ID, err)
@@ -65,11 +65,10 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	}
 }
 
-// staleWait is how long the refusal of a call may wait for the store: less than the asking pod waits for word of a
-// call.
+// staleWait is how long a rejection may wait for the store. It is shorter than the calling pod's wait for a receipt.
 const staleWait = 500 * time.Millisecond
 
-// refuse tells the pod that waits for a call that its device has not seen it.
+// refuse tells the pod that waits for a call that the device has not received it.
 func (r *Router) refuse(pod, callID string, err error) {
 	r.answer(pod, registry.Reply{V: registry.EnvelopeVersion, CallID: callID, Err: registry.AsError(err)})
 }
@@ -82,8 +81,8 @@ func (r *Router) answer(pod string, reply registry.Reply) {
 }
 
 // holds reports whether a claim with that generation may take the call e. An older claim is about to be replaced by the
-// claim that the caller knows. A newer one may be another user's, which matters to callers that asked for more than the
-// session's id.
+// claim that the caller knows. A newer claim may be another user's, which matters to callers that asked for more than
+// the session's id.
 func holds(generation int64, e registry.Envelope) bool {
 	return generation == e.Generation || generation > e.Generation && !e.Exact
 }
@@ -98,14 +97,14 @@ func (r *Router) handleCancel(e registry.Envelope) {
 	}
 }
 
-// await makes a call that is not routed yet known on this pod, until leave is called.
+// await registers a call that is not routed yet on this pod, until leave is called.
 func (r *Router) await(rec *registry.Record) (p *pendingCall, leave func()) {
 	p = r.pending.add(&registry.Call{ID: rec.CallID, Record: rec}, "")
 	return p, func() { r.pending.remove(p) }
 }
 
-// cancelPending notifies the caller on this pod that its call was cancelled. It returns the call, nil if nobody waits
-// for it.
+// cancelPending notifies the caller on this pod that its call was cancelled. It returns the call, nil if no caller
+// waits for it.
 func (r *Router) cancelPending(tenant, callID string) *pendingCall {
 	return r.pending.cancel(tenant, callID)
 }
@@ -118,7 +117,7 @@ func (r *Router) handleReply(reply registry.Reply) {
 }
 
 // storeMissedAnswer stores an answer that came just after the wait had ended, because the device was told that its
-// answer counts. The answer to a durable call is in the record already, and names no tenant.
+// answer counts. The answer to a durable call is already in the record, and has no tenant.
 func (r *Router) storeMissedAnswer(reply registry.Reply) {
 	if reply.Result == nil || reply.Tenant == "" {
 		return
@@ -130,13 +129,13 @@ func (r *Router) storeMissedAnswer(reply registry.Reply) {
 	})
 }
 
-// ending is how a call without a record of its own ended, as its caller saw it.
+// ending is the end of a call without a stored record, as its caller saw it.
 type ending struct {
 	record registry.Record
 	line   int64 // the recorder's line with the record, for waitFor; zero if the record is not stored
 }
 
-// canceller is the part of a Router that Calls need. It cancels calls that wait on this pod or are in flight to its
+// canceller is the part of a Router that Calls needs. It cancels calls that wait on this pod or are in flight to its
 // devices.
 type canceller interface {
 	await(rec *registry.Record) (p *pendingCall, leave func())
@@ -144,7 +143,7 @@ type canceller interface {
 	handleCancel(e registry.Envelope)
 }
 
-// Cancel cancels a call, wherever it runs, and returns its record. Cancelling a call that has ended changes nothing.
+// Cancel cancels a call on any pod and returns its record. Cancelling a finished call has no effect.
 func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	ended, stop := c.endings.listen(callID, 1) // before its caller can end it
 	defer stop()
@@ -175,8 +174,8 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Rec
 	return moved.Record, nil
 }
 
-// awaitCancelled returns the record of a light call that was just cancelled here. It waits for the caller to say how
-// the call ended, because only the caller knows whether the device had seen it, or even answered. A later Get returns
+// awaitCancelled returns the record of a light call that was just cancelled here. It waits for the caller to report the
+// call's end, because only the caller knows whether the device had received it, or even answered. A later Get returns
 // the same record.
 func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan ending) (registry.Record, error) {
 	limit := time.NewTimer(cancelWait + watchPause)
@@ -199,7 +198,7 @@ func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan
 	return rec, nil
 }
 
-// asStored waits until the store has the record of a call that ended, and returns it as others find it.
+// asStored waits until the store has the record of a finished call, and returns it as other readers see it.
 func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
 	ctx, cancel := context.WithTimeout(ctx, watchPause)
 	defer cancel()
@@ -210,8 +209,8 @@ func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
 	return end.record
 }
 
-// broadcastCancel tells the two pods involved in a cancelled call: the one that waits for it and the one whose socket
-// it was written to.
+// broadcastCancel sends a cancellation to the two pods involved in a call: the pod that waits for it and the pod whose
+// socket it was written to.
 func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 	e := registry.Envelope{
 		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID,

@@ -13,18 +13,19 @@ import (
 
 const (
 	recorderQueue = 1 << 15  // lines waiting to be written; more are dropped and counted
-	recorderBytes = 32 << 20 // about the memory of the lines that wait or are being written
-	recorderBatch = 512      // about how many lines are written at once
+	recorderBytes = 32 << 20 // approximate memory of lines that wait or are being written
+	recorderBatch = 512      // approximate lines per write
 	recorderSpare = 4        // empty batches that are kept for reuse
 	recorderPause = 50 * time.Millisecond
 
-	recorderRetry = time.Second // pause before records that could not be written are tried again
-	recorderKept  = 1 << 12     // records to try again; beyond it the oldest are dropped and counted
+	recorderRetry = time.Second // pause before failed records are retried
+	recorderKept  = 1 << 12     // records to retry; beyond it the oldest are dropped and counted
 )
 
-// recorder writes what happened to the store, in batches and off every critical path. It drops and counts lines of the
-// feed and of logs that it cannot write: they are for people, and no call depends on them. It tries records again,
-// because the store would otherwise show an ended call as running. A tenant has at most half of its room.
+// recorder writes feed lines, call logs and call records to the store, in batches and off every critical path. It drops
+// and counts lines of the feed and of logs that it cannot write: they are for people, and no call depends on them. It
+// retries records, because otherwise the store would show a finished call as running. A tenant gets at most half of its
+// room.
 type recorder struct {
 	pod        string
 	calls      registry.CallStore
@@ -39,9 +40,9 @@ type recorder struct {
 	spare     []*recorded   // empty batches for reuse
 	waiting   int           // lines in queue
 	held      int           // bytes of the lines that wait or are being written
-	of        holdings      // what of them is whose
+	of        holdings      // waiting and held, by tenant
 	wake      chan struct{} // capacity 1: a line waits
-	flushSoon chan struct{} // capacity 1: somebody waits for a line to be written
+	flushSoon chan struct{} // capacity 1: a goroutine waits for a line to be written
 	taken     int64         // lines ever accepted
 	done      int64         // lines ever written, or lost
 	flushed   chan struct{} // closed and replaced when done grows
@@ -52,10 +53,10 @@ type recorder struct {
 	unwrittenOf holdings
 }
 
-// holding is how much of a recorder's room something takes.
+// holding is a use of the recorder's room.
 type holding struct{ lines, bytes int }
 
-// holdings are those of tenants.
+// holdings are the holdings of tenants.
 type holdings map[string]holding
 
 func (h holdings) add(tenant string, n holding) {
@@ -70,7 +71,7 @@ type recorded struct {
 	activities []registry.Activity
 	records    []registry.Record
 	events     []registry.CallEvent
-	size       int // about how many bytes of memory
+	size       int // approximate bytes of memory
 	of         holdings
 }
 
@@ -84,7 +85,8 @@ func newRecorder(cfg PodConfig, calls registry.CallStore) *recorder {
 	}
 }
 
-// fitsLocked reports whether there is room for more of a tenant: as much must be free then as it holds.
+// fitsLocked reports whether there is room for more lines of a tenant: at least as much as it then holds must stay
+// free.
 func (r *recorder) fitsLocked(tenant string, more holding) bool {
 	free := holding{recorderQueue - r.waiting - more.lines, recorderBytes - r.held - more.bytes}
 	own := r.of[tenant]
@@ -92,8 +94,8 @@ func (r *recorder) fitsLocked(tenant string, more holding) bool {
 		own.lines+more.lines <= free.lines && own.bytes+more.bytes <= free.bytes)
 }
 
-// reserveLocked returns the batch that takes a line of a tenant, which has about size bytes, and wakes the writer. It
-// returns nil if the queue is full: then the line is dropped.
+// reserveLocked returns the batch for a tenant's line of about size bytes, and wakes the writer. It returns nil if the
+// queue is full; the line is then dropped.
 func (r *recorder) reserveLocked(tenant string, size int) *recorded {
 	line := holding{1, size}
 	if !r.fitsLocked(tenant, line) {
@@ -114,7 +116,7 @@ func (r *recorder) reserveLocked(tenant string, size int) *recorded {
 	return batch
 }
 
-// wakeLocked wakes the writer: a line waits.
+// wakeLocked wakes the writer because a line waits.
 func (r *recorder) wakeLocked() {
 	select {
 	case r.wake <- struct{}{}:
@@ -143,7 +145,7 @@ func (r *recorder) activity(a registry.Activity) {
 	}
 }
 
-// keep stores the record of a call that has none in the store. It returns the number of the line, for waitFor.
+// keep stores the record of a call that has none in the store. It returns the line's number for waitFor.
 func (r *recorder) keep(rec registry.Record) (line int64) {
 	rec.DigestLongArgs()
 	r.mu.Lock()
@@ -154,8 +156,8 @@ func (r *recorder) keep(rec registry.Record) (line int64) {
 	return r.taken
 }
 
-// keepRunning stores a copy of the record of a call that has none in the store, so that others may look the call up
-// from now on. The caller of the call must store how it ended. It returns the number of the line, for waitFor.
+// keepRunning stores a copy of the record of a call that has none in the store. From now on every pod can look the call
+// up. The caller must store the end of the call. It returns the line's number for waitFor.
 func (r *recorder) keepRunning(rec *registry.Record) (line int64) {
 	rec.Stored = true
 	now := *rec
@@ -163,7 +165,7 @@ func (r *recorder) keepRunning(rec *registry.Record) (line int64) {
 	return r.keep(now)
 }
 
-// event adds an event to the log of a call. It returns the number of the line, for waitFor.
+// event adds an event to the log of a call. It returns the line's number for waitFor.
 func (r *recorder) event(e registry.CallEvent) (line int64) {
 	e.At = r.now().UTC()
 	r.mu.Lock()
@@ -195,7 +197,7 @@ func (r *recorder) waitFor(ctx context.Context, line int64) {
 		}
 		select {
 		case r.flushSoon <- struct{}{}:
-		default: // it does
+		default: // already requested
 		}
 		select {
 		case <-flushed:
@@ -228,8 +230,8 @@ func (r *recorder) writeUntil(ctx context.Context) {
 		for more := true; more && ctx.Err() == nil; more = r.hasWhole() {
 			_, _ = r.flush() // failures are logged there
 		}
-		// Lines that come soon after one another are written together. What came during the write waits, too: a busy
-		// store would else be written to without a pause, a few lines at a time.
+		// Lines in quick succession are written together. Lines that came during the write also wait: otherwise a busy
+		// pod would write to the store without a pause, a few lines at a time.
 		pause.Reset(recorderPause)
 		select {
 		case <-ctx.Done():
@@ -239,8 +241,8 @@ func (r *recorder) writeUntil(ctx context.Context) {
 	}
 }
 
-// flush writes the records that could not be written before, and then one batch. It reports whether there was a batch,
-// and the last failure.
+// flush retries the records that could not be written before, and then writes one batch. It reports whether there was a
+// batch, and the last failure.
 func (r *recorder) flush() (more bool, failure error) {
 	batch := r.nextBatch()
 	if batch == nil && len(r.unwritten) == 0 {
@@ -333,20 +335,20 @@ func (r *recorder) nextBatch() *recorded {
 	batch := r.queue[0]
 	r.queue = slices.Delete(r.queue, 0, 1)
 	r.waiting -= batch.len()
-	if len(r.queue) > 0 { // the writer may write one batch each time it wakes, and no line may come after these
+	if len(r.queue) > 0 { // the writer may write one batch per wake-up, and no further line may come to wake it
 		r.wakeLocked()
 	}
 	return batch
 }
 
-// hasWhole reports whether a batch waits that grows no more.
+// hasWhole reports whether a full batch waits.
 func (r *recorder) hasWhole() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.queue) > 0 && r.queue[0].len() >= recorderBatch
 }
 
-// release gives up the memory of a batch that was written, and keeps the empty batch for reuse.
+// release frees the memory of a written batch, and keeps the empty batch for reuse.
 func (r *recorder) release(batch *recorded) {
 	size, lines := batch.size, batch.len()
 	clear(batch.activities)

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	maxCandidates = 20  // sessions an ambiguous_target error lists
-	maxOneDevice  = 200 // sessions that may name one device; among more, the most senior is not searched for
+	maxCandidates = 20  // sessions that an ambiguous_target error lists
+	maxOneDevice  = 200 // sessions with one device id; among more, the most senior is not searched for
 )
 
-// Resolve chooses the session that a call goes to. A target with a session id means that session. Otherwise Resolve
-// looks at the sessions that offer the tool and match the target: one is the answer, several are ambiguous unless sel
-// says how to choose. If there is none, but one is expected to come back, Resolve waits for it; see expect. All errors
-// carry DispatchedNo.
+// Resolve chooses the session for a call. A target with a session id names that session. Otherwise Resolve searches the
+// sessions that offer the tool and match the target. One match is the result; several are ambiguous unless sel makes
+// the choice. If there is none, but one is expected back, Resolve waits for it; see expect. All errors have
+// DispatchedNo.
 func (r *Router) Resolve(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (registry.Route, error) {
@@ -35,8 +35,8 @@ func (r *Router) Resolve(
 	return f.route(target, err)
 }
 
-// ResolveNow is Resolve for those who prepare to wait: where Resolve would wait for a device, waits is true, and the
-// error says what is missing.
+// ResolveNow is Resolve for callers that prepare to wait. If Resolve would wait for a device, ResolveNow returns
+// immediately with waits true and an error that says what is missing.
 func (r *Router) ResolveNow(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (route registry.Route, waits bool, err error) {
@@ -52,7 +52,7 @@ func (r *Router) ResolveNow(
 	return route, waits, err
 }
 
-// awaited returns a session that is expected to be what was found missing, if there is one: then missing is the error.
+// awaited returns a session that is expected to be the missing one. If there is one, the error is missing.
 func (r *Router) awaited(
 	ctx context.Context, tenant, tool string, target registry.Target, missing error,
 ) ([]registry.Awaited, error) {
@@ -68,7 +68,7 @@ func (r *Router) awaited(
 	return due, err
 }
 
-// choose chooses among the sessions that there are.
+// choose chooses among the connected sessions.
 func (r *Router) choose(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (choice, error) {
@@ -78,8 +78,8 @@ func (r *Router) choose(
 	return r.search(ctx, tenant, tool, target, sel)
 }
 
-// ResolveAgain returns the current state of a route. It waits for a device that is expected to come back, as Resolve
-// does. All errors carry DispatchedNo.
+// ResolveAgain returns the current state of a route. It waits for a device that is expected back, as Resolve does. All
+// errors have DispatchedNo.
 func (r *Router) ResolveAgain(ctx context.Context, old registry.Route) (registry.Route, error) {
 	f, err := r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target)
 	if err != nil {
@@ -102,12 +102,12 @@ func (r *Router) expectSession(
 	})
 }
 
-// choice is a session that was chosen, with its tool. Both are read-only.
+// choice is the chosen session with its tool. Both are read-only.
 type choice struct {
 	entry      *registry.Entry
 	spec       *registry.ToolSpec
 	remembered bool
-	attributes uint64 // digest of the session's; zero: not made yet
+	attributes uint64 // digest of the session's attributes; zero: not computed yet
 }
 
 // route returns the route to the choice, or err as an error with DispatchedNo.
@@ -123,7 +123,7 @@ func (f choice) route(target registry.Target, err error) (registry.Route, error)
 	}, nil
 }
 
-// search looks at the sessions that offer a tool.
+// search searches the sessions that offer a tool.
 func (r *Router) search(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (choice, error) {
@@ -150,8 +150,8 @@ func (r *Router) search(
 	return offered(mostSenior(matches), tool)
 }
 
-// newest chooses the newest of the sessions that define the tool as the most senior does. Anybody may register a tool
-// name that others have, and must not be preferred for having come later.
+// newest chooses the newest of the sessions with the same tool definition as the most senior session. Any device may
+// register a tool name that others have, and must not be preferred because it came later.
 func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -177,8 +177,8 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 	}
 }
 
-// newestDefined chooses the newest session that has the oldest definition of the tool that any has. It reports whether
-// there is one.
+// newestDefined chooses the newest session with the oldest definition of the tool that a matching session has. It
+// reports whether there is one.
 func (r *Router) newestDefined(ctx context.Context, q registry.Query) (choice, bool, error) {
 	specs, err := r.dir.Definitions(ctx, q.Tenant, q.Tool)
 	if err != nil {
@@ -199,8 +199,8 @@ func (r *Router) newestDefined(ctx context.Context, q registry.Query) (choice, b
 	return choice{}, false, nil
 }
 
-// newestSeen is newest for a viewer. The store knows the ages of a tool's definitions among all users; one user's
-// sessions are few, and are looked at instead.
+// newestSeen is newest for a viewer. The store's ages of a tool's definitions cover all users. One user has few
+// sessions, so newestSeen reads them instead.
 func (r *Router) newestSeen(ctx context.Context, q registry.Query) (choice, error) {
 	q.Limit = maxOneDevice
 	matches, more, err := r.firstMatches(ctx, q)
@@ -224,8 +224,8 @@ func (r *Router) newestSeen(ctx context.Context, q registry.Query) (choice, erro
 	return found, nil
 }
 
-// mostSenior returns the entry whose device has had its session for longest. Among several that claim to be one device,
-// that one is the least likely to have copied another's id.
+// mostSenior returns the entry whose device has had its session for longest. If several sessions have the same device
+// id, it is the least likely to have copied the id.
 func mostSenior(entries []registry.Entry) *registry.Entry {
 	found := &entries[0]
 	for i := range entries {
@@ -267,13 +267,13 @@ func (r *Router) resolveSession(
 				f.remembered, f.attributes = true, attributes
 				r.routes.remembered.Add(1)
 				return f, nil
-			} // the tool may have been added since
+			} // else the tool may have been added since
 		}
 	}
 	return r.readSession(ctx, key, tool, target)
 }
 
-// readSession is resolveSession without the remembered routes.
+// readSession is resolveSession without the route cache.
 func (r *Router) readSession(
 	ctx context.Context, key registry.Key, tool string, target registry.Target,
 ) (choice, error) {
@@ -309,7 +309,7 @@ func offeredWithin(e *registry.Entry, tool string, target registry.Target) (choi
 	return offered(e, tool)
 }
 
-// hidden returns the error of a session that is away: one of another user is not known at all.
+// hidden returns the error for a session that is away. A session of another user is reported as unknown.
 func hidden(target registry.Target, s registry.Session, err error) error {
 	if errors.Is(err, registry.CodeNotConnected) && !target.Sees(s.UserID) {
 		return registry.UnknownSession()
@@ -327,7 +327,7 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target r
 	if err := r.pods.Whole(ctx); err != nil {
 		return err
 	}
-	if !target.IsZero() { // what the viewer does not see does not match
+	if !target.IsZero() { // a session that the viewer cannot see does not match
 		found, _, err := r.firstMatches(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
 		if err != nil {
 			return err
@@ -346,7 +346,7 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target r
 		"No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
 }
 
-// isPaired reports whether the target names a paired device, which may be away for as long as it likes.
+// isPaired reports whether the target names a paired device, which may be away for any time.
 func (r *Router) isPaired(ctx context.Context, tenant string, target registry.Target) (bool, error) {
 	if target.DeviceID == "" || len(target.Labels) > 0 {
 		return false, nil
@@ -384,8 +384,8 @@ func ambiguous(tool string, found []registry.Entry) *registry.Error {
 	return e
 }
 
-// inTime returns a context that ends at the deadline of ctx. ctx itself may only report its deadline and never end by
-// it, because most calls need no store, and so no timer.
+// inTime returns a context that ends at the deadline of ctx. ctx itself may only report its deadline and never end at
+// it, because most calls need no store request, and so no timer.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		return context.WithDeadline(ctx, deadline)

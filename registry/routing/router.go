@@ -14,12 +14,12 @@ type sessions interface {
 	// Get returns the session if its socket is on this pod, else nil.
 	Get(key registry.Key) *LocalSession
 
-	// storeLateAnswer stores an answer that nobody waits for; see Hub.storeLateAnswer.
+	// storeLateAnswer stores an answer without a waiting caller; see Hub.storeLateAnswer.
 	storeLateAnswer(ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result,
 		then func(context.Context, registry.Moved, error))
 }
 
-// callMover moves the records of calls on, as registry.CallStore does.
+// callMover applies events to the records of calls, as registry.CallStore does.
 type callMover interface {
 	MoveCall(
 		ctx context.Context, tenant, callID string, e registry.Event, c registry.Change,
@@ -31,8 +31,8 @@ type pairedDevices interface {
 	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]registry.Credential, error)
 }
 
-// Router carries calls to the socket that can answer them: one on this pod directly, any other over the Bus. It is
-// safe for concurrent use.
+// Router routes calls to the socket that can answer them: directly on this pod, otherwise over the Bus. It is safe for
+// concurrent use.
 type Router struct {
 	pod     string
 	timeout time.Duration // for the bus to send a call: the time it has for one batch
@@ -70,13 +70,13 @@ func newRouter(
 
 // Call delivers c and waits for the answer, at most c.Timeout. Cancelling ctx ends the wait, and tells the device
 // unless the cause is ErrAbandoned. Every error is an *Error whose Dispatched says whether the device can have run the
-// tool. Farhand never sends a call again that may have reached a device. If it certainly did not, Call looks up once
-// more which pod owns the session and tries there.
+// tool. Call never resends a call that may have reached a device. If the call certainly did not, Call looks up the
+// session's pod once more and tries there.
 //
-// A call never reaches a device whose session does not match the target any more, or has other attributes than
-// c.Route.Attributes says, or defines the tool otherwise than c.Route.Spec. That is CodeStaleRoute; so is a device that
-// has left and is expected back; and so is whatever else is not as c.Route says if that is remembered. The caller then
-// decides anew on the route that ResolveAgain returns, and calls again with the next c.Attempt.
+// A call never reaches a device whose session no longer matches the target, has other attributes than
+// c.Route.Attributes, or has another definition of the tool than c.Route.Spec: it fails with CodeStaleRoute. Call fails
+// with the same code if the device has left and is expected back, and if a cached route is wrong in any other way. The
+// caller then decides again on the route that ResolveAgain returns, and calls again with the next c.Attempt.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
 	began := time.Now()
 	deadline := began.Add(c.Timeout)
@@ -89,7 +89,7 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 	}
 	switch {
 	case toolGone(err), c.Route.Remembered && movedAway(err):
-		return registry.Result{}, registry.StaleRoute() // the caller decided on a session that is another one now
+		return registry.Result{}, registry.StaleRoute() // the caller decided on a session that has changed
 	case !movedAway(err):
 		return res, err
 	}
@@ -114,7 +114,7 @@ func (r *Router) attempt(
 				return registry.Result{}, registry.StaleRoute()
 			}
 			if c.Route.Target.AsksMore() && !c.Route.Target.Matches(l.Session()) {
-				return registry.Result{}, registry.StaleRoute() // it may not have said yet which device it is
+				return registry.Result{}, registry.StaleRoute() // the device may not have introduced itself yet
 			}
 			return r.callLocal(ctx, l, c, deadline)
 		}
@@ -129,7 +129,7 @@ func (r *Router) attempt(
 }
 
 // mayHaveMoved reports whether the session may be elsewhere, or offer other tools, than the call assumed. The next call
-// then looks it up anew.
+// then reads it again.
 func mayHaveMoved(err error) bool {
 	switch registry.AsError(err).Code {
 	case registry.CodeNotOwner, registry.CodeNotConnected, registry.CodeToolNotFound, registry.CodeStaleRoute,
@@ -140,21 +140,22 @@ func mayHaveMoved(err error) bool {
 	}
 }
 
-// movedAway reports whether err means that the session's socket is not where the call went. Nothing was dispatched
-// then, and the socket may be found elsewhere.
+// movedAway reports whether err means that the session's socket is not where the call went. Then nothing was
+// dispatched, and the socket may be found elsewhere.
 func movedAway(err error) bool {
 	var e *registry.Error
 	return errors.As(err, &e) && e.Dispatched == registry.DispatchedNo &&
 		(e.Code == registry.CodeNotOwner || e.Code == registry.CodeNotConnected)
 }
 
-// toolGone reports whether err means that the session has no such tool: it has withdrawn it, or has not registered it
-// anew yet.
+// toolGone reports whether err means that the session has no such tool: the device has withdrawn it, or has not
+// registered it again yet.
 func toolGone(err error) bool { return errors.Is(err, registry.CodeToolNotFound) }
 
-// relocate asks the directory which pod owns the session now. If that is the claim that was tried already, relocate
-// waits for another. It fails with stale_route if the device is expected back or the session does not match the target
-// any more, as that of a device that has not said yet which one it is, and with not_connected if it is away otherwise.
+// relocate asks the directory which pod owns the session now. If it returns the claim that was already tried, relocate
+// waits for another. It fails with stale_route if the device is expected back, or if the session no longer matches the
+// target. A device that has not introduced itself yet may not match. If the device is away otherwise, it fails with
+// not_connected.
 func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -175,7 +176,7 @@ func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline ti
 	return entry.Session, nil
 }
 
-// callLocal carries a call to a socket of this pod.
+// callLocal sends a call to a socket of this pod.
 func (r *Router) callLocal(
 	ctx context.Context, l *LocalSession, c *registry.Call, deadline time.Time,
 ) (registry.Result, error) {
@@ -199,7 +200,7 @@ func (r *Router) callLocal(
 	return w.forAnswer(ctx, f.cancel)
 }
 
-// callRemote carries a call over the bus to the pod that owns the session.
+// callRemote sends a call over the bus to the pod that owns the session.
 func (r *Router) callRemote(
 	ctx context.Context, session *registry.Session, c *registry.Call, deadline time.Time,
 ) (registry.Result, error) {
@@ -221,14 +222,14 @@ func (r *Router) callRemote(
 	return res, err
 }
 
-// exchange sends an envelope to the pod of a pending call, and waits for the answer to it.
+// exchange sends an envelope to the pod of a pending call, and waits for the answer.
 func (r *Router) exchange(
 	ctx context.Context, p *pendingCall, e registry.Envelope, w wait,
 ) (registry.Result, error) {
 	remaining := w.deadline.Sub(p.since)
 	e.V, e.CallID, e.TimeoutMS, e.ReplyTo = registry.EnvelopeVersion, p.id, remaining.Milliseconds(), r.pod
 	sendCtx := ctx
-	if remaining < r.timeout { // the bus has a bound of its own, but a short call has less time than that
+	if remaining < r.timeout { // the bus has its own limit, but a short call has less time than that
 		var cancel context.CancelFunc
 		sendCtx, cancel = context.WithDeadline(ctx, w.deadline)
 		defer cancel()
@@ -242,7 +243,7 @@ func (r *Router) exchange(
 	return w.forAnswer(ctx, func(reason string) { r.cancelRemote(p.pod, key, p.id, reason) })
 }
 
-// newWait returns the wait for a call's answer. The wait does not refer to c, so that calls need not be on the heap.
+// newWait returns the wait for a call's answer. It does not refer to c, so that calls need not be on the heap.
 func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) wait {
 	return wait{
 		router: r, record: c.Record, durable: c.Durable, timeout: c.Timeout, long: c.Long,
@@ -250,10 +251,10 @@ func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) w
 	}
 }
 
-// DefaultSendTimeout is short, because a caller must learn soon that the bus is stuck.
+// DefaultSendTimeout is short, because a caller must find out soon that the bus is stuck.
 const DefaultSendTimeout = 800 * time.Millisecond
 
-// cancelRemote tells the owning pod that nobody waits for the call any more. It does so in a task, and returns at once.
+// cancelRemote tells the owning pod, in a task, that no caller waits for the call any more. It does not block.
 func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
 	r.tasks.start(key, func(ctx context.Context) {
 		err := r.bus.Send(ctx, pod, registry.Envelope{
@@ -266,7 +267,7 @@ func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason strin
 	})
 }
 
-// failDeadPods fails the calls that wait for a pod whose lease had lapsed at the time asked, and forgets the routes to
+// failDeadPods fails the calls that wait for a pod whose lease had lapsed at the time asked, and drops the routes to
 // such pods.
 func (r *Router) failDeadPods(live []string, asked time.Time) {
 	alive := make(map[string]bool, len(live))
@@ -277,21 +278,21 @@ func (r *Router) failDeadPods(live []string, asked time.Time) {
 	r.pending.failExcept(alive, asked, registry.Lost())
 }
 
-// Pending returns how many calls are waiting for their answer on this pod.
+// Pending returns how many calls wait for their answer on this pod.
 func (r *Router) Pending() int { return r.pending.len() }
 
-// amendTimeout bounds all amending of one result. What hooks have not looked at by then they withhold or leave alone.
+// amendTimeout limits all amending of one result. Hooks withhold or leave alone what they have not checked by then.
 const amendTimeout = 10 * time.Second
 
-// amending is what amends results before they are stored.
+// amending amends results before they are stored.
 type amending struct {
 	amend registry.Amend
 	of    func(tool string) bool // whether the results of a tool are amended
 }
 
-// AmendWith makes this pod amend every result of the tools that amends names before it stores it, whichever way the
-// result comes, so that nobody can read the unamended one. Progress that a device reports of such a call is not
-// amended; its text is dropped instead.
+// AmendWith makes this pod amend results before it stores them, for the tools that amends selects. It amends results
+// from every source, so that an unamended result cannot be read. A device's progress reports of such a call are not
+// amended: their text is dropped.
 func (c *Calls) AmendWith(amend registry.Amend, amends func(tool string) bool) {
 	c.store.amendWith(amend, amends)
 }

@@ -11,38 +11,38 @@ import (
 )
 
 const (
-	// routeBytes bounds each of the two generations of remembered sessions. 100,000 sessions take about 55 MB
-	// (BenchmarkRememberedRoutes); a pod that calls more of them reads some again.
+	// routeBytes limits each of the two generations of cached sessions. 100,000 sessions take about 55 MB
+	// (BenchmarkRememberedRoutes). A pod that calls more of them reads some again.
 	routeBytes = 32 << 20
 
-	// routeOverhead is about what a remembered session takes beside its texts: the session, its key, and their place in
-	// the maps.
+	// routeOverhead is the approximate size of a cached session without its texts, in bytes: the session, its key, and
+	// their entries in the maps.
 	routeOverhead = 460
 
-	// routeToolBytes bounds each of the two generations of the lists of tools that the remembered sessions offer.
+	// routeToolBytes limits each of the two generations of the cached sessions' tool lists.
 	routeToolBytes = 16 << 20
 )
 
-// routeCache remembers where sessions of other pods are and what they offer, for calls that name the session by its id
-// alone. What it remembers may be out of date, but does no harm: a call says which claim and which attributes of the
-// session, and which definition of the tool it was decided on, and the pod that holds the socket refuses it if they are
-// not the current ones. Then the session is read again. It is safe for concurrent use.
+// routeCache caches where sessions of other pods are and what they offer, for calls that name the session only by its
+// id. Stale entries are harmless: a call says on which claim, session attributes and tool definition it was decided.
+// The pod that holds the socket rejects the call if they are not current. Then the session is read again. It is safe
+// for concurrent use.
 type routeCache struct {
 	bySession *cache.Cache[registry.Key, *cachedEntry]
-	lists     toolLists // what the sessions offer; a route without its list is forgotten
+	lists     toolLists // the sessions' tools; a route without its list is dropped
 	live      atomic.Pointer[livePods]
 
-	remembered, read atomic.Int64 // sessions of other pods that calls named by id, by how they were found
+	remembered, read atomic.Int64 // sessions of other pods that calls named by id: found in the cache, in the store
 }
 
 type cachedEntry struct {
 	session    registry.Session
 	attributes uint64
 	tools      toolListKey
-	asked      time.Time // when its read began: what happened before that is in it
+	asked      time.Time // when its read began: earlier changes are in it
 }
 
-// livePods are the pods that had a lease when this pod last looked.
+// livePods are the pods that had a lease at this pod's last check.
 type livePods struct {
 	pods  map[string]bool
 	asked time.Time
@@ -54,8 +54,8 @@ func newRouteCache() *routeCache {
 	}
 }
 
-// get returns the remembered entry of a session, read-only, and the digest of its attributes. It reports false if there
-// is none, or if the session's pod has lost its lease since: a pod that stands still refuses nothing.
+// get returns the cached entry of a session, read-only, and the digest of its attributes. It returns false if there is
+// none, or if the session's pod has lost its lease since: a hung pod cannot reject stale calls.
 func (r *routeCache) get(key registry.Key) (e registry.Entry, attributes uint64, ok bool) {
 	c, ok := r.bySession.Get(key)
 	if !ok {
@@ -68,14 +68,14 @@ func (r *routeCache) get(key registry.Key) (e registry.Entry, attributes uint64,
 	return registry.Entry{Session: c.session, Tools: tools}, c.attributes, ok
 }
 
-// put remembers a session whose read began at the time asked.
+// put caches a session whose read began at the time asked.
 func (r *routeCache) put(e registry.Entry, asked time.Time) {
 	tools := r.lists.keep(e.Tools)
 	c := &cachedEntry{session: e.Session, attributes: e.Session.AttributesDigest(), tools: tools, asked: asked}
 	r.bySession.Put(e.Session.Key, c, routeOverhead+textSize(e.Session))
 }
 
-// textSize returns how many bytes of texts a session holds.
+// textSize returns the size of a session's texts in bytes.
 func textSize(s registry.Session) int {
 	n := len(s.Key.Tenant) + len(s.Key.Session) + len(s.Pod) + len(s.Name) + len(s.DeviceID) + len(s.DeviceName) +
 		len(s.UserID) + len(s.Platform)
@@ -90,27 +90,26 @@ func textSize(s registry.Session) int {
 	return n
 }
 
-// textOverhead is what a string takes beside its bytes.
+// textOverhead is the size of a string without its bytes.
 const textOverhead = 16
 
-// drop forgets a session that turned out to be elsewhere, or to offer something else, or whose pod gave no answer to a
-// call. relied is when that call began. A route whose read began later is kept, because it is news.
+// drop removes a session that turned out to be elsewhere, or to offer something else, or whose pod did not answer a
+// call. relied is when that call began. A route whose read began later is kept, because it is newer.
 func (r *routeCache) drop(key registry.Key, relied time.Time) {
 	if c, ok := r.bySession.Get(key); ok && !c.asked.After(relied) {
 		r.bySession.Delete(key)
 	}
 }
 
-// setLive tells which pods had a lease at the time asked.
+// setLive sets the pods that had a lease at the time asked.
 func (r *routeCache) setLive(pods map[string]bool, asked time.Time) {
 	r.live.Store(&livePods{pods, asked})
 }
 
-// proofLimit is how many proofs a session remembers. A device that reconnects more often during a call cannot answer
-// it.
+// proofLimit is how many proofs a session keeps. A device that reconnects more often during a call cannot answer it.
 const proofLimit = 4
 
-// Introduce takes the device's introduction, which decides which calls it may answer. The calls of its former
+// Introduce handles the device's introduction, which decides which calls it may answer. The calls of its former
 // connection are in flight here from now on. Introduce is called once. It reports whether the caller must store the
 // change with Update.
 func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
@@ -132,8 +131,8 @@ func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
 	return changed
 }
 
-// inherit returns s with what its device has proven: whose calls it may answer, and who may take it back. former is the
-// claim before this one, nil if none is remembered; gone reports that its device was really gone.
+// inherit returns s with what its device has proven: which calls it may answer, and which heirs may take it back.
+// former is the previous claim, nil if none is remembered; gone reports that its device was really gone.
 func inherit(
 	s registry.Session, said registry.Introduction, former *registry.Session, gone bool,
 ) registry.Session {
@@ -159,7 +158,7 @@ func inherit(
 	return s
 }
 
-// distinct returns the first proofs of a list, each once.
+// distinct returns the first proofLimit proofs of a list without duplicates.
 func distinct(proofs []string) []string {
 	var kept []string
 	for _, p := range proofs {
@@ -170,14 +169,14 @@ func distinct(proofs []string) []string {
 	return kept
 }
 
-// listeners is a table of goroutines that wait for news of a call or a ping, by its id. The zero value is ready.
+// listeners is a table of goroutines that wait for news of a call or a ping, by id. The zero value is ready to use.
 type listeners[T any] struct {
 	mu   sync.Mutex
 	byID map[string]map[chan T]struct{}
 }
 
-// listen returns a channel that gets what notify is given for the id from now on, and a function that ends this. The
-// channel holds capacity values; what does not fit is dropped.
+// listen returns a channel that gets the values of notify for the id from now on, and a function that ends this. The
+// channel holds capacity values; further values are dropped.
 func (l *listeners[T]) listen(id string, capacity int) (news <-chan T, stop func()) {
 	c := make(chan T, capacity)
 	l.mu.Lock()
@@ -201,7 +200,7 @@ func (l *listeners[T]) remove(id string, c chan T) {
 	}
 }
 
-// notify hands v to all that listen for the id. It does not block.
+// notify sends v to all listeners of the id. It does not block.
 func (l *listeners[T]) notify(id string, v T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

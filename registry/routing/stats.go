@@ -11,11 +11,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// counters count what a pod has done since it was made. The zero value is ready, and safe for concurrent use.
+// counters count a pod's events since it was created. The zero value is ready to use, and safe for concurrent use.
 type counters struct {
 	opened, resumed, replaced    atomic.Int64 // sessions
 	restored, restoreFailed      atomic.Int64 // sessions
-	deviceBusy, podBusy          atomic.Int64 // calls refused
+	deviceBusy, podBusy          atomic.Int64 // calls rejected
 	receivedTwice                atomic.Int64 // calls
 	heartbeats, heartbeatsMissed atomic.Int64
 	podsLive, podsDied           atomic.Int64
@@ -26,44 +26,44 @@ type counters struct {
 	placesTaken, placesLost         atomic.Int64
 }
 
-// Stats says what a pod holds now, and what it has done since it was made.
+// Stats is a snapshot of what a pod holds, and counters since it was created.
 type Stats struct {
 	Sessions int64 // sessions whose sockets are here
 	Pending  int64 // calls that wait here for their answers
 	InFlight int64 // calls that devices on this pod have not answered yet
 	Returns  int64 // calls that wait here for devices that are expected back
-	Detached int64 // calls whose devices have lost their connections and may come back
+	Detached int64 // calls whose devices have disconnected and may reconnect
 	Running  int64 // calls that outlive their requests
 	Tasks    int64 // short exchanges with the store that are running
 
-	RecorderLines, RecorderBytes int64 // of what waits to be written
-	RecorderUnwritten            int64 // records that could not be written and are tried again
-	RecorderDropped              int64 // lines that were lost: the queue was full, or the store did not take them
+	RecorderLines, RecorderBytes int64 // waiting to be written
+	RecorderUnwritten            int64 // records that could not be written and will be retried
+	RecorderDropped              int64 // lines lost: the queue was full, or the store rejected them
 
-	RoutesRemembered, RoutesRead int64 // sessions of other pods that calls named by id: from memory, from the store
+	RoutesRemembered, RoutesRead int64 // sessions of other pods that calls named by id: from the cache, from the store
 
-	SessionsOpened, SessionsResumed   int64 // resumed ones are among the opened
+	SessionsOpened, SessionsResumed   int64 // resumed sessions are also opened
 	SessionsReplaced                  int64 // another connection took them over
 	SessionsRestored, RestoresFailed  int64 // the store had lost them
 	DeviceBusy, PodBusy, TasksRefused int64 // calls and tasks beyond a limit
 	ReceivedTwice                     int64 // calls that came twice and were delivered once
 	Heartbeats, HeartbeatsMissed      int64
-	PodsLive                          int64 // as the last heartbeat found them
+	PodsLive                          int64 // as of the last heartbeat
 	PodsDied                          int64 // dead pods that this pod cleaned up after
 
-	// Waits of calls for devices that were expected back: the device came, or the wait ended without it. Among the
-	// latter and others are the refused ones, which did not wait because as many did as may.
+	// Waits of calls for devices that were expected back: the device came, or the wait ended without it. Missed waits
+	// include the refused ones, which did not wait because of a limit.
 	ReturnsCame, ReturnsMissed, ReturnsRefused int64
 
-	Places                          int64 // that this pod owns
-	PlacesTaken                     int64 // whose owner before was gone, with what it kept
-	PlacesLost                      int64 // of this pod that another one owns by now, or that were erased
-	PlaceCallsHere, PlaceCallsThere int64 // calls of this pod for a place: run here, or carried to its owner
+	Places                          int64 // owned by this pod
+	PlacesTaken                     int64 // whose previous owner was gone, with its state
+	PlacesLost                      int64 // formerly of this pod: now another pod's, or erased
+	PlaceCallsHere, PlaceCallsThere int64 // calls of this pod for a place: run here, or sent to its owner
 	Errands                         int64 // calls of other pods that run here
 	ErrandsRefused                  int64 // calls of other pods beyond a limit
 }
 
-// Stats looks at every session. It is meant to be called every few seconds.
+// Stats reads every session. Call it every few seconds at most.
 func (p *Pod) Stats() Stats {
 	n := &p.Hub.counts
 	tasks, late := p.tasks.places.Stats(), p.Hub.late.places.Stats()
@@ -90,7 +90,7 @@ func (p *Pod) Stats() Stats {
 	return s
 }
 
-// Pools returns how full the pools of the pod are, by name.
+// Pools returns the usage of the pod's pools, by name.
 func (p *Pod) Pools() map[string]share.Stats {
 	return map[string]share.Stats{
 		"running_calls": p.Calls.places.Stats(), "returning_calls": p.Router.returns.places.Stats(),
@@ -116,7 +116,7 @@ func (r *recorder) stats(s *Stats) {
 	s.RecorderDropped = r.dropped.Load()
 }
 
-// Turns ends turns of conversations, and what else has a key, on whatever pod they run. It is safe for concurrent use.
+// Turns aborts conversation turns, and other work with a key, on any pod. It is safe for concurrent use.
 type Turns struct {
 	pod  string
 	pods registry.PodStore
@@ -131,16 +131,16 @@ func newTurns(cfg PodConfig) *Turns {
 	return &Turns{pod: cfg.ID, pods: cfg.Store, bus: cfg.Bus, log: cfg.Log}
 }
 
-// Serve adds a function that aborts a turn on this pod, which is asked before those that were added earlier. abort
-// reports whether there was a turn, and must not block.
+// Serve adds a function that aborts a turn on this pod. Later functions are called first. abort reports whether there
+// was a turn, and must not block.
 func (t *Turns) Serve(abort func(registry.Key) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.aborts = slices.Insert(slices.Clone(t.aborts), 0, abort)
 }
 
-// Abort aborts the turn of a conversation. If the turn does not run here, Abort tells all pods, because it is not known
-// which one runs it. Abort does not wait for the end of the turn, and a message can be lost.
+// Abort aborts the turn of a conversation. If the turn does not run here, Abort tells all pods, because the turn's pod
+// is unknown. Abort does not wait for the end of the turn. It is best effort: a message can be lost.
 func (t *Turns) Abort(ctx context.Context, key registry.Key) error {
 	if t.abortHere(key) {
 		return nil

@@ -12,13 +12,14 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// storeWait is how long a change waits for the store. A device that registers should get its reply once everybody can
-// see its tools. But its reader also brings the answers to calls, and must not stand still because the store does.
+// storeWait is how long a change waits for the store. A registering device should get its reply once its tools are
+// visible on all pods. But the socket's reader also reads the answers to calls, and must not stall because the store
+// does.
 const storeWait = 250 * time.Millisecond
 
-// stored makes a change of the session, queues its write to the store and waits for that, at most storeWait. The change
-// and the queueing are one step under the lock, so that whoever sees the change can await its write (awaitWrites). It
-// fails only if this pod has lost the session: any other failure means nothing for the device.
+// stored makes a change of the session, queues its write to the store and waits for the write, at most storeWait. The
+// change and the queueing are one step under the lock, so that a goroutine that sees the change can await its write
+// (awaitWrites). It fails only if this pod has lost the session: other failures do not matter to the device.
 func (l *LocalSession) stored(
 	ctx context.Context, change func(), write func(context.Context) error,
 ) error {
@@ -38,7 +39,7 @@ func (l *LocalSession) stored(
 	}
 	l.mu.Unlock()
 	if !queued {
-		return nil // the next refresh writes it
+		return nil // left to the next refresh
 	}
 	limit := time.NewTimer(storeWait)
 	defer limit.Stop()
@@ -51,7 +52,7 @@ func (l *LocalSession) stored(
 	return nil
 }
 
-// awaitWrites waits until the writes to the store that are queued have ended, at most for the limit.
+// awaitWrites waits for the queued writes to the store, at most for the limit.
 func (l *LocalSession) awaitWrites(limit time.Duration) {
 	l.mu.Lock()
 	last := l.lastWrite
@@ -67,8 +68,8 @@ func (l *LocalSession) awaitWrites(limit time.Duration) {
 	}
 }
 
-// beginWrite waits until all writes to the store that were queued before have ended, and returns a function that ends
-// its own. So two writes of one session never overtake each other. The wait is bounded, because each write is.
+// beginWrite waits until all earlier queued writes to the store have ended, and returns a function that ends its own.
+// So two writes of one session never overtake each other. The wait is limited, because each write is.
 func (l *LocalSession) beginWrite() (end func()) {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -81,7 +82,7 @@ func (l *LocalSession) beginWrite() (end func()) {
 	return func() { l.endWrite(done) }
 }
 
-// endWrite closes done, which lets the next write begin. An idle session keeps no channel.
+// endWrite closes done, so that the next write begins. An idle session keeps no channel.
 func (l *LocalSession) endWrite(done chan struct{}) {
 	close(done)
 	l.mu.Lock()
@@ -142,12 +143,12 @@ func (l *LocalSession) restoreNow(ctx context.Context) error {
 const (
 	maxTasks    = 8192            // tasks that run at once on one pod
 	maxLate     = 512             // late answers that wait for their records at once
-	maxChecks   = 512             // answers that are checked at once; others are not
+	maxChecks   = 512             // concurrent checks of answers; further answers are not checked
 	taskTimeout = 3 * time.Second // of one task
 )
 
-// tasks runs short exchanges with the store that must not hold up a socket's reader or the bus. Each is bounded in
-// time, and the pod waits for all of them when it closes.
+// tasks runs short exchanges with the store that must not block a socket's reader or the bus. Each has a time limit. A
+// closing pod waits for all of them.
 type tasks struct {
 	places *share.Pool
 	log    *slog.Logger
@@ -161,8 +162,8 @@ func newTasks(limit int64, log *slog.Logger) *tasks {
 	return &tasks{places: share.New(share.Bounds{Pod: limit}), log: log}
 }
 
-// start runs f for a session in a goroutine, or reports false if too many tasks are running: of all, of its tenant, or
-// of the session. It also does after wait.
+// start runs f for a session in a goroutine. It returns false if too many tasks are running: in total, of its tenant,
+// or of the session. It also returns false after wait.
 func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
 	place, err := t.places.Try(share.Owner{Tenant: of.Tenant, Identity: of.Session}, 1)
 	if err != nil {
@@ -188,7 +189,7 @@ func (t *tasks) start(of registry.Key, f func(ctx context.Context)) bool {
 	return true
 }
 
-// wait lets no more tasks start, and waits for those that run.
+// wait rejects new tasks, and waits for the running ones.
 func (t *tasks) wait() {
 	t.mu.Lock()
 	t.closed = true

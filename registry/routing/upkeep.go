@@ -16,11 +16,11 @@ const (
 	storeTimeout = 5 * time.Second // for one step of the upkeep
 
 	restoresAtOnce = 16          // sessions that are restored at the same time
-	restorePause   = time.Second // pause before failed restores are tried again
+	restorePause   = time.Second // pause before failed restores are retried
 )
 
-// heartbeatsPerLease is how often per lease a pod renews its lease and looks for other pods' lapsed leases. Several
-// lost heartbeats do no harm, and a dead pod is noticed a tenth of a lease after its lease has lapsed.
+// heartbeatsPerLease is how often per lease a pod renews its lease and checks for other pods' lapsed leases. Several
+// lost heartbeats are harmless, and a dead pod is noticed a tenth of a lease after its lease has lapsed.
 const heartbeatsPerLease = 10
 
 // heartbeatLoop renews the lease, fails the calls that wait for dead pods, and triggers the sweep.
@@ -37,8 +37,8 @@ func (p *Pod) heartbeatLoop(ctx context.Context) {
 	}
 }
 
-// sweepLoop cleans up after dead pods. A sweep may take longer than a short lease lasts, so it does not hold up the
-// heartbeats. But it starts after a heartbeat, or a pod that stood still could take itself for dead.
+// sweepLoop cleans up after dead pods. A sweep may take longer than a short lease, so it must not block the heartbeats.
+// But it starts after a heartbeat: otherwise a pod that was suspended could treat itself as dead.
 func (p *Pod) sweepLoop(ctx context.Context) {
 	for {
 		select {
@@ -74,7 +74,7 @@ func (p *Pod) heartbeat(ctx context.Context) {
 	p.Router.failDeadPods(live, asked)
 	select {
 	case p.sweeps <- struct{}{}:
-	default: // a sweep is due already
+	default: // a sweep is already due
 	}
 }
 
@@ -92,7 +92,7 @@ func (p *Pod) sweep(ctx context.Context) {
 	}
 }
 
-// refreshLoop extends the life of the sessions on this pod three times per TTL, and at once when asked to.
+// refreshLoop extends the life of the sessions on this pod three times per TTL, and immediately on request.
 func (p *Pod) refreshLoop(ctx context.Context) {
 	for {
 		pause := p.cfg.SessionTTL / 3
@@ -113,7 +113,7 @@ func (p *Pod) refreshLoop(ctx context.Context) {
 
 func (p *Pod) refreshAll(ctx context.Context) {
 	locals := p.Hub.All()
-	entries := make([]registry.Entry, 0, min(len(locals), refreshBatch)) // used again by each batch
+	entries := make([]registry.Entry, 0, min(len(locals), refreshBatch)) // reused by each batch
 	for batch := range slices.Chunk(locals, refreshBatch) {
 		entries = entries[:0]
 		for _, l := range batch {
@@ -123,7 +123,7 @@ func (p *Pod) refreshAll(ctx context.Context) {
 	}
 }
 
-// refreshSome refreshes some sessions; entries are what they are now.
+// refreshSome refreshes some sessions; entries are their current entries.
 func (p *Pod) refreshSome(run context.Context, locals []*LocalSession, entries []registry.Entry) {
 	ctx, cancel := context.WithTimeout(run, storeTimeout)
 	defer cancel()
@@ -142,9 +142,8 @@ func (p *Pod) refreshSome(run context.Context, locals []*LocalSession, entries [
 	}
 }
 
-// restoreAll writes the sessions again that the store has lost, restoresAtOnce at a time and each with its own timeout,
-// because after the store was emptied these are all sessions of the pod. Failed ones are tried again soon, before the
-// next regular refresh.
+// restoreAll restores the sessions that the store has lost, restoresAtOnce at a time. Each has its own timeout, because
+// an emptied store has lost all sessions of the pod. Failed ones are retried soon, before the next regular refresh.
 func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
 	var all sync.WaitGroup
 	var failed atomic.Bool
@@ -172,7 +171,7 @@ func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
 	}
 }
 
-// restore writes one session again. It reports false if it must be tried again.
+// restore writes one session again. It returns false if it must be retried.
 func (p *Pod) restore(ctx context.Context, key registry.Key) bool {
 	l := p.Hub.Get(key)
 	if l == nil {
@@ -191,7 +190,7 @@ func (p *Pod) restore(ctx context.Context, key registry.Key) bool {
 	return true
 }
 
-// logStore logs a failure of the store, except those that only mean that the pod is closing.
+// logStore logs a failure of the store, except failures that only mean that the pod is closing.
 func (p *Pod) logStore(ctx context.Context, msg string, err error) {
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		p.cfg.Log.Warn(msg, "error", err)

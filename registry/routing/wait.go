@@ -8,17 +8,17 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// lostAfter is how long a remote call may stay without answer or receipt before it counts as lost, where the bus may
-// take so long to send it: 2 s by default. The owning pod sends a receipt after receiptAfter, so silence means that the
-// message or the pod is gone. A durable call may take taskTimeout longer, because the owning pod claims it in the store
-// first.
+// lostAfter is how long a remote call may stay without answer or receipt before it counts as lost. sendTimeout is the
+// bus's time limit to send a call; the default gives 2 s. The owning pod sends a receipt after receiptAfter, so silence
+// means that the message or the pod is gone. A durable call may take taskTimeout longer, because the owning pod first
+// claims it in the store.
 func lostAfter(sendTimeout time.Duration) time.Duration { return sendTimeout * 5 / 2 }
 
-// cancelWait is how long the caller of a cancelled call still waits. In that time a receipt can say that the device has
-// the call, and an answer that was already on its way can arrive.
+// cancelWait is how long the caller of a cancelled call still waits. In that time a receipt can confirm that the device
+// has the call, and an answer that was already in flight can arrive.
 const cancelWait = 500 * time.Millisecond
 
-// phase is how far a call is known to have come. A wait only moves down in this table:
+// phase is a call's last known progress. A wait only moves down in this table:
 //
 //	phase      begins when                 lasts at most                    after that the caller gets
 //	sending    the bus takes the call      PodConfig.SendTimeout            store_unavailable
@@ -26,7 +26,7 @@ const cancelWait = 500 * time.Millisecond
 //	                                       lostAfter + taskTimeout
 //	delivered  the device has the call     the call's timeout               timeout, dispatched=yes
 //
-// The call's timeout bounds every phase. In every phase an answer, a cancellation or the end of the caller's context
+// The call's timeout limits every phase. In every phase an answer, a cancellation or the end of the caller's context
 // ends the wait. A call to a socket of this pod begins in phase delivered.
 type phase int
 
@@ -45,12 +45,12 @@ type wait struct {
 	long     *registry.LongArgs // dropped with the receipt; nil: the arguments are kept
 	pending  *pendingCall
 	phase    phase
-	sending  registry.PendingSend // what the bus is sending; nil from phaseSent on
-	since    time.Time            // when the call was handed to the bus; from phaseSent on, when it was sent
+	sending  registry.PendingSend // the send in progress; nil from phaseSent on
+	since    time.Time            // when the bus got the call; from phaseSent on, when it was sent
 	deadline time.Time
 }
 
-// trigger is what made a wait look at its call.
+// trigger is the event that woke a wait.
 type trigger int
 
 const (
@@ -59,11 +59,11 @@ const (
 	stopped                 // the caller's context ended
 )
 
-// forAnswer waits for the end of the call. cancel tells the device that nobody waits any more.
+// forAnswer waits for the end of the call. cancel tells the device that no caller waits any more.
 func (w *wait) forAnswer(ctx context.Context, cancel func(reason string)) (registry.Result, error) {
 	for {
 		why := w.next(ctx)
-		got := w.pending.progress() // looked at after every trigger, because it counts more than the trigger
+		got := w.pending.progress() // read after every trigger, because it has priority over the trigger
 		if w.phase == phaseSending {
 			sent, err := w.hasBeenSent(ctx, got, why != notified)
 			if err != nil {
@@ -73,7 +73,7 @@ func (w *wait) forAnswer(ctx context.Context, cancel func(reason string)) (regis
 				w.beginSent(got.sentAt)
 			}
 		}
-		if got.receipt { // even together with an answer, because others may know of the call already
+		if got.receipt { // even together with an answer, because other pods may already know the call
 			w.noteReceipt(got.running)
 		}
 		switch {
@@ -111,7 +111,7 @@ func (w *wait) next(ctx context.Context) trigger {
 	}
 }
 
-// due returns when the phase ends if nothing new comes, and whether the call is lost then.
+// due returns when the phase ends without further news, and whether the call is then lost.
 func (w *wait) due() (at time.Time, lost bool) {
 	at = w.deadline
 	if w.phase < phaseDelivered {
@@ -129,7 +129,7 @@ func (w *wait) due() (at time.Time, lost bool) {
 	return at, lost
 }
 
-// dispatched says whether the device can have run the tool.
+// dispatched returns whether the device can have run the tool.
 func (w *wait) dispatched() registry.Dispatched {
 	if w.phase == phaseDelivered {
 		return registry.DispatchedYes
@@ -137,7 +137,7 @@ func (w *wait) dispatched() registry.Dispatched {
 	return registry.DispatchedUnknown
 }
 
-// noteReceipt begins phaseDelivered. From here on the call can be looked up and cancelled from every pod.
+// noteReceipt begins phaseDelivered. From here on every pod can look up and cancel the call.
 func (w *wait) noteReceipt(running bool) {
 	w.phase = phaseDelivered
 	w.long.Drop()
@@ -160,7 +160,7 @@ func (w *wait) noteReceipt(running bool) {
 	}
 }
 
-// end ends the wait with e, unless the answer has arrived by now. An answer that arrives later finds no caller.
+// end ends the wait with e, unless the answer has already arrived. A later answer finds no caller.
 func (w *wait) end(e *registry.Error) (registry.Result, error) {
 	if answer := w.pending.close(); answer != nil {
 		return unpack(answer, w.dispatched())
@@ -210,8 +210,8 @@ func (w *wait) afterCancel() (registry.Result, error) {
 	}
 }
 
-// unpack returns the result or the error of a reply. If the error is lost and does not say whether the device has the
-// call, this pod made the reply itself because the other pod is dead, and unpack adds dispatched to it.
+// unpack returns the result or the error of a reply. If this pod made the reply itself because the other pod is dead,
+// the error is lost and does not say whether the device has the call; unpack then adds dispatched to it.
 func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Result, error) {
 	switch {
 	case isOwnVerdict(reply):
@@ -225,13 +225,13 @@ func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Res
 	}
 }
 
-// callCancelled is the error for the caller of a call that somebody cancelled.
+// callCancelled is the error for the caller of a cancelled call.
 func callCancelled(d registry.Dispatched) *registry.Error {
 	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(d)
 }
 
-// causeOf returns why ctx ended. A context that hides the values of its parent hides the cause too, so such a context
-// may tell it by a method Cause.
+// causeOf returns why ctx ended. A context that hides the values of its parent also hides the cause. Such a context may
+// return the cause from a method Cause.
 func causeOf(ctx context.Context) error {
 	if c, ok := ctx.(interface{ Cause() error }); ok {
 		return c.Cause()

@@ -1,4 +1,4 @@
--- Appends answers to the list of the pod that waits for them. Nobody may be left to read the list, so it expires.
+-- Appends answers to the list of the pod that waits for them. The pod may be gone, so the list expires.
 --
 -- KEYS 1 replies (list)
 -- ARGV 1 TTL in ms, 2... payloads

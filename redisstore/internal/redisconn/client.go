@@ -1,8 +1,8 @@
-// Package redisconn is what the store and the bus share: one connection to the servers of a fleet. It reads the URL,
+// Package redisconn has the connection to the servers of a fleet that the store and the bus share. It reads the URL,
 // dials, checks the servers, loads scripts, and sends commands in pipelines. It knows neither sessions nor messages.
 //
-// It imports registry, for the errors that leave the package, and nothing else of ours. Start at Dial in client.go,
-// then read Pipeline in pipeline.go: every command of the store and of the bus goes through one.
+// It imports registry for the errors that leave the package, and no other package of Farhand. Start at Dial in
+// client.go, then read Pipeline in pipeline.go: every command of the store and of the bus goes through one.
 package redisconn
 
 import (
@@ -23,35 +23,36 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// DefaultTimeout bounds dialling, one read, one write, and the wait for a connection of a pool where Options.Timeout
-// says nothing: what a caller waits for a Redis that does not answer.
+// DefaultTimeout bounds dialling, one read, one write, and the wait for a connection of a pool, unless Options.Timeout
+// is set. It is how long a caller waits for a Redis that does not answer.
 const DefaultTimeout = 800 * time.Millisecond
 
 // pool is how many connections a client has per server, how long a command waits for one, and how large their buffers
-// are. Commands, sessions, and whatever blocks a connection never share a pool: a blocked connection would be missing
-// for commands, and devices that come in great numbers would keep calls waiting.
+// are. Commands, sessions and blocking reads never share a pool. A blocked connection would be missing for commands,
+// and many devices that connect at the same time would delay calls.
 type pool struct {
 	size   int
-	wait   time.Duration // if that is longer than the timeout of the servers
+	wait   time.Duration // if longer than the timeout of the servers
 	buffer int           // bytes; 0: the default of the client library
 }
 
 // The pools of a Conn: for commands, and for opening, changing and releasing sessions. Many devices may come and go at
-// once, and wait longer.
+// the same time, so their commands may wait longer.
 var (
 	commandPool = pool{size: 64}
 	sessionPool = pool{size: 16, wait: 3 * time.Second}
 )
 
-// blockingPool is for connections that mostly wait, and need no large buffers.
+// blockingPool is for connections that mostly wait, and need only small buffers.
 func blockingPool(size int) pool { return pool{size: size, buffer: 8 << 10} }
 
-// reloadInterval is the age at which a client reads again which member of a Cluster owns what. The library's default is
-// a minute. Redirections make it read at once, but a replica that was a master takes part of the commands without one.
+// reloadInterval is the age at which a client reloads which member of a Cluster owns which slots. The library's default
+// is a minute. A redirection makes it reload immediately, but a replica that was a master takes part of the commands
+// without one.
 const reloadInterval = 5 * time.Second
 
-// newClient builds a client for the servers at a. Nothing is dialled yet. No command is ever sent a second time by the
-// client library: it might be carried out twice.
+// newClient builds a client for the servers at a. It does not dial yet. The client library never sends a command a
+// second time, because the command might run twice.
 func newClient(a address, p pool) redis.UniversalClient {
 	var config *tls.Config
 	if a.tls {
@@ -72,15 +73,15 @@ func newClient(a address, p pool) redis.UniversalClient {
 	return redis.NewUniversalClient(options)
 }
 
-// newClusterClient builds a client that asks the members who owns what whenever one of them cannot be reached. The
-// library would go on dialling a member that is dead, after its replica has taken its place.
+// newClusterClient builds a client that reloads the slot owners whenever a member cannot be reached. Without that, the
+// library would keep dialling a dead member after its replica has taken over.
 func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	var client atomic.Pointer[redis.ClusterClient]
 	dial := options.Dialer
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if c := client.Load(); err != nil && c != nil {
-			c.ReloadState(ctx) // in the background; several at once become one
+			c.ReloadState(ctx) // in the background; concurrent reloads become one
 		}
 		return conn, err
 	}
@@ -90,8 +91,8 @@ func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	return c
 }
 
-// clientLog routes what the client library prints about itself to our log. It is detail: whatever matters also
-// comes back as an error.
+// clientLog routes the client library's own messages to Options.Log, at debug level. Everything important is also
+// returned as an error.
 type clientLog struct{ log *slog.Logger }
 
 // Printf implements the library's logging interface.
@@ -111,8 +112,8 @@ type Options struct {
 	Timeout time.Duration // of dialling, of one read and of one write; default DefaultTimeout
 }
 
-// Conn is a connection to the servers of a fleet: a pool for commands, another for sessions that come and go, and the
-// means to open further ones. It is safe for concurrent use.
+// Conn is a connection to the servers of a fleet: a pool for commands, a pool for sessions, and a way to open further
+// connections. It is safe for concurrent use.
 type Conn struct {
 	addr     address
 	client   redis.UniversalClient
@@ -122,7 +123,7 @@ type Conn struct {
 	close    func() error
 }
 
-// Dial is what redisstore.Dial says.
+// Dial is documented at redisstore.Dial.
 func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 	addr, err := parseURL(o.URL)
 	if err != nil {
@@ -153,14 +154,14 @@ func newConn(addr address) *Conn {
 	addr.timeout = cmp.Or(addr.timeout, DefaultTimeout)
 	c := &Conn{addr: addr, client: newClient(addr, commandPool), sessions: newClient(addr, sessionPool)}
 	c.opening = alone(c.sessions)
-	if !c.IsCluster() { // in a cluster, a member that hangs would hold up what goes to the others
+	if !c.IsCluster() { // in a cluster, a member that hangs would delay commands for the others
 		c.opening = newTogether(alone(c.sessions)).exec
 	}
 	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.sessions.Close()) })
 	return c
 }
 
-// prepare checks the servers and gives them the scripts.
+// prepare checks the servers and loads the scripts.
 func (c *Conn) prepare(ctx context.Context, scripts []*Scripts) error {
 	if err := c.check(ctx); err != nil {
 		return err
@@ -173,10 +174,10 @@ func (c *Conn) prepare(ctx context.Context, scripts []*Scripts) error {
 	return nil
 }
 
-// Warnings returns what Dial found that will hurt one day, in sentences for an operator.
+// Warnings returns the problems that Dial found but that do not stop it, in sentences for an operator.
 func (c *Conn) Warnings() []string { return c.warnings }
 
-// Close ends the connections. Clients of NewBlockingClient have to be closed before.
+// Close ends the connections. Close the clients of NewBlockingClient first.
 func (c *Conn) Close() error { return c.close() }
 
 // IsCluster reports whether the servers are a Redis Cluster.
@@ -185,21 +186,21 @@ func (c *Conn) IsCluster() bool { return c.addr.topology == topologyCluster }
 // Timeout bounds dialling the servers, one read and one write.
 func (c *Conn) Timeout() time.Duration { return c.addr.timeout }
 
-// Client returns the client that sends the commands, for what a Pipeline cannot do.
+// Client returns the client that sends the commands, for operations that Pipeline does not support.
 func (c *Conn) Client() redis.UniversalClient { return c.client }
 
-// Pools returns statistics of the pools of connections: for commands, and for sessions that come and go.
+// Pools returns statistics of the pools of connections: for commands, and for sessions.
 func (c *Conn) Pools() (commands, sessions *redis.PoolStats) {
 	return c.client.PoolStats(), c.sessions.PoolStats()
 }
 
-// NewBlockingClient returns a client of its own for at most size connections per server that wait for something to
-// happen. Its owner closes it; that ends whatever is blocked.
+// NewBlockingClient returns a separate client for blocking commands, with at most size connections per server. The
+// caller closes it, which also ends blocked commands.
 func (c *Conn) NewBlockingClient(size int) redis.UniversalClient {
 	return newClient(c.addr, blockingPool(size))
 }
 
-// EachMaster calls fn for every server that takes writes, for several at the same time.
+// EachMaster calls fn for every server that takes writes, for several concurrently.
 func (c *Conn) EachMaster(ctx context.Context, fn func(context.Context, redis.Cmdable) error) error {
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return fn(ctx, c) })
@@ -207,8 +208,8 @@ func (c *Conn) EachMaster(ctx context.Context, fn func(context.Context, redis.Cm
 	return fn(ctx, c.client)
 }
 
-// Unavailable translates an error of the client library: no such error leaves the store or the bus. It keeps errors
-// that are translated already, and nil.
+// Unavailable translates an error of the client library, so that no such error leaves the store or the bus. It returns
+// nil and translated errors unchanged.
 func Unavailable(op string, err error) error {
 	if err == nil {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// userTimeout is how long written data may stay unacknowledged before the kernel ends a connection. Without it a
-// peer that vanished silently is only noticed after many minutes of retransmissions.
+// userTimeout is how long written data may stay unacknowledged before the kernel ends a connection. Without it, a peer
+// that vanished silently is noticed only after many minutes of retransmissions.
 const userTimeout = 10 * time.Second
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// newDialer returns the dialer of all clients. Every error of it is a *net.OpError with Op "dial", also one of the
-// TLS handshake: nothing has been sent over a connection that was never handed out.
+// newDialer returns the dialer of all clients. Its errors are *net.OpError with Op "dial", including those of the TLS
+// handshake: nothing has been sent over a connection that was never handed out.
 func newDialer(config *tls.Config, timeout time.Duration) dialFunc {
 	d := &net.Dialer{Timeout: timeout, Control: controlUserTimeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

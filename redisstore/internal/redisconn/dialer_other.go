@@ -4,5 +4,5 @@ package redisconn
 
 import "syscall"
 
-// controlUserTimeout does nothing where the option does not exist; the probe of the bus is the guard there.
+// controlUserTimeout does nothing, because the option does not exist here. The probe of the bus finds dead connections.
 func controlUserTimeout(_, _ string, _ syscall.RawConn) error { return nil }

@@ -13,7 +13,7 @@ import (
 // MaxPipeline bounds how many commands are sent before their answers are read.
 const MaxPipeline = 1000
 
-// The commands that run a script: by its hash, which a server may have forgotten, and by its source.
+// The commands that run a script: by its hash, which a server may have forgotten, or by its source.
 const (
 	evalSHA    = "evalsha"
 	evalSource = "eval"
@@ -22,32 +22,32 @@ const (
 // Command is one command or script of a pipeline, and its answer once the pipeline has been sent.
 type Command struct {
 	script *Script // nil for a plain command
-	args   []any   // all that is sent; of a script the first are how it is run, which, and how many keys there are
+	args   []any   // everything that is sent; a script has scriptArgs before its keys
 	cmd    *redis.Cmd
 }
 
-// scriptArgs is how many arguments come before the keys of a script.
+// scriptArgs is how many arguments come before the keys of a script: the command, the script, and the number of keys.
 const scriptArgs = 3
 
-// Add adds an argument to a command that has not been sent. A text may be given as a pointer, which takes no memory of
-// its own.
+// Add adds an argument to a command that has not been sent. A text that is passed as a pointer takes no extra memory.
 func (c *Command) Add(arg any) { c.args = append(c.args, arg) }
 
-// once is a command the cluster client does not send again when a connection breaks: a claim must not be made twice
-// and a message not delivered twice. Redirections are still followed, they say that nothing was done.
+// once is a command that the cluster client does not send again when a connection breaks: a claim must not be made
+// twice, and a message must not be delivered twice. Redirections are still followed, because nothing was done before
+// them.
 type once struct{ *redis.Cmd }
 
-// NoRetry is asked by the client library.
+// NoRetry is called by the client library.
 func (once) NoRetry() bool { return true }
 
-// Pipeline is a list of commands that travel together. What comes after Then takes effect after what came before it:
-// on a single server one pipeline keeps the order; on a cluster, whose members answer independently, every part is
-// a round trip. A pipeline is used once, or again after Reset, by one goroutine.
+// Pipeline is a list of commands that travel together. Commands after Then take effect after the commands before it. On
+// a single server one pipeline keeps the order. On a cluster, whose members answer independently, every part is a round
+// trip. A pipeline is used once, or again after Reset, by one goroutine.
 type Pipeline struct {
 	cluster bool
 	send    sender
 	parts   [][]*Command
-	batch   []redis.Cmder // what is being sent
+	batch   []redis.Cmder // being sent
 }
 
 // sender sends commands and returns when each has its answer or error.
@@ -56,15 +56,15 @@ type sender func(ctx context.Context, commands []redis.Cmder)
 // Pipeline returns an empty pipeline.
 func (c *Conn) Pipeline() *Pipeline { return c.pipelineOf(alone(c.client)) }
 
-// SessionPipeline returns an empty pipeline for a session that is opened, changed or released. To a single server,
-// those that are sent at the same time travel together.
+// SessionPipeline returns an empty pipeline that opens, changes or releases a session. On a single server, pipelines
+// that are sent at the same time travel together.
 func (c *Conn) SessionPipeline() *Pipeline { return c.pipelineOf(c.opening) }
 
 func (c *Conn) pipelineOf(send sender) *Pipeline {
 	return &Pipeline{cluster: c.IsCluster(), send: send, parts: [][]*Command{nil}}
 }
 
-// alone returns the sender of pipelines that wait for no others.
+// alone returns a sender that sends each pipeline by itself.
 func alone(client redis.UniversalClient) sender {
 	return func(ctx context.Context, commands []redis.Cmder) {
 		pipe := client.Pipeline()
@@ -85,12 +85,12 @@ func (c *Conn) Eval(ctx context.Context, s *Script, keys []string, args ...any) 
 	return p.Eval(s, keys, args...), p.Exec(ctx)
 }
 
-// Then starts the next part. Its commands must be safe to repeat, because a part may be sent again after a server
-// forgot the scripts of the part before.
+// Then starts the next part. Its commands must be safe to repeat, because a part may be sent again if a server has
+// forgotten the scripts of the part before.
 func (p *Pipeline) Then() { p.parts = append(p.parts, nil) }
 
-// Reset empties a pipeline of one part. Those added next take the memory of the commands that were in it, whose answers
-// are lost.
+// Reset empties a pipeline of one part. Commands that are added next reuse the memory of the previous ones, whose
+// answers are lost.
 func (p *Pipeline) Reset() { p.parts[0] = p.parts[0][:0] }
 
 // Do adds a command whose first argument after the name is its key.
@@ -111,14 +111,14 @@ func (p *Pipeline) Eval(s *Script, keys []string, args ...any) *Command {
 	return c
 }
 
-// EvalKeys adds a script of which keys and arguments are yet to be added: so many keys first.
+// EvalKeys adds a script without its keys and arguments. The caller adds them: first as many keys as keys says.
 func (p *Pipeline) EvalKeys(s *Script, keys int) *Command {
 	c := p.add(s)
 	c.args = append(c.args, evalSHA, s.named, keys)
 	return c
 }
 
-// add adds an empty command, one that was there before Reset if there is one.
+// add adds an empty command. It reuses a command from before Reset if there is one.
 func (p *Pipeline) add(s *Script) *Command {
 	part := &p.parts[len(p.parts)-1]
 	n := len(*part)
@@ -152,7 +152,7 @@ func (p *Pipeline) Exec(ctx context.Context) error {
 	return p.err()
 }
 
-// repeat sends the scripts a server had forgotten, and whatever should have come after them.
+// repeat sends the scripts that a server has forgotten, and all later parts.
 func (p *Pipeline) repeat(ctx context.Context) {
 	for i, part := range p.parts {
 		again := forgotten(part)
@@ -167,7 +167,7 @@ func (p *Pipeline) repeat(ctx context.Context) {
 	}
 }
 
-// forgotten returns the commands that were refused because the server does not have their script.
+// forgotten returns the commands that failed because the server does not have their script.
 func forgotten(part []*Command) []*Command {
 	var again []*Command
 	for _, c := range part {
@@ -178,7 +178,8 @@ func forgotten(part []*Command) []*Command {
 	return again
 }
 
-// exchange sends commands and reads their answers, a bounded number at a time. eval says how scripts are sent.
+// exchange sends commands and reads their answers, at most MaxPipeline at a time. eval is the command that runs
+// scripts.
 func (p *Pipeline) exchange(ctx context.Context, commands []*Command, eval string) {
 	for chunk := range slices.Chunk(commands, MaxPipeline) {
 		p.batch = slices.Grow(p.batch[:0], len(chunk))
@@ -190,8 +191,8 @@ func (p *Pipeline) exchange(ctx context.Context, commands []*Command, eval strin
 	}
 }
 
-// build makes the command of the client library, from that of a former use if it has the same arguments in number. One
-// of a cluster client remembers the slot of its key, and is not used again.
+// build makes the command of the client library. It reuses the previous one if that has the same arguments in memory
+// and number. A command of a cluster client remembers the slot of its key, and is never reused.
 func (c *Command) build(ctx context.Context, eval string, cluster bool) {
 	key := 1
 	if c.script != nil {
@@ -221,7 +222,7 @@ func (p *Pipeline) err() error {
 	return nil
 }
 
-// Err returns the command's own error. A missing value is not one.
+// Err returns the command's own error. A missing value is not an error.
 func (c *Command) Err() error {
 	if err := c.cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return err
@@ -229,7 +230,7 @@ func (c *Command) Err() error {
 	return nil
 }
 
-// Int returns the answer as a number, zero when it is none.
+// Int returns the answer as a number, zero if it is not one.
 func (c *Command) Int() int64 { return Int(c.cmd.Val()) }
 
 // Text returns the answer as a string and whether there was one.
@@ -238,15 +239,14 @@ func (c *Command) Text() (string, bool) {
 	return s, ok
 }
 
-// List returns the answer as a list, nil when it is none.
+// List returns the answer as a list, nil if it is not one.
 func (c *Command) List() []any {
 	l, _ := c.cmd.Val().([]any)
 	return l
 }
 
-// Parts returns the answer as a list of n elements. found is false if the list is empty, by which scripts say that
-// there is nothing to return. Any other answer is an error: it is not what there is, nor does it say that there is
-// nothing.
+// Parts returns the answer as a list of n elements. found is false if the list is empty, with which scripts report that
+// there is nothing to return. Any other answer is an error.
 func (c *Command) Parts(n int) (parts []any, found bool, err error) {
 	parts, ok := c.cmd.Val().([]any)
 	switch {
@@ -269,16 +269,16 @@ func (c *Command) StringParts(n int) (parts []string, found bool, err error) {
 	return c.Strings(), true, nil
 }
 
-// Strings returns the answer as a list of strings, empty when it is none.
+// Strings returns the answer as a list of strings, empty if it is not one.
 func (c *Command) Strings() []string { return Strings(c.cmd.Val()) }
 
 // Map returns the answer, a flat list of names and values, as a map.
 func (c *Command) Map() map[string]string { return Map(c.cmd.Val()) }
 
-// ErrShape is the error for an answer none of our scripts gives.
+// ErrShape is the error for an answer that none of Farhand's scripts gives.
 func (c *Command) ErrShape() error { return fmt.Errorf("unexpected answer of type %T", c.cmd.Val()) }
 
-// Int reads an element of an answer as a number, zero when it is none.
+// Int reads an element of an answer as a number, zero if it is not one.
 func Int(v any) int64 {
 	switch v := v.(type) {
 	case int64:

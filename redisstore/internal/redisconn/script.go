@@ -10,18 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is a Lua script. Each file is headed by its KEYS, its ARGV and what it returns.
+// Script is a Lua script. Each file begins with its KEYS, its ARGV and what it returns.
 type Script struct {
-	name   string // of the file, or the last of them
+	name   string // of the file, or of the last one
 	source string
 	sha    string
 	named  any // sha, as an argument
 }
 
-// SHA is what the server knows the script by.
+// SHA returns the hash by which the server knows the script.
 func (s *Script) SHA() string { return s.sha }
 
-// Name is the name of the script's file, or of the last of them, without .lua.
+// Name returns the name of the script's file, or of the last one, without .lua.
 func (s *Script) Name() string { return s.name }
 
 // Scripts are the scripts of a package. They are read when the program starts and never change.
@@ -30,13 +30,13 @@ type Scripts struct {
 	all   []*Script
 }
 
-// NewScripts returns the scripts of the embedded files lua/*.lua, none of them read yet.
+// NewScripts returns the scripts of the embedded files lua/*.lua. Must reads them.
 func NewScripts(files fs.FS) *Scripts { return &Scripts{files: files} }
 
-// All returns the scripts that were read.
+// All returns the scripts that Must has read.
 func (s *Scripts) All() []*Script { return s.all }
 
-// Must reads embedded files, which together are one script. A file that is missing is a mistake in the program.
+// Must reads embedded files, which together are one script. It panics if a file is missing.
 func (s *Scripts) Must(names ...string) *Script {
 	var source []byte
 	for _, name := range names {
@@ -66,8 +66,8 @@ func (s *Scripts) load(ctx context.Context, c *Conn) error {
 	})
 }
 
-// Escape makes a part of a key: it keeps letters, digits, '.', '_' and '-' and percent-encodes every other byte. So
-// nothing a device or a caller says can end a hash tag, reach another key, or look like a separator.
+// Escape makes a part of a key. It keeps letters, digits, '.', '_' and '-', and percent-encodes every other byte. So no
+// text of a device or a caller can end a hash tag, reach another key, or look like a separator.
 func Escape(s string) string {
 	plain := true
 	for i := 0; i < len(s) && plain; i++ {

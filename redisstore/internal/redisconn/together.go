@@ -9,61 +9,62 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxTogether is how many commands of several goroutines travel as one pipeline. A goroutine that has more sends them
-// as one, too.
+// maxTogether is how many commands of several goroutines travel as one pipeline. A single goroutine with more commands
+// still sends them as one pipeline.
 const maxTogether = 512
 
 // maxTogetherBytes is how many bytes of commands of several goroutines travel as one pipeline. The timeouts of a
-// connection are for a whole pipeline, so devices that register megabytes of definitions must not make the commands of
+// connection apply to a whole pipeline, so devices that register megabytes of definitions must not make the commands of
 // others fail.
 const maxTogetherBytes = 1 << 20
 
-// Together sends what several goroutines want to send at the same time as one pipeline. A goroutine that comes alone
-// sends at once. What comes while its answers are under way waits, and goes out together, sent by the first that waits.
-// Thousands of devices that come at once so cost a fraction of the system calls, here and at the server. It is safe for
-// concurrent use.
+// Together combines what several goroutines send at the same time into one pipeline. While fewer than maxUnderWay
+// pipelines are in flight, a goroutine sends immediately. Otherwise it waits until a pipeline ends, and the first
+// waiting goroutine then sends for all of them. So thousands of devices that connect at the same time cost a fraction
+// of the system calls, here and at the server. It is safe for concurrent use.
 type Together[T any] struct {
 	send  func(ctx context.Context, items []T)
-	fail  func(items []T, err error) // of what is not sent, because its context has ended
-	bytes func(items []T) int        // about how many bytes they are
+	fail  func(items []T, err error) // for items that are not sent, because their context has ended
+	bytes func(items []T) int        // about how many bytes the items have
 
 	mu      sync.Mutex
-	sending int              // pipelines under way
-	waiting []*submission[T] // in the order they came
+	sending int              // pipelines in flight
+	waiting []*submission[T] // in order of arrival
 }
 
-// together is for commands.
+// together is Together for commands.
 type together = Together[redis.Cmder]
 
 func newTogether(send sender) *together {
 	return &together{send: send, fail: setErrors, bytes: bytesOf}
 }
 
-// NewTogether returns what sends items with send, which returns when each has its answer or error. Small ones only:
-// their bytes are not counted. fail gives an error to those that are not sent.
+// NewTogether returns a Together that sends items with send, which returns when each has its answer or error. It is for
+// small items: their bytes are not counted. fail sets the error of items that are not sent.
 func NewTogether[T any](send func(ctx context.Context, items []T), fail func(items []T, err error)) *Together[T] {
 	return &Together[T]{send: send, fail: fail, bytes: func([]T) int { return 0 }}
 }
 
-// Exec sends items and returns when all have their answers or errors, as those of a pipeline.
+// Exec sends items and returns when all have their answers or errors.
 func (t *Together[T]) Exec(ctx context.Context, items ...T) { t.exec(ctx, items) }
 
-// maxUnderWay is how many pipelines are under way at a time. While the answers to one travel, the server has the other
-// to work on.
+// maxUnderWay is how many pipelines are in flight at a time. While the answers to one travel, the server works on the
+// other.
 const maxUnderWay = 2
 
-// submission is what one goroutine wants to send.
+// submission is what one goroutine sends.
 type submission[T any] struct {
 	commands []T
-	bytes    int       // of the commands, about; of those that wait
+	bytes    int       // of the commands, about; set only if they wait
 	deadline time.Time // zero: none
 
-	// ready gets the submissions that the goroutine must send, its own among them, or nil if another has sent its own.
+	// ready gets the submissions that the goroutine must send, including its own, or nil if another goroutine has sent
+	// its own.
 	ready chan []*submission[T]
 }
 
 // exec sends commands and returns when all have their answers or errors. If ctx ends while they wait to be sent, they
-// are not sent, and have its error. The pipeline that they are in ends with the latest of the deadlines of all who have
+// are not sent, and fail with its error. A shared pipeline ends at the latest deadline of all goroutines that have
 // commands in it.
 func (t *Together[T]) exec(ctx context.Context, commands []T) {
 	own := &submission[T]{commands: commands}
@@ -86,14 +87,14 @@ func (t *Together[T]) exec(ctx context.Context, commands []T) {
 			t.fail(commands, ctx.Err())
 			return
 		}
-		batch = <-own.ready // it is being sent, or must send
+		batch = <-own.ready // it is already being sent, or must send
 	}
 	if batch != nil {
 		t.lead(ctx, own, batch)
 	}
 }
 
-// withdraw takes a submission out of those that wait. It reports false if it does not wait any more.
+// withdraw removes a waiting submission. It returns false if the submission no longer waits.
 func (t *Together[T]) withdraw(own *submission[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +106,7 @@ func (t *Together[T]) withdraw(own *submission[T]) bool {
 	return true
 }
 
-// lead sends a batch, tells the others in it that theirs is sent, and lets those that wait go on.
+// lead sends a batch, notifies the other goroutines in it, and lets waiting submissions go on.
 func (t *Together[T]) lead(ctx context.Context, own *submission[T], batch []*submission[T]) {
 	defer func() { // also if the client library panics
 		t.next()
@@ -130,7 +131,7 @@ func (t *Together[T]) lead(ctx context.Context, own *submission[T], batch []*sub
 	t.send(ctx, commands)
 }
 
-// next lets the first that waits send what has come, or notes that a pipeline less is under way.
+// next lets the first waiting goroutine send a batch. If none waits, one pipeline less is in flight.
 func (t *Together[T]) next() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +168,7 @@ func contextOf[T any](ctx context.Context, batch []*submission[T]) (context.Cont
 	return context.WithDeadline(ctx, latest)
 }
 
-// bytesOf returns about how many bytes the commands are.
+// bytesOf returns about how many bytes the commands have.
 func bytesOf(commands []redis.Cmder) (n int) {
 	for _, c := range commands {
 		for _, arg := range c.Args() {

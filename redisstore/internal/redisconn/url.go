@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// topology is how the servers behind a URL are arranged.
+// topology is the arrangement of the servers behind a URL.
 type topology int
 
 const (
@@ -35,7 +35,7 @@ type address struct {
 	topology topology
 	hosts    []string // host:port; of the sentinels with topologySentinel
 	tls      bool
-	roots    *x509.CertPool // who may sign the servers' certificates; nil: whom the system trusts
+	roots    *x509.CertPool // authorities of the servers' certificates; nil: the system's
 	username string
 	password string
 	master   string // with topologySentinel
@@ -62,7 +62,7 @@ func (a *address) trust(caFile string) error {
 	return nil
 }
 
-// CheckURL says what is wrong with a URL, without connecting and without repeating its password. The forms are:
+// CheckURL returns an error if a URL is invalid. It does not connect, and does not repeat the password. The forms are:
 //
 //	redis://[user:password@]host:port[/db]                           one server
 //	redis://[user:password@]h1:p1,h2:p2,h3:p3                        a Cluster, from several seeds
@@ -75,7 +75,7 @@ func CheckURL(raw string) error {
 	return err
 }
 
-// CheckCA is what redisstore.CheckCA says.
+// CheckCA is documented at redisstore.CheckCA.
 func CheckCA(raw, file string) error {
 	a, err := parseURL(raw)
 	if err != nil {
@@ -84,7 +84,7 @@ func CheckCA(raw, file string) error {
 	return a.trust(file)
 }
 
-// parseURL reads the forms of URL that CheckURL accepts. Its errors name what is wrong and quote nothing of the URL: a
+// parseURL reads the forms of URL that CheckURL accepts. Its errors name the fault and quote nothing of the URL: a
 // password with an unescaped '/' or '@' would otherwise end up in a log.
 func parseURL(raw string) (address, error) {
 	var a address
@@ -109,7 +109,7 @@ func parseURL(raw string) (address, error) {
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, path, _ := strings.Cut(rest, "/")
-	if strings.Contains(path+query, "@") { // only a user or a password is followed by one
+	if strings.Contains(path+query, "@") { // an '@' only follows a user or a password
 		return a, errors.New("redis URL: a '/' in the user name or the password must be written as %2F, a '?' as %3F")
 	}
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
@@ -225,7 +225,7 @@ func (a *address) setPath(path string) error {
 	return nil
 }
 
-// check looks at every server that takes writes.
+// check checks every server that takes writes.
 func (c *Conn) check(ctx context.Context) error {
 	var mu sync.Mutex
 	seen := make(map[string]bool)
@@ -249,7 +249,7 @@ func (c *Conn) check(ctx context.Context) error {
 	})
 }
 
-// serverInfo reads what a server says about itself; an empty map when it does not let us ask.
+// serverInfo reads what a server reports about itself. The map is empty if the server does not permit INFO.
 func serverInfo(ctx context.Context, server redis.Cmdable) (map[string]string, error) {
 	info := make(map[string]string)
 	for _, section := range []string{"server", "memory"} {
@@ -269,7 +269,7 @@ func serverInfo(ctx context.Context, server redis.Cmdable) (map[string]string, e
 	return info, nil
 }
 
-// checkServer refuses servers that cannot work at all.
+// checkServer rejects servers that cannot work at all.
 func checkServer(info map[string]string, cluster bool) error {
 	if version := info["redis_version"]; version != "" {
 		major, _, _ := strings.Cut(version, ".")
