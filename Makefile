@@ -17,7 +17,8 @@ fmt:
 vet:
 	$(GO) vet -race ./...
 
-lint:
+lint: ## staticcheck, and the words of comments and docs
+	@sh .ci/voice
 	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(TOOLS) -n staticcheck) ./...
 
 verify: ## what was downloaded is what go.sum says

@@ -43,13 +43,13 @@ type AgentConfig struct {
 	ThinkingTokens int           `env:"MODEL_THINKING_TOKENS" envDefault:"0" doc:"Tokens a model of anthropic may think with before it answers, 1024 or more; -1 lets models decide that know how to; 0: it does not think."`
 	ModelImages    string        `env:"MODEL_IMAGES" envDefault:"auto" doc:"Show models the images that tools return: yes or no. auto: yes for models behind their vendor's own address, no behind FARHAND_MODEL_URL, where a server may refuse what has an image."`
 	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before and within an answer."`
-	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"What a model is told before every conversation the gateway keeps."`
+	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"System prompt of every conversation the gateway keeps."`
 	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Tools of the gateway itself that are enabled, comma-separated: time, sessions, read, write, edit, exec, bash, browser, nodes, node-invoke, canvas. The default holds when there is a model; without one it is none. none: no such tool."`
 	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation also use the tools of the same user's other sessions, if its credentials name the user."`
-	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm, and with arguments that only tools have named, although nobody is asked. Tools that are admin_only are never offered to a model."`
+	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm, and with arguments that only tools have named, without an approval. Tools that are admin_only are never offered to a model."`
 	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that ask for debug what the model is asked, the system prompt included. Off: they get their answer without it."`
 	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is kept after its last change."`
-	HistoryBytes   ByteSize      `env:"HISTORY_BYTES" envDefault:"512MiB" doc:"Bytes by which the conversations of one tenant may grow over FARHAND_HISTORY_TTL, by all pods together, half of them at once; half of them by one identity. Beyond that no turn begins (429); one that runs goes on, and its bytes count for later ones."`
+	HistoryBytes   ByteSize      `env:"HISTORY_BYTES" envDefault:"512MiB" doc:"Bytes by which the conversations of one tenant may grow over FARHAND_HISTORY_TTL, by all pods together, half of them at once; half of them by one identity. Beyond that no turn begins (429), and a running turn ends after its step."`
 	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages of one conversation that are kept; the oldest are forgotten."`
 	TurnTimeout    time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"How long one turn of a conversation may take."`
 	TurnWait       time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, until it is refused as SESSION_BUSY."`
@@ -192,7 +192,7 @@ const (
 // ToolsConfig is the part of Config for the gateway's own tools: their folders, the programs they run, and the browser.
 type ToolsConfig struct {
 	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the program that embeds the gateway that are switched off, comma-separated."`
-	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent that holds the conversations, which its tools are told; its folder in FARHAND_WORKSPACE_DIR has it."`
+	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent that holds the conversations, which its tools receive; its folder in FARHAND_WORKSPACE_DIR has it."`
 	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the folder that holds the workspaces of read, write, edit, exec and bash, one for each agent session. On a fleet put it on a volume that all pods share, or the files of a pod are lost with it. Empty: /var/lib/farhand for root, else farhand in the user's state folder."`
 	WorkspaceBytes ByteSize      `env:"WORKSPACE_BYTES" envDefault:"256MiB" doc:"What one workspace may take on the disk. A command that takes more is ended."`
 	WorkspaceFiles int           `env:"WORKSPACE_FILES" envDefault:"20000" doc:"Files and folders in one workspace."`
@@ -201,7 +201,7 @@ type ToolsConfig struct {
 	ProgramEnv     []string      `env:"PROGRAM_ENV" doc:"Names of variables of the gateway's environment that programs of exec and bash get, comma-separated. All others are kept from them."`
 	ProgramMemory  ByteSize      `env:"PROGRAM_MEMORY" envDefault:"512MiB" doc:"Memory of one command, in the sandbox of all that runs there."`
 	Processes      int           `env:"PROGRAM_PROCESSES" envDefault:"128" doc:"Processes and threads of one command, in the sandbox of all that runs there."`
-	MaxCommands    int           `env:"MAX_COMMANDS" envDefault:"16" doc:"Commands of exec and bash that run at once on this pod, half of them of one tenant. Others wait, and are told that the gateway is busy when their time is up. As many containers of the sandbox are kept between commands, again half of them of one tenant."`
+	MaxCommands    int           `env:"MAX_COMMANDS" envDefault:"16" doc:"Commands of exec and bash that run at once on this pod, half of them of one tenant. Others wait, and fail with busy when their time is up. As many containers of the sandbox are kept between commands, again half of them of one tenant."`
 	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"What runs exec and bash of conversations that are group sandboxed. docker: containers. landlock: the weaker sandbox, without an engine, by the kernel's Landlock. auto: docker, or landlock if no engine of containers is configured (FARHAND_DOCKER_HOST, DOCKER_HOST, FARHAND_SANDBOX_IMAGE, FARHAND_SANDBOX_PULL) and none can be used when the gateway starts; the log says why. With one configured that cannot be used, serve refuses to start. docker,landlock: landlock then also. none: these tools are absent there. farhand doctor says what works here."`
 	SandboxImage   string        `env:"SANDBOX_IMAGE" envDefault:"debian:stable-slim" doc:"Image of the containers. It needs /bin/sh and whatever commands are to find."`
 	SandboxPull    bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"Pull the image when it is missing."`

@@ -57,7 +57,7 @@ func TestLocalToolIsCheckedInOrder(t *testing.T) {
 		"one error": {checkedTool{invalid: errors.Join(errors.New("no path"))}, `{}`,
 			registry.CodeInvalidArguments, "no path", []string{"validate"}},
 		"a person must agree": {checkedTool{}, `{"elevated":true}`, registry.CodeApprovalDenied,
-			"nobody to ask", []string{"validate", "authorize", "demand"}},
+			"has no approver", []string{"validate", "authorize", "demand"}},
 		"what it needs is missing": {checkedTool{missing: "install it"}, `{}`, registry.CodeToolNotFound,
 			"install it", nil},
 	} {

@@ -276,7 +276,7 @@ func (i *Invoker) consent(ctx context.Context, p *prepared) error {
 	}
 	if i.cfg.Approvals == nil {
 		e := registry.Errorf(registry.CodeApprovalDenied,
-			"A person must approve this call of %q (rule %s), and this gateway has nobody to ask.%s", inv.Spec.Name,
+			"A person must approve this call of %q (rule %s), and this gateway has no approver.%s", inv.Spec.Name,
 			inv.Demand.Rule, inv.because())
 		e.Rule = inv.Demand.Rule
 		return e

@@ -71,7 +71,7 @@ func (a *application) deviceCommand() *cobra.Command {
 	f.BoolVar(&o.pair, "pair", false, "have this device paired: show a code, and keep a credential of its own")
 	f.StringVar(&o.credential, "credential", "",
 		"file that keeps the credential of --pair (default: in the settings of this user)")
-	f.BoolVar(&o.ask, "ask", false, "ask on this terminal about calls for this device that somebody must approve")
+	f.BoolVar(&o.ask, "ask", false, "ask on this terminal about calls for this device that need approval")
 	f.BoolVar(&o.node, "node", false, "offer the commands of a node, too: notify, camera, screen, run and canvas")
 	f.StringVar(&o.location, "location", "",
 		"with --node: where this machine is, as LATITUDE,LONGITUDE, for location_get (default: not offered)")

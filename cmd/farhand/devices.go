@@ -241,7 +241,7 @@ func (a *application) pairCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pair",
 		Short: "Approve or reject devices that ask to be paired",
-		Long: "A device that asks to be paired shows a code. Whoever is an approver approves it with\n" +
+		Long: "A device that asks to be paired shows a code. An approver approves it with\n" +
 			"`farhand pair approve CODE`; the device then has a credential of its own.",
 	}
 	cmd.AddCommand(a.pairListCommand(), a.pairShowCommand(), a.pairApproveCommand(), a.pairRejectCommand())

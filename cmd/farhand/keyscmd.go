@@ -93,7 +93,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	r.flags(f, a.environ)
 	f.StringVar(&k.Name, "name", "", "what people call the key")
 	f.StringSliceVar(&k.Roles, "role", []string{auth.NameCaller}, "roles: "+strings.Join(auth.RoleNames(), ", "))
-	f.StringVar(&k.UserID, "user", "", "whose key it is; nobody's in particular if empty")
+	f.StringVar(&k.UserID, "user", "", "the user the key belongs to; empty: no user")
 	f.StringVar(&k.DeviceID, "device", "", "the only device id that a device with the key may have")
 	f.StringVar(&k.Tools, "tools", "", "globs over names of tools, separated by spaces; all if empty")
 	f.StringVar(&k.Context, "context", "", "who takes part in its conversations: main, group, group sandboxed")

@@ -112,7 +112,7 @@ func (a *application) sessionsCommand() *cobra.Command {
 		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
 	}
 	f.StringVar(&kick, "kick", "",
-		"end the session with this id and erase its conversation; the device is told not to come back")
+		"end the session with this id and erase its conversation; the device does not reconnect")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

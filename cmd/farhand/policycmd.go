@@ -110,7 +110,7 @@ func (a *application) policyExplainCommand() *cobra.Command {
 	var e explanation
 	cmd := &cobra.Command{
 		Use:   "explain TOOL",
-		Short: "Say whether somebody may call a tool, and which rule decides",
+		Short: "Say whether a caller may call a tool, and which rule decides",
 		Long: "Answers from a policy file, the lists of the environment (FARHAND_CALL_DENY and the others) and the\n" +
 			"defaults, without a gateway. Exits 0 when the call is allowed, 1 when it is not.",
 		Example: "  farhand policy explain --file policy.yaml --as ada --role caller --context group camera_snap\n" +

@@ -106,12 +106,12 @@ func (a *application) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what a gateway on this machine would find, and what it would miss",
-		Long: "Looks at what a gateway with the current FARHAND_ variables stands on: the settings, whose " +
-			"credentials it\naccepts, the store, the model, its own tools, and what they need, enabled or not: " +
-			"folders, engines of the\nsandbox, a browser. What is missing is told\nwith what to do about it: missing " +
-			"is what is enabled and cannot work, note what is not enabled, or what to\nthink about. Folders that the " +
-			"tools need are made, and Chromium, if there is one, is started and ended. What\nbrowsers of pods " +
-			"that were killed have left here is removed. Exits 1 if something is missing.",
+		Long: "Checks what a gateway with the current FARHAND_ variables needs: the settings, the credentials it\n" +
+			"accepts, the store, the model, its own tools, and what these need, enabled or not: folders, engines\n" +
+			"of the sandbox, a browser. Doctor says what is missing and how to mend it: \"missing\" is enabled and\n" +
+			"cannot work, \"note\" is not enabled, or worth a look. Doctor makes the folders that the tools need,\n" +
+			"starts Chromium once, and removes what browsers of killed pods left behind. It exits 1 if something\n" +
+			"is missing.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := farhand.LoadConfig(a.environ)

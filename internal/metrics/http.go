@@ -162,7 +162,7 @@ func (s *Set) redisPools(read func() map[string]redisstore.PoolStats) {
 	type pool = redisstore.PoolStats
 	s.gauge("farhand_redis_connections", "Open connections to Redis, by pool.",
 		each(func(p pool) float64 { return float64(p.Open) }))
-	s.gauge("farhand_redis_idle_connections", "Open connections to Redis that nobody uses now, by pool.",
+	s.gauge("farhand_redis_idle_connections", "Idle connections to Redis, by pool.",
 		each(func(p pool) float64 { return float64(p.Idle) }))
 	s.counter("farhand_redis_pool_waits_total", "Times a command had to wait for a connection, by pool.",
 		each(func(p pool) float64 { return float64(p.Waits) }))

@@ -44,7 +44,7 @@ type Part struct {
 
 // Call is a tool call a model makes.
 type Call struct {
-	ID     string // default: one nobody else has
+	ID     string // default: a unique one
 	Name   string
 	Args   string // as it is, JSON or not
 	Pieces int    // in how many deltas the arguments come; default 3
@@ -79,7 +79,7 @@ func Thinking(pieces ...string) Part {
 	}}
 }
 
-// Redacted is a thought nobody can read. OpenAI's format has none.
+// Redacted is a thought that only the vendor can read. OpenAI's format has none.
 func Redacted(data string) Part {
 	return Part{play: func(p *player) { p.speaker.redacted(data) }}
 }
