@@ -104,7 +104,7 @@ func TestEveryKeyExpires(t *testing.T) {
 				t.Fatalf("only %d keys: not a busy scenario", len(life))
 			}
 			for key, ttl := range life {
-				if ttl <= 0 || ttl > longestLife(key) {
+				if ttl < 0 || ttl > longestLife(key) { // one that ends in this millisecond has zero
 					t.Errorf("%s lives %v", key, ttl)
 				}
 			}

@@ -183,8 +183,8 @@ func TestCloseReportsATurnThatDoesNotStop(t *testing.T) {
 	d := g.connect("stubborn")
 	d.ask("1")
 	turn := agent.next(t)
-	closed := g.drain(5 * time.Second) // a busy machine needs seconds to close a socket
-	d.expectClose(ws.CloseRestart)     // the socket is not what Close waits for
+	closed := g.drain(drainTime)   // a busy machine needs seconds to close a socket
+	d.expectClose(ws.CloseRestart) // the socket is not what Close waits for
 	if err := receive(t, closed); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("close: %v", err)
 	}

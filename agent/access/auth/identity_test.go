@@ -90,7 +90,9 @@ func TestWhoseThings(t *testing.T) {
 // A JWT that expires takes nothing from its user and device, who may come back with another one. A key does.
 func TestHoldersOutliveTheirJWTs(t *testing.T) {
 	t.Parallel()
-	for credential, outlives := range map[string]bool{"jwt:1": true, "key:1": false, "device:1": false, "token": false} {
+	for credential, outlives := range map[string]bool{
+		"jwt:1": true, "key:1": false, "device:1": false, "token": false,
+	} {
 		id := auth.Identity{User: "ann", Credential: credential, Expires: time.Unix(1, 0), Issued: time.Unix(0, 1)}
 		holder := id.AsHolder()
 		if holder.Expires.IsZero() != outlives || holder.Holder() != id.Holder() || holder.Issued != id.Issued {

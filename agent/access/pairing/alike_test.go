@@ -16,9 +16,11 @@ func TestPaddedIDsAreRefused(t *testing.T) {
 	f := newFixture(t)
 	for name, id := range map[string]string{
 		"a space behind": "door-1 ", "a space before": " door-1", "two spaces": "door  1", "only a space": " ",
-		"a tab": "door-1\t", "a line": "door-1\n", "no-break space": "door-1\u00a0", "ideographic space": "door-1\u3000",
-		"zero width": "door\u200b-1", "soft hyphen": "door\u00ad1", "turned around": "door-\u202e1",
-		"tag": "door-1\U000e0041", "filler": "door-1\u3164", "escape": "door-1\x1b[8m", "byte order mark": "\ufeffdoor-1",
+		"a tab": "door-1\t", "a line": "door-1\n", "no-break space": "door-1\u00a0",
+		"ideographic space": "door-1\u3000",
+		"zero width":        "door\u200b-1", "soft hyphen": "door\u00ad1", "turned around": "door-\u202e1",
+		"tag": "door-1\U000e0041", "filler": "door-1\u3164",
+		"escape": "door-1\x1b[8m", "byte order mark": "\ufeffdoor-1",
 	} {
 		_, err := f.Ask(t.Context(), pairing.Request{DeviceID: id}, source(1))
 		f.want(name, err, registry.CodeInvalidRequest)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/farhand/farhand/agent/sandbox"
@@ -19,9 +18,9 @@ type disk struct {
 	most int64 // bytes that a tenant may always use
 
 	mu      sync.Mutex
-	spaces  map[string]taken               // by the id of the workspace
-	tenants map[string]sandbox.Room        // usage of each tenant
-	stale   map[string][]sandbox.Workspace // by tenant: workspaces that may have grown since they were measured
+	spaces  map[string]taken                        // by the id of the workspace
+	tenants map[string]sandbox.Room                 // usage of each tenant
+	stale   map[string]map[string]sandbox.Workspace // by tenant: workspaces that may have grown since they were measured
 }
 
 type taken struct {
@@ -33,7 +32,7 @@ func newDisk(cfg Config) *disk {
 	return &disk{
 		free: cfg.Free, most: cfg.MaxBytes,
 		spaces: make(map[string]taken), tenants: make(map[string]sandbox.Room),
-		stale: make(map[string][]sandbox.Workspace),
+		stale: make(map[string]map[string]sandbox.Workspace),
 	}
 }
 
@@ -50,14 +49,25 @@ func (d *disk) saw(w sandbox.Workspace, used sandbox.Usage) sandbox.Room {
 	return sum
 }
 
-// takeStale returns the tenant's other workspaces that may have grown since they were measured, and marks this one as
-// such. There are few: only the workspaces of one tenant that are in use concurrently.
-func (d *disk) takeStale(w sandbox.Workspace) []sandbox.Workspace {
+// touch records that a workspace may have grown since it was measured.
+func (d *disk) touch(w sandbox.Workspace) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	others := slices.DeleteFunc(d.stale[w.Tenant], func(o sandbox.Workspace) bool { return o.ID == w.ID })
-	d.stale[w.Tenant] = []sandbox.Workspace{w}
-	return others
+	if d.stale[w.Tenant] == nil {
+		d.stale[w.Tenant] = make(map[string]sandbox.Workspace)
+	}
+	d.stale[w.Tenant][w.ID] = w
+}
+
+// takeStale returns the other workspaces of the tenant of w that may have grown since they were measured: at most those
+// used since it was last called.
+func (d *disk) takeStale(w sandbox.Workspace) map[string]sandbox.Workspace {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	stale := d.stale[w.Tenant]
+	delete(d.stale, w.Tenant)
+	delete(stale, w.ID)
+	return stale
 }
 
 func (d *disk) knows(id string) bool {
@@ -70,6 +80,7 @@ func (d *disk) knows(id string) bool {
 func (d *disk) forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.stale[d.spaces[id].tenant], id)
 	d.forgetLocked(id)
 }
 
@@ -94,7 +105,6 @@ func (d *disk) forgetLocked(id string) {
 	sum = sandbox.Room{Bytes: sum.Bytes - was.Bytes, Files: sum.Files - was.Files}
 	if d.tenants[was.tenant] = sum; sum == (sandbox.Room{}) {
 		delete(d.tenants, was.tenant)
-		delete(d.stale, was.tenant)
 	}
 }
 
@@ -106,6 +116,9 @@ func (d *disk) Over(w sandbox.Workspace, used sandbox.Usage, more int64) error {
 		}
 	}
 	held := d.saw(w, used)
+	if more > 0 {
+		d.touch(w) // the caller writes now
+	}
 	held.Bytes += more
 	if held.Bytes <= d.most && held.Files <= int64(w.MaxFiles) {
 		return nil

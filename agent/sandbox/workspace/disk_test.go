@@ -121,3 +121,51 @@ func TestTheFilesOfTheDiskAreShared(t *testing.T) {
 		}
 	}
 }
+
+// A command that runs while another workspace of its tenant is used counts with what it has written when it ends.
+func TestCommandsBesideEachOtherCount(t *testing.T) {
+	t.Parallel()
+	w := open(t, func(c *workspace.Config) {
+		c.MaxBytes, c.MinFree = 1<<20, 1
+		c.Free = func(sandbox.Workspace) (sandbox.Room, error) { return sandbox.Room{Bytes: 3 << 19}, nil }
+	})
+	var full bool
+	run := func(conversation string, during func()) {
+		t.Helper()
+		id := agent.SessionID{Tenant: "greedy", Conversation: conversation}
+		space, err := w.Of(id, registry.Place{}).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := w.Limited(acts{act: func(s sandbox.Workspace, c sandbox.Command) error {
+			during()
+			full = c.Limits.FileSize == 1
+			if full {
+				return errDone
+			}
+			err := os.WriteFile(filepath.Join(s.Dir, "f"), make([]byte, 900<<10), 0o600)
+			if err != nil {
+				return err
+			}
+			return errDone
+		}})
+		if _, err := e.Run(t.Context(), space, sandbox.Command{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	idle := func() {
+		id := agent.SessionID{Tenant: "greedy", Conversation: "idle"}
+		space, err := w.Of(id, registry.Place{}).Open(t.Context())
+		if err == nil {
+			err = sandbox.Usage{Files: 1}.OverShare(space, 0)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	run("first", idle)
+	run("second", idle)
+	if run("third", func() {}); !full {
+		t.Error("1,800 KiB of a tenant leave 1,536 KiB free, and it may write")
+	}
+}

@@ -120,6 +120,7 @@ func (l limited) watched(
 	exit, err := l.Engine.Run(ctx, w, c)
 	close(done)
 	<-watched
+	l.all.disk.touch(w)
 	return exit, err
 }
 

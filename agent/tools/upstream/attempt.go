@@ -144,8 +144,8 @@ const (
 	paceBytes = 4 << 10
 	paceValue = 64 // JSON values per token: the SDK takes some microseconds for each
 
-	paceRead   = 16 << 10 // maximum bytes per read: earlier data does not wait for later data
-	pacesForMe = 64       // tenants whose buckets are kept; above that, idle buckets are evicted
+	paceRead = 16 << 10 // maximum bytes per read: earlier data does not wait for later data
+	maxPaces = 64       // above it, the paces of idle tenants are forgotten
 )
 
 // paces holds the token buckets of one server. They outlive its connections, so that a reconnect refills none of them.
@@ -168,7 +168,7 @@ func (p *paces) of(tenant string) *bucket {
 	if b := p.by[tenant]; b != nil {
 		return b
 	}
-	if len(p.by) >= pacesForMe {
+	if len(p.by) >= maxPaces {
 		maps.DeleteFunc(p.by, func(_ string, b *bucket) bool { return b.idle() })
 	}
 	b := &bucket{rate: paceRate, burst: paceBurst}

@@ -2,10 +2,12 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -22,10 +24,10 @@ func TestPacesAreTheTenants(t *testing.T) {
 	if all.of("greedy") != greedy || greedy.reserve(1) == 0 {
 		t.Error("the tenant's pace was refilled")
 	}
-	for i := range 10 * pacesForMe {
+	for i := range 10 * maxPaces {
 		all.of(strings.Repeat("x", i))
 	}
-	if n := len(all.by); n > pacesForMe+1 {
+	if n := len(all.by); n > maxPaces+1 {
 		t.Errorf("paces of %d tenants are kept", n)
 	}
 	if all.of("greedy") != greedy {
@@ -75,5 +77,31 @@ func TestHostileServersAreLeftAlone(t *testing.T) {
 	}
 	if isHostile(errCut) || isHostile(registry.CodeBusy) {
 		t.Error("a connection that was lost")
+	}
+	s := &server{servers: &Servers{cfg: Config{Backoff: time.Millisecond}}, wanted: make(chan struct{}, 1)}
+	s.wanted <- struct{}{}
+	if !s.pause(t.Context(), time.Hour, true) {
+		t.Error("a call that waits does not shorten the pause")
+	}
+	s.wanted <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if s.pause(ctx, time.Hour, false) {
+		t.Error("a call that waits shortens the pause of a hostile server")
+	}
+}
+
+// A notification in place of an answer is not decoded past the pace: it is no answer.
+func TestANotificationIsNoAnswer(t *testing.T) {
+	many := `{"jsonrpc":"2.0","method":"notifications/message","params":[` + strings.Repeat("{},", 40_000) + `1]}`
+	resp := &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(many))}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.test/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Request = req
+	w := &web{conn: &connection{paces: newPaces()}}
+	if _, err := w.readWhole(t.Context(), resp, "application/json"); !errors.Is(err, errNoMessage) {
+		t.Errorf("read: %v", err)
 	}
 }

@@ -200,7 +200,10 @@ func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) (
 	switch {
 	case err != nil:
 	case good && kind == "application/json" && len(text) > 0:
-		_, err = w.conn.receive(text, body)
+		var pass bool
+		if pass, err = w.conn.receive(text, body); err == nil && !pass {
+			err = errNoMessage // a notification is no answer
+		}
 	case strictjson.Values(text) > maxValues: // the SDK parses any answer as a message
 		err = errTooMany
 	}
