@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/workspace"
 	"github.com/farhand/farhand/agent/tools/browser"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/redisstore"
 )
 
@@ -225,7 +226,7 @@ func (c Config) idle(files int) int { return max(min(maxIdle, files/keptBack/3),
 // lookAtDescriptors reports whether this process may open enough files for all sockets that the configuration allows,
 // and how many requests it serves at a time.
 func lookAtDescriptors(_ context.Context, cfg Config) (string, error) {
-	files := openFiles()
+	files := listener.OpenFiles()
 	held, served := cfg.sockets(files), cfg.requests(files)
 	if held < cfg.MaxSockets {
 		need := (cfg.MaxSockets*keptBack + keptBack - 2) / (keptBack - 1)

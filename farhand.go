@@ -36,6 +36,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
@@ -81,13 +82,13 @@ type Gateway struct {
 	approvals *approval.Keeper
 
 	handler  http.Handler
-	server   *http.Server  // that Run serves with
-	listener net.Listener  // brought by the program, else opened by Run; read once serving is set
-	serving  atomic.Bool   // the server has the listener
-	served   chan struct{} // closed when the server accepts no more connections
-	clients  gauge         // connections of server
-	idle     *idleConns    // those waiting for their client
-	requests gauge         // requests through Handler
+	server   *http.Server   // that Run serves with
+	listener net.Listener   // brought by the program, else opened by Run; read once serving is set
+	serving  atomic.Bool    // the server has the listener
+	served   chan struct{}  // closed when the server accepts no more connections
+	clients  gauge          // connections of server
+	idle     *listener.Idle // those waiting for their client
+	requests gauge          // requests through Handler
 
 	draining   context.Context    // ends when the gateway begins to stop
 	beginDrain context.CancelFunc // ends it
@@ -113,7 +114,7 @@ func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 	g.closing, g.endTurns = context.WithCancel(context.Background())
 	g.base, g.endRequests = context.WithCancelCause(context.Background())
 	g.server, g.served = &http.Server{ConnState: g.noteClient}, make(chan struct{})
-	g.idle = newIdleConns(g.cfg.idle(openFiles()))
+	g.idle = listener.NewIdle(g.cfg.idle(listener.OpenFiles()))
 	if err := g.start(ctx, opts); err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 		defer cancel()
@@ -178,30 +179,36 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	g.server = &http.Server{
 		BaseContext: func(net.Listener) context.Context { return g.base },
 		ConnState:   g.noteClient,
-		ConnContext: withConn,
-		Handler:     g.idle.handler(g.handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
+		ConnContext: listener.WithConn,
+		Handler:     g.idle.Handler(g.handler), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
 	return nil
 }
 
+// Listen opens a listener as Run does. Use it with WithListener if a program must know, before it makes a gateway, that
+// the address is free or which port was chosen.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	return listener.Listen(ctx, addr)
+}
+
 // Run listens on Config.Addr, unless WithListener brought a listener. It serves until ctx ends, which is not an error,
 // or serving fails. It must be called once. It does not close the gateway, which goes on serving until Close.
 func (g *Gateway) Run(ctx context.Context) error {
-	listener := g.listener
-	if listener == nil {
+	l := g.listener
+	if l == nil {
 		var err error
-		if listener, err = Listen(ctx, g.cfg.Addr); err != nil {
+		if l, err = Listen(ctx, g.cfg.Addr); err != nil {
 			return err
 		}
-		g.listener = listener
+		g.listener = l
 	}
 	g.serving.Store(true)
 	failed := make(chan error, 1)
 	go func() { // ends with Close, which closes the listener
 		defer close(g.served)
-		failed <- g.server.Serve(lasting{listener})
+		failed <- g.server.Serve(listener.Lasting{Listener: l})
 	}()
 	select {
 	case <-ctx.Done():
@@ -231,7 +238,7 @@ func (g *Gateway) Handler() http.Handler {
 // noteClient counts the connections of the server, and passes their states to the limit of idle ones. WebSockets are
 // not included.
 func (g *Gateway) noteClient(conn net.Conn, state http.ConnState) {
-	g.idle.note(conn, state)
+	g.idle.Note(conn, state)
 	switch state {
 	case http.StateNew:
 		g.clients.add(1)
@@ -246,3 +253,170 @@ func (g *Gateway) noteClient(conn net.Conn, state http.ConnState) {
 
 // Pod returns the id of the pod, which every response contains.
 func (g *Gateway) Pod() string { return g.pod.ID() }
+
+// releaseReserve is the fraction of the drain timeout kept for the steps after the devices have left: releasing
+// sessions, delivering queued messages, leaving the fleet.
+const releaseReserve = 0.2
+
+// Close stops the gateway within ctx, or within Config.DrainTimeout if ctx has no deadline. Devices receive a pod to
+// reconnect to, and callers the reason why their request ended. The order is:
+//
+//  1. Readiness turns red, and new devices are rejected.
+//  2. Devices are sent away, each after its calls in flight and its turn have ended.
+//  3. No more connections are accepted. Requests in flight finish; those that do not are ended and return a reason.
+//  4. Sessions are released, the bus delivers queued messages, and the lease is given up. What runs for the gateway's
+//     own tools is ended.
+//  5. The connections to Redis are closed. Metrics are served until then.
+//
+// A program that serves through Handler must shut its own server down after Close, because Close ends what is in flight
+// there. The errors name what had to be ended early. Close is safe on a gateway that did not start completely. It must
+// be called once.
+func (g *Gateway) Close(ctx context.Context) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, g.cfg.DrainTimeout)
+		defer cancel()
+	}
+	g.beginDrain()
+	var errs []error
+	gentle, cancel := context.WithDeadline(ctx, reserved(ctx))
+	defer cancel()
+	defer time.AfterFunc(time.Until(reserved(ctx))/2, g.endTurns).Stop()
+	if g.devices != nil {
+		errs = append(errs, g.devices.Close(gentle))
+	}
+	errs = append(errs, g.closeListener(gentle))
+	g.awaitClients(gentle)
+	g.endTurns()
+	last := time.AfterFunc(time.Until(reserved(gentle)), func() { g.endRequests(registry.ErrDraining) })
+	errs = append(errs, g.closeServer(gentle))
+	last.Stop()
+	g.endRequests(registry.ErrDraining)
+	if g.chat != nil { // its callers are gone, so running turns end soon
+		errs = append(errs, g.chat.Close(gentle))
+	}
+	errs = append(errs, g.closeServer(ctx)) // requests that had to be ended still return a reason
+	if g.approvals != nil {                 // its callers are gone
+		g.approvals.Close()
+	}
+	if g.pod != nil {
+		g.pod.Drain(gentle)
+		errs = append(errs, g.pod.Close(ctx))
+	}
+	errs = append(errs, g.upstreams.close(ctx), g.own.close(ctx), g.closeBlobs())
+	for _, h := range g.webhooks {
+		h.Close()
+	}
+	if g.audit != nil {
+		errs = append(errs, g.usage.Close(ctx), g.audit.Close(ctx))
+	}
+	g.closeIdentity(ctx)
+	if g.bus != nil {
+		errs = append(errs, g.bus.Close(ctx))
+	}
+	if g.redis != nil {
+		errs = append(errs, g.redis.Close())
+	}
+	if g.policyFile != nil {
+		g.policyFile.Close()
+	}
+	errs = append(errs, g.monitor.close())
+	return errors.Join(errs...)
+}
+
+// closeServer waits for the requests in flight, those of the gateway's own server and those through Handler.
+func (g *Gateway) closeServer(ctx context.Context) error {
+	errs := []error{ignoreClosed(g.server.Shutdown(ctx))}
+	select {
+	case <-g.requests.none():
+	case <-ctx.Done():
+		errs = append(errs, ctx.Err())
+	}
+	return errors.Join(errs...)
+}
+
+// ignoreClosed returns nil if the error says that something was closed before.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// clientsTimeout is how long callers with an open connection have to leave it: the answer to their next request tells
+// them to reconnect, or they close an unused connection.
+const clientsTimeout = 500 * time.Millisecond
+
+// awaitClients waits until callers have left their kept-alive connections, and until new connections have sent their
+// request. Closing a connection while a request is being sent leaves the caller without an answer, and http.Server
+// drops requests that it reads after Shutdown began. A request answered just as the drain began did not yet tell its
+// caller to reconnect, so the timeout of its connection starts then.
+func (g *Gateway) awaitClients(ctx context.Context) {
+	for last := time.Now(); ; {
+		wait := time.NewTimer(time.Until(last.Add(clientsTimeout)))
+		select {
+		case <-g.clients.none():
+		case <-wait.C:
+		case <-ctx.Done():
+		}
+		wait.Stop()
+		idle := time.Unix(0, g.lastIdle.Load())
+		if !idle.After(last) || ctx.Err() != nil {
+			return
+		}
+		last = idle
+	}
+}
+
+// emptyTimeout is how long connections in the listener's queue may take to be accepted. emptyFor is how long the queue
+// must be empty before the listener closes: connections that were being established arrive within that time.
+const (
+	emptyTimeout = 250 * time.Millisecond
+	emptyFor     = 20 * time.Millisecond
+)
+
+// closeListener stops new connections, waits until the server has accepted all established ones, and closes the
+// listener. Closing a listener resets the connections in its queue, and loses the requests sent on them. Clients that
+// connect meanwhile retry, and are refused after the listener is closed.
+func (g *Gateway) closeListener(ctx context.Context) error {
+	if !g.serving.Load() {
+		if brought := g.parts.listener; brought != nil {
+			return ignoreClosed(brought.Close())
+		}
+		return nil
+	}
+	g.emptyListener(ctx)
+	err := ignoreClosed(g.listener.Close())
+	select {
+	case <-g.served: // Shutdown waits for the last accepted connection, like all others
+	case <-ctx.Done():
+	}
+	return err
+}
+
+func (g *Gateway) emptyListener(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, emptyTimeout)
+	defer cancel()
+	waiting := listener.Quiet(g.listener)
+	if waiting == nil {
+		return
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for empty := time.Now(); time.Since(empty) < emptyFor; {
+		if waiting() > 0 {
+			empty = time.Now()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reserved returns the deadline of the graceful part of Close.
+func reserved(ctx context.Context) time.Time {
+	deadline, _ := ctx.Deadline() // Close sets one
+	return deadline.Add(-time.Duration(float64(time.Until(deadline)) * releaseReserve))
+}

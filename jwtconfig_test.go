@@ -6,19 +6,14 @@ import (
 	"testing"
 	"time"
 
-	gojwt "github.com/golang-jwt/jwt/v5"
-
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // signed returns a JSON Web Token with a secret.
-func signed(t *testing.T, secret string, claims gojwt.MapClaims) string {
+func signed(t *testing.T, secret string, claims map[string]any) string {
 	t.Helper()
-	text, err := gojwt.NewWithClaims(gojwt.SigningMethodHS256, claims).SignedString([]byte(secret))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return testkit.JWT(t, "HS256", []byte(secret), nil, claims)
 }
 
 // With a key for JSON Web Tokens the gateway takes them beside the one token, and nobody is let in without either, also
@@ -27,7 +22,7 @@ func TestJSONWebTokens(t *testing.T) {
 	t.Parallel()
 	const secret, token = "0123456789abcdef0123456789abcdef", "a-token-of-one-person"
 	jwtConfig := farhand.JWTConfig{JWTIssuer: "issuer", JWTAudience: "farhand", JWTSecret: secret}
-	claims := gojwt.MapClaims{
+	claims := map[string]any{
 		"iss": "issuer", "aud": "farhand", "sub": "ann", "roles": "caller", "exp": time.Now().Add(time.Hour).Unix(),
 	}
 	good, foreign := signed(t, secret, claims), ""

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	gojwt "github.com/golang-jwt/jwt/v5"
-
 	"github.com/farhand/farhand/internal/testkit"
 )
 
@@ -41,7 +39,7 @@ func (w *world) newToken(actor, user, tenant string) string {
 	case "expired token":
 		life = -time.Hour
 	}
-	token := signed(w.T, matrixSecret, gojwt.MapClaims{
+	token := signed(w.T, matrixSecret, map[string]any{
 		"iss": "issuer", "aud": "farhand", "sub": user, "tenant": tenant, "roles": "approver", "jti": "jti of " + actor,
 		"iat": time.Now().Add(-2 * time.Hour).Unix(), "exp": time.Now().Add(life).Unix(),
 	})

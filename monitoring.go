@@ -121,7 +121,7 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 
 // pools returns the readers of the pools that tenants share.
 func (g *Gateway) pools(handler *api.Handler) (reads []func() map[string]share.Stats) {
-	reads = append(reads, handler.Pools, g.idle.pool, g.devices.Pools, g.pod.Pools, g.schemas.Pools)
+	reads = append(reads, handler.Pools, g.idle.Pool, g.devices.Pools, g.pod.Pools, g.schemas.Pools)
 	if g.chat != nil {
 		reads = append(reads, g.chat.Pools)
 	}

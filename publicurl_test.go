@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	gojwt "github.com/golang-jwt/jwt/v5"
-
 	"github.com/farhand/farhand"
 )
 
@@ -39,7 +37,7 @@ func TestPublicURL(t *testing.T) {
 		told.Resource != gateway+"/mcp" || strings.Join(told.Servers, " ") != "https://id.example.com" {
 		t.Errorf("metadata: %d %s, %v", status, body, err)
 	}
-	claims := gojwt.MapClaims{
+	claims := map[string]any{
 		"iss": "https://id.example.com", "sub": "ann", "scope": "openid caller",
 		"exp": time.Now().Add(time.Hour).Unix(),
 	}

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/internal/typo"
 )
 
 // completionTimeout bounds how long a shell waits for names from the gateway.
@@ -67,7 +68,7 @@ func nearest(name string, known []string) string {
 		if k == name {
 			continue // it exists elsewhere, so it is no typo
 		}
-		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(k)); d < least {
+		if d := typo.Distance(strings.ToLower(name), strings.ToLower(k)); d < least {
 			best, least = k, d
 		}
 	}

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	gojwt "github.com/golang-jwt/jwt/v5"
-
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/internal/testkit"
 )
@@ -42,13 +40,10 @@ func TestDescriptorsAreKeptBack(t *testing.T) {
 	const secret = "0123456789abcdef0123456789abcdef"
 	p := startProgram(t, limited(t, farhandBinary), testkit.FreeAddr(t), "FARHAND_JWT_ISSUER=issuer",
 		"FARHAND_JWT_AUDIENCE=farhand", "FARHAND_JWT_SECRET="+secret, "FARHAND_PONG_TIMEOUT=10m")
-	other, err := gojwt.NewWithClaims(gojwt.SigningMethodHS256, gojwt.MapClaims{
+	other := testkit.JWT(t, "HS256", []byte(secret), nil, map[string]any{
 		"iss": "issuer", "aud": "farhand", "sub": "ann", "tenant": "other", "roles": []string{"caller", "device"},
 		"exp": time.Now().Add(time.Hour).Unix(),
-	}).SignedString([]byte(secret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	var held []net.Conn
 	defer func() {
 		for _, c := range held {

@@ -10,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"github.com/farhand/farhand/redisstore/redistest"
 )
@@ -20,7 +18,7 @@ import (
 // faultFleet is a fleet whose pods and Redis can be tampered with.
 type faultFleet struct {
 	redis    *redistest.Server
-	proxy    *toxiproxy.Proxy
+	proxy    *faultProxy
 	settings []string
 
 	mu   sync.Mutex
@@ -31,12 +29,7 @@ type faultFleet struct {
 func startFaultFleet(t testing.TB, n int, settings ...string) *faultFleet {
 	t.Helper()
 	f := &faultFleet{redis: redistest.Start(t)}
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	f.proxy = toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", f.redis.Addr())
-	if err := f.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.proxy.Stop)
+	f.proxy = startFaultProxy(t, f.redis.Addr())
 	f.settings = append([]string{
 		"FARHAND_REDIS_URL=redis://" + f.proxy.Listen, redisMayStall, "FARHAND_POD_LEASE=3s",
 		"FARHAND_SESSION_TTL=6s", "FARHAND_DRAIN_TIMEOUT=5s", "FARHAND_LOG_LEVEL=error",

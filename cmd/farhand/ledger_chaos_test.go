@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -101,13 +100,9 @@ func (c *ledgerChaos) cutRedis(ctx context.Context) ledgerFault {
 }
 
 func (c *ledgerChaos) slowRedis(ctx context.Context) ledgerFault {
-	toxic := strings.NewReader(`{"name":"slow","type":"latency","attributes":{"latency":80,"jitter":60}}`)
-	if _, err := c.fleet.proxy.Toxics.AddToxicJson(toxic); err != nil {
-		c.t.Errorf("toxic: %v", err)
-		return ledgerFault{name: "nothing"}
-	}
+	c.fleet.proxy.Slow(60 * time.Millisecond)
 	waitFor(ctx, time.Second)
-	_ = c.fleet.proxy.Toxics.RemoveToxic(context.Background(), "slow")
+	c.fleet.proxy.Slow(0)
 	return ledgerFault{name: "slowed Redis down", store: true}
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	gojwt "github.com/golang-jwt/jwt/v5"
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent/access/auth"
@@ -65,13 +64,9 @@ func TestSecretsStayInside(t *testing.T) {
 	for what, life := range map[string]time.Duration{
 		"token of a user": time.Hour, "token that has expired": -time.Hour,
 	} {
-		text, err := gojwt.NewWithClaims(gojwt.SigningMethodHS256, gojwt.MapClaims{
+		canaries[what] = testkit.JWT(t, "HS256", []byte(canaries["secret of tokens"]), nil, map[string]any{
 			"iss": "issuer", "aud": "farhand", "sub": "ann", "roles": "caller", "exp": time.Now().Add(life).Unix(),
-		}).SignedString([]byte(canaries["secret of tokens"]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		canaries[what] = text
+		})
 	}
 	good := canaries["token of a user"]
 	canaries["forged token"] = good[:len(good)-20] + "canary89canary89abcd"

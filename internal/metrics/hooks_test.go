@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,12 +19,9 @@ func TestHooksAreCounted(t *testing.T) {
 	families := newTestPod(t).scrape()
 	got := make(map[string]float64)
 	for _, name := range []string{"farhand_hook_questions_total", "farhand_hook_seconds_total"} {
-		for _, m := range families[name].GetMetric() {
-			key := name
-			for _, l := range m.Label {
-				key += " " + l.GetValue()
-			}
-			got[key] = m.GetCounter().GetValue()
+		for _, s := range families[name] {
+			key := strings.TrimSpace(name + " " + s.labels["hook"] + " " + s.labels["outcome"])
+			got[key] = s.value
 		}
 	}
 	for key, want := range map[string]float64{

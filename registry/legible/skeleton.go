@@ -6,7 +6,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"go.mau.fi/util/confusable"
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
@@ -29,7 +28,7 @@ func AnySkeletons(name string) []string {
 }
 
 // skeleton is the skeleton of UTS #39, ignoring case. It keeps marks: ü is not u.
-func skeleton(s string) string { return fold(confusable.Skeleton(s)) }
+func skeleton(s string) string { return fold(exactSkeleton(s)) }
 
 func fold(s string) string {
 	f := cases.Fold()

@@ -90,8 +90,9 @@ func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
 	return nil
 }
 
-// checkTimes rejects times that are not plain numbers, and lifetimes above the maximum. golang-jwt checks the rest.
-func (v *Verifier) checkTimes(claims map[string]any) error {
+// checkLifetime rejects times that are not plain numbers, and lifetimes above the maximum. It needs no signature;
+// checkValid checks the rest.
+func (v *Verifier) checkLifetime(claims map[string]any) error {
 	at := make(map[string]float64)
 	for _, name := range []string{"exp", "iat", "nbf"} {
 		value, there := claims[name]
@@ -113,6 +114,36 @@ func (v *Verifier) checkTimes(claims map[string]any) error {
 		return reason("the token lives longer than FARHAND_JWT_MAX_AGE allows")
 	}
 	return nil
+}
+
+// checkValid checks that a token is valid now, within the leeway, and is from the issuer.
+func (v *Verifier) checkValid(claims map[string]any) error {
+	now := v.cfg.Now()
+	// at returns the time of a claim, in whole seconds, moved by the leeway. checkLifetime has seen that it is a number.
+	at := func(name string, leeway time.Duration) (t time.Time, there bool) {
+		seconds, _ := claims[name].(float64)
+		return time.Unix(int64(seconds), 0).Add(leeway), seconds != 0
+	}
+	expires, limited := at("exp", v.cfg.Leeway)
+	begins, _ := at("nbf", -v.cfg.Leeway)
+	issued, _ := at("iat", -v.cfg.Leeway)
+	issuer, isText := claims["iss"].(string)
+	switch {
+	case limited && !now.Before(expires):
+		return reason("token is expired")
+	case now.Before(begins):
+		return reason("token is not valid yet")
+	case now.Before(issued):
+		return reason("token used before issued")
+	case claims["iss"] != nil && !isText:
+		return reason("the token's claims are not valid")
+	case v.cfg.Issuer != "" && issuer != "" && issuer != v.cfg.Issuer:
+		return reason("token has invalid issuer")
+	case !limited, v.cfg.Issuer != "" && issuer == "":
+		return reason("token is missing required claim")
+	default:
+		return nil
+	}
 }
 
 // lookup returns a claim by its name or by its path with dots, and whether it exists. It may be null.
@@ -228,16 +259,28 @@ func open(token string) (h header, claims map[string]any, err error) {
 	if json.Unmarshal(second, &claims) != nil || claims == nil {
 		return h, nil, reason("the claims of the token are no object")
 	}
+	if _, err := decode(parts[2]); err != nil {
+		return h, nil, err
+	}
 	return h, claims, nil
 }
 
 var strictBase64 = base64.RawURLEncoding.Strict()
 
-// part decodes one part of a token, which must be JSON.
-func part(text string) ([]byte, error) {
+// decode decodes one part of a token. Only one text stands for the same bytes.
+func decode(text string) ([]byte, error) {
 	b, err := strictBase64.DecodeString(text)
 	if err != nil || strings.ContainsAny(text, "\r\n") {
 		return nil, reason("a part of the token is not base64url without padding")
+	}
+	return b, nil
+}
+
+// part decodes the header or the claims, which must be JSON.
+func part(text string) ([]byte, error) {
+	b, err := decode(text)
+	if err != nil {
+		return nil, err
 	}
 	switch strictjson.Check(b, maxDepth).Fault {
 	case 0:

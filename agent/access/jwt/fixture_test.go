@@ -20,11 +20,11 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	gojwt "github.com/golang-jwt/jwt/v5"
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/jwt"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,9 +57,9 @@ func (c *clock) move(d time.Duration) {
 }
 
 // claims are those of a good token, with changes; nil removes a claim.
-func (c *clock) claims(changes map[string]any) gojwt.MapClaims {
+func (c *clock) claims(changes map[string]any) map[string]any {
 	now := c.Now().Unix()
-	all := gojwt.MapClaims{
+	all := map[string]any{
 		"iss": issuer, "aud": audience, "sub": "ann", "jti": "t1", "iat": now, "exp": now + 3600,
 		"roles": []string{"caller"},
 	}
@@ -68,27 +68,15 @@ func (c *clock) claims(changes map[string]any) gojwt.MapClaims {
 	return all
 }
 
-// sign makes a token.
-func sign(t testing.TB, method gojwt.SigningMethod, key any, header map[string]any, claims gojwt.Claims) string {
+func sign(t testing.TB, alg string, key any, header, claims map[string]any) string {
 	t.Helper()
-	token := gojwt.NewWithClaims(method, claims)
-	maps.Copy(token.Header, header)
-	text, err := token.SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
+	return testkit.JWT(t, alg, key, header, claims)
 }
 
 // raw makes a token of a header and claims as they are written, signed with the secret.
 func raw(t testing.TB, header, claims string) string {
 	t.Helper()
-	text := encode([]byte(header)) + "." + encode([]byte(claims))
-	sum, err := gojwt.SigningMethodHS256.Sign(text, secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text + "." + encode(sum)
+	return testkit.SignedJWT(t, "HS256", secret, header, claims)
 }
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

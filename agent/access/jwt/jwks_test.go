@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	gojwt "github.com/golang-jwt/jwt/v5"
 
 	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/registry"
@@ -29,8 +28,8 @@ func TestRotation(t *testing.T) {
 	c, s := newClock(), makeSigners()
 	issuer := newIssuer(t, published("old", &s.rsa.PublicKey))
 	v := open(t, c, withURL(issuer))
-	old := sign(t, gojwt.SigningMethodRS256, s.rsa, map[string]any{"kid": "old"}, c.claims(nil))
-	fresh := sign(t, gojwt.SigningMethodRS256, s.otherRSA, map[string]any{"kid": "new"}, c.claims(nil))
+	old := sign(t, "RS256", s.rsa, map[string]any{"kid": "old"}, c.claims(nil))
+	fresh := sign(t, "RS256", s.otherRSA, map[string]any{"kid": "new"}, c.claims(nil))
 	if _, err := authenticate(t, v, old); err != nil {
 		t.Fatal(err)
 	}
@@ -55,13 +54,13 @@ func TestUnknownKeysAreFetchedSeldom(t *testing.T) {
 	c, s := newClock(), makeSigners()
 	issuer := newIssuer(t, published("k", &s.rsa.PublicKey))
 	v := open(t, c, withURL(issuer))
-	good := sign(t, gojwt.SigningMethodRS256, s.rsa, map[string]any{"kid": "k"}, c.claims(nil))
+	good := sign(t, "RS256", s.rsa, map[string]any{"kid": "k"}, c.claims(nil))
 	for interval := range int64(3) {
 		var asking sync.WaitGroup
 		for i := range 50 {
 			asking.Go(func() {
 				kid := fmt.Sprintf("made-up-%d-%d", interval, i)
-				token := sign(t, gojwt.SigningMethodRS256, s.otherRSA, map[string]any{"kid": kid}, c.claims(nil))
+				token := sign(t, "RS256", s.otherRSA, map[string]any{"kid": kid}, c.claims(nil))
 				if _, err := v.Authenticate(t.Context(), nil, token); !errors.Is(err, registry.CodeUnauthenticated) {
 					t.Errorf("a made-up key: %v", err)
 				}
@@ -98,13 +97,13 @@ func TestStaleKeys(t *testing.T) {
 			issuer := newIssuer(t, published("k", &s.rsa.PublicKey))
 			v := open(t, c, withURL(issuer))
 			token := func() string {
-				return sign(t, gojwt.SigningMethodRS256, s.rsa, map[string]any{"kid": "k"}, c.claims(nil))
+				return sign(t, "RS256", s.rsa, map[string]any{"kid": "k"}, c.claims(nil))
 			}
 			if _, err := authenticate(t, v, token()); err != nil {
 				t.Fatal(err)
 			}
 			issuer.handle(broken)
-			other := sign(t, gojwt.SigningMethodRS256, s.otherRSA, map[string]any{"kid": "other"}, c.claims(nil))
+			other := sign(t, "RS256", s.otherRSA, map[string]any{"kid": "other"}, c.claims(nil))
 			c.move(jwt.DefaultRefresh + jwt.DefaultKeepStale)
 			_, err := authenticate(t, v, other) // which waits for the fetch that fails
 			if !errors.Is(err, registry.CodeUnauthenticated) {
@@ -140,12 +139,12 @@ func TestSlowIssuer(t *testing.T) {
 		}
 	})
 	v := open(t, c, func(cfg *jwt.Config) { cfg.KeySetURL = issuer.URL })
-	if _, err := authenticate(t, v, sign(t, gojwt.SigningMethodHS256, secret, nil, c.claims(nil))); err != nil {
+	if _, err := authenticate(t, v, sign(t, "HS256", secret, nil, c.claims(nil))); err != nil {
 		t.Errorf("the shared secret: %v", err)
 	}
 	waiting := make(chan error)
 	go func() {
-		_, err := v.Authenticate(t.Context(), nil, sign(t, gojwt.SigningMethodRS256, s.rsa, nil, c.claims(nil)))
+		_, err := v.Authenticate(t.Context(), nil, sign(t, "RS256", s.rsa, nil, c.claims(nil)))
 		waiting <- err
 	}()
 	v.Close()
@@ -166,17 +165,17 @@ func TestKeysOfNoUse(t *testing.T) {
 		withURL(issuer)(cfg)
 		cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	if _, err := authenticate(t, v, sign(t, gojwt.SigningMethodRS256, s.rsa, map[string]any{"kid": "good"},
+	if _, err := authenticate(t, v, sign(t, "RS256", s.rsa, map[string]any{"kid": "good"},
 		c.claims(nil))); err != nil {
 		t.Errorf("the good key: %v", err)
 	}
 	for kid, token := range map[string]string{
-		"p384":    sign(t, gojwt.SigningMethodES384, s.ec384, map[string]any{"kid": "p384"}, c.claims(nil)),
-		"secret":  sign(t, gojwt.SigningMethodHS256, secret, map[string]any{"kid": "secret"}, c.claims(nil)),
-		"private": sign(t, gojwt.SigningMethodRS256, s.otherRSA, map[string]any{"kid": "private"}, c.claims(nil)),
-		"enc":     sign(t, gojwt.SigningMethodRS256, s.otherRSA, map[string]any{"kid": "enc"}, c.claims(nil)),
-		"ps":      sign(t, gojwt.SigningMethodPS256, s.otherRSA, map[string]any{"kid": "ps"}, c.claims(nil)),
-		"no kid":  sign(t, gojwt.SigningMethodRS256, s.otherRSA, nil, c.claims(nil)),
+		"p384":    sign(t, "ES384", s.ec384, map[string]any{"kid": "p384"}, c.claims(nil)),
+		"secret":  sign(t, "HS256", secret, map[string]any{"kid": "secret"}, c.claims(nil)),
+		"private": sign(t, "RS256", s.otherRSA, map[string]any{"kid": "private"}, c.claims(nil)),
+		"enc":     sign(t, "RS256", s.otherRSA, map[string]any{"kid": "enc"}, c.claims(nil)),
+		"ps":      sign(t, "PS256", s.otherRSA, map[string]any{"kid": "ps"}, c.claims(nil)),
+		"no kid":  sign(t, "RS256", s.otherRSA, nil, c.claims(nil)),
 	} {
 		if _, err := authenticate(t, v, token); !errors.Is(err, registry.CodeUnauthenticated) {
 			t.Errorf("%s: %v", kid, err)

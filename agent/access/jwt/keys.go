@@ -20,14 +20,13 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	gojwt "github.com/golang-jwt/jwt/v5"
 )
 
 // key verifies the signatures of one algorithm.
 type key struct {
 	id          string // kid; empty: none
 	alg         string
-	public      any      // in the type that golang-jwt needs
+	public      any      // in the type that go-jose needs
 	fingerprint [32]byte // identifies the key
 }
 
@@ -81,14 +80,14 @@ func newKey(id string, public any) (key, error) {
 		if bits := p.N.BitLen(); bits < minRSA || bits > maxRSA {
 			return key{}, fmt.Errorf("an RSA key must have %d to %d bits", minRSA, maxRSA)
 		}
-		k.alg = gojwt.SigningMethodRS256.Alg()
+		k.alg = string(jose.RS256)
 	case *ecdsa.PublicKey:
 		if p.Curve != elliptic.P256() {
 			return key{}, errors.New("an ECDSA key must be on P-256")
 		}
-		k.alg = gojwt.SigningMethodES256.Alg()
+		k.alg = string(jose.ES256)
 	case ed25519.PublicKey:
-		k.alg = gojwt.SigningMethodEdDSA.Alg()
+		k.alg = string(jose.EdDSA)
 	default:
 		return key{}, fmt.Errorf("%T is no public key of RSA, P-256 or Ed25519", public)
 	}
@@ -102,7 +101,7 @@ func newKey(id string, public any) (key, error) {
 
 // secretKey returns the key for tokens that are signed with a shared secret.
 func secretKey(secret []byte) key {
-	return key{alg: gojwt.SigningMethodHS256.Alg(), public: slices.Clone(secret), fingerprint: sha256.Sum256(secret)}
+	return key{alg: string(jose.HS256), public: slices.Clone(secret), fingerprint: sha256.Sum256(secret)}
 }
 
 // CheckKeys returns the error in the content of a key file, if any.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/farhand/farhand/internal/days"
+	"github.com/farhand/farhand/internal/typo"
 )
 
 // MaxFile bounds a policy file, in bytes.
@@ -145,7 +145,7 @@ func (r *reader) unknown(n *yaml.Node, what string, known []string) {
 		hint = "there are: " + strings.Join(known, ", ")
 	}
 	for _, k := range known {
-		if levenshtein.ComputeDistance(short(n.Value), short(k)) <= 2 {
+		if typo.Distance(short(n.Value), short(k)) <= 2 {
 			hint = fmt.Sprintf("did you mean %q?", k)
 			break
 		}

@@ -1,15 +1,15 @@
 //go:build unix
 
-package farhand
+package listener
 
 import (
 	"math"
 	"syscall"
 )
 
-// openFiles returns how many files this process may open. Go raises the soft limit to the hard limit when a program
+// OpenFiles returns how many files this process may open. Go raises the soft limit to the hard limit when a program
 // starts.
-func openFiles() int {
+func OpenFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || uint64(limit.Cur) > math.MaxInt32 {
 		return math.MaxInt32 // no relevant limit

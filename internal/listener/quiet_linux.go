@@ -1,4 +1,4 @@
-package farhand
+package listener
 
 import (
 	"math"
@@ -14,10 +14,10 @@ const (
 	tcpSYN   = 0x02
 )
 
-// quiet stops a listener from taking more connections: the kernel drops requests for them. Connections being
+// Quiet stops a listener from taking more connections: the kernel drops requests for them. Connections being
 // established complete. waiting returns how many are established but not accepted yet. It is nil if the listener does
 // not support this.
-func quiet(l net.Listener) (waiting func() int) {
+func Quiet(l net.Listener) (waiting func() int) {
 	socket, ok := l.(syscall.Conn)
 	if !ok {
 		return nil

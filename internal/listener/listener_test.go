@@ -1,4 +1,4 @@
-package farhand
+package listener
 
 import (
 	"errors"
@@ -35,7 +35,7 @@ func TestAFailedAcceptEndsNoListener(t *testing.T) {
 	bad := []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM, syscall.EPROTO, syscall.EHOSTUNREACH, syscall.EMFILE}
 	server := &http.Server{Handler: http.NotFoundHandler()}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(lasting{&unlucky{l, bad}}) }()
+	go func() { ended <- server.Serve(Lasting{&unlucky{l, bad}}) }()
 	resp, err := http.Get("http://" + l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package farhand
+package listener
 
 import (
 	"bufio"
@@ -17,7 +17,7 @@ import (
 // Of the connections that wait for the same thing as most do, the one that has waited longest is closed. So those that
 // say nothing take none from a caller between two requests. One over which a request is served is not idle.
 func TestTooManyIdleConnections(t *testing.T) {
-	idle := newIdleConns(2)
+	idle := NewIdle(2)
 	asked, release := make(chan struct{}), make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -25,7 +25,7 @@ func TestTooManyIdleConnections(t *testing.T) {
 			<-release
 		}
 	}))
-	s.Config.ConnState = idle.note
+	s.Config.ConnState = idle.Note
 	s.Start()
 	defer s.Close()
 	var readers []*bufio.Reader
@@ -54,7 +54,7 @@ func TestTooManyIdleConnections(t *testing.T) {
 	held := func(n int64) {
 		t.Helper()
 		testkit.Eventually(t, "the server has noted the connection", func() bool {
-			return idle.pool()["idle_connections"].Held == n
+			return idle.Pool()["idle_connections"].Held == n
 		})
 	}
 	connect("/slow")
@@ -79,7 +79,7 @@ func TestTooManyIdleConnections(t *testing.T) {
 	}
 	close(release)
 	answered(0)
-	if stats := idle.pool()["idle_connections"]; stats.Held > 2 || stats.Refused[share.Pod] < 7 {
+	if stats := idle.Pool()["idle_connections"]; stats.Held > 2 || stats.Refused[share.Pod] < 7 {
 		t.Errorf("%+v", stats)
 	}
 }
