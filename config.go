@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
-	"github.com/dustin/go-humanize"
 
 	"github.com/farhand/farhand/agent/access/jwt"
+	"github.com/farhand/farhand/internal/bytesize"
 	"github.com/farhand/farhand/internal/days"
 	"github.com/farhand/farhand/internal/secret"
 )
@@ -171,7 +171,7 @@ type ByteSize int64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (b *ByteSize) UnmarshalText(text []byte) error {
-	n, err := humanize.ParseBytes(string(text))
+	n, err := bytesize.Parse(string(text))
 	if err != nil || n > 1<<40 {
 		return errors.New("must be a size like 1048576, 1MiB or 512KB")
 	}

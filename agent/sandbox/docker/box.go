@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -183,10 +184,10 @@ func (b *box) remove() error {
 	var err error
 	for range removes {
 		_, err = b.api.ContainerRemove(ctx, b.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if err == nil || isMissing(err) {
+		if err == nil || errdefs.IsNotFound(err) {
 			return nil
 		}
-		if !isConflict(err) {
+		if !errdefs.IsConflict(err) {
 			return err
 		}
 		// The engine is already removing it. That attempt may also fail.

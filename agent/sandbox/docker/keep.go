@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
@@ -159,7 +160,7 @@ func sweep(ctx context.Context, api *client.Client) error {
 			continue
 		}
 		_, err := api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if err != nil && !isMissing(err) && !isConflict(err) {
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return fmt.Errorf("remove container %s: %w", c.ID, err)
 		}
 	}

@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
@@ -161,30 +161,13 @@ func (e *Engine) image(ctx context.Context) (image, error) {
 	return findImage(ctx, e.api, e.cfg.Image)
 }
 
-// isMissing reports whether the engine does not have what it was asked for. Errors of its client that mean this have
-// the method NotFound.
-func isMissing(err error) bool {
-	_, ok := errors.AsType[interface {
-		error
-		NotFound()
-	}](err)
-	return ok
-}
-
-// isConflict reports whether what was asked for is at odds with the state of the container: its name is taken, or it
-// is being removed.
-func isConflict(err error) bool {
-	_, ok := errors.AsType[interface {
-		error
-		Conflict()
-	}](err)
-	return ok
-}
+// isMissing reports whether the error means that the engine does not have the image.
+func isMissing(err error) bool { return errdefs.IsNotFound(err) }
 
 // findImage returns the image with this name. It fails if the image is missing or declares volumes.
 func findImage(ctx context.Context, api *client.Client, name string) (image, error) {
 	found, err := api.ImageInspect(ctx, name)
-	if isMissing(err) {
+	if errdefs.IsNotFound(err) {
 		return image{}, fmt.Errorf("%w: the image %q is not there; pull it with `docker pull %s`, or build one of "+
 			"that name: %w", sandbox.ErrUnavailable, name, name, err)
 	}

@@ -17,12 +17,11 @@ import (
 	"math"
 	"os"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/internal/bytesize"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -168,7 +167,7 @@ func roomFor(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileIn
 		return refuse("The workspace takes no more files: %v.", used.Full(w))
 	case w.MaxBytes > 0 && used.Bytes+size > w.MaxBytes:
 		return refuse("The workspace is full: its files have %s, and at most %s are allowed. Make room first.",
-			humanize.IBytes(uint64(used.Bytes)), humanize.IBytes(uint64(w.MaxBytes)))
+			bytesize.Format(uint64(used.Bytes)), bytesize.Format(uint64(w.MaxBytes)))
 	case w.MaxFiles > 0 && used.Files+files > w.MaxFiles:
 		return refuse("The workspace is full: it has %d files and folders, and at most %d are allowed. Make "+
 			"room first.", used.Files, w.MaxFiles)

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/internal/bytesize"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -121,7 +120,7 @@ func (r reader) read(ctx context.Context, in readArgs) (registry.Result, error) 
 }
 
 func tooLarge(p place, size, most int64) error {
-	return refuse("%q has %s; at most %s are allowed.", p, humanize.IBytes(uint64(size)), humanize.IBytes(uint64(most)))
+	return refuse("%q has %s; at most %s are allowed.", p, bytesize.Format(uint64(size)), bytesize.Format(uint64(most)))
 }
 
 // answerRead reads a file once, as a stream, at most most bytes, even if the file grows meanwhile.
