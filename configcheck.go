@@ -33,13 +33,13 @@ const minDuration = 100 * time.Millisecond
 // contradict each other or the options. Only New checks whether external services answer and whether folders are
 // writable.
 func (c Config) Check(opts ...Option) error {
-	brought, err := partsOf(opts)
+	brought, err := apply(opts)
 	return errors.Join(err, c.withDefaults().check(brought))
 }
 
 // check reports what New and Check reject.
-func (c Config) check(brought parts) error {
-	_, err := (&Gateway{cfg: c, parts: brought}).localTools(nil, nil) // checks names; the tools are not used
+func (c Config) check(brought settings) error {
+	_, err := (&Gateway{cfg: c, settings: brought}).localTools(nil, nil) // checks names; the tools are not used
 	errs := []error{c.validate(brought.authenticator), err, c.checkFirstKey(brought.store != nil)}
 	if c.MetricsAddr != "" && c.MetricsAddr == c.Addr && brought.listener == nil && !anyPort(c.Addr) {
 		errs = append(errs, errors.New("FARHAND_METRICS_ADDR: must differ from FARHAND_ADDR; "+

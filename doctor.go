@@ -45,26 +45,26 @@ func Diagnose(ctx context.Context, cfg Config, unread error, program host.Progra
 		}
 		return "every value can be used", cfg.Check()
 	}
-	lookAtPrograms := func(ctx context.Context, _ Config) (string, error) { return tryPrograms(ctx, program) }
-	lookAtServers := func(ctx context.Context, cfg Config) (string, error) { return tryServers(ctx, cfg, program) }
+	lookAtPrograms := func(ctx context.Context, _ Config) (string, error) { return checkPrograms(ctx, program) }
+	lookAtServers := func(ctx context.Context, cfg Config) (string, error) { return checkServers(ctx, cfg, program) }
 	for _, look := range []struct {
 		part   string
 		needed bool
 		at     func(context.Context, Config) (string, error)
 	}{
 		{"configuration", true, lookAtConfig},
-		{"exposure", false, lookAtExposure},
-		{"identity", true, lookAtIdentity},
-		{"descriptors", false, lookAtDescriptors},
-		{"store", true, lookAtStore},
-		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, lookAtBlobs},
-		{"model", len(cfg.Models) > 0, lookAtModel},
-		{"tools", len(cfg.Builtins) > 0, lookAtTools},
-		{"workspaces", files, lookAtWorkspaces},
+		{"exposure", false, checkExposure},
+		{"identity", true, checkIdentity},
+		{"descriptors", false, checkDescriptors},
+		{"store", true, checkStore},
+		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, checkBlobs},
+		{"model", len(cfg.Models) > 0, checkModel},
+		{"tools", len(cfg.Builtins) > 0, checkTools},
+		{"workspaces", files, checkWorkspaces},
 		{"programs", programs, lookAtPrograms},
-		{"landlock", programs && slices.Equal(cfg.engines(), []string{SandboxLandlock}), lookAtLandlock},
-		{"browser", cfg.enables("browser"), lookAtBrowser},
-		{"containers", programs && slices.Equal(cfg.engines(), []string{SandboxDocker}), lookAtContainers},
+		{"landlock", programs && slices.Equal(cfg.engines(), []string{SandboxLandlock}), checkLandlock},
+		{"browser", cfg.enables("browser"), checkBrowser},
+		{"containers", programs && slices.Equal(cfg.engines(), []string{SandboxDocker}), checkContainers},
 		{"mcp servers", cfg.MCPServers != "", lookAtServers},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
@@ -78,14 +78,14 @@ func Diagnose(ctx context.Context, cfg Config, unread error, program host.Progra
 	return all
 }
 
-func lookAtExposure(_ context.Context, cfg Config) (string, error) {
+func checkExposure(_ context.Context, cfg Config) (string, error) {
 	if insecure := cfg.Insecurities(); len(insecure) > 0 {
 		return "", errors.New(strings.Join(insecure, "\n"))
 	}
 	return "no setting is insecure", nil
 }
 
-func lookAtStore(ctx context.Context, cfg Config) (string, error) {
+func checkStore(ctx context.Context, cfg Config) (string, error) {
 	if cfg.RedisURL == "" {
 		return "in memory: one process alone, and nothing is kept when it ends. A fleet needs FARHAND_REDIS_URL", nil
 	}
@@ -100,7 +100,7 @@ func lookAtStore(ctx context.Context, cfg Config) (string, error) {
 	return "Redis answers", nil
 }
 
-func lookAtBlobs(ctx context.Context, cfg Config) (string, error) {
+func checkBlobs(ctx context.Context, cfg Config) (string, error) {
 	where, _, err := cfg.blobURL(false)
 	if err == nil && where != "" {
 		err = blobs.Probe(ctx, where)
@@ -115,7 +115,7 @@ func lookAtBlobs(ctx context.Context, cfg Config) (string, error) {
 	}
 }
 
-func lookAtWorkspaces(_ context.Context, cfg Config) (string, error) {
+func checkWorkspaces(_ context.Context, cfg Config) (string, error) {
 	dir, err := cfg.workspaceDir()
 	if err != nil {
 		return "", err
@@ -128,7 +128,7 @@ func lookAtWorkspaces(_ context.Context, cfg Config) (string, error) {
 	return "read, write, edit, exec and bash work in " + dir, nil
 }
 
-func tryPrograms(ctx context.Context, program host.Program) (string, error) {
+func checkPrograms(ctx context.Context, program host.Program) (string, error) {
 	e, err := host.New(host.Config{Program: program})
 	if err != nil {
 		return "", err
@@ -136,23 +136,23 @@ func tryPrograms(ctx context.Context, program host.Program) (string, error) {
 	return "exec and bash run programs on this machine, outside of the sandbox", e.Close(ctx)
 }
 
-func lookAtLandlock(context.Context, Config) (string, error) {
+func checkLandlock(context.Context, Config) (string, error) {
 	return "the weaker sandbox works: the kernel confines programs to their workspace", host.Probe()
 }
 
-func lookAtBrowser(ctx context.Context, cfg Config) (string, error) {
+func checkBrowser(ctx context.Context, cfg Config) (string, error) {
 	return "Chromium starts and ends", browser.Probe(ctx, cfg.browser())
 }
 
-func lookAtContainers(ctx context.Context, cfg Config) (string, error) {
+func checkContainers(ctx context.Context, cfg Config) (string, error) {
 	if err := docker.Probe(ctx, cfg.docker("doctor")); err != nil {
 		return "", err
 	}
 	return "the sandbox runs programs in containers of " + cfg.SandboxImage, nil
 }
 
-// lookAtIdentity reports which credentials a gateway would accept.
-func lookAtIdentity(_ context.Context, cfg Config) (string, error) {
+// checkIdentity reports which credentials a gateway would accept.
+func checkIdentity(_ context.Context, cfg Config) (string, error) {
 	if cfg.Anonymous() {
 		return "callers and devices need no credential; API keys and paired devices keep their own rights", nil
 	}
@@ -170,8 +170,8 @@ func lookAtIdentity(_ context.Context, cfg Config) (string, error) {
 	return strings.Join(append(from, "API keys", "credentials of paired devices"), "; "), nil
 }
 
-// lookAtModel reports which models would hold conversations. It sends no request to a model: that could cost money.
-func lookAtModel(_ context.Context, cfg Config) (string, error) {
+// checkModel reports which models would hold conversations. It sends no request to a model: that could cost money.
+func checkModel(_ context.Context, cfg Config) (string, error) {
 	if len(cfg.Models) == 0 {
 		return "none, so there are no conversations: FARHAND_MODEL names one", nil
 	}
@@ -187,8 +187,8 @@ func lookAtModel(_ context.Context, cfg Config) (string, error) {
 		cmp.Or(cfg.ModelURL, "the provider's own address"), key), nil
 }
 
-// lookAtTools reports which of the gateway's own tools would be enabled.
-func lookAtTools(_ context.Context, cfg Config) (string, error) {
+// checkTools reports which of the gateway's own tools would be enabled.
+func checkTools(_ context.Context, cfg Config) (string, error) {
 	names := slices.DeleteFunc(slices.Clone(cfg.builtins(len(cfg.Models) > 0)), func(name string) bool {
 		return slices.Contains(cfg.ToolsOff, name)
 	})
@@ -223,9 +223,9 @@ func (c Config) requests(files int) int { return max(min(api.DefaultMaxServed, f
 // idle returns how many connections that wait for their client such a process keeps.
 func (c Config) idle(files int) int { return max(min(maxIdle, files/keptBack/3), 1) }
 
-// lookAtDescriptors reports whether this process may open enough files for all sockets that the configuration allows,
+// checkDescriptors reports whether this process may open enough files for all sockets that the configuration allows,
 // and how many requests it serves at a time.
-func lookAtDescriptors(_ context.Context, cfg Config) (string, error) {
+func checkDescriptors(_ context.Context, cfg Config) (string, error) {
 	files := listener.OpenFiles()
 	held, served := cfg.sockets(files), cfg.requests(files)
 	if held < cfg.MaxSockets {

@@ -55,28 +55,28 @@ const (
 // Gateway is one pod: its connection to store and bus, the APIs it serves, and the order in which they stop. Its
 // methods are safe for concurrent use.
 type Gateway struct {
-	cfg      Config
-	parts    parts
-	log      *slog.Logger
-	pod      *routing.Pod
-	chat     *chat.Engine // nil without a model
-	webhooks []*hooks.Hook
-	blobs    *blobs.Service // nil: no files are kept
-	bus      registry.Bus
-	redis    *redisstore.Conn // nil without Redis
-	pairing  *pairing.Service
-	told     atomic.Pointer[ws.Server] // receives changes of credentials; nil until it is there
-	tokens   *jwt.Verifier             // nil unless JSON Web Tokens are accepted
-	keys     *auth.Keys
-	live     *auth.Live
-	devices  *ws.Server
-	monitor  *monitoring
-	schemas  *schema.Validator
-	audit    *audit.Log // nil before the pod has started
-	usage    *usage.Recorder
+	cfg              Config
+	settings         settings
+	log              *slog.Logger
+	pod              *routing.Pod
+	chat             *chat.Engine // nil without a model
+	webhooks         []*hooks.Hook
+	blobs            *blobs.Service // nil: no files are kept
+	bus              registry.Bus
+	redis            *redisstore.Conn // nil without Redis
+	pairing          *pairing.Service
+	revocationTarget atomic.Pointer[ws.Server] // receives changes of credentials; nil until it is there
+	tokens           *jwt.Verifier             // nil unless JSON Web Tokens are accepted
+	keys             *auth.Keys
+	live             *auth.Live
+	devices          *ws.Server
+	monitor          *monitoring
+	schemas          *schema.Validator
+	audit            *audit.Log // nil before the pod has started
+	usage            *usage.Recorder
 
 	policyFile *policy.File // nil without one
-	own        ownTools
+	builtins   builtins
 	upstreams  upstreams
 
 	approvals *approval.Keeper
@@ -125,15 +125,15 @@ func New(ctx context.Context, cfg Config, opts ...Option) (*Gateway, error) {
 
 func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	var err error
-	g.parts, err = partsOf(opts)
-	g.log, g.listener = g.parts.log, g.parts.listener
+	g.settings, err = apply(opts)
+	g.log, g.listener = g.settings.log, g.settings.listener
 	if err != nil {
 		return err
 	}
-	if err := g.cfg.check(g.parts); err != nil {
+	if err := g.cfg.check(g.settings); err != nil {
 		return err
 	}
-	if g.monitor, err = openMonitoring(ctx, g.cfg, g.modelNames(), g.parts.version); err != nil {
+	if g.monitor, err = openMonitoring(ctx, g.cfg, g.modelNames(), g.settings.version); err != nil {
 		return err
 	}
 	store, err := g.openStore(ctx)
@@ -167,7 +167,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.openIdentity(ctx, store); err != nil {
 		return err
 	}
-	if err := g.openOwnTools(ctx, store); err != nil {
+	if err := g.openBuiltins(ctx, store); err != nil {
 		return err
 	}
 	if err := g.openBlobs(ctx, store); err != nil {
@@ -286,7 +286,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.devices.Close(gentle))
 	}
 	errs = append(errs, g.closeListener(gentle))
-	g.awaitClients(gentle)
+	g.waitForClients(gentle)
 	g.endTurns()
 	last := time.AfterFunc(time.Until(reserved(gentle)), func() { g.endRequests(registry.ErrDraining) })
 	errs = append(errs, g.closeServer(gentle))
@@ -303,7 +303,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.pod.Drain(gentle)
 		errs = append(errs, g.pod.Close(ctx))
 	}
-	errs = append(errs, g.upstreams.close(ctx), g.own.close(ctx), g.closeBlobs())
+	errs = append(errs, g.upstreams.close(ctx), g.builtins.close(ctx), g.closeBlobs())
 	for _, h := range g.webhooks {
 		h.Close()
 	}
@@ -347,11 +347,11 @@ func ignoreClosed(err error) error {
 // them to reconnect, or they close an unused connection.
 const clientsTimeout = 500 * time.Millisecond
 
-// awaitClients waits until callers have left their kept-alive connections, and until new connections have sent their
+// waitForClients waits until callers have left their kept-alive connections, and until new connections have sent their
 // request. Closing a connection while a request is being sent leaves the caller without an answer, and http.Server
 // drops requests that it reads after Shutdown began. A request answered just as the drain began did not yet tell its
 // caller to reconnect, so the timeout of its connection starts then.
-func (g *Gateway) awaitClients(ctx context.Context) {
+func (g *Gateway) waitForClients(ctx context.Context) {
 	for last := time.Now(); ; {
 		wait := time.NewTimer(time.Until(last.Add(clientsTimeout)))
 		select {
@@ -380,7 +380,7 @@ const (
 // connect meanwhile retry, and are refused after the listener is closed.
 func (g *Gateway) closeListener(ctx context.Context) error {
 	if !g.serving.Load() {
-		if brought := g.parts.listener; brought != nil {
+		if brought := g.settings.listener; brought != nil {
 			return ignoreClosed(brought.Close())
 		}
 		return nil

@@ -69,8 +69,8 @@ func (g *Gateway) authenticator() auth.Authenticator {
 		chain.JWT = g.tokens
 	}
 	switch {
-	case g.parts.authenticator != nil:
-		chain.Otherwise = g.parts.authenticator
+	case g.settings.authenticator != nil:
+		chain.Otherwise = g.settings.authenticator
 	case g.cfg.Token != "":
 		chain.Otherwise = auth.NewStaticToken(string(g.cfg.Token))
 	case g.cfg.needsCredential():
@@ -85,7 +85,7 @@ func (g *Gateway) authenticator() auth.Authenticator {
 func (g *Gateway) approverWays() (ways []approval.Approver) {
 	everything := auth.Identity{Tenant: registry.DefaultTenant, Admin: true}
 	switch {
-	case g.parts.authenticator != nil:
+	case g.settings.authenticator != nil:
 	case g.cfg.Token != "":
 		everything.Credential = auth.CredentialToken
 		ways = append(ways, approval.Approver{Name: "whoever has FARHAND_TOKEN", Who: &everything})
@@ -109,7 +109,7 @@ func (c Config) needsCredential() bool { return c.KeysOnly || c.acceptsJWT() }
 // paired devices, which apply decisions about their tools.
 func (g *Gateway) credentialsChanged(changes []registry.CredentialChange) {
 	g.approvals.CredentialsChanged(changes)
-	if devices := g.told.Load(); devices != nil {
+	if devices := g.revocationTarget.Load(); devices != nil {
 		devices.CredentialsChanged(changes)
 	}
 }
@@ -193,9 +193,9 @@ func (g *Gateway) warnings() []string {
 	return nil
 }
 
-// ownNames returns the names reserved for the gateway, including built-in tools that are not enabled. A device must not
+// builtinNames returns the names reserved for the gateway, including built-in tools that are not enabled. A device must not
 // offer a tool under a name that models know as a built-in one.
-func (g *Gateway) ownNames(enabled *agent.LocalTools) []string {
+func (g *Gateway) builtinNames(enabled *agent.LocalTools) []string {
 	return append(enabled.Names(), tools.Names()...)
 }
 

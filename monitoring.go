@@ -85,7 +85,7 @@ func (m *monitoring) handler() http.Handler {
 	return m.set.Handler()
 }
 
-// watch exports the counters of a gateway's parts, and starts serving.
+// watch exports the counters of a gateway, and starts serving.
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
 		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Count,
@@ -131,10 +131,10 @@ func (g *Gateway) pools(handler *api.Handler) (reads []func() map[string]share.S
 	if g.upstreams.servers != nil {
 		reads = append(reads, g.upstreams.servers.Pools)
 	}
-	if g.own.browsers != nil {
-		reads = append(reads, g.own.browsers.Pools)
+	if g.builtins.browsers != nil {
+		reads = append(reads, g.builtins.browsers.Pools)
 	}
-	if running := g.own.running; running != nil {
+	if running := g.builtins.running; running != nil {
 		reads = append(reads, func() map[string]share.Stats {
 			return map[string]share.Stats{"commands": running.Stats()}
 		})

@@ -19,10 +19,10 @@ import (
 )
 
 // Option adds a part of a gateway that is code of the program, and so cannot be a setting.
-type Option func(*parts) error
+type Option func(*settings) error
 
-// parts is what the options add.
-type parts struct {
+// settings is what the options add.
+type settings struct {
 	tools         []agent.Registration
 	hooks         []agent.Hook
 	models        []provider.Model
@@ -36,10 +36,10 @@ type parts struct {
 	program       host.Program
 }
 
-// partsOf applies the options, and sets the defaults of the others. After an error it also returns the parts that could
+// apply applies the options, and sets the defaults of the others. After an error it also returns those that could
 // be applied.
-func partsOf(opts []Option) (parts, error) {
-	p := parts{log: slog.Default(), version: moduleVersion()}
+func apply(opts []Option) (settings, error) {
+	p := settings{log: slog.Default(), version: moduleVersion()}
 	var errs []error
 	for _, o := range opts {
 		errs = append(errs, o(&p))
@@ -51,7 +51,7 @@ func partsOf(opts []Option) (parts, error) {
 // by name over HTTP. Devices cannot register their names. A tool can also be an agent.CallAuthorizer and an
 // agent.ArgsValidator. It must be safe for concurrent use.
 func WithTool(tools ...agent.Tool) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		for _, t := range tools {
 			if t == nil {
 				return errors.New("farhand: WithTool was given a nil tool")
@@ -67,7 +67,7 @@ func WithTool(tools ...agent.Tool) Option {
 
 // WithToolFunc adds a tool that is a function, as NewTool makes it.
 func WithToolFunc[In any](name, description string, run func(context.Context, In) (any, error)) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		t, err := NewTool(name, description, run)
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func WithToolFunc[In any](name, description string, run func(context.Context, In
 
 // WithToolFactory adds tools that are made for each agent session, and can be absent in some.
 func WithToolFactory(regs ...agent.Registration) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.tools = append(p.tools, regs...)
 		return nil
 	}
@@ -87,7 +87,7 @@ func WithToolFactory(regs ...agent.Registration) Option {
 // WithHook adds hooks for every call, in this order: after the name policy and the loop guard, before the arguments are
 // validated. Each is an agent.BeforeHook, agent.AmendHook or agent.AfterHook, or several of them.
 func WithHook(hooks ...agent.Hook) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.hooks = append(p.hooks, hooks...)
 		return nil
 	}
@@ -96,7 +96,7 @@ func WithHook(hooks ...agent.Hook) Option {
 // WithModel adds language models, before those of Config.Models. The first of all is the default. A gateway with a
 // model holds conversations.
 func WithModel(models ...provider.Model) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.models = append(p.models, models...)
 		return nil
 	}
@@ -104,7 +104,7 @@ func WithModel(models ...provider.Model) Option {
 
 // WithAuthenticator makes a identify devices and callers, in place of Config.Token.
 func WithAuthenticator(a auth.Authenticator) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.authenticator = a
 		return nil
 	}
@@ -114,7 +114,7 @@ func WithAuthenticator(a auth.Authenticator) Option {
 // runs once for each turn. An error ends the turn; its text is logged and not shown. prompt must be safe for concurrent
 // use.
 func WithSystemPrompt(prompt func(context.Context, agent.SessionContext) (string, error)) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.system = prompt
 		return nil
 	}
@@ -123,7 +123,7 @@ func WithSystemPrompt(prompt func(context.Context, agent.SessionContext) (string
 // WithStore replaces Redis or the in-memory store. Both store and bus must pass registry/registrytest. Close closes the
 // bus, which belongs to this pod, and leaves the store open.
 func WithStore(store registry.Store, bus registry.Bus) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		if store == nil || bus == nil {
 			return errors.New("farhand: WithStore needs a store and a bus")
 		}
@@ -134,7 +134,7 @@ func WithStore(store registry.Store, bus registry.Bus) Option {
 
 // WithLogger sets the logger. Default: slog.Default(). The program must apply Config.LogLevel and Config.LogFormat.
 func WithLogger(log *slog.Logger) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.log = log
 		return nil
 	}
@@ -142,7 +142,7 @@ func WithLogger(log *slog.Logger) Option {
 
 // WithListener makes Run serve on a listener in place of Config.Addr. The gateway closes it.
 func WithListener(l net.Listener) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.listener = l
 		return nil
 	}
@@ -152,7 +152,7 @@ func WithListener(l net.Listener) Option {
 // The gateway starts its own program again to run others: it needs this for exec and bash, and for MCP servers that are
 // programs.
 func WithProgram(p host.Program) Option {
-	return func(all *parts) error {
+	return func(all *settings) error {
 		all.program = p
 		return nil
 	}
@@ -160,7 +160,7 @@ func WithProgram(p host.Program) Option {
 
 // WithVersion sets the version in /healthz and /openapi.json. Default: the version of this module in the program.
 func WithVersion(version string) Option {
-	return func(p *parts) error {
+	return func(p *settings) error {
 		p.version = version
 		return nil
 	}

@@ -33,9 +33,9 @@ import (
 
 // openStore connects to the shared store and returns it: the program's, Redis, or memory.
 func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
-	if g.parts.store != nil {
-		g.bus = g.parts.bus
-		return g.parts.store, nil
+	if g.settings.store != nil {
+		g.bus = g.settings.bus
+		return g.settings.store, nil
 	}
 	limits := registry.Limits{
 		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
@@ -86,8 +86,8 @@ func explainRedis(err error) error {
 	}
 }
 
-// apis is what the APIs of devices and of callers share.
-type apis struct {
+// core is what the APIs of devices and of callers share.
+type core struct {
 	store         registry.Store
 	rules         *agent.Policy
 	schemas       *schema.Validator
@@ -103,7 +103,7 @@ type apis struct {
 
 // openAPIs builds the operations and the two APIs in front of them.
 func (g *Gateway) openAPIs(store registry.Store, schemas *schema.Validator) (http.Handler, error) {
-	a := &apis{store: store, schemas: schemas}
+	a := &core{store: store, schemas: schemas}
 	if err := g.openAccess(a); err != nil {
 		return nil, err
 	}
@@ -117,12 +117,12 @@ func (g *Gateway) openAPIs(store registry.Store, schemas *schema.Validator) (htt
 }
 
 // openAccess builds what decides on access.
-func (g *Gateway) openAccess(a *apis) (err error) {
+func (g *Gateway) openAccess(a *core) (err error) {
 	if a.rules, err = g.openPolicy(); err != nil {
 		return err
 	}
 	a.origins, err = auth.NewOrigins(g.cfg.origins(),
-		g.parts.authenticator == nil && g.cfg.Anonymous())
+		g.settings.authenticator == nil && g.cfg.Anonymous())
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (g *Gateway) openAccess(a *apis) (err error) {
 }
 
 // openOperation builds the path of calls, and the conversations that make some of them.
-func (g *Gateway) openOperation(a *apis) (err error) {
+func (g *Gateway) openOperation(a *core) (err error) {
 	if a.localTools, err = g.localTools(a.store, a.rules); err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func (g *Gateway) openOperation(a *apis) (err error) {
 	return err
 }
 
-func (g *Gateway) openDevices(a *apis) (err error) {
-	own := append(g.ownNames(a.localTools), g.upstreams.prefixes()...)
+func (g *Gateway) openDevices(a *core) (err error) {
+	own := append(g.builtinNames(a.localTools), g.upstreams.prefixes()...)
 	var uploads ws.Uploads
 	if g.blobs != nil {
 		uploads = g.blobs
@@ -188,12 +188,12 @@ func (g *Gateway) openDevices(a *apis) (err error) {
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
 	})
 	if err == nil {
-		g.told.Store(g.devices)
+		g.revocationTarget.Store(g.devices)
 	}
 	return err
 }
 
-func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
+func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	var files api.Files
 	if g.blobs != nil {
 		files = g.blobs
@@ -204,7 +204,7 @@ func (g *Gateway) openHTTP(a *apis) (http.Handler, error) {
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
-		Version: g.parts.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
+		Version: g.settings.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
 		Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
 		Device: g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
 		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
@@ -235,7 +235,7 @@ func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registr
 // openHooks returns the custom hooks in the order in which they run before a call: those of the program, then those of
 // the file.
 func (g *Gateway) openHooks() ([]agent.Hook, error) {
-	all := slices.Clone(g.parts.hooks)
+	all := slices.Clone(g.settings.hooks)
 	if g.cfg.HooksFile == "" {
 		return all, nil
 	}
@@ -271,14 +271,14 @@ func (g *Gateway) approvalRequested(a registry.Approval) {
 // modelNames returns the names of the gateway's models.
 func (g *Gateway) modelNames() []string {
 	var names []string
-	for _, m := range g.parts.models {
+	for _, m := range g.settings.models {
 		names = append(names, m.Name())
 	}
 	return append(names, g.cfg.Models...)
 }
 
 // hasModel reports whether the gateway holds conversations.
-func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.parts.models) > 0 }
+func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.settings.models) > 0 }
 
 // openAgent returns the agent that holds conversations, or nil without a model.
 func (g *Gateway) openAgent(
@@ -291,13 +291,13 @@ func (g *Gateway) openAgent(
 		Invoker: invoker, Directory: store, Policy: rules, LocalTools: localTools, OtherSessions: g.cfg.OtherSessions,
 		Approvals: true, Log: g.log,
 	})
-	models := append([]provider.Model(nil), g.parts.models...)
+	models := append([]provider.Model(nil), g.settings.models...)
 	var err error
 	g.chat, err = chat.NewEngine(chat.Config{
 		Models: append(models, g.cfg.models(g.log)...), Store: store, Budget: g.pod.History,
 		OpenTools: func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
 		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
-		System:    g.cfg.SystemPrompt, SystemFor: g.parts.system, Files: g.files(), Limits: g.cfg.limits(),
+		System:    g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files(), Limits: g.cfg.limits(),
 		Log: g.log,
 	})
 	if err != nil {
@@ -329,30 +329,30 @@ func (c Config) loadServers() ([]upstream.Server, error) {
 	return list, nil
 }
 
-// isBoxed and isProgram select the servers that need an engine.
-func isBoxed(s upstream.Server) bool   { return s.Sandbox }
+// inSandbox and isProgram select the servers that need an engine.
+func inSandbox(s upstream.Server) bool { return s.Sandbox }
 func isProgram(s upstream.Server) bool { return s.Command != nil && !s.Sandbox }
 
 // openUpstreams starts connecting to the MCP servers, and adds their tools to the local ones.
-func (g *Gateway) openUpstreams(a *apis) error {
+func (g *Gateway) openUpstreams(a *core) error {
 	u := &g.upstreams
 	if len(u.list) == 0 {
 		return nil
 	}
-	everybody, err := policy.New(policy.Options{}) // the policy's registration rules are for devices
+	allowAll, err := policy.New(policy.Options{}) // the policy's registration rules are for devices
 	if err != nil {
 		return err
 	}
 	cfg := upstream.Config{
-		Servers: u.list, Version: g.parts.version, Log: g.log, Sandbox: g.own.sandbox, NoSandbox: g.own.noSandbox,
+		Servers: u.list, Version: g.settings.version, Log: g.log, Sandbox: g.builtins.sandbox, NoSandbox: g.builtins.noSandbox,
 		Limits:    sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
-		Admission: agent.NewAdmission(everybody, a.schemas, g.cfg.admissionLimits(), g.ownNames(a.localTools)...),
+		Admission: agent.NewAdmission(allowAll, a.schemas, g.cfg.admissionLimits(), g.builtinNames(a.localTools)...),
 	}
-	if g.own.workspaces != nil {
-		cfg.Workspaces = g.own.workspaces
+	if g.builtins.workspaces != nil {
+		cfg.Workspaces = g.builtins.workspaces
 	}
 	if slices.ContainsFunc(u.list, isProgram) {
-		if cfg.Host, cfg.NoHost, err = openHost(g.parts.program); err != nil {
+		if cfg.Host, cfg.NoHost, err = openHost(g.settings.program); err != nil {
 			return err
 		}
 		u.host = cfg.Host
@@ -395,8 +395,8 @@ func (u *upstreams) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tryServers connects to each MCP server of the file once.
-func tryServers(ctx context.Context, cfg Config, program host.Program) (string, error) {
+// checkServers connects to each MCP server of the file once.
+func checkServers(ctx context.Context, cfg Config, program host.Program) (string, error) {
 	list, err := cfg.loadServers()
 	if err != nil || len(list) == 0 {
 		return "none are configured (FARHAND_MCP_SERVERS)", err

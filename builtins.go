@@ -25,9 +25,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// ownTools holds what the gateway's own tools use: their workspaces, and the engines that run their programs. Only what
+// builtins holds what the gateway's own tools use: their workspaces, and the engines that run their programs. Only what
 // enabled tools need is opened.
-type ownTools struct {
+type builtins struct {
 	log        *slog.Logger
 	workspaces *workspace.Workspaces // nil: none is needed
 	host       sandbox.Engine        // nil: noHost says why
@@ -38,14 +38,14 @@ type ownTools struct {
 	running    *share.Pool       // commands; nil: they are not enabled
 }
 
-// openOwnTools opens what the enabled tools need.
-func (g *Gateway) openOwnTools(ctx context.Context, store registry.PlaceStore) error {
-	o := &g.own
+// openBuiltins opens what the enabled tools need.
+func (g *Gateway) openBuiltins(ctx context.Context, store registry.PlaceStore) error {
+	o := &g.builtins
 	var err error
 	if g.upstreams.list, err = g.cfg.loadServers(); err != nil {
 		return err
 	}
-	boxed := slices.ContainsFunc(g.upstreams.list, isBoxed)
+	boxed := slices.ContainsFunc(g.upstreams.list, inSandbox)
 	if !boxed && !g.cfg.enables("read", "write", "edit", "exec", "bash", "browser") {
 		return nil
 	}
@@ -76,9 +76,9 @@ func (g *Gateway) openOwnTools(ctx context.Context, store registry.PlaceStore) e
 // openEngines opens the engines that run programs, on the host and in the sandbox. If no sandbox is available, its
 // tools are unavailable there, unless the configuration names one: then it fails.
 func (g *Gateway) openEngines(ctx context.Context) error {
-	o := &g.own
+	o := &g.builtins
 	o.running = shell.NewRunning(g.cfg.MaxCommands)
-	engine, err := host.New(host.Config{Program: g.parts.program})
+	engine, err := host.New(host.Config{Program: g.settings.program})
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable):
 		o.noHost = err.Error()
@@ -142,12 +142,12 @@ func (g *Gateway) openLandlock(context.Context) (sandbox.Engine, error) {
 	if err := host.Probe(); err != nil {
 		return nil, err
 	}
-	return host.New(host.Config{Program: g.parts.program, Landlock: true})
+	return host.New(host.Config{Program: g.settings.program, Landlock: true})
 }
 
 // localTools returns the tools that run in this process: the gateway's enabled ones and those of the program.
 func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.LocalTools, error) {
-	own, err := g.ownRegistrations(store, rules)
+	own, err := g.builtinRegistrations(store, rules)
 	if err != nil {
 		return nil, err
 	}
@@ -159,10 +159,10 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	if _, err := builtins.Select(names...); err != nil {
 		return nil, fmt.Errorf("FARHAND_BUILTIN_TOOLS: %w", err)
 	}
-	for _, r := range g.parts.tools {
+	for _, r := range g.settings.tools {
 		names = append(names, r.Names...)
 	}
-	all, err := agent.NewLocalTools(append(own, g.parts.tools...)...)
+	all, err := agent.NewLocalTools(append(own, g.settings.tools...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +176,11 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	return enabled.In(g.setting()), nil
 }
 
-// ownRegistrations returns all tools of the gateway, including disabled ones, because their names are reserved.
-func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
+// builtinRegistrations returns all tools of the gateway, including disabled ones, because their names are reserved.
+func (g *Gateway) builtinRegistrations(store registry.Store, rules *agent.Policy) ([]agent.Registration, error) {
 	programs, err := shell.Registration(shell.Config{
-		Host: g.own.host, Sandbox: g.own.sandbox, NoHost: g.own.noHost, NoSandbox: g.own.noSandbox,
-		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands, Running: g.own.running,
+		Host: g.builtins.host, Sandbox: g.builtins.sandbox, NoHost: g.builtins.noHost, NoSandbox: g.builtins.noSandbox,
+		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands, Running: g.builtins.running,
 		Limits: sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
 	})
 	if err != nil {
@@ -192,8 +192,8 @@ func (g *Gateway) ownRegistrations(store registry.Store, rules *agent.Policy) ([
 	}
 	nothing := func(agent.SessionContext) []agent.Tool { return nil }
 	pages := agent.Registration{Names: []string{"browser"}, Make: nothing}
-	if g.own.browsers != nil {
-		pages = g.own.browsers.Registration()
+	if g.builtins.browsers != nil {
+		pages = g.builtins.browsers.Registration()
 	}
 	return slices.Concat(tools.Registrations(tools.Deps{Directory: store, Policy: rules}),
 		[]agent.Registration{files.Registration(files.Config{}), programs, pages}, nodes.Registrations(devices),
@@ -206,7 +206,7 @@ func (g *Gateway) setting() agent.Setting {
 	if g.pod != nil {
 		s.Claim = g.pod.Places.Claim
 	}
-	if w := g.own.workspaces; w != nil {
+	if w := g.builtins.workspaces; w != nil {
 		s.AgentDir, s.Workspaces = w.AgentDir(), w
 	}
 	return s
@@ -224,7 +224,7 @@ func (c ToolsConfig) programEnv() []string {
 }
 
 // erased ends and removes what this pod keeps of a conversation, except its current generation.
-func (o *ownTools) erased(ctx context.Context, key registry.Key, current int64) {
+func (o *builtins) erased(ctx context.Context, key registry.Key, current int64) {
 	if o.browsers != nil {
 		o.browsers.Release(func(id agent.SessionID) bool {
 			return id.Tenant == key.Tenant && id.Conversation == key.Session && id.Generation != current
@@ -240,7 +240,7 @@ func (o *ownTools) erased(ctx context.Context, key registry.Key, current int64) 
 
 // lost ends what runs on this pod for a place that another pod has taken over. It keeps the workspace, which may be on
 // a volume that both pods share.
-func (o *ownTools) lost(ctx context.Context, p registry.Place) {
+func (o *builtins) lost(ctx context.Context, p registry.Place) {
 	if o.browsers != nil {
 		o.browsers.Release(func(id agent.SessionID) bool {
 			at := registry.PlaceKey{Tenant: id.Tenant, Session: id.Conversation}
@@ -256,7 +256,7 @@ func (o *ownTools) lost(ctx context.Context, p registry.Place) {
 }
 
 // endPrograms ends the programs of a workspace.
-func (o *ownTools) endPrograms(ctx context.Context, space sandbox.Workspace) {
+func (o *builtins) endPrograms(ctx context.Context, space sandbox.Workspace) {
 	for _, e := range []sandbox.Engine{o.host, o.sandbox} {
 		if e != nil {
 			_ = e.Release(ctx, space) // the rest ends when it is idle
@@ -265,7 +265,7 @@ func (o *ownTools) endPrograms(ctx context.Context, space sandbox.Workspace) {
 }
 
 // close ends what runs for the tools, and waits for it. Workspaces are kept.
-func (o *ownTools) close(ctx context.Context) error {
+func (o *builtins) close(ctx context.Context) error {
 	var errs []error
 	for _, e := range []sandbox.Engine{o.host, o.sandbox} {
 		if e != nil {
@@ -286,7 +286,7 @@ const noBlobs = "none"
 
 // openBlobs opens the storage for files of results, if one is configured.
 func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
-	where, given, err := g.cfg.blobURL(g.parts.store != nil)
+	where, given, err := g.cfg.blobURL(g.settings.store != nil)
 	if err == nil && where == "" {
 		return nil
 	}
