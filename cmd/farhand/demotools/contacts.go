@@ -9,8 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/emersion/go-vcard"
 )
 
 const (
@@ -54,26 +52,65 @@ func Contacts(path string) (Tool, error) {
 // addresses are the contacts of a file.
 type addresses []contact
 
-func readContacts(r io.Reader) (addresses, error) {
-	var all addresses
-	dec := vcard.NewDecoder(r)
-	for {
-		card, err := dec.Decode()
-		if errors.Is(err, io.EOF) {
-			if len(all) == 0 {
-				return nil, errors.New("it holds no card")
-			}
-			return all, nil
+// readContacts reads the cards of a vCard file, of version 3.0 or 4.0 (RFC 6350). Lines that are no properties are
+// skipped.
+func readContacts(r io.Reader) (all addresses, err error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	unfold := strings.NewReplacer("\r\n ", "", "\r\n\t", "", "\n ", "", "\n\t", "")
+	unescape := strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\N`, "\n", `\,`, ",", `\;`, ";")
+	var open *contact
+	for line := range strings.Lines(unfold.Replace(string(text))) {
+		name, value, ok := cutProperty(strings.TrimRight(line, "\r\n"))
+		switch isCard := strings.EqualFold(value, "VCARD"); {
+		case !ok:
+		case open == nil && (name != "BEGIN" || !isCard):
+			return nil, fmt.Errorf("%.40q is outside of a card", line)
+		case open == nil:
+			open = &contact{}
+		case name == "END" && isCard:
+			all, open = append(all, *open), nil
+		default:
+			open.set(name, unescape.Replace(value))
 		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, contact{
-			Name:         card.PreferredValue(vcard.FieldFormattedName),
-			Organization: strings.TrimRight(card.PreferredValue(vcard.FieldOrganization), ";"),
-			Phones:       card.Values(vcard.FieldTelephone),
-			Emails:       card.Values(vcard.FieldEmail),
-		})
+	}
+	if open != nil {
+		return nil, errors.New("its last card has no end")
+	}
+	if len(all) == 0 {
+		return nil, errors.New("it holds no card")
+	}
+	return all, nil
+}
+
+// cutProperty splits a line of the form [group.]name[;parameter...]:value. The name is returned in upper case. Colons in
+// quotes belong to a parameter.
+func cutProperty(line string) (name, value string, ok bool) {
+	quoted := false
+	colon := strings.IndexFunc(line, func(r rune) bool {
+		quoted = quoted != (r == '"')
+		return r == ':' && !quoted
+	})
+	if colon < 0 {
+		return "", "", false
+	}
+	name, _, _ = strings.Cut(line[:colon], ";")
+	return strings.ToUpper(name[strings.IndexByte(name, '.')+1:]), line[colon+1:], true
+}
+
+// set adds a property of a card. Of several names or organizations the first is kept.
+func (c *contact) set(name, value string) {
+	switch {
+	case name == "TEL":
+		c.Phones = append(c.Phones, value)
+	case name == "EMAIL":
+		c.Emails = append(c.Emails, value)
+	case name == "FN" && c.Name == "":
+		c.Name = value
+	case name == "ORG" && c.Organization == "":
+		c.Organization = strings.TrimRight(value, ";")
 	}
 }
 

@@ -1,6 +1,7 @@
 package demotools
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -8,15 +9,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/shirou/gopsutil/v4/host"
-	"github.com/shirou/gopsutil/v4/load"
-	"github.com/shirou/gopsutil/v4/mem"
-	"github.com/shirou/gopsutil/v4/sensors"
 )
 
-// powerSupplies is where Linux shows batteries.
-const powerSupplies = "/sys/class/power_supply"
+// devices is where Linux shows temperature sensors and batteries. Other systems have no such folder.
+const devices = "/sys/class"
+
+// facts are what the operating system reports about this machine. What it does not report is zero or nil.
+type facts struct {
+	platform, version, kernel string
+	uptime                    time.Duration
+	load                      *loadReading
+	memory                    *memoryReading
+}
 
 type machineInfo struct {
 	Hostname      string `json:"hostname"`
@@ -30,19 +34,18 @@ type machineInfo struct {
 	UptimeSeconds uint64 `json:"uptime_seconds,omitempty"`
 }
 
-func deviceInfo(ctx context.Context, _ struct{}) (any, error) {
+func deviceInfo(context.Context, struct{}) (any, error) {
 	hostname, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	info := machineInfo{Hostname: hostname, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
-	// Values that the system does not report are left out: the rest is still useful.
-	if h, err := host.InfoWithContext(ctx); err == nil {
-		info.Platform, info.Version = h.Platform, h.PlatformVersion
-		info.Kernel, info.UptimeSeconds = h.KernelVersion, h.Uptime
+	f := readFacts()
+	info := machineInfo{
+		Hostname: hostname, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),
+		Platform: f.platform, Version: f.version, Kernel: f.kernel, UptimeSeconds: uint64(f.uptime / time.Second),
 	}
-	if m, err := mem.VirtualMemoryWithContext(ctx); err == nil {
-		info.MemoryBytes = m.Total
+	if f.memory != nil {
+		info.MemoryBytes = f.memory.Total
 	}
 	return info, nil
 }
@@ -79,28 +82,16 @@ type batteryReading struct {
 }
 
 // readSensors reads all sensors, or the requested one.
-func readSensors(ctx context.Context, args struct{ Type string }) (any, error) {
-	r := reading{ReadAt: time.Now().UTC()}
+func readSensors(_ context.Context, args struct{ Type string }) (any, error) {
+	f, r := readFacts(), reading{ReadAt: time.Now().UTC()}
 	for _, s := range []struct {
 		name string
 		read func() bool
 	}{
-		{"load", func() bool {
-			l, err := load.AvgWithContext(ctx)
-			if err == nil {
-				r.Load = &loadReading{One: l.Load1, Five: l.Load5, Fifteen: l.Load15}
-			}
-			return err == nil
-		}},
-		{"memory", func() bool {
-			m, err := mem.VirtualMemoryWithContext(ctx)
-			if err == nil {
-				r.Memory = &memoryReading{Total: m.Total, Available: m.Available}
-			}
-			return err == nil
-		}},
-		{"temperature", func() bool { r.Temperature = temperatures(ctx); return len(r.Temperature) > 0 }},
-		{"battery", func() bool { r.Battery = batteries(powerSupplies); return len(r.Battery) > 0 }},
+		{"load", func() bool { r.Load = f.load; return r.Load != nil }},
+		{"memory", func() bool { r.Memory = f.memory; return r.Memory != nil }},
+		{"temperature", func() bool { r.Temperature = temperatures(devices); return len(r.Temperature) > 0 }},
+		{"battery", func() bool { r.Battery = batteries(devices); return len(r.Battery) > 0 }},
 	} {
 		if (args.Type == "" || args.Type == s.name) && !s.read() {
 			r.Absent = append(r.Absent, s.name)
@@ -109,40 +100,47 @@ func readSensors(ctx context.Context, args struct{ Type string }) (any, error) {
 	return r, nil
 }
 
-func temperatures(ctx context.Context) []temperatureReading {
-	// An error may come with readings: one broken sensor must not hide the others.
-	stats, _ := sensors.TemperaturesWithContext(ctx)
-	var found []temperatureReading
-	for _, s := range stats {
-		if s.Temperature != 0 {
-			found = append(found, temperatureReading{Sensor: s.SensorKey, Celsius: s.Temperature})
+// temperatures reads the temperature sensors under dir. Kernels without drivers for them may still show the zones.
+func temperatures(dir string) (found []temperatureReading) {
+	for _, pattern := range []string{"hwmon/hwmon*/temp*_input", "thermal/thermal_zone*/temp"} {
+		paths, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are valid
+		for _, path := range paths {
+			milli, err := strconv.ParseFloat(readText(path), 64)
+			if err != nil || milli == 0 {
+				continue
+			}
+			device := filepath.Dir(path)
+			name := cmp.Or(readText(filepath.Join(device, "name")), readText(filepath.Join(device, "type")))
+			if label := readText(strings.TrimSuffix(path, "_input") + "_label"); label != "" {
+				name += "_" + strings.ReplaceAll(strings.ToLower(label), " ", "_")
+			}
+			found = append(found, temperatureReading{Sensor: name, Celsius: milli / 1000})
+		}
+		if len(found) > 0 {
+			break
 		}
 	}
 	return found
 }
 
-// batteries reads the batteries that Linux shows under dir. Other systems have no such folder, and so no batteries
-// here.
-func batteries(dir string) []batteryReading {
-	paths, err := filepath.Glob(filepath.Join(dir, "*", "capacity"))
-	if err != nil {
-		return nil
-	}
-	var found []batteryReading
+// batteries reads the batteries under dir.
+func batteries(dir string) (found []batteryReading) {
+	paths, _ := filepath.Glob(filepath.Join(dir, "power_supply", "*", "capacity")) // the pattern is valid
 	for _, path := range paths {
-		percent, err := strconv.Atoi(readLine(path))
+		percent, err := strconv.Atoi(readText(path))
 		if err != nil {
 			continue
 		}
 		supply := filepath.Dir(path)
 		found = append(found, batteryReading{
-			Name: filepath.Base(supply), Percent: percent, Status: readLine(filepath.Join(supply, "status")),
+			Name: filepath.Base(supply), Percent: percent, Status: readText(filepath.Join(supply, "status")),
 		})
 	}
 	return found
 }
 
-func readLine(path string) string {
+// readText returns the text of a file, without spaces around it. It returns "" if the file cannot be read.
+func readText(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
+	"image/color"
 	"image/draw"
 	"image/jpeg"
 	"strings"
@@ -225,7 +226,7 @@ func (c *Canvas) snapshot(_ context.Context, args struct{ Quality int }) (any, e
 	c.mu.Unlock()
 	img := image.NewRGBA(image.Rect(0, 0, pictureWidth, pictureHeight))
 	draw.Draw(img, img.Bounds(), image.White, image.Point{}, draw.Src)
-	write(img, image.Black, lines...)
+	write(img, color.Black, lines...)
 	if args.Quality == 0 {
 		args.Quality = jpeg.DefaultQuality
 	}

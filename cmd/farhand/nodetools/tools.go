@@ -3,6 +3,7 @@ package nodetools
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +13,6 @@ import (
 	"image/gif"
 	"image/png"
 	"time"
-
-	"golang.org/x/image/font"
-	"golang.org/x/image/font/basicfont"
-	"golang.org/x/image/math/fixed"
 
 	"github.com/farhand/farhand/cmd/farhand/demotools"
 	"github.com/farhand/farhand/ws/client"
@@ -240,16 +237,43 @@ func (p painter) frame(name string, moved int) *image.Paletted {
 	at := moved * (pictureWidth - 20) / 100
 	draw.Draw(img, image.Rect(at, pictureHeight-30, at+20, pictureHeight-10), image.Black, image.Point{}, draw.Src)
 	draw.Draw(img, image.Rect(0, 0, pictureWidth, 3*lineHeight), image.Black, image.Point{}, draw.Src)
-	write(img, image.White, "farhand test picture: "+name+" (generated)", p.now().UTC().Format(time.RFC3339))
+	write(img, color.White, "farhand test picture: "+name+" (generated)", p.now().UTC().Format(time.RFC3339))
 	return img
 }
 
+// font has the printable characters of ASCII and U+FFFD, from the public domain X11 font 7x13: a byte for each row of
+// each character, whose lowest six bits are the row's pixels, the highest one on the left.
+//
+//go:embed font.bin
+var font string
+
+const (
+	letterRows    = 13
+	letterWidth   = 6 // pixels; the next letter begins one later
+	rowsAboveLine = 11
+)
+
 // write writes lines of text into a picture.
-func write(img draw.Image, ink image.Image, lines ...string) {
-	d := font.Drawer{Dst: img, Src: ink, Face: basicfont.Face7x13}
+func write(img draw.Image, ink color.Color, lines ...string) {
 	for i, line := range lines {
 		letters := []rune(line)
-		d.Dot = fixed.P(10, (i+1)*lineHeight)
-		d.DrawString(string(letters[:min(len(letters), maxLetters)]))
+		for j, letter := range letters[:min(len(letters), maxLetters)] {
+			if letter < ' ' || letter > '~' {
+				letter = '~' + 1 // U+FFFD
+			}
+			drawLetter(img, ink, 10+j*(letterWidth+1), (i+1)*lineHeight-rowsAboveLine, int(letter-' '))
+		}
+	}
+}
+
+// drawLetter draws the character at a position in font, with its upper left corner at x and y.
+func drawLetter(img draw.Image, ink color.Color, x, y, position int) {
+	for row := range letterRows {
+		pixels := font[position*letterRows+row]
+		for column := range letterWidth {
+			if pixels>>(letterWidth-1-column)&1 == 1 {
+				img.Set(x+column, y+row, ink)
+			}
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"image"
+	"image/color"
 	"image/gif"
 	_ "image/jpeg"
 	_ "image/png"
@@ -77,6 +78,36 @@ func TestPictures(t *testing.T) {
 	anim, err := gif.DecodeAll(bytes.NewReader(out.(client.Result).Parts[0].Data))
 	if err != nil || len(anim.Image) != 6 || anim.Delay[0] != 50 {
 		t.Errorf("%d frames of %v hundredths of a second, %v", len(anim.Image), anim.Delay, err)
+	}
+}
+
+// Letters are those of the font. Others than ASCII are drawn as U+FFFD, and what does not fit is left out.
+func TestLetters(t *testing.T) {
+	img := image.NewRGBA(image.Rect(0, 0, pictureWidth, pictureHeight))
+	write(img, color.Black, "i\u00e4"+strings.Repeat("x", 2*maxLetters))
+	var drawn strings.Builder
+	for y := lineHeight - 9; y < lineHeight; y++ {
+		for x := 10; x < 10+2*(letterWidth+1); x++ {
+			drawn.WriteByte(".#"[img.RGBAAt(x, y).A&1])
+		}
+		drawn.WriteByte('\n')
+	}
+	const want = `
+.........###..
+...#....##.##.
+........#.#.#.
+..##....###.#.
+...#....##.##.
+...#....##.##.
+...#....#####.
+...#....##.##.
+.#####...###..
+`
+	if drawn.String() != want[1:] {
+		t.Errorf("drew\n%swant%s", drawn.String(), want)
+	}
+	if end := 10 + maxLetters*(letterWidth+1); end > pictureWidth {
+		t.Errorf("%d letters need %d pixels", maxLetters, end)
 	}
 }
 
