@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -184,6 +185,25 @@ func sortedKinds(kinds map[string]int, calls int) string {
 	parts := make([]string, len(names))
 	for i, name := range names {
 		parts[i] = fmt.Sprintf("%s %.2f", name, float64(kinds[name])/float64(calls))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// redisTotal returns the sum over all commands.
+func redisTotal(use bench.RedisUse) (total bench.CommandUse) {
+	for _, c := range use {
+		total.Count, total.Micros = total.Count+c.Count, total.Micros+c.Micros
+	}
+	return total
+}
+
+// redisText renders the commands that took the most time, per each of n calls or other units.
+func redisText(use bench.RedisUse, n float64) string {
+	names := slices.SortedFunc(maps.Keys(use), func(a, b string) int { return int(use[b].Micros - use[a].Micros) })
+	var parts []string
+	for _, name := range names[:min(len(names), 6)] {
+		c := use[name]
+		parts = append(parts, fmt.Sprintf("%s %.2f × %.1f µs", name, c.Count/n, c.Micros/c.Count))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/farhand/farhand/cmd/farhand/bench"
 )
 
 // TestCommandKind names the keys of redisstore as its documentation lists them.
@@ -35,6 +37,16 @@ func TestCommandKind(t *testing.T) {
 	}
 	if got := commandKind(`+1.2 [0 lua] "RPUSH" "fh:{pod:p1}:replies" "x"`); got != "" {
 		t.Errorf("a command of a script is %q", got)
+	}
+}
+
+func TestRedisUseOfACall(t *testing.T) {
+	use := bench.RedisUse{"xadd": {Count: 4, Micros: 20}, "evalsha": {Count: 2, Micros: 30}}
+	if total := redisTotal(use); total != (bench.CommandUse{Count: 6, Micros: 50}) {
+		t.Errorf("together %v", total)
+	}
+	if got, want := redisText(use, 2), "evalsha 1.00 × 15.0 µs, xadd 2.00 × 5.0 µs"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
 	}
 }
 

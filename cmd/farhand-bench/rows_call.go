@@ -205,7 +205,7 @@ func rowCallRedis(_ context.Context, l *lab) ([]verdict, error) {
 			return nil, err
 		}
 		calls := float64(f.AllCalls)
-		total := f.Redis.Total()
+		total := redisTotal(f.Redis)
 		commands, micros := total.Count/calls, total.Micros/calls
 		list = append(list, verdict{
 			What:   fmt.Sprintf("what Redis does for a call, %s, %d callers, upkeep included", w.name, n),
@@ -213,7 +213,7 @@ func rowCallRedis(_ context.Context, l *lab) ([]verdict, error) {
 			Measured: fmt.Sprintf("%.2f commands, %.1f µs", commands, micros),
 			Detail: fmt.Sprintf(
 				"commandstats; commands of scripts count beside the script, in time, too; %d callers: %s",
-				n, f.Redis.Text(calls)),
+				n, redisText(f.Redis, calls)),
 		})
 	}
 	return list, nil

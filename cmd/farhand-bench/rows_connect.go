@@ -70,7 +70,7 @@ func rowConnects(ctx context.Context, l *lab) ([]verdict, error) {
 			median(func(s storm) float64 { return s.micros }), micros(cpu)),
 		Detail: "the end of the old connection and what is written in the background are in it; commands of scripts " +
 			"count beside the script, in time, too; of the last storm, for each device: " +
-			storms[len(storms)-1].redis.Text(float64(devices)),
+			redisText(storms[len(storms)-1].redis, float64(devices)),
 	}}, nil
 }
 
@@ -79,7 +79,7 @@ func stormCost(ctx context.Context, watch *bench.Watch, devices int, length time
 	if s.redis, err = watch.RedisUse(ctx); err != nil {
 		return s, err
 	}
-	total := s.redis.Total()
+	total := redisTotal(s.redis)
 	s.commands, s.micros = total.Count/float64(devices), total.Micros/float64(devices)
 	usage, err := watch.Usage(ctx)
 	for _, u := range usage[:max(len(usage)-1, 0)] { // the last is Redis

@@ -28,7 +28,10 @@ func rowMCP(ctx context.Context, l *lab) ([]verdict, error) {
 		return nil, err
 	}
 	defer plain.Devices.Close()
-	over.Devices, over.MCP = plain.Devices, true
+	over.Devices = plain.Devices
+	over.NewCaller = func(pod string, sessions []string, i int) bench.Caller {
+		return newMCPCaller(pod, sessions[i%len(sessions)], o.Payload)
+	}
 	lines, err := o.Compare(ctx, nil, []string{bench.RouteCross}, l.crowds(1, fewCallers), over, plain)
 	if err != nil {
 		return nil, err

@@ -114,14 +114,14 @@ func (f *fleet) weigh(ctx context.Context) (w weight, err error) {
 	if err != nil {
 		return w, err
 	}
-	resident, err := bench.ResidentBytes(ctx, f.pods[0].pid())
+	process, err := bench.ReadProcess(ctx, f.pods[0].pid())
 	if err != nil {
 		return w, err
 	}
 	redis, err := f.probe.memoryOfSessions(ctx)
 	return weight{
 		heap: float64(use.Heap), stacks: float64(use.Stacks), goroutines: float64(use.Goroutines),
-		resident: float64(resident), redis: float64(redis),
+		resident: float64(process.Resident), redis: float64(redis),
 	}, err
 }
 

@@ -33,11 +33,11 @@ const (
 func (f *fleet) residents(ctx context.Context) ([]float64, error) {
 	list := make([]float64, len(f.pods))
 	for i, p := range f.pods {
-		n, err := bench.ResidentBytes(ctx, p.pid())
+		use, err := bench.ReadProcess(ctx, p.pid())
 		if err != nil {
 			return nil, err
 		}
-		list[i] = float64(n)
+		list[i] = float64(use.Resident)
 	}
 	return list, nil
 }

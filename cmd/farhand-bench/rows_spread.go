@@ -168,7 +168,7 @@ func (o *options) warmFleet(ctx context.Context, n int) (*spreadFleet, error) {
 	}
 	for i, pod := range f.pods {
 		o.Note("calling %d devices once by pod %d", len(f.targets[i]), i)
-		if err := o.CallEach(ctx, pod.url, benchToken, f.targets[i]); err != nil {
+		if err := callEach(ctx, pod.url, f.targets[i], o.Payload); err != nil {
 			f.close()
 			return nil, err
 		}

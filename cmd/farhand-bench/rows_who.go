@@ -47,8 +47,12 @@ func rowWho(ctx context.Context, l *lab) ([]verdict, error) {
 		defer f.close()
 		s := sideOf(name, f.pods...)
 		if len(settings) > 0 {
-			if s.Callers, err = makeKeys(ctx, f.pods[0].url, whoKeys); err != nil {
+			keys, err := makeKeys(ctx, f.pods[0].url, whoKeys)
+			if err != nil {
 				return nil, err
+			}
+			s.NewCaller = func(pod string, sessions []string, i int) bench.Caller {
+				return newKeyCaller(&o, pod, keys, sessions, i)
 			}
 			sides = append([]*bench.Side{s}, sides...)
 		} else {

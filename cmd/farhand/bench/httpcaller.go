@@ -31,48 +31,61 @@ func PutNonce(b []byte) {
 	}
 }
 
-// httpCaller is an HTTP/1.1 client of one tool, with a connection of its own. Its request is built once. Only the
+// Request is what a caller sends to call a tool.
+type Request struct {
+	Path, After    string // around the session, in the path
+	Token          string // bearer token; empty: none
+	Headers        string // others, as complete lines
+	Before, Behind string // around the nonce and the payload, in the body
+}
+
+// CallRequest returns the request that calls the echo tool of a session.
+func CallRequest(token string) Request {
+	return Request{
+		Path: "/api/sessions/", After: "/tools/" + EchoTool + "/call", Token: token,
+		Before: `{"args":{"text":"`, Behind: `"}}`,
+	}
+}
+
+// httpCaller is an HTTP/1.1 client of one tool, with a connection of its own. Its requests are built once. Only the
 // session and the nonce change from call to call, because the cost of a full client would be part of every figure.
 type httpCaller struct {
 	addr    string
 	session func() string // the session to call next
 	request []byte
-	forms   []requestForm // used in rotation, one for each token
+	forms   []requestForm // used in rotation
 	calls   int
 	conn    net.Conn
 	reader  *bufio.Reader
 	body    []byte
 }
 
-// requestForm is a prepared request with one token.
+// requestForm is a prepared request.
 type requestForm struct {
 	path  string // up to the session
 	rest  []byte // what follows the session
 	nonce []byte // within rest
 }
 
-// newHTTPCaller returns a caller of the echo tool of the sessions, with a payload of the given size. It uses the tokens
-// in rotation, starting with the first.
-func newHTTPCaller(base string, tokens []string, session func() string, payload int) *httpCaller {
+// NewHTTPCaller returns a caller of the sessions, with a payload of the given size. It uses the requests in rotation,
+// starting with the first.
+func NewHTTPCaller(base string, session func() string, payload int, requests ...Request) Caller {
 	c := &httpCaller{addr: strings.TrimPrefix(base, "http://"), session: session}
-	for _, token := range tokens {
-		c.forms = append(c.forms, newRequestForm("POST /api/sessions/", "/tools/"+EchoTool+"/call", c.addr, token, "",
-			`{"args":{"text":"`, `"}}`, payload))
+	for _, r := range requests {
+		c.forms = append(c.forms, r.prepare(c.addr, payload))
 	}
 	return c
 }
 
-// newRequestForm prepares a request. Its path has the session between path and after. Its body has the nonce and the
-// payload between before and behind. headers are complete lines.
-func newRequestForm(path, after, addr, token, headers, before, behind string, payload int) requestForm {
-	body := before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + behind
-	head := after + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Type: application/json\r\n" + headers
-	if token != "" {
-		head += "Authorization: Bearer " + token + "\r\n"
+func (r Request) prepare(addr string, payload int) requestForm {
+	body := r.Before + strings.Repeat("0", NonceLen) + strings.Repeat("x", payload) + r.Behind
+	head := r.After + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Type: application/json\r\n" + r.Headers
+	if r.Token != "" {
+		head += "Authorization: Bearer " + r.Token + "\r\n"
 	}
 	head += "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	f := requestForm{path: path, rest: []byte(head + body)}
-	f.nonce = f.rest[len(head)+len(before):][:NonceLen]
+	f := requestForm{path: "POST " + r.Path, rest: []byte(head + body)}
+	f.nonce = f.rest[len(head)+len(r.Before):][:NonceLen]
 	return f
 }
 

@@ -8,19 +8,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Side is one set of pods with the devices connected to its first.
 type Side struct {
 	Name    string
 	Pods    []string // URLs; callers of route cross call the second
-	Token   string   // of devices, and of callers unless they have others
-	Callers []string // tokens of callers, used in rotation; empty: Token
-	MCP     bool     // callers use MCP, and each calls one device
+	Token   string   // of devices and callers
 	PIDs    []int    // of the pods, whose usage is printed; may be empty
 	Devices *Swarm   // set by Connect
+
+	// NewCaller returns the i-th caller of the sessions through a pod. Nil: Options.NewCaller with Token.
+	NewCaller func(pod string, sessions []string, i int) Caller
 }
 
 // Connect connects the side's devices.
@@ -32,7 +31,7 @@ func (s *Side) Connect(ctx context.Context, o *Options) error {
 	return err
 }
 
-// Open returns the function that makes callers of a route. They choose their devices by o.Spread.
+// Open returns the function that makes callers of a route.
 func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 	pod := s.Pods[0]
 	if route == RouteCross {
@@ -40,12 +39,8 @@ func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 	}
 	sessions := s.Devices.Sessions()
 	return func(i int) (Caller, error) {
-		if s.MCP {
-			return newMCPCaller(pod, s.Token, sessions[i%len(sessions)], o.Payload), nil
-		}
-		if n := len(s.Callers); n > 0 {
-			tokens := slices.Concat(s.Callers[i%n:], s.Callers[:i%n])
-			return newHTTPCaller(pod, tokens, o.Spread.chooser(sessions, i), o.Payload), nil
+		if s.NewCaller != nil {
+			return s.NewCaller(pod, sessions, i), nil
 		}
 		return o.NewCaller(pod, s.Token, sessions, i), nil
 	}
@@ -53,32 +48,7 @@ func (s *Side) Open(o *Options, route string) func(int) (Caller, error) {
 
 // NewCaller returns the i-th caller of a pod. It chooses among the sessions by o.Spread.
 func (o *Options) NewCaller(pod, token string, sessions []string, i int) Caller {
-	return newHTTPCaller(pod, []string{token}, o.Spread.chooser(sessions, i), o.Payload)
-}
-
-// eachCallers is the number of callers of CallEach.
-const eachCallers = 64
-
-// CallEach calls each of the sessions once through a pod.
-func (o *Options) CallEach(ctx context.Context, pod, token string, sessions []string) error {
-	var work errgroup.Group
-	for part := range slices.Chunk(sessions, max(1, len(sessions)/eachCallers)) {
-		work.Go(func() error {
-			next := 0
-			c := newHTTPCaller(pod, []string{token}, func() string { next++; return part[next-1] }, o.Payload)
-			defer c.Close()
-			for range part {
-				if code := c.Call(); code != "" {
-					return fmt.Errorf("a first call failed: %s", code)
-				}
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-			}
-			return nil
-		})
-	}
-	return work.Wait()
+	return NewHTTPCaller(pod, o.Spread.Chooser(sessions, i), o.Payload, CallRequest(token))
 }
 
 // Measure runs the callers of one route once. redis may be nil.

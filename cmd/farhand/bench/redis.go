@@ -67,3 +67,58 @@ func Number(text string) float64 {
 	f, _ := strconv.ParseFloat(text, 64)
 	return f
 }
+
+// CommandUse is how often a command ran in Redis, and its total time.
+type CommandUse struct {
+	Count  float64 `json:"count"`
+	Micros float64 `json:"micros"`
+}
+
+// RedisUse is what Redis did, by Redis' name of the command. Redis counts the commands of a script separately, and
+// their time also within the script. So a sum of times is never too small.
+type RedisUse map[string]CommandUse
+
+// Use returns what Redis has done since its start.
+func (r *RedisProbe) Use(ctx context.Context) (RedisUse, error) {
+	info, err := r.Info(ctx, "commandstats")
+	if err != nil {
+		return nil, err
+	}
+	use := make(RedisUse)
+	for name, text := range info {
+		command, ok := strings.CutPrefix(name, "cmdstat_")
+		if !ok {
+			continue
+		}
+		var u CommandUse
+		for field := range strings.SplitSeq(text, ",") {
+			switch key, value, _ := strings.Cut(field, "="); key {
+			case "calls":
+				u.Count = Number(value)
+			case "usec":
+				u.Micros = Number(value)
+			}
+		}
+		use[command] = u
+	}
+	return use, nil
+}
+
+// Since returns the difference to an earlier reading, without the commands of probes.
+func (u RedisUse) Since(before RedisUse) RedisUse {
+	grown := make(RedisUse)
+	for name, now := range u {
+		d := CommandUse{now.Count - before[name].Count, now.Micros - before[name].Micros}
+		if d.Count > 0 && name != "info" && name != "ping" {
+			grown[name] = d
+		}
+	}
+	return grown
+}
+
+// add adds another reading to this one.
+func (u RedisUse) add(other RedisUse) {
+	for name, o := range other {
+		u[name] = CommandUse{u[name].Count + o.Count, u[name].Micros + o.Micros}
+	}
+}

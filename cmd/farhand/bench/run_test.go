@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -122,4 +123,17 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 			t.Errorf("%+v: %v, want a word about %s", o, err, want)
 		}
 	}
+}
+
+func TestReadProcess(t *testing.T) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		use, err := ReadProcess(t.Context(), os.Getpid())
+		if err != nil || use.Resident < 1<<20 || use.Resident > 1<<40 {
+			t.Fatalf("%+v, %v", use, err)
+		}
+		if use.CPU >= 20*time.Millisecond {
+			return
+		}
+	}
+	t.Error("a minute of work took no processor time")
 }

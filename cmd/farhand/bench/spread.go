@@ -35,8 +35,8 @@ func (*Spread) Type() string { return "spread" }
 // zipfExponent is how steeply calls decrease from the most called device.
 const zipfExponent = 1.1
 
-// chooser returns the function by which the i-th caller chooses the session of its next call.
-func (s Spread) chooser(sessions []string, i int) func() string {
+// Chooser returns the function by which the i-th caller chooses the session of its next call.
+func (s Spread) Chooser(sessions []string, i int) func() string {
 	random := rand.New(rand.NewPCG(uint64(i), uint64(len(sessions))))
 	switch s {
 	case SpreadPinned:

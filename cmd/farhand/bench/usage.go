@@ -4,8 +4,6 @@ import (
 	"context"
 	"strconv"
 	"time"
-
-	"github.com/shirou/gopsutil/v4/process"
 )
 
 // Usage is what one process used during a measurement.
@@ -13,6 +11,12 @@ type Usage struct {
 	Name   string  `json:"name"`
 	CPU    float64 `json:"cpu"`    // share of one core
 	Memory int64   `json:"memory"` // resident bytes at the end; Redis: used_memory
+}
+
+// ProcessUse is what a process has used since its start.
+type ProcessUse struct {
+	CPU      time.Duration
+	Resident int64 // bytes, now
 }
 
 // Watch measures the usage of pods and a Redis.
@@ -25,10 +29,10 @@ type Watch struct {
 
 // watched is the process of a pod.
 type watched struct {
-	name    string
-	process *process.Process
-	cpu     float64 // seconds used before
-	at      time.Time
+	name string
+	pid  int
+	cpu  time.Duration // used before
+	at   time.Time
 }
 
 // StartWatch starts to watch the pods with these process ids, and a Redis unless redis is nil. Processes that cannot be
@@ -36,14 +40,8 @@ type watched struct {
 func StartWatch(ctx context.Context, pids []int, redis *RedisProbe) (*Watch, error) {
 	w := &Watch{redis: redis}
 	for i, pid := range pids {
-		p, err := process.NewProcessWithContext(ctx, int32(pid))
-		if err != nil {
-			continue
-		}
-		if times, err := p.TimesWithContext(ctx); err == nil {
-			w.pods = append(w.pods, watched{
-				name: "pod" + strconv.Itoa(i), process: p, cpu: times.User + times.System, at: time.Now(),
-			})
+		if use, err := ReadProcess(ctx, pid); err == nil {
+			w.pods = append(w.pods, watched{name: "pod" + strconv.Itoa(i), pid: pid, cpu: use.CPU, at: time.Now()})
 		}
 	}
 	var err error
@@ -71,15 +69,10 @@ func (w *Watch) RedisUse(ctx context.Context) (RedisUse, error) {
 func (w *Watch) Usage(ctx context.Context) ([]Usage, error) {
 	var list []Usage
 	for _, p := range w.pods {
-		times, err := p.process.TimesWithContext(ctx)
-		if err != nil {
-			continue
+		if use, err := ReadProcess(ctx, p.pid); err == nil {
+			share := (use.CPU - p.cpu).Seconds() / time.Since(p.at).Seconds()
+			list = append(list, Usage{Name: p.name, CPU: share, Memory: use.Resident})
 		}
-		u := Usage{Name: p.name, CPU: (times.User + times.System - p.cpu) / time.Since(p.at).Seconds()}
-		if memory, err := p.process.MemoryInfoWithContext(ctx); err == nil {
-			u.Memory = int64(memory.RSS)
-		}
-		list = append(list, u)
 	}
 	if w.redis == nil {
 		return list, nil
@@ -91,19 +84,6 @@ func (w *Watch) Usage(ctx context.Context) ([]Usage, error) {
 	seconds := after.At.Sub(w.before.At).Seconds()
 	cpu := (after.CPU - w.before.CPU).Seconds() / seconds
 	return append(list, Usage{Name: "redis", CPU: cpu, Memory: after.Memory}), nil
-}
-
-// ResidentBytes returns the resident memory of a process.
-func ResidentBytes(ctx context.Context, pid int) (int64, error) {
-	p, err := process.NewProcessWithContext(ctx, int32(pid))
-	if err != nil {
-		return 0, err
-	}
-	memory, err := p.MemoryInfoWithContext(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return int64(memory.RSS), nil
 }
 
 func medianUsage(runs []Figures) []Usage {
