@@ -2,8 +2,10 @@
 
 GO    ?= go
 TOOLS := $(GO) tool -modfile=.ci/tools.mod
+# What developers measure with is a module of its own: docs/decisions/0066-bench-module.md
+MODULES := . cmd/farhand-bench
 
-.PHONY: test deps verify fmt vet lint vuln unit attack fuzz cover docs build image demo bench
+.PHONY: test deps verify fmt vet lint tidy vuln unit attack fuzz cover docs build image demo bench
 
 test: deps verify fmt vet lint vuln unit ## everything, on a fresh machine too
 
@@ -15,14 +17,18 @@ fmt:
 
 # vet, lint and unit share compiled packages: all use the race detector.
 vet:
-	$(GO) vet -race ./...
+	for m in $(MODULES); do $(GO) vet -C $$m -race ./... || exit 1; done
 
 lint: ## staticcheck, and the words of comments and docs
 	@sh .ci/voice
-	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(TOOLS) -n staticcheck) ./...
+	export GOFLAGS="$$($(GO) env GOFLAGS) -race"; check=$$($(TOOLS) -n staticcheck) && \
+	  for m in $(MODULES); do (cd $$m && $$check ./...) || exit 1; done
 
 verify: ## what was downloaded is what go.sum says
-	$(GO) mod verify
+	for m in $(MODULES); do $(GO) mod verify -C $$m || exit 1; done
+
+tidy: ## go.mod and go.sum of both modules
+	for m in $(MODULES); do $(GO) mod tidy -C $$m || exit 1; done
 
 vuln: ## known vulnerabilities in what is called
 	@GO=$(GO) sh .ci/vuln
@@ -60,5 +66,5 @@ demo:
 
 BENCHFLAGS ?=
 bench: ## every row of the target table, beside the reference; BENCHFLAGS="--only listing" or "--quick" for less
-	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -o bin/farhand-bench ./cmd/farhand-bench
+	CGO_ENABLED=0 $(GO) build -C cmd/farhand-bench -trimpath -tags $(TAGS) -o ../../bin/farhand-bench .
 	bin/farhand-bench --repeat 5 $(BENCHFLAGS)

@@ -76,8 +76,7 @@ var arrows = map[string][]string{
 		"internal/metrics",
 	},
 	"cmd": {
-		root, "ws/client", "agent/access", "agent/sandbox", "agent/tools", "redisstore", "registry", "registry/routing",
-		"internal",
+		root, "ws/client", "agent/access", "agent/sandbox", "agent/tools", "registry", "internal",
 	},
 	"examples": {root, "agent", "agent/provider", "agent/sandbox"},
 }
@@ -85,7 +84,7 @@ var arrows = map[string][]string{
 // owned are the libraries that only some rooms may import: nobody else learns how their work is done.
 var owned = map[string][]string{
 	"github.com/olahol/melody":            {"ws"},
-	"github.com/gorilla/websocket":        {"ws", "ws/client", "cmd"},
+	"github.com/gorilla/websocket":        {"ws", "ws/client"},
 	"github.com/gin-gonic/gin":            {"api"},
 	"github.com/redis/go-redis/v9":        {"redisstore", "redisstore/bus", "redisstore/internal", "cmd"},
 	"github.com/prometheus/client_golang": {"internal/metrics"},
@@ -95,9 +94,9 @@ var owned = map[string][]string{
 // redisstore/bus's alone, which exports nothing of it.
 var messages = regexp.MustCompile(`\bregistry\.(Envelope|Reply|Bus|BusHandler|SendCallback|PendingSend)\b`)
 
-// carriers may name these types. The root package and farhand-bench hand a bus to a pod and close it.
+// carriers may name these types. The root package hands a bus to a pod and closes it.
 var carriers = []string{
-	"registry/routing", "registry/memory", "registry/registrytest", "redisstore", "redisstore/bus", root, "cmd",
+	"registry/routing", "registry/memory", "registry/registrytest", "redisstore", "redisstore/bus", root,
 }
 
 // room returns the room a package belongs to: empty for packages of others, the package's path if it has no room.
