@@ -47,37 +47,65 @@ func ownerOf(inv *Invocation) string {
 var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments have changed "+
 	"since the call was approved, so the approval does not hold. Call again to ask anew.")
 
-// demand finds out whether a person must approve a call for which the policy demands it. It sets p.ask to the question.
-// It does not ask if this call, or all calls like it, are already approved.
-func (i *Invoker) demand(ctx context.Context, p *prepared) error {
-	a := approvalOf(&p.inv)
+// needsApproval returns the approval that a call needs before it runs; nil: none. It is the last check: the arguments
+// must not change afterwards. It refuses calls that the policy forbids because of where their values come from, and
+// calls that need an approval that cannot be asked for.
+func (i *Invoker) needsApproval(ctx context.Context, p *prepared) (*registry.Approval, error) {
+	inv, d := &p.inv, p.inv.Policy
+	if len(d.Approvals)+len(d.Forbids) == 0 {
+		return nil, nil
+	}
+	inv.noteMarks()
+	if f := d.Forbidden(inv.Marks); f != nil {
+		e := registry.Errorf(registry.CodePolicyDenied,
+			"The policy of this gateway does not allow this call of %q: %s (rule %s).%s", inv.Spec.Name, f.When, f.Rule,
+			inv.because())
+		e.Rule = f.Rule
+		return nil, e
+	}
+	if inv.Demand = d.Approval(inv.Marks); inv.Demand == nil {
+		return nil, nil
+	}
+	if i.cfg.Approvals == nil {
+		e := registry.Errorf(registry.CodeApprovalDenied,
+			"A person must approve this call of %q (rule %s), and this gateway has no approver.%s", inv.Spec.Name,
+			inv.Demand.Rule, inv.because())
+		e.Rule = inv.Demand.Rule
+		return nil, e
+	}
+	a := approvalOf(inv)
+	if approved, err := i.isApproved(ctx, p, a); approved || err != nil {
+		return nil, err
+	}
+	a.Pod = i.cfg.Pod
+	return &a, nil
+}
+
+// isApproved reports whether this call, or all calls like it, are already approved. It fails if the call has changed
+// since its approval, or is too long to be asked about.
+func (i *Invoker) isApproved(ctx context.Context, p *prepared, a registry.Approval) (bool, error) {
 	if p.approved == bindingOf(a) {
 		if p.inv.Provenance != nil {
 			p.inv.Provenance.Approved = true
 		}
-		return nil
+		return true, nil
 	}
 	if p.approved != "" {
-		return errChanged
+		return false, errChanged
 	}
 	if n := p.inv.Args.Len(); n > registry.MaxApprovalArgs {
-		return registry.Errorf(registry.CodePayloadTooLarge,
+		return false, registry.Errorf(registry.CodePayloadTooLarge,
 			"The call needs a person's approval, and nobody can be asked about %d bytes of arguments; %d are allowed.",
 			n, registry.MaxApprovalArgs)
 	}
-	granted := false
-	var err error
-	if a.By != registry.ApproveTwo { // two people must see each call
-		granted, err = i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
+	if a.By == registry.ApproveTwo { // two people must see each call
+		return false, nil
 	}
+	granted, err := i.cfg.Approvals.Granted(timed{ctx, p.inv.Deadline}, a)
 	if granted {
-		p.consent = "as granted by an earlier approval"
+		p.approver = "as granted by an earlier approval"
 	}
-	if err == nil && !granted {
-		a.Pod = i.cfg.Pod
-		p.ask = &a
-	}
-	return err
+	return granted && err == nil, err
 }
 
 // maxSources is the maximum number of arguments whose source an approval lists.
@@ -127,42 +155,78 @@ func bindingOf(a registry.Approval) string {
 	return a.CallID + " " + a.SessionID + " " + registry.GrantOf(a, registry.ScopeAlwaysArgs).Binding()
 }
 
-// longestQuestion returns how long approvals may take for the device calls of one call of a local tool.
-func (i *Invoker) longestQuestion() time.Duration {
+// longestApproval returns how long approvals may take for the device calls of one call of a local tool.
+func (i *Invoker) longestApproval() time.Duration {
 	return min(max(i.cfg.ApprovalTimeout, i.cfg.Policy.LongestWithin()), MaxApprovalTimeout)
 }
 
-// attend is approve for a call without a record. It creates a record, so that the call can be found and cancelled while
-// it waits.
-func (i *Invoker) attend(
-	ctx context.Context, p *prepared, rec *registry.Record, tell func(registry.Approval),
-) error {
+// approvalTime returns how long a person has to answer while the caller waits: as the policy says, else the configured
+// time. If the caller set a timeout, a tenth of the remaining time is left for the tool.
+func (i *Invoker) approvalTime(p *prepared) time.Duration {
+	life := min(cmp.Or(p.approval.Within, i.cfg.ApprovalTimeout), MaxApprovalTimeout)
+	if !p.within.IsZero() {
+		life = min(life, time.Until(p.within)*9/10)
+	}
+	if p.outer != nil {
+		life = min(life, p.outer.stopAllowance())
+	}
+	return max(life, 0)
+}
+
+// ask asks for the approval that a call needs, for the time life, and reports it to the caller. request is stored with
+// the question of a deferred call. A resumed call was asked about by an earlier request.
+func (i *Invoker) ask(ctx context.Context, p *prepared, life time.Duration, request []byte) error {
+	asked := *p.approval
+	if p.resumed != nil {
+		asked.CreatedAt = time.Now() // the store enforces the expiry of the question
+		asked.ExpiresAt = asked.CreatedAt.Add(life)
+	} else {
+		var err error
+		if asked, err = i.cfg.Approvals.Ask(ctx, asked, life, request); err != nil {
+			return err
+		}
+	}
+	p.approval = &asked
+	p.reportApproval(asked)
+	return nil
+}
+
+// resumeApproval makes a resumed call continue the question of the suspended call. It fails if the call has changed.
+func (p *prepared) resumeApproval() error {
+	if p.resumed.Binding != bindingOf(*p.approval) {
+		return errChanged
+	}
+	p.approval.ID, p.approval.Pod = p.resumed.ApprovalID, ""
+	return nil
+}
+
+// reportApproval calls Request.OnApproval, if set.
+func (p *prepared) reportApproval(a registry.Approval) {
+	if p.onApproval != nil {
+		p.onApproval(a)
+	}
+}
+
+// waitWithRecord is waitForApproval for a call without a record. It creates a record, so that the call can be found and
+// cancelled while it waits.
+func (i *Invoker) waitWithRecord(ctx context.Context, p *prepared, rec *registry.Record) error {
+	rec.Approval = p.approval.ID
 	rec.HoldMS += i.approvalTime(p).Milliseconds()
-	err := i.cfg.CallLog.Attend(ctx, rec, func(ctx context.Context) error { return i.approve(ctx, p, tell) })
+	err := i.cfg.CallLog.Attend(ctx, rec, func(ctx context.Context) error { return i.waitForApproval(ctx, p) })
 	if err == nil {
 		rec.DeviceID = p.route.Session.DeviceID
 	}
 	return err
 }
 
-// approvalTime returns how long a person has to answer while the caller waits: as the policy says, else the configured
-// time. If the caller set a timeout, a tenth of the remaining time is left for the tool.
-func (i *Invoker) approvalTime(p *prepared) time.Duration {
-	life := min(cmp.Or(p.ask.Within, i.cfg.ApprovalTimeout), MaxApprovalTimeout)
-	if !p.within.IsZero() {
-		life = min(life, time.Until(p.within)*9/10)
-	}
-	if p.outer != nil {
-		life = min(life, p.outer.mayStand())
-	}
-	return max(life, 0)
-}
-
-// approve asks for the approval that a call needs, and waits for the answer. The wait does not count against the call's
-// timeout. The approved call is then checked again, because minutes may have passed.
-func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
+// waitForApproval asks for the approval that a call needs, and waits for the answer. The wait does not count against
+// the call's timeout. The approved call is then checked again, because minutes may have passed.
+func (i *Invoker) waitForApproval(ctx context.Context, p *prepared) error {
 	rule := p.inv.Demand.Rule
-	err := i.awaitApproval(ctx, p, tell)
+	err := i.waitForAnswer(ctx, p)
+	if err == nil {
+		err = i.recheck(ctx, p)
+	}
 	if err == nil {
 		return nil
 	}
@@ -173,55 +237,42 @@ func (i *Invoker) approve(ctx context.Context, p *prepared, tell func(registry.A
 	return &e
 }
 
-// awaitApproval implements approve.
-func (i *Invoker) awaitApproval(ctx context.Context, p *prepared, tell func(registry.Approval)) error {
-	for p.ask != nil {
-		began, life := time.Now(), i.approvalTime(p)
-		if life == 0 {
-			return registry.Errorf(registry.CodeTimeout, "The time of the call was up before a person could be asked.")
-		}
-		answered, err := i.ask(ctx, p, life, tell)
-		switch {
-		case ctx.Err() != nil:
-			err = registry.Errorf(registry.CodeCancelled, "The call was cancelled while it waited for an approval.")
-		case err == nil:
-			err = denial(answered)
-		}
-		if err != nil {
-			return err
-		}
-		p.approved, p.consent = bindingOf(*p.ask), approvedBy(answered)
-		p.start = p.start.Add(time.Since(began))
-		p.inv.Deadline = p.start.Add(p.inv.Timeout)
-		if err := i.readmit(ctx, p); err != nil {
-			return err
-		}
+// waitForAnswer asks a person and waits for the answer. It returns nil if the call was allowed. The clock of an
+// enclosing local tool stops meanwhile.
+func (i *Invoker) waitForAnswer(ctx context.Context, p *prepared) error {
+	began, life := time.Now(), i.approvalTime(p)
+	if life == 0 {
+		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before a person could be asked.")
 	}
-	return nil
-}
-
-// ask asks a person and returns the answer. The clock of an enclosing local tool stops meanwhile.
-func (i *Invoker) ask(
-	ctx context.Context, p *prepared, life time.Duration, tell func(registry.Approval),
-) (registry.Approval, error) {
 	if p.outer != nil {
 		defer p.outer.stop()()
 	}
-	asked, err := i.question(timed{ctx, time.Now().Add(life)}, p, life)
-	if err != nil {
-		return asked, err
+	var answered registry.Approval
+	err := i.ask(timed{ctx, time.Now().Add(life)}, p, life, nil)
+	if err == nil {
+		answered, err = i.cfg.Approvals.Await(ctx, *p.approval)
+		p.reportApproval(answered)
 	}
-	tell(asked)
-	answered, err := i.cfg.Approvals.Await(ctx, asked)
-	tell(answered)
-	return answered, err
+	switch {
+	case ctx.Err() != nil:
+		return registry.Errorf(registry.CodeCancelled, "The call was cancelled while it waited for an approval.")
+	case err == nil:
+		err = denial(answered)
+	}
+	if err != nil {
+		return err
+	}
+	p.approved, p.approver = bindingOf(*p.approval), approverOf(answered)
+	p.start = p.start.Add(time.Since(began))
+	p.inv.Deadline = p.start.Add(p.inv.Timeout)
+	return nil
 }
 
-// approvedBy returns who allowed a call, for the audit log.
-func approvedBy(a registry.Approval) string { return "approved by " + a.DecidedBy }
+// approverOf returns who allowed a call, for the audit log.
+func approverOf(a registry.Approval) string { return "approved by " + a.DecidedBy }
 
-// readmit reads the route of an approved call again and runs the hooks again.
-func (i *Invoker) readmit(ctx context.Context, p *prepared) error {
+// recheck reads the route of an approved call again and runs the hooks again.
+func (i *Invoker) recheck(ctx context.Context, p *prepared) error {
 	if p.inv.Caller.Expired(time.Now()) {
 		return registry.Errorf(registry.CodeUnauthenticated, "The credentials of the caller ended while it waited.")
 	}

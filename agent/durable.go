@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
@@ -19,79 +18,15 @@ const joinGrace = 100 * time.Millisecond
 
 var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 
-// durable is a call that continues without its request.
-type durable struct {
+// durableCall is a call that continues without its request.
+type durableCall struct {
 	prepared
-	rec     registry.Record
-	refused error // why it must not run; an earlier call with the same key may still have run
+	rec registry.Record
 }
 
-// invokeDurable stores the call's record, then runs the call even if the caller disconnects.
-func (i *Invoker) invokeDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
-	digest, err := i.digest(ctx, req, d.start.Add(d.inv.Timeout))
-	if err != nil {
-		return err
-	}
-	d.rec.IdempotencyKey, d.rec.RequestDigest, d.rec.Mode = storedKey(req), digest, registry.ModeSync
-	if req.Async {
-		d.rec.Mode = registry.ModeAsync
-	}
-	if d.refused != nil {
-		return i.refuseDurable(ctx, req, d, out)
-	}
-	if req.Async && d.ask != nil {
-		return i.deferCall(ctx, req, d, out)
-	}
-	if d.ask != nil { // the timeout covers the wait for approval and the tool
-		d.rec.TimeoutMS += i.approvalTime(&d.prepared).Milliseconds()
-	}
-	d.rec.DigestArgs() // so that the record does not keep the arguments
-	release, tell := req.Release, req.tell
-	if release != nil {
-		release = sync.OnceFunc(release)
-		d.sent = release
-	}
-	counted := Request{
-		Endpoint: req.Endpoint, where: req.where, Caller: req.Caller, Tool: req.Tool, argsBytes: req.argsBytes,
-	}
-	asked := Request{Caller: req.Caller, Tool: req.Tool, CallID: req.CallID, Turn: req.Turn}
-	run := func(ctx context.Context) (registry.Result, error) {
-		if release != nil {
-			defer release()
-		}
-		held, letGo := i.hold(ctx, &d.inv.Caller)
-		defer letGo()
-		rec, res := d.rec, registry.Result{}
-		var err error
-		if d.ask != nil {
-			err = i.approve(held, &d.prepared, tell)
-			i.noteDecision(&asked, &d.prepared, err)
-		}
-		if err == nil {
-			res, err = i.runTool(held, &d.prepared, &rec, true)
-		}
-		res, err = i.endDurable(ctx, d, res, unlessEnded(held, err))
-		i.count(&counted, time.Since(d.start), res, err)
-		return res, err
-	}
-	start := d.start // run moves d.start by the time that the approval takes
-	stored, created, err := i.cfg.CallLog.Start(timed{ctx, start.Add(d.inv.Timeout)}, d.rec, run)
-	if err != nil {
-		return err
-	}
-	req.forget() // run has its own copy; a request that joins a call needs none
-	switch {
-	case created:
-		req.Release, req.counted = nil, true // released when the device has the call or it ends; counted when it ends
-	case req.Release != nil:
-		req.Release()
-		req.Release = nil
-	}
-	return i.follow(ctx, req, stored, digest, !created, start, out)
-}
-
-// hold returns a context for a call that continues without its request. It ends when the caller's identity ends.
-func (i *Invoker) hold(ctx context.Context, caller *auth.Identity) (context.Context, func()) {
+// bindIdentity returns a context for a call that continues without its request. It ends when the caller's identity
+// does.
+func (i *Invoker) bindIdentity(ctx context.Context, caller *auth.Identity) (context.Context, func()) {
 	if i.cfg.Live == nil {
 		return ctx, func() {}
 	}
@@ -110,7 +45,9 @@ func unlessEnded(ctx context.Context, err error) error {
 
 // endDurable runs the hooks on the outcome of a durable call. It returns the result to store, unless one is already
 // stored.
-func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result, err error) (registry.Result, error) {
+func (i *Invoker) endDurable(
+	ctx context.Context, d durableCall, res registry.Result, err error,
+) (registry.Result, error) {
 	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
 	if err == nil && i.custom.amendsTool(d.inv.Spec.Name) {
 		rec, failure := i.cfg.CallLog.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
@@ -132,7 +69,9 @@ func (i *Invoker) endDurable(ctx context.Context, d durable, res registry.Result
 }
 
 // refuseDurable refuses a call that must not run, unless it repeats an earlier call that has a record.
-func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, out *Outcome) error {
+func (i *Invoker) refuseDurable(
+	ctx context.Context, req *Request, d durableCall, refused error, out *Outcome,
+) error {
 	if req.IdempotencyKey != "" {
 		stored, err := i.cfg.CallLog.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant,
 			d.rec.IdempotencyKey)
@@ -143,9 +82,8 @@ func (i *Invoker) refuseDurable(ctx context.Context, req *Request, d durable, ou
 			return err
 		}
 	}
-	_, refused := i.hooks.end(ctx, i.cfg.Log, &d.inv, *out, d.refused)
-	if refused == nil { // a call that did not run has no result, whatever a hook returns
-		refused = d.refused
+	if _, amended := i.hooks.end(ctx, i.cfg.Log, &d.inv, *out, refused); amended != nil {
+		refused = amended // otherwise a hook returned a result, which a call that did not run cannot have
 	}
 	rec := d.rec // a copy, so that the whole call is not kept until the record is written
 	i.cfg.CallLog.Finish(&rec, registry.Result{}, refused)

@@ -3,7 +3,9 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -53,6 +55,31 @@ func undispatched(err error) *registry.Error {
 	return e
 }
 
+// mode is how long a call lasts: whether it outlives its request, and where it waits for a person.
+type mode int
+
+const (
+	modeLight     mode = iota // the call ends with its request; its record is written at the end
+	modeSuspended             // light, but its request returns once a person was asked; Request.Resume continues it
+	modeDurable               // the call has a record first, and runs on without its request
+	modeDeferred              // durable, and no pod holds the call while a person decides; StartDeferred continues it
+)
+
+// invoke is the path of every call:
+//
+//	 request
+//	    │ prepare: find the tool, run the hooks
+//	    ├──── needs no approval ───────────────────────────────────────────────────────▶ RUNS
+//	    │                                                                                 ▲
+//	    └──── needs approval                                                              │
+//	            ├─ light, durable ──▶ ASKED ── this pod waits ─────────────▶ recheck ─────┤
+//	            ├─ suspended ───────▶ ASKED ── Request.Resume, prepare, wait ▶ recheck ───┤
+//	            └─ deferred ────────▶ ASKED ── StartDeferred on any pod, prepare ─────────┘
+//
+//	RUNS ─▶ ENDED: amending hooks, after hooks, record. A refusal ends the call from every state.
+//
+// Each state has one place: Invoker.prepare, Invoker.ask, Invoker.waitForApproval, Invoker.runTool, and finish or
+// endDurable.
 func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start time.Time) error {
 	if req.Args.IsZero() {
 		req.Args = noArgs
@@ -67,48 +94,191 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 	if p.resumed = req.Resume; p.resumed != nil {
 		p.inv.charged = p.resumed.Charged
 	}
-	err := i.prepare(ctx, req, &p, out)
-	if err == nil && req.AsyncOver > 0 && (p.ask != nil || p.inv.Timeout > req.AsyncOver) {
+	refused := i.prepare(ctx, req, &p, out)
+	if refused == nil && req.AsyncOver > 0 && (p.approval != nil || p.inv.Timeout > req.AsyncOver) {
 		req.Async = true
 	}
-	if err == nil && p.ask != nil && !req.durable() && (req.Suspend || req.Resume != nil) {
-		if err = i.suspend(ctx, req, &p, out); err == nil && req.Suspend {
+	if refused == nil && p.approval != nil && p.resumed != nil && !req.durable() {
+		refused = p.resumeApproval()
+	}
+	if refused != nil {
+		refused = undispatched(refused)
+	}
+	switch mode := modeOf(req, &p, refused); mode {
+	case modeDurable, modeDeferred:
+		return i.invokeDurable(ctx, req, &p, mode, refused, out)
+	case modeSuspended:
+		if refused = i.suspend(ctx, req, &p, out); refused == nil {
 			return nil
 		}
+	case modeLight:
 	}
-	if err != nil {
-		err = undispatched(err)
+	return i.invokeLight(ctx, req, &p, refused, out)
+}
+
+// modeOf returns the mode of a prepared call. refused is why it must not run; nil: it may.
+func modeOf(req *Request, p *prepared, refused error) mode {
+	switch needsApproval := refused == nil && p.approval != nil; {
+	case req.Async && needsApproval:
+		return modeDeferred
+	case req.durable():
+		return modeDurable
+	case req.Suspend && needsApproval:
+		return modeSuspended
+	default:
+		return modeLight
 	}
-	rec := i.recordOf(req, &p, &out.Session)
-	if p.waited != nil {
-		rec.Stored, rec.Pod, rec.Timeline = p.waited.Stored, p.waited.Pod, p.waited.Timeline
+}
+
+// invokeLight runs a call that ends with its request. refused is why it must not run; nil: it may.
+func (i *Invoker) invokeLight(ctx context.Context, req *Request, p *prepared, refused error, out *Outcome) error {
+	rec, err := i.recordOf(req, p, &out.Session), refused
+	if err == nil && p.approval != nil {
+		err = i.waitWithRecord(ctx, p, &rec)
 	}
-	if err == nil && p.ask != nil {
-		rec.Approval = p.ask.ID
-		if !req.durable() {
-			err = i.attend(ctx, &p, &rec, req.tell)
-		}
-	}
-	if p.ask == nil || err != nil { // otherwise it is decided later
-		i.noteDecision(req, &p, err)
-	}
-	req.where = i.routeOf(&p)
-	if req.durable() {
-		return i.invokeDurable(ctx, req, durable{prepared: p, rec: rec, refused: err}, out)
-	}
+	i.noteDecision(req, p, err)
+	req.where = i.routeOf(p)
 	if req.Release != nil {
 		p.sent = func() {
 			rec.DigestArgs()
-			req.forget()
+			req.dropArgs()
 			req.Release()
 			req.Release = nil
 		}
 	}
 	if err == nil {
-		out.Result, err = i.runTool(ctx, &p, &rec, false)
+		out.Result, err = i.runTool(ctx, p, &rec, false)
 		out.State, out.Session = out.Result.State(), p.route.Session
 	}
 	return i.finish(ctx, &p.inv, &rec, out, err)
+}
+
+// suspend asks for the approval that a call needs, unless an earlier request has. It stores in out what is needed to
+// continue.
+func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
+	if p.resumed == nil {
+		p.approval.Pod = "" // no pod holds the call
+		if err := i.ask(timed{ctx, p.inv.Deadline}, p, i.approvalTime(p), nil); err != nil {
+			return undispatched(err)
+		}
+	}
+	req.counted = true // counted when the call has ended
+	out.Suspended = &Suspended{
+		CallID: req.CallID, ApprovalID: p.approval.ID, Binding: bindingOf(*p.approval), Charged: p.inv.charged,
+		Approval: *p.approval,
+	}
+	return nil
+}
+
+// invokeDurable stores the call's record, then runs the call even if the caller disconnects. refused is why it must not
+// run; an earlier call with the same key may still have run.
+func (i *Invoker) invokeDurable(
+	ctx context.Context, req *Request, p *prepared, mode mode, refused error, out *Outcome,
+) error {
+	d := durableCall{prepared: *p, rec: i.recordOf(req, p, &out.Session)}
+	if refused == nil && d.approval != nil {
+		d.rec.Approval = d.approval.ID // the decision is noted after the answer
+	} else {
+		i.noteDecision(req, p, refused)
+	}
+	req.where = i.routeOf(p)
+	digest, err := i.digest(ctx, req, d.start.Add(d.inv.Timeout))
+	if err != nil {
+		return err
+	}
+	d.rec.IdempotencyKey, d.rec.RequestDigest, d.rec.Mode = storedKey(req), digest, registry.ModeSync
+	if req.Async {
+		d.rec.Mode = registry.ModeAsync
+	}
+	switch {
+	case refused != nil:
+		return i.refuseDurable(ctx, req, d, refused, out)
+	case mode == modeDeferred:
+		return i.deferCall(ctx, req, d, out)
+	case d.approval != nil: // the timeout covers the wait for approval and the tool
+		d.rec.TimeoutMS += i.approvalTime(&d.prepared).Milliseconds()
+	}
+	d.rec.DigestArgs() // so that the record does not keep the arguments
+	release := func() {}
+	if req.Release != nil {
+		release = sync.OnceFunc(req.Release)
+		d.sent = release
+	}
+	about := Request{
+		CallID: req.CallID, Caller: req.Caller, Tool: req.Tool, Turn: req.Turn, Endpoint: req.Endpoint,
+		where: req.where, argsBytes: req.argsBytes,
+	}
+	start := d.start // an approval moves d.start
+	stored, created, err := i.cfg.CallLog.Start(timed{ctx, start.Add(d.inv.Timeout)}, d.rec,
+		func(ctx context.Context) (registry.Result, error) {
+			defer release()
+			return i.runDurable(ctx, &d, &about)
+		})
+	if err != nil {
+		return err
+	}
+	req.dropArgs() // the running call has its own copy; a request that joins a call needs none
+	switch {
+	case created:
+		req.Release, req.counted = nil, true // released when the device has the call or it ends; counted when it ends
+	case req.Release != nil:
+		req.Release()
+		req.Release = nil
+	}
+	return i.follow(ctx, req, stored, digest, !created, start, out)
+}
+
+// runDurable asks for the approval that a durable call needs, and runs its tool. about is the request, without its
+// arguments. It returns the result to store.
+func (i *Invoker) runDurable(ctx context.Context, d *durableCall, about *Request) (registry.Result, error) {
+	bound, release := i.bindIdentity(ctx, &d.inv.Caller)
+	defer release()
+	rec, res := d.rec, registry.Result{}
+	var err error
+	if d.approval != nil {
+		err = i.waitForApproval(bound, &d.prepared)
+		i.noteDecision(about, &d.prepared, err)
+	}
+	if err == nil {
+		res, err = i.runTool(bound, &d.prepared, &rec, true)
+	}
+	res, err = i.endDurable(ctx, *d, res, unlessEnded(bound, err))
+	i.count(about, time.Since(d.start), res, err)
+	return res, err
+}
+
+// deferCall stores the record of a call that needs approval, and asks for it. No pod holds the call from then on.
+func (i *Invoker) deferCall(ctx context.Context, req *Request, d durableCall, out *Outcome) error {
+	a := *d.approval
+	a.Deferred, a.Pod = true, ""
+	life := cmp.Or(a.Within, i.cfg.DeferredTimeout)
+	d.approval, d.rec.HoldMS = &a, life.Milliseconds()
+	request, err := json.Marshal(deferredCall{
+		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
+		Timeout: d.inv.Timeout, Allowance: i.approvalAllowance(&d.prepared),
+		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
+		Approved: bindingOf(a), Charged: d.inv.charged,
+	})
+	if err != nil {
+		return err
+	}
+	ctx = timed{ctx, d.start.Add(d.inv.Timeout)}
+	stored, created, err := i.cfg.CallLog.Hold(ctx, d.rec)
+	if err != nil {
+		return err
+	}
+	if created {
+		if err := i.ask(ctx, &d.prepared, life, request); err != nil {
+			if _, failed := i.cfg.CallLog.Refuse(ctx, d.rec.Tenant, d.rec.CallID, undispatched(err)); failed != nil {
+				i.cfg.Log.Warn("record of a call that cannot be approved not ended",
+					"call", d.rec.CallID, "error", failed)
+			}
+			return err
+		}
+		req.counted = true // counted when the call has ended
+		out.Approvers = d.approval.Approvers
+	}
+	return i.follow(ctx, req, stored, d.rec.RequestDigest, !created, d.start, out)
 }
 
 // finish runs the amending hooks on the outcome of a call, and records the call. callErr is the error of the call
@@ -144,19 +314,22 @@ func (i *Invoker) recordOf(req *Request, p *prepared, session *registry.Session)
 	if p.local != nil {
 		rec.Tool, rec.Source = p.inv.Spec.Name, cmp.Or(p.inv.Source, registry.SourceLocal)
 	}
-	rec.HoldMS = i.holdOf(p).Milliseconds()
+	rec.HoldMS = i.approvalAllowance(p).Milliseconds()
+	if w := p.waited; w != nil {
+		rec.Stored, rec.Pod, rec.Timeline = w.Stored, w.Pod, w.Timeline
+	}
 	return rec
 }
 
-// holdOf returns how much longer than its timeout a call may take because its own calls wait for approval.
-func (i *Invoker) holdOf(p *prepared) time.Duration {
+// approvalAllowance returns how much longer than its timeout a call may take because its own calls wait for approval.
+func (i *Invoker) approvalAllowance(p *prepared) time.Duration {
 	if p.local == nil {
 		return 0
 	}
 	if _, calls := inner(p.local).(DeviceCaller); !calls {
 		return 0
 	}
-	return i.longestQuestion()
+	return i.longestApproval()
 }
 
 // runTool runs the tool, on this pod or on a device.
@@ -173,7 +346,7 @@ func (i *Invoker) runTool(
 			Attempt: attempt,
 		}
 		if p.sent != nil {
-			call.Args, call.Long = registry.JSON{}, &registry.LongArgs{Args: p.inv.Args, Sent: p.forget}
+			call.Args, call.Long = registry.JSON{}, &registry.LongArgs{Args: p.inv.Args, Sent: p.dropArgs}
 		}
 		if !durable {
 			call.Record = rec
@@ -194,7 +367,7 @@ func (i *Invoker) runTool(
 				Turn: p.inv.Turn}, p, err)
 			return registry.Result{}, err
 		}
-		if p.ask != nil {
+		if p.approval != nil {
 			return registry.Result{}, registry.Errorf(registry.CodeApprovalDenied,
 				"The tool has changed just now and needs a person's approval. Call again to ask for it.",
 			).With(registry.DispatchedNo)

@@ -172,7 +172,7 @@ func (i *Invoker) noteDecision(req *Request, p *prepared, err error) {
 		CallID: req.CallID, Turn: req.Turn, Args: p.inv.Args,
 	}
 	if e.Decide(err); err == nil {
-		e.Reason = p.consent
+		e.Reason = p.approver
 	}
 	i.cfg.Audit.Note(e)
 }

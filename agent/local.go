@@ -58,7 +58,7 @@ func (i *Invoker) runTimed(
 		defer cancel()
 		ctx = bounded
 	}
-	clock, stop := newToolClock(ctx, p.remaining, i.longestQuestion())
+	clock, stop := newToolClock(ctx, p.remaining, i.longestApproval())
 	defer stop()
 	ctx = clock
 	call := &toolCall{inv: &p.inv, invoker: i, prepared: p, clock: clock}
@@ -308,8 +308,8 @@ func (c *toolClock) stop() (resume func()) {
 	}
 }
 
-// mayStand returns how long the clock may still be stopped.
-func (c *toolClock) mayStand() time.Duration {
+// stopAllowance returns how long the clock may still be stopped.
+func (c *toolClock) stopAllowance() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stops > 0 {

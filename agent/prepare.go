@@ -22,9 +22,9 @@ type prepared struct {
 	start     time.Time     // when the request arrived; the timeout runs from here
 	remaining time.Duration // what remains of the timeout after the hooks have admitted the call
 
-	ask      *registry.Approval // the approval to ask for before the call runs; nil: none
-	consent  string             // who approved it, for the audit log; empty: no approval was needed
+	approval *registry.Approval // what a person must approve before the call runs; nil: nothing
 	approved string             // what was approved, as of bindingOf; empty: nothing
+	approver string             // who approved it, for the audit log; empty: no approval was needed
 
 	resumed *Suspended // as of Request.Resume
 
@@ -41,8 +41,8 @@ type prepared struct {
 	atMost time.Duration // as of Request.atMost
 }
 
-// forget drops the arguments, because the device has the call.
-func (p *prepared) forget() {
+// dropArgs drops the arguments, because the device has the call.
+func (p *prepared) dropArgs() {
 	p.inv.Args, p.inv.Asked = registry.JSON{}, registry.JSON{}
 	p.sent()
 }
@@ -52,7 +52,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	charged := p.inv.charged
 	*p = prepared{
 		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
-		consent: p.consent, resumed: p.resumed, within: i.endOf(req, p), onApproval: req.OnApproval,
+		approver: p.approver, resumed: p.resumed, within: i.endOf(req, p), onApproval: req.OnApproval,
 		outer: req.outer, atMost: req.atMost, sent: p.sent,
 	}
 	p.inv = Invocation{
@@ -160,7 +160,8 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	if len(i.cfg.Hooks) > 0 { // custom hooks get a copy: other calls may share the cached session
 		p.inv.Session = p.inv.Session.Clone()
 	}
-	if err := i.decide(p); err != nil {
+	err := i.applyPolicy(p)
+	if err != nil {
 		return err
 	}
 	p.inv.Timeout = i.clamp(p.timeout, p.route.Spec.Timeout())
@@ -174,15 +175,15 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 		p.inv.Timeout = min(p.inv.Timeout, p.atMost)
 	}
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
-	if err := i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {
+	if err = i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {
 		return err
 	}
 	if p.local != nil {
-		if err := i.checkLocal(ctx, p.local, &p.inv); err != nil {
+		if err = i.checkLocal(ctx, p.local, &p.inv); err != nil {
 			return err
 		}
 	}
-	if err := i.consent(ctx, p); err != nil {
+	if p.approval, err = i.needsApproval(ctx, p); err != nil {
 		return err
 	}
 	// The checks do not reduce the tool's time unless they take a millisecond or more.
@@ -243,8 +244,8 @@ type PolicyRules = policy.Lists
 // NewPolicy returns a policy of lists and defaults only. A malformed pattern is an error.
 func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Options{Lists: lists}) }
 
-// decide checks a call whose tool is known against the policy.
-func (i *Invoker) decide(p *prepared) error {
+// applyPolicy checks a call whose tool is known against the policy.
+func (i *Invoker) applyPolicy(p *prepared) error {
 	by := Asker{Who: p.inv.Caller, Context: p.inv.Context, Model: p.inv.Model, Endpoint: p.inv.Endpoint}
 	from := policy.Remote
 	if p.local != nil {
@@ -252,36 +253,6 @@ func (i *Invoker) decide(p *prepared) error {
 	}
 	p.inv.Policy = i.cfg.Policy.Decide(by.question(p.inv.Spec, from))
 	return p.inv.Policy.Err()
-}
-
-// consent applies the policy's approvals and prohibitions after all other checks. It refuses calls that the policy
-// forbids because of where their values come from, and finds out whether a person must approve. The arguments must not
-// change afterwards.
-func (i *Invoker) consent(ctx context.Context, p *prepared) error {
-	p.ask = nil
-	inv, d := &p.inv, p.inv.Policy
-	if len(d.Approvals)+len(d.Forbids) == 0 {
-		return nil
-	}
-	inv.noteMarks()
-	if f := d.Forbidden(inv.Marks); f != nil {
-		e := registry.Errorf(registry.CodePolicyDenied,
-			"The policy of this gateway does not allow this call of %q: %s (rule %s).%s", inv.Spec.Name, f.When, f.Rule,
-			inv.because())
-		e.Rule = f.Rule
-		return e
-	}
-	if inv.Demand = d.Approval(inv.Marks); inv.Demand == nil {
-		return nil
-	}
-	if i.cfg.Approvals == nil {
-		e := registry.Errorf(registry.CodeApprovalDenied,
-			"A person must approve this call of %q (rule %s), and this gateway has no approver.%s", inv.Spec.Name,
-			inv.Demand.Rule, inv.because())
-		e.Rule = inv.Demand.Rule
-		return e
-	}
-	return i.demand(ctx, p)
 }
 
 // Provenance holds where the values of one call of a model come from. Its creator reads the fields below Conversation

@@ -205,15 +205,8 @@ type Request struct {
 	counted   bool // the Meter has counted this call, or it is counted when it ends
 }
 
-// tell calls OnApproval, if set.
-func (r *Request) tell(a registry.Approval) {
-	if r.OnApproval != nil {
-		r.OnApproval(a)
-	}
-}
-
-// forget drops the arguments of a request. Code that continues with them has its own copy.
-func (r *Request) forget() {
+// dropArgs drops the arguments of a request. Code that continues with them has its own copy.
+func (r *Request) dropArgs() {
 	r.Args = registry.JSON{}
 	if r.Release != nil && r.Forget != nil {
 		r.Forget()
