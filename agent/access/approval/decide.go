@@ -54,19 +54,13 @@ func (k *Keeper) Wait(
 	if err != nil || a.Final() || wait <= 0 {
 		return a, err
 	}
-	verdicts, leave, err := k.listen(a.Ref())
+	v, final, err := k.waitForVerdict(ctx, a.Ref(), wait)
 	if err != nil {
 		return a, err
 	}
-	defer leave()
-	limit := time.NewTimer(wait)
-	defer limit.Stop()
-	select {
-	case a.Verdict = <-verdicts:
+	if final {
+		a.Verdict = v
 		return a, nil
-	case <-limit.C:
-	case <-ctx.Done():
-	case <-k.ctx.Done():
 	}
 	return k.Get(context.WithoutCancel(ctx), who, id)
 }

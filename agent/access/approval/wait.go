@@ -60,23 +60,41 @@ func (k *Keeper) Ask(
 
 // Await implements agent.Approvals.
 func (k *Keeper) Await(ctx context.Context, a registry.Approval) (registry.Approval, error) {
-	verdicts, leave, err := k.listen(a.Ref())
-	if err != nil {
+	v, final, err := k.waitForVerdict(ctx, a.Ref(), a.ExpiresAt.Sub(a.CreatedAt)+lateness)
+	switch {
+	case err != nil:
 		k.withdraw(ctx, a, registry.ApprovalWithdrawn)
 		return a, err
+	case final:
+		a.Verdict = v
+		return a, nil
+	case ctx.Err() == nil && k.ctx.Err() == nil:
+		return k.withdraw(ctx, a, registry.ApprovalExpired), nil
+	default:
+		return k.withdraw(ctx, a, registry.ApprovalWithdrawn), ctx.Err()
+	}
+}
+
+// waitForVerdict waits for the verdict of an approval, at most for limit. final is false if there is none by then, or if
+// ctx or the Keeper ends first. It fails if too many callers wait.
+func (k *Keeper) waitForVerdict(
+	ctx context.Context, ref registry.ApprovalRef, limit time.Duration,
+) (v registry.Verdict, final bool, err error) {
+	verdicts, leave, err := k.listen(ref)
+	if err != nil {
+		return v, false, err
 	}
 	defer leave()
-	silence := time.NewTimer(a.ExpiresAt.Sub(a.CreatedAt) + lateness)
-	defer silence.Stop()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	select {
-	case a.Verdict = <-verdicts:
-		return a, nil
-	case <-silence.C:
-		return k.withdraw(ctx, a, registry.ApprovalExpired), nil
+	case v = <-verdicts:
+		return v, true, nil
+	case <-timer.C:
 	case <-ctx.Done():
 	case <-k.ctx.Done():
 	}
-	return k.withdraw(ctx, a, registry.ApprovalWithdrawn), ctx.Err()
+	return v, false, nil
 }
 
 // withdraw ends an unanswered question. If the store has a decision, that counts. If the store fails, the call must not
