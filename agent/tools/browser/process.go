@@ -28,9 +28,11 @@ type process struct {
 	scale   *scale
 	profile string // folder
 	conn    *chromedp.PipeConn
-	said    *tail
-	greedy  atomic.Bool   // killed because it exceeded the memory limit
-	done    chan struct{} // closed when it has ended
+	said    *procgroup.Tail // of stderr
+	stderr  *os.File
+	reading sync.WaitGroup // of stderr
+	greedy  atomic.Bool    // killed because it exceeded the memory limit
+	done    chan struct{}  // closed when it has ended
 }
 
 // startProcess starts Chromium.
@@ -98,7 +100,8 @@ func (p *process) start(cfg Config, program, proxy string) error {
 		p.greedy.Store(true)
 		p.kill()
 	}})
-	p.said = newTail(said)
+	p.said, p.stderr = procgroup.NewTail(maxTail), said
+	p.reading.Go(func() { _, _ = io.Copy(p.said, said) })
 	p.conn = chromedp.NewPipeConn(&bounded{ReadCloser: ourIn}, ourOut)
 	return nil
 }
@@ -117,68 +120,28 @@ func (p *process) Attaches() bool { return true }
 // kill kills the process. It may be called from any goroutine.
 func (p *process) kill() { _ = p.group.Kill() }
 
+// maxTail is how much of the end of stderr is kept, in bytes.
+const maxTail = 2 << 10
+
 // close kills the process with its children, and removes its profile.
 func (p *process) close() {
 	p.kill()
 	_ = p.conn.Close()
 	<-p.done
 	p.scale.takeOff(filepath.Base(p.profile))
-	p.said.close() // do not wait for EOF: children may hold the pipe open for a moment
+	p.stderr.Close() // do not wait for EOF: children may hold the pipe open for a moment
+	p.reading.Wait()
 	remove(p.profile)
 }
 
 // complaint returns an error for operators with the last output of the process.
 func (p *process) complaint() error {
-	text := p.said.String()
+	text := strings.TrimSpace(p.said.String())
 	if strings.Contains(text, "sandbox") {
 		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow the gateway's " +
 			"user some, or set FARHAND_BROWSER_NO_SANDBOX")
 	}
 	return fmt.Errorf("no browser: Chromium did not start: %s", text)
-}
-
-// tail keeps the last maxTail bytes of a pipe.
-type tail struct {
-	from *os.File
-	done chan struct{}
-
-	mu   sync.Mutex
-	text []byte
-}
-
-const maxTail = 2 << 10
-
-func newTail(from *os.File) *tail {
-	t := &tail{from: from, done: make(chan struct{})}
-	go func() {
-		defer close(t.done)
-		_, _ = io.Copy(t, from)
-	}()
-	return t
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	if more := len(t.text) - maxTail; more > 0 {
-		t.text = append(t.text[:0], t.text[more:]...)
-	}
-	return len(b), nil
-}
-
-// String returns the kept text.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.text))
-}
-
-// close stops reading.
-func (t *tail) close() {
-	t.from.Close()
-	<-t.done
 }
 
 // bounded reads Chromium's messages, and fails at a message longer than maxMessage, because pages control their size.

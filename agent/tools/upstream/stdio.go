@@ -8,13 +8,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/sandbox"
+	"github.com/farhand/farhand/internal/procgroup"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,7 +30,7 @@ const (
 type program struct {
 	stdin  *os.File
 	stdout *io.PipeReader
-	stderr tail
+	stderr *procgroup.Tail
 	kill   context.CancelFunc
 	ended  chan struct{} // closed when the program and its children have ended
 	err    error         // how it ended; read after ended
@@ -58,9 +58,12 @@ func (c *Config) start(conn context.Context, s *Server, pace *bucket) (*program,
 	}
 	ctx, kill := context.WithCancel(conn)
 	stdout, told := io.Pipe()
-	p := &program{stdin: write, stdout: stdout, kill: kill, ended: make(chan struct{}), pace: pace, ctx: conn}
+	p := &program{
+		stdin: write, stdout: stdout, stderr: procgroup.NewTail(maxStderr), kill: kill, ended: make(chan struct{}),
+		pace: pace, ctx: conn,
+	}
 	command := s.command(space)
-	command.Stdin, command.Stdout, command.Stderr, command.Limits = read, told, &p.stderr, sandbox.Limits{}
+	command.Stdin, command.Stdout, command.Stderr, command.Limits = read, told, p.stderr, sandbox.Limits{}
 	if s.Sandbox {
 		command.Limits = c.Limits
 	}
@@ -164,26 +167,4 @@ func (p *program) close() {
 	}
 	p.kill()
 	<-p.ended // the engine bounds the wait
-}
-
-// tail keeps the last maxStderr bytes that are written to it. It is safe for concurrent use.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b[max(0, len(b)-maxStderr):]...)
-	t.text = t.text[max(0, len(t.text)-maxStderr):]
-	return len(b), nil
-}
-
-// String returns the kept text.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.ToValidUTF8(string(t.text), "")
 }
