@@ -12,6 +12,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -245,12 +246,12 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 // insist retries an append until it succeeds or ctx ends, so that a short outage of the store loses no messages. A
 // repeated append does not store anything twice.
 func (j *journal) insist(ctx context.Context, raw []json.RawMessage) (int, error) {
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	for wait := firstPause; ; wait = min(2*wait, maxPause) {
 		n, err := j.store.AppendMessages(ctx, j.turn, raw...)
 		if err == nil || !errors.Is(err, registry.CodeStoreUnavailable) {
 			return n, err
 		}
-		if sleep(ctx, pause, nil) != nil {
+		if pause.For(ctx, wait) != nil {
 			return 0, err
 		}
 	}

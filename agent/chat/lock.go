@@ -73,23 +73,13 @@ func (e *Engine) begin(ctx context.Context, place *ticket) (*lock, error) {
 		if wait := registry.AsError(err).RetryAfter; wait > 0 {
 			pause = min(pause, wait)
 		}
-		if err := sleep(ctx, pause, e.closing); err != nil {
-			return nil, err
+		select {
+		case <-time.After(pause):
+		case <-e.closing:
+			return nil, draining()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-	}
-}
-
-// sleep waits for d. It fails when ctx ends, or when closing is closed first. closing may be nil.
-func sleep(ctx context.Context, d time.Duration, closing <-chan struct{}) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-closing:
-		return draining()
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

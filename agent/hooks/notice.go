@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -82,15 +83,13 @@ func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
 func (h *Hook) notify(a registry.Approval, url string) {
 	ctx, cancel := context.WithTimeout(h.ctx, a.ExpiresAt.Sub(a.CreatedAt)) // by this pod's clock
 	defer cancel()
-	pause := noticePause
+	wait := noticePause
 	for try := range noticeTries {
 		if try > 0 {
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
+			if pause.For(ctx, wait) != nil {
 				return
 			}
-			pause *= noticeBackoff
+			wait *= noticeBackoff
 		}
 		begin := time.Now()
 		asking, cancel := context.WithTimeout(ctx, h.cfg.Timeout)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
 )
 
@@ -202,7 +203,7 @@ type Retry struct {
 	Max       time.Duration // the longest wait without a server's advice; default 8 s
 	MaxAdvice time.Duration // if a server asks for a longer wait, the request fails immediately; default 20 s
 
-	// Wait returns after d, or with ctx's error when ctx ends. Default: a timer. Tests replace it.
+	// Wait returns after d, or with the cause of ctx when ctx ends. Default: a timer. Tests replace it.
 	Wait func(ctx context.Context, d time.Duration) error
 }
 
@@ -212,7 +213,7 @@ func (r Retry) withDefaults() Retry {
 	orDefault(&r.Max, 8*time.Second)
 	orDefault(&r.MaxAdvice, 20*time.Second)
 	if r.Wait == nil {
-		r.Wait = wait
+		r.Wait = pause.For
 	}
 	return r
 }
@@ -232,17 +233,6 @@ func (r Retry) pause(ctx context.Context, attempt int, advice time.Duration) (ti
 		return 0, false
 	}
 	return d, true
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func orDefault[T int | time.Duration](v *T, d T) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/internal/strictjson"
 )
@@ -119,14 +120,7 @@ func (w *wire) pace(ctx context.Context, came []byte) error {
 	if early <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(early)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pause.For(ctx, early)
 }
 
 // maxValues is the maximum number of JSON values in one event. An empty choice takes three bytes as text, and a few

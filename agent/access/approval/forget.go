@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -55,12 +56,10 @@ func (k *Keeper) forget() {
 		for tenant, changes := range byTenant {
 			if err := k.dropGrants(tenant, changes); err != nil {
 				k.cfg.Log.Warn("grants of somebody who was revoked not dropped; it is tried again", "error", err)
-				select {
-				case <-time.After(revokePause):
-					k.CredentialsChanged(changes)
-				case <-k.ctx.Done():
+				if pause.For(k.ctx, revokePause) != nil {
 					return
 				}
+				k.CredentialsChanged(changes)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -178,10 +179,8 @@ func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
 			}))
 			return true
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, readTimeout) != nil {
 			return false
-		case <-time.After(readTimeout):
 		}
 	}
 }

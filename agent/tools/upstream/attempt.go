@@ -15,6 +15,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/farhand/farhand/internal/pause"
 )
 
 // attempt is the delivery state of one request to a server. The request's context carries it through the SDK to the
@@ -221,14 +223,7 @@ func (b *bucket) take(ctx context.Context, n float64) error {
 	if wait <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pause.For(ctx, wait)
 }
 
 // errTooLong ends an answer that exceeds its size limit.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/secret"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
@@ -176,12 +177,7 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 
 // rest waits, and drops change notifications that arrive meanwhile: the next list includes those changes.
 func (c *connection) rest(wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.inUse.Done():
-	}
+	_ = pause.For(c.inUse, wait)
 	select {
 	case <-c.changed:
 	default:
