@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // Each frame of a device has its line in the table, and what is no frame has none.
@@ -23,9 +24,9 @@ func TestEveryFrameSaysWhoMaySendIt(t *testing.T) {
 func TestFramesNeedRoles(t *testing.T) {
 	t.Parallel()
 	caller := &conn{who: &auth.Identity{Roles: auth.RoleCaller}}
-	var bad *frameError
-	if err := caller.mayFrame(typeToolResult); !errors.As(err, &bad) || bad.code != codeForbidden ||
-		!strings.Contains(bad.message, "the role device") {
+	var bad *fields.Error
+	if err := caller.mayFrame(typeToolResult); !errors.As(err, &bad) || bad.Code != codeForbidden ||
+		!strings.Contains(bad.Message, "the role device") {
 		t.Errorf("a caller answered a call: %v", err)
 	}
 	if err := caller.mayFrame(typeMessage); err != nil {

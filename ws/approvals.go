@@ -17,6 +17,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/mcp"
 )
 
 // Pairing decides which ids and tools paired devices may use, and accepts pairing requests of others. *pairing.Service
@@ -261,10 +262,10 @@ func (s *Server) pairsStrangers(r *http.Request) bool {
 }
 
 // pairStranger creates a pairing request for a device without a credential, and ends its connection.
-func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subprotocols, mcp bool) {
+func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subprotocols, speaksMCP bool) {
 	query := r.URL.Query()
 	device := query.Get("device_id")
-	if mcp && device == "" {
+	if speaksMCP && device == "" {
 		device = r.Header.Get(headerVoiceDevice)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
@@ -289,8 +290,8 @@ func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subp
 	s.counters.closed[ClosePairing].Add(1)
 	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
 	frame := pairingFrame(asked)
-	if mcp {
-		frame = mcpPairingFrame(frame, r.Header.Get(headerVoiceDevice) != "")
+	if speaksMCP {
+		frame = mcp.PairingFrame(frame, r.Header.Get(headerVoiceDevice) != "")
 	}
 	err = conn.WriteMessage(websocket.TextMessage, frame)
 	if err == nil {

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // Bounds of a progress report.
@@ -25,7 +25,7 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	err := errOutboxNotOpen
 	if !c.refusesNew && c.ending() == closeNone {
 		if err = c.out.push(c.callFrame(call)); err != nil && c.mcp != nil {
-			c.mcp.notSent(call.ID)
+			c.mcp.NotSent(call.ID)
 		}
 	}
 	c.startMu.Unlock()
@@ -50,7 +50,7 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 // callFrame returns the frame that starts a call at the device.
 func (c *conn) callFrame(call routing.DeviceCall) []byte {
 	if c.mcp != nil {
-		return c.mcp.callFrame(call)
+		return c.mcp.Call(call.ID, call.Tool, call.Args.Raw())
 	}
 	return toolCallRequestFrame(call)
 }
@@ -64,7 +64,7 @@ func (c *conn) Cancel(callID, reason string) {
 	switch {
 	case !wanted:
 	case c.mcp != nil:
-		if frame := c.mcp.cancelFrame(callID, reason); frame != nil {
+		if frame := c.mcp.Cancel(callID, reason); frame != nil {
 			_ = c.out.push(frame)
 		}
 	default:
@@ -90,14 +90,14 @@ func (c *conn) callAccepted(f *toolCallAcceptedFrame) {
 func (c *conn) callProgress(f *toolProgressFrame) error {
 	chunk := registry.NewResult(true, f.Chunk, "").Output
 	if len(chunk) > maxProgressChunk {
-		return invalidMessage("chunk: at most %d bytes are allowed", maxProgressChunk)
+		return fields.Invalid("chunk: at most %d bytes are allowed", maxProgressChunk)
 	}
 	message := ""
 	if f.Message != nil {
-		message = truncate(*f.Message, maxProgressMessage)
+		message = fields.Truncate(*f.Message, maxProgressMessage)
 	}
 	if err := c.local.Progress(f.ID, number(f.Progress), number(f.Total), message, chunk); err != nil {
-		return &frameError{codeProgressRefused, registry.AsError(err).Message}
+		return fields.NewError(codeProgressRefused, registry.AsError(err).Message)
 	}
 	return nil
 }
@@ -112,17 +112,6 @@ func number(raw json.RawMessage) *float64 {
 		return nil
 	}
 	return &n
-}
-
-// truncate returns at most n bytes of s, whole characters only.
-func truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // toolResult completes a call with the tool's answer.
@@ -168,13 +157,13 @@ func (c *conn) completeCall(id string, r registry.Result) {
 
 // failAnswer fails a call whose answer could not be understood. The caller need not wait longer, because the device
 // does not answer again. It does nothing without an id.
-func (c *conn) failAnswer(id string, bad *frameError) {
+func (c *conn) failAnswer(id string, bad *fields.Error) {
 	if id != "" {
 		c.budget.spend(unitsPerStray)
 		c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
-			"The device's answer could not be understood: %s", bad.message))
+			"The device's answer could not be understood: %s", bad.Message))
 		if c.mcp != nil {
-			c.mcp.endCall(id)
+			c.mcp.End(id)
 		}
 	}
 }
@@ -239,7 +228,7 @@ func (c *conn) refuseResult(id string, part int, cause error) error {
 	text := fmt.Sprintf("parts[%d]: %s", part, registryMessage(cause))
 	c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
 		"The device's answer could not be understood: %s", text))
-	return invalidMessage("%s", text)
+	return fields.Invalid("%s", text)
 }
 
 // registryMessage returns the text of an error for a device.

@@ -13,35 +13,36 @@ import (
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // Errors for a message that starts no turn.
 var (
-	errNoAgent = &frameError{
-		code: chat.CodeAgentInit,
-		message: "This gateway runs no agent. Configure a model provider and connect again; " +
+	errNoAgent = &fields.Error{
+		Code: chat.CodeAgentInit,
+		Message: "This gateway runs no agent. Configure a model provider and connect again; " +
 			"tools can be registered and called without one.",
 	}
-	errTooMany = &frameError{
-		code: chat.CodeSessionBusy,
-		message: fmt.Sprintf("%d messages wait already for the turn that is under way. "+
+	errTooMany = &fields.Error{
+		Code: chat.CodeSessionBusy,
+		Message: fmt.Sprintf("%d messages wait already for the turn that is under way. "+
 			"Send this one again when it has ended, or abort it.", maxWaiting),
 	}
-	errTooLong = &frameError{
-		code: chat.CodeSessionBusy,
-		message: "This pod holds as many bytes of messages as it may, or as those of this tenant may have. " +
+	errTooLong = &fields.Error{
+		Code: chat.CodeSessionBusy,
+		Message: "This pod holds as many bytes of messages as it may, or as those of this tenant may have. " +
 			"Send it again after a moment, or shorten it.",
 	}
-	errStopping = &frameError{
-		code:    chat.CodeSessionBusy,
-		message: "This pod is stopping and begins no more turns. Connect again and send the message there.",
+	errStopping = &fields.Error{
+		Code:    chat.CodeSessionBusy,
+		Message: "This pod is stopping and begins no more turns. Connect again and send the message there.",
 	}
 )
 
 // message asks the agent for a turn.
 func (c *conn) message(f *messageFrame) error {
 	if strings.TrimSpace(f.Content) == "" {
-		return &frameError{chat.CodeEmptyContent, "content: must not be empty."}
+		return fields.NewError(chat.CodeEmptyContent, "content: must not be empty.")
 	}
 	return c.ask(chat.Ask{Content: f.Content, Debug: isTrue(f.Debug)})
 }
@@ -245,7 +246,7 @@ func abortAckFrame(status string, dropped int) []byte {
 func shortened(e chat.Event, n int) chat.Event {
 	for _, text := range []*string{&e.Content, &e.Output, &e.FullResponse, &e.Title, &e.Message} {
 		if len(*text) > n {
-			*text = truncate(*text, n) + "…"
+			*text = fields.Truncate(*text, n) + "…"
 		}
 	}
 	if len(e.Args) > n {

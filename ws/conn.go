@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // conn is one device's connection. It has one reader (melody's read loop, in a goroutine of its own), at most one
@@ -36,8 +37,7 @@ type conn struct {
 	prev, next *conn
 	pingAt     time.Duration // on the server's clock; zero: never queued
 
-	// registering is held while the session's tools change. Take it before all other locks of the connection except
-	// mcpLink.talk.
+	// registering is held while the session's tools change. Take it before all other locks of the connection.
 	registering sync.Mutex
 
 	// Only the reader uses the fields up to unpairedAt. compiled is guarded by registering.
@@ -98,7 +98,10 @@ var (
 )
 
 func (s *Server) newConn(begin opening) *conn {
-	c := &conn{server: s, who: begin.who, plain: begin.plain, mcp: begin.mcp, socket: begin.socket, turn: begin.turn}
+	c := &conn{server: s, who: begin.who, plain: begin.plain, socket: begin.socket, turn: begin.turn}
+	if begin.mcp != nil {
+		c.mcp = s.newMCPLink(*begin.mcp, begin.session.Key.Session)
+	}
 	c.out.writer, c.out.limit = c, s.cfg.MaxOutbound
 	c.wire.owner = c
 	c.budget = s.budgets.acquire(device{begin.session.Key, begin.source})
@@ -149,8 +152,8 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 		return nil
 	}
 	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
-		return &frameError{codeRateLimited,
-			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed."}
+		return fields.NewError(codeRateLimited,
+			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed.")
 	}
 	err := c.local.Update(ctx, func(s *registry.Session) {
 		set(&s.DeviceName, f.DeviceName)

@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // Decisions takes the decisions of people at devices. *approval.Keeper implements it.
@@ -149,7 +150,7 @@ func waitingText(a registry.Approval) string {
 // first one.
 func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) error {
 	if c.server.cfg.Decisions == nil {
-		return &frameError{codeApprovalNotFound, "This gateway asks nobody."}
+		return fields.NewError(codeApprovalNotFound, "This gateway asks nobody.")
 	}
 	d := approval.Decision{}
 	switch f.Decision {
@@ -159,22 +160,23 @@ func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) e
 	case decisionAlways:
 		d.Allow, d.Scope = true, registry.ScopeAlwaysArgs
 	default:
-		return invalidMessage("decision: must be %s, %s or %s", decisionOnce, decisionAlways, decisionDeny)
+		return fields.Invalid("decision: must be %s, %s or %s", decisionOnce, decisionAlways, decisionDeny)
 	}
 	if !c.local.Session().Can(registry.CapabilityApproval) { // the device was not asked, so no person has decided
-		return &frameError{codeApprovalNotFound,
-			"capabilities: this device has not declared approval, so it is asked nothing and decides nothing."}
+		return fields.NewError(codeApprovalNotFound,
+			"capabilities: this device has not declared approval, so it is asked nothing and decides nothing.")
 	}
 	answer, err := c.server.cfg.Decisions.DecideOnDevice(ctx, *c.who, c.local.Session(), f.ID, d)
 	switch {
 	case errors.Is(err, registry.CodeNotFound):
-		return &frameError{codeApprovalNotFound, "id: there is no such approval, or it is not this device's to decide."}
+		return fields.NewError(codeApprovalNotFound,
+			"id: there is no such approval, or it is not this device's to decide.")
 	case errors.Is(err, registry.CodeForbidden):
-		return &frameError{codeForbidden, registry.AsError(err).Message}
+		return fields.NewError(codeForbidden, registry.AsError(err).Message)
 	case err != nil && answer.Decided: // the decision is stored, its consequences are not
-		return &frameError{codeInternalError, registry.AsError(err).Message}
+		return fields.NewError(codeInternalError, registry.AsError(err).Message)
 	case err != nil:
-		return &frameError{codeInternalError, "The decision was not stored: " + registry.AsError(err).Message}
+		return fields.NewError(codeInternalError, "The decision was not stored: "+registry.AsError(err).Message)
 	}
 	return c.send(approvalDecidedFrame(answer.Approval))
 }

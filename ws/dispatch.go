@@ -10,6 +10,8 @@ import (
 
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/internal/fields"
+	"github.com/farhand/farhand/ws/mcp"
 )
 
 // onText handles one frame. Melody calls it in the connection's reader, for one frame after another.
@@ -45,7 +47,7 @@ func (c *conn) handleText(data []byte) {
 		c.tooBig(answered)
 		return
 	}
-	if bad := (*frameError)(nil); errors.As(err, &bad) {
+	if bad := (*fields.Error)(nil); errors.As(err, &bad) {
 		c.failAnswer(answered, bad)
 	}
 	if f, ok := frame.(*toolResultFrame); ok && s.outputTooBig(f) {
@@ -101,6 +103,9 @@ func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 	} else {
 		frame, err = decodeFrame(data)
 	}
+	if errors.Is(err, fields.ErrUTF8) {
+		err = CloseInvalidUTF8
+	}
 	if err != nil && answered == "" {
 		answered = c.answeredCall(data)
 	}
@@ -111,7 +116,7 @@ func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 // is empty if the message is not an answer.
 func (c *conn) answeredCall(data []byte) string {
 	if c.mcp != nil {
-		return c.mcp.answeredCall(data)
+		return c.mcp.AnsweredCall(data)
 	}
 	return answeredCall(data)
 }
@@ -128,9 +133,9 @@ func (c *conn) tooBig(answered string) {
 	if limit := c.server.cfg.MaxOutput; limit > c.server.cfg.MaxFrame && answered != "" {
 		text = fmt.Sprintf("The output is too big: at most %d bytes are allowed.", limit)
 	}
-	bad := &frameError{codeMessageTooBig, text}
+	bad := fields.NewError(codeMessageTooBig, text)
 	c.failAnswer(answered, bad)
-	_ = c.send(errorFrame(bad.code, bad.message)) // if the outbox is full, the close frame says the same
+	_ = c.send(errorFrame(bad.Code, bad.Message)) // if the outbox is full, the close frame says the same
 	c.fail(CloseTooBig)
 }
 
@@ -144,10 +149,10 @@ func (c *conn) refuseBinary(data []byte) {
 		c.tooBig("")
 		return
 	}
-	if c.mcp != nil && c.mcp.hasEnvelope() { // voice data, which the gateway ignores
+	if c.mcp != nil && c.mcp.HasEnvelope() { // voice data, which the gateway ignores
 		return
 	}
-	c.fail(&frameError{codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."})
+	c.fail(fields.NewError(codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."))
 }
 
 // handle calls the handler for a frame's type. server.go lists what else a new frame needs.
@@ -190,13 +195,11 @@ func (c *conn) handle(frame any) error {
 		return withStoreTimeout(c.approvalResponse, f)
 	case *regenerateFrame:
 		return c.regenerate(f)
-	case *mcpHello:
-		return c.greetMCP()
-	case *mcpFrame:
-		return c.handleMCP(f)
-	case *mcpLost:
+	case *mcp.Message:
+		return withStoreTimeout(c.handleMCP, f)
+	case *mcp.Lost:
 		c.budget.spend(unitsPerStray)
-		c.local.Fail(f.call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+
+		c.local.Fail(f.Call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+
 			"Whether the tool has done its work is not known."))
 	default:
 		return fmt.Errorf("no handler for %T", f)

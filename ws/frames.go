@@ -10,6 +10,8 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws/internal/fields"
+	"github.com/farhand/farhand/ws/mcp"
 )
 
 // protocolVersion is the value of v in both opening frames.
@@ -30,8 +32,8 @@ const (
 	typeRegenerate         = "regenerate"
 	typeApprovalResponse   = "approval_response"
 	typeUploadRequest      = "upload_request"
-	typeHello              = "hello" // of voice devices, on /ws/mcp; the server replies with the same type
-	typeMCP                = "mcp"   // an MCP message that has no type above
+	typeHello              = mcp.TypeHello // of voice devices, on /ws/mcp; the server replies with the same type
+	typeMCP                = mcp.TypeMCP   // an MCP message that has no type above
 )
 
 // Types of the frames that the server sends. The types of conversation frames are the values of chat.EventType.
@@ -53,9 +55,9 @@ const (
 
 // Codes of error frames.
 const (
-	codeInvalidJSON          = "INVALID_JSON"
-	codeInvalidMessage       = "INVALID_MESSAGE" // a field is missing or has the wrong type; the message names it
-	codeUnknownMessageType   = "UNKNOWN_MESSAGE_TYPE"
+	codeInvalidJSON          = fields.CodeInvalidJSON
+	codeInvalidMessage       = fields.CodeInvalidMessage
+	codeUnknownMessageType   = fields.CodeUnknownType
 	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is then closed
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
 	codePairingRequired      = "PAIRING_REQUIRED"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // frameRoles returns the roles that may send a frame of a type; one of them is enough. A type without roles is
@@ -32,7 +33,7 @@ func (c *conn) mayFrame(typ string) error {
 		return nil
 	}
 	refused := auth.NeedRole(*c.who, auth.Identity{Roles: roles}.RoleNames()...)
-	return &frameError{codeForbidden, typ + ": " + refused.Message}
+	return fields.NewError(codeForbidden, typ+": "+refused.Message)
 }
 
 // shared returns a pointer to an identity. Successive connections with equal identities share one copy, for example all

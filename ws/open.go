@@ -189,21 +189,21 @@ func (s *Server) MCP() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.upgrade(w, r, true) })
 }
 
-// upgrade serves a device that speaks MCP, if mcp is set, or else the device protocol.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, mcp bool) {
+// upgrade serves a device that speaks MCP, or the device protocol.
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, speaksMCP bool) {
 	w.Header().Set(podHeader, s.cfg.Pod.ID())
 	if !s.tryAddTask() {
 		s.refuse(w, draining())
 		return
 	}
 	offer := readOffer(r)
-	begin, err := s.admit(r, offer, mcp)
+	begin, err := s.admit(r, offer, speaksMCP)
 	if err == nil {
 		err = s.enter(r.Context(), &begin)
 	}
 	if errors.Is(err, errUnpaired) {
 		defer s.taskDone()
-		s.pairStranger(w, r, offer, mcp)
+		s.pairStranger(w, r, offer, speaksMCP)
 		return
 	}
 	if err != nil {
@@ -225,7 +225,7 @@ type opening struct {
 	fresh   bool // the server made the session's id, so the session is new
 	plain   bool // people read tool results as plain text
 	source  netip.Prefix
-	mcp     *mcpLink // nil: the device speaks the device protocol
+	mcp     *mcpDevice // nil: the device speaks the device protocol
 
 	socket *share.Grant // its place among the connections
 	turn   *share.Grant // to open the session
@@ -233,7 +233,7 @@ type opening struct {
 
 // admit checks origin, token, role, attributes, and the source's rate of new sessions, in this order. It returns the
 // session to open.
-func (s *Server) admit(r *http.Request, offer subprotocols, mcp bool) (opening, error) {
+func (s *Server) admit(r *http.Request, offer subprotocols, speaksMCP bool) (opening, error) {
 	if err := s.cfg.Origins.Check(r); err != nil {
 		return opening{}, s.cfg.Refusals.Origin(r, err)
 	}
@@ -257,7 +257,7 @@ func (s *Server) admit(r *http.Request, offer subprotocols, mcp bool) (opening, 
 	// Copies, or the whole request line would live as long as the socket.
 	o.session = sessionOf(o.who, strings.Clone(query.Get("session_id")))
 	o.session.Name = strings.Clone(query.Get("name"))
-	if mcp {
+	if speaksMCP {
 		if err := o.readMCP(r, query); err != nil {
 			return opening{}, err
 		}

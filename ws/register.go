@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // maxDefinitions bounds the definitions in one frame, valid or not, because the answer names every rejected one.
@@ -32,7 +33,7 @@ const (
 // registerTools checks the definitions one by one, in order, and registers the admitted ones.
 func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	if len(f.Tools) > maxDefinitions {
-		return invalidMessage("tools: at most %d definitions are allowed in one frame", maxDefinitions)
+		return fields.Invalid("tools: at most %d definitions are allowed in one frame", maxDefinitions)
 	}
 	c.registering.Lock()
 	defer c.registering.Unlock()
@@ -128,8 +129,8 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 		}
 	}
 	if !r.conn.budget.takeDefinitions(len(raw)) {
-		return tool, &frameError{codeRateLimited, fmt.Sprintf(
-			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate)}
+		return tool, fields.NewError(codeRateLimited, fmt.Sprintf(
+			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate))
 	}
 	if err := r.takeTurn(ctx); err != nil {
 		return tool, err
@@ -205,16 +206,16 @@ func (r *registration) offer(t registry.ToolSpec, compiled int) {
 }
 
 func (r *registration) reject(name, reason string) {
-	r.rejected = append(r.rejected, rejection{Name: short(name), Reason: reason})
+	r.rejected = append(r.rejected, rejection{Name: fields.Short(name), Reason: reason})
 }
 
 // reasonOf returns the text that says why a definition is rejected.
 func reasonOf(err error) string {
-	var bad *frameError
+	var bad *fields.Error
 	var full *share.FullError
 	switch {
 	case errors.As(err, &bad):
-		return bad.message
+		return bad.Message
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &full):
 		return "the gateway was too busy to check the definition; register it again after a moment"
 	}
@@ -322,12 +323,12 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 		return errTooMuchUnsent // before the list is built
 	}
 	if !c.budget.takeListing(size) {
-		return &frameError{codeRateLimited, fmt.Sprintf(
-			"this session asked for its tools too often in too short a time; %d bytes a second are sent", registerRate)}
+		return fields.NewError(codeRateLimited, fmt.Sprintf(
+			"this session asked for its tools too often in too short a time; %d bytes a second are sent", registerRate))
 	}
 	turn, err := c.server.turns.Acquire(ctx, c.who.Owner(), 1)
 	if err != nil {
-		return &frameError{codeRateLimited, "the gateway is too busy to list the tools; ask again after a moment"}
+		return fields.NewError(codeRateLimited, "the gateway is too busy to list the tools; ask again after a moment")
 	}
 	frame := registeredToolsFrame(tools)
 	turn.Release()
@@ -337,5 +338,5 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	return sendError(err)
 }
 
-var errTooMuchUnsent = &frameError{codeRateLimited,
-	"the devices of this pod, or of this tenant on it, have too much to read; ask again after a moment"}
+var errTooMuchUnsent = fields.NewError(codeRateLimited,
+	"the devices of this pod, or of this tenant on it, have too much to read; ask again after a moment")

@@ -11,6 +11,7 @@ import (
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/ws/mcp"
 )
 
 // connWithoutSocket returns a connection of a session, whose frames a test handles itself.
@@ -87,7 +88,8 @@ func TestFramesThatHaveTheStoreWorkCostMore(t *testing.T) {
 	}{
 		{&connectFrame{}, true}, {&registerToolsFrame{}, true}, {&unregisterToolsFrame{}, true},
 		{&uploadRequestFrame{ID: "call"}, true}, {&approvalResponseFrame{ID: "x", Decision: decisionDeny}, true},
-		{slot, true}, {&mcpLost{"call"}, true}, {&toolCallAcceptedFrame{ID: "call"}, false}, {&abortFrame{}, false},
+		{slot, true}, {&mcp.Lost{Call: "call"}, true}, {&toolCallAcceptedFrame{ID: "call"}, false},
+		{&abortFrame{}, false},
 	} {
 		c := connWithoutSocket(t, Config{MaxFrame: 4 * bytesPerUnit, MaxFramesPerSecond: 0.001, FrameBurst: 1})
 		_ = c.handle(tc.frame)                              // there is no socket to answer on

@@ -10,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/testkit"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // unwritten is a connection whose frames wait.
@@ -50,9 +51,9 @@ func TestListingsAreShared(t *testing.T) {
 		c := openConn(t, s, who, names...)
 		deaf, err = append(deaf, c), list(c)
 	}
-	var refused *frameError
-	if !errors.As(err, &refused) || refused.code != codeRateLimited ||
-		!strings.Contains(refused.message, "this tenant") {
+	var refused *fields.Error
+	if !errors.As(err, &refused) || refused.Code != codeRateLimited ||
+		!strings.Contains(refused.Message, "this tenant") {
 		t.Errorf("a list that does not fit is refused with %v", err)
 	}
 	if held := s.unsent.Held("hostile"); held == 0 || held > s.cfg.MaxUnsent/2 {

@@ -10,10 +10,11 @@
 //   - A connection gets its session: open.go; if another connection has it: conn.go, identify.go.
 //   - A frame comes in: dispatch.go counts it (decode.go, devicebudget.go, intake.go), decode.go and fields.go
 //     decode it on a stack of hijack.go, dispatch.go calls its handler: conn.go, register.go, calls.go, chat.go.
+//     Package internal/fields reads the members of its JSON.
 //   - A frame goes out: outbox.go, writer.go; pings: ping.go.
-//   - A device that speaks MCP (/ws/mcp): mcpsession.go identifies it and sends the gateway's requests. mcpdecode.go,
-//     mcpframes.go and mcptools.go convert its messages into frames of the device protocol. mcplink.go and
-//     mcpframes.go convert frames for it into MCP. Everything else is the same connection.
+//   - A device that speaks MCP (/ws/mcp): package mcp is its conversation, as a state machine. mcpopen.go identifies
+//     it, mcplink.go drives the machine and turns its messages into frames of the device protocol, mcptools.go
+//     registers tools. Everything else is the same connection.
 //   - A conversation: chat.go, turnworker.go.
 //   - A connection ends: teardown.go, hijack.go; the close codes: closecodes.go.
 //

@@ -8,6 +8,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/mcp"
 )
 
 // Counter names of frames that have no type in the protocol.
@@ -105,7 +106,7 @@ func (c *counters) frameReceived(frame any) {
 
 // frameType returns the type of a decoded frame, empty for nil.
 func frameType(frame any) string {
-	switch frame.(type) {
+	switch f := frame.(type) {
 	case *toolResultFrame:
 		return typeToolResult
 	case *connectFrame:
@@ -120,7 +121,7 @@ func frameType(frame any) string {
 		return typeToolCallAccepted
 	case *toolProgressFrame:
 		return typeToolProgress
-	case *toolErrorFrame, *mcpLost:
+	case *toolErrorFrame, *mcp.Lost:
 		return typeToolError
 	case *messageFrame:
 		return typeMessage
@@ -132,10 +133,8 @@ func frameType(frame any) string {
 		return typeRegenerate
 	case *uploadRequestFrame:
 		return typeUploadRequest
-	case *mcpHello:
-		return typeHello
-	case *mcpFrame:
-		return typeMCP
+	case *mcp.Message:
+		return f.Type()
 	default:
 		return ""
 	}

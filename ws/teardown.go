@@ -145,7 +145,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c.cancelTurn(why)
 	c.endContest()
 	if c.mcp != nil {
-		c.mcp.stop()
+		c.mcp.stopTimer(true)
 	}
 	if c.local == nil {
 		return

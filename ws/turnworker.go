@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 const (
@@ -199,7 +200,7 @@ func (w *turnWorker) emit(t *turn, e chat.Event) {
 // send queues the frame of an event. If the frame can never fit the outbox, send shortens the event's texts.
 func (w *turnWorker) send(e chat.Event, frame []byte) error {
 	err := w.conn.send(frame)
-	var tooBig *frameError
+	var tooBig *fields.Error
 	if errors.As(err, &tooBig) {
 		return w.conn.send(eventFrame(shortened(e, w.conn.out.limit/8))) // JSON may need six bytes for one
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws/internal/fields"
 )
 
 // onSent ends melody's writer after the first frame; writerPool writes all other frames. A goroutine that waits for the
@@ -185,7 +186,7 @@ func sendError(err error) error {
 	case errors.Is(err, errOutboxFull), errors.Is(err, errOutboxesFull):
 		return CloseSlow
 	case errors.Is(err, errFrameTooBig):
-		return &frameError{codeInternalError, "The answer is larger than what this gateway sends to a device."}
+		return fields.NewError(codeInternalError, "The answer is larger than what this gateway sends to a device.")
 	default: // a closed outbox means that the connection is ending
 		return nil
 	}
@@ -194,7 +195,7 @@ func sendError(err error) error {
 // fail answers a handler's error with an error frame. If the error is a Close, it ends the connection instead.
 func (c *conn) fail(err error) {
 	var why Close
-	var bad *frameError
+	var bad *fields.Error
 	var refused *registry.Error
 	switch {
 	case errors.As(err, &why):
@@ -206,15 +207,15 @@ func (c *conn) fail(err error) {
 		return
 	case errors.As(err, &bad):
 	case errors.As(err, &refused) && refused.Code == registry.CodeInvalidRequest:
-		bad = invalidMessage("%s", refused.Message)
+		bad = fields.Invalid("%s", refused.Message)
 	default:
 		c.log().Error("frame not handled", "error", err)
-		bad = &frameError{codeInternalError, registry.AsError(err).Message}
+		bad = fields.NewError(codeInternalError, registry.AsError(err).Message)
 	}
 	if c.mcp != nil {
-		err = c.sendMCP(mcpErrorFrame(nil, mcpCodeOf(bad), bad.message))
+		err = c.sendMCP(c.mcp.Error(bad))
 	} else {
-		err = c.send(errorFrame(bad.code, bad.message))
+		err = c.send(errorFrame(bad.Code, bad.Message))
 	}
 	if errors.As(err, &why) {
 		c.end(why)

@@ -65,9 +65,11 @@ var arrows = map[string][]string{
 		"internal",
 	},
 	"ws": {
-		"agent", "agent/access", "agent/access/approval", "agent/chat", "agent/mcpcontent", "agent/provider", "registry",
-		"registry/routing", "internal",
+		"agent", "agent/access", "agent/access/approval", "agent/chat", "agent/provider", "registry", "registry/routing",
+		"ws/mcp", "ws/internal", "internal",
 	},
+	"ws/mcp":      {"agent/mcpcontent", "registry", "ws/internal", "internal"},
+	"ws/internal": {"registry", "internal"},
 	"ws/client": {},
 	root: { // wires all rooms
 		"api", "ws", "agent", "agent/access", "agent/access/approval", "agent/access/usage", "agent/blobs", "agent/chat",
