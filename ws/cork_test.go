@@ -1,10 +1,14 @@
 package ws
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -181,6 +185,100 @@ func TestGathererKeepsTheStreamWhole(t *testing.T) {
 	}
 	if got := <-received; !bytes.Equal(got, want) {
 		t.Errorf("%d bytes arrived, %d were written, equal: %v", len(got), len(want), bytes.Equal(got, want))
+	}
+}
+
+// hijackable is a response writer whose connection is given to whoever hijacks it.
+type hijackable struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return h.conn, bufio.NewReadWriter(bufio.NewReader(h.conn), bufio.NewWriter(h.conn)), nil
+}
+
+// headers checks what corkedConn takes for granted of the WebSocket library: a frame begins in a write of its own,
+// which has its whole header, and after its deadline was set.
+type headers struct {
+	*corkedConn
+	t     *testing.T
+	until int // calls of SetWriteDeadline since the last frame began
+}
+
+func (h *headers) SetWriteDeadline(t time.Time) error {
+	h.until++
+	return h.corkedConn.SetWriteDeadline(t)
+}
+
+func (h *headers) Write(p []byte) (int, error) {
+	if h.framed && h.remaining == 0 {
+		if n := len(p); n < 2 || p[1]&lengthBits == 126 && n < 4 || p[1]&lengthBits == 127 && n < 10 {
+			h.t.Errorf("the library writes %d bytes of a header by themselves: % x", n, p)
+		}
+		if h.until == 0 {
+			h.t.Error("the library sets no deadline for a frame")
+		}
+		h.until = 0
+	}
+	if h.framed && h.remaining > 0 && len(p) > h.remaining {
+		h.t.Errorf("the library writes %d bytes of another frame with the end of one", len(p)-h.remaining)
+	}
+	return h.corkedConn.Write(p)
+}
+
+// A new version of the WebSocket library that writes its frames in another way is found here, whatever the sizes of
+// frames and of its buffer.
+func TestTheLibraryWritesWholeHeaders(t *testing.T) {
+	end, other := net.Pipe()
+	defer end.Close()
+	defer other.Close()
+	w := &writes{Conn: end}
+	h := &headers{corkedConn: newGatherer(w), t: t}
+	h.framed = false
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for name, value := range map[string]string{
+		"Connection": "upgrade", "Upgrade": "websocket", "Sec-Websocket-Version": "13",
+		"Sec-Websocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+	} {
+		r.Header.Set(name, value)
+	}
+	upgrader := websocket.Upgrader{
+		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
+	}
+	conn, err := upgrader.Upgrade(hijackable{httptest.NewRecorder(), h}, r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.framed = true
+	for _, n := range []int{0, 1, 125, 126, writeBuffer - 1, writeBuffer, writeBuffer + 1, 1<<16 - 1, 1 << 16, 3e5} {
+		w.all, h.until = nil, 0
+		send := func(text []byte) {
+			t.Helper()
+			if err := conn.WriteMessage(websocket.TextMessage, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text := bytes.Repeat([]byte{'x'}, n)
+		h.corked.Store(true)
+		send(text)
+		if n < corkLimit/2 && len(w.all) != 0 {
+			t.Errorf("a frame of %d bytes is not held back: %d writes", n, len(w.all))
+		}
+		h.corked.Store(false)
+		send(text)
+		if err := conn.WriteControl(websocket.PingMessage, []byte("ping"), time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		want := bytes.Repeat(serverFrame(websocket.TextMessage, n), 2)
+		want = append(append(want, 0x80|websocket.PingMessage, 4), "ping"...)
+		if got := bytes.Join(w.all, nil); !bytes.Equal(got, want) || h.remaining != 0 || h.held != nil {
+			t.Errorf("two frames of %d bytes and a ping: %d bytes written, want %d; %d bytes to come", n, len(got),
+				len(want), h.remaining)
+		}
+		if n < corkLimit/2 && len(w.all) != 2 {
+			t.Errorf("two frames of %d bytes and a ping: %d writes", n, len(w.all))
+		}
 	}
 }
 

@@ -338,7 +338,7 @@ const (
 )
 
 // frameLength returns the length of the frame that p begins with, as a server writes it: unmasked. The WebSocket
-// library writes a frame's whole header in one call.
+// library writes a frame's whole header in one call, which TestTheLibraryWritesWholeHeaders checks.
 func frameLength(p []byte) int {
 	if len(p) < 2 {
 		return len(p)
