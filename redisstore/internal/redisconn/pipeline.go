@@ -184,16 +184,15 @@ func (p *Pipeline) exchange(ctx context.Context, commands []*Command, eval strin
 	for chunk := range slices.Chunk(commands, MaxPipeline) {
 		p.batch = slices.Grow(p.batch[:0], len(chunk))
 		for _, c := range chunk {
-			c.build(ctx, eval, p.cluster)
+			c.build(ctx, eval)
 			p.batch = append(p.batch, once{c.cmd})
 		}
 		p.send(ctx, p.batch)
 	}
 }
 
-// build makes the command of the client library. It reuses the previous one if that has the same arguments in memory
-// and number. A command of a cluster client remembers the slot of its key, and is never reused.
-func (c *Command) build(ctx context.Context, eval string, cluster bool) {
+// build makes the command of the client library.
+func (c *Command) build(ctx context.Context, eval string) {
 	key := 1
 	if c.script != nil {
 		key = scriptArgs
@@ -202,12 +201,7 @@ func (c *Command) build(ctx context.Context, eval string, cluster bool) {
 			c.args[0], c.args[1] = evalSource, c.script.source
 		}
 	}
-	if cluster || c.cmd == nil || len(c.cmd.Args()) != len(c.args) || &c.cmd.Args()[0] != &c.args[0] {
-		c.cmd = redis.NewCmd(ctx, c.args...)
-	} else {
-		c.cmd.SetVal(nil)
-		c.cmd.SetErr(nil)
-	}
+	c.cmd = redis.NewCmd(ctx, c.args...)
 	c.cmd.SetFirstKeyPos(int8(key))
 }
 
