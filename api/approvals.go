@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,58 +31,13 @@ type Approvals interface {
 	CountWrongAnswer(ctx context.Context, tenant, id string) (int, error)
 }
 
-// approvalRow is an approval as shown to clients. Lists omit its arguments.
-type approvalRow struct {
-	ID         string                    `json:"id"`
-	CallID     string                    `json:"call_id"`
-	Tool       string                    `json:"tool"`
-	State      registry.ApprovalState    `json:"state"`
-	Reason     string                    `json:"reason"`
-	Rule       string                    `json:"rule"`
-	SessionID  string                    `json:"session_id,omitempty"`
-	DeviceID   string                    `json:"device_id,omitempty"`
-	DeviceName string                    `json:"device_name,omitempty"`
-	LooksLike  string                    `json:"looks_like,omitempty"` // a paired device it can be mistaken for
-	UserID     string                    `json:"user_id,omitempty"`
-	Requester  approvalRequester         `json:"requester"`
-	Mode       string                    `json:"mode"`
-	TurnID     string                    `json:"turn_id,omitempty"`
-	ArgsDigest string                    `json:"args_digest"`
-	SchemaHash string                    `json:"schema_hash"`
-	Arguments  []registry.ArgumentSource `json:"arguments,omitempty"`
-	By         registry.ApproveBy        `json:"by,omitempty"`
-	Approvers  []string                  `json:"approvers,omitempty"`
-	MayDecide  bool                      `json:"may_decide"` // the reader of this row
-	CreatedAt  string                    `json:"created_at"`
-	ExpiresAt  string                    `json:"expires_at"`
-	AllowedBy  string                    `json:"allowed_by,omitempty"` // the first of two
-	DecidedBy  string                    `json:"decided_by,omitempty"`
-	DecidedAt  string                    `json:"decided_at,omitempty"`
-	Scope      registry.ApprovalScope    `json:"scope,omitempty"`
-}
-
-type approvalRequester struct {
-	UserID     string `json:"user_id,omitempty"`
-	Credential string `json:"credential,omitempty"`
-	Name       string `json:"name,omitempty"` // of the credential
-	Model      bool   `json:"model"`
-}
-
-func requesterOf(r registry.Requester, model bool) approvalRequester {
-	return approvalRequester{r.User, r.Credential, r.Name, model}
-}
-
-// approvalShown is an approval with its arguments: as sent, and as text that cannot deceive its reader.
-type approvalShown struct {
-	approvalRow
-	Args     registry.JSON `json:"args,omitzero"`
-	ArgsText string        `json:"args_text"`
-	Remarks  []string      `json:"remarks"`
+func requesterOf(r registry.Requester, model bool) wire.Requester {
+	return wire.Requester{UserID: r.User, Credential: r.Credential, Name: r.Name, Model: model}
 }
 
 // approvalRowOf returns an approval as shown to reader.
-func approvalRowOf(a registry.Approval, reader auth.Identity) approvalRow {
-	row := approvalRow{
+func approvalRowOf(a registry.Approval, reader auth.Identity) wire.ApprovalRow {
+	row := wire.ApprovalRow{
 		ID: a.ID, CallID: a.CallID, Tool: a.Tool, State: a.State, Reason: a.Reason, Rule: a.Rule,
 		SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName, UserID: a.Owner,
 		Requester: requesterOf(a.Requester, a.Model), Mode: registry.ModeSync,
@@ -99,9 +55,11 @@ func approvalRowOf(a registry.Approval, reader auth.Identity) approvalRow {
 	return row
 }
 
-func approvalOf(a registry.Approval, reader auth.Identity) approvalShown {
+func approvalOf(a registry.Approval, reader auth.Identity) wire.Approval {
 	text, remarks := approval.Shown(a.Args)
-	return approvalShown{approvalRowOf(a, reader), a.Args, text, append([]string{}, remarks...)}
+	return wire.Approval{
+		ApprovalRow: approvalRowOf(a, reader), Args: a.Args, ArgsText: text, Remarks: append([]string{}, remarks...),
+	}
 }
 
 // listApprovals lists the open approvals, in order of expiry.
@@ -112,9 +70,7 @@ func (h *handler) listApprovals(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		Approvals []approvalRow `json:"approvals"`
-	}{make([]approvalRow, len(all))}
+	answer := wire.ApprovalList{Approvals: make([]wire.ApprovalRow, len(all))}
 	alike, err := h.lookAlikes(ctx, c, all...)
 	if err != nil {
 		return err
@@ -164,15 +120,6 @@ func (h *handler) lookAlikes(
 	return h.Pairing.LookAlikes(ctx, h.approver(c), ids...)
 }
 
-// Values of decisions in requests.
-const (
-	decisionOnce   = "allow-once"
-	decisionAlways = "allow-always"
-	decisionDeny   = "deny"
-	scopeTool      = "tool"
-	scopeArguments = "arguments"
-)
-
 // decideApproval decides an approval. If it was decided already, the answer has the first decision.
 func (h *handler) decideApproval(c *gin.Context, _ params) error {
 	if c.ContentType() != "application/json" { // a foreign page cannot send this type without a CORS preflight
@@ -192,14 +139,10 @@ func (h *handler) decideApproval(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	shown := struct {
-		approvalShown
-		Decided bool      `json:"decided"` // by this request
-		Grant   *grantRow `json:"grant,omitempty"`
-	}{approvalShown: approvalOf(answer.Approval, caller(c)), Decided: answer.Decided}
+	shown := wire.Decision{Approval: approvalOf(answer.Approval, caller(c)), Decided: answer.Decided}
 	if answer.Grant != nil {
-		row := grantRowOf(*answer.Grant)
-		shown.Grant = &row
+		grant := grantOf(*answer.Grant)
+		shown.Grant = &grant
 	}
 	return h.writeStatus(c, shown)
 }
@@ -217,7 +160,7 @@ func parseDecision(body []byte) (d approval.Decision, err error) {
 		}
 	}
 	if text, ok := fields.get("scope"); ok {
-		if scope, err = readEither(text, "scope", scopeTool, scopeArguments); err != nil {
+		if scope, err = readEither(text, "scope", wire.ScopeTool, wire.ScopeArguments); err != nil {
 			return d, err
 		}
 	}
@@ -228,20 +171,20 @@ func parseDecision(body []byte) (d approval.Decision, err error) {
 		}
 	}
 	switch decision {
-	case decisionAlways:
+	case wire.DecisionAlways:
 		d.Allow, d.Scope = true, registry.ScopeAlwaysArgs
-		if scope == scopeTool {
+		if scope == wire.ScopeTool {
 			d.Scope = registry.ScopeAlwaysTool
 		}
 		return d, nil
-	case decisionOnce, decisionDeny:
-		d.Allow = decision == decisionOnce
+	case wire.DecisionOnce, wire.DecisionDeny:
+		d.Allow = decision == wire.DecisionOnce
 	default:
 		return d, wrongType("decision", `"allow-once", "allow-always" or "deny"`)
 	}
 	if scope != "" || limited {
 		return d, registry.Errorf(registry.CodeInvalidRequest,
-			"scope and expires_in_ms belong to the decision %q only.", decisionAlways)
+			"scope and expires_in_ms belong to the decision %q only.", wire.DecisionAlways)
 	}
 	return d, nil
 }
@@ -262,24 +205,8 @@ func (h *handler) withdrawApproval(ctx context.Context, r registry.Record) {
 	}
 }
 
-// grantRow is a grant as shown to clients.
-type grantRow struct {
-	ID         string            `json:"id"`
-	Tool       string            `json:"tool"`
-	SchemaHash string            `json:"schema_hash"`
-	ArgsDigest string            `json:"args_digest,omitempty"`
-	SessionID  string            `json:"session_id,omitempty"`
-	DeviceID   string            `json:"device_id,omitempty"`
-	UserID     string            `json:"user_id,omitempty"`
-	Requester  approvalRequester `json:"requester"`
-	ApprovalID string            `json:"approval_id"`
-	GrantedBy  string            `json:"granted_by"`
-	CreatedAt  string            `json:"created_at"`
-	ExpiresAt  string            `json:"expires_at"`
-}
-
-func grantRowOf(g registry.Grant) grantRow {
-	return grantRow{
+func grantOf(g registry.Grant) wire.Grant {
+	return wire.Grant{
 		ID: g.ID, Tool: g.Tool, SchemaHash: g.DefinitionHash, ArgsDigest: g.ArgsDigest, SessionID: g.SessionID,
 		DeviceID: g.DeviceID, UserID: g.Owner,
 		Requester:  requesterOf(g.Requester, g.Model),
@@ -296,11 +223,9 @@ func (h *handler) listGrants(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		Grants []grantRow `json:"grants"`
-	}{make([]grantRow, len(all))}
+	answer := wire.GrantList{Grants: make([]wire.Grant, len(all))}
 	for i, g := range all {
-		answer.Grants[i] = grantRowOf(g)
+		answer.Grants[i] = grantOf(g)
 	}
 	return h.respond(c, answer)
 }
@@ -312,5 +237,5 @@ func (h *handler) revokeGrant(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeJSON(c, http.StatusOK, grantRowOf(g))
+	return h.writeJSON(c, http.StatusOK, grantOf(g))
 }

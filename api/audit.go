@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -34,15 +35,8 @@ const (
 	mediaNDJSON = "application/x-ndjson"
 )
 
-// auditLine is a line of the audit log as shown to clients.
-type auditLine struct {
-	ID string `json:"id"`
-	At string `json:"at"`
-	registry.AuditEntry
-}
-
-func auditLineOf(e registry.AuditEntry) auditLine {
-	return auditLine{ID: e.ID, At: shownTime(e.At), AuditEntry: e}
+func auditLineOf(e registry.AuditEntry) wire.AuditLine {
+	return wire.AuditLine{ID: e.ID, At: shownTime(e.At), AuditEntry: e}
 }
 
 // readAudit lists lines of the audit log, newest first: a page as JSON, or many as JSON lines.
@@ -67,10 +61,7 @@ func (h *handler) readAudit(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		Lines      []auditLine `json:"lines"`
-		NextCursor string      `json:"next_cursor,omitempty"`
-	}{Lines: make([]auditLine, len(page)), NextCursor: auditCursor(next)}
+	answer := wire.AuditPage{Lines: make([]wire.AuditLine, len(page)), NextCursor: auditCursor(next)}
 	for i, e := range page {
 		answer.Lines[i] = auditLineOf(e)
 	}
@@ -198,9 +189,7 @@ func (h *handler) exportPage(
 		_ = enc.Encode(auditLineOf(e)) // cannot fail: texts
 	}
 	if *left -= len(page); next != "" && *left <= 0 {
-		_ = enc.Encode(struct {
-			NextCursor string `json:"next_cursor"`
-		}{auditCursor(next)})
+		_ = enc.Encode(map[string]string{"next_cursor": auditCursor(next)})
 	}
 	c.Header("Content-Type", mediaNDJSON)
 	c.Header("Cache-Control", "no-store")

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -30,20 +31,8 @@ const (
 	onlyEventID = "0-1"
 )
 
-// callEvent is a line of a call's log as shown to clients.
-type callEvent struct {
-	CallID   string         `json:"call_id"`
-	Type     string         `json:"type"`
-	State    registry.State `json:"state,omitempty"`
-	Progress *float64       `json:"progress,omitempty"`
-	Total    *float64       `json:"total,omitempty"`
-	Message  string         `json:"message,omitempty"`
-	Chunk    string         `json:"chunk,omitempty"`
-	At       string         `json:"at"`
-}
-
-func callEventOf(e registry.CallEvent) callEvent {
-	return callEvent{
+func callEventOf(e registry.CallEvent) wire.CallEvent {
+	return wire.CallEvent{
 		CallID: e.CallID, Type: e.Type, State: e.State, Progress: e.Progress, Total: e.Total, Message: e.Message,
 		Chunk: e.Chunk, At: shownTime(e.At),
 	}

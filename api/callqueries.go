@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -30,10 +31,7 @@ func (h *handler) listCalls(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		Calls      []callRecord `json:"calls"`
-		NextCursor string       `json:"next_cursor,omitempty"`
-	}{Calls: make([]callRecord, len(records))}
+	answer := wire.CallList{Calls: make([]wire.CallRecord, len(records))}
 	for i, r := range records {
 		answer.Calls[i] = summaryOf(r)
 	}

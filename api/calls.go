@@ -13,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -61,21 +62,6 @@ func appendAnswer(b []byte, out *agent.Outcome) []byte {
 	}
 	b = strconv.AppendInt(append(b, `,"duration_ms":`...), out.Duration.Milliseconds(), 10)
 	return append(b, "}\n"...)
-}
-
-// callAccepted is the answer to an asynchronous call, which continues without its request.
-type callAccepted struct {
-	CallID    string         `json:"call_id"`
-	Mode      string         `json:"mode"`
-	State     registry.State `json:"state"`
-	SessionID string         `json:"session_id,omitempty"`
-	DeviceID  string         `json:"device_id,omitempty"`
-
-	// ApprovalID is the approval that the call waits for. The call's timeout starts when it is allowed.
-	ApprovalID string `json:"approval_id,omitempty"`
-
-	// Approvers lists who may decide, as far as known.
-	Approvers []string `json:"approvers,omitempty"`
 }
 
 // callTool serves both routes of calls: with and without a session in the path.
@@ -135,7 +121,7 @@ func (h *handler) answer(c *gin.Context, out *agent.Outcome) error {
 // accept answers an asynchronous call with the location of its record.
 func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 	c.Header("Location", pathCalls+"/"+out.CallID)
-	return h.writeJSON(c, http.StatusAccepted, callAccepted{
+	return h.writeJSON(c, http.StatusAccepted, wire.CallAccepted{
 		CallID: out.CallID, Mode: registry.ModeAsync, State: out.State,
 		SessionID: out.Session.Key.Session, DeviceID: out.Session.DeviceID, ApprovalID: out.Approval,
 		Approvers: out.Approvers,
@@ -303,51 +289,8 @@ func (r *callRequest) readKeyHeader(values []string) error {
 	return nil
 }
 
-// callRecord is the record of a call as shown to clients. The members from success on are those of a call's answer.
-// They are absent until the device has answered.
-type callRecord struct {
-	CallID     string               `json:"call_id"`
-	Tool       string               `json:"tool"`
-	SessionID  string               `json:"session_id,omitempty"`
-	DeviceID   string               `json:"device_id,omitempty"`
-	UserID     string               `json:"user_id,omitempty"`
-	Source     string               `json:"source,omitempty"`
-	TurnID     string               `json:"turn_id,omitempty"`
-	Mode       string               `json:"mode"`
-	State      registry.State       `json:"state"`
-	Status     registry.Status      `json:"status"`
-	Dispatched registry.Dispatched  `json:"dispatched"`
-	Retryable  *bool                `json:"retryable,omitempty"` // like problem, only for calls without a result
-	Late       bool                 `json:"late"`
-	Timeline   []timelineStep       `json:"timeline"`
-	TimeoutMS  int64                `json:"timeout_ms"`
-	ApprovalID string               `json:"approval_id,omitempty"` // that it waits for, or waited for
-	ArgsDigest string               `json:"args_digest,omitempty"`
-	Pod        string               `json:"pod"`
-	Owner      string               `json:"owner,omitempty"`
-	Success    *bool                `json:"success,omitempty"`
-	OutputKept *bool                `json:"output_kept,omitempty"` // false: the next four are no longer stored
-	Output     *string              `json:"output,omitempty"`
-	Structured registry.JSON        `json:"structured,omitzero"`
-	Parts      []registry.Part      `json:"parts,omitempty"`
-	Violations []registry.Violation `json:"output_violations,omitempty"`
-	Error      string               `json:"error,omitempty"`
-	Problem    *recordProblem       `json:"problem,omitempty"`
-}
-
-type timelineStep struct {
-	State registry.State `json:"state"`
-	At    string         `json:"at"`
-}
-
-// recordProblem says why a call ended without a result, like the answer to its caller.
-type recordProblem struct {
-	Code   registry.Code `json:"code"`
-	Detail string        `json:"detail"`
-}
-
 // recordOf returns a whole record. It sets OutputKept to false if the tool's output was not stored.
-func recordOf(r registry.Record) callRecord {
+func recordOf(r registry.Record) wire.CallRecord {
 	shown := summaryOf(r)
 	switch {
 	case r.Result == nil:
@@ -361,15 +304,15 @@ func recordOf(r registry.Record) callRecord {
 }
 
 // summaryOf returns a record without its tool's output.
-func summaryOf(r registry.Record) callRecord {
-	shown := callRecord{
+func summaryOf(r registry.Record) wire.CallRecord {
+	shown := wire.CallRecord{
 		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
 		Source: r.Source, TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(),
-		Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]timelineStep, len(r.Timeline)), TimeoutMS: r.TimeoutMS,
-		ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
+		Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]wire.CallStep, len(r.Timeline)),
+		TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
 	}
 	for i, step := range r.Timeline {
-		shown.Timeline[i] = timelineStep{State: step.State, At: shownTime(step.At)}
+		shown.Timeline[i] = wire.CallStep{State: step.State, At: shownTime(step.At)}
 	}
 	switch {
 	case r.Result != nil:
@@ -377,7 +320,7 @@ func summaryOf(r registry.Record) callRecord {
 	case r.State.Final():
 		_, err := r.Outcome()
 		p := auth.ProblemOf(registry.AsError(err))
-		shown.Retryable, shown.Problem = p.Retryable, &recordProblem{Code: p.Code, Detail: p.Detail}
+		shown.Retryable, shown.Problem = p.Retryable, &wire.CallProblem{Code: p.Code, Detail: p.Detail}
 	}
 	return shown
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -70,12 +71,6 @@ func (h *handler) describe(ctx context.Context, key registry.Key) (registry.Conv
 	return infos[0], nil
 }
 
-// renamed is the answer to a rename.
-type renamed struct {
-	SessionID string `json:"session_id"`
-	Name      string `json:"name"`
-}
-
 // renameSession sets the name of a session's conversation, even before its first message.
 func (h *handler) renameSession(c *gin.Context, _ params) error {
 	name, err := h.readName(c)
@@ -91,7 +86,7 @@ func (h *handler) renameSession(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeStatus(c, renamed{k.key.Session, name})
+	return h.writeStatus(c, wire.SessionRenamed{SessionID: k.key.Session, Name: name})
 }
 
 // readName reads the body of a rename.
@@ -174,45 +169,8 @@ func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 	return registry.Owner{UserID: cmp.Or(s.UserID, who.User), DeviceID: s.DeviceID, Bound: s.Bound}
 }
 
-// transcriptAnswer is a conversation, or the last part of a long one.
-type transcriptAnswer struct {
-	SessionID    string          `json:"session_id"`
-	Title        string          `json:"title"`
-	Busy         bool            `json:"busy"`
-	MessageCount int             `json:"message_count"` // of the whole conversation
-	Messages     []messageRecord `json:"messages"`
-}
-
-// messageRecord is a message as shown to people, without the parts that only its model can read.
-type messageRecord struct {
-	Role        provider.Role    `json:"role"`
-	Content     string           `json:"content"`
-	Thinking    string           `json:"thinking,omitempty"`
-	ToolCalls   []toolCallRecord `json:"tool_calls,omitempty"`
-	ToolCallID  string           `json:"tool_call_id,omitempty"`
-	ToolName    string           `json:"tool_name,omitempty"`
-	Failed      bool             `json:"failed,omitempty"`
-	Parts       []registry.Part  `json:"parts,omitempty"` // of a result, without data
-	Interrupted bool             `json:"interrupted,omitempty"`
-
-	// Tainted: untrusted content had been read. Source of a result: outside, gateway or local.
-	Tainted  bool               `json:"tainted,omitempty"`
-	Source   string             `json:"source,omitempty"`
-	Approved bool               `json:"approved,omitempty"`
-	Suspects []provider.Suspect `json:"suspects,omitempty"`
-
-	At   string `json:"at,omitempty"`
-	Turn string `json:"turn_id,omitempty"`
-}
-
 // sourceOutside is the source of a result that third parties may have written.
 const sourceOutside = "outside"
-
-type toolCallRecord struct {
-	ID   string          `json:"id"`
-	Name string          `json:"name"`
-	Args json.RawMessage `json:"args"`
-}
 
 // getMessages returns a conversation, also during a turn and after the device has gone.
 func (h *handler) getMessages(c *gin.Context, q params) error {
@@ -227,12 +185,12 @@ func (h *handler) getMessages(c *gin.Context, q params) error {
 		return err
 	}
 	said := transcript.Messages
-	answer := transcriptAnswer{
+	answer := wire.Transcript{
 		SessionID: c.Param("id"), Title: transcript.Title, Busy: transcript.Busy, MessageCount: len(said),
-		Messages: []messageRecord{},
+		Messages: []wire.Message{},
 	}
 	for _, m := range said[max(0, len(said)-limit):] {
-		answer.Messages = append(answer.Messages, messageRecordOf(m))
+		answer.Messages = append(answer.Messages, messageOf(m))
 	}
 	return h.respond(c, answer)
 }
@@ -266,12 +224,15 @@ func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcri
 	return transcript, sessionErr
 }
 
-func messageRecordOf(m provider.Message) messageRecord {
-	r := messageRecord{
-		Role: m.Role, Content: m.Content, ToolCallID: m.ToolCallID, ToolName: m.ToolName, Failed: m.Failed,
+func messageOf(m provider.Message) wire.Message {
+	r := wire.Message{
+		Role: string(m.Role), Content: m.Content, ToolCallID: m.ToolCallID, ToolName: m.ToolName, Failed: m.Failed,
 		Interrupted: m.Interrupted, Turn: m.Turn, Parts: m.Attachments,
 	}
-	r.Tainted, r.Approved, r.Suspects, r.Source = m.Tainted, m.Approved, m.Suspects, m.Source
+	r.Tainted, r.Approved, r.Source = m.Tainted, m.Approved, m.Source
+	for _, s := range m.Suspects {
+		r.Suspects = append(r.Suspects, wire.Suspect(s))
+	}
 	if m.Foreign() {
 		r.Tainted, r.Source = true, sourceOutside
 	}
@@ -286,7 +247,9 @@ func messageRecordOf(m provider.Message) messageRecord {
 	}
 	r.Thinking = strings.Join(thoughts, "\n\n")
 	for _, call := range m.ToolCalls {
-		r.ToolCalls = append(r.ToolCalls, toolCallRecord{call.ID, call.Name, shownArgs(json.RawMessage(call.Args))})
+		r.ToolCalls = append(r.ToolCalls, wire.MessageCall{
+			ID: call.ID, Name: call.Name, Args: shownArgs(json.RawMessage(call.Args)),
+		})
 	}
 	return r
 }

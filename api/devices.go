@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -35,22 +36,6 @@ func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what 
 	return e
 }
 
-// deviceRow is a paired device.
-type deviceRow struct {
-	ID          string   `json:"id"`
-	DeviceID    string   `json:"device_id"`
-	LooksLike   string   `json:"looks_like,omitempty"` // another paired device it can be mistaken for
-	Name        string   `json:"name,omitempty"`
-	UserID      string   `json:"user_id,omitempty"`
-	Fingerprint string   `json:"key_fingerprint,omitempty"`
-	Tools       []string `json:"tools"` // approved in advance
-	CreatedAt   string   `json:"created_at"`
-	CreatedBy   string   `json:"created_by"`
-	LastUsed    string   `json:"last_used,omitempty"`
-	ExpiresAt   string   `json:"expires_at,omitempty"`
-	presence
-}
-
 // devicesNow is the state of devices that is not in their credentials, by device id.
 type devicesNow struct {
 	online map[string]registry.Entry
@@ -66,15 +51,15 @@ func (h *handler) devicesNow(ctx context.Context, by pairing.Approver, ids ...st
 	return now, err
 }
 
-func deviceRowOf(c registry.Credential, now devicesNow) deviceRow {
-	row := deviceRow{
+func deviceRowOf(c registry.Credential, now devicesNow) wire.DeviceRow {
+	row := wire.DeviceRow{
 		ID: c.ID, DeviceID: c.DeviceID, LooksLike: now.alike[c.DeviceID], Name: c.Name, UserID: c.User,
 		Fingerprint: fingerprint(c.PublicKey),
 		Tools:       []string{}, CreatedAt: c.CreatedAt.UTC().Format(timeFormat), CreatedBy: c.CreatedBy,
 		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt),
 	}
 	if e, ok := now.online[c.DeviceID]; ok {
-		row.presence = presenceOf(e.Pulse)
+		row.Presence = presenceOf(e.Pulse)
 	}
 	for _, a := range c.Approved {
 		if a.Hash == "" {
@@ -91,47 +76,22 @@ func optionalTime(t time.Time) string {
 	return t.UTC().Format(timeFormat)
 }
 
-// deviceDetail is a paired device with its tools.
-type deviceDetail struct {
-	deviceRow
-	Approved []registry.ApprovedTool `json:"approved"`
-	Rejected []string                `json:"rejected"`
-	Waiting  []waitingTool           `json:"waiting"`
+func definitionOf(t registry.ToolSpec) wire.WaitingDefinition {
+	return wire.WaitingDefinition{
+		Name: t.Name, Description: t.Description, Parameters: t.Parameters, TimeoutMS: t.TimeoutMS,
+		Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, OutputSchema: t.OutputSchema,
+	}
 }
 
-// waitingTool is a tool that waits for approval. If another definition of it was approved, Before is that definition,
-// and Changed lists the fields that differ.
-type waitingTool struct {
-	definition
-	Hash         string      `json:"hash"`
-	ApprovedHash string      `json:"approved_hash,omitempty"`
-	Before       *definition `json:"before,omitempty"`
-	Changed      []string    `json:"changed,omitempty"`
-}
-
-type definition struct {
-	Name          string                 `json:"name"`
-	Description   string                 `json:"description"`
-	Parameters    json.RawMessage        `json:"parameters"`
-	TimeoutMS     int64                  `json:"timeout_ms,omitempty"`
-	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
-	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
-	OutputSchema  json.RawMessage        `json:"output_schema,omitempty"`
-}
-
-func definitionOf(t registry.ToolSpec) definition {
-	return definition{t.Name, t.Description, t.Parameters, t.TimeoutMS, t.Annotations, t.SecurityLevel, t.OutputSchema}
-}
-
-func deviceDetailOf(d pairing.Device, now devicesNow) deviceDetail {
-	detail := deviceDetail{
-		deviceRow: deviceRowOf(d.Credential, now), Approved: []registry.ApprovedTool{}, Rejected: []string{},
-		Waiting: []waitingTool{},
+func deviceOf(d pairing.Device, now devicesNow) wire.Device {
+	detail := wire.Device{
+		DeviceRow: deviceRowOf(d.Credential, now), Approved: []registry.ApprovedTool{}, Rejected: []string{},
+		Waiting: []wire.WaitingTool{},
 	}
 	detail.Approved = append(detail.Approved, d.Pins()...)
 	detail.Rejected = append(detail.Rejected, d.Rejected()...)
 	for _, t := range d.Waiting {
-		w := waitingTool{definition: definitionOf(t), Hash: t.Hash()}
+		w := wire.WaitingTool{WaitingDefinition: definitionOf(t), Hash: t.Hash()}
 		for _, a := range detail.Approved {
 			if a.Name == t.Name {
 				w.ApprovedHash = a.Hash
@@ -140,7 +100,7 @@ func deviceDetailOf(d pairing.Device, now devicesNow) deviceDetail {
 		for _, p := range d.Pinned {
 			if p.Name == t.Name {
 				before := definitionOf(p)
-				w.Before, w.Changed = &before, changedFields(before, w.definition)
+				w.Before, w.Changed = &before, changedFields(before, w.WaitingDefinition)
 			}
 		}
 		detail.Waiting = append(detail.Waiting, w)
@@ -149,8 +109,8 @@ func deviceDetailOf(d pairing.Device, now devicesNow) deviceDetail {
 }
 
 // changedFields returns the names of the fields in which two definitions differ.
-func changedFields(a, b definition) []string {
-	fields := func(d definition) map[string]json.RawMessage {
+func changedFields(a, b wire.WaitingDefinition) []string {
+	fields := func(d wire.WaitingDefinition) map[string]json.RawMessage {
 		text, _ := json.Marshal(d) // cannot fail: its parts were JSON before
 		members := make(map[string]json.RawMessage)
 		_ = json.Unmarshal(text, &members)
@@ -192,7 +152,7 @@ func (h *handler) listDevices(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	page := deviceList{Devices: make([]deviceRow, len(all))}
+	page := wire.DeviceList{Devices: make([]wire.DeviceRow, len(all))}
 	for i, d := range all {
 		page.Devices[i] = deviceRowOf(d, now)
 	}
@@ -200,11 +160,6 @@ func (h *handler) listDevices(c *gin.Context, q params) error {
 		page.NextCursor = cursor{Kind: cursorDevices, Name: next}.String()
 	}
 	return h.writeSecret(c, http.StatusOK, page)
-}
-
-type deviceList struct {
-	Devices    []deviceRow `json:"devices"`
-	NextCursor string      `json:"next_cursor,omitempty"`
 }
 
 // onDevice runs step on the device that the path names, and answers with the device that step returns.
@@ -221,7 +176,7 @@ func (h *handler) onDevice(
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, deviceDetailOf(d, now))
+	return h.writeSecret(c, http.StatusOK, deviceOf(d, now))
 }
 
 func (h *handler) getDevice(c *gin.Context, _ params) error { return h.onDevice(c, h.Pairing.Device) }

@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -34,36 +35,8 @@ func activityTypes() []string {
 	}
 }
 
-// activity is an entry of the feed as shown to clients.
-type activity struct {
-	Type      string      `json:"type"`
-	At        string      `json:"at"`
-	Pod       string      `json:"pod"`
-	SessionID string      `json:"session_id,omitempty"`
-	DeviceID  string      `json:"device_id,omitempty"`
-	UserID    string      `json:"user_id,omitempty"` // of the session
-	Tools     *[]string   `json:"tools,omitempty"`   // with session.tools, where none is []
-	Reason    string      `json:"reason,omitempty"`
-	Call      *callRecord `json:"call,omitempty"`
-
-	Turn *registry.TurnNote `json:"turn,omitempty"`
-
-	Approval *approvalNote `json:"approval,omitempty"`
-}
-
-// approvalNote is the part of an approval in the feed. GET /api/approvals/{id} has the rest.
-type approvalNote struct {
-	ID        string                 `json:"id"`
-	CallID    string                 `json:"call_id"`
-	Tool      string                 `json:"tool"`
-	UserID    string                 `json:"user_id,omitempty"`
-	State     registry.ApprovalState `json:"state"`
-	DecidedBy string                 `json:"decided_by,omitempty"`
-	ExpiresAt string                 `json:"expires_at"`
-}
-
-func activityOf(a registry.Activity) activity {
-	shown := activity{
+func activityOf(a registry.Activity) wire.Activity {
+	shown := wire.Activity{
 		Type: a.Type, At: shownTime(a.At), Pod: a.Pod, SessionID: a.SessionID, DeviceID: a.DeviceID, UserID: a.UserID,
 		Reason: a.Reason, Turn: a.Turn,
 	}
@@ -72,7 +45,7 @@ func activityOf(a registry.Activity) activity {
 		shown.Tools = &tools
 	}
 	if n := a.Approval; n != nil {
-		shown.Approval = &approvalNote{
+		shown.Approval = &wire.ApprovalNote{
 			ID: n.ID, CallID: n.CallID, Tool: n.Tool, UserID: n.Owner, State: n.State, DecidedBy: n.DecidedBy,
 			ExpiresAt: shownTime(n.ExpiresAt),
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -164,8 +165,8 @@ func FuzzDecision(f *testing.F) {
 		if err := json.Unmarshal(body, &plain); err != nil {
 			t.Fatalf("accepted, but encoding/json says %v", err)
 		}
-		always := plain.Decision == decisionAlways
-		if d.Allow != (always || plain.Decision == decisionOnce) || (d.Scope != "") != always ||
+		always := plain.Decision == wire.DecisionAlways
+		if d.Allow != (always || plain.Decision == wire.DecisionOnce) || (d.Scope != "") != always ||
 			d.GrantLife < 0 || d.GrantLife > registry.MaxGrantLife || d.GrantLife > 0 && !always {
 			t.Fatalf("%q was read as %+v", body, d)
 		}

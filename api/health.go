@@ -8,7 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -17,11 +17,7 @@ const readyTimeout = 2 * time.Second
 
 // health answers while the process serves requests.
 func (h *handler) health(c *gin.Context, _ params) error {
-	return h.writeStatus(c, struct {
-		Status  string `json:"status"`
-		Pod     string `json:"pod"`
-		Version string `json:"version"`
-	}{"ok", h.Pod, h.Version})
+	return h.writeStatus(c, wire.Health{Status: "ok", Pod: h.Pod, Version: h.Version})
 }
 
 // ready answers whether new traffic should come to this pod. If it should not, calls are still served.
@@ -34,10 +30,7 @@ func (h *handler) ready(c *gin.Context, _ params) error {
 	if err := h.Ready(ctx); err != nil {
 		return notReady(err)
 	}
-	return h.writeStatus(c, struct {
-		Status   string   `json:"status"`
-		Warnings []string `json:"warnings,omitempty"`
-	}{"ready", h.Warnings()})
+	return h.writeStatus(c, wire.Ready{Status: "ready", Warnings: h.Warnings()})
 }
 
 // notReady returns why a pod cannot serve, without details that clients may not see.
@@ -97,23 +90,18 @@ func (w *leavingWriter) Flush() { _ = http.NewResponseController(w.ResponseWrite
 // Unwrap supports http.ResponseController.
 func (w *leavingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// limitsAnswer lists the limits for the asker, and for devices.
-type limitsAnswer struct {
-	BodyBytes        int64                 `json:"body_bytes"` // of a request
-	CallTimeoutMS    int64                 `json:"call_timeout_ms"`
-	MaxCallTimeoutMS int64                 `json:"max_call_timeout_ms"`
-	MaxWaitMS        int64                 `json:"max_wait_ms"`
-	Streams          int                   `json:"streams"` // of the asker, open at once on this pod
-	Rates            []policy.LimitReport  `json:"rates"`
-	Device           registry.DeviceLimits `json:"device"`
-}
-
 // limits returns the limits for the asker.
 func (h *handler) limits(c *gin.Context, _ params) error {
 	calls := h.Invoker.LimitsOf(caller(c))
-	return h.respond(c, limitsAnswer{
+	rates := make([]wire.RateLimit, len(calls.Rates))
+	for i, r := range calls.Rates {
+		rates[i] = wire.RateLimit{
+			Rule: r.Rule, Per: string(r.Per), Tools: r.Tools, Calls: r.Calls, WindowSeconds: r.WindowSeconds,
+		}
+	}
+	return h.respond(c, wire.Limits{
 		BodyBytes: h.MaxBody, CallTimeoutMS: calls.Timeout.Milliseconds(),
 		MaxCallTimeoutMS: calls.MaxTimeout.Milliseconds(), MaxWaitMS: maxWait.Milliseconds(),
-		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2), Rates: calls.Rates, Device: h.DeviceLimits,
+		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2), Rates: rates, Device: h.DeviceLimits,
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -22,27 +23,9 @@ func (h *handler) mayChangeKeys(c *gin.Context) error {
 	return mayChange(c, h.keyChanges, keyChanges, "keys and revocations")
 }
 
-// apiKey is a key as shown to admins. Only the answer that creates it has the key itself.
-type apiKey struct {
-	ID        string   `json:"id"`
-	Key       string   `json:"key,omitempty"`
-	Tenant    string   `json:"tenant"`
-	Name      string   `json:"name,omitempty"`
-	Roles     []string `json:"roles"`
-	UserID    string   `json:"user_id,omitempty"`
-	DeviceID  string   `json:"device_id,omitempty"`
-	Tools     string   `json:"tools,omitempty"`
-	Context   string   `json:"context,omitempty"`
-	Person    bool     `json:"person,omitempty"`
-	CreatedAt string   `json:"created_at"`
-	CreatedBy string   `json:"created_by,omitempty"`
-	ExpiresAt string   `json:"expires_at,omitempty"`
-	LastUsed  string   `json:"last_used_at,omitempty"`
-}
-
-func apiKeyOf(c registry.Credential) apiKey {
-	k := apiKey{
-		ID: c.ID, Tenant: c.Tenant, Name: c.Name, Roles: append([]string{}, c.Roles...), UserID: c.User,
+func keyAttributesOf(c registry.Credential) wire.KeyAttributes {
+	k := wire.KeyAttributes{
+		Tenant: c.Tenant, Name: c.Name, Roles: append([]string{}, c.Roles...), UserID: c.User,
 		DeviceID: c.DeviceID, Tools: c.Tools, Context: c.Context, Person: c.Person,
 		CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy,
 	}
@@ -84,15 +67,12 @@ func (h *handler) listKeys(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		Keys []apiKey `json:"keys"`
-		Next string   `json:"next_cursor,omitempty"`
-	}{Keys: make([]apiKey, len(page))}
+	answer := wire.KeyList{Keys: make([]wire.Key, len(page))}
 	for i, key := range page {
-		answer.Keys[i] = apiKeyOf(key)
+		answer.Keys[i] = wire.Key{ID: key.ID, KeyAttributes: keyAttributesOf(key)}
 	}
 	if next != "" {
-		answer.Next = cursor{Kind: cursorKeys, Name: next}.String()
+		answer.NextCursor = cursor{Kind: cursorKeys, Name: next}.String()
 	}
 	return h.writeJSON(c, http.StatusOK, answer)
 }
@@ -122,9 +102,9 @@ func (h *handler) createKey(c *gin.Context, _ params) error {
 	}
 	noteAudit(c, auditDetail{target: made.ID, device: made.DeviceID, reason: rightsOf(made)})
 	c.Header("Cache-Control", "no-store")
-	answer := apiKeyOf(made)
-	answer.Key = secret
-	return h.writeJSON(c, http.StatusCreated, answer)
+	return h.writeJSON(c, http.StatusCreated, wire.CreatedKey{
+		ID: made.ID, Key: secret, KeyAttributes: keyAttributesOf(made),
+	})
 }
 
 // rightsOf describes a key's rights for the audit log.
@@ -185,9 +165,7 @@ func (h *handler) revoke(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeJSON(c, http.StatusOK, struct {
-		Credentials int `json:"credentials"`
-	}{removed})
+	return h.writeJSON(c, http.StatusOK, wire.Revoked{Credentials: removed})
 }
 
 // revokeTimeout bounds a revocation. It may have to delete all credentials of a user.

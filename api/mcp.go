@@ -16,6 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/api/mcp"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -92,13 +93,11 @@ func (g mcpGateway) Owns(name string) bool {
 // Sessions implements mcp.Gateway.
 func (g mcpGateway) Sessions(ctx context.Context, by agent.Asker, s mcp.Scope) (json.RawMessage, error) {
 	if s.Session != "" {
-		row, err := g.h.sessionRow(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: s.Session})
+		session, err := g.h.oneSession(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: s.Session})
 		if err != nil {
 			return nil, err
 		}
-		return encode(struct {
-			Sessions []sessionRow `json:"sessions"`
-		}{[]sessionRow{row}})
+		return encode(map[string][]wire.Session{"sessions": {session}})
 	}
 	q := params{"connected": {"true"}}
 	if s.User != "" {
@@ -113,7 +112,7 @@ func (g mcpGateway) Sessions(ctx context.Context, by agent.Asker, s mcp.Scope) (
 
 // Session implements mcp.Gateway.
 func (g mcpGateway) Session(ctx context.Context, by agent.Asker, s mcp.Scope, id string) (json.RawMessage, error) {
-	row, err := g.h.sessionRow(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: id})
+	row, err := g.h.oneSession(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: id})
 	switch {
 	case errors.Is(err, registry.CodeNotConnected), err == nil && s.User != "" && row.UserID != s.User:
 		return nil, registry.UnknownSession()
@@ -156,15 +155,6 @@ func (s Resource) reached(r *http.Request) string {
 	}
 }
 
-// resourceMetadata is the document of RFC 9728.
-type resourceMetadata struct {
-	Resource string   `json:"resource"`
-	Servers  []string `json:"authorization_servers"`
-	Scopes   []string `json:"scopes_supported,omitempty"`
-	Methods  []string `json:"bearer_methods_supported"`
-	Name     string   `json:"resource_name"`
-}
-
 // protectedResource returns the metadata of the gateway or, for a path of the MCP endpoint, of that path. The client
 // must find exactly the URL that it connects to.
 func (h *handler) protectedResource(c *gin.Context, _ params) error {
@@ -176,7 +166,7 @@ func (h *handler) protectedResource(c *gin.Context, _ params) error {
 			"server.")
 	}
 	c.Header("Cache-Control", "no-store")
-	c.JSON(http.StatusOK, resourceMetadata{
+	c.JSON(http.StatusOK, wire.ProtectedResource{
 		Resource: origin + path, Servers: []string{h.Resource.Issuer}, Scopes: h.Resource.Scopes,
 		Methods: []string{"header"}, Name: "Farhand",
 	})

@@ -14,23 +14,10 @@ import (
 
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
-
-// turnAnswer is the answer to a message, after the turn has ended.
-type turnAnswer struct {
-	Turn         string              `json:"turn_id"`
-	SessionID    string              `json:"session_id"`
-	FullResponse string              `json:"full_response"`
-	ToolCalls    []chat.CallReport   `json:"tool_calls"`
-	Stop         provider.StopReason `json:"stop_reason,omitempty"`
-	Usage        provider.Usage      `json:"usage"`
-	MessageCount int                 `json:"message_count"`
-	Title        string              `json:"title,omitempty"`
-	DurationMS   int64               `json:"duration_ms"`
-}
 
 // postMessage sends a message to a session. It answers with the whole turn at its end, or with events while it runs.
 func (h *handler) postMessage(c *gin.Context, _ params) error {
@@ -100,13 +87,16 @@ func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Age
 	if err != nil {
 		return turnError(ctx, err, aborted)
 	}
-	calls := append([]chat.CallReport{}, reply.Calls...)
-	for i := range calls {
-		calls[i].Args = shownArgs(calls[i].Args)
+	calls := make([]wire.TurnCall, len(reply.Calls))
+	for i, call := range reply.Calls {
+		calls[i] = wire.TurnCall{
+			ID: call.ID, Name: call.Name, Args: shownArgs(call.Args), Status: string(call.Status), Output: call.Output,
+			Parts: call.Parts,
+		}
 	}
-	return h.writeJSON(c, http.StatusOK, turnAnswer{
+	return h.writeJSON(c, http.StatusOK, wire.TurnAnswer{
 		Turn: reply.Turn, SessionID: ask.Key.Session, FullResponse: reply.FullResponse, ToolCalls: calls,
-		Stop: reply.Stop, Usage: reply.Usage, MessageCount: reply.MessageCount, Title: reply.Title,
+		Stop: string(reply.Stop), Usage: usageOf(reply.Usage), MessageCount: reply.MessageCount, Title: reply.Title,
 		DurationMS: reply.Duration.Milliseconds(),
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -93,18 +94,10 @@ func (h *handler) pair(c *gin.Context, _ params) error {
 	if err != nil {
 		return h.Refusals.Pairing(c.Request, err)
 	}
-	return h.writeSecret(c, http.StatusCreated, pairAnswer{
-		asked.ID, asked.Secret, asked.Code, asked.DeviceID, int(asked.ExpiresIn.Seconds()), int(pollInterval.Seconds()),
+	return h.writeSecret(c, http.StatusCreated, wire.PairAsked{
+		ID: asked.ID, Secret: asked.Secret, Code: asked.Code, DeviceID: asked.DeviceID,
+		ExpiresIn: int(asked.ExpiresIn.Seconds()), Interval: int(pollInterval.Seconds()),
 	})
-}
-
-type pairAnswer struct {
-	ID        string `json:"id"`
-	Secret    string `json:"secret"`
-	Code      string `json:"code"`
-	DeviceID  string `json:"device_id"`
-	ExpiresIn int    `json:"expires_in"` // seconds
-	Interval  int    `json:"interval"`   // seconds
 }
 
 // writeSecret writes an answer that must not be cached.
@@ -134,14 +127,9 @@ func (h *handler) pairStatus(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, pairStatusAnswer{got.State, got.DeviceID, got.Name, got.Credential})
-}
-
-type pairStatusAnswer struct {
-	Status     pairing.State `json:"status"`
-	DeviceID   string        `json:"device_id"`
-	Name       string        `json:"name,omitempty"`
-	Credential string        `json:"credential,omitempty"`
+	return h.writeSecret(c, http.StatusOK, wire.PairStatus{
+		Status: string(got.State), DeviceID: got.DeviceID, Name: got.Name, Credential: got.Credential,
+	})
 }
 
 // pairChallenge gives a paired device a nonce to sign.
@@ -152,12 +140,9 @@ func (h *handler) pairChallenge(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, challengeAnswer{nonce, int(registry.NonceTTL.Seconds())})
-}
-
-type challengeAnswer struct {
-	Nonce     string `json:"nonce"`
-	ExpiresIn int    `json:"expires_in"` // seconds
+	return h.writeSecret(c, http.StatusOK, wire.Challenge{
+		Nonce: nonce, ExpiresIn: int(registry.NonceTTL.Seconds()),
+	})
 }
 
 // approver returns the identity and the address that decide.
@@ -173,38 +158,16 @@ func (h *handler) listPairings(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]pairingRow, len(views))
+	answer := wire.PairingList{Pairings: make([]wire.Pairing, len(views))}
 	for i, v := range views {
-		rows[i] = pairingRowOf(v)
+		answer.Pairings[i] = pairingOf(v)
 	}
-	return h.writeSecret(c, http.StatusOK, pairingList{rows})
+	return h.writeSecret(c, http.StatusOK, answer)
 }
 
-type pairingList struct {
-	Pairings []pairingRow `json:"pairings"`
-}
-
-// pairingRow is a request to pair, as shown to its approver.
-type pairingRow struct {
-	ID            string        `json:"id"`
-	Status        pairing.State `json:"status"`
-	DeviceID      string        `json:"device_id"`
-	DeviceName    string        `json:"device_name,omitempty"`
-	Platform      string        `json:"platform,omitempty"`
-	Tools         []string      `json:"tools"`
-	Fingerprint   string        `json:"key_fingerprint,omitempty"`
-	Source        string        `json:"source"`
-	AlreadyPaired bool          `json:"already_paired"`
-	LooksLike     string        `json:"looks_like,omitempty"`
-	Remarks       []string      `json:"remarks,omitempty"`
-	CreatedAt     string        `json:"created_at"`
-	ExpiresAt     string        `json:"expires_at"`
-	UserID        string        `json:"user_id,omitempty"`
-}
-
-func pairingRowOf(v pairing.View) pairingRow {
-	row := pairingRow{
-		ID: v.ID, Status: pairing.StateOf(v.Pairing), DeviceID: v.DeviceID, DeviceName: v.DeviceName,
+func pairingOf(v pairing.View) wire.Pairing {
+	row := wire.Pairing{
+		ID: v.ID, Status: string(pairing.StateOf(v.Pairing)), DeviceID: v.DeviceID, DeviceName: v.DeviceName,
 		Platform: v.Platform, Tools: v.Tools, Fingerprint: fingerprint(v.PublicKey), Source: v.Source,
 		AlreadyPaired: v.Known, LooksLike: v.LooksLike, Remarks: v.Remarks,
 		CreatedAt: v.CreatedAt.UTC().Format(timeFormat), ExpiresAt: v.ExpiresAt.UTC().Format(timeFormat),
@@ -264,7 +227,7 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 		return err
 	}
 	noteAudit(c, auditOf(view))
-	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
+	return h.writeSecret(c, http.StatusOK, pairingOf(view))
 }
 
 // lookAtPairing shows the request that a code names, without a decision. The audit log records the look.
@@ -277,7 +240,7 @@ func (h *handler) lookAtPairing(ctx context.Context, c *gin.Context, code string
 	}
 	looked.target, looked.device = view.ID, view.DeviceID
 	noteAudit(c, looked)
-	return h.writeSecret(c, http.StatusOK, pairingRowOf(view))
+	return h.writeSecret(c, http.StatusOK, pairingOf(view))
 }
 
 // auditOf returns the audit entry of a decided request to pair.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -49,10 +50,10 @@ func BenchmarkCallAnswer(b *testing.B) {
 
 // BenchmarkGroupedPage encodes a page of the grouped listing as it is answered.
 func BenchmarkGroupedPage(b *testing.B) {
-	rows := make([]groupRow, 100)
+	rows := make([]wire.GroupRow, 100)
 	parameters := json.RawMessage(`{"type":"object","properties":{"what":{"type":"string"}},"required":["what"]}`)
 	for i := range rows {
-		rows[i] = groupRow{toolInfo: toolInfo{
+		rows[i] = wire.GroupRow{Tool: wire.Tool{
 			Name: fmt.Sprintf("tool_%d", i), Description: "Reads something and returns it.", Enabled: true,
 			Parameters: parameters, SchemaHash: strings.Repeat("0", 64),
 		}, SourceType: sourceRemote, Sessions: 100_000}
@@ -61,7 +62,7 @@ func BenchmarkGroupedPage(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		h.listTag("version", auth.Identity{Tenant: "default"}, "/api/tools", nil, false)
-		if _, err := encode(page{Tools: rows}); err != nil {
+		if _, err := encode(wire.ToolGroupList{Tools: rows}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,12 +28,6 @@ func (h *handler) listSessions(c *gin.Context, q params) error {
 	})
 }
 
-// sessionPage is a page of the list of sessions.
-type sessionPage struct {
-	Sessions   []sessionRow `json:"sessions"`
-	NextCursor string       `json:"next_cursor,omitempty"`
-}
-
 // sessionsVersion returns a version that covers all data in rows of sessions.
 func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, error) {
 	version, err := h.Directory.Version(ctx, tenant)
@@ -45,40 +40,39 @@ func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, e
 
 // sessionPage lists the connected sessions in the order of connecting, and then the sessions that have only a
 // conversation, the most recently used first.
-func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (sessionPage, error) {
-	who, answer := by.Who, sessionPage{Sessions: []sessionRow{}}
+func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (wire.SessionList, error) {
+	who, answer := by.Who, wire.SessionList{Sessions: []wire.SessionRow{}}
 	query, from, err := sessionQuery(who, q)
 	if err != nil {
-		return sessionPage{}, err
+		return wire.SessionList{}, err
 	}
 	which, err := q.oneOf("connected", "true", "false")
 	if err != nil {
-		return sessionPage{}, err
+		return wire.SessionList{}, err
 	}
 	limit := query.Limit
 	if !from.Offline && which != "false" {
 		query.After = from.sessionsAfter()
 		budget, answers := newPageBudget(limit), h.answersFor(by)
 		next, err := h.walk(ctx, query, func(e registry.Entry) bool {
-			row, size := sessionRowOf(&e), sessionSize(e.Session)
-			names := make([]string, len(e.Tools))
+			row, size := wire.SessionRow{SessionAttributes: attributesOf(&e)}, sessionSize(e.Session)
+			row.Tools = make([]string, len(e.Tools))
 			for i, t := range e.Tools {
-				names[i] = t.Name
+				row.Tools[i] = t.Name
 				if why := answers.whyNot(t); why != "" {
-					row.ToolsDisabled = append(row.ToolsDisabled, disabledTool{t.Name, why})
+					row.ToolsDisabled = append(row.ToolsDisabled, wire.DisabledTool{Name: t.Name, Reason: why})
 					size += len(t.Name) + len(why) + disabledOverhead
 				}
 			}
-			row.Tools = names
 			answer.Sessions = append(answer.Sessions, row)
-			budget.addRow(size + namesSize(names))
+			budget.addRow(size + namesSize(row.Tools))
 			return !budget.spent() && !answers.spent()
 		})
 		if err == nil {
 			err = h.describeRows(ctx, who, answer.Sessions)
 		}
 		if err != nil {
-			return sessionPage{}, err
+			return wire.SessionList{}, err
 		}
 		if next != nil {
 			at := cursor{Kind: cursorSessions, Generation: next.Generation, Session: next.Session}
@@ -95,7 +89,7 @@ func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (se
 }
 
 // describeRows adds conversations to rows of connected sessions.
-func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []sessionRow) error {
+func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []wire.SessionRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -113,7 +107,7 @@ func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []se
 	}
 	for i, info := range infos {
 		if who.Sees(info.Owner.UserID) {
-			rows[i].describe(info)
+			addConversation(&rows[i].SessionAttributes, info)
 		}
 	}
 	return nil
@@ -122,7 +116,7 @@ func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []se
 // addOffline fills a page with sessions that have only a conversation. If the page is full, it checks whether there is
 // one more.
 func (h *handler) addOffline(
-	ctx context.Context, who auth.Identity, target registry.Target, from cursor, limit int, page *sessionPage,
+	ctx context.Context, who auth.Identity, target registry.Target, from cursor, limit int, page *wire.SessionList,
 ) error {
 	q := registry.ConversationQuery{
 		Tenant: who.Tenant, Offline: true,
@@ -143,7 +137,8 @@ func (h *handler) addOffline(
 				page.NextCursor = offlineCursor(q.After)
 				return nil
 			}
-			page.Sessions = append(page.Sessions, offlineRowOf(info))
+			page.Sessions = append(page.Sessions,
+				wire.SessionRow{SessionAttributes: offlineSession(info), Tools: []string{}})
 		}
 		if next == nil {
 			return nil
@@ -181,35 +176,34 @@ func sessionQuery(who auth.Identity, q params) (registry.Query, cursor, error) {
 // getSession returns a session: its connection, or else the data of its conversation.
 func (h *handler) getSession(c *gin.Context, q params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
-		return h.sessionRow(ctx, direct(caller(c)), sessionKey(c))
+		return h.oneSession(ctx, direct(caller(c)), sessionKey(c))
 	})
 }
 
-// sessionRow returns the answer for one session.
-func (h *handler) sessionRow(ctx context.Context, by agent.Asker, key registry.Key) (sessionRow, error) {
+// oneSession returns the answer for one session.
+func (h *handler) oneSession(ctx context.Context, by agent.Asker, key registry.Key) (wire.Session, error) {
 	who := by.Who
 	e, _, sessionErr := h.session(ctx, who, key)
 	if sessionErr != nil && !isAbsent(sessionErr) {
-		return sessionRow{}, sessionErr
+		return wire.Session{}, sessionErr
 	}
 	info, err := h.describe(ctx, key)
 	switch {
 	case err != nil:
-		return sessionRow{}, err
+		return wire.Session{}, err
 	case sessionErr != nil && (info.Messages == 0 || !who.Sees(info.Owner.UserID)):
-		return sessionRow{}, sessionErr
+		return wire.Session{}, sessionErr
 	case sessionErr != nil:
-		return offlineRowOf(info), nil
+		return wire.Session{SessionAttributes: offlineSession(info), Tools: []wire.Tool{}}, nil
 	}
-	row, tools := sessionRowOf(&e), make([]toolInfo, len(e.Tools))
+	answer := wire.Session{SessionAttributes: attributesOf(&e), Tools: make([]wire.Tool, len(e.Tools))}
 	for i, t := range e.Tools {
-		tools[i] = h.toolInfoOf(by, t, nil)
+		answer.Tools[i] = h.toolInfoOf(by, t, nil)
 	}
-	row.Tools = tools
 	if who.Sees(info.Owner.UserID) {
-		row.describe(info)
+		addConversation(&answer.SessionAttributes, info)
 	}
-	return row, nil
+	return answer, nil
 }
 
 // session reads a connected session. If the caller may not see it, connected or away, it is unknown, and foreign is
@@ -248,74 +242,34 @@ func isAbsent(err error) bool {
 	return errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected)
 }
 
-// sessionRow is a session with its tools. The session is connected, or has a conversation.
-type sessionRow struct {
-	SessionID    string            `json:"session_id"`
-	Name         string            `json:"name,omitempty"`
-	DeviceID     string            `json:"device_id,omitempty"`
-	DeviceName   string            `json:"device_name,omitempty"`
-	UserID       string            `json:"user_id,omitempty"`
-	Platform     string            `json:"platform,omitempty"`
-	Labels       map[string]string `json:"labels,omitempty"`
-	Capabilities []string          `json:"capabilities,omitempty"`
-	ConnectedAt  string            `json:"connected_at,omitempty"`
-	Pod          string            `json:"pod,omitempty"`
-	Generation   int64             `json:"generation,omitempty"`
-	Connected    bool              `json:"connected"`
-	presence
-	conversationRow
-	Tools         any            `json:"tools"` // []string in a list, []toolInfo for a single session
-	ToolsDisabled []disabledTool `json:"tools_disabled,omitempty"`
-}
-
-// disabledTool is a listed tool that the asker may not call.
-type disabledTool struct {
-	Name   string `json:"name"`
-	Reason string `json:"reason"`
-}
-
-// presence is the state of a device's connection in lists. Unknown values are absent.
-type presence struct {
-	Online      bool   `json:"online"`
-	RoundTripMS int64  `json:"round_trip_ms,omitempty"`
-	LastPong    string `json:"last_pong,omitempty"`
-}
-
-func presenceOf(p registry.Pulse) presence {
-	return presence{
+func presenceOf(p registry.Pulse) wire.Presence {
+	return wire.Presence{
 		Online: true, RoundTripMS: int64(p.RoundTrip / time.Millisecond), LastPong: optionalTime(p.At),
 	}
 }
 
-// conversationRow is the state of a conversation in lists.
-type conversationRow struct {
-	CreatedAt    string `json:"created_at"`
-	LastActivity string `json:"last_activity"`
-	MessageCount int    `json:"message_count"`
-}
-
-func sessionRowOf(e *registry.Entry) sessionRow {
+func attributesOf(e *registry.Entry) wire.SessionAttributes {
 	s := &e.Session
 	connectedAt := s.ConnectedAt.UTC().Format(timeFormat)
-	return sessionRow{
+	return wire.SessionAttributes{
 		SessionID: s.Key.Session, Name: s.Name, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
 		Platform: s.Platform, Labels: s.Labels, Capabilities: s.Capabilities,
 		ConnectedAt: connectedAt, Pod: s.Pod, Generation: s.Generation, Connected: true,
-		presence:        presenceOf(e.Pulse),
-		conversationRow: conversationRow{CreatedAt: connectedAt, LastActivity: connectedAt}, // until it begins
+		Presence:     presenceOf(e.Pulse),
+		Conversation: wire.Conversation{CreatedAt: connectedAt, LastActivity: connectedAt}, // until it begins
 	}
 }
 
-// offlineRowOf returns the row of a session that is not connected and has a conversation.
-func offlineRowOf(c registry.ConversationInfo) sessionRow {
-	row := sessionRow{SessionID: c.Key.Session, DeviceID: c.Owner.DeviceID, UserID: c.Owner.UserID, Tools: []string{}}
-	row.describe(c)
-	return row
+// offlineSession returns a session that is not connected and has a conversation.
+func offlineSession(c registry.ConversationInfo) wire.SessionAttributes {
+	s := wire.SessionAttributes{SessionID: c.Key.Session, DeviceID: c.Owner.DeviceID, UserID: c.Owner.UserID}
+	addConversation(&s, c)
+	return s
 }
 
-// describe adds the session's conversation. A name given by a person wins over the name in the device's URL, and that
-// wins over a generated title.
-func (r *sessionRow) describe(c registry.ConversationInfo) {
+// addConversation adds the session's conversation. A name given by a person wins over the name in the device's URL, and
+// that wins over a generated title.
+func addConversation(r *wire.SessionAttributes, c registry.ConversationInfo) {
 	if c.Named || r.Name == "" {
 		r.Name = c.Title
 	}
@@ -328,7 +282,7 @@ func (r *sessionRow) describe(c registry.ConversationInfo) {
 // rowOverhead is about how many bytes a row has besides its texts of variable length.
 const rowOverhead = 500
 
-// disabledOverhead is about how many bytes a disabledTool has besides its name and reason.
+// disabledOverhead is about how many bytes a wire.DisabledTool has besides its name and reason.
 const disabledOverhead = 24
 
 // sessionSize is about how many bytes a session has in a list, without its tools.

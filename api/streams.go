@@ -13,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -141,15 +142,9 @@ func (h *handler) makeTicket(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusCreated, ticketAnswer{
-		text, t.Path + "?" + ticketQuery + "=" + text, int(ticketLife.Seconds()),
+	return h.writeSecret(c, http.StatusCreated, wire.EventTicket{
+		Ticket: text, URL: t.Path + "?" + ticketQuery + "=" + text, ExpiresIn: int(ticketLife.Seconds()),
 	})
-}
-
-type ticketAnswer struct {
-	Ticket    string `json:"ticket"`
-	URL       string `json:"url"`        // of the stream, with the ticket
-	ExpiresIn int    `json:"expires_in"` // seconds
 }
 
 func (h *handler) storeTicket(ctx context.Context, t ticket) (string, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/mcpcontent"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -24,42 +25,15 @@ const (
 	formMCP       = "mcp"
 )
 
-// openAITool is a tool in the format of OpenAI's chat completions. It has no other members, because servers, including
-// /v1, reject tools with unknown members.
-type openAITool struct {
-	Type     string         `json:"type"`
-	Function openAIFunction `json:"function"`
-}
-
-type openAIFunction struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	Parameters  json.RawMessage `json:"parameters"`
-}
-
-// anthropicTool is a tool in the format of Anthropic's messages.
-type anthropicTool struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	InputSchema json.RawMessage `json:"input_schema"`
-}
-
-// mcpTool is a tool in the format of MCP's tools/list.
-type mcpTool struct {
-	Name         string                `json:"name"`
-	Description  string                `json:"description"`
-	InputSchema  json.RawMessage       `json:"inputSchema"`
-	OutputSchema json.RawMessage       `json:"outputSchema,omitempty"`
-	Annotations  *registry.Annotations `json:"annotations,omitempty"`
-}
-
 // formatted lists the tools that may be called, one row for each name, in order of name. A model knows tools only by
 // name, so of several definitions it shows that of the most senior session: a device that connects later cannot take
 // over a name. A built-in tool always keeps its own definition.
-func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, format string) (page, error) {
+func formatted[Row any](
+	ctx context.Context, h *handler, tq toolQuery, from cursor, row func(t registry.ToolSpec, name string) Row,
+) (answer wire.FormatList[Row], err error) {
 	specs, err := h.distinct(ctx, tq)
 	if err != nil {
-		return page{}, err
+		return answer, err
 	}
 	own := make(map[string]*ownTool)
 	for _, t := range h.own().matching(tq, cursor{}) {
@@ -71,12 +45,14 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 		return !tq.matches(t) || !h.mayCall(by, t, own[name]).Allowed // without an own tool, it is a device's
 	})
 	names := slices.Sorted(maps.Keys(specs))
+	_, isMCP := any(answer).(wire.MCPToolList) // whose rows have their own names and schemas
 	shown := func(name string) string { return name }
-	if format != formMCP {
+	if !isMCP {
 		safe := agent.ModelNames(names)
 		shown = func(name string) string { return safe[name] }
 	}
-	answer, rows, budget := page{}, []any{}, newPageBudget(tq.limit)
+	budget := newPageBudget(tq.limit)
+	answer.Tools = []Row{}
 	for i, name := range names {
 		if name <= from.Name {
 			continue
@@ -91,27 +67,32 @@ func (h *handler) formatted(ctx context.Context, tq toolQuery, from cursor, form
 			}
 			answer.Names[shown(name)] = name
 		}
-		if schema := specs[name].OutputSchema; schema != nil && format != formMCP {
+		if schema := specs[name].OutputSchema; schema != nil && !isMCP {
 			if answer.OutputSchemas == nil {
 				answer.OutputSchemas = make(map[string]json.RawMessage)
 			}
 			answer.OutputSchemas[shown(name)] = schema
 		}
 		budget.addRow(specs[name].Size() + rowOverhead)
-		rows = append(rows, formatTool(specs[name], shown(name), format))
+		answer.Tools = append(answer.Tools, row(specs[name], shown(name)))
 	}
-	answer.Tools = rows
 	return answer, nil
 }
 
-func formatTool(t registry.ToolSpec, name, format string) any {
-	switch format {
-	case formOpenAI:
-		return openAITool{Type: "function", Function: openAIFunction{name, t.Description, t.Parameters}}
-	case formAnthropic:
-		return anthropicTool{name, t.Description, t.Parameters}
-	default:
-		return mcpTool{name, t.Description, t.Parameters, mcpcontent.OutputSchema(t), t.Annotations}
+func openAITool(t registry.ToolSpec, name string) wire.OpenAITool {
+	return wire.OpenAITool{Type: "function", Function: wire.OpenAIFunction{
+		Name: name, Description: t.Description, Parameters: t.Parameters,
+	}}
+}
+
+func anthropicTool(t registry.ToolSpec, name string) wire.AnthropicTool {
+	return wire.AnthropicTool{Name: name, Description: t.Description, InputSchema: t.Parameters}
+}
+
+func mcpTool(t registry.ToolSpec, name string) wire.MCPTool {
+	return wire.MCPTool{
+		Name: name, Description: t.Description, InputSchema: t.Parameters,
+		OutputSchema: mcpcontent.OutputSchema(t), Annotations: t.Annotations,
 	}
 }
 
@@ -183,20 +164,13 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 	return specs, nil
 }
 
-// groupRow is one definition of a tool, with the number of connected sessions that offer exactly this definition.
-type groupRow struct {
-	toolInfo
-	SourceType string `json:"source_type"`
-	Sessions   int    `json:"sessions"`
-}
-
-func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, sessions int) groupRow {
-	return groupRow{toolInfo: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Sessions: sessions}
+func (h *handler) groupRowOf(who auth.Identity, t registry.ToolSpec, sessions int) wire.GroupRow {
+	return wire.GroupRow{Tool: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Sessions: sessions}
 }
 
 // ownGroupRowOf is groupRowOf for a tool of the gateway.
-func (h *handler) ownGroupRowOf(who auth.Identity, t ownTool) groupRow {
-	return groupRow{toolInfo: h.toolInfoOf(direct(who), t.ToolSpec, &t), SourceType: t.sourceType()}
+func (h *handler) ownGroupRowOf(who auth.Identity, t ownTool) wire.GroupRow {
+	return wire.GroupRow{Tool: h.toolInfoOf(direct(who), t.ToolSpec, &t), SourceType: t.sourceType()}
 }
 
 // groupChunk is how many groups are read at a time, because a definition can be long. maxGroupPages is the maximum
@@ -207,11 +181,11 @@ const (
 )
 
 // groupedAll groups the tools of all sessions. The directory counts them, so the cost does not grow with the fleet.
-func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (page, error) {
-	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
+func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (wire.ToolGroupList, error) {
+	rows, last, budget := []wire.GroupRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.own().matching(tq, from) {
 		if budget.spent() {
-			return page{Tools: rows, NextCursor: last.String()}, nil
+			return wire.ToolGroupList{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
 		rows = append(rows, h.ownGroupRowOf(tq.who, t))
@@ -219,16 +193,16 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 	}
 	switch {
 	case !tq.from(sourceRemote):
-		return page{Tools: rows}, nil
+		return wire.ToolGroupList{Tools: rows}, nil
 	case budget.spent():
-		return page{Tools: rows, NextCursor: last.String()}, nil
+		return wire.ToolGroupList{Tools: rows, NextCursor: last.String()}, nil
 	}
 	q := registry.OfferedToolQuery{Tenant: tq.who.Tenant, Name: tq.name, After: from.behindBuiltins().Name}
 	for range maxGroupPages {
 		q.Limit = min(budget.rows, groupChunk) // so a page ends at the end of a directory page
 		groups, next, err := h.Directory.OfferedTools(ctx, q)
 		if err != nil {
-			return page{}, err
+			return wire.ToolGroupList{}, err
 		}
 		for _, g := range groups {
 			if tq.matches(g.Spec) {
@@ -237,35 +211,35 @@ func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (pa
 			}
 		}
 		if next == "" {
-			return page{Tools: rows}, nil
+			return wire.ToolGroupList{Tools: rows}, nil
 		}
 		q.After = next
 		if budget.spent() {
 			break
 		}
 	}
-	return page{Tools: rows, NextCursor: cursor{Kind: cursorGroups, Name: q.After}.String()}, nil
+	return wire.ToolGroupList{Tools: rows, NextCursor: cursor{Kind: cursorGroups, Name: q.After}.String()}, nil
 }
 
 // groupedSome groups the tools of the sessions that the filters select and the caller may see. It reads each of these
 // sessions.
-func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (page, error) {
+func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (wire.ToolGroupList, error) {
 	type place struct{ name, hash string }
 	compare := func(a, b place) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.hash, b.hash))
 	}
 	groups := make(map[place]*registry.OfferedTool)
-	rows, last, budget := []groupRow{}, from, newPageBudget(tq.limit)
+	rows, last, budget := []wire.GroupRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.own().matching(tq, from) { // none if sessions are selected: own tools have no session
 		if budget.spent() {
-			return page{Tools: rows, NextCursor: last.String()}, nil
+			return wire.ToolGroupList{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
 		rows = append(rows, h.ownGroupRowOf(tq.who, t))
 		last = cursor{Kind: cursorNames, Name: t.Name, Builtin: true}
 	}
 	if !tq.from(sourceRemote) {
-		return page{Tools: rows}, nil
+		return wire.ToolGroupList{Tools: rows}, nil
 	}
 	err := h.fold(ctx, tq.sessions(), func(e registry.Entry) {
 		for _, t := range e.Tools {
@@ -280,7 +254,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 		}
 	})
 	if err != nil {
-		return page{}, err
+		return wire.ToolGroupList{}, err
 	}
 	from = from.behindBuiltins()
 	for _, at := range slices.SortedFunc(maps.Keys(groups), compare) {
@@ -288,11 +262,11 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (p
 			continue
 		}
 		if budget.spent() {
-			return page{Tools: rows, NextCursor: last.String()}, nil
+			return wire.ToolGroupList{Tools: rows, NextCursor: last.String()}, nil
 		}
 		last = cursor{Kind: cursorNames, Name: at.name, Hash: at.hash}
 		budget.addRow(groups[at].Spec.Size() + rowOverhead)
 		rows = append(rows, h.groupRowOf(tq.who, groups[at].Spec, groups[at].Sessions))
 	}
-	return page{Tools: rows}, nil
+	return wire.ToolGroupList{Tools: rows}, nil
 }

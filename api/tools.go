@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -11,6 +10,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -20,26 +20,6 @@ const (
 	sourceMCP     = "mcp"     // an MCP server that the gateway is a client of
 	sourceRemote  = "remote"  // a device
 )
-
-// toolInfo is the definition of a tool, and whether the asker may call it.
-type toolInfo struct {
-	Name          string                 `json:"name"`
-	Description   string                 `json:"description"`
-	Parameters    json.RawMessage        `json:"parameters"`
-	Enabled       bool                   `json:"enabled"`
-	Reason        string                 `json:"reason,omitempty"` // why the asker may not call it
-	TimeoutMS     int64                  `json:"timeout_ms,omitempty"`
-	Annotations   *registry.Annotations  `json:"annotations,omitempty"`
-	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
-	OutputSchema  json.RawMessage        `json:"output_schema,omitempty"`
-	SchemaHash    string                 `json:"schema_hash"`
-
-	// Approval is approvalRequired if each call of the asker needs a person's approval.
-	Approval string `json:"approval,omitempty"`
-}
-
-// approvalRequired is the value of toolInfo.Approval.
-const approvalRequired = "required"
 
 // direct returns the asker of HTTP requests. Their calls count as the caller's own, even if a model reads the list.
 func direct(who auth.Identity) agent.Asker { return agent.Asker{Who: who, Endpoint: agent.EndpointAPI} }
@@ -54,15 +34,15 @@ func (h *handler) mayCall(by agent.Asker, t registry.ToolSpec, own *ownTool) *po
 	return agent.MayCall(h.Policy, by, t, local)
 }
 
-func (h *handler) toolInfoOf(by agent.Asker, t registry.ToolSpec, own *ownTool) toolInfo {
+func (h *handler) toolInfoOf(by agent.Asker, t registry.ToolSpec, own *ownTool) wire.Tool {
 	d := h.mayCall(by, t, own)
-	info := toolInfo{
+	info := wire.Tool{
 		Name: t.Name, Description: t.Description, Parameters: t.Parameters, Enabled: d.Allowed, Reason: d.Reason,
 		TimeoutMS: t.TimeoutMS, Annotations: t.Annotations, SecurityLevel: t.SecurityLevel, SchemaHash: t.Hash(),
 		OutputSchema: t.OutputSchema,
 	}
 	if d.Allowed && d.Approval(0) != nil {
-		info.Approval = approvalRequired
+		info.Approval = wire.ApprovalRequired
 	}
 	return info
 }
@@ -97,19 +77,6 @@ func (a toolAnswers) whyNot(t registry.ToolSpec) string {
 }
 
 func (a toolAnswers) spent() bool { return len(a.known) >= maxAnswers }
-
-// toolRow is one tool of one session, or a tool of the gateway, which has no session and is on every pod.
-type toolRow struct {
-	toolInfo
-	SourceType string            `json:"source_type"`
-	Source     string            `json:"source"`
-	SessionID  string            `json:"session_id,omitempty"`
-	DeviceID   string            `json:"device_id,omitempty"`
-	DeviceName string            `json:"device_name,omitempty"`
-	UserID     string            `json:"user_id,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	Pod        string            `json:"pod,omitempty"`
-}
 
 // toolQuery holds the filters of a tool list.
 type toolQuery struct {
@@ -156,16 +123,6 @@ func (tq toolQuery) sessions() registry.Query {
 	return q
 }
 
-// page is an answer of the tool list in any form.
-type page struct {
-	Tools      any               `json:"tools"`
-	Names      map[string]string `json:"names,omitempty"` // formats only: original names of renamed tools
-	NextCursor string            `json:"next_cursor,omitempty"`
-
-	// OutputSchemas has the output schemas by shown name, in formats that have no member for them.
-	OutputSchemas map[string]json.RawMessage `json:"output_schemas,omitempty"`
-}
-
 // listTools serves the tool list in one form: formFlat, formGrouped or a format for models.
 func (h *handler) listTools(form string) handlerFunc {
 	return func(c *gin.Context, q params) error {
@@ -193,10 +150,11 @@ func (h *handler) listToolsByQuery(c *gin.Context, q params) error {
 	return h.listTools(cmp.Or(view, format, formFlat))(c, q)
 }
 
-func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, form string) (page, error) {
+// toolPage returns a page of the tool list in one form.
+func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, form string) (any, error) {
 	tq, err := parseToolQuery(who, q)
 	if err != nil {
-		return page{}, err
+		return nil, err
 	}
 	kind := cursorNames
 	switch {
@@ -208,33 +166,37 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, for
 	from, err := q.cursor(kind)
 	switch {
 	case err != nil:
-		return page{}, err
+		return nil, err
 	case form == formFlat:
 		return h.flat(ctx, tq, from)
 	case kind == cursorGroups:
 		return h.groupedAll(ctx, tq, from)
 	case form == formGrouped:
 		return h.groupedSome(ctx, tq, from)
+	case form == formOpenAI:
+		return formatted(ctx, h, tq, from, openAITool)
+	case form == formAnthropic:
+		return formatted(ctx, h, tq, from, anthropicTool)
 	default:
-		return h.formatted(ctx, tq, from, form)
+		return formatted(ctx, h, tq, from, mcpTool)
 	}
 }
 
 // flat lists every tool of every session, in the order in which sessions connected, then by name. A connected session
 // keeps its position, so changes of other sessions neither hide nor repeat a row.
-func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, error) {
-	rows, last, budget := []toolRow{}, from, newPageBudget(tq.limit)
+func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.ToolList, error) {
+	rows, last, budget := []wire.ToolRow{}, from, newPageBudget(tq.limit)
 	for _, t := range h.own().matching(tq, from) {
 		if budget.spent() {
-			return page{Tools: rows, NextCursor: last.String()}, nil
+			return wire.ToolList{Tools: rows, NextCursor: last.String()}, nil
 		}
 		budget.addRow(t.Size() + rowOverhead)
 		info := h.toolInfoOf(direct(tq.who), t.ToolSpec, &t)
-		rows = append(rows, toolRow{toolInfo: info, SourceType: t.sourceType(), Source: t.source})
+		rows = append(rows, wire.ToolRow{Tool: info, SourceType: t.sourceType(), Source: t.source})
 		last = cursor{Kind: cursorTools, Name: t.Name, Builtin: true}
 	}
 	if !tq.from(sourceRemote) {
-		return page{Tools: rows}, nil
+		return wire.ToolList{Tools: rows}, nil
 	}
 	from = from.behindBuiltins()
 	q := tq.sessions()
@@ -242,7 +204,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 	for range maxPages {
 		entries, next, err := h.Directory.List(ctx, q)
 		if err != nil {
-			return page{}, err
+			return wire.ToolList{}, err
 		}
 		for _, e := range entries {
 			for _, t := range e.Tools {
@@ -250,7 +212,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 					continue
 				}
 				if budget.spent() {
-					return page{Tools: rows, NextCursor: last.String()}, nil
+					return wire.ToolList{Tools: rows, NextCursor: last.String()}, nil
 				}
 				budget.addRow(t.Size() + sessionSize(e.Session))
 				rows = append(rows, h.toolRowOf(tq.who, e.Session, t))
@@ -260,7 +222,7 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 			}
 		}
 		if next == nil {
-			return page{Tools: rows}, nil
+			return wire.ToolList{Tools: rows}, nil
 		}
 		q.After = *next
 		if budget.spent() {
@@ -268,12 +230,12 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (page, er
 		}
 	}
 	next := cursor{Kind: cursorTools, Generation: q.After.Generation, Session: q.After.Session}
-	return page{Tools: rows, NextCursor: next.String()}, nil
+	return wire.ToolList{Tools: rows, NextCursor: next.String()}, nil
 }
 
-func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) toolRow {
-	return toolRow{
-		toolInfo: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Source: s.Key.Session,
+func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) wire.ToolRow {
+	return wire.ToolRow{
+		Tool: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Source: s.Key.Session,
 		SessionID: s.Key.Session, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
 		Labels: s.Labels, Pod: s.Pod,
 	}

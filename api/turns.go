@@ -12,6 +12,7 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -106,87 +107,48 @@ func codedTurnError(failed *chat.Error) error {
 	return e
 }
 
-// The events of a turn, like the frames of the chat protocol.
-type (
-	textEvent struct {
-		Type    chat.EventType `json:"type"`
-		Content string         `json:"content"`
-	}
-	toolCallEvent struct {
-		Type   chat.EventType  `json:"type"`
-		ID     string          `json:"id"`
-		Name   string          `json:"name"`
-		Args   json.RawMessage `json:"args"`
-		Status chat.Status     `json:"status"`
-	}
-	toolResultEvent struct {
-		Type   chat.EventType  `json:"type"`
-		ID     string          `json:"id"`
-		Name   string          `json:"name"`
-		Output string          `json:"output"`
-		Status chat.Status     `json:"status"`
-		Parts  []registry.Part `json:"parts,omitempty"`
-	}
-	titleEvent struct {
-		Type  chat.EventType `json:"type"`
-		Title string         `json:"title"`
-	}
-	promptEvent struct {
-		Type            chat.EventType     `json:"type"`
-		Messages        []provider.Message `json:"messages"`
-		EstimatedTokens int                `json:"estimated_tokens"`
-	}
-	errorEvent struct {
-		Type    chat.EventType `json:"type"`
-		Message string         `json:"message"`
-		Code    string         `json:"code"`
-		RetryMS int64          `json:"retry_after_ms,omitempty"`
-	}
-	doneEvent struct {
-		Type         chat.EventType      `json:"type"`
-		FullResponse string              `json:"full_response"`
-		Turn         string              `json:"turn_id"`
-		Stop         provider.StopReason `json:"stop_reason,omitempty"`
-		Usage        provider.Usage      `json:"usage"`
-		MessageCount int                 `json:"message_count"`
-		DurationMS   int64               `json:"duration_ms"`
-	}
-	approvalEvent struct {
-		Type chat.EventType `json:"type"`
-		approvalShown
-	}
-	bareEvent struct {
-		Type chat.EventType `json:"type"`
-	}
-)
+// promptEvent is wire.TurnPrompt with all that the model is sent.
+type promptEvent struct {
+	Type            string             `json:"type"`
+	Messages        []provider.Message `json:"messages"`
+	EstimatedTokens int                `json:"estimated_tokens"`
+}
 
 // turnEvent returns the data of an event as shown to reader. doneOf makes the data of done, which needs the reply.
 func turnEvent(e chat.Event, reader auth.Identity) any {
-	switch e.Type {
+	switch kind := string(e.Type); e.Type {
 	case chat.EventChunk, chat.EventThinking:
-		return textEvent{e.Type, e.Content}
+		return wire.TurnText{Type: kind, Content: e.Content}
 	case chat.EventToolCall:
-		return toolCallEvent{e.Type, e.ID, e.Name, shownArgs(e.Args), e.Status}
+		return wire.TurnToolCall{
+			Type: kind, ID: e.ID, Name: e.Name, Args: shownArgs(e.Args), Status: string(e.Status),
+		}
 	case chat.EventToolResult:
-		return toolResultEvent{e.Type, e.ID, e.Name, e.Output, e.Status, e.Parts}
+		return wire.TurnToolResult{
+			Type: kind, ID: e.ID, Name: e.Name, Output: e.Output, Status: string(e.Status), Parts: e.Parts,
+		}
 	case chat.EventTitle:
-		return titleEvent{e.Type, e.Title}
+		return wire.TurnTitle{Type: kind, Title: e.Title}
 	case chat.EventDebugPrompt:
-		return promptEvent{e.Type, append([]provider.Message{}, e.Messages...), e.EstimatedTokens}
+		return promptEvent{kind, append([]provider.Message{}, e.Messages...), e.EstimatedTokens}
 	case chat.EventApprovalRequest, chat.EventApprovalDecided:
-		return approvalEvent{e.Type, approvalOf(*e.Approval, reader)}
+		return wire.TurnApproval{Type: kind, Approval: approvalOf(*e.Approval, reader)}
 	case chat.EventError:
-		return errorEvent{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()}
+		return wire.TurnFailed{Type: kind, Message: e.Message, Code: e.Code, RetryMS: e.RetryAfter.Milliseconds()}
 	default:
-		return bareEvent{e.Type}
+		return wire.TurnMark{Type: kind}
 	}
 }
 
-func doneOf(r chat.Reply) doneEvent {
-	return doneEvent{
-		Type: chat.EventDone, FullResponse: r.FullResponse, Turn: r.Turn, Stop: r.Stop, Usage: r.Usage,
-		MessageCount: r.MessageCount, DurationMS: r.Duration.Milliseconds(),
+func doneOf(r chat.Reply) wire.TurnDone {
+	return wire.TurnDone{
+		Type: string(chat.EventDone), FullResponse: r.FullResponse, Turn: r.Turn, Stop: string(r.Stop),
+		Usage: usageOf(r.Usage), MessageCount: r.MessageCount, DurationMS: r.Duration.Milliseconds(),
 	}
+}
+
+func usageOf(u provider.Usage) wire.TokenUsage {
+	return wire.TokenUsage{InputTokens: u.Input, OutputTokens: u.Output}
 }
 
 // shownArgs returns arguments as JSON. If a model wrote text that is not JSON, it is returned as a string.
@@ -222,11 +184,6 @@ const (
 	stateRunning = "running"
 )
 
-// aborted is the answer to an abort, like on the WebSocket.
-type aborted struct {
-	Status string `json:"status"`
-}
-
 // abortSession ends the running turn, on any pod. It answers after the turn has ended, so that a client can read what
 // was said. A session without a turn is not an error.
 func (h *handler) abortSession(c *gin.Context, _ params) error {
@@ -244,12 +201,12 @@ func (h *handler) abortSession(c *gin.Context, _ params) error {
 		return err
 	}
 	if k.info.Turn.IsZero() {
-		return h.writeStatus(c, aborted{"no_active_response"})
+		return h.writeStatus(c, wire.SessionAborted{Status: "no_active_response"})
 	}
 	if err := h.abort(ctx, k); err != nil {
 		return err
 	}
-	return h.writeStatus(c, aborted{"aborted"})
+	return h.writeStatus(c, wire.SessionAborted{Status: "aborted"})
 }
 
 // abort sends aborts until the turn has ended or abortWait has passed.
@@ -277,13 +234,6 @@ func (h *handler) abort(ctx context.Context, k knownSession) error {
 	return nil
 }
 
-// stateAnswer is the state of a session, with the start of its running turn.
-type stateAnswer struct {
-	SessionID     string `json:"session_id"`
-	State         string `json:"state"`
-	TurnStartedAt string `json:"turn_started_at,omitempty"`
-}
-
 // sessionState returns whether a turn of a session is running.
 func (h *handler) sessionState(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
@@ -292,19 +242,11 @@ func (h *handler) sessionState(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	answer := stateAnswer{SessionID: k.key.Session, State: stateIdle}
+	answer := wire.SessionState{SessionID: k.key.Session, State: stateIdle}
 	if !k.info.Turn.IsZero() {
 		answer.State, answer.TurnStartedAt = stateRunning, k.info.Turn.Format(timeFormat)
 	}
 	return h.respond(c, answer)
-}
-
-// runningRow is a session with a running turn.
-type runningRow struct {
-	SessionID string `json:"session_id"`
-	Name      string `json:"name,omitempty"`
-	conversationRow
-	TurnStartedAt string `json:"turn_started_at"`
 }
 
 // runningSessions lists the sessions with a running turn, the longest running first. For a tenant with very many, it
@@ -316,10 +258,7 @@ func (h *handler) runningSessions(c *gin.Context, q params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	answer := struct {
-		Sessions   []runningRow `json:"sessions"`
-		NextCursor string       `json:"next_cursor,omitempty"`
-	}{Sessions: []runningRow{}}
+	answer := wire.RunningSessionList{Sessions: []wire.RunningSession{}}
 	who, after := caller(c), registry.ConversationCursor{Active: from.Generation, Session: from.Session}
 	for range maxRunningPages {
 		room := maxRunning - len(answer.Sessions)
@@ -328,9 +267,11 @@ func (h *handler) runningSessions(c *gin.Context, q params) error {
 			return err
 		}
 		for _, info := range infos {
-			if row := offlineRowOf(info); who.Sees(info.Owner.UserID) {
-				answer.Sessions = append(answer.Sessions,
-					runningRow{row.SessionID, row.Name, row.conversationRow, info.Turn.Format(timeFormat)})
+			if s := offlineSession(info); who.Sees(info.Owner.UserID) {
+				answer.Sessions = append(answer.Sessions, wire.RunningSession{
+					SessionID: s.SessionID, Name: s.Name, Conversation: s.Conversation,
+					TurnStartedAt: info.Turn.Format(timeFormat),
+				})
 			}
 		}
 		if next == nil {

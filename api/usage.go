@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -29,13 +30,9 @@ const (
 	byTool = "tool"
 )
 
-// usageRow is a row of usage. Fields that are not grouped by are missing.
+// usageRow is a row of usage.
 type usageRow struct {
-	Day  string  `json:"day,omitempty"`
-	User *string `json:"user,omitempty"` // empty: identities without a user
-	Key  string  `json:"key,omitempty"`  // for an identity without a user: its credential, with its name
-	Tool string  `json:"tool,omitempty"`
-	registry.Usage
+	wire.UsageRow
 
 	key string // see usageGroup
 }
@@ -69,12 +66,12 @@ func (h *handler) readUsage(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	answer := struct {
-		From       string     `json:"from"`
-		To         string     `json:"to"`
-		Usage      []usageRow `json:"usage"`
-		NextCursor string     `json:"next_cursor,omitempty"`
-	}{From: registry.UsageDay(query.from), To: registry.UsageDay(query.to), Usage: append([]usageRow{}, rows...)}
+	answer := wire.UsageList{
+		From: registry.UsageDay(query.from), To: registry.UsageDay(query.to), Usage: make([]wire.UsageRow, len(rows)),
+	}
+	for i, row := range rows {
+		answer.Usage[i] = row.UsageRow
+	}
 	if next != "" {
 		answer.NextCursor = cursor{Kind: cursorUsage, Name: next}.String()
 	}
@@ -186,7 +183,7 @@ func behindDay(day string) string { return day + "\x01" }
 func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {
 	var list []usageRow
 	for g, sum := range groups {
-		row := usageRow{Day: g.day, Key: g.account, Tool: g.tool, Usage: sum, key: g.key()}
+		row := usageRow{wire.UsageRow{Day: g.day, Key: g.account, Tool: g.tool, Usage: sum}, g.key()}
 		if row.key <= q.after {
 			continue
 		}

@@ -140,9 +140,9 @@ type Vote struct {
 type ArgumentSource struct {
 	Pointer string `json:"pointer"` // JSON Pointer into the arguments
 	Value   string `json:"value"`   // shortened
-	Source  string `json:"source"`
+	Source  string `json:"source"`  // who named the value first; `model`: it appears first in this call
 
-	// Record is the start of the result record that has the value as a field, as readable text.
+	// How the record of a result begins that the value is a field of.
 	Record string `json:"record,omitempty"`
 }
 

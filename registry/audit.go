@@ -21,9 +21,9 @@ type AuditEntry struct {
 	Actor   AuditActor `json:"actor"`
 	Action  string     `json:"action"`
 	Outcome string     `json:"outcome"`
-	Code    Code       `json:"code,omitempty"`   // of the error, unless the outcome is AuditAllowed
-	Rule    string     `json:"rule,omitempty"`   // the policy rule or hook that decided
-	Reason  string     `json:"reason,omitempty"` // as returned to the caller, cut to MaxAuditReason
+	Code    Code       `json:"code,omitempty"`   // of the error
+	Rule    string     `json:"rule,omitempty"`   // what of the policy decided, or which limit was reached
+	Reason  string     `json:"reason,omitempty"` // as returned to the caller; a long one is cut
 
 	// Target is the subject of an admin action: the id of a key, a device, an approval or a pairing.
 	Target    string `json:"target,omitempty"`
@@ -33,11 +33,10 @@ type AuditEntry struct {
 	CallID    string `json:"call_id,omitempty"`
 	Turn      string `json:"turn_id,omitempty"`
 
-	// ArgsDigest is the SHA-256, in hex, of the arguments' text after the hooks. The call's record and its approval
-	// have the same digest.
+	// ArgsDigest: SHA-256 of the arguments' text, in hex; that of the call's record and of its approval.
 	ArgsDigest string `json:"args_digest,omitempty"`
 
-	// Omitted is how many lines of this kind were dropped before this one because of rate limits.
+	// Omitted: lines of this kind that were left out before this one.
 	Omitted int `json:"omitted,omitempty"`
 
 	Args JSON `json:"-"` // source of ArgsDigest; hashed outside the path of calls
@@ -46,10 +45,10 @@ type AuditEntry struct {
 // AuditActor is the actor of an audited action.
 type AuditActor struct {
 	User       string   `json:"user,omitempty"`
-	Credential string   `json:"credential,omitempty"` // as in auth.Identity: a name, not a secret
-	Name       string   `json:"name,omitempty"`       // display name of the credential
+	Credential string   `json:"credential,omitempty"` // the id of the credential, which is no secret
+	Name       string   `json:"name,omitempty"`       // what people call the credential
 	Roles      []string `json:"roles,omitempty"`
-	Source     string   `json:"source,omitempty"` // the actor's address or network
+	Source     string   `json:"source,omitempty"` // the address or network that the request came from
 }
 
 // Actions of the audit log.
@@ -223,10 +222,10 @@ func (id AuditID) String() string { return id.FeedID.String() + "." + strconv.It
 // Usage sums the use of tool calls and conversation turns.
 type Usage struct {
 	Calls        int64 `json:"calls"`
-	Failures     int64 `json:"failures"` // calls that did not run, and calls whose tool failed
-	Milliseconds int64 `json:"ms"`       // total duration of the calls
-	BytesIn      int64 `json:"bytes_in"` // arguments
-	BytesOut     int64 `json:"bytes_out"`
+	Failures     int64 `json:"failures"`     // calls that did not run, and calls whose tool failed
+	Milliseconds int64 `json:"ms"`           // how long the calls took together
+	BytesIn      int64 `json:"bytes_in"`     // of arguments
+	BytesOut     int64 `json:"bytes_out"`    // of outputs
 	InputTokens  int64 `json:"input_tokens"` // read by models
 	OutputTokens int64 `json:"output_tokens"`
 }

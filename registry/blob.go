@@ -105,13 +105,20 @@ const (
 // Part is a non-text piece of a result. It has Data or URL. A part with neither describes a file whose bytes were not
 // kept.
 type Part struct {
-	Type     PartType `json:"type"`
-	MIMEType string   `json:"mime_type"`
-	Name     string   `json:"name,omitempty"` // of the file
-	URI      string   `json:"uri,omitempty"`  // the MCP server's name for it; the gateway never fetches it
-	Data     []byte   `json:"data,omitempty"` // base64 in JSON
-	URL      string   `json:"url,omitempty"`  // temporary download address
-	Size     int64    `json:"size"`           // bytes
+	Type     PartType `json:"type"`           // moving pictures are files
+	MIMEType string   `json:"mime_type"`      // as the device named it, in lower case and without parameters
+	Name     string   `json:"name,omitempty"` // of the file, as the device named it. It is no path to write to
+
+	// What an MCP server calls the resource that this is. It is no address to fetch.
+	URI string `json:"uri,omitempty"`
+
+	// All parts of a result together have at most 1 MiB here.
+	Data []byte `json:"data,omitempty"`
+
+	// Where the bytes can be fetched for a while, if they are not in `data`. With neither, they were not kept.
+	URL string `json:"url,omitempty"`
+
+	Size int64 `json:"size"` // in bytes
 }
 
 // Limits of a result's parts.

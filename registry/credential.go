@@ -62,7 +62,7 @@ type Credential struct {
 // ApprovedTool is an approved tool of a device.
 type ApprovedTool struct {
 	Name string `json:"name"`
-	Hash string `json:"hash"` // ToolSpec.Hash of the approved definition
+	Hash string `json:"hash"` // of the definition
 }
 
 // Clone returns a copy that shares no writable memory.

@@ -93,8 +93,9 @@ func ViolationsSize(violations []Violation) int {
 	return sum
 }
 
-// Violation is one schema violation. Pointer is the JSON Pointer (RFC 6901) of the offending value.
+// Violation is one schema violation.
 type Violation struct {
+	// JSON Pointer (RFC 6901) to the value; empty for the whole.
 	Pointer string `json:"pointer"`
 	Message string `json:"message"`
 }

@@ -122,12 +122,12 @@ func (r Reply) Refused() bool { return r.Refusal != "" && r.Refusal != noteRefus
 
 // CallReport is one tool call of a turn.
 type CallReport struct {
-	ID     string          `json:"id"`
-	Name   string          `json:"name"`
-	Args   json.RawMessage `json:"args"`
-	Status Status          `json:"status"`
-	Output string          `json:"output"`
-	Parts  []registry.Part `json:"parts,omitempty"` // without data
+	ID     string
+	Name   string
+	Args   json.RawMessage
+	Status Status
+	Output string
+	Parts  []registry.Part // without data
 }
 
 // Error is the error of a failed turn. Message is for people.

@@ -13,57 +13,16 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/internal/jsonbody"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
 // idPrefix is the prefix of the id of a completion. The id of its turn follows.
 const idPrefix = "chatcmpl-"
 
-// completion is the answer to a request for a completion.
-type completion struct {
-	ID      string   `json:"id"`
-	Object  string   `json:"object"`
-	Created int64    `json:"created"`
-	Model   string   `json:"model"`
-	Choices []choice `json:"choices"`
-	Usage   usage    `json:"usage"`
+func usageOf(u provider.Usage) wire.CompletionUsage {
+	return wire.CompletionUsage{Prompt: u.Input, Completion: u.Output, Total: u.Input + u.Output}
 }
-
-type choice struct {
-	Index        int       `json:"index"`
-	Message      message   `json:"message"`
-	LogProbs     *struct{} `json:"logprobs"` // always null
-	FinishReason string    `json:"finish_reason"`
-}
-
-type message struct {
-	Role      string     `json:"role"`
-	Content   *string    `json:"content"` // null when only tools are called
-	Reasoning string     `json:"reasoning_content,omitempty"`
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-	Refusal   *string    `json:"refusal"` // null unless the model refused
-}
-
-// toolCall is a call of one of the caller's tools. Index is used only in streams.
-type toolCall struct {
-	Index    *int     `json:"index,omitempty"`
-	ID       string   `json:"id"`
-	Type     string   `json:"type"`
-	Function function `json:"function"`
-}
-
-type function struct {
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
-}
-
-type usage struct {
-	Prompt     int `json:"prompt_tokens"`
-	Completion int `json:"completion_tokens"`
-	Total      int `json:"total_tokens"`
-}
-
-func usageOf(u provider.Usage) usage { return usage{u.Input, u.Output, u.Input + u.Output} }
 
 // Turns holds what a completion needs to run as a turn.
 type Turns struct {
@@ -109,7 +68,7 @@ func (o *Completion) Answer(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, turnFailure(o.turns.Explain(ctx, err, aborted), reply)
 	}
-	m := message{Role: "assistant", Reasoning: thinking.String()}
+	m := wire.CompletionMessage{Role: "assistant", Reasoning: thinking.String()}
 	said := strings.TrimSuffix(reply.FullResponse, reply.Refusal)
 	if said != "" || len(calls) == 0 && reply.Refusal == "" {
 		m.Content = &said
@@ -120,14 +79,17 @@ func (o *Completion) Answer(ctx context.Context) (any, error) {
 	for _, call := range calls {
 		m.ToolCalls = append(m.ToolCalls, toolCallOf(call))
 	}
-	return completion{
+	return wire.Completion{
 		ID: idPrefix + o.ask.Turn, Object: "chat.completion", Created: time.Now().Unix(), Model: o.ask.Model,
-		Choices: []choice{{Message: m, FinishReason: finishReason(reply, calls)}}, Usage: usageOf(reply.Usage),
+		Choices: []wire.CompletionChoice{{Message: m, FinishReason: finishReason(reply, calls)}},
+		Usage:   usageOf(reply.Usage),
 	}, nil
 }
 
-func toolCallOf(call provider.ToolCall) toolCall {
-	return toolCall{ID: call.ID, Type: "function", Function: function{call.Name, call.Args}}
+func toolCallOf(call provider.ToolCall) wire.CompletionCall {
+	return wire.CompletionCall{
+		ID: call.ID, Type: "function", Function: wire.CompletionFunction{Name: call.Name, Arguments: call.Args},
+	}
 }
 
 // finishReason returns why the answer ends. Tool calls are the reason only if the caller must run them. A refusal in

@@ -12,20 +12,9 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
-
-// errorBody is an error in OpenAI's format, for its client libraries.
-type errorBody struct {
-	Error errorDetail `json:"error"`
-}
-
-type errorDetail struct {
-	Message string  `json:"message"`
-	Type    string  `json:"type"`
-	Param   *string `json:"param"`
-	Code    string  `json:"code"`
-}
 
 // Types of errors. Some clients check only the type.
 const (
@@ -90,9 +79,9 @@ func unknownModel(name string) error {
 }
 
 // errorBodyOf returns an error in OpenAI's format, and its status.
-func errorBodyOf(err error) (int, errorBody) {
+func errorBodyOf(err error) (int, wire.OpenAIError) {
 	p := auth.ProblemOf(registry.AsError(err))
-	e := errorDetail{Message: p.Detail, Type: typeBadRequest, Code: string(p.Code)}
+	e := wire.OpenAIErrorDetail{Message: p.Detail, Type: typeBadRequest, Code: string(p.Code)}
 	switch {
 	case p.Status == http.StatusTooManyRequests:
 		e.Type = typeLimited
@@ -116,7 +105,7 @@ func errorBodyOf(err error) (int, errorBody) {
 			e.Code = wrong.code
 		}
 	}
-	return p.Status, errorBody{e}
+	return p.Status, wire.OpenAIError{Error: e}
 }
 
 // turnFailure returns a turn's failure so that clients of OpenAI's API handle it correctly. They retry after 408, 409,

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/wire"
 )
 
 const (
@@ -30,15 +31,9 @@ const (
 // defaultModel is an alias of the default model. Clients can use it without knowing the model's name.
 const defaultModel = "farhand"
 
-// modelRow is a model in OpenAI's list format. Created is always zero, because Farhand does not know the time.
-type modelRow struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	OwnedBy string `json:"owned_by"`
+func modelOf(name string) wire.Model {
+	return wire.Model{ID: name, Object: "model", OwnedBy: "farhand"}
 }
-
-func modelRowOf(name string) modelRow { return modelRow{ID: name, Object: "model", OwnedBy: "farhand"} }
 
 // configuredModel returns the configured name of a model. The first model is the default.
 func configuredModel(all []string, name string) (string, error) {
@@ -54,20 +49,17 @@ func configuredModel(all []string, name string) (string, error) {
 
 // ListModels returns the answer that lists models, to be encoded as JSON.
 func ListModels(all []string) any {
-	rows := []modelRow{}
-	for _, name := range all {
-		rows = append(rows, modelRowOf(name))
+	list := wire.ModelList{Object: "list", Data: make([]wire.Model, len(all))}
+	for i, name := range all {
+		list.Data[i] = modelOf(name)
 	}
-	return struct {
-		Object string     `json:"object"`
-		Data   []modelRow `json:"data"`
-	}{"list", rows}
+	return list
 }
 
 // GetModel returns the answer that describes one model, to be encoded as JSON.
 func GetModel(all []string, name string) (any, error) {
 	name, err := configuredModel(all, name)
-	return modelRowOf(name), err
+	return modelOf(name), err
 }
 
 // requestFields lists the fields that are read, and those that are rejected unless they have no effect.

@@ -9,37 +9,8 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/internal/ssewriter"
+	"github.com/farhand/farhand/api/wire"
 )
-
-// chunk is a part of a streamed answer in OpenAI's format.
-type chunk struct {
-	ID      string        `json:"id"`
-	Object  string        `json:"object"`
-	Created int64         `json:"created"`
-	Model   string        `json:"model"`
-	Choices []chunkChoice `json:"choices"`
-}
-
-// countedChunk is a chunk for a caller that requests usage. Usage is null in all chunks but the last.
-type countedChunk struct {
-	chunk
-	Usage *usage `json:"usage"`
-}
-
-type chunkChoice struct {
-	Index        int       `json:"index"`
-	Delta        delta     `json:"delta"`
-	LogProbs     *struct{} `json:"logprobs"` // always null
-	FinishReason *string   `json:"finish_reason"`
-}
-
-type delta struct {
-	Role      string     `json:"role,omitempty"`
-	Content   *string    `json:"content,omitempty"`
-	Refusal   *string    `json:"refusal,omitempty"`
-	Reasoning string     `json:"reasoning_content,omitempty"`
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-}
 
 // stream writes a completion while its turn runs.
 type stream struct {
@@ -57,12 +28,12 @@ func (o *Completion) Stream(ctx context.Context, t *ssewriter.TurnStream) ssewri
 		switch e.Type {
 		case chat.EventChunk:
 			if e.Refusal {
-				s.sendDelta(delta{Refusal: &e.Content})
+				s.sendDelta(wire.CompletionDelta{Refusal: &e.Content})
 				return
 			}
-			s.sendDelta(delta{Content: &e.Content})
+			s.sendDelta(wire.CompletionDelta{Content: &e.Content})
 		case chat.EventThinking:
-			s.sendDelta(delta{Reasoning: e.Content})
+			s.sendDelta(wire.CompletionDelta{Reasoning: e.Content})
 		case chat.EventToolCall, chat.EventToolResult: // a device's tool, which OpenAI's format cannot show
 			s.KeepAlive()
 		case chat.EventAborted:
@@ -84,11 +55,11 @@ func (s *stream) finish(reply chat.Reply, calls []provider.ToolCall) {
 	for i, call := range calls {
 		shown := toolCallOf(call)
 		shown.Index = &i
-		s.sendDelta(delta{ToolCalls: []toolCall{shown}})
+		s.sendDelta(wire.CompletionDelta{ToolCalls: []wire.CompletionCall{shown}})
 	}
 	reason := finishReason(reply, calls)
 	s.sendRole()
-	s.sendChunk(nil, chunkChoice{FinishReason: &reason})
+	s.sendChunk(nil, wire.CompletionChunkChoice{FinishReason: &reason})
 	if s.usage {
 		counted := usageOf(reply.Usage)
 		s.sendChunk(&counted)
@@ -96,9 +67,9 @@ func (s *stream) finish(reply chat.Reply, calls []provider.ToolCall) {
 	s.SendText("[DONE]")
 }
 
-func (s *stream) sendDelta(d delta) {
+func (s *stream) sendDelta(d wire.CompletionDelta) {
 	s.sendRole()
-	s.sendChunk(nil, chunkChoice{Delta: d})
+	s.sendChunk(nil, wire.CompletionChunkChoice{Delta: d})
 }
 
 // sendRole sends the role before the first text.
@@ -108,17 +79,16 @@ func (s *stream) sendRole() {
 	}
 	s.begun = true
 	nothing := ""
-	s.sendChunk(nil, chunkChoice{Delta: delta{Role: "assistant", Content: &nothing}})
+	s.sendChunk(nil, wire.CompletionChunkChoice{Delta: wire.CompletionDelta{Role: "assistant", Content: &nothing}})
 }
 
-func (s *stream) sendChunk(counted *usage, choices ...chunkChoice) {
-	piece := chunk{
+func (s *stream) sendChunk(counted *wire.CompletionUsage, choices ...wire.CompletionChunkChoice) {
+	piece := wire.CompletionChunk{
 		ID: idPrefix + s.ask.Turn, Object: "chat.completion.chunk", Created: s.created, Model: s.ask.Model,
-		Choices: append([]chunkChoice{}, choices...),
+		Choices: append([]wire.CompletionChunkChoice{}, choices...),
 	}
-	if s.usage {
-		s.Send("", countedChunk{piece, counted})
-		return
+	if s.usage { // null in all chunks but the last
+		piece.Usage = &counted
 	}
 	s.Send("", piece)
 }

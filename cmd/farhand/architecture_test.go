@@ -61,9 +61,10 @@ var arrows = map[string][]string{
 	"agent/mcpcontent":        {"registry", "internal"},
 
 	"api": {
-		"agent", "agent/access", "agent/access/approval", "agent/chat", "agent/mcpcontent", "agent/provider", "registry",
-		"internal",
+		"api/wire", "agent", "agent/access", "agent/access/approval", "agent/chat", "agent/mcpcontent", "agent/provider",
+		"registry", "internal",
 	},
+	"api/wire": {"registry"}, // the types of requests and answers, for server and commands
 	"ws": {
 		"agent", "agent/access", "agent/access/approval", "agent/chat", "agent/provider", "registry", "registry/routing",
 		"ws/mcp", "ws/internal", "internal",

@@ -58,15 +58,24 @@ const (
 
 // Problem is an error as clients see it: RFC 9457 with Farhand's own members.
 type Problem struct {
-	Type       string               `json:"type"`
-	Title      string               `json:"title"`
-	Status     int                  `json:"status"`
-	Detail     string               `json:"detail"`
-	Code       registry.Code        `json:"code"`
-	CallID     string               `json:"call_id,omitempty"`
-	Dispatched registry.Dispatched  `json:"dispatched,omitempty"` // calls only, as retryable
-	Retryable  *bool                `json:"retryable,omitempty"`
-	Errors     []registry.Violation `json:"errors,omitempty"`
+	Type   string        `json:"type"`
+	Title  string        `json:"title"`
+	Status int           `json:"status"`
+	Detail string        `json:"detail"` // what to do about it, for people
+	Code   registry.Code `json:"code"`
+
+	// Every failure of a request to call a tool has it, as the next two.
+	CallID string `json:"call_id,omitempty"`
+
+	Dispatched registry.Dispatched `json:"dispatched,omitempty"`
+
+	// The call was not dispatched and asking again may help.
+	Retryable *bool `json:"retryable,omitempty"`
+
+	// With `invalid_arguments`: the broken rules of the parameters schema.
+	Errors []registry.Violation `json:"errors,omitempty"`
+
+	// With `ambiguous_target`: sessions that could have been meant, at most 20.
 	Candidates []registry.Candidate `json:"candidates,omitempty"`
 
 	retryAfter time.Duration

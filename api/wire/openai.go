@@ -1,0 +1,150 @@
+package wire
+
+// Completion is an answer of /v1/chat/completions, in OpenAI's format.
+type Completion struct {
+	ID     string `json:"id" schema:"pattern=^chatcmpl-"`
+	Object string `json:"object" schema:"enum=chat.completion"`
+
+	// Unix time in seconds.
+	Created int64 `json:"created"`
+
+	Model   string             `json:"model"`
+	Choices []CompletionChoice `json:"choices" schema:"minItems=1,maxItems=1"`
+	Usage   CompletionUsage    `json:"usage"`
+}
+
+// CompletionChoice is the only choice of a completion.
+//
+//schema:inline
+type CompletionChoice struct {
+	Index   int               `json:"index" schema:"enum=0"`
+	Message CompletionMessage `json:"message"`
+
+	// Always null.
+	LogProbs *struct{} `json:"logprobs"`
+
+	FinishReason FinishReason `json:"finish_reason"`
+}
+
+// CompletionMessage is the message of a completion.
+//
+//schema:inline
+type CompletionMessage struct {
+	Role string `json:"role" schema:"enum=assistant"`
+
+	// All that the model said; null where it only calls tools.
+	Content *string `json:"content"`
+
+	Reasoning string           `json:"reasoning_content,omitempty"`
+	ToolCalls []CompletionCall `json:"tool_calls,omitempty"`
+
+	// Why the model does not answer.
+	Refusal *string `json:"refusal"`
+}
+
+// CompletionCall is a call of one of the caller's own tools. Each comes in one piece.
+type CompletionCall struct {
+	// In streams only.
+	Index *int `json:"index,omitempty" schema:"minimum=0"`
+
+	ID       string             `json:"id"`
+	Type     string             `json:"type" schema:"enum=function"`
+	Function CompletionFunction `json:"function"`
+}
+
+// CompletionFunction is the function of a CompletionCall.
+//
+//schema:inline
+type CompletionFunction struct {
+	Name string `json:"name"`
+
+	// As the model wrote it: check that it is JSON.
+	Arguments string `json:"arguments"`
+}
+
+// CompletionUsage counts the tokens of a completion.
+type CompletionUsage struct {
+	Prompt     int `json:"prompt_tokens" schema:"minimum=0"`
+	Completion int `json:"completion_tokens" schema:"minimum=0"`
+	Total      int `json:"total_tokens" schema:"minimum=0"`
+}
+
+// FinishReason is why a completion ends.
+//
+//schema:enum=stop|length|content_filter|tool_calls
+type FinishReason = string
+
+// CompletionChunk is a part of a streamed completion.
+type CompletionChunk struct {
+	ID      string `json:"id" schema:"pattern=^chatcmpl-"`
+	Object  string `json:"object" schema:"enum=chat.completion.chunk"`
+	Created int64  `json:"created"`
+	Model   string `json:"model"`
+
+	// Empty in the piece that counts the tokens.
+	Choices []CompletionChunkChoice `json:"choices" schema:"maxItems=1"`
+
+	// With `include_usage`: null but in the last piece.
+	Usage **CompletionUsage `json:"usage,omitempty"`
+}
+
+// CompletionChunkChoice is the only choice of a CompletionChunk.
+type CompletionChunkChoice struct {
+	Index int             `json:"index" schema:"enum=0"`
+	Delta CompletionDelta `json:"delta"`
+
+	// Always null.
+	LogProbs *struct{} `json:"logprobs"`
+
+	FinishReason *FinishReason `json:"finish_reason"`
+}
+
+// CompletionDelta is what a CompletionChunk adds.
+type CompletionDelta struct {
+	// In the first piece.
+	Role string `json:"role,omitempty" schema:"enum=assistant"`
+
+	Content   *string          `json:"content,omitempty"`
+	Refusal   *string          `json:"refusal,omitempty"`
+	Reasoning string           `json:"reasoning_content,omitempty"`
+	ToolCalls []CompletionCall `json:"tool_calls,omitempty"`
+}
+
+// Model is a model in OpenAI's list format.
+type Model struct {
+	ID     string `json:"id"`
+	Object string `json:"object" schema:"enum=model"`
+
+	// Not known.
+	Created int64 `json:"created" schema:"enum=0"`
+
+	OwnedBy string `json:"owned_by" schema:"enum=farhand"`
+}
+
+// ModelList has the models that can be asked for.
+type ModelList struct {
+	Object string  `json:"object" schema:"enum=list"`
+	Data   []Model `json:"data"`
+}
+
+// OpenAIError is an error in OpenAI's format.
+type OpenAIError struct {
+	Error OpenAIErrorDetail `json:"error"`
+}
+
+// OpenAIErrorDetail says what went wrong.
+//
+//schema:inline
+type OpenAIErrorDetail struct {
+	// What to do about it, for people.
+	Message string `json:"message"`
+
+	Type string `json:"type" schema:"enum=invalid_request_error|rate_limit_error|server_error"`
+
+	// The field that is wrong.
+	Param *string `json:"param"`
+
+	// `invalid_api_key`, `invalid_request_error`, `model_not_found` and `rate_limit_exceeded` as at OpenAI, else the
+	// gateway's own code.
+	Code string `json:"code"`
+}
