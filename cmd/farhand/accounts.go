@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/api/wire"
 )
 
 func (a *application) usageCommand() *cobra.Command {
@@ -49,19 +50,18 @@ func (a *application) usage(ctx context.Context, r remote, q url.Values, asJSON 
 	}
 	var cells [][]string
 	for _, raw := range rows {
-		var u struct {
-			Day, User, Key, Tool string
-			Calls, Failures, MS  int64
-			BytesIn              int64 `json:"bytes_in"`
-			BytesOut             int64 `json:"bytes_out"`
-			InputTokens          int64 `json:"input_tokens"`
-			OutputTokens         int64 `json:"output_tokens"`
-		}
+		var u wire.UsageRow
 		if err := decodeAnswer(raw, &u); err != nil {
 			return err
 		}
-		row := []string{u.Day, cmp.Or(u.User, u.Key), u.Tool}
-		for _, n := range []int64{u.Calls, u.Failures, u.MS, u.BytesIn, u.BytesOut, u.InputTokens, u.OutputTokens} {
+		user := u.Key
+		if u.User != nil {
+			user = cmp.Or(*u.User, u.Key)
+		}
+		row := []string{u.Day, user, u.Tool}
+		for _, n := range []int64{
+			u.Calls, u.Failures, u.Milliseconds, u.BytesIn, u.BytesOut, u.InputTokens, u.OutputTokens,
+		} {
 			row = append(row, strconv.FormatInt(n, 10))
 		}
 		cells = append(cells, row)
@@ -117,28 +117,16 @@ func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
 	if err != nil {
 		return err
 	}
-	var page struct {
-		Lines      []json.RawMessage `json:"lines"`
-		NextCursor string            `json:"next_cursor"`
-	}
+	var page wire.AuditPage
 	if err := decodeAnswer(body, &page); err != nil {
 		return err
 	}
 	var cells [][]string
-	for _, raw := range page.Lines {
-		var e struct {
-			At, Action, Outcome, Code, Rule, Reason, Target, Tool string
-			Actor                                                 struct{ User, Credential, Name, Source string }
-			SessionID                                             string `json:"session_id"`
-			CallID                                                string `json:"call_id"`
-		}
-		if err := decodeAnswer(raw, &e); err != nil {
-			return err
-		}
+	for _, e := range page.Lines {
 		about := strings.Join(strings.Fields(strings.Join([]string{e.Target, e.Tool, e.SessionID, e.CallID}, " ")), " ")
 		cells = append(cells, []string{
-			e.At, e.Actor.User, cmp.Or(e.Actor.Name, e.Actor.Credential), e.Actor.Source, e.Action, e.Outcome, e.Code,
-			e.Rule, about, e.Reason,
+			e.At, e.Actor.User, cmp.Or(e.Actor.Name, e.Actor.Credential), e.Actor.Source, e.Action, e.Outcome,
+			string(e.Code), e.Rule, about, e.Reason,
 		})
 	}
 	header := []string{"AT", "USER", "CREDENTIAL", "FROM", "ACTION", "OUTCOME", "CODE", "RULE", "ABOUT", "REASON"}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/registry"
 )
@@ -20,36 +21,9 @@ import (
 // pathApprovals is the path of the gateway's list of approvals.
 const pathApprovals = "/api/approvals"
 
-// approvalRow is an approval, or an event about it.
-type approvalRow struct {
-	ID        string                    `json:"id"`
-	Tool      string                    `json:"tool"`
-	State     string                    `json:"state"`
-	Reason    string                    `json:"reason"`
-	SessionID string                    `json:"session_id"`
-	Device    string                    `json:"device_name"`
-	DeviceID  string                    `json:"device_id"`
-	LooksLike string                    `json:"looks_like"`
-	ExpiresAt time.Time                 `json:"expires_at"`
-	By        string                    `json:"by"`
-	Approvers []string                  `json:"approvers"`
-	MayDecide bool                      `json:"may_decide"`
-	AllowedBy string                    `json:"allowed_by"`
-	ArgsText  string                    `json:"args_text"`
-	Remarks   []string                  `json:"remarks"`
-	DecidedBy string                    `json:"decided_by"`
-	Decided   bool                      `json:"decided"`
-	Arguments []registry.ArgumentSource `json:"arguments"`
-	Requester struct {
-		User       string `json:"user_id"`
-		Credential string `json:"credential"`
-		Name       string `json:"name"`
-		Model      bool   `json:"model"`
-	} `json:"requester"`
-	Grant *struct {
-		ID        string    `json:"id"`
-		ExpiresAt time.Time `json:"expires_at"`
-	} `json:"grant"`
+// approvalView is an approval, or an event about it. Lists and events have only some of its fields.
+type approvalView struct {
+	wire.Decision
 }
 
 func (a *application) approveCommand() *cobra.Command {
@@ -95,37 +69,37 @@ func (a *application) listApprovals(ctx context.Context, r remote, asJSON bool) 
 		a.printSaid(strings.TrimSpace(string(raw)) + "\n")
 		return nil
 	}
-	var list struct{ Approvals []approvalRow }
+	var list struct{ Approvals []approvalView }
 	if err := decodeAnswer(raw, &list); err != nil {
 		return err
 	}
 	var cells [][]string
 	for _, p := range list.Approvals {
-		cells = append(cells, []string{p.ID, p.Tool, p.where(), p.who(), p.left(), p.Reason})
+		cells = append(cells, []string{p.ID, p.Tool, p.where(), asks(p.Requester), left(p.ExpiresAt), p.Reason})
 	}
 	return table(a.out, []string{"ID", "TOOL", "WHERE", "ASKED BY", "LEFT", "WHY"}, cells)
 }
 
-func (p approvalRow) where() string {
-	where := strings.TrimSpace(claimed(p.Device) + " " + p.SessionID)
+func (p approvalView) where() string {
+	where := strings.TrimSpace(claimed(p.DeviceName) + " " + p.SessionID)
 	if p.LooksLike != "" {
 		where += fmt.Sprintf(" (its id %q %s)", p.DeviceID, looksLike(p.LooksLike))
 	}
 	return where
 }
 
-func (p approvalRow) left() string {
-	return max(time.Until(p.ExpiresAt), 0).Truncate(time.Second).String()
+// left returns how much time is left.
+func left(until wire.Time) string {
+	return max(time.Until(timeOf(until)), 0).Truncate(time.Second).String()
 }
 
-// who describes the requester.
-func (p approvalRow) who() string {
-	r := p.Requester
-	who := cmp.Or(r.User, r.Credential)
+// asks describes a requester.
+func asks(r wire.Requester) string {
+	who := cmp.Or(r.UserID, r.Credential)
 	if r.Name != "" {
-		who = cmp.Or(r.User, r.Name) + " (" + strings.TrimSpace(nameBeside(r.User, r.Name)+" "+r.Credential) + ")"
+		who = cmp.Or(r.UserID, r.Name) + " (" + strings.TrimSpace(nameBeside(r.UserID, r.Name)+" "+r.Credential) + ")"
 	}
-	if p.Requester.Model {
+	if r.Model {
 		return strings.TrimSpace("a model " + who)
 	}
 	return who
@@ -193,7 +167,7 @@ func (a *application) showWaiting(ctx context.Context, r remote, shown map[strin
 	if err != nil {
 		return err
 	}
-	var list struct{ Approvals []approvalRow }
+	var list struct{ Approvals []approvalView }
 	if err := decodeAnswer(raw, &list); err != nil {
 		return err
 	}
@@ -206,7 +180,7 @@ func (a *application) showWaiting(ctx context.Context, r remote, shown map[strin
 }
 
 func (a *application) showApprovalEvent(ctx context.Context, r remote, data []byte, shown map[string]bool) error {
-	var e struct{ Approval approvalRow }
+	var e struct{ Approval approvalView }
 	if json.Unmarshal(data, &e) != nil || e.Approval.ID == "" {
 		return nil
 	}
@@ -234,14 +208,14 @@ func (a *application) showOnce(ctx context.Context, r remote, id string, shown m
 }
 
 // outcome describes the decision.
-func (p approvalRow) outcome() string {
+func (p approvalView) outcome() string {
 	switch {
 	case p.State == "pending" && p.AllowedBy != "":
 		return "allowed by " + p.AllowedBy + ", waits for a second person"
 	case p.DecidedBy == "":
-		return p.State
+		return string(p.State)
 	}
-	return p.State + " by " + p.DecidedBy
+	return string(p.State) + " by " + p.DecidedBy
 }
 
 // showApproval prints an approval with its arguments. In args_text the gateway has escaped everything that could
@@ -251,12 +225,12 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	if err != nil {
 		return err
 	}
-	var p approvalRow
+	var p approvalView
 	if err := decodeAnswer(raw, &p); err != nil {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  on %s, asked by %s, %s\n", p.ID, p.Tool, p.where(), p.who(), p.outcome())
+	fmt.Fprintf(&b, "%s  %s  on %s, asked by %s, %s\n", p.ID, p.Tool, p.where(), asks(p.Requester), p.outcome())
 	fmt.Fprintf(&b, "  why: %s\n", p.Reason)
 	for _, s := range p.Arguments {
 		fmt.Fprintf(&b, "  %s = %s: %s\n", s.Pointer, s.Value, firstSeen(s))
@@ -269,7 +243,8 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 		fmt.Fprintf(&b, "  who may decide: %s\n", strings.Join(p.Approvers, ", "))
 	}
 	if p.State == "pending" {
-		fmt.Fprintf(&b, "  %s left: farhand approve allow %s  |  farhand approve deny %s\n", p.left(), p.ID, p.ID)
+		fmt.Fprintf(&b, "  %s left: farhand approve allow %s  |  farhand approve deny %s\n", left(p.ExpiresAt), p.ID,
+			p.ID)
 	}
 	fmt.Fprint(a.out, printable(b.String()))
 	return nil
@@ -327,26 +302,24 @@ func (a *application) approveDecide(verb string) *cobra.Command {
 }
 
 func (a *application) decideApproval(ctx context.Context, o approveOptions, allow bool, id string) error {
-	body := map[string]any{"decision": "deny"}
+	body := wire.DecisionRequest{Decision: wire.DecisionDeny}
 	switch {
 	case !o.always && (o.anyArgs || o.lasting != 0):
 		return errors.New("--any-args and --for mean something with --always only")
 	case allow && o.always:
-		body["decision"] = "allow-always"
+		body.Decision = wire.DecisionAlways
 		if o.anyArgs {
-			body["scope"] = "tool"
+			body.Scope = wire.ScopeTool
 		}
-		if o.lasting != 0 {
-			body["expires_in_ms"] = o.lasting.Milliseconds()
-		}
+		body.ExpiresInMS = o.lasting.Milliseconds()
 	case allow:
-		body["decision"] = "allow-once"
+		body.Decision = wire.DecisionOnce
 	}
 	raw, err := o.remote.do(ctx, http.MethodPost, pathApprovals+"/"+url.PathEscape(id), nil, body)
 	if err != nil {
 		return err
 	}
-	var p approvalRow
+	var p approvalView
 	if err := decodeAnswer(raw, &p); err != nil {
 		return err
 	}
@@ -360,7 +333,7 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 	}
 	if p.Grant != nil {
 		text += fmt.Sprintf("; granted until %s: farhand approve revoke %s takes it back",
-			p.Grant.ExpiresAt.Format(time.RFC3339), p.Grant.ID)
+			timeOf(p.Grant.ExpiresAt).Format(time.RFC3339), p.Grant.ID)
 	}
 	fmt.Fprintln(a.out, printable(text))
 	return nil
@@ -381,14 +354,7 @@ func (a *application) listGrants(ctx context.Context, r remote) error {
 	if err != nil {
 		return err
 	}
-	var list struct {
-		Grants []struct {
-			approvalRow
-			ArgsDigest string `json:"args_digest"`
-			DeviceID   string `json:"device_id"`
-			GrantedBy  string `json:"granted_by"`
-		}
-	}
+	var list wire.GrantList
 	if err := decodeAnswer(raw, &list); err != nil {
 		return err
 	}
@@ -402,7 +368,7 @@ func (a *application) listGrants(ctx context.Context, r remote) error {
 		if where == "" {
 			where = g.SessionID
 		}
-		cells = append(cells, []string{g.ID, g.Tool, args, where, g.who(), g.GrantedBy, g.left()})
+		cells = append(cells, []string{g.ID, g.Tool, args, where, asks(g.Requester), g.GrantedBy, left(g.ExpiresAt)})
 	}
 	return table(a.out, []string{"ID", "TOOL", "ARGS", "WHERE", "FOR", "GRANTED BY", "LEFT"}, cells)
 }

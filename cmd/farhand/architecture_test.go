@@ -79,7 +79,7 @@ var arrows = map[string][]string{
 		"internal/metrics",
 	},
 	"cmd": {
-		root, "ws/client", "agent/access", "agent/sandbox", "agent/tools", "registry", "internal",
+		root, "api/wire", "ws/client", "agent/access", "agent/sandbox", "agent/tools", "registry", "internal",
 	},
 	"examples": {root, "agent", "agent/provider", "agent/sandbox"},
 }

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/registry"
 )
 
 // callOptions are the flags of `farhand call`.
@@ -95,39 +98,22 @@ func readArgs(text string, stdin io.Reader) (json.RawMessage, error) {
 
 // callAnswer is the part of the gateway's answer, or of a call's record, that is printed.
 type callAnswer struct {
-	CallID     string     `json:"call_id"`
-	Success    bool       `json:"success"`
-	Output     string     `json:"output"`
-	Error      string     `json:"error"`
-	SessionID  string     `json:"session_id"`
-	Duration   *int64     `json:"duration_ms"` // records have a timeline instead
-	Dispatched string     `json:"dispatched"`
-	Problem    *problem   `json:"problem"` // of records of calls without a result
-	Parts      []callPart `json:"parts"`
+	wire.CallAnswer
+	Duration   *int64              `json:"duration_ms"` // records have a timeline instead
+	Dispatched registry.Dispatched `json:"dispatched"`
+	Problem    *problem            `json:"problem"` // of records of calls without a result
 }
 
 func (a *application) call(ctx context.Context, tool string, args json.RawMessage, o callOptions) error {
-	body := map[string]any{"args": args}
-	target := make(map[string]any)
-	for name, value := range map[string]string{"session_id": o.session, "device_id": o.device, "user_id": o.user} {
-		if value != "" {
-			target[name] = value
-		}
-	}
-	if len(o.labels) > 0 {
-		target["labels"] = o.labels
-	}
-	if len(target) > 0 {
-		body["target"] = target
-	}
-	if o.sel != "" {
-		body["select"] = o.sel
+	body := wire.CallRequest{
+		Args: args, Select: o.sel,
+		Target: wire.Target{SessionID: o.session, DeviceID: o.device, UserID: o.user, Labels: o.labels},
 	}
 	if o.timeout > 0 {
-		body["timeout_ms"] = o.timeout.Milliseconds()
+		body.TimeoutMS = max(1, o.timeout.Milliseconds())
 	}
 	if o.async || o.watch {
-		body["mode"] = "async"
+		body.Mode = registry.ModeAsync
 	}
 	done := a.progress("waiting for the device")
 	raw, err := o.remote.do(ctx, "POST", "/api/tools/"+url.PathEscape(tool)+"/call", nil, body)
@@ -139,7 +125,7 @@ func (a *application) call(ctx context.Context, tool string, args json.RawMessag
 	case o.async:
 		return a.printAccepted(raw, o)
 	case o.watch:
-		var accepted callAccepted
+		var accepted wire.CallAccepted
 		if err := decodeAnswer(raw, &accepted); err != nil {
 			return err
 		}
@@ -162,7 +148,7 @@ func (a *application) withNearestTool(ctx context.Context, r remote, tool string
 
 // printAccepted prints how to find the call again.
 func (a *application) printAccepted(raw []byte, o callOptions) error {
-	var accepted callAccepted
+	var accepted wire.CallAccepted
 	if err := decodeAnswer(raw, &accepted); err != nil {
 		return err
 	}
@@ -171,7 +157,7 @@ func (a *application) printAccepted(raw []byte, o callOptions) error {
 		return nil
 	}
 	a.printSaid(accepted.CallID + "\n")
-	fmt.Fprintf(a.err, "%s; its record: %s/api/calls/%s\n", oneLine(accepted.State, shownID), o.remote.base(),
+	fmt.Fprintf(a.err, "%s; its record: %s/api/calls/%s\n", oneLine(string(accepted.State), shownID), o.remote.base(),
 		oneLine(accepted.CallID, shownID))
 	return nil
 }
@@ -225,24 +211,14 @@ func outcome(success bool) string {
 	return "failed"
 }
 
-// callPart is an image, a sound or a file that a tool returned.
-type callPart struct {
-	Type     string `json:"type"`
-	MIMEType string `json:"mime_type"`
-	Name     string `json:"name"`
-	Data     []byte `json:"data"`
-	URL      string `json:"url"`
-	Size     int64  `json:"size"`
-}
-
 // printParts prints a line about each part. With a file name it saves the bytes: the first part under that name, each
 // other part under a numbered one beside it.
-func (a *application) printParts(ctx context.Context, r *remote, parts []callPart, file string) error {
+func (a *application) printParts(ctx context.Context, r *remote, parts []registry.Part, file string) error {
 	for i, p := range parts {
 		where := "use --output FILE to save it"
 		switch {
 		case p.URL != "":
-			if where = p.link(r); file == "" {
+			if where = partLink(r, p); file == "" {
 				break
 			}
 			path := numbered(file, i)
@@ -259,7 +235,7 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []callPar
 			}
 			where = "saved to " + path
 		}
-		fmt.Fprintln(a.err, printable(fmt.Sprintf("[%s: %s]", p.describe(), where)))
+		fmt.Fprintln(a.err, printable(fmt.Sprintf("[%s: %s]", describePart(p), where)))
 	}
 	return nil
 }
@@ -289,16 +265,16 @@ func download(ctx context.Context, address, path string) (err error) {
 	return nil
 }
 
-// link returns the URL of the part, or empty if it has none.
-func (p callPart) link(r *remote) string {
+// partLink returns the URL of a part of a result, or empty if it has none.
+func partLink(r *remote, p registry.Part) string {
 	if strings.HasPrefix(p.URL, "/") {
 		return r.base() + p.URL
 	}
 	return p.URL
 }
 
-// describe returns a description of the part.
-func (p callPart) describe() string {
+// describePart returns a description of a part of a result.
+func describePart(p registry.Part) string {
 	what := fmt.Sprintf("%s %s, %s", p.Type, p.MIMEType, shownSize(p.Size))
 	if p.Name != "" {
 		what += ", " + p.Name

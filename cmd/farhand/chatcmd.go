@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/api/wire"
 )
 
 const (
@@ -99,13 +101,7 @@ func onlySession(ctx context.Context, r remote) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var list struct {
-		Sessions []struct {
-			SessionID  string `json:"session_id"`
-			Name       string `json:"name"`
-			DeviceName string `json:"device_name"`
-		} `json:"sessions"`
-	}
+	var list wire.SessionList
 	if err := decodeAnswer(raw, &list); err != nil {
 		return "", err
 	}
@@ -255,15 +251,15 @@ type asker struct {
 	ctx     context.Context
 	remote  *remote
 	screen  *chatScreen
-	user    *typist       // nil: no user can be asked
-	waiting []approvalRow // questions for the user; the first is open
-	put     string        // id of the last question asked
-	number  string        // what an answer to it must contain after y or n
-	lines   <-chan string // nil unless a question is open
+	user    *typist        // nil: no user can be asked
+	waiting []approvalView // questions for the user; the first is open
+	put     string         // id of the last question asked
+	number  string         // what an answer to it must contain after y or n
+	lines   <-chan string  // nil unless a question is open
 }
 
 // event shows that a call waits for an approval, or the decision.
-func (q *asker) event(p approvalRow) {
+func (q *asker) event(p approvalView) {
 	if p.State != "pending" {
 		q.screen.note("  %s: %s", oneLine(p.Tool, 64), oneLine(p.outcome(), shownOutput))
 		q.drop(p.ID)
@@ -284,12 +280,12 @@ func (q *asker) event(p approvalRow) {
 }
 
 // tellHow shows who may decide, and how.
-func (q *asker) tellHow(p approvalRow) {
+func (q *asker) tellHow(p approvalView) {
 	who := "an approver"
 	if len(p.Approvers) > 0 {
 		who = strings.Join(p.Approvers, ", ")
 	}
-	q.screen.note("  %s left; who may decide: %s", p.left(), oneLine(who, shownLink))
+	q.screen.note("  %s left; who may decide: %s", left(p.ExpiresAt), oneLine(who, shownLink))
 	id := oneLine(p.ID, shownID)
 	q.screen.note("  farhand approve allow %s  |  farhand approve deny %s", id, id)
 }
@@ -305,7 +301,7 @@ func (q *asker) next() {
 		q.put, q.number = p.ID, q.user.ask()
 		q.lines = q.user.lines
 	}
-	q.screen.note("  %s left. Allow this call of %s? y%s: once, n%s: no", p.left(), oneLine(p.Tool, 64),
+	q.screen.note("  %s left. Allow this call of %s? y%s: once, n%s: no", left(p.ExpiresAt), oneLine(p.Tool, 64),
 		q.number, q.number)
 }
 
@@ -342,7 +338,7 @@ func (q *asker) answer(line string, more bool) {
 	p := q.waiting[0]
 	q.waiting = q.waiting[1:]
 	_, err := q.remote.do(q.ctx, http.MethodPost, pathApprovals+"/"+url.PathEscape(p.ID), nil,
-		map[string]string{"decision": decision})
+		wire.DecisionRequest{Decision: decision})
 	if err != nil {
 		q.screen.note("  not decided: %s", printable(fmt.Sprint(err)))
 	}

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/ssereader"
+	"github.com/farhand/farhand/registry"
 )
 
 const (
@@ -41,16 +43,14 @@ type chatEvent struct {
 	Args         json.RawMessage `json:"args"`
 	Output       string          `json:"output"`
 	Status       string          `json:"status"`
-	Parts        []callPart      `json:"parts"`
+	Parts        []registry.Part `json:"parts"`
 	FullResponse string          `json:"full_response"`
 	Title        string          `json:"title"`
 	Message      string          `json:"message"`
 	Code         string          `json:"code"`
 	Tokens       int             `json:"estimated_tokens"`
-	Messages     []struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	} `json:"messages"`
+
+	Messages []wire.PromptMessage `json:"messages"`
 }
 
 // chatTurn sends a message and shows the turn. If user is not nil, it is asked about calls. The error says why the
@@ -118,7 +118,7 @@ func (s *chatScreen) turnEvent(data []byte, questions *asker) (last bool, err er
 		return false, err
 	}
 	if e.Type == "approval_request" || e.Type == "approval_decided" {
-		var p approvalRow
+		var p approvalView
 		if err := decodeAnswer(data, &p); err != nil {
 			return false, err
 		}
@@ -141,7 +141,8 @@ func brokenOff(ctx context.Context, err error) error {
 
 // openTurn starts a turn and returns its events.
 func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser, error) {
-	body := map[string]any{"content": message, "debug": o.debug, "stream": true, "results": "plain"}
+	stream := true
+	body := wire.MessageRequest{Content: message, Debug: &o.debug, Stream: &stream, Results: "plain"}
 	path := "/api/sessions/" + url.PathEscape(o.session) + "/messages"
 	req, err := o.remote.request(ctx, http.MethodPost, path, nil, body)
 	if err != nil {
@@ -154,7 +155,7 @@ func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser
 	}
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		_ = resp.Body.Close()
-		return nil, problem{Code: resp.Status, Detail: "the answer is not from a Farhand gateway"}
+		return nil, problem{Code: registry.Code(resp.Status), Detail: "the answer is not from a Farhand gateway"}
 	}
 	return resp.Body, nil
 }
@@ -191,8 +192,8 @@ func (s *chatScreen) event(e chatEvent) (last bool, err error) {
 		}
 		s.note("%s %s: %s", mark, oneLine(e.Name, 64), oneLine(e.Output, shownOutput))
 		for _, p := range e.Parts {
-			what := oneLine(p.describe(), shownOutput)
-			if link := p.link(&s.options.remote); link != "" {
+			what := oneLine(describePart(p), shownOutput)
+			if link := partLink(&s.options.remote, p); link != "" {
 				what += ": " + oneLine(link, shownLink)
 			}
 			s.note("  [%s]", what)

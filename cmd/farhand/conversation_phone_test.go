@@ -282,9 +282,9 @@ func listen(ctx context.Context, events *inbox, url string, body []byte) {
 		_ = json.NewDecoder(resp.Body).Decode(&p)
 		code, message, ok := strings.Cut(p.Detail, ": ")
 		if !ok {
-			code, message = p.Code, p.Detail
+			code, message = string(p.Code), p.Detail
 		}
-		events.put(said{Type: "error", Code: code, Message: message, Status: p.Code})
+		events.put(said{Type: "error", Code: code, Message: message, Status: string(p.Code)})
 		return
 	}
 	lines := bufio.NewScanner(resp.Body)

@@ -18,33 +18,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/ws/client"
 )
-
-// deviceDetail is a paired device in the gateway's answer.
-type deviceDetail struct {
-	ID        string   `json:"id"`
-	DeviceID  string   `json:"device_id"`
-	LooksLike string   `json:"looks_like"`
-	Name      string   `json:"name"`
-	UserID    string   `json:"user_id"`
-	Tools     []string `json:"tools"`
-	LastUsed  string   `json:"last_used"`
-	presence
-	Approved []struct {
-		Name string `json:"name"`
-	} `json:"approved"`
-	Rejected []string `json:"rejected"`
-	Waiting  []struct {
-		Name        string   `json:"name"`
-		Description string   `json:"description"`
-		Hash        string   `json:"hash"`
-		Changed     []string `json:"changed"`
-		Before      *struct {
-			Description string `json:"description"`
-		} `json:"before"`
-	} `json:"waiting"`
-}
 
 func (a *application) devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "devices", Short: "List, rename and revoke paired devices, and approve their tools"}
@@ -53,7 +29,7 @@ func (a *application) devicesCommand() *cobra.Command {
 			func(ctx context.Context, r remote, args []string) error { return a.showDevice(ctx, r, args[0]) }),
 		a.remoteStep("rename DEVICE NAME", "Rename a paired device", 2,
 			func(ctx context.Context, r remote, args []string) error {
-				_, err := r.do(ctx, http.MethodPut, devicePath(args[0]), nil, map[string]any{"name": args[1]})
+				_, err := r.do(ctx, http.MethodPut, devicePath(args[0]), nil, wire.SessionName{Name: args[1]})
 				return err
 			}),
 		a.remoteStep("revoke DEVICE", "End the credential of a paired device, and its connection", 1,
@@ -67,7 +43,7 @@ func (a *application) devicesCommand() *cobra.Command {
 			}),
 		a.remoteStep("reject DEVICE TOOL...", "Keep a paired device from offering tools", -2,
 			func(ctx context.Context, r remote, args []string) error {
-				body := map[string]any{"reject": args[1:]}
+				body := wire.ToolDecision{Reject: args[1:]}
 				_, err := r.do(ctx, http.MethodPost, devicePath(args[0])+"/tools", nil, body)
 				return err
 			}))
@@ -91,7 +67,7 @@ func (a *application) devicesListCommand() *cobra.Command {
 			}
 			var cells [][]string
 			for _, raw := range rows {
-				var d deviceDetail
+				var d wire.DeviceRow
 				if err := json.Unmarshal(raw, &d); err != nil {
 					return err
 				}
@@ -104,7 +80,7 @@ func (a *application) devicesListCommand() *cobra.Command {
 					note = looksLike(d.LooksLike)
 				}
 				cells = append(cells, []string{d.DeviceID, claimed(d.Name), d.UserID, strings.Join(d.Tools, ","),
-					online, d.roundTrip(), d.lastPong(), d.LastUsed, d.ID, note})
+					online, roundTrip(d.Presence), lastPong(d.Presence), d.LastUsed, d.ID, note})
 			}
 			return table(a.out, []string{"DEVICE", "NAME", "USER", "TOOLS", "ONLINE", "ROUND TRIP", "LAST PONG",
 				"LAST USED", "ID", "NOTE"}, cells)
@@ -115,8 +91,8 @@ func (a *application) devicesListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *application) readDevice(ctx context.Context, r remote, id string) (deviceDetail, error) {
-	var d deviceDetail
+func (a *application) readDevice(ctx context.Context, r remote, id string) (wire.Device, error) {
+	var d wire.Device
 	raw, err := r.do(ctx, http.MethodGet, devicePath(id), nil, nil)
 	if err != nil {
 		return d, err
@@ -159,10 +135,10 @@ func (a *application) approveTools(ctx context.Context, r remote, id string, nam
 	for _, name := range names {
 		wanted[name] = true
 	}
-	var approve []map[string]string
+	var approve []wire.ApprovedTool
 	for _, t := range d.Waiting {
 		if len(names) == 0 || wanted[t.Name] {
-			approve = append(approve, map[string]string{"name": t.Name, "hash": t.Hash})
+			approve = append(approve, wire.ApprovedTool{Name: t.Name, Hash: t.Hash})
 			delete(wanted, t.Name)
 		}
 	}
@@ -173,24 +149,13 @@ func (a *application) approveTools(ctx context.Context, r remote, id string, nam
 		fmt.Fprintln(a.out, "nothing waits")
 		return nil
 	}
-	_, err = r.do(ctx, http.MethodPost, devicePath(id)+"/tools", nil, map[string]any{"approve": approve})
+	_, err = r.do(ctx, http.MethodPost, devicePath(id)+"/tools", nil, wire.ToolDecision{Approve: approve})
 	return err
 }
 
 // pairingRow is a pairing request in the gateway's answer.
 type pairingRow struct {
-	ID            string    `json:"id"`
-	Status        string    `json:"status"`
-	DeviceID      string    `json:"device_id"`
-	DeviceName    string    `json:"device_name"`
-	Platform      string    `json:"platform"`
-	Tools         []string  `json:"tools"`
-	Fingerprint   string    `json:"key_fingerprint"`
-	Source        string    `json:"source"`
-	AlreadyPaired bool      `json:"already_paired"`
-	LooksLike     string    `json:"looks_like"`
-	Remarks       []string  `json:"remarks"`
-	ExpiresAt     time.Time `json:"expires_at"`
+	wire.Pairing
 }
 
 // device returns the device id for display. A suspicious id is quoted, so that it cannot look like other text.
@@ -264,7 +229,7 @@ func (a *application) pairListCommand() *cobra.Command {
 			var cells [][]string
 			for _, p := range page.Pairings {
 				cells = append(cells, []string{p.ID, claimed(p.DeviceName), p.device(), claimed(p.Platform), p.Source,
-					strings.Join(p.Tools, ","), time.Until(p.ExpiresAt).Truncate(time.Second).String(),
+					strings.Join(p.Tools, ","), time.Until(timeOf(p.ExpiresAt)).Truncate(time.Second).String(),
 					strings.Join(p.notes(), "; ")})
 			}
 			header := []string{"ID", "NAME", "DEVICE", "PLATFORM", "FROM", "TOOLS", "EXPIRES", "NOTE"}
@@ -278,7 +243,7 @@ func (a *application) pairListCommand() *cobra.Command {
 func (a *application) pairShowCommand() *cobra.Command {
 	return a.remoteStep("show CODE", "Show which device has a code", 1,
 		func(ctx context.Context, r remote, args []string) error {
-			return a.decidePairing(ctx, r, args[0], map[string]any{})
+			return a.decidePairing(ctx, r, args[0], wire.PairingDecision{})
 		})
 }
 
@@ -289,15 +254,9 @@ func (a *application) pairApproveCommand() *cobra.Command {
 	var f *pflag.FlagSet
 	cmd := a.remoteStep("approve CODE", "Approve the device that shows a code, or one that is listed by its id", 1,
 		func(ctx context.Context, r remote, args []string) error {
-			body := map[string]any{"decision": "approve", "replace": replace}
-			if user != "" {
-				body["user"] = user
-			}
-			if name != "" {
-				body["name"] = name
-			}
+			body := wire.PairingDecision{Decision: "approve", User: user, Name: name, Replace: replace}
 			if f.Changed("tools") {
-				body["tools"] = strings.Fields(strings.Join(tools, " ")) // as keys create does
+				body.Tools = strings.Fields(strings.Join(tools, " ")) // as keys create does
 			}
 			return a.decidePairing(ctx, r, args[0], body)
 		})
@@ -312,7 +271,7 @@ func (a *application) pairApproveCommand() *cobra.Command {
 func (a *application) pairRejectCommand() *cobra.Command {
 	return a.remoteStep("reject CODE", "Reject the device that shows a code, or one that is listed by its id", 1,
 		func(ctx context.Context, r remote, args []string) error {
-			return a.decidePairing(ctx, r, args[0], map[string]any{"decision": "reject"})
+			return a.decidePairing(ctx, r, args[0], wire.PairingDecision{Decision: "reject"})
 		})
 }
 
@@ -320,12 +279,12 @@ func (a *application) pairRejectCommand() *cobra.Command {
 const pairingIDLength = 24
 
 // decidePairing decides or shows the request with a code or an id, and prints it.
-func (a *application) decidePairing(ctx context.Context, r remote, which string, body map[string]any) error {
+func (a *application) decidePairing(ctx context.Context, r remote, which string, body wire.PairingDecision) error {
 	path := "/api/pairings"
 	if len(which) == pairingIDLength {
 		path += "/" + url.PathEscape(which)
 	} else {
-		body["code"] = which
+		body.Code = which
 	}
 	raw, err := r.do(ctx, http.MethodPost, path, nil, body)
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/days"
 )
 
-// keyRow is an API key in the gateway's list, and in the answer to its creation.
+// keyRow is a new API key, as `farhand keys create` prints it.
 type keyRow struct {
 	ID        string   `json:"id"`
 	Key       string   `json:"key,omitempty"`
@@ -30,20 +31,6 @@ type keyRow struct {
 	Context   string   `json:"context,omitempty"`
 	Person    bool     `json:"person,omitempty"`
 	ExpiresAt string   `json:"expires_at,omitempty"`
-	LastUsed  string   `json:"last_used_at,omitempty"`
-}
-
-// newKey has the flags for a new key.
-type newKey struct {
-	Name     string   `json:"name,omitempty"`
-	Roles    []string `json:"roles,omitempty"`
-	UserID   string   `json:"user_id,omitempty"`
-	DeviceID string   `json:"device_id,omitempty"`
-	Tools    string   `json:"tools,omitempty"`
-	Context  string   `json:"context,omitempty"`
-	Person   bool     `json:"person,omitempty"`
-	Tenant   string   `json:"tenant,omitempty"`
-	Seconds  int64    `json:"expires_in,omitempty"`
 }
 
 func (a *application) keysCommand() *cobra.Command {
@@ -59,7 +46,7 @@ func (a *application) keysCommand() *cobra.Command {
 
 func (a *application) keysCreateCommand() *cobra.Command {
 	var r remote
-	var k newKey
+	var k wire.KeyRequest
 	var life time.Duration
 	var direct, asJSON bool
 	cmd := &cobra.Command{
@@ -75,7 +62,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 			if life < 0 || life > 0 && life < time.Second {
 				return fmt.Errorf("--expires must be at least a second, for example 30d")
 			}
-			k.Seconds = int64(life / time.Second)
+			k.ExpiresIn = int64(life / time.Second)
 			made, err := a.createKey(cmd.Context(), r, k, direct)
 			if err != nil {
 				return err
@@ -106,7 +93,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 }
 
 // createKey makes a key, over HTTP or directly in the store.
-func (a *application) createKey(ctx context.Context, r remote, k newKey, direct bool) (keyRow, error) {
+func (a *application) createKey(ctx context.Context, r remote, k wire.KeyRequest, direct bool) (keyRow, error) {
 	if direct {
 		return a.createStoredKey(ctx, k)
 	}
@@ -118,7 +105,7 @@ func (a *application) createKey(ctx context.Context, r remote, k newKey, direct 
 	return made, decodeAnswer(raw, &made)
 }
 
-func (a *application) createStoredKey(ctx context.Context, k newKey) (keyRow, error) {
+func (a *application) createStoredKey(ctx context.Context, k wire.KeyRequest) (keyRow, error) {
 	cfg, err := farhand.LoadConfig(a.environ)
 	if err != nil {
 		return keyRow{}, err
@@ -127,8 +114,8 @@ func (a *application) createStoredKey(ctx context.Context, k newKey) (keyRow, er
 		Tenant: k.Tenant, Name: k.Name, Roles: k.Roles, User: k.UserID, Device: k.DeviceID, Tools: k.Tools,
 		Context: k.Context, Person: k.Person,
 	}
-	if k.Seconds > 0 {
-		request.Expires = time.Now().Add(time.Duration(k.Seconds) * time.Second)
+	if k.ExpiresIn > 0 {
+		request.Expires = time.Now().Add(time.Duration(k.ExpiresIn) * time.Second)
 	}
 	secret, c, err := farhand.CreateKey(ctx, cfg, request)
 	if err != nil {
@@ -173,7 +160,7 @@ func (a *application) keysListCommand() *cobra.Command {
 func (a *application) printKeys(rows []json.RawMessage) error {
 	var cells [][]string
 	for _, raw := range rows {
-		var k keyRow
+		var k wire.Key
 		if err := json.Unmarshal(raw, &k); err != nil {
 			return err
 		}
@@ -205,7 +192,7 @@ func (a *application) keysRevokeCommand() *cobra.Command {
 				return fmt.Errorf("name the id of a key (farhand keys list), or --user")
 			case user != "":
 				_, err := r.do(cmd.Context(), http.MethodPost, "/api/revocations", nil,
-					map[string]string{"user_id": user})
+					wire.Revocation{UserID: user})
 				return err
 			}
 			_, err := r.do(cmd.Context(), http.MethodDelete, "/api/keys/"+url.PathEscape(args[0]), nil, nil)

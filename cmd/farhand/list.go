@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/farhand/farhand/api/wire"
 )
 
 // listPage is how many rows one request asks for.
@@ -56,16 +58,9 @@ func (a *application) tools(ctx context.Context, r remote, q url.Values, asJSON 
 	}
 	var cells [][]string
 	for _, raw := range rows {
-		var t struct {
-			Name        string `json:"name"`
-			Description string `json:"description"`
-			Source      string `json:"source"`
-			SourceType  string `json:"source_type"`
-			DeviceName  string `json:"device_name"`
-			Sessions    int    `json:"sessions"`
-			Enabled     bool   `json:"enabled"`
-			Reason      string `json:"reason"`
-			Approval    string `json:"approval"`
+		var t struct { // a row of either list
+			wire.ToolRow
+			Sessions int `json:"sessions"`
 		}
 		if err := json.Unmarshal(raw, &t); err != nil {
 			return err
@@ -128,39 +123,22 @@ func (a *application) sessions(ctx context.Context, r remote, q url.Values, asJS
 	}
 	var cells [][]string
 	for _, raw := range rows {
-		var s struct {
-			SessionID   string    `json:"session_id"`
-			Name        string    `json:"name"`
-			DeviceID    string    `json:"device_id"`
-			DeviceName  string    `json:"device_name"`
-			Platform    string    `json:"platform"`
-			Pod         string    `json:"pod"`
-			ConnectedAt time.Time `json:"connected_at"`
-			Tools       []string  `json:"tools"`
-			presence
-		}
+		var s wire.SessionRow
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return err
 		}
 		cells = append(cells, []string{
 			s.SessionID, s.Name, strings.TrimSpace(s.DeviceName + " " + s.DeviceID), s.Platform, s.Pod,
-			time.Since(s.ConnectedAt).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)), s.roundTrip(),
-			s.lastPong(),
+			time.Since(timeOf(s.ConnectedAt)).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)),
+			roundTrip(s.Presence), lastPong(s.Presence),
 		})
 	}
 	return table(a.out, []string{"SESSION", "NAME", "DEVICE", "PLATFORM", "POD", "CONNECTED", "TOOLS", "ROUND TRIP",
 		"LAST PONG"}, cells)
 }
 
-// presence is the state of a device's connection in lists.
-type presence struct {
-	Online      bool      `json:"online"`
-	RoundTripMS int64     `json:"round_trip_ms"`
-	LastPong    time.Time `json:"last_pong"`
-}
-
 // roundTrip returns the round trip in readable form, empty if unknown.
-func (p presence) roundTrip() string {
+func roundTrip(p wire.Presence) string {
 	if p.RoundTripMS == 0 {
 		return ""
 	}
@@ -168,11 +146,17 @@ func (p presence) roundTrip() string {
 }
 
 // lastPong returns in readable form how long ago the last pong came, empty if unknown.
-func (p presence) lastPong() string {
-	if p.LastPong.IsZero() {
+func lastPong(p wire.Presence) string {
+	if p.LastPong == "" {
 		return ""
 	}
-	return max(0, time.Since(p.LastPong)).Truncate(time.Second).String() + " ago"
+	return max(0, time.Since(timeOf(p.LastPong))).Truncate(time.Second).String() + " ago"
+}
+
+// timeOf returns a time in an answer, or the zero time if it is absent.
+func timeOf(text wire.Time) time.Time {
+	at, _ := time.Parse(time.RFC3339, text)
+	return at
 }
 
 // fetchAll reads all pages of a list.

@@ -15,6 +15,9 @@ import (
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
 )
 
 // remote talks to a running gateway over HTTP.
@@ -36,25 +39,8 @@ func (r *remote) flags(set *pflag.FlagSet, environ []string) {
 	r.token = vars[envPrefix+"TOKEN"]
 }
 
-// problem is an error answer of the gateway (RFC 9457).
-type problem struct {
-	Status     int    `json:"status"`
-	Title      string `json:"title"`
-	Detail     string `json:"detail"`
-	Code       string `json:"code"`
-	CallID     string `json:"call_id"`
-	Dispatched string `json:"dispatched"`
-	Retryable  bool   `json:"retryable"`
-	Errors     []struct {
-		Pointer string `json:"pointer"`
-		Message string `json:"message"`
-	} `json:"errors"`
-	Candidates []struct {
-		SessionID string `json:"session_id"`
-		DeviceID  string `json:"device_id"`
-		Name      string `json:"name"`
-	} `json:"candidates"`
-}
+// problem is an error answer of the gateway.
+type problem auth.Problem
 
 // Error implements error. It includes what a person needs to act.
 func (p problem) Error() string {
@@ -130,7 +116,7 @@ func (r *remote) send(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
 	}
-	p := problem{Code: resp.Status, Detail: "the gateway gave no reason"}
+	p := problem{Code: registry.Code(resp.Status), Detail: "the gateway gave no reason"}
 	if json.Unmarshal(b, &p) != nil {
 		p.Detail = "the answer is not from a Farhand gateway"
 	}

@@ -14,7 +14,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/internal/ssereader"
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
 )
 
@@ -91,22 +93,6 @@ const (
 	cancelTimeout = 5 * time.Second
 )
 
-// callAccepted is the answer to an asynchronous call.
-type callAccepted struct {
-	CallID string `json:"call_id"`
-	State  string `json:"state"`
-}
-
-// callProgress is one event of a call.
-type callProgress struct {
-	Type     string   `json:"type"`
-	State    string   `json:"state"`
-	Progress *float64 `json:"progress"`
-	Total    *float64 `json:"total"`
-	Message  string   `json:"message"`
-	Chunk    string   `json:"chunk"`
-}
-
 // follow shows the progress of a call on standard error until it has ended, and returns its record. If ctx ends first,
 // it cancels the call.
 func (a *application) follow(ctx context.Context, r remote, id string) (json.RawMessage, error) {
@@ -148,13 +134,11 @@ func (a *application) untilEnded(ctx context.Context, r remote, path string) (js
 			return nil, err
 		}
 		away = time.Time{}
-		var known struct {
-			Status string `json:"status"`
-		}
+		var known wire.CallRecord
 		if err := decodeAnswer(record, &known); err != nil {
 			return nil, err
 		}
-		if known.Status != "pending" && known.Status != "executing" {
+		if known.Status != registry.StatusPending && known.Status != registry.StatusExecuting {
 			return record, nil
 		}
 	}
@@ -185,20 +169,20 @@ func (a *application) showProgress(ctx context.Context, r remote, path, last str
 			return last, err
 		}
 		last = cmp.Or(event.ID, last)
-		var e callProgress
+		var e wire.CallEvent
 		if json.Unmarshal(event.Data, &e) != nil {
 			continue
 		}
-		if text := e.text(); text != "" {
+		if text := eventText(e); text != "" {
 			fmt.Fprintln(a.err, text)
 		}
 	}
 }
 
-// text returns the line shown for an event.
-func (e callProgress) text() string {
+// eventText returns the line shown for an event of a call.
+func eventText(e wire.CallEvent) string {
 	if e.State != "" {
-		return oneLine(e.State, shownID)
+		return oneLine(string(e.State), shownID)
 	}
 	var parts []string
 	switch {
