@@ -16,8 +16,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// The document is written by hand in openapi/, one file for each part. Values that exist in Go code (version, error
-// codes and their statuses) are filled in here, so that they have one source.
+// The parts of the document are in openapi/. schemas.json is generated from package wire (`make docs`), the others are
+// written by hand. The version, and the statuses of error codes, are filled in here.
 //
 //go:embed openapi/*.json
 var openAPIFiles embed.FS
@@ -39,11 +39,6 @@ func openAPI(version string) ([]byte, error) {
 		parts[name] = part
 	}
 	parts["info"]["version"] = version
-	codes := registry.Codes()
-	slices.Sort(codes)
-	parts["schemas"]["ErrorCode"] = object{
-		"type": "string", "enum": codes, "description": "What went wrong, for machines. New codes may be added.",
-	}
 	return json.MarshalIndent(object{
 		"openapi": "3.1.0",
 		"info":    parts["info"],

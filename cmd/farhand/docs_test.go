@@ -29,10 +29,11 @@ func TestDocsAreGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"../../docs/configuration.md": config.String(),
-		"../../docs/cli.md":           cliReference(),
-		"../../docs/operate.md":       withTable(t, "../../docs/operate.md", metricsTable()),
-		"../../docs/policy.md":        withTable(t, "../../docs/policy.md", defaultsTable(t)),
+		"../../docs/configuration.md":    config.String(),
+		"../../docs/cli.md":              cliReference(),
+		"../../docs/operate.md":          withTable(t, "../../docs/operate.md", metricsTable()),
+		"../../docs/policy.md":           withTable(t, "../../docs/policy.md", defaultsTable(t)),
+		"../../api/openapi/schemas.json": openAPISchemas(t),
 	} {
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
