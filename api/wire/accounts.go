@@ -20,17 +20,13 @@ type Ready struct {
 
 // Limits are the limits for the asker, and for devices.
 type Limits struct {
-	// Of a request's body.
-	BodyBytes int64 `json:"body_bytes"`
+	BodyBytes int64 `json:"body_bytes"` // of a request's body
 
 	// The timeout of a call when neither the request nor the tool names one.
 	CallTimeoutMS int64 `json:"call_timeout_ms"`
 
-	// The longest timeout that a call gets.
-	MaxCallTimeoutMS int64 `json:"max_call_timeout_ms"`
-
-	// The longest `wait_ms`.
-	MaxWaitMS int64 `json:"max_wait_ms"`
+	MaxCallTimeoutMS int64 `json:"max_call_timeout_ms"` // the longest timeout that a call gets
+	MaxWaitMS        int64 `json:"max_wait_ms"`         // the longest `wait_ms`
 
 	// Event streams of one identity that may be open at once on a pod.
 	Streams int `json:"streams"`
@@ -41,11 +37,8 @@ type Limits struct {
 
 // RateLimit is how often tools may be called. All rates that hold for a call count it.
 type RateLimit struct {
-	// The setting, or the rule of the policy.
-	Rule string `json:"rule"`
-
-	// Whose calls are counted together: `identity`, `device` or `tenant`.
-	Per string `json:"per"`
+	Rule string `json:"rule"` // the setting, or the rule of the policy
+	Per  string `json:"per"`  // whose calls are counted together: `identity`, `device` or `tenant`
 
 	// Globs of the tools whose calls are counted, each tool for itself. A rule may be about fewer of them, as those of
 	// one security level. Absent: the calls of all tools together.

@@ -8,12 +8,8 @@ type ApprovalRow struct {
 	CallID string        `json:"call_id" schema:"format=uuid"`
 	Tool   string        `json:"tool"`
 	State  ApprovalState `json:"state"`
-
-	// Why a person is asked.
-	Reason string `json:"reason"`
-
-	// The id of the rule of the policy that demands it.
-	Rule string `json:"rule"`
+	Reason string        `json:"reason"` // why a person is asked
+	Rule   string        `json:"rule"`   // the id of the rule of the policy that demands it
 
 	// Where the call goes. Absent for a tool of the gateway itself.
 	SessionID SessionID `json:"session_id,omitempty"`
@@ -24,9 +20,7 @@ type ApprovalRow struct {
 	// The device_id of a paired device that a person may take this one for.
 	LooksLike string `json:"looks_like,omitempty"`
 
-	// Whose device it is, or who asked. Absent: no user in particular.
-	UserID string `json:"user_id,omitempty"`
-
+	UserID    string    `json:"user_id,omitempty"` // whose device it is, or who asked. Absent: no user in particular
 	Requester Requester `json:"requester"`
 
 	// `async`: no caller waits, and the call starts when it is allowed.
@@ -47,16 +41,10 @@ type ApprovalRow struct {
 	// Who may decide, as far as that is known: users, names of keys, other ways to have the role.
 	Approvers []string `json:"approvers,omitempty"`
 
-	// Whether the reader may allow the call now.
-	MayDecide bool `json:"may_decide"`
-
-	CreatedAt Time `json:"created_at"`
-
-	// No answer until then is a denial.
-	ExpiresAt Time `json:"expires_at"`
-
-	// With `by: two`: the first of two persons who allow the call.
-	AllowedBy string `json:"allowed_by,omitempty"`
+	MayDecide bool   `json:"may_decide"` // whether the reader may allow the call now
+	CreatedAt Time   `json:"created_at"`
+	ExpiresAt Time   `json:"expires_at"`           // no answer until then is a denial
+	AllowedBy string `json:"allowed_by,omitempty"` // with `by: two`: the first of two persons who allow the call
 
 	// A user, a credential or a device; two of them with `by: two`.
 	DecidedBy string `json:"decided_by,omitempty"`
@@ -70,16 +58,10 @@ type ArgumentSource = registry.ArgumentSource
 
 // Requester is who asks for a call.
 type Requester struct {
-	UserID string `json:"user_id,omitempty"`
-
-	// What proved who asks; no secret.
-	Credential string `json:"credential,omitempty"`
-
-	// What people call the credential.
-	Name string `json:"name,omitempty"`
-
-	// A language model asks, in their conversation.
-	Model bool `json:"model"`
+	UserID     string `json:"user_id,omitempty"`
+	Credential string `json:"credential,omitempty"` // what proved who asks; no secret
+	Name       string `json:"name,omitempty"`       // what people call the credential
+	Model      bool   `json:"model"`                // a language model asks, in their conversation
 }
 
 // ApprovalList has the open approvals, in order of expiry.
@@ -90,9 +72,7 @@ type ApprovalList struct {
 // Approval is an approval with its arguments: as sent, and as text that cannot deceive its reader.
 type Approval struct {
 	ApprovalRow
-
-	// As they will reach the tool.
-	Args registry.JSON `json:"args,omitzero" schema:"type=object,open"`
+	Args registry.JSON `json:"args,omitzero" schema:"type=object,open"` // as they will reach the tool
 
 	// The arguments for people: whole, and every character that is not plainly seen as its escape.
 	ArgsText string `json:"args_text"`
@@ -127,11 +107,8 @@ const (
 // Decision is an approval after a decision: the first one counts.
 type Decision struct {
 	Approval
-
-	// Whether this request decided. If not, another one was faster, or the time was up.
-	Decided bool `json:"decided"`
-
-	Grant *Grant `json:"grant,omitempty"`
+	Decided bool   `json:"decided"` // whether this request decided. If not, another one was faster, or the time was up
+	Grant   *Grant `json:"grant,omitempty"`
 }
 
 // Grant is what "allow always" has granted.
@@ -139,10 +116,7 @@ type Grant struct {
 	ID         ApprovalID `json:"id"`
 	Tool       string     `json:"tool"`
 	SchemaHash string     `json:"schema_hash" schema:"pattern=^[0-9a-f]{64}$"`
-
-	// Absent: any arguments.
-	ArgsDigest string `json:"args_digest,omitempty"`
-
+	ArgsDigest string     `json:"args_digest,omitempty"` // Absent: any arguments
 	SessionID  SessionID  `json:"session_id,omitempty"`
 	DeviceID   string     `json:"device_id,omitempty"`
 	UserID     string     `json:"user_id,omitempty"`

@@ -61,30 +61,23 @@ type CallAnswer struct {
 	Parts      Parts            `json:"parts,omitempty"`
 	Violations OutputViolations `json:"output_violations,omitempty"`
 	Error      string           `json:"error,omitempty"`
-
-	// Absent for a tool of the gateway itself.
-	SessionID SessionID `json:"session_id,omitempty"`
-
-	DeviceID   string `json:"device_id,omitempty"`
-	DurationMS int64  `json:"duration_ms" schema:"minimum=0"`
+	SessionID  SessionID        `json:"session_id,omitempty"` // absent for a tool of the gateway itself
+	DeviceID   string           `json:"device_id,omitempty"`
+	DurationMS int64            `json:"duration_ms" schema:"minimum=0"`
 }
 
 // CallAccepted is the answer to an asynchronous call, which continues without its request.
 type CallAccepted struct {
-	CallID string    `json:"call_id" schema:"format=uuid"`
-	Mode   string    `json:"mode" schema:"enum=async"`
-	State  CallState `json:"state"`
-
-	// Absent for a tool of the gateway itself.
-	SessionID SessionID `json:"session_id,omitempty"`
-
-	DeviceID string `json:"device_id,omitempty"`
+	CallID    string    `json:"call_id" schema:"format=uuid"`
+	Mode      string    `json:"mode" schema:"enum=async"`
+	State     CallState `json:"state"`
+	SessionID SessionID `json:"session_id,omitempty"` // absent for a tool of the gateway itself
+	DeviceID  string    `json:"device_id,omitempty"`
 
 	// The approval that an asynchronous call waits for, or waited for. Its time starts when a person allows it.
 	ApprovalID ApprovalID `json:"approval_id,omitempty"`
 
-	// Who may decide about it, as far as that is known.
-	Approvers []string `json:"approvers,omitempty"`
+	Approvers []string `json:"approvers,omitempty"` // who may decide about it, as far as that is known
 }
 
 // CallRecord is the record of a call. The members from success on are those of a call's answer. They are absent until
@@ -94,9 +87,7 @@ type CallRecord struct {
 	Tool      string    `json:"tool"`
 	SessionID SessionID `json:"session_id,omitempty"`
 	DeviceID  string    `json:"device_id,omitempty"`
-
-	// Of the caller.
-	UserID string `json:"user_id,omitempty"`
+	UserID    string    `json:"user_id,omitempty"` // of the caller
 
 	// builtin: the tool is one of the gateway itself. mcp: and a name: of that MCP server. Absent for tools of devices.
 	Source string `json:"source,omitempty" schema:"pattern=^(builtin|mcp:.+)$"`
@@ -112,9 +103,7 @@ type CallRecord struct {
 	// Of calls that ended without a result: nothing ran, and asking again may help.
 	Retryable *bool `json:"retryable,omitempty"`
 
-	// The answer came after the caller had been told something else.
-	Late bool `json:"late"`
-
+	Late      bool       `json:"late"` // the answer came after the caller had been told something else
 	Timeline  []CallStep `json:"timeline"`
 	TimeoutMS int64      `json:"timeout_ms" schema:"minimum=0"`
 
@@ -125,11 +114,8 @@ type CallRecord struct {
 	// Equal for equal arguments. The arguments themselves are not kept.
 	ArgsDigest string `json:"args_digest,omitempty" schema:"pattern=^[0-9a-f]{64}$"`
 
-	// The pod that was asked.
-	Pod string `json:"pod"`
-
-	// The pod that delivered the call to the device.
-	Owner string `json:"owner,omitempty"`
+	Pod   string `json:"pod"`             // the pod that was asked
+	Owner string `json:"owner,omitempty"` // the pod that delivered the call to the device
 
 	// This and the next four once the device has answered, as in the answer to the call; in lists and feeds without
 	// what the tool returned.
@@ -144,9 +130,7 @@ type CallRecord struct {
 	Parts      Parts            `json:"parts,omitempty"`
 	Violations OutputViolations `json:"output_violations,omitempty"`
 	Error      string           `json:"error,omitempty"`
-
-	// Of calls that ended without a result.
-	Problem *CallProblem `json:"problem,omitempty"`
+	Problem    *CallProblem     `json:"problem,omitempty"` // of calls that ended without a result
 }
 
 // CallStep is a state of a call, and when it began.
@@ -179,9 +163,6 @@ type CallEvent struct {
 	Progress *float64  `json:"progress,omitempty"`
 	Total    *float64  `json:"total,omitempty"`
 	Message  string    `json:"message,omitempty"`
-
-	// A part of the output.
-	Chunk string `json:"chunk,omitempty"`
-
-	At Time `json:"at"`
+	Chunk    string    `json:"chunk,omitempty"` // a part of the output
+	At       Time      `json:"at"`
 }

@@ -6,20 +6,14 @@ import "github.com/farhand/farhand/registry"
 //
 //schema:closed
 type PairRequest struct {
-	// What the credential is bound to. Absent: the gateway makes one.
-	DeviceID string `json:"device_id,omitempty"`
-
-	// For people.
-	DeviceName string `json:"device_name,omitempty"`
-
-	// For people.
-	Platform string `json:"platform,omitempty"`
+	DeviceID   string `json:"device_id,omitempty"`   // what the credential is bound to. Absent: the gateway makes one
+	DeviceName string `json:"device_name,omitempty"` // for people
+	Platform   string `json:"platform,omitempty"`    // for people
 
 	// An Ed25519 key, 32 bytes in base64url without padding. The credential is then of no use without signatures.
 	PublicKey string `json:"public_key,omitempty"`
 
-	// Names of tools the device wants to offer.
-	Tools []string `json:"tools,omitempty" schema:"maxItems=128"`
+	Tools []string `json:"tools,omitempty" schema:"maxItems=128"` // names of tools the device wants to offer
 }
 
 // PairAsked is the answer to a PairRequest.
@@ -29,16 +23,10 @@ type PairAsked struct {
 	// For `/pair/status`. The device shows it to no one.
 	Secret string `json:"secret"`
 
-	// To show to a person.
-	Code string `json:"code" schema:"pattern=^[2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4}$"`
-
-	DeviceID string `json:"device_id"`
-
-	// Seconds until the request is gone.
-	ExpiresIn int `json:"expires_in"`
-
-	// Seconds between two questions to `/pair/status`.
-	Interval int `json:"interval"`
+	Code      string `json:"code" schema:"pattern=^[2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4}$"` // to show to a person
+	DeviceID  string `json:"device_id"`
+	ExpiresIn int    `json:"expires_in"` // seconds until the request is gone
+	Interval  int    `json:"interval"`   // seconds between two questions to `/pair/status`
 }
 
 // PairSecret is the question whether a device is paired.
@@ -63,24 +51,17 @@ type Challenge struct {
 	// What is signed is the text `farhand-device-v1`, a line feed, this, a line feed, and the device_id.
 	Nonce string `json:"nonce"`
 
-	// Seconds.
-	ExpiresIn int `json:"expires_in"`
+	ExpiresIn int `json:"expires_in"` // seconds
 }
 
 // PairingDecision is an approver's decision about a request to pair.
 //
 //schema:closed
 type PairingDecision struct {
-	// As the device shows it; case and hyphen do not matter.
-	Code string `json:"code,omitempty"`
-
+	Code     string `json:"code,omitempty"` // as the device shows it; case and hyphen do not matter
 	Decision string `json:"decision,omitempty" schema:"enum=approve|reject"`
-
-	// Whose device it becomes. Absent: the approver's.
-	User string `json:"user,omitempty"`
-
-	// For people. Absent: as the device calls itself.
-	Name string `json:"name,omitempty"`
+	User     string `json:"user,omitempty"` // whose device it becomes. Absent: the approver's
+	Name     string `json:"name,omitempty"` // for people. Absent: as the device calls itself
 
 	// Names or globs of tools it may offer. Absent: those it asked for.
 	Tools []string `json:"tools,omitzero" schema:"maxItems=128"`
@@ -91,21 +72,15 @@ type PairingDecision struct {
 
 // Pairing is a request to pair, as shown to its approver.
 type Pairing struct {
-	ID         string   `json:"id"`
-	Status     string   `json:"status" schema:"enum=pending|rejected|approved"`
-	DeviceID   string   `json:"device_id"`
-	DeviceName string   `json:"device_name,omitempty"`
-	Platform   string   `json:"platform,omitempty"`
-	Tools      []string `json:"tools"`
-
-	// Of the public key, if the device has one.
-	Fingerprint string `json:"key_fingerprint,omitempty"`
-
-	// The address the request came from.
-	Source string `json:"source"`
-
-	// A device with this device_id is paired already.
-	AlreadyPaired bool `json:"already_paired"`
+	ID            string   `json:"id"`
+	Status        string   `json:"status" schema:"enum=pending|rejected|approved"`
+	DeviceID      string   `json:"device_id"`
+	DeviceName    string   `json:"device_name,omitempty"`
+	Platform      string   `json:"platform,omitempty"`
+	Tools         []string `json:"tools"`
+	Fingerprint   string   `json:"key_fingerprint,omitempty"` // of the public key, if the device has one
+	Source        string   `json:"source"`                    // the address the request came from
+	AlreadyPaired bool     `json:"already_paired"`            // a device with this device_id is paired already
 
 	// The device_id of another device, paired or waiting, that a person may take this one for.
 	LooksLike string `json:"looks_like,omitempty"`
@@ -125,28 +100,20 @@ type PairingList struct {
 
 // DeviceRow is a paired device.
 type DeviceRow struct {
-	// Of its credential.
-	ID string `json:"id"`
-
+	ID       string `json:"id"` // of its credential
 	DeviceID string `json:"device_id"`
 
 	// The device_id of another paired device that a person may take this one for.
 	LooksLike string `json:"looks_like,omitempty"`
 
-	Name        string `json:"name,omitempty"`
-	UserID      string `json:"user_id,omitempty"`
-	Fingerprint string `json:"key_fingerprint,omitempty"`
-
-	// Names and globs that were approved in advance.
-	Tools []string `json:"tools"`
-
-	CreatedAt Time `json:"created_at"`
-
-	// The credential that approved it.
-	CreatedBy string `json:"created_by"`
-
-	LastUsed  Time `json:"last_used,omitempty"`
-	ExpiresAt Time `json:"expires_at,omitempty"`
+	Name        string   `json:"name,omitempty"`
+	UserID      string   `json:"user_id,omitempty"`
+	Fingerprint string   `json:"key_fingerprint,omitempty"`
+	Tools       []string `json:"tools"` // names and globs that were approved in advance
+	CreatedAt   Time     `json:"created_at"`
+	CreatedBy   string   `json:"created_by"` // the credential that approved it
+	LastUsed    Time     `json:"last_used,omitempty"`
+	ExpiresAt   Time     `json:"expires_at,omitempty"`
 	Presence
 }
 
@@ -159,12 +126,9 @@ type DeviceList struct {
 // Device is a paired device with its tools.
 type Device struct {
 	DeviceRow
-
-	// As they were defined.
-	Approved []ApprovedTool `json:"approved"`
-
-	Rejected []string      `json:"rejected"`
-	Waiting  []WaitingTool `json:"waiting"`
+	Approved []ApprovedTool `json:"approved"` // as they were defined
+	Rejected []string       `json:"rejected"`
+	Waiting  []WaitingTool  `json:"waiting"`
 }
 
 // ApprovedTool is a tool of a device and the definition of it that was approved.
@@ -178,10 +142,8 @@ type WaitingTool struct {
 	// A tool of this name is approved, and was defined in another way.
 	ApprovedHash string `json:"approved_hash,omitempty"`
 
-	Before *WaitingDefinition `json:"before,omitempty"`
-
-	// The fields that are different.
-	Changed []string `json:"changed,omitempty"`
+	Before  *WaitingDefinition `json:"before,omitempty"`
+	Changed []string           `json:"changed,omitempty"` // the fields that are different
 }
 
 // WaitingDefinition is a definition of a device's tool.
@@ -202,6 +164,5 @@ type ToolDecision struct {
 	// Tools that wait, each with the hash of the definition that was looked at.
 	Approve []ApprovedTool `json:"approve,omitempty"`
 
-	// Names of tools the device must not offer.
-	Reject []string `json:"reject,omitempty"`
+	Reject []string `json:"reject,omitempty"` // names of tools the device must not offer
 }

@@ -10,28 +10,17 @@ type ActivityType = string
 
 // Activity is an entry of the feed.
 type Activity struct {
-	Type ActivityType `json:"type"`
-	At   Time         `json:"at"`
-
-	// The pod that tells.
-	Pod string `json:"pod"`
-
-	SessionID SessionID `json:"session_id,omitempty"`
-	DeviceID  string    `json:"device_id,omitempty"`
-
-	// Whose session it is.
-	UserID string `json:"user_id,omitempty"`
-
-	// With `session.tools`: all that are offered now.
-	Tools *[]ToolName `json:"tools,omitempty"`
-
-	Reason string      `json:"reason,omitempty"`
-	Call   *CallRecord `json:"call,omitempty"`
-
-	// With `turn.started` and `turn.finished`.
-	Turn *registry.TurnNote `json:"turn,omitempty"`
-
-	Approval *ApprovalNote `json:"approval,omitempty"`
+	Type      ActivityType       `json:"type"`
+	At        Time               `json:"at"`
+	Pod       string             `json:"pod"` // the pod that tells
+	SessionID SessionID          `json:"session_id,omitempty"`
+	DeviceID  string             `json:"device_id,omitempty"`
+	UserID    string             `json:"user_id,omitempty"` // whose session it is
+	Tools     *[]ToolName        `json:"tools,omitempty"`   // with `session.tools`: all that are offered now
+	Reason    string             `json:"reason,omitempty"`
+	Call      *CallRecord        `json:"call,omitempty"`
+	Turn      *registry.TurnNote `json:"turn,omitempty"` // with `turn.started` and `turn.finished`
+	Approval  *ApprovalNote      `json:"approval,omitempty"`
 }
 
 // ApprovalNote is what the feed says of an approval.
@@ -55,11 +44,7 @@ type TicketRequest struct {
 
 // EventTicket is a ticket with which a page opens one event stream, once.
 type EventTicket struct {
-	Ticket string `json:"ticket"`
-
-	// The path of the stream with the ticket, for an EventSource.
-	URL string `json:"url"`
-
-	// Seconds.
-	ExpiresIn int `json:"expires_in"`
+	Ticket    string `json:"ticket"`
+	URL       string `json:"url"`        // the path of the stream with the ticket, for an EventSource
+	ExpiresIn int    `json:"expires_in"` // seconds
 }

@@ -2,12 +2,9 @@ package wire
 
 // Completion is an answer of /v1/chat/completions, in OpenAI's format.
 type Completion struct {
-	ID     string `json:"id" schema:"pattern=^chatcmpl-"`
-	Object string `json:"object" schema:"enum=chat.completion"`
-
-	// Unix time in seconds.
-	Created int64 `json:"created"`
-
+	ID      string             `json:"id" schema:"pattern=^chatcmpl-"`
+	Object  string             `json:"object" schema:"enum=chat.completion"`
+	Created int64              `json:"created"` // unix time in seconds
 	Model   string             `json:"model"`
 	Choices []CompletionChoice `json:"choices" schema:"minItems=1,maxItems=1"`
 	Usage   CompletionUsage    `json:"usage"`
@@ -17,36 +14,26 @@ type Completion struct {
 //
 //schema:inline
 type CompletionChoice struct {
-	Index   int               `json:"index" schema:"enum=0"`
-	Message CompletionMessage `json:"message"`
-
-	// Always null.
-	LogProbs *struct{} `json:"logprobs"`
-
-	FinishReason FinishReason `json:"finish_reason"`
+	Index        int               `json:"index" schema:"enum=0"`
+	Message      CompletionMessage `json:"message"`
+	LogProbs     *struct{}         `json:"logprobs"` // always null
+	FinishReason FinishReason      `json:"finish_reason"`
 }
 
 // CompletionMessage is the message of a completion.
 //
 //schema:inline
 type CompletionMessage struct {
-	Role string `json:"role" schema:"enum=assistant"`
-
-	// All that the model said; null where it only calls tools.
-	Content *string `json:"content"`
-
+	Role      string           `json:"role" schema:"enum=assistant"`
+	Content   *string          `json:"content"` // all that the model said; null where it only calls tools
 	Reasoning string           `json:"reasoning_content,omitempty"`
 	ToolCalls []CompletionCall `json:"tool_calls,omitempty"`
-
-	// Why the model does not answer.
-	Refusal *string `json:"refusal"`
+	Refusal   *string          `json:"refusal"` // why the model does not answer
 }
 
 // CompletionCall is a call of one of the caller's own tools. Each comes in one piece.
 type CompletionCall struct {
-	// In streams only.
-	Index *int `json:"index,omitempty" schema:"minimum=0"`
-
+	Index    *int               `json:"index,omitempty" schema:"minimum=0"` // in streams only
 	ID       string             `json:"id"`
 	Type     string             `json:"type" schema:"enum=function"`
 	Function CompletionFunction `json:"function"`
@@ -56,10 +43,8 @@ type CompletionCall struct {
 //
 //schema:inline
 type CompletionFunction struct {
-	Name string `json:"name"`
-
-	// As the model wrote it: check that it is JSON.
-	Arguments string `json:"arguments"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"` // as the model wrote it: check that it is JSON
 }
 
 // CompletionUsage counts the tokens of a completion.
@@ -76,13 +61,11 @@ type FinishReason = string
 
 // CompletionChunk is a part of a streamed completion.
 type CompletionChunk struct {
-	ID      string `json:"id" schema:"pattern=^chatcmpl-"`
-	Object  string `json:"object" schema:"enum=chat.completion.chunk"`
-	Created int64  `json:"created"`
-	Model   string `json:"model"`
-
-	// Empty in the piece that counts the tokens.
-	Choices []CompletionChunkChoice `json:"choices" schema:"maxItems=1"`
+	ID      string                  `json:"id" schema:"pattern=^chatcmpl-"`
+	Object  string                  `json:"object" schema:"enum=chat.completion.chunk"`
+	Created int64                   `json:"created"`
+	Model   string                  `json:"model"`
+	Choices []CompletionChunkChoice `json:"choices" schema:"maxItems=1"` // empty in the piece that counts the tokens
 
 	// With `include_usage`: null but in the last piece.
 	Usage **CompletionUsage `json:"usage,omitempty"`
@@ -90,20 +73,15 @@ type CompletionChunk struct {
 
 // CompletionChunkChoice is the only choice of a CompletionChunk.
 type CompletionChunkChoice struct {
-	Index int             `json:"index" schema:"enum=0"`
-	Delta CompletionDelta `json:"delta"`
-
-	// Always null.
-	LogProbs *struct{} `json:"logprobs"`
-
-	FinishReason *FinishReason `json:"finish_reason"`
+	Index        int             `json:"index" schema:"enum=0"`
+	Delta        CompletionDelta `json:"delta"`
+	LogProbs     *struct{}       `json:"logprobs"` // always null
+	FinishReason *FinishReason   `json:"finish_reason"`
 }
 
 // CompletionDelta is what a CompletionChunk adds.
 type CompletionDelta struct {
-	// In the first piece.
-	Role string `json:"role,omitempty" schema:"enum=assistant"`
-
+	Role      string           `json:"role,omitempty" schema:"enum=assistant"` // in the first piece
 	Content   *string          `json:"content,omitempty"`
 	Refusal   *string          `json:"refusal,omitempty"`
 	Reasoning string           `json:"reasoning_content,omitempty"`
@@ -112,12 +90,9 @@ type CompletionDelta struct {
 
 // Model is a model in OpenAI's list format.
 type Model struct {
-	ID     string `json:"id"`
-	Object string `json:"object" schema:"enum=model"`
-
-	// Not known.
-	Created int64 `json:"created" schema:"enum=0"`
-
+	ID      string `json:"id"`
+	Object  string `json:"object" schema:"enum=model"`
+	Created int64  `json:"created" schema:"enum=0"` // not known
 	OwnedBy string `json:"owned_by" schema:"enum=farhand"`
 }
 
@@ -136,13 +111,9 @@ type OpenAIError struct {
 //
 //schema:inline
 type OpenAIErrorDetail struct {
-	// What to do about it, for people.
-	Message string `json:"message"`
-
-	Type string `json:"type" schema:"enum=invalid_request_error|rate_limit_error|server_error"`
-
-	// The field that is wrong.
-	Param *string `json:"param"`
+	Message string  `json:"message"` // what to do about it, for people
+	Type    string  `json:"type" schema:"enum=invalid_request_error|rate_limit_error|server_error"`
+	Param   *string `json:"param"` // the field that is wrong
 
 	// `invalid_api_key`, `invalid_request_error`, `model_not_found` and `rate_limit_exceeded` as at OpenAI, else the
 	// gateway's own code.

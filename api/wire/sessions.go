@@ -11,9 +11,7 @@ type SessionAttributes struct {
 	Labels       Labels    `json:"labels,omitempty"`
 	Capabilities []string  `json:"capabilities,omitempty"`
 	ConnectedAt  Time      `json:"connected_at,omitempty"`
-
-	// The pod that holds the device's connection.
-	Pod string `json:"pod,omitempty"`
+	Pod          string    `json:"pod,omitempty"` // the pod that holds the device's connection
 
 	// Grows each time the session connects. Lists are in this order.
 	Generation int64 `json:"generation,omitempty" schema:"minimum=1"`
@@ -28,9 +26,7 @@ type SessionAttributes struct {
 
 // Presence is the state of a device's connection in lists. Unknown values are absent.
 type Presence struct {
-	// Whether the device is connected now.
-	Online bool `json:"online"`
-
+	Online      bool      `json:"online"` // whether the device is connected now
 	RoundTripMS RoundTrip `json:"round_trip_ms,omitempty"`
 	LastPong    LastPong  `json:"last_pong,omitempty"`
 }
@@ -39,17 +35,13 @@ type Presence struct {
 type Conversation struct {
 	CreatedAt    Time `json:"created_at"`
 	LastActivity Time `json:"last_activity"`
-
-	// Of the conversation.
-	MessageCount int `json:"message_count" schema:"minimum=0"`
+	MessageCount int  `json:"message_count" schema:"minimum=0"` // of the conversation
 }
 
 // SessionRow is a session in a list. The session is connected, or has a conversation.
 type SessionRow struct {
 	SessionAttributes
-
-	// In order of name.
-	Tools []ToolName `json:"tools"`
+	Tools []ToolName `json:"tools"` // in order of name
 
 	// Those of the tools that you may not call now. Absent: you may call all of them.
 	ToolsDisabled []DisabledTool `json:"tools_disabled,omitempty"`
@@ -57,18 +49,14 @@ type SessionRow struct {
 
 // DisabledTool is a listed tool that the asker may not call.
 type DisabledTool struct {
-	Name ToolName `json:"name"`
-
-	// As in the list of tools.
-	Reason string `json:"reason"`
+	Name   ToolName `json:"name"`
+	Reason string   `json:"reason"` // as in the list of tools
 }
 
 // Session is a session with the definitions of its tools.
 type Session struct {
 	SessionAttributes
-
-	// In order of name.
-	Tools []Tool `json:"tools"`
+	Tools []Tool `json:"tools"` // in order of name
 }
 
 // SessionList is a page of the list of sessions.

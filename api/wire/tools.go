@@ -7,12 +7,8 @@ type Tool struct {
 	Name        ToolName   `json:"name"`
 	Description string     `json:"description"`
 	Parameters  Parameters `json:"parameters"`
-
-	// Whether policy lets the asker call it.
-	Enabled bool `json:"enabled"`
-
-	// Why the asker may not call it; absent when it may.
-	Reason string `json:"reason,omitempty"`
+	Enabled     bool       `json:"enabled"`          // whether policy lets the asker call it
+	Reason      string     `json:"reason,omitempty"` // why the asker may not call it; absent when it may
 
 	// How long a call waits when the caller does not say.
 	TimeoutMS int64 `json:"timeout_ms,omitempty" schema:"minimum=1"`
@@ -34,19 +30,14 @@ const ApprovalRequired = "required"
 // ToolRow is one tool of one session, or a built-in one: those come first, and have no session and no pod.
 type ToolRow struct {
 	Tool
-	SourceType string `json:"source_type" schema:"enum=builtin|mcp|remote"`
-
-	// For remote tools the session's id, for built-in ones `builtin`.
-	Source string `json:"source"`
-
+	SourceType string    `json:"source_type" schema:"enum=builtin|mcp|remote"`
+	Source     string    `json:"source"` // for remote tools the session's id, for built-in ones `builtin`
 	SessionID  SessionID `json:"session_id,omitempty"`
 	DeviceID   string    `json:"device_id,omitempty"`
 	DeviceName string    `json:"device_name,omitempty"`
 	UserID     string    `json:"user_id,omitempty"`
 	Labels     Labels    `json:"labels,omitempty"`
-
-	// The pod that holds the device's connection.
-	Pod string `json:"pod,omitempty"`
+	Pod        string    `json:"pod,omitempty"` // the pod that holds the device's connection
 }
 
 // GroupRow is one definition of a tool.

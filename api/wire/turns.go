@@ -7,14 +7,12 @@ import "encoding/json"
 //
 //schema:closed
 type MessageRequest struct {
-	// What is said.
-	Content string `json:"content,omitempty" schema:"minLength=1"`
+	Content string `json:"content,omitempty" schema:"minLength=1"` // what is said
 
 	// Answer the last message again; the answer it had is forgotten.
 	Regenerate bool `json:"regenerate,omitempty"`
 
-	// Show each request to the model as an event `debug_prompt`.
-	Debug *bool `json:"debug,omitempty"`
+	Debug *bool `json:"debug,omitempty"` // show each request to the model as an event `debug_prompt`
 
 	// Whether to answer with events. Default: whether the header Accept has text/event-stream.
 	Stream *bool `json:"stream,omitempty"`
@@ -48,38 +46,25 @@ type (
 
 // TurnCall is a call of a tool in a turn.
 type TurnCall struct {
-	// As in /api/calls.
-	ID string `json:"id"`
-
-	Name string `json:"name"`
-
-	// An object; or the text the model wrote, where that was no JSON.
-	Args json.RawMessage `json:"args"`
-
-	Status TurnCallStatus `json:"status"`
-	Output string         `json:"output"`
-	Parts  PartList       `json:"parts,omitempty"`
+	ID     string          `json:"id"` // as in /api/calls
+	Name   string          `json:"name"`
+	Args   json.RawMessage `json:"args"` // an object; or the text the model wrote, where that was no JSON
+	Status TurnCallStatus  `json:"status"`
+	Output string          `json:"output"`
+	Parts  PartList        `json:"parts,omitempty"`
 }
 
 // TurnAnswer is the answer to a message, after the turn has ended.
 type TurnAnswer struct {
-	Turn      string    `json:"turn_id"`
-	SessionID SessionID `json:"session_id"`
-
-	// All that the model said in this turn.
-	FullResponse string `json:"full_response"`
-
-	// In the order they were asked for.
-	ToolCalls []TurnCall `json:"tool_calls"`
-
-	Stop  TurnStop   `json:"stop_reason,omitempty"`
-	Usage TokenUsage `json:"usage"`
-
-	// Of the whole conversation.
-	MessageCount int `json:"message_count" schema:"minimum=0"`
-
-	Title      string `json:"title,omitempty"`
-	DurationMS int64  `json:"duration_ms" schema:"minimum=0"`
+	Turn         string     `json:"turn_id"`
+	SessionID    SessionID  `json:"session_id"`
+	FullResponse string     `json:"full_response"` // all that the model said in this turn
+	ToolCalls    []TurnCall `json:"tool_calls"`    // in the order they were asked for
+	Stop         TurnStop   `json:"stop_reason,omitempty"`
+	Usage        TokenUsage `json:"usage"`
+	MessageCount int        `json:"message_count" schema:"minimum=0"` // of the whole conversation
+	Title        string     `json:"title,omitempty"`
+	DurationMS   int64      `json:"duration_ms" schema:"minimum=0"`
 }
 
 // TurnText is a piece of the answer, or of the model's reasoning.
@@ -155,52 +140,30 @@ type TurnDone struct {
 type TurnFailed struct {
 	Type    string `json:"type" schema:"enum=error"`
 	Message string `json:"message"`
-
-	// As in the chat protocol: `PROVIDER_ERROR`, …
-	Code string `json:"code"`
-
-	// How long to wait before the message is sent again.
-	RetryMS int64 `json:"retry_after_ms,omitempty"`
+	Code    string `json:"code"`                     // as in the chat protocol: `PROVIDER_ERROR`, …
+	RetryMS int64  `json:"retry_after_ms,omitempty"` // how long to wait before the message is sent again
 }
 
 // Transcript is a conversation, or the last part of a long one.
 type Transcript struct {
-	SessionID SessionID `json:"session_id"`
-
-	// Empty while it has none.
-	Title string `json:"title"`
-
-	// A turn is under way.
-	Busy bool `json:"busy"`
-
-	// Of the whole conversation.
-	MessageCount int `json:"message_count" schema:"minimum=0"`
-
-	Messages []Message `json:"messages"`
+	SessionID    SessionID `json:"session_id"`
+	Title        string    `json:"title"`                            // empty while it has none
+	Busy         bool      `json:"busy"`                             // a turn is under way
+	MessageCount int       `json:"message_count" schema:"minimum=0"` // of the whole conversation
+	Messages     []Message `json:"messages"`
 }
 
 // Message is a message as shown to people, without the parts that only its model can read.
 type Message struct {
-	Role    string `json:"role" schema:"enum=system|user|assistant|tool"`
-	Content string `json:"content"`
-
-	// What the model thought, as far as it shows.
-	Thinking string `json:"thinking,omitempty"`
-
-	ToolCalls []MessageCall `json:"tool_calls,omitempty"`
-
-	// Of a message of the role `tool`: the call it answers.
-	ToolCallID string `json:"tool_call_id,omitempty"`
-
-	ToolName string `json:"tool_name,omitempty"`
-
-	// The tool failed, or did not run.
-	Failed bool `json:"failed,omitempty"`
-
-	Parts PartList `json:"parts,omitempty"`
-
-	// The answer was cut off there.
-	Interrupted bool `json:"interrupted,omitempty"`
+	Role        string        `json:"role" schema:"enum=system|user|assistant|tool"`
+	Content     string        `json:"content"`
+	Thinking    string        `json:"thinking,omitempty"` // what the model thought, as far as it shows
+	ToolCalls   []MessageCall `json:"tool_calls,omitempty"`
+	ToolCallID  string        `json:"tool_call_id,omitempty"` // of a message of the role `tool`: the call it answers
+	ToolName    string        `json:"tool_name,omitempty"`
+	Failed      bool          `json:"failed,omitempty"` // the tool failed, or did not run
+	Parts       PartList      `json:"parts,omitempty"`
+	Interrupted bool          `json:"interrupted,omitempty"` // the answer was cut off there
 
 	// It is from outside, or was written after something from outside was read.
 	Tainted bool `json:"tainted,omitempty"`
@@ -209,8 +172,7 @@ type Message struct {
 	// `local` for tools of the gateway that read nothing of strangers.
 	Source string `json:"source,omitempty" schema:"enum=outside|gateway|local"`
 
-	// Of a result: a person approved the call.
-	Approved bool `json:"approved,omitempty"`
+	Approved bool `json:"approved,omitempty"` // of a result: a person approved the call
 
 	// Of a result: the arguments of the call that the person has not named, for which a person is asked by default.
 	Suspects []Suspect `json:"suspects,omitempty"`
@@ -223,25 +185,17 @@ type Message struct {
 //
 //schema:inline
 type MessageCall struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-
-	// An object; or the text the model wrote, where that was no JSON.
-	Args json.RawMessage `json:"args"`
+	ID   string          `json:"id"`
+	Name string          `json:"name"`
+	Args json.RawMessage `json:"args"` // an object; or the text the model wrote, where that was no JSON
 }
 
 // Suspect is a value in the arguments of a call that the person has not named.
 //
 //schema:inline
 type Suspect struct {
-	// JSON Pointer into the arguments.
-	Pointer string `json:"pointer"`
-
-	// Shortened.
-	Value string `json:"value"`
-
-	Source string `json:"source" schema:"enum=outside|model"`
-
-	// What has the value.
-	Where string `json:"where,omitempty"`
+	Pointer string `json:"pointer"` // JSON Pointer into the arguments
+	Value   string `json:"value"`   // shortened
+	Source  string `json:"source" schema:"enum=outside|model"`
+	Where   string `json:"where,omitempty"` // what has the value
 }
