@@ -8,6 +8,7 @@ import (
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
 )
 
 // docs/architecture.md lists every key with its content and its lifetime.
@@ -74,6 +75,29 @@ func runningIndex(tenant string) string { return chatsIndex(tenant) + ":running"
 
 func messagesKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":chat" }
 func trailKey(k registry.Key) string    { return "fh:" + sessionTag(k) + ":trail" }
+
+// documentKey and indexKey name documents and indexes of a space, all in one slot. No tenant has an empty name.
+func documentKey(s documents.Space, id string) string {
+	return spaceTag(s) + ":doc:" + redisconn.Escape(id)
+}
+func indexKey(s documents.Space, index string) string {
+	return spaceTag(s) + ":index:" + redisconn.Escape(index)
+}
+
+func spaceTag(s documents.Space) string {
+	tag := "fh:{" + redisconn.Escape(s.Tenant) + ":" + redisconn.Escape(s.Kind)
+	if s.Owner != "" {
+		tag += "/" + redisconn.Escape(s.Owner)
+	}
+	return tag + "}"
+}
+
+// spaceKind returns the kind of the space of a key.
+func spaceKind(key string) string {
+	_, rest, _ := strings.Cut(key, ":")
+	_, rest, _ = strings.Cut(rest, ":")
+	return rest[:max(0, strings.IndexAny(rest, "/}"))]
+}
 
 // continuationKeys are the keys of the scripts on the continuations of an owner, both in one slot.
 func continuationKeys(h registry.ContinuationOwner) []string {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
 )
 
 // TestKeys pins every key and channel: pods of two releases share them during a deploy.
@@ -41,6 +42,9 @@ func TestKeys(t *testing.T) {
 				"fh:{fh:acme:activity}:calls fh:{fh:acme:activity}:calls:before"},
 		{strings.Join(continuationKeys(registry.ContinuationOwner{Tenant: "acme", User: "a}b"}), " "),
 			"fh:acme:{kept:acme/a%7Db} fh:acme:{kept:acme/a%7Db}:expiry"},
+		{documentKey(documents.Space{Tenant: "a}b", Kind: "approvals"}, "x:y"), "fh:{a%7Db:approvals}:doc:x%3Ay"},
+		{documentKey(documents.Space{Tenant: "a", Kind: "nonces", Owner: "k/1"}, "x"), "fh:{a:nonces/k%2F1}:doc:x"},
+		{indexKey(documents.Space{Kind: "pairings"}, "all"), "fh:{:pairings}:index:all"},
 		{strings.Join(blobKeys("a}b", "abc123"), " "),
 			"fh:{fh:blobs}:blob:abc123 fh:{fh:blobs}:tenant:a%7Db fh:{fh:blobs}:tenant:a%7Db:sizes"},
 		{credentialKey("abc123"), "fh:credential:abc123"},

@@ -35,6 +35,9 @@ const (
 	KindOther         Kind = "other"
 )
 
+// kindDocuments is the kind of scripts on documents. Their space decides which kind they count for.
+const kindDocuments Kind = "documents"
+
 // Kinds returns all kinds.
 func Kinds() []Kind {
 	return []Kind{
@@ -114,8 +117,24 @@ func kindOfScript(name string) Kind {
 		return KindCredentials
 	case "take":
 		return KindLimits
+	case "docs":
+		return kindDocuments
 	case "audit", "usage":
 		return KindAudit
+	default:
+		return KindOther
+	}
+}
+
+// kindOfSpace returns the kind of the scripts on a kind of documents.
+func kindOfSpace(kind string) Kind {
+	switch kind {
+	case "approvals", "grants":
+		return KindApprovals
+	case "pairings", "nonces", "devicetools":
+		return KindCredentials
+	case "blobs":
+		return KindCalls
 	default:
 		return KindOther
 	}
@@ -125,14 +144,7 @@ func kindOfScript(name string) Kind {
 func (h meterHook) kind(cmd redis.Cmder) Kind {
 	switch cmd.Name() {
 	case "evalsha":
-		if args := cmd.Args(); len(args) > 1 {
-			if sha, ok := args[1].(string); ok {
-				if k, known := h.kinds[sha]; known {
-					return k
-				}
-			}
-		}
-		return KindOther
+		return h.kindOfEval(cmd.Args())
 	case "publish", "spublish":
 		return KindPublish
 	case "hello", "auth", "select", "client", "readonly", "ping":
@@ -142,6 +154,22 @@ func (h meterHook) kind(cmd redis.Cmder) Kind {
 	default:
 		return KindOther
 	}
+}
+
+// kindOfEval returns the kind of a script with its arguments: the command, the script, the number of keys, the keys.
+func (h meterHook) kindOfEval(args []any) Kind {
+	if len(args) < 4 {
+		return KindOther
+	}
+	sha, _ := args[1].(string)
+	kind, known := h.kinds[sha]
+	switch key, _ := args[3].(string); {
+	case !known:
+		return KindOther
+	case kind == kindDocuments:
+		return kindOfSpace(spaceKind(key))
+	}
+	return kind
 }
 
 // DialHook implements redis.Hook.

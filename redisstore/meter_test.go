@@ -9,6 +9,7 @@ import (
 
 	"github.com/farhand/farhand/redisstore/bus"
 	"github.com/farhand/farhand/redisstore/redistest"
+	"github.com/farhand/farhand/registry/documents"
 )
 
 // trips keeps what a Meter is told.
@@ -86,6 +87,17 @@ func TestEveryScriptHasAKind(t *testing.T) {
 	for _, s := range slices.Concat(scripts.All(), bus.Scripts().All()) {
 		if kindOfScript(s.Name()) == KindOther {
 			t.Errorf("script %s has no kind", s.Name())
+		}
+	}
+	for space, want := range map[documents.Space]Kind{
+		{Tenant: "a:{b", Kind: "approvals"}:          KindApprovals,
+		{Tenant: "a", Kind: "nonces", Owner: "a:}b"}: KindCredentials,
+		{Kind: "blobs"}: KindCalls, {Tenant: "approvals", Kind: "unknown"}: KindOther,
+	} {
+		hook := meterHook{kinds: map[string]Kind{scriptDocsRead.SHA(): kindDocuments}}
+		args := []any{"evalsha", scriptDocsRead.SHA(), 1, documentKey(space, "a")}
+		if got := hook.kindOfEval(args); got != want {
+			t.Errorf("%+v is of kind %s, want %s", space, got, want)
 		}
 	}
 }

@@ -197,6 +197,10 @@ var (
 	scriptSetIf       = scripts.Must("set_if")
 	scriptDelIf       = scripts.Must("del_if")
 
+	scriptDocsRead  = scripts.Must("docs_read")
+	scriptDocsList  = scripts.Must("docs_list")
+	scriptDocsWrite = scripts.Must("docs_write")
+
 	scriptBlobReserve = scripts.Must("blob_reserve")
 	scriptBlobMove    = scripts.Must("blob_move")
 	scriptBlobDrop    = scripts.Must("blob_drop")

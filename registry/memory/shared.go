@@ -36,6 +36,12 @@ func (s *shared[K, V]) put(tenant string, key K, value V) error {
 	if err := s.lacks(tenant, key, value); err != nil {
 		return err
 	}
+	s.set(tenant, key, value)
+	return nil
+}
+
+// set stores a value for which there is room, and replaces the existing one.
+func (s *shared[K, V]) set(tenant string, key K, value V) {
 	s.remove(tenant, key)
 	of := s.byTenant[tenant]
 	if of == nil {
@@ -44,7 +50,6 @@ func (s *shared[K, V]) put(tenant string, key K, value V) error {
 	}
 	of[key] = value
 	s.add(tenant, s.weight(value))
-	return nil
 }
 
 func (s *shared[K, V]) weight(value V) int {
@@ -59,13 +64,17 @@ func (s *shared[K, V]) add(tenant string, weight int) {
 	s.counts[tenant] += weight
 }
 
-// lacks returns an error if there is no room for a value under a key. A tenant that holds nothing may take all that is
-// free.
+// lacks returns an error if there is no room for a value under a key.
 func (s *shared[K, V]) lacks(tenant string, key K, value V) error {
 	more := s.weight(value)
 	if old, ok := s.byTenant[tenant][key]; ok {
 		more -= s.weight(old)
 	}
+	return s.room(tenant, more)
+}
+
+// room returns an error if a tenant may not hold so much more. A tenant that holds nothing may take all that is free.
+func (s *shared[K, V]) room(tenant string, more int) error {
 	switch own, free := s.counts[tenant], s.most-s.count; {
 	case more <= 0:
 		return nil

@@ -42,6 +42,7 @@ type Store struct {
 	feedsMu sync.Mutex
 	feeds   map[string]*feed // by tenant
 
+	documents     *documentStore
 	calls         calls
 	conversations conversations
 	continuations continuations
@@ -77,6 +78,7 @@ func New(o Options) *Store {
 		pods:      make(map[string]time.Time),
 		boot:      rand.Text(),
 		feeds:     make(map[string]*feed),
+		documents: newDocuments(o.Now),
 		calls: calls{
 			records: newShared[string, *storedCall]("calls", maxCalls, 0),
 			logs:    newShared[string, *callLog]("logs of calls", maxLogs, 0),

@@ -37,7 +37,7 @@ func Run(t *testing.T, open Open, only ...string) {
 		tests []subtest
 	}{
 		{"sessions", sessionTests}, {"listing", listingTests}, {"pulses", pulseTests}, {"version", versionTests},
-		{"awaited", awaitedTests}, {"pods", podTests},
+		{"awaited", awaitedTests}, {"pods", podTests}, {"documents", documentTests},
 		{"bus", busTests}, {"routing", routingTests}, {"twice", twiceTests}, {"outcomes", outcomeTests},
 		{"calls", callTests}, {"activity", activityTests}, {"conversations", conversationTests},
 		{"takeover", takeoverTests}, {"owners", ownerTests},

@@ -1,0 +1,173 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+const (
+	// documentForm is the version of the stored form of documents. A pod does not read documents of another version.
+	documentForm = "1"
+
+	// documentFields is how many fields of each document lua/docs_read.lua returns.
+	documentFields = 5
+)
+
+// documentStore implements documents.Store.
+type documentStore struct{ conn *redisconn.Conn }
+
+// Documents returns the documents that approvals and others are made of.
+func (s *Store) Documents() documents.Store { return documentStore{s.conn} }
+
+// Read implements documents.Store.
+func (s documentStore) Read(ctx context.Context, refs ...documents.Ref) ([]documents.Document, error) {
+	pipe := s.conn.Pipeline()
+	var commands []*redisconn.Command
+	var keys []string
+	for i, ref := range refs {
+		keys = append(keys, documentKey(ref.Space, ref.ID))
+		if i+1 == len(refs) || refs[i+1].Space != ref.Space {
+			commands = append(commands, pipe.Eval(scriptDocsRead, keys))
+			keys = nil
+		}
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("read documents", err)
+	}
+	found := make([]documents.Document, 0, len(refs))
+	for _, c := range commands {
+		var err error
+		if found, err = appendDocuments(found, c.List()); err != nil {
+			return nil, redisconn.Unavailable("read documents", err)
+		}
+	}
+	if len(found) != len(refs) {
+		return nil, redisconn.Unavailable("read documents", fmt.Errorf("%d instead of %d", len(found), len(refs)))
+	}
+	return found, nil
+}
+
+// appendDocuments reads an answer of lua/docs_read.lua.
+func appendDocuments(found []documents.Document, answer []any) ([]documents.Document, error) {
+	if len(answer)%documentFields != 1 {
+		return nil, fmt.Errorf("answer of %d elements", len(answer))
+	}
+	now := time.UnixMilli(redisconn.Int(answer[0])).UTC()
+	for answer = answer[1:]; len(answer) > 0; answer = answer[documentFields:] {
+		form, _ := answer[0].(string)
+		revision, _ := answer[1].(string)
+		data, _ := answer[2].(string)
+		d := documents.Document{Now: now}
+		switch {
+		case revision != "" && form != documentForm:
+			return nil, fmt.Errorf("a document has the form %.20q instead of %q", form, documentForm)
+		case revision != "":
+			d.Data, d.Revision = []byte(data), revision
+			d.Created = time.UnixMilli(redisconn.Int(answer[3])).UTC()
+			d.Expires = now.Add(time.Duration(redisconn.Int(answer[4])) * time.Millisecond)
+		}
+		found = append(found, d)
+	}
+	return found, nil
+}
+
+// Members implements documents.Store.
+func (s documentStore) Members(ctx context.Context, queries ...documents.Query) ([][]string, error) {
+	pipe, commands := s.conn.Pipeline(), make([]*redisconn.Command, len(queries))
+	for i, q := range queries {
+		commands[i] = pipe.Eval(scriptDocsList, []string{indexKey(q.Space, q.Index)}, flag(q.Due), q.Limit, q.Skip)
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("list documents", err)
+	}
+	lists := make([][]string, len(queries))
+	for i, c := range commands {
+		lists[i] = c.Strings()
+	}
+	return lists, nil
+}
+
+// Write implements documents.Store. It sends a script for each write.
+func (s documentStore) Write(ctx context.Context, writes ...documents.Write) ([]documents.Written, error) {
+	pipe, commands := s.conn.Pipeline(), make([]*redisconn.Command, len(writes))
+	for i, write := range writes {
+		w := documentWrite{space: write.Space, args: []any{documentForm, rand.Text()}}
+		for _, conditions := range [...]bool{true, false} {
+			for i, step := range write.Steps {
+				if step.Op.IsCondition() == conditions {
+					w.add(i+1, step)
+				}
+			}
+		}
+		commands[i] = pipe.Eval(scriptDocsWrite, w.keys, w.args...)
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("write documents", err)
+	}
+	done := make([]documents.Written, len(writes))
+	for i, c := range commands {
+		answer, found, err := c.StringParts(2)
+		if err == nil && !found {
+			err = c.ErrShape()
+		}
+		if err != nil {
+			return nil, redisconn.Unavailable("write documents", err)
+		}
+		done[i] = documents.Written{Now: fromMillis(answer[0]), Refused: int(redisconn.Int(answer[1]))}
+	}
+	return done, nil
+}
+
+// documentWrite collects the keys and arguments of lua/docs_write.lua.
+type documentWrite struct {
+	space documents.Space
+	keys  []string
+	args  []any
+}
+
+func (w *documentWrite) add(number int, step documents.Step) {
+	var a, b any = "", ""
+	key := documentKey(w.space, step.Name)
+	switch step.Op {
+	case documents.OpExpect:
+		a = step.Text
+	case documents.OpPut:
+		a, b = step.Text, lifeMillis(step.Life)
+	case documents.OpExtend:
+		a = millis(step.Life)
+	case documents.OpAtMost:
+		for _, term := range step.Terms {
+			if term.Weight == 0 {
+				w.append(indexKey(w.space, term.Index), "weigh", "", "", number)
+			} else {
+				w.append(indexKey(w.space, term.Index), "count", term.Weight, term.Except, number)
+			}
+		}
+		a = step.N
+	case documents.OpJoin:
+		key, a = indexKey(w.space, step.Name), step.Member
+		b = decimal(lifeMillis(step.Life)) + " " + decimal(lifeMillis(step.Stay))
+	case documents.OpHas, documents.OpLeave:
+		key, a = indexKey(w.space, step.Name), step.Member
+	case documents.OpKeep:
+		key, a = indexKey(w.space, step.Name), step.N
+	}
+	w.append(key, string(step.Op), a, b, number)
+}
+
+func (w *documentWrite) append(key, op string, a, b any, number int) {
+	w.keys, w.args = append(w.keys, key), append(w.args, op, a, b, number)
+}
+
+// lifeMillis is millis, but zero stays zero.
+func lifeMillis(d time.Duration) int64 {
+	if d == 0 {
+		return 0
+	}
+	return millis(d)
+}
