@@ -108,32 +108,6 @@ func continuationKeys(h registry.ContinuationOwner) []string {
 // credentialKey names a credential by its digest. A presented credential does not tell its tenant.
 func credentialKey(digest string) string { return "fh:credential:" + redisconn.Escape(digest) }
 
-// Keys of pairing requests. All are in the slot of pairingsKey, which holds the ids of all recent requests.
-const pairingsKey = "fh:pairings"
-
-func pairingKey(id string) string { return "fh:{" + pairingsKey + "}:request:" + redisconn.Escape(id) }
-func pairingCodeKey(digest string) string {
-	return "fh:{" + pairingsKey + "}:code:" + redisconn.Escape(digest)
-}
-func pairingSourceKey(source string) string {
-	return "fh:{" + pairingsKey + "}:source:" + redisconn.Escape(source)
-}
-func pairingNetworkKey(network string) string {
-	return "fh:{" + pairingsKey + "}:network:" + redisconn.Escape(network)
-}
-func pairingGuessKey(name string) string {
-	return "fh:{" + pairingsKey + "}:wrong:" + redisconn.Escape(name)
-}
-
-func noncesKey(tenant, credential string) string {
-	return tenantKey(tenant, "nonces:"+redisconn.Escape(credential))
-}
-
-// deviceToolsKey names the stored definitions of a paired device.
-func deviceToolsKey(tenant, credential string) string {
-	return tenantKey(tenant, "devicetools:"+redisconn.Escape(credential))
-}
-
 // credentialsKeys are the keys of the scripts on the credentials of a tenant, all in one slot.
 func credentialsKeys(tenant string) []string {
 	index := "fh:{" + redisconn.Escape(tenant) + ":credentials}"

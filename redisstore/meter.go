@@ -113,7 +113,7 @@ func kindOfScript(name string) Kind {
 		return KindBudgets
 	case "approval", "grant":
 		return KindApprovals
-	case "credential", "credentials", "change", "revocation", "pairing", "nonce":
+	case "credential", "credentials", "change", "revocation":
 		return KindCredentials
 	case "take":
 		return KindLimits

@@ -63,10 +63,14 @@ import (
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/pairings"
 )
 
 // Store is a registry.Store on Redis. It is safe for concurrent use.
 type Store struct {
+	// Entities on documents.
+	registry.PairingStore
+
 	conn   *redisconn.Conn
 	follow *follower
 	log    *slog.Logger
@@ -135,6 +139,7 @@ func (c *Conn) Store() *Store {
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: share.New(share.Turns(maxReads)),
 	}
+	s.PairingStore = pairings.New(s.Documents())
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s
 }
@@ -241,13 +246,6 @@ var (
 
 	scriptContinuationKeep = scripts.Must("continuation_keep")
 	scriptContinuationRead = scripts.Must("continuation_read")
-
-	scriptPairingCreate = scripts.Must("pairing_create")
-	scriptPairingTry    = scripts.Must("pairing_try")
-	scriptPairingDecide = scripts.Must("pairing_decide")
-	scriptPairingTake   = scripts.Must("pairing_take")
-	scriptNoncePut      = scripts.Must("nonce_put")
-	scriptNonceTake     = scripts.Must("nonce_take")
 
 	scriptCredentialCreate  = scripts.Must("credential_create")
 	scriptCredentialUpdate  = scripts.Must("credential_update")

@@ -123,7 +123,7 @@ func longestLife(key string) time.Duration {
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
 	case strings.HasPrefix(key, "fh:credential:"), strings.Contains(key, ":credentials}"),
-		strings.Contains(key, ":devicetools:"):
+		strings.Contains(key, ":devicetools/"):
 		return registry.CredentialIdle
 	case key == changesKey, key == lastChangeKey, strings.Contains(key, ":revoked}:"):
 		return registry.DefaultChangeTTL
@@ -194,7 +194,7 @@ func busyPairings(t *testing.T, s *Store) {
 		}
 	}
 	for _, part := range []string{
-		":request:", ":code:", ":source:", ":wrong:", ":nonces:", ":devicetools:", ":paired",
+		":doc:request.", ":doc:code.", ":index:source.", ":doc:wrong.", ":nonces/", ":devicetools/", ":paired",
 	} {
 		content, _ := keyspace(t, s.conn)
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool {

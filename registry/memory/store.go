@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/pairings"
 )
 
 // Options configures a Store.
@@ -25,6 +26,9 @@ type Options struct {
 
 // Store implements registry.Store. It is safe for concurrent use.
 type Store struct {
+	// Entities on documents.
+	registry.PairingStore
+
 	opts Options
 
 	mu         sync.RWMutex // guards sessions and pods
@@ -47,7 +51,6 @@ type Store struct {
 	conversations conversations
 	continuations continuations
 	budgets       budgets
-	pairings      pairings
 	credentials   credentials
 	approvals     approvals
 	grants        grants
@@ -89,7 +92,6 @@ func New(o Options) *Store {
 			places: places{shared: newShared[registry.PlaceKey, *place]("places", maxPlaces, maxTenantPlaces)},
 		},
 		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
-		pairings:      newPairings(),
 		budgets:       budgets{all: make(expiring[tenantKey, *budget])},
 		credentials: credentials{
 			byDigest: make(expiring[string, *storedCredential]), byID: make(map[tenantKey]*storedCredential),
@@ -103,6 +105,7 @@ func New(o Options) *Store {
 		windows:   windows{all: make(expiring[windowKey, *window])},
 		usage:     usage{days: make(expiring[tenantKey, *usageDay])},
 	}
+	m.PairingStore = pairings.New(m.documents)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m
 }

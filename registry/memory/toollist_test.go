@@ -85,7 +85,7 @@ func TestInventedNoncesAreNotKept(t *testing.T) {
 	if ok, err := m.TakeNonce(t.Context(), "t", "owner", "text"); !ok || err != nil {
 		t.Error(ok, err)
 	}
-	if n := len(m.pairings.nonces); n != 0 {
+	if n := len(m.documents.indexes); n != 0 {
 		t.Errorf("%d owners are kept", n)
 	}
 }

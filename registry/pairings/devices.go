@@ -1,0 +1,68 @@
+package pairings
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+// nonceIndex is the index of an owner's nonces, and toolsID the document of a device's tools. Each is alone in its
+// space.
+const (
+	nonceIndex = "all"
+	toolsID    = "tools"
+)
+
+func nonces(tenant, owner string) documents.Space {
+	return documents.Space{Tenant: tenant, Kind: "nonces", Owner: owner}
+}
+
+func deviceTools(tenant, credential string) documents.Space {
+	return documents.Space{Tenant: tenant, Kind: "devicetools", Owner: credential}
+}
+
+// PutNonce implements registry.PairingStore.
+func (s store) PutNonce(ctx context.Context, tenant, owner, nonce string, life time.Duration) error {
+	_, err := documents.Commit(ctx, s.docs, nonces(tenant, owner),
+		documents.Join(nonceIndex, nonce, life, 0), documents.Keep(nonceIndex, registry.MaxNonces))
+	return err
+}
+
+// TakeNonce implements registry.PairingStore.
+func (s store) TakeNonce(ctx context.Context, tenant, owner, nonce string) (bool, error) {
+	done, err := documents.Commit(ctx, s.docs, nonces(tenant, owner),
+		documents.Has(nonceIndex, nonce), documents.Leave(nonceIndex, nonce))
+	return err == nil && done.Refused == 0, err
+}
+
+// SetDeviceTools implements registry.PairingStore.
+func (s store) SetDeviceTools(ctx context.Context, tenant, credential string, t registry.DeviceTools) error {
+	if t.Size() > registry.MaxDeviceDefinitions {
+		return registry.ErrDefinitionsTooLarge
+	}
+	data, err := json.Marshal(t)
+	if err != nil {
+		return registry.AsError(err)
+	}
+	_, err = documents.Commit(ctx, s.docs, deviceTools(tenant, credential),
+		documents.Put(toolsID, data, registry.CredentialIdle))
+	return err
+}
+
+// DeviceTools implements registry.PairingStore.
+func (s store) DeviceTools(ctx context.Context, tenant, credential string) (t registry.DeviceTools, err error) {
+	found, err := s.docs.Read(ctx, deviceTools(tenant, credential).Ref(toolsID))
+	if err != nil || !found[0].Exists() {
+		return t, err
+	}
+	err = found[0].Decode(&t)
+	for _, list := range [...][]registry.ToolSpec{t.Waiting, t.Pinned} {
+		for i := range list {
+			list[i] = list[i].Hashed()
+		}
+	}
+	return t, err
+}

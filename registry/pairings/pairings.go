@@ -1,0 +1,278 @@
+// Package pairings keeps pairing requests, the nonces that paired devices sign, and the definitions of their tools, as
+// documents of a store. Every store uses it to implement registry.PairingStore.
+//
+// Requests are in one space of the whole fleet. Each is a document, and so is each code: it has the id of its request,
+// and is empty once the request is decided. A counter of wrong codes is a document that expires with its window.
+//
+// Imports: only registry and registry/documents, of the packages of this module.
+package pairings
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+// store implements registry.PairingStore.
+type store struct{ docs documents.Store }
+
+// New returns a store of pairings on documents.
+func New(docs documents.Store) registry.PairingStore { return store{docs} }
+
+// Ids of documents, and indexes of requests: all, and those of a source or a network.
+const (
+	requestID = "request."
+	codeID    = "code."
+	wrongID   = "wrong."
+
+	allIndex     = "all"
+	sourceIndex  = "source."
+	networkIndex = "network."
+)
+
+func requests() documents.Space { return documents.Space{Kind: "pairings"} }
+
+// request is a stored request.
+type request struct {
+	registry.Pairing
+	Life     time.Duration             `json:"life"` // until it expires undecided
+	Decision *registry.PairingDecision `json:"decision,omitempty"`
+}
+
+// indexes returns the indexes that a request is in.
+func (r request) indexes() []string {
+	indexes := []string{allIndex, sourceIndex + r.Source}
+	if r.Network != "" {
+		indexes = append(indexes, networkIndex+r.Network)
+	}
+	return indexes
+}
+
+// put returns the steps that store a request, its code and its places in the indexes for life.
+func (r request) put(code string, life time.Duration) ([]documents.Step, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, registry.AsError(err)
+	}
+	steps := []documents.Step{documents.Put(requestID+r.ID, data, life)}
+	if r.CodeDigest != "" {
+		steps = append(steps, documents.Put(codeID+r.CodeDigest, []byte(code), life))
+	}
+	for _, index := range r.indexes() {
+		steps = append(steps, documents.Join(index, r.ID, life, 0))
+	}
+	return steps, nil
+}
+
+// pairing returns the request with its times and its decision.
+func (r request) pairing(d documents.Document) registry.Pairing {
+	p := r.Pairing
+	p.CreatedAt, p.ExpiresAt, p.Decision = d.Created, d.Created.Add(r.Life), r.Decision
+	return p
+}
+
+func decode(d documents.Document) (r request, err error) {
+	if !d.Exists() {
+		return r, registry.ErrNoPairing
+	}
+	err = d.Decode(&r)
+	return r, err
+}
+
+// CreatePairing implements registry.PairingStore.
+func (s store) CreatePairing(
+	ctx context.Context, p registry.Pairing, ttl time.Duration,
+) (registry.Pairing, error) {
+	p.CreatedAt, p.ExpiresAt = time.Time{}, time.Time{}
+	r := request{Pairing: p, Life: ttl}
+	changes, err := r.put(p.ID, ttl)
+	if err != nil {
+		return registry.Pairing{}, err
+	}
+	all := documents.Term{Index: allIndex, Weight: 1}
+	steps := []documents.Step{
+		documents.AtMost(registry.MaxPairings-1, all),
+		documents.AtMost(registry.MaxPairingsOfSource-1, documents.Term{Index: sourceIndex + p.Source, Weight: 1}),
+	}
+	if p.Network != "" { // its share of the places that are left
+		steps = append(steps, documents.AtMost(registry.MaxPairings-1, all,
+			documents.Term{Index: networkIndex + p.Network, Weight: registry.PairingsShare}))
+	}
+	limits := len(steps)
+	if p.CodeDigest != "" {
+		steps = append(steps, documents.Expect(codeID+p.CodeDigest, ""))
+	}
+	done, err := documents.Commit(ctx, s.docs, requests(), append(steps, changes...)...)
+	switch {
+	case err != nil:
+		return registry.Pairing{}, err
+	case done.Refused > limits:
+		return registry.Pairing{}, registry.ErrCodeTaken
+	case done.Refused > 0:
+		return registry.Pairing{}, registry.ErrPairingsFull
+	}
+	return r.pairing(documents.Document{Created: done.Now}), nil
+}
+
+// Pairing implements registry.PairingStore.
+func (s store) Pairing(ctx context.Context, id string) (registry.Pairing, error) {
+	found, err := s.docs.Read(ctx, requests().Ref(requestID+id))
+	if err != nil {
+		return registry.Pairing{}, err
+	}
+	r, err := decode(found[0])
+	return r.pairing(found[0]), err
+}
+
+// Pairings implements registry.PairingStore.
+func (s store) Pairings(ctx context.Context, tenant string) ([]registry.Pairing, error) {
+	if tenant == "" {
+		return nil, nil
+	}
+	lists, err := s.docs.Members(ctx, documents.Query{
+		Space: requests(), Index: allIndex, Limit: registry.MaxPairings,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var refs []documents.Ref
+	for _, id := range lists[0] {
+		refs = append(refs, requests().Ref(requestID+id))
+	}
+	found, err := s.docs.Read(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	var pending []registry.Pairing
+	for _, d := range found {
+		if !d.Exists() { // it was collected, or has expired
+			continue
+		}
+		r, err := decode(d)
+		if err != nil {
+			return nil, err
+		}
+		if r.Tenant == tenant && r.Decision == nil {
+			pending = append(pending, r.pairing(d))
+		}
+	}
+	slices.SortFunc(pending, func(a, b registry.Pairing) int {
+		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return pending, nil
+}
+
+// PairingByCode implements registry.PairingStore. A right code is also written on condition that no wrong one was
+// counted meanwhile. So callers cannot try more codes at the same time than one after the other.
+func (s store) PairingByCode(
+	ctx context.Context, codeDigest string, guesses ...registry.Guess,
+) (registry.Pairing, error) {
+	ids, id := []string{codeID + codeDigest}, ""
+	for _, g := range guesses {
+		ids = append(ids, wrongID+g.Name)
+	}
+	try := func(found []documents.Document) ([]documents.Step, error) {
+		code, wrong := found[0], found[1:]
+		if err := exhausted(guesses, wrong); err != nil {
+			return nil, err
+		}
+		if id = string(code.Data); id != "" {
+			return []documents.Step{}, nil
+		}
+		if code.Exists() {
+			return nil, registry.ErrPairingDecided
+		}
+		steps := []documents.Step{}
+		for i, g := range guesses {
+			life := time.Duration(0)
+			if !wrong[i].Exists() {
+				life = g.Window
+			}
+			steps = append(steps, documents.Put(wrongID+g.Name, []byte(strconv.Itoa(count(wrong[i])+1)), life))
+		}
+		return steps, nil
+	}
+	switch err := documents.Change(ctx, s.docs, requests(), ids, try); {
+	case err != nil:
+		return registry.Pairing{}, err
+	case id == "":
+		return registry.Pairing{}, registry.ErrNoPairing
+	}
+	return s.Pairing(ctx, id)
+}
+
+// count reads a counter of wrong codes.
+func count(d documents.Document) int {
+	n, _ := strconv.Atoi(string(d.Data))
+	return n
+}
+
+// exhausted returns an error if no code may be tried. wrong has the counter of each guess.
+func exhausted(guesses []registry.Guess, wrong []documents.Document) error {
+	counts, left := make([]int, len(guesses)), make(map[string]time.Duration)
+	for i, d := range wrong {
+		counts[i], left[guesses[i].Name] = count(d), d.Expires.Sub(d.Now)
+	}
+	full := registry.FullGuesses(guesses, counts)
+	if len(full) == 0 {
+		return nil
+	}
+	wait := time.Millisecond
+	for _, g := range full {
+		wait = max(wait, left[g.Name])
+	}
+	return registry.ErrGuesses(wait)
+}
+
+// DecidePairing implements registry.PairingStore.
+func (s store) DecidePairing(
+	ctx context.Context, id string, d registry.PairingDecision, ttl time.Duration,
+) (p registry.Pairing, err error) {
+	decide := func(found []documents.Document) ([]documents.Step, error) {
+		r, err := decode(found[0])
+		if err != nil {
+			return nil, err
+		}
+		if r.Decision != nil {
+			p = r.pairing(found[0])
+			return nil, registry.ErrPairingDecided
+		}
+		r.Decision = &d
+		p = r.pairing(found[0])
+		return r.put("", ttl)
+	}
+	err = documents.Change(ctx, s.docs, requests(), []string{requestID + id}, decide)
+	return p, err
+}
+
+// TakePairing implements registry.PairingStore.
+func (s store) TakePairing(ctx context.Context, id string) (p registry.Pairing, err error) {
+	take := func(found []documents.Document) ([]documents.Step, error) {
+		r, err := decode(found[0])
+		if err != nil {
+			return nil, err
+		}
+		if r.Decision == nil || !r.Decision.Approved {
+			return nil, registry.ErrNoPairing
+		}
+		p = r.pairing(found[0])
+		steps := []documents.Step{documents.Delete(requestID + id)}
+		for _, index := range r.indexes() {
+			steps = append(steps, documents.Leave(index, id))
+		}
+		return steps, nil
+	}
+	if err = documents.Change(ctx, s.docs, requests(), []string{requestID + id}, take); err != nil {
+		return registry.Pairing{}, err
+	}
+	return p, nil
+}
