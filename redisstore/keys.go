@@ -25,9 +25,6 @@ const (
 	// emptiedKey is in the slot of podsKey. It exists while Redis may lack sessions that pods have not yet announced
 	// again.
 	emptiedKey = "fh:{fh:pods}:emptied"
-
-	// approvalTenantsKey holds the tenants with deferred approvals.
-	approvalTenantsKey = "fh:approvals"
 )
 
 // offerSeparator separates the parts of a member of the offers index. It sorts before every character of a name, so
@@ -119,23 +116,6 @@ func revokedKey(tenant string, kind registry.ChangeKind) string {
 	return "fh:{" + redisconn.Escape(tenant) + ":revoked}:" + string(kind)
 }
 
-// approvalKeys are the keys of the scripts on an approval, all in the slot of its tenant's approvals: the approval, the
-// tenant's pending ones, its requester's pending ones, and the deferred ones that are not settled.
-func approvalKeys(tenant, id, requester string) []string {
-	return []string{approvalKey(tenant, id), pendingKey(tenant), requesterKey(tenant, requester), dueKey(tenant)}
-}
-
-func approvalKey(tenant, id string) string { return approvalTag(tenant) + ":" + redisconn.Escape(id) }
-func pendingKey(tenant string) string      { return approvalTag(tenant) + ":pending" }
-func dueKey(tenant string) string          { return approvalTag(tenant) + ":due" }
-func approvalTag(tenant string) string     { return "fh:{" + redisconn.Escape(tenant) + ":approvals}" }
-
-// requesterKey names a requester by its digest: credentials and users may be long.
-func requesterKey(tenant, requester string) string {
-	digest := sha256.Sum256([]byte(requester))
-	return approvalTag(tenant) + ":of:" + hex.EncodeToString(digest[:16])
-}
-
 // blobKeys are the keys of the scripts on blobs. All blobs are in one slot, because the secret of a blob does not tell
 // its tenant.
 func blobKeys(tenant, digest string) []string {
@@ -146,12 +126,6 @@ func blobKeys(tenant, digest string) []string {
 const blobsTag = "fh:{fh:blobs}:"
 
 func blobKey(digest string) string { return blobsTag + "blob:" + redisconn.Escape(digest) }
-
-// grantKeys are the keys of the scripts on the grants of a tenant, all in one slot.
-func grantKeys(tenant string) []string {
-	key := "fh:{" + redisconn.Escape(tenant) + ":grants}"
-	return []string{key, key + ":bindings", key + ":expiry"}
-}
 
 func sessionTag(k registry.Key) string {
 	return "{" + redisconn.Escape(k.Tenant) + "/" + redisconn.Escape(k.Session) + "}"

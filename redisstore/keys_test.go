@@ -56,11 +56,6 @@ func TestKeys(t *testing.T) {
 		{changesKey, "fh:changes"},
 		{revokedKey("a}b", registry.ChangeJWT), "fh:{a%7Db:revoked}:jwt"},
 		{lastChangeKey, "fh:{fh:changes}:last"},
-		{strings.Join(approvalKeys("acme", "abc", "user:ann"), " "),
-			"fh:{acme:approvals}:abc fh:{acme:approvals}:pending " +
-				"fh:{acme:approvals}:of:b7b15a392649eaf59c97b8faa3407082 fh:{acme:approvals}:due"},
-		{approvalTenantsKey, "fh:approvals"},
-		{strings.Join(grantKeys("acme"), " "), "fh:{acme:grants} fh:{acme:grants}:bindings fh:{acme:grants}:expiry"},
 		{windowKey("a}b", registry.Window{Name: "a", Period: time.Minute}),
 			"fh:{a%7Db:limits}:ca978112ca1bbdcafac231b39a23dc4d:60000"},
 		{usageKey("a}b", "2026-11-22"), "fh:a%7Db:usage:2026-11-22"},

@@ -111,8 +111,6 @@ func kindOfScript(name string) Kind {
 		return KindPods
 	case "spend":
 		return KindBudgets
-	case "approval", "grant":
-		return KindApprovals
 	case "credential", "credentials", "change", "revocation":
 		return KindCredentials
 	case "take":

@@ -38,20 +38,16 @@ func TestShortAnswersAreErrors(t *testing.T) {
 		is     int // how many elements the script returns
 		read   func() (any, error)
 	}{
-		{"approval", &scriptApprovalRead, approvalFields + 1,
+		{"approval", &scriptDocsRead, 1 + 3*documentFields,
 			func() (any, error) { return s.Approval(ctx, "t", a.ID) }},
-		{"verdict", &scriptApprovalVerdict, verdictFields, func() (any, error) {
+		{"verdict", &scriptDocsRead, 1 + documentFields, func() (any, error) {
 			return s.Verdicts(ctx, []registry.ApprovalRef{{Tenant: "t", ID: a.ID}})
 		}},
-		{"decision", &scriptApprovalDecide, 2, func() (any, error) {
-			d, _, err := s.DecideApproval(ctx, "t", a.ID, registry.Vote{}, "",
-				registry.Verdict{State: registry.ApprovalAllowed})
-			return d, err
-		}},
-		{"new grant", &scriptGrantPut, 2, func() (any, error) {
+		{"new grant", &scriptDocsWrite, 2, func() (any, error) {
 			return s.PutGrant(ctx, registry.Grant{ID: "g", Tenant: "t"}, time.Minute)
 		}},
-		{"grant", &scriptGrantFind, 2, func() (any, error) { return s.FindGrant(ctx, "t", "b") }},
+		{"grant", &scriptDocsRead, 1 + documentFields,
+			func() (any, error) { return s.FindGrant(ctx, "t", "b") }},
 		{"call that begins", &scriptCallBegin, 2, func() (any, error) {
 			r, _, err := s.BeginCall(ctx, "t", "c", "p", time.Minute)
 			return r, err

@@ -56,19 +56,20 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/pairings"
 )
 
 // Store is a registry.Store on Redis. It is safe for concurrent use.
 type Store struct {
 	// Entities on documents.
+	registry.ApprovalStore
 	registry.PairingStore
 
 	conn   *redisconn.Conn
@@ -110,8 +111,6 @@ type Store struct {
 	reads      *share.Pool // turns to read a record
 	own        ownLease
 	staleCheck throttle
-
-	dueSkipped atomic.Int64 // tenants that recent DueApprovals have checked
 }
 
 var _ registry.Store = (*Store)(nil)
@@ -139,7 +138,7 @@ func (c *Conn) Store() *Store {
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: share.New(share.Turns(maxReads)),
 	}
-	s.PairingStore = pairings.New(s.Documents())
+	s.ApprovalStore, s.PairingStore = approvals.New(s.Documents(), s.log), pairings.New(s.Documents())
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s
 }
@@ -254,17 +253,4 @@ var (
 	scriptCredentialsRemove = scripts.Must("credentials_remove")
 	scriptChangeAppend      = scripts.Must("change_append")
 	scriptRevocationMark    = scripts.Must("revocation_mark")
-
-	scriptApprovalCreate  = scripts.Must("approval_base", "approval_create")
-	scriptApprovalDecide  = scripts.Must("approval_base", "approval_decide")
-	scriptApprovalRead    = scripts.Must("approval_base", "approval_read")
-	scriptApprovalVerdict = scripts.Must("approval_base", "approval_verdict")
-	scriptApprovalWrong   = scripts.Must("approval_base", "approval_wrong")
-	scriptApprovalDue     = scripts.Must("approval_due")
-	scriptApprovalTenant  = scripts.Must("approval_tenant")
-
-	scriptGrantPut    = scripts.Must("grant_base", "grant_put")
-	scriptGrantFind   = scripts.Must("grant_base", "grant_find")
-	scriptGrantList   = scripts.Must("grant_base", "grant_list")
-	scriptGrantRevoke = scripts.Must("grant_base", "grant_revoke")
 )

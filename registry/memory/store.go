@@ -10,11 +10,13 @@ package memory
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/pairings"
 )
 
@@ -27,6 +29,7 @@ type Options struct {
 // Store implements registry.Store. It is safe for concurrent use.
 type Store struct {
 	// Entities on documents.
+	registry.ApprovalStore
 	registry.PairingStore
 
 	opts Options
@@ -52,8 +55,6 @@ type Store struct {
 	continuations continuations
 	budgets       budgets
 	credentials   credentials
-	approvals     approvals
-	grants        grants
 	audits        audits
 	windows       windows
 	usage         usage
@@ -98,13 +99,12 @@ func New(o Options) *Store {
 			paired: make(map[tenantKey]*storedCredential),
 			counts: make(map[string]int), revoked: make(map[revokedKey]map[string]time.Time),
 		},
-		blobs:     blobs{all: make(expiring[string, *storedBlob])},
-		approvals: approvals{all: make(expiring[tenantKey, *approval])},
-		grants:    grants{all: make(expiring[tenantKey, *grant])},
-		audits:    audits{logs: make(expiring[string, *auditLog])},
-		windows:   windows{all: make(expiring[windowKey, *window])},
-		usage:     usage{days: make(expiring[tenantKey, *usageDay])},
+		blobs:   blobs{all: make(expiring[string, *storedBlob])},
+		audits:  audits{logs: make(expiring[string, *auditLog])},
+		windows: windows{all: make(expiring[windowKey, *window])},
+		usage:   usage{days: make(expiring[tenantKey, *usageDay])},
 	}
+	m.ApprovalStore = approvals.New(m.documents, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m

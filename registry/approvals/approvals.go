@@ -1,0 +1,247 @@
+// Package approvals keeps approvals and grants as documents of a store. Every store uses it to implement
+// registry.ApprovalStore.
+//
+// An approval is four documents of its tenant's space: what was asked, which never changes, its arguments, the request
+// of a deferred call, and its state. So a verdict is read without the arguments. Tenants with deferred approvals are in
+// an index of the whole fleet, which is written first: without it a call would never be settled.
+//
+// Imports: only registry and registry/documents, of the packages of this module.
+package approvals
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+// maxDueTenants is how many tenants are checked at a time for due approvals.
+const maxDueTenants = 500
+
+// store implements registry.ApprovalStore.
+type store struct {
+	docs documents.Store
+	log  *slog.Logger
+
+	skipped atomic.Int64 // tenants that recent DueApprovals have checked
+}
+
+// New returns a store of approvals and grants on documents. It logs approvals that it cannot read.
+func New(docs documents.Store, log *slog.Logger) registry.ApprovalStore {
+	return &store{docs: docs, log: log}
+}
+
+// Ids of the other documents of an approval, after its own id.
+const (
+	argsID    = ".args"
+	requestID = ".request"
+	stateID   = ".state"
+)
+
+// Indexes. An approval stays due for as long as it is kept.
+const (
+	pendingIndex   = "pending"
+	requesterIndex = "of." // and the requester
+	dueIndex       = "due"
+	tenantsIndex   = "tenants"
+)
+
+func approvals(tenant string) documents.Space {
+	return documents.Space{Tenant: tenant, Kind: "approvals"}
+}
+
+// fleet is the space of the index of tenants.
+func fleet() documents.Space { return documents.Space{Kind: "approvals"} }
+
+// state is the part of an approval that changes.
+type state struct {
+	registry.Verdict
+	Life      time.Duration `json:"life"` // of the question, from the creation of the document on
+	AllowedBy string        `json:"allowed_by,omitempty"`
+	First     registry.Vote `json:"first,omitzero"`
+	Wrong     int           `json:"wrong,omitempty"` // answers that were no decision
+}
+
+// readState reads a state as of the time of the read.
+func readState(d documents.Document) (s state, err error) {
+	if err = d.Decode(&s); err != nil {
+		return s, err
+	}
+	if end := d.Created.Add(s.Life); s.State == registry.ApprovalPending && !d.Now.Before(end) {
+		s.Verdict = registry.Verdict{State: registry.ApprovalExpired, DecidedAt: end}
+	}
+	return s, nil
+}
+
+// put returns the step that stores a state for life; zero: for as long as it was kept already.
+func (s state) put(id string, life time.Duration) (documents.Step, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return documents.Step{}, registry.AsError(err)
+	}
+	return documents.Put(id+stateID, data, life), nil
+}
+
+// fill sets the fields of an approval that change. created is when it was created.
+func (s state) fill(a *registry.Approval, created time.Time) {
+	a.Verdict, a.AllowedBy, a.First = s.Verdict, s.AllowedBy, s.First
+	a.CreatedAt, a.ExpiresAt = created, created.Add(s.Life)
+}
+
+// decode reads what was asked, the state and, unless it is left out, the arguments.
+func decode(
+	question, current documents.Document, args ...documents.Document,
+) (a registry.Approval, s state, err error) {
+	if !question.Exists() || !current.Exists() {
+		return a, s, registry.ErrNoApproval
+	}
+	if err = question.Decode(&a); err != nil {
+		return a, s, err
+	}
+	if s, err = readState(current); err != nil {
+		return a, s, err
+	}
+	for _, d := range args {
+		if len(d.Data) == 0 {
+			continue
+		}
+		if a.Args, err = registry.ParseJSON(d.Data); err != nil {
+			return a, s, registry.StoreUnavailable("read the arguments of an approval", err)
+		}
+	}
+	s.fill(&a, current.Created)
+	return a, s, nil
+}
+
+// CreateApproval implements registry.ApprovalStore.
+func (s *store) CreateApproval(
+	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
+) (registry.Approval, error) {
+	question, err := json.Marshal(a)
+	if err != nil {
+		return a, registry.AsError(err)
+	}
+	pending := state{Verdict: registry.Verdict{State: registry.ApprovalPending}, Life: life}
+	kept := life + registry.ApprovalRetained
+	current, err := pending.put(a.ID, kept)
+	if err != nil {
+		return a, err
+	}
+	own := requesterIndex + a.Requester.Key()
+	steps := []documents.Step{
+		documents.AtMost(registry.MaxPendingOfOne-1, documents.Term{Index: own, Weight: 1}),
+		documents.AtMost(registry.MaxPending-1, documents.Term{Index: pendingIndex, Weight: 1}),
+		documents.Put(a.ID, question, kept), documents.Put(a.ID+argsID, a.Args.Raw(), kept), current,
+		documents.Join(own, a.ID, life, 0), documents.Join(pendingIndex, a.ID, life, 0),
+	}
+	if a.Deferred {
+		join := documents.Join(tenantsIndex, a.Tenant, kept, 0)
+		if _, err := documents.Commit(ctx, s.docs, fleet(), join); err != nil {
+			return a, err
+		}
+		steps = append(steps, documents.Put(a.ID+requestID, request, kept),
+			documents.Join(dueIndex, a.ID, life, registry.ApprovalRetained))
+	}
+	done, err := documents.Commit(ctx, s.docs, approvals(a.Tenant), steps...)
+	switch {
+	case err != nil:
+		return a, err
+	case done.Refused == 1:
+		return a, registry.ErrManyOfOne
+	case done.Refused == 2:
+		return a, registry.ErrManyApprovals
+	}
+	pending.fill(&a, done.Now)
+	return a, nil
+}
+
+// read returns the documents of an approval with these endings.
+func (s *store) read(ctx context.Context, tenant, id string, endings ...string) ([]documents.Document, error) {
+	refs := make([]documents.Ref, len(endings))
+	for i, ending := range endings {
+		refs[i] = approvals(tenant).Ref(id + ending)
+	}
+	return s.docs.Read(ctx, refs...)
+}
+
+// Approval implements registry.ApprovalStore.
+func (s *store) Approval(ctx context.Context, tenant, id string) (registry.Approval, error) {
+	found, err := s.read(ctx, tenant, id, "", stateID, argsID)
+	if err != nil {
+		return registry.Approval{}, err
+	}
+	a, _, err := decode(found[0], found[1], found[2])
+	return a, err
+}
+
+// ApprovalRequest implements registry.ApprovalStore.
+func (s *store) ApprovalRequest(ctx context.Context, tenant, id string) (registry.Approval, []byte, error) {
+	found, err := s.read(ctx, tenant, id, "", stateID, argsID, requestID)
+	if err != nil {
+		return registry.Approval{}, nil, err
+	}
+	a, _, err := decode(found[0], found[1], found[2])
+	return a, found[3].Data, err
+}
+
+// Verdicts implements registry.ApprovalStore.
+func (s *store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]registry.Verdict, error) {
+	states := make([]documents.Ref, len(refs))
+	for i, ref := range refs {
+		states[i] = approvals(ref.Tenant).Ref(ref.ID + stateID)
+	}
+	found, err := s.docs.Read(ctx, states...)
+	if err != nil {
+		return nil, err
+	}
+	verdicts := make([]registry.Verdict, len(refs))
+	for i, d := range found {
+		if !d.Exists() {
+			continue
+		}
+		current, err := readState(d)
+		if err != nil {
+			return nil, err
+		}
+		verdicts[i] = current.Verdict
+	}
+	return verdicts, nil
+}
+
+// PendingApprovals implements registry.ApprovalStore.
+func (s *store) PendingApprovals(ctx context.Context, tenant string) ([]registry.Approval, error) {
+	lists, err := s.docs.Members(ctx, documents.Query{
+		Space: approvals(tenant), Index: pendingIndex, Limit: registry.MaxPending,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var refs []documents.Ref
+	for _, id := range lists[0] {
+		refs = append(refs, approvals(tenant).Ref(id), approvals(tenant).Ref(id+stateID))
+	}
+	found, err := s.docs.Read(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	pending := []registry.Approval{}
+	for pair := range slices.Chunk(found, 2) {
+		a, _, err := decode(pair[0], pair[1])
+		switch {
+		case err == nil && a.State == registry.ApprovalPending:
+			pending = append(pending, a)
+		case err != nil && pair[0].Exists(): // it must not hide the others; it expires like them
+			s.log.Warn("approval not readable; it is not listed", "tenant", tenant, "error", err)
+		}
+	}
+	slices.SortFunc(pending, func(a, b registry.Approval) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
+	})
+	return pending, nil
+}

@@ -1,0 +1,123 @@
+package approvals
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+// allIndex is the index of a tenant's grants. A grant is a document under its binding, so the next one with the same
+// binding replaces it.
+const allIndex = "all"
+
+func grants(tenant string) documents.Space { return documents.Space{Tenant: tenant, Kind: "grants"} }
+
+// grant is a stored grant. Its times are those of the document.
+type grant struct {
+	registry.Grant
+	Life time.Duration `json:"life"`
+}
+
+func (g grant) made(at time.Time) registry.Grant {
+	g.CreatedAt, g.ExpiresAt = at, at.Add(g.Life)
+	return g.Grant
+}
+
+// PutGrant implements registry.GrantStore.
+func (s *store) PutGrant(ctx context.Context, g registry.Grant, life time.Duration) (registry.Grant, error) {
+	stored, binding := grant{g, life}, g.Binding()
+	data, err := json.Marshal(stored)
+	if err != nil {
+		return g, registry.AsError(err)
+	}
+	done, err := documents.Commit(ctx, s.docs, grants(g.Tenant),
+		documents.AtMost(registry.MaxGrants-1, documents.Term{Index: allIndex, Weight: 1, Except: binding}),
+		documents.Delete(binding), documents.Put(binding, data, life), // created anew
+		documents.Leave(allIndex, binding), documents.Join(allIndex, binding, life, 0))
+	switch {
+	case err != nil:
+		return g, err
+	case done.Refused > 0:
+		return g, registry.ErrManyGrants
+	}
+	return stored.made(done.Now), nil
+}
+
+// find returns the grants with these bindings that exist.
+func (s *store) find(ctx context.Context, tenant string, bindings []string) ([]registry.Grant, error) {
+	refs := make([]documents.Ref, len(bindings))
+	for i, binding := range bindings {
+		refs[i] = grants(tenant).Ref(binding)
+	}
+	found, err := s.docs.Read(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	all := []registry.Grant{}
+	for _, d := range found {
+		if !d.Exists() {
+			continue
+		}
+		var g grant
+		if err := d.Decode(&g); err != nil {
+			return nil, err
+		}
+		all = append(all, g.made(d.Created))
+	}
+	return all, nil
+}
+
+// FindGrant implements registry.GrantStore.
+func (s *store) FindGrant(ctx context.Context, tenant string, bindings ...string) (registry.Grant, error) {
+	found, err := s.find(ctx, tenant, bindings)
+	switch {
+	case err != nil:
+		return registry.Grant{}, err
+	case len(found) == 0:
+		return registry.Grant{}, registry.ErrNoGrant
+	}
+	return found[0], nil
+}
+
+// Grants implements registry.GrantStore.
+func (s *store) Grants(ctx context.Context, tenant string) ([]registry.Grant, error) {
+	lists, err := s.docs.Members(ctx, documents.Query{
+		Space: grants(tenant), Index: allIndex, Limit: registry.MaxGrants,
+	})
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.find(ctx, tenant, lists[0])
+	slices.SortFunc(all, func(a, b registry.Grant) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
+	})
+	return all, err
+}
+
+// RevokeGrant implements registry.GrantStore.
+func (s *store) RevokeGrant(ctx context.Context, tenant, id string) (g registry.Grant, err error) {
+	all, err := s.Grants(ctx, tenant)
+	if err != nil {
+		return g, err
+	}
+	i := slices.IndexFunc(all, func(g registry.Grant) bool { return g.ID == id })
+	if i < 0 {
+		return g, registry.ErrNoGrant
+	}
+	binding := all[i].Binding()
+	change := func(found []documents.Document) ([]documents.Step, error) {
+		if !found[0].Exists() || found[0].Decode(&g) != nil || g.ID != id { // replaced or revoked since
+			return nil, registry.ErrNoGrant
+		}
+		return []documents.Step{documents.Delete(binding), documents.Leave(allIndex, binding)}, nil
+	}
+	if err := documents.Change(ctx, s.docs, grants(tenant), []string{binding}, change); err != nil {
+		return registry.Grant{}, err
+	}
+	return all[i], nil
+}
