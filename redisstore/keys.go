@@ -116,17 +116,6 @@ func revokedKey(tenant string, kind registry.ChangeKind) string {
 	return "fh:{" + redisconn.Escape(tenant) + ":revoked}:" + string(kind)
 }
 
-// blobKeys are the keys of the scripts on blobs. All blobs are in one slot, because the secret of a blob does not tell
-// its tenant.
-func blobKeys(tenant, digest string) []string {
-	of := blobsTag + "tenant:" + redisconn.Escape(tenant)
-	return []string{blobKey(digest), of, of + ":sizes"}
-}
-
-const blobsTag = "fh:{fh:blobs}:"
-
-func blobKey(digest string) string { return blobsTag + "blob:" + redisconn.Escape(digest) }
-
 func sessionTag(k registry.Key) string {
 	return "{" + redisconn.Escape(k.Tenant) + "/" + redisconn.Escape(k.Session) + "}"
 }

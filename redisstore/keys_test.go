@@ -45,8 +45,6 @@ func TestKeys(t *testing.T) {
 		{documentKey(documents.Space{Tenant: "a}b", Kind: "approvals"}, "x:y"), "fh:{a%7Db:approvals}:doc:x%3Ay"},
 		{documentKey(documents.Space{Tenant: "a", Kind: "nonces", Owner: "k/1"}, "x"), "fh:{a:nonces/k%2F1}:doc:x"},
 		{indexKey(documents.Space{Kind: "pairings"}, "all"), "fh:{:pairings}:index:all"},
-		{strings.Join(blobKeys("a}b", "abc123"), " "),
-			"fh:{fh:blobs}:blob:abc123 fh:{fh:blobs}:tenant:a%7Db fh:{fh:blobs}:tenant:a%7Db:sizes"},
 		{credentialKey("abc123"), "fh:credential:abc123"},
 		{strings.Join(credentialsKeys("acme"), " "),
 			"fh:{acme:credentials} fh:{acme:credentials}:devices fh:{acme:credentials}:ends " +

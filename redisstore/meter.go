@@ -97,7 +97,7 @@ func kindOfScript(name string) Kind {
 		return KindSessions
 	case "entry", "page":
 		return KindListing
-	case "call", "del", "blob":
+	case "call", "del":
 		return KindCalls
 	case "subscribers":
 		return KindPublish

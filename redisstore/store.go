@@ -63,6 +63,7 @@ import (
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
+	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/pairings"
 )
 
@@ -70,6 +71,7 @@ import (
 type Store struct {
 	// Entities on documents.
 	registry.ApprovalStore
+	registry.BlobStore
 	registry.PairingStore
 
 	conn   *redisconn.Conn
@@ -138,7 +140,7 @@ func (c *Conn) Store() *Store {
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: share.New(share.Turns(maxReads)),
 	}
-	s.ApprovalStore, s.PairingStore = approvals.New(s.Documents(), s.log), pairings.New(s.Documents())
+	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(s.Documents(), s.log), blobs.New(s.Documents()), pairings.New(s.Documents())
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s
 }
@@ -204,10 +206,6 @@ var (
 	scriptDocsRead  = scripts.Must("docs_read")
 	scriptDocsList  = scripts.Must("docs_list")
 	scriptDocsWrite = scripts.Must("docs_write")
-
-	scriptBlobReserve = scripts.Must("blob_reserve")
-	scriptBlobMove    = scripts.Must("blob_move")
-	scriptBlobDrop    = scripts.Must("blob_drop")
 
 	scriptPlaceClaim   = scripts.Must("place_claim")
 	scriptPlaceRefresh = scripts.Must("place_refresh")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
+	"github.com/farhand/farhand/registry/blobs"
 	"github.com/farhand/farhand/registry/pairings"
 )
 
@@ -30,6 +31,7 @@ type Options struct {
 type Store struct {
 	// Entities on documents.
 	registry.ApprovalStore
+	registry.BlobStore
 	registry.PairingStore
 
 	opts Options
@@ -58,7 +60,6 @@ type Store struct {
 	audits        audits
 	windows       windows
 	usage         usage
-	blobs         blobs
 
 	buses sync.Map // pod → *Bus
 }
@@ -99,12 +100,12 @@ func New(o Options) *Store {
 			paired: make(map[tenantKey]*storedCredential),
 			counts: make(map[string]int), revoked: make(map[revokedKey]map[string]time.Time),
 		},
-		blobs:   blobs{all: make(expiring[string, *storedBlob])},
 		audits:  audits{logs: make(expiring[string, *auditLog])},
 		windows: windows{all: make(expiring[windowKey, *window])},
 		usage:   usage{days: make(expiring[tenantKey, *usageDay])},
 	}
 	m.ApprovalStore = approvals.New(m.documents, slog.New(slog.DiscardHandler))
+	m.BlobStore = blobs.New(m.documents)
 	m.PairingStore = pairings.New(m.documents)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m

@@ -1,0 +1,172 @@
+// Package blobs keeps the attributes of result files as documents of a store. Every store uses it to implement
+// registry.BlobStore.
+//
+// All blobs are in one space, because the secret of a blob does not tell its tenant. A blob counts against the quotas
+// of its tenant and its session while it is in their indexes, where its member has its size.
+//
+// Imports: only registry and registry/documents, of the packages of this module.
+package blobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+// store implements registry.BlobStore.
+type store struct{ docs documents.Store }
+
+// New returns a store of blobs on documents.
+func New(docs documents.Store) registry.BlobStore { return store{docs} }
+
+func blobs() documents.Space { return documents.Space{Kind: "blobs"} }
+
+// blob is a stored blob.
+type blob struct {
+	registry.Blob
+	State registry.BlobState `json:"state"`
+}
+
+// tenantIndex and sessionIndex name the indexes of a tenant's and of a session's blobs. No tenant's name has a slash.
+func tenantIndex(tenant string) string { return "tenant." + tenant }
+func sessionIndex(k registry.Key) string {
+	return "session." + k.Tenant + "/" + k.Session
+}
+
+func (b blob) indexes() []string {
+	return []string{tenantIndex(b.Tenant), sessionIndex(registry.Key{Tenant: b.Tenant, Session: b.SessionID})}
+}
+
+func (b blob) member() string { return documents.Weighed(b.Size, b.Digest) }
+
+// put returns the steps that store a blob, and have it count, for life; zero: for as long as before.
+func (b blob) put(life time.Duration) ([]documents.Step, error) {
+	data, err := json.Marshal(b)
+	if err != nil {
+		return nil, registry.AsError(err)
+	}
+	steps := []documents.Step{documents.Put(b.Digest, data, life)}
+	for _, index := range b.indexes() {
+		if life > 0 {
+			steps = append(steps, documents.Join(index, b.member(), life, 0))
+		}
+	}
+	return steps, nil
+}
+
+// ReserveBlob implements registry.BlobStore.
+func (s store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, life time.Duration) error {
+	stored := blob{Blob: b, State: registry.BlobOpen}
+	steps, err := stored.put(life)
+	if err != nil {
+		return err
+	}
+	files := int64(registry.MaxBlobs)
+	for _, index := range stored.indexes() { // of the tenant, then of the session
+		steps = append(steps, documents.AtMost(files-1, documents.Term{Index: index, Weight: 1}),
+			documents.AtMost(limit-b.Size, documents.Term{Index: index}))
+		files, limit = files/registry.BlobShare, limit/registry.BlobShare
+	}
+	done, err := documents.Commit(ctx, s.docs, blobs(), steps...)
+	if err == nil && done.Refused > 0 {
+		return registry.ErrManyBlobs
+	}
+	return err
+}
+
+func decode(d documents.Document) (b blob, err error) {
+	if !d.Exists() {
+		return b, registry.ErrNoBlob
+	}
+	err = d.Decode(&b)
+	return b, err
+}
+
+// whole returns the blob with its state.
+func (b blob) whole() registry.Blob {
+	b.Blob.State = b.State
+	return b.Blob
+}
+
+// move moves a blob from one state to another. A life of zero keeps its expiry.
+func (s store) move(
+	ctx context.Context, digest string, from, to registry.BlobState, life time.Duration,
+) (b blob, err error) {
+	change := func(found []documents.Document) ([]documents.Step, error) {
+		var err error
+		if b, err = decode(found[0]); err != nil {
+			return nil, err
+		}
+		if b.State != from {
+			return nil, registry.ErrNoBlob
+		}
+		b.State = to
+		return b.put(life)
+	}
+	err = documents.Change(ctx, s.docs, blobs(), []string{digest}, change)
+	return b, err
+}
+
+// TakeBlob implements registry.BlobStore.
+func (s store) TakeBlob(ctx context.Context, digest string) (registry.Blob, error) {
+	b, err := s.move(ctx, digest, registry.BlobOpen, registry.BlobTaken, 0)
+	return b.whole(), err
+}
+
+// FillBlob implements registry.BlobStore.
+func (s store) FillBlob(ctx context.Context, digest string, life time.Duration) error {
+	_, err := s.move(ctx, digest, registry.BlobTaken, registry.BlobFilled, life)
+	return err
+}
+
+// ReadBlob implements registry.BlobStore.
+func (s store) ReadBlob(ctx context.Context, digest string) (registry.Blob, error) {
+	found, err := s.docs.Read(ctx, blobs().Ref(digest))
+	if err != nil {
+		return registry.Blob{}, err
+	}
+	b, err := decode(found[0])
+	return b.whole(), err
+}
+
+// DropBlob implements registry.BlobStore.
+func (s store) DropBlob(ctx context.Context, digest string) error {
+	change := func(found []documents.Document) ([]documents.Step, error) {
+		b, err := decode(found[0])
+		if err != nil {
+			return nil, err
+		}
+		steps := []documents.Step{documents.Delete(digest)}
+		for _, index := range b.indexes() {
+			steps = append(steps, documents.Leave(index, b.member()))
+		}
+		return steps, nil
+	}
+	err := documents.Change(ctx, s.docs, blobs(), []string{digest}, change)
+	if errors.Is(err, registry.ErrNoBlob) {
+		return nil
+	}
+	return err
+}
+
+// DropBlobsOf implements registry.BlobStore. What the blobs count for stays in the indexes.
+func (s store) DropBlobsOf(ctx context.Context, key registry.Key) error {
+	lists, err := s.docs.Members(ctx, documents.Query{
+		Space: blobs(), Index: sessionIndex(key), Limit: registry.MaxBlobs,
+	})
+	if err != nil || len(lists[0]) == 0 {
+		return err
+	}
+	var steps []documents.Step
+	for _, member := range lists[0] {
+		_, digest, _ := strings.Cut(member, " ")
+		steps = append(steps, documents.Delete(digest))
+	}
+	_, err = documents.Commit(ctx, s.docs, blobs(), steps...)
+	return err
+}
