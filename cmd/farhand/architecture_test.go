@@ -203,3 +203,32 @@ func TestOnlyCarriersKnowMessages(t *testing.T) {
 		}
 	}
 }
+
+// maxDependencies bounds the modules that the product imports itself.
+const maxDependencies = 30
+
+// TestDependenciesAreDescribed: each module of go.mod that is imported has a row in docs/architecture.md, and no other.
+func TestDependenciesAreDescribed(t *testing.T) {
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var required, described []string
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
+		required = append(required, m[1])
+	}
+	_, section, _ := strings.Cut(string(doc), "\n## Dependencies\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
+		described = append(described, m[1])
+	}
+	slices.Sort(described)
+	if len(required) == 0 || len(required) > maxDependencies || !slices.Equal(required, described) {
+		t.Errorf("go.mod requires %d modules:\n%s\ndescribed are:\n%s", len(required), strings.Join(required, "\n"),
+			strings.Join(described, "\n"))
+	}
+}
