@@ -8,9 +8,8 @@
 // Factories make the local tools of each turn. LocalTools enables them by name. A ToolSet is what one turn may call at
 // a moment, local and remote.
 //
-// It imports registry, agent/access/auth (identities) and agent/schema (arguments). Built on it: agent/chat
-// (conversations, with agent/provider for language models), agent/tools (tools of the gateway), agent/chat/loopguard (a
-// hook). Start reading at Invoker.Invoke in invoke.go; hooks are in hooks.go.
+// Built on it: agent/chat (conversations, with agent/provider for language models), agent/tools (tools of the gateway),
+// agent/chat/loopguard (a hook). Start reading at Invoker.Invoke in invoke.go; hooks are in hooks.go.
 package agent
 
 import (

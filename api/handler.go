@@ -141,7 +141,7 @@ func newEngine(h *handler) (*gin.Engine, error) {
 
 // Paths that other files of this package refer to.
 const (
-	prefixAPI          = "/api/" // everything below needs a token
+	prefixAPI          = "/api/" // everything below needs a token; event streams may have a ticket
 	pathHealth         = "/healthz"
 	pathHealthClawSeed = "/health" // for ClawSeed's apps
 	pathReady          = "/readyz"

@@ -20,11 +20,11 @@
 //
 // # To add a frame
 //
-// A frame that devices send has six places: its type and struct in frames.go, a case in fields.frame (decode.go), a
+// A frame that devices send has six places: its type and struct in frames.go, a case in frameFields.frame (decode.go), a
 // case in conn.handle (dispatch.go), its name in receivedTypes and a case in frameType (both stats.go), and the roles
 // that may send it in frameRoles (identify.go).
 //
-// A frame to devices has its type and function in frames.go, or in chat.go if it belongs to a conversation, and its
+// A frame to devices has its type and function in frames.go, in chat.go if it belongs to a conversation, or in calls.go, and its
 // name in sentTypes (stats.go). It must begin with {"type":" because stats.go counts it by that. The gateway sends a
 // new frame only to devices that declared a capability for it, see registry/session.go.
 //
@@ -35,8 +35,8 @@
 //
 // ServeHTTP checks origin, token and attributes, and rejects with an HTTP error while that is still possible. After the
 // upgrade the connection claims the session. The first frame is session_start, and calls are delivered only after it.
-// The connection's own goroutine reads one frame after another, and waits until each is handled. All output goes
-// through an outbox bounded in bytes, so no sender ever waits for a device. However a connection ends (by the peer, an
+// The connection's own goroutine reads one frame after another, and waits until each is handled. All output but
+// the first and the close frame goes through an outbox bounded in bytes, so no sender ever waits for a device. However a connection ends (by the peer, an
 // error, the registry, a panic in a handler), one teardown releases the session exactly once.
 //
 // A message starts a turn of the agent in a separate goroutine, because the reader must go on: it reads the answers to

@@ -6,7 +6,7 @@
 // cannot be cancelled and builds every violation. So the validator here walks the compiled schema instead.
 //
 // Start reading at Validator (validator.go): it caches compiled schemas and shares the pod's cores and memory. Schema
-// (schema.go) is one compiled schema; walk.go is the validation. The package imports registry only.
+// (schema.go) is one compiled schema; walk.go is the validation.
 package schema
 
 import (

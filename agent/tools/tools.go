@@ -1,6 +1,6 @@
 // Package tools implements two of the gateway's own tools: time and sessions. Each must be enabled by name.
 //
-// It imports agent and registry. Start reading at Registrations; a new tool is a file like sessions.go.
+// Start reading at Registrations. A new tool is a copy of time, the smallest one, or a file like sessions.go.
 package tools
 
 import (

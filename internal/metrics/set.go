@@ -6,7 +6,7 @@
 // "other". So the number of series has a bound (Metric.Bound), whatever devices and callers send. docs/operate.md
 // states it.
 //
-// The package imports client_golang, api, ws, agent, redisstore and registry/routing. Start with set.go.
+// Start with set.go.
 //
 // A new metric is one entry in the file of the package that counts it: calls.go for agent and agent/chat, http.go for
 // api, redisstore and its bus, pod.go for registry/routing and ws. Refusals by api, agent/access/auth and agent/chat

@@ -14,9 +14,8 @@
 //	                  what went wrong
 //	codec.go          the binary form of envelopes and replies; message.go says what else a message can be
 //
-// bus.go builds both names in Redis; the scripts are in lua. The package imports registry for the contract,
-// redisstore/internal/redisconn for the connection it shares with the store, and internal/strictjson, but no other
-// package of Farhand.
+// bus.go builds both names in Redis; the scripts are in lua. The connection is the store's, of
+// redisstore/internal/redisconn.
 package bus
 
 import (

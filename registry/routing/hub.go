@@ -7,7 +7,7 @@
 //	register     ──▶ LocalSession.PutTools  fenced by that generation
 //	call         ──▶ Router.Call            to a socket of this pod, or over the bus to the pod that owns the session
 //	answer       ──▶ LocalSession.Complete  matched by call id, passed to the pending call or sent back over the bus
-//	device goes  ──▶ LocalSession.Close     release-if-mine: a late close can never remove a successor
+//	device goes  ──▶ LocalSession.Leave     release-if-mine: a late close can never remove a successor
 //
 // Start with router.go: Router.Call is the whole path of a call. pending.go, wait.go and forward.go wait for an answer.
 // receive.go, inflight.go and complete.go are the device's side. calls.go has calls that outlive their requests.
@@ -45,7 +45,7 @@ type Conn interface {
 	// Owner returns the owner who is charged for the memory of the session's tools.
 	Owner() share.Owner
 
-	// Close ends the socket. Once the socket is gone the connection calls LocalSession.Close, as after any other end.
+	// Close ends the socket. Once the socket is gone the connection calls LocalSession.Leave, as after any other end.
 	Close(CloseCause)
 }
 
