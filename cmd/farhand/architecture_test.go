@@ -75,7 +75,7 @@ var arrows = map[string][]string{
 	},
 	"ws/mcp":      {"agent/mcpcontent", "registry", "ws/internal", "internal"},
 	"ws/internal": {"registry", "internal"},
-	"ws/client": {},
+	"ws/client":   {},
 	root: { // wires all rooms
 		"api", "ws", "agent", "agent/access", "agent/access/approval", "agent/access/usage", "agent/blobs", "agent/chat",
 		"agent/hooks", "agent/provider", "agent/sandbox", "agent/sandbox/workspace", "agent/schema", "agent/tools",
