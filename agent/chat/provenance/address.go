@@ -180,7 +180,7 @@ func eachMailbox(s string, visit func(address) bool) bool {
 		for len(local) > 0 && at+1+len(host) < len(s) && pairs(local[0], s[at+1+len(host)]) {
 			local = local[1:]
 		}
-		if isOdd(local, host) &&
+		if isUnusualMailbox(local, host) &&
 			!visit(address{text: clip(strings.Join(strings.Fields(local+"@"+host), "")), kind: KindAddress}) {
 			return false
 		}
@@ -225,9 +225,9 @@ func pairs(before, behind byte) bool {
 	return before == behind && strings.IndexByte("'*_~`|", before) >= 0 || before == '{' && behind == '}'
 }
 
-// isOdd reports whether the text around an '@' is an address that plainAddress does not find. If it contains a space or
-// a path, the host must be a certain host name, because @ada is how people are mentioned.
-func isOdd(local, host string) bool {
+// isUnusualMailbox reports whether the text around an '@' is an address that plainAddress does not find. If it contains
+// a space or a path, the host must be a certain host name, because @ada is how people are mentioned.
+func isUnusualMailbox(local, host string) bool {
 	name := strings.TrimLeft(host, " ")
 	if local == "" || name == "" || strings.Contains(local, "://") {
 		return false

@@ -50,7 +50,7 @@ func spelled(value, folded, part string) string {
 
 func (s *search) address(pointer, shown string, a address, part bool) {
 	arg := Argument{Pointer: pointer, Value: shown, Kind: a.kind, Part: part}
-	of, ok := s.believe(pointer, named(a.text))
+	of, ok := s.findTrusted(pointer, named(a.text))
 	if !ok {
 		of, ok = s.below(pointer, a)
 	}
@@ -60,7 +60,7 @@ func (s *search) address(pointer, shown string, a address, part bool) {
 	if !ok {
 		of = origin{source: Model}
 	}
-	s.tell(arg, of)
+	s.report(arg, of)
 }
 
 // named returns a lookup of an address.
@@ -77,7 +77,7 @@ func (s *search) below(pointer string, a address) (origin, bool) {
 	if a.host == "" || a.query || strings.ContainsAny(a.host, "@") {
 		return origin{}, false
 	}
-	return s.believe(pointer, func(x *index) (origin, bool) {
+	return s.findTrusted(pointer, func(x *index) (origin, bool) {
 		for _, known := range x.hosts[a.host] {
 			rest, ok := strings.CutPrefix(a.text, known.text+"/")
 			if ok && !known.query && !leadsElsewhere(rest) && s.knows(pointer, rest) {
@@ -102,7 +102,7 @@ func (s *search) knows(pointer, rest string) bool {
 	tokens, more := tokensOf(plain, maxNameTokens)
 	weak, end := 0, int32(0)
 	for _, t := range tokens {
-		_, known := s.believe(pointer, func(x *index) (origin, bool) {
+		_, known := s.findTrusted(pointer, func(x *index) (origin, bool) {
 			_, ok := x.last[t.hash]
 			return origin{}, ok
 		})

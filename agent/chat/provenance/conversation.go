@@ -216,8 +216,8 @@ const anyStep = "*"
 
 func isIndex(step string) bool { return step != "" && countDigits(step) == len(step) }
 
-// believe looks for a value in the trusted texts, and in the values approved for its parameter.
-func (s *search) believe(pointer string, look func(*index) (origin, bool)) (origin, bool) {
+// findTrusted looks for a value in the trusted texts, and in the values approved for its parameter.
+func (s *search) findTrusted(pointer string, look func(*index) (origin, bool)) (origin, bool) {
 	for _, x := range []*index{s.system, s.trusted, s.approved[parameterOf(s.call.Tool, pointer)]} {
 		if x != nil {
 			if of, ok := look(x); ok {

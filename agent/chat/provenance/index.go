@@ -82,9 +82,9 @@ func (r *reader) split(s string) []token {
 
 // admit returns the part of a text that fits within most bytes.
 func (x *index) admit(text string, most int) string {
-	if room := most - x.bytes; len(text) > room {
+	if free := most - x.bytes; len(text) > free {
 		x.cut = true
-		text = text[:max(room, 0)]
+		text = text[:max(free, 0)]
 	}
 	x.bytes += len(text)
 	return text

@@ -55,7 +55,7 @@ func (s *search) stop() {
 	}
 }
 
-func (s *search) tell(a Argument, of origin) {
+func (s *search) report(a Argument, of origin) {
 	if len(s.found) >= maxFound {
 		s.stop()
 		return
@@ -104,31 +104,31 @@ func (s *search) text(pointer, value string) {
 	tokens, more := tokensOf(folded, maxNameTokens)
 	switch {
 	case s.isDestination(pointer) && (len(tokens) == 0 || folded != strings.TrimSpace(strings.ToLower(value))):
-		s.tell(Argument{Pointer: pointer, Value: value, Kind: KindName}, origin{source: Model}) // not plain words
+		s.report(Argument{Pointer: pointer, Value: value, Kind: KindName}, origin{source: Model}) // not plain words
 	case more || len(folded) > maxNameBytes || strings.ContainsAny(folded, "\n"):
-		s.passage(pointer, value, folded)
+		s.longText(pointer, value, folded)
 	case len(tokens) == 0: // only punctuation
 	default:
-		s.name(pointer, value, folded, tokens)
+		s.shortText(pointer, value, folded, tokens)
 	}
 }
 
-// passage examines a long text. Its words prove nothing.
-func (s *search) passage(pointer, value, folded string) {
+// longText examines a long text. Its words prove nothing.
+func (s *search) longText(pointer, value, folded string) {
 	tokens, _ := tokensOf(folded, 4*maxNameTokens)
 	a := Argument{Pointer: pointer, Value: value, Kind: KindText}
-	of, ok := s.believe(pointer, func(x *index) (origin, bool) { return x.find(tokens, false, &s.budget) })
+	of, ok := s.findTrusted(pointer, func(x *index) (origin, bool) { return x.find(tokens, false, &s.budget) })
 	if !ok {
 		of, ok = s.outside.find(tokens, false, &s.budget)
 	}
 	if !ok {
 		of = origin{source: Model}
 	}
-	s.tell(a, of)
+	s.report(a, of)
 }
 
-// name examines a short text.
-func (s *search) name(pointer, value, folded string, tokens []token) {
+// shortText examines a short text.
+func (s *search) shortText(pointer, value, folded string, tokens []token) {
 	if d, ok := s.reader.dateOf(folded, tokens); ok {
 		s.date(pointer, value, d)
 		return
@@ -138,8 +138,8 @@ func (s *search) name(pointer, value, folded string, tokens []token) {
 		return
 	}
 	a := Argument{Pointer: pointer, Value: value, Kind: KindName, Weak: weakName(folded, tokens)}
-	of, ok := s.believe(pointer, func(x *index) (origin, bool) { return x.find(tokens, true, &s.budget) })
-	if number := dialled(folded); number != "" && !ok {
+	of, ok := s.findTrusted(pointer, func(x *index) (origin, bool) { return x.find(tokens, true, &s.budget) })
+	if number := groupedNumber(folded); number != "" && !ok {
 		s.account(a, number)
 		return
 	}
@@ -148,7 +148,7 @@ func (s *search) name(pointer, value, folded string, tokens []token) {
 			of, ok = s.outside.find(tokens, false, &s.budget)
 		}
 	}
-	s.conclude(a, of, ok || a.Field)
+	s.classify(a, of, ok || a.Field)
 }
 
 // field reports in a whether a value was a field from outside, and in which record.
@@ -159,8 +159,8 @@ func (s *search) field(a *Argument, value string) origin {
 	return f.origin
 }
 
-// conclude reports where a value that is no address was found.
-func (s *search) conclude(a Argument, of origin, found bool) {
+// classify reports where a value that is no address was found.
+func (s *search) classify(a Argument, of origin, found bool) {
 	switch {
 	case found:
 	case s.budget < 0 || s.outside.cut:
@@ -171,7 +171,7 @@ func (s *search) conclude(a Argument, of origin, found bool) {
 	if !of.source.trusted() && !s.isDestination(a.Pointer) && s.listed(a.Pointer, a.Value) {
 		return
 	}
-	s.tell(a, of)
+	s.report(a, of)
 }
 
 // weakName reports whether the occurrence of a name proves nothing.
@@ -190,17 +190,17 @@ const commonWords = " true false yes no on off all any none null auto default lo
 // date examines a day, with or without a time.
 func (s *search) date(pointer, value string, d date) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindDate}
-	of, ok := s.believe(pointer, func(x *index) (origin, bool) { return lookUpDate(x.dates, d) })
+	of, ok := s.findTrusted(pointer, func(x *index) (origin, bool) { return findDate(x.dates, d) })
 	if !ok {
-		if of, a.Field = lookUpDate(s.outside.fieldDates, d); !a.Field {
-			of, ok = lookUpDate(s.outside.dates, d)
+		if of, a.Field = findDate(s.outside.fieldDates, d); !a.Field {
+			of, ok = findDate(s.outside.dates, d)
 		}
 	}
-	s.conclude(a, of, ok || a.Field)
+	s.classify(a, of, ok || a.Field)
 }
 
-// lookUpDate finds a date. A date without a year matches that day of any year.
-func lookUpDate(dates map[date]origin, d date) (origin, bool) {
+// findDate finds a date. A date without a year matches that day of any year.
+func findDate(dates map[date]origin, d date) (origin, bool) {
 	of, ok := dates[d]
 	if !ok {
 		of, ok = dates[date{0, d.month, d.day}]
@@ -215,9 +215,9 @@ func (s *search) number(pointer, value string) {
 	}
 }
 
-// dialled returns the digits of a text that is only a long number in groups, as phone and account numbers are written.
-// It is empty for other texts.
-func dialled(folded string) string {
+// groupedNumber returns the digits of a text that is only a long number in groups, as phone and account numbers are
+// written. It is empty for other texts.
+func groupedNumber(folded string) string {
 	if strings.Trim(folded, "0123456789 -.()/+") != "" {
 		return ""
 	}
@@ -231,18 +231,18 @@ func dialled(folded string) string {
 // account examines an account or phone number that no trusted source has written the same way.
 func (s *search) account(a Argument, number string) {
 	a.Kind, a.Weak = KindAddress, false
-	of, ok := s.believe(a.Pointer, named(number))
+	of, ok := s.findTrusted(a.Pointer, named(number))
 	if !ok {
 		of, ok = s.outside.addresses[number]
 	}
-	s.conclude(a, of, ok)
+	s.classify(a, of, ok)
 }
 
 // numeral examines a number in its shortest form. A long number may be an account or a phone number, so it counts as an
 // address. The exception is a fraction that was a field from outside, which may be a reference to a record.
 func (s *search) numeral(pointer, value, n string, long bool) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindNumber, Weak: countDigits(n) <= 2}
-	of, ok := s.believe(pointer, func(x *index) (origin, bool) {
+	of, ok := s.findTrusted(pointer, func(x *index) (origin, bool) {
 		of, ok := x.numbers[n]
 		if !ok && long {
 			of, ok = x.addresses[value]
@@ -250,7 +250,7 @@ func (s *search) numeral(pointer, value, n string, long bool) {
 		return of, ok
 	})
 	if ok {
-		s.tell(a, of)
+		s.report(a, of)
 		return
 	}
 	of = s.field(&a, "#"+n)
@@ -258,7 +258,7 @@ func (s *search) numeral(pointer, value, n string, long bool) {
 		a.Kind = KindAddress
 	}
 	if a.Field {
-		s.conclude(a, of, true)
+		s.classify(a, of, true)
 		return
 	}
 	if long {
@@ -270,7 +270,7 @@ func (s *search) numeral(pointer, value, n string, long bool) {
 			of, ok = s.outside.find(tokens, false, &s.budget)
 		}
 	}
-	s.conclude(a, of, ok)
+	s.classify(a, of, ok)
 }
 
 // spellings returns the ways in which running text may write a number: unchanged, with groups of three digits, and with
