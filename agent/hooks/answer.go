@@ -40,7 +40,7 @@ type answer struct {
 	json     registry.JSON
 	err      string
 	parts    []keptPart      // with modify, after a call: parts to keep, and their new description
-	kept     []registry.Part // the result's parts, set by keep
+	selected []registry.Part // the result's parts, set by selectParts
 }
 
 // keptPart is a part of the question that the answer keeps.
@@ -215,9 +215,9 @@ func keptPartOf(item []byte) (keptPart, error) {
 	return p, nil
 }
 
-// keep sets kept to the parts of the result that the answer keeps, with their new descriptions. An unknown index is
-// ignored. A part with an invalid description is an error.
-func (a *answer) keep(parts []registry.Part) error {
+// selectParts sets selected to the parts of the result that the answer keeps, with their new descriptions. An unknown
+// index is ignored. A part with an invalid description is an error.
+func (a *answer) selectParts(parts []registry.Part) error {
 	for _, k := range a.parts {
 		if k.index >= len(parts) {
 			continue
@@ -229,7 +229,7 @@ func (a *answer) keep(parts []registry.Part) error {
 		if field, must := p.Check(); k.described && field != "" {
 			return fmt.Errorf("parts: %s %s", field, must)
 		}
-		a.kept = append(a.kept, p)
+		a.selected = append(a.selected, p)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ type client struct {
 	http      *http.Client
 	transport *http.Transport
 	slots     *share.Pool // of concurrent questions
-	held      *share.Pool // of bytes
+	buffered  *share.Pool // of bytes
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -48,7 +48,7 @@ func newClient(cfg Config) (*client, error) {
 	transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = cfg.Concurrent, cfg.Concurrent
 	return &client{
 		url: cfg.URL, signer: signer, transport: transport,
-		slots: halfEach(int64(cfg.Concurrent)), held: halfEach(maxHeld),
+		slots: halfEach(int64(cfg.Concurrent)), buffered: halfEach(maxHeld),
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // the target of a redirect is not configured
 		}},
@@ -68,8 +68,8 @@ func (c *client) ask(
 	return c.send(ctx, of, id, size, body, func(status int) bool { return status == http.StatusOK })
 }
 
-// tell sends a message. Only the status of the answer counts.
-func (c *client) tell(ctx context.Context, of share.Owner, id string, body func() ([]byte, error)) error {
+// notify sends a message. Only the status of the answer counts.
+func (c *client) notify(ctx context.Context, of share.Owner, id string, body func() ([]byte, error)) error {
 	_, err := c.send(ctx, of, id, 0, body, func(status int) bool { return status >= 200 && status < 300 })
 	return err
 }
@@ -83,11 +83,11 @@ func (c *client) send(
 		return nil, fmt.Errorf("%w: as many others are being asked as may be at once", errBusy)
 	}
 	defer slot.Release()
-	held, err := c.held.Acquire(ctx, of, int64(3*size+answerSpare)) // the text, the question and the answer
+	memory, err := c.buffered.Acquire(ctx, of, int64(3*size+answerSpare)) // the text, the question and the answer
 	if err != nil {
 		return nil, fmt.Errorf("%w: others are too long", errBusy)
 	}
-	defer held.Release()
+	defer memory.Release()
 	text, err := body()
 	if err != nil {
 		return nil, err

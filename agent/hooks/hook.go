@@ -136,7 +136,7 @@ func (h *Hook) Amend(
 	case a.decision == decisionModify:
 		return registry.Result{
 			Success: out.Result.Success, Output: a.output, Structured: a.json, Error: a.err, Notice: out.Result.Notice,
-			Parts: a.kept,
+			Parts: a.selected,
 		}, nil
 	}
 	return out.Result, nil
@@ -154,7 +154,7 @@ func (h *Hook) ask(
 	var a answer
 	if err == nil {
 		if a, err = parseAnswer(text, phase); err == nil {
-			err = a.keep(parts)
+			err = a.selectParts(parts)
 		}
 		if err != nil {
 			err = errors.Join(errAnswer, err)
@@ -207,7 +207,7 @@ func (c *counts) note(outcome string, took time.Duration) {
 // Pools returns the usage of the hook's pools, by name.
 func (h *Hook) Pools() map[string]share.Stats {
 	return map[string]share.Stats{
-		"hook_questions": h.client.slots.Stats(), "hook_bytes": h.client.held.Stats(),
+		"hook_questions": h.client.slots.Stats(), "hook_bytes": h.client.buffered.Stats(),
 		"hook_messages": h.notices.Stats(),
 	}
 }

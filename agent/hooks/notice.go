@@ -93,7 +93,7 @@ func (h *Hook) notify(a registry.Approval, url string) {
 		}
 		begin := time.Now()
 		asking, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
-		err := h.client.tell(asking, share.Owner{Tenant: a.Tenant}, a.ID+"."+phaseApproval,
+		err := h.client.notify(asking, share.Owner{Tenant: a.Tenant}, a.ID+"."+phaseApproval,
 			func() ([]byte, error) { return h.noticeOf(a, url) })
 		cancel()
 		switch {
