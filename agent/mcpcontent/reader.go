@@ -86,7 +86,7 @@ func (r *Reader) resource(b Block) {
 		p.MIMEType = plainText
 	}
 	p.Type = registry.PartFile // also an SVG
-	r.keep(p)
+	r.appendPart(p)
 }
 
 func (r *Reader) data(b Block) {
@@ -98,10 +98,10 @@ func (r *Reader) data(b Block) {
 	if len(p.Data) > r.Room {
 		p.Data = nil
 	}
-	r.keep(p)
+	r.appendPart(p)
 }
 
-func (r *Reader) keep(p registry.Part) {
+func (r *Reader) appendPart(p registry.Part) {
 	r.Room -= len(p.Data)
 	r.parts = append(r.parts, p)
 }
