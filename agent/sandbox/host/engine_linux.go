@@ -182,7 +182,7 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 	if err != nil {
 		return answer{}, err
 	}
-	s, err := e.pool.take(r.Workspace, message, files)
+	s, err := e.pool.acquire(r.Workspace, message, files)
 	if err != nil {
 		return answer{}, fmt.Errorf("%w: %w", sandbox.ErrUnavailable, err)
 	}
@@ -191,7 +191,7 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 	var a answer
 	err = readFrame(s.socket, &a)
 	if stop() && err == nil {
-		e.pool.put(s)
+		e.pool.release(s)
 		return a, nil
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -207,7 +207,7 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 
 // Release ends the idle supervisors of a workspace. They remove its temporary folder.
 func (e *Engine) Release(_ context.Context, w sandbox.Workspace) error {
-	e.pool.release(w.Dir)
+	e.pool.drop(w.Dir)
 	return nil
 }
 

@@ -39,8 +39,8 @@ type pool struct {
 	ending sync.WaitGroup // expired and abandoned supervisors
 }
 
-// take sends a request to a supervisor and returns it. It prefers an idle supervisor that last ran in the workspace.
-func (p *pool) take(workspace string, message []byte, files []*os.File) (*supervisor, error) {
+// acquire sends a request to a supervisor and returns it. It prefers an idle supervisor that last ran in the workspace.
+func (p *pool) acquire(workspace string, message []byte, files []*os.File) (*supervisor, error) {
 	for {
 		s := p.pop(workspace)
 		if s == nil {
@@ -77,8 +77,8 @@ func (p *pool) pop(workspace string) *supervisor {
 	return s
 }
 
-// release ends the idle supervisors that last ran in a workspace.
-func (p *pool) release(workspace string) {
+// drop ends the idle supervisors that last ran in a workspace.
+func (p *pool) drop(workspace string) {
 	var list []*supervisor
 	p.mu.Lock()
 	p.list = slices.DeleteFunc(p.list, func(s *supervisor) bool {
@@ -94,8 +94,8 @@ func (p *pool) release(workspace string) {
 	}
 }
 
-// put keeps a supervisor for another command, or ends it if the pool is full.
-func (p *pool) put(s *supervisor) {
+// release stores a supervisor for another command, or ends it if the pool is full.
+func (p *pool) release(s *supervisor) {
 	p.mu.Lock()
 	full := p.closed || len(p.list) >= p.idle
 	if !full {
