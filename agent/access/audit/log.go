@@ -39,13 +39,13 @@ type Log struct {
 	dropped atomic.Int64
 	written atomic.Int64
 
-	mu      sync.Mutex
-	queue   [][]registry.AuditEntry // batches to write, in order; the last one may still grow
-	waiting int                     // lines in queue
-	held    int                     // bytes of lines in queue and in flight
-	of      map[string]int          // held by tenant
-	wake    chan struct{}           // capacity 1: a line waits
-	closing chan struct{}           // closed when no more lines are accepted
+	mu            sync.Mutex
+	queue         [][]registry.AuditEntry // batches to write, in order; the last one may still grow
+	waiting       int                     // lines in queue
+	queuedBytes   int                     // bytes of lines in queue and in flight
+	bytesByTenant map[string]int          // queued bytes by tenant
+	wake          chan struct{}           // capacity 1: a line waits
+	closing       chan struct{}           // closed when no more lines are accepted
 
 	stop context.CancelFunc
 	done chan struct{} // closed when the writer has ended
@@ -56,7 +56,7 @@ func New(store Store, pod string, log *slog.Logger) *Log {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Log{
 		store: store, pod: pod, log: log, wake: make(chan struct{}, 1), closing: make(chan struct{}),
-		of: make(map[string]int), stop: stop, done: make(chan struct{}),
+		bytesByTenant: make(map[string]int), stop: stop, done: make(chan struct{}),
 	}
 	go func() {
 		defer close(l.done)
@@ -87,7 +87,7 @@ func (l *Log) Note(e registry.AuditEntry) {
 	last := &l.queue[len(l.queue)-1]
 	*last = append(*last, e)
 	l.waiting++
-	l.holdLocked(e.Tenant, size)
+	l.countLocked(e.Tenant, size)
 	select {
 	case l.wake <- struct{}{}:
 	default: // the writer is awake
@@ -97,15 +97,15 @@ func (l *Log) Note(e registry.AuditEntry) {
 // hasRoomLocked reports whether a tenant may add size bytes. Afterwards, at least as many bytes must be free as it
 // holds.
 func (l *Log) hasRoomLocked(tenant string, size int) bool {
-	free := maxBytes - l.held - size
-	own := l.of[tenant]
+	free := maxBytes - l.queuedBytes - size
+	own := l.bytesByTenant[tenant]
 	return free >= 0 && (own == 0 || own+size <= free)
 }
 
-func (l *Log) holdLocked(tenant string, size int) {
-	l.held += size
-	if l.of[tenant] += size; l.of[tenant] == 0 {
-		delete(l.of, tenant)
+func (l *Log) countLocked(tenant string, size int) {
+	l.queuedBytes += size
+	if l.bytesByTenant[tenant] += size; l.bytesByTenant[tenant] == 0 {
+		delete(l.bytesByTenant, tenant)
 	}
 }
 
@@ -128,7 +128,7 @@ type Stats struct {
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{int64(l.waiting), int64(l.held), l.written.Load(), l.dropped.Load()}
+	return Stats{int64(l.waiting), int64(l.queuedBytes), l.written.Load(), l.dropped.Load()}
 }
 
 // Close writes the waiting lines, and returns when that is done or ctx has ended. Later lines are dropped. Call it
@@ -216,7 +216,7 @@ func (l *Log) writeBatch(ctx context.Context) error {
 		if err != nil { // without its arguments, which are now a digest
 			left = lines[i].MemorySize()
 		}
-		l.holdLocked(lines[i].Tenant, left-sizes[i])
+		l.countLocked(lines[i].Tenant, left-sizes[i])
 	}
 	if err == nil {
 		l.written.Add(int64(len(lines)))

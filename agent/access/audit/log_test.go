@@ -126,8 +126,8 @@ func TestOneTenantDoesNotDropTheLinesOfAnother(t *testing.T) {
 			t.Errorf("%d lines of another tenant were dropped", n.Dropped-dropped)
 		}
 		store.outage.Set(false)
-		if err := l.Close(t.Context()); err != nil || len(l.of) != 0 {
-			t.Errorf("%v; held for %v", err, l.of)
+		if err := l.Close(t.Context()); err != nil || len(l.bytesByTenant) != 0 {
+			t.Errorf("%v; held for %v", err, l.bytesByTenant)
 		}
 	})
 }
