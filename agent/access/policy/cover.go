@@ -36,7 +36,7 @@ func (r *toolRule) cells() cells { return cellsOf(r.who.contexts, r.sources) }
 
 // refused returns the cells in which a rule refuses every call that it is about.
 func (r *toolRule) refused() cells {
-	set := r.keptOut()
+	set := r.excludedCells()
 	for i := range r.forbids {
 		if f := &r.forbids[i]; f.unconditional() {
 			set |= f.cells()
@@ -45,8 +45,8 @@ func (r *toolRule) refused() cells {
 	return set & r.cells()
 }
 
-// keptOut returns the cells in which the contexts of a rule refuse every call.
-func (r *toolRule) keptOut() (set cells) {
+// excludedCells returns the cells in which the contexts of a rule refuse every call.
+func (r *toolRule) excludedCells() (set cells) {
 	if len(r.contexts) > 0 {
 		set = allCells &^ cellsOf(r.contexts, nil)
 	}
@@ -64,13 +64,13 @@ func (d *demand) cells() cells {
 	return allCells
 }
 
-// unconditional reports whether a demand holds for every call in its cells.
+// unconditional reports whether a demand applies for every call in its cells.
 func (d *demand) unconditional() bool {
 	return len(d.except) == 0 && (d.When == whenAlways || d.When == whenNever || d.When == whenOutsideMain)
 }
 
-// holdsWith reports whether a demand holds, in its cells, whenever other does.
-func (d *demand) holdsWith(other *demand) bool {
+// appliesWith reports whether a demand applies, in its cells, whenever other does.
+func (d *demand) appliesWith(other *demand) bool {
 	return (d.When == whenAlways || d.When == whenOutsideMain || d.When == other.When) &&
 		!slices.ContainsFunc(d.except, func(role string) bool { return !slices.Contains(other.except, role) })
 }
@@ -151,7 +151,7 @@ func (u *unreachable) demands() {
 	for k := range u.rule.approvals {
 		if a := &u.rule.approvals[k]; !a.never {
 			what := fmt.Sprintf("approval: %s never applies", a.When)
-			reach := u.rule.cells() & a.cells() &^ u.rule.keptOut()
+			reach := u.rule.cells() & a.cells() &^ u.rule.excludedCells()
 			if !u.neverHolds(a, reach, what) && !u.neverAsked(k, reach, what) {
 				u.terms(k, reach)
 				u.hardlyHolds(a, "approval", "asks")
@@ -216,18 +216,18 @@ func (u *unreachable) neverAsked(k int, where cells, what string) bool {
 			}
 		}
 		for i := range other.forbids {
-			if f := &other.forbids[i]; f.holdsWith(d) {
+			if f := &other.forbids[i]; f.appliesWith(d) {
 				refused.add(j, other.cells()&f.cells())
 			}
 		}
-		refused.add(j, other.keptOut())
+		refused.add(j, other.excludedCells())
 	}
 	switch {
 	case ended.rest == 0:
 		u.wrong("%s: %s says approval: never for these calls before it. Put it above that one",
-			what, u.name(ended.by[0]))
+			what, u.ruleName(ended.by[0]))
 	case refused.rest == 0:
-		u.wrong("%s: %s refuses such calls. Leave it out, or change that one", what, u.name(refused.by[0]))
+		u.wrong("%s: %s refuses such calls. Leave it out, or change that one", what, u.ruleName(refused.by[0]))
 	default:
 		return false
 	}
@@ -252,7 +252,7 @@ func (u *unreachable) terms(k int, where cells) {
 		by = registry.ApproveAnyone
 		for i := range u.rules[j].approvals {
 			a := &u.rules[j].approvals[i]
-			if a.never || !a.holdsWith(d) || u.rules[j].cells()&where&^a.cells() != 0 ||
+			if a.never || !a.appliesWith(d) || u.rules[j].cells()&where&^a.cells() != 0 ||
 				u.ended(k, j, i) {
 				continue
 			}
@@ -269,7 +269,7 @@ func (u *unreachable) terms(k int, where cells) {
 	}, func(j int) string {
 		by, _ := asks(j)
 		return fmt.Sprintf("by: %s never applies: %s asks about the same calls with by: %s, and the strictest counts",
-			d.By, u.name(j), cmp.Or(string(by), "left out, which is stricter"))
+			d.By, u.ruleName(j), cmp.Or(string(by), "left out, which is stricter"))
 	})
 	u.hidden(d.Within > 0, where, func(j int, _ *toolRule) verdict {
 		_, within := asks(j)
@@ -277,7 +277,7 @@ func (u *unreachable) terms(k int, where cells) {
 	}, func(j int) string {
 		_, within := asks(j)
 		return fmt.Sprintf("within: %v never applies: %s asks about the same calls with within: %v, and the shortest "+
-			"counts", d.Within, u.name(j), within)
+			"counts", d.Within, u.ruleName(j), within)
 	})
 }
 

@@ -85,7 +85,7 @@ type Terms struct {
 // Terms returns the terms of approval for a call with these marks.
 func (d *Decision) Terms(m Marks) (t Terms) {
 	for _, demand := range d.Approvals {
-		if !demand.holds(m) {
+		if !demand.applies(m) {
 			continue
 		}
 		t.Rules = append(t.Rules, demand.Rule)
@@ -113,7 +113,7 @@ func (d *Decision) Forbidden(m Marks) *Demand { return first(d.Forbids, m) }
 
 func first(demands []Demand, m Marks) *Demand {
 	for i := range demands {
-		if demands[i].holds(m) {
+		if demands[i].applies(m) {
 			return &demands[i]
 		}
 	}
@@ -132,8 +132,8 @@ type Demand struct {
 	Reason string             // the operator's reason in the rule
 }
 
-// holds reports whether the demand applies to a call with these marks.
-func (d *Demand) holds(m Marks) bool { return d.Marks == 0 || d.Marks&m != 0 }
+// applies reports whether the demand applies to a call with these marks.
+func (d *Demand) applies(m Marks) bool { return d.Marks == 0 || d.Marks&m != 0 }
 
 // Marks describe the origin of a model's call. The gateway sets them, never a model.
 type Marks uint8

@@ -155,9 +155,9 @@ type Programs struct {
 	said bool // set by a rule; otherwise the fields above are defaults
 }
 
-// and combines p with a rule: the stricter mode, the programs that both allow, Elevated only if both set it, and
+// intersect combines p with a rule: the stricter mode, the programs that both allow, Elevated only if both set it, and
 // Sandboxed if one does.
-func (p Programs) and(rule *Programs) Programs {
+func (p Programs) intersect(rule *Programs) Programs {
 	switch {
 	case rule == nil:
 		return p

@@ -138,15 +138,15 @@ func compile(o Options, file []byte) (*rules, error) {
 		all.drop(func(id string) bool { return id == "default:confirm-model" || id == "default:outside" })
 	}
 	if own != nil {
-		all.drop(own.has)
+		all.drop(own.hasRule)
 		own.tools = append(own.tools, all.tools...)
 		all = own
 	}
 	return all, all.addLists(o.Lists)
 }
 
-// has reports whether there is a rule about tools with this id.
-func (r *rules) has(id string) bool {
+// hasRule reports whether there is a rule about tools with this id.
+func (r *rules) hasRule(id string) bool {
 	return slices.ContainsFunc(r.tools, func(t toolRule) bool { return t.id == id })
 }
 

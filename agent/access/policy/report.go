@@ -59,7 +59,7 @@ func (p *Policy) LimitsOf(who auth.Identity) (limits []LimitReport) {
 	}
 	for i := range rules.tools {
 		rule := &rules.tools[i]
-		if !rule.who.is(who, Join("", Context(who.Context))) {
+		if !rule.who.matches(who, Join("", Context(who.Context))) {
 			continue
 		}
 		for _, l := range rule.limits {

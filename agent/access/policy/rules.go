@@ -34,9 +34,9 @@ type asker struct {
 	contexts       []Context
 }
 
-// is reports whether a caller is selected. Roles must be named by the credentials: an admin is not selected as a
+// matches reports whether a caller is selected. Roles must be named by the credentials: an admin is not selected as a
 // caller.
-func (a asker) is(who auth.Identity, in Context) bool {
+func (a asker) matches(who auth.Identity, in Context) bool {
 	return (len(a.tenants) == 0 || a.tenants.match(who.Tenant)) &&
 		(len(a.users) == 0 || a.users.match(who.User)) &&
 		(len(a.roles) == 0 || slices.ContainsFunc(who.RoleNames(), func(r string) bool {
@@ -64,7 +64,7 @@ func checkNames(rules []nameRule, who auth.Identity, in Context, name *toolName)
 	for i := range rules {
 		r := &rules[i]
 		switch {
-		case !r.who.is(who, in):
+		case !r.who.matches(who, in):
 		case r.deny.match(name):
 			return r
 		case len(r.allow) == 0:
@@ -117,7 +117,7 @@ type demand struct {
 	overMCP     bool
 }
 
-func (d *demand) holds(q *Question, in Context) bool {
+func (d *demand) applies(q *Question, in Context) bool {
 	return (d.model == nil || *d.model == q.Model) && (!d.overMCP || q.OverMCP) &&
 		(!d.outsideMain || in != Main) && !slices.ContainsFunc(d.except, q.Who.HasNamed)
 }
@@ -127,7 +127,7 @@ func (r *toolRule) selects(q *Question, d *Decision, in Context, name *toolName)
 	return (len(r.levels) == 0 || slices.Contains(r.levels, d.Level)) &&
 		(r.effects == 0 || r.effects&d.Effects != 0) &&
 		(len(r.sources) == 0 || slices.Contains(r.sources, q.Source)) &&
-		r.who.is(q.Who, in) &&
+		r.who.matches(q.Who, in) &&
 		(len(r.names.globs) == 0 || r.names.match(name))
 }
 
@@ -222,7 +222,7 @@ func (r *toolRule) admits(q *Question, d *Decision, in Context) bool {
 func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool {
 	for i := range r.approvals {
 		a := &r.approvals[i]
-		if asks && a.holds(q, in) {
+		if asks && a.applies(q, in) {
 			if a.never {
 				asks = false
 			} else {
@@ -235,7 +235,7 @@ func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool
 	for i := range r.forbids {
 		f := &r.forbids[i]
 		switch {
-		case !f.holds(q, in):
+		case !f.applies(q, in):
 		case f.Marks == 0:
 			d.refuse(registry.CodePolicyDenied, r.id, r.reason,
 				"The policy of this gateway does not allow this call of %q (rule %s).", q.Tool.Name, r.id)
@@ -250,7 +250,7 @@ func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool
 	}
 	d.Destinations = append(d.Destinations, r.destinations...)
 	d.Resources = d.Resources.min(r.resources)
-	d.Programs = d.Programs.and(r.programs)
+	d.Programs = d.Programs.intersect(r.programs)
 	return asks
 }
 

@@ -30,7 +30,7 @@ type unreachable struct {
 // checkReach records settings as problems if they can never apply together with these defaults.
 func (r *fileReader) checkReach(defaults *rules) {
 	for i, rule := range r.rules.tools {
-		if strings.HasPrefix(rule.id, defaultPrefix) && !defaults.has(rule.id) {
+		if strings.HasPrefix(rule.id, defaultPrefix) && !defaults.hasRule(rule.id) {
 			var ids []string
 			for _, d := range defaults.tools {
 				ids = append(ids, d.id)
@@ -41,7 +41,7 @@ func (r *fileReader) checkReach(defaults *rules) {
 	}
 	u := unreachable{file: r, own: len(r.rules.tools), rules: slices.Clone(r.rules.tools)}
 	for _, d := range defaults.tools {
-		if !r.rules.has(d.id) {
+		if !r.rules.hasRule(d.id) {
 			u.rules = append(u.rules, d)
 		}
 	}
@@ -69,7 +69,7 @@ func (u *unreachable) look(i int) {
 		return
 	}
 	all := u.rule.cells()
-	if len(u.rule.contexts) > 0 && u.rule.keptOut() == all && u.rule.sandbox != nil {
+	if len(u.rule.contexts) > 0 && u.rule.excludedCells() == all && u.rule.sandbox != nil {
 		u.wrong("no call can pass: contexts and sandbox: false exclude each other; write forbid: always to refuse all")
 		return
 	}
@@ -79,7 +79,7 @@ func (u *unreachable) look(i int) {
 	}
 	if open.rest == 0 && u.rule.refused() == 0 && u.rule.level == "" && u.rule.setEffects == nil {
 		by := open.by[0]
-		u.wrong("the rule never applies: %s refuses every call that it is about. %s", u.name(by), u.remedy(by))
+		u.wrong("the rule never applies: %s refuses every call that it is about. %s", u.ruleName(by), u.remedy(by))
 		return
 	}
 	u.open = open.rest &^ u.rule.refused()
@@ -117,9 +117,9 @@ func (u *unreachable) openContexts() {
 	for _, c := range u.rule.contexts {
 		in := cellsOf([]Context{c}, nil) & u.rule.cells()
 		for _, j := range u.over {
-			if in != 0 && u.rules[j].keptOut()&in == in {
+			if in != 0 && u.rules[j].excludedCells()&in == in {
 				u.wrong("contexts: %s never applies: %s keeps the calls of that context out. %s",
-					c, u.name(j), u.remedy(j))
+					c, u.ruleName(j), u.remedy(j))
 				break
 			}
 		}
@@ -132,14 +132,14 @@ func (u *unreachable) overridden() {
 		return sets(j < u.at && other.level != "", other.level != u.rule.level)
 	}, func(j int) string {
 		return fmt.Sprintf("level: %s never applies: %s gives these tools the level %s, and the first rule counts",
-			u.rule.level, u.name(j), u.rules[j].level)
+			u.rule.level, u.ruleName(j), u.rules[j].level)
 	})
 	u.hidden(u.rule.setEffects != nil, u.rule.cells(), func(j int, other *toolRule) verdict {
 		has := j < u.at && other.setEffects != nil
 		return sets(has, has && *other.setEffects != *u.rule.setEffects)
 	}, func(j int) string {
 		return fmt.Sprintf("set_effects never applies: %s sets the effects of these tools, and the first rule counts",
-			u.name(j))
+			u.ruleName(j))
 	})
 }
 
@@ -209,13 +209,13 @@ func (u *unreachable) programs() {
 		return sets(o == p.Security || Stricter(o, p.Security) == o, o != p.Security)
 	}, func(j int) string {
 		return fmt.Sprintf("security: %s never applies: %s has security: %s for these calls, and the stricter mode "+
-			"counts", p.Security, u.name(j), u.rules[j].programs.Security)
+			"counts", p.Security, u.ruleName(j), u.rules[j].programs.Security)
 	})
 	u.hidden(p.Elevated, where, func(_ int, other *toolRule) verdict {
 		return sets(other.programs != nil, other.programs != nil && !other.programs.Elevated)
 	}, func(j int) string {
 		return fmt.Sprintf("elevated: true never applies: %s does not say it for these calls, and every rule must",
-			u.name(j))
+			u.ruleName(j))
 	})
 	for _, program := range p.Allow {
 		u.hidden(true, where, func(_ int, other *toolRule) verdict {
@@ -223,7 +223,7 @@ func (u *unreachable) programs() {
 			return sets(lists, lists && !slices.Contains(other.programs.Allow, program))
 		}, func(j int) string {
 			return fmt.Sprintf("allow: %q never applies: it is not in the list of %s, and every list must have it",
-				short(program), u.name(j))
+				short(program), u.ruleName(j))
 		})
 	}
 }
@@ -247,7 +247,7 @@ func (u *unreachable) numbers() {
 			return sets(o > 0 && o <= own, o < own)
 		}, func(j int) string {
 			return fmt.Sprintf("%s: %d never applies: %s has %d for these calls, and the smallest counts",
-				b.name, own, u.name(j), b.value(u.rules[j].resources))
+				b.name, own, u.ruleName(j), b.value(u.rules[j].resources))
 		})
 	}
 	for _, l := range u.rule.limits {
@@ -264,7 +264,7 @@ func (u *unreachable) numbers() {
 			return sets(o > 0 && o <= l.Calls, o < l.Calls)
 		}, func(j int) string {
 			return fmt.Sprintf("calls_per_minute: %d for each %s never applies: %s has %d for these calls, and all "+
-				"hold", l.Calls, l.Per, u.name(j), callsOf(&u.rules[j]))
+				"hold", l.Calls, l.Per, u.ruleName(j), callsOf(&u.rules[j]))
 		})
 	}
 }
@@ -290,8 +290,8 @@ func (u *unreachable) names(rules []nameRule, places []place) {
 	}
 }
 
-// name returns the name of a rule in problems.
-func (u *unreachable) name(j int) string {
+// ruleName returns the name of a rule in problems.
+func (u *unreachable) ruleName(j int) string {
 	switch {
 	case j == u.at:
 		return "the rule itself"
