@@ -92,7 +92,7 @@ func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry
 	}
 	kept, reviewed := review(c.Approved, known, tools)
 	reviewed.Bytes = known.Size()
-	if !same(kept, known) {
+	if !equalTools(kept, known) {
 		reviewed.Bytes += kept.Size()
 		err = s.cfg.Store.SetDeviceTools(ctx, id.Tenant, credential, kept)
 	}
@@ -120,7 +120,7 @@ func (s *Service) Approvals(ctx context.Context, id auth.Identity) (Approvals, e
 // ends with the first connection that offers it.
 func (a Approvals) After(before Approvals) Approvals {
 	for _, t := range before.waiting {
-		if !slices.ContainsFunc(a.waiting, named(t.Name)) {
+		if !slices.ContainsFunc(a.waiting, hasName(t.Name)) {
 			a.waiting = append(slices.Clip(a.waiting), t)
 		}
 	}
@@ -136,7 +136,7 @@ func (a Approvals) Changes(offered []registry.ToolSpec) (approved []registry.Too
 		}
 	}
 	for _, t := range offered {
-		if hash, _ := pinOf(a.approved, t.Name); hash != t.Hash() && !slices.ContainsFunc(approved, named(t.Name)) {
+		if hash, _ := pinOf(a.approved, t.Name); hash != t.Hash() && !slices.ContainsFunc(approved, hasName(t.Name)) {
 			withdrawn = append(withdrawn, t.Name)
 		}
 	}
@@ -151,11 +151,11 @@ func review(
 	var r Reviewed
 	for _, t := range tools {
 		hash, isPinned := pinOf(approved, t.Name)
-		kept.Waiting = slices.DeleteFunc(kept.Waiting, named(t.Name))
+		kept.Waiting = slices.DeleteFunc(kept.Waiting, hasName(t.Name))
 		switch {
 		case isPinned && hash == t.Hash():
 			r.Offer = append(r.Offer, t)
-			kept.Pinned = append(slices.DeleteFunc(kept.Pinned, named(t.Name)), t)
+			kept.Pinned = append(slices.DeleteFunc(kept.Pinned, hasName(t.Name)), t)
 		case hash == hashRejected:
 			r.Waiting = append(r.Waiting, Waiting{t, "was rejected by an approver"})
 		case len(kept.Waiting) >= maxWaitingTools || waitingSize(kept)+t.Size() > maxWaiting:
@@ -180,12 +180,12 @@ func review(
 
 func waitingSize(t registry.DeviceTools) int { return registry.DeviceTools{Waiting: t.Waiting}.Size() }
 
-func named(name string) func(registry.ToolSpec) bool {
+func hasName(name string) func(registry.ToolSpec) bool {
 	return func(t registry.ToolSpec) bool { return t.Name == name }
 }
 
-// same reports whether a and b have the same definitions.
-func same(a, b registry.DeviceTools) bool {
+// equalTools reports whether a and b have the same definitions.
+func equalTools(a, b registry.DeviceTools) bool {
 	equal := func(a, b registry.ToolSpec) bool { return a.Name == b.Name && a.Hash() == b.Hash() }
 	return slices.EqualFunc(a.Waiting, b.Waiting, equal) && slices.EqualFunc(a.Pinned, b.Pinned, equal)
 }
