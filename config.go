@@ -286,7 +286,7 @@ func (c JWTConfig) check(wrong func(ok bool, variable, message string), token Se
 	wrong(c.JWTAudience != "", "JWT_AUDIENCE", "is required to accept tokens: others may be meant for another service")
 	wrong(c.JWTSecret == "" || len(c.JWTSecret) >= 32, "JWT_SECRET", "must have at least 32 bytes")
 	wrong(c.JWTMaxAge >= time.Minute, "JWT_MAX_AGE", "must be at least a minute")
-	wrong(!jwt.Looks(string(token)), "TOKEN", "must not have two dots beside JSON Web Tokens: it would be read as one")
+	wrong(!jwt.IsToken(string(token)), "TOKEN", "must not have two dots beside JSON Web Tokens: it would be read as one")
 	if c.JWTKeySetURL != "" {
 		err := jwt.CheckURL(c.JWTKeySetURL)
 		wrong(err == nil, "JWT_JWKS_URL", fmt.Sprint(err))

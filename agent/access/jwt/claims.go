@@ -217,8 +217,8 @@ type header struct {
 // one is not for this gateway, or is an attack.
 var forbidden = []string{"jwk", "jku", "x5u", "x5c", "crit", "b64", "zip", "enc", "cty"}
 
-// Looks reports whether a token has the form of a JWT: three parts separated by dots.
-func Looks(token string) bool { return strings.Count(token, ".") == 2 }
+// IsToken reports whether a token has the form of a JWT: three parts separated by dots.
+func IsToken(token string) bool { return strings.Count(token, ".") == 2 }
 
 // open parses a token. It rejects what two parsers could read differently: duplicate names, padding, deep nesting. It
 // verifies nothing.

@@ -44,8 +44,8 @@ func newKeySet(keys []key) *keySet {
 	return s
 }
 
-// has reports whether a key is in the set. A nil set is empty.
-func (s *keySet) has(fingerprint [32]byte) bool { return s != nil && s.fingerprints[fingerprint] }
+// contains reports whether a key is in the set. A nil set is empty.
+func (s *keySet) contains(fingerprint [32]byte) bool { return s != nil && s.fingerprints[fingerprint] }
 
 // candidates returns the keys that may have signed a token with this header: keys with its kid, else keys without a
 // kid. If the token has no kid, all keys of its algorithm are candidates. It returns at most maxTries keys.

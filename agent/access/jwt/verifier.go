@@ -85,7 +85,7 @@ func (v *Verifier) Close() {
 // has the reason, without any part of the token. A verified token is cached until it expires or its key is withdrawn.
 func (v *Verifier) Authenticate(ctx context.Context, r *http.Request, token string) (auth.Identity, error) {
 	now, err := v.check(ctx, token)
-	if err == nil && !isFor(now.paths, r) {
+	if err == nil && !coversRequest(now.paths, r) {
 		err = reason("the token is for another part of the gateway")
 	}
 	if err != nil {
@@ -117,7 +117,7 @@ func (v *Verifier) check(ctx context.Context, token string) (verified, error) {
 
 // trusts reports whether a key still verifies tokens.
 func (v *Verifier) trusts(fingerprint [sha256.Size]byte) bool {
-	return v.own.has(fingerprint) || v.published != nil && v.published.current().has(fingerprint)
+	return v.own.contains(fingerprint) || v.published != nil && v.published.current().contains(fingerprint)
 }
 
 // errNoKeys is the cause if the published keys are unavailable.
@@ -231,8 +231,8 @@ func (v *Verifier) audience(claims map[string]any) (paths []string, err error) {
 	return paths, nil
 }
 
-// isFor reports whether a token for some paths is valid for a request.
-func isFor(paths []string, r *http.Request) bool {
+// coversRequest reports whether a token for some paths is valid for a request.
+func coversRequest(paths []string, r *http.Request) bool {
 	if len(paths) == 0 {
 		return true
 	}
