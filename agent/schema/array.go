@@ -5,29 +5,29 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// array applies the keywords for arrays. The loud pass continues after a violation.
+// array applies the keywords for arrays. The explaining pass continues after a violation.
 func (w *walk) array(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	ok := true
 	if s.MinItems != nil && len(v) < *s.MinItems {
-		ok = w.loud && w.report(&kind.MinItems{Got: len(v), Want: *s.MinItems})
+		ok = w.explain && w.report(&kind.MinItems{Got: len(v), Want: *s.MinItems})
 	}
 	if s.MaxItems != nil && len(v) > *s.MaxItems {
-		ok = w.loud && w.report(&kind.MaxItems{Got: len(v), Want: *s.MaxItems})
+		ok = w.explain && w.report(&kind.MaxItems{Got: len(v), Want: *s.MaxItems})
 	}
-	if s.UniqueItems && (ok || w.loud) {
+	if s.UniqueItems && (ok || w.explain) {
 		if i, j, found := w.duplicates(v); found {
-			ok = w.loud && w.report(&kind.UniqueItems{Duplicates: [2]int{i, j}})
+			ok = w.explain && w.report(&kind.UniqueItems{Duplicates: [2]int{i, j}})
 		}
 	}
-	if !ok && !w.loud {
+	if !ok && !w.explain {
 		return false
 	}
 	tuple, rest, restAllowed := itemsOf(s)
 	ok = w.items(v, tuple, rest, own) && ok
 	if extra := len(v) - len(tuple); !restAllowed && extra > 0 {
-		ok = w.loud && w.report(&kind.AdditionalItems{Count: extra})
+		ok = w.explain && w.report(&kind.AdditionalItems{Count: extra})
 	}
-	if s.Contains != nil && (ok || w.loud) {
+	if s.Contains != nil && (ok || w.explain) {
 		ok = w.contains(s, v, own) && ok
 	}
 	return ok
@@ -56,7 +56,7 @@ func (w *walk) items(v []any, tuple []*jsonschema.Schema, rest *jsonschema.Schem
 		if i < len(tuple) {
 			sub = tuple[i]
 		}
-		if sub == nil || w.stopped() || !ok && !w.loud {
+		if sub == nil || w.stopped() || !ok && !w.explain {
 			break
 		}
 		ok = w.part(sub, value, item(i)) && ok
@@ -70,8 +70,8 @@ func (w *walk) items(v []any, tuple []*jsonschema.Schema, rest *jsonschema.Schem
 }
 
 func (w *walk) contains(s *jsonschema.Schema, v []any, own *evaluated) bool {
-	loud := w.loud
-	w.loud = false
+	explain := w.explain
+	w.explain = false
 	matched := 0
 	var first []int // indexes of the first matches
 	for i, value := range v {
@@ -88,18 +88,18 @@ func (w *walk) contains(s *jsonschema.Schema, v []any, own *evaluated) bool {
 			own.item(i)
 		}
 	}
-	w.loud = loud
+	w.explain = explain
 	least := 1
 	if s.MinContains != nil {
 		least = *s.MinContains
 	}
 	if s.MaxContains != nil && matched > *s.MaxContains {
-		return w.loud && w.report(&kind.MaxContains{Got: first, Want: *s.MaxContains})
+		return w.explain && w.report(&kind.MaxContains{Got: first, Want: *s.MaxContains})
 	}
 	switch {
 	case matched >= least:
 		return true
-	case !w.loud:
+	case !w.explain:
 		return false
 	case matched == len(v) && s.MinContains != nil:
 		return w.report(&kind.MinContains{Got: first, Want: least})
@@ -115,29 +115,29 @@ func (w *walk) contains(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	return false
 }
 
-// object applies the keywords for objects. The loud pass continues after a violation.
+// object applies the keywords for objects. The explaining pass continues after a violation.
 func (w *walk) object(s *jsonschema.Schema, v map[string]any, own *evaluated) bool {
 	ok := true
 	if s.MinProperties != nil && len(v) < *s.MinProperties {
-		ok = w.loud && w.report(&kind.MinProperties{Got: len(v), Want: *s.MinProperties})
+		ok = w.explain && w.report(&kind.MinProperties{Got: len(v), Want: *s.MinProperties})
 	}
 	if s.MaxProperties != nil && len(v) > *s.MaxProperties {
-		ok = w.loud && w.report(&kind.MaxProperties{Got: len(v), Want: *s.MaxProperties})
+		ok = w.explain && w.report(&kind.MaxProperties{Got: len(v), Want: *s.MaxProperties})
 	}
 	if missing := w.missing(v, s.Required); missing != nil {
-		ok = w.loud && w.report(&kind.Required{Missing: shownNames(missing)})
+		ok = w.explain && w.report(&kind.Required{Missing: shownNames(missing)})
 	}
-	if !ok && !w.loud {
+	if !ok && !w.explain {
 		return false
 	}
 	ok = w.dependencies(s, v, own) && ok
-	if !ok && !w.loud {
+	if !ok && !w.explain {
 		return false
 	}
 	ok = w.fields(s, v, own) && ok
-	if s.PropertyNames != nil && (ok || w.loud) {
+	if s.PropertyNames != nil && (ok || w.explain) {
 		for name := range v {
-			if w.stopped() || !ok && !w.loud {
+			if w.stopped() || !ok && !w.explain {
 				return false
 			}
 			base := w.base // the name is a separate value, at the place of the object
@@ -146,7 +146,7 @@ func (w *walk) object(s *jsonschema.Schema, v map[string]any, own *evaluated) bo
 			w.base = base
 		}
 	}
-	if !ok && !w.loud {
+	if !ok && !w.explain {
 		return false
 	}
 	return w.dependents(s, v, own) && ok
@@ -162,7 +162,7 @@ func (w *walk) fields(s *jsonschema.Schema, v map[string]any, own *evaluated) bo
 	othersAllowed := s.AdditionalProperties != false
 	var extra []string
 	for name, value := range v {
-		if !w.spend(1) || !ok && !w.loud {
+		if !w.spend(1) || !ok && !w.explain {
 			return false
 		}
 		named := false
@@ -185,7 +185,7 @@ func (w *walk) fields(s *jsonschema.Schema, v map[string]any, own *evaluated) bo
 			ok = w.part(others, value, field(name)) && ok
 		case !othersAllowed:
 			ok = false
-			if w.loud && len(extra) < maxNamed {
+			if w.explain && len(extra) < maxNamed {
 				extra = append(extra, name)
 			}
 		}
@@ -203,7 +203,7 @@ func (w *walk) fields(s *jsonschema.Schema, v map[string]any, own *evaluated) bo
 func (w *walk) dependencies(s *jsonschema.Schema, v map[string]any, own *evaluated) bool {
 	ok := true
 	for name, dependency := range s.Dependencies {
-		if !w.spend(1) || !ok && !w.loud {
+		if !w.spend(1) || !ok && !w.explain {
 			return false
 		}
 		if _, there := v[name]; !there {
@@ -212,7 +212,7 @@ func (w *walk) dependencies(s *jsonschema.Schema, v map[string]any, own *evaluat
 		switch d := dependency.(type) {
 		case []string:
 			if missing := w.missing(v, d); missing != nil {
-				ok = w.loud && w.report(&kind.Dependency{Prop: name, Missing: shownNames(missing)})
+				ok = w.explain && w.report(&kind.Dependency{Prop: name, Missing: shownNames(missing)})
 			}
 		case *jsonschema.Schema:
 			ok = w.apply(d, v, own) && ok
@@ -224,7 +224,7 @@ func (w *walk) dependencies(s *jsonschema.Schema, v map[string]any, own *evaluat
 func (w *walk) dependents(s *jsonschema.Schema, v map[string]any, own *evaluated) bool {
 	ok := true
 	for name, sub := range s.DependentSchemas {
-		if !w.spend(1) || !ok && !w.loud {
+		if !w.spend(1) || !ok && !w.explain {
 			return false
 		}
 		if _, there := v[name]; there {
@@ -232,14 +232,14 @@ func (w *walk) dependents(s *jsonschema.Schema, v map[string]any, own *evaluated
 		}
 	}
 	for name, required := range s.DependentRequired {
-		if !w.spend(1) || !ok && !w.loud {
+		if !w.spend(1) || !ok && !w.explain {
 			return false
 		}
 		if _, there := v[name]; !there {
 			continue
 		}
 		if missing := w.missing(v, required); missing != nil {
-			ok = w.loud && w.report(&kind.DependentRequired{Prop: name, Missing: shownNames(missing)})
+			ok = w.explain && w.report(&kind.DependentRequired{Prop: name, Missing: shownNames(missing)})
 		}
 	}
 	return ok
@@ -256,7 +256,7 @@ func (w *walk) missing(v map[string]any, required []string) []string {
 			continue
 		}
 		missing = append(missing, name)
-		if !w.loud || len(missing) == maxNamed {
+		if !w.explain || len(missing) == maxNamed {
 			break
 		}
 	}

@@ -151,13 +151,13 @@ func TestAttacksEndWithTheirCaller(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		heavy := false
-		_, err = s.Validate(ctx, v, Work{Heavy: func() error { heavy = true; cancel(); return nil }})
+		_, err = s.Validate(ctx, v, Work{BeforeLong: func() error { heavy = true; cancel(); return nil }})
 		if heavy && !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: it went on when its caller had gone: %v", name, err)
 		}
 		heavy = false
 		_, err = s.Validate(t.Context(), v, Work{Deadline: time.Now().Add(-time.Second),
-			Heavy: func() error { heavy = true; return nil }})
+			BeforeLong: func() error { heavy = true; return nil }})
 		if heavy {
 			t.Errorf("%s: it went on after the deadline: %v", name, err)
 		}
@@ -171,7 +171,7 @@ func TestAnswersTakeNothingOfArguments(t *testing.T) {
 	ctx := t.Context()
 	takeAll(t, s.smallOutputs)
 	takeAll(t, s.largeOutputs)
-	takeAll(t, s.heavyOutputs)
+	takeAll(t, s.longOutputChecks)
 	attack := attacks()["regex format"]
 	spec := registry.ToolSpec{Name: "t", Parameters: json.RawMessage(attack.schema)}
 	if err := s.Validate(ctx, anyone, spec, []byte(attack.args), time.Time{}); errors.Is(err, registry.CodeBusy) {

@@ -35,8 +35,8 @@ const (
 	// readWait is how long a text may wait to be read.
 	readWait = 5 * time.Second
 
-	// heavyWait is how long a validation may wait for permission to run long. It holds memory meanwhile.
-	heavyWait = time.Second
+	// longCheckWait is how long a validation may wait for permission to run long. It holds memory meanwhile.
+	longCheckWait = time.Second
 
 	busyRetry = time.Second // Retry-After of a busy pod
 )
@@ -44,16 +44,16 @@ const (
 // capacity limits what the pod spends on untrusted texts. A tenant can use half of the bytes. Pools for computation
 // have short turns: a single tenant can use all turns but one.
 type capacity struct {
-	smallArgs *share.Pool // bytes
-	largeArgs *share.Pool // bytes
-	reading   *share.Pool // turns, one per core; also the next three
-	checking  *share.Pool // schemas that are registered
-	compiling *share.Pool // schemas of called tools, so that calls do not wait for registrations
-	heavy     *share.Pool // long validations of arguments
+	smallArgs  *share.Pool // bytes
+	largeArgs  *share.Pool // bytes
+	reading    *share.Pool // turns, one per core; also the next three
+	checking   *share.Pool // schemas that are registered
+	compiling  *share.Pool // schemas of called tools, so that calls do not wait for registrations
+	longChecks *share.Pool // long validations of arguments
 
-	smallOutputs *share.Pool // bytes
-	largeOutputs *share.Pool // bytes
-	heavyOutputs *share.Pool // long validations of outputs
+	smallOutputs     *share.Pool // bytes
+	largeOutputs     *share.Pool // bytes
+	longOutputChecks *share.Pool // long validations of outputs
 }
 
 func newCapacity() capacity {
@@ -62,8 +62,8 @@ func newCapacity() capacity {
 	turns := func() *share.Pool { return share.New(share.Turns(cores)) }
 	return capacity{
 		smallArgs: bytes(smallArgsBytes), largeArgs: bytes(largeArgsBytes),
-		reading: turns(), checking: turns(), compiling: turns(), heavy: turns(),
-		smallOutputs: bytes(smallOutputBytes), largeOutputs: bytes(largeOutputBytes), heavyOutputs: turns(),
+		reading: turns(), checking: turns(), compiling: turns(), longChecks: turns(),
+		smallOutputs: bytes(smallOutputBytes), largeOutputs: bytes(largeOutputBytes), longOutputChecks: turns(),
 	}
 }
 
@@ -73,7 +73,7 @@ func (s *Validator) Pools() map[string]share.Stats {
 		"argument_bytes": s.smallArgs.Stats(), "large_argument_bytes": s.largeArgs.Stats(),
 		"checked_answer_bytes": s.smallOutputs.Stats(), "large_checked_answer_bytes": s.largeOutputs.Stats(),
 		"parsing": s.reading.Stats(), "checking_schemas": s.checking.Stats(), "compiling_schemas": s.compiling.Stats(),
-		"validating": s.heavy.Stats(), "validating_answers": s.heavyOutputs.Stats(),
+		"validating": s.longChecks.Stats(), "validating_answers": s.longOutputChecks.Stats(),
 	}
 }
 
@@ -89,11 +89,11 @@ func (s *Validator) ReserveArgs(
 	if weight > smallArgs {
 		pool = s.largeArgs
 	}
-	held, err := acquire(ctx, by, deadline, pool, weight)
+	memory, err := acquire(ctx, by, deadline, pool, weight)
 	if err != nil {
 		return nil, outOfTime(err)
 	}
-	return held.Release, nil
+	return memory.Release, nil
 }
 
 // decodeOutput decodes an output when the pod, and the tenant's share, has memory for it. release frees the memory. A
@@ -186,13 +186,13 @@ const (
 	// maxWork is the maximum work of one validation. It takes about a second.
 	maxWork = 30_000_000
 
-	// heavyWork is the work from which a validation counts as heavy. Few heavy validations run at a time.
-	heavyWork = 200_000
+	// longWork is the work from which a validation counts as long. Few long validations run at a time.
+	longWork = 200_000
 
 	// lookEvery is the work between two checks whether a validation may continue.
 	lookEvery = 1 << 14
 
-	// maxTime is the maximum duration of the heavy part of one validation, whatever its counted work.
+	// maxTime is the maximum duration of the long part of one validation, whatever its counted work.
 	maxTime = time.Second
 )
 
@@ -201,14 +201,14 @@ var ErrTooExpensive = errors.New("the validation takes too much work")
 
 // meter counts the work of one validation, and ends the validation at its limits.
 type meter struct {
-	ctx      context.Context
-	deadline time.Time    // zero: none
-	heavy    func() error // waits until a heavy validation may run; nil: no wait
+	ctx        context.Context
+	deadline   time.Time    // zero: none
+	beforeLong func() error // waits until a long validation may run; nil: no wait
 
-	left    int // work until the next check
-	used    int // work before the last check
-	heavyBy time.Time
-	err     error // why the validation has ended
+	left   int // work until the next check
+	used   int // work before the last check
+	longBy time.Time
+	err    error // why the validation has ended
 }
 
 // spend reports whether n units of work may be done. After it has returned false, it always does.
@@ -241,16 +241,16 @@ func (m *meter) check() error {
 		return context.DeadlineExceeded
 	}
 	switch {
-	case m.used < heavyWork:
+	case m.used < longWork:
 		return nil
-	case m.heavyBy.IsZero():
-		if m.heavy != nil {
-			if err := m.heavy(); err != nil {
+	case m.longBy.IsZero():
+		if m.beforeLong != nil {
+			if err := m.beforeLong(); err != nil {
 				return err
 			}
 		}
-		m.heavyBy = time.Now().Add(maxTime)
-	case now.After(m.heavyBy):
+		m.longBy = time.Now().Add(maxTime)
+	case now.After(m.longBy):
 		return ErrTooExpensive
 	}
 	return nil

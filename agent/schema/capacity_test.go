@@ -21,8 +21,8 @@ func TestValidationsAreShared(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		c := &s.capacity
 		for _, p := range []*share.Pool{
-			c.smallArgs, c.largeArgs, c.reading, c.checking, c.compiling, c.heavy, c.smallOutputs, c.largeOutputs,
-			c.heavyOutputs,
+			c.smallArgs, c.largeArgs, c.reading, c.checking, c.compiling, c.longChecks, c.smallOutputs, c.largeOutputs,
+			c.longOutputChecks,
 		} {
 			part := int64(1)
 			switch p {

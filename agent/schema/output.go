@@ -58,7 +58,7 @@ func (s *Validator) outputViolations(
 		return nil, err
 	}
 	return apply(ctx, compiled, value, deadline, func() (*share.Grant, error) {
-		return s.heavyOutputs.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
+		return s.longOutputChecks.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
 	})
 }
 

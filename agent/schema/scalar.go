@@ -29,14 +29,14 @@ func (w *walk) text(s *jsonschema.Schema, v string) bool {
 		}
 		length := utf8.RuneCountInString(v)
 		if s.MinLength != nil && length < *s.MinLength {
-			ok = w.loud && w.report(&kind.MinLength{Got: length, Want: *s.MinLength})
+			ok = w.explain && w.report(&kind.MinLength{Got: length, Want: *s.MinLength})
 		}
 		if s.MaxLength != nil && length > *s.MaxLength {
-			ok = w.loud && w.report(&kind.MaxLength{Got: length, Want: *s.MaxLength})
+			ok = w.explain && w.report(&kind.MaxLength{Got: length, Want: *s.MaxLength})
 		}
 	}
-	if s.Pattern != nil && (ok || w.loud) && !w.matches(s.Pattern, v) {
-		ok = w.loud && w.report(&kind.Pattern{Got: cut(v), Want: s.Pattern.String()})
+	if s.Pattern != nil && (ok || w.explain) && !w.matches(s.Pattern, v) {
+		ok = w.explain && w.report(&kind.Pattern{Got: cut(v), Want: s.Pattern.String()})
 	}
 	return ok
 }
@@ -64,19 +64,19 @@ func (w *walk) checkFormat(f *jsonschema.Format, v any) error {
 func (w *walk) number(s *jsonschema.Schema, v json.Number) bool {
 	ok := true
 	if s.Minimum != nil && w.compare(v, s.Minimum) < 0 {
-		ok = w.loud && w.report(&kind.Minimum{Got: rational(v), Want: s.Minimum})
+		ok = w.explain && w.report(&kind.Minimum{Got: rational(v), Want: s.Minimum})
 	}
 	if s.Maximum != nil && w.compare(v, s.Maximum) > 0 {
-		ok = w.loud && w.report(&kind.Maximum{Got: rational(v), Want: s.Maximum})
+		ok = w.explain && w.report(&kind.Maximum{Got: rational(v), Want: s.Maximum})
 	}
 	if s.ExclusiveMinimum != nil && w.compare(v, s.ExclusiveMinimum) <= 0 {
-		ok = w.loud && w.report(&kind.ExclusiveMinimum{Got: rational(v), Want: s.ExclusiveMinimum})
+		ok = w.explain && w.report(&kind.ExclusiveMinimum{Got: rational(v), Want: s.ExclusiveMinimum})
 	}
 	if s.ExclusiveMaximum != nil && w.compare(v, s.ExclusiveMaximum) >= 0 {
-		ok = w.loud && w.report(&kind.ExclusiveMaximum{Got: rational(v), Want: s.ExclusiveMaximum})
+		ok = w.explain && w.report(&kind.ExclusiveMaximum{Got: rational(v), Want: s.ExclusiveMaximum})
 	}
 	if s.MultipleOf != nil && !w.multiple(v, s.MultipleOf) {
-		ok = w.loud && w.report(&kind.MultipleOf{Got: rational(v), Want: s.MultipleOf})
+		ok = w.explain && w.report(&kind.MultipleOf{Got: rational(v), Want: s.MultipleOf})
 	}
 	return ok
 }

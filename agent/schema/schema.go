@@ -136,26 +136,26 @@ func firstCause(e *jsonschema.ValidationError) string {
 type Work struct {
 	Deadline time.Time // zero: none
 
-	// Heavy is called at most once, before a validation becomes expensive. It returns when the validation may continue.
-	// Nil: no wait.
-	Heavy func() error
+	// BeforeLong is called at most once, before a validation becomes expensive. It returns when the validation may
+	// continue. Nil: no wait.
+	BeforeLong func() error
 }
 
 // errEnough ends a walk with the maximum number of violations.
 var errEnough = errors.New("enough violations")
 
 // Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations, or none if the
-// value is valid. On an error, the result is unknown: ctx, the deadline or Work.Heavy ended the validation, or the
+// value is valid. On an error, the result is unknown: ctx, the deadline or Work.BeforeLong ended the validation, or the
 // value is too expensive, which is an InputError.
 func (s *Schema) Validate(ctx context.Context, v any, work Work) ([]registry.Violation, error) {
 	if err := checkNumbers(v); err != nil {
 		return nil, InputError{err}
 	}
-	w := walk{meter: meter{ctx: ctx, deadline: work.Deadline, heavy: work.Heavy, left: lookEvery}}
-	w.open = w.room[:0]
+	w := walk{meter: meter{ctx: ctx, deadline: work.Deadline, beforeLong: work.BeforeLong, left: lookEvery}}
+	w.open = w.initialOpen[:0]
 	ok := w.apply(s.root, v, nil)
 	if !ok && !w.stopped() {
-		w.loud = true
+		w.explain = true
 		w.apply(s.root, v, nil)
 		if len(w.found) == 0 && !w.stopped() {
 			w.report(&kind.Schema{Location: s.root.Location})

@@ -162,7 +162,7 @@ func (s *Validator) violations(
 		return nil, registry.Errorf(registry.CodeInvalidRequest, "args must be valid JSON.")
 	}
 	return apply(ctx, compiled, value, deadline, func() (*share.Grant, error) {
-		return acquireWithin(ctx, by, deadline, s.heavy, heavyWait,
+		return acquireWithin(ctx, by, deadline, s.longChecks, longCheckWait,
 			"Too many calls have arguments that take long to validate. Retry after a moment.")
 	})
 }
@@ -177,7 +177,7 @@ func apply(
 			turn.Release()
 		}
 	}()
-	return compiled.Validate(ctx, value, Work{Deadline: deadline, Heavy: func() (err error) {
+	return compiled.Validate(ctx, value, Work{Deadline: deadline, BeforeLong: func() (err error) {
 		turn, err = wait()
 		return err
 	}})
@@ -297,7 +297,7 @@ func (w *walk) unevaluated(s *jsonschema.Schema, v any, own *evaluated) bool {
 			return true
 		}
 		for name, value := range v {
-			if own.all || w.stopped() || !ok && !w.loud {
+			if own.all || w.stopped() || !ok && !w.explain {
 				break
 			}
 			if _, known := own.names[name]; !known {
@@ -310,7 +310,7 @@ func (w *walk) unevaluated(s *jsonschema.Schema, v any, own *evaluated) bool {
 			return true
 		}
 		for i := own.first; i < len(v); i++ {
-			if own.all || w.stopped() || !ok && !w.loud {
+			if own.all || w.stopped() || !ok && !w.explain {
 				break
 			}
 			if !own.hasItem(i) {

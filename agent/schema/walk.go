@@ -18,19 +18,19 @@ var errTooDeep = errors.New("the schema applies too many subschemas to one value
 
 // walk is one validation. It walks the compiled schema along the value. It does what jsonschema.Schema.Validate does,
 // but counts its work, can be cancelled, and keeps no more violations than are reported. The first pass only determines
-// whether the value is valid. If it is not, a second pass (loud) collects the violations.
+// whether the value is valid. If it is not, a second pass (explain) collects the violations.
 type walk struct {
 	meter
-	loud  bool
-	found []registry.Violation // of the loud pass
-	path  []step               // to the current value; kept in the loud pass only
+	explain bool
+	found   []registry.Violation // of the explaining pass
+	path    []step               // to the current value; kept in the explaining pass only
 
 	regexes parseCost // of regular expressions among the arguments
 
-	open   []*jsonschema.Schema // schemas being applied, outermost first
-	base   int                  // index in open of the first schema for the current value
-	frames int
-	room   [8]*jsonschema.Schema // initial storage of open; enough for most schemas
+	open        []*jsonschema.Schema // schemas being applied, outermost first
+	base        int                  // index in open of the first schema for the current value
+	frames      int
+	initialOpen [8]*jsonschema.Schema // initial storage of open; enough for most schemas
 }
 
 // step leads from a value to a part of it: to an item if item is not negative, else to a field.
@@ -50,7 +50,7 @@ func (w *walk) apply(s *jsonschema.Schema, v any, outer *evaluated) bool {
 		return false
 	}
 	if s.Bool != nil {
-		return *s.Bool || w.loud && w.report(&kind.FalseSchema{})
+		return *s.Bool || w.explain && w.report(&kind.FalseSchema{})
 	}
 	if w.frames++; w.frames > maxFrames {
 		w.stop(errTooDeep)
@@ -66,17 +66,17 @@ func (w *walk) apply(s *jsonschema.Schema, v any, outer *evaluated) bool {
 func (w *walk) applyKeywords(s *jsonschema.Schema, v any, outer *evaluated) bool {
 	// If the type is wrong, other violations are not useful.
 	if s.Types != nil && !w.hasType(*s.Types, v) {
-		return w.loud && w.report(&kind.Type{Got: typeName(v), Want: s.Types.ToStrings()})
+		return w.explain && w.report(&kind.Type{Got: typeName(v), Want: s.Types.ToStrings()})
 	}
 	if s.Const != nil && !w.equal(v, *s.Const) {
-		return w.loud && w.report(&kind.Const{Got: shown(v), Want: shown(*s.Const)})
+		return w.explain && w.report(&kind.Const{Got: shown(v), Want: shown(*s.Const)})
 	}
 	if s.Enum != nil && !w.oneOf(s.Enum.Values, v) {
-		return w.loud && w.report(&kind.Enum{Got: shown(v), Want: s.Enum.Values})
+		return w.explain && w.report(&kind.Enum{Got: shown(v), Want: s.Enum.Values})
 	}
 	if s.Format != nil {
 		if err := w.checkFormat(s.Format, v); err != nil {
-			return w.loud && w.report(&kind.Format{Got: shown(v), Want: s.Format.Name, Err: err})
+			return w.explain && w.report(&kind.Format{Got: shown(v), Want: s.Format.Name, Err: err})
 		}
 	}
 	own := outer
@@ -85,7 +85,7 @@ func (w *walk) applyKeywords(s *jsonschema.Schema, v any, outer *evaluated) bool
 	}
 	if s.Ref != nil {
 		ok := w.follow(s.Ref, v, own)
-		if s.DraftVersion < 2019 || !ok && !w.loud {
+		if s.DraftVersion < 2019 || !ok && !w.explain {
 			return ok
 		}
 		return w.applyRest(s, v, own, outer) && ok
@@ -106,11 +106,11 @@ func (w *walk) applyRest(s *jsonschema.Schema, v any, own, outer *evaluated) boo
 	case json.Number:
 		ok = w.number(s, v)
 	}
-	if !ok && !w.loud {
+	if !ok && !w.explain {
 		return false
 	}
 	ok = w.combine(s, v, own) && ok
-	if own == outer || !ok && !w.loud {
+	if own == outer || !ok && !w.explain {
 		return ok
 	}
 	ok = w.unevaluated(s, v, own) && ok
@@ -124,11 +124,11 @@ func (w *walk) applyRest(s *jsonschema.Schema, v any, own, outer *evaluated) boo
 func (w *walk) part(s *jsonschema.Schema, v any, at step) bool {
 	base := w.base
 	w.base = len(w.open)
-	if w.loud {
+	if w.explain {
 		w.path = append(w.path, at)
 	}
 	ok := w.apply(s, v, nil)
-	if w.loud {
+	if w.explain {
 		w.path = w.path[:len(w.path)-1]
 	}
 	w.base = base
@@ -143,28 +143,28 @@ func (w *walk) follow(s *jsonschema.Schema, v any, own *evaluated) bool {
 	}
 	for _, o := range open {
 		if o == s {
-			return w.loud && w.report(endless{})
+			return w.explain && w.report(endless{})
 		}
 	}
 	return w.apply(s, v, own)
 }
 
-// quietly applies a schema without collecting violations.
-func (w *walk) quietly(s *jsonschema.Schema, v any, own *evaluated) bool {
-	loud := w.loud
-	w.loud = false
+// checkOnly applies a schema without collecting violations.
+func (w *walk) checkOnly(s *jsonschema.Schema, v any, own *evaluated) bool {
+	before := w.explain
+	w.explain = false
 	ok := w.apply(s, v, own)
-	w.loud = loud
+	w.explain = before
 	return ok
 }
 
 // branch applies a schema whose failure does not fail the enclosing schema.
 func (w *walk) branch(s *jsonschema.Schema, v any, own *evaluated) bool {
 	if own == nil {
-		return w.quietly(s, v, nil)
+		return w.checkOnly(s, v, nil)
 	}
 	var branch evaluated
-	ok := w.quietly(s, v, &branch)
+	ok := w.checkOnly(s, v, &branch)
 	if ok {
 		w.merge(own, &branch)
 	}
@@ -175,21 +175,21 @@ func (w *walk) branch(s *jsonschema.Schema, v any, own *evaluated) bool {
 func (w *walk) combine(s *jsonschema.Schema, v any, own *evaluated) bool {
 	ok := true
 	if s.Not != nil && w.branch(s.Not, v, own) {
-		ok = w.loud && w.report(&kind.Not{})
+		ok = w.explain && w.report(&kind.Not{})
 	}
 	for _, sub := range s.AllOf {
-		if !ok && !w.loud || w.stopped() {
+		if !ok && !w.explain || w.stopped() {
 			return false
 		}
 		ok = w.apply(sub, v, own) && ok
 	}
-	if len(s.AnyOf) > 0 && (ok || w.loud) {
+	if len(s.AnyOf) > 0 && (ok || w.explain) {
 		ok = w.anyOf(s, v, own) && ok
 	}
-	if len(s.OneOf) > 0 && (ok || w.loud) {
+	if len(s.OneOf) > 0 && (ok || w.explain) {
 		ok = w.exactlyOne(s, v, own) && ok
 	}
-	if s.If == nil || !ok && !w.loud {
+	if s.If == nil || !ok && !w.explain {
 		return ok
 	}
 	then := s.Else
@@ -210,7 +210,7 @@ func (w *walk) anyOf(s *jsonschema.Schema, v any, own *evaluated) bool {
 			return true
 		}
 	}
-	return matched || w.explain(s.AnyOf, v)
+	return matched || w.explainBranches(s.AnyOf, v)
 }
 
 func (w *walk) exactlyOne(s *jsonschema.Schema, v any, own *evaluated) bool {
@@ -223,17 +223,17 @@ func (w *walk) exactlyOne(s *jsonschema.Schema, v any, own *evaluated) bool {
 			continue
 		}
 		if matched >= 0 {
-			return w.loud && w.report(&kind.OneOf{Subschemas: []int{matched, i}})
+			return w.explain && w.report(&kind.OneOf{Subschemas: []int{matched, i}})
 		}
 		matched = i
 	}
-	return matched >= 0 || w.explain(s.OneOf, v)
+	return matched >= 0 || w.explainBranches(s.OneOf, v)
 }
 
-// explain collects the violations of each branch. It returns false.
-func (w *walk) explain(branches []*jsonschema.Schema, v any) bool {
+// explainBranches collects the violations of each branch. It returns false.
+func (w *walk) explainBranches(branches []*jsonschema.Schema, v any) bool {
 	for _, sub := range branches {
-		if !w.loud || w.stopped() {
+		if !w.explain || w.stopped() {
 			break
 		}
 		w.apply(sub, v, nil)
