@@ -56,10 +56,10 @@ func (r reach) list(ctx context.Context, q registry.Query, limit int) (found []r
 func (r reach) choose(ctx context.Context, id, command string) (registry.Entry, error) {
 	q, reaches := r.scope(ctx)
 	if !reaches {
-		return registry.Entry{}, r.nobody(ctx, id)
+		return registry.Entry{}, r.unreachable(ctx, id)
 	}
 	if id != "" {
-		return r.named(ctx, q, id, command)
+		return r.byID(ctx, q, id, command)
 	}
 	q.Tool = command
 	found, more, err := r.list(ctx, q, maxListed)
@@ -77,14 +77,15 @@ func (r reach) choose(ctx context.Context, id, command string) (registry.Entry, 
 	case err != nil:
 		return registry.Entry{}, err
 	case len(all) == 0:
-		return registry.Entry{}, r.nobody(ctx, "")
+		return registry.Entry{}, r.unreachable(ctx, "")
 	}
 	return registry.Entry{}, registry.Errorf(registry.CodeToolNotFound,
-		"No device that is connected has the command %s. %s", command, r.has(ctx, all)).With(registry.DispatchedNo)
+		"No device that is connected has the command %s. %s", command, r.commandsText(ctx, all),
+	).With(registry.DispatchedNo)
 }
 
-// named returns the device with an id, if it has the command.
-func (r reach) named(ctx context.Context, q registry.Query, id, command string) (registry.Entry, error) {
+// byID returns the device with an id, if it has the command.
+func (r reach) byID(ctx context.Context, q registry.Query, id, command string) (registry.Entry, error) {
 	byDevice, bySession := q, q
 	byDevice.DeviceID = id
 	found, _, err := r.list(ctx, byDevice, maxListed)
@@ -105,23 +106,24 @@ func (r reach) named(ctx context.Context, q registry.Query, id, command string) 
 	}
 	switch {
 	case len(found) == 0:
-		return registry.Entry{}, r.nobody(ctx, id)
+		return registry.Entry{}, r.unreachable(ctx, id)
 	case len(found) > 1:
 		return registry.Entry{}, several(id, command, found)
-	case command != "" && !offers(found[0], command):
+	case command != "" && !hasCommand(found[0], command):
 		return registry.Entry{}, registry.Errorf(registry.CodeToolNotFound,
-			"The device does not have the command %s. %s", command, r.has(ctx, found)).With(registry.DispatchedNo)
+			"The device does not have the command %s. %s", command, r.commandsText(ctx, found),
+		).With(registry.DispatchedNo)
 	}
 	return found[0], nil
 }
 
-func offers(e registry.Entry, command string) bool {
+func hasCommand(e registry.Entry, command string) bool {
 	return slices.ContainsFunc(e.Tools, func(t registry.ToolSpec) bool { return t.Name == command })
 }
 
-// nobody returns the error for a device that is not reachable. It distinguishes paired devices that are not connected
-// from unknown ones.
-func (r reach) nobody(ctx context.Context, id string) error {
+// unreachable returns the error for a device that is not reachable. It distinguishes paired devices that are not
+// connected from unknown ones.
+func (r reach) unreachable(ctx context.Context, id string) error {
 	if id == "" {
 		e := registry.Errorf(registry.CodeSessionNotFound, "No device is connected that could be meant here.")
 		return e.With(registry.DispatchedNo)
@@ -170,14 +172,14 @@ func ambiguous(what string, found []registry.Entry) error {
 		if i > 0 {
 			e.Message += ";"
 		}
-		e.Message += " " + called(s)
+		e.Message += " " + deviceLabel(s)
 	}
 	e.Message += "."
 	return e.With(registry.DispatchedNo)
 }
 
-// called describes a device. It quotes names that devices give themselves, because they are untrusted.
-func called(s registry.Session) string {
+// deviceLabel describes a device. It quotes names that devices give themselves, because they are untrusted.
+func deviceLabel(s registry.Session) string {
 	text := "session " + s.Key.Session
 	if s.DeviceID != "" {
 		text = fmt.Sprintf("%q, %s", s.DeviceID, text)
@@ -188,8 +190,8 @@ func called(s registry.Session) string {
 	return text
 }
 
-// has describes the commands of devices that the caller may call.
-func (r reach) has(ctx context.Context, devices []registry.Entry) string {
+// commandsText describes the commands of devices that the caller may call.
+func (r reach) commandsText(ctx context.Context, devices []registry.Entry) string {
 	var b strings.Builder
 	for _, e := range devices {
 		var names []string
@@ -203,7 +205,7 @@ func (r reach) has(ctx context.Context, devices []registry.Entry) string {
 		if len(names) == 0 {
 			names = []string{"nothing that may be called here"}
 		}
-		fmt.Fprintf(&b, "What %s has: %s%s. ", called(e.Session), strings.Join(names, ", "), more)
+		fmt.Fprintf(&b, "What %s has: %s%s. ", deviceLabel(e.Session), strings.Join(names, ", "), more)
 	}
 	return strings.TrimSuffix(b.String(), " ")
 }
@@ -268,7 +270,7 @@ func (r reach) call(
 	if err != nil {
 		return registry.Result{}, err
 	}
-	agent.ReportProgress(ctx, command+" on "+called(e.Session), "")
+	agent.ReportProgress(ctx, command+" on "+deviceLabel(e.Session), "")
 	out, err := agent.CallDevice(ctx, agent.DeviceCall{
 		Tool: command, Args: args, Timeout: timeout,
 		Target: registry.Target{SessionID: e.Session.Key.Session, DeviceID: e.Session.DeviceID},

@@ -106,7 +106,7 @@ func (d devices) say() string {
 	}
 	var b strings.Builder
 	for i, r := range d.Devices {
-		line := "- " + called(registry.Session{
+		line := "- " + deviceLabel(registry.Session{
 			Key: registry.Key{Session: r.SessionID}, DeviceID: r.DeviceID, DeviceName: r.Name,
 		})
 		switch {
@@ -152,7 +152,7 @@ func (n nodes) describe(ctx context.Context, id string) (registry.Result, error)
 		Described []described `json:"described"`
 	}{n.rowOf(ctx, e), []described{}}
 	var b strings.Builder
-	b.WriteString("What " + called(e.Session) + " can do:\n")
+	b.WriteString("What " + deviceLabel(e.Session) + " can do:\n")
 	commands := n.commands(ctx, e)
 	for i, t := range commands {
 		d := described{t.Name, t.Description, t.Parameters, t.SecurityLevel}
@@ -177,14 +177,14 @@ func (n nodes) one(ctx context.Context, id string) (registry.Entry, error) {
 	}
 	q, reaches := n.scope(ctx)
 	if !reaches {
-		return registry.Entry{}, n.nobody(ctx, "")
+		return registry.Entry{}, n.unreachable(ctx, "")
 	}
 	found, more, err := n.list(ctx, q, maxListed)
 	switch {
 	case err != nil:
 		return registry.Entry{}, err
 	case len(found) == 0:
-		return registry.Entry{}, n.nobody(ctx, "")
+		return registry.Entry{}, n.unreachable(ctx, "")
 	case len(found) > 1 || more:
 		return registry.Entry{}, ambiguous("Several devices are connected. Say which one is meant", found)
 	}
