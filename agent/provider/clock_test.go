@@ -15,8 +15,8 @@ import (
 
 // What depends on the clock is tested on one that nobody has to wait for, so the servers here are no real ones.
 
-// talk is a server that sends texts, and between them is silent for durations.
-func talk(script ...any) roundTripper {
+// playback is a server that sends texts, and between them is silent for durations.
+func playback(script ...any) roundTripper {
 	return func(r *http.Request) (*http.Response, error) {
 		ctx := r.Context()
 		body, out := io.Pipe()
@@ -99,7 +99,7 @@ func TestSilence(t *testing.T) {
 			t.Run("is not what is slow", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const slow = 59 * time.Second
-					m := d.model(talk(slow, d.word, slow, d.ping, slow, d.ping, slow, d.word, d.end), options{})
+					m := d.model(playback(slow, d.word, slow, d.ping, slow, d.ping, slow, d.word, d.end), options{})
 					if got := listen(t.Context(), m, nil); got.err != nil || got.said != "word word" ||
 						got.took != 4*slow {
 						t.Errorf("%+v", got)
@@ -108,7 +108,7 @@ func TestSilence(t *testing.T) {
 			})
 			t.Run("is not the time of the reader", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					m := d.model(talk(d.word, d.word, d.end), options{})
+					m := d.model(playback(d.word, d.word, d.end), options{})
 					got := listen(t.Context(), m, func(provider.Delta) { time.Sleep(2 * time.Minute) })
 					if got.err != nil || got.took != 4*time.Minute {
 						t.Errorf("%+v", got)
@@ -117,7 +117,7 @@ func TestSilence(t *testing.T) {
 			})
 			t.Run("before a word is tried again", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					got := listen(t.Context(), d.model(talk(d.ping, time.Hour), options{idle: 10 * time.Second}), nil)
+					got := listen(t.Context(), d.model(playback(d.ping, time.Hour), options{idle: 10 * time.Second}), nil)
 					if got.kind != provider.KindFailure || got.took < 40*time.Second+1750*time.Millisecond ||
 						got.took > 43500*time.Millisecond {
 						t.Errorf("%+v", got)
@@ -139,7 +139,7 @@ func TestSilence(t *testing.T) {
 			})
 			t.Run("after a word breaks the answer", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					got := listen(t.Context(), d.model(talk(d.word, time.Hour), options{}), nil)
+					got := listen(t.Context(), d.model(playback(d.word, time.Hour), options{}), nil)
 					if got.kind != provider.KindBroken || got.said != "word" || got.took != time.Minute {
 						t.Errorf("%+v", got)
 					}
@@ -160,7 +160,7 @@ func TestTimeoutOfAnAnswer(t *testing.T) {
 				for range 100 {
 					c.words = append(c.words, 30*time.Second, d.ping)
 				}
-				got := listen(t.Context(), d.model(talk(c.words...), options{}), nil)
+				got := listen(t.Context(), d.model(playback(c.words...), options{}), nil)
 				if got.kind != c.kind || got.took != 10*time.Minute ||
 					!strings.Contains(got.err.Error(), "longer than 10m") {
 					t.Errorf("%s: %+v", d.name, got)

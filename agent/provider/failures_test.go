@@ -232,7 +232,7 @@ func TestServersThatDoNotStream(t *testing.T) {
 func TestStreamsOfAnotherType(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects {
-		stream := talk(d.ping, d.word, d.end)
+		stream := playback(d.ping, d.word, d.end)
 		m := d.model(func(r *http.Request) (*http.Response, error) {
 			res, err := stream(r)
 			res.Header = http.Header{"Content-Type": {"application/json"}}

@@ -114,7 +114,7 @@ func (s *anthropicSpeaker) calls(calls []Call) {
 			"type": "tool_use", "id": c.ID, "name": c.Name, "input": object{},
 		}})
 	}
-	inTurn(calls, func(i int, piece string) { s.delta(first+i, "input_json_delta", "partial_json", piece) })
+	interleave(calls, func(i int, piece string) { s.delta(first+i, "input_json_delta", "partial_json", piece) })
 	for i := range calls {
 		s.send("content_block_stop", object{"index": first + i})
 	}

@@ -64,7 +64,7 @@ func (s *openAISpeaker) calls(calls []Call) {
 			"index": first + i, "id": c.ID, "type": "function", "function": object{"name": c.Name, "arguments": ""},
 		}}}, nil)
 	}
-	inTurn(calls, func(i int, piece string) {
+	interleave(calls, func(i int, piece string) {
 		s.delta(object{"tool_calls": []any{object{"index": first + i, "function": object{"arguments": piece}}}}, nil)
 	})
 }

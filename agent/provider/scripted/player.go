@@ -96,8 +96,8 @@ func (p *player) identified(calls []Call) []Call {
 	return out
 }
 
-// inTurn calls send with the pieces of all calls' arguments, one of each at a time.
-func inTurn(calls []Call, send func(i int, piece string)) {
+// interleave calls send with the pieces of all calls' arguments, one of each at a time.
+func interleave(calls []Call, send func(i int, piece string)) {
 	longest := 0
 	for _, c := range calls {
 		longest = max(longest, c.Pieces)
