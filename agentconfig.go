@@ -298,7 +298,7 @@ func (c ToolsConfig) browser() browser.Config {
 func (c ToolsConfig) docker(pod string) docker.Config {
 	return docker.Config{
 		Host: c.DockerHost, Image: c.SandboxImage, Pull: c.SandboxPull, Pod: pod, Idle: c.SandboxIdle,
-		Memory: int64(c.ProgramMemory), Processes: c.Processes, CPUs: c.SandboxCPUs, Kept: c.MaxCommands,
+		Memory: int64(c.ProgramMemory), Processes: c.Processes, CPUs: c.SandboxCPUs, MaxIdle: c.MaxCommands,
 	}
 }
 

@@ -33,13 +33,13 @@ type Engine struct {
 	api  *client.Client
 	stop context.CancelCauseFunc // ends ctx
 	ctx  context.Context         // of all work of the engine
-	done chan struct{}           // closed when the keeper has ended
+	done chan struct{}           // closed when maintain has ended
 	down atomic.Pointer[error]   // why it does not answer; nil: it does
 
 	mu     sync.Mutex
 	closed bool
-	rooms  map[string]*room // by the id of the workspace
-	lost   []*box           // not removed yet, to be retried
+	slots  map[string]*slot    // by the id of the workspace
+	lost   []*runningContainer // not removed yet, to be retried
 }
 
 var _ sandbox.Engine = (*Engine)(nil)
@@ -60,9 +60,9 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker: the address %q: %w", cfg.Host, err)
 	}
-	e := &Engine{cfg: cfg, api: api, done: make(chan struct{}), rooms: map[string]*room{}}
+	e := &Engine{cfg: cfg, api: api, done: make(chan struct{}), slots: map[string]*slot{}}
 	e.ctx, e.stop = context.WithCancelCause(context.Background())
-	go e.keep()
+	go e.maintain()
 	return e, nil
 }
 
@@ -94,10 +94,10 @@ func (e *Engine) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })()
-	if err := r.take(ctx); err != nil {
+	if err := r.acquire(ctx); err != nil {
 		return sandbox.Exit{}, err
 	}
-	defer r.give()
+	defer r.release()
 	defer func() { r.used = time.Now() }()
 	return e.runIn(ctx, r, w, c)
 }
@@ -133,20 +133,20 @@ func check(w sandbox.Workspace, c sandbox.Command) error {
 	return nil
 }
 
-// runIn runs a command in the container of a room whose turn the caller holds.
-func (e *Engine) runIn(ctx context.Context, r *room, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+// runIn runs a command in the container of a slot whose turn the caller holds.
+func (e *Engine) runIn(ctx context.Context, r *slot, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	s := e.spec(w, c.Limits)
-	warm := r.box != nil
+	warm := r.container != nil
 	for {
-		if err := e.furnish(ctx, r, s); err != nil {
+		if err := e.ensureContainer(ctx, r, s); err != nil {
 			return sandbox.Exit{}, endedBy(ctx, err)
 		}
 		began := time.Now()
-		exit, err := r.box.run(ctx, w, c)
+		exit, err := r.container.run(ctx, w, c)
 		exit.Duration = time.Since(began)
 		ended := err == nil || errors.Is(err, sandbox.ErrNoProgram)
-		if !ended || r.box.settle(ctx, counts) != nil {
-			e.empty(r)
+		if !ended || r.container.settle(ctx, counts) != nil {
+			e.dropContainer(r)
 		}
 		var fresh *notStartedError
 		if warm && errors.As(err, &fresh) && ctx.Err() == nil {
@@ -171,28 +171,28 @@ func endedBy(ctx context.Context, err error) error {
 // Release ends the running command of a workspace, if any, and removes its container.
 func (e *Engine) Release(ctx context.Context, w sandbox.Workspace) error {
 	e.mu.Lock()
-	r := e.rooms[w.ID]
+	r := e.slots[w.ID]
 	if r == nil {
 		e.mu.Unlock()
 		return nil
 	}
-	delete(e.rooms, w.ID) // Later commands get a new room.
+	delete(e.slots, w.ID) // Later commands get a new slot.
 	e.mu.Unlock()
-	return e.clear(ctx, r)
+	return e.endAndDrop(ctx, r)
 }
 
 // Close ends all commands and removes all containers. It waits for that until ctx ends.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.closed = true
-	rooms := e.rooms
-	e.rooms = map[string]*room{}
+	slots := e.slots
+	e.slots = map[string]*slot{}
 	e.mu.Unlock()
 	e.stop(errClosed)
 	var wg sync.WaitGroup
-	for _, r := range rooms {
+	for _, r := range slots {
 		wg.Go(func() {
-			if err := e.clear(ctx, r); err != nil {
+			if err := e.endAndDrop(ctx, r); err != nil {
 				e.cfg.Log.Warn("a container was left to end by itself", "workspace", r.id, "error", err)
 			}
 		})
@@ -218,9 +218,9 @@ const (
 	DefaultProcesses = 128
 	DefaultCPUs      = 1.0
 	DefaultTmp       = 64 << 20
-	DefaultKept      = 16
+	DefaultMaxIdle   = 16
 
-	keptShare = 8 // divisor of Memory for the default of KeptMemory
+	idleMemoryShare = 8 // divisor of Memory for the default of MaxIdleMemory
 )
 
 // Config configures an Engine.
@@ -243,11 +243,11 @@ type Config struct {
 	// Idle is how long an unused container is kept. Default: DefaultIdle.
 	Idle time.Duration
 
-	// Kept is the maximum number of idle containers, at most half of them for one tenant. Above it, the least recently
-	// used container of the tenant with the most is removed. KeptMemory is the maximum memory of an idle container in
-	// bytes, without the file cache. Defaults: DefaultKept, and an eighth of Memory.
-	Kept       int
-	KeptMemory int64
+	// MaxIdle is the maximum number of idle containers, at most half of them for one tenant. Above it, the least
+	// recently used container of the tenant with the most is removed. MaxIdleMemory is the maximum memory of an idle
+	// container in bytes, without the file cache. Defaults: DefaultMaxIdle, and an eighth of Memory.
+	MaxIdle       int
+	MaxIdleMemory int64
 
 	// Life is the maximum lifetime of a container, even with a command in it. It matters when this process and the
 	// engine die together, because nothing else would end the container then. After half of Life, the next command gets
@@ -279,12 +279,12 @@ func (c Config) complete() (Config, error) {
 	c.Memory = cmp.Or(c.Memory, DefaultMemory)
 	c.Processes = cmp.Or(c.Processes, DefaultProcesses)
 	c.CPUs = cmp.Or(c.CPUs, DefaultCPUs)
-	c.Kept = cmp.Or(c.Kept, DefaultKept)
-	c.KeptMemory = cmp.Or(c.KeptMemory, c.Memory/keptShare)
+	c.MaxIdle = cmp.Or(c.MaxIdle, DefaultMaxIdle)
+	c.MaxIdleMemory = cmp.Or(c.MaxIdleMemory, c.Memory/idleMemoryShare)
 	c.Tmp = min(cmp.Or(c.Tmp, DefaultTmp), c.Memory/4)
 	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.Idle < 0 || c.Life < time.Second || c.Memory < 0 || c.Processes < 0 || c.CPUs < 0 || c.Tmp < 0 ||
-		c.Kept < 0 || c.KeptMemory < 0 {
+		c.MaxIdle < 0 || c.MaxIdleMemory < 0 {
 		return c, errors.New("docker: bounds of Config are above zero, and Life is a second at least")
 	}
 	return c, nil

@@ -22,8 +22,8 @@ func FuzzOutputIsPassedOn(f *testing.F) {
 			}
 			rest = rest[n:]
 		}
-		if len(w.held) > maxStartError {
-			t.Errorf("%d bytes are held back", len(w.held))
+		if len(w.buffered) > maxStartError {
+			t.Errorf("%d bytes are held back", len(w.buffered))
 		}
 		if err := w.pass(); err != nil || !bytes.Equal(got.Bytes(), said) {
 			t.Errorf("%q became %q, %v", said, got.Bytes(), err)

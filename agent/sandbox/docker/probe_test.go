@@ -84,7 +84,7 @@ func TestEnginesThatCannotConfine(t *testing.T) {
 		OSType: "linux", MemoryLimit: true, PidsLimit: true, CPUCfsQuota: true,
 		SecurityOptions: []string{"name=apparmor", "name=seccomp,profile=default"},
 	}
-	if lack := lacks(fine); lack != "" {
+	if lack := missingFeature(fine); lack != "" {
 		t.Errorf("a usable engine %s", lack)
 	}
 	for want, change := range map[string]func(*system.Info){
@@ -100,7 +100,7 @@ func TestEnginesThatCannotConfine(t *testing.T) {
 		info := fine
 		info.SecurityOptions = append([]string(nil), fine.SecurityOptions...)
 		change(&info)
-		if lack := lacks(info); !strings.Contains(lack, want) {
+		if lack := missingFeature(info); !strings.Contains(lack, want) {
 			t.Errorf("%s: %q", want, lack)
 		}
 	}

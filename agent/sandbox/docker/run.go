@@ -29,7 +29,7 @@ func (e *notStartedError) Error() string { return e.err.Error() }
 func (e *notStartedError) Unwrap() error { return e.err }
 
 // run runs a command until it ends. Processes that it started may still run; if ctx ends, so may the command itself.
-func (b *box) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
+func (b *runningContainer) run(ctx context.Context, w sandbox.Workspace, c sandbox.Command) (sandbox.Exit, error) {
 	made, err := b.api.ExecCreate(ctx, b.id, client.ExecCreateOptions{
 		User: b.spec.user(), AttachStdin: c.Stdin != nil, AttachStdout: true, AttachStderr: true, Cmd: c.Args,
 		Env: b.env(c.Env), WorkingDir: path.Join(sandbox.Mount, filepath.ToSlash(c.Dir)),
@@ -83,7 +83,7 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 // env returns the environment of a command. A name without "=" removes a variable that the image sets.
-func (b *box) env(env []string) []string {
+func (b *runningContainer) env(env []string) []string {
 	given := map[string]bool{}
 	for _, v := range env {
 		key, _, _ := strings.Cut(v, "=")
@@ -100,7 +100,7 @@ func (b *box) env(env []string) []string {
 
 // exit waits for the end of a command whose output has ended. Usually the command has ended by then, but a program may
 // close its output earlier.
-func (b *box) exit(ctx context.Context, id string, out *startWriter) (sandbox.Exit, error) {
+func (b *runningContainer) exit(ctx context.Context, id string, out *startWriter) (sandbox.Exit, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, maxWait) {
 		e, err := b.api.ExecInspect(ctx, id, client.ExecInspectOptions{})
 		switch {
@@ -165,15 +165,15 @@ func usable(ctx context.Context, api *client.Client, host string) error {
 		return fmt.Errorf("%w: no engine answers at %s; start one, or set its address: %w",
 			sandbox.ErrUnavailable, host, err)
 	}
-	if lack := lacks(answer.Info); lack != "" {
+	if lack := missingFeature(answer.Info); lack != "" {
 		return fmt.Errorf("%w: the engine at %s %s", sandbox.ErrUnavailable, host, lack)
 	}
 	return nil
 }
 
-// lacks returns which required feature the engine lacks, or "".
-func lacks(info system.Info) string {
-	has := func(option string) bool { // as in name=seccomp,profile=default
+// missingFeature returns which required feature the engine lacks, or "".
+func missingFeature(info system.Info) string {
+	hasOption := func(option string) bool { // as in name=seccomp,profile=default
 		return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {
 			return slices.Contains(strings.Split(o, ","), option)
 		})
@@ -187,11 +187,11 @@ func lacks(info system.Info) string {
 		return "cannot limit processes; give it the pids controller of cgroups"
 	case !info.CPUCfsQuota:
 		return "cannot limit CPUs; give it the cpu controller of cgroups"
-	case !has("name=seccomp"):
+	case !hasOption("name=seccomp"):
 		return "has no seccomp; use one with its default profile"
-	case has("profile=unconfined"):
+	case hasOption("profile=unconfined"):
 		return "leaves programs unconfined by seccomp; give it its default profile"
-	case has("name=rootless"), has("name=userns"):
+	case hasOption("name=rootless"), hasOption("name=userns"):
 		return "maps user ids, so programs could not write to their workspaces; use one without user namespaces"
 	}
 	return ""

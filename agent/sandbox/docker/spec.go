@@ -198,33 +198,33 @@ const (
 // startWriter holds back output that looks like a start error, until it is known whether the program has started. It
 // passes all other output immediately.
 type startWriter struct {
-	to     io.Writer
-	held   []byte
-	passed bool
+	to       io.Writer
+	buffered []byte
+	passed   bool
 }
 
 func (w *startWriter) Write(p []byte) (int, error) {
 	if w.passed {
 		return w.to.Write(p)
 	}
-	w.held = append(w.held, p...)
-	n := min(len(w.held), len(startPrefix))
-	if string(w.held[:n]) == startPrefix[:n] && len(w.held) <= maxStartError {
+	w.buffered = append(w.buffered, p...)
+	n := min(len(w.buffered), len(startPrefix))
+	if string(w.buffered[:n]) == startPrefix[:n] && len(w.buffered) <= maxStartError {
 		return len(p), nil
 	}
 	return len(p), w.pass()
 }
 
-// pass writes the held output. All further output passes.
+// pass writes the buffered output. All further output passes.
 func (w *startWriter) pass() error {
 	w.passed = true
-	if len(w.held) == 0 {
+	if len(w.buffered) == 0 {
 		return nil
 	}
-	held := w.held
-	w.held = nil
-	n, err := w.to.Write(held)
-	if err == nil && n < len(held) {
+	buffered := w.buffered
+	w.buffered = nil
+	n, err := w.to.Write(buffered)
+	if err == nil && n < len(buffered) {
 		err = io.ErrShortWrite
 	}
 	return err
@@ -232,7 +232,7 @@ func (w *startWriter) pass() error {
 
 // startError returns why the program did not start.
 func (w *startWriter) startError() error {
-	text := strings.TrimSpace(strings.TrimPrefix(string(w.held), startPrefix))
+	text := strings.TrimSpace(strings.TrimPrefix(string(w.buffered), startPrefix))
 	for _, missing := range []string{
 		"executable file not found", "no such file or directory", "permission denied", "exec format error",
 		"is a directory",

@@ -28,7 +28,7 @@ func (f *fixture) of(tenant, name string) *fixture {
 // the tenant that has most.
 func TestKeptContainersAreBounded(t *testing.T) {
 	t.Parallel()
-	f := setUp(t, func(c *Config) { c.Kept, c.Pod = 4, "bounded" })
+	f := setUp(t, func(c *Config) { c.MaxIdle, c.Pod = 4, "bounded" })
 	kept := func() (names []string) {
 		for _, c := range containers(t, labelPod+"=bounded") {
 			names = append(names, strings.TrimPrefix(c.Labels[labelSpace], f.space.ID))
@@ -45,7 +45,7 @@ func TestKeptContainersAreBounded(t *testing.T) {
 		{"c", "6", nil},
 	} {
 		f.of(step.tenant, step.name).sh("true")
-		// The keeper may look at one of them just then, and removes what is too many when it has.
+		// maintain may look at one of them just then, and removes what is too many when it has.
 		until(t, fmt.Sprintf("after %s %v are kept", step.name, step.want), func() bool {
 			got := kept()
 			if step.want != nil {
@@ -74,7 +74,7 @@ func TestKeptContainersAreBounded(t *testing.T) {
 // A container whose memory stays high is not kept, though it has no process that takes it; one that has little is.
 func TestHeavyContainersAreNotKept(t *testing.T) {
 	t.Parallel()
-	f := setUp(t, func(c *Config) { c.Idle, c.KeptMemory = time.Hour, 8<<20 })
+	f := setUp(t, func(c *Config) { c.Idle, c.MaxIdleMemory = time.Hour, 8<<20 })
 	light := f.of("", "light")
 	light.sh("dd if=/dev/zero of=/tmp/f bs=1M count=1; dd if=/dev/zero of=/workspace/f bs=1M count=30")
 	f.sh("dd if=/dev/zero of=/tmp/f bs=1M count=14")

@@ -10,10 +10,10 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// held returns a box whose holder answers what count says. The test calls end.
-func held(count func() int) (b *box, end func()) {
+// fakeContainer returns a container whose holder answers what count says. The test calls end.
+func fakeContainer(count func() int) (b *runningContainer, end func()) {
 	ours, theirs := net.Pipe()
-	b = &box{holder: client.HijackedResponse{Conn: ours}, counts: make(chan int)}
+	b = &runningContainer{holder: client.HijackedResponse{Conn: ours}, counts: make(chan int)}
 	go func() {
 		defer close(b.counts)
 		for lines := bufio.NewReader(theirs); ; {
@@ -34,7 +34,7 @@ func held(count func() int) (b *box, end func()) {
 func TestSlowHolder(t *testing.T) {
 	for takes, want := range map[time.Duration]bool{5 * time.Second: true, time.Minute: false} {
 		synctest.Test(t, func(t *testing.T) {
-			b, end := held(func() int {
+			b, end := fakeContainer(func() int {
 				time.Sleep(takes)
 				return ownProcesses
 			})
@@ -51,7 +51,7 @@ func TestSlowStart(t *testing.T) {
 	for tries, want := range map[int]bool{startCounts: true, counts: false} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			b, end := held(func() int {
+			b, end := fakeContainer(func() int {
 				if time.Since(began) < 5*time.Second {
 					return ownProcesses - 1
 				}

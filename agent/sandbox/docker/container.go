@@ -29,8 +29,8 @@ const (
 	startCounts   = 14               // recounts before a start is taken as failed: 16 s
 )
 
-// box is a running container. Only one command uses it at a time.
-type box struct {
+// runningContainer is a running container. Only one command uses it at a time.
+type runningContainer struct {
 	api   *client.Client
 	id    string // container name
 	spec  spec
@@ -41,9 +41,9 @@ type box struct {
 	counts chan int                // closed when the holder has ended
 }
 
-// newBox creates a container, and waits until its holder counts. With an error it may also return a box, which must be
-// removed.
-func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
+// newContainer creates a container, and waits until its holder counts. With an error it may also return a container,
+// which must be removed.
+func (e *Engine) newContainer(ctx context.Context, s spec) (*runningContainer, error) {
 	if err := usable(ctx, e.api, e.cfg.Host); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &box{api: e.api, id: "farhand-" + rand.Text(), spec: s, since: time.Now(), unset: image.unset}
+	b := &runningContainer{api: e.api, id: "farhand-" + rand.Text(), spec: s, since: time.Now(), unset: image.unset}
 	if err := e.create(ctx, b, image.id); err != nil {
 		return b, err
 	}
@@ -60,7 +60,7 @@ func (e *Engine) newBox(ctx context.Context, s spec) (*box, error) {
 
 // create creates the container. It does not stop when ctx ends, but waits for the engine's answer: an engine completes
 // abandoned requests, and would keep a container that this process does not know of.
-func (e *Engine) create(ctx context.Context, b *box, imageID string) error {
+func (e *Engine) create(ctx context.Context, b *runningContainer, imageID string) error {
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
 	_, err := e.api.ContainerCreate(whole, client.ContainerCreateOptions{
@@ -76,7 +76,7 @@ func (e *Engine) create(ctx context.Context, b *box, imageID string) error {
 }
 
 // start starts the container with its holder attached, so that it never runs without an owner that can end it.
-func (b *box) start(ctx context.Context) error {
+func (b *runningContainer) start(ctx context.Context) error {
 	attached, err := b.api.ContainerAttach(ctx, b.id, client.ContainerAttachOptions{
 		Stream: true, Stdin: true, Stdout: true,
 	})
@@ -95,7 +95,7 @@ func (b *box) start(ctx context.Context) error {
 }
 
 // listen forwards the holder's counts until the connection ends.
-func (b *box) listen() {
+func (b *runningContainer) listen() {
 	defer close(b.counts)
 	_, _ = stdcopy.StdCopy(&numbers{to: b.counts}, io.Discard, b.holder.Reader)
 	b.holder.Close()
@@ -124,7 +124,7 @@ func (w *numbers) Write(p []byte) (int, error) {
 }
 
 // count returns the number of processes in the container.
-func (b *box) count(ctx context.Context) (int, error) {
+func (b *runningContainer) count(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	if err := b.holder.Conn.SetWriteDeadline(time.Now().Add(countTimeout)); err != nil {
@@ -146,7 +146,7 @@ func (b *box) count(ctx context.Context) (int, error) {
 
 // settle waits until only the container's own processes run. It recounts with growing pauses, because processes may
 // still be starting or ending.
-func (b *box) settle(ctx context.Context, counts int) error {
+func (b *runningContainer) settle(ctx context.Context, counts int) error {
 	n, err := b.count(ctx)
 	for i := 0; err == nil && n != ownProcesses; i++ {
 		if i == counts {
@@ -163,7 +163,7 @@ func (b *box) settle(ctx context.Context, counts int) error {
 }
 
 // ended reports whether the holder has ended. The container is then gone, or ends soon.
-func (b *box) ended() bool {
+func (b *runningContainer) ended() bool {
 	select {
 	case <-b.counts:
 		return true
@@ -173,7 +173,7 @@ func (b *box) ended() bool {
 }
 
 // remove kills all processes in the container, removes it, and waits until it is gone.
-func (b *box) remove() error {
+func (b *runningContainer) remove() error {
 	if b.holder.Conn != nil {
 		b.holder.Close() // ends the container, even if the engine does not answer
 		for range b.counts {

@@ -23,11 +23,11 @@ const (
 	leftoverAge  = 2 * time.Minute  // minimum age of a never started leftover; live ones start within startTimeout
 )
 
-// keep removes leftovers, idle and lost containers, until the engine is closed.
-func (e *Engine) keep() {
+// maintain removes leftovers, idle and lost containers, until the engine is closed.
+func (e *Engine) maintain() {
 	defer close(e.done)
 	e.sweep()
-	e.fetch()
+	e.pullImage()
 	idle := time.NewTicker(min(max(e.cfg.Idle/4, time.Millisecond), idleEvery))
 	defer idle.Stop()
 	sweep := time.NewTicker(sweepEvery)
@@ -35,7 +35,7 @@ func (e *Engine) keep() {
 	for {
 		select {
 		case <-idle.C:
-			e.look()
+			e.ping()
 			e.removeIdle()
 			e.removeLost()
 		case <-sweep.C:
@@ -46,8 +46,8 @@ func (e *Engine) keep() {
 	}
 }
 
-// look checks whether the engine answers.
-func (e *Engine) look() {
+// ping checks whether the engine answers.
+func (e *Engine) ping() {
 	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
 	defer cancel()
 	_, err := e.api.Ping(ctx, client.PingOptions{})
@@ -62,32 +62,32 @@ func (e *Engine) look() {
 }
 
 // removeIdle removes the containers that were unused for Config.Idle, and idle containers that exceed
-// Config.KeptMemory.
+// Config.MaxIdleMemory.
 func (e *Engine) removeIdle() {
 	e.mu.Lock()
-	var rooms []*room
-	for _, r := range e.rooms {
-		rooms = append(rooms, r)
+	var slots []*slot
+	for _, r := range e.slots {
+		slots = append(slots, r)
 	}
 	e.mu.Unlock()
-	for _, r := range rooms {
-		if !r.tryTake() {
+	for _, r := range slots {
+		if !r.tryAcquire() {
 			continue // It is in use.
 		}
-		if time.Since(r.used) >= e.cfg.Idle || r.box != nil && e.isHeavy(r.box) {
-			e.empty(r)
+		if time.Since(r.used) >= e.cfg.Idle || r.container != nil && e.exceedsIdleMemory(r.container) {
+			e.dropContainer(r)
 		}
-		r.give()
+		r.release()
 		e.mu.Lock()
 		e.settle(r)
 		e.mu.Unlock()
-		e.evict() // containers that could not be removed while this room was taken
+		e.evict() // containers that could not be removed while this slot was taken
 	}
 }
 
-// isHeavy reports whether an idle container exceeds Config.KeptMemory, or its usage is unknown. Memory that the kernel
-// can reclaim, such as the file cache, does not count.
-func (e *Engine) isHeavy(b *box) bool {
+// exceedsIdleMemory reports whether an idle container exceeds Config.MaxIdleMemory, or its usage is unknown. Memory
+// that the kernel can reclaim, such as the file cache, does not count.
+func (e *Engine) exceedsIdleMemory(b *runningContainer) bool {
 	ctx, cancel := context.WithTimeout(e.ctx, lookTimeout)
 	defer cancel()
 	answer, err := e.api.ContainerStats(ctx, b.id, client.ContainerStatsOptions{})
@@ -101,7 +101,7 @@ func (e *Engine) isHeavy(b *box) bool {
 	}
 	m := s.MemoryStats
 	free := m.Stats["active_file"] + m.Stats["inactive_file"] + m.Stats["slab_reclaimable"]
-	return int64(m.Usage)-int64(free) > e.cfg.KeptMemory
+	return int64(m.Usage)-int64(free) > e.cfg.MaxIdleMemory
 }
 
 // removeLost retries the removal of lost containers.
@@ -120,8 +120,8 @@ func (e *Engine) removeLost() {
 	}
 }
 
-// fetch pulls the image if it is missing and Config.Pull is set, so that no command waits for it.
-func (e *Engine) fetch() {
+// pullImage pulls the image if it is missing and Config.Pull is set, so that no command waits for it.
+func (e *Engine) pullImage() {
 	if !e.cfg.Pull {
 		return
 	}
@@ -187,52 +187,52 @@ func engineTime(ctx context.Context, api *client.Client) (time.Time, error) {
 	return time.Parse(time.RFC3339Nano, info.Info.SystemTime)
 }
 
-// room is the state of a workspace. Only the holder of its turn may access box and used.
-type room struct {
+// slot is the state of a workspace. Only the holder of its turn may access container and used.
+type slot struct {
 	id   string
 	turn chan struct{} // holds one token while a command runs, or the container is removed
 	ctx  context.Context
 	stop context.CancelCauseFunc // ends the running command and the waiting ones
 
-	box  *box      // nil: no container
-	used time.Time // when the last command ended
+	container *runningContainer // nil: no container
+	used      time.Time         // when the last command ended
 
 	// guarded by Engine.mu
-	guests int       // calls in Run
+	users  int       // calls in Run
 	tenant string    // owner of the workspace
-	kept   bool      // has a container and no guests
-	left   time.Time // when the last guest left
+	idle   bool      // has a container and no users
+	left   time.Time // when the last user left
 }
 
-// enter returns the room of a workspace. The room stays until leave.
-func (e *Engine) enter(w sandbox.Workspace) (*room, error) {
+// enter returns the slot of a workspace. The slot stays until leave.
+func (e *Engine) enter(w sandbox.Workspace) (*slot, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, errClosed
 	}
-	r := e.rooms[w.ID]
+	r := e.slots[w.ID]
 	if r == nil {
-		r = &room{id: w.ID, tenant: w.Tenant, turn: make(chan struct{}, 1)}
+		r = &slot{id: w.ID, tenant: w.Tenant, turn: make(chan struct{}, 1)}
 		r.ctx, r.stop = context.WithCancelCause(e.ctx)
-		e.rooms[w.ID] = r
+		e.slots[w.ID] = r
 	}
-	r.guests++
-	r.kept = false
+	r.users++
+	r.idle = false
 	return r, nil
 }
 
-// leave ends a guest's stay. It removes the room if it has no container, and evicts excess containers.
-func (e *Engine) leave(r *room) {
+// leave removes a user. It removes the slot if it has no container, and evicts excess containers.
+func (e *Engine) leave(r *slot) {
 	e.mu.Lock()
-	r.guests--
+	r.users--
 	r.left = time.Now()
 	e.settle(r)
 	e.mu.Unlock()
 	e.evict()
 }
 
-// evict removes idle containers above Config.Kept.
+// evict removes idle containers above Config.MaxIdle.
 func (e *Engine) evict() {
 	for {
 		e.mu.Lock()
@@ -241,9 +241,9 @@ func (e *Engine) evict() {
 		if r == nil {
 			return
 		}
-		if r.tryTake() { // otherwise a new command has taken it
-			e.empty(r)
-			r.give()
+		if r.tryAcquire() { // otherwise a new command has acquired it
+			e.dropContainer(r)
+			r.release()
 		}
 		e.mu.Lock()
 		e.settle(r)
@@ -251,25 +251,25 @@ func (e *Engine) evict() {
 	}
 }
 
-// settle updates kept for a room without guests, and removes the room if it has no container. Callers hold e.mu.
-func (e *Engine) settle(r *room) {
-	if r.guests > 0 || e.rooms[r.id] != r || !r.tryTake() {
+// settle updates idle for a slot without users, and removes the slot if it has no container. Callers hold e.mu.
+func (e *Engine) settle(r *slot) {
+	if r.users > 0 || e.slots[r.id] != r || !r.tryAcquire() {
 		return
 	}
-	defer r.give()
-	if r.kept = r.box != nil; !r.kept {
-		delete(e.rooms, r.id)
+	defer r.release()
+	if r.idle = r.container != nil; !r.idle {
+		delete(e.slots, r.id)
 		r.stop(nil)
 	}
 }
 
-// surplus returns a room whose container must be removed, because its tenant or the pod has too many idle ones, or nil.
-// The room no longer counts as kept. Callers hold e.mu.
-func (e *Engine) surplus() *room {
-	all, of := 0, map[string][]*room{}
-	var most []*room // of one tenant
-	for _, r := range e.rooms {
-		if !r.kept {
+// surplus returns a slot whose container must be removed, because its tenant or the pod has too many idle ones, or nil.
+// The slot no longer counts as idle. Callers hold e.mu.
+func (e *Engine) surplus() *slot {
+	all, of := 0, map[string][]*slot{}
+	var most []*slot // of one tenant
+	for _, r := range e.slots {
+		if !r.idle {
 			continue
 		}
 		all++
@@ -278,16 +278,16 @@ func (e *Engine) surplus() *room {
 			most = of[r.tenant]
 		}
 	}
-	if all <= e.cfg.Kept && len(most) <= max(e.cfg.Kept/2, 1) {
+	if all <= e.cfg.MaxIdle && len(most) <= max(e.cfg.MaxIdle/2, 1) {
 		return nil
 	}
-	oldest := slices.MinFunc(most, func(a, b *room) int { return a.left.Compare(b.left) })
-	oldest.kept = false
+	oldest := slices.MinFunc(most, func(a, b *slot) int { return a.left.Compare(b.left) })
+	oldest.idle = false
 	return oldest
 }
 
-// tryTake takes the turn if it is free.
-func (r *room) tryTake() bool {
+// tryAcquire acquires the turn if it is free.
+func (r *slot) tryAcquire() bool {
 	select {
 	case r.turn <- struct{}{}:
 		return true
@@ -296,8 +296,8 @@ func (r *room) tryTake() bool {
 	}
 }
 
-// take waits for the turn.
-func (r *room) take(ctx context.Context) error {
+// acquire waits for the turn.
+func (r *slot) acquire(ctx context.Context) error {
 	select {
 	case r.turn <- struct{}{}:
 		return nil
@@ -306,48 +306,49 @@ func (r *room) take(ctx context.Context) error {
 	}
 }
 
-// give ends a turn.
-func (r *room) give() { <-r.turn }
+// release ends a turn.
+func (r *slot) release() { <-r.turn }
 
-// furnish ensures that the room has a usable container with this spec.
-func (e *Engine) furnish(ctx context.Context, r *room, s spec) error {
-	if r.box != nil && (r.box.spec != s || r.box.ended() || time.Since(r.box.since) > e.cfg.Life/2) {
-		e.empty(r)
+// ensureContainer ensures that the slot has a usable container with this spec.
+func (e *Engine) ensureContainer(ctx context.Context, r *slot, s spec) error {
+	c := r.container
+	if c != nil && (c.spec != s || c.ended() || time.Since(c.since) > e.cfg.Life/2) {
+		e.dropContainer(r)
 	}
-	if r.box != nil {
+	if r.container != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var err error
-	r.box, err = e.newBox(ctx, s)
+	r.container, err = e.newContainer(ctx, s)
 	if err != nil {
-		e.empty(r)
+		e.dropContainer(r)
 	}
 	return err
 }
 
-// empty removes the container of a room. If the removal fails, the keeper retries it.
-func (e *Engine) empty(r *room) {
-	if r.box == nil {
+// dropContainer removes the container of a slot. If the removal fails, maintain retries it.
+func (e *Engine) dropContainer(r *slot) {
+	if r.container == nil {
 		return
 	}
-	if err := r.box.remove(); err != nil {
-		e.cfg.Log.Warn("a container could not be removed, and will be later", "container", r.box.id, "error", err)
+	if err := r.container.remove(); err != nil {
+		e.cfg.Log.Warn("a container could not be removed, and will be later", "container", r.container.id, "error", err)
 		e.mu.Lock()
-		e.lost = append(e.lost, r.box)
+		e.lost = append(e.lost, r.container)
 		e.mu.Unlock()
 	}
-	r.box = nil
+	r.container = nil
 }
 
-// clear ends the commands of a room, waits for its turn, and removes its container.
-func (e *Engine) clear(ctx context.Context, r *room) error {
+// endAndDrop ends the commands of a slot, waits for its turn, and removes its container.
+func (e *Engine) endAndDrop(ctx context.Context, r *slot) error {
 	r.stop(errReleased)
-	if err := r.take(ctx); err != nil {
+	if err := r.acquire(ctx); err != nil {
 		return err
 	}
-	defer r.give()
-	e.empty(r)
+	defer r.release()
+	e.dropContainer(r)
 	return nil
 }
