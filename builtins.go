@@ -173,7 +173,7 @@ func (g *Gateway) localTools(store registry.Store, rules *agent.Policy) (*agent.
 	if err != nil {
 		return nil, err
 	}
-	return enabled.In(g.setting()), nil
+	return enabled.WithSetting(g.setting()), nil
 }
 
 // builtinRegistrations returns all tools of the gateway, including disabled ones, because their names are reserved.

@@ -79,7 +79,7 @@ type Gateway struct {
 	builtins   builtins
 	upstreams  upstreams
 
-	approvals *approval.Keeper
+	approvals *approval.Service
 
 	handler  http.Handler
 	server   *http.Server   // that Run serves with
@@ -158,7 +158,7 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		return err
 	}
 	g.audit, g.usage = audit.New(store, g.pod.ID(), g.log), usage.New(store, g.log)
-	g.approvals = approval.NewKeeper(approval.Config{ // before revocations are read
+	g.approvals = approval.New(approval.Config{ // before revocations are read
 		Store: store, Budget: g.pod.Asked, Pods: store, Credentials: store, Approvers: g.approverWays(),
 		Requested: g.approvalRequested,
 		Verify:    g.ended,

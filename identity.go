@@ -74,7 +74,7 @@ func (g *Gateway) authenticator() auth.Authenticator {
 	case g.cfg.Token != "":
 		chain.Otherwise = auth.NewStaticToken(string(g.cfg.Token))
 	case g.cfg.needsCredential():
-		chain.Otherwise = auth.Nobody{}
+		chain.Otherwise = auth.DenyAll{}
 	default:
 		chain.Otherwise = auth.Anonymous{}
 	}

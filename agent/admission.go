@@ -40,8 +40,8 @@ type AdmissionLimits struct {
 	Tool         registry.ToolLimits // of each definition
 }
 
-// Offered is what a session offers in addition to the tool that is checked.
-type Offered struct {
+// SessionTools is what a session offers in addition to the tool that is checked.
+type SessionTools struct {
 	Who   auth.Identity // of the session's device
 	Tools int
 	Bytes int        // the sum of registry.ToolSpec.Size
@@ -52,13 +52,13 @@ type Offered struct {
 
 // Admission decides which tools a device may register. It is safe for concurrent use.
 type Admission struct {
-	policy  *Policy
-	schemas *schema.Validator
-	limits  AdmissionLimits
-	taken   map[string]bool                // names of the gateway's own tools
-	alike   Namesakes                      // names that look like those
-	begins  []reservedPrefix               // prefixes that no name may begin with, or appear to
-	known   *cache.Cache[string, Admitted] // by the text that a device sent
+	policy     *Policy
+	schemas    *schema.Validator
+	limits     AdmissionLimits
+	reserved   map[string]bool                // names of the gateway's own tools
+	lookalikes Namesakes                      // names that look like those
+	prefixes   []reservedPrefix               // prefixes that no name may begin with, or appear to
+	known      *cache.Cache[string, Admitted] // by the text that a device sent
 }
 
 // Admitted is a definition that was admitted for some session.
@@ -90,14 +90,14 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 	limits.Tool = limits.Tool.WithDefaults()
 	taken := make(map[string]bool, len(reserved))
 	known := cache.New[string, Admitted](knownBytes, 0)
-	a := &Admission{policy: policy, schemas: schemas, limits: limits, taken: taken, known: known}
+	a := &Admission{policy: policy, schemas: schemas, limits: limits, reserved: taken, known: known}
 	for _, name := range reserved {
 		if prefix, all := strings.CutSuffix(name, "*"); all {
-			a.begins = append(a.begins, reservedPrefix{prefix, legible.AnySkeletons(prefix)})
+			a.prefixes = append(a.prefixes, reservedPrefix{prefix, legible.AnySkeletons(prefix)})
 			continue
 		}
 		taken[name] = true
-		a.alike.add(name, legible.AnySkeletons(name))
+		a.lookalikes.add(name, legible.AnySkeletons(name))
 	}
 	return a
 }
@@ -107,7 +107,7 @@ func (a *Admission) Limits() AdmissionLimits { return a.limits }
 
 // Admit checks one definition for a session that already offers other tools. It returns the definition in canonical
 // form, or an *registry.Error whose message is for the device.
-func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Offered) (registry.ToolSpec, error) {
+func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other SessionTools) (registry.ToolSpec, error) {
 	spec, err := spec.NormalizeWithin(a.limits.Tool)
 	if err != nil {
 		return spec, err
@@ -118,26 +118,26 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 			spec = spec.Hashed()
 		}
 	}
-	if a.taken[spec.Name] {
+	if a.reserved[spec.Name] {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"the name %q belongs to a built-in tool of this gateway; register the tool under another one", spec.Name)
 	}
 	// The limits are checked before names are compared, because that is slow: 0.1 ms for a name of 64 letters in some
 	// scripts.
-	if err := a.checkRoom(spec, other); err != nil {
+	if err := a.checkLimits(spec, other); err != nil {
 		return spec, err
 	}
-	if own := a.alike.Of(spec.Name); own != "" {
+	if own := a.lookalikes.Find(spec.Name); own != "" {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"the name looks like %q, which belongs to a built-in tool of this gateway; "+
 				"register the tool under another one", own)
 	}
-	if prefix := a.beginsWith(spec.Name); prefix != "" {
+	if prefix := a.reservedPrefixOf(spec.Name); prefix != "" {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
 			"the name of an MCP server of this gateway, and names that begin with it and %q, or look as if they did, "+
 				"belong to that server; register the tool under another one", prefix)
 	}
-	if err := checkNamesake(other.Names.Of(spec.Name)); err != nil {
+	if err := checkNamesake(other.Names.Find(spec.Name)); err != nil {
 		return spec, err
 	}
 	if err := a.policy.MayRegister(other.Who, spec.Name).Err(); err != nil {
@@ -150,11 +150,11 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Off
 	return spec, checkCompiled(compiled, other)
 }
 
-// beginsWith returns the reserved prefix that a name begins with, or appears to. Empty: none. A device's tool is also
-// called by its name with an appended session, and models call it by a plain name. These must not begin with a reserved
-// prefix either. Otherwise an MCP server could add a tool with a name that already means the device's tool.
-func (a *Admission) beginsWith(name string) string {
-	if len(a.begins) == 0 {
+// reservedPrefixOf returns the reserved prefix that a name begins with, or appears to. Empty: none. A device's tool is
+// also called by its name with an appended session, and models call it by a plain name. These must not begin with a
+// reserved prefix either. Otherwise an MCP server could add a tool with a name that already means the device's tool.
+func (a *Admission) reservedPrefixOf(name string) string {
+	if len(a.prefixes) == 0 {
 		return ""
 	}
 	skeletons := legible.AnySkeletons(name + sessionSeparator)
@@ -162,7 +162,7 @@ func (a *Admission) beginsWith(name string) string {
 		skeletons = append(skeletons, legible.AnySkeletons(plain+sessionSeparator)...)
 	}
 	for _, skeleton := range skeletons {
-		for _, r := range a.begins {
+		for _, r := range a.prefixes {
 			if slices.ContainsFunc(r.skeletons, func(s string) bool { return strings.HasPrefix(skeleton, s) }) {
 				return r.prefix
 			}
@@ -201,14 +201,14 @@ func (a *Admission) Known(text []byte) (Admitted, bool) { return a.known.Get(str
 
 // AdmitKnown is Admit for a definition that was admitted before. It checks only what depends on the session: its owner
 // and the other tools it offers.
-func (a *Admission) AdmitKnown(known Admitted, other Offered) error {
+func (a *Admission) AdmitKnown(known Admitted, other SessionTools) error {
 	if err := a.policy.MayRegister(other.Who, known.Spec.Name).Err(); err != nil {
 		return err
 	}
-	if err := checkNamesake(other.Names.of(known.Spec.Name, known.skeletons)); err != nil {
+	if err := checkNamesake(other.Names.find(known.Spec.Name, known.skeletons)); err != nil {
 		return err
 	}
-	if err := a.checkRoom(known.Spec, other); err != nil {
+	if err := a.checkLimits(known.Spec, other); err != nil {
 		return err
 	}
 	return checkCompiled(known.Compiled, other)
@@ -223,8 +223,8 @@ func checkNamesake(own string) error {
 		"the name looks like %q, which this session offers already; register the tool under another one", own)
 }
 
-// checkRoom refuses a tool that exceeds the session's limits on tools or bytes.
-func (a *Admission) checkRoom(spec registry.ToolSpec, other Offered) error {
+// checkLimits refuses a tool that exceeds the session's limits on tools or bytes.
+func (a *Admission) checkLimits(spec registry.ToolSpec, other SessionTools) error {
 	if other.Tools >= a.limits.MaxTools {
 		return registry.Errorf(registry.CodeInvalidRequest, "a session may offer at most %d tools", a.limits.MaxTools)
 	}
@@ -236,7 +236,7 @@ func (a *Admission) checkRoom(spec registry.ToolSpec, other Offered) error {
 }
 
 // checkCompiled refuses a tool if the compiled schemas of the session become too large.
-func checkCompiled(compiled int, other Offered) error {
+func checkCompiled(compiled int, other SessionTools) error {
 	if other.Compiled+compiled > maxCompiledBytes {
 		return registry.Errorf(registry.CodeInvalidRequest,
 			"the schemas of a session may take at most %d bytes when compiled", maxCompiledBytes)

@@ -16,11 +16,11 @@ func TestAdmission(t *testing.T) {
 	policy := newPolicy(t, agent.PolicyRules{RegisterDeny: []string{"exec", "sys.*"}})
 	a := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{MaxTools: 2})
 	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "a\u202eb\x00c",
-		Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.Offered{Tools: 1})
+		Parameters: json.RawMessage(`{ "type" : "object" }`)}, agent.SessionTools{Tools: 1})
 	if err != nil || got.Description != "abc" || string(got.Parameters) != `{"type":"object"}` {
 		t.Errorf("admitted %+v, %v", got, err)
 	}
-	if got, err = a.Admit(t.Context(), registry.ToolSpec{Name: "bare"}, agent.Offered{}); err != nil ||
+	if got, err = a.Admit(t.Context(), registry.ToolSpec{Name: "bare"}, agent.SessionTools{}); err != nil ||
 		string(got.Parameters) != `{"type":"object"}` {
 		t.Errorf("admitted %+v, %v", got, err)
 	}
@@ -47,14 +47,14 @@ func TestAdmission(t *testing.T) {
 			strings.Repeat(`{"not":`, 40) + `{}` + strings.Repeat(`}`, 40))}, 0, registry.CodeInvalidRequest},
 		"bad level": {registry.ToolSpec{Name: "t", SecurityLevel: "root"}, 0, registry.CodeInvalidRequest},
 	} {
-		if _, err := a.Admit(t.Context(), tt.spec, agent.Offered{Tools: tt.offered}); err == nil {
+		if _, err := a.Admit(t.Context(), tt.spec, agent.SessionTools{Tools: tt.offered}); err == nil {
 			t.Errorf("%s was admitted", name)
 		} else {
 			wantCode(t, err, tt.code)
 		}
 	}
 	if _, err := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{}).Admit(t.Context(),
-		registry.ToolSpec{Name: "t"}, agent.Offered{Tools: agent.DefaultMaxTools - 1,
+		registry.ToolSpec{Name: "t"}, agent.SessionTools{Tools: agent.DefaultMaxTools - 1,
 			Bytes: agent.DefaultMaxToolBytes - 18}); err != nil {
 		t.Errorf("the default limit: %v", err)
 	}
@@ -68,7 +68,7 @@ func TestAdmittedDefinitionsHaveTheHashOfTheirText(t *testing.T) {
 		`{"type":"object"}`, `{"type":"object","properties":{"a":{"type":"string","required":true}}}`,
 	} {
 		spec, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Parameters: json.RawMessage(parameters)},
-			agent.Offered{})
+			agent.SessionTools{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,11 +86,11 @@ func TestAdmittedDefinitionsHaveTheHashOfTheirText(t *testing.T) {
 func TestAdmissionOfReservedNames(t *testing.T) {
 	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{}, "time",
 		"sessions")
-	_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "sessions"}, agent.Offered{})
+	_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "sessions"}, agent.SessionTools{})
 	if e := wantCode(t, err, registry.CodePolicyDenied); !strings.Contains(e.Message, `"sessions"`) {
 		t.Errorf("the reason does not name it: %s", e.Message)
 	}
-	if _, err := a.Admit(t.Context(), registry.ToolSpec{Name: "times"}, agent.Offered{}); err != nil {
+	if _, err := a.Admit(t.Context(), registry.ToolSpec{Name: "times"}, agent.SessionTools{}); err != nil {
 		t.Errorf("another name: %v", err)
 	}
 }
@@ -100,11 +100,11 @@ func TestAdmissionBytes(t *testing.T) {
 	a := agent.NewAdmission(policy, schema.NewValidator(), agent.AdmissionLimits{
 		MaxToolBytes: 1000, Tool: registry.ToolLimits{SchemaBytes: 200, SchemaDepth: 3, Description: 4},
 	})
-	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "äöüßx"}, agent.Offered{})
+	got, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Description: "äöüßx"}, agent.SessionTools{})
 	if err != nil || got.Description != "äöüß" {
 		t.Fatalf("admitted %+v, %v", got, err)
 	}
-	if _, err := a.Admit(t.Context(), got, agent.Offered{Bytes: 1000 - got.Size()}); err != nil {
+	if _, err := a.Admit(t.Context(), got, agent.SessionTools{Bytes: 1000 - got.Size()}); err != nil {
 		t.Errorf("what just fits: %v", err)
 	}
 	for limit, tt := range map[string]struct {
@@ -116,7 +116,7 @@ func TestAdmissionBytes(t *testing.T) {
 		"3 levels": {`{"not":{"not":{"not":{}}}}`, 0},
 	} {
 		_, err := a.Admit(t.Context(), registry.ToolSpec{Name: "t", Parameters: json.RawMessage(tt.parameters)},
-			agent.Offered{Bytes: tt.bytes})
+			agent.SessionTools{Bytes: tt.bytes})
 		if err == nil || !strings.Contains(err.Error(), limit) {
 			t.Errorf("%s: %v", limit, err)
 		}
@@ -140,7 +140,7 @@ func TestAdmissionOfKnownTexts(t *testing.T) {
 	if _, known := a.Known(text); known {
 		t.Error("known before it was admitted")
 	}
-	spec, err := a.Admit(t.Context(), registry.ToolSpec{Name: "pay"}, agent.Offered{})
+	spec, err := a.Admit(t.Context(), registry.ToolSpec{Name: "pay"}, agent.SessionTools{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,15 +159,15 @@ func TestAdmissionOfKnownTexts(t *testing.T) {
 	same := new(agent.Namesakes)
 	same.AddKnown(known)
 	for name, tt := range map[string]struct {
-		other agent.Offered
+		other agent.SessionTools
 		want  string
 	}{
-		"alone":      {agent.Offered{}, ""},
-		"its own":    {agent.Offered{Names: same}, ""},
-		"looks like": {agent.Offered{Names: lookalike}, "looks like"},
-		"too many":   {agent.Offered{Tools: 2}, "at most 2 tools"},
-		"too large":  {agent.Offered{Bytes: 1000}, "at most 1000 bytes"},
-		"compiled":   {agent.Offered{Compiled: schema.CacheBytes}, "when compiled"},
+		"alone":      {agent.SessionTools{}, ""},
+		"its own":    {agent.SessionTools{Names: same}, ""},
+		"looks like": {agent.SessionTools{Names: lookalike}, "looks like"},
+		"too many":   {agent.SessionTools{Tools: 2}, "at most 2 tools"},
+		"too large":  {agent.SessionTools{Bytes: 1000}, "at most 1000 bytes"},
+		"compiled":   {agent.SessionTools{Compiled: schema.CacheBytes}, "when compiled"},
 	} {
 		err := a.AdmitKnown(known, tt.other)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -43,7 +43,7 @@ func admit(t *testing.T, spec registry.ToolSpec, reserved ...string) (registry.T
 	t.Helper()
 	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{},
 		reserved...)
-	return a.Admit(t.Context(), spec, agent.Offered{})
+	return a.Admit(t.Context(), spec, agent.SessionTools{})
 }
 
 // jsonText is text as JSON, with every character that is not plain ASCII escaped, as an attacker may write it.

@@ -37,7 +37,7 @@ type SessionContext struct {
 	// Fence is the fence of the turn; zero: none, or the caller keeps the conversation.
 	Fence int64
 
-	// Place is the owner and generation of the session, for tools with state (Registration.Keeps) when they run.
+	// Place is the owner and generation of the session, for tools with state (Registration.State) when they run.
 	Place registry.Place
 
 	// Workspace is the folder of this agent session. Open creates it, and fails if the gateway has no room for it.
@@ -58,16 +58,16 @@ type Setting struct {
 	AgentDir   string     // absolute path
 	Workspaces Workspaces // nil: there are none
 
-	// Claim returns the place of a session's state. It serves tools that open the workspace without declaring Keeps. It
+	// Claim returns the place of a session's state. It serves tools that open the workspace without declaring State. It
 	// fills in the asking pod. Nil: a conversation has only one generation.
 	Claim func(ctx context.Context, c registry.PlaceClaim) (registry.Place, error)
 }
 
 // Workspaces finds the folders of agent sessions.
 type Workspaces interface {
-	// Of returns the workspace of an agent session at a place. at is zero if no other pod can own it. Of creates
+	// Find returns the workspace of an agent session at a place. at is zero if no other pod can own it. Find creates
 	// nothing yet.
-	Of(id SessionID, at registry.Place) Workspace
+	Find(id SessionID, at registry.Place) Workspace
 }
 
 // SessionID identifies an agent session: what one user does in a conversation or, outside of conversations that the
@@ -82,14 +82,14 @@ type SessionID struct {
 	Generation   int64 // of the conversation; state of an erased conversation has an earlier generation
 }
 
-// in fills in the fields that depend on the setting.
-func (sc SessionContext) in(s Setting) SessionContext {
+// withSetting fills in the fields that depend on the setting.
+func (sc SessionContext) withSetting(s Setting) SessionContext {
 	sc.AgentID, sc.AgentDir = s.AgentID, s.AgentDir
 	sc.Kind = policy.Join(sc.Kind, policy.Context(sc.Caller.Context))
 	sc.Sandboxed = sc.Kind == ContextSandboxed
 	sc.Workspace = noWorkspace{}
 	if s.Workspaces != nil {
-		sc.Workspace = s.Workspaces.Of(sc.ID(), sc.Place)
+		sc.Workspace = s.Workspaces.Find(sc.ID(), sc.Place)
 		if sc.Place == (registry.Place{}) && s.Claim != nil {
 			sc.Workspace = claimedWorkspace{sc, s}
 		}
@@ -105,7 +105,7 @@ func (sc SessionContext) placeKey() registry.PlaceKey {
 	return registry.PlaceKey{Tenant: sc.Caller.Tenant, Identity: sc.Caller.Scope()}
 }
 
-// claimedWorkspace is the workspace for a tool that does not declare Keeps. It opens the workspace of the
+// claimedWorkspace is the workspace for a tool that does not declare State. It opens the workspace of the
 // conversation's current generation, on the pod that runs the tool.
 type claimedWorkspace struct {
 	sc      SessionContext
@@ -115,14 +115,14 @@ type claimedWorkspace struct {
 // Open implements Workspace.
 func (w claimedWorkspace) Open(ctx context.Context) (sandbox.Workspace, error) {
 	at, err := w.setting.Claim(ctx, registry.PlaceClaim{
-		Key: w.sc.placeKey(), Kind: KeepsWorkspace().Kind, Fence: w.sc.Fence, Keep: true,
+		Key: w.sc.placeKey(), Kind: WorkspaceState().Kind, Fence: w.sc.Fence, Keep: true,
 	})
 	if err != nil {
 		return sandbox.Workspace{}, err
 	}
 	id := w.sc.ID()
 	id.Generation = at.Generation
-	return w.setting.Workspaces.Of(id, registry.Place{}).Open(ctx)
+	return w.setting.Workspaces.Find(id, registry.Place{}).Open(ctx)
 }
 
 // ID returns the id of the agent session.
@@ -144,7 +144,7 @@ func (noWorkspace) Open(context.Context) (sandbox.Workspace, error) {
 	return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal, "This gateway keeps no workspaces.")
 }
 
-// Places runs calls of local tools with state (Registration.Keeps) on the pod that has the state. *routing.Places is
+// Places runs calls of local tools with state (Registration.State) on the pod that has the state. *routing.Places is
 // one.
 type Places interface {
 	// Run runs a tool at its place, on this pod or another one, with the PlaceKeeper that Serve registered there.
@@ -156,10 +156,10 @@ type Places interface {
 	Serve(k registry.PlaceKeeper)
 }
 
-// keptCall is what the pod that runs a tool must know of a call, in addition to the tool and its arguments. It has what
-// the tool can read from its SessionContext and the context of Execute. Of the caller it has what a call's record
+// placedCall is what the pod that runs a tool must know of a call, in addition to the tool and its arguments. It has
+// what the tool can read from its SessionContext and the context of Execute. Of the caller it has what a call's record
 // keeps: neither the name nor the expiry of the credential. The receiving pod has already checked the call.
-type keptCall struct {
+type placedCall struct {
 	Session   string           `json:"session,omitempty"` // of SessionContext.Key
 	Stateless bool             `json:"stateless,omitempty"`
 	User      string           `json:"user,omitempty"`   // of the caller
@@ -173,20 +173,20 @@ type keptCall struct {
 	Source    string           `json:"source,omitempty"`
 }
 
-// keeps returns the state that the tool of a call keeps. It is empty if any pod can run the call.
-func (i *Invoker) keeps(p *prepared) Keeps {
+// podState returns the state that the tool of a call keeps. It is empty if any pod can run the call.
+func (i *Invoker) podState(p *prepared) PodState {
 	if i.cfg.Places == nil || i.cfg.LocalTools == nil || p.inv.Source != registry.SourceLocal {
-		return Keeps{}
+		return PodState{}
 	}
-	return i.cfg.LocalTools.keeps(p.inv.Spec.Name)
+	return i.cfg.LocalTools.podState(p.inv.Spec.Name)
 }
 
-// runKept runs a tool on the pod that has its state.
-func (i *Invoker) runKept(
-	ctx context.Context, p *prepared, keeps Keeps, report func(registry.Report),
+// runAtPlace runs a tool on the pod that has its state.
+func (i *Invoker) runAtPlace(
+	ctx context.Context, p *prepared, keeps PodState, report func(registry.Report),
 ) (registry.Result, error) {
 	sc := &p.session
-	about := keptCall{
+	about := placedCall{
 		Session: sc.Key.Session, Stateless: sc.Stateless, User: sc.Caller.User, Caller: sc.Caller.Note(),
 		Channel: sc.Channel, Kind: policy.Join(sc.Kind, policy.Context(sc.Caller.Context)), Model: p.inv.Model,
 		Endpoint: p.inv.Endpoint, Source: p.inv.Source,
@@ -213,7 +213,7 @@ func (i *Invoker) runKept(
 func (i *Invoker) runErrand(
 	ctx context.Context, e registry.Errand, report func(registry.Report),
 ) (registry.Result, error) {
-	var about keptCall
+	var about placedCall
 	if err := json.Unmarshal(e.Context, &about); err != nil {
 		return registry.Result{}, registry.Internal(err).With(registry.DispatchedNo)
 	}
@@ -245,14 +245,14 @@ func (i *Invoker) runErrand(
 		p.inv.Conversation = sc.Key
 	}
 	if e.Anew {
-		p.lost = i.cfg.LocalTools.keeps(e.Tool).Lost
+		p.lost = i.cfg.LocalTools.podState(e.Tool).Lost
 	}
 	return i.runTimed(ctx, p, report)
 }
 
-// TellLost reports that state which a local tool kept is lost. The caller reads it before the result, or before the
+// ReportLost reports that state which a local tool kept is lost. The caller reads it before the result, or before the
 // error if there is no result. ctx is that of Execute.
-func TellLost(ctx context.Context, what string) {
+func ReportLost(ctx context.Context, what string) {
 	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
 	if call == nil {
 		return
@@ -266,7 +266,7 @@ func TellLost(ctx context.Context, what string) {
 
 // withLosses returns a result that begins with the losses.
 func (c *toolCall) withLosses(res registry.Result) registry.Result {
-	said := c.toldLosses()
+	said := c.lossText()
 	if said == "" {
 		return res
 	}
@@ -279,7 +279,7 @@ func (c *toolCall) withLosses(res registry.Result) registry.Result {
 
 // errorWithLosses is withLosses for a call without a result. No later call reports these losses.
 func (c *toolCall) errorWithLosses(err error) error {
-	said := c.toldLosses()
+	said := c.lossText()
 	if said == "" {
 		return err
 	}
@@ -288,8 +288,8 @@ func (c *toolCall) errorWithLosses(err error) error {
 	return &e
 }
 
-// toldLosses returns the text about losses for the caller. It is empty if there are none.
-func (c *toolCall) toldLosses() string {
+// lossText returns the text about losses for the caller. It is empty if there are none.
+func (c *toolCall) lossText() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.losses) == 0 {
@@ -301,7 +301,7 @@ func (c *toolCall) toldLosses() string {
 // Files stores data that is too large for a result, or that a reader of the result cannot get inline. *blobs.Service is
 // one.
 type Files interface {
-	// Keep stores the data of a part of the result of a call, and returns the part with an expiring link instead. It
+	// Store stores the data of a part of the result of a call, and returns the part with an expiring link instead. It
 	// fails if there is no room. It must be safe for concurrent use.
-	Keep(ctx context.Context, key registry.Key, callID string, p registry.Part) (registry.Part, error)
+	Store(ctx context.Context, key registry.Key, callID string, p registry.Part) (registry.Part, error)
 }

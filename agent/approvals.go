@@ -21,7 +21,7 @@ const (
 	MaxApprovalTimeout     = time.Hour       // for a call whose caller waits, whatever the policy says
 )
 
-// Approvals asks people for approvals. *approval.Keeper is one. Its methods are safe for concurrent use.
+// Approvals asks people for approvals. *approval.Service is one. Its methods are safe for concurrent use.
 type Approvals interface {
 	// Granted reports whether an earlier "allow always" covers a.
 	Granted(ctx context.Context, a registry.Approval) (bool, error)
@@ -59,7 +59,7 @@ func (i *Invoker) needsApproval(ctx context.Context, p *prepared) (*registry.App
 	if f := d.Forbidden(inv.Marks); f != nil {
 		e := registry.Errorf(registry.CodePolicyDenied,
 			"The policy of this gateway does not allow this call of %q: %s (rule %s).%s", inv.Spec.Name, f.When, f.Rule,
-			inv.because())
+			inv.reasonText())
 		e.Rule = f.Rule
 		return nil, e
 	}
@@ -69,7 +69,7 @@ func (i *Invoker) needsApproval(ctx context.Context, p *prepared) (*registry.App
 	if i.cfg.Approvals == nil {
 		e := registry.Errorf(registry.CodeApprovalDenied,
 			"A person must approve this call of %q (rule %s), and this gateway has no approver.%s", inv.Spec.Name,
-			inv.Demand.Rule, inv.because())
+			inv.Demand.Rule, inv.reasonText())
 		e.Rule = inv.Demand.Rule
 		return nil, e
 	}
@@ -142,7 +142,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 
 // reasonOf returns why a call needs approval, for people: the operator's text, then the rule.
 func reasonOf(inv *Invocation, own []string) string {
-	why := fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.because())
+	why := fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.reasonText())
 	if len(own) > 0 {
 		why = strings.Join(own, " ") + " Asked because: " + why
 	}

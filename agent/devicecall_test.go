@@ -148,10 +148,10 @@ func TestDeviceCallIsJudgedLikeAnyOther(t *testing.T) {
 func TestDeviceCallIsApproved(t *testing.T) {
 	for _, allow := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			keeper := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
-			defer keeper.Close()
+			approvals := approval.New(approval.Config{Store: memory.New(memory.Options{})})
+			defer approvals.Close()
 			i, r := handed(t, confirmed(registry.SecurityUserConfirm), "",
-				func(c *agent.Config) { c.Approvals = keeper })
+				func(c *agent.Config) { c.Approvals = approvals })
 			hand := remoteHand(toPhone)
 			hand.ToolSpec.TimeoutMS = (5 * time.Minute).Milliseconds()
 			heard := make(chan registry.Approval, 2)
@@ -166,12 +166,12 @@ func TestDeviceCallIsApproved(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(time.Minute) // of the test's own clock: longer than the device's call may take
 			ann := auth.Identity{Tenant: "t", User: "ann", Roles: auth.RoleApprover}
-			waiting, err := keeper.Pending(t.Context(), ann)
+			waiting, err := approvals.Pending(t.Context(), ann)
 			if err != nil || len(waiting) != 1 || waiting[0].Tool != "t" || waiting[0].SessionID != "phone" ||
 				!waiting[0].Model || len(r.called()) > 0 {
 				t.Fatalf("%+v wait, %d run, %v", waiting, len(r.called()), err)
 			}
-			if _, err = keeper.Decide(t.Context(), ann, waiting[0].ID, approval.Decision{Allow: allow}); err != nil {
+			if _, err = approvals.Decide(t.Context(), ann, waiting[0].ID, approval.Decision{Allow: allow}); err != nil {
 				t.Fatal(err)
 			}
 			err = <-ended
@@ -212,9 +212,9 @@ func TestDeviceCallEndsFirst(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		keeper := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
-		defer keeper.Close()
-		i, _ := handed(t, confirmed(registry.SecurityUserConfirm), "", func(c *agent.Config) { c.Approvals = keeper })
+		approvals := approval.New(approval.Config{Store: memory.New(memory.Options{})})
+		defer approvals.Close()
+		i, _ := handed(t, confirmed(registry.SecurityUserConfirm), "", func(c *agent.Config) { c.Approvals = approvals })
 		began := time.Now()
 		_, err := i.Invoke(t.Context(), agent.Request{
 			Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone), Timeout: 10 * time.Second,

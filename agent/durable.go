@@ -30,7 +30,7 @@ func (i *Invoker) bindIdentity(ctx context.Context, caller *auth.Identity) (cont
 	if i.cfg.Live == nil {
 		return ctx, func() {}
 	}
-	return i.cfg.Live.Hold(ctx, caller)
+	return i.cfg.Live.Bind(ctx, caller)
 }
 
 // unlessEnded returns err. If the call was cancelled because its caller's identity ended, the error says so.

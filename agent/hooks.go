@@ -114,7 +114,7 @@ func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation)
 		if !ok {
 			continue
 		}
-		d, err := ask(ctx, b, inv)
+		d, err := runBefore(ctx, b, inv)
 		if err != nil {
 			noteBroken(ctx, log, h, inv, err)
 			return err
@@ -145,8 +145,8 @@ func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, 
 	}
 }
 
-// ask turns a panic of a hook into an error: the call is refused and the process continues.
-func ask(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err error) {
+// runBefore turns a panic of a hook into an error: the call is refused and the process continues.
+func runBefore(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("hook %s panicked: %v\n%s", h.Name(), p, debug.Stack())
@@ -159,12 +159,12 @@ func ask(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err er
 func (p pipeline) after(ctx context.Context, log *slog.Logger, inv *Invocation, out Outcome, err error) {
 	for _, h := range p {
 		if a, ok := h.(AfterHook); ok {
-			tell(ctx, log, a, inv, out, err)
+			runAfter(ctx, log, a, inv, out, err)
 		}
 	}
 }
 
-func tell(ctx context.Context, log *slog.Logger, h AfterHook, inv *Invocation, out Outcome, err error) {
+func runAfter(ctx context.Context, log *slog.Logger, h AfterHook, inv *Invocation, out Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))

@@ -326,7 +326,7 @@ func (i *Invoker) approvalAllowance(p *prepared) time.Duration {
 	if p.local == nil {
 		return 0
 	}
-	if _, calls := inner(p.local).(DeviceCaller); !calls {
+	if _, calls := madeBy(p.local).(DeviceCaller); !calls {
 		return 0
 	}
 	return i.longestApproval()

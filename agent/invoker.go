@@ -45,9 +45,9 @@ type Router interface {
 
 // Live ends the calls of an identity when the identity ends. *auth.Live is one.
 type Live interface {
-	// Hold returns a context that ends when the identity does, until release is called. Its cause is then an
+	// Bind returns a context that ends when the identity does, until release is called. Its cause is then an
 	// *registry.Error with CodeUnauthenticated.
-	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
+	Bind(ctx context.Context, id *auth.Identity) (held context.Context, release func())
 
 	// Verify asks the store whether a previously authenticated identity has ended. An *registry.Error with
 	// CodeUnauthenticated says that it has. Any other error means that the state is unknown.

@@ -25,7 +25,7 @@ func (p *elsewhere) Serve(k registry.PlaceKeeper) { p.other = k }
 // A tool that runs on the pod that keeps its things knows as much of who asks, and how, as one that runs at once.
 func TestErrandsKnowTheAsker(t *testing.T) {
 	var by agent.Asker
-	box := localTools(t, agent.Registration{Names: []string{"hand"}, Keeps: agent.KeepsWorkspace(),
+	box := localTools(t, agent.Registration{Names: []string{"hand"}, State: agent.WorkspaceState(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			return []agent.Tool{localTool{spec("hand", ""),
 				func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
@@ -46,7 +46,7 @@ func TestErrandsKnowTheAsker(t *testing.T) {
 // A factory may make its tool for some callers only: it sees the same rights where the tool runs.
 func TestErrandsHaveTheRightsOfTheirCaller(t *testing.T) {
 	var by []auth.Identity
-	box := localTools(t, agent.Registration{Names: []string{"hand"}, Keeps: agent.KeepsWorkspace(), Optional: true,
+	box := localTools(t, agent.Registration{Names: []string{"hand"}, State: agent.WorkspaceState(), Optional: true,
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			if sc.Caller.Tools == "" {
 				return nil
@@ -73,11 +73,11 @@ func TestLossesAreToldWithAnError(t *testing.T) {
 		"a result": nil, "the call was cancelled": context.Canceled,
 		"an error of its own": registry.Errorf(registry.CodeBusy, "No room."),
 	} {
-		box := localTools(t, agent.Registration{Names: []string{"hand"}, Keeps: agent.KeepsWorkspace(),
+		box := localTools(t, agent.Registration{Names: []string{"hand"}, State: agent.WorkspaceState(),
 			Make: func(agent.SessionContext) []agent.Tool {
 				return []agent.Tool{localTool{spec("hand", ""),
 					func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
-						agent.TellLost(ctx, "The files are gone.")
+						agent.ReportLost(ctx, "The files are gone.")
 						return registry.Result{Success: true, Output: "done"}, fails
 					}}}
 			}})

@@ -73,7 +73,7 @@ func (l *RateLimits) Before(ctx context.Context, inv Invocation) (Decision, erro
 	case err != nil:
 		return Pass(), l.unavailable(inv, err)
 	case wait > 0:
-		return Decision{}, reached(inv, limits[full], wait)
+		return Decision{}, limitReached(inv, limits[full], wait)
 	}
 	names := make([]string, len(windows))
 	for i, w := range windows {
@@ -171,8 +171,8 @@ func identityOf(who auth.Identity) string {
 	return "credential:" + who.Credential
 }
 
-// reached returns the error of a call that would exceed a limit.
-func reached(inv Invocation, l policy.Limit, wait time.Duration) error {
+// limitReached returns the error of a call that would exceed a limit.
+func limitReached(inv Invocation, l policy.Limit, wait time.Duration) error {
 	of := map[policy.Per]string{
 		policy.PerIdentity: "you", policy.PerTenant: "all of your tenant together", policy.PerDevice: "one device",
 	}[l.Per]

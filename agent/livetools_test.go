@@ -171,7 +171,7 @@ func TestNamesOfMCPServersAreReserved(t *testing.T) {
 		"files": true, "Files": true, "files_": true, "files.": true, "files._list": true, "ж-files__list": true,
 		"files2": false, "files.list": false, "files-": false, "my.files": false,
 	} {
-		_, err := a.Admit(t.Context(), registry.ToolSpec{Name: name}, agent.Offered{})
+		_, err := a.Admit(t.Context(), registry.ToolSpec{Name: name}, agent.SessionTools{})
 		if errors.Is(err, registry.CodePolicyDenied) != taken {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -35,8 +35,8 @@ func (i *Invoker) runLocal(
 	ctx context.Context, p prepared, rec *registry.Record, durable bool,
 ) (registry.Result, error) {
 	run := func(ctx context.Context, report func(registry.Report)) (registry.Result, error) {
-		if keeps := i.keeps(&p); keeps.Kind != "" {
-			return i.runKept(ctx, &p, keeps, report)
+		if keeps := i.podState(&p); keeps.Kind != "" {
+			return i.runAtPlace(ctx, &p, keeps, report)
 		}
 		return i.runTimed(ctx, &p, report)
 	}
@@ -70,7 +70,7 @@ func (i *Invoker) runTimed(
 		return registry.Result{}, call.errorWithLosses(localError(ctx, &p.inv, err))
 	}
 	res.Violations = i.checkOutput(ctx, &p.inv, res)
-	return i.bounded(ctx, &p.inv, call.withLosses(res)), nil
+	return i.fitResult(ctx, &p.inv, call.withLosses(res)), nil
 }
 
 // checkOutput checks the tool's own result, before the gateway adds or removes anything. A result that is too long and
@@ -97,7 +97,7 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 				"The tool %q is not available here: %s", inv.Spec.Name, why)
 		}
 	}
-	t = inner(t)
+	t = madeBy(t)
 	validator, validates := t.(ArgsValidator)
 	authorizer, authorizes := t.(CallAuthorizer)
 	demander, demands := t.(ApprovalDemander)
@@ -192,21 +192,21 @@ func localError(ctx context.Context, inv *Invocation, err error) *registry.Error
 	return e
 }
 
-// bounded returns a result that is within the limits for sending and storing.
-func (i *Invoker) bounded(ctx context.Context, inv *Invocation, res registry.Result) registry.Result {
+// fitResult returns a result that is within the limits for sending and storing.
+func (i *Invoker) fitResult(ctx context.Context, inv *Invocation, res registry.Result) registry.Result {
 	res.Output, res.Error = truncated(res.Output), truncated(res.Error)
 	if res.Structured.Len() > MaxLocalOutput {
 		res.Structured = registry.JSON{}
 	}
-	res.Parts = i.boundedParts(ctx, inv, res.Parts)
+	res.Parts = i.fitParts(ctx, inv, res.Parts)
 	return res
 }
 
-// boundedParts returns the parts that can be sent and stored. Malformed parts are dropped. A part that does not fit
-// gets a link instead of its data, or only its description if no files are kept.
-func (i *Invoker) boundedParts(ctx context.Context, inv *Invocation, parts []registry.Part) []registry.Part {
-	var kept []registry.Part
-	room := registry.MaxInlinePart
+// fitParts returns the parts that can be sent and stored. Malformed parts are dropped. A part that does not fit gets a
+// link instead of its data, or only its description if no files are kept.
+func (i *Invoker) fitParts(ctx context.Context, inv *Invocation, parts []registry.Part) []registry.Part {
+	var fitted []registry.Part
+	free := registry.MaxInlinePart
 	for _, p := range parts[:min(len(parts), registry.MaxParts)] {
 		if p.Data != nil {
 			p.Size = int64(len(p.Data))
@@ -214,22 +214,22 @@ func (i *Invoker) boundedParts(ctx context.Context, inv *Invocation, parts []reg
 		if field, _ := p.Check(); field != "" {
 			continue
 		}
-		if len(p.Data) > room {
-			p = i.linked(ctx, inv, p)
+		if len(p.Data) > free {
+			p = i.linkPart(ctx, inv, p)
 		}
-		room -= len(p.Data)
-		kept = append(kept, p)
+		free -= len(p.Data)
+		fitted = append(fitted, p)
 	}
-	return kept
+	return fitted
 }
 
-// linked returns a part without its data, with a link to the data if they can be stored.
-func (i *Invoker) linked(ctx context.Context, inv *Invocation, p registry.Part) registry.Part {
+// linkPart returns a part without its data, with a link to the data if they can be stored.
+func (i *Invoker) linkPart(ctx context.Context, inv *Invocation, p registry.Part) registry.Part {
 	if i.cfg.Files != nil {
 		key := registry.Key{Tenant: inv.Caller.Tenant, Session: inv.Conversation.Session}
-		kept, err := i.cfg.Files.Keep(ctx, key, inv.CallID, p)
+		stored, err := i.cfg.Files.Store(ctx, key, inv.CallID, p)
 		if err == nil {
-			return kept
+			return stored
 		}
 		i.cfg.Log.Warn("a file of a tool is not kept", "tool", inv.Spec.Name, "call", inv.CallID, "error", err)
 	}
@@ -254,35 +254,35 @@ type toolClock struct {
 	context.Context // ends with the call, whatever the clock says
 	end             context.CancelFunc
 
-	mu     sync.Mutex
-	timer  *time.Timer
-	until  time.Time     // the deadline, while the clock runs
-	left   time.Duration // the remaining time, while the clock is stopped
-	stops  int           // how many approvals it waits for
-	since  time.Time     // when it was stopped
-	spare  time.Duration // how long it may still be stopped, not yet reduced by the current stop
-	isOver bool
+	mu        sync.Mutex
+	timer     *time.Timer
+	until     time.Time     // the deadline, while the clock runs
+	left      time.Duration // the remaining time, while the clock is stopped
+	stops     int           // how many approvals it waits for
+	since     time.Time     // when it was stopped
+	allowance time.Duration // how long it may still be stopped, not yet reduced by the current stop
+	expired   bool
 }
 
-// newToolClock returns a clock that runs for runs, and may be stopped for spare in total. stop must be called.
+// newToolClock returns a clock that runs for runs, and may be stopped for allowance in total. stop must be called.
 func newToolClock(ctx context.Context, runs, spare time.Duration) (c *toolClock, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	c = &toolClock{Context: ctx, end: cancel, until: time.Now().Add(runs), spare: spare}
+	c = &toolClock{Context: ctx, end: cancel, until: time.Now().Add(runs), allowance: spare}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.timer = time.AfterFunc(runs, c.over)
+	c.timer = time.AfterFunc(runs, c.expire)
 	return c, func() {
 		c.timer.Stop()
 		cancel()
 	}
 }
 
-// over ends the context because the time is used up, unless the clock has just been stopped.
-func (c *toolClock) over() {
+// expire ends the context because the time is used up, unless the clock has just been stopped.
+func (c *toolClock) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stops == 0 && c.Context.Err() == nil {
-		c.isOver = true
+		c.expired = true
 		c.end()
 	}
 }
@@ -301,7 +301,7 @@ func (c *toolClock) stop() (resume func()) {
 		defer c.mu.Unlock()
 		if c.stops--; c.stops == 0 {
 			now := time.Now()
-			c.spare -= now.Sub(c.since)
+			c.allowance -= now.Sub(c.since)
 			c.until = now.Add(c.left)
 			c.timer.Reset(c.left)
 		}
@@ -313,9 +313,9 @@ func (c *toolClock) stopAllowance() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stops > 0 {
-		return max(c.spare-time.Since(c.since), 0)
+		return max(c.allowance-time.Since(c.since), 0)
 	}
-	return max(c.spare, 0)
+	return max(c.allowance, 0)
 }
 
 // Deadline implements context.Context. It moves while the clock is stopped.
@@ -336,7 +336,7 @@ func (c *toolClock) Deadline() (time.Time, bool) {
 func (c *toolClock) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isOver {
+	if c.expired {
 		return context.DeadlineExceeded
 	}
 	return c.Context.Err()

@@ -136,7 +136,7 @@ func TestLocalOutputIsChecked(t *testing.T) {
 		s := spec("t", "")
 		s.OutputSchema = json.RawMessage(tt.schema)
 		out, err := h.call(t.Context(), localTool{s, func(ctx context.Context, _ json.RawMessage) (registry.Result, error) {
-			agent.TellLost(ctx, "Something is lost.")
+			agent.ReportLost(ctx, "Something is lost.")
 			return registry.NewResult(true, tt.output, ""), nil
 		}})
 		found := out.Result.Violations

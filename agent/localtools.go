@@ -25,13 +25,13 @@ type Registration struct {
 	Optional bool // the tools may be absent or switched off: a factory may make fewer than announced
 	Config   any  // handed to Make in SessionContext.Config
 
-	// Keeps describes the state that the tools keep on the pod that runs them. All calls of such tools run on one pod
+	// State describes the state that the tools keep on the pod that runs them. All calls of such tools run on one pod
 	// for each conversation (outside of conversations: for each identity), whatever pod receives them.
-	Keeps Keeps
+	State PodState
 }
 
-// Keeps describes state that tools keep on one pod. The zero value: no such state; any pod can run the next call.
-type Keeps struct {
+// PodState describes state that tools keep on one pod. The zero value: no such state; any pod can run the next call.
+type PodState struct {
 	Kind string // a short name, such as "browser"; tools that share state have the same
 
 	// Lost is added to the result of the first call after the pod with the state is gone. Empty: the tools report the
@@ -39,9 +39,9 @@ type Keeps struct {
 	Lost string
 }
 
-// KeepsWorkspace returns the Keeps of tools that work in SessionContext.Workspace. The workspace reports its own
+// WorkspaceState returns the PodState of tools that work in SessionContext.Workspace. The workspace reports its own
 // losses.
-func KeepsWorkspace() Keeps { return Keeps{Kind: "workspace"} }
+func WorkspaceState() PodState { return PodState{Kind: "workspace"} }
 
 // LocalTools is the set of available local tools. It is immutable, except for live tools (WithLive). It is safe for
 // concurrent use.
@@ -65,10 +65,10 @@ func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 		}
 		r.Names = slices.Clone(r.Names)
 		for _, name := range r.Names {
-			switch like := names.Of(name); {
+			switch like := names.Find(name); {
 			case !registry.ValidToolName(name):
 				errs = append(errs, fmt.Errorf("agent: no tool can have the name %q", name))
-			case t.Has(name):
+			case t.IsEnabled(name):
 				errs = append(errs, fmt.Errorf("agent: the tool %q is registered twice", name))
 			case like != "":
 				errs = append(errs, fmt.Errorf("agent: the name %q looks like %q, which is registered", name, like))
@@ -84,8 +84,8 @@ func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	return t, nil
 }
 
-// In returns a copy of the LocalTools with the setting of a gateway's agent sessions.
-func (t *LocalTools) In(s Setting) *LocalTools {
+// WithSetting returns a copy of the LocalTools with the setting of a gateway's agent sessions.
+func (t *LocalTools) WithSetting(s Setting) *LocalTools {
 	return &LocalTools{setting: s, makers: t.makers, maker: t.maker, live: t.live}
 }
 
@@ -117,19 +117,19 @@ func (t *LocalTools) Without(names []string, off ...string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(off, n) }), nil
 }
 
-// Has reports whether a tool of this name is registered and enabled.
-func (t *LocalTools) Has(name string) bool {
+// IsEnabled reports whether a tool of this name is registered and enabled.
+func (t *LocalTools) IsEnabled(name string) bool {
 	_, ok := t.maker[name]
 	return ok
 }
 
-// keeps returns the Keeps of the named tool.
-func (t *LocalTools) keeps(name string) Keeps {
+// podState returns the PodState of the named tool.
+func (t *LocalTools) podState(name string) PodState {
 	i, ok := t.maker[name]
 	if !ok {
-		return Keeps{}
+		return PodState{}
 	}
-	return t.makers[i].Keeps
+	return t.makers[i].State
 }
 
 // Names returns the names of all enabled tools, sorted, without live tools.
@@ -179,10 +179,10 @@ func (t *LocalTools) find(sc SessionContext, name string) (Tool, error) {
 // make runs the factory of one registration, and keeps the tools that are announced and enabled.
 func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	r := t.makers[i]
-	if !slices.ContainsFunc(r.Names, t.Has) {
+	if !slices.ContainsFunc(r.Names, t.IsEnabled) {
 		return nil, nil
 	}
-	tools, err := callFactory(r, sc.in(t.setting))
+	tools, err := callFactory(r, sc.withSetting(t.setting))
 	if err != nil {
 		return nil, err
 	}
@@ -204,12 +204,12 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 			continue
 		}
 		delete(missing, spec.Name)
-		if t.Has(spec.Name) {
+		if t.IsEnabled(spec.Name) {
 			kept = append(kept, madeTool{Tool: tool, spec: spec})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		if !r.Optional && t.Has(name) {
+		if !r.Optional && t.IsEnabled(name) {
 			errs = append(errs, fmt.Errorf("agent: the factory of %q made no such tool", name))
 		}
 	}
@@ -336,7 +336,7 @@ func liveTool(t Tool) Tool { return madeTool{Tool: t, spec: t.Spec()} }
 
 // SourceOf returns the source of a local tool, in the form for records and in the form for policy.
 func SourceOf(t Tool) (string, policy.Source) {
-	s, ok := inner(t).(SourcedTool)
+	s, ok := madeBy(t).(SourcedTool)
 	if !ok {
 		return registry.SourceLocal, policy.Builtin
 	}
@@ -350,7 +350,7 @@ func (s *ToolSet) localNow() []Tool {
 		return now
 	}
 	for _, t := range s.cfg.LocalTools.Live().Tools {
-		if t = liveTool(t); s.offersLocal(t) {
+		if t = liveTool(t); s.allowsLocal(t) {
 			now = append(now, t)
 		}
 	}
@@ -358,13 +358,13 @@ func (s *ToolSet) localNow() []Tool {
 	return now
 }
 
-// offersLocal reports whether the model may see a local tool.
-func (s *ToolSet) offersLocal(t Tool) bool {
-	return s.offers(t.Spec(), t)
+// allowsLocal reports whether the model may see a local tool.
+func (s *ToolSet) allowsLocal(t Tool) bool {
+	return s.allows(t.Spec(), t)
 }
 
 // isReturning reports whether an unavailable tool is expected back shortly.
 func isReturning(t Tool) bool {
-	r, ok := inner(t).(ReturningTool)
+	r, ok := madeBy(t).(ReturningTool)
 	return ok && r.Returning()
 }

@@ -59,7 +59,7 @@ func TestFactoryLearnsItsSetting(t *testing.T) {
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			got = append(got, sc)
 			return nil
-		}}).In(agent.Setting{AgentID: "helper", AgentDir: "/agent", Workspaces: spaces{}})
+		}}).WithSetting(agent.Setting{AgentID: "helper", AgentDir: "/agent", Workspaces: spaces{}})
 	key := registry.Key{Tenant: "t", Session: "phone"}
 	anna := auth.Identity{Tenant: "t", User: "anna"}
 	group := auth.Identity{Tenant: "t", User: "anna", Context: string(agent.ContextSandboxed)}
@@ -85,7 +85,7 @@ func TestFactoryLearnsItsSetting(t *testing.T) {
 // spaces knows a workspace of every agent session.
 type spaces struct{}
 
-func (spaces) Of(id agent.SessionID, _ registry.Place) agent.Workspace { return space(id) }
+func (spaces) Find(id agent.SessionID, _ registry.Place) agent.Workspace { return space(id) }
 
 type space agent.SessionID
 
@@ -101,7 +101,8 @@ func TestToolboxSelects(t *testing.T) {
 		t.Fatal(err)
 	}
 	tools, err := some.For(agent.SessionContext{})
-	if got := names(tools); err != nil || !slices.Equal(got, []string{"a", "c"}) || some.Has("b") || !all.Has("b") {
+	if got := names(tools); err != nil || !slices.Equal(got, []string{"a", "c"}) || some.IsEnabled("b") ||
+		!all.IsEnabled("b") {
 		t.Errorf("selected %v, %v", got, err)
 	}
 	if specs := some.Specs(); len(specs) != 2 || specs[0].Name != "a" ||

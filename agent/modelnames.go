@@ -91,17 +91,17 @@ func (n *Namesakes) add(name string, skeletons []string) {
 	}
 }
 
-// Of returns a known name that a reader could confuse with name. It is empty if there is none. A name is never confused
-// with itself.
-func (n *Namesakes) Of(name string) string {
+// Find returns a known name that a reader could confuse with name. It is empty if there is none. A name is never
+// confused with itself.
+func (n *Namesakes) Find(name string) string {
 	if n == nil || len(n.bySkeleton) == 0 {
 		return ""
 	}
-	return n.of(name, legible.Skeletons(name))
+	return n.find(name, legible.Skeletons(name))
 }
 
-// of is Of for a name with these skeletons.
-func (n *Namesakes) of(name string, skeletons []string) string {
+// find is Find for a name with these skeletons.
+func (n *Namesakes) find(name string, skeletons []string) string {
 	if n == nil {
 		return ""
 	}

@@ -123,15 +123,15 @@ func TestApprovedCallsRunOnce(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		for _, allow := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				keeper := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
-				defer keeper.Close()
+				approvals := approval.New(approval.Config{Store: memory.New(memory.Options{})})
+				defer approvals.Close()
 				var log *fakeCallLog
 				heard := &ends{}
 				i, r := ruled(t, "{id: ask, names: t, approval: always}", func(c *agent.Config) {
-					c.Approvals, c.Meter = keeper, heard
+					c.Approvals, c.Meter = approvals, heard
 					log = c.CallLog.(*fakeCallLog)
 				})
-				keeper.Serve(i)
+				approvals.Serve(i)
 				ended := make(chan error, 1)
 				var id string
 				go func() {
@@ -144,11 +144,11 @@ func TestApprovedCallsRunOnce(t *testing.T) {
 				}()
 				synctest.Wait()
 				ann := auth.Identity{Tenant: "t", User: "ann", Roles: auth.RoleApprover}
-				waiting, err := keeper.Pending(t.Context(), ann)
+				waiting, err := approvals.Pending(t.Context(), ann)
 				if err != nil || len(waiting) != 1 || len(r.called()) > 0 {
 					t.Fatalf("%d wait, %d run, %v", len(waiting), len(r.called()), err)
 				}
-				_, err = keeper.Decide(t.Context(), ann, waiting[0].ID, approval.Decision{Allow: allow})
+				_, err = approvals.Decide(t.Context(), ann, waiting[0].ID, approval.Decision{Allow: allow})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -52,7 +52,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	charged := p.inv.charged
 	*p = prepared{
 		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
-		approver: p.approver, resumed: p.resumed, within: i.endOf(req, p), onApproval: req.OnApproval,
+		approver: p.approver, resumed: p.resumed, within: i.endOfCall(req, p), onApproval: req.OnApproval,
 		outer: req.outer, atMost: req.atMost, sent: p.sent,
 	}
 	p.inv = Invocation{
@@ -127,10 +127,10 @@ func (i *Invoker) awaitDevice(
 	return err
 }
 
-// endOf returns the hard end of a call, including the wait for approval: a caller that names a timeout waits no longer.
-// Zero: the caller waits for the approval in addition to the timeout. This holds if the caller names no timeout, or
-// resumes a suspended call. A local tool waits as long as its own caller does.
-func (i *Invoker) endOf(req *Request, p *prepared) time.Time {
+// endOfCall returns the hard end of a call, including the wait for approval: a caller that names a timeout waits no
+// longer. Zero: the caller waits for the approval in addition to the timeout. This holds if the caller names no
+// timeout, or resumes a suspended call. A local tool waits as long as its own caller does.
+func (i *Invoker) endOfCall(req *Request, p *prepared) time.Time {
 	if req.outer == nil && req.Timeout > 0 && p.resumed == nil && !req.Async {
 		return p.start.Add(i.clamp(req.Timeout, 0))
 	}
@@ -251,7 +251,7 @@ func (i *Invoker) applyPolicy(p *prepared) error {
 	if p.local != nil {
 		_, from = SourceOf(p.local)
 	}
-	p.inv.Policy = i.cfg.Policy.Decide(by.question(p.inv.Spec, from))
+	p.inv.Policy = i.cfg.Policy.Decide(by.policyQuestion(p.inv.Spec, from))
 	return p.inv.Policy.Err()
 }
 
@@ -296,8 +296,8 @@ func effectOf(e policy.Effects) provenance.Effect {
 	}
 }
 
-// because returns Provenance.Because with a leading space, or nothing.
-func (inv *Invocation) because() string {
+// reasonText returns Provenance.Because with a leading space, or nothing.
+func (inv *Invocation) reasonText() string {
 	if why := inv.Provenance.Because(); why != "" {
 		return " " + why
 	}

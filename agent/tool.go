@@ -57,7 +57,7 @@ type UnavailableTool interface {
 
 // unavailable returns why a tool cannot work here. It is empty if the tool works.
 func unavailable(t Tool) string {
-	if u, ok := inner(t).(UnavailableTool); ok {
+	if u, ok := madeBy(t).(UnavailableTool); ok {
 		return u.Unavailable()
 	}
 	return ""
@@ -194,7 +194,7 @@ type Request struct {
 	refused error          // why the call must fail, if known before the tool lookup
 	session SessionContext // of Local
 	history *CallHistory   // of a turn whose conversation the caller keeps
-	within  time.Time      // hard end of the call, including the approval wait; zero: as endOf says
+	within  time.Time      // hard end of the call, including the approval wait; zero: as endOfCall says
 
 	// Of a call that a local tool makes:
 	outer  *toolClock    // of the local tool; nil: the call is independent

@@ -67,8 +67,8 @@ type ToolSet struct {
 	local   []Tool       // by name
 	history *CallHistory // of a stateless session
 
-	mu    sync.Mutex
-	shown map[string]boundTool // by the name that the model last saw
+	mu     sync.Mutex
+	listed map[string]boundTool // by the name that the model last saw
 }
 
 // boundTool is a tool as the model saw it, and where it runs.
@@ -100,12 +100,12 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 		s.cfg.Log.Warn("local tools not made as announced",
 			"tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
-	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.offersLocal(t) })
+	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.allowsLocal(t) })
 	return set
 }
 
-// offers reports whether the model may see, and so call, a tool. local is nil for a device's tool.
-func (s *ToolSet) offers(spec registry.ToolSpec, local Tool) bool {
+// allows reports whether the model may see, and so call, a tool. local is nil for a device's tool.
+func (s *ToolSet) allows(spec registry.ToolSpec, local Tool) bool {
 	d := MayCall(s.cfg.Policy, Asker{Who: s.sc.Caller, Context: s.sc.Kind, Model: true, Waits: true}, spec, local)
 	return d.Allowed && (s.cfg.Approvals || d.Approval(0) == nil)
 }
@@ -125,7 +125,7 @@ func (s *ToolSet) Tools(ctx context.Context) ([]ShownTool, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shown = shown
+	s.listed = shown
 	return list, nil
 }
 
@@ -171,7 +171,7 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 // since. The meaning of all other names is unchanged.
 func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	s.mu.Lock()
-	t, known := s.shown[name]
+	t, known := s.listed[name]
 	s.mu.Unlock()
 	if known {
 		return t, nil
@@ -237,11 +237,11 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	}
 	user := s.sc.Caller.User
 	if s.sc.Key.Session != "" {
-		e, err := s.own(ctx)
+		e, err := s.ownEntry(ctx)
 		switch {
 		case err == nil && !s.sc.Caller.Sees(e.Session.UserID): // another user's device
 		case err == nil:
-			near = append(near, s.of(e)...)
+			near = append(near, s.toolsOf(e)...)
 			if user == "" {
 				user = e.Session.UserID
 			}
@@ -249,16 +249,16 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 			return nil, err
 		}
 	}
-	others, err := s.others(ctx, user)
+	others, err := s.otherTools(ctx, user)
 	if err != nil {
 		return nil, err
 	}
 	return nameAll(near, others), nil
 }
 
-// own returns the own session with its tools. If it has registered none yet after a move, own returns the tools that it
-// is expected to offer again.
-func (s *ToolSet) own(ctx context.Context) (registry.Entry, error) {
+// ownEntry returns the own session with its tools. If it has registered none yet after a move, own returns the tools
+// that it is expected to offer again.
+func (s *ToolSet) ownEntry(ctx context.Context) (registry.Entry, error) {
 	e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
 	if err != nil && !errors.Is(err, registry.CodeNotConnected) ||
 		err == nil && (len(e.Tools) > 0 || time.Since(e.Session.ConnectedAt) > settledAfter) {
@@ -283,11 +283,11 @@ func (s *ToolSet) own(ctx context.Context) (registry.Entry, error) {
 // another clock measured when the device connected.
 const settledAfter = registry.RegisterWait + time.Minute
 
-// of returns the tools of a session that may be called, sorted by name.
-func (s *ToolSet) of(e registry.Entry) []boundTool {
+// toolsOf returns the tools of a session that may be called, sorted by name.
+func (s *ToolSet) toolsOf(e registry.Entry) []boundTool {
 	var tools []boundTool
 	for _, spec := range e.Tools {
-		if s.offers(spec, nil) {
+		if s.allows(spec, nil) {
 			tools = append(tools, boundTool{
 				ShownTool: ShownTool{Spec: spec, Source: sourceOf(e.Session.Key)}, session: e.Session.Key.Session,
 			})
@@ -296,8 +296,8 @@ func (s *ToolSet) of(e registry.Entry) []boundTool {
 	return tools
 }
 
-// others returns the tools of the user's other sessions, sorted by name and then by seniority of the session.
-func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) {
+// otherTools returns the tools of the user's other sessions, sorted by name and then by seniority of the session.
+func (s *ToolSet) otherTools(ctx context.Context, user string) ([]boundTool, error) {
 	kind := policy.Join(s.sc.Kind, policy.Context(s.sc.Caller.Context))
 	if !s.cfg.OtherSessions || user == "" || kind != ContextMain {
 		return nil, nil
@@ -328,7 +328,7 @@ func (s *ToolSet) others(ctx context.Context, user string) ([]boundTool, error) 
 	})
 	var tools []boundTool
 	for _, e := range found {
-		tools = append(tools, s.of(e)...)
+		tools = append(tools, s.toolsOf(e)...)
 	}
 	slices.SortStableFunc(tools, func(a, b boundTool) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
 	return tools, nil

@@ -17,8 +17,8 @@ type Asker struct {
 	Waits    bool        // tools that are expected back shortly count as present: their calls wait
 }
 
-// question returns the policy question about a tool from a source.
-func (by Asker) question(spec registry.ToolSpec, from policy.Source) policy.Question {
+// policyQuestion returns the policy question about a tool from a source.
+func (by Asker) policyQuestion(spec registry.ToolSpec, from policy.Source) policy.Question {
 	return policy.Question{
 		Who: by.Who, Tool: spec, Source: from, Context: by.Context, Model: by.Model,
 		OverMCP: by.Endpoint == EndpointMCP,
@@ -39,7 +39,7 @@ func MayCall(rules *Policy, by Asker, spec registry.ToolSpec, t Tool) *policy.De
 	if t != nil {
 		_, from = SourceOf(t)
 	}
-	d := rules.Decide(by.question(spec, from))
+	d := rules.Decide(by.policyQuestion(spec, from))
 	if !d.Allowed || t == nil {
 		return d
 	}
@@ -73,14 +73,14 @@ func WhyNot(t Tool) string { return cmp.Or(unavailable(t), resting(t)) }
 
 // resting returns why a tool does not work temporarily. It is empty if the tool works.
 func resting(t Tool) string {
-	if r, ok := inner(t).(RestingTool); ok {
+	if r, ok := madeBy(t).(RestingTool); ok {
 		return r.Resting()
 	}
 	return ""
 }
 
-// inner returns the tool that the factory made.
-func inner(t Tool) Tool {
+// madeBy returns the tool that the factory made.
+func madeBy(t Tool) Tool {
 	if made, ok := t.(madeTool); ok {
 		return made.Tool
 	}

@@ -121,7 +121,7 @@ func TestOrdinaryArgumentsDoNotWait(t *testing.T) {
 // What many sessions register is not kept compiled without bound, and one session gets only a part of what there is.
 func TestCompiledSchemasOfASessionAreBounded(t *testing.T) {
 	a := agent.NewAdmission(newPolicy(t, agent.PolicyRules{}), schema.NewValidator(), agent.AdmissionLimits{})
-	var offered agent.Offered
+	var offered agent.SessionTools
 	var refused error
 	for i := range agent.DefaultMaxTools {
 		properties := make([]string, 1500)
@@ -129,7 +129,7 @@ func TestCompiledSchemasOfASessionAreBounded(t *testing.T) {
 			properties[j] = fmt.Sprintf(`"p%d":{"minimum":%d}`, j, i)
 		}
 		tool, err := a.Admit(t.Context(), spec(fmt.Sprintf("t%d", i),
-			`{"properties":{`+strings.Join(properties, ",")+`}}`), agent.Offered{Compiled: offered.Compiled})
+			`{"properties":{`+strings.Join(properties, ",")+`}}`), agent.SessionTools{Compiled: offered.Compiled})
 		if err != nil {
 			refused = err
 			break

@@ -15,8 +15,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Approvals reads and decides approvals. *approval.Keeper implements it. For an approval that the identity may not see,
-// it fails with registry.CodeNotFound.
+// Approvals reads and decides approvals. *approval.Service implements it. For an approval that the identity may not
+// see, it fails with registry.CodeNotFound.
 type Approvals interface {
 	Pending(ctx context.Context, who auth.Identity) ([]registry.Approval, error)
 	Wait(ctx context.Context, who auth.Identity, id string, wait time.Duration) (registry.Approval, error)

@@ -64,9 +64,9 @@ type Calls interface {
 
 // Live ends the requests of an identity when the identity ends. *auth.Live implements it.
 type Live interface {
-	// Hold returns a context that ends when the identity ends, until release is called. Its cause is then an
+	// Bind returns a context that ends when the identity ends, until release is called. Its cause is then an
 	// *registry.Error with CodeUnauthenticated.
-	Hold(ctx context.Context, id *auth.Identity) (held context.Context, release func())
+	Bind(ctx context.Context, id *auth.Identity) (held context.Context, release func())
 
 	// Verify asks the store whether an identity has ended that was verified earlier or on another pod.
 	Verify(ctx context.Context, id *auth.Identity) error

@@ -47,7 +47,7 @@ func (h *handler) uploadFile(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	done, err := h.uploads.enter(b.Tenant, b.SessionID, h.Sources.Of(c.Request))
+	done, err := h.uploads.enter(b.Tenant, b.SessionID, h.Sources.Network(c.Request))
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (h *handler) readFile(c *gin.Context, _ params) error {
 		c.Status(http.StatusOK)
 		return nil
 	}
-	done, err := h.downloads.enter(b.Tenant, b.Digest, h.Sources.Of(c.Request))
+	done, err := h.downloads.enter(b.Tenant, b.Digest, h.Sources.Network(c.Request))
 	if err != nil {
 		return err
 	}

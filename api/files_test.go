@@ -40,7 +40,7 @@ func filesFleet(t *testing.T) (f *fleet, keep, slot func(of string, data []byte)
 	}
 	keep = func(of string, data []byte) string {
 		p := registry.Part{Type: registry.PartFile, MIMEType: "video/mp4", Name: "clip.mp4", Data: data}
-		p, err := files.Keep(t.Context(), key(of), "c", p)
+		p, err := files.Store(t.Context(), key(of), "c", p)
 		f.must(err)
 		return p.URL
 	}

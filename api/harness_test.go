@@ -104,7 +104,7 @@ func (f *fleet) open(p *routing.Pod, store registry.Store, s setup) *pod {
 	origins, err := auth.NewOrigins([]string{"https://console.example.com"}, false)
 	f.must(err)
 	log := &logBuffer{}
-	keeper := approval.NewKeeper(approval.Config{Store: store, Pods: store, Note: func(a registry.Activity) {
+	keeper := approval.New(approval.Config{Store: store, Pods: store, Note: func(a registry.Activity) {
 		p.Calls.Note(a)
 		select {
 		case f.noted <- struct{}{}:

@@ -231,7 +231,7 @@ func TestMCPListenEndsWithThePod(t *testing.T) {
 // ending is an auth.Live whose identities end when the test says so.
 type ending struct{ over chan struct{} }
 
-func (e ending) Hold(ctx context.Context, _ *auth.Identity) (context.Context, func()) {
+func (e ending) Bind(ctx context.Context, _ *auth.Identity) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {

@@ -138,7 +138,7 @@ func (h *handler) owner(c *gin.Context) share.Owner {
 	if _, known := c.Get(keyCaller); known {
 		return caller(c).Owner()
 	}
-	return share.Owner{Identity: h.Sources.Of(c.Request).String()}
+	return share.Owner{Identity: h.Sources.Network(c.Request).String()}
 }
 
 // countServed counts a request with a credential from when its body has arrived until it ends. Until then, its

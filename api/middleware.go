@@ -107,7 +107,7 @@ func (h *handler) whileAlive(c *gin.Context) {
 		return
 	}
 	who, before := caller(c), c.Request.Context()
-	ctx, release := h.Live.Hold(before, &who)
+	ctx, release := h.Live.Bind(before, &who)
 	defer release()
 	if ctx != before {
 		c.Request = c.Request.WithContext(ctx)
@@ -141,7 +141,7 @@ func (h *handler) identifyCaller(c *gin.Context) error {
 		}
 		return h.Refusals.Token(c.Request, token, err)
 	}
-	caller.Source = h.Sources.Of(c.Request)
+	caller.Source = h.Sources.Network(c.Request)
 	c.Set(keyCaller, caller)
 	return nil
 }

@@ -90,7 +90,7 @@ func (h *handler) pair(c *gin.Context, _ params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	asked, err := h.Pairing.Ask(ctx, r, h.Sources.Of(c.Request))
+	asked, err := h.Pairing.Ask(ctx, r, h.Sources.Network(c.Request))
 	if err != nil {
 		return h.Refusals.Pairing(c.Request, err)
 	}
@@ -108,7 +108,7 @@ func (h *handler) writeSecret(c *gin.Context, status int, v any) error {
 
 // pairStatus returns whether a device is paired, and its credential once.
 func (h *handler) pairStatus(c *gin.Context, _ params) error {
-	if !h.pairPolls.Take(h.Sources.Of(c.Request), 1) {
+	if !h.pairPolls.Take(h.Sources.Network(c.Request), 1) {
 		e := registry.Errorf(registry.CodeRateLimited, "Too many questions about pairing came from this address. Wait.")
 		e.RetryAfter = time.Duration(float64(time.Second) / pairPolls.Rate)
 		return h.Refusals.Pairing(c.Request, e)
@@ -136,7 +136,7 @@ func (h *handler) pairStatus(c *gin.Context, _ params) error {
 func (h *handler) pairChallenge(c *gin.Context, _ params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	nonce, err := h.Pairing.Challenge(ctx, caller(c), h.Sources.Of(c.Request))
+	nonce, err := h.Pairing.Challenge(ctx, caller(c), h.Sources.Network(c.Request))
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (h *handler) pairChallenge(c *gin.Context, _ params) error {
 
 // approver returns the identity and the address that decide.
 func (h *handler) approver(c *gin.Context) pairing.Approver {
-	return pairing.Approver{Identity: caller(c), Source: h.Sources.Of(c.Request).String()}
+	return pairing.Approver{Identity: caller(c), Source: h.Sources.Network(c.Request).String()}
 }
 
 // listPairings lists the requests that can be decided without their codes.

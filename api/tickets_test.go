@@ -15,7 +15,7 @@ import (
 // revocable is an api.Live that knows who was revoked.
 type revocable struct{ revoked sync.Map }
 
-func (*revocable) Hold(ctx context.Context, _ *auth.Identity) (context.Context, func()) {
+func (*revocable) Bind(ctx context.Context, _ *auth.Identity) (context.Context, func()) {
 	return ctx, func() {}
 }
 

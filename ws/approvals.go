@@ -272,7 +272,7 @@ func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subp
 	defer cancel()
 	asked, err := s.cfg.Pairing.Ask(ctx, pairing.Request{
 		DeviceID: device, DeviceName: query.Get("name"), Platform: query.Get("platform"),
-	}, s.cfg.Sources.Of(r))
+	}, s.cfg.Sources.Network(r))
 	if err != nil {
 		s.refuse(w, registry.AsError(s.cfg.Refusals.Pairing(r, err)))
 		return

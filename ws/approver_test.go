@@ -14,10 +14,10 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// asker is a pod that asks people: a gateway, its Keeper and its Invoker. Its devices are ada's.
+// asker is a pod that asks people: a gateway, its approval.Service and its Invoker. Its devices are ada's.
 type asker struct {
 	*gateway
-	keeper  *approval.Keeper
+	keeper  *approval.Service
 	invoker *agent.Invoker
 }
 
@@ -25,7 +25,7 @@ func newAsker(t *testing.T, store *memory.Store) *asker {
 	t.Helper()
 	a := &asker{}
 	a.gateway = newGatewayOn(t, store, func(c *ws.Config) {
-		a.keeper = approval.NewKeeper(approval.Config{
+		a.keeper = approval.New(approval.Config{
 			Store: store, Pods: store, Note: c.Pod.Calls.Note, Show: c.Pod.Approvals.Show,
 		})
 		c.Auth, c.Decisions = userAuth{}, a.keeper

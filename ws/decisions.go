@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/ws/internal/fields"
 )
 
-// Decisions takes the decisions of people at devices. *approval.Keeper implements it.
+// Decisions takes the decisions of people at devices. *approval.Service implements it.
 type Decisions interface {
 	// WaitingAt returns the undecided approvals for the person at the device of a session.
 	WaitingAt(ctx context.Context, session registry.Session) ([]registry.Approval, error)

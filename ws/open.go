@@ -253,7 +253,7 @@ func (s *Server) admit(r *http.Request, offer subprotocols, speaksMCP bool) (ope
 			slog.String("user", identity.User))
 		return opening{}, refused
 	}
-	o := opening{source: s.cfg.Sources.Of(r), who: s.shared(identity)}
+	o := opening{source: s.cfg.Sources.Network(r), who: s.shared(identity)}
 	// Copies, or the whole request line would live as long as the socket.
 	o.session = sessionOf(o.who, strings.Clone(query.Get("session_id")))
 	o.session.Name = strings.Clone(query.Get("name"))

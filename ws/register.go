@@ -151,8 +151,8 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 }
 
 // others returns the offered tools other than the tool of this name.
-func (r *registration) others(name string) agent.Offered {
-	others := agent.Offered{Who: *r.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
+func (r *registration) others(name string) agent.SessionTools {
+	others := agent.SessionTools{Who: *r.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
 	if old, replaced := r.offered[name]; replaced {
 		others.Tools--
 		others.Bytes -= old.bytes

@@ -240,14 +240,14 @@ func digest(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// keepTime bounds the time to store a file that the gateway itself adds.
-const keepTime = time.Minute
+// storeTime bounds the time to store a file that the gateway itself adds.
+const storeTime = time.Minute
 
-// Keep stores the data of a result's part, and returns the part with a URL in place of the data. The bytes count
+// Store stores the data of a result's part, and returns the part with a URL in place of the data. The bytes count
 // against the quota of uploads. It fails with CodePayloadTooLarge or CodeRateLimited if there is no room.
-func (s *Service) Keep(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error) {
+func (s *Service) Store(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error) {
 	p.Size = int64(len(p.Data))
-	slot, err := s.Reserve(ctx, key, call, p, keepTime)
+	slot, err := s.Reserve(ctx, key, call, p, storeTime)
 	if err != nil {
 		return p, err
 	}

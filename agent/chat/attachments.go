@@ -47,12 +47,12 @@ func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []reg
 		if len(p.Data) == 0 {
 			continue
 		}
-		kept, err := l.files.Keep(ctx, l.key, c.id, p)
+		stored, err := l.files.Store(ctx, l.key, c.id, p)
 		if err != nil {
 			l.log.Warn("a file of a tool is not kept", "tool", c.name, "call", c.id, "error", err)
 			continue
 		}
-		told[i] = kept
+		told[i] = stored
 	}
 	return told
 }
@@ -116,11 +116,11 @@ const (
 type readings struct {
 	seed maphash.Seed
 
-	mu    sync.Mutex
-	size  int
-	of    map[string]int // size by tenant
-	byKey map[registry.Key]*list.Element
-	order list.List // of *reading, the most recently used first
+	mu           sync.Mutex
+	size         int
+	sizeByTenant map[string]int // size by tenant
+	byKey        map[registry.Key]*list.Element
+	order        list.List // of *reading, the most recently used first
 }
 
 // reading is the cache entry of one conversation.
@@ -132,12 +132,14 @@ type reading struct {
 }
 
 func newReadings() *readings {
-	return &readings{seed: maphash.MakeSeed(), of: make(map[string]int), byKey: make(map[registry.Key]*list.Element)}
+	return &readings{
+		seed: maphash.MakeSeed(), sizeByTenant: make(map[string]int), byKey: make(map[registry.Key]*list.Element),
+	}
 }
 
-// take removes and returns the entry of a conversation with this history, or nil if there is none. Only the turn has it
-// until put is called. Messages that the store has dropped may be missing at the start of the history.
-func (r *readings) take(key registry.Key, history []provider.Message) *origins {
+// checkOut removes and returns the entry of a conversation with this history, or nil if there is none. Only the turn
+// has it until put is called. Messages that the store has dropped may be missing at the start of the history.
+func (r *readings) checkOut(key registry.Key, history []provider.Message) *origins {
 	r.mu.Lock()
 	e := r.byKey[key]
 	if e == nil {
@@ -153,8 +155,8 @@ func (r *readings) take(key registry.Key, history []provider.Message) *origins {
 	return o
 }
 
-// put caches the origins of a conversation. It evicts the least recently used entries.
-func (r *readings) put(key registry.Key, o *origins) {
+// checkIn caches the origins of a conversation. It evicts the least recently used entries.
+func (r *readings) checkIn(key registry.Key, o *origins) {
 	one := &reading{key: key, origins: o, size: o.Size(), used: time.Now()}
 	if one.size > maxReadings/2 {
 		return
@@ -166,13 +168,13 @@ func (r *readings) put(key registry.Key, o *origins) {
 	for e := r.order.Back(); e != nil; e = before {
 		before = e.Prev()
 		old := e.Value.(*reading)
-		tenantFull := old.key.Tenant == key.Tenant && r.of[key.Tenant]+one.size > maxReadings/2
+		tenantFull := old.key.Tenant == key.Tenant && r.sizeByTenant[key.Tenant]+one.size > maxReadings/2
 		if tenantFull || r.size+one.size > maxReadings || time.Since(old.used) > readingsLife {
 			r.removeLocked(e)
 		}
 	}
 	r.size += one.size
-	r.of[key.Tenant] += one.size
+	r.sizeByTenant[key.Tenant] += one.size
 	r.byKey[key] = r.order.PushFront(one)
 }
 
@@ -193,8 +195,8 @@ func (r *readings) removeLocked(e *list.Element) {
 	one := r.order.Remove(e).(*reading)
 	delete(r.byKey, one.key)
 	r.size -= one.size
-	if r.of[one.key.Tenant] -= one.size; r.of[one.key.Tenant] == 0 {
-		delete(r.of, one.key.Tenant)
+	if r.sizeByTenant[one.key.Tenant] -= one.size; r.sizeByTenant[one.key.Tenant] == 0 {
+		delete(r.sizeByTenant, one.key.Tenant)
 	}
 }
 

@@ -118,7 +118,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 		})
 	}
 	running.Wait()
-	if err := l.keepResults(ctx, calls); err != nil {
+	if err := l.storeResults(ctx, calls); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -141,7 +141,7 @@ func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []
 		c.fail("not run: a limit of the turn was reached")
 		l.finished(c)
 	}
-	if err := l.keepResults(ctx, calls); err != nil {
+	if err := l.storeResults(ctx, calls); err != nil {
 		return err
 	}
 	return why
@@ -241,8 +241,8 @@ func (l *loop) shownArgs(c *call) json.RawMessage {
 	return quoted
 }
 
-// keepResults appends the results of one answer to the conversation and to the reply.
-func (l *loop) keepResults(ctx context.Context, calls []*call) error {
+// storeResults appends the results of one answer to the conversation and to the reply.
+func (l *loop) storeResults(ctx context.Context, calls []*call) error {
 	results := make([]provider.Message, len(calls))
 	for i, c := range calls {
 		results[i] = toolMessage(c.asked, c.text, c.failed, l.turn)
@@ -255,7 +255,7 @@ func (l *loop) keepResults(ctx context.Context, calls []*call) error {
 			Parts: m.Attachments,
 		})
 	}
-	err := l.keep(ctx, results...)
+	err := l.record(ctx, results...)
 	l.forgetPictures()
 	return err
 }
@@ -297,12 +297,12 @@ func badChoice(message string) error {
 }
 
 // beginAnswer prepares for the text of an answer. An answer that must be JSON is a single text. Text that a model
-// writes next to calls of the gateway's tools is not part of it. So while the request has such tools, text is held back
+// writes next to calls of the gateway's tools is not part of it. So while the request has such tools, text is buffered
 // until the answer is known to have no calls.
 func (l *loop) beginAnswer(tools bool) {
-	l.held = nil
+	l.buffered = nil
 	if l.base.Options.Format != nil && tools {
-		l.held = new(strings.Builder)
+		l.buffered = new(strings.Builder)
 	}
 }
 
@@ -310,21 +310,21 @@ func (l *loop) beginAnswer(tools bool) {
 func (l *loop) say(text string) {
 	switch {
 	case text == "":
-	case l.held != nil:
-		l.held.WriteString(text)
+	case l.buffered != nil:
+		l.buffered.WriteString(text)
 	default:
 		l.said.WriteString(text)
 		l.out.send(Event{Type: EventChunk, Content: text})
 	}
 }
 
-// release streams the text that was held back, if it is the answer.
+// release streams the text that was buffered, if it is the answer.
 func (l *loop) release(calls []provider.ToolCall) {
-	if l.held == nil {
+	if l.buffered == nil {
 		return
 	}
-	text := l.held.String()
-	l.held = nil
+	text := l.buffered.String()
+	l.buffered = nil
 	if len(calls) == 0 || slices.ContainsFunc(calls, func(c provider.ToolCall) bool { return l.own[c.Name] }) {
 		l.say(text)
 	}

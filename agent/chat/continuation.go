@@ -31,7 +31,7 @@ const (
 // continuations stores what completions did before they returned calls to their caller. It restores that when the
 // caller sends the results, on any pod.
 type continuations struct {
-	store  registry.ContinuationStore
+	db     registry.ContinuationStore
 	holder registry.ContinuationOwner
 	ttl    time.Duration
 	limit  int // bytes that are restored into one conversation
@@ -65,7 +65,7 @@ func (l *loop) returnCalls(ctx context.Context, n int, answer provider.Message, 
 		l.returned = callers
 		return nil
 	}
-	if err := l.keep(ctx, answer); err != nil {
+	if err := l.record(ctx, answer); err != nil {
 		return err
 	}
 	if len(gateways) > 0 {
@@ -73,15 +73,15 @@ func (l *loop) returnCalls(ctx context.Context, n int, answer provider.Message, 
 			return err
 		}
 	}
-	if err := l.continuations.keep(ctx, id, l.history[l.given:]); err != nil { // restore tells the model
+	if err := l.continuations.store(ctx, id, l.history[l.given:]); err != nil { // restore tells the model
 		l.log.Warn("what a completion did is not kept", "turn", l.turn, "error", err)
 	}
 	l.returned = callers
 	return nil
 }
 
-// keep stores messages under the id of a continuation. If they are too long, it drops the oldest results.
-func (h continuations) keep(ctx context.Context, id string, messages []provider.Message) error {
+// store stores messages under the id of a continuation. If they are too long, it drops the oldest results.
+func (h continuations) store(ctx context.Context, id string, messages []provider.Message) error {
 	data, err := json.Marshal(messages)
 	if err == nil && len(data) > registry.MaxContinuation {
 		// JSON may be longer than the text.
@@ -95,7 +95,7 @@ func (h continuations) keep(ctx context.Context, id string, messages []provider.
 	if err := h.spent.budget.Begin(ctx, h.spent.by, len(data)+registry.ContinuationOverhead); err != nil {
 		return err
 	}
-	return h.store.KeepContinuation(ctx, h.holder, id, data, h.ttl)
+	return h.db.KeepContinuation(ctx, h.holder, id, data, h.ttl)
 }
 
 // restore returns the messages of a caller, with the stored messages inserted before the returned calls. If those are
@@ -112,7 +112,7 @@ func (h continuations) restore(ctx context.Context, messages []provider.Message)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	found, err := h.store.Continuations(ctx, h.holder, h.limit, ids...)
+	found, err := h.db.Continuations(ctx, h.holder, h.limit, ids...)
 	if err != nil {
 		return nil, fmt.Errorf("read what was done before: %w", err)
 	}

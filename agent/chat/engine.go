@@ -164,11 +164,11 @@ func (e *Engine) reserve(by auth.Identity, c registry.Conversation, said string)
 	for _, m := range c.Messages {
 		size += len(m)
 	}
-	held, err := e.memory.Try(by.Owner(), int64(turnCopies*size))
+	memory, err := e.memory.Try(by.Owner(), int64(turnCopies*size))
 	if err != nil {
 		return nil, full()
 	}
-	return held.Release, nil
+	return memory.Release, nil
 }
 
 // Stats are the current turns of an engine, and its refusals since it was created.

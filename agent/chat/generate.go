@@ -45,7 +45,7 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 	l.count(request, answer, said)
 	if err != nil {
 		said.Interrupted, said.Tainted = true, l.knows().Tainted()
-		if keepErr := l.keep(ctx, said); keepErr != nil {
+		if keepErr := l.record(ctx, said); keepErr != nil {
 			l.log.Warn("interrupted answer not stored", "turn", l.turn, "error", keepErr)
 		}
 		return provider.Message{}, err
@@ -232,7 +232,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	defer stop()
 	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
 	kept := continuations{
-		store: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.Scope()},
+		db: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.Scope()},
 		ttl: e.cfg.Limits.Continuation, spent: e.newSpending(c.Caller),
 		limit: e.cfg.Limits.ContextTokens * bytesPerToken, log: e.cfg.Log,
 	}
@@ -338,8 +338,8 @@ func shorten(words []string) string {
 	return string(runes[:titleLimit-1]) + "…" // the ellipsis is the last character
 }
 
-// name sets the title of a conversation without one. If storing it fails, only the title is missing.
-func (t *turn) name(ctx context.Context) string {
+// setTitle sets the title of a conversation without one. If storing it fails, only the title is missing.
+func (t *turn) setTitle(ctx context.Context) string {
 	title := titleOf(t.loop.history)
 	if title == "" {
 		return ""

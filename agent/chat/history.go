@@ -193,7 +193,7 @@ type spending struct {
 
 func (e *Engine) newSpending(caller auth.Identity) *spending {
 	by := caller.Owner()
-	if caller.Scope() == "" { // holders of the shared token use the budget of the tenant
+	if caller.Scope() == "" { // callers with the shared token use the budget of the tenant
 		by.Identity = ""
 	}
 	return &spending{budget: e.cfg.Budget, by: by}

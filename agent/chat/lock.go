@@ -114,7 +114,7 @@ func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := e.keepRenewing(ctx, l); err != nil {
+		if err := e.renewUntilLost(ctx, l); err != nil {
 			lost(err)
 		}
 	})
@@ -124,8 +124,8 @@ func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// keepRenewing returns nil when ctx ends, otherwise the reason why the turn was lost.
-func (e *Engine) keepRenewing(ctx context.Context, l *lock) error {
+// renewUntilLost returns nil when ctx ends, otherwise the reason why the turn was lost.
+func (e *Engine) renewUntilLost(ctx context.Context, l *lock) error {
 	lapses := l.since.Add(leaseTime)
 	timer := time.NewTimer(renewEvery)
 	defer timer.Stop()

@@ -42,14 +42,14 @@ type loop struct {
 	readings *readings // nil: nothing is cached
 	given    int       // how many messages of history came from the caller; their text is sent unchanged
 
-	choice  provider.Choice
-	held    *strings.Builder // text that may not be part of the answer; nil: text is streamed
-	said    strings.Builder  // all streamed text
-	refusal strings.Builder  // the part of it that explains a refusal
-	calls   []CallReport
-	usage   provider.Usage
-	tokens  int // tokens that count against Limits.Tokens
-	stop    provider.StopReason
+	choice   provider.Choice
+	buffered *strings.Builder // text that may not be part of the answer; nil: text is streamed
+	said     strings.Builder  // all streamed text
+	refusal  strings.Builder  // the part of it that explains a refusal
+	calls    []CallReport
+	usage    provider.Usage
+	tokens   int // tokens that count against Limits.Tokens
+	stop     provider.StopReason
 
 	continuations continuations       // for a completion
 	returned      []provider.ToolCall // calls of the caller's own tools, which ended the turn
@@ -71,7 +71,7 @@ func (l *loop) run(ctx context.Context) error {
 		if slices.ContainsFunc(calls, func(c provider.ToolCall) bool { return l.own[c.Name] }) {
 			return l.returnCalls(ctx, n, answer, listed)
 		}
-		if err := l.keep(ctx, answer); err != nil || len(calls) == 0 {
+		if err := l.record(ctx, answer); err != nil || len(calls) == 0 {
 			return err
 		}
 		if err := l.exceeded(n, len(calls)); err != nil {
@@ -83,8 +83,8 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// keep appends messages to the conversation, unless the first is an empty answer.
-func (l *loop) keep(ctx context.Context, messages ...provider.Message) error {
+// record appends messages to the conversation, unless the first is an empty answer.
+func (l *loop) record(ctx context.Context, messages ...provider.Message) error {
 	m := messages[0]
 	if m.Role == provider.RoleAssistant && m.Content == "" && len(m.ToolCalls) == 0 && len(m.Thinking) == 0 {
 		return nil
@@ -242,7 +242,7 @@ func (t *turn) run(ctx context.Context) error {
 			Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn,
 			Nonce: t.loop.mark.nonce,
 		}
-		err = t.loop.keep(ctx, append(mend(t.loop.history, c.Draft), said)...)
+		err = t.loop.record(ctx, append(mend(t.loop.history, c.Draft), said)...)
 	}
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (t *turn) run(ctx context.Context) error {
 		return err
 	}
 	if t.title == "" {
-		t.title = t.name(ctx)
+		t.title = t.setTitle(ctx)
 	}
 	return nil
 }

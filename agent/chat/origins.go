@@ -26,7 +26,7 @@ type origins struct {
 func (l *loop) knows() *origins {
 	if l.origins == nil {
 		if l.readings != nil {
-			l.origins = l.readings.take(l.key, l.history)
+			l.origins = l.readings.checkOut(l.key, l.history)
 		}
 		if l.origins == nil {
 			l.origins = &origins{Conversation: provenance.New(), asked: make(map[string]provider.ToolCall)}
@@ -47,7 +47,7 @@ func (l *loop) knows() *origins {
 // remember caches what was read of the conversation for its next turn.
 func (l *loop) remember() {
 	if l.readings != nil && l.origins != nil && l.origins.Tainted() {
-		l.readings.put(l.key, l.origins)
+		l.readings.checkIn(l.key, l.origins)
 	}
 }
 

@@ -81,11 +81,11 @@ func TestTurnsReadWhatIsNew(t *testing.T) {
 			t.Errorf("%s: the system prompt is from %s", name, where)
 		}
 		first.remember()
-		o := r.take(readKey, x.next)
+		o := r.checkOut(readKey, x.next)
 		read := 0
 		if o != nil {
 			read = o.learned
-			r.put(readKey, o)
+			r.checkIn(readKey, o)
 		}
 		if unread := len(x.next) - read; unread != x.unread {
 			t.Errorf("%s: %d messages are read again, want %d", name, unread, x.unread)
@@ -108,7 +108,7 @@ func TestReadingsAreBounded(t *testing.T) {
 			key := registry.Key{Tenant: tenant, Session: fmt.Sprint(session)}
 			o := &origins{Conversation: provenance.New(), read: []uint64{1}}
 			o.Add(provenance.Outside, "page", strings.Repeat("a", size))
-			r.put(key, o)
+			r.checkIn(key, o)
 			return key
 		}
 		has := func(key registry.Key) bool { return r.byKey[key] != nil }
@@ -117,8 +117,8 @@ func TestReadingsAreBounded(t *testing.T) {
 		for i := range 1000 {
 			put("loud", i+1, 1<<20)
 		}
-		if !has(quiet) || has(first) || r.of["loud"] > maxReadings/2 || r.size > maxReadings {
-			t.Errorf("%d bytes, %v", r.size, r.of)
+		if !has(quiet) || has(first) || r.sizeByTenant["loud"] > maxReadings/2 || r.size > maxReadings {
+			t.Errorf("%d bytes, %v", r.size, r.sizeByTenant)
 		}
 		if huge := put("loud", 5000, maxReadings); has(huge) {
 			t.Error("more than a tenant's share is remembered")
@@ -131,8 +131,8 @@ func TestReadingsAreBounded(t *testing.T) {
 		}
 		time.Sleep(readingsLife + time.Second)
 		last := put("quiet", 1, 1<<20)
-		if !has(last) || len(r.byKey) != 1 || len(r.of) != 1 {
-			t.Errorf("after a while: %v", r.of)
+		if !has(last) || len(r.byKey) != 1 || len(r.sizeByTenant) != 1 {
+			t.Errorf("after a while: %v", r.sizeByTenant)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestErasedReadingsAreForgotten(t *testing.T) {
 		t.Fatal("nothing is remembered")
 	}
 	e.Erased(readKey)
-	if r := e.readings; r.size != 0 || len(r.byKey) != 0 || len(r.of) != 0 {
+	if r := e.readings; r.size != 0 || len(r.byKey) != 0 || len(r.sizeByTenant) != 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -18,10 +18,10 @@ const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_
 var errStopped = errors.New("sandbox: stopped")
 
 // Free returns the free space of a workspace's disk.
-func Free(w Workspace) (Room, error) {
+func Free(w Workspace) (DiskSpace, error) {
 	var disk unix.Statfs_t
 	err := retry(func() error { return unix.Statfs(w.Dir, &disk) })
-	return Room{Bytes: int64(disk.Bavail) * int64(disk.Bsize), Files: int64(disk.Ffree)}, err
+	return DiskSpace{Bytes: int64(disk.Bavail) * int64(disk.Bsize), Files: int64(disk.Ffree)}, err
 }
 
 // Measure returns the usage of a workspace. It walks folders by descriptor and follows no link, so long paths and

@@ -28,10 +28,10 @@ func RemoveAll(in *os.File, name string) error {
 		return gone(err)
 	}
 	r := remover{top: top}
-	err = r.empty(top, 0)
+	err = r.removeContent(top, 0)
 	for err == nil && r.moved {
 		r.moved = false
-		err = r.empty(top, 0)
+		err = r.removeContent(top, 0)
 	}
 	_ = unix.Close(top)
 	if err != nil {
@@ -47,9 +47,9 @@ type remover struct {
 	moved bool // a folder was moved to the top since the last pass
 }
 
-// empty removes the content of a folder. It rereads the folder until it is empty, because some file systems skip names
-// while others are removed.
-func (r *remover) empty(fd, depth int) error {
+// removeContent removes the content of a folder. It rereads the folder until it is empty, because some file systems
+// skip names while others are removed.
+func (r *remover) removeContent(fd, depth int) error {
 	for range maxPasses {
 		found, err := r.pass(fd, depth)
 		if err != nil || !found {
@@ -96,7 +96,7 @@ func (r *remover) remove(in int, name string, depth int) error {
 	if err != nil {
 		return gone(err)
 	}
-	err = r.empty(fd, depth+1)
+	err = r.removeContent(fd, depth+1)
 	_ = unix.Close(fd)
 	if err != nil {
 		return err

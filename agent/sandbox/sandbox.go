@@ -116,8 +116,8 @@ type Usage struct {
 	Unseen error
 }
 
-// Room is the free space of a disk.
-type Room struct {
+// DiskSpace is space on a disk: what is free, or what is used.
+type DiskSpace struct {
 	Bytes int64
 	Files int64 // zero or constant on file systems that create inodes on demand
 }

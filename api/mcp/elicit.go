@@ -20,8 +20,8 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// Approvals reads and decides approvals. *approval.Keeper implements it. For an approval that the identity may not see,
-// it fails with registry.CodeNotFound.
+// Approvals reads and decides approvals. *approval.Service implements it. For an approval that the identity may not
+// see, it fails with registry.CodeNotFound.
 type Approvals interface {
 	Wait(ctx context.Context, who auth.Identity, id string, wait time.Duration) (registry.Approval, error)
 	Decide(ctx context.Context, who auth.Identity, id string, d approval.Decision) (approval.Answer, error)

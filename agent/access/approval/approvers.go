@@ -22,12 +22,12 @@ const (
 	maxCredentialsRead = 500 // per tenant, to find its approvers
 	maxApprovers       = 8   // names per approval
 
-	holdersAge = 2 * time.Second // how long they are cached
-	maxHolders = 20_000          // keys in the cache, per generation; there are two
+	approverKeysAge = 2 * time.Second // how long they are cached
+	maxApproverKeys = 20_000          // keys in the cache, per generation; there are two
 )
 
-// holders are the API keys of a tenant that have the role approver.
-type holders struct {
+// approverKeys are the API keys of a tenant that have the role approver.
+type approverKeys struct {
 	keys []auth.Identity
 	more bool // not all were read
 	read time.Time
@@ -35,10 +35,10 @@ type holders struct {
 
 // approvers returns names of identities that may decide an approval, so that the caller knows whom to ask. It is best
 // effort: it names at most maxApprovers keys, and the other ways to get the role, such as JWTs, from the configuration.
-func (k *Keeper) approvers(ctx context.Context, a registry.Approval) []string {
+func (k *Service) approvers(ctx context.Context, a registry.Approval) []string {
 	names := a.Approvers
 	if k.cfg.Credentials != nil {
-		all := k.holders(ctx, a.Tenant)
+		all := k.approverKeys(ctx, a.Tenant)
 		more := all.more
 		for _, who := range all.keys {
 			if !MayDecide(who, a) {
@@ -64,10 +64,10 @@ func (k *Keeper) approvers(ctx context.Context, a registry.Approval) []string {
 	return names
 }
 
-// holders reads the approver keys of a tenant, at most once per holdersAge.
-func (k *Keeper) holders(ctx context.Context, tenant string) holders {
-	known, ok := k.holdersOf.Get(tenant)
-	if ok && time.Since(known.read) < holdersAge {
+// approverKeys reads the approver keys of a tenant, at most once per approverKeysAge.
+func (k *Service) approverKeys(ctx context.Context, tenant string) approverKeys {
+	known, ok := k.keyCache.Get(tenant)
+	if ok && time.Since(known.read) < approverKeysAge {
 		return known
 	}
 	all, next, err := k.cfg.Credentials.Credentials(ctx, registry.CredentialQuery{
@@ -76,14 +76,14 @@ func (k *Keeper) holders(ctx context.Context, tenant string) holders {
 	if err != nil {
 		k.cfg.Log.Debug("approvers not read", "error", err)
 	}
-	found := holders{more: next != "", read: time.Now()}
+	found := approverKeys{more: next != "", read: time.Now()}
 	for _, c := range all {
 		if who, err := auth.IdentityOf(c); err == nil && who.Approves() {
 			found.keys = append(found.keys, who)
 		}
 	}
 	if err == nil {
-		k.holdersOf.Put(tenant, found, 1+len(found.keys))
+		k.keyCache.Put(tenant, found, 1+len(found.keys))
 	}
 	return found
 }

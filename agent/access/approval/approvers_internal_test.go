@@ -35,7 +35,7 @@ func (*countedKeys) Credential(context.Context, string, string) (registry.Creden
 func TestKeysAreReadOnceForManyQuestions(t *testing.T) {
 	keys := new(countedKeys)
 	store := memory.New(memory.Options{})
-	k := NewKeeper(Config{Store: store, Pods: store, Credentials: keys,
+	k := New(Config{Store: store, Pods: store, Credentials: keys,
 		Verify: func(context.Context, *auth.Identity) error { return nil }})
 	defer k.Close()
 	for range 50 {

@@ -30,7 +30,7 @@ func (b *fakeBudget) GiveBack(_ share.Owner, bytes int) { b.spent -= bytes }
 // What is asked is spent, what the store refuses is given back, and what the budget refuses is not asked.
 func TestQuestionsSpendABudget(t *testing.T) {
 	store, budget := memory.New(memory.Options{}), new(fakeBudget)
-	k := approval.NewKeeper(approval.Config{Store: store, Budget: budget})
+	k := approval.New(approval.Config{Store: store, Budget: budget})
 	t.Cleanup(k.Close)
 	ask := func() error {
 		_, err := k.Ask(t.Context(), question(registry.NewApprovalID()), time.Minute, []byte("the request"))

@@ -32,7 +32,7 @@ type Answer struct {
 }
 
 // Get returns an approval that the identity may see, else registry.ErrNoApproval.
-func (k *Keeper) Get(ctx context.Context, who auth.Identity, id string) (registry.Approval, error) {
+func (k *Service) Get(ctx context.Context, who auth.Identity, id string) (registry.Approval, error) {
 	if !registry.ValidApprovalID(id) {
 		return registry.Approval{}, registry.ErrNoApproval
 	}
@@ -47,7 +47,7 @@ func (k *Keeper) Get(ctx context.Context, who auth.Identity, id string) (registr
 }
 
 // Wait is Get when the approval is final, or after wait has passed.
-func (k *Keeper) Wait(
+func (k *Service) Wait(
 	ctx context.Context, who auth.Identity, id string, wait time.Duration,
 ) (registry.Approval, error) {
 	a, err := k.Get(ctx, who, id)
@@ -66,7 +66,7 @@ func (k *Keeper) Wait(
 }
 
 // Pending returns the pending approvals that the identity may see, without arguments.
-func (k *Keeper) Pending(ctx context.Context, who auth.Identity) ([]registry.Approval, error) {
+func (k *Service) Pending(ctx context.Context, who auth.Identity) ([]registry.Approval, error) {
 	all, err := k.cfg.Store.PendingApprovals(ctx, who.Tenant)
 	seen := []registry.Approval{}
 	for _, a := range all {
@@ -79,7 +79,7 @@ func (k *Keeper) Pending(ctx context.Context, who auth.Identity) ([]registry.App
 
 // Decide decides an approval for an identity that may see it. It allows the call only if MayDecide does. The first
 // decision wins; later ones return it. With registry.ApproveTwo, the second person's decision allows the call.
-func (k *Keeper) Decide(ctx context.Context, who auth.Identity, id string, d Decision) (Answer, error) {
+func (k *Service) Decide(ctx context.Context, who auth.Identity, id string, d Decision) (Answer, error) {
 	a, err := k.Get(ctx, who, id)
 	if err != nil {
 		return Answer{}, err
@@ -93,7 +93,7 @@ func (k *Keeper) Decide(ctx context.Context, who auth.Identity, id string, d Dec
 // DecideOnDevice decides an approval for the person at a session's device. With its own credential, a device may decide
 // only calls for this session, which it would run itself. who is the identity that opened the device's socket. If it
 // may approve, it decides the same approvals as elsewhere.
-func (k *Keeper) DecideOnDevice(
+func (k *Service) DecideOnDevice(
 	ctx context.Context, who auth.Identity, session registry.Session, id string, d Decision,
 ) (Answer, error) {
 	if !registry.ValidApprovalID(id) {
@@ -107,7 +107,7 @@ func (k *Keeper) DecideOnDevice(
 	if session.DeviceID != "" {
 		by = byDevice(session.DeviceID)
 	}
-	atDevice := isFor(session, a)
+	atDevice := concernsSession(session, a)
 	if !atDevice {
 		if !maySee(who, a) {
 			return Answer{}, registry.ErrNoApproval
@@ -140,7 +140,7 @@ func byDevice(id string) string { return "device:" + id }
 
 // abandoned reports whether the pod that waits for a call has died, so that allowing the call has no effect. A pod that
 // died less than a lease ago still counts as live: an answer in that time is lost.
-func (k *Keeper) abandoned(ctx context.Context, a registry.Approval) bool {
+func (k *Service) abandoned(ctx context.Context, a registry.Approval) bool {
 	if a.Pod == "" || k.cfg.Pods == nil {
 		return false
 	}
@@ -148,9 +148,9 @@ func (k *Keeper) abandoned(ctx context.Context, a registry.Approval) bool {
 	return err == nil && !slices.Contains(live, a.Pod)
 }
 
-// isFor reports whether an approval is about a call for the session's device: the session id is the same, and still
-// belongs to the same user. A forgotten id may belong to another user now.
-func isFor(session registry.Session, a registry.Approval) bool {
+// concernsSession reports whether an approval is about a call for the session's device: the session id is the same, and
+// still belongs to the same user. A forgotten id may belong to another user now.
+func concernsSession(session registry.Session, a registry.Approval) bool {
 	return a.Tenant == session.Tenant && a.SessionID == session.Key.Session &&
 		a.Owner == cmp.Or(session.UserID, a.Requester.User)
 }
@@ -160,14 +160,14 @@ const maxShown = 16
 
 // WaitingAt returns the pending approvals for the person at a session's device, with arguments, in the order of their
 // expiry. It returns at most maxShown (16); others can be decided elsewhere.
-func (k *Keeper) WaitingAt(ctx context.Context, session registry.Session) ([]registry.Approval, error) {
+func (k *Service) WaitingAt(ctx context.Context, session registry.Session) ([]registry.Approval, error) {
 	all, err := k.cfg.Store.PendingApprovals(ctx, session.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	var waiting []registry.Approval
 	for _, a := range all {
-		if !isFor(session, a) || len(waiting) == maxShown {
+		if !concernsSession(session, a) || len(waiting) == maxShown {
 			continue
 		}
 		whole, err := k.cfg.Store.Approval(ctx, a.Tenant, a.ID) // the list has no arguments
@@ -182,7 +182,7 @@ func (k *Keeper) WaitingAt(ctx context.Context, session registry.Session) ([]reg
 	return waiting, nil
 }
 
-func (k *Keeper) decide(
+func (k *Service) decide(
 	ctx context.Context, a registry.Approval, by decider, d Decision,
 ) (Answer, error) {
 	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: signature(by.who, by.by)}
@@ -203,7 +203,7 @@ func (k *Keeper) decide(
 	if err != nil || !final.Final() {
 		return answer, err
 	}
-	k.tell(final.Ref(), final.Verdict)
+	k.deliver(final.Ref(), final.Verdict)
 	if !counted {
 		return answer, nil
 	}
@@ -245,12 +245,12 @@ func voteOf(by decider) (registry.Vote, error) {
 }
 
 // vote stores a verdict. An earlier vote does not count if its voter may no longer decide.
-func (k *Keeper) vote(
+func (k *Service) vote(
 	ctx context.Context, a registry.Approval, by decider, v registry.Verdict,
 ) (now registry.Approval, counted bool, err error) {
 	lapsed := ""
 	if v.State == registry.ApprovalAllowed && !a.Final() {
-		if lapsed, err = k.lapsed(ctx, a); err != nil {
+		if lapsed, err = k.lapsedVoter(ctx, a); err != nil {
 			return a, false, err
 		}
 	}
@@ -269,9 +269,10 @@ func (k *Keeper) vote(
 	return now, counted, err
 }
 
-// lapsed returns the person whose first vote no longer counts, because the identity was revoked or may not decide the
-// approval now. Empty: there is no such vote. If the store does not answer, lapsed fails, and nothing may be decided.
-func (k *Keeper) lapsed(ctx context.Context, a registry.Approval) (person string, err error) {
+// lapsedVoter returns the person whose first vote no longer counts, because the identity was revoked or may not decide
+// the approval now. Empty: there is no such vote. If the store does not answer, lapsedVoter fails, and nothing may be
+// decided.
+func (k *Service) lapsedVoter(ctx context.Context, a registry.Approval) (person string, err error) {
 	if a.First.Person == "" {
 		return "", nil
 	}
@@ -279,7 +280,7 @@ func (k *Keeper) lapsed(ctx context.Context, a registry.Approval) (person string
 	if json.Unmarshal(a.First.Voter, &v) != nil { // from a release that did not store it
 		return a.First.Person, nil
 	}
-	now, err := k.standing(ctx, v.Who)
+	now, err := k.currentIdentity(ctx, v.Who)
 	switch {
 	case errors.Is(err, registry.CodeUnauthenticated) || errors.Is(err, registry.CodeNotFound):
 		return a.First.Person, nil
@@ -291,9 +292,9 @@ func (k *Keeper) lapsed(ctx context.Context, a registry.Approval) (person string
 	return "", nil
 }
 
-// standing returns the current state of an identity, because the rights of a stored credential may have changed. A JWT
-// that has expired since its vote does not invalidate the vote.
-func (k *Keeper) standing(ctx context.Context, who auth.Identity) (auth.Identity, error) {
+// currentIdentity returns the current state of an identity, because the rights of a stored credential may have changed.
+// A JWT that has expired since its vote does not invalidate the vote.
+func (k *Service) currentIdentity(ctx context.Context, who auth.Identity) (auth.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	kind, id, _ := strings.Cut(who.Credential, ":")

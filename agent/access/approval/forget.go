@@ -22,7 +22,7 @@ const (
 // CredentialsChanged schedules the removal of grants that a revoked identity gave or got. It does not block. Every pod
 // that reads the revocation removes them: the last removal comes after the last pod has stopped taking decisions of the
 // identity.
-func (k *Keeper) CredentialsChanged(changes []registry.CredentialChange) {
+func (k *Service) CredentialsChanged(changes []registry.CredentialChange) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range changes {
@@ -34,14 +34,14 @@ func (k *Keeper) CredentialsChanged(changes []registry.CredentialChange) {
 		k.revoked = k.revoked[n:]
 		k.cfg.Log.Warn("grants of some who were revoked are left: look at farhand approve grants", "revocations", n)
 	}
-	signal(k.forgets)
+	signal(k.revocations)
 }
 
-// forget drops the grants that CredentialsChanged has scheduled.
-func (k *Keeper) forget() {
+// dropRevokedGrants drops the grants that CredentialsChanged has scheduled.
+func (k *Service) dropRevokedGrants() {
 	for {
 		select {
-		case <-k.forgets:
+		case <-k.revocations:
 		case <-k.ctx.Done():
 			return
 		}
@@ -66,7 +66,7 @@ func (k *Keeper) forget() {
 }
 
 // dropGrants drops the grants of a tenant that revocations end. Other pods may do the same concurrently.
-func (k *Keeper) dropGrants(tenant string, changes []registry.CredentialChange) error {
+func (k *Service) dropGrants(tenant string, changes []registry.CredentialChange) error {
 	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 	defer cancel()
 	grants, err := k.cfg.Store.Grants(ctx, tenant)
@@ -121,7 +121,7 @@ const (
 )
 
 // sweepDue starts or ends the calls of final deferred approvals, of all pods.
-func (k *Keeper) sweepDue() {
+func (k *Service) sweepDue() {
 	ticker := time.NewTicker(sweepPause)
 	defer ticker.Stop()
 	for {
@@ -135,7 +135,7 @@ func (k *Keeper) sweepDue() {
 	}
 }
 
-func (k *Keeper) sweepOnce() {
+func (k *Service) sweepOnce() {
 	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 	due, err := k.cfg.Store.DueApprovals(ctx, sweepLimit)
 	cancel()
@@ -156,7 +156,7 @@ func (k *Keeper) sweepOnce() {
 
 // settle starts or ends one deferred call. Several pods may settle the same approval: the record of the call decides
 // which pod starts it.
-func (k *Keeper) settle(ref registry.ApprovalRef) error {
+func (k *Service) settle(ref registry.ApprovalRef) error {
 	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 	defer cancel()
 	a, request, err := k.cfg.Store.ApprovalRequest(ctx, ref.Tenant, ref.ID)

@@ -19,7 +19,7 @@ import (
 func TestGrantsEndWithWhoeverGaveThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})
-		k := approval.NewKeeper(approval.Config{Store: store})
+		k := approval.New(approval.Config{Store: store})
 		defer k.Close()
 		put := func(name string, change func(*registry.Grant)) {
 			t.Helper()
@@ -109,7 +109,7 @@ func TestGrantsAreDroppedOnceTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &awayOnce{ApprovalStore: memory.New(memory.Options{})}
 		j := &journal{}
-		k := approval.NewKeeper(approval.Config{Store: store, Audit: j})
+		k := approval.New(approval.Config{Store: store, Audit: j})
 		defer k.Close()
 		g := registry.Grant{ID: "g1", Tenant: "t", Tool: "snap", GrantedBy: "ann"}
 		if _, err := store.PutGrant(t.Context(), g, time.Hour); err != nil {

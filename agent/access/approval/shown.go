@@ -34,7 +34,7 @@ func Shown(args registry.JSON) (text string, remarks []string) {
 		indented.Write(raw)
 	}
 	plain := indented.String()
-	text = escaped(plain)
+	text = escapeUnseen(plain)
 	if len(raw) > longArgs {
 		remarks = append(remarks, RemarkLong)
 	}
@@ -50,8 +50,8 @@ func Shown(args registry.JSON) (text string, remarks []string) {
 	return text, remarks
 }
 
-// escaped returns JSON in which every character that a reader would not see is escaped.
-func escaped(text string) string {
+// escapeUnseen returns JSON in which every character that a reader would not see is escaped.
+func escapeUnseen(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
 	for _, r := range text {

@@ -67,7 +67,7 @@ func TestTheFirstOfTwoMustStand(t *testing.T) {
 			p := &people{keys: map[string]registry.Credential{
 				"ann": {ID: "ann", Kind: registry.CredentialKey, Tenant: "t", User: "ann", Roles: []string{"approver"}},
 			}}
-			k := approval.NewKeeper(approval.Config{
+			k := approval.New(approval.Config{
 				Store: memory.New(memory.Options{}), Credentials: p, Verify: p.verify,
 			})
 			defer k.Close()
@@ -105,7 +105,7 @@ func TestTheFirstOfTwoMustStand(t *testing.T) {
 // While the store does not say whether the first of two still counts, the second decides nothing.
 func TestTheFirstOfTwoIsNotKnown(t *testing.T) {
 	p := &people{keys: map[string]registry.Credential{}}
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{}), Credentials: p})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{}), Credentials: p})
 	defer k.Close()
 	asked := question(registry.NewApprovalID())
 	asked.By, asked.Owner = registry.ApproveTwo, ""

@@ -23,8 +23,8 @@ const (
 	// maxWaiting bounds the callers that wait for approvals on a pod.
 	maxWaiting = 10_000
 
-	// lateness is how long after an approval's expiry, by the pod's clock, the store is asked a last time.
-	lateness = 100 * time.Millisecond
+	// expiryMargin is how long after an approval's expiry, by the pod's clock, the store is asked a last time.
+	expiryMargin = 100 * time.Millisecond
 )
 
 var errManyWait = registry.Errorf(registry.CodeBusy,
@@ -32,7 +32,7 @@ var errManyWait = registry.Errorf(registry.CodeBusy,
 	With(registry.DispatchedNo)
 
 // Ask implements agent.Approvals.
-func (k *Keeper) Ask(
+func (k *Service) Ask(
 	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
 ) (registry.Approval, error) {
 	a.Approvers = k.approvers(ctx, a)
@@ -59,8 +59,8 @@ func (k *Keeper) Ask(
 }
 
 // Await implements agent.Approvals.
-func (k *Keeper) Await(ctx context.Context, a registry.Approval) (registry.Approval, error) {
-	v, final, err := k.waitForVerdict(ctx, a.Ref(), a.ExpiresAt.Sub(a.CreatedAt)+lateness)
+func (k *Service) Await(ctx context.Context, a registry.Approval) (registry.Approval, error) {
+	v, final, err := k.waitForVerdict(ctx, a.Ref(), a.ExpiresAt.Sub(a.CreatedAt)+expiryMargin)
 	switch {
 	case err != nil:
 		k.withdraw(ctx, a, registry.ApprovalWithdrawn)
@@ -75,12 +75,12 @@ func (k *Keeper) Await(ctx context.Context, a registry.Approval) (registry.Appro
 	}
 }
 
-// waitForVerdict waits for the verdict of an approval, at most for limit. final is false if there is none by then, or if
-// ctx or the Keeper ends first. It fails if too many callers wait.
-func (k *Keeper) waitForVerdict(
+// waitForVerdict waits for the verdict of an approval, at most for limit. final is false if there is none by then, or
+// if ctx or the Service ends first. It fails if too many callers wait.
+func (k *Service) waitForVerdict(
 	ctx context.Context, ref registry.ApprovalRef, limit time.Duration,
 ) (v registry.Verdict, final bool, err error) {
-	verdicts, leave, err := k.listen(ref)
+	verdicts, leave, err := k.subscribe(ref)
 	if err != nil {
 		return v, false, err
 	}
@@ -99,7 +99,7 @@ func (k *Keeper) waitForVerdict(
 
 // withdraw ends an unanswered question. If the store has a decision, that counts. If the store fails, the call must not
 // run.
-func (k *Keeper) withdraw(ctx context.Context, a registry.Approval, state registry.ApprovalState) registry.Approval {
+func (k *Service) withdraw(ctx context.Context, a registry.Approval, state registry.ApprovalState) registry.Approval {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	final, first, err := k.cfg.Store.DecideApproval(
@@ -118,46 +118,46 @@ func (k *Keeper) withdraw(ctx context.Context, a registry.Approval, state regist
 }
 
 // Withdraw withdraws the question about a call that has ended.
-func (k *Keeper) Withdraw(ctx context.Context, tenant, id string) {
+func (k *Service) Withdraw(ctx context.Context, tenant, id string) {
 	k.withdraw(ctx, registry.Approval{Tenant: tenant, ID: id}, registry.ApprovalWithdrawn)
 	signal(k.sweep)
 }
 
 // CountWrongAnswer counts an answer that was no decision. It returns how many there were, on all pods. Zero: the
 // question is no longer open.
-func (k *Keeper) CountWrongAnswer(ctx context.Context, tenant, id string) (int, error) {
+func (k *Service) CountWrongAnswer(ctx context.Context, tenant, id string) (int, error) {
 	return k.cfg.Store.CountWrongAnswer(ctx, tenant, id)
 }
 
-// listen returns a channel that gets the verdict of an approval when it is final. leave must be called.
-func (k *Keeper) listen(ref registry.ApprovalRef) (verdicts <-chan registry.Verdict, leave func(), err error) {
+// subscribe returns a channel that gets the verdict of an approval when it is final. unsubscribe must be called.
+func (k *Service) subscribe(ref registry.ApprovalRef) (verdicts <-chan registry.Verdict, leave func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.count >= maxWaiting {
 		return nil, nil, errManyWait
 	}
 	c := make(chan registry.Verdict, 1)
-	k.waiting[ref] = append(k.waiting[ref], c)
+	k.subscribers[ref] = append(k.subscribers[ref], c)
 	k.count++
 	signal(k.polls)
-	return c, func() { k.leave(ref, c) }, nil
+	return c, func() { k.unsubscribe(ref, c) }, nil
 }
 
-func (k *Keeper) leave(ref registry.ApprovalRef, c chan registry.Verdict) {
+func (k *Service) unsubscribe(ref registry.ApprovalRef, c chan registry.Verdict) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	left := slices.DeleteFunc(k.waiting[ref], func(other chan registry.Verdict) bool { return other == c })
+	left := slices.DeleteFunc(k.subscribers[ref], func(other chan registry.Verdict) bool { return other == c })
 	k.count--
-	if k.waiting[ref] = left; len(left) == 0 {
-		delete(k.waiting, ref)
+	if k.subscribers[ref] = left; len(left) == 0 {
+		delete(k.subscribers, ref)
 	}
 }
 
-// tell sends the final verdict of an approval to the callers that wait for it on this pod.
-func (k *Keeper) tell(ref registry.ApprovalRef, v registry.Verdict) {
+// deliver sends the final verdict of an approval to the callers that wait for it on this pod.
+func (k *Service) deliver(ref registry.ApprovalRef, v registry.Verdict) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, c := range k.waiting[ref] {
+	for _, c := range k.subscribers[ref] {
 		select {
 		case c <- v:
 		default: // it already has the verdict
@@ -166,11 +166,11 @@ func (k *Keeper) tell(ref registry.ApprovalRef, v registry.Verdict) {
 }
 
 // poll reads the awaited verdicts every pollPause, as long as callers wait on this pod.
-func (k *Keeper) poll() {
+func (k *Service) poll() {
 	ticker := time.NewTicker(pollPause)
 	defer ticker.Stop()
 	for {
-		if !k.anybodyWaits() {
+		if !k.hasSubscribers() {
 			select {
 			case <-k.polls:
 			case <-k.ctx.Done():
@@ -186,16 +186,16 @@ func (k *Keeper) poll() {
 	}
 }
 
-func (k *Keeper) anybodyWaits() bool {
+func (k *Service) hasSubscribers() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.waiting) > 0
+	return len(k.subscribers) > 0
 }
 
-func (k *Keeper) pollOnce() {
+func (k *Service) pollOnce() {
 	k.mu.Lock()
-	refs := make([]registry.ApprovalRef, 0, len(k.waiting))
-	for ref := range k.waiting {
+	refs := make([]registry.ApprovalRef, 0, len(k.subscribers))
+	for ref := range k.subscribers {
 		refs = append(refs, ref)
 	}
 	k.mu.Unlock()
@@ -210,9 +210,9 @@ func (k *Keeper) pollOnce() {
 		for i, v := range verdicts {
 			switch {
 			case v.State == "": // the store lost it, so it cannot have been allowed
-				k.tell(batch[i], registry.Verdict{State: registry.ApprovalWithdrawn})
+				k.deliver(batch[i], registry.Verdict{State: registry.ApprovalWithdrawn})
 			case v.Final():
-				k.tell(batch[i], v)
+				k.deliver(batch[i], v)
 			}
 		}
 	}

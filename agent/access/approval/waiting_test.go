@@ -14,7 +14,7 @@ import (
 )
 
 // asked asks a question that lives for a minute.
-func asked(t *testing.T, k *approval.Keeper, change func(*registry.Approval)) registry.Approval {
+func asked(t *testing.T, k *approval.Service, change func(*registry.Approval)) registry.Approval {
 	t.Helper()
 	a := question(registry.NewApprovalID())
 	if change != nil {
@@ -31,8 +31,8 @@ func asked(t *testing.T, k *approval.Keeper, change func(*registry.Approval)) re
 func TestVerdictsReachOtherPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})
-		here := approval.NewKeeper(approval.Config{Store: store})
-		there := approval.NewKeeper(approval.Config{Store: store})
+		here := approval.New(approval.Config{Store: store})
+		there := approval.New(approval.Config{Store: store})
 		defer here.Close()
 		defer there.Close()
 		a := asked(t, here, nil)
@@ -74,7 +74,7 @@ func TestVerdictsReachOtherPods(t *testing.T) {
 func TestWaitsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(memory.Options{})
-		k := approval.NewKeeper(approval.Config{Store: store})
+		k := approval.New(approval.Config{Store: store})
 		a := asked(t, k, nil)
 		got, err := k.Wait(t.Context(), ann, a.ID, time.Second)
 		if err != nil || got.State != registry.ApprovalPending {
@@ -108,7 +108,7 @@ func TestWaitsEnd(t *testing.T) {
 
 // TestWithdraw: the question about a call that was cancelled is over, for the call too.
 func TestWithdraw(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 	defer k.Close()
 	a := asked(t, k, nil)
 	k.Withdraw(t.Context(), "t", a.ID)
@@ -124,7 +124,7 @@ func TestWithdraw(t *testing.T) {
 
 // TestWhatADeviceIsShown: its own questions that wait, whole, and not too many at once.
 func TestWhatADeviceIsShown(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 	defer k.Close()
 	phone := registry.Session{Key: registry.Key{Tenant: "t", Session: "phone"}, DeviceID: "d1", UserID: "ann"}
 	first := asked(t, k, nil)
@@ -149,7 +149,7 @@ func TestWhatADeviceIsShown(t *testing.T) {
 
 // What may not be seen does not exist, whatever is done with it.
 func TestUnknownApprovalsAndGrants(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 	defer k.Close()
 	a := asked(t, k, nil)
 	ben := auth.Identity{Tenant: "t", User: "ben", Roles: auth.RoleApprover}
@@ -180,7 +180,7 @@ func second[T any](_ T, err error) error { return err }
 
 // TestGrantsLastAsLongAsTheyMay: what the person said, within what the rules allow.
 func TestGrantsLastAsLongAsTheyMay(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 	defer k.Close()
 	for _, c := range []struct{ said, rule, want time.Duration }{
 		{0, 0, registry.MaxGrantLife}, {time.Hour, 0, time.Hour}, {time.Hour, time.Minute, time.Minute},

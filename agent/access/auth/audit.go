@@ -34,7 +34,7 @@ func (id Identity) Actor() registry.AuditActor {
 
 // ActorOf returns the identity as an audit log actor, with the source of the request.
 func (s Sources) ActorOf(id Identity, r *http.Request) registry.AuditActor {
-	id.Source = s.Of(r)
+	id.Source = s.Network(r)
 	return id.Actor()
 }
 

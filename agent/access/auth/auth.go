@@ -110,7 +110,7 @@ type Chain struct {
 
 // Authenticate implements Authenticator.
 func (c Chain) Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error) {
-	id, err := c.of(token).Authenticate(ctx, r, token)
+	id, err := c.authenticatorFor(token).Authenticate(ctx, r, token)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -120,7 +120,7 @@ func (c Chain) Authenticate(ctx context.Context, r *http.Request, token string) 
 	return id, nil
 }
 
-func (c Chain) of(token string) Authenticator {
+func (c Chain) authenticatorFor(token string) Authenticator {
 	switch {
 	case IsSecret(token):
 		return c.Keys
@@ -134,16 +134,16 @@ func (c Chain) of(token string) Authenticator {
 // NamesUsers returns true: keys may name users.
 func (Chain) NamesUsers() bool { return true }
 
-// Nobody rejects every request: each needs a credential for another authenticator.
-type Nobody struct{}
+// DenyAll rejects every request: each needs a credential for another authenticator.
+type DenyAll struct{}
 
 // Authenticate implements Authenticator.
-func (Nobody) Authenticate(context.Context, *http.Request, string) (Identity, error) {
+func (DenyAll) Authenticate(context.Context, *http.Request, string) (Identity, error) {
 	return Identity{}, registry.Errorf(registry.CodeUnauthenticated, "A valid bearer token is required.")
 }
 
 // NamesUsers returns false.
-func (Nobody) NamesUsers() bool { return false }
+func (DenyAll) NamesUsers() bool { return false }
 
 // Sources finds the address that a request comes from. A client can write anything into X-Forwarded-For, so only
 // entries that trusted proxies added count. The zero value trusts no proxy.
@@ -171,9 +171,9 @@ func NewSources(proxies []string) (Sources, error) {
 // sourceBits is the length of the IPv6 prefix that counts as one source, because a client usually has a whole /64.
 const sourceBits = 64
 
-// Of returns the source of a request: an IPv4 address or an IPv6 network. All requests without an address share the
-// zero value.
-func (s Sources) Of(r *http.Request) netip.Prefix {
+// Network returns the source of a request: an IPv4 address or an IPv6 network. All requests without an address share
+// the zero value.
+func (s Sources) Network(r *http.Request) netip.Prefix {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Prefix{}

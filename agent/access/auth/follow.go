@@ -113,10 +113,10 @@ func (l *Live) apply(page registry.ChangePage) {
 	if !revoked {
 		return
 	}
-	tell(l.held.take(func(id *Identity) error { return l.endedBy(id, page.Changes) }))
+	notifyAll(l.bound.removeEnded(func(id *Identity) error { return l.endedBy(id, page.Changes) }))
 }
 
-// endedBy returns the error if one of the changes has ended a held identity, else nil.
+// endedBy returns the error if one of the changes has ended a bound identity, else nil.
 func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error {
 	if revoked, _ := l.changes.revoked(id); revoked {
 		return errRevoked()
@@ -124,7 +124,7 @@ func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error 
 	if !id.Issued.IsZero() {
 		return nil
 	}
-	for _, c := range changes { // without an issue time: it was held before the changes, so it is older
+	for _, c := range changes { // without an issue time: it was bound before the changes, so it is older
 		if c.Revoked && c.Tenant == id.Tenant && (c.Kind == registry.ChangeUser && c.ID == id.User ||
 			c.Kind == registry.ChangeDevice && c.ID == id.Device) {
 			return errRevoked()
@@ -133,7 +133,7 @@ func (l *Live) endedBy(id *Identity, changes []registry.CredentialChange) error 
 	return nil
 }
 
-// lookUpAll requests a lookup of all held credentials. It does not wait.
+// lookUpAll requests a lookup of all bound credentials. It does not wait.
 func (l *Live) lookUpAll() {
 	select {
 	case l.verify <- struct{}{}:
@@ -141,8 +141,8 @@ func (l *Live) lookUpAll() {
 	}
 }
 
-// lookUp checks, on each request of lookUpAll, whether the held identities have ended. It is for the rare case that the
-// log has lost changes. It blocks no caller.
+// lookUp checks, on each request of lookUpAll, whether the bound identities have ended. It is for the rare case that
+// the log has lost changes. It blocks no caller.
 func (l *Live) lookUp(ctx context.Context) {
 	for {
 		select {
@@ -150,7 +150,7 @@ func (l *Live) lookUp(ctx context.Context) {
 			return
 		case <-l.verify:
 		}
-		for _, id := range l.held.all() {
+		for _, id := range l.bound.all() {
 			if !l.lookUpOne(ctx, &id) {
 				return
 			}
@@ -171,7 +171,7 @@ func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
 			return true
 		case errors.Is(err, registry.CodeUnauthenticated):
 			key := keyOf(id)
-			tell(l.held.take(func(other *Identity) error {
+			notifyAll(l.bound.removeEnded(func(other *Identity) error {
 				if keyOf(other) == key {
 					return err
 				}
@@ -185,37 +185,40 @@ func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
 	}
 }
 
-// held has the identities that connections, calls and others hold. Each identity is in it once, with all its holders.
-// It is safe for concurrent use.
-type held struct {
+// boundIdentities has the identities that connections, calls and others use. Each identity is in it once, with all its
+// bindings. It is safe for concurrent use.
+type boundIdentities struct {
 	mu   sync.Mutex
-	by   map[heldKey]*heldIdentity
+	by   map[identityKey]*boundIdentity
 	next time.Time // no identity expires earlier; zero: none expires
 }
 
-// heldKey distinguishes identities that can end.
-type heldKey struct {
+// identityKey distinguishes identities that can end.
+type identityKey struct {
 	tenant, credential, user, device string
 	issued, expires                  int64
 }
 
-type heldIdentity struct {
-	key      heldKey
+type boundIdentity struct {
+	key      identityKey
 	identity Identity
-	first    *holder
+	first    *binding
 }
 
-// holder holds an identity. It is in the identity's list until the identity ends or release is called.
-type holder struct {
-	of         *heldIdentity // nil: no longer held
-	prev, next *holder
+// binding is one connection, call or other user of an identity. It is in the identity's list until the identity ends or
+// release is called.
+type binding struct {
+	of         *boundIdentity // nil: no longer bound
+	prev, next *binding
 	end        func(error)
 }
 
-func newHeld() *held { return &held{by: make(map[heldKey]*heldIdentity)} }
+func newBoundIdentities() *boundIdentities {
+	return &boundIdentities{by: make(map[identityKey]*boundIdentity)}
+}
 
-func keyOf(id *Identity) heldKey {
-	key := heldKey{tenant: id.Tenant, credential: id.Credential, user: id.User, device: id.Device}
+func keyOf(id *Identity) identityKey {
+	key := identityKey{tenant: id.Tenant, credential: id.Credential, user: id.User, device: id.Device}
 	if !id.Issued.IsZero() {
 		key.issued = id.Issued.UnixNano()
 	}
@@ -225,8 +228,8 @@ func keyOf(id *Identity) heldKey {
 	return key
 }
 
-// add adds a holder, unless refuse returns an error because the identity has already ended.
-func (h *held) add(id *Identity, end func(error), refuse func() error) (*holder, error) {
+// add adds a binding, unless refuse returns an error because the identity has already ended.
+func (h *boundIdentities) add(id *Identity, end func(error), refuse func() error) (*binding, error) {
 	key := keyOf(id)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,13 +238,13 @@ func (h *held) add(id *Identity, end func(error), refuse func() error) (*holder,
 	}
 	of := h.by[key]
 	if of == nil {
-		of = &heldIdentity{key: key, identity: *id}
+		of = &boundIdentity{key: key, identity: *id}
 		h.by[key] = of
 		if e := id.Expires; !e.IsZero() && (h.next.IsZero() || e.Before(h.next)) {
 			h.next = e
 		}
 	}
-	n := &holder{of: of, next: of.first, end: end}
+	n := &binding{of: of, next: of.first, end: end}
 	if of.first != nil {
 		of.first.prev = n
 	}
@@ -249,8 +252,8 @@ func (h *held) add(id *Identity, end func(error), refuse func() error) (*holder,
 	return n, nil
 }
 
-// release removes a holder. It may be called after the identity has ended, and more than once.
-func (h *held) release(n *holder) {
+// release removes a binding. It may be called after the identity has ended, and more than once.
+func (h *boundIdentities) release(n *binding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	of := n.of
@@ -271,20 +274,20 @@ func (h *held) release(n *holder) {
 	}
 }
 
-// take removes the identities for which ends returns an error. It returns the callbacks to call.
-func (h *held) take(ends func(*Identity) error) []ending {
+// removeEnded removes the identities for which ends returns an error. It returns the callbacks to call.
+func (h *boundIdentities) removeEnded(ends func(*Identity) error) []ending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.takeLocked(ends)
+	return h.removeEndedLocked(ends)
 }
 
-// ending is the end callback of a holder, with the reason.
+// ending is the end callback of a binding, with the reason.
 type ending struct {
-	tell func(error)
-	err  error
+	notify func(error)
+	err    error
 }
 
-func (h *held) takeLocked(ends func(*Identity) error) []ending {
+func (h *boundIdentities) removeEndedLocked(ends func(*Identity) error) []ending {
 	var all []ending
 	for key, of := range h.by {
 		err := ends(&of.identity)
@@ -302,15 +305,16 @@ func (h *held) takeLocked(ends func(*Identity) error) []ending {
 	return all
 }
 
-// takeExpired removes the identities that have expired. It scans them only if one can have expired since the last scan.
-func (h *held) takeExpired(now time.Time) []ending {
+// removeExpired removes the identities that have expired. It scans them only if one can have expired since the last
+// scan.
+func (h *boundIdentities) removeExpired(now time.Time) []ending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.next.IsZero() || now.Before(h.next) {
 		return nil
 	}
 	h.next = time.Time{}
-	return h.takeLocked(func(id *Identity) error {
+	return h.removeEndedLocked(func(id *Identity) error {
 		if id.Expired(now) {
 			return errExpired()
 		}
@@ -321,8 +325,8 @@ func (h *held) takeExpired(now time.Time) []ending {
 	})
 }
 
-// all returns the held identities.
-func (h *held) all() []Identity {
+// all returns the bound identities.
+func (h *boundIdentities) all() []Identity {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ids := make([]Identity, 0, len(h.by))
@@ -332,8 +336,8 @@ func (h *held) all() []Identity {
 	return ids
 }
 
-// count returns the number of held identities.
-func (h *held) count() int {
+// count returns the number of bound identities.
+func (h *boundIdentities) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.by)

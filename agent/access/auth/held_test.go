@@ -60,8 +60,8 @@ func TestWhatIsHeldEnds(t *testing.T) {
 				if tc.id.Tenant == "" {
 					tc.id.Tenant = "acme"
 				}
-				ctx, release := g.live.Hold(t.Context(), &tc.id)
-				other, let := g.live.Hold(t.Context(), &tc.id) // what lets go in time is not told
+				ctx, release := g.live.Bind(t.Context(), &tc.id)
+				other, let := g.live.Bind(t.Context(), &tc.id) // what lets go in time is not told
 				let()
 				tc.end(g)
 				time.Sleep(2 * time.Second)
@@ -76,7 +76,7 @@ func TestWhatIsHeldEnds(t *testing.T) {
 				}
 				release()
 				release()
-				if n := g.live.Held(); n != 0 {
+				if n := g.live.Bound(); n != 0 {
 					t.Errorf("%d are held", n)
 				}
 			})
@@ -93,7 +93,7 @@ func TestHoldingWhatHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		ctx, release := g.live.Hold(t.Context(), &id)
+		ctx, release := g.live.Bind(t.Context(), &id)
 		defer release()
 		if !errors.Is(context.Cause(ctx), registry.CodeUnauthenticated) {
 			t.Errorf("the cause is %v", context.Cause(ctx))

@@ -56,7 +56,7 @@ type LiveConfig struct {
 type Live struct {
 	cfg     LiveConfig
 	changes *revocations
-	held    *held
+	bound   *boundIdentities
 	loading singleflight.Group // by tenant
 
 	began  time.Time
@@ -68,7 +68,7 @@ type Live struct {
 	caught bool // the log was read to its end, so each next change must have the next number
 	tidied time.Time
 
-	verify chan struct{} // capacity 1: look up all held identities
+	verify chan struct{} // capacity 1: look up all bound identities
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -86,7 +86,8 @@ func NewLive(cfg LiveConfig) *Live {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Live{
-		cfg: cfg, changes: newRevocations(), held: newHeld(), began: time.Now(), verify: make(chan struct{}, 1),
+		cfg: cfg, changes: newRevocations(), bound: newBoundIdentities(), began: time.Now(),
+		verify: make(chan struct{}, 1),
 	}
 }
 
@@ -105,7 +106,7 @@ func (l *Live) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close stops the background work and waits for it. Held identities no longer end by themselves.
+// Close stops the background work and waits for it. Bound identities no longer end by themselves.
 func (l *Live) Close() {
 	if l.stop != nil {
 		l.stop()
@@ -130,7 +131,7 @@ func (l *Live) Check(ctx context.Context, id *Identity) error {
 	if err != nil || known {
 		return err
 	}
-	if err := l.load(ctx, id.Tenant); err != nil {
+	if err := l.loadRevocations(ctx, id.Tenant); err != nil {
 		return err
 	}
 	_, err = l.ended(id)
@@ -144,7 +145,7 @@ func (l *Live) Verify(ctx context.Context, id *Identity) error {
 		return err
 	}
 	if id.User != "" || id.Device != "" || strings.HasPrefix(id.Credential, CredentialJWT+":") {
-		if err := l.load(ctx, id.Tenant); err != nil {
+		if err := l.loadRevocations(ctx, id.Tenant); err != nil {
 			return err
 		}
 	}
@@ -164,8 +165,8 @@ func (l *Live) ended(id *Identity) (known bool, err error) {
 	return known, nil
 }
 
-// load reads a tenant's stored revocations. Concurrent callers share one read.
-func (l *Live) load(ctx context.Context, tenant string) error {
+// loadRevocations reads a tenant's stored revocations. Concurrent callers share one read.
+func (l *Live) loadRevocations(ctx context.Context, tenant string) error {
 	_, err, _ := l.loading.Do(tenant, func() (any, error) {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 		defer cancel()
@@ -174,7 +175,7 @@ func (l *Live) load(ctx context.Context, tenant string) error {
 		if err != nil {
 			return nil, registry.StoreUnavailable("read revocations", err)
 		}
-		l.changes.load(tenant, all, since)
+		l.changes.addStored(tenant, all, since)
 		return nil, nil
 	})
 	return err
@@ -198,16 +199,16 @@ func (l *Live) credentialGone(ctx context.Context, id *Identity) error {
 	return nil
 }
 
-// Hold returns a context that ends when the identity ends. context.Cause is then an *registry.Error with
+// Bind returns a context that ends when the identity ends. context.Cause is then an *registry.Error with
 // CodeUnauthenticated. release also ends the context, and must be called. Both are free for an identity that can
 // neither expire nor be revoked.
-func (l *Live) Hold(ctx context.Context, id *Identity) (held context.Context, release func()) {
+func (l *Live) Bind(ctx context.Context, id *Identity) (bound context.Context, release func()) {
 	if !id.MayEnd() {
 		return ctx, func() {}
 	}
-	held, cancel := context.WithCancelCause(ctx)
+	bound, cancel := context.WithCancelCause(ctx)
 	let := l.Watch(id, cancel)
-	return held, func() {
+	return bound, func() {
 		let()
 		cancel(nil)
 	}
@@ -220,7 +221,7 @@ func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 		return func() {}
 	}
 	known := false
-	n, err := l.held.add(id, end, func() (err error) {
+	n, err := l.bound.add(id, end, func() (err error) {
 		known, err = l.ended(id)
 		return err
 	})
@@ -231,11 +232,11 @@ func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 	if !known { // what the earlier check relied on is not loaded now
 		l.lookUpAll()
 	}
-	return func() { l.held.release(n) }
+	return func() { l.bound.release(n) }
 }
 
-// Held returns the number of held identities that can end.
-func (l *Live) Held() int { return l.held.count() }
+// Bound returns the number of bound identities that can end.
+func (l *Live) Bound() int { return l.bound.count() }
 
 // expire ends identities when they expire.
 func (l *Live) expire(ctx context.Context) {
@@ -246,14 +247,14 @@ func (l *Live) expire(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			tell(l.held.takeExpired(now))
+			notifyAll(l.bound.removeExpired(now))
 		}
 	}
 }
 
-// tell calls the end callbacks. The caller must hold no lock, because callbacks may release other holders.
-func tell(all []ending) {
+// notifyAll calls the end callbacks. The caller must hold no lock, because callbacks may release other bindings.
+func notifyAll(all []ending) {
 	for _, e := range all {
-		e.tell(e.err)
+		e.notify(e.err)
 	}
 }

@@ -257,7 +257,7 @@ func TestTheStoreIsAway(t *testing.T) {
 		g := newGatekeeper(t, newWatchedStore())
 		secret := g.create(registry.CredentialKey, "k1")
 		g.ask(secret, "")
-		_, release := g.live.Hold(t.Context(), new(g.ask(secret, "")))
+		_, release := g.live.Bind(t.Context(), new(g.ask(secret, "")))
 		defer release()
 		g.store.away.Store(true)
 		time.Sleep(3 * time.Second)
@@ -292,9 +292,9 @@ func TestALostLogHasEverythingLookedUp(t *testing.T) {
 		stays := g.ask(g.create(registry.CredentialKey, "k2"), "")
 		g.revoke(registry.ChangeUser, "somebody")
 		time.Sleep(time.Second) // the log was read up to here
-		ended, release := g.live.Hold(t.Context(), &gone)
+		ended, release := g.live.Bind(t.Context(), &gone)
 		defer release()
-		kept, let := g.live.Hold(t.Context(), &stays)
+		kept, let := g.live.Bind(t.Context(), &stays)
 		defer let()
 		g.store.lost.Store(true)
 		if _, err := g.store.RevokeCredential(t.Context(), "acme", "k1"); err != nil {
@@ -320,10 +320,10 @@ func TestHoldingWhileRevoking(t *testing.T) {
 		holders.Go(func() {
 			id := auth.Identity{Tenant: "acme", Credential: fmt.Sprintf("key:k%d", i%5)}
 			for range 50 {
-				_, release := live.Hold(t.Context(), &id)
+				_, release := live.Bind(t.Context(), &id)
 				release()
 			}
-			ctx, release := live.Hold(t.Context(), &id)
+			ctx, release := live.Bind(t.Context(), &id)
 			defer release()
 			if i < 5 {
 				if _, err := store.AppendChange(t.Context(), registry.CredentialChange{
@@ -336,7 +336,7 @@ func TestHoldingWhileRevoking(t *testing.T) {
 		})
 	}
 	holders.Wait()
-	if n := live.Held(); n != 0 {
+	if n := live.Bound(); n != 0 {
 		t.Errorf("%d are held", n)
 	}
 }
@@ -393,7 +393,7 @@ func BenchmarkHold(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, release := live.Hold(b.Context(), &id)
+				_, release := live.Bind(b.Context(), &id)
 				release()
 			}
 		})
@@ -415,7 +415,7 @@ func BenchmarkKeys(b *testing.B) {
 	}); err != nil {
 		b.Fatal(err)
 	}
-	chain := auth.Chain{Keys: keys, Otherwise: auth.Nobody{}, Live: live}
+	chain := auth.Chain{Keys: keys, Otherwise: auth.DenyAll{}, Live: live}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := chain.Authenticate(b.Context(), nil, secret); err != nil {

@@ -56,17 +56,17 @@ func TestLoadingMeetsTheLog(t *testing.T) {
 	}
 	since := r.now()
 	r.note(revoke(now.Add(time.Hour)))
-	r.load("acme", []registry.CredentialChange{revoke(now)}, since)
+	r.addStored("acme", []registry.CredentialChange{revoke(now)}, since)
 	if revoked, known := r.revoked(ann); !revoked || !known {
 		t.Errorf("revoked %v, known %v", revoked, known)
 	}
 	since = r.now()
 	r.distrust()
-	r.load("acme", nil, since)
+	r.addStored("acme", nil, since)
 	if _, known := r.revoked(ann); known {
 		t.Error("what was read before something was missed is taken to be all")
 	}
-	r.load("acme", nil, r.now())
+	r.addStored("acme", nil, r.now())
 	if _, known := r.revoked(ann); !known {
 		t.Error("what was read afterwards is not taken to be all")
 	}

@@ -117,7 +117,7 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 		return err
 	}
 	f.noteLogin(r, err)
-	if f.wrong.Take(f.sources.Of(r), 1) {
+	if f.wrong.Take(f.sources.Network(r), 1) {
 		return err
 	}
 	e := registry.Errorf(registry.CodeRateLimited,
@@ -150,7 +150,7 @@ func (f *Refusals) Note(r *http.Request, kind string, err error, attrs ...slog.A
 	}
 	all := append([]slog.Attr{
 		slog.String("refused", kind), slog.String("path", cutShort(r.URL.Path)),
-		slog.String("source", f.sources.Of(r).Addr().String()),
+		slog.String("source", f.sources.Network(r).Addr().String()),
 		slog.Any("error", err),
 	}, attrs...)
 	if omitted > 0 {

@@ -81,8 +81,8 @@ func (r *revocations) tenantLocked(tenant string, now time.Time) *tenantMarks {
 	return of
 }
 
-// load records a tenant's stored revocations. since is the generation at which they were read.
-func (r *revocations) load(tenant string, remembered []registry.CredentialChange, since int64) {
+// addStored records a tenant's stored revocations. since is the generation at which they were read.
+func (r *revocations) addStored(tenant string, remembered []registry.CredentialChange, since int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -121,7 +121,7 @@ func (r *revocations) forget(now, then time.Time) {
 	}
 }
 
-// now returns the generation, for current and load.
+// now returns the generation, for current and addStored.
 func (r *revocations) now() int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -59,7 +59,7 @@ func TestAFullLogRevivesNobody(t *testing.T) {
 				before.tokenOf(tc.id)
 				before.revoke(registry.ChangeUser, "somebody")
 				time.Sleep(time.Second)
-				held, release := before.live.Hold(t.Context(), new(before.ask(token, "")))
+				held, release := before.live.Bind(t.Context(), new(before.ask(token, "")))
 				defer release()
 				before.revoke(tc.kind, tc.what)
 				store.flood(t) // before anybody has read it

@@ -42,7 +42,7 @@ func TestSourceOfARequest(t *testing.T) {
 		if tc.forwarded != "" {
 			r.Header.Set("X-Forwarded-For", tc.forwarded)
 		}
-		if got := s.Of(r).String(); got != tc.want {
+		if got := s.Network(r).String(); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

@@ -14,37 +14,37 @@ import (
 // workspace must leave as much space free as it uses, so that other tenants have room: see decision 60. It is safe for
 // concurrent use.
 type disk struct {
-	free func(sandbox.Workspace) (sandbox.Room, error)
+	free func(sandbox.Workspace) (sandbox.DiskSpace, error)
 	most int64 // bytes that a tenant may always use
 
 	mu      sync.Mutex
 	spaces  map[string]taken                        // by the id of the workspace
-	tenants map[string]sandbox.Room                 // usage of each tenant
+	tenants map[string]sandbox.DiskSpace            // usage of each tenant
 	stale   map[string]map[string]sandbox.Workspace // by tenant: workspaces that may have grown since they were measured
 }
 
 type taken struct {
 	tenant string
-	sandbox.Room
+	sandbox.DiskSpace
 }
 
 func newDisk(cfg Config) *disk {
 	return &disk{
 		free: cfg.Free, most: cfg.MaxBytes,
-		spaces: make(map[string]taken), tenants: make(map[string]sandbox.Room),
+		spaces: make(map[string]taken), tenants: make(map[string]sandbox.DiskSpace),
 		stale: make(map[string]map[string]sandbox.Workspace),
 	}
 }
 
 // saw records the usage of a workspace, and returns the usage of its tenant.
-func (d *disk) saw(w sandbox.Workspace, used sandbox.Usage) sandbox.Room {
+func (d *disk) saw(w sandbox.Workspace, used sandbox.Usage) sandbox.DiskSpace {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forgetLocked(w.ID)
-	now := sandbox.Room{Bytes: used.Bytes, Files: int64(used.Files)}
+	now := sandbox.DiskSpace{Bytes: used.Bytes, Files: int64(used.Files)}
 	d.spaces[w.ID] = taken{w.Tenant, now}
 	sum := d.tenants[w.Tenant]
-	sum = sandbox.Room{Bytes: sum.Bytes + now.Bytes, Files: sum.Files + now.Files}
+	sum = sandbox.DiskSpace{Bytes: sum.Bytes + now.Bytes, Files: sum.Files + now.Files}
 	d.tenants[w.Tenant] = sum
 	return sum
 }
@@ -84,8 +84,8 @@ func (d *disk) forget(id string) {
 	d.forgetLocked(id)
 }
 
-// keep forgets all workspaces that are not in there: another pod or the sweep has removed them.
-func (d *disk) keep(there map[string]bool) {
+// retain forgets all workspaces that are not in there: another pod or the sweep has removed them.
+func (d *disk) retain(there map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id := range maps.Clone(d.spaces) {
@@ -102,8 +102,8 @@ func (d *disk) forgetLocked(id string) {
 	}
 	delete(d.spaces, id)
 	sum := d.tenants[was.tenant]
-	sum = sandbox.Room{Bytes: sum.Bytes - was.Bytes, Files: sum.Files - was.Files}
-	if d.tenants[was.tenant] = sum; sum == (sandbox.Room{}) {
+	sum = sandbox.DiskSpace{Bytes: sum.Bytes - was.Bytes, Files: sum.Files - was.Files}
+	if d.tenants[was.tenant] = sum; sum == (sandbox.DiskSpace{}) {
 		delete(d.tenants, was.tenant)
 	}
 }
@@ -115,22 +115,22 @@ func (d *disk) Over(w sandbox.Workspace, used sandbox.Usage, more int64) error {
 			d.saw(other, now)
 		}
 	}
-	held := d.saw(w, used)
+	total := d.saw(w, used)
 	if more > 0 {
 		d.touch(w) // the caller writes now
 	}
-	held.Bytes += more
-	if held.Bytes <= d.most && held.Files <= int64(w.MaxFiles) {
+	total.Bytes += more
+	if total.Bytes <= d.most && total.Files <= int64(w.MaxFiles) {
 		return nil
 	}
 	free, err := d.free(w)
-	if err == nil && free.Files > 0 && held.Files > max(int64(w.MaxFiles), free.Files) {
+	if err == nil && free.Files > 0 && total.Files > max(int64(w.MaxFiles), free.Files) {
 		return fmt.Errorf("%w: the workspaces of this tenant have %d files and folders, and the disk of the gateway "+
-			"has room for only %d more; remove some, or erase conversations", sandbox.ErrFull, held.Files, free.Files)
+			"has room for only %d more; remove some, or erase conversations", sandbox.ErrFull, total.Files, free.Files)
 	}
-	if err == nil && held.Bytes > max(d.most, free.Bytes-more) {
+	if err == nil && total.Bytes > max(d.most, free.Bytes-more) {
 		return fmt.Errorf("%w: the workspaces of this tenant take %d MiB, and only %d MiB are free on the disk of the "+
-			"gateway; remove files, or erase conversations", sandbox.ErrFull, held.Bytes>>20, free.Bytes>>20)
+			"gateway; remove files, or erase conversations", sandbox.ErrFull, total.Bytes>>20, free.Bytes>>20)
 	}
 	return nil
 }

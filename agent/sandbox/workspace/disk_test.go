@@ -23,7 +23,7 @@ func TestTheDiskIsShared(t *testing.T) {
 	const size, full = 16 << 20, 1 << 20
 	dir := t.TempDir()
 	var others atomic.Int64 // bytes of others on the disk
-	free := func(sandbox.Workspace) (sandbox.Room, error) {
+	free := func(sandbox.Workspace) (sandbox.DiskSpace, error) {
 		var sum int64
 		err := filepath.WalkDir(dir, func(_ string, e os.DirEntry, err error) error {
 			if err == nil && e.Type().IsRegular() {
@@ -34,7 +34,7 @@ func TestTheDiskIsShared(t *testing.T) {
 			}
 			return nil
 		})
-		return sandbox.Room{Bytes: size - sum - others.Load()}, err
+		return sandbox.DiskSpace{Bytes: size - sum - others.Load()}, err
 	}
 	start := func() *workspace.Workspaces {
 		return open(t, func(c *workspace.Config) { c.Dir, c.MaxBytes, c.MinFree, c.Free = dir, 2*full, 1, free })
@@ -42,7 +42,7 @@ func TestTheDiskIsShared(t *testing.T) {
 	w := start()
 	fill := func(tenant, conversation string) (sandbox.Workspace, error) {
 		id := agent.SessionID{Tenant: tenant, Conversation: conversation, Generation: 1}
-		space, err := w.Of(id, registry.Place{}).Open(t.Context())
+		space, err := w.Find(id, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,12 +90,13 @@ func TestTheDiskIsShared(t *testing.T) {
 // The files of a disk run out, too, where it has a fixed number of them.
 func TestTheFilesOfTheDiskAreShared(t *testing.T) {
 	t.Parallel()
-	free := sandbox.Room{Bytes: 1 << 40, Files: 1000}
+	free := sandbox.DiskSpace{Bytes: 1 << 40, Files: 1000}
 	w := open(t, func(c *workspace.Config) {
-		c.MaxFiles, c.Free = 100, func(sandbox.Workspace) (sandbox.Room, error) { return free, nil }
+		c.MaxFiles, c.Free = 100, func(sandbox.Workspace) (sandbox.DiskSpace, error) { return free, nil }
 	})
 	add := func(tenant, conversation string) error {
-		space, err := w.Of(agent.SessionID{Tenant: tenant, Conversation: conversation}, registry.Place{}).Open(t.Context())
+		id := agent.SessionID{Tenant: tenant, Conversation: conversation}
+		space, err := w.Find(id, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,13 +128,13 @@ func TestCommandsBesideEachOtherCount(t *testing.T) {
 	t.Parallel()
 	w := open(t, func(c *workspace.Config) {
 		c.MaxBytes, c.MinFree = 1<<20, 1
-		c.Free = func(sandbox.Workspace) (sandbox.Room, error) { return sandbox.Room{Bytes: 3 << 19}, nil }
+		c.Free = func(sandbox.Workspace) (sandbox.DiskSpace, error) { return sandbox.DiskSpace{Bytes: 3 << 19}, nil }
 	})
 	var full bool
 	run := func(conversation string, during func()) {
 		t.Helper()
 		id := agent.SessionID{Tenant: "greedy", Conversation: conversation}
-		space, err := w.Of(id, registry.Place{}).Open(t.Context())
+		space, err := w.Find(id, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +156,7 @@ func TestCommandsBesideEachOtherCount(t *testing.T) {
 	}
 	idle := func() {
 		id := agent.SessionID{Tenant: "greedy", Conversation: "idle"}
-		space, err := w.Of(id, registry.Place{}).Open(t.Context())
+		space, err := w.Find(id, registry.Place{}).Open(t.Context())
 		if err == nil {
 			err = sandbox.Usage{Files: 1}.OverShare(space, 0)
 		}

@@ -72,8 +72,8 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 // state is the workspace and the disk before a command.
 type state struct {
 	sandbox.Usage
-	full bool         // the command cannot write
-	free sandbox.Room // of the disk
+	full bool              // the command cannot write
+	free sandbox.DiskSpace // of the disk
 }
 
 // clean runs a command in a full workspace, if cleaning admits it. The command can remove files, but not write to them.
@@ -196,7 +196,7 @@ func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, don
 
 // unseenGrowth returns why a command that cleans up an unmeasurable workspace must end, or nil: it may add empty files
 // where they cannot be counted.
-func unseenGrowth(before state, free sandbox.Room) error {
+func unseenGrowth(before state, free sandbox.DiskSpace) error {
 	bytes, files := before.free.Bytes-free.Bytes, before.free.Files-free.Files
 	if before.Unseen == nil || bytes <= unseenBytes && files <= unseenFiles {
 		return nil

@@ -54,7 +54,7 @@ func small(t *testing.T, change ...func(*workspace.Config)) (*workspace.Workspac
 	w := open(t, append([]func(*workspace.Config){func(c *workspace.Config) {
 		c.MaxBytes, c.MaxFiles, c.MinFree = 2<<20, 50, 1
 	}}, change...)...)
-	space, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
+	space, err := w.Find(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

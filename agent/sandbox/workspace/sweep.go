@@ -59,7 +59,7 @@ func (w *Workspaces) sweep(ctx context.Context) {
 		}
 	}
 	w.sweepErased(ctx, root, young)
-	w.disk.keep(there)
+	w.disk.retain(there)
 	w.measureUnknown(ctx, slices.Collect(maps.Keys(there)))
 }
 

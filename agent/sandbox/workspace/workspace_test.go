@@ -51,7 +51,7 @@ func TestEachSessionHasItsOwn(t *testing.T) {
 		{Tenant: "t", Identity: "phone"}, {Tenant: "u", Conversation: "phone"}, {Tenant: "t"},
 		{Tenant: `t""phone`}, {Tenant: "t", Conversation: "../../etc"},
 	} {
-		space, err := w.Of(id, registry.Place{}).Open(t.Context())
+		space, err := w.Find(id, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestEachSessionHasItsOwn(t *testing.T) {
 			t.Errorf("%+v has the workspace of %+v", id, other)
 		}
 		seen[space.Dir] = id
-		again, err := w.Of(id, registry.Place{}).Open(t.Context())
+		again, err := w.Find(id, registry.Place{}).Open(t.Context())
 		if err != nil || again != space {
 			t.Errorf("opened again: %+v, %v", again, err)
 		}
@@ -86,7 +86,7 @@ func TestNamesNeedTheKey(t *testing.T) {
 				return
 			}
 			defer w.Close()
-			space, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(context.Background())
+			space, err := w.Find(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(context.Background())
 			if err != nil {
 				t.Error(err)
 			}
@@ -102,7 +102,7 @@ func TestNamesNeedTheKey(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "key")); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	other, err := open(t).Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
+	other, err := open(t).Find(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context())
 	if err != nil || other.ID == first {
 		t.Errorf("another gateway's: %s, %v", other.ID, err)
 	}
@@ -113,7 +113,7 @@ func TestManyOpenOneAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
-			if _, err := w.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(context.Background()); err != nil {
+			if _, err := w.Find(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -133,7 +133,7 @@ func TestRefusesBadConfig(t *testing.T) {
 func TestOldWorkspacesGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, func(c *workspace.Config) { c.TTL = 20 * time.Minute })
-		old, err := w.Of(agent.SessionID{Tenant: "old"}, registry.Place{}).Open(t.Context())
+		old, err := w.Find(agent.SessionID{Tenant: "old"}, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestOldWorkspacesGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Minute)
-		young, err := w.Of(agent.SessionID{Tenant: "young"}, registry.Place{}).Open(t.Context())
+		young, err := w.Find(agent.SessionID{Tenant: "young"}, registry.Place{}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestEarlierGenerationsGo(t *testing.T) {
 	of := func(w *workspace.Workspaces, generation int64) string {
 		t.Helper()
 		id := agent.SessionID{Tenant: "t", Conversation: "phone", Generation: generation}
-		space, err := w.Of(id, registry.Place{Generation: generation, Epoch: 1}).Open(t.Context())
+		space, err := w.Find(id, registry.Place{Generation: generation, Epoch: 1}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestFoldersOfFormerOwners(t *testing.T) {
 			t.Parallel()
 			w := open(t)
 			id := agent.SessionID{Tenant: "t", Identity: "user:anna"}
-			space, err := w.Of(id, registry.Place{Epoch: 5, Before: 3}).Open(t.Context())
+			space, err := w.Find(id, registry.Place{Epoch: 5, Before: 3}).Open(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +237,7 @@ func TestFoldersOfFormerOwners(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				_, err = w.Of(id, tt.now).Open(t.Context())
+				_, err = w.Find(id, tt.now).Open(t.Context())
 				if tt.code == "" && err != nil || tt.code != "" && !errors.Is(err, tt.code) {
 					t.Error(err)
 				}

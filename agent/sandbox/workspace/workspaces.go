@@ -40,7 +40,7 @@ type Config struct {
 	MinFree  int64         // free disk space that programs must leave, in bytes; default: MaxBytes
 	TTL      time.Duration // how long a workspace is kept after its last use; default DefaultTTL
 
-	Free func(sandbox.Workspace) (sandbox.Room, error) // returns the free space of the disk; default sandbox.Free
+	Free func(sandbox.Workspace) (sandbox.DiskSpace, error) // returns the free space of the disk; default sandbox.Free
 
 	// Generations returns the current generations of conversations, or zero if unknown. The folders of other
 	// generations are removed. If nil, folders are only removed after the TTL.
@@ -162,8 +162,8 @@ func (cfg *Config) withDefaults() {
 // AgentDir returns the folder of the agent.
 func (w *Workspaces) AgentDir() string { return filepath.Join(w.cfg.Dir, agentsDir, w.cfg.AgentID) }
 
-// Of implements agent.Workspaces.
-func (w *Workspaces) Of(id agent.SessionID, at registry.Place) agent.Workspace {
+// Find implements agent.Workspaces.
+func (w *Workspaces) Find(id agent.SessionID, at registry.Place) agent.Workspace {
 	return space{w, id, w.nameOf(id), at}
 }
 
@@ -227,7 +227,8 @@ func (s space) Open(ctx context.Context) (sandbox.Workspace, error) {
 		return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal,
 			"The folder of this session cannot be made. The log of the gateway says why.")
 	case lost:
-		agent.TellLost(ctx, "The pod that kept the workspace is gone, and its files with it. This is a new, empty one.")
+		agent.ReportLost(ctx,
+			"The pod that kept the workspace is gone, and its files with it. This is a new, empty one.")
 	}
 	return w.workspace(s.id.Tenant, s.name), nil
 }

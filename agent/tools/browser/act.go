@@ -47,7 +47,7 @@ func (t *tab) act(ctx context.Context, r request) error {
 	case "click":
 		return el.click(ctx)
 	case "fill":
-		return el.tell(ctx, "fill", r.Text)
+		return el.callFunction(ctx, "fill", r.Text)
 	case "type":
 		return el.typeKeys(ctx, r.Text)
 	case "hover":
@@ -59,8 +59,8 @@ func (t *tab) act(ctx context.Context, r request) error {
 	}
 }
 
-// held is an element that was resolved and scrolled into view.
-type held struct {
+// graspedElement is an element that was resolved and scrolled into view.
+type graspedElement struct {
 	tab    *tab
 	ref    string
 	object runtime.RemoteObjectID
@@ -70,7 +70,7 @@ type held struct {
 }
 
 // grasp resolves a ref to its element and scrolls it into view.
-func (t *tab) grasp(ctx context.Context, ref string) (*held, error) {
+func (t *tab) grasp(ctx context.Context, ref string) (*graspedElement, error) {
 	where, err := t.refs.find(ref)
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func (t *tab) grasp(ctx context.Context, ref string) (*held, error) {
 	if err != nil {
 		return nil, staleIf(err, ref)
 	}
-	el := &held{tab: t, ref: ref, object: node.Object.ObjectID}
-	return el, el.tell(ctx, "show", "")
+	el := &graspedElement{tab: t, ref: ref, object: node.Object.ObjectID}
+	return el, el.callFunction(ctx, "show", "")
 }
 
 // staleIf converts errors that Chromium returned to a stale ref. Other errors stay.
@@ -98,8 +98,8 @@ func staleIf(err error, ref string) error {
 	return err
 }
 
-// tell calls a function of the script on the element.
-func (e *held) tell(ctx context.Context, function, text string) error {
+// callFunction calls a function of the script on the element.
+func (e *graspedElement) callFunction(ctx context.Context, function, text string) error {
 	args := make([]*runtime.CallArgument, 0, 2)
 	for _, arg := range [...]string{function, text} {
 		raw, err := jsonv2.Marshal(arg, chromedp.DefaultMarshalOptions)
@@ -131,7 +131,7 @@ func (e *held) tell(ctx context.Context, function, text string) error {
 }
 
 // center returns the center of the element in the window.
-func (e *held) center(ctx context.Context) (x, y float64, err error) {
+func (e *graspedElement) center(ctx context.Context) (x, y float64, err error) {
 	res, err := cdp.Call(ctx, e.tab.wire, dom.GetContentQuads, dom.GetContentQuadsParams{ObjectID: e.object})
 	var of *cdproto.Error
 	if err != nil && !errors.As(err, &of) {
@@ -145,11 +145,11 @@ func (e *held) center(ctx context.Context) (x, y float64, err error) {
 	return 0, 0, failure(fmt.Sprintf("%s (%s) is not visible", e.ref, short(e.Tag, maxShown)))
 }
 
-func (e *held) click(ctx context.Context) error {
+func (e *graspedElement) click(ctx context.Context) error {
 	if e.Tag == "option" {
-		return e.tell(ctx, "choose", "") // options of a closed list have no position in the window
+		return e.callFunction(ctx, "choose", "") // options of a closed list have no position in the window
 	}
-	if err := e.tell(ctx, "usable", ""); err != nil {
+	if err := e.callFunction(ctx, "usable", ""); err != nil {
 		return err
 	}
 	x, y, err := e.center(ctx)
@@ -163,18 +163,18 @@ func (e *held) click(ctx context.Context) error {
 	return err
 }
 
-func (e *held) typeKeys(ctx context.Context, text string) error {
+func (e *graspedElement) typeKeys(ctx context.Context, text string) error {
 	if n := len([]rune(text)); n > maxTyped {
 		return failure(fmt.Sprintf("%d characters are too many to type (at most %d): use fill", n, maxTyped))
 	}
-	if err := e.tell(ctx, "focus", ""); err != nil {
+	if err := e.callFunction(ctx, "focus", ""); err != nil {
 		return err
 	}
 	_, err := chromedp.KeyEvent(strings.ReplaceAll(text, "\n", "\r"))(ctx, e.tab.wire)
 	return err
 }
 
-func (e *held) hover(ctx context.Context) error {
+func (e *graspedElement) hover(ctx context.Context) error {
 	x, y, err := e.center(ctx)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (e *held) hover(ctx context.Context) error {
 	return err
 }
 
-func (e *held) drag(ctx context.Context, targetRef string) error {
+func (e *graspedElement) drag(ctx context.Context, targetRef string) error {
 	to, err := e.tab.grasp(ctx, targetRef)
 	if err != nil {
 		return err

@@ -35,8 +35,8 @@ func newActivity() activity {
 		changed: make(chan struct{}, 1)}
 }
 
-// hear processes an event.
-func (a *activity) hear(event any) {
+// receive processes an event.
+func (a *activity) receive(event any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch e := event.(type) {
@@ -128,8 +128,8 @@ func (a *activity) forget() {
 func (t *tab) settle(ctx context.Context, limit time.Duration) bool {
 	end := time.NewTimer(limit)
 	defer end.Stop()
-	calm := time.NewTimer(quiet)
-	defer calm.Stop()
+	idle := time.NewTimer(quiet)
+	defer idle.Stop()
 	var loaded time.Time
 	for {
 		loading, requesting := t.activity.busy()
@@ -140,17 +140,17 @@ func (t *tab) settle(ctx context.Context, limit time.Duration) bool {
 		}
 		switch {
 		case loading:
-			calm.Stop()
+			idle.Stop()
 		case requesting:
-			calm.Reset(time.Until(loaded.Add(askingTimeout)))
+			idle.Reset(time.Until(loaded.Add(askingTimeout)))
 		default:
-			calm.Reset(quiet)
+			idle.Reset(quiet)
 		}
 		select {
 		case <-t.activity.changed:
 		case <-t.crashed:
 			return true
-		case <-calm.C:
+		case <-idle.C:
 			t.activity.forgetNavigations()
 			return true
 		case <-end.C:

@@ -18,21 +18,21 @@ func TestNavigationsAreWaitedFor(t *testing.T) {
 		"the frame is detached": &page.EventFrameDetached{FrameID: frame},
 	} {
 		a := newActivity()
-		a.hear(asks)
+		a.receive(asks)
 		if _, asking := a.busy(); !asking {
 			t.Errorf("%s: it is not waited for", name)
 		}
-		a.hear(end)
+		a.receive(end)
 		if _, asking := a.busy(); asking {
 			t.Errorf("%s: it is still waited for", name)
 		}
 	}
 	a := newActivity()
-	a.hear(&page.EventFrameRequestedNavigation{FrameID: frame, Disposition: page.ClientNavigationDispositionNewTab})
+	a.receive(&page.EventFrameRequestedNavigation{FrameID: frame, Disposition: page.ClientNavigationDispositionNewTab})
 	if _, asking := a.busy(); asking {
 		t.Error("what opens in another tab is waited for")
 	}
-	a.hear(asks)
+	a.receive(asks)
 	a.forgetNavigations()
 	if _, asking := a.busy(); asking {
 		t.Error("what never begins is waited for again")

@@ -17,12 +17,12 @@ type Browsers struct {
 	program string
 	absent  error // why browsers are unavailable; nil: they are available
 	folder  *folder
-	scale   *scale
+	memory  *memoryWatch
 
-	places *share.Pool // limits the seats
+	pool *share.Pool // limits the slots
 
 	mu      sync.Mutex
-	seats   map[Session]*seat
+	slots   map[Session]*slot
 	closed  bool
 	running sync.WaitGroup // goroutines that end browsers
 }
@@ -33,29 +33,29 @@ func New(cfg Config) (*Browsers, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("browser: a folder for profiles is needed")
 	}
-	b := &Browsers{cfg: cfg.orDefaults(), seats: make(map[Session]*seat)}
+	b := &Browsers{cfg: cfg.orDefaults(), slots: make(map[Session]*slot)}
 	most := int64(b.cfg.MaxBrowsers)
-	b.places = share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
+	b.pool = share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
 	if b.program, b.absent = find(b.cfg); b.absent != nil {
 		return b, nil
 	}
 	if b.folder, b.absent = newFolder(b.cfg.Dir); b.absent == nil {
-		b.scale = newScale(func() map[string]int64 { return memoryBelow(b.folder.path) })
+		b.memory = newMemoryWatch(func() map[string]int64 { return memoryBelow(b.folder.path) })
 	}
 	return b, nil
 }
 
 // Pools returns the use of the pool "browsers".
 func (b *Browsers) Pools() map[string]share.Stats {
-	return map[string]share.Stats{"browsers": b.places.Stats()}
+	return map[string]share.Stats{"browsers": b.pool.Stats()}
 }
 
 // Registration registers the tool browser. If browsers are unavailable, the tool says so.
 func (b *Browsers) Registration() agent.Registration {
-	keeps := agent.Keeps{Kind: "browser", Lost: "The pod that kept the browser is gone, and what the browser had " +
+	keeps := agent.PodState{Kind: "browser", Lost: "The pod that kept the browser is gone, and what the browser had " +
 		"open is lost. A new one begins with the next page that is opened."}
 	return agent.Registration{
-		Names: []string{"browser"}, Keeps: keeps,
+		Names: []string{"browser"}, State: keeps,
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			return []agent.Tool{tool{browsers: b, session: SessionOf(sc)}}
 		},
@@ -64,15 +64,15 @@ func (b *Browsers) Registration() agent.Registration {
 
 // Release ends the browsers of the matching agent sessions, and waits for their end.
 func (b *Browsers) Release(meant func(agent.SessionID) bool) {
-	var held []*seat
+	var ended []*slot
 	b.mu.Lock()
-	for session, s := range b.seats {
+	for session, s := range b.slots {
 		if meant(session.ID) {
-			held = append(held, s)
+			ended = append(ended, s)
 		}
 	}
 	b.mu.Unlock()
-	for _, s := range held {
+	for _, s := range ended {
 		b.end(s)
 	}
 }
@@ -82,7 +82,7 @@ func (b *Browsers) Close(ctx context.Context) error {
 	b.mu.Lock()
 	first := !b.closed
 	b.closed = true
-	for _, s := range b.seats {
+	for _, s := range b.slots {
 		b.running.Go(func() { b.end(s) })
 	}
 	b.mu.Unlock()
@@ -102,16 +102,16 @@ func (b *Browsers) Close(ctx context.Context) error {
 	}
 }
 
-// end ends the browser of a seat, even if it is in use, and gives the seat up.
-func (b *Browsers) end(s *seat) {
+// end ends the browser of a slot, even if it is in use, and closes the slot.
+func (b *Browsers) end(s *slot) {
 	s.interrupt()
-	_ = s.take(context.Background()) // its user gets an error immediately
-	b.vacate(s)
-	s.give()
+	_ = s.acquire(context.Background()) // its user gets an error immediately
+	b.closeSlot(s)
+	s.release()
 }
 
-// vacate gives up a seat whose turn the caller holds.
-func (b *Browsers) vacate(s *seat) {
+// closeSlot closes a slot whose turn the caller holds.
+func (b *Browsers) closeSlot(s *slot) {
 	if s.idle != nil {
 		s.idle.Stop()
 	}
@@ -119,65 +119,65 @@ func (b *Browsers) vacate(s *seat) {
 		s.browser.close()
 		s.set(nil)
 	}
-	s.gone = true
+	s.closed = true
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.seats[s.session] == s {
-		b.forget(s)
+	if b.slots[s.session] == s {
+		b.removeSlot(s)
 	}
 }
 
-// forget releases the place of a seat. The caller holds the lock.
-func (b *Browsers) forget(s *seat) {
-	delete(b.seats, s.session)
-	s.place.Release()
+// removeSlot removes a slot. The caller holds the lock.
+func (b *Browsers) removeSlot(s *slot) {
+	delete(b.slots, s.session)
+	s.grant.Release()
 }
 
-// seat takes the turn of a session's seat and returns it. Without a seat it returns nil, unless make is set.
-func (b *Browsers) seat(ctx context.Context, session Session, make bool) (*seat, error) {
+// acquireSlot takes the turn of a session's slot and returns it. Without a slot it returns nil, unless make is set.
+func (b *Browsers) acquireSlot(ctx context.Context, session Session, make bool) (*slot, error) {
 	for {
-		s, err := b.findSeat(session, make)
+		s, err := b.findSlot(session, make)
 		if s == nil || err != nil {
 			return nil, err
 		}
-		if err := s.take(ctx); err != nil {
+		if err := s.acquire(ctx); err != nil {
 			return nil, err
 		}
-		if !s.gone {
+		if !s.closed {
 			return s, nil
 		}
-		s.give() // given up meanwhile
+		s.release() // closed meanwhile
 	}
 }
 
-func (b *Browsers) findSeat(session Session, make bool) (*seat, error) {
+func (b *Browsers) findSlot(session Session, make bool) (*slot, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil, errEnded
 	}
-	s := b.seats[session]
+	s := b.slots[session]
 	if s != nil || !make {
 		return s, nil
 	}
 	owner := share.Owner{Tenant: session.ID.Tenant, Identity: session.ID.Identity}
-	place, err := b.places.Try(owner, 1)
+	place, err := b.pool.Try(owner, 1)
 	if full, ok := errors.AsType[*share.FullError](err); ok && b.evict(owner, full.Bound) {
-		place, err = b.places.Try(owner, 1)
+		place, err = b.pool.Try(owner, 1)
 	}
 	if err != nil {
 		return nil, busy(b.cfg.MaxBrowsers)
 	}
-	s = newSeat(session, place)
-	b.seats[session] = s
+	s = newSlot(session, place)
+	b.slots[session] = s
 	return s, nil
 }
 
-// evict gives up the least recently used seat that is not in use and was not used for cfg.Evict. It only considers
-// seats of the owner whose bound was met, because others make no room for it. The caller holds the lock.
+// evict closes the least recently used slot that is not in use and was not used for cfg.Evict. It only considers slots
+// of the owner whose bound was met, because others make no room for it. The caller holds the lock.
 func (b *Browsers) evict(by share.Owner, met share.Bound) bool {
-	var idle []*seat
-	for _, s := range b.seats {
+	var idle []*slot
+	for _, s := range b.slots {
 		if met != share.Pod && s.session.ID.Tenant != by.Tenant ||
 			met == share.Identity && s.session.ID.Identity != by.Identity {
 			continue
@@ -186,19 +186,19 @@ func (b *Browsers) evict(by share.Owner, met share.Bound) bool {
 			idle = append(idle, s)
 		}
 	}
-	slices.SortFunc(idle, func(a, b *seat) int { return a.lastUse().Compare(b.lastUse()) })
+	slices.SortFunc(idle, func(a, b *slot) int { return a.lastUse().Compare(b.lastUse()) })
 	for _, s := range idle {
-		if s.tryTake() {
-			b.forget(s)
-			b.running.Go(func() { b.vacate(s); s.give() })
+		if s.tryAcquire() {
+			b.removeSlot(s)
+			b.running.Go(func() { b.closeSlot(s); s.release() })
 			return true
 		}
 	}
 	return false
 }
 
-// start starts the browser of a seat, unless it runs. The caller holds the turn.
-func (b *Browsers) start(ctx context.Context, s *seat) error {
+// start starts the browser of a slot, unless it runs. The caller holds the turn.
+func (b *Browsers) start(ctx context.Context, s *slot) error {
 	if s.browser != nil {
 		return nil
 	}
@@ -214,22 +214,22 @@ func (b *Browsers) start(ctx context.Context, s *seat) error {
 	return nil
 }
 
-// leave gives back the turn of a seat. It removes a crashed browser, and starts the idle timeout.
-func (b *Browsers) leave(s *seat) {
+// leave releases the turn of a slot. It removes a crashed browser, and starts the idle timeout.
+func (b *Browsers) leave(s *slot) {
 	if s.browser != nil && s.browser.lost() {
 		fate := s.browser.fate()
 		s.browser.close()
 		s.set(nil)
 		s.lost = fate
 	}
-	if !s.gone {
+	if !s.closed {
 		b.armIdle(s)
 	}
-	s.give()
+	s.release()
 }
 
-// armIdle gives the seat up after the idle timeout. The caller holds the turn.
-func (b *Browsers) armIdle(s *seat) {
+// armIdle closes the slot after the idle timeout. The caller holds the turn.
+func (b *Browsers) armIdle(s *slot) {
 	if s.idle != nil {
 		s.idle.Reset(b.cfg.Idle)
 		return
@@ -243,12 +243,12 @@ func (b *Browsers) armIdle(s *seat) {
 		b.running.Add(1)
 		b.mu.Unlock()
 		defer b.running.Done()
-		if !s.tryTake() {
+		if !s.tryAcquire() {
 			return // in use: leave arms the timer again
 		}
-		if !s.gone {
-			b.vacate(s)
+		if !s.closed {
+			b.closeSlot(s)
 		}
-		s.give()
+		s.release()
 	})
 }

@@ -53,7 +53,7 @@ func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 	if err != nil {
 		return nil, err
 	}
-	process, err := startProcess(b.cfg, b.scale, b.program, b.folder.path, proxy.Addr())
+	process, err := startProcess(b.cfg, b.memory, b.program, b.folder.path, proxy.Addr())
 	if err != nil {
 		proxy.Close()
 		return nil, err
@@ -76,7 +76,7 @@ func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 
 // prepare configures the browser: it denies downloads, and authenticates to the proxy.
 func (c *chromium) prepare(ctx context.Context) error {
-	if err := chromedp.ListenBrowser(c.ctx, c.hear); err != nil {
+	if err := chromedp.ListenBrowser(c.ctx, c.receive); err != nil {
 		return err
 	}
 	c.wire = chromedp.FromContext(c.ctx).Browser
@@ -109,8 +109,8 @@ func (c *chromium) prepare(ctx context.Context) error {
 
 const pageType = "page" // target type of a tab
 
-// hear processes events of the whole browser. It runs on the goroutine that reads, and must not block.
-func (c *chromium) hear(event any) {
+// receive processes events of the whole browser. It runs on the goroutine that reads, and must not block.
+func (c *chromium) receive(event any) {
 	if e, ok := event.(*cdpbrowser.EventDownloadWillBegin); ok {
 		c.notes.add("a download was refused (downloads are off): " + short(e.URL, maxShownURL))
 	}

@@ -45,7 +45,7 @@ const (
 	defaultEvict    = time.Minute
 	defaultMemory   = 2 << 30
 
-	weighEvery    = 500 * time.Millisecond // interval of memory checks
+	measureEvery  = 500 * time.Millisecond // interval of memory checks
 	startTimeout  = 20 * time.Second       // for Chromium to answer
 	attachTimeout = 15 * time.Second       // for a new tab to answer
 	loadTimeout   = 20 * time.Second       // of a page; then the model gets what is loaded

@@ -253,8 +253,8 @@ func (n *notes) add(line string) {
 	}
 }
 
-// take returns the lines and clears them.
-func (n *notes) take() []string {
+// drain returns the lines and clears them.
+func (n *notes) drain() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	lines := n.lines

@@ -25,7 +25,7 @@ import (
 // process is one Chromium process tree with its profile. It implements chromedp.Allocator for this one browser.
 type process struct {
 	group   *procgroup.Group
-	scale   *scale
+	memory  *memoryWatch
 	profile string // folder
 	conn    *chromedp.PipeConn
 	said    *procgroup.Tail // of stderr
@@ -36,12 +36,12 @@ type process struct {
 }
 
 // startProcess starts Chromium.
-func startProcess(cfg Config, scale *scale, program, dir, proxy string) (*process, error) {
+func startProcess(cfg Config, scale *memoryWatch, program, dir, proxy string) (*process, error) {
 	profile, err := os.MkdirTemp(dir, "profile-")
 	if err != nil {
 		return nil, err
 	}
-	p := &process{profile: profile, scale: scale, done: make(chan struct{})}
+	p := &process{profile: profile, memory: scale, done: make(chan struct{})}
 	if err := p.start(cfg, program, proxy); err != nil {
 		remove(profile)
 		return nil, err
@@ -96,7 +96,7 @@ func (p *process) start(cfg Config, program, proxy string) error {
 		return err
 	}
 	// Pages may use any amount of memory, and Chromium also keeps their storage in memory.
-	p.scale.put(filepath.Base(p.profile), load{most: cfg.Memory, ended: p.done, heavy: func() {
+	p.memory.add(filepath.Base(p.profile), watched{limit: cfg.Memory, ended: p.done, exceeded: func() {
 		p.greedy.Store(true)
 		p.kill()
 	}})
@@ -128,7 +128,7 @@ func (p *process) close() {
 	p.kill()
 	_ = p.conn.Close()
 	<-p.done
-	p.scale.takeOff(filepath.Base(p.profile))
+	p.memory.remove(filepath.Base(p.profile))
 	p.stderr.Close() // do not wait for EOF: children may hold the pipe open for a moment
 	p.reading.Wait()
 	remove(p.profile)

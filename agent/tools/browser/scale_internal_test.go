@@ -11,14 +11,14 @@ import (
 func TestBrowsersAreWeighedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads, ended atomic.Int32
-		s := newScale(func() map[string]int64 {
+		s := newMemoryWatch(func() map[string]int64 {
 			reads.Add(1)
 			return map[string]int64{"a": 10, "b": 11, "c": 99}
 		})
 		pass := func(want, wantEnded int32) {
 			t.Helper()
 			reads.Store(0)
-			time.Sleep(10 * weighEvery)
+			time.Sleep(10 * measureEvery)
 			synctest.Wait()
 			if got := reads.Load(); got != want {
 				t.Errorf("%d reads in 10 ticks, want %d", got, want)
@@ -29,19 +29,19 @@ func TestBrowsersAreWeighedTogether(t *testing.T) {
 		}
 		pass(0, 0)
 		gone, runs := make(chan struct{}), make(chan struct{})
-		s.put("a", load{10, runs, func() { t.Error("a light browser is ended") }})
+		s.add("a", watched{10, runs, func() { t.Error("a light browser is ended") }})
 		pass(10, 0)
-		s.put("b", load{10, runs, func() { ended.Add(1) }})
-		s.put("c", load{10, gone, func() { t.Error("a browser that is no more is ended") }})
+		s.add("b", watched{10, runs, func() { ended.Add(1) }})
+		s.add("c", watched{10, gone, func() { t.Error("a browser that is no more is ended") }})
 		close(gone)
 		pass(10, 1)
-		s.takeOff("a")
+		s.remove("a")
 		pass(0, 1) // the others are no more, but are not taken off yet
-		s.takeOff("b")
-		s.takeOff("c")
+		s.remove("b")
+		s.remove("c")
 		pass(0, 1)
-		s.put("b", load{10, runs, func() { ended.Add(1) }})
+		s.add("b", watched{10, runs, func() { ended.Add(1) }})
 		pass(1, 2)
-		s.takeOff("b")
+		s.remove("b")
 	})
 }

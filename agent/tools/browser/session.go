@@ -24,30 +24,30 @@ func SessionOf(sc agent.SessionContext) Session {
 	return Session{ID: sc.ID(), Kind: cmp.Or(sc.Kind, agent.ContextMain)}
 }
 
-// seat is the slot of one session, with its browser once that is started.
-type seat struct {
+// slot is the place of one session among the browsers, with its browser once that is started.
+type slot struct {
 	session Session
-	place   *share.Grant
-	turn    chan struct{} // holds a value while the seat is in use
+	grant   *share.Grant
+	turn    chan struct{} // holds a value while the slot is in use
 
 	// Only the holder of the turn may access these.
 	browser *chromium // nil: not started
-	gone    bool      // the seat was given up; callers must get a new one
+	closed  bool      // the slot was closed; callers must get a new one
 	lost    error     // why the last browser ended by itself; nil: it did not
 
 	mu       sync.Mutex
-	used     time.Time // when the turn was last given back
+	used     time.Time // when the turn was last released
 	running  *chromium // same as browser, for callers without the turn
 	released bool      // no further browser may start
 	idle     *time.Timer
 }
 
-func newSeat(s Session, place *share.Grant) *seat {
-	return &seat{session: s, place: place, turn: make(chan struct{}, 1), used: time.Now()}
+func newSlot(s Session, place *share.Grant) *slot {
+	return &slot{session: s, grant: place, turn: make(chan struct{}, 1), used: time.Now()}
 }
 
-// take waits for the turn until ctx ends.
-func (s *seat) take(ctx context.Context) error {
+// acquire waits for the turn until ctx ends.
+func (s *slot) acquire(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		return nil
@@ -56,8 +56,8 @@ func (s *seat) take(ctx context.Context) error {
 	}
 }
 
-// tryTake takes the turn if it is free.
-func (s *seat) tryTake() bool {
+// tryAcquire takes the turn if it is free.
+func (s *slot) tryAcquire() bool {
 	select {
 	case s.turn <- struct{}{}:
 		return true
@@ -66,16 +66,16 @@ func (s *seat) tryTake() bool {
 	}
 }
 
-// give gives the turn back.
-func (s *seat) give() {
+// release ends the turn.
+func (s *slot) release() {
 	s.mu.Lock()
 	s.used = time.Now()
 	s.mu.Unlock()
 	<-s.turn
 }
 
-// lastUse returns when the turn was last given back. It returns the zero time if no browser runs.
-func (s *seat) lastUse() time.Time {
+// lastUse returns when the turn was last released. It returns the zero time if no browser runs.
+func (s *slot) lastUse() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running == nil {
@@ -84,8 +84,8 @@ func (s *seat) lastUse() time.Time {
 	return s.used
 }
 
-// set sets the running browser. It returns false if the seat is released and may start none.
-func (s *seat) set(c *chromium) bool {
+// set sets the running browser. It returns false if the slot is released and may start none.
+func (s *slot) set(c *chromium) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.released && c != nil {
@@ -96,7 +96,7 @@ func (s *seat) set(c *chromium) bool {
 }
 
 // interrupt kills the browser, even if it is in use, and prevents further starts.
-func (s *seat) interrupt() {
+func (s *slot) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.released = true
@@ -113,50 +113,50 @@ func busy(n int) error {
 		"them of one): stop one that is not needed any more, or try again in a minute", n))
 }
 
-// scale measures the memory of all browsers of a pod together, because listing the processes costs the same for one
-// browser as for all. Its reader goroutine runs while there is a browser. It is safe for concurrent use.
-type scale struct {
-	weigh func() map[string]int64 // memory of each profile's processes in bytes, by profile name
+// memoryWatch measures the memory of all browsers of a pod together, because listing the processes costs the same for
+// one browser as for all. Its reader goroutine runs while there is a browser. It is safe for concurrent use.
+type memoryWatch struct {
+	measure func() map[string]int64 // memory of each profile's processes in bytes, by profile name
 
-	mu      sync.Mutex
-	loads   map[string]load // by profile name
-	stop    chan struct{}   // closed to stop the reader
-	stopped chan struct{}   // closed when the reader has stopped
+	mu       sync.Mutex
+	browsers map[string]watched // by profile name
+	stop     chan struct{}      // closed to stop the reader
+	stopped  chan struct{}      // closed when the reader has stopped
 }
 
-// load is a browser whose memory is measured.
-type load struct {
-	most  int64           // limit in bytes
-	ended <-chan struct{} // closed when the browser has ended
-	heavy func()          // called once when the limit is exceeded; must not block
+// watched is a browser whose memory is measured.
+type watched struct {
+	limit    int64           // limit in bytes
+	ended    <-chan struct{} // closed when the browser has ended
+	exceeded func()          // called once when the limit is exceeded; must not block
 }
 
-func newScale(weigh func() map[string]int64) *scale {
-	return &scale{weigh: weigh, loads: make(map[string]load)}
+func newMemoryWatch(weigh func() map[string]int64) *memoryWatch {
+	return &memoryWatch{measure: weigh, browsers: make(map[string]watched)}
 }
 
-// put adds a browser. The first one starts the reader.
-func (s *scale) put(profile string, l load) {
+// add adds a browser. The first one starts the reader.
+func (s *memoryWatch) add(profile string, l watched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loads[profile] = l
-	if len(s.loads) > 1 {
+	s.browsers[profile] = l
+	if len(s.browsers) > 1 {
 		return
 	}
 	s.stop, s.stopped = make(chan struct{}), make(chan struct{})
 	go s.read(s.stop, s.stopped)
 }
 
-// takeOff removes a browser; its heavy is not called afterwards. For the last one, takeOff stops the reader and waits
+// remove removes a browser; its exceeded is not called afterwards. For the last one, remove stops the reader and waits
 // for it.
-func (s *scale) takeOff(profile string) {
+func (s *memoryWatch) remove(profile string) {
 	s.mu.Lock()
-	if _, on := s.loads[profile]; !on {
+	if _, on := s.browsers[profile]; !on {
 		s.mu.Unlock()
 		return
 	}
-	delete(s.loads, profile)
-	last, stop, stopped := len(s.loads) == 0, s.stop, s.stopped
+	delete(s.browsers, profile)
+	last, stop, stopped := len(s.browsers) == 0, s.stop, s.stopped
 	s.mu.Unlock()
 	if last {
 		close(stop)
@@ -164,41 +164,41 @@ func (s *scale) takeOff(profile string) {
 	}
 }
 
-func (s *scale) read(stop <-chan struct{}, stopped chan<- struct{}) {
+func (s *memoryWatch) read(stop <-chan struct{}, stopped chan<- struct{}) {
 	defer close(stopped)
-	tick := time.NewTicker(weighEvery)
+	tick := time.NewTicker(measureEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-stop:
 			return
 		case <-tick.C:
-			s.look()
+			s.check()
 		}
 	}
 }
 
-// look measures once. It measures without the lock, so that a starting browser does not wait.
-func (s *scale) look() {
+// check measures once. It measures without the lock, so that a starting browser does not wait.
+func (s *memoryWatch) check() {
 	if !s.anyRuns() {
 		return
 	}
-	weights := s.weigh()
+	weights := s.measure()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for profile, l := range s.loads {
-		if l.runs() && weights[profile] > l.most {
-			l.heavy()
-			l.heavy = nil
-			s.loads[profile] = l
+	for profile, l := range s.browsers {
+		if l.runs() && weights[profile] > l.limit {
+			l.exceeded()
+			l.exceeded = nil
+			s.browsers[profile] = l
 		}
 	}
 }
 
-func (s *scale) anyRuns() bool {
+func (s *memoryWatch) anyRuns() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.loads {
+	for _, l := range s.browsers {
 		if l.runs() {
 			return true
 		}
@@ -207,11 +207,11 @@ func (s *scale) anyRuns() bool {
 }
 
 // runs reports whether the browser still has to be measured.
-func (l load) runs() bool {
+func (l watched) runs() bool {
 	select {
 	case <-l.ended:
 		return false
 	default:
-		return l.heavy != nil
+		return l.exceeded != nil
 	}
 }

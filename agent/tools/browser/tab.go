@@ -49,7 +49,7 @@ func (c *chromium) attach(ctx context.Context, id target.ID) (*tab, error) {
 		dialogs:  make(chan *page.EventJavascriptDialogOpening, maxDialogs),
 		answered: make(chan struct{}), crashed: make(chan struct{})}
 	own, cancel := context.WithCancel(c.ctx)
-	wired, end := chromedp.NewContext(own, chromedp.WithTargetID(id), chromedp.WithListener(t.hear))
+	wired, end := chromedp.NewContext(own, chromedp.WithTargetID(id), chromedp.WithListener(t.receive))
 	t.cancel = func() { cancel(); end() }
 	stop := context.AfterFunc(ctx, cancel)
 	timer := time.AfterFunc(attachTimeout, cancel)
@@ -84,8 +84,8 @@ func (t *tab) close() {
 	<-t.answered
 }
 
-// hear processes events of the tab. It runs on the goroutine that reads, and must not block.
-func (t *tab) hear(event any) {
+// receive processes events of the tab. It runs on the goroutine that reads, and must not block.
+func (t *tab) receive(event any) {
 	switch e := event.(type) {
 	case *page.EventJavascriptDialogOpening:
 		select {
@@ -102,7 +102,7 @@ func (t *tab) hear(event any) {
 			_, failed := e.Response.Headers[egress.FailedHeader]
 			t.unreached.Store(failed)
 		}
-		t.activity.hear(event)
+		t.activity.receive(event)
 	}
 }
 

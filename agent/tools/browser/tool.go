@@ -103,7 +103,7 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 		}
 	}
 	starts := c.Action == "start" || c.Action == "open" || c.Action == "navigate"
-	s, err := t.browsers.seat(ctx, t.session, starts)
+	s, err := t.browsers.acquireSlot(ctx, t.session, starts)
 	switch {
 	case err != nil:
 		return t.explain(ctx, nil, err), nil
@@ -114,8 +114,8 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 	return t.use(ctx, s, c), nil
 }
 
-// use performs a call. The caller holds the turn of the seat.
-func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
+// use performs a call. The caller holds the turn of the slot.
+func (t tool) use(ctx context.Context, s *slot, c call) registry.Result {
 	if s.browser != nil && s.browser.lost() {
 		fate := s.browser.fate()
 		s.browser.close()
@@ -124,11 +124,11 @@ func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
 	}
 	switch {
 	case c.Action == "stop":
-		t.browsers.vacate(s)
+		t.browsers.closeSlot(s)
 		return registry.Result{Success: true, Output: "The browser is stopped; its profile is gone."}
 	case c.Action == "start" || c.Action == "open" || c.Action == "navigate":
 		if err := t.browsers.start(ctx, s); err != nil {
-			t.browsers.vacate(s)
+			t.browsers.closeSlot(s)
 			return t.explain(ctx, s, err)
 		}
 	case s.browser == nil:
@@ -138,7 +138,7 @@ func (t tool) use(ctx context.Context, s *seat, c call) registry.Result {
 	if err != nil {
 		res = t.explain(ctx, s, err)
 	}
-	if lines := append(s.browser.notes.take(), s.browser.proxy.Refused()...); len(lines) > 0 {
+	if lines := append(s.browser.notes.drain(), s.browser.proxy.Refused()...); len(lines) > 0 {
 		res.Output += "\nNoted by the gateway:\n- " + strings.Join(lines, "\n- ")
 		if !res.Success {
 			res.Error = res.Output
@@ -164,7 +164,7 @@ func idle(action string, lost error) registry.Result {
 }
 
 // explain converts an error to a result for the model.
-func (t tool) explain(ctx context.Context, s *seat, err error) registry.Result {
+func (t tool) explain(ctx context.Context, s *slot, err error) registry.Result {
 	var told failure
 	switch {
 	case errors.As(err, &told):

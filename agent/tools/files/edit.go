@@ -102,7 +102,7 @@ func (t editor) edit(ctx context.Context, in editArgs) (said editAnswer, err err
 		return said, err
 	}
 	defer root.Close() //nolint:errcheck // what was written was closed before
-	done, err := t.turns.take(ctx, w.ID, p)
+	done, err := t.turns.acquire(ctx, w.ID, p)
 	if err != nil {
 		return said, err
 	}
@@ -225,7 +225,7 @@ func replace(
 	ctx context.Context, folder *os.Root, p place, w sandbox.Workspace, content []byte, was fs.FileInfo,
 ) (err error) {
 	sweep(folder)
-	if err := roomFor(ctx, w, int64(len(content)), was); err != nil {
+	if err := checkSpace(ctx, w, int64(len(content)), was); err != nil {
 		return err
 	}
 	mode := fs.FileMode(0o600)

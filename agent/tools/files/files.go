@@ -41,7 +41,7 @@ func Registration(cfg Config) agent.Registration {
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	turns := newTurns()
 	return agent.Registration{
-		Names: []string{"read", "write", "edit"}, Keeps: agent.KeepsWorkspace(),
+		Names: []string{"read", "write", "edit"}, State: agent.WorkspaceState(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			s := session{cfg: cfg, turns: turns, workspace: sc.Workspace}
 			return []agent.Tool{reader{s}, writer{s}, editor{s}}
@@ -136,8 +136,8 @@ func newTurns() *turns {
 	return t
 }
 
-// take waits for the turn of a file, until ctx ends. The caller calls done after the change.
-func (t *turns) take(ctx context.Context, workspace string, p place) (done func(), err error) {
+// acquire waits for the turn of a file, until ctx ends. The caller calls done after the change.
+func (t *turns) acquire(ctx context.Context, workspace string, p place) (done func(), err error) {
 	place := t.free[maphash.String(t.seed, workspace+"/"+p.String())%uint64(len(t.free))]
 	select {
 	case place <- struct{}{}:
@@ -147,9 +147,9 @@ func (t *turns) take(ctx context.Context, workspace string, p place) (done func(
 	}
 }
 
-// roomFor returns an error if the workspace has no room for a file of this size. was is the file that it replaces, or
-// nil for a new file.
-func roomFor(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileInfo) error {
+// checkSpace returns an error if the workspace has no room for a file of this size. was is the file that it replaces,
+// or nil for a new file.
+func checkSpace(ctx context.Context, w sandbox.Workspace, size int64, was fs.FileInfo) error {
 	files := 1
 	if was != nil {
 		size, files = size-was.Size(), 0

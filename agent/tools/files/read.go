@@ -191,7 +191,7 @@ type lineScan struct {
 	full     bool // maxContent was reached
 	open     bool // the last line has not ended yet
 	partial  bool // the end of the last kept line is missing
-	kept     []byte
+	text     []byte
 }
 
 // readAll reads a text until EOF.
@@ -222,7 +222,7 @@ func (s *lineScan) add(text []byte) {
 			end = len(text)
 		}
 		if s.total >= s.first && (s.limit == 0 || s.total < s.first+s.limit) {
-			s.keep(text[:end])
+			s.appendPiece(text[:end])
 		}
 		if !s.open {
 			s.total++
@@ -231,33 +231,33 @@ func (s *lineScan) add(text []byte) {
 	}
 }
 
-// keep keeps a piece of a line, up to maxContent.
-func (s *lineScan) keep(piece []byte) {
+// appendPiece keeps a piece of a line, up to maxContent.
+func (s *lineScan) appendPiece(piece []byte) {
 	if s.full {
 		return
 	}
-	room := maxContent - len(s.kept)
-	s.full = len(piece) > room
-	s.kept = append(s.kept, piece[:min(len(piece), room)]...)
+	free := maxContent - len(s.text)
+	s.full = len(piece) > free
+	s.text = append(s.text, piece[:min(len(piece), free)]...)
 }
 
 // content returns the kept lines. It drops an incomplete last line, unless it is the only one.
 func (s *lineScan) content() string {
 	if s.full {
-		if end := bytes.LastIndexByte(s.kept, '\n') + 1; end > 0 {
-			s.kept = s.kept[:end]
+		if end := bytes.LastIndexByte(s.text, '\n') + 1; end > 0 {
+			s.text = s.text[:end]
 		} else {
 			s.partial = true
-			for i := 0; i < utf8.UTFMax && !utf8.Valid(s.kept); i++ { // an incomplete UTF-8 character
-				s.kept = s.kept[:len(s.kept)-1]
+			for i := 0; i < utf8.UTFMax && !utf8.Valid(s.text); i++ { // an incomplete UTF-8 character
+				s.text = s.text[:len(s.text)-1]
 			}
 		}
 	}
-	s.returned = int64(bytes.Count(s.kept, []byte{'\n'}))
-	if len(s.kept) > 0 && s.kept[len(s.kept)-1] != '\n' {
+	s.returned = int64(bytes.Count(s.text, []byte{'\n'}))
+	if len(s.text) > 0 && s.text[len(s.text)-1] != '\n' {
 		s.returned++
 	}
-	return string(s.kept)
+	return string(s.text)
 }
 
 // words returns the content, followed by notes about it in brackets.

@@ -88,7 +88,7 @@ func (t writer) write(ctx context.Context, in writeArgs) (said writeAnswer, err 
 		return said, err
 	}
 	defer root.Close() //nolint:errcheck // what was written was closed before
-	done, err := t.turns.take(ctx, w.ID, p)
+	done, err := t.turns.acquire(ctx, w.ID, p)
 	if err != nil {
 		return said, err
 	}

@@ -67,7 +67,7 @@ const (
 
 // check parses a command and returns it if all of it is allowed. The error names what is not allowed.
 func (a allowlist) check(command string) (p pipeline, err error) {
-	if err := cheap(command); err != nil {
+	if err := precheck(command); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -90,8 +90,8 @@ func (a allowlist) check(command string) (p pipeline, err error) {
 	return p, nil
 }
 
-// cheap rejects commands that are too long or too nested to parse, or that contain invisible characters.
-func cheap(command string) error {
+// precheck rejects commands that are too long or too nested to parse, or that contain invisible characters.
+func precheck(command string) error {
 	if len(command) > maxChecked {
 		return forbidden("The command has %d bytes; in mode allowlist at most %d are looked at.", len(command),
 			maxChecked)
@@ -122,7 +122,7 @@ func (a allowlist) statement(p pipeline, s *syntax.Stmt, then string) (pipeline,
 		return nil, forbidden("Redirections and here-documents are not allowed in mode allowlist. " +
 			"Files are written with the tool write.")
 	case s.Negated, s.Coprocess, s.Disown:
-		return nil, tooClever("!")
+		return nil, unsupported("!")
 	}
 	switch cmd := s.Cmd.(type) {
 	case *syntax.CallExpr:
@@ -130,7 +130,7 @@ func (a allowlist) statement(p pipeline, s *syntax.Stmt, then string) (pipeline,
 	case *syntax.BinaryCmd:
 		operator, ok := operators[cmd.Op]
 		if !ok {
-			return nil, tooClever(cmd.Op.String())
+			return nil, unsupported(cmd.Op.String())
 		}
 		p, err := a.statement(p, cmd.X, operator)
 		if err != nil {
@@ -138,9 +138,9 @@ func (a allowlist) statement(p pipeline, s *syntax.Stmt, then string) (pipeline,
 		}
 		return a.statement(p, cmd.Y, then)
 	case nil:
-		return nil, tooClever("an empty statement")
+		return nil, unsupported("an empty statement")
 	default:
-		return nil, tooClever(construct(cmd))
+		return nil, unsupported(construct(cmd))
 	}
 }
 
@@ -148,8 +148,8 @@ var operators = map[syntax.BinCmdOperator]string{
 	syntax.AndStmt: " && ", syntax.OrStmt: " || ", syntax.Pipe: " | ",
 }
 
-// tooClever returns the error for an unsupported shell construct.
-func tooClever(what string) error {
+// unsupported returns the error for an unsupported shell construct.
+func unsupported(what string) error {
 	return forbidden("In mode allowlist a command is programs with plain arguments, joined by |, &&, || and ;. "+
 		"This is not: %s.", what)
 }

@@ -25,7 +25,7 @@ func newBounded(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(all.Close)
-	if b.w, err = all.Of(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context()); err != nil {
+	if b.w, err = all.Find(agent.SessionID{Tenant: "t"}, registry.Place{}).Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.cfg.Host = all.Limited(b.cfg.Host)

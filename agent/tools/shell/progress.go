@@ -142,13 +142,13 @@ func newCapture(most int) *capture { return &capture{half: max(1, most/2)} }
 func (c *capture) Write(p []byte) (int, error) {
 	n := len(p)
 	c.total += int64(n)
-	room := min(c.half-len(c.head), len(p))
-	c.head, p = append(c.head, p[:room]...), p[room:]
+	free := min(c.half-len(c.head), len(p))
+	c.head, p = append(c.head, p[:free]...), p[free:]
 	if len(p) > c.half {
 		p = p[len(p)-c.half:]
 	}
-	room = min(c.half-len(c.tail), len(p))
-	c.tail, p = append(c.tail, p[:room]...), p[room:]
+	free = min(c.half-len(c.tail), len(p))
+	c.tail, p = append(c.tail, p[:free]...), p[free:]
 	for len(p) > 0 {
 		copied := copy(c.tail[c.at:], p)
 		c.at, p = (c.at+copied)%c.half, p[copied:]

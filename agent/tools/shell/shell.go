@@ -71,7 +71,7 @@ func Registration(cfg Config) (agent.Registration, error) {
 		running = NewRunning(cfg.MaxCommands)
 	}
 	return agent.Registration{
-		Names: []string{"exec", "bash"}, Keeps: agent.KeepsWorkspace(),
+		Names: []string{"exec", "bash"}, State: agent.WorkspaceState(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			s := session{cfg: cfg, running: running, id: sc.ID(), sandboxed: sc.Sandboxed, workspace: sc.Workspace}
 			return []agent.Tool{runner{s, execShell}, runner{s, bashShell}}

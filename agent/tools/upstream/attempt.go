@@ -74,8 +74,8 @@ func refusalOf(req *http.Request, status int, body []byte) *refusal {
 // spareWrites is how many messages to a program may be in flight beyond two per concurrent call.
 const spareWrites = 8
 
-// marking records which requests were written to a program, and limits the writes in flight.
-type marking struct {
+// trackedConnection records which requests were written to a program, and limits the writes in flight.
+type trackedConnection struct {
 	mcp.Connection
 	conn    *connection
 	writing *atomic.Int64 // messages being written, including those of abandoned calls
@@ -83,7 +83,7 @@ type marking struct {
 
 // Write implements mcp.Connection. If the program does not read, Write returns when ctx ends. The write itself goes on
 // until the connection ends; closing the program's input aborts it.
-func (m marking) Write(ctx context.Context, msg jsonrpc.Message) error {
+func (m trackedConnection) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if m.writing.Add(1) > int64(2*m.conn.server.MaxCalls+spareWrites) { // writes outlive their calls
 		m.writing.Add(-1)
 		m.conn.end(errDeaf)
@@ -105,33 +105,33 @@ func (m marking) Write(ctx context.Context, msg jsonrpc.Message) error {
 
 // Bounds of how often the gateway lists a server's tools after change notifications.
 const (
-	minCalm  = time.Second      // between two lists
-	maxCalm  = time.Minute      // between two lists if the server keeps sending notifications
-	minQuiet = 10 * time.Second // after which the pause is reset
+	minRelist        = time.Second      // between two lists
+	maxRelist        = time.Minute      // between two lists if the server keeps sending notifications
+	resetRelistAfter = 10 * time.Second // after which the pause is reset
 )
 
-// calm computes when to list a server's tools again after a change notification. The pause doubles with each
+// relistDelay computes when to list a server's tools again after a change notification. The pause doubles with each
 // notification.
-type calm struct {
+type relistDelay struct {
 	pause  time.Duration // from the last list to the next one
 	waited time.Duration // the pause before the last list; zero: none
 	last   time.Time     // time of the last list
 }
 
-func newCalm() *calm { return &calm{pause: minCalm} }
+func newRelistDelay() *relistDelay { return &relistDelay{pause: minRelist} }
 
 // listed records that the tools were listed now.
-func (c *calm) listed() { c.last = time.Now() }
+func (c *relistDelay) listed() { c.last = time.Now() }
 
-// wait returns how long to wait before the next list, after a change notification. The pause resets if the server was
-// quiet for twice the last pause, and at least for minQuiet.
-func (c *calm) wait() time.Duration {
+// next returns how long to wait before the next list, after a change notification. The pause resets if the server was
+// quiet for twice the last pause, and at least for resetRelistAfter.
+func (c *relistDelay) next() time.Duration {
 	quiet := time.Since(c.last)
-	if quiet >= max(2*c.waited, minQuiet) {
-		c.waited, c.pause = 0, minCalm
+	if quiet >= max(2*c.waited, resetRelistAfter) {
+		c.waited, c.pause = 0, minRelist
 		return 0
 	}
-	c.waited, c.pause = c.pause, min(2*c.pause, maxCalm)
+	c.waited, c.pause = c.pause, min(2*c.pause, maxRelist)
 	return max(0, c.waited-quiet)
 }
 
@@ -163,8 +163,8 @@ func newPaces() *paces {
 	return &paces{requests: bucket{rate: requestRate, burst: requestBurst}, by: make(map[string]*bucket)}
 }
 
-// of returns the bucket for the answers to a tenant's calls.
-func (p *paces) of(tenant string) *bucket {
+// forTenant returns the bucket for the answers to a tenant's calls.
+func (p *paces) forTenant(tenant string) *bucket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b := p.by[tenant]; b != nil {
@@ -217,8 +217,8 @@ func (b *bucket) try() bool {
 	return true
 }
 
-// take waits for n tokens, at most until ctx ends.
-func (b *bucket) take(ctx context.Context, n float64) error {
+// wait waits for n tokens, at most until ctx ends.
+func (b *bucket) wait(ctx context.Context, n float64) error {
 	wait := b.reserve(n)
 	if wait <= 0 {
 		return nil
@@ -249,7 +249,7 @@ func (r *paced) Read(p []byte) (int, error) {
 		}
 	}
 	cost := float64(bytes.Count(p[:n], []byte("\n"))) + float64(n)/paceBytes
-	if late := r.pace.take(r.ctx, cost); late != nil {
+	if late := r.pace.wait(r.ctx, cost); late != nil {
 		n, err = 0, late
 	}
 	if err != nil {
@@ -259,7 +259,7 @@ func (r *paced) Read(p []byte) (int, error) {
 }
 
 // charge waits for the tokens that a message with this many JSON values costs.
-func (r *paced) charge(values int) error { return r.pace.take(r.ctx, float64(values/paceValue)) }
+func (r *paced) charge(values int) error { return r.pace.wait(r.ctx, float64(values/paceValue)) }
 
 // Close implements io.Closer.
 func (r *paced) Close() error {

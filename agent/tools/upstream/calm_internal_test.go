@@ -9,7 +9,7 @@ import (
 // changing has a server say that its tools have changed a while after each list, and returns when they are listed
 // within a time.
 func changing(after, within time.Duration) (lists []time.Duration) {
-	c, began := newCalm(), time.Now()
+	c, began := newRelistDelay(), time.Now()
 	for {
 		c.listed()
 		if time.Since(began) > within {
@@ -17,7 +17,7 @@ func changing(after, within time.Duration) (lists []time.Duration) {
 		}
 		lists = append(lists, time.Since(began))
 		time.Sleep(after)
-		time.Sleep(c.wait())
+		time.Sleep(c.next())
 	}
 }
 
@@ -27,7 +27,7 @@ func TestServersThatAlwaysChangeAreListedLater(t *testing.T) {
 		for _, after := range []time.Duration{0, time.Millisecond, time.Second, 9 * time.Second} {
 			lists := changing(after, time.Hour)
 			for i := 1; i < len(lists); i++ {
-				if gap := lists[i] - lists[i-1]; gap < minCalm || gap > maxCalm {
+				if gap := lists[i] - lists[i-1]; gap < minRelist || gap > maxRelist {
 					t.Errorf("after %v: list %d comes %v after the one before", after, i, gap)
 				}
 			}
@@ -46,18 +46,18 @@ func TestServersThatAlwaysChangeAreListedLater(t *testing.T) {
 // A server that was quiet is listed soon again, as one that has said nothing before.
 func TestQuietServersAreListedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCalm()
+		c := newRelistDelay()
 		for range 20 {
 			c.listed()
-			time.Sleep(c.wait())
+			time.Sleep(c.next())
 		}
 		c.listed()
-		time.Sleep(2 * maxCalm)
-		if wait := c.wait(); wait != 0 {
+		time.Sleep(2 * maxRelist)
+		if wait := c.next(); wait != 0 {
 			t.Errorf("it is listed after %v", wait)
 		}
 		c.listed()
-		if wait := c.wait(); wait != minCalm {
+		if wait := c.next(); wait != minRelist {
 			t.Errorf("and then after %v", wait)
 		}
 	})

@@ -60,8 +60,8 @@ func (s Server) withDefaults() Server {
 	return s
 }
 
-// offers reports whether Allow and Deny permit a tool of this server.
-func (s *Server) offers(tool string) bool {
+// permits reports whether Allow and Deny permit a tool of this server.
+func (s *Server) permits(tool string) bool {
 	flat := func(s string) string { return strings.ReplaceAll(s, "/", "\x00") } // so that * also matches a slash
 	matches := func(globs []string) bool {
 		for _, glob := range globs {

@@ -19,9 +19,9 @@ const (
 	requestRate  = 1  // requests of a server to the gateway, a second
 	requestBurst = 60 // the same, in a burst
 
-	// before is the protocol revision that every second attempt starts with. A server that knows no later revision may
-	// not answer a request of the latest at all.
-	before = "2025-11-25"
+	// olderRevision is the protocol revision that every second attempt starts with. A server that knows no later
+	// revision may not answer a request of the latest at all.
+	olderRevision = "2025-11-25"
 )
 
 // Errors that end connections.
@@ -70,9 +70,9 @@ func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool)
 	late := time.AfterFunc(s.Connect, func() { conn.end(fmt.Errorf("it has not answered within %v", s.Connect)) })
 	options := &mcp.ClientSessionOptions{}
 	if old {
-		options.ProtocolVersion = before
+		options.ProtocolVersion = olderRevision
 	}
-	conn.session, err = conn.client(c.Version).Connect(conn.ctx, keeping{transport, conn}, options)
+	conn.session, err = conn.client(c.Version).Connect(conn.ctx, closingTransport{transport, conn}, options)
 	if late.Stop(); err != nil {
 		err = conn.why(conn.ctx, err)
 		conn.close()
@@ -92,7 +92,7 @@ func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 		c.way = w
 		return w.transport(), nil
 	}
-	p, err := cfg.start(c.ctx, c.server, c.paces.of(""))
+	p, err := cfg.start(c.ctx, c.server, c.paces.forTenant(""))
 	if err != nil {
 		return nil, err
 	}
@@ -100,15 +100,15 @@ func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 	return p.transport(c), nil
 }
 
-// keeping closes the SDK's connection when ours ends. The SDK leaves an unusable connection open, and waits for some
-// answers longer than its context allows.
-type keeping struct {
+// closingTransport closes the SDK's connection when ours ends. The SDK leaves an unusable connection open, and waits
+// for some answers longer than its context allows.
+type closingTransport struct {
 	mcp.Transport
 	conn *connection
 }
 
 // Connect implements mcp.Transport.
-func (k keeping) Connect(ctx context.Context) (mcp.Connection, error) {
+func (k closingTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	made, err := k.Transport.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (k keeping) Connect(ctx context.Context) (mcp.Connection, error) {
 		_ = made.Close()
 	})
 	if k.conn.program != nil {
-		return marking{made, k.conn, new(atomic.Int64)}, nil
+		return trackedConnection{made, k.conn, new(atomic.Int64)}, nil
 	}
 	return made, nil
 }

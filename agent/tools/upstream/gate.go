@@ -36,9 +36,9 @@ type gate struct {
 	conn   *connection
 	events bool // server-sent events; otherwise one message per line
 
-	held []byte // the current line or event
-	left []byte // the part of held that the SDK has not read yet
-	err  error  // returned after held
+	buffered []byte // the current line or event
+	left     []byte // the part of buffered that the SDK has not read yet
+	err      error  // returned after buffered
 }
 
 func newGate(body *paced, conn *connection, events bool) *gate {
@@ -60,20 +60,20 @@ func (g *gate) Read(p []byte) (int, error) {
 
 // next reads the next line or event.
 func (g *gate) next() {
-	if g.held = g.held[:0]; cap(g.held) > keptBuffer {
-		g.held = nil
+	if g.buffered = g.buffered[:0]; cap(g.buffered) > keptBuffer {
+		g.buffered = nil
 	}
 	for ends := false; !ends && g.err == nil; {
-		begin := len(g.held)
+		begin := len(g.buffered)
 		g.err = g.readLine()
-		ends = !g.events || len(bytes.TrimRight(g.held[begin:], "\r\n")) == 0
+		ends = !g.events || len(bytes.TrimRight(g.buffered[begin:], "\r\n")) == 0
 	}
 	if g.err != nil && g.err != io.EOF {
 		return
 	}
-	message := bytes.TrimSpace(g.held)
+	message := bytes.TrimSpace(g.buffered)
 	if g.events {
-		message = dataOf(g.held)
+		message = dataOf(g.buffered)
 	}
 	if len(message) > 0 {
 		pass, err := g.conn.receive(message, g.paced)
@@ -85,17 +85,17 @@ func (g *gate) next() {
 			return
 		}
 	}
-	g.left = g.held
+	g.left = g.buffered
 }
 
-// readLine appends the next line to held.
+// readLine appends the next line to buffered.
 func (g *gate) readLine() error {
 	for {
 		part, err := g.in.ReadSlice('\n')
-		if len(g.held)+len(part) > maxMessage {
+		if len(g.buffered)+len(part) > maxMessage {
 			return errTooLong
 		}
-		g.held = append(g.held, part...)
+		g.buffered = append(g.buffered, part...)
 		if err != bufio.ErrBufferFull {
 			return err
 		}
@@ -140,16 +140,17 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 	if err != nil {
 		return false, errNoMessage
 	}
-	has := func(name string) bool {
+	hasMember := func(name string) bool {
 		return slices.ContainsFunc(members, func(m strictjson.Member) bool {
 			return string(m.Name) == name && string(m.Value) != "null"
 		})
 	}
-	if has("method") && has("id") && !c.paces.requests.try() {
+	if hasMember("method") && hasMember("id") && !c.paces.requests.try() {
 		c.end(errFlood)
 		return false, errFlood
 	}
-	if has("method") && !has("id") && (values > maxNoticeValues || len(message) > maxNotice || isUnread(members)) {
+	if hasMember("method") && !hasMember("id") &&
+		(values > maxNoticeValues || len(message) > maxNotice || isUnread(members)) {
 		return false, nil
 	}
 	if err := from.charge(values); err != nil {

@@ -64,7 +64,7 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 	defer c.listing.Store(false)
 	l, cursor, size, seen := new(listing), "", 0, 0
 	var names agent.Namesakes
-	offered := agent.Offered{Names: &names}
+	admitted := agent.SessionTools{Names: &names}
 	for page := 0; ; page++ {
 		if page == maxPages || seen >= maxListed || size >= maxListBytes {
 			return l.tooLong(seen), nil
@@ -82,7 +82,7 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 				return l.tooLong(seen), nil
 			}
 			seen++
-			size += c.admit(ctx, cfg, t, l, &offered)
+			size += c.admit(ctx, cfg, t, l, &admitted)
 		}
 		if cursor = res.NextCursor; cursor == "" {
 			return l, nil
@@ -142,13 +142,13 @@ func trim(next mcp.MethodHandler) mcp.MethodHandler {
 
 // admit admits one tool, or notes why not. It returns the size of the definition in bytes.
 func (c *connection) admit(
-	ctx context.Context, cfg *Config, t *mcp.Tool, l *listing, offered *agent.Offered,
+	ctx context.Context, cfg *Config, t *mcp.Tool, l *listing, others *agent.SessionTools,
 ) (size int) {
 	if len(t.Name) > maxTheirName {
 		l.note("%.80q: its name is longer than %d bytes", t.Name, maxTheirName)
 		return len(t.Name) + len(t.Description)
 	}
-	if !c.server.offers(t.Name) {
+	if !c.server.permits(t.Name) {
 		return len(t.Name) + len(t.Description)
 	}
 	if c.runsAsTask(t.Name) {
@@ -173,21 +173,21 @@ func (c *connection) admit(
 		}
 	}
 	if err == nil {
-		spec, err = cfg.Admission.Admit(ctx, spec, *offered)
+		spec, err = cfg.Admission.Admit(ctx, spec, *others)
 	}
 	if err != nil && strings.HasPrefix(registry.AsError(err).Message, registry.FieldOutputSchema+": ") {
 		l.note("%.80q is offered without its output schema: %s", t.Name, registry.AsError(err).Message)
 		spec.OutputSchema = nil
-		spec, err = cfg.Admission.Admit(ctx, spec, *offered)
+		spec, err = cfg.Admission.Admit(ctx, spec, *others)
 	}
 	if err != nil {
 		l.note("%.80q: %s", t.Name, registry.AsError(err).Message)
 		return size
 	}
-	offered.Tools++
-	offered.Bytes += spec.Size()
-	offered.Compiled += cfg.Admission.CompiledSize(ctx, &offered.Who, spec)
-	offered.Names.Add(spec.Name)
+	others.Tools++
+	others.Bytes += spec.Size()
+	others.Compiled += cfg.Admission.CompiledSize(ctx, &others.Who, spec)
+	others.Names.Add(spec.Name)
 	l.tools = append(l.tools, admitted{spec, t.Name})
 	return size
 }

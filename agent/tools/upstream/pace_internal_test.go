@@ -16,21 +16,21 @@ import (
 // is connected to anew finds the paces as they were.
 func TestPacesAreTheTenants(t *testing.T) {
 	all := newPaces()
-	greedy := all.of("greedy")
+	greedy := all.forTenant("greedy")
 	greedy.reserve(10 * paceBurst)
-	if wait := all.of("modest").reserve(1); wait != 0 {
+	if wait := all.forTenant("modest").reserve(1); wait != 0 {
 		t.Errorf("another tenant waits %v", wait)
 	}
-	if all.of("greedy") != greedy || greedy.reserve(1) == 0 {
+	if all.forTenant("greedy") != greedy || greedy.reserve(1) == 0 {
 		t.Error("the tenant's pace was refilled")
 	}
 	for i := range 10 * maxPaces {
-		all.of(strings.Repeat("x", i))
+		all.forTenant(strings.Repeat("x", i))
 	}
 	if n := len(all.by); n > maxPaces+1 {
 		t.Errorf("paces of %d tenants are kept", n)
 	}
-	if all.of("greedy") != greedy {
+	if all.forTenant("greedy") != greedy {
 		t.Error("a pace that is used was forgotten")
 	}
 	ctx, attempt := newAttempt(t.Context(), "greedy")
@@ -60,7 +60,7 @@ func TestManyValuesTakeOfThePace(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`: {true, 0},
 	} {
 		c := &connection{paces: newPaces()}
-		from := &paced{ReadCloser: io.NopCloser(strings.NewReader("")), ctx: t.Context(), pace: c.paces.of("t")}
+		from := &paced{ReadCloser: io.NopCloser(strings.NewReader("")), ctx: t.Context(), pace: c.paces.forTenant("t")}
 		pass, err := c.receive([]byte(message), from)
 		if err != nil || pass != want.pass || from.pace.used < want.used || want.used == 0 && from.pace.used > 1 {
 			t.Errorf("%.80s: %v, %v, %v tokens", message, pass, err, from.pace.used)

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	steady    = time.Minute // a connection that lasts this long resets the backoff
-	maxReason = 2 << 10     // bytes of the reason why a server is not connected
+	stableAfter = time.Minute // a connection that lasts this long resets the backoff
+	maxReason   = 2 << 10     // bytes of the reason why a server is not connected
 )
 
 var errClosed = errors.New("the gateway stops")
@@ -36,7 +36,7 @@ type server struct {
 	tries   atomic.Int64
 	wanted  chan struct{} // capacity 1: a call waits for a connection
 	paces   *paces
-	calm    *calm
+	relist  *relistDelay
 }
 
 // state is a server's state at one moment. It is immutable.
@@ -55,7 +55,7 @@ func newServer(s Server, all *Servers) *server {
 	most := int64(s.MaxCalls)
 	calls := share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
 	one := &server{
-		Server: s, servers: all, log: all.cfg.Log, calls: calls, paces: newPaces(), calm: newCalm(),
+		Server: s, servers: all, log: all.cfg.Log, calls: calls, paces: newPaces(), relist: newRelistDelay(),
 	}
 	one.wanted = make(chan struct{}, 1)
 	one.state.Store(&state{why: "it has not answered yet", away: time.Now(), replaced: make(chan struct{})})
@@ -84,7 +84,7 @@ func (s *server) run(ctx context.Context) {
 		if !connected && !unreachable(err) {
 			old = !old
 		}
-		if time.Since(began) >= steady {
+		if time.Since(began) >= stableAfter {
 			wait = s.servers.cfg.Backoff
 		}
 		if !s.pause(ctx, wait, !isHostile(err)) {
@@ -159,14 +159,14 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 		}
 		s.up(conn, l)
 		connected = true
-		s.calm.listed()
+		s.relist.listed()
 		refresh := time.NewTimer(s.servers.cfg.Refresh)
 		select {
 		case <-conn.inUse.Done():
 		case <-refresh.C:
-			s.keepSpace(ctx)
+			s.touchWorkspace(ctx)
 		case <-conn.changed:
-			conn.rest(s.calm.wait())
+			conn.waitForMoreChanges(s.relist.next())
 		}
 		refresh.Stop()
 		if conn.inUse.Err() != nil {
@@ -175,8 +175,8 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 	}
 }
 
-// rest waits, and drops change notifications that arrive meanwhile: the next list includes those changes.
-func (c *connection) rest(wait time.Duration) {
+// waitForMoreChanges waits, and drops change notifications that arrive meanwhile: the next list includes those changes.
+func (c *connection) waitForMoreChanges(wait time.Duration) {
 	_ = pause.For(c.inUse, wait)
 	select {
 	case <-c.changed:
@@ -184,10 +184,10 @@ func (c *connection) rest(wait time.Duration) {
 	}
 }
 
-// keepSpace marks the workspace of a program as used.
-func (s *server) keepSpace(ctx context.Context) {
+// touchWorkspace marks the workspace of a program as used.
+func (s *server) touchWorkspace(ctx context.Context) {
 	if all := s.servers.cfg.Workspaces; s.Sandbox && all != nil {
-		_, _ = all.Of(sessionOf(s.Name), registry.Place{}).Open(ctx) // retried at the next refresh
+		_, _ = all.Find(sessionOf(s.Name), registry.Place{}).Open(ctx) // retried at the next refresh
 	}
 }
 

@@ -86,7 +86,7 @@ func (c *Config) space(ctx context.Context, s *Server) (sandbox.Workspace, func(
 		if c.Workspaces == nil {
 			return sandbox.Workspace{}, nil, errors.New("the gateway keeps no workspaces")
 		}
-		space, err := c.Workspaces.Of(sessionOf(s.Name), registry.Place{}).Open(ctx)
+		space, err := c.Workspaces.Find(sessionOf(s.Name), registry.Place{}).Open(ctx)
 		return space, func() {}, err
 	}
 	dir, err := os.MkdirTemp("", "farhand-mcp-")
@@ -134,19 +134,19 @@ func withEnv(env, listed []string) []string {
 func (p *program) transport(c *connection) mcp.Transport {
 	return &mcp.IOTransport{
 		Reader: newGate(&paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1}, c, false),
-		Writer: patient{p.stdin, c}, MaxLineLength: maxMessage,
+		Writer: deadlineWriter{p.stdin, c}, MaxLineLength: maxMessage,
 	}
 }
 
-// patient writes to a program with a deadline of writeTimeout. If the program does not read in time, the connection
-// ends, and with it all pending writes.
-type patient struct {
+// deadlineWriter writes to a program with a deadline of writeTimeout. If the program does not read in time, the
+// connection ends, and with it all pending writes.
+type deadlineWriter struct {
 	*os.File
 	conn *connection
 }
 
 // Write implements io.Writer.
-func (w patient) Write(b []byte) (int, error) {
+func (w deadlineWriter) Write(b []byte) (int, error) {
 	_ = w.SetWriteDeadline(time.Now().Add(writeTimeout))
 	n, err := w.File.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {

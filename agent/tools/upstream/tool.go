@@ -225,9 +225,9 @@ const (
 
 // reports forwards the servers' progress reports to the calls. The zero value is ready.
 type reports struct {
-	mu   sync.Mutex
-	next int
-	of   map[string]*report // by token
+	mu      sync.Mutex
+	next    int
+	byToken map[string]*report // by token
 }
 
 // report is the progress state of one call.
@@ -235,9 +235,9 @@ type report struct {
 	ctx  context.Context // of Execute
 	pace bucket
 
-	mu    sync.Mutex
-	held  *registry.Report // the last report, if it exceeded the rate
-	ended bool
+	mu       sync.Mutex
+	buffered *registry.Report // the last report, if it exceeded the rate
+	ended    bool
 }
 
 // follow returns a progress token for a call. stop ends the reporting, and forwards the last report if the rate limit
@@ -245,16 +245,16 @@ type report struct {
 func (r *reports) follow(ctx context.Context) (token string, stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = make(map[string]*report)
+	if r.byToken == nil {
+		r.byToken = make(map[string]*report)
 	}
 	r.next++
 	token = strconv.Itoa(r.next)
 	of := &report{ctx: ctx, pace: bucket{rate: progressRate, burst: progressBurst}}
-	r.of[token] = of
+	r.byToken[token] = of
 	return token, func() {
 		r.mu.Lock()
-		delete(r.of, token)
+		delete(r.byToken, token)
 		r.mu.Unlock()
 		of.end()
 	}
@@ -278,7 +278,7 @@ func (r *reports) see(message []byte) {
 		return
 	}
 	r.mu.Lock()
-	of := r.of[n.Params.Token]
+	of := r.byToken[n.Params.Token]
 	r.mu.Unlock()
 	if of == nil {
 		return
@@ -287,30 +287,30 @@ func (r *reports) see(message []byte) {
 		n.Params.Total = nil // unknown
 	}
 	text := n.Params.Message
-	of.tell(registry.Report{
+	of.forward(registry.Report{
 		Progress: n.Params.Progress, Total: n.Params.Total, Message: legible.Line(text[:min(len(text), maxProgress)]),
 	})
 }
 
-// tell forwards a report, or holds it if it exceeds the rate.
-func (r *report) tell(p registry.Report) {
+// forward forwards a report, or buffers it if it exceeds the rate.
+func (r *report) forward(p registry.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.ended:
 	case r.pace.try():
-		r.held = nil
+		r.buffered = nil
 		agent.Report(r.ctx, p)
 	default:
-		r.held = &p
+		r.buffered = &p
 	}
 }
 
-// end forwards the held report. Later reports are ignored.
+// end forwards the buffered report. Later reports are ignored.
 func (r *report) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended = true; r.held != nil {
-		agent.Report(r.ctx, *r.held)
+	if r.ended = true; r.buffered != nil {
+		agent.Report(r.ctx, *r.buffered)
 	}
 }

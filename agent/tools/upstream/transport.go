@@ -140,7 +140,7 @@ func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop fu
 
 func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet { // the SDK reopens streams as often as the server asks for it
-		if err := w.gets.take(ctx, 1); err != nil {
+		if err := w.gets.wait(ctx, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -187,7 +187,7 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 
 // paceOf returns the token bucket for the answer to a request.
 func (w *web) paceOf(req *http.Request) *bucket {
-	return w.conn.paces.of(attemptOf(req.Context()).tenant)
+	return w.conn.paces.forTenant(attemptOf(req.Context()).tenant)
 }
 
 // readWhole reads and returns an answer that is not a stream. An invalid message thus fails its request, not the

@@ -78,7 +78,7 @@ func TestADeciderThatDies(t *testing.T) {
 		t.Fatal(first, err)
 	}
 	for range 3 {
-		k := approval.NewKeeper(approval.Config{Store: store})
+		k := approval.New(approval.Config{Store: store})
 		defer k.Close()
 		k.Serve(s)
 	}
@@ -94,7 +94,7 @@ func TestADeciderThatDies(t *testing.T) {
 
 func TestApprovalsAreAudited(t *testing.T) {
 	j := &journal{}
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{}), Audit: j})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{}), Audit: j})
 	defer k.Close()
 	a, err := k.Ask(t.Context(), question(registry.NewApprovalID()), time.Minute, nil)
 	if err != nil {
@@ -142,7 +142,7 @@ func (l livePods) Live(context.Context) ([]string, error) { return l, nil }
 // question is over. It can still be denied, and a deferred call is held by no pod.
 func TestNobodyAllowsInVain(t *testing.T) {
 	j := &journal{}
-	k := approval.NewKeeper(approval.Config{
+	k := approval.New(approval.Config{
 		Store: memory.New(memory.Options{}), Pods: livePods{"pod-b"}, Audit: j,
 	})
 	defer k.Close()
@@ -182,7 +182,7 @@ func TestNobodyAllowsInVain(t *testing.T) {
 
 // With its own credential a device decides what it will do itself, and nothing else.
 func TestDecisionsOnDevices(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 	defer k.Close()
 	phone := registry.Session{Key: registry.Key{Tenant: "t", Session: "phone"}, DeviceID: "d1", UserID: "ann"}
 	other := registry.Session{Key: registry.Key{Tenant: "t", Session: "other"}, UserID: "ann"}
@@ -215,7 +215,7 @@ func TestDecisionsOnDevices(t *testing.T) {
 
 // An approver whose credential is restricted to some tools decides about those only, wherever they are.
 func TestApproversDecideWithinTheirTools(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 	defer k.Close()
 	phone := registry.Session{Key: registry.Key{Tenant: "t", Session: "other"}, UserID: "ann"}
 	for tools, ok := range map[string]bool{"": true, "torch sn*": true, "torch": false} {
@@ -267,7 +267,7 @@ func (fullOfGrants) PutGrant(context.Context, registry.Grant, time.Duration) (re
 
 // Whoever allows for good where no grant can be stored is told that the call runs all the same.
 func TestAllowedWithoutAGrant(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: fullOfGrants{memory.New(memory.Options{})}})
+	k := approval.New(approval.Config{Store: fullOfGrants{memory.New(memory.Options{})}})
 	defer k.Close()
 	a, err := k.Ask(t.Context(), question(registry.NewApprovalID()), time.Minute, nil)
 	if err != nil {
@@ -283,7 +283,7 @@ func TestAllowedWithoutAGrant(t *testing.T) {
 
 // What only came from outside is granted with its arguments, whatever was said of the tool.
 func TestGrantsOfForeignArguments(t *testing.T) {
-	k := approval.NewKeeper(approval.Config{Store: memory.New(memory.Options{})})
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 	defer k.Close()
 	always := func(a registry.Approval) registry.Approval {
 		t.Helper()

@@ -1,7 +1,7 @@
-// Package approval asks people about calls. A Keeper stores each question, waits for its answer, takes decisions, and
+// Package approval asks people about calls. A Service stores each question, waits for its answer, takes decisions, and
 // starts asynchronous calls that were allowed, on any pod. One poll per pod serves all waiting callers.
 //
-//   - keeper.go: the Keeper, its life, questions and "allow always"; wait.go: waiting for answers.
+//   - service.go: the Service, its life, questions and "allow always"; wait.go: waiting for answers.
 //   - decide.go: decisions and withdrawals; forget.go: how "allow always" ends when its giver is revoked, and
 //     asynchronous calls.
 //   - shown.go: how a question is shown, so that nothing in it can hide.
@@ -31,7 +31,7 @@ type Pods interface {
 	Live(ctx context.Context) ([]string, error)
 }
 
-// Config configures a Keeper. Store is required.
+// Config configures a Service. Store is required.
 type Config struct {
 	Store registry.ApprovalStore
 
@@ -43,7 +43,7 @@ type Config struct {
 	// checked.
 	Pods Pods
 
-	// Credentials and Approvers list who may decide. Callers see the names, and Keeper checks whether an earlier voter
+	// Credentials and Approvers list who may decide. Callers see the names, and Service checks whether an earlier voter
 	// may still decide. Nil: no names, and no check.
 	Credentials Credentials
 	Approvers   []Approver
@@ -75,8 +75,8 @@ type Budget interface {
 	GiveBack(by share.Owner, bytes int)
 }
 
-// Keeper asks people about calls. It is safe for concurrent use. Call Close when done.
-type Keeper struct {
+// Service asks people about calls. It is safe for concurrent use. Call Close when done.
+type Service struct {
 	cfg   Config
 	ctx   context.Context // of the background work
 	stop  context.CancelFunc
@@ -84,21 +84,21 @@ type Keeper struct {
 	polls chan struct{} // capacity 1: a caller waits
 	sweep chan struct{} // capacity 1: an approval may be due
 
-	forgets chan struct{} // capacity 1: an identity was revoked
+	revocations chan struct{} // capacity 1: an identity was revoked
 
-	mu      sync.Mutex
-	revoked []registry.CredentialChange // whose grants are not dropped yet
-	waiting map[registry.ApprovalRef][]chan registry.Verdict
-	count   int // channels in waiting
-	starter Starter
+	mu          sync.Mutex
+	revoked     []registry.CredentialChange // whose grants are not dropped yet
+	subscribers map[registry.ApprovalRef][]chan registry.Verdict
+	count       int // channels in subscribers
+	starter     Starter
 
-	holdersOf *cache.Cache[string, holders] // by tenant
+	keyCache *cache.Cache[string, approverKeys] // by tenant
 }
 
-var _ agent.Approvals = (*Keeper)(nil)
+var _ agent.Approvals = (*Service)(nil)
 
-// NewKeeper returns a Keeper that waits for answers. It starts asynchronous calls only after Serve.
-func NewKeeper(cfg Config) *Keeper {
+// New returns a Service that waits for answers. It starts asynchronous calls only after Serve.
+func New(cfg Config) *Service {
 	if cfg.Note == nil {
 		cfg.Note = func(registry.Activity) {}
 	}
@@ -114,19 +114,19 @@ func NewKeeper(cfg Config) *Keeper {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{
-		cfg: cfg, polls: make(chan struct{}, 1), sweep: make(chan struct{}, 1), forgets: make(chan struct{}, 1),
-		waiting:   make(map[registry.ApprovalRef][]chan registry.Verdict),
-		holdersOf: cache.New[string, holders](maxHolders, 0),
+	k := &Service{
+		cfg: cfg, polls: make(chan struct{}, 1), sweep: make(chan struct{}, 1), revocations: make(chan struct{}, 1),
+		subscribers: make(map[registry.ApprovalRef][]chan registry.Verdict),
+		keyCache:    cache.New[string, approverKeys](maxApproverKeys, 0),
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.work.Go(k.poll)
-	k.work.Go(k.forget)
+	k.work.Go(k.dropRevokedGrants)
 	return k
 }
 
-// Serve makes the Keeper start deferred calls with starter, also those that other pods left. Call it once.
-func (k *Keeper) Serve(starter Starter) {
+// Serve makes the Service start deferred calls with starter, also those that other pods left. Call it once.
+func (k *Service) Serve(starter Starter) {
 	k.mu.Lock()
 	k.starter = starter
 	k.mu.Unlock()
@@ -134,14 +134,14 @@ func (k *Keeper) Serve(starter Starter) {
 }
 
 // Close stops the background work and waits for it. Waiting callers get the verdict that the question was withdrawn.
-func (k *Keeper) Close() {
+func (k *Service) Close() {
 	k.stop()
 	k.work.Wait()
 }
 
 // note adds an approval to the feed and shows it on its device. The feed has requester and decision, never the
 // arguments.
-func (k *Keeper) note(kind string, a registry.Approval) {
+func (k *Service) note(kind string, a registry.Approval) {
 	k.cfg.Note(registry.Activity{
 		Tenant: a.Tenant, Type: kind, SessionID: a.SessionID, DeviceID: a.DeviceID,
 		Approval: &registry.ApprovalNote{
@@ -154,7 +154,7 @@ func (k *Keeper) note(kind string, a registry.Approval) {
 
 // audit adds an entry about an approval to the audit log. The zero actor means that no person acted, for example on
 // expiry.
-func (k *Keeper) audit(action string, who registry.AuditActor, a registry.Approval, outcome, reason string) {
+func (k *Service) audit(action string, who registry.AuditActor, a registry.Approval, outcome, reason string) {
 	k.cfg.Audit.Note(registry.AuditEntry{
 		Tenant: a.Tenant, Actor: who, Action: action, Outcome: outcome, Reason: reason, Rule: a.Rule, Target: a.ID,
 		Tool: a.Tool, SessionID: a.SessionID, DeviceID: a.DeviceID, CallID: a.CallID, Turn: a.Turn, Args: a.Args,
@@ -173,7 +173,7 @@ func signal(c chan struct{}) {
 const storeTimeout = 3 * time.Second
 
 // Granted implements agent.Approvals.
-func (k *Keeper) Granted(ctx context.Context, a registry.Approval) (bool, error) {
+func (k *Service) Granted(ctx context.Context, a registry.Approval) (bool, error) {
 	bindings := []string{registry.GrantOf(a, registry.ScopeAlwaysArgs).Binding()}
 	if !a.ExactArgs {
 		bindings = append(bindings, registry.GrantOf(a, registry.ScopeAlwaysTool).Binding())
@@ -186,7 +186,7 @@ func (k *Keeper) Granted(ctx context.Context, a registry.Approval) (bool, error)
 }
 
 // grant stores the grant of an approval that by has allowed always.
-func (k *Keeper) grant(
+func (k *Service) grant(
 	ctx context.Context, a registry.Approval, by string, life time.Duration,
 ) (*registry.Grant, error) {
 	limit := registry.MaxGrantLife
@@ -206,7 +206,7 @@ func (k *Keeper) grant(
 }
 
 // Grants returns the grants that the identity may see.
-func (k *Keeper) Grants(ctx context.Context, who auth.Identity) ([]registry.Grant, error) {
+func (k *Service) Grants(ctx context.Context, who auth.Identity) ([]registry.Grant, error) {
 	all, err := k.cfg.Store.Grants(ctx, who.Tenant)
 	seen := []registry.Grant{}
 	for _, g := range all {
@@ -218,7 +218,7 @@ func (k *Keeper) Grants(ctx context.Context, who auth.Identity) ([]registry.Gran
 }
 
 // Revoke revokes a grant that the identity may see. Calls that it covered need approval again.
-func (k *Keeper) Revoke(ctx context.Context, who auth.Identity, id string) (registry.Grant, error) {
+func (k *Service) Revoke(ctx context.Context, who auth.Identity, id string) (registry.Grant, error) {
 	all, err := k.Grants(ctx, who)
 	if err != nil {
 		return registry.Grant{}, err
@@ -237,7 +237,7 @@ func (k *Keeper) Revoke(ctx context.Context, who auth.Identity, id string) (regi
 
 // auditRevoke adds the revocation of a grant to the audit log. The zero actor means that the grant ended with a revoked
 // credential, user or device.
-func (k *Keeper) auditRevoke(who registry.AuditActor, g registry.Grant, reason string) {
+func (k *Service) auditRevoke(who registry.AuditActor, g registry.Grant, reason string) {
 	k.cfg.Audit.Note(registry.AuditEntry{
 		Tenant: g.Tenant, Actor: who, Action: registry.AuditGrantRevoke, Outcome: registry.AuditAllowed, Reason: reason,
 		Target: g.ID, Tool: g.Tool, SessionID: g.SessionID, DeviceID: g.DeviceID,
