@@ -2,9 +2,8 @@ package api
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -149,36 +148,27 @@ func (h *handler) decideApproval(c *gin.Context, _ params) error {
 
 // parseDecision parses the body of a decision.
 func parseDecision(body []byte) (d approval.Decision, err error) {
-	fields, err := readBodyObject(body, "decision", "scope", "expires_in_ms")
+	life := fmt.Sprintf("a whole number from 1 to %d", registry.MaxGrantLife.Milliseconds())
+	r, err := readStrict[wire.DecisionRequest](body, map[string]string{"expires_in_ms": life})
 	if err != nil {
 		return d, err
 	}
-	decision, scope := "", ""
-	if text, ok := fields.get("decision"); ok {
-		if decision, err = readString(text, "decision"); err != nil {
-			return d, err
-		}
+	scope, ms, limited := r.said.Scope, r.said.ExpiresInMS, r.has("expires_in_ms")
+	switch {
+	case scope != "" && scope != wire.ScopeTool && scope != wire.ScopeArguments:
+		return d, wrongType("scope", fmt.Sprintf("%q or %q", wire.ScopeTool, wire.ScopeArguments))
+	case limited && (ms <= 0 || ms > registry.MaxGrantLife.Milliseconds()):
+		return d, wrongType("expires_in_ms", life)
 	}
-	if text, ok := fields.get("scope"); ok {
-		if scope, err = readEither(text, "scope", wire.ScopeTool, wire.ScopeArguments); err != nil {
-			return d, err
-		}
-	}
-	text, limited := fields.get("expires_in_ms")
-	if limited {
-		if d.GrantLife, err = readGrantLife(text); err != nil {
-			return d, err
-		}
-	}
-	switch decision {
+	switch r.said.Decision {
 	case wire.DecisionAlways:
-		d.Allow, d.Scope = true, registry.ScopeAlwaysArgs
+		d.Allow, d.Scope, d.GrantLife = true, registry.ScopeAlwaysArgs, time.Duration(ms)*time.Millisecond
 		if scope == wire.ScopeTool {
 			d.Scope = registry.ScopeAlwaysTool
 		}
 		return d, nil
 	case wire.DecisionOnce, wire.DecisionDeny:
-		d.Allow = decision == wire.DecisionOnce
+		d.Allow = r.said.Decision == wire.DecisionOnce
 	default:
 		return d, wrongType("decision", `"allow-once", "allow-always" or "deny"`)
 	}
@@ -187,15 +177,6 @@ func parseDecision(body []byte) (d approval.Decision, err error) {
 			"scope and expires_in_ms belong to the decision %q only.", wire.DecisionAlways)
 	}
 	return d, nil
-}
-
-func readGrantLife(text json.RawMessage) (time.Duration, error) {
-	ms, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil || ms <= 0 || ms > registry.MaxGrantLife.Milliseconds() {
-		return 0, registry.Errorf(registry.CodeInvalidRequest,
-			"The field \"expires_in_ms\" must be a whole number from 1 to %d.", registry.MaxGrantLife.Milliseconds())
-	}
-	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // withdrawApproval withdraws the approval of a call that was cancelled.

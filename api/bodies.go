@@ -268,6 +268,10 @@ func readEither[S ~string](text []byte, at string, one, other S) (S, error) {
 	return S(s), err
 }
 
+func missing(name string) error {
+	return registry.Errorf(registry.CodeInvalidRequest, "The field %q is missing.", name)
+}
+
 func wrongType(at, want string) error {
 	if at == "" {
 		return registry.Errorf(registry.CodeInvalidRequest, "The body must be %s.", want)

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -95,30 +94,18 @@ func (h *handler) readName(c *gin.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fields, err := readMembers(body, "name")
+	r, err := readStrict[wire.SessionName](orNothing(body), nil)
+	if err == nil && r.said.Name == "" {
+		err = missing("name")
+	}
 	if err != nil {
 		return "", err
 	}
-	text, ok := fields.get("name")
-	if !ok {
-		return "", registry.Errorf(registry.CodeInvalidRequest, "The field \"name\" is missing.")
-	}
-	name, err := readString(text, "name")
-	if err != nil {
-		return "", err
-	}
-	if name = strings.TrimSpace(name); name == "" {
+	name := strings.TrimSpace(r.said.Name)
+	if name == "" {
 		return "", registry.Errorf(registry.CodeInvalidRequest, "The field \"name\" must not be blank.")
 	}
 	return name, registry.Session{Name: name}.ValidateAttributes()
-}
-
-// readMembers reads a body that is an object with at most these fields. An empty body has none.
-func readMembers(body []byte, names ...string) (memberList, error) {
-	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, nil
-	}
-	return readBodyObject(body, names...)
 }
 
 // deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close frame

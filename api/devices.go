@@ -210,18 +210,13 @@ func (h *handler) approveTools(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	fields, err := readMembers(body, "approve", "reject")
+	r, err := readRequest[wire.ToolDecision](orNothing(body), map[string]string{
+		"approve": "a list of objects with name and hash", "reject": wantNames,
+	})
 	if err != nil {
 		return err
 	}
-	var approve []registry.ApprovedTool
-	var reject []string
-	if _, err := fields.optional("approve", &approve, "a list of objects with name and hash"); err != nil {
-		return err
-	}
-	if _, err := fields.optional("reject", &reject, "a list of names"); err != nil {
-		return err
-	}
+	approve, reject := r.said.Approve, r.said.Reject
 	if len(approve)+len(reject) == 0 {
 		return registry.Errorf(registry.CodeInvalidRequest, "Name the tools to approve or to reject.")
 	}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -174,91 +173,75 @@ const revokeTimeout = 20 * time.Second
 // maxRoles is the maximum number of roles in a request. There are fewer roles.
 const maxRoles = 16
 
+// What fields of a wire.KeyRequest must be.
+const (
+	wantRoles   = "a short list of names"
+	wantSeconds = "a number of seconds"
+)
+
 // parseKeyRequest parses the body of a request for an API key.
-func parseKeyRequest(body []byte) (r auth.KeyRequest, err error) {
-	texts := map[string]*string{
-		"name": &r.Name, "user_id": &r.User, "device_id": &r.Device, "tools": &r.Tools, "context": &r.Context,
-		"tenant": &r.Tenant,
+func parseKeyRequest(body []byte) (auth.KeyRequest, error) {
+	r, err := readStrict[wire.KeyRequest](body, map[string]string{
+		"roles": wantRoles, "person": "true or false", "expires_in": wantSeconds,
+	})
+	if err == nil && len(r.said.Roles) > maxRoles {
+		err = wrongType("roles", wantRoles)
 	}
-	fields, err := readBodyObject(body, "name", "roles", "user_id", "device_id", "tools", "context", "tenant",
-		"person", "expires_at", "expires_in")
 	if err != nil {
-		return r, err
+		return auth.KeyRequest{}, err
 	}
-	for name, field := range texts {
-		if text, ok := fields.get(name); ok {
-			if *field, err = readString(text, name); err != nil {
-				return r, err
-			}
-		}
-	}
-	if text, ok := fields.get("roles"); ok {
-		if json.Unmarshal(text, &r.Roles) != nil || len(r.Roles) > maxRoles {
-			return r, wrongType("roles", "a short list of names")
-		}
-	}
-	if text, ok := fields.get("person"); ok && json.Unmarshal(text, &r.Person) != nil {
-		return r, wrongType("person", "true or false")
-	}
-	r.Expires, err = readExpiry(fields)
-	return r, err
+	k := r.said
+	expires, err := readExpiry(r)
+	return auth.KeyRequest{
+		Tenant: k.Tenant, Name: k.Name, Roles: k.Roles, User: k.UserID, Device: k.DeviceID, Tools: k.Tools,
+		Context: k.Context, Person: k.Person, Expires: expires,
+	}, err
 }
 
 // readExpiry reads when a key expires: at a time, or after some seconds. The zero time is never.
-func readExpiry(fields memberList) (time.Time, error) {
-	at, hasTime := fields.get("expires_at")
-	in, hasSeconds := fields.get("expires_in")
+func readExpiry(r request[wire.KeyRequest]) (time.Time, error) {
+	at, in := r.said.ExpiresAt, r.said.ExpiresIn
 	switch {
-	case hasTime && hasSeconds:
+	case at != "" && r.has("expires_in"):
 		return time.Time{}, registry.Errorf(registry.CodeInvalidRequest,
 			"The fields \"expires_at\" and \"expires_in\" exclude one another.")
-	case hasTime:
-		text, err := readString(at, "expires_at")
-		if err != nil {
-			return time.Time{}, err
-		}
-		end, err := time.Parse(time.RFC3339, text)
+	case at != "":
+		end, err := time.Parse(time.RFC3339, at)
 		if err != nil {
 			return time.Time{}, wrongType("expires_at", "a time such as 2030-01-31T12:00:00Z")
 		}
 		return end, nil
-	case hasSeconds:
-		var seconds int64
-		if json.Unmarshal(in, &seconds) != nil || seconds <= 0 || seconds > int64(100*365*24*time.Hour/time.Second) {
-			return time.Time{}, wrongType("expires_in", "a number of seconds")
+	case r.has("expires_in"):
+		if in <= 0 || in > int64(100*365*24*time.Hour/time.Second) {
+			return time.Time{}, wrongType("expires_in", wantSeconds)
 		}
-		return time.Now().Add(time.Duration(seconds) * time.Second), nil
+		return time.Now().Add(time.Duration(in) * time.Second), nil
 	}
 	return time.Time{}, nil
 }
 
 // parseRevocation parses the body of a revocation. Exactly one of its fields must be present.
 func parseRevocation(body []byte) (kind registry.ChangeKind, id string, err error) {
-	kinds := []struct {
-		field string
-		kind  registry.ChangeKind
-	}{
-		{"user_id", registry.ChangeUser}, {"device_id", registry.ChangeDevice},
-		{"credential", registry.ChangeCredential}, {"jti", registry.ChangeJWT},
-	}
-	fields, err := readBodyObject(body, "user_id", "device_id", "credential", "jti")
+	r, err := readStrict[wire.Revocation](body, nil)
 	if err != nil {
 		return "", "", err
 	}
-	for _, k := range kinds {
-		text, ok := fields.get(k.field)
-		if !ok {
-			continue
-		}
-		if kind != "" {
+	for _, k := range []struct {
+		kind registry.ChangeKind
+		id   string
+	}{
+		{registry.ChangeUser, r.said.UserID}, {registry.ChangeDevice, r.said.DeviceID},
+		{registry.ChangeCredential, r.said.Credential}, {registry.ChangeJWT, r.said.JTI},
+	} {
+		switch {
+		case k.id == "":
+		case kind != "":
 			return "", "", registry.Errorf(registry.CodeInvalidRequest, "Revoke one thing at a time.")
+		default:
+			kind, id = k.kind, k.id
 		}
-		if id, err = readString(text, k.field); err != nil {
-			return "", "", err
-		}
-		kind = k.kind
 	}
-	if kind == "" || id == "" {
+	if kind == "" {
 		return "", "", registry.Errorf(registry.CodeInvalidRequest,
 			"Name what to revoke: user_id, device_id, credential or jti.")
 	}

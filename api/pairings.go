@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -51,42 +50,34 @@ func (h *handler) pairingRoutes() []route {
 }
 
 // pairBody reads the body of a request without a credential.
-func (h *handler) pairBody(c *gin.Context, names ...string) (memberList, error) {
+func (h *handler) pairBody(c *gin.Context) ([]byte, error) {
 	body, held, err := h.bodies.readBody(c.Writer, c.Request, h.owner(c), maxPairBody)
-	if err != nil {
-		return nil, err
-	}
 	if held != nil {
 		defer held.release()
 	}
-	return readMembers(body, names...)
+	return orNothing(body), err
 }
+
+// wantNames is what a list of tools must be.
+const wantNames = "a list of names"
 
 // pair creates a request to pair a device, which waits for an approver.
 func (h *handler) pair(c *gin.Context, _ params) error {
-	fields, err := h.pairBody(c, "device_id", "device_name", "platform", "public_key", "tools")
+	body, err := h.pairBody(c)
 	if err != nil {
 		return err
 	}
-	var r pairing.Request
-	for name, field := range map[string]*string{
-		"device_id": &r.DeviceID, "device_name": &r.DeviceName, "platform": &r.Platform,
-	} {
-		if err := fields.optionalString(name, field); err != nil {
-			return err
-		}
-	}
-	var key string
-	if err := fields.optionalString("public_key", &key); err != nil {
+	in, err := readRequest[wire.PairRequest](body, map[string]string{"tools": wantNames})
+	if err != nil {
 		return err
 	}
-	if key != "" {
-		if r.PublicKey, err = base64.RawURLEncoding.DecodeString(key); err != nil {
+	r := pairing.Request{
+		DeviceID: in.said.DeviceID, DeviceName: in.said.DeviceName, Platform: in.said.Platform, Tools: in.said.Tools,
+	}
+	if in.said.PublicKey != "" {
+		if r.PublicKey, err = base64.RawURLEncoding.DecodeString(in.said.PublicKey); err != nil {
 			return wrongType("public_key", "an Ed25519 key, 32 bytes in base64url without padding")
 		}
-	}
-	if _, err := fields.optional("tools", &r.Tools, "a list of names"); err != nil {
-		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
@@ -113,17 +104,20 @@ func (h *handler) pairStatus(c *gin.Context, _ params) error {
 		e.RetryAfter = time.Duration(float64(time.Second) / pairPolls.Rate)
 		return h.Refusals.Pairing(c.Request, e)
 	}
-	fields, err := h.pairBody(c, "secret")
+	body, err := h.pairBody(c)
 	if err != nil {
 		return err
 	}
-	var secret string
-	if err := fields.requiredString("secret", &secret); err != nil {
+	r, err := readStrict[wire.PairSecret](body, nil)
+	if err != nil {
 		return err
+	}
+	if r.said.Secret == "" {
+		return missing("secret")
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
-	got, err := h.Pairing.Collect(ctx, secret)
+	got, err := h.Pairing.Collect(ctx, r.said.Secret)
 	if err != nil {
 		return err
 	}
@@ -199,20 +193,26 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	fields, err := readMembers(body, "code", "decision", "user", "name", "tools", "replace")
+	r, err := readRequest[wire.PairingDecision](orNothing(body), map[string]string{
+		"tools": "a list of names or globs", "replace": "true or false",
+	})
 	if err != nil {
 		return err
 	}
-	id, code := c.Param("id"), ""
-	if err := fields.optionalString("code", &code); err != nil {
-		return err
-	}
+	id, code := c.Param("id"), r.said.Code
 	if id == "" && code == "" {
 		return registry.Errorf(registry.CodeInvalidRequest, "The field \"code\" is missing: the device shows it.")
 	}
-	decision, decided, err := readDecision(fields)
-	if err != nil {
-		return err
+	decision := pairing.Decision{
+		User: r.said.User, Name: r.said.Name, Tools: r.said.Tools, Replace: r.said.Replace,
+	}
+	text, decided := r.fields.get("decision")
+	if decided {
+		choice, err := readEither(text, "decision", "approve", "reject")
+		if err != nil {
+			return err
+		}
+		decision.Approve = choice == "approve"
 	}
 	if !decided && id != "" {
 		return wrongType("decision", `"approve" or "reject"`)
@@ -256,55 +256,4 @@ func auditOf(v pairing.View) auditDetail {
 		}
 	}
 	return d
-}
-
-// readDecision reads an approver's decision. decided is false if there is none.
-func readDecision(fields memberList) (d pairing.Decision, decided bool, err error) {
-	if text, ok := fields.get("decision"); ok {
-		choice, err := readEither(text, "decision", "approve", "reject")
-		if err != nil {
-			return d, false, err
-		}
-		decided, d.Approve = true, choice == "approve"
-	}
-	for name, field := range map[string]*string{"user": &d.User, "name": &d.Name} {
-		if err := fields.optionalString(name, field); err != nil {
-			return d, false, err
-		}
-	}
-	if _, err := fields.optional("replace", &d.Replace, "true or false"); err != nil {
-		return d, false, err
-	}
-	there, err := fields.optional("tools", &d.Tools, "a list of names or globs")
-	if there && d.Tools == nil {
-		d.Tools = []string{}
-	}
-	return d, decided, err
-}
-
-// optional reads a member into v, if it is present and not null.
-func (l memberList) optional(name string, v any, want string) (there bool, err error) {
-	text, ok := l.get(name)
-	if !ok || string(text) == "null" {
-		return false, nil
-	}
-	if json.Unmarshal(text, v) != nil {
-		return false, wrongType(name, want)
-	}
-	return true, nil
-}
-
-func (l memberList) optionalString(name string, field *string) error {
-	_, err := l.optional(name, field, "a string")
-	return err
-}
-
-func (l memberList) requiredString(name string, field *string) error {
-	text, ok := l.get(name)
-	if !ok {
-		return registry.Errorf(registry.CodeInvalidRequest, "The field %q is missing.", name)
-	}
-	var err error
-	*field, err = readString(text, name)
-	return err
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -119,15 +120,11 @@ func (h *handler) makeTicket(c *gin.Context, _ params) error {
 	}
 	t := ticket{Once: rand.Text(), Path: "/api/events"}
 	if len(body) > 0 {
-		fields, err := readBodyObject(body, "path")
+		r, err := readStrict[wire.TicketRequest](body, nil)
 		if err != nil {
 			return err
 		}
-		if text, ok := fields.get("path"); ok {
-			if t.Path, err = readString(text, "path"); err != nil {
-				return err
-			}
-		}
+		t.Path = cmp.Or(r.said.Path, t.Path)
 	}
 	if !isEventStream(t.Path) {
 		return wrongType("path", `"/api/events" or "/api/calls/{id}/events"`)

@@ -189,7 +189,7 @@ const (
 func (h *handler) abortSession(c *gin.Context, _ params) error {
 	body, err := h.readBody(c)
 	if err == nil {
-		_, err = readMembers(body)
+		_, err = readBodyObject(orNothing(body))
 	}
 	if err != nil {
 		return err

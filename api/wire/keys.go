@@ -54,10 +54,12 @@ type KeyRequest struct {
 	// Who takes part in the conversations it opens. Default: main.
 	Context string `json:"context,omitempty" schema:"enum=main|group|group sandboxed"`
 
+	// Another tenant than the caller's: for FARHAND_TOKEN only.
+	Tenant string `json:"tenant,omitempty"`
+
 	// Whether a person's program makes its calls over MCP. Default: false, they count as a model's.
 	Person bool `json:"person,omitempty"`
 
-	Tenant    string `json:"tenant,omitempty"` // another tenant than the caller's: for FARHAND_TOKEN only
 	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"`
 	ExpiresIn int64  `json:"expires_in,omitempty" schema:"minimum=1"` // seconds; in place of expires_at
 }
