@@ -142,32 +142,23 @@ func (c *Calls) WaitOutcome(ctx context.Context, tenant, callID string, wait tim
 	return c.waitFor(ctx, tenant, callID, wait, true)
 }
 
+// waitFor reads a record until it is final, or the time is over. caller means the caller of the call.
+//
+//	look ◀──── a notification, or watchPause ────┐
+//	 ├── final, or an error ──▶ return           │
+//	 └── not final ──▶ pause ────────────────────┤
+//	                                             └── time is over ──▶ last look ──▶ return
 func (c *Calls) waitFor(
 	ctx context.Context, tenant, callID string, wait time.Duration, caller bool,
 ) (registry.Record, error) {
-	deadline := time.Now().Add(wait)
-	for {
-		woken, stop := c.watchers.listen(callID, 1) // before the read, or a notification in between would be missed
-		rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
-		known, ok := c.unstored.Get(callID)
-		tell := caller || known.State.Answered() || registry.IsCallNotFound(err)
-		if ok && known.Tenant == tenant && err != nil && tell {
-			rec, err = known, nil
-		}
-		if _, ours := c.active.Load(callID); ours && err != nil && wait > 0 {
-			// The store lost the record, or is unavailable, but the call runs here.
-			rec, err = registry.Record{
-				CallID: callID, Tenant: tenant, State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown,
-			}, nil
-		}
-		if err != nil || rec.State.Final() || wait <= 0 {
+	if wait <= 0 {
+		return c.look(ctx, tenant, callID, caller, false)
+	}
+	for deadline := time.Now().Add(wait); ; {
+		woken, stop := c.watchers.listen(callID, 1) // before the look, or a notification in between would be missed
+		rec, err := c.look(ctx, tenant, callID, caller, true)
+		if err != nil || rec.State.Final() {
 			stop()
-			if registry.IsCallNotFound(err) {
-				rec, err = c.Get(ctx, tenant, callID)
-				if err == nil && caller && rec.State.Answered() { // the feed does not have the tool's result
-					return registry.Record{}, registry.ErrNoCall
-				}
-			}
 			return rec, err
 		}
 		pause := time.NewTimer(min(watchPause, time.Until(deadline)))
@@ -178,16 +169,44 @@ func (c *Calls) waitFor(
 		}
 		pause.Stop()
 		stop()
-		if ctx.Err() == nil && time.Now().Before(deadline) {
-			continue
-		}
-		wait = 0                       // a last read
-		if endsWithin(ctx, lastLook) { // the caller waits for this read
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
-			defer cancel()
-			ctx = last
+		if ctx.Err() != nil || !time.Now().Before(deadline) {
+			break
 		}
 	}
+	if endsWithin(ctx, lastLook) { // the caller waits for this look
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+		defer cancel()
+		ctx = last
+	}
+	return c.look(ctx, tenant, callID, caller, false)
+}
+
+// look reads a record, or finds in another place what is known of the call. goesOn means that its reader will look
+// again.
+func (c *Calls) look(ctx context.Context, tenant, callID string, caller, goesOn bool) (registry.Record, error) {
+	rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
+	if err == nil {
+		return rec, nil
+	}
+	lost := registry.IsCallNotFound(err)
+	known, ok := c.unstored.Get(callID)
+	if ok && known.Tenant == tenant && (caller || known.State.Answered() || lost) {
+		return known, nil
+	}
+	if _, ours := c.active.Load(callID); ours && goesOn {
+		// The store lost the record, or is unavailable, but the call runs here.
+		return registry.Record{
+			CallID: callID, Tenant: tenant, State: registry.StateAccepted, Dispatched: registry.DispatchedUnknown,
+		}, nil
+	}
+	if !lost {
+		return rec, err
+	}
+	rec, err = c.Get(ctx, tenant, callID)
+	if err == nil && caller && rec.State.Answered() { // the feed does not have the tool's result
+		return registry.Record{}, registry.ErrNoCall
+	}
+	return rec, err
 }
 
 // isOver reports whether ctx has ended, or is about to. A store connection gives up at the deadline of ctx, and the

@@ -102,7 +102,7 @@ func (p *Hub) completeDurable(ctx context.Context, f *inFlightCall, r registry.R
 		return false
 	}
 	if !moved.Applied {
-		f.drop()
+		f.end()
 		return false
 	}
 	p.notifyWatchers(moved)
@@ -223,7 +223,7 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 	if l.hub.calls.amends(f.tool) {
 		message, chunk = "", "" // they may contain text that the amending removes from the result
 	}
-	if f.running.CompareAndSwap(false, true) {
+	if f.begin() {
 		l.begun(f, message)
 	}
 	if progress == nil && message == "" && chunk == "" {
@@ -267,10 +267,10 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 	size := jsonSize(e.Message) + jsonSize(e.Chunk)
 	var refused *registry.Error
-	switch {
-	case f.logFull.Load():
+	switch full, fits := f.takeLog(size, l.hub.callLog); {
+	case full:
 		return nil
-	case f.logged.Add(size) > l.hub.callLog:
+	case !fits:
 		refused = registry.Errorf(registry.CodePayloadTooLarge,
 			"The log of the call %s is full: %d bytes are kept of what is reported of one call. The call goes on.",
 			f.callID, l.hub.callLog)
@@ -281,7 +281,7 @@ func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 		f.noteLogLine(l.hub.rec.event(e))
 		return nil
 	}
-	if !f.logFull.CompareAndSwap(false, true) {
+	if !f.fillLog() {
 		return nil
 	}
 	f.noteLogLine(l.hub.rec.event(registry.CallEvent{
@@ -294,11 +294,50 @@ func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
 const logWait = 250 * time.Millisecond
 
 // noteLogLine stores the recorder's number of the last line of the call's log.
-func (f *inFlightCall) noteLogLine(line int64) { f.lastLine.Store(line) }
+func (f *inFlightCall) noteLogLine(line int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lastLine = line
+}
+
+func (f *inFlightCall) logLine() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lastLine
+}
+
+// begin records that the device has begun with the call, and reports whether this was the first report.
+func (f *inFlightCall) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := !f.running
+	f.running = true
+	return first
+}
+
+// takeLog counts bytes of the call's log, and reports whether the log was full before, and whether they fit the limit.
+func (f *inFlightCall) takeLog(size, limit int64) (full, fits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.logFull {
+		return true, false
+	}
+	f.logged += size
+	return false, f.logged <= limit
+}
+
+// fillLog makes the call's log full, and reports whether it was not.
+func (f *inFlightCall) fillLog() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := !f.logFull
+	f.logFull = true
+	return first
+}
 
 // afterLog runs end once all reports of the call have been written, immediately or later.
 func (p *Hub) afterLog(f *inFlightCall, end func()) {
-	line := f.lastLine.Load()
+	line := f.logLine()
 	if p.rec.wrote(line) || !p.tasks.start(f.key, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, logWait)
 		defer cancel()

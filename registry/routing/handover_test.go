@@ -208,13 +208,13 @@ func TestRejoinReplacesNothing(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
 		first := connect(t, pod, deafConn{}, canResume)
 		old := &inFlightCall{key: first.key, callID: "c1", reply: func(registry.Reply) {}}
-		old.session.Store(first)
+		old.session = first
 		if err := first.track(old, time.Second); err != nil {
 			t.Fatal(err)
 		}
 		first.detach()
 		taken := pod.Hub.detached.takeAll(first.key, nil)
-		old.drop() // its attempt has failed, and the call is made anew
+		old.end() // its attempt has failed, and the call is made anew
 		second := connect(t, pod, deafConn{}, canResume)
 		ended := begin(t, pod, second.Session(), "c1", 5*time.Second)
 		synctest.Wait()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -18,65 +17,139 @@ const receiptAfter = 250 * time.Millisecond
 // reaches the caller.
 const expiryGrace = 200 * time.Millisecond
 
-// inFlightCall is a call that was written, or is about to be written, to a local socket.
+// inFlightCall is a call that was written, or is about to be written, to a local socket. It is safe for concurrent use.
+//
+//	           send            the socket takes it
+//	unsent ───────────▶ sending ─────────────────▶ sent
+//	   │                   │                         │
+//	   └───────────────────┴───────────┬─────────────┘
+//	                                   ▼
+//	   ended: answered, cancelled, expired, refused by the socket, or its connection ended
+//
+// A durable call is unsent while it is claimed in the store. The first end counts: it stops the timer, and its
+// goroutine takes the call out of the table. A call may end while it is being passed to the socket, so ended is a field
+// beside the state. An end that depends on whether the device has the call, which is a cancellation or the end of the
+// connection, waits for that.
 type inFlightCall struct {
 	key     registry.Key
 	callID  string
 	tool    string
-	output  json.RawMessage              // schema of the tool's output; empty: none
-	proof   string                       // of the device that may answer; empty: any device of the session
-	session atomic.Pointer[LocalSession] // its connection; the session's next one may take it over
+	output  json.RawMessage // schema of the tool's output; empty: none
+	proof   string          // of the device that may answer; empty: any device of the session
 	durable bool
 	reply   func(registry.Reply) // called at most once with the final reply; may be called with receipts before
-	done    atomic.Bool
-	running atomic.Bool
+	expires time.Time            // when it expires; set by track, then never changed
+	resume  *time.Timer          // set while the call is detached; guarded by detachedCalls.mu
 
-	lastLine atomic.Int64 // the recorder's number of the last line of the call's log
+	mu      sync.Mutex    // no other lock is taken while it is held; LocalSession.mu may be held before
+	session *LocalSession // its connection; the session's next one may take it over
+	state   flightState
+	ended   bool
+	left    bool          // the connection ended before the call was sent
+	passed  chan struct{} // closed when the state is no longer sending; nil: no goroutine waits for that
+	timer   *time.Timer   // first for the receipt, then for the expiry
 
-	sending         sync.Mutex  // held while the call is passed to the socket, or while it is decided not to
-	sent            atomic.Bool // the socket has the call; written under sending
-	connectionEnded bool        // the connection ended before that; guarded by sending
-
-	timer   *time.Timer // first for the receipt, then for the expiry
-	expires time.Time   // when it expires
-	resume  *time.Timer // set while the call is detached
-
-	logged  atomic.Int64 // bytes that the device has reported
-	logFull atomic.Bool
+	running  bool  // the device has begun
+	lastLine int64 // the recorder's number of the last line of the call's log
+	logged   int64 // bytes that the device has reported
+	logFull  bool
 }
 
-// finish ends the in-flight call with r. Only the first finish has an effect. It reports whether this was the first.
-func (f *inFlightCall) finish(r registry.Reply) bool {
-	if !f.done.CompareAndSwap(false, true) {
+// flightState is how far a call in flight has come.
+type flightState uint8
+
+const (
+	flightUnsent flightState = iota
+	flightSending
+	flightSent
+)
+
+// end ends the in-flight call without telling its caller. It reports whether the call was open.
+func (f *inFlightCall) end() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.endLocked()
+}
+
+func (f *inFlightCall) endLocked() bool {
+	if f.ended {
 		return false
 	}
+	f.ended = true
 	f.timer.Stop()
+	return true
+}
+
+// endUnlessSent ends the in-flight call if the socket does not have it, and reports whether the socket has it, and
+// whether this ended the call. left means that the connection has ended.
+func (f *inFlightCall) endUnlessSent(left bool) (sent, ended bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sentLocked() {
+		return true, false
+	}
+	f.left = f.left || left
+	return false, f.endLocked()
+}
+
+// sentLocked reports whether the socket has the call. It waits while the call is being passed to the socket.
+func (f *inFlightCall) sentLocked() bool {
+	for f.state == flightSending {
+		if f.passed == nil {
+			f.passed = make(chan struct{})
+		}
+		passed := f.passed
+		f.mu.Unlock()
+		<-passed
+		f.mu.Lock()
+	}
+	return f.state == flightSent
+}
+
+// isEnded reports whether the in-flight call has ended.
+func (f *inFlightCall) isEnded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
+// connection returns the session whose connection has the call now.
+func (f *inFlightCall) connection() *LocalSession {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session
+}
+
+// moveTo makes the in-flight call one of another connection. It returns false if the call has ended.
+func (f *inFlightCall) moveTo(l *LocalSession) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.session = l
+	return !f.ended
+}
+
+// finish ends the in-flight call with r, and reports whether it was open.
+func (f *inFlightCall) finish(r registry.Reply) bool {
+	if !f.end() {
+		return false
+	}
+	f.tell(r)
+	return true
+}
+
+// tell sends the final reply.
+func (f *inFlightCall) tell(r registry.Reply) {
 	r.V, r.CallID = registry.EnvelopeVersion, f.callID
 	if r.Result != nil && !f.durable {
 		r.Tenant, r.Session = f.key.Tenant, f.key.Session
 	}
 	f.reply(r)
-	return true
-}
-
-// drop ends the in-flight call without an answer: its caller has stopped waiting. It reports whether the call was open.
-func (f *inFlightCall) drop() bool {
-	if !f.done.CompareAndSwap(false, true) {
-		return false
-	}
-	f.timer.Stop()
-	return true
 }
 
 // loseConnection ends the in-flight call because its connection has ended. If the socket did not get the call yet, the
 // device has not received it: send will find the connection gone and report that to the caller.
 func (f *inFlightCall) loseConnection() {
-	f.sending.Lock()
-	sent := f.sent.Load()
-	f.connectionEnded = !sent
-	f.sending.Unlock()
-	if !sent {
-		f.drop()
+	if sent, _ := f.endUnlessSent(true); !sent {
 		return
 	}
 	f.finish(registry.Reply{Err: registry.Errorf(registry.CodeConnectionLost,
@@ -85,10 +158,11 @@ func (f *inFlightCall) loseConnection() {
 
 // sendReceipt tells the waiting pod that the call was written and is not answered yet.
 func (f *inFlightCall) sendReceipt() {
-	if !f.done.Load() {
-		f.reply(registry.Reply{
-			V: registry.EnvelopeVersion, CallID: f.callID, Delivered: true, Running: f.running.Load(),
-		})
+	f.mu.Lock()
+	ended, running := f.ended, f.running
+	f.mu.Unlock()
+	if !ended {
+		f.reply(registry.Reply{V: registry.EnvelopeVersion, CallID: f.callID, Delivered: true, Running: running})
 	}
 }
 
@@ -105,8 +179,8 @@ func (l *LocalSession) deliver(
 	}
 	f := &inFlightCall{
 		key: l.key, callID: c.ID, tool: spec.Name, output: spec.OutputSchema, durable: durable, reply: reply,
+		session: l,
 	}
-	f.session.Store(l)
 	if err := l.track(f, c.Timeout); err != nil {
 		return nil, err
 	}
@@ -156,21 +230,51 @@ func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, err
 // send passes the call to the socket. If the socket rejects it, the in-flight call is removed, so that the call can be
 // retried under the same id.
 func (f *inFlightCall) send(conn Conn, c DeviceCall) error {
-	f.sending.Lock()
-	defer f.sending.Unlock()
-	switch {
-	case f.connectionEnded:
-		return registry.NotConnected()
-	case f.done.Load(): // cancelled while it was being claimed
-		return callCancelled(registry.DispatchedNo)
+	if err := f.beginSending(); err != nil {
+		return err
 	}
-	if err := conn.Deliver(c); err != nil {
-		f.drop()
+	if err := f.pass(conn, c); err != nil {
 		f.remove()
 		return registry.AsError(err).With(registry.DispatchedNo)
 	}
-	f.sent.Store(true)
 	return nil
+}
+
+// pass passes the call to the socket. The mutex is not held: the device may answer, and the connection may end,
+// meanwhile.
+func (f *inFlightCall) pass(conn Conn, c DeviceCall) (err error) {
+	taken := false
+	defer func() { f.endSending(taken) }() // also if the connection panics
+	err = conn.Deliver(c)
+	taken = err == nil
+	return err
+}
+
+func (f *inFlightCall) beginSending() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.left:
+		return registry.NotConnected()
+	case f.ended: // cancelled while it was being claimed
+		return callCancelled(registry.DispatchedNo)
+	}
+	f.state = flightSending
+	return nil
+}
+
+// endSending records whether the socket has taken the call. The call may have ended meanwhile.
+func (f *inFlightCall) endSending(taken bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = flightSent
+	if !taken {
+		f.state = flightUnsent
+		f.endLocked()
+	}
+	if f.passed != nil {
+		close(f.passed)
+	}
 }
 
 // unclaimCall undoes a claim. The device has not received the call, so another pod may claim it, or it may be rejected.
@@ -202,7 +306,7 @@ func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
 }
 
 // track adds the in-flight call, within the limit of calls in flight per session, and starts its timer. Both happen
-// under the lock, so a goroutine that takes the call out sees the timer that it has to stop.
+// under the lock, so a goroutine that takes the call out sees the timer that it has to stop. The timer waits for f.mu.
 func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,6 +328,8 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 	l.inFlight[f.callID] = f
 	f.proof = l.session.OwnerProof()
 	f.expires = time.Now().Add(timeout + expiryGrace)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.timer = time.AfterFunc(min(receiptAfter, timeout+expiryGrace), f.tick)
 	return nil
 }
@@ -233,56 +339,43 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 func (f *inFlightCall) tick() {
 	next := time.Until(f.expires)
 	if next <= 0 {
-		f.expire()
+		f.abandon()
 		return
 	}
-	if f.sent.Load() {
-		f.sendReceipt()
-	} else {
+	f.mu.Lock()
+	sent := f.state == flightSent
+	if !sent {
 		next = min(next, receiptAfter)
 	}
-	l := f.session.Load()
-	l.mu.Lock() // track may still hold the lock, and has not set the timer then
-	defer l.mu.Unlock()
-	f.timer.Reset(next)
-	if f.done.Load() { // it has ended meanwhile, and may have stopped the timer before the reset
-		f.timer.Stop()
+	if !f.ended {
+		f.timer.Reset(next)
 	}
-}
-
-// expire ends the in-flight call because no caller waits for it any more.
-func (f *inFlightCall) expire() {
-	if f.done.CompareAndSwap(false, true) { // not drop: the timer has fired, and track may not have stored it yet
-		f.tellExpired()
-	}
-	f.remove()
-}
-
-// tellExpired tells the device that the call is out of time, if the device has the call and cannot know. It waits while
-// the call is being passed to the socket.
-func (f *inFlightCall) tellExpired() {
-	f.sending.Lock()
-	sent := f.sent.Load()
-	f.sending.Unlock()
-	if conn, ok := f.session.Load().conn.(Expirer); ok && sent {
-		conn.Expired(f.callID)
+	f.mu.Unlock()
+	if sent {
+		f.sendReceipt()
 	}
 }
 
 // abandon ends the in-flight call, if it is open, because the call does not reach the device or no caller waits for it
-// any more.
+// any more. The device learns that, if it has the call and cannot know. If the call is not open, the goroutine that
+// ended it has taken it out.
 func (f *inFlightCall) abandon() {
-	if !f.drop() {
-		return // the goroutine that ended it has taken it out
+	if !f.end() {
+		return
 	}
-	f.tellExpired()
+	f.mu.Lock()
+	sent, l := f.sentLocked(), f.session
+	f.mu.Unlock()
+	if conn, ok := l.conn.(Expirer); ok && sent {
+		conn.Expired(f.callID)
+	}
 	f.remove()
 }
 
-// remove removes the in-flight call from its connection, or from the detached calls. done is set before, so a
-// connection that takes the call over at this moment either sees that it is done, or is the connection found here.
+// remove removes the in-flight call from its connection, or from the detached calls. The call has ended before, so a
+// connection that takes it over at this moment either sees that, or is the connection found here.
 func (f *inFlightCall) remove() {
-	l := f.session.Load()
+	l := f.connection()
 	l.untrack(f)
 	l.hub.detached.remove(f)
 }
@@ -295,19 +388,20 @@ func (l *LocalSession) cancel(callID, reason string) bool {
 
 // cancel is LocalSession.cancel for a call that may have moved to another connection.
 func (f *inFlightCall) cancel(reason string) {
-	f.cancelAt(f.session.Load().conn, reason)
+	f.cancelAt(f.connection().conn, reason)
 	f.remove()
 }
 
 func (f *inFlightCall) cancelAt(conn Conn, reason string) bool {
-	f.sending.Lock()
-	defer f.sending.Unlock()
-	dispatched := registry.DispatchedNo // a later send finds that the call has ended
-	if f.sent.Load() {
+	sent, ended := f.endUnlessSent(false)
+	if sent {
 		conn.Cancel(f.callID, reason)
-		dispatched = registry.DispatchedYes
+		return f.finish(registry.Reply{Err: callCancelled(registry.DispatchedYes)})
 	}
-	return f.finish(registry.Reply{Err: callCancelled(dispatched)})
+	if ended { // a send finds that the call has ended
+		f.tell(registry.Reply{Err: callCancelled(registry.DispatchedNo)})
+	}
+	return ended
 }
 
 // untrack removes this in-flight call, but not another one with the same id.
@@ -347,7 +441,7 @@ func (l *LocalSession) Remaining(callID string) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.inFlight[callID]
-	if f == nil || f.done.Load() {
+	if f == nil || f.isEnded() {
 		return 0, false
 	}
 	return time.Until(f.expires), true

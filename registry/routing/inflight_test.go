@@ -162,7 +162,7 @@ func TestRejoinLeavesWhatHasEnded(t *testing.T) {
 		pod := startPod(t, memory.New(memory.Options{}), "a")
 		first := connect(t, pod, deafConn{}, canResume)
 		f := &inFlightCall{key: first.key, callID: "c1", reply: func(registry.Reply) {}}
-		f.session.Store(first)
+		f.session = first
 		if err := first.track(f, time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -290,11 +290,11 @@ func TestGivenUpWhileItIsTakenOver(t *testing.T) {
 	f := &inFlightCall{callID: "c1", reply: func(registry.Reply) {}}
 	first := connect(t, pod, rejoining{rejoin: func() { second.rejoin([]*inFlightCall{f}) }}, canResume)
 	f.key = first.key
-	f.session.Store(first)
+	f.session = first
 	if err := first.track(f, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	f.sent.Store(true)
+	f.state = flightSent
 	first.detach()
 	pod.Hub.detached.takeAll(first.key, nil)
 	second = connect(t, pod, deafConn{}, canResume)
@@ -320,12 +320,12 @@ func TestTimerFiresWhileTheCallIsAnswered(t *testing.T) {
 	l := connect(t, pod, expiredConn{calls: &told}, nil)
 	start := func(timeout time.Duration) *inFlightCall {
 		f := &inFlightCall{key: l.key, callID: registry.NewCallID(), reply: func(registry.Reply) {}}
-		f.session.Store(l)
+		f.session = l
 		if err := l.track(f, timeout); err != nil {
 			t.Fatal(err)
 		}
 		f.timer.Stop() // the test fires it
-		f.sent.Store(true)
+		f.state = flightSent
 		return f
 	}
 	late := start(time.Hour)

@@ -248,10 +248,8 @@ func (l *LocalSession) rejoin(calls []*inFlightCall) {
 		if l.inFlight[f.callID] != nil {
 			continue
 		}
-		l.inFlight[f.callID] = f
-		f.session.Store(l)
-		if f.done.Load() {
-			delete(l.inFlight, f.callID)
+		if f.moveTo(l) {
+			l.inFlight[f.callID] = f
 		}
 	}
 	l.mu.Unlock()
