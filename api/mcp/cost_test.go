@@ -85,6 +85,61 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
+// fleet is a directory of a hundred sessions.
+type fleet struct{ nothing }
+
+func (*fleet) List(context.Context, registry.Query) (entries []registry.Entry, next *registry.Cursor, err error) {
+	for i := range 100 {
+		entries = append(entries, registry.Entry{Session: registry.Session{
+			Key: registry.Key{Tenant: registry.DefaultTenant, Session: fmt.Sprint("session-", i)}, DeviceName: "Pixel 8",
+		}})
+	}
+	return entries, nil, nil
+}
+
+// oneRecord is the record of a call that runs.
+type oneRecord struct{ Records }
+
+func (oneRecord) Get(context.Context, string, string) (registry.Record, error) {
+	rec := registry.NewRecord("8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", registry.DefaultTenant, "tool", nil)
+	rec.Mode = registry.ModeAsync
+	return rec, nil
+}
+
+// BenchmarkOtherAnswers is what answers cost that are no results of calls.
+func BenchmarkOtherAnswers(b *testing.B) {
+	f := &fleet{}
+	s := New(Config{Invoker: instant{}, Directory: f, Gateway: f, Cancels: f, Records: oneRecord{}, Version: "1"})
+	for name, message := range map[string]string{
+		"error":      `{"jsonrpc":"2.0","id":17,"method":"no/such","params":{}}`,
+		"initialize": `{"jsonrpc":"2.0","id":17,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`,
+		"resources":  `{"jsonrpc":"2.0","id":17,"method":"resources/list","params":{}}`,
+		"task": `{"jsonrpc":"2.0","id":17,"method":"tasks/get","params":{"taskId":"8b0f6a52-8c31-4d55-9a53-` +
+			`0c1f6f2d7f11","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+			`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
+	} {
+		header := http.Header{}
+		if name == "task" {
+			header = http.Header{
+				"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tasks/get"},
+				"Mcp-Name": {"8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11"},
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				x := &Exchange{
+					Caller: auth.Identity{Tenant: registry.DefaultTenant, Admin: true}, Header: header,
+					Body: []byte(message), Out: f, TakeBody: func() func() { return nil },
+				}
+				if err := s.Serve(b.Context(), x); err != nil || f.status != http.StatusOK {
+					b.Fatal(err, f.status)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkCallSDK(b *testing.B) {
 	server := sdk.NewServer(&sdk.Implementation{Name: "farhand", Version: "1"}, nil)
 	for i := range 100 {

@@ -237,9 +237,10 @@ func (s *Server) ask(ctx context.Context, r *request, req *agent.Request, call *
 		return result{}, err
 	}
 	question, _ := s.question(ctx, r, call.Approval)
-	b := append([]byte(`"inputRequests":{"`+keyApproval+`":`), question...)
-	b = strictjson.AppendString(append(b, `},"requestState":`...), state)
-	return result{kind: kindInput, members: b}, nil
+	return result{kind: kindInput, members: encode(struct {
+		Requests map[string]json.RawMessage `json:"inputRequests"`
+		State    string                     `json:"requestState"`
+	}{map[string]json.RawMessage{keyApproval: question}, state})}, nil
 }
 
 // question returns the form for the client's user. A user who may decide the approval sees the arguments and chooses.

@@ -104,16 +104,10 @@ func (l *listener) subscription() []byte {
 
 // accepted returns the member that lists the notifications to expect.
 func (l *listener) accepted() string {
-	switch {
-	case l.tools && l.resources:
-		return `,"notifications":{"toolsListChanged":true,"resourcesListChanged":true}`
-	case l.tools:
-		return `,"notifications":{"toolsListChanged":true}`
-	case l.resources:
-		return `,"notifications":{"resourcesListChanged":true}`
-	default:
-		return `,"notifications":{}`
-	}
+	return `,"notifications":{` + string(encode(struct {
+		Tools     bool `json:"toolsListChanged,omitempty"`
+		Resources bool `json:"resourcesListChanged,omitempty"`
+	}{l.tools, l.resources})) + "}"
 }
 
 // put adds a notification to the next flush. params are the members after _meta.

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -17,12 +16,20 @@ const (
 	uriSession  = uriSessions + "/" // the id follows
 )
 
-const allSessions = `{"uri":"` + uriSessions + `","name":"sessions","title":"Connected devices",` +
-	`"description":"Who is connected, as GET /api/sessions has it.","mimeType":"application/json"}`
+const typeJSON = "application/json"
 
 const templateList = `"resourceTemplates":[{"uriTemplate":"` + uriSession + `{id}","name":"session",` +
 	`"title":"One device","description":"One session with its tools, as GET /api/sessions/{id} has it.",` +
-	`"mimeType":"application/json"}]`
+	`"mimeType":"` + typeJSON + `"}]`
+
+// resource is one resource of a list.
+type resource struct {
+	URI         string `json:"uri"`
+	Name        string `json:"name"`
+	Title       string `json:"title"`
+	Description string `json:"description,omitempty"`
+	Type        string `json:"mimeType"`
+}
 
 // listResources lists the resources: the list of sessions, and each connected session, in the order of connecting.
 func (s *Server) listResources(ctx context.Context, r *request) (result, error) {
@@ -39,21 +46,26 @@ func (s *Server) listResources(ctx context.Context, r *request) (result, error) 
 	if err != nil {
 		return result{}, err
 	}
-	b := []byte(`"resources":[`)
+	list := struct {
+		Resources []resource `json:"resources"`
+		Next      string     `json:"nextCursor,omitempty"`
+	}{Resources: make([]resource, 0, len(entries)+1)}
 	if after == (cursor{}) {
-		b = append(b, allSessions...)
+		list.Resources = append(list.Resources, resource{
+			uriSessions, "sessions", "Connected devices", "Who is connected, as GET /api/sessions has it.", typeJSON,
+		})
 	}
 	for i := range entries {
-		if b[len(b)-1] != '[' {
-			b = append(b, ',')
-		}
-		b = appendSession(b, &entries[i].Session)
+		at := &entries[i].Session
+		list.Resources = append(list.Resources, resource{
+			URI: uriSession + url.PathEscape(at.Key.Session), Name: at.Key.Session, Title: deviceName(at),
+			Type: typeJSON,
+		})
 	}
-	b = append(b, ']')
 	if next != nil {
-		at := cursor{Generation: next.Generation, Session: next.Session}
-		b = strictjson.AppendString(append(b, `,"nextCursor":`...), at.String())
+		list.Next = cursor{Generation: next.Generation, Session: next.Session}.String()
 	}
+	b := encode(list)
 	if r.modern {
 		b = append(b, private...)
 	}
@@ -74,13 +86,6 @@ func (s *Server) sessions(
 	return s.cfg.Directory.List(ctx, registry.Query{
 		Tenant: r.Caller.Tenant, Target: r.Scope.target(r.Caller.Viewer()), After: after, Limit: pageSessions,
 	})
-}
-
-func appendSession(b []byte, at *registry.Session) []byte {
-	b = strictjson.AppendString(append(b, `{"uri":`...), uriSession+url.PathEscape(at.Key.Session))
-	b = strictjson.AppendString(append(b, `,"name":`...), at.Key.Session)
-	b = strictjson.AppendString(append(b, `,"title":`...), deviceName(at))
-	return append(b, `,"mimeType":"application/json"}`...)
 }
 
 // listTemplates lists the URI template of single sessions.
@@ -117,9 +122,14 @@ func (s *Server) readResource(ctx context.Context, r *request) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	b := strictjson.AppendString([]byte(`"contents":[{"uri":`), uri)
-	b = strictjson.AppendString(append(b, `,"mimeType":"application/json","text":`...), string(text))
-	b = append(b, "}]"...)
+	type content struct {
+		URI  string `json:"uri"`
+		Type string `json:"mimeType"`
+		Text string `json:"text"`
+	}
+	b := encode(struct {
+		Contents []content `json:"contents"`
+	}{[]content{{uri, typeJSON, string(text)}}})
 	if r.modern {
 		b = append(b, private...)
 	}

@@ -9,9 +9,11 @@
 package mcp
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -161,6 +163,22 @@ type result struct {
 	kind    string // resultType; empty: complete
 	meta    []byte // of _meta, as JSON without the braces
 	members []byte // of the result, as JSON without the braces
+}
+
+// encode returns the members of an object, as JSON without the braces. Texts are as strictjson.AppendString writes them.
+// It panics if v cannot be encoded, which is a bug.
+//
+// Errors, tasks and initialize are appended by hand, because their answers took 11 to 23 % more CPU with encode
+// (BenchmarkOtherAnswers). So is JSON of devices, such as schemas and results: encode would check it again, and change
+// its white space.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Errorf("api/mcp: encode %T: %w", v, err))
+	}
+	return b.Bytes()[len("{") : b.Len()-len("}\n")]
 }
 
 // Names of the methods that other files refer to.
