@@ -193,14 +193,17 @@ func (e entry) check(s *Server, v *variables) {
 			v.wrong("tools: %q is no glob", glob)
 		}
 	}
-	if s.Timeout < 0 || s.Timeout > registry.MaxToolTimeout {
-		v.wrong("timeout_ms: must be between 0 and %d", registry.MaxToolTimeout.Milliseconds())
-	}
-	if s.Connect < 0 || s.Connect > maxConnect {
-		v.wrong("connect_timeout_ms: must be between 0 and %d", maxConnect.Milliseconds())
-	}
-	if s.MaxCalls < 0 || s.MaxCalls > maxCalls {
-		v.wrong("max_concurrent: must be between 0 and %d", maxCalls)
+	for _, n := range []struct {
+		field       string
+		value, most int64
+	}{
+		{"timeout_ms", e.TimeoutMS, registry.MaxToolTimeout.Milliseconds()},
+		{"connect_timeout_ms", e.ConnectMS, maxConnect.Milliseconds()},
+		{"max_concurrent", int64(e.MaxCalls), maxCalls},
+	} {
+		if n.value < 0 || n.value > n.most {
+			v.wrong("%s: must be between 0 and %d", n.field, n.most)
+		}
 	}
 }
 

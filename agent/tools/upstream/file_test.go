@@ -60,6 +60,7 @@ func TestFileRefuses(t *testing.T) {
 		`{"mcpServers":{"a":{"command":"x","sandbox":true,"cwd":"../up"}}}`:            "below the workspace",
 		`{"mcpServers":{"a":{"command":"x","tools":{"deny":["["]}}}}`:                  "no glob",
 		`{"mcpServers":{"a":{"command":"x","timeout_ms":-1}}}`:                         "timeout_ms",
+		`{"mcpServers":{"a":{"command":"x","timeout_ms":18446744073710}}}`:             "timeout_ms", // wraps around in ns
 		`{"mcpServers":{"a":{"command":"x","env":{"K":"${SECRET}"},"timeout_ms":-1}}}`: "timeout_ms",
 		`[`: "JSON",
 	} {
