@@ -102,15 +102,6 @@ func continuationKeys(h registry.ContinuationOwner) []string {
 	return []string{key, key + ":expiry"}
 }
 
-// credentialKey names a credential by its digest. A presented credential does not tell its tenant.
-func credentialKey(digest string) string { return "fh:credential:" + redisconn.Escape(digest) }
-
-// credentialsKeys are the keys of the scripts on the credentials of a tenant, all in one slot.
-func credentialsKeys(tenant string) []string {
-	index := "fh:{" + redisconn.Escape(tenant) + ":credentials}"
-	return []string{index, index + ":devices", index + ":ends", index + ":paired"}
-}
-
 // revokedKey holds the revocations of one kind. Those of a tenant are in one slot, and are read together.
 func revokedKey(tenant string, kind registry.ChangeKind) string {
 	return "fh:{" + redisconn.Escape(tenant) + ":revoked}:" + string(kind)

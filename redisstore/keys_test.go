@@ -45,12 +45,6 @@ func TestKeys(t *testing.T) {
 		{documentKey(documents.Space{Tenant: "a}b", Kind: "approvals"}, "x:y"), "fh:{a%7Db:approvals}:doc:x%3Ay"},
 		{documentKey(documents.Space{Tenant: "a", Kind: "nonces", Owner: "k/1"}, "x"), "fh:{a:nonces/k%2F1}:doc:x"},
 		{indexKey(documents.Space{Kind: "pairings"}, "all"), "fh:{:pairings}:index:all"},
-		{credentialKey("abc123"), "fh:credential:abc123"},
-		{strings.Join(credentialsKeys("acme"), " "),
-			"fh:{acme:credentials} fh:{acme:credentials}:devices fh:{acme:credentials}:ends " +
-				"fh:{acme:credentials}:paired"},
-		{memberOf(registry.Credential{ID: "k1", Digest: "abc", DeviceID: "d 1"}).text(), "k1 abc d%201"},
-		{memberOf(registry.Credential{ID: "k1", Digest: "abc", DeviceID: "d 1"}).deviceText(), "d%201 k1 abc"},
 		{changesKey, "fh:changes"},
 		{revokedKey("a}b", registry.ChangeJWT), "fh:{a%7Db:revoked}:jwt"},
 		{lastChangeKey, "fh:{fh:changes}:last"},

@@ -111,7 +111,7 @@ func kindOfScript(name string) Kind {
 		return KindPods
 	case "spend":
 		return KindBudgets
-	case "credential", "credentials", "change", "revocation":
+	case "change", "revocation":
 		return KindCredentials
 	case "take":
 		return KindLimits
@@ -129,7 +129,7 @@ func kindOfSpace(kind string) Kind {
 	switch kind {
 	case "approvals", "grants":
 		return KindApprovals
-	case "pairings", "nonces", "devicetools":
+	case "credentials", "pairings", "nonces", "devicetools":
 		return KindCredentials
 	case "blobs":
 		return KindCalls

@@ -40,6 +40,12 @@
 // successor. Fences are clock readings in microseconds, like generations, so they grow even if the conversation was
 // forgotten in between.
 //
+// # Documents
+//
+// Approvals, grants, blobs, credentials and pairings are written seldom. Their logic is in packages below registry, over
+// documents.go: three scripts read, list and write documents and indexes of one slot. See
+// docs/decisions/0064-documents.md.
+//
 // # Consistency
 //
 // An index may lag behind the hashes for a moment; the hashes decide. A pod that adds members to indexes then checks
@@ -64,6 +70,7 @@ import (
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/blobs"
+	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
 )
 
@@ -72,6 +79,7 @@ type Store struct {
 	// Entities on documents.
 	registry.ApprovalStore
 	registry.BlobStore
+	registry.CredentialStore
 	registry.PairingStore
 
 	conn   *redisconn.Conn
@@ -90,7 +98,6 @@ type Store struct {
 	feedBytes   int // of all its lines, about
 	lines       lineBuffers
 
-	credentials int   // of a tenant
 	changeTTL   int64 // of the log of their changes, and of revocations
 	revocations int   // of a tenant and kind
 
@@ -132,15 +139,17 @@ func (c *Conn) Store() *Store {
 		retention: millis(c.opts.Retention), idemTTL: millis(c.opts.IdempotencyTTL), activities: c.opts.ActivityCap,
 		feedBytes:  c.opts.ActivityBytes,
 		historyTTL: millis(c.opts.HistoryTTL), historyCap: c.opts.HistoryCap,
-		placeTTL:    millis(c.opts.PlaceTTL),
-		credentials: c.opts.Credentials, changeTTL: millis(c.opts.ChangeTTL), revocations: c.opts.Revocations,
+		placeTTL:  millis(c.opts.PlaceTTL),
+		changeTTL: millis(c.opts.ChangeTTL), revocations: c.opts.Revocations,
 		auditTTL: millis(c.opts.AuditTTL), auditCap: c.opts.AuditCap, auditBytes: c.opts.AuditBytes,
 		usageTTL: millis(c.opts.UsageTTL), usageRows: c.opts.UsageRows, limits: newLimits(c.conn),
 		specs: cache.New[string, registry.ToolSpec](cacheBytes/2, 0), sets: cache.New[string, toolSet](cacheBytes/2, 0),
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: share.New(share.Turns(maxReads)),
 	}
-	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(s.Documents(), s.log), blobs.New(s.Documents()), pairings.New(s.Documents())
+	docs := s.Documents()
+	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
+	s.CredentialStore = credentials.New(docs, s, c.opts.Credentials, s.log)
 	s.live = newLiveSet(s.Live, min(liveSetAge, c.opts.PodLease/20))
 	return s
 }
@@ -244,11 +253,6 @@ var (
 	scriptContinuationKeep = scripts.Must("continuation_keep")
 	scriptContinuationRead = scripts.Must("continuation_read")
 
-	scriptCredentialCreate  = scripts.Must("credential_create")
-	scriptCredentialUpdate  = scripts.Must("credential_update")
-	scriptCredentialTouch   = scripts.Must("credential_touch")
-	scriptCredentialsAdd    = scripts.Must("credentials_add")
-	scriptCredentialsRemove = scripts.Must("credentials_remove")
-	scriptChangeAppend      = scripts.Must("change_append")
-	scriptRevocationMark    = scripts.Must("revocation_mark")
+	scriptChangeAppend   = scripts.Must("change_append")
+	scriptRevocationMark = scripts.Must("revocation_mark")
 )

@@ -122,7 +122,7 @@ func longestLife(key string) time.Duration {
 	case strings.Contains(key, ":idem:"), strings.Contains(key, ":activity"), strings.Contains(key, "}:chat"),
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
-	case strings.HasPrefix(key, "fh:credential:"), strings.Contains(key, ":credentials}"),
+	case strings.Contains(key, ":credentials}"), strings.Contains(key, ":credentials/"),
 		strings.Contains(key, ":devicetools/"):
 		return registry.CredentialIdle
 	case key == changesKey, key == lastChangeKey, strings.Contains(key, ":revoked}:"):
@@ -194,7 +194,7 @@ func busyPairings(t *testing.T, s *Store) {
 		}
 	}
 	for _, part := range []string{
-		":doc:request.", ":doc:code.", ":index:source.", ":doc:wrong.", ":nonces/", ":devicetools/", ":paired",
+		":doc:request.", ":doc:code.", ":index:source.", ":doc:wrong.", ":nonces/", ":devicetools/", ":doc:paired.",
 	} {
 		content, _ := keyspace(t, s.conn)
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool {

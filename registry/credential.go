@@ -203,6 +203,11 @@ type CredentialStore interface {
 	// TouchCredentials records that the credentials with these digests were used now.
 	TouchCredentials(ctx context.Context, digests ...string) error
 
+	ChangeStore
+}
+
+// ChangeStore is the log of changes of credentials, and the revocations of the tenants.
+type ChangeStore interface {
 	// AppendChange appends to the log and returns the change with its place and time. A revocation of a user, a device
 	// or a JWT is first stored for the tenant. It fails with ErrTooManyRevocations, and changes nothing, if there is no
 	// room.

@@ -2,9 +2,10 @@
 // store, so several pods of one process may share one Store, each with its own Bus.
 //
 // Start with store.go, then sessions.go. The other files are named after the contracts of package registry that they
-// implement. shared.go has the map that most of them use.
+// implement. shared.go has the map that most of them use. documents.go keeps what approvals, blobs, credentials and
+// pairings consist of.
 //
-// Imports: only registry, of the packages of this module.
+// Imports: only registry and the packages of those entities below it, of the packages of this module.
 package memory
 
 import (
@@ -18,6 +19,7 @@ import (
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/approvals"
 	"github.com/farhand/farhand/registry/blobs"
+	"github.com/farhand/farhand/registry/credentials"
 	"github.com/farhand/farhand/registry/pairings"
 )
 
@@ -32,6 +34,7 @@ type Store struct {
 	// Entities on documents.
 	registry.ApprovalStore
 	registry.BlobStore
+	registry.CredentialStore
 	registry.PairingStore
 
 	opts Options
@@ -56,7 +59,7 @@ type Store struct {
 	conversations conversations
 	continuations continuations
 	budgets       budgets
-	credentials   credentials
+	changeLog     changeLog
 	audits        audits
 	windows       windows
 	usage         usage
@@ -95,17 +98,14 @@ func New(o Options) *Store {
 		},
 		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
 		budgets:       budgets{all: make(expiring[tenantKey, *budget])},
-		credentials: credentials{
-			byDigest: make(expiring[string, *storedCredential]), byID: make(map[tenantKey]*storedCredential),
-			paired: make(map[tenantKey]*storedCredential),
-			counts: make(map[string]int), revoked: make(map[revokedKey]map[string]time.Time),
-		},
-		audits:  audits{logs: make(expiring[string, *auditLog])},
-		windows: windows{all: make(expiring[windowKey, *window])},
-		usage:   usage{days: make(expiring[tenantKey, *usageDay])},
+		changeLog:     changeLog{revoked: make(map[revokedKey]map[string]time.Time)},
+		audits:        audits{logs: make(expiring[string, *auditLog])},
+		windows:       windows{all: make(expiring[windowKey, *window])},
+		usage:         usage{days: make(expiring[tenantKey, *usageDay])},
 	}
 	m.ApprovalStore = approvals.New(m.documents, slog.New(slog.DiscardHandler))
 	m.BlobStore = blobs.New(m.documents)
+	m.CredentialStore = credentials.New(m.documents, m, m.opts.Credentials, slog.New(slog.DiscardHandler))
 	m.PairingStore = pairings.New(m.documents)
 	m.gone.weigh, m.goneLists.weigh = (*goneSession).size, (*goneList).size
 	return m

@@ -1,0 +1,112 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
+)
+
+// AppendChange implements registry.CredentialStore. It stores a revocation before it appends to the log. So a reader
+// misses nothing if it reads the log up to some place, and the revocations after that.
+func (s *Store) AppendChange(
+	ctx context.Context, c registry.CredentialChange,
+) (registry.CredentialChange, error) {
+	if err := c.Validate(); err != nil {
+		return registry.CredentialChange{}, err
+	}
+	if err := s.remember(ctx, c); err != nil {
+		return registry.CredentialChange{}, err
+	}
+	answer, err := s.conn.Eval(ctx, scriptChangeAppend, []string{changesKey, lastChangeKey},
+		s.changeTTL, registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked))
+	if err != nil {
+		return registry.CredentialChange{}, redisconn.Unavailable("append change", err)
+	}
+	place := answer.List()
+	if len(place) != 2 {
+		return registry.CredentialChange{}, redisconn.Unavailable("append change", answer.ErrShape())
+	}
+	id, _ := place[0].(string)
+	if c.Place, err = registry.ParseFeedID(id); err != nil {
+		return registry.CredentialChange{}, err
+	}
+	c.Seq, c.At = redisconn.Int(place[1]), time.UnixMilli(c.Place.Milli).UTC()
+	return c, nil
+}
+
+// remember stores a revocation for its tenant. Other changes are in the log only.
+func (s *Store) remember(ctx context.Context, c registry.CredentialChange) error {
+	if !c.Remembered() {
+		return nil
+	}
+	answer, err := s.conn.Eval(ctx, scriptRevocationMark, []string{revokedKey(c.Tenant, c.Kind)},
+		s.changeTTL, s.revocations, c.ID)
+	if err != nil {
+		return redisconn.Unavailable("remember revocation", err)
+	}
+	if wait := answer.Int(); wait > 0 {
+		return registry.ErrTooManyRevocations(c.Kind, s.revocations, time.Duration(wait)*time.Millisecond)
+	}
+	return nil
+}
+
+// Revocations implements registry.CredentialStore. It takes one round trip.
+func (s *Store) Revocations(ctx context.Context, tenant string) ([]registry.CredentialChange, error) {
+	pipe, kinds := s.conn.Pipeline(), registry.RememberedKinds()
+	answers := make([]*redisconn.Command, len(kinds))
+	for i, kind := range kinds {
+		answers[i] = pipe.Do("ZRANGE", revokedKey(tenant, kind), 0, -1, "WITHSCORES")
+	}
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.Unavailable("read revocations", err)
+	}
+	var all []registry.CredentialChange
+	for i, kind := range kinds {
+		texts := answers[i].Strings()
+		for n := 0; n+1 < len(texts); n += 2 {
+			all = append(all, registry.CredentialChange{
+				At: timeOf(texts[n+1], time.UnixMilli), Tenant: tenant, Kind: kind, ID: texts[n], Revoked: true,
+			})
+		}
+	}
+	return all, nil
+}
+
+// Changes implements registry.CredentialStore. It takes one round trip.
+func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (registry.ChangePage, error) {
+	pipe := s.conn.Pipeline()
+	last := pipe.Do("GET", lastChangeKey) // first: changes appended meanwhile must not count as read
+	entries := pipe.Do("XRANGE", changesKey, "("+after.String(), "+", "COUNT", pageSize(limit))
+	if err := pipe.Exec(ctx); err != nil {
+		return registry.ChangePage{}, redisconn.Unavailable("read changes", err)
+	}
+	page := registry.ChangePage{Last: last.Int()}
+	for _, raw := range entries.List() {
+		entry, _ := raw.([]any)
+		if len(entry) != 2 {
+			return registry.ChangePage{}, redisconn.Unavailable("read changes", entries.ErrShape())
+		}
+		place, _ := entry[0].(string)
+		c, err := parseChange(place, redisconn.Map(entry[1]))
+		if err != nil {
+			return registry.ChangePage{}, redisconn.Unavailable("read changes", err)
+		}
+		page.Changes = append(page.Changes, c)
+	}
+	return page, nil
+}
+
+// parseChange reads an entry of the log of changes. An entry of another release may have an unknown kind or lack a
+// number: its reader sees that it has missed something.
+func parseChange(place string, fields map[string]string) (registry.CredentialChange, error) {
+	id, err := registry.ParseFeedID(place)
+	if err != nil {
+		return registry.CredentialChange{}, err
+	}
+	return registry.CredentialChange{
+		Place: id, Seq: redisconn.Int(fields["q"]), At: time.UnixMilli(id.Milli).UTC(), Tenant: fields["t"],
+		Kind: registry.ChangeKind(fields["k"]), ID: fields["i"], Revoked: fields["r"] == "1",
+	}, nil
+}

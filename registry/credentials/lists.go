@@ -1,0 +1,241 @@
+package credentials
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
+)
+
+// Documents and indexes of a tenant's lists.
+const (
+	memberID = "id."     // and the id
+	pairedID = "paired." // and the device id
+
+	allIndex    = "all"
+	deviceIndex = "device." // and the device id
+	pairedIndex = "paired"  // device ids
+)
+
+func lists(tenant string) documents.Space {
+	return documents.Space{Tenant: tenant, Kind: "credentials"}
+}
+
+// member is a credential on the lists of its tenant.
+type member struct {
+	ID     string `json:"id"`
+	Digest string `json:"digest"`
+	Device string `json:"device,omitempty"`
+	Pairs  bool   `json:"pairs,omitempty"` // it belongs to a paired device
+}
+
+func memberOf(c registry.Credential) member {
+	pairs := c.Kind == registry.CredentialDevice && c.DeviceID != ""
+	return member{ID: c.ID, Digest: c.Digest, Device: c.DeviceID, Pairs: pairs}
+}
+
+// join returns the steps that list a credential for life. With pairs it also pairs the device.
+func (m member) join(life time.Duration, pairs bool) ([]documents.Step, error) {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, registry.AsError(err)
+	}
+	steps := []documents.Step{documents.Put(memberID+m.ID, data, life), documents.Join(allIndex, m.ID, life, 0)}
+	if m.Device != "" {
+		steps = append(steps, documents.Join(deviceIndex+m.Device, m.ID, life, 0))
+	}
+	if pairs {
+		steps = append(steps,
+			documents.Put(pairedID+m.Device, data, life), documents.Join(pairedIndex, m.Device, life, 0))
+	}
+	return steps, nil
+}
+
+// add lists a new credential.
+func (s *store) add(ctx context.Context, m member, tenant string, life time.Duration) error {
+	steps, err := m.join(life, m.Pairs)
+	if err != nil {
+		return err
+	}
+	steps = append(steps, documents.AtMost(s.limit-1, documents.Term{Index: allIndex, Weight: 1, Except: m.ID}))
+	limit := len(steps)
+	if m.Pairs {
+		steps = append(steps, documents.Expect(pairedID+m.Device, ""))
+	}
+	done, err := documents.Commit(ctx, s.docs, lists(tenant), steps...)
+	switch {
+	case err != nil:
+		return err
+	case done.Refused == limit:
+		return registry.ErrTooManyCredentials(int(s.limit))
+	case done.Refused > limit:
+		return registry.ErrDevicePaired
+	}
+	return nil
+}
+
+// ofDevice runs change on the lists of a credential. pairs reports whether the device is paired by it, or by none.
+func (s *store) ofDevice(
+	ctx context.Context, m member, tenant string, change func(pairs bool) ([]documents.Step, error),
+) error {
+	if !m.Pairs {
+		steps, err := change(false)
+		if err == nil {
+			_, err = documents.Commit(ctx, s.docs, lists(tenant), steps...)
+		}
+		return err
+	}
+	ofPaired := func(found []documents.Document) ([]documents.Step, error) {
+		var other member
+		if found[0].Exists() {
+			if err := found[0].Decode(&other); err != nil {
+				return nil, err
+			}
+		}
+		return change(other == member{} || other == m)
+	}
+	return documents.Change(ctx, s.docs, lists(tenant), []string{pairedID + m.Device}, ofPaired)
+}
+
+// renew lists a credential for life from now.
+func (s *store) renew(ctx context.Context, m member, tenant string, life time.Duration) error {
+	return s.ofDevice(ctx, m, tenant, func(pairs bool) ([]documents.Step, error) { return m.join(life, pairs) })
+}
+
+// unlist removes a credential from the lists of its tenant.
+func (s *store) unlist(ctx context.Context, m member, tenant string) error {
+	return s.ofDevice(ctx, m, tenant, func(pairs bool) ([]documents.Step, error) {
+		steps := []documents.Step{
+			documents.Delete(memberID + m.ID), documents.Leave(allIndex, m.ID),
+			documents.Leave(deviceIndex+m.Device, m.ID),
+		}
+		if pairs {
+			steps = append(steps, documents.Delete(pairedID+m.Device), documents.Leave(pairedIndex, m.Device))
+		}
+		return steps, nil
+	})
+}
+
+// member finds a credential on the list of its tenant.
+func (s *store) member(ctx context.Context, tenant, id string) (m member, err error) {
+	found, err := s.members(ctx, tenant, memberID, []string{id})
+	if err != nil {
+		return m, err
+	}
+	if len(found) == 0 {
+		return m, registry.ErrNoCredential
+	}
+	return found[0], nil
+}
+
+// members reads the documents of ids or of paired devices. Those that do not exist are left out.
+func (s *store) members(ctx context.Context, tenant, kind string, names []string) ([]member, error) {
+	refs := make([]documents.Ref, len(names))
+	for i, name := range names {
+		refs[i] = lists(tenant).Ref(kind + name)
+	}
+	found, err := s.docs.Read(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	var members []member
+	for _, d := range found {
+		var m member
+		if !d.Exists() {
+			continue
+		}
+		if err := d.Decode(&m); err != nil {
+			return nil, err
+		}
+		members = append(members, m)
+	}
+	return members, nil
+}
+
+// read returns the credentials of members. Those that do not exist are left out.
+func (s *store) read(ctx context.Context, members []member) ([]registry.Credential, error) {
+	var refs []documents.Ref
+	for _, m := range members {
+		refs = append(refs, secret(m.Digest).Ref(credentialID), secret(m.Digest).Ref(usedID))
+	}
+	found, err := s.docs.Read(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	var all []registry.Credential
+	for i, m := range members {
+		c, err := decode(found[2*i], found[2*i+1])
+		switch {
+		case err == nil:
+			all = append(all, c)
+		case !errors.Is(err, registry.ErrNoCredential):
+			s.log.Warn("credential not readable; it is left out", "credential", m.ID, "error", err)
+		}
+	}
+	return all, nil
+}
+
+// names lists an index, in the order of the names.
+func (s *store) names(ctx context.Context, tenant, index string) ([]string, error) {
+	found, err := s.docs.Members(ctx, documents.Query{Space: lists(tenant), Index: index, Limit: math.MaxInt32})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(found[0])
+	return found[0], nil
+}
+
+// Credentials implements registry.CredentialStore. It reads the ids of the whole list, which the tenant's limit bounds.
+func (s *store) Credentials(
+	ctx context.Context, q registry.CredentialQuery,
+) (page []registry.Credential, next string, err error) {
+	index, limit := allIndex, q.Limit
+	if q.DeviceID != "" {
+		index = deviceIndex + q.DeviceID
+	}
+	if limit <= 0 {
+		limit = 100
+	}
+	ids, err := s.names(ctx, q.Tenant, index)
+	if err != nil {
+		return nil, "", err
+	}
+	from, found := slices.BinarySearch(ids, q.After)
+	if found {
+		from++
+	}
+	if ids = ids[from:]; len(ids) > limit {
+		ids, next = ids[:limit], ids[limit-1]
+	}
+	members, err := s.members(ctx, q.Tenant, memberID, ids)
+	if err != nil {
+		return nil, "", err
+	}
+	if page, err = s.read(ctx, members); err != nil {
+		return nil, "", err
+	}
+	return slices.DeleteFunc(page, func(c registry.Credential) bool { return !q.Selects(c) }), next, nil
+}
+
+// PairedDevices implements registry.CredentialStore. It costs one command if none of the ids is paired.
+func (s *store) PairedDevices(
+	ctx context.Context, tenant string, deviceIDs ...string,
+) ([]registry.Credential, error) {
+	ids := slices.DeleteFunc(slices.Clone(deviceIDs), func(id string) bool { return id == "" })
+	slices.Sort(ids)
+	members, err := s.members(ctx, tenant, pairedID, slices.Compact(ids))
+	if err != nil {
+		return nil, err
+	}
+	return s.read(ctx, members)
+}
+
+// PairedIDs implements registry.CredentialStore.
+func (s *store) PairedIDs(ctx context.Context, tenant string) ([]string, error) {
+	return s.names(ctx, tenant, pairedIndex)
+}
