@@ -11,7 +11,7 @@ package approvals
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -70,7 +70,7 @@ type state struct {
 
 // readState reads a state as of the time of the read.
 func readState(d documents.Document) (s state, err error) {
-	if err = d.Decode(&s); err != nil {
+	if s, err = documents.Decode[state](d, registry.ErrNoApproval); err != nil {
 		return s, err
 	}
 	if end := d.Created.Add(s.Life); s.State == registry.ApprovalPending && !d.Now.Before(end) {
@@ -80,12 +80,8 @@ func readState(d documents.Document) (s state, err error) {
 }
 
 // put returns the step that stores a state for life; zero: for as long as it was kept already.
-func (s state) put(id string, life time.Duration) (documents.Step, error) {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return documents.Step{}, registry.AsError(err)
-	}
-	return documents.Put(id+stateID, data, life), nil
+func (s state) put(id string, life time.Duration) documents.Step {
+	return documents.PutJSON(id+stateID, s, life)
 }
 
 // fill sets the fields of an approval that change. created is when it was created.
@@ -98,10 +94,7 @@ func (s state) fill(a *registry.Approval, created time.Time) {
 func decode(
 	question, current documents.Document, args ...documents.Document,
 ) (a registry.Approval, s state, err error) {
-	if !question.Exists() || !current.Exists() {
-		return a, s, registry.ErrNoApproval
-	}
-	if err = question.Decode(&a); err != nil {
+	if a, err = documents.Decode[registry.Approval](question, registry.ErrNoApproval); err != nil {
 		return a, s, err
 	}
 	if s, err = readState(current); err != nil {
@@ -123,21 +116,13 @@ func decode(
 func (s *store) CreateApproval(
 	ctx context.Context, a registry.Approval, life time.Duration, request []byte,
 ) (registry.Approval, error) {
-	question, err := json.Marshal(a)
-	if err != nil {
-		return a, registry.AsError(err)
-	}
 	pending := state{Verdict: registry.Verdict{State: registry.ApprovalPending}, Life: life}
 	kept := life + registry.ApprovalRetained
-	current, err := pending.put(a.ID, kept)
-	if err != nil {
-		return a, err
-	}
 	own := requesterIndex + a.Requester.Key()
 	steps := []documents.Step{
 		documents.AtMost(registry.MaxPendingOfOne-1, documents.Term{Index: own, Weight: 1}),
 		documents.AtMost(registry.MaxPending-1, documents.Term{Index: pendingIndex, Weight: 1}),
-		documents.Put(a.ID, question, kept), documents.Put(a.ID+argsID, a.Args.Raw(), kept), current,
+		documents.PutJSON(a.ID, a, kept), documents.Put(a.ID+argsID, a.Args.Raw(), kept), pending.put(a.ID, kept),
 		documents.Join(own, a.ID, life, 0), documents.Join(pendingIndex, a.ID, life, 0),
 	}
 	if a.Deferred {
@@ -202,11 +187,8 @@ func (s *store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]re
 	}
 	verdicts := make([]registry.Verdict, len(refs))
 	for i, d := range found {
-		if !d.Exists() {
-			continue
-		}
 		current, err := readState(d)
-		if err != nil {
+		if err != nil && !errors.Is(err, registry.ErrNoApproval) {
 			return nil, err
 		}
 		verdicts[i] = current.Verdict
@@ -216,17 +198,8 @@ func (s *store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]re
 
 // PendingApprovals implements registry.ApprovalStore.
 func (s *store) PendingApprovals(ctx context.Context, tenant string) ([]registry.Approval, error) {
-	lists, err := s.docs.Members(ctx, documents.Query{
-		Space: approvals(tenant), Index: pendingIndex, Limit: registry.MaxPending,
-	})
-	if err != nil {
-		return nil, err
-	}
-	var refs []documents.Ref
-	for _, id := range lists[0] {
-		refs = append(refs, approvals(tenant).Ref(id), approvals(tenant).Ref(id+stateID))
-	}
-	found, err := s.docs.Read(ctx, refs...)
+	waiting := documents.Query{Space: approvals(tenant), Index: pendingIndex, Limit: registry.MaxPending}
+	found, err := documents.Listed(ctx, s.docs, waiting, "", "", stateID)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +209,7 @@ func (s *store) PendingApprovals(ctx context.Context, tenant string) ([]registry
 		switch {
 		case err == nil && a.State == registry.ApprovalPending:
 			pending = append(pending, a)
-		case err != nil && pair[0].Exists(): // it must not hide the others; it expires like them
+		case err != nil && !errors.Is(err, registry.ErrNoApproval): // it must not hide the others; it expires like them
 			s.log.Warn("approval not readable; it is not listed", "tenant", tenant, "error", err)
 		}
 	}

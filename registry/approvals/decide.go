@@ -28,8 +28,7 @@ func (s *store) DecideApproval(
 			steps = afterDecision(a)
 		}
 		current.fill(&a, found[1].Created)
-		put, err := current.put(id, kept)
-		return append(steps, put), err
+		return append(steps, current.put(id, kept)), nil
 	}
 	if err = documents.Change(ctx, s.docs, approvals(tenant), ids, change); err != nil {
 		return a, false, err
@@ -72,17 +71,13 @@ func afterDecision(a registry.Approval) []documents.Step {
 // CountWrongAnswer implements registry.ApprovalStore.
 func (s *store) CountWrongAnswer(ctx context.Context, tenant, id string) (n int, err error) {
 	change := func(found []documents.Document) ([]documents.Step, error) {
-		if !found[0].Exists() {
-			return nil, registry.ErrNoApproval
-		}
 		current, err := readState(found[0])
 		if n = 0; err != nil || current.Final() {
 			return nil, err
 		}
 		current.Wrong++
 		n = current.Wrong
-		put, err := current.put(id, 0)
-		return []documents.Step{put}, err
+		return []documents.Step{current.put(id, 0)}, nil
 	}
 	err = documents.Change(ctx, s.docs, approvals(tenant), []string{id + stateID}, change)
 	if errors.Is(err, registry.ErrNoApproval) {

@@ -3,7 +3,7 @@ package approvals
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -31,13 +31,9 @@ func (g grant) made(at time.Time) registry.Grant {
 // PutGrant implements registry.GrantStore.
 func (s *store) PutGrant(ctx context.Context, g registry.Grant, life time.Duration) (registry.Grant, error) {
 	stored, binding := grant{g, life}, g.Binding()
-	data, err := json.Marshal(stored)
-	if err != nil {
-		return g, registry.AsError(err)
-	}
 	done, err := documents.Commit(ctx, s.docs, grants(g.Tenant),
 		documents.AtMost(registry.MaxGrants-1, documents.Term{Index: allIndex, Weight: 1, Except: binding}),
-		documents.Delete(binding), documents.Put(binding, data, life), // created anew
+		documents.Delete(binding), documents.PutJSON(binding, stored, life), // created anew
 		documents.Leave(allIndex, binding), documents.Join(allIndex, binding, life, 0))
 	switch {
 	case err != nil:
@@ -48,51 +44,49 @@ func (s *store) PutGrant(ctx context.Context, g registry.Grant, life time.Durati
 	return stored.made(done.Now), nil
 }
 
-// find returns the grants with these bindings that exist.
-func (s *store) find(ctx context.Context, tenant string, bindings []string) ([]registry.Grant, error) {
-	refs := make([]documents.Ref, len(bindings))
-	for i, binding := range bindings {
-		refs[i] = grants(tenant).Ref(binding)
-	}
-	found, err := s.docs.Read(ctx, refs...)
-	if err != nil {
-		return nil, err
-	}
+// decodeGrants reads the grants that exist.
+func decodeGrants(found []documents.Document) ([]registry.Grant, error) {
 	all := []registry.Grant{}
 	for _, d := range found {
-		if !d.Exists() {
-			continue
-		}
-		var g grant
-		if err := d.Decode(&g); err != nil {
+		g, err := documents.Decode[grant](d, registry.ErrNoGrant)
+		switch {
+		case err == nil:
+			all = append(all, g.made(d.Created))
+		case !errors.Is(err, registry.ErrNoGrant):
 			return nil, err
 		}
-		all = append(all, g.made(d.Created))
 	}
 	return all, nil
 }
 
 // FindGrant implements registry.GrantStore.
 func (s *store) FindGrant(ctx context.Context, tenant string, bindings ...string) (registry.Grant, error) {
-	found, err := s.find(ctx, tenant, bindings)
-	switch {
-	case err != nil:
-		return registry.Grant{}, err
-	case len(found) == 0:
-		return registry.Grant{}, registry.ErrNoGrant
+	refs := make([]documents.Ref, len(bindings))
+	for i, binding := range bindings {
+		refs[i] = grants(tenant).Ref(binding)
 	}
-	return found[0], nil
+	found, err := s.docs.Read(ctx, refs...)
+	if err != nil {
+		return registry.Grant{}, err
+	}
+	all, err := decodeGrants(found)
+	if err == nil && len(all) == 0 {
+		err = registry.ErrNoGrant
+	}
+	if err != nil {
+		return registry.Grant{}, err
+	}
+	return all[0], nil
 }
 
 // Grants implements registry.GrantStore.
 func (s *store) Grants(ctx context.Context, tenant string) ([]registry.Grant, error) {
-	lists, err := s.docs.Members(ctx, documents.Query{
-		Space: grants(tenant), Index: allIndex, Limit: registry.MaxGrants,
-	})
+	current := documents.Query{Space: grants(tenant), Index: allIndex, Limit: registry.MaxGrants}
+	found, err := documents.Listed(ctx, s.docs, current, "", "")
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.find(ctx, tenant, lists[0])
+	all, err := decodeGrants(found)
 	slices.SortFunc(all, func(a, b registry.Grant) int {
 		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
 	})
@@ -111,8 +105,8 @@ func (s *store) RevokeGrant(ctx context.Context, tenant, id string) (g registry.
 	}
 	binding := all[i].Binding()
 	change := func(found []documents.Document) ([]documents.Step, error) {
-		if !found[0].Exists() || found[0].Decode(&g) != nil || g.ID != id { // replaced or revoked since
-			return nil, registry.ErrNoGrant
+		if g, err := documents.Decode[grant](found[0], registry.ErrNoGrant); err != nil || g.ID != id {
+			return nil, registry.ErrNoGrant // replaced or revoked since
 		}
 		return []documents.Step{documents.Delete(binding), documents.Leave(allIndex, binding)}, nil
 	}

@@ -9,7 +9,6 @@ package blobs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -45,28 +44,20 @@ func (b blob) indexes() []string {
 func (b blob) member() string { return documents.Weighed(b.Size, b.Digest) }
 
 // put returns the steps that store a blob, and have it count, for life; zero: for as long as before.
-func (b blob) put(life time.Duration) ([]documents.Step, error) {
-	data, err := json.Marshal(b)
-	if err != nil {
-		return nil, registry.AsError(err)
-	}
-	steps := []documents.Step{documents.Put(b.Digest, data, life)}
+func (b blob) put(life time.Duration) []documents.Step {
+	steps := []documents.Step{documents.PutJSON(b.Digest, b, life)}
 	for _, index := range b.indexes() {
 		if life > 0 {
 			steps = append(steps, documents.Join(index, b.member(), life, 0))
 		}
 	}
-	return steps, nil
+	return steps
 }
 
 // ReserveBlob implements registry.BlobStore.
 func (s store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, life time.Duration) error {
 	stored := blob{Blob: b, State: registry.BlobOpen}
-	steps, err := stored.put(life)
-	if err != nil {
-		return err
-	}
-	files := int64(registry.MaxBlobs)
+	steps, files := stored.put(life), int64(registry.MaxBlobs)
 	for _, index := range stored.indexes() { // of the tenant, then of the session
 		steps = append(steps, documents.AtMost(files-1, documents.Term{Index: index, Weight: 1}),
 			documents.AtMost(limit-b.Size, documents.Term{Index: index}))
@@ -79,13 +70,7 @@ func (s store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, li
 	return err
 }
 
-func decode(d documents.Document) (b blob, err error) {
-	if !d.Exists() {
-		return b, registry.ErrNoBlob
-	}
-	err = d.Decode(&b)
-	return b, err
-}
+func decode(d documents.Document) (blob, error) { return documents.Decode[blob](d, registry.ErrNoBlob) }
 
 // whole returns the blob with its state.
 func (b blob) whole() registry.Blob {
@@ -106,7 +91,7 @@ func (s store) move(
 			return nil, registry.ErrNoBlob
 		}
 		b.State = to
-		return b.put(life)
+		return b.put(life), nil
 	}
 	err = documents.Change(ctx, s.docs, blobs(), []string{digest}, change)
 	return b, err

@@ -12,7 +12,6 @@ package credentials
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"strconv"
@@ -66,8 +65,7 @@ func (s *store) CreateCredential(ctx context.Context, c registry.Credential) (re
 		if life, err = lifeOf(c, found[0].Now); err != nil {
 			return nil, err
 		}
-		put, err := put(c, life)
-		return []documents.Step{put}, err
+		return []documents.Step{documents.PutJSON(credentialID, c, life)}, nil
 	}
 	if err := documents.Change(ctx, s.docs, secret(c.Digest), []string{credentialID}, create); err != nil {
 		return registry.Credential{}, err
@@ -91,20 +89,9 @@ func lifeOf(c registry.Credential, now time.Time) (time.Duration, error) {
 	}
 }
 
-func put(c registry.Credential, life time.Duration) (documents.Step, error) {
-	data, err := json.Marshal(c)
-	if err != nil {
-		return documents.Step{}, registry.AsError(err)
-	}
-	return documents.Put(credentialID, data, life), nil
-}
-
 // decode reads a credential and its last use.
 func decode(stored, used documents.Document) (c registry.Credential, err error) {
-	if !stored.Exists() {
-		return c, registry.ErrNoCredential
-	}
-	if err = stored.Decode(&c); err != nil {
+	if c, err = documents.Decode[registry.Credential](stored, registry.ErrNoCredential); err != nil {
 		return c, err
 	}
 	if err = c.Validate(); err != nil {
@@ -161,8 +148,7 @@ func (s *store) UpdateCredential(
 		if life, err = lifeOf(c, found[0].Now); err != nil {
 			return nil, err
 		}
-		put, err := put(c, life)
-		return []documents.Step{put, documents.Extend(usedID, life)}, err
+		return []documents.Step{documents.PutJSON(credentialID, c, life), documents.Extend(usedID, life)}, nil
 	}
 	err = documents.Change(ctx, s.docs, secret(m.Digest), []string{credentialID}, update)
 	if errors.Is(err, documents.ErrContended) {

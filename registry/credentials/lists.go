@@ -2,7 +2,6 @@ package credentials
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -40,29 +39,22 @@ func memberOf(c registry.Credential) member {
 }
 
 // join returns the steps that list a credential for life. With pairs it also pairs the device.
-func (m member) join(life time.Duration, pairs bool) ([]documents.Step, error) {
-	data, err := json.Marshal(m)
-	if err != nil {
-		return nil, registry.AsError(err)
-	}
-	steps := []documents.Step{documents.Put(memberID+m.ID, data, life), documents.Join(allIndex, m.ID, life, 0)}
+func (m member) join(life time.Duration, pairs bool) []documents.Step {
+	steps := []documents.Step{documents.PutJSON(memberID+m.ID, m, life), documents.Join(allIndex, m.ID, life, 0)}
 	if m.Device != "" {
 		steps = append(steps, documents.Join(deviceIndex+m.Device, m.ID, life, 0))
 	}
 	if pairs {
 		steps = append(steps,
-			documents.Put(pairedID+m.Device, data, life), documents.Join(pairedIndex, m.Device, life, 0))
+			documents.PutJSON(pairedID+m.Device, m, life), documents.Join(pairedIndex, m.Device, life, 0))
 	}
-	return steps, nil
+	return steps
 }
 
 // add lists a new credential.
 func (s *store) add(ctx context.Context, m member, tenant string, life time.Duration) error {
-	steps, err := m.join(life, m.Pairs)
-	if err != nil {
-		return err
-	}
-	steps = append(steps, documents.AtMost(s.limit-1, documents.Term{Index: allIndex, Weight: 1, Except: m.ID}))
+	others := documents.Term{Index: allIndex, Weight: 1, Except: m.ID}
+	steps := append(m.join(life, m.Pairs), documents.AtMost(s.limit-1, others))
 	limit := len(steps)
 	if m.Pairs {
 		steps = append(steps, documents.Expect(pairedID+m.Device, ""))
@@ -79,37 +71,34 @@ func (s *store) add(ctx context.Context, m member, tenant string, life time.Dura
 	return nil
 }
 
-// ofDevice runs change on the lists of a credential. pairs reports whether the device is paired by it, or by none.
-func (s *store) ofDevice(
-	ctx context.Context, m member, tenant string, change func(pairs bool) ([]documents.Step, error),
-) error {
-	if !m.Pairs {
-		steps, err := change(false)
-		if err == nil {
-			_, err = documents.Commit(ctx, s.docs, lists(tenant), steps...)
-		}
-		return err
+// change makes changes to the lists of a credential. pairs reports whether the device is paired by it, or by none.
+func (s *store) change(ctx context.Context, m member, tenant string, steps func(pairs bool) []documents.Step) error {
+	var ids []string
+	if m.Pairs {
+		ids = append(ids, pairedID+m.Device)
 	}
-	ofPaired := func(found []documents.Document) ([]documents.Step, error) {
-		var other member
-		if found[0].Exists() {
-			if err := found[0].Decode(&other); err != nil {
+	change := func(found []documents.Document) ([]documents.Step, error) {
+		pairs := m.Pairs
+		if pairs && found[0].Exists() {
+			other, err := documents.Decode[member](found[0], nil)
+			if err != nil {
 				return nil, err
 			}
+			pairs = other == m
 		}
-		return change(other == member{} || other == m)
+		return steps(pairs), nil
 	}
-	return documents.Change(ctx, s.docs, lists(tenant), []string{pairedID + m.Device}, ofPaired)
+	return documents.Change(ctx, s.docs, lists(tenant), ids, change)
 }
 
 // renew lists a credential for life from now.
 func (s *store) renew(ctx context.Context, m member, tenant string, life time.Duration) error {
-	return s.ofDevice(ctx, m, tenant, func(pairs bool) ([]documents.Step, error) { return m.join(life, pairs) })
+	return s.change(ctx, m, tenant, func(pairs bool) []documents.Step { return m.join(life, pairs) })
 }
 
 // unlist removes a credential from the lists of its tenant.
 func (s *store) unlist(ctx context.Context, m member, tenant string) error {
-	return s.ofDevice(ctx, m, tenant, func(pairs bool) ([]documents.Step, error) {
+	return s.change(ctx, m, tenant, func(pairs bool) []documents.Step {
 		steps := []documents.Step{
 			documents.Delete(memberID + m.ID), documents.Leave(allIndex, m.ID),
 			documents.Leave(deviceIndex+m.Device, m.ID),
@@ -117,7 +106,7 @@ func (s *store) unlist(ctx context.Context, m member, tenant string) error {
 		if pairs {
 			steps = append(steps, documents.Delete(pairedID+m.Device), documents.Leave(pairedIndex, m.Device))
 		}
-		return steps, nil
+		return steps
 	})
 }
 
@@ -145,14 +134,13 @@ func (s *store) members(ctx context.Context, tenant, kind string, names []string
 	}
 	var members []member
 	for _, d := range found {
-		var m member
-		if !d.Exists() {
-			continue
-		}
-		if err := d.Decode(&m); err != nil {
+		m, err := documents.Decode[member](d, registry.ErrNoCredential)
+		switch {
+		case err == nil:
+			members = append(members, m)
+		case !errors.Is(err, registry.ErrNoCredential):
 			return nil, err
 		}
-		members = append(members, m)
 	}
 	return members, nil
 }

@@ -35,12 +35,16 @@ type Document struct {
 // Exists reports whether there is a document.
 func (d Document) Exists() bool { return d.Revision != "" }
 
-// Decode reads the data, which must be JSON. Unreadable data is a CodeStoreUnavailable.
-func (d Document) Decode(v any) error {
-	if err := json.Unmarshal(d.Data, v); err != nil {
-		return registry.StoreUnavailable("read a document", err)
+// Decode reads a document of JSON. It fails with missing if there is none, and with CodeStoreUnavailable if the data is
+// not readable.
+func Decode[T any](d Document, missing error) (v T, err error) {
+	if !d.Exists() {
+		return v, missing
 	}
-	return nil
+	if err = json.Unmarshal(d.Data, &v); err != nil {
+		return v, registry.StoreUnavailable("read a document", err)
+	}
+	return v, nil
 }
 
 // Ref names a document.
@@ -91,6 +95,8 @@ type Step struct {
 	Stay   time.Duration // OpJoin
 	N      int64         // OpAtMost, OpKeep
 	Terms  []Term        // OpAtMost
+
+	err error // of PutJSON
 }
 
 // Term counts members of an index whose time is ahead.
@@ -116,6 +122,12 @@ func AtMost(n int64, terms ...Term) Step { return Step{Op: OpAtMost, N: n, Terms
 // document's expiry, and does nothing if there is no document.
 func Put(id string, data []byte, life time.Duration) Step {
 	return Step{Op: OpPut, Name: id, Text: data, Life: life}
+}
+
+// PutJSON is Put for a value that is stored as JSON. If it cannot be, Commit and Change fail.
+func PutJSON(id string, v any, life time.Duration) Step {
+	data, err := json.Marshal(v)
+	return Step{Op: OpPut, Name: id, Text: data, Life: life, err: err}
 }
 
 // Extend sets the remaining life of a document that exists.
@@ -166,11 +178,32 @@ type Store interface {
 
 // Commit makes one write.
 func Commit(ctx context.Context, s Store, space Space, steps ...Step) (Written, error) {
+	for _, step := range steps {
+		if step.err != nil {
+			return Written{}, registry.AsError(step.err)
+		}
+	}
 	done, err := s.Write(ctx, Write{space, steps})
 	if err != nil {
 		return Written{}, err
 	}
 	return done[0], nil
+}
+
+// Listed reads documents of the members that a query selects: for each member one for each ending, in order, whose id
+// is prefix, member and ending. It takes two round trips.
+func Listed(ctx context.Context, s Store, q Query, prefix string, endings ...string) ([]Document, error) {
+	lists, err := s.Members(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var refs []Ref
+	for _, member := range lists[0] {
+		for _, ending := range endings {
+			refs = append(refs, q.Ref(prefix+member+ending))
+		}
+	}
+	return s.Read(ctx, refs...)
 }
 
 // MaxTries is how often Change tries while others change the same documents.

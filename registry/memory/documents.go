@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,16 +115,9 @@ func (s *documentStore) Members(_ context.Context, queries ...documents.Query) (
 		if x == nil {
 			continue
 		}
-		for member, at := range x.times {
-			if at.After(now) != q.Due {
-				lists[i] = append(lists[i], member)
-			}
-		}
-		slices.SortFunc(lists[i], func(a, b string) int {
-			return cmp.Or(x.times[a].Compare(x.times[b]), cmp.Compare(a, b))
-		})
-		lists[i] = lists[i][min(q.Skip, len(lists[i])):]
-		lists[i] = lists[i][:min(q.Limit, len(lists[i]))]
+		all := slices.DeleteFunc(x.ordered(), func(member string) bool { return x.times[member].After(now) == q.Due })
+		all = all[min(q.Skip, len(all)):]
+		lists[i] = all[:min(q.Limit, len(all))]
 	}
 	return lists, nil
 }
@@ -239,9 +233,9 @@ func (s *documentStore) apply(space documents.Space, step documents.Step, now ti
 		}
 	case documents.OpKeep:
 		if x := s.indexes[key]; x != nil {
-			s.purge(key, x, now)
-			for int64(len(x.times)) > step.N {
-				delete(x.times, x.first())
+			all := x.ordered()
+			for _, member := range all[:max(0, len(all)-int(step.N))] {
+				delete(x.times, member)
 			}
 		}
 	}
@@ -266,12 +260,9 @@ func (s *documentStore) put(space documents.Space, step documents.Step, now time
 	s.all.set(space.Tenant, key, d)
 }
 
-// first returns the member with the earliest time.
-func (x *index) first() (first string) {
-	for member, at := range x.times {
-		if first == "" || at.Before(x.times[first]) {
-			first = member
-		}
-	}
-	return first
+// ordered returns the members, earliest time first.
+func (x *index) ordered() []string {
+	return slices.SortedFunc(maps.Keys(x.times), func(a, b string) int {
+		return cmp.Or(x.times[a].Compare(x.times[b]), cmp.Compare(a, b))
+	})
 }

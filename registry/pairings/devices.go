@@ -2,7 +2,6 @@ package pairings
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -43,12 +42,8 @@ func (s store) SetDeviceTools(ctx context.Context, tenant, credential string, t 
 	if t.Size() > registry.MaxDeviceDefinitions {
 		return registry.ErrDefinitionsTooLarge
 	}
-	data, err := json.Marshal(t)
-	if err != nil {
-		return registry.AsError(err)
-	}
-	_, err = documents.Commit(ctx, s.docs, deviceTools(tenant, credential),
-		documents.Put(toolsID, data, registry.CredentialIdle))
+	_, err := documents.Commit(ctx, s.docs, deviceTools(tenant, credential),
+		documents.PutJSON(toolsID, t, registry.CredentialIdle))
 	return err
 }
 
@@ -58,7 +53,7 @@ func (s store) DeviceTools(ctx context.Context, tenant, credential string) (t re
 	if err != nil || !found[0].Exists() {
 		return t, err
 	}
-	err = found[0].Decode(&t)
+	t, err = documents.Decode[registry.DeviceTools](found[0], nil)
 	for _, list := range [...][]registry.ToolSpec{t.Waiting, t.Pinned} {
 		for i := range list {
 			list[i] = list[i].Hashed()

@@ -8,11 +8,11 @@
 package pairings
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -55,19 +55,15 @@ func (r request) indexes() []string {
 }
 
 // put returns the steps that store a request, its code and its places in the indexes for life.
-func (r request) put(code string, life time.Duration) ([]documents.Step, error) {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return nil, registry.AsError(err)
-	}
-	steps := []documents.Step{documents.Put(requestID+r.ID, data, life)}
+func (r request) put(code string, life time.Duration) []documents.Step {
+	steps := []documents.Step{documents.PutJSON(requestID+r.ID, r, life)}
 	if r.CodeDigest != "" {
 		steps = append(steps, documents.Put(codeID+r.CodeDigest, []byte(code), life))
 	}
 	for _, index := range r.indexes() {
 		steps = append(steps, documents.Join(index, r.ID, life, 0))
 	}
-	return steps, nil
+	return steps
 }
 
 // pairing returns the request with its times and its decision.
@@ -77,12 +73,8 @@ func (r request) pairing(d documents.Document) registry.Pairing {
 	return p
 }
 
-func decode(d documents.Document) (r request, err error) {
-	if !d.Exists() {
-		return r, registry.ErrNoPairing
-	}
-	err = d.Decode(&r)
-	return r, err
+func decode(d documents.Document) (request, error) {
+	return documents.Decode[request](d, registry.ErrNoPairing)
 }
 
 // CreatePairing implements registry.PairingStore.
@@ -91,10 +83,6 @@ func (s store) CreatePairing(
 ) (registry.Pairing, error) {
 	p.CreatedAt, p.ExpiresAt = time.Time{}, time.Time{}
 	r := request{Pairing: p, Life: ttl}
-	changes, err := r.put(p.ID, ttl)
-	if err != nil {
-		return registry.Pairing{}, err
-	}
 	all := documents.Term{Index: allIndex, Weight: 1}
 	steps := []documents.Step{
 		documents.AtMost(registry.MaxPairings-1, all),
@@ -108,7 +96,7 @@ func (s store) CreatePairing(
 	if p.CodeDigest != "" {
 		steps = append(steps, documents.Expect(codeID+p.CodeDigest, ""))
 	}
-	done, err := documents.Commit(ctx, s.docs, requests(), append(steps, changes...)...)
+	done, err := documents.Commit(ctx, s.docs, requests(), append(steps, r.put(p.ID, ttl)...)...)
 	switch {
 	case err != nil:
 		return registry.Pairing{}, err
@@ -135,38 +123,24 @@ func (s store) Pairings(ctx context.Context, tenant string) ([]registry.Pairing,
 	if tenant == "" {
 		return nil, nil
 	}
-	lists, err := s.docs.Members(ctx, documents.Query{
-		Space: requests(), Index: allIndex, Limit: registry.MaxPairings,
-	})
-	if err != nil {
-		return nil, err
-	}
-	var refs []documents.Ref
-	for _, id := range lists[0] {
-		refs = append(refs, requests().Ref(requestID+id))
-	}
-	found, err := s.docs.Read(ctx, refs...)
+	recent := documents.Query{Space: requests(), Index: allIndex, Limit: registry.MaxPairings}
+	found, err := documents.Listed(ctx, s.docs, recent, requestID, "")
 	if err != nil {
 		return nil, err
 	}
 	var pending []registry.Pairing
 	for _, d := range found {
-		if !d.Exists() { // it was collected, or has expired
-			continue
-		}
 		r, err := decode(d)
-		if err != nil {
+		switch {
+		case errors.Is(err, registry.ErrNoPairing): // it was collected, or has expired
+		case err != nil:
 			return nil, err
-		}
-		if r.Tenant == tenant && r.Decision == nil {
+		case r.Tenant == tenant && r.Decision == nil:
 			pending = append(pending, r.pairing(d))
 		}
 	}
 	slices.SortFunc(pending, func(a, b registry.Pairing) int {
-		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return pending, nil
 }
@@ -248,7 +222,7 @@ func (s store) DecidePairing(
 		}
 		r.Decision = &d
 		p = r.pairing(found[0])
-		return r.put("", ttl)
+		return r.put("", ttl), nil
 	}
 	err = documents.Change(ctx, s.docs, requests(), []string{requestID + id}, decide)
 	return p, err
