@@ -137,9 +137,9 @@ func (w *documentWrite) add(number int, step documents.Step) {
 	case documents.OpExpect:
 		a = step.Text
 	case documents.OpPut:
-		a, b = step.Text, lifeMillis(step.Life)
+		a, b = step.Text, lifeText(step)
 	case documents.OpExtend:
-		a = millis(step.Life)
+		a = lifeText(step)
 	case documents.OpAtMost:
 		for _, term := range step.Terms {
 			if term.Weight == 0 {
@@ -151,7 +151,7 @@ func (w *documentWrite) add(number int, step documents.Step) {
 		a = step.N
 	case documents.OpJoin:
 		key, a = indexKey(w.space, step.Name), step.Member
-		b = decimal(lifeMillis(step.Life)) + " " + decimal(lifeMillis(step.Stay))
+		b = lifeText(step) + " " + decimal(wholeMillis(step.Stay))
 	case documents.OpHas, documents.OpLeave:
 		key, a = indexKey(w.space, step.Name), step.Member
 	case documents.OpKeep:
@@ -164,8 +164,17 @@ func (w *documentWrite) append(key, op string, a, b any, number int) {
 	w.keys, w.args = append(w.keys, key), append(w.args, op, a, b, number)
 }
 
-// lifeMillis is millis, but zero stays zero.
-func lifeMillis(d time.Duration) int64 {
+// lifeText is the life that a step gives in ms, followed by its end in ms if it has one.
+func lifeText(step documents.Step) string {
+	life := decimal(wholeMillis(step.Life))
+	if !step.End.IsZero() {
+		life += "@" + decimal(step.End.UnixMilli())
+	}
+	return life
+}
+
+// wholeMillis is millis, but zero stays zero.
+func wholeMillis(d time.Duration) int64 {
 	if d == 0 {
 		return 0
 	}

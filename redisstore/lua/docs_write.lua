@@ -3,7 +3,7 @@
 -- KEYS the document (hash: f form, v revision, d data, c creation in ms) or index (zset: member → time in ms) of each
 --      step
 -- ARGV 1 form and 2 revision of documents that are written, then four for each step, conditions first: its name, two
---      values, and its number
+--      values, and its number. A life is its ms, '0': as before, or 'ms@end' with the time in ms of its latest end
 -- Returns {time in ms, 0 or the number of the condition that is not met}.
 
 local call = redis.call
@@ -13,6 +13,12 @@ local sum = 0
 
 local function text(ms)
   return string.format('%.0f', ms)
+end
+
+-- ends returns when a life ends: 'ms', or 'ms@end'.
+local function ends(life)
+  local ms, latest = string.match(life, '^(%d+)@?(%d*)$')
+  return math.min(now + ms, tonumber(latest) or math.huge)
 end
 
 local steps = {
@@ -46,20 +52,21 @@ local steps = {
     call('HSET', key, 'f', ARGV[1], 'v', ARGV[2], 'd', data)
     call('HSETNX', key, 'c', text(now))
     if life ~= '0' then
-      call('PEXPIRE', key, life)
+      call('PEXPIREAT', key, text(ends(life)))
     end
   end,
   extend = function(key, life)
-    call('PEXPIRE', key, life)
+    call('PEXPIREAT', key, text(ends(life)))
   end,
   delete = function(key)
     call('DEL', key)
   end,
   join = function(key, member, lives)
-    local life, stay = string.match(lives, '(%d+) (%d+)')
-    call('ZADD', key, 'GT', text(now + life), member)
+    local life, stay = string.match(lives, '(%S+) (%d+)')
+    local at = ends(life)
+    call('ZADD', key, 'GT', text(at), member)
     call('ZREMRANGEBYSCORE', key, '-inf', text(now - stay))
-    call('PEXPIRE', key, text(math.max(life + stay, call('PTTL', key))))
+    call('PEXPIREAT', key, text(math.max(at + stay, call('PEXPIRETIME', key))))
   end,
   leave = function(key, member)
     call('ZREM', key, member)

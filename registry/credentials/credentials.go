@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -51,42 +52,44 @@ func (s *store) CreateCredential(ctx context.Context, c registry.Credential) (re
 		return registry.Credential{}, err
 	}
 	c = c.Clone()
-	c.LastUsed = time.Time{}
-	if !c.ExpiresAt.IsZero() {
-		c.ExpiresAt = c.ExpiresAt.UTC().Truncate(time.Millisecond)
-	}
-	var life time.Duration
+	c.LastUsed, c.ExpiresAt = time.Time{}, inMillis(c.ExpiresAt)
 	create := func(found []documents.Document) ([]documents.Step, error) {
 		if found[0].Exists() {
 			return nil, registry.ErrCredentialExists
 		}
-		var err error
-		c.CreatedAt = found[0].Now
-		if life, err = lifeOf(c, found[0].Now); err != nil {
-			return nil, err
+		if c.CreatedAt = found[0].Now; hasEnded(c, c.CreatedAt) {
+			return nil, registry.ErrCredentialExpires
 		}
-		return []documents.Step{documents.PutJSON(credentialID, c, life)}, nil
+		return put(c), nil
 	}
 	if err := documents.Change(ctx, s.docs, secret(c.Digest), []string{credentialID}, create); err != nil {
 		return registry.Credential{}, err
 	}
-	if err := s.add(ctx, memberOf(c), c.Tenant, life); err != nil {
+	if err := s.add(ctx, c); err != nil {
 		_, failed := documents.Commit(ctx, s.docs, secret(c.Digest), documents.Delete(credentialID))
 		return registry.Credential{}, errors.Join(err, failed)
 	}
 	return c, nil
 }
 
-// lifeOf returns how long a credential lives that is used or changed now.
-func lifeOf(c registry.Credential, now time.Time) (time.Duration, error) {
-	switch left := c.ExpiresAt.Sub(now); {
-	case c.ExpiresAt.IsZero():
-		return registry.CredentialIdle, nil
-	case left <= 0:
-		return 0, registry.ErrCredentialExpires
-	default:
-		return min(left, registry.CredentialIdle), nil
+// hasEnded reports whether a credential has expired at a time.
+func hasEnded(c registry.Credential, now time.Time) bool {
+	return !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt)
+}
+
+// put returns the steps that store a credential which is made or changed now.
+func put(c registry.Credential) []documents.Step {
+	return []documents.Step{
+		documents.PutJSON(credentialID, c, registry.CredentialIdle).Until(c.ExpiresAt),
+		documents.Extend(usedID, registry.CredentialIdle).Until(c.ExpiresAt),
 	}
+}
+
+func inMillis(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC().Truncate(time.Millisecond)
 }
 
 // decode reads a credential and its last use.
@@ -96,9 +99,6 @@ func decode(stored, used documents.Document) (c registry.Credential, err error) 
 	}
 	if err = c.Validate(); err != nil {
 		return c, registry.StoreUnavailable("read a credential", err)
-	}
-	if _, err = lifeOf(c, stored.Now); err != nil { // the store may keep it for some ms more
-		return registry.Credential{}, registry.ErrNoCredential
 	}
 	if ms, err := strconv.ParseInt(string(used.Data), 10, 64); err == nil {
 		c.LastUsed = time.UnixMilli(ms).UTC()
@@ -133,7 +133,6 @@ func (s *store) UpdateCredential(
 		return registry.Credential{}, err
 	}
 	var c registry.Credential
-	var life time.Duration
 	update := func(found []documents.Document) ([]documents.Step, error) {
 		used, err := s.docs.Read(ctx, secret(m.Digest).Ref(usedID))
 		if err != nil {
@@ -145,17 +144,17 @@ func (s *store) UpdateCredential(
 		if c, err = registry.ChangedCredential(c, change); err != nil {
 			return nil, err
 		}
-		if life, err = lifeOf(c, found[0].Now); err != nil {
-			return nil, err
+		if c.ExpiresAt = inMillis(c.ExpiresAt); hasEnded(c, found[0].Now) {
+			return nil, registry.ErrCredentialExpires
 		}
-		return []documents.Step{documents.PutJSON(credentialID, c, life), documents.Extend(usedID, life)}, nil
+		return put(c), nil
 	}
 	err = documents.Change(ctx, s.docs, secret(m.Digest), []string{credentialID}, update)
 	if errors.Is(err, documents.ErrContended) {
 		return registry.Credential{}, registry.ErrCredentialChanges
 	}
 	if err == nil {
-		err = s.renew(ctx, m, tenant, life)
+		err = s.renew(ctx, c)
 	}
 	if err != nil {
 		return registry.Credential{}, err
@@ -193,60 +192,46 @@ func (s *store) RevokeCredential(ctx context.Context, tenant, id string) (regist
 // renewal is how often a credential that is used renews its places on the lists.
 const renewal = 24 * time.Hour
 
-// TouchCredentials implements registry.CredentialStore.
+// TouchCredentials implements registry.CredentialStore. A use at the moment of a change is not noted: the change has
+// renewed the credential's life.
 func (s *store) TouchCredentials(ctx context.Context, digests ...string) error {
-	for range documents.MaxTries {
-		var err error
-		if digests, err = s.touch(ctx, digests); err != nil || len(digests) == 0 {
-			return err
-		}
-	}
-	return registry.ErrCredentialChanges
-}
-
-// touch notes uses. It returns the digests of credentials that were changed in between.
-func (s *store) touch(ctx context.Context, digests []string) (changed []string, err error) {
 	refs := make([]documents.Ref, 0, 2*len(digests))
 	for _, digest := range digests {
 		refs = append(refs, secret(digest).Ref(credentialID), secret(digest).Ref(usedID))
 	}
 	found, err := s.docs.Read(ctx, refs...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var touched []registry.Credential
 	var writes []documents.Write
-	for i := range digests {
-		stored, used := found[2*i], found[2*i+1]
-		c, err := decode(stored, used)
+	for pair := range slices.Chunk(found, 2) {
+		c, err := decode(pair[0], pair[1])
 		if err != nil { // it is gone, or not readable: it cannot have been used
 			continue
 		}
-		life, _ := lifeOf(c, stored.Now) // it has not expired
+		now := strconv.FormatInt(pair[0].Now.UnixMilli(), 10)
 		touched = append(touched, c)
 		writes = append(writes, documents.Write{Space: secret(c.Digest), Steps: []documents.Step{
-			documents.Expect(credentialID, stored.Revision), documents.Extend(credentialID, life),
-			documents.Put(usedID, []byte(strconv.FormatInt(stored.Now.UnixMilli(), 10)), life),
+			documents.Expect(credentialID, pair[0].Revision),
+			documents.Extend(credentialID, registry.CredentialIdle).Until(c.ExpiresAt),
+			documents.Put(usedID, []byte(now), registry.CredentialIdle).Until(c.ExpiresAt),
 		}})
 	}
 	done, err := s.docs.Write(ctx, writes...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, c := range touched {
-		if done[i].Refused > 0 {
-			changed = append(changed, c.Digest)
+		if c.LastUsed.IsZero() {
+			c.LastUsed = c.CreatedAt
+		}
+		if done[i].Refused > 0 || done[i].Now.Sub(c.LastUsed) < renewal {
 			continue
 		}
-		last := c.LastUsed
-		if last.IsZero() {
-			last = c.CreatedAt
-		}
-		if life, err := lifeOf(c, done[i].Now); err == nil && done[i].Now.Sub(last) >= renewal {
-			if err := s.renew(ctx, memberOf(c), c.Tenant, life); err != nil {
-				return nil, err
-			}
+		if err := s.renew(ctx, c); err != nil {
+			return err
 		}
 	}
-	return changed, nil
+	return nil
 }

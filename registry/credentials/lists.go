@@ -38,28 +38,38 @@ func memberOf(c registry.Credential) member {
 	return member{ID: c.ID, Digest: c.Digest, Device: c.DeviceID, Pairs: pairs}
 }
 
-// join returns the steps that list a credential for life. With pairs it also pairs the device.
-func (m member) join(life time.Duration, pairs bool) []documents.Step {
-	steps := []documents.Step{documents.PutJSON(memberID+m.ID, m, life), documents.Join(allIndex, m.ID, life, 0)}
+// join returns the steps that list a credential for as long as it lives now. With pairs they also pair the device.
+func (m member) join(end time.Time, pairs bool) []documents.Step {
+	const life = registry.CredentialIdle
+	steps := []documents.Step{documents.PutJSON(memberID+m.ID, m, life)}
+	list := func(index, name string) {
+		// It leaves first, because its new end may be earlier.
+		steps = append(steps, documents.Leave(index, name), documents.Join(index, name, life, 0))
+	}
+	list(allIndex, m.ID)
 	if m.Device != "" {
-		steps = append(steps, documents.Join(deviceIndex+m.Device, m.ID, life, 0))
+		list(deviceIndex+m.Device, m.ID)
 	}
 	if pairs {
-		steps = append(steps,
-			documents.PutJSON(pairedID+m.Device, m, life), documents.Join(pairedIndex, m.Device, life, 0))
+		steps = append(steps, documents.PutJSON(pairedID+m.Device, m, life))
+		list(pairedIndex, m.Device)
+	}
+	for i := range steps {
+		steps[i] = steps[i].Until(end)
 	}
 	return steps
 }
 
 // add lists a new credential.
-func (s *store) add(ctx context.Context, m member, tenant string, life time.Duration) error {
+func (s *store) add(ctx context.Context, c registry.Credential) error {
+	m := memberOf(c)
 	others := documents.Term{Index: allIndex, Weight: 1, Except: m.ID}
-	steps := append(m.join(life, m.Pairs), documents.AtMost(s.limit-1, others))
+	steps := append(m.join(c.ExpiresAt, m.Pairs), documents.AtMost(s.limit-1, others))
 	limit := len(steps)
 	if m.Pairs {
 		steps = append(steps, documents.Expect(pairedID+m.Device, ""))
 	}
-	done, err := documents.Commit(ctx, s.docs, lists(tenant), steps...)
+	done, err := documents.Commit(ctx, s.docs, lists(c.Tenant), steps...)
 	switch {
 	case err != nil:
 		return err
@@ -91,9 +101,10 @@ func (s *store) change(ctx context.Context, m member, tenant string, steps func(
 	return documents.Change(ctx, s.docs, lists(tenant), ids, change)
 }
 
-// renew lists a credential for life from now.
-func (s *store) renew(ctx context.Context, m member, tenant string, life time.Duration) error {
-	return s.change(ctx, m, tenant, func(pairs bool) []documents.Step { return m.join(life, pairs) })
+// renew lists a credential that is used or changed now.
+func (s *store) renew(ctx context.Context, c registry.Credential) error {
+	m := memberOf(c)
+	return s.change(ctx, m, c.Tenant, func(pairs bool) []documents.Step { return m.join(c.ExpiresAt, pairs) })
 }
 
 // unlist removes a credential from the lists of its tenant.

@@ -92,6 +92,7 @@ type Step struct {
 	Member string        // of the index
 	Text   []byte        // OpPut: data; OpExpect: revision
 	Life   time.Duration // from now
+	End    time.Time     // the life ends then at the latest; zero: no such end
 	Stay   time.Duration // OpJoin
 	N      int64         // OpAtMost, OpKeep
 	Terms  []Term        // OpAtMost
@@ -128,6 +129,21 @@ func Put(id string, data []byte, life time.Duration) Step {
 func PutJSON(id string, v any, life time.Duration) Step {
 	data, err := json.Marshal(v)
 	return Step{Op: OpPut, Name: id, Text: data, Life: life, err: err}
+}
+
+// Until returns the step with an end of the life that it gives. A zero end is none.
+func (s Step) Until(end time.Time) Step {
+	s.End = end
+	return s
+}
+
+// Ends returns when the life ends that a step gives now, for stores.
+func (s Step) Ends(now time.Time) time.Time {
+	end := now.Add(s.Life)
+	if !s.End.IsZero() && s.End.Before(end) {
+		return s.End
+	}
+	return end
 }
 
 // Extend sets the remaining life of a document that exists.

@@ -212,7 +212,7 @@ func (s *documentStore) apply(space documents.Space, step documents.Step, now ti
 		s.put(space, step, now)
 	case documents.OpExtend:
 		if d := s.all.get(space.Tenant, key, now); d != nil {
-			d.expires = now.Add(step.Life)
+			d.expires = step.Ends(now)
 		}
 	case documents.OpDelete:
 		s.all.remove(space.Tenant, key)
@@ -223,7 +223,7 @@ func (s *documentStore) apply(space documents.Space, step documents.Step, now ti
 			s.indexes[key] = x
 		}
 		x.stay = step.Stay
-		if at := now.Add(step.Life); at.After(x.times[step.Member]) {
+		if at := step.Ends(now); at.After(x.times[step.Member]) {
 			x.times[step.Member] = at
 		}
 	case documents.OpLeave:
@@ -245,7 +245,7 @@ func (s *documentStore) put(space documents.Space, step documents.Step, now time
 	key := documentKey{space, step.Name}
 	s.writes++
 	d := &document{
-		life: life{now.Add(step.Life)}, data: bytes.Clone(step.Text), revision: strconv.FormatInt(s.writes, 10),
+		life: life{step.Ends(now)}, data: bytes.Clone(step.Text), revision: strconv.FormatInt(s.writes, 10),
 		created: now, weight: weightOf(space, step),
 	}
 	former := s.all.get(space.Tenant, key, now)

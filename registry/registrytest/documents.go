@@ -164,6 +164,26 @@ var documentTests = []subtest{
 			f.Errorf("%+v", d)
 		}
 	}},
+	{name: "what has an end ends then, whenever it is written", run: func(f *fixture) {
+		space, end := f.space(""), time.Now().Add(time.Minute).Truncate(time.Millisecond)
+		f.write(space, documents.Put("a", nil, time.Hour).Until(end), documents.Put("b", nil, time.Hour),
+			documents.Put("c", nil, time.Second).Until(end), documents.Put("d", nil, time.Hour).Until(time.Time{}),
+			documents.Put("gone", nil, time.Hour).Until(end.Add(-time.Hour)),
+			documents.Join("x", "last", time.Hour, 0), documents.Join("x", "first", 2*time.Hour, 0).Until(end))
+		f.write(space, documents.Extend("b", time.Hour).Until(end))
+		for _, id := range []string{"a", "b"} {
+			if d := f.document(space, id); d.Expires.Sub(end).Abs() > time.Millisecond {
+				f.Errorf("%s expires at %v, want %v", id, d.Expires, end)
+			}
+		}
+		if c := f.document(space, "c"); !c.Expires.Before(end) {
+			f.Errorf("%+v", c)
+		}
+		if d := f.document(space, "d"); !d.Expires.After(end) || f.document(space, "gone").Exists() {
+			f.Errorf("%+v", d)
+		}
+		f.wantMembers(space, "x", false, "first", "last")
+	}},
 	{name: "concurrent changes are all made, each once", run: func(f *fixture) {
 		space := f.space("")
 		var made atomic.Int64
