@@ -174,10 +174,11 @@ func (i *Invoker) approvalTime(p *prepared) time.Duration {
 }
 
 // ask asks for the approval that a call needs, for the time life, and reports it to the caller. request is stored with
-// the question of a deferred call. A resumed call was asked about by an earlier request.
+// the question of a deferred call, which is asked about in any case. Another call that is resumed was asked about by an
+// earlier request.
 func (i *Invoker) ask(ctx context.Context, p *prepared, life time.Duration, request []byte) error {
 	asked := *p.approval
-	if p.resumed != nil {
+	if p.resumed != nil && request == nil {
 		asked.CreatedAt = time.Now() // the store enforces the expiry of the question
 		asked.ExpiresAt = asked.CreatedAt.Add(life)
 	} else {

@@ -31,7 +31,7 @@ func (s documentStore) Read(ctx context.Context, refs ...documents.Ref) ([]docum
 	var keys []string
 	for i, ref := range refs {
 		keys = append(keys, documentKey(ref.Space, ref.ID))
-		if i+1 == len(refs) || refs[i+1].Space != ref.Space {
+		if i+1 == len(refs) || refs[i+1].Space != ref.Space || len(keys) == documents.ReadAtOnce {
 			commands = append(commands, pipe.Eval(scriptDocsRead, keys))
 			keys = nil
 		}
@@ -65,7 +65,7 @@ func appendDocuments(found []documents.Document, answer []any) ([]documents.Docu
 		d := documents.Document{Now: now}
 		switch {
 		case revision != "" && form != documentForm:
-			return nil, fmt.Errorf("a document has the form %.20q instead of %q", form, documentForm)
+			d.Revision, d.Err = revision, fmt.Errorf("a document has the form %.20q instead of %q", form, documentForm)
 		case revision != "":
 			d.Data, d.Revision = []byte(data), revision
 			d.Created = time.UnixMilli(redisconn.Int(answer[3])).UTC()

@@ -298,8 +298,9 @@ type GrantStore interface {
 	// Grants returns a tenant's grants in the order of their expiry.
 	Grants(ctx context.Context, tenant string) ([]Grant, error)
 
-	// RevokeGrant removes a grant and returns it. It fails with ErrNoGrant if there is none.
-	RevokeGrant(ctx context.Context, tenant, id string) (Grant, error)
+	// RevokeGrant removes a grant that Grants returned. It fails with ErrNoGrant if it is gone, or another one with
+	// its binding has replaced it.
+	RevokeGrant(ctx context.Context, g Grant) error
 }
 
 // Errors for full approval stores.

@@ -311,7 +311,9 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 		if o.anyArgs {
 			body.Scope = wire.ScopeTool
 		}
-		body.ExpiresInMS = o.lasting.Milliseconds()
+		if body.ExpiresInMS = o.lasting.Milliseconds(); o.lasting != 0 && body.ExpiresInMS == 0 {
+			return errors.New("--for must be a millisecond at least")
+		}
 	case allow:
 		body.Decision = wire.DecisionOnce
 	}

@@ -28,7 +28,8 @@ func (s *store) DecideApproval(
 			steps = afterDecision(a)
 		}
 		current.fill(&a, found[1].Created)
-		return append(steps, current.put(id, kept)), nil
+		// Between the read and the write its time may be up.
+		return append(steps, documents.Has(pendingIndex, id), current.put(id, kept)), nil
 	}
 	if err = documents.Change(ctx, s.docs, approvals(tenant), ids, change); err != nil {
 		return a, false, err
@@ -77,7 +78,7 @@ func (s *store) CountWrongAnswer(ctx context.Context, tenant, id string) (n int,
 		}
 		current.Wrong++
 		n = current.Wrong
-		return []documents.Step{current.put(id, 0)}, nil
+		return []documents.Step{documents.Has(pendingIndex, id), current.put(id, 0)}, nil
 	}
 	err = documents.Change(ctx, s.docs, approvals(tenant), []string{id + stateID}, change)
 	if errors.Is(err, registry.ErrNoApproval) {

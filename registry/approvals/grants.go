@@ -94,24 +94,14 @@ func (s *store) Grants(ctx context.Context, tenant string) ([]registry.Grant, er
 }
 
 // RevokeGrant implements registry.GrantStore.
-func (s *store) RevokeGrant(ctx context.Context, tenant, id string) (g registry.Grant, err error) {
-	all, err := s.Grants(ctx, tenant)
-	if err != nil {
-		return g, err
-	}
-	i := slices.IndexFunc(all, func(g registry.Grant) bool { return g.ID == id })
-	if i < 0 {
-		return g, registry.ErrNoGrant
-	}
-	binding := all[i].Binding()
+func (s *store) RevokeGrant(ctx context.Context, g registry.Grant) error {
+	binding := g.Binding()
 	change := func(found []documents.Document) ([]documents.Step, error) {
-		if g, err := documents.Decode[grant](found[0], registry.ErrNoGrant); err != nil || g.ID != id {
-			return nil, registry.ErrNoGrant // replaced or revoked since
+		current, err := documents.Decode[grant](found[0], registry.ErrNoGrant)
+		if err == nil && current.ID != g.ID { // replaced since
+			err = registry.ErrNoGrant
 		}
-		return []documents.Step{documents.Delete(binding), documents.Leave(allIndex, binding)}, nil
+		return []documents.Step{documents.Delete(binding), documents.Leave(allIndex, binding)}, err
 	}
-	if err := documents.Change(ctx, s.docs, grants(tenant), []string{binding}, change); err != nil {
-		return registry.Grant{}, err
-	}
-	return all[i], nil
+	return documents.Change(ctx, s.docs, grants(g.Tenant), []string{binding}, change)
 }

@@ -30,6 +30,7 @@ type Document struct {
 	Created  time.Time // time of the first Put, in ms
 	Expires  time.Time
 	Now      time.Time // time of the read, in ms
+	Err      error     // the data is of a form that this release does not read; there is none then
 }
 
 // Exists reports whether there is a document.
@@ -38,8 +39,11 @@ func (d Document) Exists() bool { return d.Revision != "" }
 // Decode reads a document of JSON. It fails with missing if there is none, and with CodeStoreUnavailable if the data is
 // not readable.
 func Decode[T any](d Document, missing error) (v T, err error) {
-	if !d.Exists() {
+	switch {
+	case !d.Exists():
 		return v, missing
+	case d.Err != nil:
+		return v, registry.StoreUnavailable("read a document", d.Err)
 	}
 	if err = json.Unmarshal(d.Data, &v); err != nil {
 		return v, registry.StoreUnavailable("read a document", err)
@@ -176,11 +180,14 @@ type Written struct {
 	Refused int       // number of the first step, from 1, whose condition was not met; zero: everything was written
 }
 
+// ReadAtOnce is how many documents of a space are read at one moment: in Redis, by a script that nothing interrupts.
+const ReadAtOnce = 100
+
 // Store keeps documents and indexes. Both expire by the store's clock. All methods are safe for concurrent use and
 // honour their context. A failure of the store is a *registry.Error with CodeStoreUnavailable.
 type Store interface {
-	// Read returns documents in the order of refs, in one round trip. Consecutive refs of one space are read at
-	// one moment.
+	// Read returns documents in the order of refs, in one round trip. Up to ReadAtOnce consecutive refs of one space
+	// are read at one moment.
 	Read(ctx context.Context, refs ...Ref) ([]Document, error)
 
 	// Members returns the members that each query selects, in one round trip.
@@ -229,7 +236,7 @@ const MaxTries = 50
 var ErrContended = registry.Errorf(registry.CodeBusy, "Others change the same data. Try again.")
 
 // Change reads documents of a space, and writes the changes that change returns, only if none of the documents
-// was changed in between. Otherwise it calls change again with what it reads then. Without changes, an empty list still
+// was changed in between; they are at most ReadAtOnce. Otherwise it calls change again with what it reads then. Without changes, an empty list still
 // checks the documents; nil ends without a write.
 func Change(
 	ctx context.Context, s Store, space Space, ids []string, change func(found []Document) ([]Step, error),

@@ -93,15 +93,16 @@ func (m *Machine) pageListed(p *page) []Effect {
 func (m *Machine) Registered() []Effect {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settling = false
+	cursor := m.cursor
+	m.cursor, m.settling = "", false // it may be long, and the connection may live for days
 	var todo []Effect
 	switch {
-	case m.cursor == "":
+	case cursor == "":
 		todo = m.endList()
-	case m.list.pages == maxPages || len(m.cursor) > maxCursor:
+	case m.list.pages == maxPages || len(cursor) > maxCursor:
 		todo = m.cutList()
 	default:
-		todo = []Effect{m.send(listFrame(m.newRequest(), m.cursor, m.meta))}
+		todo = []Effect{m.send(listFrame(m.newRequest(), cursor, m.meta))}
 	}
 	return append(todo, m.settle()...)
 }
@@ -140,7 +141,7 @@ func (m *Machine) Listed(offered []registry.ToolSpec, all bool) []Effect {
 func (m *Machine) Failed() []Effect {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settling = false
+	m.cursor, m.settling = "", false
 	if m.pending == "" {
 		m.list = nil // no page of it will be read
 	}

@@ -258,6 +258,26 @@ func TestMCPListsThatAreLateWhileTheyAreStored(t *testing.T) {
 	}
 }
 
+// A cursor may be as long as a message. It is gone when the list goes on or has ended, also if its tools could not be
+// stored.
+func TestMCPCursorsAreNotKept(t *testing.T) {
+	for _, cursor := range []string{"two", strings.Repeat("x", 1<<20)} {
+		for _, stored := range []bool{true, false} {
+			d := driveReady(t)
+			d.says(listChanged)
+			d.answers(strings.TrimSuffix(aTool, "}") + `,"nextCursor":"` + cursor + `"}`)
+			if stored {
+				d.store()
+			} else {
+				d.do(d.Failed())
+			}
+			if d.cursor != "" {
+				t.Errorf("%d bytes of a cursor are kept; stored: %v", len(d.cursor), stored)
+			}
+		}
+	}
+}
+
 // Tools that could not be stored leave the request open, until its time is over.
 func TestMCPListsThatCannotBeStored(t *testing.T) {
 	d := drive(t, Config{Session: "s"})

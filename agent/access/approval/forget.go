@@ -78,7 +78,7 @@ func (k *Service) dropGrants(tenant string, changes []registry.CredentialChange)
 			if !endsGrant(c, g) {
 				continue
 			}
-			_, err := k.cfg.Store.RevokeGrant(ctx, tenant, g.ID)
+			err := k.cfg.Store.RevokeGrant(ctx, g)
 			switch {
 			case err == nil:
 				k.auditRevoke(registry.AuditActor{}, g, string(c.Kind)+" "+c.ID+" was revoked")

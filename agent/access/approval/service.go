@@ -227,10 +227,11 @@ func (k *Service) Revoke(ctx context.Context, who auth.Identity, id string) (reg
 		if g.ID != id {
 			continue
 		}
-		if g, err = k.cfg.Store.RevokeGrant(ctx, who.Tenant, id); err == nil {
-			k.auditRevoke(who.Actor(), g, "")
+		if err = k.cfg.Store.RevokeGrant(ctx, g); err != nil {
+			return registry.Grant{}, err
 		}
-		return g, err
+		k.auditRevoke(who.Actor(), g, "")
+		return g, nil
 	}
 	return registry.Grant{}, registry.ErrNoGrant
 }

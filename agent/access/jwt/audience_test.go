@@ -39,6 +39,9 @@ func TestAudiences(t *testing.T) {
 		{"https://gateway.example.com:444/mcp", map[string]bool{"/mcp": false}},
 		{"", map[string]bool{"/mcp": false}},
 		{[]any{7}, map[string]bool{"/mcp": false}},
+		{[]any{audience, 5}, map[string]bool{"/api/tools": false}},
+		{[]any{nil, audience}, map[string]bool{"/api/tools": false}},
+		{map[string]any{"a": audience}, map[string]bool{"/api/tools": false}},
 		{nil, map[string]bool{"/mcp": false}},
 	} {
 		token := sign(t, "HS256", secret, nil, c.claims(map[string]any{"aud": tc.aud}))

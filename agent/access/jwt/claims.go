@@ -177,6 +177,27 @@ func readText(claims map[string]any, name string, field *string) error {
 	return nil
 }
 
+// readAudiences reads the claim aud: a text, or a list of texts. A token without it is for none.
+func readAudiences(value any) (list []string, err error) {
+	switch value := value.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []string{value}, nil
+	case []any:
+		for _, item := range value {
+			text, ok := item.(string)
+			if !ok {
+				return nil, reason("the claim aud is no text, and no list of texts")
+			}
+			list = append(list, text)
+		}
+		return list, nil
+	default:
+		return nil, reason("the claim aud is no text, and no list of texts")
+	}
+}
+
 // readList reads a claim that is a list of texts, or a text with parts separated by spaces.
 func readList(claims map[string]any, name string) (list []string, there bool, err error) {
 	value, ok := lookup(claims, name)

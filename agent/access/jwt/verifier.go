@@ -204,15 +204,11 @@ const pathMCP = "/mcp"
 // audience returns the paths that a token is valid for. None: the whole gateway. A token for another service is an
 // error.
 func (v *Verifier) audience(claims map[string]any) (paths []string, err error) {
-	audiences, ok := claims["aud"].([]any)
-	if !ok {
-		audiences = []any{claims["aud"]}
+	audiences, err := readAudiences(claims["aud"])
+	if err != nil {
+		return nil, err
 	}
-	for _, one := range audiences {
-		a, ok := one.(string)
-		if !ok && one != nil {
-			return nil, reason("the claim aud is no text, and no list of texts")
-		}
+	for _, a := range audiences {
 		if a == v.cfg.Audience {
 			return nil, nil
 		}
