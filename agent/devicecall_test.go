@@ -214,7 +214,9 @@ func TestDeviceCallEndsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		approvals := approval.New(approval.Config{Store: memory.New(memory.Options{})})
 		defer approvals.Close()
-		i, _ := handed(t, confirmed(registry.SecurityUserConfirm), "", func(c *agent.Config) { c.Approvals = approvals })
+		i, _ := handed(t, confirmed(registry.SecurityUserConfirm), "", func(c *agent.Config) {
+			c.Approvals = approvals
+		})
 		began := time.Now()
 		_, err := i.Invoke(t.Context(), agent.Request{
 			Caller: ruledCaller, Tool: "hand", Local: remoteHand(toPhone), Timeout: 10 * time.Second,

@@ -176,8 +176,8 @@ func (i *Invoker) noteDecision(req *Request, p *prepared, err error) {
 	i.cfg.Audit.Note(e)
 }
 
-// ruleOf returns the rule that let a call through, unless something refuses it: the rule that demanded an approval,
-// else the rule that allowed the call.
+// ruleOf returns the rule that let a call through, unless something refuses it: the rule that needs an approval, else
+// the rule that allowed the call.
 func ruleOf(inv *Invocation) string {
 	switch {
 	case inv.Demand != nil:

@@ -100,8 +100,8 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 	t = madeBy(t)
 	validator, validates := t.(ArgsValidator)
 	authorizer, authorizes := t.(CallAuthorizer)
-	demander, demands := t.(ApprovalDemander)
-	if !authorizes && !validates && !demands {
+	checker, checks := t.(ApprovalChecker)
+	if !authorizes && !validates && !checks {
 		return nil
 	}
 	defer func() {
@@ -122,8 +122,8 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 			return refusal(ctx, err, registry.CodeForbidden)
 		}
 	}
-	if demands {
-		if why, demanded := demander.DemandsApproval(inv.Args.Raw()); demanded {
+	if checks {
+		if why, needed := checker.NeedsApproval(inv.Args.Raw()); needed {
 			inv.Policy = inv.Policy.WithApproval(policy.Demand{Rule: ruleOfTool, When: why})
 		}
 	}

@@ -31,7 +31,7 @@ func (c checkedTool) Authorize(context.Context, auth.Identity, json.RawMessage) 
 	return nil
 }
 
-func (c checkedTool) DemandsApproval(args json.RawMessage) (string, bool) {
+func (c checkedTool) NeedsApproval(args json.RawMessage) (string, bool) {
 	*c.steps = append(*c.steps, "demand")
 	return "more rights", strings.Contains(string(args), "elevated")
 }

@@ -38,10 +38,10 @@ type CallAuthorizer interface {
 	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
 }
 
-// ApprovalDemander is an optional interface of a local Tool: some of its calls need a person's approval whatever the
-// policy says. DemandsApproval runs after Authorize. The person sees its reason.
-type ApprovalDemander interface {
-	DemandsApproval(args json.RawMessage) (reason string, demanded bool)
+// ApprovalChecker is an optional interface of a local Tool: some of its calls need a person's approval whatever the
+// policy says. NeedsApproval runs after Authorize. The person sees its reason.
+type ApprovalChecker interface {
+	NeedsApproval(args json.RawMessage) (reason string, needed bool)
 }
 
 // DeviceCaller is an optional interface of a local Tool that calls devices (CallDevice). Those calls may need approval.

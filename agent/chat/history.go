@@ -38,9 +38,9 @@ func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
 	return messages
 }
 
-// mend returns the messages to append to a conversation whose last turn was interrupted, oldest first: a result for
+// repair returns the messages to append to a conversation whose last turn was interrupted, oldest first: a result for
 // each of the last tool calls without one, and the draft of the answer.
-func mend(messages []provider.Message, draft json.RawMessage) []provider.Message {
+func repair(messages []provider.Message, draft json.RawMessage) []provider.Message {
 	added := missingResults(messages)
 	if m, ok := draftOf(messages, draft); ok {
 		m.Interrupted = true
@@ -155,7 +155,7 @@ func (e *Engine) Transcript(ctx context.Context, key registry.Key) (Transcript, 
 	t := Transcript{Title: c.Title, Busy: c.Busy, Messages: decode(c.Messages, e.cfg.Log)}
 	mark := markOf(t.Messages)
 	if !c.Busy {
-		t.Messages = append(t.Messages, mend(t.Messages, c.Draft)...)
+		t.Messages = append(t.Messages, repair(t.Messages, c.Draft)...)
 	} else if m, ok := draftOf(t.Messages, c.Draft); ok {
 		t.Messages = append(t.Messages, m)
 	}
@@ -234,7 +234,7 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	n, err := j.insist(ctx, raw)
+	n, err := j.appendWithRetry(ctx, raw)
 	if err != nil {
 		return fmt.Errorf("store what was said: %w", err)
 	}
@@ -243,9 +243,9 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 	return nil
 }
 
-// insist retries an append until it succeeds or ctx ends, so that a short outage of the store loses no messages. A
-// repeated append does not store anything twice.
-func (j *journal) insist(ctx context.Context, raw []json.RawMessage) (int, error) {
+// appendWithRetry retries an append until it succeeds or ctx ends, so that a short outage of the store loses no
+// messages. A repeated append does not store anything twice.
+func (j *journal) appendWithRetry(ctx context.Context, raw []json.RawMessage) (int, error) {
 	for wait := firstPause; ; wait = min(2*wait, maxPause) {
 		n, err := j.store.AppendMessages(ctx, j.turn, raw...)
 		if err == nil || !errors.Is(err, registry.CodeStoreUnavailable) {

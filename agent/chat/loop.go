@@ -242,7 +242,7 @@ func (t *turn) run(ctx context.Context) error {
 			Role: provider.RoleUser, Content: t.ask.Content, At: time.Now().UTC(), Turn: t.loop.turn,
 			Nonce: t.loop.mark.nonce,
 		}
-		err = t.loop.record(ctx, append(mend(t.loop.history, c.Draft), said)...)
+		err = t.loop.record(ctx, append(repair(t.loop.history, c.Draft), said)...)
 	}
 	if err != nil {
 		return err

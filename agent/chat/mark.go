@@ -55,7 +55,7 @@ func (m mark) note() string {
 // around returns a result as the model reads it: the text inside the mark, then the gateway's notice.
 func (m mark) around(result provider.Message) string {
 	marked := fmt.Sprintf("<tool_output nonce=%q tool=%q>\n%s\n</tool_output nonce=%q>",
-		m.nonce, result.ToolName, defuse(legible.Clean(result.Content), m.looks), m.nonce)
+		m.nonce, result.ToolName, escapeMarks(legible.Clean(result.Content), m.looks), m.nonce)
 	return withNotice(marked, result.Notice)
 }
 
@@ -70,9 +70,9 @@ func withNotice(said, notice string) string {
 // tagName is the name of the mark, as glyphs.
 const tagName = "tooloutput"
 
-// defuse escapes the opening bracket of all text that looks like the start or end of a mark. It finds lookalike
-// characters, with anything between them. The text must be clean. defuse fills looks.
-func defuse(s string, looks map[rune]string) string {
+// escapeMarks escapes the opening bracket of all text that looks like the start or end of a mark. It finds lookalike
+// characters, with anything between them. The text must be clean. escapeMarks fills looks.
+func escapeMarks(s string, looks map[rune]string) string {
 	if legible.IsASCII(s) && !strings.Contains(s, "<") {
 		return s
 	}

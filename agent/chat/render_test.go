@@ -198,7 +198,7 @@ func FuzzReadable(f *testing.F) {
 		if body, ok := strings.CutSuffix(rest, "\n"+fence); !ok || strings.Contains(body, fence) {
 			t.Fatalf("the fence does not hold: %q", fenced)
 		}
-		if within := defuse(got, make(map[rune]string)); looksLikeMark(within) {
+		if within := escapeMarks(got, make(map[rune]string)); looksLikeMark(within) {
 			t.Fatalf("it looks like a mark: %q", within)
 		}
 	})

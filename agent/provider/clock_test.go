@@ -117,7 +117,8 @@ func TestSilence(t *testing.T) {
 			})
 			t.Run("before a word is tried again", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					got := listen(t.Context(), d.model(playback(d.ping, time.Hour), options{idle: 10 * time.Second}), nil)
+					m := d.model(playback(d.ping, time.Hour), options{idle: 10 * time.Second})
+					got := listen(t.Context(), m, nil)
 					if got.kind != provider.KindFailure || got.took < 40*time.Second+1750*time.Millisecond ||
 						got.took > 43500*time.Millisecond {
 						t.Errorf("%+v", got)

@@ -54,7 +54,7 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	if c.Stdin != nil {
 		defer c.Stdin.Close() //nolint:errcheck // it is only read
 	}
-	before, full, err := l.look(w, ctx.Done())
+	before, full, err := l.usage(w, ctx.Done())
 	switch {
 	case ctx.Err() != nil:
 		return sandbox.Exit{}, context.Cause(ctx)
@@ -208,8 +208,8 @@ func unseenGrowth(before state, free sandbox.DiskSpace) error {
 var errNoRoom = fmt.Errorf("%w: the disk of the gateway has no more room; remove files, or ask its operator",
 	sandbox.ErrFull)
 
-// look returns the usage of a workspace, and in full why a command may not add to it. It checks the disk first.
-func (l limited) look(w sandbox.Workspace, done <-chan struct{}) (used sandbox.Usage, full, err error) {
+// usage returns the usage of a workspace, and in full why a command may not add to it. It checks the disk first.
+func (l limited) usage(w sandbox.Workspace, done <-chan struct{}) (used sandbox.Usage, full, err error) {
 	free, err := l.all.cfg.Free(w)
 	if err != nil {
 		return used, nil, err

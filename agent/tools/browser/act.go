@@ -39,7 +39,7 @@ type request struct {
 
 // act performs a request on an element of the last snapshot.
 func (t *tab) act(ctx context.Context, r request) error {
-	el, err := t.grasp(ctx, r.Ref)
+	el, err := t.resolve(ctx, r.Ref)
 	if err != nil {
 		return err
 	}
@@ -69,8 +69,8 @@ type graspedElement struct {
 	Failed string `json:"failed"` // why the last function failed
 }
 
-// grasp resolves a ref to its element and scrolls it into view.
-func (t *tab) grasp(ctx context.Context, ref string) (*graspedElement, error) {
+// resolve resolves a ref to its element and scrolls it into view.
+func (t *tab) resolve(ctx context.Context, ref string) (*graspedElement, error) {
 	where, err := t.refs.find(ref)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (e *graspedElement) hover(ctx context.Context) error {
 }
 
 func (e *graspedElement) drag(ctx context.Context, targetRef string) error {
-	to, err := e.tab.grasp(ctx, targetRef)
+	to, err := e.tab.resolve(ctx, targetRef)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 		crashed := c.lost()
 		c.close()
 		if crashed {
-			err = process.complaint()
+			err = process.startError()
 		}
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (c *chromium) prepare(ctx context.Context) error {
 			_, _ = cdp.Call(ctx, c.wire, target.CloseTarget, target.CloseTargetParams{TargetID: info.TargetID})
 		}
 	}
-	return first.greet(ctx, c.proxy)
+	return first.authenticateToProxy(ctx, c.proxy)
 }
 
 const pageType = "page" // target type of a tab
@@ -128,9 +128,9 @@ func (c *chromium) lost() bool {
 	}
 }
 
-// fate returns why Chromium has ended.
-func (c *chromium) fate() error {
-	if c.process.greedy.Load() {
+// endReason returns why Chromium has ended.
+func (c *chromium) endReason() error {
+	if c.process.overMemory.Load() {
 		return errMemory
 	}
 	return errCrashed

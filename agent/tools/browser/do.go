@@ -87,7 +87,7 @@ func (c *chromium) visit(ctx context.Context, t *tab, address string) (registry.
 	err := t.load(guarded, address)
 	if errors.Is(err, errLogin) {
 		// Chromium forgets the proxy's password when its network process crashes.
-		if err = t.greet(guarded, c.proxy); err == nil {
+		if err = t.authenticateToProxy(guarded, c.proxy); err == nil {
 			err = t.load(guarded, address)
 		}
 	}
@@ -137,7 +137,7 @@ func (c *chromium) arrived(ctx context.Context, t *tab, before string) (registry
 	if !slices.Contains(c.tabs, t) {
 		return registry.Result{Success: true, Output: before + "The tab " + t.name + " was closed by its page."}, nil
 	}
-	return told(before+t.where(), t.shown())
+	return result(before+t.where(), t.shown())
 }
 
 // screenshot takes a screenshot of a tab.
@@ -178,11 +178,11 @@ func (c *chromium) status() (registry.Result, error) {
 		}
 		lines, said.Tabs = append(lines, line), append(said.Tabs, s)
 	}
-	return told(strings.Join(lines, "\n"), said)
+	return result(strings.Join(lines, "\n"), said)
 }
 
-// told returns a result with the same content as text and as JSON.
-func told(text string, structured any) (registry.Result, error) {
+// result returns a result with the same content as text and as JSON.
+func result(text string, structured any) (registry.Result, error) {
 	body, err := json.Marshal(structured)
 	if err != nil {
 		return registry.Result{}, err

@@ -24,15 +24,15 @@ import (
 
 // process is one Chromium process tree with its profile. It implements chromedp.Allocator for this one browser.
 type process struct {
-	group   *procgroup.Group
-	memory  *memoryWatch
-	profile string // folder
-	conn    *chromedp.PipeConn
-	said    *procgroup.Tail // of stderr
-	stderr  *os.File
-	reading sync.WaitGroup // of stderr
-	greedy  atomic.Bool    // killed because it exceeded the memory limit
-	done    chan struct{}  // closed when it has ended
+	group      *procgroup.Group
+	memory     *memoryWatch
+	profile    string // folder
+	conn       *chromedp.PipeConn
+	stderrTail *procgroup.Tail // of stderr
+	stderr     *os.File
+	reading    sync.WaitGroup // of stderr
+	overMemory atomic.Bool    // killed because it exceeded the memory limit
+	done       chan struct{}  // closed when it has ended
 }
 
 // startProcess starts Chromium.
@@ -97,11 +97,11 @@ func (p *process) start(cfg Config, program, proxy string) error {
 	}
 	// Pages may use any amount of memory, and Chromium also keeps their storage in memory.
 	p.memory.add(filepath.Base(p.profile), watched{limit: cfg.Memory, ended: p.done, exceeded: func() {
-		p.greedy.Store(true)
+		p.overMemory.Store(true)
 		p.kill()
 	}})
-	p.said, p.stderr = procgroup.NewTail(maxTail), said
-	p.reading.Go(func() { _, _ = io.Copy(p.said, said) })
+	p.stderrTail, p.stderr = procgroup.NewTail(maxTail), said
+	p.reading.Go(func() { _, _ = io.Copy(p.stderrTail, said) })
 	p.conn = chromedp.NewPipeConn(&bounded{ReadCloser: ourIn}, ourOut)
 	return nil
 }
@@ -134,9 +134,9 @@ func (p *process) close() {
 	remove(p.profile)
 }
 
-// complaint returns an error for operators with the last output of the process.
-func (p *process) complaint() error {
-	text := strings.TrimSpace(p.said.String())
+// startError returns an error for operators with the last output of the process.
+func (p *process) startError() error {
+	text := strings.TrimSpace(p.stderrTail.String())
 	if strings.Contains(text, "sandbox") {
 		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow the gateway's " +
 			"user some, or set FARHAND_BROWSER_NO_SANDBOX")

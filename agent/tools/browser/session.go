@@ -180,7 +180,7 @@ func (s *memoryWatch) read(stop <-chan struct{}, stopped chan<- struct{}) {
 
 // check measures once. It measures without the lock, so that a starting browser does not wait.
 func (s *memoryWatch) check() {
-	if !s.anyRuns() {
+	if !s.hasRunning() {
 		return
 	}
 	weights := s.measure()
@@ -195,7 +195,7 @@ func (s *memoryWatch) check() {
 	}
 }
 
-func (s *memoryWatch) anyRuns() bool {
+func (s *memoryWatch) hasRunning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.browsers {

@@ -160,8 +160,8 @@ func (t *tab) blank(ctx context.Context) error {
 	return err
 }
 
-// greet makes Chromium authenticate to the proxy. Chromium then remembers the password for all its tabs.
-func (t *tab) greet(ctx context.Context, proxy *egress.Proxy) error {
+// authenticateToProxy makes Chromium authenticate to the proxy. Chromium then remembers the password for all its tabs.
+func (t *tab) authenticateToProxy(ctx context.Context, proxy *egress.Proxy) error {
 	auth, stopAuth := t.wire.Subscribe(fetch.AuthRequired.Method)
 	defer stopAuth()
 	paused, stopPaused := t.wire.Subscribe(fetch.RequestPaused.Method)

@@ -117,7 +117,7 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 // use performs a call. The caller holds the turn of the slot.
 func (t tool) use(ctx context.Context, s *slot, c call) registry.Result {
 	if s.browser != nil && s.browser.lost() {
-		fate := s.browser.fate()
+		fate := s.browser.endReason()
 		s.browser.close()
 		s.set(nil)
 		s.lost = fate
@@ -174,7 +174,7 @@ func (t tool) explain(ctx context.Context, s *slot, err error) registry.Result {
 	case errors.Is(err, errEnded):
 		return failed(errEnded.Error())
 	case s != nil && s.browser != nil && s.browser.lost():
-		return failed(s.browser.fate().Error())
+		return failed(s.browser.endReason().Error())
 	default:
 		return failed("The browser failed: " + short(err.Error(), maxShown))
 	}

@@ -50,8 +50,8 @@ func (r runner) Validate(ctx context.Context, args json.RawMessage) error {
 	return err
 }
 
-// DemandsApproval implements agent.ApprovalDemander.
-func (r runner) DemandsApproval(args json.RawMessage) (reason string, demanded bool) {
+// NeedsApproval implements agent.ApprovalChecker.
+func (r runner) NeedsApproval(args json.RawMessage) (reason string, needed bool) {
 	var in arguments
 	if err := json.Unmarshal(args, &in); err != nil || !in.Elevated {
 		return "", false

@@ -399,7 +399,7 @@ func TestElevated(t *testing.T) {
 		`{"command":"true","elevated":true}`: true, `{"command":"true","elevated":false}`: false,
 		`{"command":"x"}`: false,
 	} {
-		if why, demanded := b.tool("bash").(agent.ApprovalDemander).DemandsApproval([]byte(args)); demanded != want ||
+		if why, demanded := b.tool("bash").(agent.ApprovalChecker).NeedsApproval([]byte(args)); demanded != want ||
 			demanded != (why != "") {
 			t.Errorf("%s: %q, %v", args, why, demanded)
 		}

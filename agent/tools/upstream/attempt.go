@@ -86,8 +86,8 @@ type trackedConnection struct {
 func (m trackedConnection) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if m.writing.Add(1) > int64(2*m.conn.server.MaxCalls+spareWrites) { // writes outlive their calls
 		m.writing.Add(-1)
-		m.conn.end(errDeaf)
-		return errDeaf
+		m.conn.end(errNotReading)
+		return errNotReading
 	}
 	attemptOf(ctx).sent.Store(true)
 	written := make(chan error, 1)

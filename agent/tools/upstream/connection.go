@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	farewell     = time.Second      // for a clean end of the session
-	closeTimeout = 10 * time.Second // for the SDK to release a closed connection
+	sessionEndTimeout = time.Second      // for a clean end of the session
+	closeTimeout      = 10 * time.Second // for the SDK to release a closed connection
 
 	requestRate  = 1  // requests of a server to the gateway, a second
 	requestBurst = 60 // the same, in a burst
@@ -41,7 +41,7 @@ type connection struct {
 	changed chan struct{}  // capacity 1: the tools have changed
 	pages   map[string]int // bytes of each list page that the SDK caches, by cursor
 
-	way      interface{ close() }
+	link     interface{ close() }
 	program  *program // nil for a URL
 	paces    *paces
 	progress reports
@@ -89,14 +89,14 @@ func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool)
 func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 	if c.server.URL != "" {
 		w := newWeb(c)
-		c.way = w
+		c.link = w
 		return w.transport(), nil
 	}
 	p, err := cfg.start(c.ctx, c.server, c.paces.forTenant(""))
 	if err != nil {
 		return nil, err
 	}
-	c.way, c.program = p, p
+	c.link, c.program = p, p
 	return p.transport(c), nil
 }
 
@@ -213,12 +213,12 @@ func (c *connection) finish() {
 func (c *connection) close() {
 	if c.session != nil {
 		c.tasks.Go(func() { _ = c.session.Close() })
-		polite := time.AfterFunc(farewell, func() { c.end(errCut) })
-		<-c.ctx.Done() // the session has ended, or farewell has passed
+		polite := time.AfterFunc(sessionEndTimeout, func() { c.end(errCut) })
+		<-c.ctx.Done() // the session has ended, or sessionEndTimeout has passed
 		polite.Stop()
 	}
 	c.end(errCut)
-	c.way.close()
+	c.link.close()
 	done := make(chan struct{})
 	go func() { // ends with the SDK's goroutines, whose requests have all ended
 		defer close(done)

@@ -156,7 +156,7 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 	if err := from.charge(values); err != nil {
 		return false, err
 	}
-	c.see(message)
+	c.readEarly(message)
 	return true, nil
 }
 
@@ -166,11 +166,11 @@ func isUnread(members []strictjson.Member) bool {
 	})
 }
 
-// see reads what the SDK does not report, or reports too late. The SDK handles notifications concurrently with answers,
-// so it may deliver a progress report after the answer that followed it.
-func (c *connection) see(message []byte) {
+// readEarly reads what the SDK does not report, or reports too late. The SDK handles notifications concurrently with
+// answers, so it may deliver a progress report after the answer that followed it.
+func (c *connection) readEarly(message []byte) {
 	if bytes.Contains(message, []byte(`"progressToken"`)) && len(message) <= maxReport {
-		c.progress.see(message)
+		c.progress.forward(message)
 	}
 	if c.listing.Load() && bytes.Contains(message, []byte(`"taskSupport"`)) {
 		c.seeTasks(message)

@@ -70,7 +70,7 @@ func TestManyValuesTakeOfThePace(t *testing.T) {
 
 // A server that has sent more than it may is not connected to sooner because calls wait for it.
 func TestHostileServersAreLeftAlone(t *testing.T) {
-	for _, err := range []error{errFlood, errTooMany, errTooLong, errDeaf, errNoMessage} {
+	for _, err := range []error{errFlood, errTooMany, errTooLong, errNotReading, errNoMessage} {
 		if !isHostile(err) {
 			t.Errorf("%v", err)
 		}

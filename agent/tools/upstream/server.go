@@ -102,7 +102,7 @@ func unreachable(err error) bool {
 
 // isHostile reports whether the connection ended because the server exceeded a limit, or did not read.
 func isHostile(err error) bool {
-	for _, one := range []error{errFlood, errTooMany, errTooLong, errNoMessage, errDeaf} {
+	for _, one := range []error{errFlood, errTooMany, errTooLong, errNoMessage, errNotReading} {
 		if errors.Is(err, one) {
 			return true
 		}

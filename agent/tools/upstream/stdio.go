@@ -150,7 +150,7 @@ func (w deadlineWriter) Write(b []byte) (int, error) {
 	_ = w.SetWriteDeadline(time.Now().Add(writeTimeout))
 	n, err := w.File.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		w.conn.end(errDeaf)
+		w.conn.end(errNotReading)
 	}
 	return n, err
 }

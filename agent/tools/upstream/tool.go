@@ -271,8 +271,8 @@ type progressNotification struct {
 	} `json:"params"`
 }
 
-// see forwards a progress report of a running call. It ignores all other messages.
-func (r *reports) see(message []byte) {
+// forward forwards a progress report of a running call. It ignores all other messages.
+func (r *reports) forward(message []byte) {
 	var n progressNotification
 	if json.Unmarshal(message, &n) != nil || n.Method != "notifications/progress" {
 		return

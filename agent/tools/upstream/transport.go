@@ -32,8 +32,8 @@ var (
 	// stream.
 	errNoStream = errors.New("the server does not begin its stream")
 
-	// errDeaf ends the connection to a server that does not read its messages.
-	errDeaf = errors.New("the server does not take what it is told")
+	// errNotReading ends the connection to a server that does not read its messages.
+	errNotReading = errors.New("the server does not take what it is told")
 
 	// errRefused is the error of a request with a refusal.
 	errRefused = errors.New("the server has refused the request")
@@ -132,7 +132,7 @@ func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop fu
 	case req.Method == http.MethodGet:
 		return time.AfterFunc(streamTimeout, func() { cancel(errNoStream) }).Stop
 	case req.Context().Value(attemptKey{}) == nil:
-		return time.AfterFunc(2*w.server.Connect, func() { w.conn.end(errDeaf) }).Stop
+		return time.AfterFunc(2*w.server.Connect, func() { w.conn.end(errNotReading) }).Stop
 	default:
 		return func() bool { return true }
 	}
