@@ -1,5 +1,9 @@
 package wire
 
+import (
+	"github.com/farhand/farhand/registry"
+)
+
 // SessionAttributes are what both a list and a single answer say of a session.
 type SessionAttributes struct {
 	SessionID    SessionID `json:"session_id"`
@@ -103,3 +107,114 @@ type RunningSessionList struct {
 	Sessions   []RunningSession `json:"sessions" schema:"maxItems=1000"`
 	NextCursor NextCursor       `json:"next_cursor,omitempty"`
 }
+
+// Tool is the definition of a tool, and whether the asker may call it.
+type Tool struct {
+	Name        ToolName   `json:"name"`
+	Description string     `json:"description"`
+	Parameters  Parameters `json:"parameters"`
+	Enabled     bool       `json:"enabled"`          // whether policy lets the asker call it
+	Reason      string     `json:"reason,omitempty"` // why the asker may not call it; absent when it may
+
+	// How long a call waits when the caller does not say.
+	TimeoutMS int64 `json:"timeout_ms,omitempty" schema:"minimum=1"`
+
+	Annotations   *Annotations           `json:"annotations,omitempty"`
+	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
+	OutputSchema  OutputSchema           `json:"output_schema,omitempty"`
+
+	// Equal exactly for equal definitions, of all that the tool says about itself.
+	SchemaHash string `json:"schema_hash" schema:"pattern=^[0-9a-f]{64}$"`
+
+	// A person is asked before each call of the asker.
+	Approval string `json:"approval,omitempty" schema:"enum=required"`
+}
+
+// ApprovalRequired is the value of Tool.Approval if each call of the asker needs a person's approval.
+const ApprovalRequired = "required"
+
+// ToolRow is one tool of one session, or a built-in one: those come first, and have no session and no pod.
+type ToolRow struct {
+	Tool
+	SourceType string    `json:"source_type" schema:"enum=builtin|mcp|remote"`
+	Source     string    `json:"source"` // for remote tools the session's id, for built-in ones `builtin`
+	SessionID  SessionID `json:"session_id,omitempty"`
+	DeviceID   string    `json:"device_id,omitempty"`
+	DeviceName string    `json:"device_name,omitempty"`
+	UserID     string    `json:"user_id,omitempty"`
+	Labels     Labels    `json:"labels,omitempty"`
+	Pod        string    `json:"pod,omitempty"` // the pod that holds the device's connection
+}
+
+// GroupRow is one definition of a tool.
+type GroupRow struct {
+	Tool
+	SourceType string `json:"source_type" schema:"enum=builtin|mcp|remote"`
+
+	// How many connected sessions offer exactly this definition. Zero for built-in tools, which come first.
+	Sessions int `json:"sessions" schema:"minimum=0"`
+}
+
+// OpenAITool is a tool in the format of OpenAI's chat completions. It has no other members, because servers, including
+// /v1, reject tools with unknown members.
+type OpenAITool struct {
+	Type     string         `json:"type" schema:"enum=function"`
+	Function OpenAIFunction `json:"function"`
+}
+
+// OpenAIFunction is the function of an OpenAITool.
+//
+//schema:inline
+type OpenAIFunction struct {
+	Name        ModelName  `json:"name"`
+	Description string     `json:"description"`
+	Parameters  Parameters `json:"parameters"`
+}
+
+// AnthropicTool is a tool in the format of Anthropic's messages.
+type AnthropicTool struct {
+	Name        ModelName  `json:"name"`
+	Description string     `json:"description"`
+	InputSchema Parameters `json:"input_schema"`
+}
+
+// MCPTool is a tool in the format of MCP's tools/list.
+type MCPTool struct {
+	Name         ToolName     `json:"name"`
+	Description  string       `json:"description"`
+	InputSchema  Parameters   `json:"inputSchema"`
+	OutputSchema OutputSchema `json:"outputSchema,omitempty"`
+	Annotations  *Annotations `json:"annotations,omitempty"`
+}
+
+// ToolList has a row for each tool of each session.
+type ToolList struct {
+	Tools      []ToolRow  `json:"tools"`
+	NextCursor NextCursor `json:"next_cursor,omitempty"`
+}
+
+// ToolGroupList has a row for each definition.
+type ToolGroupList struct {
+	Tools      []GroupRow `json:"tools"`
+	NextCursor NextCursor `json:"next_cursor,omitempty"`
+}
+
+// FormatList is a list of tools in a format for models.
+type FormatList[Row any] struct {
+	Tools         []Row         `json:"tools"`
+	Names         ChangedNames  `json:"names,omitempty"`
+	NextCursor    NextCursor    `json:"next_cursor,omitempty"`
+	OutputSchemas OutputSchemas `json:"output_schemas,omitempty"`
+}
+
+// Lists of tools in the formats.
+type (
+	// OpenAIToolList has tools as OpenAI's API takes them.
+	OpenAIToolList = FormatList[OpenAITool]
+
+	// AnthropicToolList has tools as Anthropic's API takes them.
+	AnthropicToolList = FormatList[AnthropicTool]
+
+	// MCPToolList has tools as MCP has them.
+	MCPToolList = FormatList[MCPTool]
+)

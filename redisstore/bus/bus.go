@@ -5,14 +5,14 @@
 // The files in the order in which a message passes them:
 //
 //	send.go           Send and Reply encode a message and queue it
-//	batcher.go        what is queued while a round trip is under way leaves together in the next
-//	message.go        messages to one pod that leave together travel as one packet
-//	reply_queue.go    replies that could not be pushed are pushed again
+//	send.go           what is queued while a round trip is under way leaves together in the next
+//	codec.go          messages to one pod that leave together travel as one packet
+//	readers.go        replies that could not be pushed are pushed again
 //	subscription.go   the other pod receives packets of envelopes, and probes that it does
 //	readers.go        the other pod pops packets of replies off its list
 //	bus.go            the receiver unpacks and decodes them, and hands them to the registry.BusHandler; what waits, and
 //	                  what went wrong
-//	codec.go          the binary form of envelopes and replies; message.go says what else a message can be
+//	codec.go          the binary form of envelopes and replies, and what else a message can be
 //
 // bus.go builds both names in Redis; the scripts are in lua. The connection is the store's, of
 // redisstore/internal/redisconn.

@@ -13,7 +13,7 @@
 // RunMCP connects an MCP server on stdio as a device, in place of tools in Go. Its address ends with /ws/mcp.
 //
 // The package imports nothing of Farhand, so a device needs nothing else of it. Start at Client.Run and Client.connect
-// in client.go. link.go is one connection, frames.go has the frames, calls.go runs handlers and keeps answers until the
+// in client.go. link.go is one connection and has the frames, calls.go runs handlers and keeps answers until the
 // gateway has acknowledged them, reports.go sends their progress.
 package client
 

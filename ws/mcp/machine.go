@@ -15,8 +15,8 @@
 //
 // # Where to start
 //
-//   - The state and the effects: machine.go. The conversation: conversation.go. Lists of tools: list.go.
-//   - Messages that come in: decode.go; results of tools: content.go. Messages that go out: frames.go.
+//   - The state and the effects: machine.go. The conversation: conversation.go. Lists of tools are there, too.
+//   - Messages that come in: decode.go; results of tools: tool.go. Messages that go out: calls.go.
 //   - Calls and their ids: calls.go.
 package mcp
 

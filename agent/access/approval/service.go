@@ -4,7 +4,7 @@
 //   - service.go: the Service, its life, questions and "allow always"; wait.go: waiting for answers.
 //   - decide.go: decisions and withdrawals; forget.go: how "allow always" ends when its giver is revoked, and
 //     asynchronous calls.
-//   - shown.go: how a question is shown, so that nothing in it can hide.
+//   - wait.go, too: how a question is shown, so that nothing in it can hide.
 package approval
 
 import (

@@ -9,7 +9,20 @@
 package provenance
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/farhand/farhand/registry/legible"
 )
 
 // Effect is the effect of a tool.
@@ -92,4 +105,198 @@ func (a Argument) suspicious(e Effect) bool {
 	default:
 		return a.Source == Outside && !a.Field && !a.Weak
 	}
+}
+
+// fold returns text in the form for comparisons: compatibility characters in plain form, lower case, without invisible
+// characters.
+func fold(s string) string {
+	if legible.IsASCII(s) {
+		return strings.ToLower(s)
+	}
+	return strings.ToLower(norm.NFKC.String(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.Is(unicode.Cf, r):
+			return -1
+		case r >= firstPhrase && r <= lastPhrase:
+			return ' '
+		case r == '。' || r == '｡': // separates the labels of a host name, like a dot
+			return '.'
+		}
+		return r
+	}, s)))
+}
+
+// The characters in this range are whole phrases, which are no values. Folding makes them up to 18 times as long, and
+// all others up to four times.
+const firstPhrase, lastPhrase = '\ufdf0', '\ufdff'
+
+// token is a run of letters and digits in folded text. In scripts without spaces, each character is a token.
+type token struct {
+	hash       uint64
+	start, end int32
+	joined     bool // only joiners stand between it and the previous token
+	digits     bool // it has no letter
+}
+
+// joiners connect the letters before and after them to one word.
+const joiners = ".-:/@+'&=%#~?\\"
+
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+)
+
+// appendTokens appends at most n tokens of folded text, and reports whether there are more.
+func appendTokens(tokens []token, s string, n int) (all []token, more bool) {
+	joined := false
+	for i := 0; i < len(s); {
+		r, size := runeAt(s, i)
+		if !isWord(r) {
+			joined = joined && strings.IndexByte(joiners, s[i]) >= 0
+			i += size
+			continue
+		}
+		if len(tokens) >= n {
+			return tokens, true
+		}
+		t := token{hash: fnvOffset, start: int32(i), joined: joined, digits: true}
+		alone := isAlone(r)
+		for {
+			t.hash = (t.hash ^ uint64(r)) * fnvPrime
+			t.digits = t.digits && r >= '0' && r <= '9'
+			i += size
+			if i >= len(s) || alone {
+				break
+			}
+			if r, size = runeAt(s, i); !isWord(r) || isAlone(r) {
+				break
+			}
+		}
+		t.end = int32(i)
+		tokens = append(tokens, t)
+		joined = !alone
+	}
+	return tokens, false
+}
+
+func runeAt(s string, i int) (rune, int) {
+	if b := s[i]; b < utf8.RuneSelf {
+		return rune(b), 1
+	}
+	return utf8.DecodeRuneInString(s[i:])
+}
+
+// text returns the text of a token of s.
+func (t token) text(s string) string { return s[t.start:t.end] }
+
+func isWord(r rune) bool {
+	if r < utf8.RuneSelf {
+		return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r >= 'A' && r <= 'Z'
+	}
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.M, r)
+}
+
+// isAlone reports whether a character is a token by itself.
+func isAlone(r rune) bool {
+	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao,
+		unicode.Khmer, unicode.Myanmar)
+}
+
+// tokensOf returns at most n tokens of folded text, and whether there are more.
+func tokensOf(s string, n int) (tokens []token, more bool) {
+	return appendTokens(make([]token, 0, n), s, n)
+}
+
+// Limits of the text that is parsed as YAML, in bytes. Text beyond them has no fields.
+const (
+	maxYAML    = 64 << 10 // of one text
+	maxAllYAML = 8 * maxYAML
+)
+
+// addYAML indexes the fields of a text that is one list or record in YAML. Many tools print such results, and Python's
+// own notation is YAML as well. The text is also indexed as running text: comments and names of members are no fields.
+func (r *reader) addYAML(x *index, of origin, text string) {
+	if len(text) > min(maxYAML, maxAllYAML-x.yaml) || !looksLikeYAML(text) || json.Valid([]byte(text)) {
+		return
+	}
+	x.yaml += len(text)
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(strings.NewReader(text))
+	if d.Decode(&doc) != nil || !errors.Is(d.Decode(&more), io.EOF) || len(doc.Content) != 1 {
+		return
+	}
+	top := doc.Content[0]
+	if top.Kind == yaml.MappingNode && len(top.Content) == 2 && top.Style&yaml.FlowStyle == 0 {
+		return // a sentence with a colon
+	}
+	r.addNode(x, of, top)
+}
+
+// looksLikeYAML reports whether the first line of a text looks like a list or a record.
+func looksLikeYAML(text string) bool {
+	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
+	return strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "{") || strings.HasPrefix(line, "[") ||
+		strings.HasSuffix(line, ":") || strings.Contains(line, ": ")
+}
+
+// addNode indexes the scalars in a list or a record.
+func (r *reader) addNode(x *index, of origin, n *yaml.Node) {
+	for i, child := range n.Content {
+		switch isName := n.Kind == yaml.MappingNode && i%2 == 0; {
+		case child.Kind != yaml.ScalarNode:
+			r.addNode(x, of, child)
+		case !isName:
+			r.addField(x, field{origin: of}, child.Value)
+		}
+	}
+}
+
+const (
+	minEncoded = 12      // minimum length of base64 to decode, in characters
+	maxDecoded = 1 << 18 // maximum number of decoded bytes of one text
+)
+
+// decoded returns the decoded base64 and percent-encoded parts of a text. It is empty if there are none. It decodes
+// once, not recursively.
+func decoded(text string) string {
+	var out strings.Builder
+	for at := 0; at < len(text) && out.Len() < maxDecoded; {
+		end := at
+		for end < len(text) && !endsChunk(text[end]) && text[end] != ',' && text[end] != '\'' {
+			end++
+		}
+		chunk := text[at:end]
+		at = end + 1
+		if strings.IndexByte(chunk, '%') >= 0 {
+			if plain, err := url.PathUnescape(chunk); err == nil && plain != chunk {
+				out.WriteString(plain + "\n")
+			}
+		}
+		if plain, ok := fromBase64(chunk); ok {
+			out.WriteString(plain + "\n")
+		}
+	}
+	return out.String()
+}
+
+// fromBase64 decodes base64. It fails if the result is not readable text.
+func fromBase64(s string) (string, bool) {
+	s = strings.TrimRight(s, "=.")
+	if len(s) < minEncoded || len(s) > maxDecoded {
+		return "", false
+	}
+	encoding := base64.RawStdEncoding
+	if strings.ContainsAny(s, "-_") {
+		encoding = base64.RawURLEncoding
+	}
+	plain, err := encoding.DecodeString(s)
+	if err != nil || !utf8.Valid(plain) {
+		return "", false
+	}
+	for _, r := range string(plain) {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			return "", false
+		}
+	}
+	return string(plain), true
 }

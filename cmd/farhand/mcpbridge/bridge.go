@@ -7,7 +7,7 @@
 //
 //   - A revision of 2026-07-28 or later has its version, method and name in headers also (bridge.go).
 //   - A client cancels by a message. Since 2026-07-28, ending the stream cancels over HTTP (bridge.go).
-//   - A client of an older revision receives changes of lists without subscribing. The bridge subscribes (changes.go).
+//   - A client of an older revision receives changes of lists without subscribing. The bridge subscribes (answer.go).
 //   - HTTP errors become JSON-RPC errors that say what to do (answer.go).
 package mcpbridge
 
