@@ -174,8 +174,8 @@ func runAfter(ctx context.Context, log *slog.Logger, h AfterHook, inv *Invocatio
 }
 
 // AmendHook changes the outcome that the caller or a model reads: it redacts, adds a remark, or withholds the result.
-// It also runs when the call failed, when a hook stopped it and when no tool was found. A malformed call that is
-// durable or belongs to no conversation reaches no hook.
+// It also runs when the call failed, when a hook stopped it and when no tool was found. It does not
+// run for a malformed call that is durable, or that is not part of a conversation.
 //
 // If a call has a record (it is durable, or answered late), the pod that stores its result amends the result first. The
 // invocation then holds only what the record has: arguments and conversation are missing. For requests longer than 16

@@ -129,9 +129,9 @@ func (i *Invoker) awaitDevice(
 	return err
 }
 
-// endOfCall returns the hard end of a call, including the wait for approval: a caller that names a timeout waits no
-// longer. Zero: the caller waits for the approval in addition to the timeout. This holds if the caller names no
-// timeout, or resumes a suspended call. A local tool waits as long as its own caller does.
+// endOfCall returns the hard end of a call. If the caller names a timeout, the wait for approval is part of it. If it
+// names none, or resumes a suspended call, the end is zero: the wait for approval comes in addition to the timeout. A
+// local tool waits as long as its own caller does.
 func (i *Invoker) endOfCall(req *Request, p *prepared) time.Time {
 	if req.outer == nil && req.Timeout > 0 && p.resumed == nil && !req.Async {
 		return p.start.Add(i.clamp(req.Timeout, 0))
@@ -196,8 +196,8 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 }
 
 // localTool returns the local tool that a request names, or nil if there is none. A request with a target or a
-// conversation never means a local tool. While the live tools are not known yet, localTool waits, at the latest until
-// until.
+// conversation never means a local tool. While the live tools are not known yet, localTool waits for them, until
+// the given time at the latest.
 func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) (Tool, error) {
 	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
 		return nil, nil

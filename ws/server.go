@@ -8,8 +8,8 @@
 //   - Server and its life: server.go, config.go; stopping: teardown.go.
 //   - A request becomes a connection: open.go, hijack.go, closecodes.go.
 //   - A connection gets its session: open.go; if another connection has it: conn.go, identify.go.
-//   - A frame comes in: dispatch.go counts it (decode.go, devicebudget.go, intake.go), decode.go and fields.go
-//     decode it on a stack of hijack.go, dispatch.go calls its handler: conn.go, register.go, calls.go, chat.go.
+//   - A frame comes in: dispatch.go counts it (decode.go, devicebudget.go, intake.go), decode.go
+//     decodes it, dispatch.go calls its handler: conn.go, register.go, calls.go, chat.go.
 //     Package internal/fields reads the members of its JSON.
 //   - A frame goes out: outbox.go, writer.go; pings: ping.go.
 //   - A device that speaks MCP (/ws/mcp): package mcp is its conversation, as a state machine. mcpopen.go identifies

@@ -2,8 +2,8 @@
 // cmd/farhand decode them, and the schemas of the OpenAPI document are generated from them, so that all three agree.
 // The package has no logic and imports only registry.
 //
-// A comment of a type or a field is its description in the document: subject and verb of a comment like "Tool is the
-// definition of a tool." are left out. A field without omitempty or omitzero is required. A pointer without them can be
+// The comment of a type or a field becomes its description in the document, without the name at its beginning: "Tool is
+// the definition of a tool." becomes "The definition of a tool." A field without omitempty or omitzero is required. A pointer without them can be
 // null. What a Go type cannot say is in the tag schema of a field, or in a line //schema: of a type:
 //
 //	key=value  the keyword of JSON Schema; separated by commas in a tag. The values of enum are separated by |
@@ -11,11 +11,11 @@
 //	open       other members are allowed
 //	inline     the type has no name in the document: it is described where it is used
 //
-// An alias is a schema with a name of its own. Types of registry that have no alias here are described where they are
-// used. additions.json has the rest, as a patch: examples, and what other vendors define (OpenAI's request, MCP's
+// An alias becomes a schema with its own name. A type of package registry without an alias here is written out where it
+// is used. additions.json has the rest, as a patch: examples, and what other vendors define (OpenAI's request, MCP's
 // messages), which the packages openai and mcp read by hand.
 //
-// `make docs` writes api/openapi/schemas.json, and a test of cmd/farhand compares it.
+// `make docs` writes api/openapi/schemas.json (cmd/farhand/schemas_test.go).
 package wire
 
 import (

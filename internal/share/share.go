@@ -1,8 +1,7 @@
 // Package share divides a resource of a pod, places or bytes, among tenants and their identities, so that none of them
 // takes what the others need.
 //
-// One rule sets the share of a tenant: after the tenant has taken a part, at least as much is free as the tenant holds.
-// A single tenant gets half of a pool, two tenants get a third each, and a further tenant always finds room. Some pools
+// One rule sets the share of a tenant. It may take a part if then held(tenant) <= free(pool). A single tenant gets half of a pool, two tenants get a third each, and a further tenant always finds room. Some pools
 // let a tenant hold several times what is free. A tenant that holds nothing may take any free part, so that a pool
 // serves each request that fits into it.
 //

@@ -7,14 +7,15 @@
 --      belong to another user, 10 for how many ms what the session offered is expected of the new connection,
 --      11... field and value pairs of the attributes
 -- Returns {generation, the time in ms, the previous session hash, the gone string, heirs, formers, expected}; the hash
--- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, and
--- the next one may be among them; expected is what expect returns, empty if the mirrors have it already. The generation
--- is 0, and nothing has changed, when the holder must be asked first. It is -1 when the session belongs to another user
--- or device, and -2 when it may be claimed, but as that of the user who comes after the time.
+-- is a flat list, empty when there was none; formers are the pods that the session has left, the last one first, also
+-- the claiming pod itself; expected is what expect returns, empty if the mirrors have it already.
+--
+-- A generation below 1 means that nothing has changed: 0 when the present owner must be asked first, -1 when the session
+-- belongs to another user or device, -2 when it may be claimed only with the user that follows the time in the answer.
 
--- The gone string is "generation pod", and on lines of their own the fields a, d, k, r, c, t and b of the session:
--- whether it had to be asked first, its device, proofs, heirs, capabilities, when it connected and since when its
--- device has it. If it has a user or is bound, the fields u and o follow.
+-- The gone string is "generation pod", and then, each on a line of its own, fields of the session hash: a (whether its
+-- owner had to be asked first), d (its device), k (proofs), r (heirs), c (capabilities), t (when it connected), b (since
+-- when its device has it), and, if it has a user or is bound, u and o.
 local gone = redis.call('GET', KEYS[2]) or '0'
 local goneGen = tonumber(string.match(gone, '^%d+'))
 

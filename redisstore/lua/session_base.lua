@@ -6,8 +6,8 @@
 
 local pod, gen, at, set, pulse = unpack(redis.call('HMGET', KEYS[1], 'p', 'g', 't', 's', 'e'))
 if not pod then
-  -- Forgotten, or swept while its pod was paused: the pod will announce it again. Only a newer claim that came and
-  -- went makes this one old.
+  -- Redis lost the session, or it was swept while its pod was paused: the pod will announce it again. But if the last
+  -- claim that ended is a newer one, this claim is out of date.
   local gone = redis.call('GET', KEYS[2]) or '0' -- "generation pod"
   return {tonumber(string.match(gone, '^%d+')) > tonumber(ARGV[3]) and 0 or -1}
 end

@@ -189,9 +189,9 @@ func (r *returns) close() {
 	r.loops.Wait()
 }
 
-// wait calls look immediately, and again whenever sessions of the tenant have changed or the time that look returned is
-// over, until that time is zero. It returns false if it stopped for another reason: ctx has ended, the pod closes, or
-// the pod, the tenant or the user is at the limit of waiting calls.
+// wait calls look immediately. look returns how long to wait until the next look; zero ends the wait. A change of the
+// tenant's sessions also leads to the next look. wait returns false if it stopped for another reason: ctx has ended, the
+// pod closes, or the pod, the tenant or the user is at the limit of waiting calls.
 func (r *returns) wait(ctx context.Context, tenant, user string, look func() (left time.Duration)) bool {
 	t, leave := r.enter(tenant, user)
 	if t == nil {

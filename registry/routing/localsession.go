@@ -32,9 +32,9 @@ type LocalSession struct {
 	closed     bool
 	ended      bool              // its calls cannot be resumed: its credential has ended
 	asked      time.Time         // when the claim was sent, by this pod's clock: not after ConnectedAt
-	named      string            // the device id of the previous claim, if the device proved to be the same
+	named      string            // the device id of the previous claim, if this device proved that it is the same one
 	before     *registry.Session // the previous claim; nil if unknown, or after Introduce
-	gone       bool              // the device of that claim did not answer, or there was none
+	gone       bool              // the previous claim's device did not answer, or there was no previous claim
 }
 
 func newLocalSession(p *Hub, s registry.Session, asked time.Time, c Conn) *LocalSession {

@@ -65,7 +65,8 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	}
 }
 
-// staleWait is how long a rejection may wait for the store. It is shorter than the calling pod's wait for a receipt.
+// staleWait is how long a rejection may wait for the store. It is shorter than the 2 s that the calling pod
+// waits for a receipt.
 const staleWait = 500 * time.Millisecond
 
 // refuse tells the pod that waits for a call that the device has not received it.

@@ -152,8 +152,8 @@ func movedAway(err error) bool {
 // registered it again yet.
 func toolGone(err error) bool { return errors.Is(err, registry.CodeToolNotFound) }
 
-// relocate asks the directory which pod owns the session now. If it returns the claim that was already tried, relocate
-// waits for another. It fails with stale_route if the device is expected back, or if the session no longer matches the
+// relocate asks the directory which pod owns the session now. If that is still the claim that was already tried,
+// relocate waits until there is a newer one. It fails with stale_route if the device is expected back, or if the session no longer matches the
 // target. A device that has not introduced itself yet may not match. If the device is away otherwise, it fails with
 // not_connected.
 func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {

@@ -38,7 +38,7 @@ func (p *Pod) heartbeatLoop(ctx context.Context) {
 }
 
 // sweepLoop cleans up after dead pods. A sweep may take longer than a short lease, so it must not block the heartbeats.
-// But it starts after a heartbeat: otherwise a pod that was suspended could treat itself as dead.
+// It starts only after a heartbeat: a pod whose machine slept may find its own lease expired, and must not sweep itself.
 func (p *Pod) sweepLoop(ctx context.Context) {
 	for {
 		select {

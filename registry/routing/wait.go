@@ -210,8 +210,8 @@ func (w *wait) afterCancel() (registry.Result, error) {
 	}
 }
 
-// unpack returns the result or the error of a reply. If this pod made the reply itself because the other pod is dead,
-// the error is lost and does not say whether the device has the call; unpack then adds dispatched to it.
+// unpack returns the result or the error of a reply. This pod makes a reply with the code lost itself when the other pod
+// is dead. Such a reply does not know whether the device has the call, so unpack adds dispatched to its error.
 func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Result, error) {
 	switch {
 	case isOwnVerdict(reply):

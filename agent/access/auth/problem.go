@@ -64,7 +64,7 @@ type Problem struct {
 	Detail string        `json:"detail"` // what to do about it, for people
 	Code   registry.Code `json:"code"`
 
-	// Every failure of a request to call a tool has it, as the next two.
+	// This and the next two are in every failure of a request to call a tool.
 	CallID string `json:"call_id,omitempty"`
 
 	Dispatched registry.Dispatched `json:"dispatched,omitempty"`

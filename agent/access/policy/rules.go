@@ -55,9 +55,9 @@ type nameRule struct {
 	reason string // why; empty: the default text
 }
 
-// checkNames returns the rule that forbids a name, nil if none does. That is a rule that denies the name. Otherwise it
-// is the first rule with an allow list for this asker, if no such rule allows the name. A rule that is alone must allow
-// it itself.
+// checkNames returns the rule that forbids a name, nil if none does. A rule that denies the name forbids it. If rules
+// have allow lists for this asker, one of them must allow the name, or else the first of them forbids it. A rule that
+// is alone forbids what its own list does not allow.
 func checkNames(rules []nameRule, who auth.Identity, in Context, name *toolName) *nameRule {
 	var notAllowed *nameRule // of the rules that count together
 	allowed := false
