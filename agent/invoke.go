@@ -95,7 +95,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		p.inv.charged = p.resumed.Charged
 	}
 	refused := i.prepare(ctx, req, &p, out)
-	if refused == nil && req.AsyncOver > 0 && (p.approval != nil || p.inv.Timeout > req.AsyncOver) {
+	if refused == nil && req.AsyncIfLonger > 0 && (p.approval != nil || p.inv.Timeout > req.AsyncIfLonger) {
 		req.Async = true
 	}
 	if refused == nil && p.approval != nil && p.resumed != nil && !req.durable() {

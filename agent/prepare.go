@@ -118,7 +118,7 @@ func (i *Invoker) awaitDevice(
 		p.route, err = i.cfg.Router.Resolve(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
 		return err
 	}
-	if req.durable() || req.AsyncOver > 0 || req.Suspend || req.Resume != nil {
+	if req.durable() || req.AsyncIfLonger > 0 || req.Suspend || req.Resume != nil {
 		return wait(ctx)
 	}
 	rec := i.recordOf(req, p, &registry.Session{

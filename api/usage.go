@@ -141,10 +141,10 @@ func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow,
 	for at := q.from; registry.UsageDay(at) <= registry.UsageDay(q.to); at = at.AddDate(0, 0, 1) {
 		day := registry.UsageDay(at)
 		switch {
-		case q.by[byDay] && behindDay(day) <= q.after: // previous pages had all of its rows
+		case q.by[byDay] && afterDay(day) <= q.after: // previous pages had all of its rows
 			continue
 		case read >= maxUsageRead && q.by[byDay]:
-			return page, behindDay(registry.UsageDay(at.AddDate(0, 0, -1))), nil
+			return page, afterDay(registry.UsageDay(at.AddDate(0, 0, -1))), nil
 		case read >= maxUsageRead:
 			return nil, "", tooMuchUsage(day)
 		case ctx.Err() != nil:
@@ -176,8 +176,8 @@ func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow,
 	return page, next, nil
 }
 
-// behindDay returns a text that sorts after the keys of all rows of a day, and before those of the next day.
-func behindDay(day string) string { return day + "\x01" }
+// afterDay returns a text that sorts after the keys of all rows of a day, and before those of the next day.
+func afterDay(day string) string { return day + "\x01" }
 
 // rowsOf returns the groups behind q.after, in order.
 func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {

@@ -222,11 +222,11 @@ func activityLine(a *registry.Activity) any {
 func isOrdinary(a *registry.Activity) bool {
 	c := a.Call
 	return c.Tenant == a.Tenant && c.SessionID == a.SessionID && c.DeviceID == a.DeviceID && c.Pod == a.Pod &&
-		c.Mode != "" && c.Deadline.IsZero() && len(c.Timeline) > 0 && !slices.ContainsFunc(c.Timeline, isOdd)
+		c.Mode != "" && c.Deadline.IsZero() && len(c.Timeline) > 0 && !slices.ContainsFunc(c.Timeline, needsLongLine)
 }
 
-// isOdd reports whether a step cannot be written in a short line. Farhand's pods take no such step.
-func isOdd(s registry.Step) bool {
+// needsLongLine reports whether a step cannot be written in a short line. Farhand's pods take no such step.
+func needsLongLine(s registry.Step) bool {
 	return s.At.Location() != time.UTC || !time.Unix(0, s.At.UnixNano()).Equal(s.At) ||
 		strings.ContainsAny(string(s.State), " =")
 }

@@ -32,7 +32,7 @@ const maxOwners = 4
 // claim claims a session. If the session can only be claimed for the user it belongs to, claim returns that user.
 func (s *Store) claim(ctx context.Context, sess registry.Session) (_ registry.Claim, owner string, err error) {
 	pipe := s.conn.SessionPipeline()
-	sess.Heirs, sess.HeirsUntil = nil, time.Time{}
+	sess.ReclaimableBy, sess.ReclaimableUntil = nil, time.Time{}
 	device := ""
 	if sess.Bound {
 		device = sess.DeviceID
@@ -76,7 +76,7 @@ func (s *Store) claimed(ctx context.Context, sess registry.Session, answer []any
 	stored := sess.Clone()
 	stored.AnyOwner = false
 	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), fromMillis(at)
-	stored.Heirs, stored.HeirsUntil = parseHeirs(heirs)
+	stored.ReclaimableBy, stored.ReclaimableUntil = parseHeirs(heirs)
 
 	claim := registry.Claim{Session: stored, Formers: redisconn.Strings(answer[5])}
 	_, claim.Before = parseGone(sess.Key, gone)

@@ -114,7 +114,7 @@ func parseSession(key registry.Key, h map[string]string) (registry.Session, erro
 	}
 	s.Since, s.Bound = fromMillis(h[fieldSince]), h[fieldBound] != ""
 	s.Proofs = words(h[fieldProofs])
-	s.Heirs, s.HeirsUntil = parseHeirs(h[fieldHeirs])
+	s.ReclaimableBy, s.ReclaimableUntil = parseHeirs(h[fieldHeirs])
 	return s, nil
 }
 
@@ -154,10 +154,10 @@ func parsePulse(text string) registry.Pulse {
 }
 
 func heirsText(s registry.Session) string {
-	if len(s.Heirs) == 0 {
+	if len(s.ReclaimableBy) == 0 {
 		return ""
 	}
-	return timeMillis(s.HeirsUntil) + " " + strings.Join(s.Heirs, " ")
+	return timeMillis(s.ReclaimableUntil) + " " + strings.Join(s.ReclaimableBy, " ")
 }
 
 func parseHeirs(text string) ([]string, time.Time) {
@@ -186,7 +186,7 @@ func parseGone(key registry.Key, text string) (pod string, s *registry.Session) 
 	if len(lines) >= 8 {
 		s.ConnectedAt, s.Since = fromMillis(lines[6]), fromMillis(lines[7])
 		s.DeviceID, s.Proofs = lines[2], words(lines[3])
-		s.Heirs, s.HeirsUntil = parseHeirs(lines[4])
+		s.ReclaimableBy, s.ReclaimableUntil = parseHeirs(lines[4])
 		_ = json.Unmarshal([]byte(lines[5]), &s.Capabilities) // none, if it is empty
 	}
 	if len(lines) >= 10 {

@@ -214,8 +214,8 @@ func (s *Session) AskFirst() bool {
 // claim had to ask it. Stores call it with their own time.
 func Succeed(former Session, now time.Time) (heirs []string, until time.Time) {
 	switch {
-	case len(former.Heirs) > 0 && now.Before(former.HeirsUntil):
-		return former.Heirs, former.HeirsUntil
+	case len(former.ReclaimableBy) > 0 && now.Before(former.ReclaimableUntil):
+		return former.ReclaimableBy, former.ReclaimableUntil
 	case former.AskFirst() && len(former.Proofs) > 0:
 		return former.Proofs, now.Add(HeirTerm)
 	default:

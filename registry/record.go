@@ -248,7 +248,7 @@ const lineWeight = 512
 func (s *Session) MemorySize() int {
 	sum := lineWeight + len(s.Key.Tenant) + len(s.Key.Session) + len(s.Pod) + len(s.Name) + len(s.DeviceID) +
 		len(s.DeviceName) + len(s.UserID) + len(s.Platform)
-	for _, list := range [...][]string{s.Capabilities, s.Proofs, s.Heirs} {
+	for _, list := range [...][]string{s.Capabilities, s.Proofs, s.ReclaimableBy} {
 		for _, text := range list {
 			sum += 16 + len(text)
 		}

@@ -116,10 +116,10 @@ type Session struct {
 	// earlier connections of the same device.
 	Proofs []string
 
-	// Heirs may take the session back until HeirsUntil, by the store's clock: the previous device, if it was another
-	// one. Set by Claim.
-	Heirs      []string
-	HeirsUntil time.Time
+	// ReclaimableBy has the proofs of devices that may take the session back until ReclaimableUntil, by the store's
+	// clock: the previous device, if it was another one. Claim sets both.
+	ReclaimableBy    []string
+	ReclaimableUntil time.Time
 
 	// AnyOwner is only for Claim and never stored: the claim may take the session of any user and device. An admin
 	// without a user may do so. The session keeps its user.
@@ -178,7 +178,7 @@ func (s Session) AttributesDigest() uint64 {
 func (s Session) Clone() Session {
 	s.Labels = maps.Clone(s.Labels)
 	s.Capabilities = slices.Clone(s.Capabilities)
-	s.Proofs, s.Heirs = slices.Clone(s.Proofs), slices.Clone(s.Heirs)
+	s.Proofs, s.ReclaimableBy = slices.Clone(s.Proofs), slices.Clone(s.ReclaimableBy)
 	return s
 }
 

@@ -12,8 +12,8 @@ import (
 // bounded.
 const frameOverhead = 64
 
-// freeUnsent is how many bytes an outbox holds without using the pod's limit. Most outboxes never hold more.
-const freeUnsent = 16 << 10
+// unsentLeft is how many bytes an outbox holds without using the pod's limit. Most outboxes never hold more.
+const unsentLeft = 16 << 10
 
 // Errors for a frame that the outbox rejects.
 var (
@@ -36,7 +36,7 @@ type outboxOwner interface {
 // queuedFrame is a queued frame.
 type queuedFrame struct {
 	text []byte
-	held *share.Grant // nil if within freeUnsent
+	held *share.Grant // nil if within unsentLeft
 }
 
 func (f queuedFrame) release() {
@@ -150,7 +150,7 @@ func (o *outbox) enqueueLocked(frame []byte) error {
 		return errOutboxFull
 	}
 	queued := queuedFrame{text: frame}
-	if o.size+cost > freeUnsent {
+	if o.size+cost > unsentLeft {
 		held, err := o.writer.holdUnsent(cost)
 		if err != nil {
 			return errOutboxesFull

@@ -319,7 +319,7 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	for _, t := range tools {
 		size += t.Size()
 	}
-	if size > freeUnsent && c.server.unsent.Lacks(c.unsentOwner(), int64(size)) != "" {
+	if size > unsentLeft && c.server.unsent.Lacks(c.unsentOwner(), int64(size)) != "" {
 		return errTooMuchUnsent // before the list is built
 	}
 	if !c.budget.takeListing(size) {

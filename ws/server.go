@@ -86,7 +86,7 @@ type Server struct {
 	counters  counters
 	decoding  *share.Pool // slots for decoding long frames
 	turns     *share.Pool // turns to check tool definitions and to list tools
-	unsent    *share.Pool // bytes of frames queued in outboxes, except freeUnsent of each
+	unsent    *share.Pool // bytes of frames queued in outboxes, except unsentLeft of each
 	asks      *share.Pool // bytes of messages whose turns run or wait
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last

@@ -135,7 +135,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	if c.closing == closeNone {
 		c.closing = closeGone // end has no effect from here on
 	}
-	why, worker, gone, back := c.closing, c.worker, c.gone, c.backLocked()
+	why, worker, gone, back := c.closing, c.worker, c.gone, c.returnWaitLocked()
 	c.mu.Unlock()
 	s.counters.closed[why].Add(1)
 	if gone != nil {
@@ -179,9 +179,9 @@ func (s *Server) watchDetached(who *auth.Identity, calls routing.Detached) {
 	time.AfterFunc(registry.ResumeWait, release)
 }
 
-// backLocked returns how long to wait for the device of an ended connection to reconnect. It is zero if the device
+// returnWaitLocked returns how long to wait for the device of an ended connection to reconnect. It is zero if the device
 // closed the connection itself, or must not reconnect.
-func (c *conn) backLocked() time.Duration {
+func (c *conn) returnWaitLocked() time.Duration {
 	switch {
 	case c.closing == CloseRestart, c.announced:
 		return registry.ReturnWait

@@ -50,7 +50,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 		return result{}, err
 	}
 	if req.Resume == nil && r.takesTasks() {
-		req.AsyncOver = s.cfg.TaskAfter
+		req.AsyncIfLonger = s.cfg.TaskAfter
 	}
 	r.answer.noteCall(req.CallID)
 	finish, err := s.follow(r.answer, req.CallID)

@@ -51,7 +51,7 @@ func (p *toolPage) full() bool { return len(p.rows) >= p.limit || p.bytes >= pag
 
 // add adds a tool, if the caller may call it.
 func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Session) {
-	name := shownName(t.Name)
+	name := displayName(t.Name)
 	p.named[name]++
 	if !p.matches(t) {
 		return

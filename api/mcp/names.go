@@ -92,9 +92,9 @@ func hashSession(id string) string {
 	return hashedSession + hex.EncodeToString(sum[:16])
 }
 
-// shownName returns a tool's name in the scope of its session: the name itself, if MCP allows it. Otherwise it keeps
+// displayName returns a tool's name in the scope of its session: the name itself, if MCP allows it. Otherwise it keeps
 // the ASCII characters and adds a part of the name's hash.
-func shownName(name string) string {
+func displayName(name string) string {
 	if allowedName(name) {
 		return name
 	}
@@ -266,7 +266,7 @@ func namedIn(tools []registry.ToolSpec, name string) (tool string) {
 		if t.Name == name {
 			return name
 		}
-		if shownName(t.Name) == name {
+		if displayName(t.Name) == name {
 			tool = t.Name
 		}
 	}

@@ -44,7 +44,7 @@ func TestQualifiedNames(t *testing.T) {
 func TestNamesBeyondASCII(t *testing.T) {
 	shown := make(map[string]string)
 	for _, name := range []string{"licht", "größe", "groesse", "свет", "灯", "灯2", "größe_2"} {
-		got := shownName(name)
+		got := displayName(name)
 		if !allowedName(got) || !registry.ValidToolName(got) || shown[got] != "" ||
 			(got == name) != allowedName(name) || (got != name) != isHashed(got) {
 			t.Errorf("%s is %s, as is %s", name, got, shown[got])

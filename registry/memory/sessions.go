@@ -49,10 +49,10 @@ func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, er
 		claim.Before = &gone.session
 		before = gone.expected
 	}
-	s.Heirs, s.HeirsUntil = nil, time.Time{}
+	s.ReclaimableBy, s.ReclaimableUntil = nil, time.Time{}
 	leaves := ""
 	if claim.Before != nil {
-		s.Heirs, s.HeirsUntil = registry.Succeed(*claim.Before, now)
+		s.ReclaimableBy, s.ReclaimableUntil = registry.Succeed(*claim.Before, now)
 		leaves = claim.Before.Pod
 	}
 	claim.Formers = m.leaveLocked(s.Key, leaves, s.Pod)
@@ -135,10 +135,10 @@ func (stored *storedSession) isRestored(s registry.Session) bool {
 	return stored.isClaim(s)
 }
 
-// has reports whether all of an entry is stored. Heirs are not compared, because claims write them.
+// has reports whether all of an entry is stored. ReclaimableBy is not compared, because claims write it.
 func (stored *storedSession) has(e registry.Entry) bool {
 	mine, its := stored.session, e.Session
-	mine.Heirs, mine.HeirsUntil, mine.ConnectedAt = its.Heirs, its.HeirsUntil, its.ConnectedAt
+	mine.ReclaimableBy, mine.ReclaimableUntil, mine.ConnectedAt = its.ReclaimableBy, its.ReclaimableUntil, its.ConnectedAt
 	if !reflect.DeepEqual(mine, its) || len(stored.tools) != len(e.Tools) {
 		return false
 	}

@@ -12,16 +12,16 @@ import (
 type shared[K comparable, V interface{ end() time.Time }] struct {
 	what     string         // the kind, for messages
 	most     int            // limit of all tenants
-	mostOf   int            // limit of one tenant, in addition to its share; zero: only its share
+	quota    int            // limit of one tenant, in addition to its share; zero: only its share
 	weigh    func(V) int    // the weight of a value, which never changes; nil: one
 	count    int            // of all tenants, including expired values
 	counts   map[string]int // of each tenant
 	byTenant map[string]expiring[K, V]
 }
 
-func newShared[K comparable, V interface{ end() time.Time }](what string, most, mostOf int) shared[K, V] {
+func newShared[K comparable, V interface{ end() time.Time }](what string, most, quota int) shared[K, V] {
 	return shared[K, V]{
-		what: what, most: most, mostOf: mostOf,
+		what: what, most: most, quota: quota,
 		counts: make(map[string]int), byTenant: make(map[string]expiring[K, V]),
 	}
 }
@@ -78,7 +78,7 @@ func (s *shared[K, V]) room(tenant string, more int) error {
 	switch own, free := s.counts[tenant], s.most-s.count; {
 	case more <= 0:
 		return nil
-	case own > 0 && (own+more > free-more || s.mostOf > 0 && own+more > s.mostOf):
+	case own > 0 && (own+more > free-more || s.quota > 0 && own+more > s.quota):
 		return registry.StoreFull("This tenant", s.what)
 	case free < more:
 		return registry.StoreFull("The store", s.what)

@@ -123,7 +123,7 @@ func TestConversationsAreShared(t *testing.T) {
 func TestPlacesAreShared(t *testing.T) {
 	m, now := storeWithClock()
 	all := &m.conversations.places
-	all.most, all.mostOf = 20, 0
+	all.most, all.quota = 20, 0
 	attack(t, m, takePlace, func() int { return all.count }, func() { *now = now.Add(2 * registry.DefaultPlaceTTL) })
 }
 

@@ -175,7 +175,7 @@ func (p *Hub) storeLateAnswer(
 	moved, err := store(ctx)
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
 	if !registry.IsCallNotFound(err) || !p.late.start(key, func(ctx context.Context) {
-		if waitABit(ctx) {
+		if waitForRecorder(ctx) {
 			moved, err = store(ctx)
 		}
 		then(ctx, moved, err)
@@ -184,8 +184,8 @@ func (p *Hub) storeLateAnswer(
 	}
 }
 
-// waitABit waits as long as a recorder may take to write a record. It returns false if ctx ends first.
-func waitABit(ctx context.Context) bool {
+// waitForRecorder waits as long as a recorder may take to write a record. It returns false if ctx ends first.
+func waitForRecorder(ctx context.Context) bool {
 	timer := time.NewTimer(3 * recorderPause)
 	defer timer.Stop()
 	select {

@@ -103,7 +103,7 @@ func proves(h *registry.Held, proof string) bool {
 		return false
 	}
 	return slices.Contains(h.Holder.Proofs, proof) ||
-		slices.Contains(h.Holder.Heirs, proof) && h.At.Before(h.Holder.HeirsUntil)
+		slices.Contains(h.Holder.ReclaimableBy, proof) && h.At.Before(h.Holder.ReclaimableUntil)
 }
 
 // probePrefix is the prefix of the ids of pings between pods.

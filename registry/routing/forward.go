@@ -163,7 +163,7 @@ func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, 
 		switch {
 		case unwanted && w.sending.Cancel():
 			return false, takenBack(ctx, refused, got.cancelled)
-		case !over && !got.receipt && refused && isOwnVerdict(got.answer):
+		case !over && !got.receipt && refused && madeForDeadPod(got.answer):
 			return false, nil // the bus is sending it, and soon reports whether a pod that just left can have got it
 		case arrived, got.cancelled && !over:
 		case !over:
@@ -191,8 +191,8 @@ func (w *wait) hasBeenSent(ctx context.Context, got progress, over bool) (bool, 
 	}
 }
 
-// isOwnVerdict reports whether this pod made a reply itself, because it found the other pod dead.
-func isOwnVerdict(r *registry.Reply) bool {
+// madeForDeadPod reports whether this pod made a reply itself, because it found the other pod dead.
+func madeForDeadPod(r *registry.Reply) bool {
 	return r.Err != nil && r.Err.Code == registry.CodeLost && r.Err.Dispatched == ""
 }
 

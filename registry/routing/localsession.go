@@ -21,7 +21,7 @@ type LocalSession struct {
 
 	stale bool // a write failed, so the copy is incomplete; guarded by the order of writes (see beginWrite)
 
-	putting sync.Mutex // serializes changes of the tools
+	toolsMu sync.Mutex // serializes changes of the tools
 
 	mu         sync.Mutex
 	session    registry.Session
@@ -127,8 +127,8 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 // stays local until the next announcement. It fails if the session is lost, and with CodeRateLimited if the new
 // definitions exceed the budget or the limit of this pod's sessions. On CodeRateLimited nothing changes.
 func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, drop []string) error {
-	l.putting.Lock()
-	defer l.putting.Unlock()
+	l.toolsMu.Lock()
+	defer l.toolsMu.Unlock()
 	offered, by := l.hub.offered, l.conn.Owner()
 	by.Tenant = l.key.Tenant
 	merged := registry.MergeTools(l.Tools(), put, drop)

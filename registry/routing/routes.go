@@ -82,7 +82,7 @@ func textSize(s registry.Session) int {
 	for k, v := range s.Labels {
 		n += len(k) + len(v) + 2*textOverhead
 	}
-	for _, list := range [][]string{s.Capabilities, s.Proofs, s.Heirs} {
+	for _, list := range [][]string{s.Capabilities, s.Proofs, s.ReclaimableBy} {
 		for _, text := range list {
 			n += len(text) + textOverhead
 		}
@@ -120,10 +120,10 @@ func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
 	if before != nil && before.DeviceID == said.DeviceID && !s.Since.IsZero() {
 		l.named = said.DeviceID
 	}
-	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.Heirs) != len(l.session.Heirs) ||
+	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.ReclaimableBy) != len(l.session.ReclaimableBy) ||
 		s.OwnerProof() != l.session.OwnerProof()
 	l.session.Proofs, l.session.Since = s.Proofs, s.Since
-	l.session.Heirs, l.session.HeirsUntil = s.Heirs, s.HeirsUntil
+	l.session.ReclaimableBy, l.session.ReclaimableUntil = s.ReclaimableBy, s.ReclaimableUntil
 	l.mu.Unlock()
 	if l.hub.Get(l.key) == l { // a connection that has lost the session takes over no calls
 		l.rejoin(l.hub.detached.takeAll(l.key, s.Proofs))
@@ -152,8 +152,8 @@ func inherit(
 		}
 	}
 	s.Proofs = distinct(proofs)
-	if slices.ContainsFunc(s.Proofs, func(p string) bool { return slices.Contains(s.Heirs, p) }) {
-		s.Heirs, s.HeirsUntil = nil, time.Time{}
+	if slices.ContainsFunc(s.Proofs, func(p string) bool { return slices.Contains(s.ReclaimableBy, p) }) {
+		s.ReclaimableBy, s.ReclaimableUntil = nil, time.Time{}
 	}
 	return s
 }

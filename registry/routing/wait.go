@@ -214,7 +214,7 @@ func (w *wait) afterCancel() (registry.Result, error) {
 // is dead. Such a reply does not know whether the device has the call, so unpack adds dispatched to its error.
 func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Result, error) {
 	switch {
-	case isOwnVerdict(reply):
+	case madeForDeadPod(reply):
 		return registry.Result{}, reply.Err.With(dispatched)
 	case reply.Err != nil:
 		return registry.Result{}, reply.Err

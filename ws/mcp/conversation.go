@@ -16,7 +16,7 @@ func (m *Machine) Handle(msg *Message) []Effect {
 	switch {
 	case msg.own:
 		return m.answered(msg)
-	case msg.stray:
+	case msg.unmatched:
 		todo := []Effect{Charge{Stray}}
 		if msg.failed != nil {
 			todo = append(todo, Log{slog.LevelDebug, "the device reports an error", []any{"error", msg.failed}})

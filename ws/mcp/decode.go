@@ -19,13 +19,13 @@ type (
 	// Message is a message that concerns no call: a hello, a request, a notification, the answer to a request of the
 	// gateway, or a message that is ignored.
 	Message struct {
-		hello  bool
-		id     json.RawMessage // of a request, or of the answered request
-		method string          // of a request or a notification; empty: neither
-		own    bool            // answers a request of the gateway
-		result json.RawMessage // of that answer
-		failed *failure        // of that answer; nil: it has a result
-		stray  bool            // answers no known request
+		hello     bool
+		id        json.RawMessage // of a request, or of the answered request
+		method    string          // of a request or a notification; empty: neither
+		own       bool            // answers a request of the gateway
+		result    json.RawMessage // of that answer
+		failed    *failure        // of that answer; nil: it has a result
+		unmatched bool            // answers no known request
 	}
 
 	// Result is the answer to a call.
@@ -150,7 +150,7 @@ func (m *Machine) decodeAnswer(id, result json.RawMessage, failed *failure) (any
 	case own:
 		return &Message{id: id, own: true, result: result, failed: failed}, nil
 	case call == "":
-		return &Message{stray: true, failed: failed}, nil
+		return &Message{unmatched: true, failed: failed}, nil
 	case failed != nil && failed.lost:
 		m.forget(id)
 		return &Lost{call}, nil
@@ -178,7 +178,7 @@ func (m *Machine) decodeProgress(f *fields.Object) (any, error) {
 		return nil, bad
 	}
 	if call == "" {
-		return &Message{stray: true}, nil
+		return &Message{unmatched: true}, nil
 	}
 	return progress, nil
 }
