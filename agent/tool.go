@@ -162,7 +162,8 @@ type Request struct {
 	// Async makes Invoke return once the call has a record. The record later holds the outcome.
 	Async bool
 
-	// AsyncIfLonger, if not zero, makes the call asynchronous if it may take longer than this or needs a person's approval.
+	// AsyncIfLonger, if not zero, makes the call asynchronous if it may take longer than this or needs a person's
+	// approval.
 	AsyncIfLonger time.Duration
 
 	// Suspend makes Invoke return after it has asked for a required approval, instead of waiting for the answer.

@@ -119,7 +119,8 @@ func (v *Verifier) checkLifetime(claims map[string]any) error {
 // checkValid checks that a token is valid now, within the leeway, and is from the issuer.
 func (v *Verifier) checkValid(claims map[string]any) error {
 	now := v.cfg.Now()
-	// at returns the time of a claim, in whole seconds, moved by the leeway. checkLifetime has seen that it is a number.
+	// at returns the time of a claim, in whole seconds, moved by the leeway. checkLifetime has seen that it is a
+	// number.
 	at := func(name string, leeway time.Duration) (t time.Time, there bool) {
 		seconds, _ := claims[name].(float64)
 		return time.Unix(int64(seconds), 0).Add(leeway), seconds != 0
