@@ -95,6 +95,8 @@ var elsewhere = map[string]map[string]string{
 		"the disk of the workspaces, in bytes and in files": "TestTheDiskIsShared",
 	},
 	"../registry/memory": {
+		"bytes of approvals, credentials, pairing requests and attributes of files in the in-memory store; " +
+			"what belongs to no tenant counts as one tenant": "TestDocumentsAreShared",
 		"records of calls in the in-memory store": "TestRecordsOfCallsAreShared",
 		"logs of calls in the in-memory store":    "TestLogsOfCallsAreShared",
 		"conversations in the in-memory store":    "TestConversationsAreShared",

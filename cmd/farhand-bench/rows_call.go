@@ -62,6 +62,7 @@ func (o *options) workloads() []workload {
 	if asked {
 		w := workloads[0]
 		w.spread, w.devices = cmp.Or(o.Spread, w.spread), cmp.Or(o.Devices, w.devices)
+		w.forever = w.spread == bench.SpreadPinned
 		w.name = fmt.Sprintf("%s over %d devices", w.spread, w.devices)
 		list = []workload{w}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
 )
 
 // taker takes one more of a pool, under an id that is new.
@@ -125,6 +126,26 @@ func TestPlacesAreShared(t *testing.T) {
 	all := &m.conversations.places
 	all.most, all.quota = 20, 0
 	attack(t, m, takePlace, func() int { return all.count }, func() { *now = now.Add(2 * registry.DefaultPlaceTTL) })
+}
+
+func TestDocumentsAreShared(t *testing.T) {
+	m, now := storeWithClock()
+	const nameLength = 16
+	const weight = documentWeight + nameLength
+	put := func(m *Store, tenant, id string) error {
+		space := documents.Space{Tenant: tenant, Kind: "things"}
+		step := documents.Put(fmt.Sprintf("%-*s", nameLength, id), nil, time.Hour)
+		_, err := documents.Commit(context.Background(), m.documents, space, step)
+		return err
+	}
+	all := &m.documents.all
+	all.most = 20 * weight
+	attack(t, m, put, func() int { return all.count / weight }, func() {
+		*now = now.Add(2 * time.Hour)
+		if _, err := m.documents.Read(context.Background()); err != nil { // removes what has expired
+			t.Fatal(err)
+		}
+	})
 }
 
 // What tenants send together is stored but for that of a tenant that has its share.
