@@ -64,7 +64,7 @@ type Problem struct {
 	Detail string        `json:"detail"` // what to do about it, for people
 	Code   registry.Code `json:"code"`
 
-	// This and the next two are in every failure of a request to call a tool.
+	// In every failure of a request to call a tool, with `dispatched` and `retryable`.
 	CallID string `json:"call_id,omitempty"`
 
 	Dispatched registry.Dispatched `json:"dispatched,omitempty"`
