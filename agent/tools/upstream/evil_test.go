@@ -239,7 +239,9 @@ func TestHostileAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers, holds := withGood(t, evil{call: tt.call})
+			servers, holds := withGood(t, evil{call: tt.call}, func(s *upstream.Server) {
+				s.Connect = testkit.Limit // a busy machine stalls for seconds, and its connection must last
+			})
 			tools := until(t, servers, has("evil__do"))
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
