@@ -189,7 +189,7 @@ func (s *store) Verdicts(ctx context.Context, refs []registry.ApprovalRef) ([]re
 	for i, d := range found {
 		current, err := readState(d)
 		if err != nil && !errors.Is(err, registry.ErrNoApproval) { // it must not hide the others
-			s.log.Warn("approval not readable; it stays pending", "tenant", refs[i].Tenant, "error", err)
+			s.log.Debug("approval not readable; it stays pending", "tenant", refs[i].Tenant, "error", err)
 			current.State = registry.ApprovalPending
 		}
 		verdicts[i] = current.Verdict
