@@ -291,7 +291,8 @@ func TestALostLogHasEverythingLookedUp(t *testing.T) {
 		gone := g.ask(g.create(registry.CredentialKey, "k1"), "")
 		stays := g.ask(g.create(registry.CredentialKey, "k2"), "")
 		g.revoke(registry.ChangeUser, "somebody")
-		time.Sleep(time.Second) // the log was read up to here
+		time.Sleep(time.Second)
+		synctest.Wait() // the log was read up to here
 		ended, release := g.live.Bind(t.Context(), &gone)
 		defer release()
 		kept, let := g.live.Bind(t.Context(), &stays)
