@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -36,38 +37,34 @@ type row struct {
 	MoreTools  int      `json:"more_tools,omitempty"` // number of tools not shown
 }
 
-// Spec implements agent.Tool.
-func (sessions) Spec() registry.ToolSpec {
-	return registry.ToolSpec{
+func (s sessions) tool() agent.Tool {
+	return localtool.Tool[sessionsArgs]{Run: s.run, Is: registry.ToolSpec{
 		Name:        "sessions",
 		Description: "The devices that are connected now, and the tools each of them offers.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{"tool":{"type":"string","minLength":1,` +
 			`"maxLength":64,"description":"only devices that offer the tool of this name"}},` +
 			`"additionalProperties":false}`),
 		Annotations: readOnly(),
-	}
+	}}
 }
 
-// Execute implements agent.Tool.
-func (s sessions) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	var in struct {
-		Tool string `json:"tool"`
-	}
-	if err := json.Unmarshal(args, &in); err != nil {
-		return registry.Result{}, err
-	}
+type sessionsArgs struct {
+	Tool string `json:"tool"`
+}
+
+func (s sessions) run(ctx context.Context, in sessionsArgs) (registry.Result, error) {
 	by := s.sc.Asker(ctx)
 	q, reaches := s.sc.Devices(by.Model)
 	named := registry.ToolSpec{Name: in.Tool}
 	if !reaches || in.Tool != "" && (!registry.ValidToolName(in.Tool) || !s.mayCall(by, named)) {
-		return answer(describe(nil, false, in.Tool), listing{Sessions: []row{}})
+		return localtool.Result(describe(nil, false, in.Tool), listing{Sessions: []row{}})
 	}
 	q.Tool, q.Newest = in.Tool, true
 	rows, more, err := s.list(ctx, by, q)
 	if err != nil {
 		return registry.Result{}, err
 	}
-	return answer(describe(rows, more, in.Tool), listing{Sessions: rows, More: more})
+	return localtool.Result(describe(rows, more, in.Tool), listing{Sessions: rows, More: more})
 }
 
 type listing struct {

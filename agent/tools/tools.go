@@ -4,6 +4,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	_ "time/tzdata" // the image of the gateway has no time zones of its own
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -39,76 +41,51 @@ func Registrations(d Deps) []agent.Registration {
 		d.Now = time.Now
 	}
 	return []agent.Registration{
-		{Names: []string{"time"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock{d.Now}} }},
+		{Names: []string{"time"}, Make: func(agent.SessionContext) []agent.Tool { return []agent.Tool{clock(d.Now)} }},
 		{Names: []string{"sessions"}, Make: func(sc agent.SessionContext) []agent.Tool {
-			return []agent.Tool{sessions{d.Directory, d.Policy, sc}}
+			return []agent.Tool{sessions{d.Directory, d.Policy, sc}.tool()}
 		}},
 	}
 }
 
 // readOnly returns the annotations of tools that change nothing.
 func readOnly() *registry.Annotations {
-	yes := true
-	return &registry.Annotations{ReadOnlyHint: &yes, IdempotentHint: &yes}
+	return &registry.Annotations{ReadOnlyHint: new(true), IdempotentHint: new(true)}
 }
 
-// ownWorld marks a tool whose answers contain no untrusted content.
-func ownWorld(a *registry.Annotations) *registry.Annotations {
-	no := false
-	a.OpenWorldHint = &no
-	return a
-}
-
-// failed returns a failed result with the reason for the model.
-func failed(reason string) registry.Result {
-	return registry.Result{Output: reason, Error: reason}
-}
-
-// answer returns a result with the same content as text and as JSON.
-func answer(text string, structured any) (registry.Result, error) {
-	body, err := json.Marshal(structured)
-	if err != nil {
-		return registry.Result{}, err
-	}
-	checked, err := registry.ParseJSON(body)
-	return registry.Result{Success: true, Output: text, Structured: checked}, err
-}
-
-// clock is the tool time.
-type clock struct{ now func() time.Time }
-
-// Spec implements agent.Tool.
-func (clock) Spec() registry.ToolSpec {
-	return registry.ToolSpec{
-		Name:        "time",
-		Description: "The present date and time, in UTC unless a time zone is given.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string","minLength":1,` +
-			`"maxLength":64,"description":"IANA name, as Europe/Vienna; default UTC"}},"additionalProperties":false}`),
-		Annotations: ownWorld(readOnly()),
+// clock returns the tool time.
+func clock(now func() time.Time) agent.Tool {
+	a := readOnly()
+	a.OpenWorldHint = new(false) // its answers contain no untrusted content
+	return localtool.Tool[timeArgs]{
+		Run: func(_ context.Context, in timeArgs) (registry.Result, error) { return tellTime(now(), in) },
+		Is: registry.ToolSpec{
+			Name:        "time",
+			Description: "The present date and time, in UTC unless a time zone is given.",
+			Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string","minLength":1,` +
+				`"maxLength":64,"description":"IANA name, as Europe/Vienna; default UTC"}},` +
+				`"additionalProperties":false}`),
+			Annotations: a,
+		},
 	}
 }
 
-// Execute implements agent.Tool.
-func (c clock) Execute(_ context.Context, args json.RawMessage) (registry.Result, error) {
-	var in struct {
-		Timezone string `json:"timezone"`
-	}
-	if err := json.Unmarshal(args, &in); err != nil {
-		return registry.Result{}, err
-	}
-	if in.Timezone == "" {
-		in.Timezone = "UTC"
-	}
+type timeArgs struct {
+	Timezone string `json:"timezone"`
+}
+
+func tellTime(now time.Time, in timeArgs) (registry.Result, error) {
+	in.Timezone = cmp.Or(in.Timezone, "UTC")
 	zone, err := time.LoadLocation(in.Timezone)
 	if err != nil || in.Timezone == "Local" { // callers must not learn the gateway's time zone
-		return failed(fmt.Sprintf("%.64q is no known time zone. Use an IANA name, as Europe/Vienna or UTC.",
+		return localtool.Failed(fmt.Sprintf("%.64q is no known time zone. Use an IANA name, as Europe/Vienna or UTC.",
 			in.Timezone)), nil
 	}
-	now := c.now().In(zone)
+	now = now.In(zone)
 	abbreviation, offset := now.Zone()
 	text := fmt.Sprintf("%s, %s (%s, %s), unix %d",
 		now.Format(time.RFC3339), now.Weekday(), in.Timezone, abbreviation, now.Unix())
-	return answer(text, struct {
+	return localtool.Result(text, struct {
 		Time     string `json:"time"` // RFC 3339
 		Timezone string `json:"timezone"`
 		Offset   int    `json:"utc_offset_seconds"`

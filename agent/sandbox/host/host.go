@@ -9,6 +9,7 @@
 package host
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -57,12 +58,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Idle == 0 {
-		c.Idle = 2
-	}
-	if c.IdleTimeout == 0 {
-		c.IdleTimeout = time.Minute
-	}
+	c.Idle = cmp.Or(c.Idle, 2)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,7 @@ func (l limited) Run(ctx context.Context, w sandbox.Workspace, c sandbox.Command
 	case full != nil:
 		return l.clean(ctx, w, c, before, full)
 	}
-	if c.Limits.FileSize == 0 {
-		c.Limits.FileSize = w.MaxBytes
-	}
+	c.Limits.FileSize = cmp.Or(c.Limits.FileSize, w.MaxBytes)
 	return l.watched(ctx, w, c, state{Usage: before})
 }
 

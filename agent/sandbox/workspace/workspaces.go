@@ -5,6 +5,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -133,9 +134,7 @@ func CheckDir(dir string) error {
 }
 
 func (cfg *Config) withDefaults() {
-	if cfg.AgentID == "" {
-		cfg.AgentID = "main"
-	}
+	cfg.AgentID = cmp.Or(cfg.AgentID, "main")
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = DefaultMaxBytes
 	}

@@ -216,12 +216,7 @@ func (b *Browsers) start(ctx context.Context, s *slot) error {
 
 // leave releases the turn of a slot. It removes a crashed browser, and starts the idle timeout.
 func (b *Browsers) leave(s *slot) {
-	if s.browser != nil && s.browser.lost() {
-		fate := s.browser.endReason()
-		s.browser.close()
-		s.set(nil)
-		s.lost = fate
-	}
+	s.dropLost()
 	if !s.closed {
 		b.armIdle(s)
 	}

@@ -2,7 +2,6 @@ package browser
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
 
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -137,7 +137,7 @@ func (c *chromium) arrived(ctx context.Context, t *tab, before string) (registry
 	if !slices.Contains(c.tabs, t) {
 		return registry.Result{Success: true, Output: before + "The tab " + t.name + " was closed by its page."}, nil
 	}
-	return result(before+t.where(), t.shown())
+	return localtool.Result(before+t.where(), t.shown())
 }
 
 // screenshot takes a screenshot of a tab.
@@ -178,17 +178,7 @@ func (c *chromium) status() (registry.Result, error) {
 		}
 		lines, said.Tabs = append(lines, line), append(said.Tabs, s)
 	}
-	return result(strings.Join(lines, "\n"), said)
-}
-
-// result returns a result with the same content as text and as JSON.
-func result(text string, structured any) (registry.Result, error) {
-	body, err := json.Marshal(structured)
-	if err != nil {
-		return registry.Result{}, err
-	}
-	checked, err := registry.ParseJSON(body)
-	return registry.Result{Success: true, Output: text, Structured: checked}, err
+	return localtool.Result(strings.Join(lines, "\n"), said)
 }
 
 // pictures are the screenshot formats, best first.

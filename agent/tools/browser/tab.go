@@ -317,6 +317,16 @@ func (s *slot) set(c *chromium) bool {
 	return true
 }
 
+// dropLost forgets a browser that has ended by itself, and keeps why. The caller holds the turn.
+func (s *slot) dropLost() {
+	if s.browser != nil && s.browser.lost() {
+		why := s.browser.endReason()
+		s.browser.close()
+		s.set(nil)
+		s.lost = why
+	}
+}
+
 // interrupt kills the browser, even if it is in use, and prevents further starts.
 func (s *slot) interrupt() {
 	s.mu.Lock()

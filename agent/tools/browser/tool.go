@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/egress"
 	"github.com/farhand/farhand/registry"
 )
@@ -37,11 +39,10 @@ const description = `A web browser. "open" opens a URL in a new tab, "navigate" 
 
 // Spec implements agent.Tool.
 func (tool) Spec() registry.ToolSpec {
-	yes, no := true, false
 	return registry.ToolSpec{
 		Name: "browser", Description: description, TimeoutMS: toolTimeout,
-		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &no, IdempotentHint: &no,
-			OpenWorldHint: &yes},
+		Annotations: &registry.Annotations{ReadOnlyHint: new(false), DestructiveHint: new(false),
+			IdempotentHint: new(false), OpenWorldHint: new(true)},
 		Parameters: json.RawMessage(`{"type":"object","properties":{
 			"action":{"type":"string","description":"What to do","enum":
 				["status","start","stop","open","navigate","snapshot","screenshot","act"]},
@@ -97,11 +98,11 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 		return registry.Result{}, registry.Errorf(registry.CodeInvalidArguments, "%v", err)
 	}
 	if err := t.Validate(ctx, args); err != nil {
-		return failed(err.Error()), nil
+		return localtool.Failed(err.Error()), nil
 	}
 	if c.Action == "open" || c.Action == "navigate" {
 		if err := t.browsers.cfg.Egress.CheckURL(c.URL); err != nil {
-			return failed("This URL is not opened: " + err.Error()), nil
+			return localtool.Failed("This URL is not opened: " + err.Error()), nil
 		}
 	}
 	starts := c.Action == "start" || c.Action == "open" || c.Action == "navigate"
@@ -118,12 +119,7 @@ func (t tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resul
 
 // use performs a call. The caller holds the turn of the slot.
 func (t tool) use(ctx context.Context, s *slot, c call) registry.Result {
-	if s.browser != nil && s.browser.lost() {
-		fate := s.browser.endReason()
-		s.browser.close()
-		s.set(nil)
-		s.lost = fate
-	}
+	s.dropLost()
 	switch {
 	case c.Action == "stop":
 		t.browsers.closeSlot(s)
@@ -162,7 +158,7 @@ func idle(action string, lost error) registry.Result {
 	if action == "status" || action == "stop" {
 		return registry.Result{Success: true, Output: why}
 	}
-	return failed(why)
+	return localtool.Failed(why)
 }
 
 // explain converts an error to a result for the model.
@@ -170,20 +166,17 @@ func (t tool) explain(ctx context.Context, s *slot, err error) registry.Result {
 	var told failure
 	switch {
 	case errors.As(err, &told):
-		return failed(string(told))
+		return localtool.Failed(string(told))
 	case ctx.Err() != nil:
-		return failed("The browser did not finish in time. Take a snapshot to see where it is.")
+		return localtool.Failed("The browser did not finish in time. Take a snapshot to see where it is.")
 	case errors.Is(err, errEnded):
-		return failed(errEnded.Error())
+		return localtool.Failed(errEnded.Error())
 	case s != nil && s.browser != nil && s.browser.lost():
-		return failed(s.browser.endReason().Error())
+		return localtool.Failed(s.browser.endReason().Error())
 	default:
-		return failed("The browser failed: " + short(err.Error(), maxShown))
+		return localtool.Failed("The browser failed: " + short(err.Error(), maxShown))
 	}
 }
-
-// failed returns a failed result with the reason for the model.
-func failed(reason string) registry.Result { return registry.Result{Output: reason, Error: reason} }
 
 // where returns text for the model about which page a tab shows.
 func (t *tab) where() string {
@@ -239,21 +232,11 @@ const (
 )
 
 func (c Config) orDefaults() Config {
-	if c.MaxBrowsers == 0 {
-		c.MaxBrowsers = defaultBrowsers
-	}
-	if c.MaxTabs == 0 {
-		c.MaxTabs = defaultTabs
-	}
-	if c.Idle == 0 {
-		c.Idle = defaultIdle
-	}
-	if c.Evict == 0 {
-		c.Evict = defaultEvict
-	}
-	if c.Memory == 0 {
-		c.Memory = defaultMemory
-	}
+	c.MaxBrowsers = cmp.Or(c.MaxBrowsers, defaultBrowsers)
+	c.MaxTabs = cmp.Or(c.MaxTabs, defaultTabs)
+	c.Idle = cmp.Or(c.Idle, defaultIdle)
+	c.Evict = cmp.Or(c.Evict, defaultEvict)
+	c.Memory = cmp.Or(c.Memory, defaultMemory)
 	return c
 }
 

@@ -16,9 +16,10 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/sandbox"
-	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,9 +28,6 @@ const (
 	maxDiff      = 64 << 10 // bytes of the returned diff
 	maxDiffLines = 200_000  // of a file with a diff: each line costs more memory than its text
 )
-
-// editor is the tool edit.
-type editor struct{ session }
 
 type editArgs struct {
 	Path  string `json:"path"`
@@ -49,10 +47,9 @@ type editAnswer struct {
 	Diff  string `json:"diff"`
 }
 
-// Spec implements agent.Tool.
-func (editor) Spec() registry.ToolSpec {
-	no, yes := false, true
-	return registry.ToolSpec{
+// editor returns the tool edit.
+func (s session) editor() agent.Tool {
+	return fileTool(func(in editArgs) string { return in.Path }, s.edit, registry.ToolSpec{
 		Name: "edit",
 		Description: "Edit a file of the workspace: replaces each old text, which must occur exactly once in the " +
 			"file as it is now, by the new one. All edits are made or none. Answers with a unified diff.",
@@ -64,74 +61,49 @@ func (editor) Spec() registry.ToolSpec {
 			`unique"},"new":{"type":"string","description":"Text to put in its place"}},` +
 			`"required":["old","new"],"additionalProperties":false}}},` +
 			`"required":["path","edits"],"additionalProperties":false}`),
-		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes},
-	}
+		Annotations: &registry.Annotations{ReadOnlyHint: new(false), DestructiveHint: new(true)},
+	})
 }
 
-// Validate implements agent.ArgsValidator.
-func (editor) Validate(_ context.Context, args json.RawMessage) error {
-	var in editArgs
-	if err := json.Unmarshal(args, &in); err != nil {
-		return err
-	}
-	_, err := parsePath(in.Path)
-	return err
-}
-
-// Execute implements agent.Tool.
-func (t editor) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	var in editArgs
-	if err := json.Unmarshal(args, &in); err != nil {
-		return registry.Result{}, err
-	}
-	said, err := t.edit(ctx, in)
-	if err != nil {
-		return failed(in.Path, err)
-	}
-	return answer.With(said.Diff, said)
-}
-
-func (t editor) edit(ctx context.Context, in editArgs) (said editAnswer, err error) {
-	p, err := parsePath(in.Path)
-	if err != nil {
-		return said, err
-	}
+func (s session) edit(ctx context.Context, in editArgs, p place) (res registry.Result, err error) {
 	if len(in.Edits) == 0 || len(in.Edits) > maxEdits {
-		return said, refuse("Give 1 to %d edits.", maxEdits)
+		return res, refuse("Give 1 to %d edits.", maxEdits)
 	}
-	root, w, err := t.open(ctx)
+	root, w, err := s.open(ctx)
 	if err != nil {
-		return said, err
+		return res, err
 	}
 	defer root.Close() //nolint:errcheck // what was written was closed before
-	done, err := t.turns.acquire(ctx, w.ID, p)
+	done, err := s.turns.acquire(ctx, w.ID, p)
 	if err != nil {
-		return said, err
+		return res, err
 	}
 	defer done()
 	folder, err := (&walker{w: w, root: root}).parent(p)
 	if err != nil {
-		return said, err
+		return res, err
 	}
 	defer folder.Close() //nolint:errcheck // what was written was closed before
 	f, was, err := openRegular(folder, p, w)
 	if err != nil {
-		return said, err
+		return res, err
 	}
-	most := min(t.maxBytes(ctx), maxEdited)
+	most := min(s.maxBytes(ctx), maxEdited)
 	before, err := textOf(f, p, most)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return said, err
+		return res, err
 	}
 	after, diff, err := apply(ctx, p, before, in.Edits)
 	if err != nil {
-		return said, err
+		return res, err
 	}
 	if int64(len(after)) > most {
-		return said, tooLarge(p, int64(len(after)), most)
+		return res, tooLarge(p, int64(len(after)), most)
 	}
-	said = editAnswer{Path: p.String(), Edits: len(in.Edits), Bytes: len(after), Diff: diff}
-	return said, replace(ctx, folder, p, w, []byte(after), was)
+	if err := replace(ctx, folder, p, w, []byte(after), was); err != nil {
+		return res, err
+	}
+	return localtool.Result(diff, editAnswer{Path: p.String(), Edits: len(in.Edits), Bytes: len(after), Diff: diff})
 }
 
 // textOf reads a whole text file, of at most most bytes.
@@ -314,9 +286,6 @@ func sweep(folder *os.Root) {
 // defaultMaxFiles is the maximum number of files and folders that one call creates, unless policy sets a limit.
 const defaultMaxFiles = 100
 
-// writer is the tool write.
-type writer struct{ session }
-
 type writeArgs struct {
 	Path    string `json:"path"`
 	Content string `json:"content"`
@@ -328,10 +297,9 @@ type writeAnswer struct {
 	Folders []string `json:"folders"` // newly created folders
 }
 
-// Spec implements agent.Tool.
-func (writer) Spec() registry.ToolSpec {
-	no, yes := false, true
-	return registry.ToolSpec{
+// writer returns the tool write.
+func (s session) writer() agent.Tool {
+	return fileTool(func(in writeArgs) string { return in.Path }, s.write, registry.ToolSpec{
 		Name: "write",
 		Description: "Write content to a file of the workspace: creates it, and the folders it is in, or overwrites " +
 			"what was there.",
@@ -339,53 +307,24 @@ func (writer) Spec() registry.ToolSpec {
 			`"path":{"type":"string","description":"Path to the file to write, relative to the workspace"},` +
 			`"content":{"type":"string","description":"Content to write to the file"}},` +
 			`"required":["path","content"],"additionalProperties":false}`),
-		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, IdempotentHint: &yes},
-	}
+		Annotations: &registry.Annotations{
+			ReadOnlyHint: new(false), DestructiveHint: new(true), IdempotentHint: new(true),
+		},
+	})
 }
 
-// Validate implements agent.ArgsValidator.
-func (writer) Validate(_ context.Context, args json.RawMessage) error {
-	var in writeArgs
-	if err := json.Unmarshal(args, &in); err != nil {
-		return err
+func (s session) write(ctx context.Context, in writeArgs, p place) (res registry.Result, err error) {
+	if most := s.maxBytes(ctx); int64(len(in.Content)) > most {
+		return res, tooLarge(p, int64(len(in.Content)), most)
 	}
-	_, err := parsePath(in.Path)
-	return err
-}
-
-// Execute implements agent.Tool.
-func (t writer) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	var in writeArgs
-	if err := json.Unmarshal(args, &in); err != nil {
-		return registry.Result{}, err
-	}
-	said, err := t.write(ctx, in)
+	root, w, err := s.open(ctx)
 	if err != nil {
-		return failed(in.Path, err)
-	}
-	text := fmt.Sprintf("Wrote %d bytes to %s.", said.Bytes, said.Path)
-	if len(said.Folders) > 0 {
-		text += " Made the folders " + strings.Join(said.Folders, ", ") + "."
-	}
-	return answer.With(text, said)
-}
-
-func (t writer) write(ctx context.Context, in writeArgs) (said writeAnswer, err error) {
-	p, err := parsePath(in.Path)
-	if err != nil {
-		return said, err
-	}
-	if most := t.maxBytes(ctx); int64(len(in.Content)) > most {
-		return said, tooLarge(p, int64(len(in.Content)), most)
-	}
-	root, w, err := t.open(ctx)
-	if err != nil {
-		return said, err
+		return res, err
 	}
 	defer root.Close() //nolint:errcheck // what was written was closed before
-	done, err := t.turns.acquire(ctx, w.ID, p)
+	done, err := s.turns.acquire(ctx, w.ID, p)
 	if err != nil {
-		return said, err
+		return res, err
 	}
 	defer done()
 	k := &walker{w: w, root: root, create: cmp.Or(policy.ResourcesOf(ctx).MaxFiles, defaultMaxFiles) - 1}
@@ -395,9 +334,14 @@ func (t writer) write(ctx context.Context, in writeArgs) (said writeAnswer, err 
 	}
 	if err != nil {
 		k.undo()
-		return said, err
+		return res, err
 	}
-	return writeAnswer{Path: p.String(), Bytes: len(in.Content), Folders: append([]string{}, k.made...)}, nil
+	text := fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), p)
+	if len(k.made) > 0 {
+		text += " Made the folders " + strings.Join(k.made, ", ") + "."
+	}
+	return localtool.Result(text,
+		writeAnswer{Path: p.String(), Bytes: len(in.Content), Folders: append([]string{}, k.made...)})
 }
 
 // writeIn writes a file in a folder.

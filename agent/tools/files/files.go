@@ -25,7 +25,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/sandbox"
-	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/bytesize"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
@@ -50,7 +50,7 @@ func Registration(cfg Config) agent.Registration {
 		Names: []string{"read", "write", "edit"}, State: agent.WorkspaceState(),
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			s := session{cfg: cfg, turns: turns, workspace: sc.Workspace}
-			return []agent.Tool{reader{s}, writer{s}, editor{s}}
+			return []agent.Tool{s.reader(), s.writer(), s.editor()}
 		},
 	}
 }
@@ -60,6 +60,29 @@ type session struct {
 	cfg       Config
 	turns     *turns
 	workspace agent.Workspace
+}
+
+// fileTool returns a tool whose argument path names a file of the workspace.
+func fileTool[In any](
+	path func(In) string, run func(context.Context, In, place) (registry.Result, error), spec registry.ToolSpec,
+) agent.Tool {
+	return localtool.Tool[In]{
+		Is: spec,
+		Check: func(in In) error {
+			_, err := parsePath(path(in))
+			return err
+		},
+		Run: func(ctx context.Context, in In) (res registry.Result, err error) {
+			p, err := parsePath(path(in))
+			if err == nil {
+				res, err = run(ctx, in, p)
+			}
+			if err != nil {
+				return failed(path(in), err)
+			}
+			return res, nil
+		},
+	}
 }
 
 // open opens the workspace. The caller closes root.
@@ -105,7 +128,7 @@ func failed(path string, err error) (registry.Result, error) {
 	default:
 		return registry.Result{}, err
 	}
-	return answer.Failed(string(r)), nil
+	return localtool.Failed(string(r)), nil
 }
 
 // whole is an integer. Like JSON schemas, it accepts 3.0 as 3.

@@ -14,7 +14,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/bytesize"
 	"github.com/farhand/farhand/registry"
 )
@@ -23,9 +24,6 @@ const (
 	maxContent = 128 << 10 // bytes of lines that one call returns
 	sniffed    = 8 << 10   // bytes that are checked for binary content
 )
-
-// reader is the tool read.
-type reader struct{ session }
 
 type readArgs struct {
 	Path   string `json:"path"`
@@ -51,10 +49,9 @@ type binaryAnswer struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// Spec implements agent.Tool.
-func (reader) Spec() registry.ToolSpec {
-	yes := true
-	return registry.ToolSpec{
+// reader returns the tool read.
+func (s session) reader() agent.Tool {
+	return fileTool(func(in readArgs) string { return in.Path }, s.read, registry.ToolSpec{
 		Name: "read",
 		Description: "Read the contents of a file of the workspace: its lines, of which limit and offset choose " +
 			"some. Pictures are shown.",
@@ -65,39 +62,12 @@ func (reader) Spec() registry.ToolSpec {
 			`"offset":{"type":"integer","minimum":0,"maximum":1000000000,` +
 			`"description":"How many lines to skip before the first one that is read"}},` +
 			`"required":["path"],"additionalProperties":false}`),
-		Annotations: &registry.Annotations{ReadOnlyHint: &yes, IdempotentHint: &yes},
-	}
+		Annotations: &registry.Annotations{ReadOnlyHint: new(true), IdempotentHint: new(true)},
+	})
 }
 
-// Validate implements agent.ArgsValidator.
-func (reader) Validate(_ context.Context, args json.RawMessage) error {
-	var in readArgs
-	if err := json.Unmarshal(args, &in); err != nil {
-		return err
-	}
-	_, err := parsePath(in.Path)
-	return err
-}
-
-// Execute implements agent.Tool.
-func (r reader) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	var in readArgs
-	if err := json.Unmarshal(args, &in); err != nil {
-		return registry.Result{}, err
-	}
-	res, err := r.read(ctx, in)
-	if err != nil {
-		return failed(in.Path, err)
-	}
-	return res, nil
-}
-
-func (r reader) read(ctx context.Context, in readArgs) (registry.Result, error) {
-	p, err := parsePath(in.Path)
-	if err != nil {
-		return registry.Result{}, err
-	}
-	root, w, err := r.open(ctx)
+func (s session) read(ctx context.Context, in readArgs, p place) (registry.Result, error) {
+	root, w, err := s.open(ctx)
 	if err != nil {
 		return registry.Result{}, err
 	}
@@ -112,7 +82,7 @@ func (r reader) read(ctx context.Context, in readArgs) (registry.Result, error) 
 		return registry.Result{}, err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	most := r.maxBytes(ctx)
+	most := s.maxBytes(ctx)
 	if info.Size() > most {
 		return registry.Result{}, tooLarge(p, info.Size(), most)
 	}
@@ -147,7 +117,7 @@ func answerRead(
 	if s.first > 0 && s.first >= s.total {
 		return registry.Result{}, refuse("%q has %d lines; with offset %d none of them is left.", p, s.total, s.first)
 	}
-	return answer.With(s.words(content), readAnswer{
+	return localtool.Result(s.words(content), readAnswer{
 		Path: p.String(), Content: content, TotalLines: s.total, ReturnedLines: s.returned, Offset: s.first,
 		Truncated: s.full,
 	})
@@ -176,7 +146,7 @@ func answerBinary(f *os.File, info fs.FileInfo, p place, kind string) (registry.
 		}
 		text = fmt.Sprintf("%q is a picture (%s, %d bytes).", p, kind, len(data))
 	}
-	res, err := answer.With(text, binaryAnswer{p.String(), true, kind, info.Size()})
+	res, err := localtool.Result(text, binaryAnswer{p.String(), true, kind, info.Size()})
 	res.Parts = parts
 	return res, err
 }

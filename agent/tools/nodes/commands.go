@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -50,16 +51,15 @@ func canvasCommands() map[string]command {
 // arguments are the arguments of a call by name. Empty strings and null count as absent, because models send them so.
 type arguments map[string]json.RawMessage
 
-func readArguments(args json.RawMessage) (a arguments, err error) {
-	if err = json.Unmarshal(args, &a); err != nil {
-		return nil, err
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *arguments) UnmarshalJSON(text []byte) error {
+	if err := json.Unmarshal(text, (*map[string]json.RawMessage)(a)); err != nil {
+		return err
 	}
-	for name, value := range a {
-		if s := string(value); s == `""` || s == "null" {
-			delete(a, name)
-		}
-	}
-	return a, nil
+	maps.DeleteFunc(*a, func(_ string, value json.RawMessage) bool {
+		return string(value) == `""` || string(value) == "null"
+	})
+	return nil
 }
 
 // text returns a string argument, or "" if it is absent.
@@ -139,8 +139,7 @@ type canvas struct {
 	urls publicnet.Guard
 }
 
-// Spec implements agent.Tool.
-func (canvas) Spec() registry.ToolSpec {
+func canvasSpec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: nameCanvas,
 		Description: "Control what a device shows on its canvas: present it (with a url, or as it is), hide it, " +
@@ -157,28 +156,14 @@ func (canvas) Spec() registry.ToolSpec {
 			`"jsonl":{"type":"string","maxLength":262144,"description":"for a2ui_push: one JSON object on each ` +
 			`line"}},` +
 			`"required":["action"],"additionalProperties":false}`),
-		TimeoutMS: timeoutMS, Annotations: hints(),
 	}
 }
 
-// Validate implements agent.ArgsValidator.
-func (c canvas) Validate(_ context.Context, args json.RawMessage) error {
-	a, err := readArguments(args)
-	if err != nil {
-		return err
-	}
+func (c canvas) check(a arguments) error {
 	return canvasCommands()[a.text("action")].check(a, c.urls)
 }
 
-// CallsDevices implements agent.DeviceCaller.
-func (canvas) CallsDevices() {}
-
-// Execute implements agent.Tool.
-func (c canvas) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	a, err := readArguments(args)
-	if err != nil {
-		return registry.Result{}, err
-	}
+func (c canvas) run(ctx context.Context, a arguments) (registry.Result, error) {
 	cmd, ok := canvasCommands()[a.text("action")]
 	if !ok {
 		return registry.Result{}, fmt.Errorf("there is no action %q", a.text("action"))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -63,7 +64,7 @@ func (n nodes) pending(ctx context.Context) (registry.Result, error) {
 	if len(rows) == 0 {
 		text = "No device waits that could be decided without the code it shows."
 	}
-	return answer(text, struct {
+	return localtool.Result(text, struct {
 		Pending []waiting `json:"pending"`
 	}{rows})
 }
@@ -87,7 +88,7 @@ func (n nodes) decide(ctx context.Context, id, code string, approve bool) (regis
 		return registry.Result{}, err
 	}
 	done := map[bool]string{true: "approved", false: "rejected"}[approve]
-	return answer(fmt.Sprintf("The device %q was %s.", view.DeviceID, done), struct {
+	return localtool.Result(fmt.Sprintf("The device %q was %s.", view.DeviceID, done), struct {
 		DeviceID string `json:"device_id"`
 		Status   string `json:"status"`
 	}{view.DeviceID, done})

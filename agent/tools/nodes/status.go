@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -58,7 +60,7 @@ func (n nodes) status(ctx context.Context, id string) (registry.Result, error) {
 			return r.DeviceID != id && r.SessionID != id
 		})
 	}
-	return answer(list.say(), list)
+	return localtool.Result(list.say(), list)
 }
 
 func (n nodes) rowOf(ctx context.Context, e registry.Entry) row {
@@ -67,9 +69,7 @@ func (n nodes) rowOf(ctx context.Context, e registry.Entry) row {
 		DeviceID: s.DeviceID, SessionID: s.Key.Session, Name: s.DeviceName, Platform: s.Platform, Connected: true,
 		Paired: s.Bound, Since: s.Seniority().UTC().Format(time.RFC3339),
 	}
-	if r.Name == "" {
-		r.Name = s.Name
-	}
+	r.Name = cmp.Or(r.Name, s.Name)
 	for _, t := range n.commands(ctx, e) {
 		r.Commands = append(r.Commands, t.Name)
 	}
@@ -167,7 +167,7 @@ func (n nodes) describe(ctx context.Context, id string) (registry.Result, error)
 		b.WriteString(text + "\n")
 		said.Described = append(said.Described, d)
 	}
-	return answer(strings.TrimSuffix(b.String(), "\n"), said)
+	return localtool.Result(strings.TrimSuffix(b.String(), "\n"), said)
 }
 
 // one returns the device with an id. Without an id, it returns the only device.
@@ -192,9 +192,7 @@ func (n nodes) one(ctx context.Context, id string) (registry.Entry, error) {
 }
 
 var (
-	_ agent.Tool           = nodes{}
-	_ agent.ArgsValidator  = nodes{}
-	_ agent.CallAuthorizer = nodes{}
-	_ agent.ArgsValidator  = canvas{}
-	_ agent.ArgsValidator  = invoke{}
+	_ agent.ArgsValidator  = deviceTool{}
+	_ agent.DeviceCaller   = deviceTool{}
+	_ agent.CallAuthorizer = nodesTool{}
 )

@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/registry"
 )
@@ -34,8 +35,7 @@ const (
 	actionReject   = "reject"
 )
 
-// Spec implements agent.Tool.
-func (nodes) Spec() registry.ToolSpec {
+func nodesSpec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: nameNodes,
 		Description: "Discover and use devices: status lists them, describe tells what one can do, pending, approve " +
@@ -55,16 +55,10 @@ func (nodes) Spec() registry.ToolSpec {
 			`"command":{"type":"string","maxLength":16384,"description":"for run"},` +
 			`"code":{"type":"string","maxLength":40,"description":"for approve and reject: the code that the device ` +
 			`shows"}},"required":["action"],"additionalProperties":false}`),
-		TimeoutMS: timeoutMS, Annotations: hints(),
 	}
 }
 
-// Validate implements agent.ArgsValidator.
-func (n nodes) Validate(_ context.Context, args json.RawMessage) error {
-	a, err := readArguments(args)
-	if err != nil {
-		return err
-	}
+func (n nodes) check(a arguments) error {
 	action := a.text("action")
 	if (action == actionApprove || action == actionReject) && a["deviceId"] == nil && a["code"] == nil {
 		return fmt.Errorf("the action %s needs the code that the device shows, or the deviceId of one that waits",
@@ -73,11 +67,14 @@ func (n nodes) Validate(_ context.Context, args json.RawMessage) error {
 	return nodeCommands()[action].check(a, n.urls)
 }
 
+// nodesTool is the tool nodes.
+type nodesTool struct{ deviceTool }
+
 // Authorize implements agent.CallAuthorizer. Only approvers see and decide pairing requests. Calls by a model cannot
 // decide them, because the content that the model has read may have injected the request.
-func (n nodes) Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error {
-	a, err := readArguments(args)
-	if err != nil {
+func (nodesTool) Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error {
+	var a arguments
+	if err := json.Unmarshal(args, &a); err != nil {
 		return err
 	}
 	switch action := a.text("action"); action {
@@ -96,15 +93,7 @@ func (n nodes) Authorize(ctx context.Context, caller auth.Identity, args json.Ra
 	return nil
 }
 
-// CallsDevices implements agent.DeviceCaller.
-func (nodes) CallsDevices() {}
-
-// Execute implements agent.Tool.
-func (n nodes) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	a, err := readArguments(args)
-	if err != nil {
-		return registry.Result{}, err
-	}
+func (n nodes) run(ctx context.Context, a arguments) (registry.Result, error) {
 	id := a.text("deviceId")
 	switch action := a.text("action"); action {
 	case actionStatus:
@@ -122,16 +111,6 @@ func (n nodes) Execute(ctx context.Context, args json.RawMessage) (registry.Resu
 		}
 		return cmd.run(ctx, n.reach, id, a)
 	}
-}
-
-// answer returns a result with the same content as text and as JSON.
-func answer(text string, structured any) (registry.Result, error) {
-	body, err := json.Marshal(structured)
-	if err != nil {
-		return registry.Result{}, err
-	}
-	checked, err := registry.ParseJSON(body)
-	return registry.Result{Success: true, Output: text, Structured: checked}, err
 }
 
 // Names of the tools.
@@ -178,17 +157,39 @@ func Registrations(cfg Config) []agent.Registration {
 		}}
 	}
 	return []agent.Registration{
-		of(nameNodes, func(sc agent.SessionContext) agent.Tool { return nodes{reach{&cfg, sc}, urls} }),
-		of(nameInvoke, func(sc agent.SessionContext) agent.Tool { return invoke{reach{&cfg, sc}, urls} }),
-		of(nameCanvas, func(sc agent.SessionContext) agent.Tool { return canvas{reach{&cfg, sc}, urls} }),
+		of(nameNodes, func(sc agent.SessionContext) agent.Tool {
+			n := nodes{reach{&cfg, sc}, urls}
+			return nodesTool{newTool(nodesSpec(), n.check, n.run)}
+		}),
+		of(nameInvoke, func(sc agent.SessionContext) agent.Tool {
+			i := invoke{reach{&cfg, sc}, urls}
+			return newTool(invokeSpec(), i.check, i.run)
+		}),
+		of(nameCanvas, func(sc agent.SessionContext) agent.Tool {
+			c := canvas{reach{&cfg, sc}, urls}
+			return newTool(canvasSpec(), c.check, c.run)
+		}),
 	}
 }
+
+// deviceTool is one of the tools. All call devices.
+type deviceTool struct{ localtool.Tool[arguments] }
+
+func newTool(
+	spec registry.ToolSpec, check func(arguments) error,
+	run func(context.Context, arguments) (registry.Result, error),
+) deviceTool {
+	spec.TimeoutMS, spec.Annotations = timeoutMS, hints()
+	return deviceTool{localtool.Tool[arguments]{Is: spec, Check: check, Run: run}}
+}
+
+// CallsDevices implements agent.DeviceCaller.
+func (deviceTool) CallsDevices() {}
 
 // hints returns the annotations of the tools: a device may change anything, and its answers may contain untrusted
 // content.
 func hints() *registry.Annotations {
-	yes, no := true, false
-	return &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, OpenWorldHint: &yes}
+	return &registry.Annotations{ReadOnlyHint: new(false), DestructiveHint: new(true), OpenWorldHint: new(true)}
 }
 
 // timeoutMS is the default timeout of a call, in milliseconds. The device call inside it has its own timeout, and may
@@ -201,8 +202,7 @@ type invoke struct {
 	urls publicnet.Guard
 }
 
-// Spec implements agent.Tool.
-func (invoke) Spec() registry.ToolSpec {
+func invokeSpec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: nameInvoke,
 		Description: "Have a device carry out any command that it has. The action describe of the tool nodes tells " +
@@ -213,42 +213,28 @@ func (invoke) Spec() registry.ToolSpec {
 			`"command":{"type":"string","minLength":1,"maxLength":256},` +
 			`"params":{"type":"object","description":"arguments of the command"}},` +
 			`"required":["command"],"additionalProperties":false}`),
-		TimeoutMS: timeoutMS, Annotations: hints(),
 	}
 }
 
-// Validate implements agent.ArgsValidator.
-func (i invoke) Validate(_ context.Context, args json.RawMessage) error {
-	a, err := readArguments(args)
-	if err != nil {
-		return err
-	}
+func (i invoke) check(a arguments) error {
 	name := a.text("command")
 	if !registry.ValidToolName(name) {
 		return fmt.Errorf("command: no command can have the name %.80q", name)
 	}
 	var params arguments
 	if a["params"] != nil {
-		if params, err = readArguments(a["params"]); err != nil {
+		if err := json.Unmarshal(a["params"], &params); err != nil {
 			return err
 		}
 	}
 	return checkContent(name, params, i.urls)
 }
 
-// CallsDevices implements agent.DeviceCaller.
-func (invoke) CallsDevices() {}
-
-// Execute implements agent.Tool.
-func (i invoke) Execute(ctx context.Context, args json.RawMessage) (registry.Result, error) {
-	a, err := readArguments(args)
-	if err != nil {
-		return registry.Result{}, err
-	}
+func (i invoke) run(ctx context.Context, a arguments) (res registry.Result, err error) {
 	var params registry.JSON
 	if a["params"] != nil {
 		if params, err = registry.ParseJSON(a["params"]); err != nil {
-			return registry.Result{}, err
+			return res, err
 		}
 	}
 	return i.call(ctx, a.text("device"), a.text("command"), params, 0)

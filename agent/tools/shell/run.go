@@ -19,7 +19,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/sandbox"
-	"github.com/farhand/farhand/agent/tools/internal/answer"
+	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -50,7 +50,7 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 		return refused(err)
 	}
 	if r.workspace == nil {
-		return answer.Failed("There is no workspace here: the tool works where the gateway keeps workspaces."), nil
+		return localtool.Failed("There is no workspace here: the tool works where the gateway keeps workspaces."), nil
 	}
 	ctx, cancel := r.inTime(ctx)
 	defer cancel()
@@ -65,7 +65,7 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 		return registry.Result{}, err
 	}
 	if err := folderIsThere(w, p.command.Dir); err != nil {
-		return answer.Failed(err.Error()), nil
+		return localtool.Failed(err.Error()), nil
 	}
 	if resources.MaxRuntime > 0 {
 		p.timeout = min(p.timeout, resources.MaxRuntime)
@@ -94,7 +94,7 @@ func refused(err error) (registry.Result, error) {
 	if e, ok := errors.AsType[*registry.Error](err); ok {
 		return registry.Result{}, e
 	}
-	return answer.Failed(err.Error()), nil
+	return localtool.Failed(err.Error()), nil
 }
 
 // inTime shortens the deadline of a call by grace, or a quarter of the rest if that is less. The output until then can
@@ -168,13 +168,13 @@ func (r runner) notRun(ctx context.Context, p *plan, err error) (registry.Result
 	case ctx.Err() != nil:
 		return registry.Result{}, context.Cause(ctx)
 	case errors.Is(err, sandbox.ErrNoProgram) && p.viaBash:
-		return answer.Failed(r.shell.missing), nil
+		return localtool.Failed(r.shell.missing), nil
 	case errors.Is(err, sandbox.ErrNoProgram):
-		return answer.Failed(fmt.Sprintf("There is no program %q where programs run.", p.program)), nil
+		return localtool.Failed(fmt.Sprintf("There is no program %q where programs run.", p.program)), nil
 	case errors.Is(err, sandbox.ErrFull):
-		return answer.Failed("The command did not run to its end: " + err.Error() + "."), nil
+		return localtool.Failed("The command did not run to its end: " + err.Error() + "."), nil
 	case errors.Is(err, sandbox.ErrNotElevated):
-		return answer.Failed("There are no elevated permissions where programs run. Leave elevated out."), nil
+		return localtool.Failed("There are no elevated permissions where programs run. Leave elevated out."), nil
 	case errors.Is(err, sandbox.ErrUnavailable):
 		e := registry.Errorf(registry.CodeBusy, "What runs programs is not available now. Retry in a moment.")
 		e.Cause = err
@@ -211,7 +211,7 @@ func (o outcome) result(took time.Duration) (registry.Result, error) {
 	} else if b.Len() == 0 {
 		b.WriteString("[no output]")
 	}
-	res, err := answer.With(b.String(), o)
+	res, err := localtool.Result(b.String(), o)
 	res.Success, res.Error = why == "", why
 	return res, err
 }

@@ -134,7 +134,6 @@ type runner struct {
 
 // Spec implements agent.Tool.
 func (r runner) Spec() registry.ToolSpec {
-	no, yes := false, true
 	return registry.ToolSpec{
 		Name: r.shell.tool,
 		Description: r.shell.about + " Answers with what it wrote to stdout and stderr, its exit code, and how long " +
@@ -152,8 +151,10 @@ func (r runner) Spec() registry.ToolSpec {
 			`"description":"Security mode; counts if it is stricter than the gateway's"}},`+
 			`"required":["command"],"additionalProperties":false}`,
 			maxCommand, int(maxTimeout.Seconds()), int(defaultTimeout.Seconds()))),
-		TimeoutMS:   (maxTimeout + grace).Milliseconds(),
-		Annotations: &registry.Annotations{ReadOnlyHint: &no, DestructiveHint: &yes, OpenWorldHint: &yes},
+		TimeoutMS: (maxTimeout + grace).Milliseconds(),
+		Annotations: &registry.Annotations{
+			ReadOnlyHint: new(false), DestructiveHint: new(true), OpenWorldHint: new(true),
+		},
 	}
 }
 
