@@ -88,7 +88,7 @@ func (m *monitoring) handler() http.Handler {
 // watch exports the counters of a gateway, and starts serving.
 func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refusals) {
 	p := metrics.Pod{
-		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Count,
+		Routing: g.pod.Stats, Sockets: g.devices.Stats, API: handler.Stats, Refusals: refusals.Counts,
 		Audit: g.audit.Stats,
 	}
 	if g.chat != nil {

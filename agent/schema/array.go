@@ -33,8 +33,7 @@ func (w *walk) array(s *jsonschema.Schema, v []any, own *evaluated) bool {
 	return ok
 }
 
-// itemsOf returns the schemas of the first items, the schema of further items (nil: none), and whether further items
-// are allowed.
+// itemsOf returns the schemas of the first items, that of further ones (nil: none), and whether these are allowed.
 func itemsOf(s *jsonschema.Schema) (tuple []*jsonschema.Schema, rest *jsonschema.Schema, restAllowed bool) {
 	if s.DraftVersion >= 2020 {
 		return s.PrefixItems, s.Items2020, true

@@ -28,17 +28,10 @@ const (
 	// validations, on any number of cores. Each may take tens of megabytes.
 	maxLong = 4
 
-	// longText is the size from which reading a text counts, in bytes. Reading that many takes some tens of
-	// microseconds.
-	longText = 16 << 10
-
-	// readWait is how long a text may wait to be read.
-	readWait = 5 * time.Second
-
-	// longCheckWait is how long a validation may wait for permission to run long. It holds memory meanwhile.
-	longCheckWait = time.Second
-
-	busyRetry = time.Second // Retry-After of a busy pod
+	longText      = 16 << 10        // bytes from which reading a text counts; that takes some tens of microseconds
+	readWait      = 5 * time.Second // how long a text may wait to be read
+	longCheckWait = time.Second     // how long a validation may wait to run long; it holds memory meanwhile
+	busyRetry     = time.Second     // Retry-After of a busy pod
 )
 
 // capacity limits what the pod spends on untrusted texts. A tenant can use half of the bytes. Pools for computation
@@ -85,15 +78,19 @@ func (s *Validator) ReserveArgs(
 	if len(args) <= tinyArgs {
 		return func() {}, nil
 	}
-	pool, weight := s.smallArgs, int64(decodedSize(args))
-	if weight > smallArgs {
-		pool = s.largeArgs
-	}
-	memory, err := acquire(ctx, by, deadline, pool, weight)
+	weight := int64(decodedSize(args))
+	memory, err := acquire(ctx, by, deadline, poolFor(weight, s.smallArgs, s.largeArgs), weight)
 	if err != nil {
 		return nil, outOfTime(err)
 	}
 	return memory.Release, nil
+}
+
+func poolFor(weight int64, small, large *share.Pool) *share.Pool {
+	if weight > smallArgs {
+		return large
+	}
+	return small
 }
 
 // decodeOutput decodes an output when the pod, and the tenant's share, has memory for it. release frees the memory. A
@@ -102,10 +99,7 @@ func (s *Validator) decodeOutput(ctx context.Context, tenant string, text []byte
 	release = func() {}
 	weight := int64(decodedSize(text))
 	if weight > tinyArgs {
-		pool := s.smallOutputs
-		if weight > smallArgs {
-			pool = s.largeOutputs
-		}
+		pool := poolFor(weight, s.smallOutputs, s.largeOutputs)
 		grant, err := pool.Acquire(ctx, share.Owner{Tenant: tenant}, weight)
 		if err != nil {
 			return nil, release, err
@@ -125,9 +119,8 @@ func (s *Validator) decodeOutput(ctx context.Context, tenant string, text []byte
 	return v, release, err
 }
 
-// ReadText waits until a text of n bytes may be read. Few long texts are read at a time, so that a short text never
-// waits for more than one of them. The caller must call done after reading. The error is an *registry.Error, as for
-// Validate.
+// ReadText waits until a text of n bytes may be read. Few long texts are read at a time, so that a short one never
+// waits for more than one of them. Call done after reading. The error is an *registry.Error, as for Validate.
 func (s *Validator) ReadText(
 	ctx context.Context, by share.Owner, deadline time.Time, n int,
 ) (done func(), err error) {
@@ -183,17 +176,10 @@ func busy(why string) error {
 
 // A unit of work takes about ten nanoseconds. Checking one value against one subschema takes two units.
 const (
-	// maxWork is the maximum work of one validation. It takes about a second.
-	maxWork = 30_000_000
-
-	// longWork is the work from which a validation counts as long. Few long validations run at a time.
-	longWork = 200_000
-
-	// lookEvery is the work between two checks whether a validation may continue.
-	lookEvery = 1 << 14
-
-	// maxTime is the maximum duration of the long part of one validation, whatever its counted work.
-	maxTime = time.Second
+	maxWork   = 30_000_000  // of one validation; it takes about a second
+	longWork  = 200_000     // from which a validation counts as long; few long ones run at a time
+	lookEvery = 1 << 14     // between two checks whether a validation may continue
+	maxTime   = time.Second // of the long part of one validation, whatever its counted work
 )
 
 // ErrTooExpensive is the error of a validation that exceeds the maximum work or time.
@@ -256,7 +242,6 @@ func (m *meter) check() error {
 	return nil
 }
 
-// stop ends the validation with err.
 func (m *meter) stop(err error) {
 	if m.err == nil {
 		m.err = err

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,8 +13,7 @@ var errTrailing = errors.New("something follows the schema")
 
 // Modernize returns a schema in the spelling of 2020-12. It rewrites older spellings and library habits whose meaning
 // is clear: "required": true at a property, "exclusiveMinimum": true, items with a list, type "any" or "STRING", a
-// keyword that is null. Apps for gateways that do not check schemas send all of these. Schemas that declare draft-06,
-// draft-07 or 2019-09 keep their meaning of items. A schema without such spellings is returned unchanged.
+// keyword that is null. Schemas that declare draft-06, draft-07 or 2019-09 keep their meaning of items.
 func Modernize(text []byte) []byte {
 	doc, err := readOrdered(text)
 	if err != nil {
@@ -28,7 +28,7 @@ func Modernize(text []byte) []byte {
 	switch draftOf(declared) {
 	case "draft-03", "draft-04":
 		m.old = true
-		m.removeAll(root, func(k member) bool { return k.name == "$schema" })
+		m.remove(root, "$schema")
 	case "", "schema", "draft/2020-12":
 	default:
 		m.ownItems = true
@@ -49,7 +49,6 @@ func draftOf(url string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(rest, "#"), "/schema")
 }
 
-// modernizer rewrites one schema.
 type modernizer struct {
 	old      bool // draft-03 or draft-04 is declared
 	ownItems bool // the declared draft allows a list in items
@@ -75,7 +74,7 @@ func (m *modernizer) schema(s *object) (needed bool) {
 	m.removeAll(s, func(k member) bool { return k.value == nil && !anyValue[k.name] })
 	if flag, ok := s.get("required").(bool); ok {
 		needed = flag
-		m.removeAll(s, func(k member) bool { return k.name == "required" })
+		m.remove(s, "required")
 	}
 	m.references(s)
 	m.types(s)
@@ -113,7 +112,6 @@ func (m *modernizer) sub(v any) (needed bool) {
 	return ok && m.schema(s)
 }
 
-// require adds names of properties to the required ones.
 func (m *modernizer) require(s *object, names []any) {
 	list, ok := s.get("required").([]any)
 	if len(names) == 0 || !ok && s.find("required") >= 0 {
@@ -140,14 +138,12 @@ func (m *modernizer) bounds(s *object) {
 		if !ok {
 			continue
 		}
-		m.removeAll(s, func(k member) bool { return k.name == exclusive })
-		if flag && s.find(bound) >= 0 {
-			s.rename(bound, exclusive)
+		if m.remove(s, exclusive); flag {
+			m.rename(s, bound, exclusive)
 		}
 	}
-	if s.find("divisibleBy") >= 0 && s.find("multipleOf") < 0 {
-		m.changed = true
-		s.rename("divisibleBy", "multipleOf")
+	if s.find("multipleOf") < 0 {
+		m.rename(s, "divisibleBy", "multipleOf")
 	}
 }
 
@@ -156,18 +152,14 @@ func (m *modernizer) tuples(s *object) {
 	if _, ok := s.get("items").([]any); !ok || m.ownItems {
 		return
 	}
-	m.changed = true
-	s.rename("items", "prefixItems")
-	if s.find("additionalItems") >= 0 {
-		s.rename("additionalItems", "items")
-	}
+	m.rename(s, "items", "prefixItems")
+	m.rename(s, "additionalItems", "items")
 }
 
 // besideRef are the keywords that have a meaning next to a reference in draft-04, or are harmless there.
 var besideRef = map[string]bool{"$ref": true, "title": true, "description": true, "default": true, "definitions": true}
 
-// references rewrites the ids of draft-04 to those of 2020-12. It removes keywords next to a reference, because
-// draft-04 ignores them.
+// references rewrites the ids of draft-04, and removes keywords next to a reference, which draft-04 ignores.
 func (m *modernizer) references(s *object) {
 	if !m.old {
 		return
@@ -175,71 +167,59 @@ func (m *modernizer) references(s *object) {
 	if _, ok := s.get("$ref").(string); ok {
 		m.removeAll(s, func(k member) bool { return !besideRef[k.name] })
 	}
-	id, ok := s.get("id").(string)
-	if !ok {
-		return
-	}
-	m.changed = true
-	if anchor, isAnchor := strings.CutPrefix(id, "#"); isAnchor {
-		s.rename("id", "$anchor")
+	id, isText := s.get("id").(string)
+	switch anchor, isAnchor := strings.CutPrefix(id, "#"); {
+	case isAnchor:
+		m.rename(s, "id", "$anchor")
 		s.set("$anchor", anchor)
-		return
+	case isText:
+		m.rename(s, "id", "$id")
 	}
-	s.rename("id", "$id")
 }
 
-// typeNames are type names of other languages and libraries.
+// typeNames are type names of JSON Schema, other languages and libraries.
 var typeNames = map[string]string{
-	"bool": "boolean", "dict": "object", "double": "number", "float": "number", "int": "integer", "list": "array",
-	"long": "integer", "map": "object", "str": "string",
-}
-
-var knownTypes = map[string]bool{
-	"array": true, "boolean": true, "integer": true, "null": true, "number": true, "object": true, "string": true,
+	"any": "any", "array": "array", "bool": "boolean", "boolean": "boolean", "dict": "object", "double": "number",
+	"float": "number", "int": "integer", "integer": "integer", "list": "array", "long": "integer", "map": "object",
+	"null": "null", "number": "number", "object": "object", "str": "string", "string": "string",
 }
 
 // types rewrites type names to those of JSON Schema. "any" is removed, because it restricts nothing.
 func (m *modernizer) types(s *object) {
-	switch t := s.get("type").(type) {
-	case string:
-		switch name := typeCalled(t); {
-		case name == "any":
-			m.removeAll(s, func(k member) bool { return k.name == "type" })
-		case name != t:
+	list, isList := s.get("type").([]any)
+	if !isList {
+		list = []any{s.get("type")}
+	}
+	for i, item := range list {
+		called, _ := item.(string)
+		switch name := typeNames[strings.ToLower(called)]; name {
+		case "any":
+			m.remove(s, "type")
+			return
+		case "", called:
+		default:
 			m.changed = true
-			s.set("type", name)
-		}
-	case []any:
-		for i, item := range t {
-			called, ok := item.(string)
-			if !ok {
-				continue
-			}
-			switch name := typeCalled(called); {
-			case name == "any":
-				m.removeAll(s, func(k member) bool { return k.name == "type" })
-				return
-			case name != called:
-				m.changed = true
-				t[i] = name
+			if list[i] = name; !isList {
+				s.set("type", name)
 			}
 		}
 	}
 }
 
-// typeCalled returns the JSON Schema name of a type, "any", or name itself if it is unknown.
-func typeCalled(name string) string {
-	lower := strings.ToLower(name)
-	if known := typeNames[lower]; known != "" {
-		return known
+// rename renames a keyword, if it is there, and removes an existing one with the new name.
+func (m *modernizer) rename(s *object, from, to string) {
+	if s.find(from) < 0 {
+		return
 	}
-	if knownTypes[lower] || lower == "any" {
-		return lower
-	}
-	return name
+	m.changed = true
+	m.remove(s, to)
+	s.members[s.find(from)].name = to
 }
 
-// removeAll removes the unwanted keywords.
+func (m *modernizer) remove(s *object, name string) {
+	m.removeAll(s, func(k member) bool { return k.name == name })
+}
+
 func (m *modernizer) removeAll(s *object, unwanted func(member) bool) {
 	before := len(s.members)
 	s.members = slices.DeleteFunc(s.members, unwanted)
@@ -247,8 +227,7 @@ func (m *modernizer) removeAll(s *object, unwanted func(member) bool) {
 }
 
 // maxExpanded is the maximum number of subschemas after each reference is followed once. A few dozen bytes can exceed
-// it; real schemas have hundreds. Arguments for a larger schema could hardly be validated, so its author gets the error
-// at registration.
+// it; real schemas have hundreds.
 const maxExpanded = 20_000
 
 var errDynamicRef = errors.New("$dynamicRef and $recursiveRef are not supported")
@@ -281,30 +260,18 @@ func (e *expansion) expand(s *jsonschema.Schema) error {
 
 // subschemas returns the schemas that s applies to a value or to its parts. Some may be nil.
 func subschemas(s *jsonschema.Schema) []*jsonschema.Schema {
-	all := []*jsonschema.Schema{
+	tuple, _ := s.Items.([]*jsonschema.Schema) // before 2020-12
+	all := slices.Concat([]*jsonschema.Schema{
 		s.Ref, s.Not, s.If, s.Then, s.Else, s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020,
 		s.UnevaluatedItems,
-	}
-	for _, list := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf, s.PrefixItems} {
-		all = append(all, list...)
-	}
-	for _, sub := range s.Properties {
-		all = append(all, sub)
-	}
-	for _, sub := range s.PatternProperties {
-		all = append(all, sub)
-	}
-	for _, sub := range s.DependentSchemas {
-		all = append(all, sub)
-	}
-	for _, d := range s.Dependencies {
-		sub, _ := d.(*jsonschema.Schema)
-		all = append(all, sub)
-	}
-	for _, v := range []any{s.AdditionalProperties, s.AdditionalItems, s.Items} { // a schema, or another type
+	}, s.AllOf, s.AnyOf, s.OneOf, s.PrefixItems, tuple)
+	all = slices.AppendSeq(all, maps.Values(s.Properties))
+	all = slices.AppendSeq(all, maps.Values(s.PatternProperties))
+	all = slices.AppendSeq(all, maps.Values(s.DependentSchemas))
+	others := append(slices.Collect(maps.Values(s.Dependencies)), s.AdditionalProperties, s.AdditionalItems, s.Items)
+	for _, v := range others { // a schema, or another type
 		sub, _ := v.(*jsonschema.Schema)
 		all = append(all, sub)
 	}
-	tuple, _ := s.Items.([]*jsonschema.Schema) // before 2020-12
-	return append(all, tuple...)
+	return all
 }

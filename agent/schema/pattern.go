@@ -32,12 +32,10 @@ const (
 // limitError is the limit that a schema exceeds. Its text is for the author of the schema.
 type limitError string
 
-// Error implements error.
 func (e limitError) Error() string { return string(e) }
 
 func beyond(format string, args ...any) error { return limitError(fmt.Sprintf(format, args...)) }
 
-// pattern is a regular expression with the size of its program.
 type pattern struct {
 	*regexp.Regexp
 	instructions int
@@ -91,8 +89,7 @@ func (p *patterns) build(text string) (*pattern, int, error) {
 	return &pattern{re, instructions}, size, nil
 }
 
-// measure returns upper bounds of the number of instructions of a compiled pattern and of their bytes. It does not
-// compile the pattern.
+// measure returns upper bounds of the instructions of a pattern and of their bytes, without compiling it.
 func (c *parseCost) measure(text string) (instructions, size int, err error) {
 	if len(text) > maxPatternBytes {
 		return 0, 0, beyond("a pattern may have at most %d bytes", maxPatternBytes)
@@ -112,7 +109,6 @@ func (c *parseCost) measure(text string) (instructions, size int, err error) {
 	return program.instructions, program.instructions*instructionBytes + program.runes*runeBytes, nil
 }
 
-// programSize is the size of a compiled regular expression.
 type programSize struct {
 	instructions int
 	runes        int // bounds of the character classes in the instructions
@@ -166,7 +162,6 @@ type meteredText struct {
 
 var _ io.RuneReader = (*meteredText)(nil)
 
-// ReadRune implements io.RuneReader.
 func (t *meteredText) ReadRune() (rune, int, error) {
 	if len(t.text) == 0 || !t.work.spend(t.each) {
 		return 0, 0, io.EOF
@@ -233,7 +228,6 @@ func runeAfter(text string) rune {
 	return r
 }
 
-// runeBefore returns the last character of text.
 func runeBefore(text string) rune {
 	if i := strings.LastIndex(text, `\x{`); i >= 0 && strings.HasSuffix(text, "}") {
 		return hexRune(text[i+3 : len(text)-1])
@@ -262,7 +256,6 @@ func (o *object) find(name string) int {
 	return slices.IndexFunc(o.members, func(m member) bool { return m.name == name })
 }
 
-// get returns the value of a member, or nil if there is none.
 func (o *object) get(name string) any {
 	if i := o.find(name); i >= 0 {
 		return o.members[i].value
@@ -270,25 +263,12 @@ func (o *object) get(name string) any {
 	return nil
 }
 
-// set replaces a member, or appends it.
 func (o *object) set(name string, value any) {
 	if i := o.find(name); i >= 0 {
 		o.members[i].value = value
 		return
 	}
 	o.members = append(o.members, member{name, value})
-}
-
-func (o *object) remove(name string) {
-	o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.name == name })
-}
-
-// rename renames a member in place. It removes an existing member with the new name.
-func (o *object) rename(from, to string) {
-	o.remove(to)
-	if i := o.find(from); i >= 0 {
-		o.members[i].name = to
-	}
 }
 
 // readOrdered decodes a JSON text. Of repeated names, the last value counts, as in encoding/json.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"hash/maphash"
+	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -20,7 +21,6 @@ const byteCost = 16
 // regexCost is the work of parsing a regular expression in the arguments.
 const regexCost = 10_000
 
-// text applies the keywords for strings.
 func (w *walk) text(s *jsonschema.Schema, v string) bool {
 	ok := true
 	if s.MinLength != nil || s.MaxLength != nil {
@@ -60,7 +60,6 @@ func (w *walk) checkFormat(f *jsonschema.Format, v any) error {
 	return f.Validate(v)
 }
 
-// number applies the keywords for numbers.
 func (w *walk) number(s *jsonschema.Schema, v json.Number) bool {
 	ok := true
 	if s.Minimum != nil && w.compare(v, s.Minimum) < 0 {
@@ -81,7 +80,6 @@ func (w *walk) number(s *jsonschema.Schema, v json.Number) bool {
 	return ok
 }
 
-// compare returns the sign of v - limit.
 func (w *walk) compare(v json.Number, limit *big.Rat) int {
 	if i, ok := smallInt(v); ok && limit.IsInt() && limit.Num().IsInt64() {
 		return cmp.Compare(i, limit.Num().Int64())
@@ -143,17 +141,8 @@ func (w *walk) isInteger(v json.Number) bool {
 	return isPlainInt(v) || w.spend(numberCost(v)) && rational(v).IsInt()
 }
 
-// oneOf reports whether a value is in a list.
 func (w *walk) oneOf(values []any, v any) bool {
-	for _, candidate := range values {
-		if w.equal(v, candidate) {
-			return true
-		}
-		if w.stopped() {
-			return false
-		}
-	}
-	return false
+	return slices.ContainsFunc(values, func(candidate any) bool { return w.equal(v, candidate) })
 }
 
 // equal reports whether two values are equal. Numbers are equal if their values are, however they are written.
@@ -208,7 +197,6 @@ const (
 	seenCost = 8  // the work of recording one item
 )
 
-// duplicates returns two equal items.
 func (w *walk) duplicates(items []any) (first, second int, found bool) {
 	if len(items) <= fewItems {
 		for j := range items {
@@ -246,15 +234,10 @@ func (w *walk) hash(h *maphash.Hash, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		h.WriteByte('{')
-		names := make([]string, 0, len(v))
-		for name := range v {
-			names = append(names, name)
-		}
-		if !w.spend(4 * len(names)) {
+		if !w.spend(4 * len(v)) {
 			return
 		}
-		slices.Sort(names)
-		for _, name := range names {
+		for _, name := range slices.Sorted(maps.Keys(v)) {
 			w.hash(h, name)
 			w.hash(h, v[name])
 		}
@@ -273,11 +256,7 @@ func (w *walk) hash(h *maphash.Hash, v any) {
 	case json.Number:
 		w.hashNumber(h, v)
 	case bool:
-		if v {
-			h.WriteByte('t')
-		} else {
-			h.WriteByte('f')
-		}
+		maphash.WriteComparable(h, v)
 	default:
 		h.WriteByte('n')
 	}

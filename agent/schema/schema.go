@@ -1,27 +1,26 @@
-// Package schema compiles the JSON Schemas of tools and validates arguments against them. Both are untrusted, so
-// everything that grows faster than the text is limited: the size of a compiled schema, and the work and memory of a
-// validation. A validation also ends when its caller disconnects.
-//
-// Schemas are compiled, and checked against their metaschema, by github.com/santhosh-tekuri/jsonschema. Its validator
-// cannot be cancelled and builds every violation. So the validator here walks the compiled schema instead.
-//
-// Start reading at Validator (validator.go): it caches compiled schemas and shares the pod's cores and memory. Schema
-// (schema.go) is one compiled schema; walk.go is the validation.
+// Package schema compiles the JSON Schemas of tools and validates arguments against them. Both are untrusted, so the
+// size of a compiled schema, and the work and memory of a validation, are limited. Schemas are compiled by
+// github.com/santhosh-tekuri/jsonschema. Its validator cannot be cancelled and builds every violation, so the validator
+// here walks the compiled schema instead (walk.go). Start reading at Validator (validator.go).
 package schema
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -49,7 +48,6 @@ type noRemote struct{}
 
 var errRemoteRef = errors.New("references to other documents are not allowed")
 
-// Load implements jsonschema.URLLoader.
 func (noRemote) Load(string) (any, error) { return nil, errRemoteRef }
 
 // Compile compiles a JSON Schema, 2020-12 unless $schema says otherwise. It must not refer to other documents, and its
@@ -105,10 +103,8 @@ func problem(err error) string {
 	if errors.Is(err, errRemoteRef) {
 		return errRemoteRef.Error()
 	}
-	var invalid *jsonschema.SchemaValidationError
-	if errors.As(err, &invalid) {
-		var v *jsonschema.ValidationError
-		if errors.As(invalid.Err, &v) {
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if v, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err); ok {
 			return "not a valid JSON Schema: at " + firstCause(v)
 		}
 	}
@@ -125,10 +121,7 @@ func firstCause(e *jsonschema.ValidationError) string {
 	for _, name := range e.InstanceLocation {
 		at.path = append(at.path, field(name))
 	}
-	where := at.pointer()
-	if where == "" {
-		where = "the root"
-	}
+	where := cmp.Or(at.pointer(), "the root")
 	return where + ": " + cutTo(e.ErrorKind.LocalizedString(message.NewPrinter(language.English)), maxMessage)
 }
 
@@ -136,17 +129,14 @@ func firstCause(e *jsonschema.ValidationError) string {
 type Work struct {
 	Deadline time.Time // zero: none
 
-	// BeforeLong is called at most once, before a validation becomes expensive. It returns when the validation may
-	// continue. Nil: no wait.
+	// BeforeLong is called at most once, before a validation becomes expensive, and may wait. Nil: no wait.
 	BeforeLong func() error
 }
 
-// errEnough ends a walk with the maximum number of violations.
 var errEnough = errors.New("enough violations")
 
-// Validate checks a value as decoded by encoding/json with UseNumber. It returns the first violations, or none if the
-// value is valid. On an error, the result is unknown: ctx, the deadline or Work.BeforeLong ended the validation, or the
-// value is too expensive, which is an InputError.
+// Validate checks a value as decoded by encoding/json with UseNumber, and returns the first violations. On an error,
+// the result is unknown: ctx, the deadline or Work.BeforeLong ended it, or the value is too expensive (InputError).
 func (s *Schema) Validate(ctx context.Context, v any, work Work) ([]registry.Violation, error) {
 	if err := checkNumbers(v); err != nil {
 		return nil, InputError{err}
@@ -174,7 +164,6 @@ func (s *Schema) Validate(ctx context.Context, v any, work Work) ([]registry.Vio
 // InputError is the reason why a value cannot be validated.
 type InputError struct{ error }
 
-// Unwrap returns the reason.
 func (e InputError) Unwrap() error { return e.error }
 
 // Decode decodes a JSON text for Validate. Unusual input, such as a repeated key, is decoded as encoding/json does.
@@ -223,7 +212,6 @@ func typeOf(v any) jsonschema.Types {
 	}
 }
 
-// hasType reports whether a value has one of the types.
 func (w *walk) hasType(types jsonschema.Types, v any) bool {
 	if types&typeOf(v) != 0 {
 		return true
@@ -233,3 +221,128 @@ func (w *walk) hasType(types jsonschema.Types, v any) bool {
 }
 
 func typeName(v any) string { return typeOf(v).ToStrings()[0] }
+
+// OutputTime is the maximum duration of the check of one answer.
+const OutputTime = time.Second
+
+// CheckOutput checks the answer of a tenant's tool against its output schema, for at most OutputTime. Text alone is
+// checked as a JSON string. An answer that is too large or too deep has a violation that says so. Without violations,
+// the answer is valid, is of a failed call, or the pod was too busy to check it.
+func (s *Validator) CheckOutput(
+	ctx context.Context, tenant string, outputSchema []byte, res registry.Result,
+) []registry.Violation {
+	if len(outputSchema) == 0 || !res.Success {
+		return nil
+	}
+	text := res.Structured.Raw()
+	if len(text) == 0 {
+		text = strictjson.AppendString(nil, res.Output)
+	}
+	ctx, cancel := context.WithTimeout(ctx, OutputTime)
+	defer cancel()
+	violations, err := s.outputViolations(ctx, tenant, outputSchema, text)
+	if input := (InputError{}); errors.As(err, &input) {
+		return []registry.Violation{{Message: "the answer was not checked: " + input.Error()}}
+	}
+	return violations // none if the pod was busy
+}
+
+func (s *Validator) outputViolations(
+	ctx context.Context, tenant string, source, text []byte,
+) ([]registry.Violation, error) {
+	deadline, _ := ctx.Deadline()
+	compiled, err := s.get(ctx, share.Owner{Tenant: tenant}, deadline, registry.FieldOutputSchema, source)
+	if err != nil {
+		return nil, err
+	}
+	value, release, err := s.decodeOutput(ctx, tenant, text)
+	defer release()
+	if err != nil {
+		return nil, err
+	}
+	return apply(ctx, compiled, value, deadline, func() (*share.Grant, error) {
+		return s.longOutputChecks.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
+	})
+}
+
+// Limits of the report about invalid arguments, which may be megabytes long.
+const (
+	maxViolations   = 20
+	maxNamed        = 20   // names in one violation
+	maxMatched      = 100  // items in one
+	maxShown        = 200  // bytes of a value or a name in it
+	maxMessage      = 1000 // bytes
+	maxPointerShown = 1000 // bytes
+	cutMark         = "…"
+)
+
+// report adds a violation at the current place. It ends the walk at the maximum number of violations. It returns false.
+func (w *walk) report(k jsonschema.ErrorKind) bool {
+	if w.stopped() {
+		return false
+	}
+	text := k.LocalizedString(message.NewPrinter(language.English))
+	w.found = append(w.found, registry.Violation{Pointer: w.pointer(), Message: cutTo(text, maxMessage)})
+	if len(w.found) == maxViolations {
+		w.stop(errEnough)
+	}
+	return false
+}
+
+var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+func (w *walk) pointer() string {
+	var b strings.Builder
+	for _, s := range w.path {
+		b.WriteByte('/')
+		if s.item < 0 {
+			b.WriteString(escapePointer.Replace(cut(s.name)))
+		} else {
+			b.WriteString(strconv.Itoa(s.item))
+		}
+		if b.Len() > maxPointerShown {
+			return cutTo(b.String(), maxPointerShown)
+		}
+	}
+	return b.String()
+}
+
+func cut(s string) string { return cutTo(s, maxShown) }
+
+func cutTo(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len(cutMark)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + cutMark
+}
+
+func shown(v any) any {
+	switch v := v.(type) {
+	case string:
+		return cut(v)
+	case json.Number:
+		return json.Number(cut(string(v)))
+	default:
+		return v
+	}
+}
+
+func shownNames(names []string) []string {
+	for i, name := range names {
+		names[i] = cut(name)
+	}
+	return names
+}
+
+// endless is the violation of a schema that refers to itself without end.
+type endless struct{}
+
+func (endless) KeywordPath() []string { return []string{"$ref"} }
+
+func (endless) LocalizedString(*message.Printer) string {
+	return "the schema refers to itself without end"
+}

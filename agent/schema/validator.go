@@ -16,23 +16,18 @@ import (
 // MaxDepth is the maximum nesting depth of arguments.
 const MaxDepth = 64
 
-// CacheBytes is the maximum size of the cached compiled schemas, in bytes, per generation of the cache. The cache has
-// two generations.
+// CacheBytes is the maximum size of the cached compiled schemas, in bytes, per generation of the cache; it has two.
 const CacheBytes = 32 << 20
 
 const (
-	// checkedBytes is the maximum size of the cache of checked schemas, in bytes, per generation of the cache.
-	checkedBytes = 4 << 20
-
-	// checkedSize is the approximate size of one entry, in bytes.
-	checkedSize = 100
+	checkedBytes = 4 << 20 // of the cache of checked schemas, per generation
+	checkedSize  = 100     // of one entry, approximately
 )
 
-// Validator checks the JSON Schemas of tools when they are registered, and compiles them when the tools are called.
-// Most tools are never called on the pod of their device, and a compiled schema takes two kilobytes or more. Each is
-// done once per content, however many devices register it. The pod's resources are limited: memory for compiled schemas
-// and decoded arguments, and cores for reading, checking, compiling and long validations. Each caller has a share of
-// them. Validator is safe for concurrent use.
+// Validator checks the JSON Schemas of tools when they are registered, and compiles them when the tools are called:
+// most tools are never called on the pod of their device. Each is done once per content. Each caller has a share of the
+// memory for compiled schemas and decoded arguments, and of the cores for reading, checking, compiling and long
+// validations. Validator is safe for concurrent use.
 type Validator struct {
 	compiled *cache.Cache[string, *Schema]        // by source text
 	checked  *cache.Cache[[sha256.Size]byte, int] // size when compiled, in bytes, by digest of the source text
@@ -50,9 +45,7 @@ func NewValidator() *Validator {
 // Compile checks that the parameters and the output schema of a normalized spec are usable. They must not refer to
 // other documents, their patterns must be RE2, and they must not be too large. Compile returns the size of the compiled
 // schemas in bytes. The error's message is for the device.
-func (s *Validator) Compile(
-	ctx context.Context, by share.Owner, spec registry.ToolSpec,
-) (size int, err error) {
+func (s *Validator) Compile(ctx context.Context, by share.Owner, spec registry.ToolSpec) (size int, err error) {
 	size, err = s.check(ctx, by, "parameters", spec.Parameters)
 	if err != nil || len(spec.OutputSchema) == 0 {
 		return size, err
@@ -62,9 +55,7 @@ func (s *Validator) Compile(
 }
 
 // check checks the schema in a field of a definition. It returns the size of the compiled schema in bytes.
-func (s *Validator) check(
-	ctx context.Context, by share.Owner, field string, source []byte,
-) (size int, err error) {
+func (s *Validator) check(ctx context.Context, by share.Owner, field string, source []byte) (size int, err error) {
 	digest := sha256.Sum256(source)
 	if size, known := s.checked.Get(digest); known {
 		return size, nil
@@ -93,10 +84,9 @@ func compileOf(field string, source []byte) (*Schema, error) {
 	return compiled, nil
 }
 
-// Validate checks the args of a caller against the parameters of spec, until the deadline. A zero deadline means none.
-// The error is an *registry.Error. CodeInvalidArguments has the broken rules. CodeInvalidRequest means that the schema
-// is unusable, or that the validation would take too long. CodeTimeout or CodeCancelled means that the deadline passed
-// or the caller disconnected first. CodeBusy means that too many long validations are running.
+// Validate checks the args of a caller against the parameters of spec, until the deadline; zero means none. The error
+// is an *registry.Error: CodeInvalidArguments with the broken rules; CodeInvalidRequest for an unusable schema or too
+// expensive args; CodeTimeout or CodeCancelled; CodeBusy if too many long validations are running.
 func (s *Validator) Validate(
 	ctx context.Context, by share.Owner, spec registry.ToolSpec, args []byte, deadline time.Time,
 ) error {
@@ -125,8 +115,7 @@ func (s *Validator) Validate(
 	}
 }
 
-// outOfTime returns the error of a call that ended before its tool ran. err is the error of a context, or already an
-// *registry.Error.
+// outOfTime returns the error of a call that ended before its tool ran, by the error of a context.
 func outOfTime(err error) *registry.Error {
 	if own := (*registry.Error)(nil); errors.As(err, &own) {
 		return own
@@ -187,7 +176,8 @@ func apply(
 func (s *Validator) get(
 	ctx context.Context, by share.Owner, deadline time.Time, field string, source []byte,
 ) (*Schema, error) {
-	if known := s.cached(source); known != nil {
+	text := string(source)
+	if known, ok := s.compiled.Get(text); ok {
 		return known, nil
 	}
 	turn, err := acquire(ctx, by, deadline, s.compiling, 1)
@@ -195,20 +185,15 @@ func (s *Validator) get(
 		return nil, err
 	}
 	defer turn.Release()
-	if known := s.cached(source); known != nil { // many calls may arrive together
+	if known, ok := s.compiled.Get(text); ok { // many calls may arrive together
 		return known, nil
 	}
 	compiled, err := compileOf(field, source)
 	if err != nil {
 		return nil, err
 	}
-	s.compiled.Put(string(source), compiled, len(source)+compiled.Size())
+	s.compiled.Put(text, compiled, len(source)+compiled.Size())
 	return compiled, nil
-}
-
-func (s *Validator) cached(source []byte) *Schema {
-	known, _ := s.compiled.Get(string(source))
-	return known
 }
 
 // Known reports whether a schema is in the cache of checked schemas.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,8 +14,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// maxFrames is the maximum recursion depth of a validation: the nesting of the value times the number of nested schemas
-// for one value.
+// maxFrames is the maximum depth of a validation: the nesting of the value times that of the schemas for one value.
 const maxFrames = 4096
 
 var errTooDeep = errors.New("the schema applies too many subschemas to one value")
@@ -123,7 +123,6 @@ func (w *walk) applyRest(s *jsonschema.Schema, v any, own, outer *evaluated) boo
 	return ok
 }
 
-// part applies a schema to a part of the value.
 func (w *walk) part(s *jsonschema.Schema, v any, at step) bool {
 	base := w.base
 	w.base = len(w.open)
@@ -144,15 +143,12 @@ func (w *walk) follow(s *jsonschema.Schema, v any, own *evaluated) bool {
 	if !w.spend(len(open)) {
 		return false
 	}
-	for _, o := range open {
-		if o == s {
-			return w.explain && w.report(endless{})
-		}
+	if slices.Contains(open, s) {
+		return w.explain && w.report(endless{})
 	}
 	return w.apply(s, v, own)
 }
 
-// checkOnly applies a schema without collecting violations.
 func (w *walk) checkOnly(s *jsonschema.Schema, v any, own *evaluated) bool {
 	before := w.explain
 	w.explain = false
@@ -291,7 +287,7 @@ func (s *source) survey(v any, pointer int) error {
 		}
 	case []any:
 		for i, child := range v {
-			if err := s.survey(child, pointer+1+decimals(i)); err != nil {
+			if err := s.survey(child, pointer+1+len(strconv.Itoa(i))); err != nil {
 				return err
 			}
 		}
@@ -347,15 +343,6 @@ func plainRef(ref string) bool {
 		}
 	}
 	return ref == "#"
-}
-
-// decimals returns the number of decimal digits of i.
-func decimals(i int) int {
-	n := 1
-	for ; i > 9; i /= 10 {
-		n++
-	}
-	return n
 }
 
 // checkNumbers rejects numbers that make exact arithmetic expensive.

@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 	},
 	"agent/access":          {"registry", "internal"},
 	"agent/access/approval": {"agent", "agent/access", "registry", "internal"}, // shows a call as agent describes it
-	"agent/access/usage":    {"agent", "agent/access", "registry"},             // counts what agent reports
+	"agent/access/usage":    {"agent", "agent/access", "registry", "internal"}, // counts what agent reports
 	"agent/chat":            {"agent", "agent/access", "agent/provider", "agent/chat/provenance", "registry", "internal"},
 	"agent/chat/provenance": {"registry"},
 	"agent/tools":           {"agent", "agent/access", "agent/sandbox", "registry", "internal"},

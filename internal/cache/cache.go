@@ -1,7 +1,5 @@
-// Package cache has the bounded cache for everything that Farhand reads again and again: routes, schemas, tool lists
-// and the like. The bound is the total size of the values, in bytes or as a count.
-//
-// Start with Cache in cache.go, the only type. The package imports no other package of Farhand.
+// Package cache has the cache for what Farhand reads again and again: routes, schemas, tool lists and the like. Its
+// bound is the total size of the values, in bytes or as a count.
 package cache
 
 import (

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,7 @@ func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// resolve returns the addresses of a host that may be connected to, at most maxTries. If there are none, the error says
-// why.
+// resolve returns at most maxTries addresses of a host that may be connected to, or why there are none.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	addr, err := netip.ParseAddr(host)
 	found, literal := []netip.Addr{addr}, err == nil
@@ -120,28 +120,20 @@ func (p *Proxy) meter(conn net.Conn) net.Conn {
 	return &meteredConn{Conn: conn, left: &p.left, idle: p.cfg.Idle, end: time.Now().Add(p.cfg.Lifetime)}
 }
 
-// Read implements net.Conn.
-func (c *meteredConn) Read(b []byte) (int, error) {
+func (c *meteredConn) Read(b []byte) (int, error) { return c.count(c.Conn.Read, b) }
+
+func (c *meteredConn) Write(b []byte) (int, error) { return c.count(c.Conn.Write, b) }
+
+func (c *meteredConn) count(move func([]byte) (int, error), b []byte) (int, error) {
 	if err := c.extend(); err != nil {
 		return 0, err
 	}
-	n, err := c.Conn.Read(b)
+	n, err := move(b)
 	c.left.Add(int64(-n))
 	return n, err
 }
 
-// Write implements net.Conn.
-func (c *meteredConn) Write(b []byte) (int, error) {
-	if err := c.extend(); err != nil {
-		return 0, err
-	}
-	n, err := c.Conn.Write(b)
-	c.left.Add(int64(-n))
-	return n, err
-}
-
-// extend moves the deadline by another idle period, but not past the connection's lifetime. It fails if no bytes are
-// left.
+// extend moves the deadline by another idle period, within the connection's lifetime. It fails if no bytes are left.
 func (c *meteredConn) extend() error {
 	if c.left.Load() <= 0 {
 		return errBudget
@@ -158,16 +150,14 @@ type Config struct {
 	// AllowPrivate also allows private networks and this machine. Link-local addresses and the addresses where cloud
 	// providers hand out credentials are never allowed.
 	AllowPrivate bool
-
-	Ports []int // allowed in addition to 80 and 443
+	Ports        []int // allowed in addition to 80 and 443
 
 	MaxConns int           // concurrent connections; default 64
 	MaxBytes int64         // of all connections, both ways, over the proxy's life; default 1 GiB
 	Idle     time.Duration // how long a connection may be silent; default 2 min
 	Lifetime time.Duration // of one connection; default 15 min
 
-	// Resolver resolves names. Default: net.DefaultResolver.
-	Resolver Resolver
+	Resolver Resolver // default: net.DefaultResolver
 
 	// Dial connects to an address that passed the checks. Default: a dialer that checks it once more.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -189,21 +179,9 @@ const (
 )
 
 func (c Config) orDefaults() Config {
-	if c.MaxConns == 0 {
-		c.MaxConns = defaultConns
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = defaultBytes
-	}
-	if c.Idle == 0 {
-		c.Idle = defaultIdle
-	}
-	if c.Lifetime == 0 {
-		c.Lifetime = defaultLifetime
-	}
-	if c.Resolver == nil {
-		c.Resolver = net.DefaultResolver
-	}
+	c.MaxConns, c.MaxBytes = cmp.Or(c.MaxConns, defaultConns), cmp.Or(c.MaxBytes, defaultBytes)
+	c.Idle, c.Lifetime = cmp.Or(c.Idle, defaultIdle), cmp.Or(c.Lifetime, defaultLifetime)
+	c.Resolver = cmp.Or[Resolver](c.Resolver, net.DefaultResolver)
 	if c.Dial == nil {
 		c.Dial = c.guard().Dialer(dialTimeout).DialContext
 	}
@@ -211,11 +189,6 @@ func (c Config) orDefaults() Config {
 }
 
 func (c Config) guard() publicnet.Guard { return publicnet.Guard{AllowPrivate: c.AllowPrivate} }
-
-// allows reports whether a port may be connected to.
-func (c Config) allows(port int) bool {
-	return port == 80 || port == 443 || slices.Contains(c.Ports, port)
-}
 
 // ErrRefused is the cause of every error about a target that must not be connected to.
 var ErrRefused = publicnet.ErrRefused
@@ -239,7 +212,7 @@ func (c Config) CheckURL(text string) error {
 }
 
 func (c Config) checkPort(port int) error {
-	if !c.allows(port) {
+	if port != 80 && port != 443 && !slices.Contains(c.Ports, port) {
 		return fmt.Errorf("%w: port %d is not open for the browser", ErrRefused, port)
 	}
 	return nil

@@ -1,9 +1,7 @@
 // Package egress is the outbound proxy for programs that load untrusted URLs, such as a browser. It listens on loopback
-// and connects to public addresses only.
-//
-// The proxy resolves every name once, and dials the address that it checked. So neither the spelling of a host, nor a
-// redirect, nor a name whose address changes leads anywhere else. CheckURL gives the same verdict on a URL early, with
-// a readable error; only the Proxy enforces it.
+// and connects to public addresses only. It resolves every name once, and dials the address that it checked. So neither
+// the spelling of a host, nor a redirect, nor a name whose address changes leads anywhere else. CheckURL gives the same
+// verdict on a URL early, with a readable error; only the Proxy enforces it.
 package egress
 
 import (
@@ -40,8 +38,7 @@ type Proxy struct {
 
 	ctx     context.Context // of all tunnels
 	cancel  context.CancelFunc
-	mu      sync.Mutex // closed does not change between a check and running.Add
-	closed  bool
+	mu      sync.Mutex     // ctx does not end between a check and running.Add
 	running sync.WaitGroup // the server and the requests in progress
 }
 
@@ -103,16 +100,14 @@ func (p *Proxy) Password() string { return p.password }
 // Greeted reports whether HelloURL was fetched with the password.
 func (p *Proxy) Greeted() bool { return p.greeted.Load() }
 
-// Refused returns the targets that were refused or not reached since the last call, with the reason: a few lines at
-// most.
+// Refused returns a few of the targets that were refused or not reached since the last call, with the reason.
 func (p *Proxy) Refused() []string { return p.refusals.take() }
 
 // Close ends all connections and waits for them.
 func (p *Proxy) Close() {
 	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	p.cancel()
+	p.mu.Unlock()
 	_ = p.server.Close()
 	p.transport.CloseIdleConnections()
 	p.running.Wait()
@@ -122,7 +117,7 @@ func (p *Proxy) Close() {
 func (p *Proxy) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.ctx.Err() != nil {
 		return false
 	}
 	p.running.Add(1)
@@ -159,7 +154,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errNoProxyRequest = errors.New("this is a proxy for http and https")
 
-// known reports whether a request has the password.
 func (p *Proxy) known(r *http.Request) bool {
 	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(User+":"+p.password))
 	return subtle.ConstantTimeCompare([]byte(r.Header.Get("Proxy-Authorization")), []byte(want)) == 1

@@ -1,16 +1,18 @@
 // Package heapfloor makes garbage collections of a small heap rarer, so that a busy pod with few sessions does not
 // collect dozens of times a second. It also returns the memory of an idle pod to the operating system.
-//
-// Start with Raise. The package imports no other package of Farhand.
 package heapfloor
 
 import (
+	"context"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"time"
 
 	"github.com/caarlos0/env/v11"
+
+	"github.com/farhand/farhand/internal/pause"
 )
 
 // floorBytes is the minimum that a pod allocates between two garbage collections. A pod with few sessions holds a few
@@ -18,11 +20,10 @@ import (
 // seventh of its processor time (docs/performance.md).
 const floorBytes = 32 << 20
 
-// Raise makes the collections of a small heap rarer, makes an idle process return its memory (heapfloor.go), and
-// returns a function that undoes both. It reserves address space that is never touched, and so takes no memory: the
-// collector paces itself by the size of the heap, and does not scan memory without pointers. A large heap is collected
-// as before; a higher GOGC would let it grow several times over. If the operator has set GOGC or GOMEMLIMIT, Raise does
-// nothing.
+// Raise makes the collections of a small heap rarer, makes an idle process return its memory, and returns a function
+// that undoes both. It reserves address space that is never touched, and so takes no memory: the collector paces itself
+// by the size of the heap. A large heap is collected as before; a higher GOGC would let it grow several times over. If
+// the operator has set GOGC or GOMEMLIMIT, Raise does nothing.
 func Raise(environ []string) (lower func()) {
 	set := env.ToMap(environ)
 	if set["GOGC"] != "" || set["GOMEMLIMIT"] != "" {
@@ -30,11 +31,12 @@ func Raise(environ []string) (lower func()) {
 	}
 	floor := make([]byte, floorBytes)
 	untouched(floor)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() { defer close(stopped); watch(stop, floorBytes) }()
+	ctx, stop := context.WithCancel(context.Background())
+	var watcher sync.WaitGroup
+	watcher.Go(func() { watch(ctx) })
 	return func() {
-		close(stop)
-		<-stopped
+		stop()
+		watcher.Wait()
 		runtime.KeepAlive(floor)
 	}
 }
@@ -50,7 +52,6 @@ const (
 	restShare     = 8           // a collection is worth it if it may free this part (an eighth) of resident memory
 )
 
-// usage is the memory use of the process, in bytes.
 type usage struct {
 	allocated uint64 // since the process began
 	resident  uint64 // about what the operating system counts, without the program itself
@@ -81,19 +82,12 @@ func (r *rest) due(now time.Time, use usage) bool {
 	return true
 }
 
-// watch returns memory whenever the pod is idle, until stop is closed. floor is the size of the heap floor in bytes.
-func watch(stop <-chan struct{}, floor uint64) {
-	tick := time.NewTicker(restTick)
-	defer tick.Stop()
-	read, r := newReader(floor), rest{}
-	for {
-		select {
-		case <-stop:
-			return
-		case now := <-tick.C:
-			if r.due(now, read()) {
-				debug.FreeOSMemory()
-			}
+// watch returns memory whenever the pod is idle, until ctx ends.
+func watch(ctx context.Context) {
+	read, r := newReader(floorBytes), rest{}
+	for pause.For(ctx, restTick) == nil {
+		if r.due(time.Now(), read()) {
+			debug.FreeOSMemory()
 		}
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// OpenFiles returns how many files this process may open. Go raises the soft limit to the hard limit when a program
-// starts.
+// OpenFiles returns how many files this process may open. Go raises the soft limit to the hard one at the start.
 func OpenFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || uint64(limit.Cur) > math.MaxInt32 {

@@ -12,10 +12,8 @@ import (
 )
 
 // Idle bounds the connections of a server that wait for their client: for the first request, for the next request,
-// or for the rest of a body. Often their callers are unknown, so none is rejected; beyond the limit one is closed. It
-// is the longest waiting connection of the largest of the three groups. So a burst of devices that connect does not
-// evict callers between two requests. Clients see the end of an idle connection, and reconnect. It is safe for
-// concurrent use.
+// or for the rest of a body. Beyond the limit, it closes the longest waiting connection of the largest of the three
+// groups: a burst of devices that connect does not evict callers between two requests. It is safe for concurrent use.
 type Idle struct {
 	most int
 
@@ -25,7 +23,6 @@ type Idle struct {
 	closed int64 // since start
 }
 
-// awaits is what a connection waits for.
 type awaits int
 
 const (
@@ -62,7 +59,6 @@ func (i *Idle) Note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// connKey is the key of a request's connection in its context.
 type connKey struct{}
 
 // WithConn is the ConnContext of the server.

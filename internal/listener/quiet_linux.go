@@ -14,9 +14,8 @@ const (
 	tcpSYN   = 0x02
 )
 
-// Quiet stops a listener from taking more connections: the kernel drops requests for them. Connections being
-// established complete. waiting returns how many are established but not accepted yet. It is nil if the listener does
-// not support this.
+// Quiet stops a listener from taking more connections: the kernel drops requests for them. waiting returns how many are
+// established but not accepted yet. It is nil if the listener does not support this.
 func Quiet(l net.Listener) (waiting func() int) {
 	socket, ok := l.(syscall.Conn)
 	if !ok {

@@ -72,7 +72,7 @@ func newTestPod(t testing.TB) *testPod {
 	})
 	p.must(err)
 	p.set.Watch(metrics.Pod{
-		Routing: p.Stats, Sockets: devices.Stats, API: handler.Stats, Refusals: refusals.Count,
+		Routing: p.Stats, Sockets: devices.Stats, API: handler.Stats, Refusals: refusals.Counts,
 		Turns: func() chat.Stats { return chat.Stats{} }, Hooks: []func() hooks.Stats{hookStats},
 		MCPServers: func() []upstream.Status { return []upstream.Status{{Name: "files", Connected: true, Tools: 3}} },
 		Pools:      []func() map[string]share.Stats{handler.Pools, devices.Pools, p.Pools, hookPools, hookPools},

@@ -2,18 +2,12 @@
 // Prometheus. They count in atomic counters, which their Stats methods return and this package reads at each scrape.
 // They report durations to a small interface of their own, called Meter or Activity, which this package implements.
 //
-// Every label has a fixed set of values, which is part of the metric's description. A value outside the set becomes
-// "other". So the number of series has a bound (Metric.Bound), whatever devices and callers send. docs/operate.md
-// states it.
+// Every label has a fixed set of values. A value outside the set becomes "other". So the number of series has a bound
+// (Metric.Bound), which docs/operate.md states.
 //
-// Start with set.go.
-//
-// A new metric is one entry in the file of the package that counts it: calls.go for agent and agent/chat, http.go for
-// api, redisstore and its bus, pod.go for registry/routing and ws. Refusals by api, agent/access/auth and agent/chat
-// are also in pod.go.
-//
-// A package that has no metrics yet needs a method Stats, a field of Pod (pod.go), a line in Set.Watch (set.go) that
-// reads the field, and a line in monitoring.go of the root package that sets it.
+// A new metric is one entry: of a Meter or Activity in meters.go, of the Stats of a package in pod.go. A package that
+// has no metrics yet needs a method Stats, a field of Pod, a line in Set.Watch, and a line in monitoring.go of the root
+// package that sets the field.
 package metrics
 
 import (
@@ -27,6 +21,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/internal/share"
 )
 
 // other replaces a label value that is not in the label's set.
@@ -96,26 +93,38 @@ func New(models []string, version string) *Set {
 	s.HTTP = newHTTP(s)
 	s.Redis = newRedis(s)
 	s.Turns = newTurns(s, models)
-	s.gauge("farhand_build_info",
-		"The version of the program; the value is always 1.",
-		source{[]Label{{"version", []string{version}}}, func(emit emitFunc) { emit(1, version) }})
+	watch(s, func() string { return version }, buildInfo)
 	return s
+}
+
+func buildInfo(version string) []current {
+	return []current{gauge("farhand_build_info",
+		"The version of the program; the value is always 1.", by("version", part{version, 1}))}
 }
 
 // Watch exports the counters of a pod's parts. Call it once.
 func (s *Set) Watch(p Pod) {
 	s.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.routing(once(p.Routing))
-	s.sockets(once(p.Sockets))
-	s.refusals(once(p.API), p.Refusals, once(p.Turns))
-	s.redisPools(once(p.RedisPools))
-	s.bus(once(p.Bus))
-	s.audit(once(p.Audit))
-	s.policyFile(once(p.PolicyFile))
-	s.hooks(p.Hooks)
-	s.mcpServers(p.MCPServers)
-	s.pools(p.Pools)
+	watch(s, p.Routing, sessions, calls, places, recorder, lease)
+	watch(s, p.Sockets, sockets, traffic)
+	watch(s, p.API, refusals)
+	watch(s, p.Refusals, authRefusals)
+	watch(s, p.Turns, turns)
+	watch(s, p.RedisPools, redisPools)
+	watch(s, p.Bus, busMessages)
+	watch(s, p.Audit, auditLog)
+	watch(s, p.PolicyFile, policyFile)
+	watch(s, func() []hooks.Stats { return readAll(p.Hooks) }, httpHooks)
+	watch(s, p.MCPServers, mcpServers)
+	watch(s, func() []map[string]share.Stats { return readAll(p.Pools) }, pools)
+}
+
+func readAll[T any](reads []func() T) (all []T) {
+	for _, read := range reads {
+		all = append(all, read())
+	}
+	return all
 }
 
 // Handler serves the metrics in the Prometheus format.
@@ -130,144 +139,168 @@ func (s *Set) Metrics() []Metric {
 	return all
 }
 
-// emitFunc exports one value of a metric, with the values of its labels.
-type emitFunc func(value float64, labels ...string)
-
-// source is the source of a metric's values.
-type source struct {
-	labels []Label
-	emit   func(emitFunc) // called at each scrape; nil: nothing is exported
+// current is a metric with its values at the moment.
+type current struct {
+	Metric
+	series []series
 }
 
-// number returns a source with one number, computed from the result of read. A nil read exports nothing.
-func number[T any](read func() T, of func(T) int64) source {
-	if read == nil {
-		return source{}
-	}
-	return source{emit: func(emit emitFunc) { emit(float64(of(read()))) }}
+// series is one value of a metric, with the values of its labels.
+type series struct {
+	n      float64
+	labels []string
 }
 
-// share is the part of a number that belongs to one value of a label.
-type share struct {
+func gauge(name, help string, c current) current {
+	c.Name, c.Kind, c.Help = name, Gauge, help
+	return c
+}
+
+func counter(name, help string, c current) current {
+	c.Name, c.Kind, c.Help = name, Counter, help
+	return c
+}
+
+func one(n int64) current { return labeled([]series{{n: float64(n)}}) }
+
+func labeled(all []series, labels ...Label) current { return current{Metric{Labels: labels}, all} }
+
+// part is the part of a number that belongs to one value of a label.
+type part struct {
 	value string
 	n     int64
 }
 
-// shares returns a source with one number per value of a label, computed from the result of read. A nil read exports
-// nothing. of must always name the same values.
-func shares[T any](label string, read func() T, of func(T) []share) source {
-	l := Label{Name: label}
-	for _, s := range of(*new(T)) {
-		l.Values = append(l.Values, s.value)
+// by is a number in parts. A metric always has the same parts.
+func by(label string, parts ...part) current {
+	var names []string
+	var all []series
+	for _, p := range parts {
+		names, all = append(names, p.value), append(all, series{float64(p.n), []string{p.value}})
 	}
-	from := source{labels: []Label{l}}
-	if read != nil {
-		from.emit = func(emit emitFunc) {
-			for _, s := range of(read()) {
-				emit(float64(s.n), s.value)
-			}
+	return labeled(all, Label{label, names})
+}
+
+// counted is a number in parts, some of which may be missing. values are those of the label.
+func counted[K ~string](label string, values []string, parts map[K]int64) current {
+	var all []series
+	for value, n := range parts {
+		all = append(all, series{float64(n), []string{string(value)}})
+	}
+	return labeled(all, Label{label, values})
+}
+
+// watch exports the metrics that of makes of counters. They are read now, to describe the metrics, and at each scrape.
+// A nil read exports nothing.
+func watch[T any](s *Set, read func() T, of ...func(T) []current) {
+	all := func(counters T) (list []current) {
+		for _, metrics := range of {
+			list = append(list, metrics(counters)...)
 		}
+		return list
 	}
-	return from
-}
-
-func (s *Set) gauge(name, help string, from source) {
-	s.register(Metric{Name: name, Kind: Gauge, Help: help, Labels: from.labels}, prometheus.GaugeValue, from.emit)
-}
-
-func (s *Set) counter(name, help string, from source) {
-	s.register(Metric{Name: name, Kind: Counter, Help: help, Labels: from.labels}, prometheus.CounterValue, from.emit)
-}
-
-// register adds a metric whose values are read at each scrape. A nil read exports nothing.
-func (s *Set) register(m Metric, kind prometheus.ValueType, read func(emitFunc)) {
-	s.metrics = append(s.metrics, m)
+	var now T
+	r := &reader{descriptions: make(map[string]*prometheus.Desc)}
 	if read != nil {
-		desc := prometheus.NewDesc(m.Name, m.Help, m.labelNames(), nil)
-		s.registry.MustRegister(&reader{desc: desc, kind: kind, values: read})
+		now = read()
+		cached := once(read)
+		r.read = func() []current { return all(cached()) }
+		defer s.registry.MustRegister(r)
 	}
+	for _, m := range all(now) {
+		s.metrics = append(s.metrics, m.Metric)
+		r.descriptions[m.Name] = prometheus.NewDesc(m.Name, m.Help, m.labelNames(), nil)
+	}
+}
+
+// counters registers a metric that counts events itself.
+func (s *Set) counters(name, help string, labels []Label) *prometheus.CounterVec {
+	m := Metric{Name: name, Kind: Counter, Help: help, Labels: labels}
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, m.labelNames())
+	s.metrics = append(s.metrics, m)
+	s.registry.MustRegister(vec)
+	return vec
 }
 
 // histograms registers a metric of durations, in seconds.
 func (s *Set) histograms(name, help string, labels []Label, buckets []float64) *prometheus.HistogramVec {
 	m := Metric{Name: name, Kind: Histogram, Help: help, Labels: labels, Buckets: buckets}
-	s.metrics = append(s.metrics, m)
 	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 	vec := prometheus.NewHistogramVec(opts, m.labelNames())
+	s.metrics = append(s.metrics, m)
 	s.registry.MustRegister(vec)
 	return vec
 }
 
-// reader is a metric that is read at each scrape.
 type reader struct {
-	desc   *prometheus.Desc
-	kind   prometheus.ValueType
-	values func(emitFunc)
+	descriptions map[string]*prometheus.Desc // by name
+	read         func() []current
 }
 
-// Describe implements prometheus.Collector.
-func (r *reader) Describe(c chan<- *prometheus.Desc) { c <- r.desc }
+func (r *reader) Describe(c chan<- *prometheus.Desc) {
+	for _, d := range r.descriptions {
+		c <- d
+	}
+}
 
-// Collect implements prometheus.Collector.
 func (r *reader) Collect(c chan<- prometheus.Metric) {
-	r.values(func(value float64, labels ...string) {
-		c <- prometheus.MustNewConstMetric(r.desc, r.kind, value, labels...)
-	})
+	for _, m := range r.read() {
+		kind := prometheus.GaugeValue
+		if m.Kind == Counter {
+			kind = prometheus.CounterValue
+		}
+		for _, s := range m.series {
+			c <- prometheus.MustNewConstMetric(r.descriptions[m.Name], kind, s.n, s.labels...)
+		}
+	}
 }
 
-// tally counts by the values of one label. The set of values is fixed. It is safe for concurrent use.
-type tally struct {
-	counts map[string]*atomic.Int64 // never changes
+// lazy is a series that is created with its first value. It is safe for concurrent use.
+type lazy[T any] struct {
+	create func() T // always returns the same one
+	made   atomic.Pointer[T]
 }
 
-// newTally returns a tally of values. They must include other if add may get any further value.
-func newTally(values []string) tally {
-	t := tally{counts: make(map[string]*atomic.Int64, len(values))}
+func (l *lazy[T]) get() T {
+	made := l.made.Load()
+	if made == nil {
+		made = new(l.create())
+		l.made.Store(made)
+	}
+	return *made
+}
+
+// tally counts by the values of one label, a fixed set. It is safe for concurrent use.
+type tally map[string]*lazy[prometheus.Counter]
+
+// newTally returns a tally of values of the last label of vec. before are the values of the other labels. values must
+// include other if add may get any further value.
+func newTally(vec *prometheus.CounterVec, values []string, before ...string) tally {
+	t := make(tally, len(values))
 	for _, v := range values {
-		t.counts[v] = new(atomic.Int64)
+		labels := append(slices.Clone(before), v)
+		t[v] = &lazy[prometheus.Counter]{create: func() prometheus.Counter { return vec.WithLabelValues(labels...) }}
 	}
 	return t
 }
 
 func (t tally) add(value string, n int64) {
-	c := t.counts[value]
+	if n == 0 {
+		return
+	}
+	c := t[value]
 	if c == nil {
-		c = t.counts[other]
+		c = t[other]
 	}
-	c.Add(n)
+	c.get().Add(float64(n))
 }
 
-// emit exports the counts. before are the values of the labels that precede the tally's own.
-func (t tally) emit(emit emitFunc, before ...string) {
-	for value, c := range t.counts {
-		if n := c.Load(); n > 0 {
-			emit(float64(n), append(before[:len(before):len(before)], value)...)
-		}
-	}
-}
-
-// timer is one series of a histogram. The series is created with its first value. It is safe for concurrent use.
-type timer struct {
-	vec    *prometheus.HistogramVec
-	labels []string
-	series atomic.Pointer[prometheus.Observer]
-}
+type timer = lazy[prometheus.Observer]
 
 func newTimer(vec *prometheus.HistogramVec, labels ...string) *timer {
-	return &timer{vec: vec, labels: labels}
+	return &timer{create: func() prometheus.Observer { return vec.WithLabelValues(labels...) }}
 }
 
-func (t *timer) observe(took time.Duration) {
-	o := t.series.Load()
-	if o == nil {
-		made := t.vec.WithLabelValues(t.labels...) // every goroutine gets the same one
-		o = &made
-		t.series.Store(o)
-	}
-	(*o).Observe(took.Seconds())
-}
-
-// texts returns values of labels.
 func texts[S ~string](values []S) []string {
 	all := make([]string, len(values))
 	for i, v := range values {
@@ -276,14 +309,11 @@ func texts[S ~string](values []S) []string {
 	return all
 }
 
-// scrapeTime is how long a value read for one metric is reused for the others, because one scrape reads them all.
+// scrapeTime is how long counters that were read are reused, for further scrapes.
 const scrapeTime = 100 * time.Millisecond
 
 // once returns a function that calls read at most once per scrapeTime, because read may visit every connection.
 func once[T any](read func() T) func() T {
-	if read == nil {
-		return nil
-	}
 	var mu sync.Mutex
 	var at time.Time
 	var value T

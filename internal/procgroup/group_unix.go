@@ -15,5 +15,4 @@ func lead(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// killGroup kills the processes of a group.
 func killGroup(leader int) error { return syscall.Kill(-leader, syscall.SIGKILL) }

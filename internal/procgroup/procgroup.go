@@ -33,8 +33,7 @@ func Start(cmd *exec.Cmd) (*Group, error) {
 	return g, nil
 }
 
-// Wait waits until the leader has ended, kills the rest of the group, and returns what the command's Wait returns. Call
-// it once.
+// Wait waits for the leader, kills the rest of the group, and returns what the command's Wait returns. Call it once.
 func (g *Group) Wait() error {
 	g.settle()
 	return g.cmd.Wait()

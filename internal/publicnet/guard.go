@@ -1,8 +1,7 @@
 // Package publicnet keeps requests to caller-supplied URLs away from forbidden targets: the local machine, the networks
-// around it, and the services of cloud providers that hand out credentials.
-//
-// The guard checks an address when the socket is about to connect to it (Guard.Control). The name is already resolved
-// at that point. So neither the spelling of a host nor a name whose address changes can bypass the check.
+// around it, and the services of cloud providers that hand out credentials. The guard checks an address when the socket
+// is about to connect to it (Guard.Control), so neither the spelling of a host nor a name whose address changes can
+// bypass the check.
 package publicnet
 
 import (
@@ -58,8 +57,7 @@ func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 	return g.Check(addr.Addr())
 }
 
-// Dialer returns a dialer that connects only where the guard allows it. timeout bounds one connection, including the
-// resolution of its name.
+// Dialer returns a dialer that connects only where the guard allows it. timeout includes the resolution of the name.
 func (g Guard) Dialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{Timeout: timeout, Control: g.Control}
 }
@@ -99,7 +97,6 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd20:ce::254"),    // Google Cloud
 }
 
-// private are the networks of kind Private.
 var private = prefixes(
 	"127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16",
 	"100.64.0.0/10", // shared by the customers of a provider; also used by overlay networks
@@ -146,13 +143,11 @@ func KindOf(addr netip.Addr) Kind {
 	}
 }
 
-// in reports whether an address is in one of the networks.
 func in(networks []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
-// maxURL is the maximum length of a URL in bytes.
-const maxURL = 8 << 10
+const maxURL = 8 << 10 // bytes
 
 // CheckURL returns an error if the text of a URL shows that it is not allowed. It is for URLs that another program
 // loads, in its own network. Only http and https are allowed. CheckURL does not resolve names, but it knows the names
@@ -179,10 +174,8 @@ func (g Guard) CheckURL(text string) error {
 // refused is an error with ErrRefused as its cause and a text for people.
 type refused string
 
-// Error implements error.
 func (r refused) Error() string { return string(r) }
 
-// Unwrap returns ErrRefused.
 func (refused) Unwrap() error { return ErrRefused }
 
 func refusedf(format string, args ...any) error { return refused(fmt.Sprintf(format, args...)) }

@@ -1,9 +1,9 @@
 // Package share divides a resource of a pod, places or bytes, among tenants and their identities, so that none of them
 // takes what the others need.
 //
-// One rule sets the share of a tenant. It may take a part if then held(tenant) <= free(pool). A single tenant gets half of a pool, two tenants get a third each, and a further tenant always finds room. Some pools
-// let a tenant hold several times what is free. A tenant that holds nothing may take any free part, so that a pool
-// serves each request that fits into it.
+// One rule sets the share of a tenant. It may take a part if then held(tenant) <= free(pool). A single tenant gets half
+// of a pool, two tenants get a third each, and a further tenant always finds room. Some pools let a tenant hold several
+// times what is free. A tenant that holds nothing may take any free part that fits.
 //
 // Waiting requests are served fairly: first those of the tenant that holds least, within the tenant those of the
 // identity that holds least, and within the identity the oldest. Tenants and identities that hold the same take turns.
@@ -21,8 +21,7 @@ import (
 	"sync"
 )
 
-// maxWaiting is the default of Bounds.Waiting.
-const maxWaiting = 8192
+const maxWaiting = 8192 // default of Bounds.Waiting
 
 // Owner is the holder of a part of a pool.
 type Owner struct {
@@ -40,8 +39,7 @@ type Bounds struct {
 	Waiting  int64 // requests that may wait, at most half of them of one tenant; zero: 8192
 }
 
-// Turns returns the bounds of a pool for short work. A single tenant may hold n turns at a time. One more turn is there
-// for the others.
+// Turns returns the bounds of a pool for short work: a single tenant may hold n turns, one more is for the others.
 func Turns(n int) Bounds {
 	return Bounds{Pod: int64(n) + 1, Identity: int64(n), Times: int64(n)}
 }
@@ -111,10 +109,8 @@ type tenant struct {
 	count   int64             // requests in all queues
 }
 
-// queue is the waiting requests of one identity, in order of arrival.
 type queue struct{ waiters list.List }
 
-// waiter is a waiting request.
 type waiter struct {
 	owner  Owner
 	n      int64
@@ -151,41 +147,41 @@ type Grant struct {
 	n     int64 // guarded by the lock of the pool
 }
 
-// Try takes n units, or fails with a *FullError. It passes no waiting request. More than the whole pool counts as the
-// whole pool.
+// Try takes n units, at most the whole pool, or fails with a *FullError. It passes no waiting request.
 func (p *Pool) Try(o Owner, n int64) (*Grant, error) {
 	n = min(n, p.bounds.Pod)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	g, err := p.tryLocked(o, n)
+	if g == nil && err == nil {
+		err = &FullError{p.refuseLocked(o, n)}
+	}
+	return g, err
+}
+
+// TakeFree is Try for a request that will wait if nothing is free. In that case it returns nil, and counts no refusal.
+func (p *Pool) TakeFree(o Owner, n int64) *Grant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, _ := p.tryLocked(o, min(n, p.bounds.Pod))
+	return g
+}
+
+// tryLocked takes n units. It returns nil if the request would have to wait.
+func (p *Pool) tryLocked(o Owner, n int64) (*Grant, error) {
 	w, err := p.takeLocked(o, n)
 	if err != nil {
 		return nil, err
 	}
 	if w != nil && !w.isServed() {
 		p.leaveLocked(w)
-		return nil, &FullError{p.refuseLocked(o, n)}
+		return nil, nil
 	}
 	return &Grant{p, o, n}, nil
 }
 
-// TakeFree is Try for a request that will wait if nothing is free. In that case it returns nil, and counts no refusal.
-func (p *Pool) TakeFree(o Owner, n int64) *Grant {
-	n = min(n, p.bounds.Pod)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w, err := p.takeLocked(o, n)
-	if err != nil {
-		return nil
-	}
-	if w != nil && !w.isServed() {
-		p.leaveLocked(w)
-		return nil
-	}
-	return &Grant{p, o, n}
-}
-
-// Acquire waits for n units until ctx ends, and then fails with the cause of ctx. It fails with a *FullError if too
-// many requests wait. More than the whole pool counts as the whole pool.
+// Acquire waits for n units, at most the whole pool, until ctx ends, and then fails with its cause. It fails with a
+// *FullError if too many requests wait.
 func (p *Pool) Acquire(ctx context.Context, o Owner, n int64) (*Grant, error) {
 	n = min(n, p.bounds.Pod)
 	p.mu.Lock()
@@ -285,7 +281,6 @@ func (p *Pool) refuseLocked(o Owner, n int64) Bound {
 	return bound
 }
 
-// addLocked changes what an owner holds.
 func (p *Pool) addLocked(o Owner, n int64) {
 	t := p.tenantLocked(o.Tenant)
 	p.held += n
@@ -351,7 +346,6 @@ func (p *Pool) queueLocked(o Owner, n int64) (*waiter, error) {
 	return w, nil
 }
 
-// leaveLocked takes a request out of its queue.
 func (p *Pool) leaveLocked(w *waiter) {
 	t := p.tenants[w.owner.Tenant]
 	q := t.queues[w.owner.Identity]
@@ -367,7 +361,6 @@ func (p *Pool) leaveLocked(w *waiter) {
 	p.forgetLocked(w.owner.Tenant)
 }
 
-// serveLocked serves the requests whose turn it is.
 func (p *Pool) serveLocked() {
 	for p.count > 0 {
 		w, blocked := p.nextLocked()
@@ -421,7 +414,6 @@ func (p *Pool) firstLocked(t *tenant) (first *waiter) {
 	return first
 }
 
-// without returns a list without one of its elements.
 func without[T comparable](all []T, one T) []T {
 	at := slices.Index(all, one)
 	return slices.Delete(all, at, at+1)

@@ -1,5 +1,5 @@
 // Package ssereader reads streams of server-sent events: the answers of language models in agent/provider, and those of
-// a gateway in cmd/farhand. It imports no other package of Farhand. Start with Reader.
+// a gateway in cmd/farhand.
 package ssereader
 
 import (
@@ -9,8 +9,7 @@ import (
 	"io"
 )
 
-// ErrTooLong means that an event is longer than the limit of its Reader. The Reader does not store more than that of
-// it.
+// ErrTooLong means that an event is longer than the limit of its Reader.
 var ErrTooLong = errors.New("sse: the event is too long")
 
 // Event is one event of a stream.

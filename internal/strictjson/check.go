@@ -1,10 +1,7 @@
 // Package strictjson reads untrusted JSON. It accepts only what all parsers read alike (I-JSON, RFC 7493): valid
-// grammar, valid UTF-8, no lone surrogates, and no duplicate name in one object, at any depth. It imports no other
-// package of this module.
-//
-// Check returns the fault of a text, Decode decodes it, Members and Items split an object or an array without copying.
-// The grammar is that of encoding/json/jsontext, from the module in which it was developed, so that Go 1.26 also builds
-// it.
+// grammar, valid UTF-8, no lone surrogates, and no duplicate name in one object, at any depth. Check returns the fault
+// of a text, Decode decodes it, Members and Items split an object or an array without copying. The grammar is that of
+// encoding/json/jsontext.
 package strictjson
 
 import (
@@ -14,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -42,19 +40,21 @@ type Problem struct {
 // Valid reports whether text is one JSON value without a fault.
 func Valid(text []byte) bool { return jsontext.Value(text).IsValid() }
 
-// Check returns the first fault of a text. The text must be one JSON value, with objects and arrays nested at most
-// maxDepth levels deep.
+// Check returns the first fault of a text, which must be one JSON value nested at most maxDepth levels deep.
 func Check(text []byte, maxDepth int) Problem {
 	if p := precheck(text, maxDepth); p.Fault != 0 || Valid(text) {
 		return p
 	}
+	return Explain(parse(text))
+}
+
+func parse(text []byte) error {
 	r := newReader(text)
 	defer r.free()
-	_, err := r.ReadValue()
-	if err == nil {
-		err = r.end()
+	if _, err := r.ReadValue(); err != nil {
+		return err
 	}
-	return Explain(err)
+	return r.end()
 }
 
 // precheck finds the faults that need no parser.
@@ -73,10 +73,7 @@ func precheck(text []byte, maxDepth int) Problem {
 func Explain(err error) Problem {
 	var syntax *jsontext.SyntacticError
 	if errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName) {
-		var path []string
-		for token := range syntax.JSONPointer.Tokens() {
-			path = append(path, token)
-		}
+		path := slices.Collect(syntax.JSONPointer.Tokens())
 		return Problem{Fault: NameTwice, Path: strings.Join(path, "."), Err: err}
 	}
 	return Problem{Fault: Malformed, Err: err}
@@ -130,7 +127,6 @@ func (s *inString) has(b byte) bool {
 	return true
 }
 
-// reader is a parser over a text.
 type reader struct {
 	*jsontext.Decoder
 	text   []byte
@@ -169,7 +165,6 @@ func (r *reader) value() ([]byte, error) {
 	return r.text[end-len(v) : end : end], nil
 }
 
-// end returns an error unless the text is at its end.
 func (r *reader) end() error {
 	_, err := r.ReadToken()
 	switch {

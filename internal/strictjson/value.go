@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,13 +20,7 @@ func Parse(text []byte) (Value, error) {
 	if Valid(text) {
 		return Value{bytes.TrimSpace(text)}, nil
 	}
-	r := newReader(text)
-	defer r.free()
-	_, err := r.ReadValue()
-	if err == nil {
-		err = r.end()
-	}
-	return Value{}, err
+	return Value{}, parse(text)
 }
 
 // ReplaceHalves returns a text in which every lone half of a surrogate pair is replaced by U+FFFD. ok is false if the
@@ -129,42 +124,42 @@ func (r *reader) decode() (any, error) {
 }
 
 func (r *reader) decodeObject() (any, error) {
-	if _, err := r.ReadToken(); err != nil {
-		return nil, err
-	}
 	object := make(map[string]any)
-	for r.PeekKind() == '"' {
+	err := r.each(func() error {
 		quoted, err := r.ReadValue()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		name := Text(quoted)
-		if object[name], err = r.decode(); err != nil {
-			return nil, err
-		}
-	}
-	_, err := r.ReadToken()
+		object[name], err = r.decode()
+		return err
+	})
 	return object, err
 }
 
 func (r *reader) decodeArray() (any, error) {
-	if _, err := r.ReadToken(); err != nil {
-		return nil, err
-	}
 	array := []any{}
-	for more(r.PeekKind()) {
+	err := r.each(func() error {
 		item, err := r.decode()
-		if err != nil {
-			return nil, err
-		}
 		array = append(array, item)
-	}
-	_, err := r.ReadToken()
+		return err
+	})
 	return array, err
 }
 
-// more reports whether another element begins.
-func more(kind jsontext.Kind) bool { return kind != ']' && kind != 0 }
+// each reads an object or an array. read gets each member or element.
+func (r *reader) each(read func() error) error {
+	if _, err := r.ReadToken(); err != nil {
+		return err
+	}
+	for k := r.PeekKind(); k != '}' && k != ']' && k != 0; k = r.PeekKind() {
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	_, err := r.ReadToken()
+	return err
+}
 
 // Member is one member of an object.
 type Member struct {
@@ -197,24 +192,20 @@ func readMembers(into []Member, text []byte, limit int, options ...jsontext.Opti
 	if r.PeekKind() != '{' {
 		return nil, first(r.value, ErrNotObject)
 	}
-	if _, err := r.ReadToken(); err != nil {
-		return nil, err
-	}
-	for n := 0; r.PeekKind() == '"'; n++ {
-		if n == limit {
-			return nil, ErrTooMany
+	most := len(into) + limit
+	err := r.each(func() error {
+		if len(into) == most {
+			return ErrTooMany
 		}
 		name, err := r.value()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		value, err := r.value()
-		if err != nil {
-			return nil, err
-		}
 		into = append(into, Member{unquoted(name), value})
-	}
-	if _, err := r.ReadToken(); err != nil {
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return into, r.end()
@@ -227,18 +218,13 @@ func Items(text []byte) ([]json.RawMessage, error) {
 	if r.PeekKind() != '[' {
 		return nil, first(r.value, ErrNotArray)
 	}
-	if _, err := r.ReadToken(); err != nil {
-		return nil, err
-	}
 	items := []json.RawMessage{}
-	for more(r.PeekKind()) {
+	err := r.each(func() error {
 		item, err := r.value()
-		if err != nil {
-			return nil, err
-		}
 		items = append(items, item)
-	}
-	if _, err := r.ReadToken(); err != nil {
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return items, r.end()
@@ -312,8 +298,7 @@ func AppendScalar(b []byte, v any) []byte {
 	}
 }
 
-// plainWords returns how many bytes at the beginning of s need no escape in JSON, in steps of eight. Most texts are
-// plain throughout.
+// plainWords returns how many bytes at the beginning of s need no escape in JSON, in steps of eight.
 func plainWords(s string) int {
 	const (
 		ones = 0x0101010101010101 // one in each of eight bytes
@@ -334,20 +319,8 @@ func plainWords(s string) int {
 }
 
 func appendEscaped(b []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(b, '\\', c)
-	case '\b':
-		return append(b, '\\', 'b')
-	case '\f':
-		return append(b, '\\', 'f')
-	case '\n':
-		return append(b, '\\', 'n')
-	case '\r':
-		return append(b, '\\', 'r')
-	case '\t':
-		return append(b, '\\', 't')
-	default:
-		return append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+	if i := strings.IndexByte("\"\\\b\f\n\r\t", c); i >= 0 {
+		return append(b, '\\', `"\bfnrt`[i])
 	}
+	return append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// lockFile locks a file among all processes, until unlock is called or the process ends. ok is false if it did not get
-// the lock.
+// lockFile locks a file among all processes, until unlock is called or the process ends, if no other has the lock.
 func lockFile(path string) (unlock func(), ok bool) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {

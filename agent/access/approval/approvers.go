@@ -26,7 +26,6 @@ const (
 	maxApproverKeys = 20_000          // keys in the cache, per generation; there are two
 )
 
-// approverKeys are the API keys of a tenant that have the role approver.
 type approverKeys struct {
 	keys []auth.Identity
 	more bool // not all were read
@@ -123,14 +122,10 @@ func isOwn(who auth.Identity, a registry.Approval) bool {
 	case registry.ApproveOther, registry.ApproveTwo:
 		return sameCredential(who, a.Requester) || personOf(who) == a.Requester.Key()
 	default:
-		inConversation := a.Model && a.Turn != ""
-		return !inConversation && !isShared(a.Requester) && sameCredential(who, a.Requester)
+		inConversation, by := a.Model && a.Turn != "", a.Requester
+		shared := by.Credential == auth.CredentialToken || by.Credential == "" && by.User == ""
+		return !inConversation && !shared && sameCredential(who, by)
 	}
-}
-
-// isShared reports whether the requester has the shared token, or needs no credential.
-func isShared(r registry.Requester) bool {
-	return r.Credential == auth.CredentialToken || r.Credential == "" && r.User == ""
 }
 
 // sameCredential reports whether the identity has the credential that made a request.
@@ -142,13 +137,4 @@ func sameCredential(who auth.Identity, r registry.Requester) bool {
 	return who.Credential == r.Credential && (who.Credential != "" || who.User == r.User)
 }
 
-// personOf returns the key of the person who decides.
 func personOf(who auth.Identity) string { return who.Requester().Key() }
-
-// errOwn is the error for an approver that made the call itself.
-func errOwn(a registry.Approval) error {
-	e := registry.Errorf(registry.CodeForbidden,
-		"You made this call of %q, so another approver must allow it (rule %s). You may deny it.", a.Tool, a.Rule)
-	e.Rule = a.Rule
-	return e
-}

@@ -15,13 +15,9 @@ import (
 
 // Decision is an answer to a question.
 type Decision struct {
-	Allow bool
-
-	// Scope is what an allowance covers. Default registry.ScopeOnce.
-	Scope registry.ApprovalScope
-
-	// GrantLife is how long "allow always" lasts. Default and maximum registry.MaxGrantLife.
-	GrantLife time.Duration
+	Allow     bool
+	Scope     registry.ApprovalScope // what an allowance covers; default registry.ScopeOnce
+	GrantLife time.Duration          // of "allow always"; default and maximum registry.MaxGrantLife
 }
 
 // Answer is the outcome of a decision.
@@ -84,9 +80,6 @@ func (k *Service) Decide(ctx context.Context, who auth.Identity, id string, d De
 	if err != nil {
 		return Answer{}, err
 	}
-	if d.Allow && !a.Final() && isOwn(who, a) {
-		return Answer{}, errOwn(a)
-	}
 	return k.decide(ctx, a, decider{who: who, by: cmp.Or(who.User, who.Credential, "somebody")}, d)
 }
 
@@ -114,9 +107,6 @@ func (k *Service) DecideOnDevice(
 		}
 		by = cmp.Or(who.User, by) // decides by its role
 	}
-	if d.Allow && !a.Final() && isOwn(who, a) {
-		return Answer{}, errOwn(a)
-	}
 	return k.decide(ctx, a, decider{who, by, atDevice}, d)
 }
 
@@ -127,15 +117,6 @@ type decider struct {
 	atDevice bool // at the device that runs the call; needs no role
 }
 
-// signature returns the decider's name for people: by, or the credential's label if the credential has no user.
-func signature(who auth.Identity, by string) string {
-	if by == who.Credential {
-		return who.Label()
-	}
-	return by
-}
-
-// byDevice returns the name of a device in decisions.
 func byDevice(id string) string { return "device:" + id }
 
 // abandoned reports whether the pod that waits for a call has died, so that allowing the call has no effect. A pod that
@@ -182,10 +163,17 @@ func (k *Service) WaitingAt(ctx context.Context, session registry.Session) ([]re
 	return waiting, nil
 }
 
-func (k *Service) decide(
-	ctx context.Context, a registry.Approval, by decider, d Decision,
-) (Answer, error) {
-	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: signature(by.who, by.by)}
+func (k *Service) decide(ctx context.Context, a registry.Approval, by decider, d Decision) (Answer, error) {
+	if d.Allow && !a.Final() && isOwn(by.who, a) {
+		e := registry.Errorf(registry.CodeForbidden,
+			"You made this call of %q, so another approver must allow it (rule %s). You may deny it.", a.Tool, a.Rule)
+		e.Rule = a.Rule
+		return Answer{}, e
+	}
+	v := registry.Verdict{State: registry.ApprovalDenied, DecidedBy: by.by}
+	if by.by == by.who.Credential { // people know its name
+		v.DecidedBy = by.who.Label()
+	}
 	if d.Allow {
 		v.State, v.Scope = registry.ApprovalAllowed, cmp.Or(d.Scope, registry.ScopeOnce)
 		if a.By == registry.ApproveTwo { // two people review each call
@@ -234,16 +222,6 @@ type voter struct {
 	Device bool          `json:"device,omitempty"` // at the device that runs the call; needs no role
 }
 
-// voteOf returns the vote of a decider.
-func voteOf(by decider) (registry.Vote, error) {
-	who := by.who
-	if who.Issued.IsZero() { // it existed when it voted
-		who.Issued = time.Now()
-	}
-	text, err := json.Marshal(voter{who, by.atDevice})
-	return registry.Vote{Person: personOf(who), Voter: text}, err
-}
-
 // vote stores a verdict. An earlier vote does not count if its voter may no longer decide.
 func (k *Service) vote(
 	ctx context.Context, a registry.Approval, by decider, v registry.Verdict,
@@ -254,10 +232,15 @@ func (k *Service) vote(
 			return a, false, err
 		}
 	}
-	vote, err := voteOf(by)
+	who := by.who
+	if who.Issued.IsZero() { // it existed when it voted
+		who.Issued = time.Now()
+	}
+	text, err := json.Marshal(voter{who, by.atDevice})
 	if err != nil {
 		return a, false, err
 	}
+	vote := registry.Vote{Person: personOf(who), Voter: text}
 	now, counted, err = k.cfg.Store.DecideApproval(ctx, a.Tenant, a.ID, vote, lapsed, v)
 	if err == nil && counted && !now.Final() {
 		reason := "by " + by.by + ", the first of two"
@@ -270,8 +253,7 @@ func (k *Service) vote(
 }
 
 // lapsedVoter returns the person whose first vote no longer counts, because the identity was revoked or may not decide
-// the approval now. Empty: there is no such vote. If the store does not answer, lapsedVoter fails, and nothing may be
-// decided.
+// the approval now. Empty: no such vote. If lapsedVoter fails, nothing may be decided.
 func (k *Service) lapsedVoter(ctx context.Context, a registry.Approval) (person string, err error) {
 	if a.First.Person == "" {
 		return "", nil
@@ -281,12 +263,11 @@ func (k *Service) lapsedVoter(ctx context.Context, a registry.Approval) (person 
 		return a.First.Person, nil
 	}
 	now, err := k.currentIdentity(ctx, v.Who)
+	gone := errors.Is(err, registry.CodeUnauthenticated) || errors.Is(err, registry.CodeNotFound)
 	switch {
-	case errors.Is(err, registry.CodeUnauthenticated) || errors.Is(err, registry.CodeNotFound):
-		return a.First.Person, nil
-	case err != nil:
+	case err != nil && !gone:
 		return "", err
-	case personOf(now) != a.First.Person || !v.Device && !MayDecide(now, a):
+	case gone || personOf(now) != a.First.Person || !v.Device && !MayDecide(now, a):
 		return a.First.Person, nil
 	}
 	return "", nil

@@ -3,6 +3,7 @@ package approval
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
@@ -20,8 +21,7 @@ const (
 )
 
 // CredentialsChanged schedules the removal of grants that a revoked identity gave or got. It does not block. Every pod
-// that reads the revocation removes them: the last removal comes after the last pod has stopped taking decisions of the
-// identity.
+// does it: the last removal comes after the last pod has stopped taking decisions of the identity.
 func (k *Service) CredentialsChanged(changes []registry.CredentialChange) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,18 +74,16 @@ func (k *Service) dropGrants(tenant string, changes []registry.CredentialChange)
 		return err
 	}
 	for _, g := range grants {
-		for _, c := range changes {
-			if !endsGrant(c, g) {
-				continue
-			}
-			err := k.cfg.Store.RevokeGrant(ctx, g)
-			switch {
-			case err == nil:
-				k.auditRevoke(registry.AuditActor{}, g, string(c.Kind)+" "+c.ID+" was revoked")
-			case !errors.Is(err, registry.ErrNoGrant):
-				return err
-			}
-			break
+		i := slices.IndexFunc(changes, func(c registry.CredentialChange) bool { return endsGrant(c, g) })
+		if i < 0 {
+			continue
+		}
+		err := k.cfg.Store.RevokeGrant(ctx, g)
+		switch {
+		case err == nil:
+			k.auditRevoke(registry.AuditActor{}, g, string(changes[i].Kind)+" "+changes[i].ID+" was revoked")
+		case !errors.Is(err, registry.ErrNoGrant):
+			return err
 		}
 	}
 	return nil
@@ -121,7 +119,7 @@ const (
 )
 
 // sweepDue starts or ends the calls of final deferred approvals, of all pods.
-func (k *Service) sweepDue() {
+func (k *Service) sweepDue(starter Starter) {
 	ticker := time.NewTicker(sweepPause)
 	defer ticker.Stop()
 	for {
@@ -131,11 +129,11 @@ func (k *Service) sweepDue() {
 		case <-k.ctx.Done():
 			return
 		}
-		k.sweepOnce()
+		k.sweepOnce(starter)
 	}
 }
 
-func (k *Service) sweepOnce() {
+func (k *Service) sweepOnce(starter Starter) {
 	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 	due, err := k.cfg.Store.DueApprovals(ctx, sweepLimit)
 	cancel()
@@ -147,7 +145,7 @@ func (k *Service) sweepOnce() {
 		if k.ctx.Err() != nil {
 			return
 		}
-		if err := k.settle(ref); err != nil {
+		if err := k.settle(ref, starter); err != nil {
 			k.cfg.Log.Warn("call of an approval not started or ended; it is tried again",
 				"approval", ref.ID, "error", err)
 		}
@@ -156,22 +154,17 @@ func (k *Service) sweepOnce() {
 
 // settle starts or ends one deferred call. Several pods may settle the same approval: the record of the call decides
 // which pod starts it.
-func (k *Service) settle(ref registry.ApprovalRef) error {
+func (k *Service) settle(ref registry.ApprovalRef, starter Starter) error {
 	ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 	defer cancel()
 	a, request, err := k.cfg.Store.ApprovalRequest(ctx, ref.Tenant, ref.ID)
-	if errors.Is(err, registry.ErrNoApproval) {
+	gone := errors.Is(err, registry.ErrNoApproval)
+	switch {
+	case gone || err == nil && a.Final() && len(request) == 0: // another pod has already settled it
 		return k.cfg.Store.SettleApproval(ctx, ref.Tenant, ref.ID)
-	}
-	if err != nil || !a.Final() {
+	case err != nil || !a.Final():
 		return err
 	}
-	if len(request) == 0 { // another pod has already settled it
-		return k.cfg.Store.SettleApproval(ctx, ref.Tenant, ref.ID)
-	}
-	k.mu.Lock()
-	starter := k.starter
-	k.mu.Unlock()
 	done, err := starter.StartDeferred(ctx, a, request)
 	if err != nil {
 		return err

@@ -1,16 +1,18 @@
 // Package approval asks people about calls. A Service stores each question, waits for its answer, takes decisions, and
 // starts asynchronous calls that were allowed, on any pod. One poll per pod serves all waiting callers.
 //
-//   - service.go: the Service, its life, questions and "allow always"; wait.go: waiting for answers.
-//   - decide.go: decisions and withdrawals; forget.go: how "allow always" ends when its giver is revoked, and
-//     asynchronous calls.
-//   - wait.go, too: how a question is shown, so that nothing in it can hide.
+//   - service.go: the Service, its life, questions and "allow always".
+//   - wait.go: waiting for answers, and how a question is shown, so that nothing in it can hide.
+//   - decide.go: decisions and withdrawals.
+//   - forget.go: how "allow always" ends when its giver is revoked, and asynchronous calls.
 package approval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,17 +33,11 @@ type Pods interface {
 	Live(ctx context.Context) ([]string, error)
 }
 
-// Config configures a Service. Store is required.
+// Config configures a Service. Store is required. Its functions must not block, except Verify.
 type Config struct {
-	Store registry.ApprovalStore
-
-	// Budget bounds the stored bytes of approvals. Each approval stays stored for a while after it is final. Nil: no
-	// bound.
-	Budget Budget
-
-	// Pods lists the pods whose lease is valid, so that a call whose pod has died is not allowed in vain. Nil: not
-	// checked.
-	Pods Pods
+	Store  registry.ApprovalStore
+	Budget Budget // bounds the stored bytes of approvals, also of final ones; nil: no bound
+	Pods   Pods   // so that a call whose pod has died is not allowed in vain; nil: not checked
 
 	// Credentials and Approvers list who may decide. Callers see the names, and Service checks whether an earlier voter
 	// may still decide. Nil: no names, and no check.
@@ -52,45 +48,34 @@ type Config struct {
 	// Nil: no identity is revoked.
 	Verify func(ctx context.Context, who *auth.Identity) error
 
-	// Note adds an entry to the tenant's activity feed. It must not block. May be nil.
-	Note func(registry.Activity)
-
-	// Requested is called for each requested approval, on the pod that requests it. It must not block. May be nil.
-	Requested func(registry.Approval)
-
-	// Show shows an approval on its device, and also its verdict, if the device supports that. It must not block. May
-	// be nil.
-	Show func(registry.Approval)
-
-	Audit auth.Auditor // gets requests, decisions and revocations; default: discard
-	Log   *slog.Logger // default: discard
+	Note      func(registry.Activity) // adds an entry to the tenant's activity feed; may be nil
+	Requested func(registry.Approval) // on the pod that requests an approval; may be nil
+	Show      func(registry.Approval) // shows an approval and its verdict on its device; may be nil
+	Audit     auth.Auditor            // gets requests, decisions and revocations; default: discard
+	Log       *slog.Logger            // default: discard
 }
 
 // Budget bounds what identities store. *routing.ByteBudget implements it.
 type Budget interface {
-	// Begin spends bytes. It fails if the budget is exceeded.
-	Begin(ctx context.Context, by share.Owner, bytes int) error
-
-	// GiveBack returns bytes that were spent but not stored.
-	GiveBack(by share.Owner, bytes int)
+	Begin(ctx context.Context, by share.Owner, bytes int) error // fails if the budget is exceeded
+	GiveBack(by share.Owner, bytes int)                         // what was spent but not stored
 }
 
 // Service asks people about calls. It is safe for concurrent use. Call Close when done.
 type Service struct {
-	cfg   Config
-	ctx   context.Context // of the background work
-	stop  context.CancelFunc
-	work  sync.WaitGroup
-	polls chan struct{} // capacity 1: a caller waits
-	sweep chan struct{} // capacity 1: an approval may be due
+	cfg  Config
+	ctx  context.Context // of the background work
+	stop context.CancelFunc
+	work sync.WaitGroup
 
+	polls       chan struct{} // capacity 1: a caller waits
+	sweep       chan struct{} // capacity 1: an approval may be due
 	revocations chan struct{} // capacity 1: an identity was revoked
 
 	mu          sync.Mutex
 	revoked     []registry.CredentialChange // whose grants are not dropped yet
 	subscribers map[registry.ApprovalRef][]chan registry.Verdict
 	count       int // channels in subscribers
-	starter     Starter
 
 	keyCache *cache.Cache[string, approverKeys] // by tenant
 }
@@ -108,12 +93,8 @@ func New(cfg Config) *Service {
 	if cfg.Requested == nil {
 		cfg.Requested = func(registry.Approval) {}
 	}
-	if cfg.Audit == nil {
-		cfg.Audit = auth.NoAudit{}
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Audit = cmp.Or[auth.Auditor](cfg.Audit, auth.NoAudit{})
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	k := &Service{
 		cfg: cfg, polls: make(chan struct{}, 1), sweep: make(chan struct{}, 1), revocations: make(chan struct{}, 1),
 		subscribers: make(map[registry.ApprovalRef][]chan registry.Verdict),
@@ -126,12 +107,7 @@ func New(cfg Config) *Service {
 }
 
 // Serve makes the Service start deferred calls with starter, also those that other pods left. Call it once.
-func (k *Service) Serve(starter Starter) {
-	k.mu.Lock()
-	k.starter = starter
-	k.mu.Unlock()
-	k.work.Go(k.sweepDue)
-}
+func (k *Service) Serve(starter Starter) { k.work.Go(func() { k.sweepDue(starter) }) }
 
 // Close stops the background work and waits for it. Waiting callers get the verdict that the question was withdrawn.
 func (k *Service) Close() {
@@ -139,8 +115,7 @@ func (k *Service) Close() {
 	k.work.Wait()
 }
 
-// note adds an approval to the feed and shows it on its device. The feed has requester and decision, never the
-// arguments.
+// note adds an approval to the feed, without arguments, and shows it on its device.
 func (k *Service) note(kind string, a registry.Approval) {
 	k.cfg.Note(registry.Activity{
 		Tenant: a.Tenant, Type: kind, SessionID: a.SessionID, DeviceID: a.DeviceID,
@@ -152,8 +127,7 @@ func (k *Service) note(kind string, a registry.Approval) {
 	k.cfg.Show(a)
 }
 
-// audit adds an entry about an approval to the audit log. The zero actor means that no person acted, for example on
-// expiry.
+// audit adds an entry about an approval to the audit log. Zero actor: no person acted, for example on expiry.
 func (k *Service) audit(action string, who registry.AuditActor, a registry.Approval, outcome, reason string) {
 	k.cfg.Audit.Note(registry.AuditEntry{
 		Tenant: a.Tenant, Actor: who, Action: action, Outcome: outcome, Reason: reason, Rule: a.Rule, Target: a.ID,
@@ -185,14 +159,10 @@ func (k *Service) Granted(ctx context.Context, a registry.Approval) (bool, error
 	return err == nil && g.Covers(a), err
 }
 
-// grant stores the grant of an approval that by has allowed always.
 func (k *Service) grant(
 	ctx context.Context, a registry.Approval, by string, life time.Duration,
 ) (*registry.Grant, error) {
-	limit := registry.MaxGrantLife
-	if a.GrantLimit > 0 {
-		limit = min(limit, a.GrantLimit)
-	}
+	limit := min(registry.MaxGrantLife, cmp.Or(a.GrantLimit, registry.MaxGrantLife))
 	if life <= 0 || life > limit {
 		life = limit
 	}
@@ -210,7 +180,7 @@ func (k *Service) Grants(ctx context.Context, who auth.Identity) ([]registry.Gra
 	all, err := k.cfg.Store.Grants(ctx, who.Tenant)
 	seen := []registry.Grant{}
 	for _, g := range all {
-		if maySeeGrant(who, g) {
+		if maySee(who, registry.Approval{Tenant: g.Tenant, Tool: g.Tool, Owner: g.Owner, DeviceID: g.DeviceID}) {
 			seen = append(seen, g)
 		}
 	}
@@ -223,28 +193,21 @@ func (k *Service) Revoke(ctx context.Context, who auth.Identity, id string) (reg
 	if err != nil {
 		return registry.Grant{}, err
 	}
-	for _, g := range all {
-		if g.ID != id {
-			continue
-		}
-		if err = k.cfg.Store.RevokeGrant(ctx, g); err != nil {
-			return registry.Grant{}, err
-		}
-		k.auditRevoke(who.Actor(), g, "")
-		return g, nil
+	i := slices.IndexFunc(all, func(g registry.Grant) bool { return g.ID == id })
+	if i < 0 {
+		return registry.Grant{}, registry.ErrNoGrant
 	}
-	return registry.Grant{}, registry.ErrNoGrant
+	if err = k.cfg.Store.RevokeGrant(ctx, all[i]); err != nil {
+		return registry.Grant{}, err
+	}
+	k.auditRevoke(who.Actor(), all[i], "")
+	return all[i], nil
 }
 
-// auditRevoke adds the revocation of a grant to the audit log. The zero actor means that the grant ended with a revoked
-// credential, user or device.
+// auditRevoke adds the end of a grant to the audit log. Zero actor: it ended with a credential, user or device.
 func (k *Service) auditRevoke(who registry.AuditActor, g registry.Grant, reason string) {
 	k.cfg.Audit.Note(registry.AuditEntry{
 		Tenant: g.Tenant, Actor: who, Action: registry.AuditGrantRevoke, Outcome: registry.AuditAllowed, Reason: reason,
 		Target: g.ID, Tool: g.Tool, SessionID: g.SessionID, DeviceID: g.DeviceID,
 	})
-}
-
-func maySeeGrant(who auth.Identity, g registry.Grant) bool {
-	return maySee(who, registry.Approval{Tenant: g.Tenant, Tool: g.Tool, Owner: g.Owner, DeviceID: g.DeviceID})
 }

@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
@@ -28,11 +31,8 @@ const (
 	// request contains the arguments a second time.
 	askCost = 2 << 10
 
-	// maxWaiting bounds the callers that wait for approvals on a pod.
-	maxWaiting = 10_000
-
-	// expiryMargin is how long after an approval's expiry, by the pod's clock, the store is asked a last time.
-	expiryMargin = 100 * time.Millisecond
+	maxWaiting   = 10_000                 // callers that wait for approvals on a pod
+	expiryMargin = 100 * time.Millisecond // after an expiry, by the pod's clock, the store is asked a last time
 )
 
 var errManyWait = registry.Errorf(registry.CodeBusy,
@@ -51,16 +51,15 @@ func (k *Service) Ask(
 		}
 	}
 	asked, err := k.cfg.Store.CreateApproval(ctx, a, life, request)
-	if refused := (*registry.Error)(nil); k.cfg.Budget != nil && errors.As(err, &refused) &&
+	if refused, ok := errors.AsType[*registry.Error](err); ok && k.cfg.Budget != nil &&
 		refused.Code != registry.CodeStoreUnavailable { // otherwise the store may still have it
 		k.cfg.Budget.GiveBack(by, cost)
 	}
 	if err == nil {
 		k.note(registry.ActivityApprovalRequested, asked)
 		k.cfg.Requested(asked)
-		who := registry.AuditActor{
-			User: a.Requester.User, Credential: a.Requester.Credential, Name: a.Requester.Name,
-		}
+		by := a.Requester
+		who := registry.AuditActor{User: by.User, Credential: by.Credential, Name: by.Name}
 		k.audit(registry.AuditApprovalAsk, who, asked, registry.AuditAllowed, a.Reason)
 	}
 	return asked, err
@@ -105,8 +104,7 @@ func (k *Service) waitForVerdict(
 	return v, false, nil
 }
 
-// withdraw ends an unanswered question. If the store has a decision, that counts. If the store fails, the call must not
-// run.
+// withdraw ends an unanswered question. A decision in the store counts. If the store fails, the call must not run.
 func (k *Service) withdraw(ctx context.Context, a registry.Approval, state registry.ApprovalState) registry.Approval {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -131,8 +129,7 @@ func (k *Service) Withdraw(ctx context.Context, tenant, id string) {
 	signal(k.sweep)
 }
 
-// CountWrongAnswer counts an answer that was no decision. It returns how many there were, on all pods. Zero: the
-// question is no longer open.
+// CountWrongAnswer counts an answer that was no decision, on all pods. Zero: the question is no longer open.
 func (k *Service) CountWrongAnswer(ctx context.Context, tenant, id string) (int, error) {
 	return k.cfg.Store.CountWrongAnswer(ctx, tenant, id)
 }
@@ -148,17 +145,15 @@ func (k *Service) subscribe(ref registry.ApprovalRef) (verdicts <-chan registry.
 	k.subscribers[ref] = append(k.subscribers[ref], c)
 	k.count++
 	signal(k.polls)
-	return c, func() { k.unsubscribe(ref, c) }, nil
-}
-
-func (k *Service) unsubscribe(ref registry.ApprovalRef, c chan registry.Verdict) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	left := slices.DeleteFunc(k.subscribers[ref], func(other chan registry.Verdict) bool { return other == c })
-	k.count--
-	if k.subscribers[ref] = left; len(left) == 0 {
-		delete(k.subscribers, ref)
-	}
+	return c, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		left := slices.DeleteFunc(k.subscribers[ref], func(other chan registry.Verdict) bool { return other == c })
+		k.count--
+		if k.subscribers[ref] = left; len(left) == 0 {
+			delete(k.subscribers, ref)
+		}
+	}, nil
 }
 
 // deliver sends the final verdict of an approval to the callers that wait for it on this pod.
@@ -175,38 +170,22 @@ func (k *Service) deliver(ref registry.ApprovalRef, v registry.Verdict) {
 
 // poll reads the awaited verdicts every pollPause, as long as callers wait on this pod.
 func (k *Service) poll() {
-	ticker := time.NewTicker(pollPause)
-	defer ticker.Stop()
-	for {
-		if !k.hasSubscribers() {
-			select {
-			case <-k.polls:
-			case <-k.ctx.Done():
-				return
-			}
+	for pause.For(k.ctx, pollPause) == nil {
+		k.mu.Lock()
+		refs := slices.Collect(maps.Keys(k.subscribers))
+		k.mu.Unlock()
+		if len(refs) > 0 {
+			k.pollOnce(refs)
+			continue
 		}
 		select {
-		case <-ticker.C:
-			k.pollOnce()
+		case <-k.polls:
 		case <-k.ctx.Done():
-			return
 		}
 	}
 }
 
-func (k *Service) hasSubscribers() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.subscribers) > 0
-}
-
-func (k *Service) pollOnce() {
-	k.mu.Lock()
-	refs := make([]registry.ApprovalRef, 0, len(k.subscribers))
-	for ref := range k.subscribers {
-		refs = append(refs, ref)
-	}
-	k.mu.Unlock()
+func (k *Service) pollOnce(refs []registry.ApprovalRef) {
 	for batch := range slices.Chunk(refs, pollBatch) {
 		ctx, cancel := context.WithTimeout(k.ctx, storeTimeout)
 		verdicts, err := k.cfg.Store.Verdicts(ctx, batch)
@@ -242,10 +221,7 @@ const (
 func Shown(args registry.JSON) (text string, remarks []string) {
 	raw := args.Raw()
 	var indented bytes.Buffer
-	if json.Indent(&indented, raw, "", "  ") != nil { // cannot fail: arguments are valid JSON
-		indented.Reset()
-		indented.Write(raw)
-	}
+	_ = json.Indent(&indented, raw, "", "  ") // cannot fail: arguments are valid JSON
 	plain := indented.String()
 	text = escapeUnseen(plain)
 	if len(raw) > longArgs {
@@ -254,10 +230,11 @@ func Shown(args registry.JSON) (text string, remarks []string) {
 	if strings.Contains(plain, `\n`) || strings.Contains(plain, `\u000a`) || strings.Contains(plain, `\u000A`) {
 		remarks = append(remarks, RemarkMultiline)
 	}
-	if text != plain || hides(raw) || spreads(raw) {
+	readable := decoded(raw)
+	if text != plain || legible.Hides(strings.ReplaceAll(readable, "\n", " ")) || spreads(raw) {
 		remarks = append(remarks, RemarkHidden)
 	}
-	if !legible.IsASCII(decoded(raw)) {
+	if !legible.IsASCII(readable) {
 		remarks = append(remarks, RemarkForeign)
 	}
 	return text, remarks
@@ -269,15 +246,10 @@ func escapeUnseen(text string) string {
 	b.Grow(len(text))
 	for _, r := range text {
 		switch {
-		case r == '\n' || ' ' <= r && r <= '~': // the common case
-			b.WriteRune(r)
-		case isUnseen(r):
-			if r > 0xffff {
-				r -= 0x10000
-				fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
-				continue
+		case r != '\n' && (r < ' ' || r > '~') && isUnseen(r): // most are ASCII
+			for _, unit := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&b, `\u%04x`, unit)
 			}
-			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			b.WriteRune(r)
 		}
@@ -302,9 +274,6 @@ func spreads(raw []byte) bool {
 	var compact bytes.Buffer
 	return json.Compact(&compact, raw) == nil && strings.Contains(decoded(compact.Bytes()), manySpaces)
 }
-
-// hides reports whether strings in JSON hide anything, also if it is escaped.
-func hides(raw []byte) bool { return legible.Hides(strings.ReplaceAll(decoded(raw), "\n", " ")) }
 
 // decoded returns JSON with its \u escapes replaced by the characters.
 func decoded(raw []byte) string {

@@ -45,25 +45,25 @@ type Log struct {
 	queuedBytes   int                     // bytes of lines in queue and in flight
 	bytesByTenant map[string]int          // queued bytes by tenant
 	wake          chan struct{}           // capacity 1: a line waits
-	closing       chan struct{}           // closed when no more lines are accepted
 
-	stop context.CancelFunc
-	done chan struct{} // closed when the writer has ended
+	closing context.Context // ends when no more lines are accepted
+	refuse  context.CancelFunc
+	stop    context.CancelFunc
+	writer  sync.WaitGroup
 }
 
 // New returns a Log that writes to store until Close. log gets write failures.
 func New(store Store, pod string, log *slog.Logger) *Log {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Log{
-		store: store, pod: pod, log: log, wake: make(chan struct{}, 1), closing: make(chan struct{}),
-		bytesByTenant: make(map[string]int), stop: stop, done: make(chan struct{}),
+		store: store, pod: pod, log: log, wake: make(chan struct{}, 1), bytesByTenant: make(map[string]int), stop: stop,
 	}
-	go func() {
-		defer close(l.done)
+	l.closing, l.refuse = context.WithCancel(context.Background())
+	l.writer.Go(func() {
 		for l.await(ctx) {
 			l.pause(ctx, l.writeBatch(ctx))
 		}
-	}()
+	})
 	return l
 }
 
@@ -77,7 +77,7 @@ func (l *Log) Note(e registry.AuditEntry) {
 	size := e.MemorySize()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isClosing() || l.waiting >= maxLines || !l.hasRoomLocked(e.Tenant, size) {
+	if l.closing.Err() != nil || l.waiting >= maxLines || !l.hasRoomLocked(e.Tenant, size) {
 		l.dropped.Add(1)
 		return
 	}
@@ -94,8 +94,7 @@ func (l *Log) Note(e registry.AuditEntry) {
 	}
 }
 
-// hasRoomLocked reports whether a tenant may add size bytes. Afterwards, at least as many bytes must be free as it
-// holds.
+// hasRoomLocked reports whether a tenant may add size bytes: afterwards, as many must be free as it holds.
 func (l *Log) hasRoomLocked(tenant string, size int) bool {
 	free := maxBytes - l.queuedBytes - size
 	own := l.bytesByTenant[tenant]
@@ -106,15 +105,6 @@ func (l *Log) countLocked(tenant string, size int) {
 	l.queuedBytes += size
 	if l.bytesByTenant[tenant] += size; l.bytesByTenant[tenant] == 0 {
 		delete(l.bytesByTenant, tenant)
-	}
-}
-
-func (l *Log) isClosing() bool {
-	select {
-	case <-l.closing:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -131,14 +121,13 @@ func (l *Log) Stats() Stats {
 	return Stats{int64(l.waiting), int64(l.queuedBytes), l.written.Load(), l.dropped.Load()}
 }
 
-// Close writes the waiting lines, and returns when that is done or ctx has ended. Later lines are dropped. Call it
-// once.
+// Close writes the waiting lines, until ctx ends. Later lines are dropped. Call it once.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
-	close(l.closing)
+	l.refuse()
 	l.mu.Unlock()
 	defer context.AfterFunc(ctx, l.stop)()
-	<-l.done // soon after ctx has ended: that ends the write
+	l.writer.Wait() // soon after ctx has ended: that ends the write
 	l.stop()
 	if left := l.Stats().Waiting; left > 0 {
 		l.dropped.Add(left)
@@ -150,7 +139,7 @@ func (l *Log) Close(ctx context.Context) error {
 // await waits for lines to write. It returns false if ctx has ended, or if the log is closed and empty.
 func (l *Log) await(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		closing := l.isClosing() // later lines are dropped, so the queue is complete
+		closing := l.closing.Err() != nil // later lines are dropped, so the queue is complete
 		if l.Stats().Waiting > 0 {
 			return true
 		}
@@ -159,7 +148,7 @@ func (l *Log) await(ctx context.Context) bool {
 		}
 		select {
 		case <-l.wake:
-		case <-l.closing:
+		case <-l.closing.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -168,8 +157,8 @@ func (l *Log) await(ctx context.Context) bool {
 
 // pause waits after a batch, so that lines in quick succession are written together.
 func (l *Log) pause(ctx context.Context, failure error) {
-	length, closing := gather, l.closing
-	switch isClosing := l.isClosing(); {
+	length, closing := gather, l.closing.Done()
+	switch isClosing := l.closing.Err() != nil; {
 	case failure != nil && isClosing: // retry until Close gives up
 		length, closing = retryPause/10, nil
 	case failure != nil:
@@ -186,7 +175,6 @@ func (l *Log) pause(ctx context.Context, failure error) {
 	}
 }
 
-// hasWhole reports whether a full batch waits.
 func (l *Log) hasWhole() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

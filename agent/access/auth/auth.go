@@ -1,11 +1,7 @@
-// Package auth identifies the sender of a request and its origin. Both APIs call it before they serve a request. It
-// checks the identity behind a token (Authenticator; Chain chooses between Keys, JWTs and the shared token), the web
-// page that sent the request (Origins), and the address behind trusted proxies (Sources). Issuer creates and revokes
-// credentials. Live ends what still runs for an identity that was revoked or has expired. The package also has what the
-// APIs share for refusals: the table from error codes to HTTP statuses (Problem), the log of refusals (Refusals), and
-// token buckets (Buckets).
-//
-// Of this project, it imports only registry and internal packages. Start reading at auth.go.
+// Package auth identifies the sender of a request: the identity behind its token (Authenticator; Chain chooses between
+// Keys, JWTs and the shared token), the web page that sent it (Origins), and the address behind trusted proxies
+// (Sources). Issuer creates and revokes credentials. Live ends what still runs for an identity that was revoked or has
+// expired. The APIs also share the statuses of error codes (Problem), the log of refusals (Refusals), and Buckets.
 package auth
 
 import (
@@ -13,8 +9,12 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/farhand/farhand/registry"
@@ -22,10 +22,9 @@ import (
 
 // Authenticator identifies the sender of a request. It is safe for concurrent use.
 type Authenticator interface {
-	// Authenticate returns the identity behind a request. token is the request's bearer token, from any place where its
-	// client may put one. Empty: the request has none. Authenticate must not keep r or read its body. ctx ends when the
-	// client disconnects. A wrong or missing credential fails with an *registry.Error with CodeUnauthenticated. Any
-	// other error also refuses the request, and the client does not see its text.
+	// Authenticate returns the identity behind a request. token is its bearer token, empty if it has none. Authenticate
+	// must not keep r or read its body. ctx ends when the client disconnects. A wrong or missing credential fails with
+	// CodeUnauthenticated. Any other error also refuses the request, and the client does not see its text.
 	Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error)
 }
 
@@ -58,8 +57,7 @@ func NamesUsers(a Authenticator) bool {
 // CredentialToken is Identity.Credential of requests with the shared token.
 const CredentialToken = "token"
 
-// StaticToken accepts one token, shared by all devices and callers. Its holders are admins, because there is no other
-// credential.
+// StaticToken accepts one token, shared by all devices and callers. Its holders are admins.
 type StaticToken struct{ digest [sha256.Size]byte }
 
 // NewStaticToken returns an authenticator for the token, which must not be empty.
@@ -110,29 +108,22 @@ type Chain struct {
 
 // Authenticate implements Authenticator.
 func (c Chain) Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error) {
-	id, err := c.authenticatorFor(token).Authenticate(ctx, r, token)
-	if err != nil {
-		return Identity{}, err
+	a := c.Otherwise
+	switch {
+	case IsSecret(token):
+		a = c.Keys
+	case c.JWT != nil && strings.Count(token, ".") == 2:
+		a = c.JWT
 	}
-	if err := c.Live.Check(ctx, &id); err != nil {
+	id, err := a.Authenticate(ctx, r, token)
+	if err == nil {
+		err = c.Live.Check(ctx, &id)
+	}
+	if err != nil {
 		return Identity{}, err
 	}
 	return id, nil
 }
-
-func (c Chain) authenticatorFor(token string) Authenticator {
-	switch {
-	case IsSecret(token):
-		return c.Keys
-	case c.JWT != nil && strings.Count(token, ".") == 2:
-		return c.JWT
-	default:
-		return c.Otherwise
-	}
-}
-
-// NamesUsers returns true: keys may name users.
-func (Chain) NamesUsers() bool { return true }
 
 // DenyAll rejects every request: each needs a credential for another authenticator.
 type DenyAll struct{}
@@ -154,11 +145,8 @@ func NewSources(proxies []string) (Sources, error) {
 	var s Sources
 	for _, p := range proxies {
 		network, err := netip.ParsePrefix(p)
-		if err != nil {
-			var addr netip.Addr
-			if addr, err = netip.ParseAddr(p); err == nil {
-				network = netip.PrefixFrom(addr, addr.BitLen())
-			}
+		if addr, err2 := netip.ParseAddr(p); err2 == nil {
+			network, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
 		if err != nil {
 			return Sources{}, fmt.Errorf("%q must be an address or a network, for example 10.0.0.0/8", p)
@@ -209,10 +197,131 @@ func (s Sources) behind(proxy netip.Addr, forwarded []string) netip.Addr {
 }
 
 func (s Sources) trusts(a netip.Addr) bool {
-	for _, network := range s.trusted {
-		if network.Contains(a) {
-			return true
+	return slices.ContainsFunc(s.trusted, func(network netip.Prefix) bool { return network.Contains(a) })
+}
+
+// Origins decides which web pages may talk to the gateway. Requests without an Origin header do not come from a page's
+// script and pass. Pages from the gateway's own host also pass. All other origins must be listed.
+type Origins struct {
+	allowed      map[string]bool
+	any          bool
+	loopbackOnly bool
+	hosts        map[string]bool // lower case; nil: any
+}
+
+// NewOrigins takes exact origins (scheme://host[:port]), or "*" for all. With loopbackOnly, the server is for this
+// machine alone: the Host header must name this machine, which prevents DNS rebinding.
+func NewOrigins(allowed []string, loopbackOnly bool) (*Origins, error) {
+	o := &Origins{allowed: make(map[string]bool, len(allowed)), loopbackOnly: loopbackOnly}
+	for _, a := range allowed {
+		if a == "*" {
+			o.any = true
+			continue
 		}
+		origin, ok := canonicalOrigin(a)
+		if !ok {
+			return nil, registry.Errorf(registry.CodeInvalidRequest,
+				"the origin %q must look like https://console.example.com; wildcards are not understood", a)
+		}
+		o.allowed[origin] = true
 	}
-	return false
+	return o, nil
+}
+
+// AllowHosts restricts the Host header to these names, IP addresses and localhost. Then no page can reach the gateway
+// under its own host name (DNS rebinding). No names: any host passes. Call it before Check.
+func (o *Origins) AllowHosts(names ...string) error {
+	for _, name := range names {
+		host := strings.ToLower(name)
+		if host == "" || strings.ContainsAny(host, "*?/:@ []") {
+			return registry.Errorf(registry.CodeInvalidRequest,
+				"the host %q must look like gateway.example.com; ports and wildcards are not understood", name)
+		}
+		if o.hosts == nil {
+			o.hosts = make(map[string]bool)
+		}
+		o.hosts[host] = true
+	}
+	return nil
+}
+
+// hostAllowed reports whether a Host header is accepted. IP addresses are always accepted, because a page cannot make a
+// browser send an address instead of the page's own name.
+func (o *Origins) hostAllowed(hostport string) bool {
+	host := hostOf(hostport)
+	_, err := netip.ParseAddr(host)
+	return err == nil || o.hosts[strings.ToLower(host)] || strings.EqualFold(host, "localhost")
+}
+
+// canonicalOrigin returns an origin as browsers send it: lower case, without the default port of its scheme.
+func canonicalOrigin(s string) (string, bool) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		strings.ContainsAny(s, "*?#@") || u.Path != "" {
+		return "", false
+	}
+	port := u.Port()
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
+		return "", false
+	}
+	host := strings.ToLower(u.Host)
+	if u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return u.Scheme + "://" + host, true
+}
+
+// Check returns nil if the request may pass, else an *registry.Error with CodeForbidden.
+func (o *Origins) Check(r *http.Request) error {
+	if o.loopbackOnly && !IsLoopbackHost(r.Host) {
+		return registry.Errorf(registry.CodeForbidden,
+			"Without a token this gateway answers only to localhost. Set FARHAND_TOKEN to serve other host names.")
+	}
+	if o.hosts != nil && !o.hostAllowed(r.Host) {
+		return registry.Errorf(registry.CodeForbidden,
+			"This gateway does not answer to this host name. Add it to FARHAND_ALLOWED_HOSTS.")
+	}
+	values := r.Header.Values("Origin")
+	if len(values) == 0 || o.any {
+		return nil
+	}
+	origin := strings.ToLower(values[0])
+	if len(values) == 1 && (o.allowed[origin] || sameHost(origin, r.Host)) {
+		return nil
+	}
+	return registry.Errorf(registry.CodeForbidden,
+		"This web origin is not allowed. Add it to FARHAND_ALLOWED_ORIGINS.")
+}
+
+// CheckNamed is a stricter Check, for endpoints that a page must not reach under a name that its owner pointed at the
+// gateway. A page from the gateway's own host passes only if the host is in AllowHosts, an IP address or localhost.
+func (o *Origins) CheckNamed(r *http.Request) error {
+	if err := o.Check(r); err != nil {
+		return err
+	}
+	origin := strings.ToLower(r.Header.Get("Origin"))
+	if origin == "" || o.any || o.allowed[origin] || o.hostAllowed(r.Host) {
+		return nil
+	}
+	return registry.Errorf(registry.CodeForbidden,
+		"This web origin is not allowed here. Add it to FARHAND_ALLOWED_ORIGINS, or its host to FARHAND_ALLOWED_HOSTS.")
+}
+
+func sameHost(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.User == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, host)
+}
+
+// IsLoopbackHost reports whether a Host header names this machine.
+func IsLoopbackHost(hostport string) bool {
+	host := hostOf(hostport)
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
+}
+
+func hostOf(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		hostport = host
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 }

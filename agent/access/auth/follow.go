@@ -23,15 +23,8 @@ var errStale = errors.New("the log of changes could not be read for a while")
 
 // follow polls the log of changes every cfg.Poll until ctx ends.
 func (l *Live) follow(ctx context.Context) {
-	ticker := time.NewTicker(l.cfg.Poll)
-	defer ticker.Stop()
 	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for pause.For(ctx, l.cfg.Poll) == nil {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		err := l.read(bounded)
 		cancel()
@@ -90,7 +83,6 @@ func (l *Live) missed(page registry.ChangePage) bool {
 	return page.Last < l.seq
 }
 
-// apply records the changes of a page.
 func (l *Live) apply(page registry.ChangePage) {
 	if len(page.Changes) == 0 {
 		if !l.caught && l.seq == 0 {
@@ -110,10 +102,9 @@ func (l *Live) apply(page registry.ChangePage) {
 		l.place, l.seq = c.Place, c.Seq
 		revoked = revoked || c.Revoked
 	}
-	if !revoked {
-		return
+	if revoked {
+		notifyAll(l.bound.removeEnded(func(id *Identity) error { return l.endedBy(id, page.Changes) }))
 	}
-	notifyAll(l.bound.removeEnded(func(id *Identity) error { return l.endedBy(id, page.Changes) }))
 }
 
 // endedBy returns the error if one of the changes has ended a bound identity, else nil.
@@ -150,26 +141,23 @@ func (l *Live) lookUp(ctx context.Context) {
 			return
 		case <-l.verify:
 		}
-		for _, id := range l.bound.all() {
-			if !l.lookUpOne(ctx, &id) {
-				return
-			}
+		for _, id := range l.bound.distinct() {
+			l.lookUpOne(ctx, &id)
 		}
 	}
 }
 
-// lookUpOne ends an identity that was revoked. It retries every readTimeout until the store answers. It returns false
-// if ctx ends first.
-func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
-	for {
+// lookUpOne ends an identity that was revoked. It retries every readTimeout until the store answers or ctx ends.
+func (l *Live) lookUpOne(ctx context.Context, id *Identity) {
+	for ctx.Err() == nil {
 		err := l.credentialGone(ctx, id)
 		if err == nil {
 			err = l.Check(ctx, id)
 		}
-		switch {
-		case err == nil:
-			return true
-		case errors.Is(err, registry.CodeUnauthenticated):
+		if err == nil {
+			return
+		}
+		if errors.Is(err, registry.CodeUnauthenticated) {
 			key := keyOf(id)
 			notifyAll(l.bound.removeEnded(func(other *Identity) error {
 				if keyOf(other) == key {
@@ -177,44 +165,29 @@ func (l *Live) lookUpOne(ctx context.Context, id *Identity) bool {
 				}
 				return nil
 			}))
-			return true
+			return
 		}
-		if pause.For(ctx, readTimeout) != nil {
-			return false
-		}
+		_ = pause.For(ctx, readTimeout)
 	}
 }
 
-// boundIdentities has the identities that connections, calls and others use. Each identity is in it once, with all its
-// bindings. It is safe for concurrent use.
+// boundIdentities has the identity of each connection, call or other binding. It is safe for concurrent use.
 type boundIdentities struct {
 	mu   sync.Mutex
-	by   map[identityKey]*boundIdentity
+	all  map[*binding]struct{}
 	next time.Time // no identity expires earlier; zero: none expires
+}
+
+// binding is one use of an identity. It is bound until the identity ends or release is called.
+type binding struct {
+	identity Identity
+	end      func(error)
 }
 
 // identityKey distinguishes identities that can end.
 type identityKey struct {
 	tenant, credential, user, device string
 	issued, expires                  int64
-}
-
-type boundIdentity struct {
-	key      identityKey
-	identity Identity
-	first    *binding
-}
-
-// binding is one connection, call or other user of an identity. It is in the identity's list until the identity ends or
-// release is called.
-type binding struct {
-	of         *boundIdentity // nil: no longer bound
-	prev, next *binding
-	end        func(error)
-}
-
-func newBoundIdentities() *boundIdentities {
-	return &boundIdentities{by: make(map[identityKey]*boundIdentity)}
 }
 
 func keyOf(id *Identity) identityKey {
@@ -230,48 +203,29 @@ func keyOf(id *Identity) identityKey {
 
 // add adds a binding, unless refuse returns an error because the identity has already ended.
 func (h *boundIdentities) add(id *Identity, end func(error), refuse func() error) (*binding, error) {
-	key := keyOf(id)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := refuse(); err != nil {
 		return nil, err
 	}
-	of := h.by[key]
-	if of == nil {
-		of = &boundIdentity{key: key, identity: *id}
-		h.by[key] = of
-		if e := id.Expires; !e.IsZero() && (h.next.IsZero() || e.Before(h.next)) {
-			h.next = e
-		}
+	b := &binding{*id, end}
+	h.all[b] = struct{}{}
+	h.expectLocked(id.Expires)
+	return b, nil
+}
+
+// expectLocked records that an identity expires.
+func (h *boundIdentities) expectLocked(at time.Time) {
+	if !at.IsZero() && (h.next.IsZero() || at.Before(h.next)) {
+		h.next = at
 	}
-	n := &binding{of: of, next: of.first, end: end}
-	if of.first != nil {
-		of.first.prev = n
-	}
-	of.first = n
-	return n, nil
 }
 
 // release removes a binding. It may be called after the identity has ended, and more than once.
-func (h *boundIdentities) release(n *binding) {
+func (h *boundIdentities) release(b *binding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	of := n.of
-	if of == nil {
-		return
-	}
-	if n.prev != nil {
-		n.prev.next = n.next
-	} else {
-		of.first = n.next
-	}
-	if n.next != nil {
-		n.next.prev = n.prev
-	}
-	n.of, n.prev, n.next = nil, nil, nil
-	if of.first == nil && h.by[of.key] == of {
-		delete(h.by, of.key)
-	}
+	delete(h.all, b)
 }
 
 // removeEnded removes the identities for which ends returns an error. It returns the callbacks to call.
@@ -281,32 +235,22 @@ func (h *boundIdentities) removeEnded(ends func(*Identity) error) []ending {
 	return h.removeEndedLocked(ends)
 }
 
-// ending is the end callback of a binding, with the reason.
 type ending struct {
 	notify func(error)
 	err    error
 }
 
-func (h *boundIdentities) removeEndedLocked(ends func(*Identity) error) []ending {
-	var all []ending
-	for key, of := range h.by {
-		err := ends(&of.identity)
-		if err == nil {
-			continue
-		}
-		delete(h.by, key)
-		for n := of.first; n != nil; {
-			next := n.next
-			all = append(all, ending{n.end, err})
-			n.of, n.prev, n.next = nil, nil, nil
-			n = next
+func (h *boundIdentities) removeEndedLocked(ends func(*Identity) error) (all []ending) {
+	for b := range h.all {
+		if err := ends(&b.identity); err != nil {
+			delete(h.all, b)
+			all = append(all, ending{b.end, err})
 		}
 	}
 	return all
 }
 
-// removeExpired removes the identities that have expired. It scans them only if one can have expired since the last
-// scan.
+// removeExpired removes the identities that have expired. It scans them only if one can have expired.
 func (h *boundIdentities) removeExpired(now time.Time) []ending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -318,27 +262,17 @@ func (h *boundIdentities) removeExpired(now time.Time) []ending {
 		if id.Expired(now) {
 			return errExpired()
 		}
-		if e := id.Expires; !e.IsZero() && (h.next.IsZero() || e.Before(h.next)) {
-			h.next = e
-		}
+		h.expectLocked(id.Expires)
 		return nil
 	})
 }
 
-// all returns the bound identities.
-func (h *boundIdentities) all() []Identity {
+func (h *boundIdentities) distinct() map[identityKey]Identity {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ids := make([]Identity, 0, len(h.by))
-	for _, of := range h.by {
-		ids = append(ids, of.identity)
+	ids := make(map[identityKey]Identity)
+	for b := range h.all {
+		ids[keyOf(&b.identity)] = b.identity
 	}
 	return ids
-}
-
-// count returns the number of bound identities.
-func (h *boundIdentities) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.by)
 }

@@ -18,35 +18,21 @@ type Identity struct {
 	Admin  bool   // has every role, sees all of its tenant, may call registry.SecurityAdminOnly tools
 	Roles  Roles  // other roles; not used for admins, who may do everything
 
-	// Device is the only device_id that the identity may use. Empty: any.
-	Device string
-
-	// Tools restricts which tools the identity may call and register: globs over tool names, separated by spaces like
-	// OAuth scopes. Empty: no restriction.
-	Tools string
-
-	// Context says who takes part in the conversations that the identity opens: agent.ContextMain, agent.ContextGroup
-	// or agent.ContextSandboxed. Empty: agent.ContextMain.
-	Context string
-
-	// Person says that the identity's calls over MCP come from a person's program. Otherwise they count as a model's.
-	Person bool
+	Device  string // the only device_id that the identity may use; empty: any
+	Tools   string // globs over the tools that it may call and register, separated by spaces; empty: all
+	Context string // who takes part in its conversations, an agent.ContextKind; empty: agent.ContextMain
+	Person  bool   // its calls over MCP come from a person's program; otherwise they count as a model's
 
 	// Credential names the credential without its secret: "token", "key:" and the key's id, "device:" and the
 	// credential's id, or "jwt:" and the token's jti. Revocations and the audit log use it.
 	Credential string
+	Name       string // of the credential, for people; empty: it has none
 
-	// Name is the credential's name for people. Empty: it has none.
-	Name string
+	Source  netip.Prefix // the address or network of the request; not part of the identity
+	Issued  time.Time    // when the credential was made, if that is known
+	Expires time.Time    // when the identity ends; zero: never
 
-	// Source is the address or network that the request came from. It is not part of the identity.
-	Source netip.Prefix
-
-	Issued  time.Time // when the credential was made, if that is known
-	Expires time.Time // when the identity ends; zero: never
-
-	// Use is called for each request of the identity, and repeatedly while it holds a connection. Nil: the use of its
-	// credential is not recorded.
+	// Use is called for each request, and repeatedly while the identity holds a connection. Nil: use is not recorded.
 	Use Use `json:"-"`
 }
 
@@ -61,6 +47,7 @@ const (
 	RoleDevice   Roles = 1 << iota // may connect a device's WebSocket, and talk to the agent over it
 	RoleCaller                     // may list and call tools, follow calls, and hold conversations
 	RoleApprover                   // may decide approvals and pairings of its user, or of all users if it names none
+	roleAdmin                      // Identity.Admin, in lists of names
 )
 
 // Names of roles in credentials and policies.
@@ -71,44 +58,35 @@ const (
 	NameAdmin    = "admin"
 )
 
-// RoleNames returns the names of all roles.
+// RoleNames returns the names of all roles, in the order of their bits in Roles.
 func RoleNames() []string { return []string{NameDevice, NameCaller, NameApprover, NameAdmin} }
 
 // SetRoles replaces the identity's roles with the named ones. An unknown name is an error.
 func (id *Identity) SetRoles(names ...string) error {
-	admin, roles := false, Roles(0)
+	roles := Roles(0)
 	for _, name := range names {
-		switch name {
-		case NameDevice:
-			roles |= RoleDevice
-		case NameCaller:
-			roles |= RoleCaller
-		case NameApprover:
-			roles |= RoleApprover
-		case NameAdmin:
-			admin = true
-		default:
+		bit := slices.Index(RoleNames(), name)
+		if bit < 0 {
 			return registry.Errorf(registry.CodeInvalidRequest, "There is no role %.40q; there are: %s.", name,
 				strings.Join(RoleNames(), ", "))
 		}
+		roles |= 1 << bit
 	}
-	id.Admin, id.Roles = admin, roles
+	id.Admin, id.Roles = roles&roleAdmin != 0, roles&^roleAdmin
 	return nil
 }
 
 // RoleNames returns the names of the roles of an identity.
 func (id Identity) RoleNames() []string {
-	var names []string
-	for _, r := range []struct {
-		role Roles
-		name string
-	}{{RoleDevice, NameDevice}, {RoleCaller, NameCaller}, {RoleApprover, NameApprover}} {
-		if id.Roles&r.role != 0 {
-			names = append(names, r.name)
-		}
-	}
+	roles := id.Roles &^ roleAdmin
 	if id.Admin {
-		names = append(names, NameAdmin)
+		roles |= roleAdmin
+	}
+	var names []string
+	for bit, name := range RoleNames() {
+		if roles&(1<<bit) != 0 {
+			names = append(names, name)
+		}
 	}
 	return names
 }
@@ -118,13 +96,9 @@ func (id Identity) Has(oneOf Roles) bool { return id.Admin || id.Roles&oneOf != 
 
 // NeedRole returns the error for an identity that has none of the required roles.
 func NeedRole(id Identity, oneOf ...string) *registry.Error {
-	has := strings.Join(id.RoleNames(), ", ")
-	if has == "" {
-		has = "none"
-	}
 	return registry.Errorf(registry.CodeForbidden,
 		"This needs the role %s. The roles of this credential: %s. Use one that has it, or ask an admin for it.",
-		strings.Join(oneOf, " or "), has)
+		strings.Join(oneOf, " or "), cmp.Or(strings.Join(id.RoleNames(), ", "), "none"))
 }
 
 // Approves reports whether the identity may decide approvals. The credential of a paired device never has the role.
@@ -141,8 +115,7 @@ func (id Identity) Sees(user string) bool {
 	return id.Admin || id.User == "" || user == "" || id.User == user
 }
 
-// Viewer returns the user to whose resources, besides those without a user, the identity is limited. Empty: it may see
-// everything of its tenant.
+// Viewer returns the only user whose resources the identity sees, besides those without a user. Empty: it sees all.
 func (id Identity) Viewer() string {
 	if id.Admin {
 		return ""
@@ -150,40 +123,42 @@ func (id Identity) Viewer() string {
 	return id.User
 }
 
-// OwnsAll reports whether the identity may take over what belongs to any user and device of its tenant: it is an admin
-// without a user.
+// OwnsAll reports whether the identity, an admin without a user, may take over what belongs to any user and device.
 func (id Identity) OwnsAll() bool { return id.Admin && id.User == "" }
 
-// Scope is the namespace, within the tenant, of the identity's idempotency keys and continuations. It is the user. If
-// the credentials name none, it is the API key or the device's credential. Holders of the shared token share one scope.
-// JWTs always name a user.
+// Scope is the namespace, within the tenant, of the identity's idempotency keys and continuations: the user or, if the
+// credentials name none, the API key or the device's credential. Holders of the shared token share one scope.
 func (id Identity) Scope() string {
 	switch {
 	case id.User != "":
 		return "user:" + id.User
-	case strings.HasPrefix(id.Credential, "key:") || strings.HasPrefix(id.Credential, "device:"):
+	case id.isStored():
 		return id.Credential
 	default:
 		return ""
 	}
 }
 
-// Holder names who may continue what a closed connection of the identity left: the answers to its calls in flight, and
-// its session with a resume token. It is the API key or the device's credential. For JWTs it is the user and the
-// device, because renewed tokens have other ids. Empty: all holders of the shared token.
+// isStored reports whether the credential is an API key or a device's credential.
+func (id Identity) isStored() bool {
+	return strings.HasPrefix(id.Credential, "key:") || strings.HasPrefix(id.Credential, "device:")
+}
+
+// Holder names the identity that may continue what a closed connection left: answers to calls in flight, and a session
+// with a resume token. It is the stored credential or, because renewed JWTs have other ids, a JWT's user and device.
+// Empty: all holders of the shared token.
 func (id Identity) Holder() string {
 	switch {
 	case id.Scope() == "" && id.Device == "":
 		return ""
-	case strings.HasPrefix(id.Credential, "key:") || strings.HasPrefix(id.Credential, "device:"):
+	case id.isStored():
 		return id.Credential
 	default:
 		return "user:" + id.User + " device:" + id.Device
 	}
 }
 
-// AsHolder returns the identity with the lifetime of its Holder. For a JWT it has no expiry, because the holder can
-// come back with a renewed token.
+// AsHolder returns the identity with the lifetime of its Holder: that of a JWT can come back with a renewed token.
 func (id Identity) AsHolder() Identity {
 	if strings.HasPrefix(id.Credential, CredentialJWT+":") {
 		id.Expires = time.Time{}
@@ -192,8 +167,7 @@ func (id Identity) AsHolder() Identity {
 }
 
 // Owner names the identity in quotas of a pod: its user or, if the credentials name none, the API key or the device's
-// credential. All holders of the shared token are one owner. The source of a request does not matter: more addresses do
-// not get more quota.
+// credential. All holders of the shared token are one owner, whatever their addresses.
 func (id Identity) Owner() share.Owner {
 	kind, _, _ := strings.Cut(id.Credential, ":")
 	return share.Owner{Tenant: id.Tenant, Identity: cmp.Or(id.Scope(), kind, "anonymous")}
@@ -207,8 +181,7 @@ func (id Identity) Label() string {
 	return id.Name + " (" + id.Credential + ")"
 }
 
-// Account returns the label of an API key or device credential that names no user: usage is counted under it. Empty for
-// all other identities.
+// Account returns the label under which usage is counted without a user: that of a stored credential, else empty.
 func (id Identity) Account() string {
 	if id.User == "" && id.Scope() != "" {
 		return id.Label()

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -42,26 +43,9 @@ type Issuer struct{ Store registry.CredentialStore }
 // own tenant, with the restrictions of its own credential: tools, context and device. Only the shared token may create
 // keys of any tenant. Keys that an expiring key creates expire with it or earlier.
 func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (string, registry.Credential, error) {
-	if r.Tenant == "" {
-		r.Tenant = asker.Tenant
-	}
-	switch {
-	case !asker.Admin:
-		return "", registry.Credential{}, NeedRole(asker, NameAdmin)
-	case r.Tenant != asker.Tenant && asker.Credential != CredentialToken:
-		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
-			"tenant: only FARHAND_TOKEN can make keys of another tenant.")
-	case asker.Tools != "" && r.Tools != asker.Tools:
-		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
-			"tools: your credential is restricted, and its keys are to be restricted in the same way: %q.", asker.Tools)
-	case asker.Context != "" && r.Context != asker.Context:
-		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
-			"context: your credential is restricted, and its keys are to be restricted in the same way: %q.",
-			asker.Context)
-	case asker.Device != "" && r.Device != asker.Device:
-		return "", registry.Credential{}, registry.Errorf(registry.CodeForbidden,
-			"device_id: your credential is bound to the device %q, and its keys are to be bound to it, too.",
-			asker.Device)
+	r.Tenant = cmp.Or(r.Tenant, asker.Tenant)
+	if err := mayCreate(asker, r); err != nil {
+		return "", registry.Credential{}, err
 	}
 	isKey := strings.HasPrefix(asker.Credential, string(registry.CredentialKey)+":")
 	if end := asker.Expires; isKey && !end.IsZero() && (r.Expires.IsZero() || r.Expires.After(end)) {
@@ -70,11 +54,29 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 	return i.create(ctx, r, asker.Credential)
 }
 
+// mayCreate returns why an identity may not create a key, nil if it may.
+func mayCreate(asker Identity, r KeyRequest) error {
+	const restricted = "%s: your credential is restricted, and its keys are to be restricted in the same way: %q."
+	switch {
+	case !asker.Admin:
+		return NeedRole(asker, NameAdmin)
+	case r.Tenant != asker.Tenant && asker.Credential != CredentialToken:
+		return registry.Errorf(registry.CodeForbidden, "tenant: only FARHAND_TOKEN can make keys of another tenant.")
+	case asker.Tools != "" && r.Tools != asker.Tools:
+		return registry.Errorf(registry.CodeForbidden, restricted, "tools", asker.Tools)
+	case asker.Context != "" && r.Context != asker.Context:
+		return registry.Errorf(registry.CodeForbidden, restricted, "context", asker.Context)
+	case asker.Device != "" && r.Device != asker.Device:
+		return registry.Errorf(registry.CodeForbidden, "device_id: your credential is bound to the device %q, and its "+
+			"keys are to be bound to it, too.", asker.Device)
+	default:
+		return nil
+	}
+}
+
 // CreateFirstKey creates an API key for a caller with write access to the store.
 func (i Issuer) CreateFirstKey(ctx context.Context, r KeyRequest) (string, registry.Credential, error) {
-	if r.Tenant == "" {
-		r.Tenant = registry.DefaultTenant
-	}
+	r.Tenant = cmp.Or(r.Tenant, registry.DefaultTenant)
 	return i.create(ctx, r, "store")
 }
 
@@ -98,8 +100,7 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 	c, err := i.Store.CreateCredential(ctx, registry.Credential{
 		Tenant: r.Tenant, ID: NewCredentialID(), Kind: registry.CredentialKey, Digest: SecretDigest(secret),
 		Name: r.Name, Roles: r.Roles, User: r.User, DeviceID: r.Device, Tools: tools, Context: r.Context,
-		Person:    r.Person,
-		CreatedBy: by, ExpiresAt: r.Expires,
+		Person: r.Person, CreatedBy: by, ExpiresAt: r.Expires,
 	})
 	if err != nil {
 		return "", registry.Credential{}, err
@@ -119,9 +120,8 @@ func (i Issuer) RevokeKey(ctx context.Context, tenant, id string) (registry.Cred
 	return i.Store.RevokeCredential(ctx, tenant, id) // also finishes a removal that failed halfway
 }
 
-// Revoke revokes one of these: everything of a user or a device that was issued until now, a credential by its name
-// (Identity.Credential) or id, or a JWT by its jti. It returns how many credentials it removed. If it fails, call it
-// again.
+// Revoke revokes everything of a user or a device that was issued until now, a credential by its name or id, or a JWT
+// by its jti. It returns how many credentials it removed. If it fails, call it again.
 func (i Issuer) Revoke(ctx context.Context, tenant string, kind registry.ChangeKind, id string) (int, error) {
 	if kind == registry.ChangeCredential {
 		if of, after, named := strings.Cut(id, ":"); named {
@@ -191,7 +191,11 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 func NewSecret(kind registry.CredentialKind) string {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
-	body := prefixOf(kind) + bodyOf(random)
+	prefix := PrefixKey
+	if kind == registry.CredentialDevice {
+		prefix = PrefixDevice
+	}
+	body := prefix + bodyOf(random)
 	return body + checksum(body)
 }
 
@@ -200,8 +204,7 @@ func IsSecret(token string) bool {
 	return strings.HasPrefix(token, PrefixKey) || strings.HasPrefix(token, PrefixDevice)
 }
 
-// SecretKind returns the kind of credential of a secret. It returns false if the token is malformed or its checksum is
-// wrong.
+// SecretKind returns the kind of credential of a secret, false if it is malformed or its checksum is wrong.
 func SecretKind(token string) (registry.CredentialKind, bool) {
 	if len(token) != secretLength || !IsSecret(token) {
 		return "", false
@@ -222,8 +225,7 @@ func SecretDigest(secret string) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// NewCredentialID returns an id for a new credential. It is independent of the secret, and sorts after ids of earlier
-// milliseconds.
+// NewCredentialID returns an id that is independent of the secret, and sorts after ids of earlier milliseconds.
 func NewCredentialID() string {
 	random := make([]byte, 6)
 	_, _ = rand.Read(random)
@@ -233,15 +235,7 @@ func NewCredentialID() string {
 // CredentialName returns the name of a credential, as in Identity.Credential.
 func CredentialName(kind registry.CredentialKind, id string) string { return string(kind) + ":" + id }
 
-func prefixOf(kind registry.CredentialKind) string {
-	if kind == registry.CredentialDevice {
-		return PrefixDevice
-	}
-	return PrefixKey
-}
-
-// checksum covers the whole body, including the prefix. It detects typing errors and strings that only look like
-// secrets.
+// checksum detects typing errors in the body and its prefix, and strings that only look like secrets.
 func checksum(body string) string {
 	sum := crc32.ChecksumIEEE([]byte(body))
 	var text [checksumDigits]byte
@@ -252,7 +246,6 @@ func checksum(body string) string {
 	return string(text[:])
 }
 
-// bodyOf writes random bits in base 62.
 func bodyOf(random []byte) string {
 	n, base, rest := new(big.Int).SetBytes(random), big.NewInt(int64(len(base62))), new(big.Int)
 	var text [secretDigits]byte

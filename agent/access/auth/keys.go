@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -8,11 +9,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -38,12 +41,11 @@ type KeyStore interface {
 // KeysConfig is what Keys needs.
 type KeysConfig struct {
 	Store KeyStore
-	Live  *Live // knows what has changed, and whether it is up to date
-
-	// Prove checks that the request comes from the device whose public key the credential has. Nil: such credentials
-	// are rejected.
-	Prove func(ctx context.Context, r *http.Request, c registry.Credential) error
+	Live  *Live        // knows what has changed, and whether it is up to date
 	Log   *slog.Logger // default: discard
+
+	// Prove checks that a request comes from the device whose public key the credential has. Nil: it is rejected.
+	Prove func(ctx context.Context, r *http.Request, c registry.Credential) error
 }
 
 // Keys authenticates API keys and device credentials. It caches credentials for keyAge, and missing ones for noAge. It
@@ -57,10 +59,9 @@ type Keys struct {
 	used []string // digests of credentials whose use is not stored yet
 
 	stop context.CancelFunc
-	done chan struct{}
+	done sync.WaitGroup
 }
 
-// knownKey is a cached credential.
 type knownKey struct {
 	credential registry.Credential // without its approved tools
 	identity   Identity
@@ -71,17 +72,12 @@ type knownKey struct {
 
 // NewKeys returns an authenticator. It stores when credentials were used only after Start.
 func NewKeys(cfg KeysConfig) *Keys {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Keys{
 		cfg: cfg, known: cache.New[[sha256.Size]byte, *knownKey](keyCacheBytes, 0),
 		unknown: cache.New[[sha256.Size]byte, time.Time](noCacheBytes, noAge),
 	}
 }
-
-// NamesUsers returns true.
-func (*Keys) NamesUsers() bool { return true }
 
 // Authenticate implements Authenticator.
 func (k *Keys) Authenticate(ctx context.Context, r *http.Request, token string) (Identity, error) {
@@ -94,10 +90,10 @@ func (k *Keys) Authenticate(ctx context.Context, r *http.Request, token string) 
 	}
 	digest, now := sha256.Sum256([]byte(token)), time.Now()
 	key, err := k.key(ctx, digest, now)
-	if err != nil {
+	switch {
+	case err != nil:
 		return Identity{}, err
-	}
-	if key.credential.Kind != kind {
+	case key.credential.Kind != kind:
 		return Identity{}, errNoKey()
 	}
 	if len(key.credential.PublicKey) > 0 {
@@ -136,20 +132,6 @@ func (k *Keys) key(ctx context.Context, digest [sha256.Size]byte, now time.Time)
 	case err != nil:
 		return nil, registry.StoreUnavailable("read credential", err)
 	}
-	key, err := knownKeyOf(c, digest)
-	if err != nil {
-		return nil, err
-	}
-	key.generation, key.read = generation, now
-	if !c.LastUsed.IsZero() {
-		key.touched.Store(c.LastUsed.Unix())
-	}
-	k.known.Put(digest, key, 2*key.credential.MemorySize()) // the identity holds much of it a second time
-	return key, nil
-}
-
-// knownKeyOf makes the identity of a credential.
-func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, error) {
 	stored, err := hex.DecodeString(c.Digest)
 	if err != nil || subtle.ConstantTimeCompare(stored, digest[:]) != 1 {
 		return nil, errNoKey()
@@ -159,7 +141,12 @@ func knownKeyOf(c registry.Credential, digest [sha256.Size]byte) (*knownKey, err
 	if err != nil {
 		return nil, err
 	}
-	return &knownKey{credential: c, identity: id}, nil
+	key := &knownKey{credential: c, identity: id, generation: generation, read: now}
+	if !c.LastUsed.IsZero() {
+		key.touched.Store(c.LastUsed.Unix())
+	}
+	k.known.Put(digest, key, 2*key.credential.MemorySize()) // the identity holds much of it a second time
+	return key, nil
 }
 
 // IdentityOf returns the identity of a stored credential.
@@ -176,7 +163,6 @@ func errNoKey() error {
 	return registry.Errorf(registry.CodeUnauthenticated, "There is no such key. It may have expired, or was revoked.")
 }
 
-// use is the Use of a credential.
 type use struct {
 	keys *Keys
 	key  *knownKey
@@ -201,17 +187,12 @@ func (k *Keys) note(key *knownKey, now time.Time) {
 // Start begins to store when credentials were used, until Close. Call it once.
 func (k *Keys) Start() {
 	ctx, stop := context.WithCancel(context.Background())
-	k.stop, k.done = stop, make(chan struct{})
-	go func() {
-		defer close(k.done)
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(touchFlush):
-				k.flush(ctx)
-			}
+	k.stop = stop
+	k.done.Go(func() {
+		for pause.For(ctx, touchFlush) == nil {
+			k.flush(ctx)
 		}
-	}()
+	})
 }
 
 // Close stops the background work, and stores the uses that are left, within ctx.
@@ -220,7 +201,7 @@ func (k *Keys) Close(ctx context.Context) {
 		return
 	}
 	k.stop()
-	<-k.done
+	k.done.Wait()
 	k.flush(ctx)
 }
 
@@ -230,72 +211,48 @@ func (k *Keys) flush(ctx context.Context) {
 	used := k.used
 	k.used = nil
 	k.mu.Unlock()
-	for len(used) > 0 {
-		n := min(len(used), touchBatch)
+	for batch := range slices.Chunk(used, touchBatch) {
 		bounded, cancel := context.WithTimeout(ctx, keyTimeout)
-		err := k.cfg.Store.TouchCredentials(bounded, used[:n]...)
+		err := k.cfg.Store.TouchCredentials(bounded, batch...)
 		cancel()
 		if err != nil {
 			k.cfg.Log.Debug("the use of credentials was not noted", "credentials", len(used), "error", err)
 			return
 		}
-		used = used[n:]
 	}
 }
 
-// lineLimit limits the log lines of one kind.
-var lineLimit = Limit{Rate: 0.5, Burst: 10}
+var lineLimit = Limit{Rate: 0.5, Burst: 10} // of one kind
 
 // maxLineKinds bounds the kinds in memory. A kind may contain a tenant's name.
 const maxLineKinds = 1 << 12
 
 // Lines limits log lines per kind: the first ten are written, then one every two seconds. Each line has the number of
-// lines omitted before it. At maxLineKinds, kinds with a full quota are evicted, and any others until three quarters
-// are left. Their omitted counts are lost. It is safe for concurrent use.
+// lines omitted before it, unless too many kinds omit lines. It is safe for concurrent use.
 type Lines[K comparable] struct {
-	started time.Time
+	quotas *Buckets[K]
 
-	mu    sync.Mutex
-	kinds map[K]*lineKind
-}
-
-type lineKind struct {
-	bucket  Bucket
-	omitted int // since the last line
+	mu      sync.Mutex
+	omitted map[K]int // since the last line
 }
 
 // NewLines returns a limit with a full quota for each kind.
 func NewLines[K comparable]() *Lines[K] {
-	return &Lines[K]{started: time.Now(), kinds: make(map[K]*lineKind)}
+	return &Lines[K]{quotas: newBuckets[K](lineLimit, maxLineKinds), omitted: make(map[K]int)}
 }
 
 // May reports whether a line of a kind may be written now, and how many were omitted before it.
 func (l *Lines[K]) May(kind K) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Since(l.started)
-	k := l.kinds[kind]
-	if k == nil {
-		l.pruneLocked(now)
-		k = &lineKind{}
-		l.kinds[kind] = k
-	}
-	if !k.bucket.Take(lineLimit, now, 1) {
-		k.omitted++
+	if !l.quotas.Take(kind, 1) {
+		if len(l.omitted) == maxLineKinds {
+			clear(l.omitted)
+		}
+		l.omitted[kind]++
 		return 0, false
 	}
-	omitted, k.omitted = k.omitted, 0
+	omitted = l.omitted[kind]
+	delete(l.omitted, kind)
 	return omitted, true
-}
-
-// pruneLocked makes room for another kind.
-func (l *Lines[K]) pruneLocked(now time.Duration) {
-	if len(l.kinds) < maxLineKinds {
-		return
-	}
-	for kind, k := range l.kinds {
-		if k.bucket.fill(lineLimit, now); k.bucket.spent == 0 || len(l.kinds) > maxLineKinds*3/4 {
-			delete(l.kinds, kind)
-		}
-	}
 }

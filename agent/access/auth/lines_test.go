@@ -11,7 +11,7 @@ func TestKindsOfLinesAreBounded(t *testing.T) {
 			t.Fatalf("the first line of kind %d was left out", kind)
 		}
 	}
-	if n := len(l.kinds); n > maxLineKinds {
+	if n := len(l.quotas.by); n > maxLineKinds {
 		t.Errorf("%d kinds are remembered", n)
 	}
 }

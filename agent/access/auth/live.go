@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,9 +21,7 @@ const (
 	// plus one round trip to the store.
 	DefaultPoll = 500 * time.Millisecond
 
-	// maxStale is the maximum age of the last read of the log. After it, identities from the store are rejected.
-	maxStale = 2 * time.Second
-
+	maxStale     = 2 * time.Second        // age of the last read of the log; after it, stored identities are rejected
 	expiryPoll   = 250 * time.Millisecond // precision of expiry
 	changesPage  = 1000
 	readTimeout  = time.Second // of one read of the log
@@ -37,22 +37,17 @@ type ChangeReader interface {
 
 // LiveConfig is what Live needs.
 type LiveConfig struct {
-	Store ChangeReader
-	Poll  time.Duration // how often the log of changes is read; default DefaultPoll
+	Store    ChangeReader
+	Poll     time.Duration // how often the log of changes is read; default DefaultPoll
+	Remember time.Duration // of a revocation, at least the life of a JWT; default registry.DefaultChangeTTL
+	Log      *slog.Logger  // default: discard
 
-	// Remember is how long a revocation is remembered. It must be at least the lifetime of a JWT, the longest time that
-	// a revoked credential can still be presented. Default registry.DefaultChangeTTL.
-	Remember time.Duration
-	Log      *slog.Logger // default: discard
-
-	// Changed is called with each page of new changes, in order. It gets all changes again if some were missed. It must
-	// not block. May be nil.
+	// Changed gets each page of new changes, in order, all again if some were missed. It must not block. May be nil.
 	Changed func([]registry.CredentialChange)
 }
 
 // Live closes sockets, streams, calls and turns when their identity expires or is revoked on any pod. It follows the
-// log of changes. It also reads a tenant's stored revocations when it first checks an identity of that tenant. It is
-// safe for concurrent use.
+// log of changes, and reads a tenant's stored revocations when it first needs them. It is safe for concurrent use.
 type Live struct {
 	cfg     LiveConfig
 	changes *revocations
@@ -73,21 +68,13 @@ type Live struct {
 	done   sync.WaitGroup
 }
 
-// NewLive returns a Live that has not read the log of changes. Until Start it ends no identity, and rejects all
-// identities from the store.
+// NewLive returns a Live. Until Start it ends no identity, and rejects all identities from the store.
 func NewLive(cfg LiveConfig) *Live {
-	if cfg.Poll <= 0 {
-		cfg.Poll = DefaultPoll
-	}
-	if cfg.Remember <= 0 {
-		cfg.Remember = registry.DefaultChangeTTL
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Poll, cfg.Remember = cmp.Or(cfg.Poll, DefaultPoll), cmp.Or(cfg.Remember, registry.DefaultChangeTTL)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Live{
-		cfg: cfg, changes: newRevocations(), bound: newBoundIdentities(), began: time.Now(),
-		verify: make(chan struct{}, 1),
+		cfg: cfg, changes: newRevocations(), bound: &boundIdentities{all: make(map[*binding]struct{})},
+		began: time.Now(), verify: make(chan struct{}, 1),
 	}
 }
 
@@ -138,8 +125,7 @@ func (l *Live) Check(ctx context.Context, id *Identity) error {
 	return err
 }
 
-// Verify is Check for an identity that was authenticated earlier, or on another pod. It asks the store for the
-// credential each time.
+// Verify is Check for an identity that was authenticated earlier, or on another pod. It always asks the store.
 func (l *Live) Verify(ctx context.Context, id *Identity) error {
 	if err := l.credentialGone(ctx, id); err != nil {
 		return err
@@ -199,9 +185,8 @@ func (l *Live) credentialGone(ctx context.Context, id *Identity) error {
 	return nil
 }
 
-// Bind returns a context that ends when the identity ends. context.Cause is then an *registry.Error with
-// CodeUnauthenticated. release also ends the context, and must be called. Both are free for an identity that can
-// neither expire nor be revoked.
+// Bind returns a context that ends with the identity; its cause is then CodeUnauthenticated. release also ends it, and
+// must be called. Both are free for an identity that can neither expire nor be revoked.
 func (l *Live) Bind(ctx context.Context, id *Identity) (bound context.Context, release func()) {
 	if !id.MayEnd() {
 		return ctx, func() {}
@@ -235,20 +220,9 @@ func (l *Live) Watch(id *Identity, end func(error)) (release func()) {
 	return func() { l.bound.release(n) }
 }
 
-// Bound returns the number of bound identities that can end.
-func (l *Live) Bound() int { return l.bound.count() }
-
-// expire ends identities when they expire.
 func (l *Live) expire(ctx context.Context) {
-	ticker := time.NewTicker(expiryPoll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			notifyAll(l.bound.removeExpired(now))
-		}
+	for pause.For(ctx, expiryPoll) == nil {
+		notifyAll(l.bound.removeExpired(time.Now()))
 	}
 }
 

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,14 +10,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// problemKind is the status and title of a code.
 type problemKind struct {
 	status int
 	title  string
 }
 
-// problemKinds maps codes to HTTP statuses, for every API. A code that is not in it is internal to the gateway. The map
-// must not change.
+// problemKinds maps codes to HTTP statuses, for every API. Other codes are internal to the gateway.
 var problemKinds = map[registry.Code]problemKind{
 	registry.CodeInvalidRequest:   {http.StatusBadRequest, "Invalid request"},
 	registry.CodeUnauthenticated:  {http.StatusUnauthorized, "Unauthenticated"},
@@ -94,8 +93,7 @@ func ProblemOf(e *registry.Error) Problem {
 		retryAfter: e.RetryAfter,
 	}
 	if e.Dispatched != "" {
-		retryable := e.Retryable()
-		p.Retryable = &retryable
+		p.Retryable = new(e.Retryable())
 	}
 	return p
 }
@@ -115,8 +113,7 @@ func WriteProblem(w http.ResponseWriter, p Problem) error {
 	return err
 }
 
-// SetHeaders sets the headers that belong to a problem, in any response format. An existing WWW-Authenticate header is
-// kept.
+// SetHeaders sets the headers of a problem, in any response format. It keeps an existing WWW-Authenticate header.
 func (p Problem) SetHeaders(header http.Header) {
 	if p.Code == registry.CodeUnauthenticated && header.Get("WWW-Authenticate") == "" {
 		header.Set("WWW-Authenticate", "Bearer")
@@ -128,7 +125,6 @@ func (p Problem) SetHeaders(header http.Header) {
 		}
 		fallthrough
 	case registry.CodeRateLimited, registry.CodeBusy, registry.CodeStoreUnavailable, registry.CodeDraining:
-		seconds := max(1, int((p.retryAfter+time.Second-1)/time.Second))
-		header.Set("Retry-After", strconv.Itoa(seconds))
+		header.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(p.retryAfter.Seconds())))))
 	}
 }

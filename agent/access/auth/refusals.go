@@ -64,41 +64,32 @@ func NewRefusals(sources Sources, log *slog.Logger) *Refusals {
 // they name no other. They are sampled like log lines. Call AuditTo before any other method.
 func (f *Refusals) AuditTo(a Auditor) { f.audit = a }
 
-// noteLogin records a refused token in the audit log.
-func (f *Refusals) noteLogin(r *http.Request, err error) {
-	omitted, ok := f.audited.May(RefusedToken)
+// sample adds an entry to the audit log, unless its kind has used up its quota.
+func (f *Refusals) sample(kind string, e registry.AuditEntry, err error) {
+	omitted, ok := f.audited.May(kind)
 	if !ok {
 		return
 	}
-	e := registry.AuditEntry{
-		Tenant: registry.DefaultTenant, Actor: f.sources.ActorOf(Identity{}, r), Action: registry.AuditLogin,
-		Target: cutShort(r.URL.Path), Omitted: omitted,
-	}
+	e.Omitted = omitted
 	e.Decide(err)
 	f.audit.Note(e)
 }
 
-// Tool records in the audit log that a device may not register a tool. The entries are sampled per tenant, like log
-// lines.
+// Tool records in the audit log that a device may not register a tool. It is sampled per tenant, like log lines.
 func (f *Refusals) Tool(who Identity, session registry.Session, tool string, err error) {
-	omitted, ok := f.audited.May("tool of " + who.Tenant)
-	if !ok {
-		return
-	}
-	e := registry.AuditEntry{
+	f.sample("tool of "+who.Tenant, registry.AuditEntry{
 		Tenant: who.Tenant, Actor: who.Actor(), Action: registry.AuditRegister, Tool: tool,
-		SessionID: session.Key.Session, DeviceID: session.DeviceID, Omitted: omitted,
-	}
-	e.Decide(err)
-	f.audit.Note(e)
+		SessionID: session.Key.Session, DeviceID: session.DeviceID,
+	}, err)
 }
 
-// Count returns how many refusals of a kind there were.
-func (f *Refusals) Count(kind string) int64 {
-	if n := f.counts[kind]; n != nil {
-		return n.Load()
+// Counts returns how many refusals there were, by kind.
+func (f *Refusals) Counts() map[string]int64 {
+	counts := make(map[string]int64, len(f.counts))
+	for kind, n := range f.counts {
+		counts[kind] = n.Load()
 	}
-	return 0
+	return counts
 }
 
 // Origin records that a web page was refused. It returns err.
@@ -108,9 +99,8 @@ func (f *Refusals) Origin(r *http.Request, err error) error {
 	return err
 }
 
-// Token records that a token was refused, and returns the error for the client. After many wrong tokens from one source
-// it is CodeRateLimited with RetryAfter. Valid tokens are never refused, whatever else comes from the source. A request
-// without a token is no guess and does not count.
+// Token records that a token was refused, and returns the error for the client: after many wrong tokens from one source
+// CodeRateLimited with RetryAfter. A request without a token does not count.
 func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	if !errors.Is(err, registry.CodeUnauthenticated) {
 		return err
@@ -119,7 +109,10 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	if token == "" {
 		return err
 	}
-	f.noteLogin(r, err)
+	f.sample(RefusedToken, registry.AuditEntry{
+		Tenant: registry.DefaultTenant, Actor: f.sources.ActorOf(Identity{}, r), Action: registry.AuditLogin,
+		Target: cutShort(r.URL.Path),
+	}, err)
 	if f.wrong.Take(f.sources.Network(r), 1) {
 		return err
 	}
@@ -129,8 +122,7 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 	return e
 }
 
-// Pairing records that a device's pairing request was refused: its source asked too often, or there was no room for the
-// request. It returns err.
+// Pairing records that a pairing request was refused: its source asked too often, or there was no room. It returns err.
 func (f *Refusals) Pairing(r *http.Request, err error) error {
 	switch {
 	case errors.Is(err, registry.ErrPairingsFull):
@@ -177,8 +169,7 @@ type Limit struct{ Rate, Burst float64 }
 // Refill is the time that an empty bucket needs to be full again.
 func (l Limit) Refill() time.Duration { return time.Duration(l.Burst / l.Rate * float64(time.Second)) }
 
-// Bucket is a token bucket. The zero value is full. It is not safe for concurrent use. All times must come from one
-// monotonic clock.
+// Bucket is a token bucket; zero is full. All times must come from one monotonic clock. Not for concurrent use.
 type Bucket struct {
 	spent float64
 	at    time.Duration
@@ -216,12 +207,12 @@ func (b *Bucket) Refund(n float64) (rest float64) {
 	return n - back
 }
 
-// maxBuckets bounds the keys in memory.
 const maxBuckets = 1 << 16
 
 // Buckets are token buckets by key, all with one limit. They are safe for concurrent use.
 type Buckets[K comparable] struct {
 	limit   Limit
+	most    int // keys
 	started time.Time
 
 	mu   sync.Mutex
@@ -231,7 +222,11 @@ type Buckets[K comparable] struct {
 
 // NewBuckets returns buckets that are all full.
 func NewBuckets[K comparable](l Limit) *Buckets[K] {
-	return &Buckets[K]{limit: l, started: time.Now(), by: make(map[K]*Bucket)}
+	return newBuckets[K](l, maxBuckets)
+}
+
+func newBuckets[K comparable](l Limit, most int) *Buckets[K] {
+	return &Buckets[K]{limit: l, most: most, started: time.Now(), by: make(map[K]*Bucket)}
 }
 
 // Take spends n from the key's bucket if it has n tokens.
@@ -269,15 +264,14 @@ func (b *Buckets[K]) bucketLocked(key K, now time.Duration) *Bucket {
 	return bucket
 }
 
-// pruneLocked evicts full buckets. If there are too many keys, it evicts any until three quarters of maxBuckets are
-// left.
+// pruneLocked evicts full buckets. If there are too many keys, it evicts any until three quarters of them are left.
 func (b *Buckets[K]) pruneLocked(now time.Duration) {
-	if now < b.next && len(b.by) < maxBuckets {
+	if now < b.next && len(b.by) < b.most {
 		return
 	}
 	b.next = now + b.limit.Refill()
 	for key, bucket := range b.by {
-		if bucket.fill(b.limit, now); bucket.spent == 0 || len(b.by) > maxBuckets*3/4 {
+		if bucket.fill(b.limit, now); bucket.spent == 0 || len(b.by) > b.most*3/4 {
 			delete(b.by, key)
 		}
 	}
@@ -334,7 +328,6 @@ type note struct {
 	Credential string `json:"credential,omitempty"`
 }
 
-// tokenNote is the note of a caller with the shared token.
 const tokenNote = `{"admin":true,"credential":"` + CredentialToken + `"}`
 
 // Note encodes the identity, except tenant and user, for OfNote on another pod. It contains no secret. It is encoded by
@@ -368,8 +361,7 @@ func (id Identity) Note() string {
 // noteRoom is enough for most notes.
 const noteRoom = 128
 
-// OfNote returns the identity of a tenant and user from its note. If the note is malformed, the identity has no roles
-// and no rights.
+// OfNote returns the identity of a tenant and user from its note. A malformed note gives no roles and no rights.
 func OfNote(tenant, user, text string) Identity {
 	var n note
 	if text != "" && json.Unmarshal([]byte(text), &n) != nil {

@@ -13,7 +13,6 @@ import (
 // the check of an identity and holding it. After it, a revoked credential is in neither the cache nor the store.
 const changeAge = 2 * keyAge
 
-// subject is the subject of a change in a tenant.
 type subject struct {
 	kind registry.ChangeKind
 	id   string
@@ -35,8 +34,7 @@ type tenantMarks struct {
 	used   atomic.Int64 // when it was last read, in Unix seconds
 }
 
-// revocations has the known revocations, from the log and from each tenant's stored revocations. It is safe for
-// concurrent use.
+// revocations has the known revocations, of the log and stored ones of tenants. It is safe for concurrent use.
 type revocations struct {
 	mu         sync.RWMutex
 	tenants    map[string]*tenantMarks
@@ -165,25 +163,19 @@ func (r *revocations) revoked(id *Identity) (revoked, known bool) {
 		id.Device != "" && of.before(id, subject{registry.ChangeDevice, id.Device}), known
 }
 
-// before reports whether the identity was issued before the subject was revoked.
+// before reports whether the identity was issued before the subject was revoked. If its issue time is unknown, that
+// counts only if Farhand can revoke its credential. Otherwise it comes from the embedding program's authenticator,
+// which decides itself.
 func (t *tenantMarks) before(id *Identity, s subject) bool {
 	m := t.marks[s]
-	return m.revoked && issuedBefore(id, m.at)
-}
-
-// issuedBefore reports whether a revocation at a time includes this identity. If its issue time is unknown, the
-// revocation includes it only if Farhand can revoke its credential. Otherwise it comes from the embedding program's
-// authenticator, which decides itself.
-func issuedBefore(id *Identity, at time.Time) bool {
 	if id.Issued.IsZero() {
 		_, ours := credentialSubject(id)
-		return ours
+		return m.revoked && ours
 	}
-	return !id.Issued.After(at)
+	return m.revoked && !id.Issued.After(m.at)
 }
 
-// credentialSubject returns the subject of a revocation of the identity's credential. It returns false if the
-// credential cannot be revoked.
+// credentialSubject returns the subject of a revocation of the identity's credential, false if there can be none.
 func credentialSubject(id *Identity) (subject, bool) {
 	kind, rest, ok := strings.Cut(id.Credential, ":")
 	switch {

@@ -1,6 +1,7 @@
 package jwt
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -14,12 +15,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// latest is the end of the times that a token may have, in seconds since 1970: the year 2242. Later times could
-// overflow sums.
+// latest is the end of the times that a token may have: the year 2242. Later times could overflow sums.
 const latest = 1 << 33
 
-// identity reads the identity from verified claims. A claim that is present but unreadable is an error, because it may
-// be a restriction.
+// identity reads the identity from verified claims. An unreadable claim is an error: it may be a restriction.
 func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 	names := &v.cfg.Claims
 	id := auth.Identity{Tenant: registry.DefaultTenant}
@@ -28,13 +27,9 @@ func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 			return id, reason("the claim " + name + " is there and empty; no restriction is no claim")
 		}
 	}
-	for _, f := range []struct {
-		name  string
-		field *string
-	}{{names.Tenant, &id.Tenant}, {names.User, &id.User}, {names.Device, &id.Device}, {names.Context, &id.Context}} {
-		if err := readText(claims, f.name, f.field); err != nil {
-			return id, err
-		}
+	if err := cmp.Or(readText(claims, names.Tenant, &id.Tenant), readText(claims, names.User, &id.User),
+		readText(claims, names.Device, &id.Device), readText(claims, names.Context, &id.Context)); err != nil {
+		return id, err
 	}
 	if id.User == "" {
 		return id, reason("the claim " + names.User + " with the user is missing")
@@ -90,8 +85,7 @@ func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
 	return nil
 }
 
-// checkLifetime rejects times that are not plain numbers, and lifetimes above the maximum. It needs no signature;
-// checkValid checks the rest.
+// checkLifetime rejects times that are not plain numbers, and lifetimes above the maximum. It needs no signature.
 func (v *Verifier) checkLifetime(claims map[string]any) error {
 	at := make(map[string]float64)
 	for _, name := range []string{"exp", "iat", "nbf"} {
@@ -119,8 +113,7 @@ func (v *Verifier) checkLifetime(claims map[string]any) error {
 // checkValid checks that a token is valid now, within the leeway, and is from the issuer.
 func (v *Verifier) checkValid(claims map[string]any) error {
 	now := v.cfg.Now()
-	// at returns the time of a claim, in whole seconds, moved by the leeway. checkLifetime has seen that it is a
-	// number.
+	// at returns the time of a claim, which checkLifetime has checked, in whole seconds, moved by the leeway.
 	at := func(name string, leeway time.Duration) (t time.Time, there bool) {
 		seconds, _ := claims[name].(float64)
 		return time.Unix(int64(seconds), 0).Add(leeway), seconds != 0
@@ -180,23 +173,19 @@ func readText(claims map[string]any, name string, field *string) error {
 
 // readAudiences reads the claim aud: a text, or a list of texts. A token without it is for none.
 func readAudiences(value any) (list []string, err error) {
-	switch value := value.(type) {
-	case nil:
-		return nil, nil
-	case string:
-		return []string{value}, nil
-	case []any:
-		for _, item := range value {
-			text, ok := item.(string)
-			if !ok {
-				return nil, reason("the claim aud is no text, and no list of texts")
-			}
-			list = append(list, text)
-		}
-		return list, nil
-	default:
+	if text, ok := value.(string); ok {
+		return []string{text}, nil
+	}
+	all, ok := value.([]any)
+	for _, item := range all {
+		text, isText := item.(string)
+		ok = ok && isText
+		list = append(list, text)
+	}
+	if !ok && value != nil {
 		return nil, reason("the claim aud is no text, and no list of texts")
 	}
+	return list, nil
 }
 
 // readList reads a claim that is a list of texts, or a text with parts separated by spaces.
@@ -205,45 +194,39 @@ func readList(claims map[string]any, name string) (list []string, there bool, er
 	if !ok || value == nil {
 		return nil, false, nil
 	}
-	switch value := value.(type) {
-	case string:
-		return strings.Fields(value), true, nil
-	case []any:
-		for _, item := range value {
-			text, ok := item.(string)
-			if !ok || len(strings.Fields(text)) != 1 {
-				return nil, true, reason("the claim " + name + " is no list of words")
-			}
-			list = append(list, text)
-		}
-		return list, true, nil
-	default:
+	if text, ok := value.(string); ok {
+		return strings.Fields(text), true, nil
+	}
+	all, ok := value.([]any)
+	for _, item := range all {
+		text, _ := item.(string)
+		ok = ok && len(strings.Fields(text)) == 1
+		list = append(list, text)
+	}
+	if !ok {
 		return nil, true, reason("the claim " + name + " is no list of words")
 	}
+	return list, true, nil
 }
 
 // reason is why a token is rejected. It is for the log, and never has any part of the token.
 type reason string
 
-// Error implements error.
 func (r reason) Error() string { return string(r) }
 
-// header has the used members of a token's header.
 type header struct {
 	Alg string `json:"alg"`
 	Kid string `json:"kid"`
 	Typ string `json:"typ"`
 }
 
-// forbidden are the header members that supply a key, change what is signed, or must be understood. A token that has
-// one is not for this gateway, or is an attack.
+// forbidden are the header members that supply a key, change what is signed, or must be understood.
 var forbidden = []string{"jwk", "jku", "x5u", "x5c", "crit", "b64", "zip", "enc", "cty"}
 
 // IsToken reports whether a token has the form of a JWT: three parts separated by dots.
 func IsToken(token string) bool { return strings.Count(token, ".") == 2 }
 
-// open parses a token. It rejects what two parsers could read differently: duplicate names, padding, deep nesting. It
-// verifies nothing.
+// open parses a token. It rejects what two parsers could read differently: duplicate names, padding, deep nesting.
 func open(token string) (h header, claims map[string]any, err error) {
 	if len(token) > maxToken {
 		return h, nil, reason("the token is longer than 8 KiB")
@@ -281,10 +264,8 @@ func open(token string) (h header, claims map[string]any, err error) {
 	if json.Unmarshal(second, &claims) != nil || claims == nil {
 		return h, nil, reason("the claims of the token are no object")
 	}
-	if _, err := decode(parts[2]); err != nil {
-		return h, nil, err
-	}
-	return h, claims, nil
+	_, err = decode(parts[2])
+	return h, claims, err
 }
 
 var strictBase64 = base64.RawURLEncoding.Strict()

@@ -22,7 +22,6 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// key verifies the signatures of one algorithm.
 type key struct {
 	id          string // kid; empty: none
 	alg         string
@@ -30,44 +29,25 @@ type key struct {
 	fingerprint [32]byte // identifies the key
 }
 
-// keySet is an immutable set of keys.
-type keySet struct {
-	keys         []key
-	fingerprints map[[32]byte]bool
-}
+// keySet is an immutable set of keys, nil if it is not known.
+type keySet []key
 
-func newKeySet(keys []key) *keySet {
-	s := &keySet{keys: keys, fingerprints: make(map[[32]byte]bool, len(keys))}
-	for _, k := range keys {
-		s.fingerprints[k.fingerprint] = true
-	}
-	return s
+func (s keySet) contains(fingerprint [32]byte) bool {
+	return slices.ContainsFunc(s, func(k key) bool { return k.fingerprint == fingerprint })
 }
-
-// contains reports whether a key is in the set. A nil set is empty.
-func (s *keySet) contains(fingerprint [32]byte) bool { return s != nil && s.fingerprints[fingerprint] }
 
 // candidates returns the keys that may have signed a token with this header: keys with its kid, else keys without a
 // kid. If the token has no kid, all keys of its algorithm are candidates. It returns at most maxTries keys.
-func (s *keySet) candidates(h header) []key {
-	if s == nil {
-		return nil
-	}
-	var found []key
-	match := func(fits func(key) bool) {
-		for _, k := range s.keys {
-			if k.alg == h.Alg && len(found) < maxTries && fits(k) {
+func (s keySet) candidates(h header) (found []key) {
+	for _, id := range []string{h.Kid, ""} {
+		for _, k := range s {
+			if k.alg == h.Alg && len(found) < maxTries && (k.id == id || h.Kid == "") {
 				found = append(found, k)
 			}
 		}
-	}
-	if h.Kid == "" {
-		match(func(key) bool { return true })
-		return found
-	}
-	match(func(k key) bool { return k.id == h.Kid })
-	if len(found) == 0 {
-		match(func(k key) bool { return k.id == "" })
+		if len(found) > 0 {
+			break
+		}
 	}
 	return found
 }
@@ -99,7 +79,6 @@ func newKey(id string, public any) (key, error) {
 	return k, nil
 }
 
-// secretKey returns the key for tokens that are signed with a shared secret.
 func secretKey(secret []byte) key {
 	return key{alg: string(jose.HS256), public: slices.Clone(secret), fingerprint: sha256.Sum256(secret)}
 }
@@ -211,32 +190,22 @@ type published struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	set     *keySet       // nil: not fetched yet
+	set     keySet        // nil: not fetched yet
 	fetched time.Time     // time of the fetch of set
 	tried   time.Time     // start of the last fetch
 	running chan struct{} // closed when the running fetch ends; nil: none is running
-	closed  bool
 	fetches sync.WaitGroup
 }
 
-func newPublished(cfg *Config) *published {
-	p := &published{cfg: cfg}
-	p.ctx, p.stop = context.WithCancel(context.Background())
-	return p
-}
-
-// close cancels a running fetch and waits for it.
 func (p *published) close() {
 	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	p.stop()
+	p.mu.Unlock()
 	p.fetches.Wait()
 }
 
-// current returns the keys, nil if none are usable. If they are missing or older than Config.Refresh, it starts a fetch
-// in the background.
-func (p *published) current() *keySet {
+// current returns the keys, nil if none are usable. If they are missing or old, it starts a fetch in the background.
+func (p *published) current() keySet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
@@ -249,9 +218,8 @@ func (p *published) current() *keySet {
 	return p.set
 }
 
-// newer is called when a key is missing in current. It waits for a running fetch, or starts one if Config.Retry allows
-// it.
-func (p *published) newer(ctx context.Context) *keySet {
+// newer returns the keys after a fetch: the running one, or a new one if Config.Retry allows it.
+func (p *published) newer(ctx context.Context) keySet {
 	p.mu.Lock()
 	p.fetchLocked(p.cfg.Now())
 	running := p.running
@@ -267,7 +235,7 @@ func (p *published) newer(ctx context.Context) *keySet {
 
 // fetchLocked starts a fetch, unless one is running or the last began less than Config.Retry ago.
 func (p *published) fetchLocked(now time.Time) {
-	if p.closed || p.running != nil || !p.tried.IsZero() && now.Sub(p.tried) < p.cfg.Retry {
+	if p.ctx.Err() != nil || p.running != nil || !p.tried.IsZero() && now.Sub(p.tried) < p.cfg.Retry {
 		return
 	}
 	p.tried, p.running = now, make(chan struct{})
@@ -282,7 +250,7 @@ func (p *published) fetch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
-		p.set, p.fetched = newKeySet(keys), p.cfg.Now()
+		p.set, p.fetched = keys, p.cfg.Now()
 	}
 	close(p.running)
 	p.running = nil

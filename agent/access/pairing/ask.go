@@ -5,10 +5,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"net/netip"
 	"strings"
@@ -47,8 +45,8 @@ const (
 // Asks is the rate limit per source and pod. The store bounds how many requests wait.
 func Asks() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
 
-// Ask stores a device's request until an approver decides it. source is the request's origin. If a source asks too
-// often, or there is no room for its request, Ask fails with CodeRateLimited.
+// Ask stores a device's request from source until an approver decides it. It fails with CodeRateLimited if a source
+// asks too often, or if there is no room.
 func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Asked, error) {
 	if s.cfg.Mode == ModeOff {
 		return Asked{}, registry.Errorf(registry.CodeNotFound,
@@ -65,9 +63,11 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 		e.RetryAfter = time.Duration(float64(time.Second) / Asks().Rate)
 		return Asked{}, e
 	}
-	secret := newSecret()
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	secret := secretPrefix + base64.RawURLEncoding.EncodeToString(random)
 	p := registry.Pairing{
-		ID: idOf(secret), Digest: digestOf(secret), Source: source.String(), Network: networkOf(source),
+		ID: idOf(secret), Digest: auth.SecretDigest(secret), Source: source.String(), Network: networkOf(source),
 		DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform, PublicKey: r.PublicKey, Tools: r.Tools,
 	}
 	if s.cfg.Mode == ModeOpen {
@@ -80,7 +80,8 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 		switch {
 		case err == nil:
 			s.noteAsked(made, source)
-			return Asked{p.ID, secret, showCode(code), p.DeviceID, made.ExpiresAt.Sub(made.CreatedAt)}, nil
+			shown := code[:codeLength/2] + "-" + code[codeLength/2:]
+			return Asked{p.ID, secret, shown, p.DeviceID, made.ExpiresAt.Sub(made.CreatedAt)}, nil
 		case !errors.Is(err, registry.ErrCodeTaken):
 			return Asked{}, err
 		}
@@ -108,8 +109,7 @@ func networkOf(source netip.Prefix) string {
 	return network.String()
 }
 
-// noteAsked records a request in the log and the audit log. If the tenant is unknown yet, the audit entry goes to the
-// default tenant.
+// noteAsked records a request in the log and the audit log, that of the default tenant while the tenant is unknown.
 func (s *Service) noteAsked(p registry.Pairing, source netip.Prefix) {
 	s.cfg.Log.Info("a device asks to be paired", "pairing", p.ID, "device", p.DeviceID, "source", source)
 	e := registry.AuditEntry{
@@ -121,13 +121,8 @@ func (s *Service) noteAsked(p registry.Pairing, source netip.Prefix) {
 }
 
 func (r Request) validate() error {
-	attributes := registry.Session{
-		DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform,
-	}
-	if err := attributes.ValidateAttributes(); err != nil {
-		return err
-	}
-	if err := checkSpaces(r.DeviceID); err != nil {
+	attributes := registry.Session{DeviceID: r.DeviceID, DeviceName: r.DeviceName, Platform: r.Platform}
+	if err := cmp.Or(attributes.ValidateAttributes(), checkSpaces(r.DeviceID)); err != nil {
 		return err
 	}
 	if r.PublicKey != nil && len(r.PublicKey) != ed25519.PublicKeySize {
@@ -145,21 +140,8 @@ func (r Request) validate() error {
 	return nil
 }
 
-// newSecret returns the secret of a request: 256 random bits.
-func newSecret() string {
-	random := make([]byte, 32)
-	_, _ = rand.Read(random) // never fails
-	return secretPrefix + base64.RawURLEncoding.EncodeToString(random)
-}
+func idOf(secret string) string { return auth.SecretDigest(secret)[:2*idBytes] }
 
-func digestOf(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
-}
-
-func idOf(secret string) string { return digestOf(secret)[:2*idBytes] }
-
-// newCode returns a random code.
 func newCode() string {
 	random := make([]byte, codeLength)
 	_, _ = rand.Read(random) // never fails
@@ -168,9 +150,6 @@ func newCode() string {
 	}
 	return string(random)
 }
-
-// showCode returns a code in the form for people.
-func showCode(code string) string { return code[:codeLength/2] + "-" + code[codeLength/2:] }
 
 // readCode parses a code that a person typed. Empty: it cannot be a code.
 func readCode(typed string) string {
@@ -181,9 +160,8 @@ func readCode(typed string) string {
 	return code
 }
 
-// codeDigest returns the digest that the store has of a code. Codes are compared by digest, so timing does not reveal
-// how much of a wrong code was right.
-func codeDigest(code string) string { return digestOf("farhand pairing code\n" + code) }
+// codeDigest returns the stored digest of a code, by which codes are compared: timing reveals nothing.
+func codeDigest(code string) string { return auth.SecretDigest("farhand pairing code\n" + code) }
 
 // State is the state of a request.
 type State string
@@ -216,8 +194,7 @@ type Collected struct {
 }
 
 // Collect returns the state of a request, by its secret. The first call after the approval returns the credential and
-// removes the request. If the credential cannot be stored, or another device with this id was paired meanwhile, the
-// device must ask again.
+// removes the request; if that fails, the device must ask again.
 func (s *Service) Collect(ctx context.Context, secret string) (Collected, error) {
 	if !strings.HasPrefix(secret, secretPrefix) || len(secret) > 128 {
 		return Collected{}, registry.ErrNoPairing
@@ -226,7 +203,7 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	if err != nil {
 		return Collected{}, err
 	}
-	if subtle.ConstantTimeCompare([]byte(p.Digest), []byte(digestOf(secret))) != 1 {
+	if subtle.ConstantTimeCompare([]byte(p.Digest), []byte(auth.SecretDigest(secret))) != 1 {
 		return Collected{}, registry.ErrNoPairing
 	}
 	answer := Collected{State: StateOf(p), DeviceID: p.DeviceID}

@@ -15,10 +15,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Limits of wrong codes within guessWindow, for all pods together. A code has 40 bits and is valid for minutes. With
-// all guesses used up, the chance to hit one of a thousand waiting codes is about one in a million. A tenant gets at
-// most 1/tenantShare of all remaining guesses, and an approver at most 1/approverShare of its tenant's. So a few of
-// them cannot block the others' right codes.
+// Limits of wrong codes within guessWindow, for all pods together. With all guesses used up, the chance to hit one of a
+// thousand waiting codes of 40 bits is about one in a million. A tenant gets at most 1/tenantShare of all remaining
+// guesses, and an approver at most 1/approverShare of its tenant's, so a few cannot block the others' right codes.
 const (
 	guessWindow       = 5 * time.Minute
 	guessesOfSource   = 10 // per tenant
@@ -66,7 +65,6 @@ func (s *Service) Find(ctx context.Context, by Approver, code string) (View, err
 	return s.view(ctx, by, p)
 }
 
-// view adds what the approver should know about one request.
 func (s *Service) view(ctx context.Context, by Approver, p registry.Pairing) (View, error) {
 	waiting, err := s.cfg.Store.Pairings(ctx, by.Tenant)
 	if err != nil {
@@ -180,7 +178,6 @@ func (s *Service) Decide(ctx context.Context, by Approver, id, code string, d De
 	return view, nil
 }
 
-// decidable returns a request that the approver may decide.
 func (s *Service) decidable(ctx context.Context, by Approver, id, code string) (registry.Pairing, error) {
 	if code == "" {
 		p, err := s.cfg.Store.Pairing(ctx, id)
@@ -196,15 +193,12 @@ func (s *Service) decidable(ctx context.Context, by Approver, id, code string) (
 	return p, err
 }
 
-// approval returns the decision that approves a request.
 func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDecision, error) {
 	made := registry.PairingDecision{
 		Approved: true, Tenant: by.Tenant, User: d.User, Name: d.Name, Tools: d.Tools,
 		By: nameOf(by.Identity), ByUser: by.User,
 	}
-	if made.User == "" {
-		made.User = by.Viewer()
-	}
+	made.User = cmp.Or(made.User, by.Viewer())
 	if viewer := by.Viewer(); viewer != "" && made.User != viewer {
 		return made, registry.Errorf(registry.CodeForbidden,
 			"user: you may pair devices for yourself only; an admin may for others.")
@@ -218,9 +212,7 @@ func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDeci
 			"Your credential is for conversations of the kind %q only, and those of a paired device would be of "+
 				"another. Approve it with another credential.", by.Context)
 	}
-	if made.Name == "" {
-		made.Name = p.DeviceName
-	}
+	made.Name = cmp.Or(made.Name, p.DeviceName)
 	if made.Tools == nil {
 		made.Tools = p.Tools
 	}
@@ -262,23 +254,21 @@ func (s *Service) replaceable(
 	return all, nil
 }
 
-// maxGlob bounds a tool name or glob, in bytes.
-const maxGlob = 192
+const maxGlob = 192 // bytes of a tool name or glob
 
 // checkGlob rejects text that is neither a name nor a glob. Only * and ? are special characters.
 func checkGlob(glob string) error {
 	if glob == "" || len(glob) > maxGlob || !utf8.ValidString(glob) || strings.ContainsAny(glob, "[]\\/ ,\t\r\n") {
 		return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is no name or glob of a tool.", glob)
 	}
-	attributes := registry.Session{Name: glob} // rejects invisible characters
-	return attributes.ValidateAttributes()
+	return registry.Session{Name: glob}.ValidateAttributes() // rejects invisible characters
 }
 
 func isGlob(text string) bool { return strings.ContainsAny(text, "*?") }
 
 func matches(glob, name string) bool {
-	ok, err := path.Match(glob, name)
-	return ok && err == nil
+	ok, _ := path.Match(glob, name) // false with an error
+	return ok
 }
 
 // covers reports whether a credential's globs, separated by spaces, match every name that glob matches. Empty scopes

@@ -1,15 +1,12 @@
 // Package pairing gives each device its own credential. A device asks (Ask) and gets a secret, with which it polls, and
 // a short code, which it shows to a person. An approver types the code and decides (Find, Decide). Then the device
-// collects its credential, once (Collect). The reasons are in docs/decisions/0031-pairing.md.
-//
-// A credential may have a public key. Then it is valid only with a signature of a nonce from the gateway (Challenge,
-// Prove), so a stolen copy is useless.
-//
-// A paired device may offer only approved tools, with the definitions that were approved. All other tools wait (Review,
-// ApproveTools). All state is in the store, so any pod can do any step.
+// collects its credential, once (Collect). A credential with a public key is valid only with a signature of a nonce
+// from the gateway (Challenge, Prove). A paired device may offer only tools whose definitions were approved (Review,
+// ApproveTools). Any pod can do any step. The reasons are in docs/decisions/0031-pairing.md.
 package pairing
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -47,16 +44,7 @@ const DefaultTTL = 5 * time.Minute
 // Store is the part of registry.Store that pairing needs.
 type Store interface {
 	registry.PairingStore
-	CreateCredential(ctx context.Context, c registry.Credential) (registry.Credential, error)
-	Credential(ctx context.Context, tenant, id string) (registry.Credential, error)
-	Credentials(ctx context.Context, q registry.CredentialQuery) ([]registry.Credential, string, error)
-	UpdateCredential(
-		ctx context.Context, tenant, id string, change func(*registry.Credential) error,
-	) (registry.Credential, error)
-	RevokeCredential(ctx context.Context, tenant, id string) (registry.Credential, error)
-	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]registry.Credential, error)
-	PairedIDs(ctx context.Context, tenant string) ([]string, error)
-	AppendChange(ctx context.Context, c registry.CredentialChange) (registry.CredentialChange, error)
+	registry.CredentialStore
 }
 
 // Config is what a Service needs. Store is required.
@@ -67,9 +55,8 @@ type Config struct {
 	Log   *slog.Logger  // default: discard
 	Audit auth.Auditor  // gets requests; default: discard
 
-	// Ended asks the store whether an identity has ended: CodeUnauthenticated means revoked, any other error unknown.
-	// If the approver or the user was revoked after the request was made, the device gets no credential. Nil: not
-	// checked.
+	// Ended asks the store whether an identity was revoked (CodeUnauthenticated). A device gets no credential if its
+	// approver or user was revoked after its request. Nil: not checked.
 	Ended func(context.Context, *auth.Identity) error
 }
 
@@ -86,18 +73,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("pairing: a service needs a store")
 	}
-	if cfg.Mode == "" {
-		cfg.Mode = ModeCode
-	}
-	if cfg.TTL <= 0 {
-		cfg.TTL = DefaultTTL
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Audit == nil {
-		cfg.Audit = auth.NoAudit{}
-	}
+	cfg.Mode, cfg.TTL = cmp.Or(cfg.Mode, ModeCode), cmp.Or(cfg.TTL, DefaultTTL)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Audit = cmp.Or[auth.Auditor](cfg.Audit, auth.NoAudit{})
 	return &Service{cfg, auth.NewBuckets[netip.Prefix](Asks()), cache.New[string, []string](looksBytes, 0)}, nil
 }
 
@@ -112,13 +90,10 @@ func (s *Service) Paired(ctx context.Context, tenant, deviceID string) (bool, er
 
 // nameOf returns the name of an identity in logs and records: the credential, or the user.
 func nameOf(id auth.Identity) string {
-	if id.Credential != "" {
-		return id.Credential
-	}
-	if id.User != "" {
+	if id.Credential == "" && id.User != "" {
 		return "user:" + id.User
 	}
-	return "anonymous"
+	return cmp.Or(id.Credential, "anonymous")
 }
 
 // How a device sends its signature with a request: in a header or, in browsers, in an offered subprotocol.
@@ -155,14 +130,12 @@ func (s *Service) Challenge(ctx context.Context, id auth.Identity, source netip.
 		registry.NonceTTL)
 }
 
-// nonceOwner returns the owner of a nonce in the store: the credential and the source that asked for it. The source's
-// digest is the end of the nonce.
+// nonceOwner returns the owner of a nonce in the store: the credential, and the source's digest at the nonce's end.
 func nonceOwner(credential, nonce string) string {
 	return credential + "/" + nonce[len(nonce)-sourceLength:]
 }
 
-// Prove checks the signature of a request whose credential has a public key. Only a valid signature consumes its nonce,
-// so only the device can. It is for auth.KeysConfig.
+// Prove checks the signature of a request whose credential has a public key. Only a valid signature consumes its nonce.
 func (s *Service) Prove(ctx context.Context, r *http.Request, c registry.Credential) error {
 	if len(c.PublicKey) == 0 || r.URL.Path == PathChallenge {
 		return nil
@@ -188,7 +161,6 @@ func (s *Service) Prove(ctx context.Context, r *http.Request, c registry.Credent
 
 func unsigned(text string) error { return registry.Errorf(registry.CodeUnauthenticated, "%s", text) }
 
-// signatureOf returns the nonce and the signature of a request.
 func signatureOf(r *http.Request) (nonce string, signature []byte, ok bool) {
 	value := r.Header.Get(HeaderSignature)
 	for _, line := range r.Header.Values(headerSubprotocol) {
@@ -223,8 +195,7 @@ type Device struct {
 }
 
 // Pins returns the tools that were approved with a definition.
-func (d Device) Pins() []registry.ApprovedTool {
-	var all []registry.ApprovedTool
+func (d Device) Pins() (all []registry.ApprovedTool) {
 	for _, a := range d.Approved {
 		if a.Hash != "" && a.Hash != hashRejected {
 			all = append(all, a)
@@ -234,8 +205,7 @@ func (d Device) Pins() []registry.ApprovedTool {
 }
 
 // Rejected returns the names of tools that the device must not offer.
-func (d Device) Rejected() []string {
-	var names []string
+func (d Device) Rejected() (names []string) {
 	for _, a := range d.Approved {
 		if a.Hash == hashRejected {
 			names = append(names, a.Name)
@@ -244,8 +214,7 @@ func (d Device) Rejected() []string {
 	return names
 }
 
-// Device returns a paired device by the id of its credential or by its device_id. Devices that the approver may not see
-// are not found.
+// Device returns a paired device that the approver may see, by the id of its credential or by its device_id.
 func (s *Service) Device(ctx context.Context, by Approver, id string) (Device, error) {
 	c, err := s.find(ctx, by, id)
 	if err != nil {
@@ -272,11 +241,11 @@ func (s *Service) find(ctx context.Context, by Approver, id string) (registry.Cr
 		return c, nil
 	}
 	paired, err := s.cfg.Store.PairedDevices(ctx, by.Tenant, id)
+	if err == nil && (len(paired) == 0 || !by.Sees(paired[0].User)) {
+		err = errNoDevice()
+	}
 	if err != nil {
 		return c, err
-	}
-	if len(paired) == 0 || !by.Sees(paired[0].User) {
-		return c, errNoDevice()
 	}
 	return paired[0], nil
 }
@@ -287,8 +256,7 @@ func errNoDevice() error {
 
 // Rename changes the name of a paired device.
 func (s *Service) Rename(ctx context.Context, by Approver, id, name string) (Device, error) {
-	attributes := registry.Session{Name: name}
-	if err := attributes.ValidateAttributes(); err != nil {
+	if err := (registry.Session{Name: name}).ValidateAttributes(); err != nil {
 		return Device{}, err
 	}
 	d, err := s.Device(ctx, by, id)

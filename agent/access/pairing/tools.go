@@ -3,8 +3,10 @@ package pairing
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
@@ -23,7 +25,6 @@ const (
 	maxWaitingTools = 512                               // waiting tools per device; each frame with tools scans all
 )
 
-// pinOf returns the pinned hash of a name.
 func pinOf(all []registry.ApprovedTool, name string) (hash string, ok bool) {
 	for _, a := range all {
 		if a.Name == name && a.Hash != "" {
@@ -93,7 +94,8 @@ func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry
 	}
 	kept, reviewed := review(c.Approved, known, tools)
 	reviewed.Bytes = known.Size()
-	if !equalTools(kept, known) {
+	same := func(a, b registry.ToolSpec) bool { return a.Name == b.Name && a.Hash() == b.Hash() }
+	if !slices.EqualFunc(kept.Waiting, known.Waiting, same) || !slices.EqualFunc(kept.Pinned, known.Pinned, same) {
 		reviewed.Bytes += kept.Size()
 		err = s.cfg.Store.SetDeviceTools(ctx, id.Tenant, credential, kept)
 	}
@@ -128,8 +130,7 @@ func (a Approvals) After(before Approvals) Approvals {
 	return a
 }
 
-// Changes returns the waiting tools that were approved meanwhile, and the names of offered tools that may no longer be
-// offered.
+// Changes returns the waiting tools that were approved meanwhile, and the names of tools that may no longer be offered.
 func (a Approvals) Changes(offered []registry.ToolSpec) (approved []registry.ToolSpec, withdrawn []string) {
 	for _, t := range a.waiting {
 		if hash, _ := pinOf(a.approved, t.Name); hash == t.Hash() {
@@ -159,7 +160,8 @@ func review(
 			kept.Pinned = append(slices.DeleteFunc(kept.Pinned, hasName(t.Name)), t)
 		case hash == hashRejected:
 			r.Waiting = append(r.Waiting, Waiting{t, "was rejected by an approver"})
-		case len(kept.Waiting) >= maxWaitingTools || waitingSize(kept)+t.Size() > maxWaiting:
+		case len(kept.Waiting) >= maxWaitingTools,
+			registry.DeviceTools{Waiting: kept.Waiting}.Size()+t.Size() > maxWaiting:
 			r.Waiting = append(r.Waiting, Waiting{t, "too many tools of this device wait for approval"})
 		case isPinned:
 			kept.Waiting = append(kept.Waiting, t)
@@ -179,16 +181,8 @@ func review(
 	return kept, r
 }
 
-func waitingSize(t registry.DeviceTools) int { return registry.DeviceTools{Waiting: t.Waiting}.Size() }
-
 func hasName(name string) func(registry.ToolSpec) bool {
 	return func(t registry.ToolSpec) bool { return t.Name == name }
-}
-
-// equalTools reports whether a and b have the same definitions.
-func equalTools(a, b registry.DeviceTools) bool {
-	equal := func(a, b registry.ToolSpec) bool { return a.Name == b.Name && a.Hash() == b.Hash() }
-	return slices.EqualFunc(a.Waiting, b.Waiting, equal) && slices.EqualFunc(a.Pinned, b.Pinned, equal)
 }
 
 // Remarks about a device id that an approver should check with care.
@@ -197,28 +191,26 @@ const (
 	RemarkUnusual = "unusual" // it has spaces or signs that are unusual in ids, such as brackets
 )
 
-// maxAlike bounds the look-alikes that are considered per id.
-const maxAlike = 64
+const maxAlike = 64 // look-alikes that are considered per id
 
 // usualSigns are the signs that ids of sessions may have besides letters and digits.
 const usualSigns = "._:@~+=-"
 
-// remarksOf returns the remarks about a device id.
 func remarksOf(id string) []string {
-	if !legible.IsASCII(id) {
+	unusual := func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(usualSigns, r)
+	}
+	switch {
+	case !legible.IsASCII(id):
 		return []string{RemarkForeign}
-	}
-	if strings.ContainsFunc(id, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
-			strings.ContainsRune(usualSigns, r))
-	}) {
+	case strings.ContainsFunc(id, unusual):
 		return []string{RemarkUnusual}
+	default:
+		return nil
 	}
-	return nil
 }
 
-// checkSpaces rejects a new device id that differs from another only by spaces that a reader overlooks. Other invisible
-// characters are not allowed in ids.
+// checkSpaces rejects a new device id that differs from another only by spaces that a reader overlooks.
 func checkSpaces(id string) error {
 	if strings.Join(strings.Fields(id), " ") == id {
 		return nil
@@ -249,7 +241,6 @@ const (
 	lookCost   = 64      // bytes besides the text of each
 )
 
-// alike finds ids that look like the asked ones.
 type alike struct {
 	looks  func(id string) []string
 	byLook map[string][]string // asked ids, by each of their looks
@@ -279,8 +270,7 @@ func (a *alike) offer(other string) {
 	}
 }
 
-// LookAlikes returns, for each of these ids, a paired device id that a person may confuse with it. Devices that the
-// approver may not see are left out.
+// LookAlikes returns, for each of these ids, a paired device id that the approver may see and confuse with it.
 func (s *Service) LookAlikes(ctx context.Context, by Approver, ids ...string) (map[string]string, error) {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })
 	if len(ids) == 0 {
@@ -294,10 +284,7 @@ func (s *Service) LookAlikes(ctx context.Context, by Approver, ids ...string) (m
 	for _, id := range paired {
 		a.offer(id)
 	}
-	var candidates []string
-	for _, found := range a.found {
-		candidates = append(candidates, found...)
-	}
+	candidates := slices.Concat(slices.Collect(maps.Values(a.found))...)
 	if len(candidates) == 0 {
 		return nil, nil
 	}

@@ -31,7 +31,6 @@ func cellsOf(contexts []Context, sources []Source) (set cells) {
 	return set
 }
 
-// cells returns the cells in which a rule applies.
 func (r *toolRule) cells() cells { return cellsOf(r.who.contexts, r.sources) }
 
 // refused returns the cells in which a rule refuses every call that it is about.
@@ -94,7 +93,7 @@ func (c *coverage) globs(all, some globs) bool {
 		return false
 	}
 	return !slices.ContainsFunc(some, func(one string) bool {
-		return !slices.ContainsFunc(all, func(glob string) bool { return matchPattern(glob, one) })
+		return !slices.ContainsFunc(all, func(glob string) bool { return matches(glob, one, true) })
 	})
 }
 
@@ -146,7 +145,6 @@ func (c *coverage) covering(rules []toolRule, i int) (over []int, possible []reg
 	return over, possible
 }
 
-// demands finds conditions of approvals and refusals that never hold.
 func (u *unreachable) demands() {
 	for k := range u.rule.approvals {
 		if a := &u.rule.approvals[k]; !a.never {
@@ -181,15 +179,13 @@ func (u *unreachable) neverHolds(d *demand, reach cells, what string) bool {
 	return true
 }
 
-// adminsOnly reports whether only admins may call the tools of the rule.
 func (u *unreachable) adminsOnly() bool {
 	return !slices.ContainsFunc(u.possible, func(l registry.SecurityLevel) bool {
 		return l != registry.SecurityAdminOnly
 	})
 }
 
-// alwaysExcept reports whether every caller that passes the rule has a role that a demand exempts. Admins have all
-// roles.
+// alwaysExcept reports whether every caller that passes the rule has a role that a demand exempts, as admins have.
 func (u *unreachable) alwaysExcept(d *demand) bool {
 	if len(d.except) == 0 {
 		return false
@@ -200,8 +196,7 @@ func (u *unreachable) alwaysExcept(d *demand) bool {
 		len(u.rule.roles) > 0 && subset(u.rule.roles, except)
 }
 
-// neverAsked finds an approval that never applies, because an earlier rule ends the list, or because such calls are
-// refused. where has the cells in which it could apply.
+// neverAsked finds an approval that an earlier rule ends, or whose calls are refused. where is where it could apply.
 func (u *unreachable) neverAsked(k int, where cells, what string) bool {
 	d, ended, refused := &u.rule.approvals[k], hiding{rest: where}, hiding{rest: where}
 	for _, j := range slices.Sorted(slices.Values(append(slices.Clone(u.over), u.at))) {
@@ -234,8 +229,7 @@ func (u *unreachable) neverAsked(k int, where cells, what string) bool {
 	return true
 }
 
-// hardlyHolds finds the condition "argument from outside" on tools that, by set_effects, change nothing. For such tools
-// it checks only URLs in the arguments.
+// hardlyHolds finds the condition "argument from outside" on tools that change nothing: it checks only their URLs.
 func (u *unreachable) hardlyHolds(d *demand, field, does string) {
 	if d.Marks != ForeignArgument || u.effects == nil ||
 		slices.ContainsFunc(u.effects, func(e Effects) bool { return !e.OnlyReads() }) {
@@ -263,22 +257,22 @@ func (u *unreachable) terms(k int, where cells) {
 		}
 		return by, within
 	}
-	u.hidden(d.By != "", where, func(j int, _ *toolRule) verdict {
-		by, _ := asks(j)
-		return sets(strictness(by) > strictness(d.By), true)
-	}, func(j int) string {
-		by, _ := asks(j)
-		return fmt.Sprintf("by: %s never applies: %s asks about the same calls with by: %s, and the strictest counts",
-			d.By, u.ruleName(j), cmp.Or(string(by), "left out, which is stricter"))
-	})
-	u.hidden(d.Within > 0, where, func(j int, _ *toolRule) verdict {
-		_, within := asks(j)
-		return sets(within > 0 && within < d.Within, true)
-	}, func(j int) string {
-		_, within := asks(j)
-		return fmt.Sprintf("within: %v never applies: %s asks about the same calls with within: %v, and the shortest "+
-			"counts", d.Within, u.ruleName(j), within)
-	})
+	if d.By != "" {
+		u.hidden(where, fmt.Sprintf("by: %s", d.By),
+			"%[1]s asks about the same calls with by: %[2]s, and the strictest counts",
+			func(j int, _ *toolRule) (any, verdict) {
+				by, _ := asks(j)
+				return cmp.Or(by, "left out, which is stricter"), sets(strictness(by) > strictness(d.By), true)
+			})
+	}
+	if d.Within > 0 {
+		u.hidden(where, fmt.Sprintf("within: %v", d.Within),
+			"%[1]s asks about the same calls with within: %[2]v, and the shortest counts",
+			func(j int, _ *toolRule) (any, verdict) {
+				_, within := asks(j)
+				return within, sets(within > 0 && within < d.Within, true)
+			})
+	}
 }
 
 // ended reports whether approval: never may stand between demand k of the rule and demand i of rule j, so that one may
@@ -294,7 +288,6 @@ func (u *unreachable) ended(k, j, i int) bool {
 	return false
 }
 
-// hiding collects the rules that hide something.
 type hiding struct {
 	rest cells // cells that no rule hides
 	by   []int // the rules, in order

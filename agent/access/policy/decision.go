@@ -38,11 +38,8 @@ type Decision struct {
 	Level   registry.SecurityLevel // of the tool, as set by the operator; never empty
 	Effects Effects                // of the tool, as set by the operator
 
-	// Approvals are the reasons to ask a person before the call. One with matching Marks is enough.
-	Approvals []Demand
-
-	// Forbids are reasons to refuse the call that depend on the conversation.
-	Forbids []Demand
+	Approvals []Demand // reasons to ask a person before the call; one with matching Marks is enough
+	Forbids   []Demand // reasons to refuse the call that depend on the conversation
 
 	// Destinations are JSON Pointers to the arguments that say where something goes. A value there that no trusted
 	// source has named counts as untrusted. A step "*" stands for any.
@@ -102,7 +99,6 @@ func (d *Decision) Terms(m Marks) (t Terms) {
 	return t
 }
 
-// strictness orders the values of ApproveBy.
 func strictness(by registry.ApproveBy) int {
 	strictness := []registry.ApproveBy{registry.ApproveAnyone, "", registry.ApproveOther, registry.ApproveTwo}
 	return slices.Index(strictness, by)
@@ -132,7 +128,6 @@ type Demand struct {
 	Reason string             // the operator's reason in the rule
 }
 
-// applies reports whether the demand applies to a call with these marks.
 func (d *Demand) applies(m Marks) bool { return d.Marks == 0 || d.Marks&m != 0 }
 
 // Marks describe the origin of a model's call. The gateway sets them, never a model.
@@ -140,10 +135,8 @@ type Marks uint8
 
 // The marks.
 const (
-	// Untrusted: the conversation has read untrusted content.
-	Untrusted Marks = 1 << iota
-	// ForeignArgument: an argument has a value that first appeared in untrusted content.
-	ForeignArgument
+	Untrusted       Marks = 1 << iota // the conversation has read untrusted content
+	ForeignArgument                   // an argument has a value that first appeared in untrusted content
 )
 
 // Effects says what a tool may do besides returning a result.
@@ -223,7 +216,6 @@ type Resources struct {
 // IsZero reports whether no bound is set.
 func (r Resources) IsZero() bool { return r == Resources{} }
 
-// min returns the stricter bounds of two.
 func (r Resources) min(o Resources) Resources {
 	return Resources{
 		MaxFiles: least(r.MaxFiles, o.MaxFiles), MaxBytes: least(r.MaxBytes, o.MaxBytes),
@@ -249,23 +241,13 @@ const (
 	Sandboxed Context = "group sandboxed" // as Group, with local tools in a sandbox
 )
 
-// Contexts returns all contexts.
+// Contexts returns all contexts, by rank.
 func Contexts() []Context { return []Context{Main, Group, Sandboxed} }
 
 // Join combines two contexts of a conversation: that of its channel, and that of the credentials that opened it. The
 // stricter one counts, so neither can relax the other. An unknown context counts as Group.
 func Join(a, b Context) Context {
-	if rank(a) < rank(b) {
-		a = b
-	}
-	switch rank(a) {
-	case 0:
-		return Main
-	case 1:
-		return Group
-	default:
-		return Sandboxed
-	}
+	return Contexts()[max(rank(a), rank(b))]
 }
 
 func rank(c Context) int {

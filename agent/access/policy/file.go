@@ -26,17 +26,14 @@ const (
 	maxPatterns = 20_000
 )
 
-// fileReader reads a policy file.
-type fileReader struct {
-	reader
-	groups map[string]globs
-	ids    map[string]int // line by id
-	rules  rules
+// reader reads a policy file. It records all problems, not only the first.
+type reader struct {
+	problems Problems
+	groups   map[string]globs
+	ids      map[string]int // line by id
+	rules    rules
 
-	places, registerPlaces, callPlaces []place // positions of the rules
-
-	warnings Problems // what the file says and may not mean
-
+	warnings Problems            // what the file says and may not mean
 	patterns int                 // in the rules read so far
 	alike    map[string][]string // look-alikes of patterns; computing them is the slowest step
 }
@@ -51,8 +48,8 @@ func parse(text []byte, defaults *rules) (*rules, error) {
 }
 
 // readFile reads a policy file, like parse. Its rules are valid only if there are no problems.
-func readFile(text []byte, defaults *rules) *fileReader {
-	r := &fileReader{groups: make(map[string]globs), ids: make(map[string]int), alike: make(map[string][]string)}
+func readFile(text []byte, defaults *rules) *reader {
+	r := &reader{groups: make(map[string]globs), ids: make(map[string]int), alike: make(map[string][]string)}
 	top := r.document(text)
 	if top != nil {
 		r.groupsFirst(top)
@@ -64,12 +61,14 @@ func readFile(text []byte, defaults *rules) *fileReader {
 				}
 			}},
 			field{"groups", func(*yaml.Node) {}},
-			field{"register", func(n *yaml.Node) {
-				r.rules.register, r.registerPlaces = r.nameRules(n, false)
-			}},
-			field{"calls", func(n *yaml.Node) { r.rules.calls, r.callPlaces = r.nameRules(n, true) }},
+			field{"register", func(n *yaml.Node) { r.rules.register = r.nameRules(n, false) }},
+			field{"calls", func(n *yaml.Node) { r.rules.calls = r.nameRules(n, true) }},
 			field{"tools", r.toolRules},
-			field{"limits", r.overall},
+			field{"limits", func(n *yaml.Node) { // of all tools together
+				r.fields(n, "limits", field{"calls_per_minute", func(n *yaml.Node) {
+					r.rules.limits = r.perMinute(n, "limits")
+				}})
+			}},
 		)
 		if version == "" {
 			r.wrong(top, "version: %s must stand in a policy file", fileVersion)
@@ -87,34 +86,29 @@ func readFile(text []byte, defaults *rules) *fileReader {
 }
 
 // groupsFirst reads the groups of tools, because rules may name groups that are defined later.
-func (r *fileReader) groupsFirst(top *yaml.Node) {
-	if top.Kind != yaml.MappingNode {
+func (r *reader) groupsFirst(top *yaml.Node) {
+	all := member(top, "groups")
+	if top.Kind != yaml.MappingNode || all == nil {
 		return
 	}
-	for i := 0; i+1 < len(top.Content); i += 2 {
-		if top.Content[i].Value != "groups" {
-			continue
+	if all.Kind != yaml.MappingNode {
+		r.wrong(all, "groups must be a mapping of names to lists of tools")
+		return
+	}
+	for j := 0; j+1 < len(all.Content); j += 2 {
+		name := all.Content[j]
+		if _, twice := r.groups[name.Value]; twice {
+			r.wrong(name, "the group %q stands here a second time", short(name.Value))
 		}
-		all := top.Content[i+1]
-		if all.Kind != yaml.MappingNode {
-			r.wrong(all, "groups must be a mapping of names to lists of tools")
-			return
+		if !registry.ValidToolName(name.Value) {
+			r.wrong(name, "the name of a group may hold letters, digits, '_', '.' and '-'")
 		}
-		for j := 0; j+1 < len(all.Content); j += 2 {
-			name := all.Content[j]
-			if _, twice := r.groups[name.Value]; twice {
-				r.wrong(name, "the group %q stands here a second time", short(name.Value))
-			}
-			if !registry.ValidToolName(name.Value) {
-				r.wrong(name, "the name of a group may hold letters, digits, '_', '.' and '-'")
-			}
-			r.groups[name.Value] = r.tools(all.Content[j+1], false)
-		}
+		r.groups[name.Value] = r.tools(all.Content[j+1], false)
 	}
 }
 
 // tools reads patterns of tool names. With groups, it also reads names of groups.
-func (r *fileReader) tools(n *yaml.Node, groups bool) globs {
+func (r *reader) tools(n *yaml.Node, groups bool) globs {
 	var list globs
 	r.each(n, func(n *yaml.Node) {
 		glob := r.text(n)
@@ -136,7 +130,7 @@ func (r *fileReader) tools(n *yaml.Node, groups bool) globs {
 }
 
 // add adds patterns to a list. Patterns beyond maxPatterns are left out, and reported once.
-func (r *fileReader) add(n *yaml.Node, list, patterns globs) globs {
+func (r *reader) add(n *yaml.Node, list, patterns globs) globs {
 	before := r.patterns
 	r.patterns += len(patterns)
 	switch {
@@ -149,8 +143,7 @@ func (r *fileReader) add(n *yaml.Node, list, patterns globs) globs {
 	return patterns[:min(1, len(patterns))] // an empty list would be a problem of its own
 }
 
-// denials reads patterns of tool names that also match look-alikes.
-func (r *fileReader) denials(n *yaml.Node) denials {
+func (r *reader) denials(n *yaml.Node) denials {
 	d := denials{globs: r.tools(n, true)}
 	for _, glob := range d.globs {
 		alike, known := r.alike[glob]
@@ -163,31 +156,15 @@ func (r *fileReader) denials(n *yaml.Node) denials {
 	return d
 }
 
-// names reads patterns of users or tenants.
-func (r *fileReader) names(n *yaml.Node) globs {
-	var list globs
-	r.each(n, func(n *yaml.Node) {
-		if name := r.text(n); name != "" {
-			list = append(list, name)
-		}
-	})
-	return list
+func (r *reader) roles(n *yaml.Node) []string {
+	return words(r, n, "role", auth.RoleNames())
 }
 
-func (r *fileReader) roles(n *yaml.Node) []string {
-	var list []string
-	r.each(n, func(n *yaml.Node) { list = append(list, oneOf(&r.reader, n, "role", auth.RoleNames())) })
-	return list
+func (r *reader) contexts(n *yaml.Node) []Context {
+	return words(r, n, "context", Contexts())
 }
 
-func (r *fileReader) contexts(n *yaml.Node) []Context {
-	var list []Context
-	r.each(n, func(n *yaml.Node) { list = append(list, oneOf(&r.reader, n, "context", Contexts())) })
-	return list
-}
-
-// id reads the id of a rule.
-func (r *fileReader) id(n *yaml.Node) string {
+func (r *reader) id(n *yaml.Node) string {
 	id := r.text(n)
 	if id == "" {
 		return id
@@ -205,7 +182,7 @@ func (r *fileReader) id(n *yaml.Node) string {
 }
 
 // reason reads the text for callers that a rule refuses.
-func (r *fileReader) reason(n *yaml.Node) string {
+func (r *reader) reason(n *yaml.Node) string {
 	text := r.text(n)
 	if len(text) > maxReason || legible.Line(text) != text {
 		r.wrong(n, "a reason is one line of %d bytes at most", maxReason)
@@ -214,11 +191,9 @@ func (r *fileReader) reason(n *yaml.Node) string {
 	return text
 }
 
-// lineID returns the id of a rule without one.
 func lineID(n *yaml.Node) string { return fmt.Sprintf("line-%d", n.Line) }
 
-// rulesOf reads the items of a list of rules.
-func (r *fileReader) rulesOf(n *yaml.Node, read func(*yaml.Node)) {
+func (r *reader) rulesOf(n *yaml.Node, read func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
 		r.wrong(n, "a list of rules must stand here, each beginning with -")
 		return
@@ -232,11 +207,10 @@ func (r *fileReader) rulesOf(n *yaml.Node, read func(*yaml.Node)) {
 	}
 }
 
-// askerFields are the fields that select callers.
-func (r *fileReader) askerFields(a *asker, contexts bool) []field {
+func (r *reader) askerFields(a *asker, contexts bool) []field {
 	fields := []field{
-		{"tenants", func(n *yaml.Node) { a.tenants = r.names(n) }},
-		{"users", func(n *yaml.Node) { a.users = r.names(n) }},
+		{"tenants", func(n *yaml.Node) { a.tenants = list(r, n, r.text) }},
+		{"users", func(n *yaml.Node) { a.users = list(r, n, r.text) }},
 		{"roles", func(n *yaml.Node) { a.roles = r.roles(n) }},
 	}
 	if contexts {
@@ -245,10 +219,9 @@ func (r *fileReader) askerFields(a *asker, contexts bool) []field {
 	return fields
 }
 
-// nameRules reads a section whose rules allow and deny names.
-func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule, places []place) {
+func (r *reader) nameRules(n *yaml.Node, contexts bool) (list []nameRule) {
 	r.rulesOf(n, func(n *yaml.Node) {
-		rule := nameRule{id: lineID(n)}
+		rule := nameRule{id: lineID(n), at: placeOf(n)}
 		r.fields(n, "a rule", append(r.askerFields(&rule.who, contexts),
 			field{"id", func(n *yaml.Node) {
 				if rule.id = r.id(n); strings.HasPrefix(rule.id, defaultPrefix) {
@@ -262,16 +235,9 @@ func (r *fileReader) nameRules(n *yaml.Node, contexts bool) (list []nameRule, pl
 		if len(rule.allow) == 0 && len(rule.deny.globs) == 0 && n.Kind == yaml.MappingNode {
 			r.wrong(n, "the rule neither allows nor denies anything")
 		}
-		list, places = append(list, rule), append(places, place{n.Line, n.Column})
+		list = append(list, rule)
 	})
-	return list, places
-}
-
-// overall reads the limits that count all tools together.
-func (r *fileReader) overall(n *yaml.Node) {
-	r.fields(n, "limits", field{"calls_per_minute", func(n *yaml.Node) {
-		r.rules.limits = r.perMinute(n, "limits")
-	}})
+	return list
 }
 
 // MaxPerMinute bounds a limit of calls per minute. A limit above registry.MaxWindowLimit is split into parts of the
@@ -279,7 +245,7 @@ func (r *fileReader) overall(n *yaml.Node) {
 const MaxPerMinute = 60 * registry.MaxWindowLimit
 
 // perMinute reads limits: one number per identity, or a number for each kind of counter.
-func (r *fileReader) perMinute(n *yaml.Node, id string) (limits []Limit) {
+func (r *reader) perMinute(n *yaml.Node, id string) (limits []Limit) {
 	add := func(per Per) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			limits = append(limits, Limit{Rule: id, Per: per, Calls: r.number(n, MaxPerMinute), Window: time.Minute})

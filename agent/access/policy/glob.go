@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,17 +30,11 @@ func CheckGlob(glob string) error {
 type globs []string
 
 func (g globs) match(s string) bool {
-	return slices.ContainsFunc(g, func(glob string) bool { return matchGlob(glob, s) })
+	return slices.ContainsFunc(g, func(glob string) bool { return matches(glob, s, false) })
 }
 
-// matchGlob takes at most time proportional to the product of both lengths.
-func matchGlob(glob, s string) bool { return matches(glob, s, false) }
-
-// matchPattern reports whether a glob matches everything that another glob matches. It may return false for some that
-// do.
-func matchPattern(glob, other string) bool { return matches(glob, other, true) }
-
-// matches implements matchGlob. If s is a glob, a ? does not match its *.
+// matches reports whether a glob matches s, in time proportional to the product of both lengths. If s is a glob too, it
+// reports whether the first matches all that s matches; it may return false for some that do.
 func matches(glob, s string, isGlob bool) bool {
 	i, j, star, from := 0, 0, -1, 0
 	for j < len(s) {
@@ -63,14 +58,12 @@ func matches(glob, s string, isGlob bool) bool {
 	return strings.Trim(glob[i:], "*") == ""
 }
 
-// toolName is the name of a tool with its skeletons.
 type toolName struct {
 	name      string
 	skeletons []string // computed on first use
 }
 
-// denials are globs that also match look-alikes of the names they match, in another case or script: a name is denied
-// for what readers take it for.
+// denials are globs that also match look-alikes, in another case or script, of the names they match.
 type denials struct {
 	globs
 	alike globs // of their skeletons
@@ -97,8 +90,7 @@ func (d denials) match(t *toolName) bool {
 	return slices.ContainsFunc(t.skeletons, d.alike.match)
 }
 
-// Guarded are name patterns of tools that something watches. They also match look-alikes, so that a device cannot evade
-// them by its tools' names. Guarded is immutable.
+// Guarded are name patterns of tools that something watches. They also match look-alikes. Guarded is immutable.
 type Guarded struct{ names denials }
 
 // NewGuarded returns patterns, which must have passed CheckGlob. No patterns match nothing.
@@ -125,23 +117,11 @@ func Securities() []Security { return []Security{Deny, Allowlist, Full} }
 
 // Stricter returns the stricter of two modes. An empty mode is ignored. An unknown mode counts as Deny.
 func Stricter(a, b Security) Security {
-	switch {
-	case a == "":
-		return b
-	case b == "":
-		return a
-	case slices.Index(Securities(), a) < slices.Index(Securities(), b):
-		return known(a)
-	default:
-		return known(b)
+	if a == "" || b == "" {
+		return cmp.Or(a, b)
 	}
-}
-
-func known(s Security) Security {
-	if !slices.Contains(Securities(), s) {
-		return Deny
-	}
-	return s
+	stricter := min(slices.Index(Securities(), a), slices.Index(Securities(), b))
+	return Securities()[max(stricter, 0)]
 }
 
 // Programs says which programs a tool may run, and how.
@@ -155,8 +135,7 @@ type Programs struct {
 	said bool // set by a rule; otherwise the fields above are defaults
 }
 
-// intersect combines p with a rule: the stricter mode, the programs that both allow, Elevated only if both set it, and
-// Sandboxed if one does.
+// intersect combines p with a rule: the stricter mode, what both allow, Elevated if both set it, Sandboxed if one does.
 func (p Programs) intersect(rule *Programs) Programs {
 	switch {
 	case rule == nil:

@@ -19,56 +19,42 @@ import (
 // MaxFile bounds a policy file, in bytes.
 const MaxFile = 256 << 10
 
-// reader reads the nodes of a file. It records all problems, not only the first.
-type reader struct{ problems Problems }
-
 // document returns the top node of a file. It returns nil if there is none, or if the file is not valid YAML.
 func (r *reader) document(text []byte) *yaml.Node {
 	if len(text) > MaxFile {
-		r.problems = append(r.problems, Problem{1, 1, fmt.Sprintf("a policy file may have %d bytes at most", MaxFile)})
+		r.wrongAt(place{1, 1}, "a policy file may have %d bytes at most", MaxFile)
 		return nil
 	}
 	var doc, more yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	err := dec.Decode(&doc)
-	if errors.Is(err, io.EOF) { // comments only
-		return nil
-	}
 	if err == nil && len(doc.Content) > 0 {
-		if err = dec.Decode(&more); errors.Is(err, io.EOF) {
-			err = nil
-		} else if err == nil {
+		if err = dec.Decode(&more); err == nil {
 			r.wrong(&more, "a policy file is one document; here begins another")
 			return nil
 		}
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		r.problems = append(r.problems, syntaxProblem(err))
 		return nil
 	}
-	if len(doc.Content) == 0 {
+	if len(doc.Content) == 0 { // comments only
 		return nil
 	}
-	top := doc.Content[0]
-	r.refuseTricks(top)
-	if len(r.problems) > 0 {
+	if r.refuseTricks(doc.Content[0]); len(r.problems) > 0 {
 		return nil
 	}
-	return top
+	return doc.Content[0]
 }
 
-// syntaxProblem returns a YAML syntax error with its position.
 func syntaxProblem(err error) Problem {
-	p := Problem{1, 1, err.Error()}
 	if at, ok := errors.AsType[*yaml.LoadError](err); ok {
-		p = Problem{at.Mark.Line, at.Mark.Column, at.Message}
+		return Problem{max(at.Mark.Line, 1), max(at.Mark.Column, 1), at.Message}
 	}
-	p.Line, p.Column = max(p.Line, 1), max(p.Column, 1)
-	return p
+	return Problem{1, 1, err.Error()}
 }
 
-// refuseTricks rejects YAML features that make a file mean something else than it shows: anchors, aliases, merged keys,
-// and types by tag.
+// refuseTricks rejects what makes a file mean something else than it shows: anchors, aliases, merged keys, tags.
 func (r *reader) refuseTricks(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
@@ -84,18 +70,17 @@ func (r *reader) refuseTricks(n *yaml.Node) {
 	}
 }
 
-// wrong records a problem at a node.
 func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
-	r.wrongAt(place{n.Line, n.Column}, format, args...)
+	r.wrongAt(placeOf(n), format, args...)
 }
 
 // place is a position in a file, counted from 1.
 type place struct{ line, column int }
 
+func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
+
 func (r *reader) wrongAt(at place, format string, args ...any) {
-	if len(r.problems) < maxProblems {
-		r.problems = append(r.problems, Problem{at.line, at.column, fmt.Sprintf(format, args...)})
-	}
+	r.problems.add(at, format, args...)
 }
 
 // field is a known key of a mapping, with the reader of its value.
@@ -120,15 +105,25 @@ func (r *reader) fields(n *yaml.Node, what string, known ...field) {
 		seen[key.Value] = key.Line
 		at := slices.IndexFunc(known, func(f field) bool { return key.Kind == yaml.ScalarNode && f.key == key.Value })
 		if at < 0 {
-			keys := make([]string, len(known))
-			for i, f := range known {
-				keys[i] = f.key
+			var keys []string
+			for _, f := range known {
+				keys = append(keys, f.key)
 			}
 			r.unknown(key, "field", keys)
 			continue
 		}
 		known[at].read(value)
 	}
+}
+
+// member returns the value of a key in a mapping, nil if there is none.
+func member(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
 }
 
 // maxHints bounds the known words that a misspelt word is compared with, and the words listed.
@@ -144,11 +139,9 @@ func (r *reader) unknown(n *yaml.Node, what string, known []string) {
 	if len(known) > 0 {
 		hint = "there are: " + strings.Join(known, ", ")
 	}
-	for _, k := range known {
-		if typo.Distance(short(n.Value), short(k)) <= 2 {
-			hint = fmt.Sprintf("did you mean %q?", k)
-			break
-		}
+	meant := func(k string) bool { return typo.Distance(short(n.Value), short(k)) <= 2 }
+	if i := slices.IndexFunc(known, meant); i >= 0 {
+		hint = fmt.Sprintf("did you mean %q?", known[i])
 	}
 	r.wrong(n, "there is no %s %q; %s", what, short(n.Value), hint)
 }
@@ -169,6 +162,15 @@ func (r *reader) each(n *yaml.Node, read func(*yaml.Node)) {
 	}
 }
 
+func list[T any](r *reader, n *yaml.Node, read func(*yaml.Node) T) (all []T) {
+	r.each(n, func(n *yaml.Node) { all = append(all, read(n)) })
+	return all
+}
+
+func words[T ~string](r *reader, n *yaml.Node, what string, known []T) []T {
+	return list(r, n, func(n *yaml.Node) T { return oneOf(r, n, what, known) })
+}
+
 // text returns a scalar as written. It returns an empty text for any other node.
 func (r *reader) text(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
@@ -184,11 +186,11 @@ func oneOf[T ~string](r *reader, n *yaml.Node, what string, known []T) T {
 	if word == "" || slices.Contains(known, T(word)) {
 		return T(word)
 	}
-	words := make([]string, len(known))
-	for i, k := range known {
-		words[i] = string(k)
+	var all []string
+	for _, k := range known {
+		all = append(all, string(k))
 	}
-	r.unknown(n, what, words)
+	r.unknown(n, what, all)
 	return ""
 }
 

@@ -1,11 +1,7 @@
 // Package policy decides who may call and register which tools, and under which conditions. Its rules come from an
-// operator's YAML file, from four lists of name patterns, and from the defaults in default.yaml.
-//
-//	Question ─▶ Policy.Decide ─▶ Decision: allowed, rule, reason, approvals, limits, resources
-//
-// The hooks before a call, the listings and the command `farhand policy explain` all call Policy.Decide. A Decision
-// also has the conditions that other packages check: rate limits (Limits), approvals (Approvals), and refusals that
-// depend on what a conversation has read (Forbids). Start reading at decision.go and rules.go.
+// operator's YAML file, from four lists of name patterns, and from the defaults in default.yaml. Policy.Decide answers
+// a Question with a Decision, which also has what other packages check: rate limits (Limits), approvals, and refusals
+// that depend on what a conversation has read (Forbids). Start reading at decision.go and rules.go.
 package policy
 
 import (
@@ -14,7 +10,6 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -41,17 +36,14 @@ type Lists struct {
 // Options configure a Policy.
 type Options struct {
 	Lists Lists
-
-	// File is the text of a policy file. Nil: only the defaults apply.
-	File []byte
+	File  []byte // the text of a policy file; nil: only the defaults apply
 
 	// Unconfirmed removes the default approvals for a model's calls: of tools with level registry.SecurityUserConfirm,
 	// and of calls with arguments that only untrusted content has named. A policy file can still require approval.
 	Unconfirmed bool
 }
 
-// Policy decides who may call and register which tools. It is safe for concurrent use, also while its rules are
-// replaced.
+// Policy decides who may call and register which tools. It is safe for concurrent use.
 type Policy struct {
 	options Options // without File
 	state   atomic.Pointer[state]
@@ -63,9 +55,8 @@ type state struct {
 	digest  string
 	answers *cache.Cache[key, *Decision]
 
-	byTenant, byUser bool // some rule depends on tenants or users
-
-	longest time.Duration // longest time to answer that a rule gives a person
+	byTenant, byUser bool          // some rule depends on tenants or users
+	longest          time.Duration // longest time to answer that a rule gives a person
 }
 
 // answerBytes bounds the cached decisions, per generation of the cache.
@@ -74,16 +65,14 @@ const answerBytes = 2 << 20
 // answerOverhead is the approximate size of a cached decision, in bytes, without the texts of its key.
 const answerOverhead = 500
 
-// New returns a Policy. Mistakes in the file are an error of type Problems. A malformed pattern in a list is an
-// *registry.Error.
+// New returns a Policy. Mistakes in the file are Problems, a malformed pattern in a list is an *registry.Error.
 func New(o Options) (*Policy, error) {
 	p := &Policy{options: o}
 	p.options.File = nil
 	return p, p.Replace(o.File)
 }
 
-// Replace replaces the rules by another file's, or by the defaults alone if file is nil. If it fails, the rules stay
-// unchanged.
+// Replace replaces the rules by another file's, or by the defaults alone if file is nil. On error they stay unchanged.
 func (p *Policy) Replace(file []byte) error {
 	compiled, err := compile(p.options, file)
 	if err != nil {
@@ -93,11 +82,11 @@ func (p *Policy) Replace(file []byte) error {
 	now := &state{
 		rules: compiled, digest: hex.EncodeToString(sum[:16]), answers: cache.New[key, *Decision](answerBytes, 0),
 	}
-	for who := range compiled.askers() {
-		now.byTenant = now.byTenant || len(who.tenants) > 0
-		now.byUser = now.byUser || len(who.users) > 0
+	for _, rule := range slices.Concat(compiled.calls, compiled.register) {
+		now.distinguish(rule.who)
 	}
 	for _, rule := range compiled.tools {
+		now.distinguish(rule.who)
 		for _, a := range rule.approvals {
 			now.longest = max(now.longest, a.Within)
 		}
@@ -106,8 +95,12 @@ func (p *Policy) Replace(file []byte) error {
 	return nil
 }
 
-// Check returns the Problems of a policy file, or nil. Text that can never apply is a problem: New and Replace reject
-// it.
+func (s *state) distinguish(who asker) {
+	s.byTenant = s.byTenant || len(who.tenants) > 0
+	s.byUser = s.byUser || len(who.users) > 0
+}
+
+// Check returns the Problems of a policy file, nil if New and Replace accept it.
 func Check(file []byte) error {
 	_, err := compile(Options{}, file)
 	return err
@@ -122,7 +115,6 @@ func Warnings(file []byte) Problems {
 	return readFile(file, all).warnings
 }
 
-// compile combines lists, file and defaults.
 func compile(o Options, file []byte) (*rules, error) {
 	all, err := parse(defaults, nil)
 	if err != nil {
@@ -134,52 +126,25 @@ func compile(o Options, file []byte) (*rules, error) {
 			return nil, err
 		}
 	}
-	if o.Unconfirmed {
-		all.drop(func(id string) bool { return id == "default:confirm-model" || id == "default:outside" })
-	}
+	all.tools = slices.DeleteFunc(all.tools, func(t toolRule) bool {
+		return o.Unconfirmed && (t.id == "default:confirm-model" || t.id == "default:outside") ||
+			own != nil && own.hasRule(t.id)
+	})
 	if own != nil {
-		all.drop(own.hasRule)
 		own.tools = append(own.tools, all.tools...)
 		all = own
 	}
 	return all, all.addLists(o.Lists)
 }
 
-// hasRule reports whether there is a rule about tools with this id.
 func (r *rules) hasRule(id string) bool {
 	return slices.ContainsFunc(r.tools, func(t toolRule) bool { return t.id == id })
 }
 
-// askers returns the askers of all rules.
-func (r *rules) askers() iter.Seq[asker] {
-	return func(yield func(asker) bool) {
-		for _, list := range [][]nameRule{r.calls, r.register} {
-			for _, rule := range list {
-				if !yield(rule.who) {
-					return
-				}
-			}
-		}
-		for _, rule := range r.tools {
-			if !yield(rule.who) {
-				return
-			}
-		}
-	}
-}
-
-// drop removes rules about tools.
-func (r *rules) drop(these func(id string) bool) {
-	r.tools = slices.DeleteFunc(r.tools, func(t toolRule) bool { return these(t.id) })
-}
-
-// addLists adds the lists, each as a name rule.
 func (r *rules) addLists(l Lists) error {
-	for _, list := range [][]string{l.RegisterAllow, l.RegisterDeny, l.CallAllow, l.CallDeny} {
-		for _, glob := range list {
-			if err := CheckGlob(glob); err != nil {
-				return err
-			}
+	for _, glob := range slices.Concat(l.RegisterAllow, l.RegisterDeny, l.CallAllow, l.CallDeny) {
+		if err := CheckGlob(glob); err != nil {
+			return err
 		}
 	}
 	add := func(to *[]nameRule, allowID string, allow []string, denyID string, deny []string) {
@@ -201,7 +166,6 @@ func (p *Policy) LongestWithin() time.Duration { return p.state.Load().longest }
 // Digest is equal for equal rules, and different otherwise.
 func (p *Policy) Digest() string { return p.state.Load().digest }
 
-// key identifies a cached decision.
 type key struct {
 	tenant, user, scopes, name string
 	asks                       uint64 // everything else, as bits
@@ -281,8 +245,7 @@ func levelRank(l registry.SecurityLevel) uint64 {
 	}
 }
 
-// MayRegister decides whether a device may register a tool name. Only Allowed, Code, Rule and Reason of the decision
-// are set.
+// MayRegister decides whether a device may register a tool name. It sets only Allowed, Code, Rule and Reason.
 func (p *Policy) MayRegister(who auth.Identity, name string) *Decision {
 	s := p.state.Load()
 	k := s.keyOf(&who, name)
@@ -305,8 +268,7 @@ func (d *Decision) Value(key any) any {
 	return nil
 }
 
-// DecisionOf returns the decision about a call of a local tool. ctx must be that of Execute, Validate or Authorize. For
-// any other context, the decision is empty.
+// DecisionOf returns the decision about a call of a local tool, by the context of its Execute, Validate or Authorize.
 func DecisionOf(ctx context.Context) *Decision {
 	if d, _ := ctx.Value(decisionKey{}).(*Decision); d != nil {
 		return d
@@ -317,7 +279,6 @@ func DecisionOf(ctx context.Context) *Decision {
 // ResourcesOf returns the resources that a call of a local tool may use.
 func ResourcesOf(ctx context.Context) Resources { return DecisionOf(ctx).Resources }
 
-// maxProblems bounds the problems reported per file.
 const maxProblems = 20
 
 // Problem is a mistake in a policy file, with its position. Lines and columns count from 1.
@@ -332,6 +293,12 @@ func (p Problem) String() string { return fmt.Sprintf("%d:%d: %s", p.Line, p.Col
 
 // Problems are the mistakes in a policy file, ordered by line, at least one.
 type Problems []Problem
+
+func (p *Problems) add(at place, format string, args ...any) {
+	if len(*p) < maxProblems {
+		*p = append(*p, Problem{at.line, at.column, fmt.Sprintf(format, args...)})
+	}
+}
 
 // Error returns one problem per line.
 func (p Problems) Error() string {

@@ -34,8 +34,7 @@ type asker struct {
 	contexts       []Context
 }
 
-// matches reports whether a caller is selected. Roles must be named by the credentials: an admin is not selected as a
-// caller.
+// matches reports whether a caller is selected. Credentials must name a role: an admin is not selected as a caller.
 func (a asker) matches(who auth.Identity, in Context) bool {
 	return (len(a.tenants) == 0 || a.tenants.match(who.Tenant)) &&
 		(len(a.users) == 0 || a.users.match(who.User)) &&
@@ -45,9 +44,9 @@ func (a asker) matches(who auth.Identity, in Context) bool {
 		(len(a.contexts) == 0 || slices.Contains(a.contexts, in))
 }
 
-// nameRule allows and denies names.
 type nameRule struct {
 	id     string
+	at     place // in the file
 	who    asker
 	allow  globs
 	deny   denials
@@ -82,9 +81,9 @@ func checkNames(rules []nameRule, who auth.Identity, in Context, name *toolName)
 	return notAllowed
 }
 
-// toolRule is a rule about tools.
 type toolRule struct {
 	id      string
+	at      place   // in the file
 	names   denials // also match look-alikes
 	levels  []registry.SecurityLevel
 	effects Effects // at least one of these
@@ -169,7 +168,6 @@ func (r *rules) decide(q *Question) *Decision {
 	return d
 }
 
-// mayRegister decides whether a device may register a name.
 func (r *rules) mayRegister(who auth.Identity, name string) *Decision {
 	d := &Decision{Allowed: true}
 	if !inScope(who, name) {
@@ -217,8 +215,8 @@ func (r *toolRule) admits(q *Question, d *Decision, in Context) bool {
 	return d.Allowed
 }
 
-// collect adds a rule's demands, limits and resources to d. asks says whether approvals of this rule count. The result
-// says whether approvals of later rules count.
+// collect adds a rule's demands, limits and resources to d. asks says whether its approvals count, the result whether
+// those of later rules do.
 func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool {
 	for i := range r.approvals {
 		a := &r.approvals[i]
@@ -254,7 +252,6 @@ func (r *toolRule) collect(q *Question, d *Decision, in Context, asks bool) bool
 	return asks
 }
 
-// inScope reports whether the globs of the credentials match a tool.
 func inScope(who auth.Identity, tool string) bool {
 	return who.Tools == "" || globs(strings.Fields(who.Tools)).match(tool)
 }

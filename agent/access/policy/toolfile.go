@@ -14,44 +14,33 @@ var (
 	levels = []registry.SecurityLevel{
 		registry.SecuritySafe, registry.SecurityUserConfirm, registry.SecurityAdminOnly,
 	}
-	effectNames   = []string{"changes", "destructive", "open world", "unknown"}
-	effectsByName = map[string]Effects{
-		"changes": Changes, "destructive": Destructive, "open world": OpenWorld, "unknown": Unknown,
-	}
-	sourceNames = map[string]Source{"remote": Remote, "builtin": Builtin, "mcp": MCP}
+	effectNames = []string{"changes", "destructive", "open world", "unknown"} // by the bit in Effects
+	sourceNames = []string{Remote: "remote", Builtin: "builtin", MCP: "mcp"}
 )
 
-// toolRules reads the section "tools".
-func (r *fileReader) toolRules(n *yaml.Node) {
+func (r *reader) toolRules(n *yaml.Node) {
 	r.rulesOf(n, func(n *yaml.Node) {
 		if n.Kind != yaml.MappingNode {
 			r.wrong(n, "a rule must be a mapping of keys to values")
 			return
 		}
 		r.rules.tools = append(r.rules.tools, r.toolRule(n))
-		r.places = append(r.places, place{n.Line, n.Column})
 	})
 }
 
-func (r *fileReader) toolRule(n *yaml.Node) toolRule {
-	rule := toolRule{id: lineID(n)}
-	for i := 0; i+1 < len(n.Content); i += 2 { // first, because limits and demands use it
-		if n.Content[i].Value == "id" {
-			rule.id = r.id(n.Content[i+1])
-		}
+func (r *reader) toolRule(n *yaml.Node) toolRule {
+	rule := toolRule{id: lineID(n), at: placeOf(n)}
+	if id := member(n, "id"); id != nil { // first, because limits and demands use it
+		rule.id = r.id(id)
 	}
 	fields := []field{
 		{"id", func(*yaml.Node) {}},
 		{"names", func(n *yaml.Node) { rule.names = r.denials(n) }},
-		{"levels", func(n *yaml.Node) {
-			r.each(n, func(n *yaml.Node) {
-				rule.levels = append(rule.levels, oneOf(&r.reader, n, "security level", levels))
-			})
-		}},
+		{"levels", func(n *yaml.Node) { rule.levels = words(r, n, "security level", levels) }},
 		{"effects", func(n *yaml.Node) { rule.effects = r.effects(n) }},
 		{"sources", func(n *yaml.Node) { rule.sources = r.sources(n) }},
 		{"for", func(n *yaml.Node) { r.fields(n, "for", r.askerFields(&rule.who, true)...) }},
-		{"level", func(n *yaml.Node) { rule.level = oneOf(&r.reader, n, "security level", levels) }},
+		{"level", func(n *yaml.Node) { rule.level = oneOf(r, n, "security level", levels) }},
 		{"set_effects", func(n *yaml.Node) { rule.setEffects = r.settable(n) }},
 		{"roles", func(n *yaml.Node) { rule.roles = r.roles(n) }},
 		{"contexts", func(n *yaml.Node) { rule.contexts = r.contexts(n) }},
@@ -79,14 +68,9 @@ const (
 
 // settable reads set_effects. A tool that destroys something or reaches strangers also changes something: sending a
 // mail is an effect. Only "reads" with "open world" avoids that, for a tool that fetches and sends nothing.
-func (r *fileReader) settable(n *yaml.Node) *Effects {
-	var e Effects
-	var names []string
-	r.each(n, func(n *yaml.Node) {
-		name := oneOf(&r.reader, n, "effect", append([]string{effectNone, effectReads}, effectNames...))
-		names = append(names, name)
-		e |= effectsByName[name]
-	})
+func (r *reader) settable(n *yaml.Node) *Effects {
+	names := words(r, n, "effect", append([]string{effectNone, effectReads}, effectNames...))
+	e := effectsNamed(names)
 	reads := slices.Contains(names, effectReads)
 	switch {
 	case slices.Contains(names, effectNone) && len(names) > 1:
@@ -101,34 +85,37 @@ func (r *fileReader) settable(n *yaml.Node) *Effects {
 }
 
 // effects reads the effects by which a rule selects tools.
-func (r *fileReader) effects(n *yaml.Node) (e Effects) {
-	r.each(n, func(n *yaml.Node) { e |= effectsByName[oneOf(&r.reader, n, "effect", effectNames)] })
+func (r *reader) effects(n *yaml.Node) Effects {
+	return effectsNamed(words(r, n, "effect", effectNames))
+}
+
+func effectsNamed(names []string) (e Effects) {
+	for bit, name := range effectNames {
+		if slices.Contains(names, name) {
+			e |= 1 << bit
+		}
+	}
 	return e
 }
 
-func (r *fileReader) sources(n *yaml.Node) (list []Source) {
-	r.each(n, func(n *yaml.Node) {
-		if name := oneOf(&r.reader, n, "source", []string{"remote", "builtin", "mcp"}); name != "" {
-			list = append(list, sourceNames[name])
-		}
+func (r *reader) sources(n *yaml.Node) []Source {
+	return list(r, n, func(n *yaml.Node) Source {
+		return Source(max(0, slices.Index(sourceNames, oneOf(r, n, "source", sourceNames))))
 	})
-	return list
 }
 
 // maxDestination bounds a pointer to a parameter, in bytes.
 const maxDestination = 200
 
 // destinations reads the parameters that say where something goes.
-func (r *fileReader) destinations(n *yaml.Node) (list []string) {
-	r.each(n, func(n *yaml.Node) {
+func (r *reader) destinations(n *yaml.Node) []string {
+	return list(r, n, func(n *yaml.Node) string {
 		pointer := r.text(n)
 		if len(pointer) < 2 || pointer[0] != '/' || len(pointer) > maxDestination {
 			r.wrong(n, "the place of a parameter must stand here, as /to, or /messages/*/to for each of a list")
-			return
 		}
-		list = append(list, pointer)
+		return pointer
 	})
-	return list
 }
 
 // Conditions of approval: and forbid:.
@@ -143,54 +130,43 @@ const (
 	whenForeign     = "argument from outside"
 )
 
-// demands reads the conditions under which a person is asked, or a call is refused: a condition, a mapping with one, or
-// a list of both.
-func (r *fileReader) demands(n *yaml.Node, id string, approval bool) (list []demand) {
-	r.each(n, func(n *yaml.Node) {
+// demands reads conditions of asking a person, or of refusing a call: a condition, a mapping with one, or a list.
+func (r *reader) demands(n *yaml.Node, id string, approval bool) []demand {
+	return list(r, n, func(n *yaml.Node) demand {
 		d := demand{Demand: Demand{Rule: id}}
 		if n.Kind != yaml.MappingNode {
 			r.condition(n, &d, approval)
-		} else {
-			fields := []field{
-				{"when", func(n *yaml.Node) { r.condition(n, &d, approval) }},
-				{"except", func(n *yaml.Node) { d.except = r.roles(n) }},
-			}
-			if approval {
-				fields = append(fields, r.termFields(&d)...)
-			}
-			r.fields(n, "a condition", fields...)
-			if d.When == "" && (d.By != "" || d.Within > 0) {
-				d.When = whenAlways
-			}
-			if d.When == "" {
-				r.wrong(n, "when: must say under which condition")
-			}
-			r.checkTerms(n, &d)
+			return d
 		}
-		list = append(list, d)
+		fields := []field{
+			{"when", func(n *yaml.Node) { r.condition(n, &d, approval) }},
+			{"except", func(n *yaml.Node) { d.except = r.roles(n) }},
+		}
+		if approval {
+			fields = append(fields, r.termFields(&d)...)
+		}
+		r.fields(n, "a condition", fields...)
+		if d.When == "" && (d.By != "" || d.Within > 0) {
+			d.When = whenAlways
+		}
+		if d.When == "" {
+			r.wrong(n, "when: must say under which condition")
+		}
+		if d.never && (d.By != "" || d.Within > 0 || d.Grant > 0) {
+			r.wrong(n, "by, within and grant never apply: nobody is asked with when: never")
+		}
+		if d.By == registry.ApproveTwo && d.Grant > 0 {
+			r.wrong(n, "grant never applies: with by: two, two people look at each call")
+		}
+		return d
 	})
-	return list
 }
 
-// checkTerms records terms of an approval that can never apply.
-func (r *fileReader) checkTerms(n *yaml.Node, d *demand) {
-	if d.never && (d.By != "" || d.Within > 0 || d.Grant > 0) {
-		r.wrong(n, "by, within and grant never apply: nobody is asked with when: never")
-	}
-	if d.By == registry.ApproveTwo && d.Grant > 0 {
-		r.wrong(n, "grant never applies: with by: two, two people look at each call")
-	}
-}
-
-// termFields are the fields with the terms of an approval.
-func (r *fileReader) termFields(d *demand) []field {
+func (r *reader) termFields(d *demand) []field {
+	approvers := []registry.ApproveBy{registry.ApproveAnyone, registry.ApproveOther, registry.ApproveTwo}
 	return []field{
 		{"grant", func(n *yaml.Node) { d.Grant = r.duration(n) }},
-		{"by", func(n *yaml.Node) {
-			d.By = oneOf(&r.reader, n, "approver", []registry.ApproveBy{
-				registry.ApproveAnyone, registry.ApproveOther, registry.ApproveTwo,
-			})
-		}},
+		{"by", func(n *yaml.Node) { d.By = oneOf(r, n, "approver", approvers) }},
 		{"within", func(n *yaml.Node) {
 			if d.Within = r.duration(n); d.Within > maxWithin {
 				r.wrong(n, "a time of at most %v must stand here", maxWithin)
@@ -199,26 +175,23 @@ func (r *fileReader) termFields(d *demand) []field {
 	}
 }
 
-// maxWithin bounds a person's time to answer.
-const maxWithin = 24 * time.Hour
+const maxWithin = 24 * time.Hour // a person's time to answer
 
-// condition reads one condition.
-func (r *fileReader) condition(n *yaml.Node, d *demand, approval bool) {
+func (r *reader) condition(n *yaml.Node, d *demand, approval bool) {
 	known := []string{whenAlways, whenOutsideMain, whenModel, whenDirect, whenOverMCP, whenUntrusted, whenForeign}
 	if approval {
 		known = slices.Insert(known, 1, whenNever)
 	}
-	yes, no := true, false
-	d.When = oneOf(&r.reader, n, "condition", known)
+	d.When = oneOf(r, n, "condition", known)
 	switch d.When {
 	case whenNever:
 		d.never = true
 	case whenOutsideMain:
 		d.outsideMain = true
 	case whenModel:
-		d.model = &yes
+		d.model = new(true)
 	case whenDirect:
-		d.model = &no
+		d.model = new(false)
 	case whenOverMCP:
 		d.overMCP = true
 	case whenUntrusted:
@@ -236,14 +209,11 @@ const (
 	maxRuntimeSec = 24 * 60 * 60
 )
 
-// programs reads the programs that a tool may run.
-func (r *fileReader) programs(n *yaml.Node, id string) *Programs {
+func (r *reader) programs(n *yaml.Node, id string) *Programs {
 	p := new(Programs)
 	r.fields(n, "programs",
-		field{"security", func(n *yaml.Node) { p.Security = oneOf(&r.reader, n, "mode", Securities()) }},
-		field{"allow", func(n *yaml.Node) {
-			r.each(n, func(n *yaml.Node) { p.Allow = append(p.Allow, r.program(n)) })
-		}},
+		field{"security", func(n *yaml.Node) { p.Security = oneOf(r, n, "mode", Securities()) }},
+		field{"allow", func(n *yaml.Node) { p.Allow = list(r, n, r.program) }},
 		field{"elevated", func(n *yaml.Node) { p.Elevated = isTrue(r.flag(n)) }},
 		field{"sandboxed", func(n *yaml.Node) { p.Sandboxed = isTrue(r.flag(n)) }},
 	)
@@ -258,9 +228,8 @@ func (r *fileReader) programs(n *yaml.Node, id string) *Programs {
 
 func isTrue(flag *bool) bool { return flag != nil && *flag }
 
-// program reads a program's name with the first arguments that it must have. Names are not paths: the environment in
-// which the program runs decides which file it is.
-func (r *fileReader) program(n *yaml.Node) string {
+// program reads a program's name, which is no path, with the first arguments that it must have.
+func (r *reader) program(n *yaml.Node) string {
 	words := strings.Fields(r.text(n))
 	if len(words) == 0 || len(n.Value) > maxProgram || strings.ContainsAny(words[0], "/\\*?[]$`'\"") {
 		r.wrong(n, "the name of a program must stand here, as ls, or one with its first arguments, as git status")
@@ -270,8 +239,7 @@ func (r *fileReader) program(n *yaml.Node) string {
 
 const maxProgram = 256 // bytes of a program and its first arguments
 
-// resources reads the resources that one call may use.
-func (r *fileReader) resources(n *yaml.Node) (res Resources) {
+func (r *reader) resources(n *yaml.Node) (res Resources) {
 	r.fields(n, "resources",
 		field{"maxFiles", func(n *yaml.Node) { res.MaxFiles = r.number(n, maxFiles) }},
 		field{"maxSizeMB", func(n *yaml.Node) { res.MaxBytes = int64(r.number(n, maxSizeMB)) << 20 }},

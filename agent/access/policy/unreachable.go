@@ -16,7 +16,7 @@ import (
 // which callers use which tools.
 type unreachable struct {
 	coverage
-	file  *fileReader
+	file  *reader
 	own   int        // how many rules are the file's; defaults follow
 	rules []toolRule // in order of precedence
 
@@ -30,14 +30,14 @@ type unreachable struct {
 }
 
 // checkReach records settings as problems if they can never apply together with these defaults.
-func (r *fileReader) checkReach(defaults *rules) {
-	for i, rule := range r.rules.tools {
+func (r *reader) checkReach(defaults *rules) {
+	for _, rule := range r.rules.tools {
 		if strings.HasPrefix(rule.id, defaultPrefix) && !defaults.hasRule(rule.id) {
 			var ids []string
 			for _, d := range defaults.tools {
 				ids = append(ids, d.id)
 			}
-			r.wrongAt(r.places[i], "no default has the id %q, so this rule takes the place of none; there are: %s",
+			r.wrongAt(rule.at, "no default has the id %q, so this rule takes the place of none; there are: %s",
 				short(rule.id), strings.Join(ids, ", "))
 		}
 	}
@@ -50,14 +50,12 @@ func (r *fileReader) checkReach(defaults *rules) {
 	for i := range u.own {
 		u.look(i)
 	}
-	u.names(r.rules.register, r.registerPlaces)
-	u.names(r.rules.calls, r.callPlaces)
+	u.names(r.rules.register)
+	u.names(r.rules.calls)
 }
 
-// defaultPrefix is the prefix of all ids of defaults.
 const defaultPrefix = "default:"
 
-// look checks one rule about tools.
 func (u *unreachable) look(i int) {
 	u.at, u.rule = i, &u.rules[i]
 	u.over, u.possible = u.covering(u.rules, i)
@@ -130,19 +128,20 @@ func (u *unreachable) openContexts() {
 
 // overridden finds a level, or effects, that an earlier rule already sets.
 func (u *unreachable) overridden() {
-	u.hidden(u.rule.level != "", u.rule.cells(), func(j int, other *toolRule) verdict {
-		return sets(j < u.at && other.level != "", other.level != u.rule.level)
-	}, func(j int) string {
-		return fmt.Sprintf("level: %s never applies: %s gives these tools the level %s, and the first rule counts",
-			u.rule.level, u.ruleName(j), u.rules[j].level)
-	})
-	u.hidden(u.rule.setEffects != nil, u.rule.cells(), func(j int, other *toolRule) verdict {
-		has := j < u.at && other.setEffects != nil
-		return sets(has, has && *other.setEffects != *u.rule.setEffects)
-	}, func(j int) string {
-		return fmt.Sprintf("set_effects never applies: %s sets the effects of these tools, and the first rule counts",
-			u.ruleName(j))
-	})
+	if level := u.rule.level; level != "" {
+		u.hidden(u.rule.cells(), fmt.Sprintf("level: %s", level),
+			"%[1]s gives these tools the level %[2]s, and the first rule counts",
+			func(j int, other *toolRule) (any, verdict) {
+				return other.level, sets(j < u.at && other.level != "", other.level != level)
+			})
+	}
+	if effects := u.rule.setEffects; effects != nil {
+		u.hidden(u.rule.cells(), "set_effects", "%[1]s sets the effects of these tools, and the first rule counts",
+			func(j int, other *toolRule) (any, verdict) {
+				has := j < u.at && other.setEffects != nil
+				return nil, sets(has, has && *other.setEffects != *effects)
+			})
+	}
 }
 
 // verdict is how another rule affects a setting of this rule.
@@ -167,31 +166,31 @@ func sets(says, differs bool) verdict {
 }
 
 // hidden records a problem if a setting applies in none of the cells in where. In each cell, other rules must hide it,
-// set the same value, or refuse all calls, and at least one must hide it. describe describes the problem for the first
-// rule that hides it.
+// set the same value, or refuse all calls, and at least one must hide it. rival returns what another rule sets instead,
+// and why says that of the first rule that hides it, whose name is %[1]s and whose value %[2]v.
 func (u *unreachable) hidden(
-	says bool, where cells, by func(j int, other *toolRule) verdict, describe func(j int) string,
+	where cells, setting, why string, rival func(j int, other *toolRule) (value any, v verdict),
 ) {
-	if !says || where == 0 {
+	if where == 0 {
 		return
 	}
-	first, rest := -1, where
+	first, instead, rest := -1, any(nil), where
 	for _, j := range u.over {
-		v := by(j, &u.rules[j])
-		if v == hides && first < 0 && u.rules[j].cells()&where != 0 {
-			first = j
+		other := &u.rules[j]
+		value, v := rival(j, other)
+		if v == hides && first < 0 && other.cells()&where != 0 {
+			first, instead = j, value
 		}
 		if v != silent {
-			rest &^= u.rules[j].cells()
+			rest &^= other.cells()
 		}
 	}
 	if rest == 0 && first >= 0 {
-		u.wrong("%s. %s", describe(first), u.remedy(first))
+		u.wrong("%s never applies: %s. %s", setting, fmt.Sprintf(why, u.ruleName(first), instead), u.remedy(first))
 	}
 }
 
-// programs finds programs settings that stricter ones of other rules hide. Only the gateway's own tools use these
-// settings.
+// programs finds programs settings, which only the gateway's own tools use, that stricter ones of other rules hide.
 func (u *unreachable) programs() {
 	p := u.rule.programs
 	if p == nil {
@@ -203,30 +202,30 @@ func (u *unreachable) programs() {
 		return
 	}
 	where := u.open & builtin
-	u.hidden(p.Security != "", where, func(_ int, other *toolRule) verdict {
-		if other.programs == nil || other.programs.Security == "" {
-			return silent
-		}
-		o := other.programs.Security
-		return sets(o == p.Security || Stricter(o, p.Security) == o, o != p.Security)
-	}, func(j int) string {
-		return fmt.Sprintf("security: %s never applies: %s has security: %s for these calls, and the stricter mode "+
-			"counts", p.Security, u.ruleName(j), u.rules[j].programs.Security)
-	})
-	u.hidden(p.Elevated, where, func(_ int, other *toolRule) verdict {
-		return sets(other.programs != nil, other.programs != nil && !other.programs.Elevated)
-	}, func(j int) string {
-		return fmt.Sprintf("elevated: true never applies: %s does not say it for these calls, and every rule must",
-			u.ruleName(j))
-	})
+	if p.Security != "" {
+		u.hidden(where, fmt.Sprintf("security: %s", p.Security),
+			"%[1]s has security: %[2]s for these calls, and the stricter mode counts",
+			func(_ int, other *toolRule) (any, verdict) {
+				if other.programs == nil || other.programs.Security == "" {
+					return nil, silent
+				}
+				o := other.programs.Security
+				return o, sets(o == p.Security || Stricter(o, p.Security) == o, o != p.Security)
+			})
+	}
+	if p.Elevated {
+		u.hidden(where, "elevated: true", "%[1]s does not say it for these calls, and every rule must",
+			func(_ int, other *toolRule) (any, verdict) {
+				return nil, sets(other.programs != nil, other.programs != nil && !other.programs.Elevated)
+			})
+	}
 	for _, program := range p.Allow {
-		u.hidden(true, where, func(_ int, other *toolRule) verdict {
-			lists := other.programs != nil && other.programs.Allow != nil
-			return sets(lists, lists && !slices.Contains(other.programs.Allow, program))
-		}, func(j int) string {
-			return fmt.Sprintf("allow: %q never applies: it is not in the list of %s, and every list must have it",
-				short(program), u.ruleName(j))
-		})
+		u.hidden(where, fmt.Sprintf("allow: %q", short(program)),
+			"it is not in the list of %[1]s, and every list must have it",
+			func(_ int, other *toolRule) (any, verdict) {
+				lists := other.programs != nil && other.programs.Allow != nil
+				return nil, sets(lists, lists && !slices.Contains(other.programs.Allow, program))
+			})
 	}
 }
 
@@ -243,62 +242,57 @@ func (u *unreachable) numbers() {
 		{"maxProcesses", func(r Resources) int64 { return int64(r.MaxProcesses) }, builtin},
 		{"maxRuntimeSec", func(r Resources) int64 { return int64(r.MaxRuntime.Seconds()) }, allCells},
 	} {
-		own := b.value(u.rule.resources)
-		u.hidden(own > 0, u.open&b.where, func(_ int, other *toolRule) verdict {
-			o := b.value(other.resources)
-			return sets(o > 0 && o <= own, o < own)
-		}, func(j int) string {
-			return fmt.Sprintf("%s: %d never applies: %s has %d for these calls, and the smallest counts",
-				b.name, own, u.ruleName(j), b.value(u.rules[j].resources))
-		})
+		if own := b.value(u.rule.resources); own > 0 {
+			u.hidden(u.open&b.where, fmt.Sprintf("%s: %d", b.name, own),
+				"%[1]s has %[2]d for these calls, and the smallest counts",
+				func(_ int, other *toolRule) (any, verdict) {
+					o := b.value(other.resources)
+					return o, sets(o > 0 && o <= own, o < own)
+				})
+		}
 	}
 	for _, l := range u.rule.limits {
-		callsOf := func(r *toolRule) (least int) {
-			for _, o := range r.limits {
-				if o.Per == l.Per {
-					least = o.Calls
+		u.hidden(u.open, fmt.Sprintf("calls_per_minute: %d for each %s", l.Calls, l.Per),
+			"%[1]s has %[2]d for these calls, and all hold",
+			func(_ int, other *toolRule) (any, verdict) {
+				calls := 0
+				for _, o := range other.limits {
+					if o.Per == l.Per {
+						calls = o.Calls
+					}
 				}
-			}
-			return least
-		}
-		u.hidden(true, u.open, func(_ int, other *toolRule) verdict {
-			o := callsOf(other)
-			return sets(o > 0 && o <= l.Calls, o < l.Calls)
-		}, func(j int) string {
-			return fmt.Sprintf("calls_per_minute: %d for each %s never applies: %s has %d for these calls, and all "+
-				"hold", l.Calls, l.Per, u.ruleName(j), callsOf(&u.rules[j]))
-		})
+				return calls, sets(calls > 0 && calls <= l.Calls, calls < l.Calls)
+			})
 	}
 }
 
 // names finds rules that allow only names that are denied to the same callers.
-func (u *unreachable) names(rules []nameRule, places []place) {
+func (u *unreachable) names(rules []nameRule) {
 	for i := range rules {
-		rule, denier := &rules[i], -1
+		rule, denier := &rules[i], nameRule{}
 		denied := func(name string) bool {
 			return slices.ContainsFunc(rules, func(other nameRule) bool {
 				if len(other.deny.globs) == 0 || !subset(rule.who.contexts, other.who.contexts) ||
 					!u.askers(other.who, rule.who) || !u.globs(other.deny.globs, globs{name}) {
 					return false
 				}
-				denier = slices.IndexFunc(rules, func(r nameRule) bool { return r.id == other.id })
+				denier = other
 				return true
 			})
 		}
 		if len(rule.allow) > 0 && !slices.ContainsFunc(rule.allow, func(name string) bool { return !denied(name) }) {
-			u.file.wrongAt(places[i], "allow never applies: the rule %s in line %d denies these names, and deny wins. "+
-				"Take them out of one of the two", rules[denier].id, places[denier].line)
+			u.file.wrongAt(rule.at, "allow never applies: the rule %s in line %d denies these names, and deny wins. "+
+				"Take them out of one of the two", denier.id, denier.at.line)
 		}
 	}
 }
 
-// ruleName returns the name of a rule in problems.
 func (u *unreachable) ruleName(j int) string {
 	switch {
 	case j == u.at:
 		return "the rule itself"
 	case j < u.own:
-		return fmt.Sprintf("the rule %s in line %d", u.rules[j].id, u.file.places[j].line)
+		return fmt.Sprintf("the rule %s in line %d", u.rules[j].id, u.rules[j].at.line)
 	default:
 		return "the rule " + u.rules[j].id
 	}
@@ -312,17 +306,12 @@ func (u *unreachable) remedy(j int) string {
 	return "Change one of the two, or leave this out"
 }
 
-// wrong records a problem of the rule.
 func (u *unreachable) wrong(format string, args ...any) {
-	u.file.wrongAt(u.file.places[u.at], format, args...)
+	u.file.wrongAt(u.rule.at, format, args...)
 }
 
-// warn records a setting that may not mean what it says.
 func (u *unreachable) warn(format string, args ...any) {
-	at := u.file.places[u.at]
-	if len(u.file.warnings) < maxProblems {
-		u.file.warnings = append(u.file.warnings, Problem{at.line, at.column, fmt.Sprintf(format, args...)})
-	}
+	u.file.warnings.add(u.rule.at, format, args...)
 }
 
 // Report is a Decision for people and programs.
@@ -440,15 +429,11 @@ func (d *Decision) demandReports(demands []Demand) (list []DemandReport) {
 	return list
 }
 
-// names returns the effects' names in policy files.
 func (e Effects) names() []string {
 	names := []string{}
-	for _, n := range []struct {
-		name string
-		is   Effects
-	}{{"changes", Changes}, {"destructive", Destructive}, {"open world", OpenWorld}, {"unknown", Unknown}} {
-		if e&n.is != 0 {
-			names = append(names, n.name)
+	for bit, name := range effectNames {
+		if e&(1<<bit) != 0 {
+			names = append(names, name)
 		}
 	}
 	return names

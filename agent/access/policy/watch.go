@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/farhand/farhand/internal/pause"
 )
 
 // DefaultInterval is how often a policy file is read.
@@ -22,7 +24,7 @@ type File struct {
 	policy *Policy
 	log    *slog.Logger
 	stop   context.CancelFunc
-	done   chan struct{}
+	done   sync.WaitGroup
 
 	mu     sync.Mutex
 	noted  func(digest string, err error)
@@ -50,8 +52,12 @@ func Open(path string, o Options, interval time.Duration, log *slog.Logger) (*Po
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	f := &File{path: path, policy: p, log: log, stop: stop, done: make(chan struct{}), text: text}
-	go f.watch(ctx, interval)
+	f := &File{path: path, policy: p, log: log, stop: stop, text: text}
+	f.done.Go(func() {
+		for pause.For(ctx, interval) == nil {
+			f.Reload()
+		}
+	})
 	return p, f, nil
 }
 
@@ -70,21 +76,6 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, errors.New(path + ": the file is empty")
 	}
 	return text, nil
-}
-
-// watch reloads the file every interval until Close.
-func (f *File) watch(ctx context.Context, interval time.Duration) {
-	defer close(f.done)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			f.Reload()
-		}
-	}
 }
 
 // Reload reads the file now.
@@ -121,8 +112,8 @@ func (f *File) refuseLocked(text []byte, err error) {
 	f.log.Error("the policy file cannot be used; the policy stays as it was", "file", f.path, "error", err)
 }
 
-// NoteWith sets a callback for each file from now on: with the policy's digest and a nil error if it is put in force,
-// with the reason if it is rejected. note must not call the File.
+// NoteWith sets a callback for each further file: with the digest if it is put in force, with the error if it is
+// rejected. note must not call the File.
 func (f *File) NoteWith(note func(digest string, err error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,5 +136,5 @@ func (f *File) Status() Status {
 // Close stops reading the file. The policy stays unchanged.
 func (f *File) Close() {
 	f.stop()
-	<-f.done
+	f.done.Wait()
 }

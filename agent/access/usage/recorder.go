@@ -11,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -27,8 +28,7 @@ type Store interface {
 }
 
 // Recorder adds up usage and writes it every few seconds. A pod that is killed loses its unwritten usage. A failed
-// write is retried later. If only the store's response was lost, that usage counts twice. Recorder implements
-// agent.Meter and is safe for concurrent use.
+// write is retried; if only the store's response was lost, that usage counts twice. It is safe for concurrent use.
 type Recorder struct {
 	store Store
 	log   *slog.Logger
@@ -38,8 +38,8 @@ type Recorder struct {
 	rows map[row]registry.Usage
 	of   map[string]int // rows by tenant
 
-	stop context.CancelFunc
-	done chan struct{} // closed when the writer has ended
+	stop   context.CancelFunc
+	writer sync.WaitGroup
 }
 
 type row struct{ tenant, day, user, key, tool string }
@@ -49,21 +49,12 @@ func New(store Store, log *slog.Logger) *Recorder {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Recorder{
 		store: store, log: log, rows: make(map[row]registry.Usage), of: make(map[string]int), stop: stop,
-		done: make(chan struct{}),
 	}
-	go func() {
-		defer close(r.done)
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				_ = r.write(ctx) // logged, and retried
-			case <-ctx.Done():
-				return
-			}
+	r.writer.Go(func() {
+		for pause.For(ctx, interval) == nil {
+			_ = r.write(ctx) // logged, and retried
 		}
-	}()
+	})
 	return r
 }
 
@@ -97,10 +88,9 @@ func (r *Recorder) Other() int64 { return r.other.Load() }
 
 func (r *Recorder) add(tenant string, named registry.UsageRow, u registry.Usage) {
 	named.Trim()
-	key := row{tenant, registry.UsageDay(time.Now()), named.User, named.Key, named.Tool}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.addLocked(key, u)
+	r.addLocked(row{tenant, registry.UsageDay(time.Now()), named.User, named.Key, named.Tool}, u)
 }
 
 func (r *Recorder) addLocked(key row, u registry.Usage) {
@@ -151,7 +141,7 @@ func (r *Recorder) write(ctx context.Context) error {
 // Close writes the remaining rows, within ctx. Usage after Close is not counted. Call it once.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.stop()
-	<-r.done // its write ends with its context
+	r.writer.Wait() // its write ends with its context
 	if err := r.write(ctx); err != nil {
 		return fmt.Errorf("usage of the last seconds is lost: %w", err)
 	}

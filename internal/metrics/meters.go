@@ -1,0 +1,225 @@
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/chat"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/redisstore"
+	"github.com/farhand/farhand/registry"
+)
+
+// callBuckets are in seconds. A call to a device on the same network takes a few milliseconds; a call that asks a
+// person takes minutes.
+var callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+type callWay struct {
+	endpoint agent.Endpoint
+	route    agent.CallRoute
+}
+
+type wayCounters struct {
+	outcomes tally
+	duration *timer
+}
+
+// Calls counts calls.
+type Calls struct {
+	ways map[callWay]*wayCounters // never changes
+}
+
+var _ agent.Meter = (*Calls)(nil)
+
+func newCalls(s *Set) *Calls {
+	endpoints := []agent.Endpoint{agent.EndpointAPI, agent.EndpointV1, agent.EndpointChat, agent.EndpointMCP, other}
+	routes := []agent.CallRoute{agent.RouteNone, agent.RouteLocalTool, agent.RouteLocal, agent.RouteRemote}
+	outcomes := []string{agent.OutcomeSucceeded, agent.OutcomeFailed, agent.OutcomeReplayed}
+	outcomes = append(append(outcomes, texts(registry.Codes())...), other)
+	endpoint, route := Label{"endpoint", texts(endpoints)}, Label{"route", texts(routes)}
+	c := &Calls{ways: make(map[callWay]*wayCounters)}
+	calls := s.counters("farhand_calls_total",
+		"Calls that ended, on the pod that was asked, "+
+			"by where they came in, the way to their tool, and how they ended.",
+		[]Label{endpoint, route, {"outcome", outcomes}})
+	durations := s.histograms("farhand_call_duration_seconds",
+		"How long calls took that their tools answered, from the request to the result.",
+		[]Label{endpoint, route}, callBuckets)
+	for _, e := range endpoints {
+		for _, r := range routes {
+			c.ways[callWay{e, r}] = &wayCounters{
+				newTally(calls, outcomes, string(e), string(r)), newTimer(durations, string(e), string(r)),
+			}
+		}
+	}
+	return c
+}
+
+// CallEnded implements agent.Meter.
+func (c *Calls) CallEnded(end agent.CallEnd) {
+	w := c.ways[callWay{end.Endpoint, end.Route}]
+	if w == nil {
+		w = c.ways[callWay{other, agent.RouteNone}]
+	}
+	w.outcomes.add(end.Outcome, 1)
+	if end.Outcome == agent.OutcomeSucceeded || end.Outcome == agent.OutcomeFailed {
+		w.duration.get().Observe(end.Duration.Seconds())
+	}
+}
+
+var turnBuckets = []float64{.25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+
+// Turns counts turns of conversations.
+type Turns struct {
+	outcomes  map[string]tally  // by channel; never changes
+	durations map[string]*timer // by channel; never changes
+	calls     tally             // by channel
+	input     tally             // by model
+	output    tally             // by model
+}
+
+var _ chat.Activity = (*Turns)(nil)
+
+func newTurns(s *Set, models []string) *Turns {
+	channels := []string{chat.ChannelChat, chat.ChannelCompletion}
+	channel := Label{"channel", channels}
+	outcomes := texts([]chat.Outcome{chat.OutcomeDone, chat.OutcomeAborted, chat.OutcomeError, other})
+	models = append(append([]string(nil), models...), other)
+	ended := s.counters("farhand_turns_total",
+		"Turns of conversations that ended, by where they came in and how they ended.",
+		[]Label{channel, {"outcome", outcomes}})
+	durations := s.histograms("farhand_turn_duration_seconds", "How long turns took, tools included.",
+		[]Label{channel}, turnBuckets)
+	calls := s.counters("farhand_turn_calls_total", "Tool calls that models asked for.",
+		[]Label{{"channel", append(channels, other)}})
+	tokens := s.counters("farhand_model_tokens_total",
+		"Tokens that models read (input) and wrote (output), as their providers count them.",
+		[]Label{{"direction", []string{"input", "output"}}, {"model", models}})
+	t := &Turns{
+		outcomes: make(map[string]tally), durations: make(map[string]*timer),
+		calls: newTally(calls, append(channels, other)),
+		input: newTally(tokens, models, "input"), output: newTally(tokens, models, "output"),
+	}
+	for _, c := range channels {
+		t.outcomes[c], t.durations[c] = newTally(ended, outcomes, c), newTimer(durations, c)
+	}
+	return t
+}
+
+// TurnStarted implements chat.Activity.
+func (t *Turns) TurnStarted(chat.TurnInfo) {}
+
+// TurnFinished implements chat.Activity.
+func (t *Turns) TurnFinished(info chat.TurnInfo, end chat.TurnEnd) {
+	if outcomes, ok := t.outcomes[info.Channel]; ok {
+		outcomes.add(string(end.Outcome), 1)
+		t.durations[info.Channel].get().Observe(end.Duration.Seconds())
+	}
+	t.calls.add(info.Channel, int64(end.Calls))
+	t.input.add(info.Model, int64(end.Usage.Input))
+	t.output.add(info.Model, int64(end.Usage.Output))
+}
+
+var httpBuckets = []float64{.001, .005, .025, .1, .5, 2.5, 10, 60}
+
+// statuses are those of the API's answers.
+const statuses = "200 202 204 304 400 401 403 404 405 406 409 410 413 415 422 429 499 500 501 502 503 504"
+
+// HTTP counts requests.
+type HTTP struct {
+	routes map[api.Route]*routeCounters // never changes
+	other  *routeCounters
+	codes  tally
+}
+
+type routeCounters struct {
+	statuses tally
+	duration *timer
+}
+
+var _ api.Meter = (*HTTP)(nil)
+
+func newHTTP(s *Set) *HTTP {
+	routes, statuses := []string{other}, append(strings.Fields(statuses), other)
+	for _, r := range api.Routes() {
+		routes = append(routes, r.Method+" "+r.Path)
+	}
+	route := Label{"route", routes}
+	codes := append(texts(registry.Codes()), other)
+	requests := s.counters("farhand_http_requests_total", "HTTP requests that ended, by route and status.",
+		[]Label{route, {"status", statuses}})
+	failures := s.counters("farhand_http_errors_total", "HTTP requests that failed, by the code of the error.",
+		[]Label{{"code", codes}})
+	durations := s.histograms("farhand_http_request_duration_seconds",
+		"How long HTTP requests took until they were answered. Streams take as long as their clients listen.",
+		[]Label{route}, httpBuckets)
+	counters := func(name string) *routeCounters {
+		return &routeCounters{newTally(requests, statuses, name), newTimer(durations, name)}
+	}
+	h := &HTTP{routes: make(map[api.Route]*routeCounters), other: counters(other), codes: newTally(failures, codes)}
+	for _, r := range api.Routes() {
+		h.routes[r] = counters(r.Method + " " + r.Path)
+	}
+	return h
+}
+
+// Requested implements api.Meter.
+func (h *HTTP) Requested(method, route string, status int, code registry.Code, took time.Duration) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	c := h.routes[api.Route{Method: method, Path: route}]
+	if c == nil {
+		c = h.other
+	}
+	text := "200" // of most requests
+	if status != http.StatusOK {
+		text = strconv.Itoa(status)
+	}
+	c.statuses.add(text, 1)
+	c.duration.get().Observe(took.Seconds())
+	if code != "" {
+		h.codes.add(string(code), 1)
+	}
+}
+
+var redisBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+
+// Redis measures round trips to Redis.
+type Redis struct {
+	durations map[redisstore.Kind]*timer // never changes
+	failures  map[redisstore.Kind]tally  // never changes
+}
+
+var _ redisstore.Meter = (*Redis)(nil)
+
+func newRedis(s *Set) *Redis {
+	group := Label{"group", texts(redisstore.Kinds())}
+	r := &Redis{durations: make(map[redisstore.Kind]*timer), failures: make(map[redisstore.Kind]tally)}
+	durations := s.histograms("farhand_redis_round_trip_duration_seconds",
+		"How long round trips to Redis took, by the kind of what was sent. "+
+			"Reads that wait for news are not among them.",
+		[]Label{group}, redisBuckets)
+	failures := s.counters("farhand_redis_errors_total",
+		"Round trips to Redis that failed, by the kind of what was sent and of the failure.",
+		[]Label{group, {"failure", texts(redisstore.Failures())}})
+	for _, g := range redisstore.Kinds() {
+		r.durations[g] = newTimer(durations, string(g))
+		r.failures[g] = newTally(failures, texts(redisstore.Failures()), string(g))
+	}
+	return r
+}
+
+// RoundTrip implements redisstore.Meter.
+func (r *Redis) RoundTrip(g redisstore.Kind, took time.Duration, failed redisstore.Failure) {
+	if r.durations[g] == nil {
+		g = redisstore.KindOther
+	}
+	r.durations[g].get().Observe(took.Seconds())
+	if failed != redisstore.FailureNone {
+		r.failures[g].add(string(failed), 1)
+	}
+}
