@@ -1,10 +1,17 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/schema"
@@ -81,22 +88,19 @@ type reservedPrefix struct {
 // with that prefix, which belong to the tools of an MCP server. It also covers names that get the prefix once a session
 // is appended.
 func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLimits, reserved ...string) *Admission {
-	if limits.MaxTools <= 0 {
-		limits.MaxTools = DefaultMaxTools
-	}
-	if limits.MaxToolBytes <= 0 {
-		limits.MaxToolBytes = DefaultMaxToolBytes
-	}
+	limits.MaxTools = cmp.Or(max(limits.MaxTools, 0), DefaultMaxTools)
+	limits.MaxToolBytes = cmp.Or(max(limits.MaxToolBytes, 0), DefaultMaxToolBytes)
 	limits.Tool = limits.Tool.WithDefaults()
-	taken := make(map[string]bool, len(reserved))
-	known := cache.New[string, Admitted](knownBytes, 0)
-	a := &Admission{policy: policy, schemas: schemas, limits: limits, reserved: taken, known: known}
+	a := &Admission{
+		policy: policy, schemas: schemas, limits: limits, reserved: make(map[string]bool, len(reserved)),
+		known: cache.New[string, Admitted](knownBytes, 0),
+	}
 	for _, name := range reserved {
 		if prefix, all := strings.CutSuffix(name, "*"); all {
 			a.prefixes = append(a.prefixes, reservedPrefix{prefix, legible.AnySkeletons(prefix)})
 			continue
 		}
-		taken[name] = true
+		a.reserved[name] = true
 		a.lookalikes.add(name, legible.AnySkeletons(name))
 	}
 	return a
@@ -105,8 +109,7 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 // Limits returns the limits of each session, with the defaults filled in.
 func (a *Admission) Limits() AdmissionLimits { return a.limits }
 
-// Admit checks one definition for a session that already offers other tools. It returns the definition in canonical
-// form, or an *registry.Error whose message is for the device.
+// Admit checks one definition for a session. It returns it in canonical form, or an *registry.Error for the device.
 func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other SessionTools) (registry.ToolSpec, error) {
 	spec, err := spec.NormalizeWithin(a.limits.Tool)
 	if err != nil {
@@ -150,9 +153,8 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Ses
 	return spec, checkCompiled(compiled, other)
 }
 
-// reservedPrefixOf returns the reserved prefix that a name begins with, or appears to. Empty: none. A device's tool is
-// also called by its name with an appended session, and models call it by a plain name. These must not begin with a
-// reserved prefix either. Otherwise an MCP server could add a tool with a name that already means the device's tool.
+// reservedPrefixOf returns the reserved prefix that a name begins with, or appears to; empty: none. That also holds for
+// the names by which lists of several sessions and models call the tool, as they must mean one tool only.
 func (a *Admission) reservedPrefixOf(name string) string {
 	if len(a.prefixes) == 0 {
 		return ""
@@ -183,8 +185,7 @@ func (a *Admission) CompiledSize(ctx context.Context, who *auth.Identity, spec r
 	return size
 }
 
-// Remember caches what the text of a definition from a device was admitted as. Known then returns it, until it is
-// evicted.
+// Remember caches what the text of a definition was admitted as, for Known.
 func (a *Admission) Remember(text []byte, known Admitted) Admitted {
 	known.skeletons = legible.Skeletons(known.Spec.Name)
 	cost := len(text) + known.Spec.Size() + knownOverhead
@@ -199,8 +200,7 @@ func (a *Admission) Remember(text []byte, known Admitted) Admitted {
 // same texts, so only the first text is decoded, cleaned and compiled.
 func (a *Admission) Known(text []byte) (Admitted, bool) { return a.known.Get(string(text)) }
 
-// AdmitKnown is Admit for a definition that was admitted before. It checks only what depends on the session: its owner
-// and the other tools it offers.
+// AdmitKnown is Admit for a definition that was admitted before: it checks only what depends on the session.
 func (a *Admission) AdmitKnown(known Admitted, other SessionTools) error {
 	if err := a.policy.MayRegister(other.Who, known.Spec.Name).Err(); err != nil {
 		return err
@@ -242,4 +242,130 @@ func checkCompiled(compiled int, other SessionTools) error {
 			"the schemas of a session may take at most %d bytes when compiled", maxCompiledBytes)
 	}
 	return nil
+}
+
+// maxModelName is the maximum length of a tool's name for OpenAI and Anthropic, in characters.
+const maxModelName = 64
+
+// foreignName replaces the ASCII part of a tool name that has none.
+const foreignName = "tool"
+
+// ModelNames maps every name to a name that models accept: letters, digits, _ and -. Dots become underscores. Other
+// characters are reduced to their ASCII parts, and a part of a hash of the original is appended, so the result is
+// always the same. If a name is taken, a hash is also appended. All results are distinct. The names must be distinct
+// and valid (registry.ValidToolName).
+func ModelNames(names []string) map[string]string {
+	shown, taken := make(map[string]string, len(names)), make(map[string]bool, len(names))
+	for _, name := range names {
+		if plainName(name) == name {
+			shown[name], taken[name] = name, true
+		}
+	}
+	for _, name := range names {
+		if shown[name] != "" {
+			continue
+		}
+		safe := freeName(plainName(name), "_", name, taken)
+		shown[name], taken[safe] = safe, true
+	}
+	return shown
+}
+
+// plainName returns a name that models accept: the name itself if possible.
+func plainName(name string) string {
+	if legible.IsASCII(name) {
+		return strings.ReplaceAll(name, ".", "_")
+	}
+	var b strings.Builder
+	for _, r := range norm.NFKD.String(name) {
+		switch {
+		case r == '.':
+			b.WriteByte('_')
+		case r < utf8.RuneSelf:
+			b.WriteRune(r)
+		}
+	}
+	plain := strings.Trim(b.String(), "_-")
+	if plain == "" {
+		plain = foreignName
+	}
+	return withHash(plain, "_", name)
+}
+
+// withHash appends a part of the hash of another text to a name, and shortens the name so that models still accept it.
+func withHash(name, separator, of string) string {
+	sum := sha256.Sum256([]byte(of))
+	suffix := separator + hex.EncodeToString(sum[:4])
+	return name[:min(len(name), maxModelName-len(suffix))] + suffix
+}
+
+// Namesakes finds names that look like others. The zero value is empty.
+type Namesakes struct{ bySkeleton map[string]string }
+
+// AddKnown adds the name of an admitted tool.
+func (n *Namesakes) AddKnown(t Admitted) { n.add(t.Spec.Name, t.skeletons) }
+
+// Add adds a name.
+func (n *Namesakes) Add(name string) { n.add(name, legible.Skeletons(name)) }
+
+func (n *Namesakes) add(name string, skeletons []string) {
+	if n.bySkeleton == nil {
+		n.bySkeleton = make(map[string]string)
+	}
+	for _, s := range skeletons {
+		if _, known := n.bySkeleton[s]; !known {
+			n.bySkeleton[s] = name
+		}
+	}
+}
+
+// Find returns a known name, other than name, that a reader could confuse with it; empty: none.
+func (n *Namesakes) Find(name string) string {
+	if n == nil || len(n.bySkeleton) == 0 {
+		return ""
+	}
+	return n.find(name, legible.Skeletons(name))
+}
+
+// find is Find for a name with these skeletons.
+func (n *Namesakes) find(name string, skeletons []string) string {
+	if n == nil {
+		return ""
+	}
+	for _, s := range skeletons {
+		if known := n.bySkeleton[s]; known != "" && known != name {
+			return known
+		}
+	}
+	return ""
+}
+
+// nameAll sets the ModelName of every tool: its own name, made acceptable. If an earlier tool has that name, a part of
+// a hash of name and source is appended. So a tool keeps its name as long as the other is there. Tools of other
+// sessions never take a name from nearer tools.
+func nameAll(near, others []boundTool) []boundTool {
+	distinct, names := make(map[string]bool), make([]string, len(near))
+	for i, t := range near {
+		names[i] = freeName(t.Spec.Name, hashSeparator, t.Source+" "+t.Spec.Name, distinct)
+		distinct[names[i]] = true
+	}
+	safe, taken := ModelNames(names), make(map[string]bool)
+	for i := range near {
+		near[i].ModelName = safe[names[i]]
+		taken[near[i].ModelName] = true
+	}
+	for i, t := range others {
+		others[i].ModelName = freeName(plainName(t.Spec.Name), hashSeparator, t.Source+" "+t.Spec.Name, taken)
+		taken[others[i].ModelName] = true
+	}
+	return append(near, others...)
+}
+
+// freeName returns name or, if it is taken, name with a part of the hash of another text.
+func freeName(name, separator, of string, taken map[string]bool) string {
+	free := name
+	for try := 0; taken[free]; try++ { // terminates: every try is another name
+		free = withHash(name, separator, of+" "+strconv.Itoa(try))
+	}
+	return free
 }

@@ -31,17 +31,10 @@ type SessionContext struct {
 	AgentDir  string        // folder of that agent, the same for all its sessions
 	Channel   string        // the API of the messages
 	Kind      ContextKind
-	Sandboxed bool // programs run in a sandbox; derived from Kind
-	Config    any  // from the Registration
-
-	// Fence is the fence of the turn; zero: none, or the caller keeps the conversation.
-	Fence int64
-
-	// Place is the owner and generation of the session, for tools with state (Registration.State) when they run.
-	Place registry.Place
-
-	// Workspace is the folder of this agent session. Open creates it, and fails if the gateway has no room for it.
-	Workspace Workspace
+	Sandboxed bool           // programs run in a sandbox; derived from Kind
+	Fence     int64          // of the turn; zero: none, or the caller keeps the conversation
+	Place     registry.Place // owner and generation of the session, for tools with state (Registration.State)
+	Workspace Workspace      // the folder of this agent session; Open creates it, if there is room
 }
 
 // Workspace is the folder of one agent session. It is created on first use.
@@ -99,20 +92,19 @@ func (sc SessionContext) withSetting(s Setting) SessionContext {
 
 // placeKey returns the key of an agent session's place. Sessions inside and outside of the sandbox share one.
 func (sc SessionContext) placeKey() registry.PlaceKey {
-	if sc.Key.Session != "" && !sc.Stateless {
-		return registry.PlaceKey{Tenant: sc.Caller.Tenant, Session: sc.Key.Session}
+	id := sc.ID()
+	if id.Conversation != "" {
+		id.Identity = ""
 	}
-	return registry.PlaceKey{Tenant: sc.Caller.Tenant, Identity: sc.Caller.Scope()}
+	return registry.PlaceKey{Tenant: id.Tenant, Session: id.Conversation, Identity: id.Identity}
 }
 
-// claimedWorkspace is the workspace for a tool that does not declare State. It opens the workspace of the
-// conversation's current generation, on the pod that runs the tool.
+// claimedWorkspace is the workspace, of the conversation's current generation, for a tool that does not declare State.
 type claimedWorkspace struct {
 	sc      SessionContext
 	setting Setting
 }
 
-// Open implements Workspace.
 func (w claimedWorkspace) Open(ctx context.Context) (sandbox.Workspace, error) {
 	at, err := w.setting.Claim(ctx, registry.PlaceClaim{
 		Key: w.sc.placeKey(), Kind: WorkspaceState().Kind, Fence: w.sc.Fence, Keep: true,
@@ -136,16 +128,13 @@ func (sc SessionContext) ID() SessionID {
 	return id
 }
 
-// noWorkspace is the workspace of a gateway that has none.
 type noWorkspace struct{}
 
-// Open implements Workspace.
 func (noWorkspace) Open(context.Context) (sandbox.Workspace, error) {
 	return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal, "This gateway keeps no workspaces.")
 }
 
-// Places runs calls of local tools with state (Registration.State) on the pod that has the state. *routing.Places is
-// one.
+// Places runs calls of local tools with state (Registration.State) on the pod that has it. *routing.Places is one.
 type Places interface {
 	// Run runs a tool at its place, on this pod or another one, with the PlaceKeeper that Serve registered there.
 	Run(
@@ -173,7 +162,6 @@ type placedCall struct {
 	Source    string           `json:"source,omitempty"`
 }
 
-// podState returns the state that the tool of a call keeps. It is empty if any pod can run the call.
 func (i *Invoker) podState(p *prepared) PodState {
 	if i.cfg.Places == nil || i.cfg.LocalTools == nil || p.inv.Source != registry.SourceLocal {
 		return PodState{}
@@ -235,7 +223,7 @@ func (i *Invoker) runErrand(
 			"The tool %q is not available on the pod that keeps what it works on: %s", e.Tool, why,
 		).With(registry.DispatchedNo)
 	}
-	p := &prepared{local: tool, session: sc, remaining: e.Timeout}
+	p := &prepared{req: new(Request), local: tool, session: sc, remaining: e.Timeout}
 	p.inv = Invocation{
 		CallID: e.CallID, Caller: caller, Spec: tool.Spec(), Args: e.Args, Asked: e.Args, Timeout: e.Timeout,
 		Model: about.Model, Endpoint: about.Endpoint, Context: about.Kind, Source: about.Source,
@@ -250,13 +238,10 @@ func (i *Invoker) runErrand(
 	return i.runTimed(ctx, p, report)
 }
 
-// ReportLost reports that state which a local tool kept is lost. The caller reads it before the result, or before the
-// error if there is no result. ctx is that of Execute.
+// ReportLost reports, before the result or the error of a local tool, that state which it kept is lost. ctx is that of
+// Execute.
 func ReportLost(ctx context.Context, what string) {
-	call, _ := ctx.Value(toolCallKey{}).(*toolCall)
-	if call == nil {
-		return
-	}
+	call := toolCallOf(ctx)
 	call.mu.Lock()
 	defer call.mu.Unlock()
 	if !slices.Contains(call.losses, what) {
@@ -264,42 +249,27 @@ func ReportLost(ctx context.Context, what string) {
 	}
 }
 
-// withLosses returns a result that begins with the losses.
-func (c *toolCall) withLosses(res registry.Result) registry.Result {
-	said := c.lossText()
-	if said == "" {
-		return res
+// withLosses returns an outcome with the losses before the result, or before the error if there is none.
+func (c *toolCall) withLosses(res registry.Result, err error) (registry.Result, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.losses) == 0 {
+		return res, err
+	}
+	said := "[" + strings.Join(c.losses, " ") + "]\n"
+	if err != nil {
+		e := *registry.AsError(err)
+		e.Message = said + e.Message
+		return res, &e
 	}
 	res.Output = said + res.Output
 	if res.Error != "" {
 		res.Error = said + res.Error
 	}
-	return res
+	return res, nil
 }
 
-// errorWithLosses is withLosses for a call without a result. No later call reports these losses.
-func (c *toolCall) errorWithLosses(err error) error {
-	said := c.lossText()
-	if said == "" {
-		return err
-	}
-	e := *registry.AsError(err)
-	e.Message = said + e.Message
-	return &e
-}
-
-// lossText returns the text about losses for the caller. It is empty if there are none.
-func (c *toolCall) lossText() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.losses) == 0 {
-		return ""
-	}
-	return "[" + strings.Join(c.losses, " ") + "]\n"
-}
-
-// Files stores data that is too large for a result, or that a reader of the result cannot get inline. *blobs.Service is
-// one.
+// Files stores data that is too large for a result, or for its reader. *blobs.Service is one.
 type Files interface {
 	// Store stores the data of a part of the result of a call, and returns the part with an expiring link instead. It
 	// fails if there is no room. It must be safe for concurrent use.

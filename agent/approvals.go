@@ -35,21 +35,11 @@ type Approvals interface {
 	Await(ctx context.Context, a registry.Approval) (registry.Approval, error)
 }
 
-// ownerOf returns the user who must approve a call: the owner of its device, else the caller.
-func ownerOf(inv *Invocation) string {
-	if inv.Session.UserID != "" {
-		return inv.Session.UserID
-	}
-	return inv.Caller.User
-}
-
-// errChanged is the error of a call that has changed since it was approved.
 var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments have changed "+
 	"since the call was approved, so the approval does not hold. Call again to ask anew.")
 
-// needsApproval returns the approval that a call needs before it runs; nil: none. It is the last check: the arguments
-// must not change afterwards. It refuses calls that the policy forbids because of where their values come from, and
-// calls that need an approval that cannot be asked for.
+// needsApproval returns the approval that a call needs; nil: none. It is the last check: the arguments must not change
+// afterwards. It refuses calls that the policy forbids by their marks, and calls that nothing can approve.
 func (i *Invoker) needsApproval(ctx context.Context, p *prepared) (*registry.Approval, error) {
 	inv, d := &p.inv, p.inv.Policy
 	if len(d.Approvals)+len(d.Forbids) == 0 {
@@ -81,8 +71,8 @@ func (i *Invoker) needsApproval(ctx context.Context, p *prepared) (*registry.App
 	return &a, nil
 }
 
-// isApproved reports whether this call, or all calls like it, are already approved. It fails if the call has changed
-// since its approval, or is too long to be asked about.
+// isApproved reports whether this call, or all calls like it, are approved. It fails if the call has changed since, or
+// is too long to be asked about.
 func (i *Invoker) isApproved(ctx context.Context, p *prepared, a registry.Approval) (bool, error) {
 	if p.approved == bindingOf(a) {
 		if p.inv.Provenance != nil {
@@ -111,7 +101,6 @@ func (i *Invoker) isApproved(ctx context.Context, p *prepared, a registry.Approv
 // maxSources is the maximum number of arguments whose source an approval lists.
 const maxSources = 32
 
-// approvalOf returns the approval to ask for about a call.
 func approvalOf(inv *Invocation) registry.Approval {
 	digest := sha256.Sum256(inv.Args.Raw())
 	terms := inv.Policy.Terms(inv.Marks)
@@ -119,12 +108,15 @@ func approvalOf(inv *Invocation) registry.Approval {
 		ID: registry.NewApprovalID(), Tenant: inv.Caller.Tenant, CallID: inv.CallID, Tool: inv.Spec.Name,
 		DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
 		SessionID: inv.Session.Key.Session, DeviceID: inv.Session.DeviceID, DeviceName: inv.Session.DeviceName,
-		Owner:     ownerOf(inv),
+		Owner:     cmp.Or(inv.Session.UserID, inv.Caller.User), // who must approve
 		Requester: inv.Caller.Requester(),
 		Model:     inv.Model, Conversation: inv.Conversation.Session, Turn: inv.Turn,
 		Rule: inv.Demand.Rule, Rules: strings.Join(terms.Rules, " "), By: terms.By, Within: terms.Within,
-		Reason:     reasonOf(inv, terms.Reasons),
+		Reason:     fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.reasonText()),
 		GrantLimit: terms.Grant, ExactArgs: inv.Marks&policy.ForeignArgument != 0,
+	}
+	if len(terms.Reasons) > 0 { // the operator's text comes first
+		a.Reason = strings.Join(terms.Reasons, " ") + " Asked because: " + a.Reason
 	}
 	if inv.Session.Can(registry.CapabilityApproval) {
 		a.Approvers = []string{"the person at the device"}
@@ -140,17 +132,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 	return a
 }
 
-// reasonOf returns why a call needs approval, for people: the operator's text, then the rule.
-func reasonOf(inv *Invocation, own []string) string {
-	why := fmt.Sprintf("%s (rule %s).%s", inv.Demand.When, inv.Demand.Rule, inv.reasonText())
-	if len(own) > 0 {
-		why = strings.Join(own, " ") + " Asked because: " + why
-	}
-	return why
-}
-
-// bindingOf identifies what one approval covers: the same call of the same tool, with the same definition and
-// arguments, to the same session, by the same caller.
+// bindingOf identifies what one approval covers: this call, with its tool, definition, arguments, session and caller.
 func bindingOf(a registry.Approval) string {
 	return a.CallID + " " + a.SessionID + " " + registry.GrantOf(a, registry.ScopeAlwaysArgs).Binding()
 }
@@ -160,25 +142,24 @@ func (i *Invoker) longestApproval() time.Duration {
 	return min(max(i.cfg.ApprovalTimeout, i.cfg.Policy.LongestWithin()), MaxApprovalTimeout)
 }
 
-// approvalTime returns how long a person has to answer while the caller waits: as the policy says, else the configured
-// time. If the caller set a timeout, a tenth of the remaining time is left for the tool.
+// approvalTime returns how long a person has to answer while the caller waits. If the caller set a timeout, a tenth of
+// the remaining time is left for the tool.
 func (i *Invoker) approvalTime(p *prepared) time.Duration {
 	life := min(cmp.Or(p.approval.Within, i.cfg.ApprovalTimeout), MaxApprovalTimeout)
 	if !p.within.IsZero() {
 		life = min(life, time.Until(p.within)*9/10)
 	}
-	if p.outer != nil {
-		life = min(life, p.outer.stopAllowance())
+	if outer := p.req.outer; outer != nil {
+		life = min(life, outer.stopAllowance())
 	}
 	return max(life, 0)
 }
 
 // ask asks for the approval that a call needs, for the time life, and reports it to the caller. request is stored with
-// the question of a deferred call, which is asked about in any case. Another call that is resumed was asked about by an
-// earlier request.
+// the question of a deferred call. Another call that is resumed was asked about by an earlier request.
 func (i *Invoker) ask(ctx context.Context, p *prepared, life time.Duration, request []byte) error {
 	asked := *p.approval
-	if p.resumed != nil && request == nil {
+	if p.req.Resume != nil && request == nil {
 		asked.CreatedAt = time.Now() // the store enforces the expiry of the question
 		asked.ExpiresAt = asked.CreatedAt.Add(life)
 	} else {
@@ -192,30 +173,19 @@ func (i *Invoker) ask(ctx context.Context, p *prepared, life time.Duration, requ
 	return nil
 }
 
-// resumeApproval makes a resumed call continue the question of the suspended call. It fails if the call has changed.
-func (p *prepared) resumeApproval() error {
-	if p.resumed.Binding != bindingOf(*p.approval) {
-		return errChanged
-	}
-	p.approval.ID, p.approval.Pod = p.resumed.ApprovalID, ""
-	return nil
-}
-
-// reportApproval calls Request.OnApproval, if set.
 func (p *prepared) reportApproval(a registry.Approval) {
-	if p.onApproval != nil {
-		p.onApproval(a)
+	if p.req.OnApproval != nil {
+		p.req.OnApproval(a)
 	}
 }
 
-// waitWithRecord is waitForApproval for a call without a record. It creates a record, so that the call can be found and
-// cancelled while it waits.
-func (i *Invoker) waitWithRecord(ctx context.Context, p *prepared, rec *registry.Record) error {
-	rec.Approval = p.approval.ID
-	rec.HoldMS += i.approvalTime(p).Milliseconds()
-	err := i.cfg.CallLog.Attend(ctx, rec, func(ctx context.Context) error { return i.waitForApproval(ctx, p) })
+// waitWithRecord is waitForApproval with a record, so that the call can be found and cancelled while it waits.
+func (i *Invoker) waitWithRecord(ctx context.Context, p *prepared) error {
+	p.rec.Approval = p.approval.ID
+	p.rec.HoldMS += i.approvalTime(p).Milliseconds()
+	err := i.cfg.CallLog.Attend(ctx, p.rec, func(ctx context.Context) error { return i.waitForApproval(ctx, p) })
 	if err == nil {
-		rec.DeviceID = p.route.Session.DeviceID
+		p.rec.DeviceID = p.route.Session.DeviceID
 	}
 	return err
 }
@@ -238,15 +208,14 @@ func (i *Invoker) waitForApproval(ctx context.Context, p *prepared) error {
 	return &e
 }
 
-// waitForAnswer asks a person and waits for the answer. It returns nil if the call was allowed. The clock of an
-// enclosing local tool stops meanwhile.
+// waitForAnswer asks a person and waits for consent. The clock of an enclosing local tool stops meanwhile.
 func (i *Invoker) waitForAnswer(ctx context.Context, p *prepared) error {
 	began, life := time.Now(), i.approvalTime(p)
 	if life == 0 {
 		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before a person could be asked.")
 	}
-	if p.outer != nil {
-		defer p.outer.stop()()
+	if p.req.outer != nil {
+		defer p.req.outer.stop()()
 	}
 	var answered registry.Approval
 	err := i.ask(timed{ctx, time.Now().Add(life)}, p, life, nil)
@@ -269,7 +238,6 @@ func (i *Invoker) waitForAnswer(ctx context.Context, p *prepared) error {
 	return nil
 }
 
-// approverOf returns who allowed a call, for the audit log.
 func approverOf(a registry.Approval) string { return "approved by " + a.DecidedBy }
 
 // recheck reads the route of an approved call again and runs the hooks again.

@@ -15,20 +15,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// joinGrace is how long past its timeout a caller waits for the call's final record. Callers get an answer soon after
-// their deadline, whatever the store does.
+// joinGrace is how long past its timeout a caller waits for the call's final record.
 const joinGrace = 100 * time.Millisecond
 
 var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,255}$`)
 
-// durableCall is a call that continues without its request.
-type durableCall struct {
-	prepared
-	rec registry.Record
-}
-
-// bindIdentity returns a context for a call that continues without its request. It ends when the caller's identity
-// does.
+// bindIdentity returns a context, for a call that outlives its request, that ends when the caller's identity does.
 func (i *Invoker) bindIdentity(ctx context.Context, caller *auth.Identity) (context.Context, func()) {
 	if i.cfg.Live == nil {
 		return ctx, func() {}
@@ -46,50 +38,40 @@ func unlessEnded(ctx context.Context, err error) error {
 	return why.With(registry.AsError(err).Dispatched)
 }
 
-// endDurable runs the hooks on the outcome of a durable call. It returns the result to store, unless one is already
-// stored.
+// endDurable runs the hooks on the outcome of a durable call, and returns the result to store, unless one is stored.
 func (i *Invoker) endDurable(
-	ctx context.Context, d durableCall, res registry.Result, err error,
+	ctx context.Context, p *prepared, res registry.Result, err error,
 ) (registry.Result, error) {
-	out := Outcome{CallID: d.inv.CallID, Session: d.route.Session, Result: res}
-	if err == nil && i.custom.amendsTool(d.inv.Spec.Name) {
-		rec, failure := i.cfg.CallLog.Wait(ctx, d.rec.Tenant, d.rec.CallID, 0)
+	out := Outcome{CallID: p.inv.CallID, Session: p.route.Session, Result: res}
+	if err == nil && i.custom.amendsTool(p.inv.Spec.Name) {
+		rec, failure := i.cfg.CallLog.Wait(ctx, p.rec.Tenant, p.rec.CallID, 0)
 		if failure == nil && rec.Result != nil { // it was amended when it was stored
 			out.Result, err = rec.Outcome()
-			i.hooks.after(ctx, i.cfg.Log, &d.inv, out, err)
+			i.hooks.after(ctx, i.cfg.Log, &p.inv, out, err)
 			return out.Result, err
 		}
 	}
-	amended, failure := i.hooks.end(ctx, i.cfg.Log, &d.inv, out, err)
-	switch {
-	case err == nil && failure != nil:
-		return withoutOutput(res, failure), nil
-	case err != nil && failure == nil:
-		return registry.Result{}, err
-	default:
-		return amended, failure
-	}
+	amended, failure := i.hooks.end(ctx, i.cfg.Log, &p.inv, out, err)
+	return recordedOutcome(res, amended, err, failure)
 }
 
 // refuseDurable refuses a call that must not run, unless it repeats an earlier call that has a record.
-func (i *Invoker) refuseDurable(
-	ctx context.Context, req *Request, d durableCall, refused error, out *Outcome,
-) error {
+func (i *Invoker) refuseDurable(ctx context.Context, p *prepared, refused error, out *Outcome) error {
+	req := p.req
 	if req.IdempotencyKey != "" {
-		stored, err := i.cfg.CallLog.ByKey(timed{ctx, d.start.Add(d.inv.Timeout)}, req.Caller.Tenant,
-			d.rec.IdempotencyKey)
+		stored, err := i.cfg.CallLog.ByKey(timed{ctx, p.start.Add(p.inv.Timeout)}, req.Caller.Tenant,
+			p.rec.IdempotencyKey)
 		if err == nil {
-			return i.follow(ctx, req, stored, d.rec.RequestDigest, true, d.start, out)
+			return i.follow(ctx, req, stored, p.rec.RequestDigest, true, p.start, out)
 		}
 		if !registry.IsCallNotFound(err) {
 			return err
 		}
 	}
-	if _, amended := i.hooks.end(ctx, i.cfg.Log, &d.inv, *out, refused); amended != nil {
+	if _, amended := i.hooks.end(ctx, i.cfg.Log, &p.inv, *out, refused); amended != nil {
 		refused = amended // otherwise a hook returned a result, which a call that did not run cannot have
 	}
-	rec := d.rec // a copy, so that the whole call is not kept until the record is written
-	i.cfg.CallLog.Finish(&rec, registry.Result{}, refused)
+	i.cfg.CallLog.Finish(p.rec, registry.Result{}, refused)
 	return refused
 }
 
@@ -103,7 +85,10 @@ func (i *Invoker) follow(
 			"This idempotency key belongs to another request. Use a new key for a new request.")
 	}
 	if earlier && !req.counted {
-		i.countReplay(req)
+		req.counted = true
+		if i.cfg.Meter != nil {
+			i.cfg.Meter.CallEnded(CallEnd{Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeReplayed})
+		}
 	}
 	out.Approval, out.Async = rec.Approval, req.Async
 	out.CallID, out.State, out.Replayed = rec.CallID, rec.State, earlier && rec.State.Final()
@@ -182,8 +167,7 @@ func requestDigest(req *Request) (string, error) {
 	return strictjson.Digest(req.Args.Raw(), rest)
 }
 
-// deferredCall is an asynchronous call that waits for a person, as stored with its approval. All other fields are
-// looked up again when the call starts.
+// deferredCall is an asynchronous call that waits for a person, as stored with its approval.
 type deferredCall struct {
 	Caller    auth.Identity   `json:"caller"`
 	Tool      string          `json:"tool"`
@@ -199,7 +183,6 @@ type deferredCall struct {
 	Charged   []string        `json:"charged,omitempty"` // the rate-limit windows that have counted the call
 }
 
-// request returns the request for the call of an approval.
 func (call *deferredCall) request(a registry.Approval) Request {
 	target := call.Target
 	if call.Session != "" {
@@ -212,9 +195,8 @@ func (call *deferredCall) request(a registry.Approval) Request {
 	}
 }
 
-// StartDeferred continues the call of a final deferred approval. It starts the call on this pod if it was allowed, and
-// ends its record otherwise. If several pods try to start a call, only the first does. The result reports whether this
-// pod started or ended it. After an error, retry.
+// StartDeferred continues the call of a final deferred approval on this pod if it was allowed. Else it ends the record.
+// Only the first pod that tries does either, which the result reports. After an error, retry.
 func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, request []byte) (bool, error) {
 	var call deferredCall
 	unread := json.Unmarshal(request, &call)
@@ -245,7 +227,7 @@ func (i *Invoker) StartDeferred(ctx context.Context, a registry.Approval, reques
 	of := share.Owner{Tenant: a.Tenant, Identity: cmp.Or(call.Caller.User, call.Caller.Note())} // as in the request
 	begun, err := i.cfg.CallLog.Begin(ctx, of, a.CallID, call.Timeout+call.Allowance,
 		func(ctx context.Context, rec registry.Record) (registry.Result, error) {
-			return i.runDeferred(ctx, a, call, rec, gone)
+			return i.runDeferred(ctx, a, call, &rec, gone)
 		})
 	if registry.IsCallNotFound(err) {
 		return false, nil
@@ -271,11 +253,11 @@ func (i *Invoker) callerGone(ctx context.Context, caller auth.Identity, asked ti
 
 // runDeferred checks an approved call again, because anything may have changed since the request, and runs it.
 func (i *Invoker) runDeferred(
-	ctx context.Context, a registry.Approval, call deferredCall, rec registry.Record, gone bool,
+	ctx context.Context, a registry.Approval, call deferredCall, rec *registry.Record, gone bool,
 ) (registry.Result, error) {
 	req := call.request(a)
-	d := durableCall{prepared: prepared{start: time.Now(), approved: call.Approved, approver: approverOf(a)}, rec: rec}
-	d.inv.charged = call.Charged
+	p := &prepared{start: time.Now(), approved: call.Approved, approver: approverOf(a), rec: rec}
+	p.inv.charged = call.Charged
 	bound, release := i.bindIdentity(ctx, &call.Caller)
 	defer release()
 	var out Outcome
@@ -284,20 +266,20 @@ func (i *Invoker) runDeferred(
 		req.refused = registry.Errorf(registry.CodeUnauthenticated,
 			"The credentials of the caller ended, or were revoked, while the call waited.")
 	}
-	if err = i.prepare(ctx, &req, &d.prepared, &out); err == nil && d.approval != nil {
+	if err = i.prepare(ctx, &req, p, &out); err == nil && p.approval != nil {
 		err = denial(registry.Approval{Tool: call.Tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})
 	}
 	if err != nil {
 		err = undispatched(err)
 	}
-	i.noteDecision(&req, &d.prepared, err)
-	req.where = i.routeOf(&d.prepared)
+	i.noteDecision(p, err)
+	req.where = i.routeOf(p)
 	var res registry.Result
 	if err == nil {
-		res, err = i.runTool(bound, &d.prepared, &rec, true)
+		res, err = i.runTool(bound, p, true)
 	}
-	res, err = i.endDurable(ctx, d, res, unlessEnded(bound, err))
-	i.count(&req, time.Since(d.start), res, err)
+	res, err = i.endDurable(ctx, p, res, unlessEnded(bound, err))
+	i.count(&req, time.Since(p.start), res, err)
 	return res, err
 }
 

@@ -26,8 +26,7 @@ type Invocation struct {
 	Asked   registry.JSON     // the arguments before any hook changed them
 	Timeout time.Duration
 
-	// Deadline is when the call must have ended, including all steps before the tool runs. Zero: never.
-	Deadline time.Time
+	Deadline time.Time // when the call must have ended, including all steps before the tool runs; zero: never
 
 	Conversation registry.Key // zero outside of conversations that the gateway keeps
 	Turn         string
@@ -39,8 +38,7 @@ type Invocation struct {
 	Context  policy.Context   // of the conversation; the caller's credentials may restrict it further
 	Policy   *policy.Decision // the policy decision about the call; nil if no tool was found
 
-	// Provenance holds where the values of a model's call come from; nil: unknown.
-	Provenance *Provenance
+	Provenance *Provenance // where the values of a model's call come from; nil: unknown
 
 	Marks  policy.Marks   // where the call comes from, if the policy asks; for code that runs after the hooks
 	Demand *policy.Demand // why the call needs approval; nil: it needs none
@@ -65,8 +63,7 @@ func Modify(args json.RawMessage) Decision { return Decision{args: args} }
 // Cancel stops the call. The caller, and a model that reads the answer, get the reason.
 func Cancel(reason string) Decision { return Decision{cancel: true, reason: reason} }
 
-// Hook takes part in every call. It also implements at least one of BeforeHook, AmendHook and AfterHook. It must be
-// safe for concurrent use.
+// Hook takes part in every call: it is a BeforeHook, AmendHook or AfterHook. It must be safe for concurrent use.
 type Hook interface {
 	// Name appears in errors and logs.
 	Name() string
@@ -97,15 +94,12 @@ type beforeFunc struct {
 	decide func(context.Context, Invocation) (Decision, error)
 }
 
-// Name implements Hook.
 func (f beforeFunc) Name() string { return f.name }
 
-// Before implements BeforeHook.
 func (f beforeFunc) Before(ctx context.Context, inv Invocation) (Decision, error) {
 	return f.decide(ctx, inv)
 }
 
-// pipeline runs the hooks in order.
 type pipeline []Hook
 
 func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation) error {
@@ -147,12 +141,15 @@ func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, 
 
 // runBefore turns a panic of a hook into an error: the call is refused and the process continues.
 func runBefore(ctx context.Context, h BeforeHook, inv *Invocation) (d Decision, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("hook %s panicked: %v\n%s", h.Name(), p, debug.Stack())
-		}
-	}()
+	defer onPanic(func(p any) { err = fmt.Errorf("hook %s panicked: %v\n%s", h.Name(), p, debug.Stack()) })
 	return h.Before(ctx, *inv)
+}
+
+// onPanic recovers from a panic of code that is not the gateway's, and calls do with its value. It must be deferred.
+func onPanic(do func(p any)) {
+	if p := recover(); p != nil {
+		do(p)
+	}
 }
 
 // after calls the AfterHooks with the outcome. A panic of one hook is logged; the others still run.
@@ -165,11 +162,9 @@ func (p pipeline) after(ctx context.Context, log *slog.Logger, inv *Invocation, 
 }
 
 func runAfter(ctx context.Context, log *slog.Logger, h AfterHook, inv *Invocation, out Outcome, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
+	defer onPanic(func(p any) {
+		log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))
+	})
 	h.After(ctx, *inv, out, err)
 }
 
@@ -189,8 +184,7 @@ type AmendHook interface {
 	Amend(ctx context.Context, inv Invocation, out Outcome, err error) (registry.Result, error)
 }
 
-// SelectiveHook is an AmendHook for the results of some tools only. It does not run for other tools, and the progress
-// reports of their devices are not withheld.
+// SelectiveHook is an AmendHook for some tools only. Progress reports of the others are not withheld.
 type SelectiveHook interface {
 	AmendHook
 
@@ -198,7 +192,6 @@ type SelectiveHook interface {
 	Amends(tool string) bool
 }
 
-// amendsTool reports whether a hook amends the results of a tool.
 func amendsTool(h Hook, tool string) bool {
 	if s, ok := h.(SelectiveHook); ok {
 		return s.Amends(tool)
@@ -207,17 +200,8 @@ func amendsTool(h Hook, tool string) bool {
 	return ok
 }
 
-// amendsTool reports whether one of the hooks amends the results of a tool.
 func (p pipeline) amendsTool(tool string) bool {
 	return slices.ContainsFunc(p, func(h Hook) bool { return amendsTool(h, tool) })
-}
-
-// amends returns the hooks that amend.
-func (p pipeline) amends() pipeline {
-	return slices.DeleteFunc(slices.Clone(p), func(h Hook) bool {
-		_, ok := h.(AmendHook)
-		return !ok
-	})
 }
 
 // stored runs the amending hooks on a result before it is stored. It implements registry.Amend.
@@ -266,15 +250,13 @@ func (p pipeline) amend(
 func amend(
 	ctx context.Context, log *slog.Logger, h AmendHook, inv *Invocation, out Outcome, ended error,
 ) (res registry.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))
-			res, err = registry.Result{}, ended
-			if ended == nil { // the hook may have had to redact it
-				err = withheld(fmt.Errorf("hook %s panicked: %v", h.Name(), p), nil)
-			}
+	defer onPanic(func(p any) {
+		log.Error("panic in a hook", "hook", h.Name(), "panic", p, "stack", string(debug.Stack()))
+		res, err = registry.Result{}, ended
+		if ended == nil { // the hook may have had to redact it
+			err = withheld(fmt.Errorf("hook %s panicked: %v", h.Name(), p), nil)
 		}
-	}()
+	})
 	res, err = h.Amend(ctx, *inv, out, ended)
 	if err != nil && err != ended {
 		noteBroken(ctx, log, h, inv, err)
@@ -289,7 +271,7 @@ func withheld(err, ended error) *registry.Error {
 	if ended == nil {
 		return e.With(registry.DispatchedYes)
 	}
-	if was := (*registry.Error)(nil); errors.As(ended, &was) {
+	if was, ok := errors.AsType[*registry.Error](ended); ok {
 		return e.With(was.Dispatched)
 	}
 	return e
@@ -298,10 +280,8 @@ func withheld(err, ended error) *registry.Error {
 // validation is the hook that checks the arguments. It is the last hook before a tool runs.
 type validation struct{ schemas *schema.Validator }
 
-// Name implements Hook.
 func (validation) Name() string { return "validation" }
 
-// Before implements BeforeHook.
 func (v validation) Before(ctx context.Context, inv Invocation) (Decision, error) {
 	return Pass(), v.schemas.Validate(ctx, inv.Caller.Owner(), inv.Spec, inv.Args.Raw(), inv.Deadline)
 }

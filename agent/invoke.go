@@ -55,17 +55,9 @@ func undispatched(err error) *registry.Error {
 	return e
 }
 
-// mode is how long a call lasts: whether it outlives its request, and where it waits for a person.
-type mode int
-
-const (
-	modeLight     mode = iota // the call ends with its request; its record is written at the end
-	modeSuspended             // light, but its request returns once a person was asked; Request.Resume continues it
-	modeDurable               // the call has a record first, and runs on without its request
-	modeDeferred              // durable, and no pod holds the call while a person decides; StartDeferred continues it
-)
-
-// invoke is the path of every call:
+// invoke is the path of every call. A light call ends with its request, and its record is written at the end. A
+// suspended call is light, but its request returns once a person was asked. A durable call has a record first, and runs
+// on without its request. A deferred call is durable, and no pod holds it while a person decides.
 //
 //	 request
 //	    │ prepare: find the tool, run the hooks
@@ -91,80 +83,69 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		req.refused = err // every call of a model in a turn gets a record, even if it cannot run
 	}
 	p := prepared{start: start}
-	if p.resumed = req.Resume; p.resumed != nil {
-		p.inv.charged = p.resumed.Charged
+	if req.Resume != nil {
+		p.inv.charged = req.Resume.Charged
 	}
 	refused := i.prepare(ctx, req, &p, out)
 	if refused == nil && req.AsyncIfLonger > 0 && (p.approval != nil || p.inv.Timeout > req.AsyncIfLonger) {
 		req.Async = true
 	}
-	if refused == nil && p.approval != nil && p.resumed != nil && !req.durable() {
-		refused = p.resumeApproval()
+	if refused == nil && p.approval != nil && req.Resume != nil && !req.durable() {
+		if req.Resume.Binding != bindingOf(*p.approval) {
+			refused = errChanged
+		}
+		p.approval.ID, p.approval.Pod = req.Resume.ApprovalID, "" // continue the question of the suspended call
 	}
 	if refused != nil {
 		refused = undispatched(refused)
 	}
-	switch mode := modeOf(req, &p, refused); mode {
-	case modeDurable, modeDeferred:
-		return i.invokeDurable(ctx, req, &p, mode, refused, out)
-	case modeSuspended:
-		if refused = i.suspend(ctx, req, &p, out); refused == nil {
+	needsApproval := refused == nil && p.approval != nil
+	if req.durable() {
+		return i.invokeDurable(ctx, &p, req.Async && needsApproval, refused, out)
+	}
+	if req.Suspend && needsApproval {
+		if refused = i.suspend(ctx, &p, out); refused == nil {
 			return nil
 		}
-	case modeLight:
 	}
-	return i.invokeLight(ctx, req, &p, refused, out)
-}
-
-// modeOf returns the mode of a prepared call. refused is why it must not run; nil: it may.
-func modeOf(req *Request, p *prepared, refused error) mode {
-	switch needsApproval := refused == nil && p.approval != nil; {
-	case req.Async && needsApproval:
-		return modeDeferred
-	case req.durable():
-		return modeDurable
-	case req.Suspend && needsApproval:
-		return modeSuspended
-	default:
-		return modeLight
-	}
+	return i.invokeLight(ctx, &p, refused, out)
 }
 
 // invokeLight runs a call that ends with its request. refused is why it must not run; nil: it may.
-func (i *Invoker) invokeLight(ctx context.Context, req *Request, p *prepared, refused error, out *Outcome) error {
-	rec, err := i.recordOf(req, p, &out.Session), refused
+func (i *Invoker) invokeLight(ctx context.Context, p *prepared, refused error, out *Outcome) error {
+	req, err := p.req, refused
+	p.rec = i.recordOf(p, &out.Session)
 	if err == nil && p.approval != nil {
-		err = i.waitWithRecord(ctx, p, &rec)
+		err = i.waitWithRecord(ctx, p)
 	}
-	i.noteDecision(req, p, err)
+	i.noteDecision(p, err)
 	req.where = i.routeOf(p)
 	if req.Release != nil {
 		p.sent = func() {
-			rec.DigestArgs()
+			p.rec.DigestArgs()
 			req.dropArgs()
 			req.Release()
 			req.Release = nil
 		}
 	}
 	if err == nil {
-		out.Result, err = i.runTool(ctx, p, &rec, false)
+		out.Result, err = i.runTool(ctx, p, false)
 		out.State, out.Session = out.Result.State(), p.route.Session
 	}
-	return i.finish(ctx, &p.inv, &rec, out, err)
+	return i.finish(ctx, p, out, err)
 }
 
-// suspend asks for the approval that a call needs, unless an earlier request has. It stores in out what is needed to
-// continue.
-func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
-	if p.resumed == nil {
+// suspend asks for the approval that a call needs, unless an earlier request has, and sets Outcome.Suspended.
+func (i *Invoker) suspend(ctx context.Context, p *prepared, out *Outcome) error {
+	if p.req.Resume == nil {
 		p.approval.Pod = "" // no pod holds the call
 		if err := i.ask(timed{ctx, p.inv.Deadline}, p, i.approvalTime(p), nil); err != nil {
 			return undispatched(err)
 		}
 	}
-	req.counted = true // counted when the call has ended
+	p.req.counted = true // counted when the call has ended
 	out.Suspended = &Suspended{
-		CallID: req.CallID, ApprovalID: p.approval.ID, Binding: bindingOf(*p.approval), Charged: p.inv.charged,
+		CallID: p.inv.CallID, ApprovalID: p.approval.ID, Binding: bindingOf(*p.approval), Charged: p.inv.charged,
 		Approval: *p.approval,
 	}
 	return nil
@@ -172,47 +153,42 @@ func (i *Invoker) suspend(ctx context.Context, req *Request, p *prepared, out *O
 
 // invokeDurable stores the call's record, then runs the call even if the caller disconnects. refused is why it must not
 // run; an earlier call with the same key may still have run.
-func (i *Invoker) invokeDurable(
-	ctx context.Context, req *Request, p *prepared, mode mode, refused error, out *Outcome,
-) error {
-	d := durableCall{prepared: *p, rec: i.recordOf(req, p, &out.Session)}
-	if refused == nil && d.approval != nil {
-		d.rec.Approval = d.approval.ID // the decision is noted after the answer
+func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool, refused error, out *Outcome) error {
+	req := p.req
+	p.rec = i.recordOf(p, &out.Session)
+	if refused == nil && p.approval != nil {
+		p.rec.Approval = p.approval.ID // the decision is noted after the answer
 	} else {
-		i.noteDecision(req, p, refused)
+		i.noteDecision(p, refused)
 	}
 	req.where = i.routeOf(p)
-	digest, err := i.digest(ctx, req, d.start.Add(d.inv.Timeout))
+	digest, err := i.digest(ctx, req, p.start.Add(p.inv.Timeout))
 	if err != nil {
 		return err
 	}
-	d.rec.IdempotencyKey, d.rec.RequestDigest, d.rec.Mode = storedKey(req), digest, registry.ModeSync
+	p.rec.IdempotencyKey, p.rec.RequestDigest, p.rec.Mode = storedKey(req), digest, registry.ModeSync
 	if req.Async {
-		d.rec.Mode = registry.ModeAsync
+		p.rec.Mode = registry.ModeAsync
 	}
 	switch {
 	case refused != nil:
-		return i.refuseDurable(ctx, req, d, refused, out)
-	case mode == modeDeferred:
-		return i.deferCall(ctx, req, d, out)
-	case d.approval != nil: // the timeout covers the wait for approval and the tool
-		d.rec.TimeoutMS += i.approvalTime(&d.prepared).Milliseconds()
+		return i.refuseDurable(ctx, p, refused, out)
+	case deferred:
+		return i.deferCall(ctx, p, out)
+	case p.approval != nil: // the timeout covers the wait for approval and the tool
+		p.rec.TimeoutMS += i.approvalTime(p).Milliseconds()
 	}
-	d.rec.DigestArgs() // so that the record does not keep the arguments
+	p.rec.DigestArgs() // so that the record does not keep the arguments
 	release := func() {}
 	if req.Release != nil {
 		release = sync.OnceFunc(req.Release)
-		d.sent = release
+		p.sent = release
 	}
-	about := Request{
-		CallID: req.CallID, Caller: req.Caller, Tool: req.Tool, Turn: req.Turn, Endpoint: req.Endpoint,
-		where: req.where, argsBytes: req.argsBytes,
-	}
-	start := d.start // an approval moves d.start
-	stored, created, err := i.cfg.CallLog.Start(timed{ctx, start.Add(d.inv.Timeout)}, d.rec,
+	start := p.start // an approval moves p.start
+	stored, created, err := i.cfg.CallLog.Start(timed{ctx, start.Add(p.inv.Timeout)}, *p.rec,
 		func(ctx context.Context) (registry.Result, error) {
 			defer release()
-			return i.runDurable(ctx, &d, &about)
+			return i.runDurable(ctx, p)
 		})
 	if err != nil {
 		return err
@@ -228,75 +204,78 @@ func (i *Invoker) invokeDurable(
 	return i.follow(ctx, req, stored, digest, !created, start, out)
 }
 
-// runDurable asks for the approval that a durable call needs, and runs its tool. about is the request, without its
-// arguments. It returns the result to store.
-func (i *Invoker) runDurable(ctx context.Context, d *durableCall, about *Request) (registry.Result, error) {
-	bound, release := i.bindIdentity(ctx, &d.inv.Caller)
+// runDurable asks for the approval that a durable call needs, and runs its tool. It returns the result to store.
+func (i *Invoker) runDurable(ctx context.Context, p *prepared) (registry.Result, error) {
+	bound, release := i.bindIdentity(ctx, &p.inv.Caller)
 	defer release()
-	rec, res := d.rec, registry.Result{}
+	var res registry.Result
 	var err error
-	if d.approval != nil {
-		err = i.waitForApproval(bound, &d.prepared)
-		i.noteDecision(about, &d.prepared, err)
+	if p.approval != nil {
+		err = i.waitForApproval(bound, p)
+		i.noteDecision(p, err)
 	}
 	if err == nil {
-		res, err = i.runTool(bound, &d.prepared, &rec, true)
+		res, err = i.runTool(bound, p, true)
 	}
-	res, err = i.endDurable(ctx, *d, res, unlessEnded(bound, err))
-	i.count(about, time.Since(d.start), res, err)
+	res, err = i.endDurable(ctx, p, res, unlessEnded(bound, err))
+	i.count(p.req, time.Since(p.start), res, err)
 	return res, err
 }
 
 // deferCall stores the record of a call that needs approval, and asks for it. No pod holds the call from then on.
-func (i *Invoker) deferCall(ctx context.Context, req *Request, d durableCall, out *Outcome) error {
-	a := *d.approval
+func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) error {
+	req, a := p.req, *p.approval
 	a.Deferred, a.Pod = true, ""
 	life := cmp.Or(a.Within, i.cfg.DeferredTimeout)
-	d.approval, d.rec.HoldMS = &a, life.Milliseconds()
+	p.approval, p.rec.HoldMS = &a, life.Milliseconds()
 	request, err := json.Marshal(deferredCall{
 		Caller: req.Caller, Tool: req.Tool, Session: a.SessionID, Target: req.Target, Args: req.Args,
-		Timeout: d.inv.Timeout, Allowance: i.approvalAllowance(&d.prepared),
+		Timeout: p.inv.Timeout, Allowance: i.approvalAllowance(p),
 		Endpoint: req.Endpoint, Context: req.Context, Model: req.Model,
-		Approved: bindingOf(a), Charged: d.inv.charged,
+		Approved: bindingOf(a), Charged: p.inv.charged,
 	})
 	if err != nil {
 		return err
 	}
-	ctx = timed{ctx, d.start.Add(d.inv.Timeout)}
-	stored, created, err := i.cfg.CallLog.Hold(ctx, d.rec)
+	ctx = timed{ctx, p.start.Add(p.inv.Timeout)}
+	stored, created, err := i.cfg.CallLog.Hold(ctx, *p.rec)
 	if err != nil {
 		return err
 	}
 	if created {
-		if err := i.ask(ctx, &d.prepared, life, request); err != nil {
-			if _, failed := i.cfg.CallLog.Refuse(ctx, d.rec.Tenant, d.rec.CallID, undispatched(err)); failed != nil {
+		if err := i.ask(ctx, p, life, request); err != nil {
+			if _, failed := i.cfg.CallLog.Refuse(ctx, p.rec.Tenant, p.rec.CallID, undispatched(err)); failed != nil {
 				i.cfg.Log.Warn("record of a call that cannot be approved not ended",
-					"call", d.rec.CallID, "error", failed)
+					"call", p.rec.CallID, "error", failed)
 			}
 			return err
 		}
 		req.counted = true // counted when the call has ended
-		out.Approvers = d.approval.Approvers
+		out.Approvers = p.approval.Approvers
 	}
-	return i.follow(ctx, req, stored, d.rec.RequestDigest, !created, d.start, out)
+	return i.follow(ctx, req, stored, p.rec.RequestDigest, !created, p.start, out)
 }
 
-// finish runs the amending hooks on the outcome of a call, and records the call. callErr is the error of the call
-// itself. The hooks decide what the caller reads; the record says whether the tool ran.
-func (i *Invoker) finish(
-	ctx context.Context, inv *Invocation, rec *registry.Record, out *Outcome, callErr error,
-) error {
-	res, err := i.hooks.end(ctx, i.cfg.Log, inv, *out, callErr)
-	switch {
-	case callErr == nil && err != nil:
-		i.cfg.CallLog.Finish(rec, withoutOutput(out.Result, err), nil)
-	case callErr != nil && err == nil:
-		i.cfg.CallLog.Finish(rec, registry.Result{}, callErr)
-	default:
-		i.cfg.CallLog.Finish(rec, res, err)
-	}
+// finish runs the amending hooks on the outcome of a call, which its caller reads, and records whether the tool ran.
+func (i *Invoker) finish(ctx context.Context, p *prepared, out *Outcome, callErr error) error {
+	res, err := i.hooks.end(ctx, i.cfg.Log, &p.inv, *out, callErr)
+	recorded, failure := recordedOutcome(out.Result, res, callErr, err)
+	i.cfg.CallLog.Finish(p.rec, recorded, failure)
 	out.Result, out.State = res, res.State()
 	return err
+}
+
+// recordedOutcome returns the outcome to record of a call that ended with was and callErr. Its record says whether the
+// tool ran, even if hooks have made another outcome of it.
+func recordedOutcome(was, amended registry.Result, callErr, err error) (registry.Result, error) {
+	switch {
+	case callErr == nil && err != nil:
+		return withoutOutput(was, err), nil
+	case callErr != nil && err == nil:
+		return registry.Result{}, callErr
+	default:
+		return amended, err
+	}
 }
 
 // withoutOutput returns the result to record when a hook withheld res with err.
@@ -305,8 +284,8 @@ func withoutOutput(res registry.Result, err error) registry.Result {
 	return registry.Result{Success: res.Success, Error: e.Message, Withheld: e.With(registry.DispatchedYes)}
 }
 
-// recordOf creates the record of a call.
-func (i *Invoker) recordOf(req *Request, p *prepared, session *registry.Session) registry.Record {
+func (i *Invoker) recordOf(p *prepared, session *registry.Session) *registry.Record {
+	req := p.req
 	rec := registry.NewRecord(req.CallID, req.Caller.Tenant, req.Tool, req.Args.Raw())
 	rec.UserID, rec.Turn, rec.TimeoutMS = req.Caller.User, req.Turn, p.inv.Timeout.Milliseconds()
 	rec.Caller = req.Caller.Note()
@@ -318,7 +297,7 @@ func (i *Invoker) recordOf(req *Request, p *prepared, session *registry.Session)
 	if w := p.waited; w != nil {
 		rec.Stored, rec.Pod, rec.Timeline = w.Stored, w.Pod, w.Timeline
 	}
-	return rec
+	return &rec
 }
 
 // approvalAllowance returns how much longer than its timeout a call may take because its own calls wait for approval.
@@ -332,12 +311,9 @@ func (i *Invoker) approvalAllowance(p *prepared) time.Duration {
 	return i.longestApproval()
 }
 
-// runTool runs the tool, on this pod or on a device.
-func (i *Invoker) runTool(
-	ctx context.Context, p *prepared, rec *registry.Record, durable bool,
-) (registry.Result, error) {
+func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (registry.Result, error) {
 	if p.local != nil {
-		return i.runLocal(ctx, *p, rec, durable)
+		return i.runLocal(ctx, p, durable)
 	}
 	limit := time.Now().Add(p.remaining) // reading a changed definition does not extend the call
 	for attempt := int64(0); ; attempt++ {
@@ -349,7 +325,7 @@ func (i *Invoker) runTool(
 			call.Args, call.Long = registry.JSON{}, &registry.LongArgs{Args: p.inv.Args, Sent: p.dropArgs}
 		}
 		if !durable {
-			call.Record = rec
+			call.Record = p.rec
 		}
 		// The router enforces the timeout of a call itself, so the context needs no timer.
 		res, err := i.cfg.Router.Call(deadlineOnly{ctx}, call)
@@ -363,8 +339,7 @@ func (i *Invoker) runTool(
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
 			err := undispatched(err) // the record of the previous attempt only says that the state is unknown
-			i.noteDecision(&Request{Caller: p.inv.Caller, Tool: p.inv.Spec.Name, CallID: p.inv.CallID,
-				Turn: p.inv.Turn}, p, err)
+			i.noteDecision(p, err)
 			return registry.Result{}, err
 		}
 		if p.approval != nil {
@@ -372,7 +347,7 @@ func (i *Invoker) runTool(
 				"The tool has changed just now and needs a person's approval. Call again to ask for it.",
 			).With(registry.DispatchedNo)
 		}
-		rec.DeviceID = p.route.Session.DeviceID
+		p.rec.DeviceID = p.route.Session.DeviceID
 		if p.remaining = min(p.remaining, time.Until(limit)); p.remaining <= 0 {
 			return registry.Result{}, registry.Errorf(registry.CodeTimeout,
 				"The time of the call was up before its tool could run.").With(registry.DispatchedNo)
@@ -380,6 +355,5 @@ func (i *Invoker) runTool(
 	}
 }
 
-// maxAttempts is how often a call is tried while its session keeps changing. It is more than the moves of a session in
-// a rolling restart.
+// maxAttempts is how often a call is tried while its session keeps changing: more than in a rolling restart.
 const maxAttempts = 6

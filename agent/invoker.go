@@ -110,7 +110,7 @@ type Config struct {
 type Invoker struct {
 	cfg    Config
 	hooks  pipeline
-	custom pipeline // custom hooks that amend; they amend results before they are stored
+	custom pipeline // custom hooks; they amend results before they are stored
 }
 
 // NewInvoker returns an Invoker. It alone defines the order of the hooks:
@@ -127,36 +127,27 @@ func NewInvoker(cfg Config) *Invoker {
 	if cfg.Schemas == nil {
 		cfg.Schemas = schema.NewValidator()
 	}
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = DefaultCallTimeout
-	}
-	if cfg.MaxTimeout <= 0 {
-		cfg.MaxTimeout = DefaultMaxCallTimeout
-	}
+	cfg.Timeout = cmp.Or(max(cfg.Timeout, 0), DefaultCallTimeout)
+	cfg.MaxTimeout = cmp.Or(max(cfg.MaxTimeout, 0), DefaultMaxCallTimeout)
 	cfg.ApprovalTimeout = cmp.Or(max(cfg.ApprovalTimeout, 0), DefaultApprovalTimeout)
 	cfg.DeferredTimeout = cmp.Or(max(cfg.DeferredTimeout, 0), DefaultDeferredTimeout)
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Audit == nil {
 		cfg.Audit = auth.NoAudit{}
 	}
-	var hooks pipeline
+	hooks := slices.Concat(cfg.Guards, cfg.Hooks, []Hook{validation{cfg.Schemas}})
 	if cfg.Limits != nil {
-		hooks = append(hooks, cfg.Limits)
+		hooks = slices.Insert(hooks, 0, cfg.Limits)
 	}
-	hooks = append(hooks, cfg.Guards...)
-	hooks = append(hooks, cfg.Hooks...)
-	hooks = append(hooks, validation{cfg.Schemas})
 	// The guards are not among these hooks. They amend what a conversation reads. The result of such a call is amended
 	// before the call has a record.
-	custom := pipeline(cfg.Hooks).amends()
+	custom := pipeline(cfg.Hooks)
 	if len(custom) > 0 {
 		cfg.CallLog.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
 			return custom.stored(ctx, cfg.Log, rec, res)
 		}, custom.amendsTool)
 	}
-	i := &Invoker{cfg: cfg, hooks: hooks, custom: custom}
+	i := &Invoker{cfg, hooks, custom}
 	if cfg.Places != nil {
 		cfg.Places.Serve(registry.PlaceKeeper{Run: i.runErrand})
 	}
@@ -164,29 +155,23 @@ func NewInvoker(cfg Config) *Invoker {
 }
 
 // noteDecision writes to the audit log that a call may run, or why it may not.
-func (i *Invoker) noteDecision(req *Request, p *prepared, err error) {
+func (i *Invoker) noteDecision(p *prepared, err error) {
+	caller := &p.inv.Caller
 	e := registry.AuditEntry{
-		Tenant: req.Caller.Tenant, Actor: req.Caller.Actor(), Action: registry.AuditCall, Rule: ruleOf(&p.inv),
-		Tool: req.Tool, SessionID: p.route.Session.Key.Session, DeviceID: p.route.Session.DeviceID,
-		CallID: req.CallID, Turn: req.Turn, Args: p.inv.Args,
+		Tenant: caller.Tenant, Actor: caller.Actor(), Action: registry.AuditCall, Tool: p.req.Tool,
+		SessionID: p.route.Session.Key.Session, DeviceID: p.route.Session.DeviceID, CallID: p.inv.CallID,
+		Turn: p.inv.Turn, Args: p.inv.Args,
+	}
+	switch { // the rule that let the call through, unless something refuses it
+	case p.inv.Demand != nil:
+		e.Rule = p.inv.Demand.Rule
+	case p.inv.Policy != nil:
+		e.Rule = p.inv.Policy.Rule
 	}
 	if e.Decide(err); err == nil {
 		e.Reason = p.approver
 	}
 	i.cfg.Audit.Note(e)
-}
-
-// ruleOf returns the rule that let a call through, unless something refuses it: the rule that needs an approval, else
-// the rule that allowed the call.
-func ruleOf(inv *Invocation) string {
-	switch {
-	case inv.Demand != nil:
-		return inv.Demand.Rule
-	case inv.Policy != nil:
-		return inv.Policy.Rule
-	default:
-		return ""
-	}
 }
 
 // CallHistory is what guards remember of the calls of one turn whose conversation the caller keeps. It lasts for the

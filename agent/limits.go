@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -15,18 +16,13 @@ import (
 // limitWait is how long a limit check waits for a slow store.
 const limitWait = time.Second
 
-// LimitStore counts calls for all pods together. registry.LimitStore is one.
-type LimitStore interface {
-	Take(ctx context.Context, tenant string, windows []registry.Window) (wait time.Duration, full int, err error)
-}
-
 // RateLimits is the hook that counts calls against the limits of the policy and the gateway's own limits. A call
 // without a limit makes no store request. RateLimits is safe for concurrent use.
 //
 // A call is counted once, however often it is admitted, even if a later hook refuses it. It is not counted if it has
 // reached any of its limits.
 type RateLimits struct {
-	store  LimitStore
+	store  registry.LimitStore
 	always []policy.Limit
 	open   bool
 	log    *slog.Logger
@@ -34,7 +30,7 @@ type RateLimits struct {
 
 // NewRateLimits returns the hook. The limits in always apply in addition to those of the policy. While the store is
 // unavailable, calls that have a limit are refused, or pass if open is set.
-func NewRateLimits(store LimitStore, always []policy.Limit, open bool, log *slog.Logger) *RateLimits {
+func NewRateLimits(store registry.LimitStore, always []policy.Limit, open bool, log *slog.Logger) *RateLimits {
 	return &RateLimits{store: store, always: always, open: open, log: log}
 }
 
@@ -104,7 +100,9 @@ func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limit
 		if !ok || slices.Contains(inv.charged, name) {
 			return
 		}
-		w := windowOf(name, limit)
+		// A window stores its calls, so a large limit is spread: 60,000 a minute becomes 10,000 in any ten seconds.
+		parts := (limit.Calls + registry.MaxWindowLimit - 1) / registry.MaxWindowLimit
+		w := registry.Window{Name: name, Limit: limit.Calls / parts, Period: limit.Window / time.Duration(parts)}
 		for i := range windows {
 			if windows[i].Name == name {
 				if limit.Calls < limits[i].Calls {
@@ -126,13 +124,6 @@ func (l *RateLimits) windowsOf(inv Invocation) (windows []registry.Window, limit
 	return windows, limits
 }
 
-// windowOf returns the window that counts a limit. A window stores each of its calls, so its size is bounded. A larger
-// limit is spread evenly: 60,000 a minute becomes 10,000 in any ten seconds.
-func windowOf(name string, l policy.Limit) registry.Window {
-	parts := (l.Calls + registry.MaxWindowLimit - 1) / registry.MaxWindowLimit
-	return registry.Window{Name: name, Limit: l.Calls / parts, Period: l.Window / time.Duration(parts)}
-}
-
 // windowNameRoom is the initial capacity for a window name; most names fit.
 const windowNameRoom = 192
 
@@ -140,20 +131,18 @@ const windowNameRoom = 192
 // count the call. Each part has a length prefix, so names are unambiguous.
 func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 	var whose string
-	switch l.Per {
-	case policy.PerIdentity:
-		whose = identityOf(inv.Caller)
-	case policy.PerDevice:
-		s := inv.Session
-		if s.Key.Session == "" { // a local tool
-			return "", false
-		}
-		if s.DeviceID == "" {
-			whose = "session:" + s.Key.Session
-		} else { // an unpaired device id is not verified
-			whose = "device:" + strconv.Itoa(len(s.UserID)) + ":" + s.UserID + s.DeviceID
-		}
-	case policy.PerTenant:
+	switch s := inv.Session; {
+	case l.Per == policy.PerIdentity && inv.Caller.User != "":
+		whose = "user:" + inv.Caller.User
+	case l.Per == policy.PerIdentity: // never the connection
+		whose = "credential:" + inv.Caller.Credential
+	case l.Per != policy.PerDevice: // the tenant's
+	case s.Key.Session == "": // a local tool
+		return "", false
+	case s.DeviceID == "":
+		whose = "session:" + s.Key.Session
+	default: // an unpaired device id is not verified
+		whose = "device:" + strconv.Itoa(len(s.UserID)) + ":" + s.UserID + s.DeviceID
 	}
 	b := make([]byte, 0, windowNameRoom)
 	for _, part := range [...]string{string(l.Per), l.Rule, l.Tool, l.Window.String(), whose} {
@@ -163,15 +152,6 @@ func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 	return string(b), true
 }
 
-// identityOf names an identity by its user, else by its credential, never by its connection.
-func identityOf(who auth.Identity) string {
-	if who.User != "" {
-		return "user:" + who.User
-	}
-	return "credential:" + who.Credential
-}
-
-// limitReached returns the error of a call that would exceed a limit.
 func limitReached(inv Invocation, l policy.Limit, wait time.Duration) error {
 	of := map[policy.Per]string{
 		policy.PerIdentity: "you", policy.PerTenant: "all of your tenant together", policy.PerDevice: "one device",
@@ -228,9 +208,8 @@ type CallEnd struct {
 	BytesIn, BytesOut  int    // of the arguments and the output
 }
 
-// Meter counts calls. CallEnded must not block and must be safe for concurrent use. It is called once for each call, on
-// the pod that received the request. If the call outlives its request, CallEnded runs when the call ends, even if no
-// caller waits.
+// Meter counts calls: each once, when it ends, on the pod that received the request. CallEnded must not block and must
+// be safe for concurrent use.
 type Meter interface{ CallEnded(CallEnd) }
 
 func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, err error) {
@@ -238,7 +217,7 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 		return
 	}
 	end := CallEnd{
-		Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeFailed, Duration: took,
+		Endpoint: req.Endpoint, Route: cmp.Or(req.where, RouteNone), Outcome: OutcomeFailed, Duration: took,
 		Tenant: req.Caller.Tenant, User: req.Caller.User, Key: req.Caller.Account(), Tool: req.Tool,
 		BytesIn:  req.argsBytes,
 		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
@@ -249,21 +228,9 @@ func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, e
 	case res.Success:
 		end.Outcome = OutcomeSucceeded
 	}
-	if end.Route == "" {
-		end.Route = RouteNone
-	}
 	i.cfg.Meter.CallEnded(end)
 }
 
-// countReplay counts a request that is answered with the result of an earlier call.
-func (i *Invoker) countReplay(req *Request) {
-	req.counted = true
-	if i.cfg.Meter != nil {
-		i.cfg.Meter.CallEnded(CallEnd{Endpoint: req.Endpoint, Route: req.where, Outcome: OutcomeReplayed})
-	}
-}
-
-// routeOf returns the route of a prepared call.
 func (i *Invoker) routeOf(p *prepared) CallRoute {
 	switch {
 	case p.local != nil:

@@ -13,15 +13,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// MaxLocalOutput is the maximum output of a local tool, in bytes. Longer output is truncated; longer structured output
-// is dropped.
+// MaxLocalOutput is the maximum output of a local tool, in bytes. The rest, or all structured output, is dropped.
 const MaxLocalOutput = 1 << 20
 
 // truncatedMark is appended to truncated output.
 const truncatedMark = "\n[cut: the output was longer than 1 MiB]"
 
-// localRunner is an optional interface of a Router. It makes calls that run on this pod visible to, and cancellable
-// from, every pod. *routing.Router is one.
+// localRunner is an optional interface of a Router: it makes calls on this pod visible and cancellable everywhere.
 type localRunner interface {
 	RunLocal(
 		ctx context.Context, c registry.Call,
@@ -29,30 +27,24 @@ type localRunner interface {
 	) (registry.Result, error)
 }
 
-// runLocal runs a local tool on the calling goroutine. A tool that ignores its context blocks its caller. The errors
-// are complete: they say whether the tool has started.
-func (i *Invoker) runLocal(
-	ctx context.Context, p prepared, rec *registry.Record, durable bool,
-) (registry.Result, error) {
+// runLocal runs a local tool on the calling goroutine. The errors say whether the tool has started.
+func (i *Invoker) runLocal(ctx context.Context, p *prepared, durable bool) (registry.Result, error) {
 	run := func(ctx context.Context, report func(registry.Report)) (registry.Result, error) {
-		if keeps := i.podState(&p); keeps.Kind != "" {
-			return i.runAtPlace(ctx, &p, keeps, report)
+		if keeps := i.podState(p); keeps.Kind != "" {
+			return i.runAtPlace(ctx, p, keeps, report)
 		}
-		return i.runTimed(ctx, &p, report)
+		return i.runTimed(ctx, p, report)
 	}
 	if r, ok := i.cfg.Router.(localRunner); ok {
 		return r.RunLocal(ctx, registry.Call{
-			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable, Record: rec,
+			ID: p.inv.CallID, Route: p.route, Args: p.inv.Args, Timeout: p.remaining, Durable: durable, Record: p.rec,
 		}, run)
 	}
 	return run(ctx, nil)
 }
 
-// runTimed runs a local tool on this pod, for the rest of its timeout. Waiting for approval of the tool's device calls
-// does not count.
-func (i *Invoker) runTimed(
-	ctx context.Context, p *prepared, report func(registry.Report),
-) (registry.Result, error) {
+// runTimed runs a local tool on this pod, for the rest of its timeout, without approvals of its devices' calls.
+func (i *Invoker) runTimed(ctx context.Context, p *prepared, report func(registry.Report)) (registry.Result, error) {
 	if !p.within.IsZero() {
 		bounded, cancel := context.WithDeadline(ctx, p.within)
 		defer cancel()
@@ -61,20 +53,20 @@ func (i *Invoker) runTimed(
 	clock, stop := newToolClock(ctx, p.remaining, i.longestApproval())
 	defer stop()
 	ctx = clock
-	call := &toolCall{inv: &p.inv, invoker: i, prepared: p, clock: clock}
+	call := &toolCall{inv: &p.inv, invoker: i, prepared: p, clock: clock, report: report}
 	if p.lost != "" {
 		call.losses = []string{p.lost}
 	}
-	res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, p.inv.Policy, report, call}, p.local, &p.inv)
+	res, err := i.executeLocal(toolContext{deadlineOnly{ctx}, call}, p.local, &p.inv)
 	if err != nil {
-		return registry.Result{}, call.errorWithLosses(localError(ctx, &p.inv, err))
+		return call.withLosses(registry.Result{}, localError(ctx, &p.inv, err))
 	}
 	res.Violations = i.checkOutput(ctx, &p.inv, res)
-	return i.fitResult(ctx, &p.inv, call.withLosses(res)), nil
+	res, _ = call.withLosses(res, nil)
+	return i.fitResult(ctx, &p.inv, res), nil
 }
 
-// checkOutput checks the tool's own result, before the gateway adds or removes anything. A result that is too long and
-// will be truncated is not checked, and a violation says so.
+// checkOutput checks the tool's own result. A result that will be truncated is not checked, and a violation says so.
 func (i *Invoker) checkOutput(ctx context.Context, inv *Invocation, res registry.Result) []registry.Violation {
 	size := res.Structured.Len()
 	if size == 0 {
@@ -104,13 +96,8 @@ func (i *Invoker) checkLocal(ctx context.Context, t Tool, inv *Invocation) (err 
 	if !authorizes && !validates && !checks {
 		return nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = i.toolPanicked(inv, p)
-		}
-	}()
-	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, inv.Policy, nil, &toolCall{inv: inv}},
-		inv.Deadline)
+	defer onPanic(func(p any) { err = i.toolPanicked(inv, p) })
+	ctx, cancel := context.WithDeadline(toolContext{deadlineOnly{ctx}, &toolCall{inv: inv}}, inv.Deadline)
 	defer cancel()
 	if validates {
 		if err := validator.Validate(ctx, inv.Args.Raw()); err != nil {
@@ -156,29 +143,22 @@ func refusal(ctx context.Context, err error, code registry.Code) error {
 	return e
 }
 
-// executeLocal turns a panic of a tool into an error.
 func (i *Invoker) executeLocal(ctx context.Context, t Tool, inv *Invocation) (res registry.Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = i.toolPanicked(inv, p)
-		}
-	}()
+	defer onPanic(func(p any) { err = i.toolPanicked(inv, p) })
 	return t.Execute(ctx, inv.Args.Raw())
 }
 
-// toolPanicked logs a panic of a tool, and returns it as an error.
 func (i *Invoker) toolPanicked(inv *Invocation, p any) error {
 	i.cfg.Log.Error("panic in a tool",
 		"tool", inv.Spec.Name, "call", inv.CallID, "panic", p, "stack", string(debug.Stack()))
 	return fmt.Errorf("the tool %s panicked: %v", inv.Spec.Name, p)
 }
 
-// localError returns the error of a tool for its caller. If the tool failed because its context ended, the error says
-// why the context ended.
+// localError returns the error of a tool for its caller: why its context ended, if that is the cause.
 func localError(ctx context.Context, inv *Invocation, err error) *registry.Error {
-	var e *registry.Error
+	e, own := errors.AsType[*registry.Error](err)
 	switch {
-	case errors.As(err, &e):
+	case own:
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		e = registry.Errorf(registry.CodeTimeout, "The tool %q did not finish within %v.", inv.Spec.Name, inv.Timeout)
 	case ctx.Err() != nil:
@@ -202,8 +182,8 @@ func (i *Invoker) fitResult(ctx context.Context, inv *Invocation, res registry.R
 	return res
 }
 
-// fitParts returns the parts that can be sent and stored. Malformed parts are dropped. A part that does not fit gets a
-// link instead of its data, or only its description if no files are kept.
+// fitParts returns the parts that can be sent and stored. A part that does not fit gets a link instead of its data, or
+// only its description. Malformed parts are dropped.
 func (i *Invoker) fitParts(ctx context.Context, inv *Invocation, parts []registry.Part) []registry.Part {
 	var fitted []registry.Part
 	free := registry.MaxInlinePart
@@ -256,8 +236,7 @@ type toolClock struct {
 
 	mu        sync.Mutex
 	timer     *time.Timer
-	until     time.Time     // the deadline, while the clock runs
-	left      time.Duration // the remaining time, while the clock is stopped
+	until     time.Time     // the deadline, not yet moved by the current stop
 	stops     int           // how many approvals it waits for
 	since     time.Time     // when it was stopped
 	allowance time.Duration // how long it may still be stopped, not yet reduced by the current stop
@@ -294,28 +273,27 @@ func (c *toolClock) stop() (resume func()) {
 	if c.stops++; c.stops == 1 {
 		c.timer.Stop()
 		c.since = time.Now()
-		c.left = max(c.until.Sub(c.since), 0)
 	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.stops--; c.stops == 0 {
-			now := time.Now()
-			c.allowance -= now.Sub(c.since)
-			c.until = now.Add(c.left)
-			c.timer.Reset(c.left)
+			stopped := time.Since(c.since)
+			c.allowance -= stopped
+			c.until = c.until.Add(stopped)
+			c.timer.Reset(time.Until(c.until))
 		}
 	}
 }
 
-// stopAllowance returns how long the clock may still be stopped.
 func (c *toolClock) stopAllowance() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	left := c.allowance
 	if c.stops > 0 {
-		return max(c.allowance-time.Since(c.since), 0)
+		left -= time.Since(c.since)
 	}
-	return max(c.allowance, 0)
+	return max(left, 0)
 }
 
 // Deadline implements context.Context. It moves while the clock is stopped.
@@ -324,7 +302,7 @@ func (c *toolClock) Deadline() (time.Time, bool) {
 	defer c.mu.Unlock()
 	until := c.until
 	if c.stops > 0 {
-		until = time.Now().Add(c.left)
+		until = until.Add(time.Since(c.since))
 	}
 	if outer, ok := c.Context.Deadline(); ok && outer.Before(until) {
 		until = outer
@@ -332,7 +310,6 @@ func (c *toolClock) Deadline() (time.Time, bool) {
 	return until, true
 }
 
-// Err implements context.Context.
 func (c *toolClock) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

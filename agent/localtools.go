@@ -14,8 +14,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Factory makes the tools of one turn or call. It may return none, if the capability is absent there. The factory and
-// its tools must be safe for concurrent use.
+// Factory makes the tools of one turn or call, or none. It and its tools must be safe for concurrent use.
 type Factory func(SessionContext) []Tool
 
 // Registration is a set of tools contributed by the gateway or by the program that embeds it.
@@ -23,7 +22,6 @@ type Registration struct {
 	Names    []string // of the tools Make may make
 	Make     Factory
 	Optional bool // the tools may be absent or switched off: a factory may make fewer than announced
-	Config   any  // handed to Make in SessionContext.Config
 
 	// State describes the state that the tools keep on the pod that runs them. All calls of such tools run on one pod
 	// for each conversation (outside of conversations: for each identity), whatever pod receives them.
@@ -39,12 +37,10 @@ type PodState struct {
 	Lost string
 }
 
-// WorkspaceState returns the PodState of tools that work in SessionContext.Workspace. The workspace reports its own
-// losses.
+// WorkspaceState is for tools that work in SessionContext.Workspace, which reports its own losses.
 func WorkspaceState() PodState { return PodState{Kind: "workspace"} }
 
-// LocalTools is the set of available local tools. It is immutable, except for live tools (WithLive). It is safe for
-// concurrent use.
+// LocalTools are the available local tools. They are immutable, except for live tools, and safe for concurrent use.
 type LocalTools struct {
 	setting Setting
 	makers  []Registration
@@ -123,20 +119,17 @@ func (t *LocalTools) IsEnabled(name string) bool {
 	return ok
 }
 
-// podState returns the PodState of the named tool.
 func (t *LocalTools) podState(name string) PodState {
-	i, ok := t.maker[name]
-	if !ok {
-		return PodState{}
+	if i, ok := t.maker[name]; ok {
+		return t.makers[i].State
 	}
-	return t.makers[i].State
+	return PodState{}
 }
 
 // Names returns the names of all enabled tools, sorted, without live tools.
 func (t *LocalTools) Names() []string { return slices.Sorted(maps.Keys(t.maker)) }
 
-// Specs returns the tools of an empty session, sorted by name. Listings of the whole gateway show these and the live
-// tools.
+// Specs returns the tools of an empty session, sorted by name, for listings of the whole gateway.
 func (t *LocalTools) Specs() []registry.ToolSpec {
 	tools, _ := t.For(SessionContext{}) // factory errors are reported where the tools are used
 	specs := make([]registry.ToolSpec, len(tools))
@@ -146,9 +139,8 @@ func (t *LocalTools) Specs() []registry.ToolSpec {
 	return specs
 }
 
-// For makes the tools of a turn or call, sorted by name, without live tools. A factory fails if it panics, makes a tool
-// it did not announce, or makes fewer than announced without being optional. The error reports such failures. The
-// returned tools are still usable.
+// For makes the tools of a turn or call, sorted by name, without live tools. They are usable despite an error, which
+// reports factories that panic, or do not make what they announced.
 func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	var made []Tool
 	var errs []error
@@ -160,8 +152,7 @@ func (t *LocalTools) For(sc SessionContext) ([]Tool, error) {
 	return made, errors.Join(errs...)
 }
 
-// find makes the named tool, or finds it among the live tools. It returns nil if the session has no such tool. The
-// error is for the log.
+// find makes the named tool, or finds it among the live tools; nil: there is none. The error is for the log.
 func (t *LocalTools) find(sc SessionContext, name string) (Tool, error) {
 	i, ok := t.maker[name]
 	if !ok {
@@ -193,14 +184,12 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	}
 	for _, tool := range tools {
 		spec, err := specOf(tool)
-		switch {
-		case err != nil:
+		if err == nil && !missing[spec.Name] {
+			err = fmt.Errorf("agent: the factory of %s made %q, which it did not announce or had made already",
+				strings.Join(r.Names, ", "), spec.Name)
+		}
+		if err != nil {
 			errs = append(errs, err)
-			continue
-		case !missing[spec.Name]:
-			errs = append(errs, fmt.Errorf(
-				"agent: the factory of %s made %q, which it did not announce or had made already",
-				strings.Join(r.Names, ", "), spec.Name))
 			continue
 		}
 		delete(missing, spec.Name)
@@ -218,22 +207,14 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 
 // callFactory turns a panic of a factory into an error, so that the session continues without the tool.
 func callFactory(r Registration, sc SessionContext) (tools []Tool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			tools, err = nil, fmt.Errorf("agent: the factory of %s panicked: %v", strings.Join(r.Names, ", "), p)
-		}
-	}()
-	sc.Config = r.Config
+	defer onPanic(func(p any) {
+		tools, err = nil, fmt.Errorf("agent: the factory of %s panicked: %v", strings.Join(r.Names, ", "), p)
+	})
 	return r.Make(sc), nil
 }
 
-// specOf returns the canonical specification of a tool.
 func specOf(tool Tool) (spec registry.ToolSpec, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("agent: a tool panicked when it was asked what it is: %v", p)
-		}
-	}()
+	defer onPanic(func(p any) { err = fmt.Errorf("agent: a tool panicked when it was asked what it is: %v", p) })
 	switch made := tool.(type) {
 	case nil:
 		return spec, errors.New("agent: a factory made a nil tool")
@@ -252,11 +233,9 @@ type madeTool struct {
 	spec registry.ToolSpec
 }
 
-// Spec implements Tool.
 func (t madeTool) Spec() registry.ToolSpec { return t.spec }
 
-// LiveTools are local tools that come and go while the gateway runs, such as those of MCP servers. Its methods are safe
-// for concurrent use.
+// LiveTools are local tools that come and go, such as those of MCP servers. Safe for concurrent use.
 type LiveTools interface {
 	// Live returns the current tools. It does not block.
 	Live() LiveSet
@@ -280,15 +259,13 @@ type LiveSet struct {
 	Changed <-chan struct{} // closed when a newer set exists; nil: never
 }
 
-// SourcedTool is an optional interface of a local Tool that forwards its calls to another server. Source is the name of
-// that server in listings and records: registry.SourceMCP and the name of an MCP server. Results of such a tool are
-// untrusted.
+// SourcedTool is an optional interface of a local Tool that forwards its calls to another server. Source names it in
+// listings and records: registry.SourceMCP and the name of an MCP server. Its results are untrusted.
 type SourcedTool interface {
 	Source() string
 }
 
-// ReturningTool is an optional interface of an UnavailableTool. Returning reports whether the tool is expected back
-// shortly. Models then still see the tool, and its calls wait.
+// ReturningTool is an optional interface of an UnavailableTool that may be back shortly: models see it, calls wait.
 type ReturningTool interface {
 	Returning() bool
 }
@@ -319,7 +296,6 @@ func (t *LocalTools) Await(ctx context.Context, name string, until time.Time) er
 	return t.live.Await(ctx, name, until)
 }
 
-// liveTool returns the named live tool, or nil if there is none now.
 func (t *LocalTools) liveTool(name string) Tool {
 	tools := t.Live().Tools
 	i, found := slices.BinarySearchFunc(tools, name, func(t Tool, name string) int {
@@ -350,7 +326,7 @@ func (s *ToolSet) localNow() []Tool {
 		return now
 	}
 	for _, t := range s.cfg.LocalTools.Live().Tools {
-		if t = liveTool(t); s.allowsLocal(t) {
+		if t = liveTool(t); s.allows(t.Spec(), t) {
 			now = append(now, t)
 		}
 	}
@@ -358,12 +334,6 @@ func (s *ToolSet) localNow() []Tool {
 	return now
 }
 
-// allowsLocal reports whether the model may see a local tool.
-func (s *ToolSet) allowsLocal(t Tool) bool {
-	return s.allows(t.Spec(), t)
-}
-
-// isReturning reports whether an unavailable tool is expected back shortly.
 func isReturning(t Tool) bool {
 	r, ok := madeBy(t).(ReturningTool)
 	return ok && r.Returning()

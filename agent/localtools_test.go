@@ -55,7 +55,7 @@ func TestToolboxTellsEveryError(t *testing.T) {
 // A factory learns where its agent session lives, and what was registered with it.
 func TestFactoryLearnsItsSetting(t *testing.T) {
 	var got []agent.SessionContext
-	box := localTools(t, agent.Registration{Names: []string{"x"}, Config: 7, Optional: true,
+	box := localTools(t, agent.Registration{Names: []string{"x"}, Optional: true,
 		Make: func(sc agent.SessionContext) []agent.Tool {
 			got = append(got, sc)
 			return nil
@@ -75,7 +75,7 @@ func TestFactoryLearnsItsSetting(t *testing.T) {
 	alone := agent.SessionID{Tenant: "t", Identity: "user:anna"}
 	for i, want := range []agent.SessionID{conversation, boxed, boxed, alone, alone} {
 		sc := got[i]
-		if sc.AgentID != "helper" || sc.AgentDir != "/agent" || sc.Config != 7 || sc.Workspace != space(want) ||
+		if sc.AgentID != "helper" || sc.AgentDir != "/agent" || sc.Workspace != space(want) ||
 			sc.Sandboxed != want.Sandboxed {
 			t.Errorf("%d: %+v", i, sc)
 		}

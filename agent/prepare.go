@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -15,12 +14,12 @@ import (
 
 // prepared is a call that may run: on this pod if local is set, else on a device.
 type prepared struct {
+	req     *Request
 	local   Tool
 	session SessionContext // that local was made for
 	route   registry.Route
 	inv     Invocation
 
-	timeout   time.Duration // the timeout in the request; zero: none
 	start     time.Time     // when the request arrived; the timeout runs from here
 	remaining time.Duration // what remains of the timeout after the hooks have admitted the call
 
@@ -28,19 +27,11 @@ type prepared struct {
 	approved string             // what was approved, as of bindingOf; empty: nothing
 	approver string             // who approved it, for the audit log; empty: no approval was needed
 
-	resumed *Suspended // as of Request.Resume
-
+	rec    *registry.Record // nil until the call is prepared
 	waited *registry.Record // the record stored while the call waited for its device; nil: none
-
-	sent func() // called once when the device has the call, if its arguments are long; may be nil
-
-	lost string // the loss to report to the caller; empty: none known
-
-	within     time.Time // when the call must have ended; zero: when its timeout ends
-	onApproval func(registry.Approval)
-
-	outer  *toolClock    // as of Request.outer
-	atMost time.Duration // as of Request.atMost
+	sent   func()           // called once when the device has the call, if its arguments are long; may be nil
+	lost   string           // the loss to report to the caller; empty: none known
+	within time.Time        // when the call must have ended; zero: when its timeout ends
 }
 
 // dropArgs drops the arguments, because the device has the call.
@@ -51,17 +42,12 @@ func (p *prepared) dropArgs() {
 
 // prepare does all steps before the tool runs. On an error, p.inv holds what was known by then.
 func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *Outcome) error {
-	charged := p.inv.charged
-	*p = prepared{
-		local: req.Local, session: req.session, start: p.start, timeout: req.Timeout, approved: p.approved,
-		approver: p.approver, resumed: p.resumed, within: i.endOfCall(req, p), onApproval: req.OnApproval,
-		outer: req.outer, atMost: req.atMost, sent: p.sent,
-	}
+	p.req, p.local, p.session, p.within = req, req.Local, req.session, i.endOfCall(req, p.start)
 	p.inv = Invocation{
 		CallID: req.CallID, Caller: req.Caller, Spec: registry.ToolSpec{Name: req.Tool}, Args: req.Args,
 		Asked: req.Args, Timeout: i.clamp(req.Timeout, 0), Conversation: req.Conversation, Turn: req.Turn,
 		CallHistory: req.history, Model: req.Model, Endpoint: req.Endpoint, Context: req.Context,
-		Provenance: req.Provenance, charged: charged,
+		Provenance: req.Provenance, charged: p.inv.charged,
 	}
 	if req.refused != nil {
 		return req.refused
@@ -81,7 +67,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 		p.route.Session.Tenant, p.route.Spec = req.Caller.Tenant, spec
 		p.inv.Source, _ = SourceOf(p.local)
 	} else {
-		if err := i.resolve(ctx, req, p); err != nil {
+		if err := i.resolve(ctx, p); err != nil {
 			return err
 		}
 		p.inv.Source = sourceOf(p.route.Session.Key)
@@ -95,25 +81,24 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 }
 
 // resolve finds the session of a call. If its device is expected back shortly, resolve waits for it.
-func (i *Invoker) resolve(ctx context.Context, req *Request, p *prepared) error {
-	target := req.Target
+func (i *Invoker) resolve(ctx context.Context, p *prepared) error {
+	req, target := p.req, p.req.Target
 	if target.Viewer != registry.NoUser {
 		target.Viewer = req.Caller.Viewer()
 	}
 	until := p.start.Add(p.inv.Timeout)
 	route, waits, err := i.cfg.Router.ResolveNow(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
 	if waits {
-		return i.awaitDevice(ctx, req, p, target, until)
+		return i.awaitDevice(ctx, p, target, until)
 	}
 	p.route = route
 	return err
 }
 
 // awaitDevice is resolve for a call whose device is away. A call that would have no record gets one now, so that it can
-// be found and cancelled. For other calls, only this pod knows the id until they have a record or a client stores them.
-func (i *Invoker) awaitDevice(
-	ctx context.Context, req *Request, p *prepared, target registry.Target, until time.Time,
-) error {
+// be found and cancelled, unless only this pod knows its id until then.
+func (i *Invoker) awaitDevice(ctx context.Context, p *prepared, target registry.Target, until time.Time) error {
+	req := p.req
 	wait := func(ctx context.Context) (err error) {
 		p.route, err = i.cfg.Router.Resolve(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
 		return err
@@ -121,20 +106,18 @@ func (i *Invoker) awaitDevice(
 	if req.durable() || req.AsyncIfLonger > 0 || req.Suspend || req.Resume != nil {
 		return wait(ctx)
 	}
-	rec := i.recordOf(req, p, &registry.Session{
+	rec := i.recordOf(p, &registry.Session{
 		Key: registry.Key{Tenant: req.Caller.Tenant, Session: target.SessionID}, DeviceID: target.DeviceID,
 	})
-	err := i.cfg.CallLog.Attend(ctx, &rec, wait)
-	p.waited = &rec
-	return err
+	p.waited = rec
+	return i.cfg.CallLog.Attend(ctx, rec, wait)
 }
 
-// endOfCall returns the hard end of a call. If the caller names a timeout, the wait for approval is part of it. If it
-// names none, or resumes a suspended call, the end is zero: the wait for approval comes in addition to the timeout. A
-// local tool waits as long as its own caller does.
-func (i *Invoker) endOfCall(req *Request, p *prepared) time.Time {
-	if req.outer == nil && req.Timeout > 0 && p.resumed == nil && !req.Async {
-		return p.start.Add(i.clamp(req.Timeout, 0))
+// endOfCall returns the hard end of a call. If the caller names a timeout, the wait for approval is part of it; else it
+// comes in addition to the timeout, and the end is zero. A local tool waits as long as its own caller does.
+func (i *Invoker) endOfCall(req *Request, start time.Time) time.Time {
+	if req.outer == nil && req.Timeout > 0 && req.Resume == nil && !req.Async {
+		return start.Add(i.clamp(req.Timeout, 0))
 	}
 	return req.within
 }
@@ -162,19 +145,25 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	if len(i.cfg.Hooks) > 0 { // custom hooks get a copy: other calls may share the cached session
 		p.inv.Session = p.inv.Session.Clone()
 	}
-	err := i.applyPolicy(p)
+	by := Asker{Who: p.inv.Caller, Context: p.inv.Context, Model: p.inv.Model, Endpoint: p.inv.Endpoint}
+	from := policy.Remote
+	if p.local != nil {
+		_, from = SourceOf(p.local)
+	}
+	p.inv.Policy = i.cfg.Policy.Decide(by.policyQuestion(p.inv.Spec, from))
+	err := p.inv.Policy.Err()
 	if err != nil {
 		return err
 	}
-	p.inv.Timeout = i.clamp(p.timeout, p.route.Spec.Timeout())
+	p.inv.Timeout = i.clamp(p.req.Timeout, p.route.Spec.Timeout())
 	if most := p.inv.Policy.Resources.MaxRuntime; most > 0 {
 		p.inv.Timeout = min(p.inv.Timeout, most)
 	}
 	if !p.within.IsZero() {
 		p.inv.Timeout = min(p.inv.Timeout, p.within.Sub(p.start))
 	}
-	if p.outer != nil {
-		p.inv.Timeout = min(p.inv.Timeout, p.atMost)
+	if p.req.outer != nil {
+		p.inv.Timeout = min(p.inv.Timeout, p.req.atMost)
 	}
 	p.inv.Deadline = p.start.Add(p.inv.Timeout)
 	if err = i.hooks.before(ctx, i.cfg.Log, &p.inv); err != nil {
@@ -195,9 +184,8 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	return nil
 }
 
-// localTool returns the local tool that a request names, or nil if there is none. A request with a target or a
-// conversation never means a local tool. While the live tools are not known yet, localTool waits for them, until
-// the given time at the latest.
+// localTool returns the local tool that a request names; nil: none, as with a target or a conversation. It waits until
+// the given time for live tools that are not known yet.
 func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) (Tool, error) {
 	if i.cfg.LocalTools == nil || !req.Target.IsZero() || req.Conversation != (registry.Key{}) {
 		return nil, nil
@@ -223,11 +211,9 @@ func sessionOf(req *Request) SessionContext {
 	}
 }
 
-// sourceOf returns the source of the tools of a session.
 func sourceOf(session registry.Key) string { return sourceRemote + session.Session }
 
-// clamp returns the timeout of a call: the requested one, else that of the tool, else the configured default, but at
-// most MaxTimeout. Zero means none.
+// clamp returns the timeout of a call: the requested one, else the tool's, else the default; at most MaxTimeout.
 func (i *Invoker) clamp(requested, ofTool time.Duration) time.Duration {
 	for _, d := range []time.Duration{requested, ofTool, i.cfg.Timeout} {
 		if d > 0 {
@@ -245,17 +231,6 @@ type PolicyRules = policy.Lists
 
 // NewPolicy returns a policy of lists and defaults only. A malformed pattern is an error.
 func NewPolicy(lists PolicyRules) (*Policy, error) { return policy.New(policy.Options{Lists: lists}) }
-
-// applyPolicy checks a call whose tool is known against the policy.
-func (i *Invoker) applyPolicy(p *prepared) error {
-	by := Asker{Who: p.inv.Caller, Context: p.inv.Context, Model: p.inv.Model, Endpoint: p.inv.Endpoint}
-	from := policy.Remote
-	if p.local != nil {
-		_, from = SourceOf(p.local)
-	}
-	p.inv.Policy = i.cfg.Policy.Decide(by.policyQuestion(p.inv.Spec, from))
-	return p.inv.Policy.Err()
-}
 
 // Provenance holds where the values of one call of a model come from. Its creator reads the fields below Conversation
 // after the call. During the call, the goroutine that makes it owns them.
@@ -281,37 +256,23 @@ func (inv *Invocation) noteMarks() {
 	facts := p.Conversation.Origins(provenance.Call{
 		Tool: p.Tool, Args: inv.Args.Raw(), Schema: inv.Spec.Parameters, Destinations: inv.Policy.Destinations,
 	})
-	if p.Suspects = facts.Suspects(effectOf(inv.Policy.Effects)); len(p.Suspects) > 0 {
+	effect := provenance.Changes
+	if e := inv.Policy.Effects; e&policy.Destructive != 0 {
+		effect = provenance.Destroys
+	} else if e.OnlyReads() {
+		effect = provenance.Reads
+	}
+	if p.Suspects = facts.Suspects(effect); len(p.Suspects) > 0 {
 		inv.Marks |= policy.ForeignArgument
 	}
-}
-
-// effectOf converts the effects of a tool to those of package provenance.
-func effectOf(e policy.Effects) provenance.Effect {
-	switch {
-	case e&policy.Destructive != 0:
-		return provenance.Destroys
-	case e.OnlyReads():
-		return provenance.Reads
-	default:
-		return provenance.Changes
-	}
-}
-
-// reasonText returns Provenance.Because with a leading space, or nothing.
-func (inv *Invocation) reasonText() string {
-	if why := inv.Provenance.Because(); why != "" {
-		return " " + why
-	}
-	return ""
 }
 
 // maxSuspects is how many values a sentence lists.
 const maxSuspects = 3
 
-// Because returns a sentence, for people and models, that says why a call needs approval. It is empty if the values are
-// not the reason.
-func (p *Provenance) Because() string {
+// reasonText returns why the values of a call need approval, as a sentence after a space; empty: they do not.
+func (inv *Invocation) reasonText() string {
+	p := inv.Provenance
 	if p == nil || len(p.Suspects) == 0 {
 		return ""
 	}
@@ -323,7 +284,7 @@ func (p *Provenance) Because() string {
 	if n := len(p.Suspects) - maxSuspects; n > 0 {
 		more = fmt.Sprintf(", and %d more", n)
 	}
-	return "The person has not named " + strings.Join(values, ", ") + more + "."
+	return " The person has not named " + strings.Join(values, ", ") + more + "."
 }
 
 // Asker describes a possible caller of a tool, and how it would call.
@@ -335,7 +296,6 @@ type Asker struct {
 	Waits    bool        // tools that are expected back shortly count as present: their calls wait
 }
 
-// policyQuestion returns the policy question about a tool from a source.
 func (by Asker) policyQuestion(spec registry.ToolSpec, from policy.Source) policy.Question {
 	return policy.Question{
 		Who: by.Who, Tool: spec, Source: from, Context: by.Context, Model: by.Model,
@@ -343,15 +303,14 @@ func (by Asker) policyQuestion(spec registry.ToolSpec, from policy.Source) polic
 	}
 }
 
-// RestingTool is an optional interface of a local Tool whose backend, such as an engine, can be away temporarily. Lists
-// show that, and models do not see the tool. A call is still tried, because only a call finds out that the backend is
-// back. Resting does not block. An empty reason means that the tool works, as far as known.
+// RestingTool is an optional interface of a local Tool whose backend can be away temporarily. Models do not see it
+// then, and lists say why. A call is still tried. Resting does not block. An empty reason means that the tool works.
 type RestingTool interface {
 	Resting() (reason string)
 }
 
-// MayCall returns whether a caller can call a tool now, and why not. Every list of tools uses it, so lists and calls
-// agree. t is a local tool, made for the context of the asker. It is nil for the tool of a connected device.
+// MayCall returns whether a caller can call a tool now, and why not, for every list of tools. t is a local tool, made
+// for the context of the asker; nil: the tool is that of a connected device.
 func MayCall(rules *Policy, by Asker, spec registry.ToolSpec, t Tool) *policy.Decision {
 	from := policy.Remote
 	if t != nil {
@@ -387,17 +346,14 @@ func (sc SessionContext) Devices(model bool) (registry.Query, bool) {
 }
 
 // WhyNot returns why a local tool cannot work now. It is empty if the tool works. MayCall uses it for every caller.
-func WhyNot(t Tool) string { return cmp.Or(unavailable(t), resting(t)) }
-
-// resting returns why a tool does not work temporarily. It is empty if the tool works.
-func resting(t Tool) string {
-	if r, ok := madeBy(t).(RestingTool); ok {
-		return r.Resting()
+func WhyNot(t Tool) string {
+	why := unavailable(t)
+	if r, ok := madeBy(t).(RestingTool); ok && why == "" {
+		why = r.Resting()
 	}
-	return ""
+	return why
 }
 
-// madeBy returns the tool that the factory made.
 func madeBy(t Tool) Tool {
 	if made, ok := t.(madeTool); ok {
 		return made.Tool
@@ -411,7 +367,6 @@ type absentTool struct {
 	why string
 }
 
-// Unavailable implements UnavailableTool.
 func (t absentTool) Unavailable() string { return t.why }
 
 // Tool returns a tool as made for a context. A tool that is absent there is returned as unavailable.

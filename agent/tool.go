@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
@@ -32,8 +34,7 @@ type ArgsValidator interface {
 }
 
 // CallAuthorizer is an optional interface of a local Tool that only some callers may call. Authorize runs between
-// Validate and Execute. Its error ends the call and is returned to the caller. An *registry.Error is returned as it is.
-// Any other error gets registry.CodeForbidden and keeps its text.
+// Validate and Execute. Its errors are like those of ArgsValidator, with registry.CodeForbidden.
 type CallAuthorizer interface {
 	Authorize(ctx context.Context, caller auth.Identity, args json.RawMessage) error
 }
@@ -44,18 +45,16 @@ type ApprovalChecker interface {
 	NeedsApproval(args json.RawMessage) (reason string, needed bool)
 }
 
-// DeviceCaller is an optional interface of a local Tool that calls devices (CallDevice). Those calls may need approval.
-// So the record of a call of the tool is kept longer than its timeout, by the time that approvals can take.
+// DeviceCaller is an optional interface of a local Tool that calls devices (CallDevice). The records of its calls are
+// kept longer, by the time that approvals of those calls can take.
 type DeviceCaller interface{ CallsDevices() }
 
-// UnavailableTool is an optional interface of a local Tool that cannot work here because a dependency is missing.
-// Models do not see such a tool, lists show it as not enabled, and its calls fail with the reason. The reason tells an
-// operator what to do. An empty reason means that the tool works.
+// UnavailableTool is an optional interface of a local Tool that may lack a dependency here. Models do not see it then,
+// lists show it as not enabled, and its calls fail with the reason, which tells operators what to do. Empty: it works.
 type UnavailableTool interface {
 	Unavailable() (reason string)
 }
 
-// unavailable returns why a tool cannot work here. It is empty if the tool works.
 func unavailable(t Tool) string {
 	if u, ok := madeBy(t).(UnavailableTool); ok {
 		return u.Unavailable()
@@ -63,14 +62,12 @@ func unavailable(t Tool) string {
 	return ""
 }
 
-// timed is a context that carries the deadline of a call for store requests made on its behalf. It sets no timer,
-// because most calls need none.
+// timed is a context with the deadline of a call, for store requests. It sets no timer.
 type timed struct {
 	context.Context
 	deadline time.Time
 }
 
-// Deadline implements context.Context.
 func (c timed) Deadline() (time.Time, bool) {
 	if d, ok := c.Context.Deadline(); ok && d.Before(c.deadline) {
 		return d, true
@@ -87,44 +84,34 @@ func (deadlineOnly) Value(any) any { return nil }
 // toolContext is the context of a local tool, with the values that its call may use.
 type toolContext struct {
 	deadlineOnly
-	decision *policy.Decision
-	report   func(registry.Report) // nil: progress is dropped
-	call     *toolCall
+	call *toolCall
 }
 
-// Value returns the policy decision (for policy.DecisionOf), the progress callback, and the call itself (for CallDevice
-// and AskedByModel). It returns nil for every other key.
+// Value returns the call, and its policy decision for policy.DecisionOf. It returns nil for every other key.
 func (c toolContext) Value(key any) any {
-	switch key {
-	case reportKey{}:
-		return c.report
-	case toolCallKey{}:
+	if key == (toolCallKey{}) {
 		return c.call
 	}
-	if c.decision == nil {
+	if c.call.inv.Policy == nil {
 		return nil
 	}
-	return c.decision.Value(key)
+	return c.call.inv.Policy.Value(key)
 }
 
-type reportKey struct{}
-
-// ReportProgress reports how far a local tool is, and sends a part of its output, while the tool runs. Clients that
-// follow the call receive both. ctx is that of Execute. It is cheap and never blocks. Without listeners the report is
-// dropped.
+// ReportProgress sends progress and a part of the output of a local tool to clients that follow the call. It is cheap
+// and never blocks. ctx is that of Execute.
 func ReportProgress(ctx context.Context, message, chunk string) {
 	Report(ctx, registry.Report{Message: message, Chunk: chunk})
 }
 
 // Report is ReportProgress for a tool that also knows its progress as a number.
 func Report(ctx context.Context, r registry.Report) {
-	if report, _ := ctx.Value(reportKey{}).(func(registry.Report)); report != nil {
+	if report := toolCallOf(ctx).report; report != nil {
 		report(r)
 	}
 }
 
-// AfterFunc lets derived contexts observe the end of this one without a goroutine each. Package context looks for this
-// method, because Value hides the key by which it would recognize its own contexts.
+// AfterFunc lets contexts derived from this one end without a goroutine each, although Value hides what they look for.
 func (d deadlineOnly) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(d.Context, f) }
 
 // Cause returns why the context ended. Package context cannot find the cause itself, because Value hides it.
@@ -135,40 +122,30 @@ const MaxArgsDepth = schema.MaxDepth
 
 // Request describes one call.
 type Request struct {
-	CallID  string // default: a new one
-	Caller  auth.Identity
-	Tool    string
-	Args    registry.JSON // an object; none means {}
-	Target  registry.Target
-	Select  registry.Select
-	Timeout time.Duration // zero: that of the tool, or the configured default if the tool names none
-
-	Endpoint Endpoint // where the call came in, for the Meter
+	CallID   string // default: a new one
+	Caller   auth.Identity
+	Tool     string
+	Args     registry.JSON // an object; none means {}
+	Target   registry.Target
+	Select   registry.Select
+	Timeout  time.Duration // zero: that of the tool, or the configured default if the tool names none
+	Endpoint Endpoint      // where the call came in, for the Meter
 
 	// Local is a tool to run on this pod; Tool is its name. If Local is nil, Invoke looks the tool up: among the local
 	// tools if neither Target nor Conversation is set, else on devices.
 	Local Tool
 
-	Conversation registry.Key // the conversation that the call belongs to; zero: none
-	Turn         string       // the turn of the conversation
+	Conversation registry.Key   // the conversation that the call belongs to; zero: none
+	Turn         string         // the turn of the conversation
+	Model        bool           // a model makes the call, in a conversation of the kind Context
+	Context      policy.Context // default: ContextMain
+	Provenance   *Provenance    // where the values of a model's call come from; nil: unknown
 
-	// Model is set if a model makes the call, in a conversation of the kind Context.
-	Model   bool
-	Context policy.Context
+	Async         bool          // Invoke returns once the call has a record, which later holds the outcome
+	AsyncIfLonger time.Duration // Async if the call may take longer or needs approval; zero: never
 
-	// Provenance holds where the values of a model's call come from. Nil: unknown.
-	Provenance *Provenance
-
-	// Async makes Invoke return once the call has a record. The record later holds the outcome.
-	Async bool
-
-	// AsyncIfLonger, if not zero, makes the call asynchronous if it may take longer than this or needs a person's
-	// approval.
-	AsyncIfLonger time.Duration
-
-	// Suspend makes Invoke return after it has asked for a required approval, instead of waiting for the answer.
-	// Outcome.Suspended is then set. The tool runs only when a later request passes that value as Resume. Asynchronous
-	// calls and calls with an idempotency key are never suspended.
+	// Suspend makes Invoke return after it has asked for a required approval, with Outcome.Suspended. The tool runs
+	// when a later request passes that as Resume. Asynchronous calls and those with an idempotency key do not suspend.
 	Suspend bool
 
 	// Resume continues a suspended call, on any pod. CallID must be the id of that call. The request must be unchanged:
@@ -179,18 +156,16 @@ type Request struct {
 	// the call while it runs. Such a call continues when its caller disconnects.
 	IdempotencyKey string
 
-	// Release is called once, when Farhand no longer holds the arguments. That is when the device has the call, or else
-	// when Invoke returns. If the call continues after Invoke returns, it is when the call has ended. Set Release for
-	// long requests only: once the device has their arguments, hooks cannot read them either. Nil: the memory is not
-	// counted.
+	// Release is called once, when Farhand no longer holds the arguments: when the device has the call, or else when
+	// Invoke returns or the call, if it continues, has ended. Set it for long requests only: hooks cannot read their
+	// arguments afterwards either. Nil: the memory is not counted.
 	Release func()
 
 	// Forget is called at most once, when the answer no longer needs the arguments of a request with Release. The
 	// goroutine of Invoke calls it before Invoke returns. May be nil.
 	Forget func()
 
-	// OnApproval is called with an approval that the call needs, when it is asked for and when it is final.
-	OnApproval func(registry.Approval)
+	OnApproval func(registry.Approval) // gets an approval that is asked for, and again when it is final; may be nil
 
 	refused error          // why the call must fail, if known before the tool lookup
 	session SessionContext // of Local
@@ -212,9 +187,9 @@ func (r *Request) dropArgs() {
 	if r.Release != nil && r.Forget != nil {
 		r.Forget()
 	}
+	r.Forget = nil
 }
 
-// durable reports whether the call continues without its request.
 func (r *Request) durable() bool { return r.Async || r.IdempotencyKey != "" }
 
 // Outcome is the outcome of a call. On an error, the fields known until then are set.
@@ -249,11 +224,9 @@ func (i *Invoker) checkRequestArgs(ctx context.Context, req *Request, start time
 	return checkArgs(req.Args)
 }
 
-// noArgs are the arguments of a call without arguments.
 var noArgs = registry.MustJSON(`{}`)
 
-// checkArgs checks the rule for the arguments of every call, whatever the tool's schema: one JSON object of bounded
-// depth.
+// checkArgs checks the rule for all arguments, whatever the tool's schema: one JSON object of bounded depth.
 func checkArgs(args registry.JSON) error {
 	if !args.IsObject() {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")
@@ -262,4 +235,83 @@ func checkArgs(args registry.JSON) error {
 		return registry.Errorf(registry.CodeInvalidRequest, "args may nest at most %d levels deep.", MaxArgsDepth)
 	}
 	return nil
+}
+
+// DeviceCall is a call that a local tool makes to a device's tool.
+type DeviceCall struct {
+	Tool    string
+	Args    registry.JSON   // an object; none means {}
+	Target  registry.Target // must name a session
+	Timeout time.Duration   // zero: the timeout in the request to the local tool, else that of the device's tool
+}
+
+// CallDevice calls a device's tool on behalf of the caller of a local tool. The call has the same identity, turn,
+// conversation and context, and counts as a model's call if a model called the local tool. Policy, limits, guards,
+// hooks, approvals, audit log and records apply as to any other call. It ends a little before the call of the local
+// tool, whatever Timeout says. The clock of the local tool stops while the call waits for approval.
+//
+// ctx is that of the tool's Execute, or derived from it. The error is that of Invoker.Invoke. A tool that returns it
+// unchanged reports correctly whether the device can have acted, and who refused.
+func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
+	call := toolCallOf(ctx)
+	if call.invoker == nil || c.Target.SessionID == "" {
+		return Outcome{}, registry.Errorf(registry.CodeInternal,
+			"A device is called by a local tool that runs, and by the session of the device.",
+		).With(registry.DispatchedNo)
+	}
+	outer := call.inv
+	req := Request{
+		Caller: outer.Caller, Tool: c.Tool, Args: c.Args, Target: c.Target,
+		Timeout:  cmp.Or(max(c.Timeout, 0), call.prepared.req.Timeout),
+		Endpoint: outer.Endpoint, Conversation: outer.Conversation, Turn: outer.Turn, history: outer.CallHistory,
+		Model: outer.Model, Context: outer.Context, OnApproval: call.prepared.req.OnApproval, outer: call.clock,
+	}
+	if from := outer.Provenance; from != nil { // the other fields are about the arguments of the outer call
+		req.Provenance = &Provenance{Conversation: from.Conversation}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		req.atMost = left - min(left/10, answerMargin)
+	}
+	if end := call.prepared.within; !end.IsZero() {
+		req.within = end.Add(-min(time.Until(end)/10, answerMargin))
+	}
+	return call.invoker.Invoke(deadlineOnly{ctx}, req) // hides the tool context's values from the hooks of this call
+}
+
+// answerMargin is how long before its own deadline a local tool gets the outcome of a device's call, at the latest.
+const answerMargin = time.Second
+
+// AskedByModel reports whether a model calls the local tool. ctx is that of its Execute, Validate or Authorize.
+func AskedByModel(ctx context.Context) bool { return toolCallOf(ctx).inv.Model }
+
+// CallerOf returns the caller of a local tool; zero: ctx is not that of its Execute, Validate or Authorize.
+func CallerOf(ctx context.Context) auth.Identity { return toolCallOf(ctx).inv.Caller }
+
+// Asker returns the Asker for calls that a local tool makes. ctx is that of its Execute, Validate or Authorize.
+func (sc SessionContext) Asker(ctx context.Context) Asker {
+	inv := toolCallOf(ctx).inv
+	return Asker{Who: sc.Caller, Context: sc.Kind, Model: inv.Model, Endpoint: inv.Endpoint}
+}
+
+type toolCallKey struct{}
+
+// toolCallOf returns the call for which a local tool runs. For any other context it returns an empty call.
+func toolCallOf(ctx context.Context) *toolCall {
+	if call, ok := ctx.Value(toolCallKey{}).(*toolCall); ok {
+		return call
+	}
+	return &toolCall{inv: new(Invocation)}
+}
+
+// toolCall is the call for which a local tool runs or is checked.
+type toolCall struct {
+	inv      *Invocation
+	invoker  *Invoker // nil: the tool does not run yet
+	prepared *prepared
+	clock    *toolClock
+	report   func(registry.Report) // nil: progress is dropped
+
+	mu     sync.Mutex
+	losses []string // losses to report before the result
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,14 +54,11 @@ type ToolSets struct{ cfg ToolSetsConfig }
 
 // NewToolSets returns ToolSets.
 func NewToolSets(cfg ToolSetsConfig) *ToolSets {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &ToolSets{cfg: cfg}
 }
 
-// ToolSet holds the tools that one turn may call: the local tools made for it, the current live tools, and the current
-// tools of its device. It needs no closing and is safe for concurrent use.
+// ToolSet holds the tools that one turn may call: local, live, and of its device. It is safe for concurrent use.
 type ToolSet struct {
 	cfg     ToolSetsConfig
 	sc      SessionContext
@@ -100,7 +98,7 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 		s.cfg.Log.Warn("local tools not made as announced",
 			"tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
-	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.allowsLocal(t) })
+	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.allows(t.Spec(), t) })
 	return set
 }
 
@@ -167,8 +165,7 @@ func (s *ToolSet) Invoke(ctx context.Context, r InvokeRequest) (Outcome, error) 
 	return s.cfg.Invoker.Invoke(ctx, req)
 }
 
-// lookUp returns the tool of a name. If Tools did not return the name, lookUp checks whether the tool has appeared
-// since. The meaning of all other names is unchanged.
+// lookUp returns the tool of a name. It checks whether a name that Tools did not return has appeared since.
 func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	s.mu.Lock()
 	t, known := s.listed[name]
@@ -189,8 +186,7 @@ func (s *ToolSet) lookUp(ctx context.Context, name string) (boundTool, error) {
 	return t, err
 }
 
-// find returns the tool of a name that can be called now. If there is none, it returns the current names, which are
-// then not nil.
+// find returns the tool of a name that can be called now. If there is none, the other names are not nil.
 func (s *ToolSet) find(ctx context.Context, name string) (t boundTool, others []string, err error) {
 	tools, err := s.current(ctx)
 	if err != nil {
@@ -205,7 +201,6 @@ func (s *ToolSet) find(ctx context.Context, name string) (t boundTool, others []
 	return boundTool{}, others, nil
 }
 
-// askedName returns the part of an unknown tool name that is recorded.
 func askedName(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxAskedName)], "")
 }
@@ -256,8 +251,7 @@ func (s *ToolSet) current(ctx context.Context) ([]boundTool, error) {
 	return nameAll(near, others), nil
 }
 
-// ownEntry returns the own session with its tools. If it has registered none yet after a move, own returns the tools
-// that it is expected to offer again.
+// ownEntry returns the own session with its tools: after a move, those that it is expected to offer again.
 func (s *ToolSet) ownEntry(ctx context.Context) (registry.Entry, error) {
 	e, err := s.cfg.Directory.Entry(ctx, s.sc.Key)
 	if err != nil && !errors.Is(err, registry.CodeNotConnected) ||
@@ -279,8 +273,7 @@ func (s *ToolSet) ownEntry(ctx context.Context) (registry.Entry, error) {
 	return e, nil
 }
 
-// settledAfter is how long a connected session may take to register its earlier tools. It includes a margin, because
-// another clock measured when the device connected.
+// settledAfter is how long a connected session may take to register its earlier tools, with a margin for clocks.
 const settledAfter = registry.RegisterWait + time.Minute
 
 // toolsOf returns the tools of a session that may be called, sorted by name.

@@ -36,16 +36,15 @@ type bucket interface {
 	close() error
 }
 
-// openBucket opens the bucket of a URL. A missing folder is created. An S3 server is not contacted.
-func openBucket(raw string) (bucket, error) {
+// openBucket opens the bucket of a URL; folder opens that of a folder. An S3 server is not contacted.
+func openBucket(raw string, folder func(*url.URL) (bucket, error)) (bucket, error) {
 	u, err := url.Parse(raw)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, errForm
-	}
-	switch u.Scheme {
-	case "file":
-		return openFolder(u)
-	case "s3":
+	case u.Scheme == "file":
+		return folder(u)
+	case u.Scheme == "s3":
 		return openS3(u)
 	}
 	return nil, errForm
@@ -56,23 +55,13 @@ var errForm = errors.New("must look like file:///folder or s3://bucket?region=eu
 // CheckURL returns an error if a URL is not valid for a bucket. It creates no folder, contacts no server, and does not
 // repeat the URL, which may have a key. Probe finds out whether the bucket can be opened and listed.
 func CheckURL(raw string) error {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return errForm
-	}
-	switch u.Scheme {
-	case "file":
-		return checkFolder(u)
-	case "s3":
-		_, err := openS3(u)
-		return err
-	}
-	return errForm
+	_, err := openBucket(raw, checkFolder)
+	return err
 }
 
 // Probe returns an error if a bucket cannot be opened and listed. It creates a missing folder.
 func Probe(ctx context.Context, raw string) error {
-	b, err := openBucket(raw)
+	b, err := openBucket(raw, openFolder)
 	if err != nil {
 		return err
 	}
@@ -80,14 +69,12 @@ func Probe(ctx context.Context, raw string) error {
 	return errors.Join(err, b.close())
 }
 
-// folder is a bucket in the file system. A file has a temporary name while it is written. If the process dies, the
-// sweep also finds that name.
+// folder is a bucket in the file system. A file has a temporary name, which the sweep also finds, while it is written.
 type folder struct{ root *os.Root }
 
 // unfinished is the suffix of files that are being written.
 const unfinished = ".tmp"
 
-// folderPath returns the path in a folder's URL.
 func folderPath(u *url.URL) (string, error) {
 	if u.Host != "" && u.Host != "." && u.Host != "localhost" || u.Path == "" {
 		return "", errForm
@@ -104,22 +91,23 @@ func folderPath(u *url.URL) (string, error) {
 }
 
 // checkFolder returns an error if the folder cannot exist: all existing parts of its path must be folders.
-func checkFolder(u *url.URL) error {
+func checkFolder(u *url.URL) (bucket, error) {
 	dir, err := folderPath(u)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for dir = filepath.ToSlash(dir); ; dir = path.Dir(dir) {
 		info, err := os.Stat(filepath.FromSlash(dir))
 		switch {
 		case err == nil && info.IsDir():
-			return nil
+			return nil, nil
 		case !errors.Is(err, fs.ErrNotExist) || path.Dir(dir) == dir:
-			return errors.New("names no folder that can be made")
+			return nil, errors.New("names no folder that can be made")
 		}
 	}
 }
 
+// openFolder opens a folder. A missing one is created.
 func openFolder(u *url.URL) (bucket, error) {
 	dir, err := folderPath(u)
 	if err != nil {
@@ -200,8 +188,7 @@ const (
 
 var errAnswer = errors.New("the bucket has sent more than one answer may have")
 
-// s3Bucket is a bucket on S3. Its server is not fully trusted: it cannot redirect the gateway, and its answers are
-// bounded.
+// s3Bucket is a bucket on S3. Its server cannot redirect the gateway, and its answers are bounded.
 type s3Bucket struct {
 	client    *minio.Client
 	transport *http.Transport
@@ -243,7 +230,6 @@ func readS3(u *url.URL) (s s3Settings, err error) {
 	return s, nil
 }
 
-// server returns the server's host, and whether it uses TLS.
 func (s s3Settings) server() (host string, secure bool, err error) {
 	if s.endpoint == "" {
 		return awsServer, !s.plain, nil
@@ -257,26 +243,15 @@ func (s s3Settings) server() (host string, secure bool, err error) {
 
 // encryption returns how the server must encrypt files. Nil: the server's default.
 func (s s3Settings) encryption() (encrypt.ServerSide, error) {
-	switch strings.ToLower(s.sse) {
-	case "":
-		if s.kmsKey != "" {
-			return encrypt.NewSSEKMS(s.kmsKey, nil)
-		}
+	switch sse := strings.ToLower(s.sse); {
+	case sse == "" && s.kmsKey == "":
 		return nil, nil
-	case "aes256":
-		return encrypt.NewSSE(), nil
-	case "aws:kms":
+	case sse == "" || sse == "aws:kms":
 		return encrypt.NewSSEKMS(s.kmsKey, nil)
+	case sse == "aes256":
+		return encrypt.NewSSE(), nil
 	}
 	return nil, errors.New("ssetype: must be AES256 or aws:kms")
-}
-
-// lookup returns where URLs contain the bucket's name: in the path, or in the host.
-func (s s3Settings) lookup() minio.BucketLookupType {
-	if s.pathStyle {
-		return minio.BucketLookupPath
-	}
-	return minio.BucketLookupDNS
 }
 
 // credentials returns the sources of credentials, in order.
@@ -304,6 +279,10 @@ func openS3(u *url.URL) (bucket, error) {
 	if err != nil {
 		return nil, err
 	}
+	lookup := minio.BucketLookupDNS // where URLs contain the bucket's name
+	if s.pathStyle {
+		lookup = minio.BucketLookupPath
+	}
 	b := &s3Bucket{name: u.Host}
 	if b.sse, err = s.encryption(); err != nil {
 		return nil, err
@@ -312,7 +291,7 @@ func openS3(u *url.URL) (bucket, error) {
 		return nil, err
 	}
 	b.client, err = minio.New(host, &minio.Options{
-		Creds: s.credentials(b.transport), Secure: secure, Region: s.region, BucketLookup: s.lookup(),
+		Creds: s.credentials(b.transport), Secure: secure, Region: s.region, BucketLookup: lookup,
 		MaxRetries: s3Tries, Transport: boundedAnswers{b.transport},
 	})
 	if err != nil {
@@ -386,7 +365,6 @@ func (b *s3Bucket) close() error {
 // redirects. Otherwise a bucket could make the gateway fetch any URL that it can reach, and serve the answer.
 type boundedAnswers struct{ to http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
 func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.to.RoundTrip(req)
 	if err != nil {
@@ -405,7 +383,6 @@ type boundedBody struct {
 	left int
 }
 
-// Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= n; b.left < 0 {

@@ -86,7 +86,7 @@ func TestBucketThatDoesNotEnd(t *testing.T) {
 			if name == "a place" { // a client that does not know where the bucket is asks
 				url = strings.Replace(url, "region=us-east-1&", "", 1)
 			}
-			bucket, err := openBucket(url)
+			bucket, err := openBucket(url, openFolder)
 			if err != nil {
 				t.Fatal(err)
 			}

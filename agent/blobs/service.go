@@ -5,6 +5,7 @@ package blobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -50,19 +51,11 @@ type Service struct {
 
 // Open opens the bucket, and starts to remove its expired files.
 func Open(ctx context.Context, cfg Config) (*Service, error) {
-	if cfg.Life <= 0 {
-		cfg.Life = DefaultLife
-	}
-	if cfg.MaxUpload <= 0 {
-		cfg.MaxUpload = DefaultMaxUpload
-	}
-	if cfg.TenantBytes <= 0 {
-		cfg.TenantBytes = DefaultTenantBytes
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	bucket, err := openBucket(cfg.URL)
+	cfg.Life = cmp.Or(max(cfg.Life, 0), DefaultLife)
+	cfg.MaxUpload = cmp.Or(max(cfg.MaxUpload, 0), DefaultMaxUpload)
+	cfg.TenantBytes = cmp.Or(max(cfg.TenantBytes, 0), DefaultTenantBytes)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	bucket, err := openBucket(cfg.URL, openFolder)
 	if err != nil {
 		return nil, fmt.Errorf("open the bucket of files: %w", err)
 	}
@@ -150,7 +143,6 @@ type upload struct {
 	broke bool  // fewer bytes arrived, or more
 }
 
-// Read implements io.Reader.
 func (u *upload) Read(p []byte) (int, error) {
 	if u.left == 0 {
 		return 0, io.EOF
@@ -167,7 +159,6 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end returns io.EOF if the body has no more bytes.
 func (u *upload) end() error {
 	var more [1]byte
 	n, err := io.ReadFull(u.body, more[:])
@@ -198,15 +189,11 @@ func (s *Service) Link(ctx context.Context, key registry.Key, call string, p reg
 	if !ok {
 		return p, registry.Errorf(registry.CodeInvalidResult, "url: must be the one of an upload_slot.")
 	}
-	b, err := s.cfg.Store.ReadBlob(ctx, digest(secret))
-	if errors.Is(err, registry.ErrNoBlob) {
-		return p, registry.Errorf(registry.CodeInvalidResult, "url: the slot has expired, or was never there.")
-	}
-	if err != nil {
-		return p, err
-	}
+	b, err := s.Find(ctx, secret)
 	switch {
-	case b.Tenant != key.Tenant || b.SessionID != key.Session || b.CallID != call:
+	case err != nil && !errors.Is(err, registry.ErrNoBlob):
+		return p, err
+	case err != nil, b.Tenant != key.Tenant || b.SessionID != key.Session || b.CallID != call:
 		return p, registry.Errorf(registry.CodeInvalidResult, "url: the slot has expired, or was never there.")
 	case b.State != registry.BlobFilled:
 		return p, registry.Errorf(registry.CodeInvalidResult, "url: nothing was uploaded to the slot.")
@@ -268,12 +255,10 @@ const (
 	sweepMost  = 1000             // files per sweep
 	sweepTime  = 30 * time.Second // per sweep
 	sweepGrace = 5 * time.Minute  // for clock differences between pods
-
 )
 
 // objectName returns a new name for a file that is unreadable after end. Names sort by end, so the sweep finds expired
-// files at the beginning of the bucket. That includes files left by a pod that died, or by a store that was emptied.
-// Names have no folders, because empty folders would remain.
+// files, also of a dead pod or an emptied store. Names have no folders, because empty folders would remain.
 func objectName(end time.Time) string { return namePrefix(end) + "-" + rand.Text() }
 
 // namePrefix returns the prefix of the names of files with this end.

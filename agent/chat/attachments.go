@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -21,7 +20,6 @@ const (
 	maxPictureBytes = 4 << 20
 )
 
-// picturesOf returns the images of a result that the model can see.
 func picturesOf(parts []registry.Part) []provider.Picture {
 	var pictures []provider.Picture
 	for i, p := range parts {
@@ -57,8 +55,7 @@ func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []reg
 	return told
 }
 
-// forgetPictures drops the images that exceed the limits of a request. They would never be included again, because
-// newer images follow.
+// forgetPictures drops the images that exceed the limits of a request, for good, because newer images follow.
 func (l *loop) forgetPictures() {
 	count, size := 0, 0
 	for i := range slices.Backward(l.history) {
@@ -93,7 +90,6 @@ func described(m provider.Message) provider.Message {
 	return m
 }
 
-// sizeText formats a number of bytes for people and models.
 func sizeText(n int64) string {
 	switch {
 	case n < 1000:
@@ -116,14 +112,10 @@ const (
 type readings struct {
 	seed maphash.Seed
 
-	mu           sync.Mutex
-	size         int
-	sizeByTenant map[string]int // size by tenant
-	byKey        map[registry.Key]*list.Element
-	order        list.List // of *reading, the most recently used first
+	mu      sync.Mutex
+	entries []*reading // the least recently used first
 }
 
-// reading is the cache entry of one conversation.
 type reading struct {
 	key     registry.Key
 	origins *origins
@@ -131,25 +123,13 @@ type reading struct {
 	used    time.Time
 }
 
-func newReadings() *readings {
-	return &readings{
-		seed: maphash.MakeSeed(), sizeByTenant: make(map[string]int), byKey: make(map[registry.Key]*list.Element),
-	}
-}
+func newReadings() *readings { return &readings{seed: maphash.MakeSeed()} }
 
-// checkOut removes and returns the entry of a conversation with this history, or nil if there is none. Only the turn
-// has it until put is called. Messages that the store has dropped may be missing at the start of the history.
+// checkOut removes and returns the entry of a conversation, for its turn until checkIn. It returns nil if there is none
+// with this history, at whose start messages that the store has dropped may be missing.
 func (r *readings) checkOut(key registry.Key, history []provider.Message) *origins {
-	r.mu.Lock()
-	e := r.byKey[key]
-	if e == nil {
-		r.mu.Unlock()
-		return nil
-	}
-	r.removeLocked(e)
-	r.mu.Unlock()
-	o := e.Value.(*reading).origins
-	if !r.continues(o, history) {
+	o := r.forget(key)
+	if o == nil || !r.continues(o, history) {
 		return nil
 	}
 	return o
@@ -161,47 +141,44 @@ func (r *readings) checkIn(key registry.Key, o *origins) {
 	if one.size > maxReadings/2 {
 		return
 	}
+	r.forget(key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.forgetLocked(key)
-	var before *list.Element
-	for e := r.order.Back(); e != nil; e = before {
-		before = e.Prev()
-		old := e.Value.(*reading)
-		tenantFull := old.key.Tenant == key.Tenant && r.sizeByTenant[key.Tenant]+one.size > maxReadings/2
-		if tenantFull || r.size+one.size > maxReadings || time.Since(old.used) > readingsLife {
-			r.removeLocked(e)
+	all, tenant := one.size, one.size
+	for _, e := range r.entries {
+		all += e.size
+		if e.key.Tenant == key.Tenant {
+			tenant += e.size
 		}
 	}
-	r.size += one.size
-	r.sizeByTenant[key.Tenant] += one.size
-	r.byKey[key] = r.order.PushFront(one)
+	r.entries = append(slices.DeleteFunc(r.entries, func(e *reading) bool {
+		own := e.key.Tenant == key.Tenant
+		evict := own && tenant > maxReadings/2 || all > maxReadings || time.Since(e.used) > readingsLife
+		if evict {
+			all -= e.size
+		}
+		if evict && own {
+			tenant -= e.size
+		}
+		return evict
+	}), one)
 }
 
-// forget drops the entry of an erased conversation.
-func (r *readings) forget(key registry.Key) {
+// forget removes and returns the entry of a conversation. It returns nil if there is none.
+func (r *readings) forget(key registry.Key) *origins {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.forgetLocked(key)
-}
-
-func (r *readings) forgetLocked(key registry.Key) {
-	if e := r.byKey[key]; e != nil {
-		r.removeLocked(e)
+	i := slices.IndexFunc(r.entries, func(e *reading) bool { return e.key == key })
+	if i < 0 {
+		return nil
 	}
+	o := r.entries[i].origins
+	r.entries = slices.Delete(r.entries, i, i+1)
+	return o
 }
 
-func (r *readings) removeLocked(e *list.Element) {
-	one := r.order.Remove(e).(*reading)
-	delete(r.byKey, one.key)
-	r.size -= one.size
-	if r.sizeByTenant[one.key.Tenant] -= one.size; r.sizeByTenant[one.key.Tenant] == 0 {
-		delete(r.sizeByTenant, one.key.Tenant)
-	}
-}
-
-// continues looks for the messages that were read at the start of a history. It reports whether all of them that the
-// store still has are there. It then sets o.learned to their number.
+// continues reports whether a history begins with the messages that were read, without those that the store has
+// dropped. It then sets o.learned to their number.
 func (r *readings) continues(o *origins, history []provider.Message) bool {
 	digests := make([]uint64, min(len(history), len(o.read)))
 	for i := range digests {
@@ -226,7 +203,6 @@ func (r *readings) continues(o *origins, history []provider.Message) bool {
 	return false
 }
 
-// digest returns a digest of a message's content. Equal messages have equal digests.
 func (r *readings) digest(m provider.Message) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)

@@ -19,7 +19,6 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// call is one tool call of an answer.
 type call struct {
 	asked   provider.ToolCall
 	id      string        // the gateway's, as in /api/calls
@@ -42,8 +41,7 @@ type call struct {
 	suspects []provider.Suspect
 }
 
-// prepare makes the calls of an answer. A name that is not listed is kept and still called, so that the call is counted
-// and recorded.
+// prepare makes the calls of an answer. A name that is not listed is still called, so that the call is recorded.
 func (l *loop) prepare(asked []provider.ToolCall, listed []agent.ShownTool) []*call {
 	byName := make(map[string]agent.ShownTool, len(listed))
 	for _, t := range listed {
@@ -84,9 +82,8 @@ func argsProblem(text string, otherwise error) string {
 	return otherwise.Error()
 }
 
-// callAll runs the calls of one answer concurrently, up to Limits.ParallelCalls at a time, and keeps their results in
-// the order of the calls. It fails when ctx ends, when the loop guard ends the turn, or when the results cannot be
-// stored.
+// callAll runs the calls of one answer, up to Limits.ParallelCalls at a time, and keeps their results in order. It
+// fails when ctx ends, when the loop guard ends the turn, or when the results cannot be stored.
 func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []agent.ShownTool) error {
 	calls := l.prepare(asked, listed)
 	for i, c := range calls {
@@ -208,7 +205,6 @@ func (l *loop) invoke(ctx context.Context, r agent.InvokeRequest) (out agent.Out
 // fail sets the gateway's text in place of a result.
 func (c *call) fail(text string) { c.text, c.failed, c.source = text, true, provider.SourceGateway }
 
-// said returns the text and the notice of the call.
 func (c *call) said() string { return withNotice(c.text, c.notice) }
 
 func (c *call) status() Status {
@@ -218,13 +214,11 @@ func (c *call) status() Status {
 	return StatusCompleted
 }
 
-// announce sends the event of a call: executing if it starts immediately, pending if it is queued or never runs. A
-// queued call is announced again when it starts.
+// announce sends the event of a call: executing if it starts immediately, else pending, and again when it starts.
 func (l *loop) announce(c *call, status Status) {
 	l.out.send(Event{Type: EventToolCall, ID: c.id, Name: c.name, Args: l.shownArgs(c), Status: status})
 }
 
-// finished sends the event of a result.
 func (l *loop) finished(c *call) {
 	l.out.send(Event{
 		Type: EventToolResult, ID: c.id, Name: c.name, Output: show(c.said(), l.format), Status: c.status(),
@@ -241,7 +235,6 @@ func (l *loop) shownArgs(c *call) json.RawMessage {
 	return quoted
 }
 
-// storeResults appends the results of one answer to the conversation and to the reply.
 func (l *loop) storeResults(ctx context.Context, calls []*call) error {
 	results := make([]provider.Message, len(calls))
 	for i, c := range calls {
@@ -260,17 +253,16 @@ func (l *loop) storeResults(ctx context.Context, calls []*call) error {
 	return err
 }
 
-// noteRefused is the text for a refusal without text.
 const noteRefused = "The model declined to answer."
 
-// choose sets in a request whether the model must call tools. If the choice demands a tool of the gateway, it applies
-// to the first answer only, because otherwise the turn would not end. If the caller brought tools and the choice
-// demands any tool, it applies until a caller's tool is called, because the caller waits for that.
+// choose sets in a request whether the model must call tools. A choice that demands a tool of the gateway applies to
+// the first answer only, else the turn would not end. One that demands any tool applies until a caller's tool is
+// called.
 func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 	switch l.choice.Mode {
 	case provider.ChoiceRequired:
 		if len(r.Tools) == 0 {
-			return badChoice("There is no tool that could be called. Connect a device, or bring tools.")
+			return badRequest(choiceParam, "There is no tool that could be called. Connect a device, or bring tools.")
 		}
 		if len(l.own) > 0 || len(l.calls) == 0 {
 			r.Choice = l.choice
@@ -280,7 +272,7 @@ func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 			if len(l.calls) > 0 { // it was called earlier
 				return nil
 			}
-			return badChoice(fmt.Sprintf("There is no tool %q now.", l.choice.Name))
+			return badRequest(choiceParam, "There is no tool %q now.", l.choice.Name)
 		}
 		if l.own[l.choice.Name] || len(l.calls) == 0 {
 			r.Choice = l.choice
@@ -289,16 +281,17 @@ func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 	return nil
 }
 
-// badChoice returns the error for a tool choice that cannot be satisfied.
-func badChoice(message string) error {
+const choiceParam = "tool_choice"
+
+func badRequest(param, format string, args ...any) error {
+	message := fmt.Sprintf(format, args...)
 	return &Error{Code: CodeProvider, Message: message, Cause: &provider.Error{
-		Kind: provider.KindRequest, Message: message, Param: "tool_choice", Cause: registry.CodeInvalidRequest,
+		Kind: provider.KindRequest, Message: message, Param: param, Cause: registry.CodeInvalidRequest,
 	}}
 }
 
-// beginAnswer prepares for the text of an answer. An answer that must be JSON is a single text. Text that a model
-// writes next to calls of the gateway's tools is not part of it. So while the request has such tools, text is buffered
-// until the answer is known to have no calls.
+// beginAnswer prepares for the text of an answer. An answer that must be JSON is a single text, without the text next
+// to calls of the gateway's tools. So while there are such tools, text is buffered until the answer has no calls.
 func (l *loop) beginAnswer(tools bool) {
 	l.buffered = nil
 	if l.base.Options.Format != nil && tools {
@@ -330,8 +323,7 @@ func (l *loop) release(calls []provider.ToolCall) {
 	}
 }
 
-// Tools are the tools that one turn may call. They are opened for the turn and safe for concurrent use. *agent.ToolSet
-// is one.
+// Tools are the tools that one turn may call. They are safe for concurrent use. *agent.ToolSet is one.
 type Tools interface {
 	// Tools returns the tools that can be called now. The turn calls it before each request to the model, because tools
 	// come and go during a conversation. Each ModelName is unique.
@@ -353,10 +345,8 @@ const (
 // noTools is the empty set of tools, for turns without tools.
 type noTools struct{}
 
-// Tools implements Tools.
 func (noTools) Tools(context.Context) ([]agent.ShownTool, error) { return nil, nil }
 
-// Invoke implements Tools.
 func (noTools) Invoke(_ context.Context, r agent.InvokeRequest) (agent.Outcome, error) {
 	err := registry.Errorf(registry.CodeToolNotFound, "There is no tool %q here.", r.ModelName)
 	return agent.Outcome{}, err.With(registry.DispatchedNo)

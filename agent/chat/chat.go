@@ -175,8 +175,7 @@ type Agent interface {
 	Models() []string
 }
 
-// Completion is the request for a turn without memory. It contains the whole conversation, as in OpenAI's chat
-// completions.
+// Completion is the request for a turn without memory, with the whole conversation, as in OpenAI's chat completions.
 type Completion struct {
 	Key         registry.Key // the session whose tools are included; an empty Session: none
 	Caller      auth.Identity
@@ -236,20 +235,9 @@ func (l Limits) withDefaults() Limits {
 
 // validate checks limits after defaults are filled in.
 func (l Limits) validate() error {
-	for _, f := range []struct {
-		name  string
-		value int64
-		least int64
-	}{
-		{"Iterations", int64(l.Iterations), 1}, {"ToolCalls", int64(l.ToolCalls), 1}, {"Turn", int64(l.Turn), 1},
-		{"Tokens", int64(l.Tokens), 1}, {"ParallelCalls", int64(l.ParallelCalls), 1},
-		{"ContextTokens", int64(l.ContextTokens), 1}, {"MaxResult", int64(l.MaxResult), leastResult},
-		{"MaxTurns", int64(l.MaxTurns), 1}, {"Waiting", int64(l.Waiting), 1}, {"Wait", int64(l.Wait), 1},
-		{"Continuation", int64(l.Continuation), 1},
-	} {
-		if f.value < f.least {
-			return fmt.Errorf("chat: Limits.%s must be at least %d", f.name, f.least)
-		}
+	counts := min(l.Iterations, l.ToolCalls, l.Tokens, l.ParallelCalls, l.ContextTokens, l.MaxTurns, l.Waiting)
+	if counts < 1 || min(l.Turn, l.Continuation, l.Wait) < 1 || l.MaxResult < leastResult {
+		return fmt.Errorf("chat: each of Limits must be positive, and MaxResult at least %d", leastResult)
 	}
 	return nil
 }

@@ -30,8 +30,7 @@ const (
 		"They did run: do not run one again unless running it twice does no harm.]\n"
 )
 
-// continuations stores what completions did before they returned calls to their caller. It restores that when the
-// caller sends the results, on any pod.
+// continuations stores what completions did before they returned calls, and restores it for the results, on any pod.
 type continuations struct {
 	db     registry.ContinuationStore
 	holder registry.ContinuationOwner
@@ -41,8 +40,7 @@ type continuations struct {
 	log    *slog.Logger
 }
 
-// returnCalls ends the turn with the calls of the caller's tools. The gateway's calls in the same answer run first,
-// because the model reads the results of both.
+// returnCalls ends the turn with the calls of the caller's tools. The gateway's calls in the same answer run first.
 func (l *loop) returnCalls(ctx context.Context, n int, answer provider.Message, listed []agent.ShownTool) error {
 	own := func(c provider.ToolCall) bool { return l.own[c.Name] }
 	gateways := slices.DeleteFunc(slices.Clone(answer.ToolCalls), own)
@@ -100,8 +98,7 @@ func (h continuations) store(ctx context.Context, id string, messages []provider
 	return h.db.KeepContinuation(ctx, h.holder, id, data, h.ttl)
 }
 
-// restore returns the messages of a caller, with the stored messages inserted before the returned calls. If those are
-// lost, the result of the call says so.
+// restore returns the messages of a caller, with the stored messages, or a note on their loss, before returned calls.
 func (h continuations) restore(ctx context.Context, messages []provider.Message) ([]provider.Message, error) {
 	var ids []string
 	for _, m := range slices.Backward(messages) {
@@ -122,8 +119,7 @@ func (h continuations) restore(ctx context.Context, messages []provider.Message)
 	lost := ""
 	for _, m := range messages {
 		id := continuationOf(m)
-		switch {
-		case id == "" || seen[id]:
+		if id == "" || seen[id] {
 			if lost != "" && m.Role == provider.RoleTool && continuationID(m.ToolCallID) == lost {
 				m.Content, lost = noteContinuationLost+m.Content, ""
 			}
@@ -143,8 +139,7 @@ func (h continuations) restore(ctx context.Context, messages []provider.Message)
 	return out, nil
 }
 
-// spliced returns the stored messages in place of the message that the caller saw. Calls that the caller shows in
-// another message are left out here.
+// spliced returns the stored messages in place of the message that the caller saw, without calls shown elsewhere.
 func spliced(kept []provider.Message, id string, shown provider.Message) []provider.Message {
 	at := slices.IndexFunc(kept, func(m provider.Message) bool { return continuationOf(m) == id })
 	if at < 0 {
@@ -194,8 +189,7 @@ func continuationID(call string) string {
 // maxSuspects is the maximum number of arguments of a call that are stored with its result.
 const maxSuspects = 16
 
-// origins records where the values of a conversation were seen. It learns the messages in order. The turn's goroutine
-// owns it.
+// origins records where the values of a conversation were seen, message by message. The turn's goroutine owns it.
 type origins struct {
 	*provenance.Conversation
 	learned int                          // number of learned messages of the history
@@ -269,8 +263,7 @@ func sourceOf(shown agent.ShownTool, err *registry.Error) string {
 	}
 }
 
-// quotes reports whether errors with a code may quote text of a device: its answer, the definition of its tool, or its
-// name.
+// quotes reports whether errors with a code may quote text of a device, such as the definition of its tool.
 func quotes(c registry.Code) bool {
 	switch c {
 	case registry.CodeInvalidResult, registry.CodeInvalidArguments, registry.CodeToolNotFound,

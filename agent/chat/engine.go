@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,6 @@ type Budget interface {
 	GiveBack(by share.Owner, bytes int)
 }
 
-// unbounded is the Budget of an engine without one.
 type unbounded struct{}
 
 func (unbounded) Begin(context.Context, share.Owner, int) error { return nil }
@@ -109,12 +109,11 @@ func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.SystemFor == nil {
 		cfg.SystemFor = func(context.Context, agent.SessionContext) (string, error) { return cfg.System, nil }
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	e := &Engine{
-		cfg: cfg, closing: make(chan struct{}), turnQueues: turnQueues{waiting: cfg.Limits.Waiting},
-		aborts: make(map[registry.Key]context.CancelCauseFunc), readings: newReadings(),
+		cfg: cfg, closing: make(chan struct{}), readings: newReadings(),
+		aborts:     make(map[registry.Key]context.CancelCauseFunc),
+		turnQueues: turnQueues{waiting: cfg.Limits.Waiting, byKey: make(map[registry.Key]*turnQueue)},
 		// An app's backend makes the turns of all its users as one identity. So only the tenant's share limits an
 		// identity.
 		places: share.New(share.Bounds{Pod: int64(cfg.Limits.MaxTurns), Identity: int64(cfg.Limits.MaxTurns)}),
@@ -126,9 +125,9 @@ func NewEngine(cfg Config) (*Engine, error) {
 
 // Models implements Agent.
 func (e *Engine) Models() []string {
-	names := make([]string, len(e.cfg.Models))
-	for i, m := range e.cfg.Models {
-		names[i] = m.Name()
+	var names []string
+	for _, m := range e.cfg.Models {
+		names = append(names, m.Name())
 	}
 	return names
 }
@@ -213,8 +212,8 @@ func (e *Engine) abortable(key registry.Key, cancel context.CancelCauseFunc) (do
 	}
 }
 
-// Abort aborts the running turn of a conversation, and reports whether this engine runs one. Waiting turns are not
-// aborted. Abort does not wait for the end of the turn.
+// Abort aborts the running turn of a conversation, not those that wait, and reports whether this engine runs one. It
+// does not wait for the end of the turn.
 func (e *Engine) Abort(key registry.Key) bool {
 	e.mu.Lock()
 	cancel := e.aborts[key]
@@ -226,7 +225,6 @@ func (e *Engine) Abort(key registry.Key) bool {
 	return true
 }
 
-// open returns the tools of a turn.
 func (e *Engine) open(scope agent.SessionContext) Tools {
 	if e.cfg.OpenTools != nil {
 		if t := e.cfg.OpenTools(scope); t != nil {
@@ -236,8 +234,7 @@ func (e *Engine) open(scope agent.SessionContext) Tools {
 	return noTools{}
 }
 
-// closeReserve is how much of Close's time is reserved for unfinished turns to store their text. If less than four
-// times that remains, a quarter of the rest is reserved.
+// closeReserve is how much of Close's time, at most a quarter, is reserved for unfinished turns to store their text.
 const closeReserve = 2 * time.Second
 
 // Close rejects new and waiting turns. It lets running turns end until closeReserve remains of ctx, then cancels them

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
@@ -27,16 +29,20 @@ var (
 // failure returns why a turn ended: ErrAborted or an *Error. If the context has ended, its cause takes precedence over
 // err, which is a consequence. An *Error in err takes precedence over both.
 func failure(ctx context.Context, limits Limits, err error) error {
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own
 	}
 	if ctx.Err() != nil {
 		return stopped(context.Cause(ctx), limits)
 	}
-	var p *provider.Error
-	if errors.As(err, &p) {
-		return providerFailure(p)
+	if p, ok := errors.AsType[*provider.Error](err); ok && p.Kind == provider.KindAuth {
+		return &Error{
+			Code: CodeAuth, Cause: p,
+			Message: "The model's provider does not accept the gateway's key; its operator must set another. " +
+				p.Message,
+		}
+	} else if ok {
+		return &Error{Code: CodeProvider, Message: p.Message, Cause: p}
 	}
 	if errors.Is(err, registry.ErrTurnLost) {
 		return stopped(registry.ErrTurnLost, limits)
@@ -44,7 +50,6 @@ func failure(ctx context.Context, limits Limits, err error) error {
 	return &Error{Code: CodeAgent, Message: registry.AsError(err).Message, Cause: err}
 }
 
-// stopped returns the error of a turn whose context ended.
 func stopped(cause error, limits Limits) error {
 	fail := func(format string, args ...any) error {
 		return &Error{Code: CodeAgent, Message: fmt.Sprintf(format, args...), Cause: cause}
@@ -68,13 +73,11 @@ func stopped(cause error, limits Limits) error {
 	}
 }
 
-// noteFailure logs a turn that ended early: as a warning, unless its caller aborted it or disconnected. The line
-// contains no text of the conversation.
+// noteFailure logs a turn that ended early, without its text: as a warning, unless its caller aborted it or left.
 func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
 	level, code := slog.LevelInfo, "aborted"
 	attributes := []any{"turn", info.Turn, "session", info.Key.Session, "channel", info.Channel, "model", info.Model}
-	var failed *Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*Error](err); ok {
 		code = failed.Code
 		if ctx.Err() == nil || errors.Is(context.Cause(ctx), errTurnTime) || errors.Is(context.Cause(ctx), errLapsed) {
 			level = slog.LevelWarn
@@ -88,19 +91,6 @@ func (e *Engine) noteFailure(ctx context.Context, info TurnInfo, err error) {
 	e.cfg.Log.Log(ctx, level, "a turn ended early", append(attributes, "code", code)...)
 }
 
-// providerFailure returns the error of a turn whose model request failed.
-func providerFailure(p *provider.Error) error {
-	if p.Kind == provider.KindAuth {
-		return &Error{
-			Code: CodeAuth, Cause: p,
-			Message: "The model's provider does not accept the gateway's key; its operator must set another. " +
-				p.Message,
-		}
-	}
-	return &Error{Code: CodeProvider, Message: p.Message, Cause: p}
-}
-
-// busy returns the error of a turn whose conversation is not free.
 func busy(cause error) error {
 	if cause == nil {
 		cause = registry.CodeBusy
@@ -111,7 +101,6 @@ func busy(cause error) error {
 	}
 }
 
-// draining returns the error of a turn that is refused because the pod is stopping.
 func draining() error {
 	return &Error{
 		Code: CodeAgent, Message: "This pod is stopping and begins no turns. Connect again and ask again.",
@@ -122,12 +111,95 @@ func draining() error {
 // fullRetry is the Retry-After of a full pod. It is short because turns end often.
 const fullRetry = 2 * time.Second
 
-// full returns the error of a turn that is refused because the pod runs its maximum.
 func full() error {
 	return &Error{
 		Code: CodeSessionBusy, Message: "This pod runs as many turns as it can. Ask again after a moment.",
 		Cause: &registry.Error{
-			Code: registry.CodeBusy, Message: "This pod, or its share for this tenant, runs as many turns as it can.", RetryAfter: fullRetry,
+			Code: registry.CodeBusy, RetryAfter: fullRetry,
+			Message: "This pod, or its share for this tenant, runs as many turns as it can.",
 		},
 	}
+}
+
+// Activity receives the start and end of turns. Its methods must not block and must be safe for concurrent use.
+type Activity interface {
+	TurnStarted(TurnInfo)
+	TurnFinished(TurnInfo, TurnEnd)
+}
+
+// TurnInfo identifies a turn.
+type TurnInfo struct {
+	Turn    string
+	Key     registry.Key // Session is empty for a completion without one
+	Caller  auth.Identity
+	Channel string // ChannelChat or ChannelCompletion
+	Model   string
+}
+
+// Outcome is the outcome of a turn.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeDone    Outcome = "done"
+	OutcomeAborted Outcome = "aborted"
+	OutcomeError   Outcome = "error"
+)
+
+// TurnEnd is the outcome of a turn and its usage.
+type TurnEnd struct {
+	Outcome  Outcome
+	Code     string // of the error; empty otherwise
+	Usage    provider.Usage
+	Calls    int // requested tool calls
+	Duration time.Duration
+}
+
+// emitter sends events, one at a time even if calls end concurrently, and none after the last.
+type emitter struct {
+	mu    sync.Mutex
+	emit  func(Event)
+	ended bool
+}
+
+func newEmitter(emit func(Event)) *emitter {
+	if emit == nil {
+		emit = func(Event) {}
+	}
+	return &emitter{emit: emit}
+}
+
+// send sends an event, unless the turn has ended.
+func (o *emitter) send(e Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ended {
+		o.emit(e)
+	}
+}
+
+// last sends the final events of a turn.
+func (o *emitter) last(events ...Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range events {
+		if !o.ended {
+			o.emit(e)
+		}
+	}
+	o.ended = true
+}
+
+// complete sends the final event of the turn, and returns err.
+func (o *emitter) complete(full string, err error) error {
+	e, failed := errors.AsType[*Error](err)
+	switch {
+	case err == nil:
+		o.last(Event{Type: EventChunkReset}, Event{Type: EventDone, FullResponse: full})
+	case failed:
+		o.last(Event{Type: EventError, Code: e.Code, Message: e.Message, RetryAfter: e.RetryAfter()})
+	default:
+		o.last(Event{Type: EventAborted})
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,7 +66,6 @@ func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider
 	return m, nil
 }
 
-// stream sends a piece of the answer.
 func (l *loop) stream(draft *draft, d provider.Delta) {
 	draft.add(d)
 	if d.Thinking != "" {
@@ -91,11 +91,9 @@ func (l *loop) count(r provider.Request, a provider.Answer, said provider.Messag
 	l.tokens += tokens
 }
 
-// foreignName matches characters that are not allowed in tool names.
 var foreignName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// storable returns calls in a form that providers accept back: with unique ids, and with well-formed names even if the
-// model invented them.
+// storable returns calls in a form that providers accept back: with unique ids and well-formed names.
 func storable(calls []provider.ToolCall) []provider.ToolCall {
 	seen := make(map[string]bool, len(calls))
 	for i := range calls {
@@ -166,7 +164,6 @@ func (d *draft) stop() {
 	d.done.Wait()
 }
 
-// message returns the answer so far.
 func (d *draft) message() provider.Message {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,8 +174,7 @@ func (d *draft) message() provider.Message {
 	return m
 }
 
-// note saves the answer until ctx ends. It first waits draftEvery, so that short answers cause no store writes. Then it
-// saves at most once per draftEvery.
+// note saves the answer until ctx ends, at most once per draftEvery. Short answers cause no store writes.
 func (d *draft) note(ctx context.Context) {
 	pause := time.NewTimer(draftEvery)
 	defer pause.Stop()
@@ -193,18 +189,13 @@ func (d *draft) note(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		d.saveOnce(ctx)
+		raw, _ := json.Marshal(d.message()) // cannot fail: a message is plain data
+		saving, cancel := context.WithTimeout(ctx, draftTime)
+		// If the save fails, the next one is complete. A lost turn is detected when its lock is renewed.
+		_ = d.journal.store.SaveDraft(saving, d.journal.turn, raw)
+		cancel()
 		pause.Reset(draftEvery)
 	}
-}
-
-// saveOnce saves the answer so far. If the save fails, the turn continues and the next save is complete. A lost turn is
-// detected when its lock is renewed.
-func (d *draft) saveOnce(ctx context.Context) {
-	raw, _ := json.Marshal(d.message()) // cannot fail: a message is plain data
-	ctx, cancel := context.WithTimeout(ctx, draftTime)
-	defer cancel()
-	_ = d.journal.store.SaveDraft(ctx, d.journal.turn, raw)
 }
 
 // Complete implements Agent. The turn is like that of Ask, with the same limits, but without a lock and without memory:
@@ -230,7 +221,8 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
 	defer stop()
-	scope := agent.SessionContext{Key: c.scopeKey(), Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
+	scope := agent.SessionContext{Key: c.Key, Stateless: true, Caller: c.Caller, Channel: ChannelCompletion}
+	scope.Key.Tenant = cmp.Or(scope.Key.Tenant, c.Caller.Tenant)
 	kept := continuations{
 		db: e.cfg.Store, holder: registry.ContinuationOwner{Tenant: scope.Key.Tenant, User: c.Caller.Scope()},
 		ttl: e.cfg.Limits.Continuation, spent: e.newSpending(c.Caller),
@@ -250,7 +242,6 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 	return reply, l.returned, out.complete(reply.FullResponse, err)
 }
 
-// model returns the named model.
 func (e *Engine) model(name string) (provider.Model, error) {
 	for _, m := range e.cfg.Models {
 		if name == "" || m.Name() == name {
@@ -261,15 +252,6 @@ func (e *Engine) model(name string) (provider.Model, error) {
 		Code:    CodeModelNotFound,
 		Message: fmt.Sprintf("There is no model %q. There are: %s.", name, strings.Join(e.Models(), ", ")),
 	}
-}
-
-// scopeKey returns the session whose tools are included, in the caller's tenant.
-func (c Completion) scopeKey() registry.Key {
-	key := c.Key
-	if key.Tenant == "" {
-		key.Tenant = c.Caller.Tenant
-	}
-	return key
 }
 
 func (e *Engine) newCompletion(
@@ -309,25 +291,14 @@ func (e *Engine) newCompletion(
 
 const titleLimit = 60 // characters
 
-// titleOf makes a title from the start of the conversation. Asking the model would cost a request, tokens and time, and
-// could fail. People recognize a conversation by their first words.
+// titleOf makes a title from the first words of the conversation, because asking the model takes tokens and time.
 func titleOf(messages []provider.Message) string {
-	for _, m := range messages {
-		if m.Role == provider.RoleUser {
-			for line := range strings.Lines(legible.Clean(m.Content)) {
-				if words := strings.Fields(line); len(words) > 0 {
-					return shorten(words)
-				}
-			}
-			return ""
-		}
+	first := slices.IndexFunc(messages, isUser)
+	if first < 0 {
+		return ""
 	}
-	return ""
-}
-
-// shorten joins as many words as fit. A first word that does not fit is truncated.
-func shorten(words []string) string {
-	title := strings.Join(words, " ")
+	line, _, _ := strings.Cut(strings.TrimSpace(legible.Clean(messages[first].Content)), "\n")
+	title := strings.Join(strings.Fields(line), " ")
 	if utf8.RuneCountInString(title) <= titleLimit {
 		return title
 	}
@@ -346,7 +317,7 @@ func (t *turn) setTitle(ctx context.Context) string {
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	if err := t.engine.cfg.Store.SetTitle(ctx, t.lock.Turn, title); err != nil {
+	if err := t.engine.cfg.Store.SetTitle(ctx, t.loop.journal.turn, title); err != nil {
 		t.engine.cfg.Log.Warn("title not stored", "session", t.ask.Key.Session, "error", err)
 		return ""
 	}

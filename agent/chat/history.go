@@ -38,8 +38,8 @@ func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
 	return messages
 }
 
-// repair returns the messages to append to a conversation whose last turn was interrupted, oldest first: a result for
-// each of the last tool calls without one, and the draft of the answer.
+// repair returns the messages to append after an interrupted turn: a result for each of the last calls without one, and
+// the draft of the answer.
 func repair(messages []provider.Message, draft json.RawMessage) []provider.Message {
 	added := missingResults(messages)
 	if m, ok := draftOf(messages, draft); ok {
@@ -49,7 +49,6 @@ func repair(messages []provider.Message, draft json.RawMessage) []provider.Messa
 	return added
 }
 
-// missingResults returns a placeholder result for each of the last tool calls without a result.
 func missingResults(messages []provider.Message) []provider.Message {
 	last := len(messages) - 1
 	answered := make(map[string]bool)
@@ -82,7 +81,6 @@ func draftOf(messages []provider.Message, draft json.RawMessage) (provider.Messa
 	return m, m.Content != "" || len(m.Thinking) > 0
 }
 
-// toolMessage returns the message with the result of a call.
 func toolMessage(c provider.ToolCall, text string, failed bool, turn string) provider.Message {
 	return provider.Message{
 		Role: provider.RoleTool, Content: text, ToolCallID: c.ID, ToolName: c.Name, Failed: failed,
@@ -97,20 +95,16 @@ func noResult(c provider.ToolCall, turn string) provider.Message {
 	return m
 }
 
-// wellFormed returns stored messages in a form that models accept.
-func wellFormed(messages []provider.Message) []provider.Message { return paired(sinceUser(messages)) }
-
-// sinceUser drops the messages before the first message of the user. A store that drops the oldest messages may have
-// kept the end of an answer.
-func sinceUser(messages []provider.Message) []provider.Message {
+// wellFormed returns stored messages in a form that models accept, from the user's first one: a store that drops the
+// oldest messages may have kept the end of an answer.
+func wellFormed(messages []provider.Message) []provider.Message {
 	if i := slices.IndexFunc(messages, isUser); i >= 0 {
-		return messages[i:]
+		return paired(messages[i:])
 	}
 	return nil
 }
 
-// paired returns messages without empty ones, with every tool call followed by its result. Results without a call are
-// dropped; missing results get a placeholder.
+// paired returns messages without empty ones, with one result for each call: missing ones get a placeholder.
 func paired(messages []provider.Message) []provider.Message {
 	out := make([]provider.Message, 0, len(messages))
 	for i := 0; i < len(messages); {
@@ -175,7 +169,6 @@ func (e *Engine) CountMessages(ctx context.Context, key registry.Key) (int, erro
 	return e.cfg.Store.CountMessages(ctx, key)
 }
 
-// journal stores the messages of a turn.
 type journal struct {
 	store registry.ConversationStore
 	turn  registry.Turn
@@ -210,7 +203,6 @@ func (e *Engine) spend(ctx context.Context, a Ask) (*spending, error) {
 	return s, nil
 }
 
-// count counts stored bytes.
 func (s *spending) count(ctx context.Context, bytes int) {
 	if more := bytes - s.prepaid; more > 0 && s.budget.Add(ctx, s.by, more) {
 		s.over = true
@@ -218,7 +210,6 @@ func (s *spending) count(ctx context.Context, bytes int) {
 	s.prepaid = max(s.prepaid-bytes, 0)
 }
 
-// giveBack returns the bytes that were not stored.
 func (s *spending) giveBack() { s.budget.GiveBack(s.by, s.prepaid) }
 
 // add stores messages, all or none, even after ctx has ended. It tries for storeTime.
@@ -243,8 +234,7 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 	return nil
 }
 
-// appendWithRetry retries an append until it succeeds or ctx ends, so that a short outage of the store loses no
-// messages. A repeated append does not store anything twice.
+// appendWithRetry retries an append, which has no effect the second time, through a short outage of the store.
 func (j *journal) appendWithRetry(ctx context.Context, raw []json.RawMessage) (int, error) {
 	for wait := firstPause; ; wait = min(2*wait, maxPause) {
 		n, err := j.store.AppendMessages(ctx, j.turn, raw...)

@@ -55,8 +55,7 @@ func (e *Engine) acquire(ctx context.Context, key registry.Key) (*lock, error) {
 	return l, nil
 }
 
-// begin takes the turn in the store. It retries while another pod has the turn, because the end of a turn is not
-// announced.
+// begin takes the turn in the store. It polls while another pod has it, because the end of a turn is not announced.
 func (e *Engine) begin(ctx context.Context, place *ticket) (*lock, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		since := time.Now()
@@ -83,8 +82,7 @@ func (e *Engine) begin(ctx context.Context, place *ticket) (*lock, error) {
 	}
 }
 
-// tryBegin makes one attempt. ctx does not interrupt it: a turn that the store began without a pod that runs it would
-// block the conversation for the lease.
+// tryBegin makes one attempt. ctx does not interrupt it: a turn that no pod runs would block the conversation.
 func (e *Engine) tryBegin(ctx context.Context, key registry.Key) (registry.Turn, error) {
 	if ctx.Err() != nil {
 		return registry.Turn{}, context.Cause(ctx)
@@ -108,8 +106,8 @@ func (e *Engine) end(ctx context.Context, turn registry.Turn) {
 	}
 }
 
-// renew renews the turn until stop is called. stop waits until renewing has ended. If the turn is lost, or could not be
-// renewed before its lease expired, renew calls lost with the reason.
+// renew renews the turn until stop is called, which waits until renewing has ended. It calls lost with the reason if
+// the turn is lost, or could not be renewed before its lease expired.
 func (e *Engine) renew(l *lock, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -136,7 +134,9 @@ func (e *Engine) renewUntilLost(ctx context.Context, l *lock) error {
 		case <-timer.C:
 		}
 		asked := time.Now()
-		err := e.renewOnce(ctx, l.Turn, lapses)
+		renewing, cancel := context.WithDeadline(ctx, lapses)
+		err := e.cfg.Store.RenewTurn(renewing, l.Turn, leaseTime)
+		cancel()
 		switch {
 		case err == nil:
 			lapses = asked.Add(leaseTime)
@@ -154,15 +154,8 @@ func (e *Engine) renewUntilLost(ctx context.Context, l *lock) error {
 	}
 }
 
-func (e *Engine) renewOnce(ctx context.Context, turn registry.Turn, lapses time.Time) error {
-	ctx, cancel := context.WithDeadline(ctx, lapses)
-	defer cancel()
-	return e.cfg.Store.RenewTurn(ctx, turn, leaseTime)
-}
-
-// turnQueues has a queue for each conversation. The turns of a conversation on this pod run one at a time, in order of
-// arrival. Only the first in a queue asks the store, so a queue costs the store as much as one waiting turn. A socket
-// gets all events of one turn before the first event of the next.
+// turnQueues has a queue for each conversation, whose turns run on this pod one at a time, in order of arrival. Only
+// the first in a queue asks the store. A socket gets all events of one turn before the first event of the next.
 type turnQueues struct {
 	waiting int // maximum of waiting turns in one queue
 
@@ -186,8 +179,7 @@ type ticket struct {
 	running, waits bool
 }
 
-// enter returns when all earlier turns have left. It fails if too many wait, if ctx ends or if closing is closed. After
-// a failure the caller must not call leave.
+// enter returns when all earlier turns have left. It fails if too many wait, or if ctx ends or closing is closed.
 func (q *turnQueues) enter(ctx context.Context, key registry.Key, closing <-chan struct{}) (*ticket, error) {
 	t := q.ticketFor(key)
 	select {
@@ -196,21 +188,20 @@ func (q *turnQueues) enter(ctx context.Context, key registry.Key, closing <-chan
 		return t, nil
 	default:
 	}
-	if err := t.wait(); err != nil {
-		t.leave()
-		return nil, err
+	err := t.wait()
+	if err == nil {
+		select {
+		case t.queue.slot <- struct{}{}:
+			t.running = true
+			return t, nil
+		case <-closing:
+			err = draining()
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
-	select {
-	case t.queue.slot <- struct{}{}:
-		t.running = true
-		return t, nil
-	case <-closing:
-		t.leave()
-		return nil, draining()
-	case <-ctx.Done():
-		t.leave()
-		return nil, context.Cause(ctx)
-	}
+	t.leave()
+	return nil, err
 }
 
 func (q *turnQueues) ticketFor(key registry.Key) *ticket {
@@ -218,9 +209,6 @@ func (q *turnQueues) ticketFor(key registry.Key) *ticket {
 	defer q.mu.Unlock()
 	queue := q.byKey[key]
 	if queue == nil {
-		if q.byKey == nil {
-			q.byKey = make(map[registry.Key]*turnQueue)
-		}
 		queue = &turnQueue{slot: make(chan struct{}, 1)}
 		q.byKey[key] = queue
 	}

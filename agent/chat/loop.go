@@ -17,8 +17,8 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// loop is the common part of all turns: model, tool calls, model again, until the model requests no more calls. One
-// goroutine owns it. Concurrent calls report to that goroutine.
+// loop is the common part of all turns: model, tool calls, model again, until there are no more calls. One goroutine
+// owns it, and concurrent calls report to it.
 type loop struct {
 	limits  Limits
 	log     *slog.Logger
@@ -55,8 +55,7 @@ type loop struct {
 	returned      []provider.ToolCall // calls of the caller's own tools, which ended the turn
 }
 
-// run returns when the model has finished, or with the reason why it did not. The journal then has all text up to that
-// point, even if ctx has ended.
+// run returns when the model has finished, or with the reason why not. The journal then has all the text.
 func (l *loop) run(ctx context.Context) error {
 	for n := 1; ; n++ {
 		listed, err := l.tools.Tools(ctx)
@@ -98,8 +97,7 @@ func (l *loop) record(ctx context.Context, messages ...provider.Message) error {
 	return nil
 }
 
-// exceeded returns the limit that stops the calls of the n-th answer. If the turn must end, no call runs, because the
-// model would not read the results.
+// exceeded returns the limit that stops the calls of the n-th answer. No call of it runs then.
 func (l *loop) exceeded(n, calls int) *Error {
 	fail := func(format string, args ...any) *Error {
 		message := fmt.Sprintf(format, args...) + " What was said until then is kept; ask again to go on."
@@ -120,7 +118,6 @@ func (l *loop) exceeded(n, calls int) *Error {
 	}
 }
 
-// reply returns the current state of the turn.
 func (l *loop) reply() Reply {
 	return Reply{
 		Turn: l.turn, FullResponse: l.said.String(), Refusal: l.refusal.String(), Calls: l.calls,
@@ -130,17 +127,14 @@ func (l *loop) reply() Reply {
 
 // turn is one Ask that holds the lock of its conversation.
 type turn struct {
-	engine  *Engine
-	ask     Ask
-	lock    *lock
-	journal *journal
-	loop    *loop
-	title   string // of the conversation
+	engine *Engine
+	ask    Ask
+	loop   *loop
+	title  string // of the conversation
 }
 
-// Ask implements Agent. It uses the first model. The turn waits for its conversation. It is refused if the conversation
-// is not free in time or too many turns already wait. It is also refused if the pod runs its maximum of turns, or is
-// stopping. A refused turn stores nothing.
+// Ask implements Agent, with the first model. The turn waits for its conversation. It is refused, and stores nothing,
+// if that is not free in time, if too many turns wait, or if the pod is full or stopping.
 func (e *Engine) Ask(ctx context.Context, a Ask, emit func(Event)) (Reply, error) {
 	out, began := newEmitter(emit), time.Now()
 	a.Content = strings.ToValidUTF8(a.Content, "\uFFFD")
@@ -181,8 +175,7 @@ func (a Ask) check() error {
 	return nil
 }
 
-// answer runs a turn whose lock is held. It releases the lock before it sends the end of the turn, because a client may
-// ask again as soon as it reads that.
+// answer runs a turn and releases its lock before the end is sent, because a client may then ask again at once.
 func (e *Engine) answer(
 	ctx context.Context, cancel context.CancelCauseFunc, a Ask, l *lock, spent *spending, out *emitter,
 ) (Reply, error) {
@@ -190,25 +183,19 @@ func (e *Engine) answer(
 	defer e.renew(l, cancel)()
 	ctx, stop := context.WithTimeoutCause(ctx, e.cfg.Limits.Turn, errTurnTime)
 	defer stop()
-	t := e.newTurn(a, l, spent, out)
+	scope := scopeOf(a)
+	scope.Fence = l.Fence
+	t := &turn{engine: e, ask: a, loop: &loop{
+		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, turn: uuid.NewString(),
+		journal: &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}, readings: e.readings,
+		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
+	}}
 	info := TurnInfo{Key: a.Key, Caller: a.Caller, Channel: ChannelChat}
 	reply, err := e.carryOut(ctx, info, t.loop, time.Now(), t.run)
-	reply.MessageCount, reply.Title = t.journal.count, t.title
+	reply.MessageCount, reply.Title = t.loop.journal.count, t.title
 	return reply, err
 }
 
-func (e *Engine) newTurn(a Ask, l *lock, spent *spending, out *emitter) *turn {
-	j := &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}
-	scope := scopeOf(a)
-	scope.Fence = l.Fence
-	return &turn{engine: e, ask: a, lock: l, journal: j, loop: &loop{
-		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, journal: j, turn: uuid.NewString(),
-		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
-		readings: e.readings,
-	}}
-}
-
-// scopeOf returns the session context for the tools and the system prompt of a turn.
 func scopeOf(a Ask) agent.SessionContext {
 	return agent.SessionContext{Key: a.Key, Caller: a.Caller, Channel: ChannelChat, Kind: a.Kind}
 }
@@ -232,7 +219,7 @@ func (t *turn) run(ctx context.Context) error {
 	if err := t.own(ctx, c); err != nil {
 		return err
 	}
-	t.title, t.journal.count = c.Title, len(c.Messages)
+	t.title, t.loop.journal.count = c.Title, len(c.Messages)
 	t.loop.history = decode(c.Messages, t.engine.cfg.Log)
 	t.loop.mark = markOf(t.loop.history)
 	if t.ask.Regenerate {
@@ -272,13 +259,12 @@ func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	if err := t.engine.cfg.Store.SetOwner(ctx, t.lock.Turn, t.ask.Owner); err != nil {
+	if err := t.engine.cfg.Store.SetOwner(ctx, t.loop.journal.turn, t.ask.Owner); err != nil {
 		return fmt.Errorf("say whose the conversation is: %w", err)
 	}
 	return nil
 }
 
-// rewind drops all messages after the last message of the user.
 func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	keep := 0
 	for i := range c.Messages {
@@ -294,10 +280,10 @@ func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
-	if err := t.engine.cfg.Store.TruncateMessages(ctx, t.lock.Turn, keep); err != nil {
+	if err := t.engine.cfg.Store.TruncateMessages(ctx, t.loop.journal.turn, keep); err != nil {
 		return fmt.Errorf("forget the former answer: %w", err)
 	}
-	t.journal.count = keep
+	t.loop.journal.count = keep
 	t.loop.history = decode(c.Messages[:keep], t.engine.cfg.Log)
 	return nil
 }
@@ -310,7 +296,7 @@ func (e *Engine) carryOut(
 	if e.cfg.Activity != nil {
 		e.cfg.Activity.TurnStarted(info)
 	}
-	err := guarded(l, func() error { return run(ctx) })
+	err := guarded(ctx, l, run)
 	if err != nil {
 		err = failure(ctx, e.cfg.Limits, err)
 		e.noteFailure(ctx, info, err)
@@ -318,18 +304,26 @@ func (e *Engine) carryOut(
 	reply := l.reply()
 	reply.Duration = time.Since(began)
 	if e.cfg.Activity != nil {
-		e.cfg.Activity.TurnFinished(info, endOf(reply, err))
+		end := TurnEnd{
+			Outcome: OutcomeDone, Usage: reply.Usage, Calls: len(reply.Calls), Duration: reply.Duration,
+		}
+		if failed, ok := errors.AsType[*Error](err); ok {
+			end.Outcome, end.Code = OutcomeError, failed.Code
+		} else if err != nil {
+			end.Outcome = OutcomeAborted
+		}
+		e.cfg.Activity.TurnFinished(info, end)
 	}
 	return reply, err
 }
 
 // guarded turns a panic of a model or of this package into an error: the lock is released and the process continues.
-func guarded(l *loop, run func() error) (err error) {
+func guarded(ctx context.Context, l *loop, run func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.log.Error("panic in a turn", "turn", l.turn, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("turn panicked: %v", p)
 		}
 	}()
-	return run()
+	return run(ctx)
 }

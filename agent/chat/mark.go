@@ -33,8 +33,7 @@ func newMark() mark {
 	}
 }
 
-// markOf returns the mark of a conversation, or a new one if it has none yet. All messages of its user carry the mark,
-// so it lasts as long as any of them.
+// markOf returns the mark of a conversation, which all messages of its user carry, or a new one.
 func markOf(messages []provider.Message) mark {
 	for _, m := range messages {
 		if m.Nonce != "" {
@@ -59,7 +58,6 @@ func (m mark) around(result provider.Message) string {
 	return withNotice(marked, result.Notice)
 }
 
-// withNotice returns text followed by the gateway's notice.
 func withNotice(said, notice string) string {
 	if said == "" || notice == "" {
 		return said + notice
@@ -67,11 +65,10 @@ func withNotice(said, notice string) string {
 	return said + "\n" + notice
 }
 
-// tagName is the name of the mark, as glyphs.
 const tagName = "tooloutput"
 
-// escapeMarks escapes the opening bracket of all text that looks like the start or end of a mark. It finds lookalike
-// characters, with anything between them. The text must be clean. escapeMarks fills looks.
+// escapeMarks escapes the opening bracket of all clean text that looks like the start or end of a mark, whatever stands
+// between its lookalike characters. It fills looks.
 func escapeMarks(s string, looks map[rune]string) string {
 	if legible.IsASCII(s) && !strings.Contains(s, "<") {
 		return s
@@ -95,8 +92,8 @@ func escapeMarks(s string, looks map[rune]string) string {
 	return b.String()
 }
 
-// glyphs returns a text reduced to opening brackets, letters and digits. Each character becomes the ASCII character
-// that it looks most like, or a dot. glyphs also returns the position of each in the text.
+// glyphs returns a text as opening brackets, letters, digits and dots, by what its characters look like, and their
+// positions in the text.
 func glyphs(s string, looks map[rune]string) (seen string, places []int) {
 	var b strings.Builder
 	for i, r := range s {
@@ -113,8 +110,7 @@ func glyphs(s string, looks map[rune]string) (seen string, places []int) {
 	return b.String(), places
 }
 
-// angles are opening brackets that Unicode does not list as confusable with <. smallCaps and emojiLetters are letters
-// that Unicode does not list as confusable with ASCII.
+// What Unicode does not list as confusable with ASCII: opening brackets and letters.
 const angles = "〈〈⟨❬❰❮‹«《⟪≪⧼⦑≺⪡"
 
 var (
@@ -122,7 +118,6 @@ var (
 	emojiLetters = []rune{0x1f130, 0x1f150, 0x1f170, 0x1f1e6} // where each alphabet begins
 )
 
-// glyph returns the glyphs of one character.
 func glyph(r rune) string {
 	switch {
 	case r == '0':
@@ -193,8 +188,8 @@ func (m mark) redact(text string) string {
 	return b.String() + text
 }
 
-// redactMessage removes the nonce from the text, the thoughts and the calls of a message. It is for what people read
-// only: thoughts that return to their model must stay unchanged, because the vendor signs them.
+// redactMessage removes the nonce from a message for people. Thoughts that return to their model must stay unchanged,
+// because the vendor signs them.
 func (m mark) redactMessage(said provider.Message) provider.Message {
 	said = m.redactAnswer(said)
 	said.Thinking = slices.Clone(said.Thinking)
@@ -204,7 +199,6 @@ func (m mark) redactMessage(said provider.Message) provider.Message {
 	return said
 }
 
-// redactAnswer removes the nonce from the text and the calls of a message.
 func (m mark) redactAnswer(said provider.Message) provider.Message {
 	said.Content = m.redact(said.Content)
 	said.ToolCalls = slices.Clone(said.ToolCalls)

@@ -16,9 +16,8 @@ const (
 	maxNamed = 20  // of the dropped tools, in the log
 )
 
-// request returns the next request to the model: the conversation as far as it fits, and the current tools. A caller's
-// tool hides a listed tool of the same name. The caller's own tools are always included, then listed tools as long as
-// they fit.
+// request returns the next request to the model: the conversation and the listed tools as far as they fit, and the
+// caller's own tools, which hide listed tools of the same name.
 func (l *loop) request(listed []agent.ShownTool) provider.Request {
 	r := l.base
 	r.Tools = slices.Clone(l.base.Tools)
@@ -47,9 +46,8 @@ func (l *loop) request(listed []agent.ShownTool) provider.Request {
 	return r
 }
 
-// fitting returns the listed tools that a request includes in addition to the caller's own. It takes the first ones, as
-// long as half of the context is left for all else and a quarter for messages. It logs dropped tools once for each
-// turn.
+// fitting returns the first listed tools for a request, as long as half of the context is left for all else and a
+// quarter for messages. It logs dropped tools once for each turn.
 func (l *loop) fitting(listed []agent.ShownTool, system int) []provider.Tool {
 	context := l.limits.ContextTokens * bytesPerToken
 	count, size := len(l.base.Tools), max(0, system-context/4)
@@ -77,13 +75,11 @@ func (l *loop) fitting(listed []agent.ShownTool, system int) []provider.Tool {
 	return fit
 }
 
-// modelTool returns a tool as a model sees it.
 func modelTool(t agent.ShownTool) provider.Tool {
 	return provider.Tool{Name: t.ModelName, Description: t.Spec.Description, Parameters: t.Spec.Parameters}
 }
 
-// debugPrompt returns the request to the model without the nonce. The nonce marks device output, and the reader may be
-// that device.
+// debugPrompt returns the request to the model without the nonce: the reader may be the device that it guards against.
 func (l *loop) debugPrompt(r provider.Request) Event {
 	messages := r.Messages
 	if r.System != "" {
@@ -104,8 +100,7 @@ const (
 	bytesPerToken = 4    // approximate
 )
 
-// estimate returns the approximate number of tokens of a message. Four bytes per token is accurate enough for a limit
-// with a margin, and is the same for every model.
+// estimate returns the approximate tokens of a message: by four bytes for a token, whatever the model.
 func estimate(m provider.Message) int {
 	n := len(m.Content) + len(m.ToolCallID) + len(m.ToolName) + imageTokens*bytesPerToken*(images(m)+len(m.Pictures))
 	for _, t := range m.Thinking {
@@ -117,7 +112,6 @@ func estimate(m provider.Message) int {
 	return messageTokens + n/bytesPerToken
 }
 
-// estimateAll returns the approximate number of tokens of messages.
 func estimateAll(messages []provider.Message) int {
 	n := 0
 	for _, m := range messages {
@@ -126,7 +120,6 @@ func estimateAll(messages []provider.Message) int {
 	return n
 }
 
-// estimateFixed returns the approximate number of tokens of a request without its messages.
 func estimateFixed(r provider.Request) int {
 	n := len(r.System)
 	if f := r.Options.Format; f != nil {
@@ -138,12 +131,10 @@ func estimateFixed(r provider.Request) int {
 	return n / bytesPerToken
 }
 
-// toolSize returns the size of a tool in a request, in bytes.
 func toolSize(t provider.Tool) int { return len(t.Name) + len(t.Description) + len(t.Parameters) }
 
-// trim returns as many well-formed messages as fit into about limit tokens. It drops the oldest groups first. A group
-// is a message of the user and all messages up to the next one. The newest group stays, and is shortened if it is still
-// too long.
+// trim returns as many well-formed messages as fit into about limit tokens, without the oldest groups. A group begins
+// with a message of the user. The newest group stays, and is shortened if it is still too long.
 func trim(messages []provider.Message, limit int) []provider.Message {
 	total := estimateAll(messages)
 	for total > limit {
@@ -172,20 +163,14 @@ func show(said string, format Format) string {
 	if format == FormatPlain {
 		return said
 	}
-	longest, run := 2, 0
-	for i := range len(said) {
-		if said[i] == '`' {
-			run++
-			longest = max(longest, run)
-		} else {
-			run = 0
-		}
+	longest := 2
+	for run := range strings.FieldsFuncSeq(said, func(r rune) bool { return r != '`' }) {
+		longest = max(longest, len(run))
 	}
 	fence := strings.Repeat("`", longest+1)
 	return fence + "\n" + strings.TrimSuffix(said, "\n") + "\n" + fence
 }
 
-// explain returns the text of a failed call for the model.
 func explain(e *registry.Error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", e.Code, e.Message)

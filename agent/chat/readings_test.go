@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -111,14 +112,24 @@ func TestReadingsAreBounded(t *testing.T) {
 			r.checkIn(key, o)
 			return key
 		}
-		has := func(key registry.Key) bool { return r.byKey[key] != nil }
+		has := func(key registry.Key) bool {
+			return slices.ContainsFunc(r.entries, func(e *reading) bool { return e.key == key })
+		}
+		sizes := func() (all int, byTenant map[string]int) {
+			byTenant = make(map[string]int)
+			for _, e := range r.entries {
+				all += e.size
+				byTenant[e.key.Tenant] += e.size
+			}
+			return all, byTenant
+		}
 		quiet := put("quiet", 0, 1<<20)
 		first := put("loud", 0, 1<<20)
 		for i := range 1000 {
 			put("loud", i+1, 1<<20)
 		}
-		if !has(quiet) || has(first) || r.sizeByTenant["loud"] > maxReadings/2 || r.size > maxReadings {
-			t.Errorf("%d bytes, %v", r.size, r.sizeByTenant)
+		if all, by := sizes(); !has(quiet) || has(first) || by["loud"] > maxReadings/2 || all > maxReadings {
+			t.Errorf("%d bytes, %v", all, by)
 		}
 		if huge := put("loud", 5000, maxReadings); has(huge) {
 			t.Error("more than a tenant's share is remembered")
@@ -126,13 +137,13 @@ func TestReadingsAreBounded(t *testing.T) {
 		for i := range 200 {
 			put(fmt.Sprint("t", i), 0, 1<<20)
 		}
-		if r.size > maxReadings || r.order.Len() != len(r.byKey) {
-			t.Errorf("%d bytes of %d conversations", r.size, len(r.byKey))
+		if all, _ := sizes(); all > maxReadings {
+			t.Errorf("%d bytes of %d conversations", all, len(r.entries))
 		}
 		time.Sleep(readingsLife + time.Second)
 		last := put("quiet", 1, 1<<20)
-		if !has(last) || len(r.byKey) != 1 || len(r.sizeByTenant) != 1 {
-			t.Errorf("after a while: %v", r.sizeByTenant)
+		if !has(last) || len(r.entries) != 1 {
+			t.Errorf("after a while: %d conversations", len(r.entries))
 		}
 	})
 }
@@ -158,7 +169,7 @@ func BenchmarkLongConversation(b *testing.B) {
 		turn(r, history[:len(history)-2])
 		for b.Loop() {
 			turn(r, history)
-			if r.byKey[readKey] == nil {
+			if len(r.entries) == 0 {
 				b.Fatal("it was not remembered")
 			}
 		}
@@ -171,11 +182,11 @@ func TestErasedReadingsAreForgotten(t *testing.T) {
 	l := turnOf(e.readings, "", []provider.Message{{Role: provider.RoleUser, Content: "bob@example.org"}})
 	l.knows().Taint()
 	l.remember()
-	if e.readings.size == 0 {
+	if len(e.readings.entries) == 0 {
 		t.Fatal("nothing is remembered")
 	}
 	e.Erased(readKey)
-	if r := e.readings; r.size != 0 || len(r.byKey) != 0 || len(r.sizeByTenant) != 0 {
+	if r := e.readings; len(r.entries) != 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/registry"
 )
 
 const (
@@ -24,9 +23,8 @@ const (
 	blobSample  = 4096
 )
 
-// truncate returns s with at most limit bytes: two thirds from its head, the rest from its tail, and a note between
-// them with the number of missing bytes. It never splits a character. It never splits base64 either: a part of base64
-// is worthless, so truncate drops all of it and keeps more of the text around it. limit must be at least 2*noteBytes.
+// truncate returns s with at most limit bytes: two thirds from its head, the rest from its tail, and a note between. It
+// never splits a character or base64, of which a part is worthless. limit must be at least 2*noteBytes.
 func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -81,17 +79,10 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 	if i <= 0 || i >= len(s) {
 		return 0, 0, false
 	}
-	at := i - 1
-	if !isBase64(s[at]) {
-		at = i
-	}
-	if !isBase64(s[at]) {
-		return 0, 0, false
-	}
-	a, b = wordStart(s, at), wordEnd(s, at)
+	a, b = wordStart(s, i), wordEnd(s, i)
 	last := b - a // length of the last line
 	for {         // preceding lines
-		end := a - len(breakBefore(s[:a]))
+		end := a - lineBreak(s[:a], strings.HasSuffix)
 		start := wordStart(s, end)
 		if end == a || end-start < blobLine {
 			break
@@ -99,7 +90,7 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 		a = start
 	}
 	for { // following lines: the last one may be short, if it ends as a line does
-		start := b + len(breakAfter(s[b:]))
+		start := b + lineBreak(s[b:], strings.HasPrefix)
 		end := wordEnd(s, start)
 		if start == b || last < blobLine || end == start || end-start < blobLine && !endsLine(s[end:]) {
 			break
@@ -109,14 +100,13 @@ func blobAt(s string, i int) (a, b int, ok bool) {
 	return a, b, a < i && i < b && b-a >= blobLeast && isVaried(s[a:b])
 }
 
-// isVaried reports whether characters are as mixed as in encoded data. A run of one letter or word also uses the base64
-// alphabet, but its parts are as useful as the whole.
+// isVaried reports whether characters are as mixed as in encoded data, unlike a run of one letter or word.
 func isVaried(s string) bool {
 	var seen [256]bool
 	different, upper, lower, digit := 0, false, false, false
 	for i := range min(len(s), blobSample) {
 		c := s[i]
-		if !isBase64(c) || seen[c] {
+		if seen[c] || strings.IndexByte(base64Chars, c) < 0 {
 			continue
 		}
 		seen[c] = true
@@ -128,47 +118,23 @@ func isVaried(s string) bool {
 	return different >= blobVariety && (upper && lower || digit && (upper || lower))
 }
 
-// wordStart returns where the base64 characters before i start.
-func wordStart(s string, i int) int {
-	for i > 0 && isBase64(s[i-1]) {
-		i--
-	}
-	return i
-}
+const base64Chars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_"
 
-// wordEnd returns where the base64 characters from i on end.
-func wordEnd(s string, i int) int {
-	for i < len(s) && isBase64(s[i]) {
-		i++
-	}
-	return i
-}
+func wordStart(s string, i int) int { return len(strings.TrimRight(s[:i], base64Chars)) }
 
-// isBase64 accepts both alphabets.
-func isBase64(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("+/=-_", c) >= 0
-}
+func wordEnd(s string, i int) int { return len(s) - len(strings.TrimLeft(s[i:], base64Chars)) }
 
-// lineBreaks are the separators between two lines of base64: a line feed, or an escaped one in a JSON string, whose
-// letter looks like the start of the next line.
+// lineBreaks are the separators between two lines of base64; an escaped one has a letter, which is base64, at its end.
 var lineBreaks = []string{"\n", `\r\`, `\`}
 
-func breakBefore(s string) string {
+// lineBreak returns the length of the separator that is at the end of a text, or at its start.
+func lineBreak(s string, at func(s, separator string) bool) int {
 	for _, b := range lineBreaks {
-		if strings.HasSuffix(s, b) {
-			return b
+		if at(s, b) {
+			return len(b)
 		}
 	}
-	return ""
-}
-
-func breakAfter(s string) string {
-	for _, b := range lineBreaks {
-		if strings.HasPrefix(s, b) {
-			return b
-		}
-	}
-	return ""
+	return 0
 }
 
 func endsLine(rest string) bool { return rest == "" || strings.IndexByte("\n\\\"'", rest[0]) >= 0 }
@@ -211,7 +177,6 @@ func shortenGroup(messages []provider.Message, limit int) []provider.Message {
 	return messages
 }
 
-// truncateText leaves at most n bytes of the text of a message.
 func truncateText(m *provider.Message, n int) {
 	if len(m.Content) <= n {
 		return
@@ -220,7 +185,6 @@ func truncateText(m *provider.Message, n int) {
 	m.Content, m.Parts = truncate(m.Content, n), nil
 }
 
-// leaveOutResult replaces a tool result by a note.
 func leaveOutResult(m *provider.Message) {
 	note := fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
 	if m.Role == provider.RoleTool && len(note) < len(m.Content) {
@@ -228,14 +192,12 @@ func leaveOutResult(m *provider.Message) {
 	}
 }
 
-// leaveOutPictures drops the images of a result and appends a note.
 func leaveOutPictures(m *provider.Message) {
 	if len(m.Pictures) > 0 {
 		m.Content, m.Pictures = m.Content+"\n"+noteImage, nil
 	}
 }
 
-// leaveOutImages replaces the images of a message by notes.
 func leaveOutImages(m *provider.Message) {
 	if images(*m) == 0 {
 		return
@@ -260,7 +222,6 @@ func leaveOutArgs(m *provider.Message) {
 	}
 }
 
-// images returns the number of images in a message.
 func images(m provider.Message) int {
 	n := 0
 	for _, p := range m.Parts {
@@ -277,10 +238,6 @@ func (l *loop) tooLong(r provider.Request) error {
 	if tokens <= l.limits.ContextTokens {
 		return nil
 	}
-	message := fmt.Sprintf("The conversation is too long: about %d tokens, %d of them instructions and tools; "+
-		"a request may have %d. "+
-		"Begin a new one, or bring fewer tools.", tokens, fixed, l.limits.ContextTokens)
-	return &Error{Code: CodeProvider, Message: message, Cause: &provider.Error{
-		Kind: provider.KindRequest, Message: message, Param: "messages", Cause: registry.CodeInvalidRequest,
-	}}
+	return badRequest("messages", "The conversation is too long: about %d tokens, %d of them instructions and tools; "+
+		"a request may have %d. Begin a new one, or bring fewer tools.", tokens, fixed, l.limits.ContextTokens)
 }

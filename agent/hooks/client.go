@@ -60,23 +60,10 @@ func halfEach(all int64) *share.Pool {
 	return share.New(share.Bounds{Pod: all, Identity: max(all/2, 1)})
 }
 
-// ask sends an owner's question and returns the answer. size is the approximate length of the question's variable
-// texts, in bytes. It waits for a slot within ctx.
-func (c *client) ask(
-	ctx context.Context, of share.Owner, id string, size int, body func() ([]byte, error),
-) ([]byte, error) {
-	return c.send(ctx, of, id, size, body, func(status int) bool { return status == http.StatusOK })
-}
-
-// notify sends a message. Only the status of the answer counts.
-func (c *client) notify(ctx context.Context, of share.Owner, id string, body func() ([]byte, error)) error {
-	_, err := c.send(ctx, of, id, 0, body, func(status int) bool { return status >= 200 && status < 300 })
-	return err
-}
-
-// send makes one request, and returns the body if the status is good.
+// send sends an owner's question and returns the answer, if its status is between 200 and maxStatus. size is the
+// approximate length of the question's variable texts, in bytes. It waits for a slot within ctx.
 func (c *client) send(
-	ctx context.Context, of share.Owner, id string, size int, body func() ([]byte, error), good func(status int) bool,
+	ctx context.Context, of share.Owner, id string, size, maxStatus int, body func() ([]byte, error),
 ) ([]byte, error) {
 	slot, err := c.slots.Acquire(ctx, of, 1)
 	if err != nil {
@@ -98,13 +85,13 @@ func (c *client) send(
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err // without the URL
 		}
 		return nil, err
 	}
 	defer resp.Body.Close()
-	if !good(resp.StatusCode) {
+	if resp.StatusCode < http.StatusOK || resp.StatusCode > maxStatus {
 		return nil, fmt.Errorf("%w: status %d", errAnswer, resp.StatusCode)
 	}
 	limit := len(text) + answerSpare
@@ -137,14 +124,10 @@ func (c *client) request(ctx context.Context, id string, text []byte) (*http.Req
 // close closes idle connections.
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// Types of questions.
+// Types of questions, and the suffixes of their ids. The prefix is the call's id.
 const (
-	typeBefore = "tool.call.before"
-	typeAfter  = "tool.call.after"
-)
-
-// Suffixes of the ids of questions. The prefix is the call's id.
-const (
+	typeBefore  = "tool.call.before"
+	typeAfter   = "tool.call.after"
 	phaseBefore = "before"
 	phaseAfter  = "after"
 )
@@ -173,8 +156,8 @@ type caller struct {
 	Roles  []string `json:"roles,omitempty"` // only before the call
 }
 
-// result is the tool's result: Structured if it is JSON other than a string, else Output. Both are set only if another
-// hook made them differ.
+// result is the tool's result: Structured if it is JSON other than a string, else Output; both if a hook made them
+// differ.
 type result struct {
 	Success    bool          `json:"success"`
 	Output     *string       `json:"output,omitempty"`
@@ -242,9 +225,14 @@ func sizeOf(text string) (n int) {
 // encode returns the body of a question that must be answered by limit.
 func (q question) encode(limit time.Time) ([]byte, error) {
 	q.Timestamp, q.DeadlineMS = time.Now().UTC(), max(time.Until(limit).Milliseconds(), 1)
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
+	return encode(q)
+}
+
+// encode returns a body as JSON.
+func encode(body any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // an HTML page would be six times as long
-	err := enc.Encode(q)
-	return body.Bytes(), err
+	err := enc.Encode(body)
+	return b.Bytes(), err
 }

@@ -8,6 +8,7 @@ package hooks
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -65,26 +66,16 @@ type Config struct {
 	// timeout.
 	Timeout time.Duration
 
-	// FailOpen lets calls and results pass unchanged if the hook gives no usable answer.
-	FailOpen bool
-
-	// AllowPrivate allows URLs of this machine and of private networks, and http without TLS.
-	AllowPrivate bool
-
-	// Concurrent is the maximum of concurrent questions. Default 64, maximum 1024. Further ones wait.
-	Concurrent int
+	FailOpen     bool // calls and results pass unchanged if the hook gives no usable answer
+	AllowPrivate bool // allow URLs of this machine and of private networks, and http without TLS
+	Concurrent   int  // maximum of concurrent questions, 64 by default and 1024 at most; further ones wait
 }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 // withDefaults sets missing values to their defaults.
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Concurrent == 0 {
-		c.Concurrent = DefaultConcurrent
-	}
+	c.Timeout, c.Concurrent = cmp.Or(c.Timeout, DefaultTimeout), cmp.Or(c.Concurrent, DefaultConcurrent)
 	return c
 }
 

@@ -28,13 +28,13 @@ func FuzzAnswer(f *testing.F) {
 		if !strictjson.Valid(text) {
 			t.Fatalf("%q is no JSON", text)
 		}
-		if changes := a.decision == decisionModify && first; changes != a.args.IsObject() {
+		if changes := a.Decision == decisionModify && first; changes != a.Args.IsObject() {
 			t.Errorf("%q: %+v", text, a)
 		}
-		if a.decision != decisionCancel && a.reason != "" || len(a.reason) > maxReason+len("…") {
+		if a.Decision != decisionCancel && a.reason != "" || len(a.reason) > maxReason+len("…") {
 			t.Errorf("%q: %+v", text, a)
 		}
-		if a.decision != decisionModify && (a.output != "" || !a.json.IsZero() || a.err != "") {
+		if a.Decision != decisionModify && a.Result != nil {
 			t.Errorf("%q: %+v", text, a)
 		}
 	})

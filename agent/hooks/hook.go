@@ -2,21 +2,21 @@ package hooks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/policy"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
-// afterGrace is the minimum time that a hook has for a result, even past the call's deadline. Without it, a result that
-// arrives just before the deadline would be withheld.
+// afterGrace is the minimum time for a result, else one that arrives just before the call's deadline would be withheld.
 const afterGrace = 500 * time.Millisecond
 
 var (
@@ -29,13 +29,17 @@ type Hook struct {
 	cfg    Config
 	client *client
 	tools  policy.Guarded
-	broken failureLog
-	counts *counts
+	log    *slog.Logger
 
 	ctx     context.Context // of messages about approvals
 	stop    context.CancelFunc
 	sending sync.WaitGroup
 	notices *share.Pool // of messages in flight
+
+	mu     sync.Mutex
+	stats  Stats
+	logged time.Time // the last failure in the log
+	missed int       // failures since then
 }
 
 var (
@@ -53,8 +57,11 @@ func New(cfg Config, log *slog.Logger) (*Hook, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Hook{cfg: cfg, client: client, tools: policy.NewGuarded(cfg.Tools), broken: failureLog{log: log},
-		counts: newCounts(), notices: halfEach(maxNotices)}
+	h := &Hook{cfg: cfg, client: client, tools: policy.NewGuarded(cfg.Tools), log: log, notices: halfEach(maxNotices),
+		stats: Stats{Name: cfg.Name, Questions: make(map[string]int64)}}
+	for _, outcome := range Outcomes() {
+		h.stats.Questions[outcome] = 0
+	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -89,10 +96,10 @@ func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision
 		return agent.Decision{}, registry.Errorf(registry.CodeHookCancelled, "The hook %s, without whose consent the "+
 			"call must not run, gave no answer that could be used. Retry later; the gateway's log says more.",
 			h.cfg.Name)
-	case a.decision == decisionCancel:
+	case a.Decision == decisionCancel:
 		return agent.Cancel(a.reason), nil
-	case a.decision == decisionModify:
-		return agent.Modify(json.RawMessage(a.args.Raw())), nil
+	case a.Decision == decisionModify:
+		return agent.Modify(a.Args.Raw()), nil
 	}
 	return agent.Pass(), nil
 }
@@ -103,22 +110,15 @@ func (h *Hook) Amends(tool string) bool { return h.cfg.After && h.covers(tool) }
 // covers reports whether the hook applies to a tool.
 func (h *Hook) covers(tool string) bool { return len(h.cfg.Tools) == 0 || h.tools.Match(tool) }
 
-// Amend implements agent.AmendHook. It asks the service only about results: a call that failed without one has no data
-// of the device.
-func (h *Hook) Amend(
-	ctx context.Context, inv agent.Invocation, out agent.Outcome, err error,
-) (registry.Result, error) {
+// Amend implements agent.AmendHook. It asks only about results: without one there is no data of the device.
+func (h *Hook) Amend(ctx context.Context, inv agent.Invocation, out agent.Outcome, err error) (registry.Result, error) {
 	if err != nil || out.Result.Withheld != nil || !h.Amends(inv.Spec.Name) {
 		return out.Result, err
 	}
 	limit := time.Now().Add(h.cfg.Timeout)
-	if last := inv.Deadline; !inv.Deadline.IsZero() {
-		if soon := time.Now().Add(afterGrace); last.Before(soon) {
-			last = soon
-		}
-		if last.Before(limit) {
-			limit = last
-		}
+	if !inv.Deadline.IsZero() {
+		left := max(time.Until(inv.Deadline), afterGrace)
+		limit = time.Now().Add(min(left, h.cfg.Timeout))
 	}
 	q := h.questionOf(typeAfter, inv)
 	q.Result = resultOf(out.Result)
@@ -130,27 +130,24 @@ func (h *Hook) Amend(
 		return registry.Result{}, registry.Errorf(registry.CodeHookCancelled, "The tool has run, but its result is "+
 			"withheld: the hook %s gave no answer about it that could be used. The gateway's log says more.",
 			h.cfg.Name)
-	case a.decision == decisionCancel:
+	case a.Decision == decisionCancel:
 		return registry.Result{}, registry.Errorf(registry.CodeHookCancelled,
 			"The tool has run, but the hook %s withholds its result: %s", h.cfg.Name, a.reason)
-	case a.decision == decisionModify:
-		return registry.Result{
-			Success: out.Result.Success, Output: a.output, Structured: a.json, Error: a.err, Notice: out.Result.Notice,
-			Parts: a.selected,
-		}, nil
+	case a.Decision == decisionModify:
+		return a.result(out.Result), nil
 	}
 	return out.Result, nil
 }
 
-// ask asks the service. parts are the result's parts, if the question is about a result. Every failure is logged,
-// unless the caller has disconnected.
+// ask asks the service. parts are the result's parts, if any. Failures are logged, unless the caller has disconnected.
 func (h *Hook) ask(
 	ctx context.Context, of share.Owner, q question, phase string, limit time.Time, size int, parts []registry.Part,
 ) (answer, error) {
 	begin := time.Now()
 	asking, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
-	text, err := h.client.ask(asking, of, q.CallID+"."+phase, size, func() ([]byte, error) { return q.encode(limit) })
+	text, err := h.client.send(asking, of, q.CallID+"."+phase, size, http.StatusOK,
+		func() ([]byte, error) { return q.encode(limit) })
 	var a answer
 	if err == nil {
 		if a, err = parseAnswer(text, phase); err == nil {
@@ -162,16 +159,15 @@ func (h *Hook) ask(
 	}
 	switch {
 	case err == nil:
-		h.counts.note(a.decision, time.Since(begin))
+		h.note(a.Decision, begin)
 	case ctx.Err() == nil:
-		h.counts.note(outcomeFailed, time.Since(begin))
-		h.broken.note(h.cfg.Name, phase, q, err)
+		h.failed(phase, q.Tool, q.CallID, begin, err)
 	}
 	return a, err
 }
 
-// Outcomes of questions in metrics.
-const outcomeFailed = "failed" // no usable answer; all other outcomes are decisions
+// outcomeFailed is the outcome of a question without a usable answer. All other outcomes are decisions.
+const outcomeFailed = "failed"
 
 // Outcomes returns all outcomes of questions.
 func Outcomes() []string {
@@ -185,23 +181,38 @@ type Stats struct {
 	Took      time.Duration    // total, including the time in queue
 }
 
-// counts counts the outcomes of questions. It is safe for concurrent use.
-type counts struct {
-	took     atomic.Int64
-	outcomes map[string]*atomic.Int64 // the map never changes
+// Stats returns the counts.
+func (h *Hook) Stats() Stats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.stats
+	s.Questions = maps.Clone(s.Questions)
+	return s
 }
 
-func newCounts() *counts {
-	c := &counts{outcomes: make(map[string]*atomic.Int64)}
-	for _, name := range Outcomes() {
-		c.outcomes[name] = new(atomic.Int64)
+// note counts a question or message that began at begin.
+func (h *Hook) note(outcome string, begin time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stats.Questions[outcome]++
+	h.stats.Took += time.Since(begin)
+}
+
+// logPause is the minimum time between two log lines about one hook.
+const logPause = 5 * time.Second
+
+// failed counts a failure and logs it, at most once per logPause.
+func (h *Hook) failed(phase, tool, call string, begin time.Time, err error) {
+	h.note(outcomeFailed, begin)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.logged.IsZero() && time.Since(h.logged) < logPause {
+		h.missed++
+		return
 	}
-	return c
-}
-
-func (c *counts) note(outcome string, took time.Duration) {
-	c.outcomes[outcome].Add(1)
-	c.took.Add(int64(took))
+	h.log.Error("an HTTP hook failed", "hook", h.cfg.Name, "phase", phase, "tool", tool, "call_id", call,
+		"error", err, "failures_not_logged", h.missed)
+	h.logged, h.missed = time.Now(), 0
 }
 
 // Pools returns the usage of the hook's pools, by name.
@@ -212,39 +223,107 @@ func (h *Hook) Pools() map[string]share.Stats {
 	}
 }
 
-// Stats returns the counts.
-func (h *Hook) Stats() Stats {
-	s := Stats{
-		Name: h.cfg.Name, Questions: make(map[string]int64, len(h.counts.outcomes)),
-		Took: time.Duration(h.counts.took.Load()),
-	}
-	for name, n := range h.counts.outcomes {
-		s.Questions[name] = n.Load()
-	}
-	return s
+const (
+	typeApproval  = "approval.requested"
+	phaseApproval = "approval"
+
+	maxNotices    = 1024 // messages of one hook in flight, including those that wait for a retry
+	noticeTries   = 4
+	noticePause   = time.Second // before the first retry; each further pause is five times longer
+	noticeBackoff = 5
+	maxAccepted   = 299 // the highest status of an accepted message
+)
+
+// notice is the body of a message about an approval.
+type notice struct {
+	Type      string     `json:"type"`
+	Timestamp time.Time  `json:"timestamp"`
+	Hook      string     `json:"hook"`
+	Data      noticeData `json:"data"`
 }
 
-// logPause is the minimum time between two log lines about one hook.
-const logPause = 5 * time.Second
-
-// failureLog logs failures of a hook, without a line for each call.
-type failureLog struct {
-	log *slog.Logger
-
-	mu     sync.Mutex
-	last   time.Time
-	missed int // failures since the last line
+// noticeData describes the approval. It has no arguments: approvers read them at the gateway.
+type noticeData struct {
+	ID         string             `json:"id"`
+	URL        string             `json:"url,omitempty"` // of the approval
+	CallID     string             `json:"call_id"`
+	Tool       string             `json:"tool"`
+	Tenant     string             `json:"tenant"`
+	UserID     string             `json:"user_id,omitempty"` // owner of the device, or the requester
+	SessionID  string             `json:"session_id,omitempty"`
+	DeviceID   string             `json:"device_id,omitempty"`
+	DeviceName string             `json:"device_name,omitempty"`
+	Requester  noticeRequester    `json:"requester"`
+	Reason     string             `json:"reason"`
+	Rule       string             `json:"rule"`
+	By         registry.ApproveBy `json:"by,omitempty"`
+	Approvers  []string           `json:"approvers,omitempty"`
+	ExpiresAt  time.Time          `json:"expires_at"`
 }
 
-func (f *failureLog) note(hook, phase string, q question, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := time.Now()
-	if !f.last.IsZero() && now.Sub(f.last) < logPause {
-		f.missed++
+type noticeRequester struct {
+	UserID     string `json:"user_id,omitempty"`
+	Credential string `json:"credential,omitempty"`
+	Name       string `json:"name,omitempty"`
+	Model      bool   `json:"model"`
+}
+
+// Notifies reports whether the hook gets messages about approvals.
+func (h *Hook) Notifies() bool { return h.cfg.Approvals }
+
+// ApprovalRequested sends the service a message that a person must approve a call. It does not block. Without a status
+// of 200 to 299, the message is retried up to three times. If too many are in flight, it is dropped and counted as
+// failed. url is the page where the approval is decided, if known.
+func (h *Hook) ApprovalRequested(a registry.Approval, url string) {
+	if !h.cfg.Approvals || !h.covers(a.Tool) {
 		return
 	}
-	f.log.Error("an HTTP hook failed", "hook", hook, "phase", phase, "tool", q.Tool, "call_id", q.CallID,
-		"error", err, "failures_not_logged", f.missed)
-	f.last, f.missed = now, 0
+	place, err := h.notices.Try(share.Owner{Tenant: a.Tenant}, 1)
+	if err != nil {
+		h.failed(phaseApproval, a.Tool, a.CallID, time.Now(), errBusy)
+		return
+	}
+	h.sending.Go(func() {
+		defer place.Release()
+		h.notify(a, url)
+	})
+}
+
+// notify sends a message until the service accepts it, all tries failed, or the approval or the hook ends.
+func (h *Hook) notify(a registry.Approval, url string) {
+	ctx, cancel := context.WithTimeout(h.ctx, a.ExpiresAt.Sub(a.CreatedAt)) // by this pod's clock
+	defer cancel()
+	wait := noticePause
+	for try := range noticeTries {
+		if try > 0 {
+			if pause.For(ctx, wait) != nil {
+				return
+			}
+			wait *= noticeBackoff
+		}
+		begin := time.Now()
+		asking, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+		_, err := h.client.send(asking, share.Owner{Tenant: a.Tenant}, a.ID+"."+phaseApproval, 0, maxAccepted,
+			func() ([]byte, error) { return encode(h.noticeOf(a, url)) })
+		cancel()
+		switch {
+		case err == nil:
+			h.note(decisionContinue, begin)
+			return
+		case ctx.Err() != nil:
+			return
+		}
+		h.failed(phaseApproval, a.Tool, a.CallID, begin, err)
+	}
+}
+
+// noticeOf returns the body of a message.
+func (h *Hook) noticeOf(a registry.Approval, url string) notice {
+	r := a.Requester
+	return notice{typeApproval, time.Now().UTC(), h.cfg.Name, noticeData{
+		ID: a.ID, URL: url, CallID: a.CallID, Tool: a.Tool, Tenant: a.Tenant, UserID: a.Owner, SessionID: a.SessionID,
+		DeviceID: a.DeviceID, DeviceName: a.DeviceName,
+		Requester: noticeRequester{r.User, r.Credential, r.Name, a.Model}, Reason: a.Reason, Rule: a.Rule, By: a.By,
+		Approvers: a.Approvers, ExpiresAt: a.ExpiresAt,
+	}}
 }

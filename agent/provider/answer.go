@@ -1,11 +1,13 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,8 +45,7 @@ type call struct {
 	id, name string
 	args     strings.Builder
 	extent   extent
-	index    int64
-	indexed  bool // the server gave the index
+	index    *lenientInt // nil: the server gave none
 }
 
 func newAnswer(emit func(Delta), limit int) *answer {
@@ -54,18 +55,15 @@ func newAnswer(emit func(Delta), limit int) *answer {
 	return &answer{emit: emit, limit: limit}
 }
 
-// grow adds n bytes to the size. It fails if the limit is exceeded.
 func (a *answer) grow(n int) error {
 	a.size += n
 	if a.size > a.limit {
-		return tooLong{fmt.Sprintf("%d bytes", a.limit)}
+		return fmt.Errorf("%w %d bytes", errTooLong, a.limit)
 	}
 	return nil
 }
 
 func (a *answer) addText(s string) error { return a.say(s, Delta{Text: s}) }
-
-func (a *answer) addRefusal(s string) error { return a.say(s, Delta{Refusal: s}) }
 
 func (a *answer) say(s string, d Delta) error {
 	if s == "" {
@@ -101,7 +99,7 @@ func (a *answer) addThinking(t *thought, s string) error {
 
 func (a *answer) newCall(id, name string) (*call, error) {
 	if len(a.calls) == maxCalls {
-		return nil, tooLong{fmt.Sprintf("%d tool calls", maxCalls)}
+		return nil, fmt.Errorf("%w %d tool calls", errTooLong, maxCalls)
 	}
 	c := &call{id: id, name: name}
 	a.calls = append(a.calls, c)
@@ -156,68 +154,55 @@ func (a *answer) ended(err error) error {
 // maxName is the maximum length of a name that arrives in pieces, in bytes. No tool name is that long.
 const maxName = 256
 
-// callDelta is a piece of a tool call in a stream of chat completions.
-type callDelta struct {
-	index          int64
-	indexed        bool // the server gave an index
-	id, name, args string
-}
-
 // addCall adds a piece to its call. As specified, index identifies the call, and id and name come once, with the first
 // piece. Servers differ. Some give no index, or the same index for all calls, each in one piece with its own id. Some
 // repeat id and name with every piece. Some use another id for every piece, but name the tool only once. Some give no
 // id at all.
-func (a *answer) addCall(d callDelta) error {
-	c := a.callOf(d)
+func (a *answer) addCall(d openAICall) error {
+	id, name, args := string(d.ID), string(d.Function.Name), string(d.Function.Args)
+	c := a.callOf(d.Index, id, name)
 	if c == nil {
 		var err error
-		if c, err = a.newCall(d.id, d.name); err != nil {
+		if c, err = a.newCall(id, name); err != nil {
 			return err
 		}
-		c.index, c.indexed = d.index, d.indexed
-		return a.addArgs(c, d.args)
+		c.index = d.Index
+		return a.addArgs(c, args)
 	}
-	if c.id == "" {
-		c.id = d.id
+	c.id = cmp.Or(c.id, id)
+	if name != c.name && c.args.Len() == 0 && len(c.name) < maxName { // a name may arrive in pieces
+		c.name += name
 	}
-	if d.name != c.name && c.args.Len() == 0 && len(c.name) < maxName { // a name may arrive in pieces
-		c.name += d.name
-	}
-	if err := a.grow(len(d.id) + len(d.name)); err != nil {
+	if err := a.grow(len(id) + len(name)); err != nil {
 		return err
 	}
-	return a.addArgs(c, d.args)
+	return a.addArgs(c, args)
 }
 
 // callOf returns the call that a piece continues. It returns nil if the piece starts a new call.
-func (a *answer) callOf(d callDelta) *call {
+func (a *answer) callOf(index *lenientInt, id, name string) *call {
 	var c *call
-	for i := len(a.calls) - 1; i >= 0 && c == nil; i-- { // from the last one: an index may be reused
-		same := a.calls[i]
-		if d.indexed && same.indexed && same.index == d.index || !d.indexed && d.id != "" && same.id == d.id {
+	for _, same := range slices.Backward(a.calls) { // from the last one: an index may be reused
+		if index != nil && same.index != nil && *same.index == *index || index == nil && id != "" && same.id == id {
 			c = same
+			break
 		}
 	}
-	if c == nil && !d.indexed && len(a.calls) > 0 {
+	if c == nil && index == nil && len(a.calls) > 0 {
 		c = a.calls[len(a.calls)-1]
 	}
-	if c == nil || d.name == "" { // every call has a name, so a piece without one continues a call
+	switch {
+	case c == nil || name == "": // every call has a name, so a piece without one continues a call
 		return c
-	}
-	if d.id != "" && c.id != "" {
-		if d.id != c.id {
-			return nil
-		}
+	case id != "" && c.id != "" && id == c.id:
 		return c
-	}
-	if d.id != "" && c.name != "" || c.extent.closed {
+	case id != "" && (c.id != "" || c.name != ""), c.extent.closed:
 		return nil
 	}
 	return c
 }
 
-// identified returns the calls of a complete answer, each with arguments and a unique id. Results refer to their calls
-// by id.
+// identified returns the calls of a complete answer, each with arguments and a unique id, to which its result refers.
 func identified(calls []*call) []ToolCall {
 	var out []ToolCall
 	seen := make(map[string]bool, len(calls))
@@ -263,12 +248,8 @@ func (e *extent) follow(s string) {
 var (
 	errCutOff   = errors.New("the stream ended before the answer did")
 	errNonsense = errors.New("the stream makes no sense")
+	errTooLong  = errors.New("the answer is longer than") // it is not retried: the next answer would be as long
 )
-
-// tooLong is the error of an answer that exceeds a limit. It is not retried: the next answer would be as long.
-type tooLong struct{ bound string }
-
-func (e tooLong) Error() string { return "the answer is longer than " + e.bound }
 
 // maxServerText is the maximum length of a server's message that is shown, in characters.
 const maxServerText = 300
@@ -302,28 +283,16 @@ func (c *caller) refused(status int, text string, advice time.Duration) *failure
 	case text == "":
 	case kind == KindAuth, kind == KindLimit, status == http.StatusPaymentRequired:
 		// The text is about the key or the account. It is for the operator, not for the users of the model.
-		e.Cause = serverWords(text)
+		e.Cause = errors.New("it says: " + text)
 	default:
 		e.Message += " It says: " + text
 	}
-	return &failure{err: e, passing: mayPass(status)}
+	passing := status >= http.StatusInternalServerError || status == http.StatusRequestTimeout ||
+		status == http.StatusConflict || status == http.StatusTooManyRequests
+	return &failure{err: e, passing: passing}
 }
 
-// serverWords is a server's own message, for the log only.
-type serverWords string
-
-func (t serverWords) Error() string { return "it says: " + string(t) }
-
-func mayPass(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return true
-	}
-	return status >= http.StatusInternalServerError
-}
-
-// presentable makes a server's text fit for people and logs: one short line without the API key, which some servers
-// repeat in their errors.
+// presentable makes a server's text fit for people and logs: one short line without the API key.
 func (c *caller) presentable(text string) string {
 	if c.cfg.APIKey != "" {
 		text = strings.ReplaceAll(text, c.cfg.APIKey, "[key]")
@@ -339,31 +308,20 @@ func (c *caller) presentable(text string) string {
 
 // statusOf returns the status that corresponds to the type or code of an error in a stream.
 func statusOf(name string) (int, bool) {
-	switch name {
-	case "overloaded_error":
-		return statusOverloaded, true
-	case "rate_limit_error", "rate_limit_exceeded", "insufficient_quota":
-		return http.StatusTooManyRequests, true
-	case "invalid_request_error", "context_length_exceeded", "BadRequestError":
-		return http.StatusBadRequest, true
-	case "authentication_error", "invalid_api_key":
-		return http.StatusUnauthorized, true
-	case "permission_error":
-		return http.StatusForbidden, true
-	case "not_found_error", "model_not_found":
-		return http.StatusNotFound, true
-	case "request_too_large":
-		return http.StatusRequestEntityTooLarge, true
-	case "billing_error":
-		return http.StatusPaymentRequired, true
-	case "timeout_error":
-		return http.StatusGatewayTimeout, true
+	known := map[string]int{
+		"invalid_request_error": 400, "context_length_exceeded": 400, "BadRequestError": 400,
+		"authentication_error": 401, "invalid_api_key": 401, "billing_error": 402, "permission_error": 403,
+		"not_found_error": 404, "model_not_found": 404, "request_too_large": 413,
+		"rate_limit_error": 429, "rate_limit_exceeded": 429, "insufficient_quota": 429,
+		"timeout_error": 504, "overloaded_error": statusOverloaded,
+	}
+	if status := known[name]; status != 0 {
+		return status, true
 	}
 	n, err := strconv.Atoi(name)
 	return n, err == nil && n >= 400 && n < 600
 }
 
-// reportedIn returns the failure that a stream event reports.
 func (c *caller) reportedIn(event []byte) *failure {
 	status, text := reported(event)
 	return c.refused(status, text, 0)
@@ -398,14 +356,6 @@ func reported(data []byte) (status int, text string) {
 	return status, string(data)
 }
 
-// paramOf returns the request parameter that a server reports as wrong. It is empty if the server names none.
-func paramOf(data []byte) string {
-	var body struct{ Error struct{ Param string } }
-	_ = json.Unmarshal(data, &body) // invalid JSON leaves it empty
-	return body.Error.Param
-}
-
-// plain returns the text of a JSON string, and any other value as written.
 func plain(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -429,8 +379,7 @@ func adviceOf(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// seconds converts seconds from a server to a Duration, at most one day. Longer waits make no difference, and a
-// Duration holds at most 292 years.
+// seconds converts seconds from a server to a Duration, at most one day: longer waits make no difference.
 func seconds(s float64) time.Duration {
 	if !(s > 0) { // also NaN
 		return 0

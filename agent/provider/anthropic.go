@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/farhand/farhand/internal/ssereader"
 )
 
 // Anthropic is a model behind Anthropic's Messages API, version 2023-06-01. All of Anthropic's models and all
@@ -18,7 +20,7 @@ var _ Model = (*Anthropic)(nil)
 
 // NewAnthropic returns the model. Configuration errors are returned by Generate. No environment variable is read.
 func NewAnthropic(cfg Config) *Anthropic {
-	orDefault(&cfg.MaxTokens, 8192)
+	cfg.MaxTokens = cmp.Or(max(cfg.MaxTokens, 0), 8192)
 	if cfg.ThinkingTokens > 0 {
 		cfg.ThinkingTokens = max(cfg.ThinkingTokens, 1024)
 	}
@@ -33,8 +35,8 @@ func NewAnthropic(cfg Config) *Anthropic {
 }
 
 // reader implements vendor.
-func (m *Anthropic) reader(a *answer) eventReader {
-	return &anthropicStream{m: m, a: a, open: map[int64]*block{}}
+func (m *Anthropic) reader(a *answer) func(ssereader.Event) error {
+	return (&anthropicStream{m: m, a: a, open: map[int64]*block{}}).read
 }
 
 // addOptions translates the options that the Messages API supports. It returns an error that names any other. Options
@@ -56,28 +58,23 @@ func (b *anthropicBody) addOptions(r Request) error {
 	if o.TopP != nil && *o.TopP != 1 {
 		b.TopP = o.TopP
 	}
-	b.Metadata.UserID = cmp.Or(o.SafetyIdentifier, o.User)
-	if err := b.addOutput(o); err != nil {
-		return err
+	if user := cmp.Or(o.SafetyIdentifier, o.User); user != "" {
+		b.Metadata = map[string]string{"user_id": user}
 	}
 	b.addChoice(r)
-	return nil
-}
-
-func (b *anthropicBody) addOutput(o Options) error {
 	switch o.Effort {
 	case "", "low", "medium", "high", "xhigh":
 		b.OutputConfig.Effort = o.Effort
 	default:
 		return unoffered{"reasoning_effort", "must be low, medium, high or xhigh for its provider"}
 	}
-	switch {
-	case o.Format == nil:
-	case o.Format.Schema == nil:
-		return unoffered{"response_format", "must be of the type json_schema for its provider"}
-	default:
-		b.OutputConfig.Format = &anthropicFormat{Type: "json_schema", Schema: o.Format.Schema}
+	if o.Format == nil {
+		return nil
 	}
+	if o.Format.Schema == nil {
+		return unoffered{"response_format", "must be of the type json_schema for its provider"}
+	}
+	b.OutputConfig.Format = &anthropicFormat{Type: "json_schema", Schema: o.Format.Schema}
 	return nil
 }
 
@@ -86,26 +83,23 @@ func (b *anthropicBody) addChoice(r Request) {
 	if len(r.Tools) == 0 {
 		return
 	}
-	var one *bool
+	choice := anthropicChoice{Type: "auto"}
 	if r.Options.Parallel != nil {
-		disabled := !*r.Options.Parallel
-		one = &disabled
+		choice.DisableParallel = new(!*r.Options.Parallel)
 	}
 	switch r.Choice.Mode {
 	case ChoiceNone:
-		b.ToolChoice = &anthropicChoice{Type: "none"}
+		choice = anthropicChoice{Type: "none"}
 	case ChoiceRequired:
-		b.ToolChoice = &anthropicChoice{Type: "any", DisableParallel: one}
+		choice.Type = "any"
 	case ChoiceTool:
-		b.ToolChoice = &anthropicChoice{Type: "tool", Name: r.Choice.Name, DisableParallel: one}
-	default:
-		if one != nil {
-			b.ToolChoice = &anthropicChoice{Type: "auto", DisableParallel: one}
-		}
+		choice.Type, choice.Name = "tool", r.Choice.Name
+	}
+	if choice != (anthropicChoice{Type: "auto"}) { // which is the default
+		b.ToolChoice = &choice
 	}
 }
 
-// userBlocks translates a user's message.
 func userBlocks(m Message) ([]anthropicBlock, error) {
 	if len(m.Parts) == 0 {
 		return textBlocks(m.Content), nil
@@ -122,14 +116,18 @@ func userBlocks(m Message) ([]anthropicBlock, error) {
 			if !ok {
 				return nil, unoffered{"image_url.url", "must be an address, or data in base64, for its provider"}
 			}
-			source := &anthropicSource{Type: "base64", MediaType: &kind, Data: &data}
-			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
+			blocks = append(blocks, imageBlock(kind, data))
 		default:
 			source := &anthropicSource{Type: "url", URL: p.Image.URL}
 			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
 		}
 	}
 	return blocks, nil
+}
+
+func imageBlock(mimeType, data string) anthropicBlock {
+	source := &anthropicSource{Type: "base64", MediaType: &mimeType, Data: &data}
+	return anthropicBlock{Type: "image", Source: source}
 }
 
 // anthropicBody is the body of a Messages API request. Its fields are defined in the vendor's reference.
@@ -146,7 +144,7 @@ type anthropicBody struct {
 	TopP         *float64           `json:"top_p,omitempty"`
 	Stop         []string           `json:"stop_sequences,omitzero"`
 	OutputConfig anthropicOutput    `json:"output_config,omitzero"`
-	Metadata     anthropicMetadata  `json:"metadata,omitzero"`
+	Metadata     map[string]string  `json:"metadata,omitempty"`
 }
 
 type anthropicMessage struct {
@@ -204,8 +202,4 @@ type anthropicOutput struct {
 type anthropicFormat struct {
 	Type   string          `json:"type"`
 	Schema json.RawMessage `json:"schema"`
-}
-
-type anthropicMetadata struct {
-	UserID string `json:"user_id,omitempty"`
 }

@@ -1,8 +1,10 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/internal/ssereader"
@@ -11,16 +13,18 @@ import (
 // opening is the user message that is added to a conversation that does not begin with the user.
 const opening = "Begin."
 
-// body translates a request.
 func (m *Anthropic) body(r Request) ([]byte, error) {
 	b := anthropicBody{
 		Model: m.cfg.Name, Stream: true, Stop: r.Stop, System: textBlocks(r.System), Temperature: r.Temperature,
 	}
-	messages, err := m.turns(r.Messages)
-	if err != nil {
+	var err error
+	if b.Messages, err = m.turns(r.Messages); err != nil {
 		return nil, err
 	}
-	b.Messages = begunByUser(messages)
+	// The API requires that the user begins. A caller's conversation may begin with a greeting of the assistant.
+	if len(b.Messages) == 0 || b.Messages[0].Role != RoleUser {
+		b.Messages = slices.Insert(b.Messages, 0, anthropicMessage{Role: RoleUser, Content: textBlocks(opening)})
+	}
 	for _, t := range r.Tools {
 		schema, err := schemaOf(t)
 		if err != nil {
@@ -29,8 +33,7 @@ func (m *Anthropic) body(r Request) ([]byte, error) {
 		tool := anthropicTool{Name: t.Name, Description: t.Description, InputSchema: schema, Strict: t.Strict}
 		b.Tools = append(b.Tools, tool)
 	}
-	orDefault(&r.MaxTokens, m.cfg.MaxTokens)
-	b.MaxTokens = r.MaxTokens
+	b.MaxTokens = cmp.Or(max(r.MaxTokens, 0), m.cfg.MaxTokens)
 	if err := b.addOptions(r); err != nil {
 		return nil, err
 	}
@@ -100,15 +103,6 @@ func (a *Anthropic) turns(messages []Message) ([]anthropicMessage, error) {
 	return out, nil
 }
 
-// begunByUser returns messages that begin with the user, as the API requires. A caller's conversation may begin with a
-// greeting of the assistant, or have only system messages.
-func begunByUser(messages []anthropicMessage) []anthropicMessage {
-	if len(messages) > 0 && messages[0].Role == RoleUser {
-		return messages
-	}
-	return append([]anthropicMessage{{Role: RoleUser, Content: textBlocks(opening)}}, messages...)
-}
-
 // textBlocks returns a text as a block. It returns none for blank text, because the API rejects it.
 func textBlocks(text string) []anthropicBlock {
 	if strings.TrimSpace(text) == "" {
@@ -126,9 +120,7 @@ func (a *Anthropic) resultBlock(m Message) anthropicBlock {
 		content = append(content, textBlocks(noteUnseen)...)
 	default:
 		for _, p := range m.Pictures {
-			data := p.base64()
-			source := &anthropicSource{Type: "base64", MediaType: &p.MIMEType, Data: &data}
-			content = append(content, anthropicBlock{Type: "image", Source: source})
+			content = append(content, imageBlock(p.MIMEType, p.base64()))
 		}
 	}
 	return anthropicBlock{
@@ -136,8 +128,7 @@ func (a *Anthropic) resultBlock(m Message) anthropicBlock {
 	}
 }
 
-// assistantBlocks returns the blocks of a model's message: thoughts, then text, then calls. Thoughts without calls are
-// dropped: the model would ignore them in later turns.
+// assistantBlocks returns the blocks of a model's message. Thoughts without calls are dropped: later turns ignore them.
 func assistantBlocks(m Message) []anthropicBlock {
 	var blocks []anthropicBlock
 	if len(m.ToolCalls) > 0 {
@@ -152,8 +143,7 @@ func assistantBlocks(m Message) []anthropicBlock {
 	return blocks
 }
 
-// thinkingBlocks returns the thoughts that the vendor signed. The API would reject others: those of another model, and
-// an interrupted one.
+// thinkingBlocks returns the thoughts that the vendor signed. The API would reject others.
 func thinkingBlocks(thoughts []Thought) []anthropicBlock {
 	var blocks []anthropicBlock
 	for _, t := range thoughts {
@@ -174,8 +164,8 @@ type anthropicEvent struct {
 	Message struct {
 		Usage anthropicUsage `json:"usage"`
 	} `json:"message"`
-	ContentBlock anthropicStart `json:"content_block"`
-	Delta        anthropicDelta `json:"delta"`
+	ContentBlock anthropicPiece `json:"content_block"` // the start of a block
+	Delta        anthropicPiece `json:"delta"`
 	Usage        anthropicUsage `json:"usage"`
 }
 
@@ -186,25 +176,18 @@ type anthropicUsage struct {
 	Output        lenientInt `json:"output_tokens"`
 }
 
-// anthropicStart is the start of a block.
-type anthropicStart struct {
-	Type      lenientString   `json:"type"`
-	Text      lenientString   `json:"text"`
-	Thinking  lenientString   `json:"thinking"`
-	Signature lenientString   `json:"signature"`
-	Data      lenientString   `json:"data"`
-	ID        lenientString   `json:"id"`
-	Name      lenientString   `json:"name"`
-	Input     json.RawMessage `json:"input"`
-}
-
-type anthropicDelta struct {
-	Type        lenientString `json:"type"`
-	Text        lenientString `json:"text"`
-	Thinking    lenientString `json:"thinking"`
-	Signature   lenientString `json:"signature"`
-	PartialJSON lenientString `json:"partial_json"`
-	StopReason  lenientString `json:"stop_reason"`
+// anthropicPiece is a piece of a block of any type.
+type anthropicPiece struct {
+	Type        lenientString   `json:"type"`
+	Text        lenientString   `json:"text"`
+	Thinking    lenientString   `json:"thinking"`
+	Signature   lenientString   `json:"signature"`
+	Data        lenientString   `json:"data"`
+	ID          lenientString   `json:"id"`
+	Name        lenientString   `json:"name"`
+	Input       json.RawMessage `json:"input"`
+	PartialJSON lenientString   `json:"partial_json"`
+	StopReason  lenientString   `json:"stop_reason"`
 }
 
 // anthropicStream builds an answer from the events of a stream.
@@ -214,14 +197,13 @@ type anthropicStream struct {
 	open map[int64]*block // by index; the size limit of the answer bounds their number
 }
 
-// block is a part of an answer: a thought, a call, or (with neither) text.
 type block struct {
 	thought *thought
 	call    *call
 	input   json.RawMessage // of the call, if it arrived in one piece
 }
 
-// read implements eventReader. An answer is complete when its stop reason has arrived. Only closing events follow.
+// read is the reader. An answer is complete when its stop reason has arrived. Only closing events follow.
 func (s *anthropicStream) read(e ssereader.Event) error {
 	switch {
 	case e.Name == "error":
@@ -261,7 +243,7 @@ func (s *anthropicStream) count(u anthropicUsage) {
 	}
 }
 
-func (s *anthropicStream) begin(index int64, start anthropicStart) error {
+func (s *anthropicStream) begin(index int64, start anthropicPiece) error {
 	bl := &block{}
 	s.open[index] = bl
 	var err error
@@ -289,7 +271,7 @@ func (s *anthropicStream) begin(index int64, start anthropicStart) error {
 	return err
 }
 
-func (s *anthropicStream) goOn(index int64, d anthropicDelta) error {
+func (s *anthropicStream) goOn(index int64, d anthropicPiece) error {
 	bl := s.open[index]
 	switch {
 	case bl == nil:
@@ -307,8 +289,7 @@ func (s *anthropicStream) goOn(index int64, d anthropicDelta) error {
 	return nil
 }
 
-// end closes a block. The input of a call normally arrives in pieces, after an empty object. Some servers send it in
-// one piece.
+// end closes a block. Some servers send the input of a call in one piece, with its start.
 func (s *anthropicStream) end(index int64) error {
 	bl := s.open[index]
 	delete(s.open, index)

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,8 +27,9 @@ type vendor interface {
 	// body translates a request.
 	body(Request) ([]byte, error)
 
-	// reader returns a reader that adds the events of one stream to an answer.
-	reader(*answer) eventReader
+	// reader returns a function that adds an event of one stream to an answer. io.EOF means that no further events
+	// follow.
+	reader(*answer) func(ssereader.Event) error
 }
 
 // caller is the common part of all providers: it requests one answer, in one or more attempts.
@@ -53,13 +55,7 @@ func newCaller(cfg Config, v vendor, baseURL, path string) caller {
 	return c
 }
 
-// Name implements Model.
 func (c *caller) Name() string { return c.cfg.Name }
-
-// eventReader reads the events of a stream. io.EOF means that no further events follow.
-type eventReader interface {
-	read(e ssereader.Event) error
-}
 
 // Generate implements Model. Each attempt has its own reader.
 func (c *caller) Generate(parent context.Context, r Request, emit func(Delta)) (Answer, error) {
@@ -69,7 +65,10 @@ func (c *caller) Generate(parent context.Context, r Request, emit func(Delta)) (
 		return nothing, c.unsupported(err)
 	}
 	if c.invalid != nil {
-		return nothing, c.misconfigured()
+		return nothing, &Error{
+			Kind: KindFailure, Cause: c.invalid,
+			Message: fmt.Sprintf("The model %q is configured wrongly. Ask the operator of this gateway.", c.cfg.Name),
+		}
 	}
 	ctx, cancel := context.WithTimeoutCause(parent, c.cfg.Timeout, errSlow)
 	defer cancel()
@@ -83,27 +82,22 @@ func (c *caller) Generate(parent context.Context, r Request, emit func(Delta)) (
 			return a.partial(), parent.Err()
 		}
 		f := c.classify(err, a.said)
-		if !f.passing {
-			c.note(ctx, attempt, f.err, "again", false)
-			return a.partial(), f.err
-		}
-		d, again := c.cfg.Retry.pause(ctx, attempt, f.err.RetryAfter)
-		c.note(ctx, attempt, f.err, "again", again, "wait", d)
-		if !again {
-			return a.partial(), f.err
-		}
-		if err := c.cfg.Retry.Wait(ctx, d); err != nil {
-			if parent.Err() != nil {
-				return a.partial(), parent.Err()
-			}
+		wait, again := c.cfg.Retry.pause(ctx, attempt, f)
+		c.note(ctx, attempt, f.err, again, wait)
+		switch {
+		case again && c.cfg.Retry.Wait(ctx, wait) == nil: // the next attempt
+		case parent.Err() != nil:
+			return a.partial(), parent.Err()
+		default:
 			return a.partial(), f.err
 		}
 	}
 }
 
 // note logs a failure. A provider may quote the request when it rejects it, so that text is logged at level debug only.
-func (c *caller) note(ctx context.Context, attempt int, e *Error, more ...any) {
-	attributes := append([]any{"model", c.cfg.Name, "attempt", attempt, "kind", e.Kind, "status", e.Status}, more...)
+func (c *caller) note(ctx context.Context, attempt int, e *Error, again bool, wait time.Duration) {
+	attributes := []any{"model", c.cfg.Name, "attempt", attempt, "kind", e.Kind, "status", e.Status, "again", again,
+		"wait", wait}
 	if e.Kind != KindRequest || c.cfg.Log.Enabled(ctx, slog.LevelDebug) {
 		attributes = append(attributes, "error", e)
 	}
@@ -111,32 +105,28 @@ func (c *caller) note(ctx context.Context, attempt int, e *Error, more ...any) {
 }
 
 // attempt makes one request. If the request was cancelled, the error is the cause.
-func (c *caller) attempt(ctx context.Context, body []byte, a *answer, r eventReader) error {
+func (c *caller) attempt(ctx context.Context, body []byte, a *answer, read func(ssereader.Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := newWire(c, func() { cancel(errSilent) })
-	defer w.stop()
-	err := w.ask(ctx, body, func(events *ssereader.Reader) error { return a.ended(readEvents(events, r)) })
+	err := c.ask(ctx, body, a, read, func() { cancel(errSilent) })
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
 	}
 	return err
 }
 
-// readEvents reads a stream to its end and returns why it ended. The error is never nil.
-func readEvents(events *ssereader.Reader, r eventReader) error {
+func readEvents(events *ssereader.Reader, read func(ssereader.Event) error) error {
 	for {
 		e, err := events.Next()
 		if err != nil {
 			return err
 		}
-		if err := r.read(e); err != nil {
+		if err := read(e); err != nil {
 			return err
 		}
 	}
 }
 
-// classify converts the error of an attempt to a failure.
 func (c *caller) classify(err error, said bool) *failure {
 	f, ok := errors.AsType[*failure](err)
 	switch {
@@ -166,8 +156,7 @@ func (c *caller) classify(err error, said bool) *failure {
 }
 
 func isTooLong(err error) bool {
-	_, ok := errors.AsType[tooLong](err)
-	return ok || errors.Is(err, ssereader.ErrTooLong)
+	return errors.Is(err, errTooLong) || errors.Is(err, ssereader.ErrTooLong)
 }
 
 func (c *caller) failed(passing bool, cause error, format string, args ...any) *failure {
@@ -184,13 +173,6 @@ type redacted struct {
 
 func (t redacted) Error() string { return t.text }
 func (t redacted) Unwrap() error { return t.err }
-
-func (c *caller) misconfigured() *Error {
-	return &Error{
-		Kind: KindFailure, Cause: c.invalid,
-		Message: fmt.Sprintf("The model %q is configured wrongly. Ask the operator of this gateway.", c.cfg.Name),
-	}
-}
 
 // Retry is the retry policy of requests to a model. The zero value is the default policy.
 //
@@ -209,10 +191,10 @@ type Retry struct {
 }
 
 func (r Retry) withDefaults() Retry {
-	orDefault(&r.Attempts, 4)
-	orDefault(&r.Base, 500*time.Millisecond)
-	orDefault(&r.Max, 8*time.Second)
-	orDefault(&r.MaxAdvice, 20*time.Second)
+	r.Attempts = cmp.Or(max(r.Attempts, 0), 4)
+	r.Base = cmp.Or(max(r.Base, 0), 500*time.Millisecond)
+	r.Max = cmp.Or(max(r.Max, 0), 8*time.Second)
+	r.MaxAdvice = cmp.Or(max(r.MaxAdvice, 0), 20*time.Second)
 	if r.Wait == nil {
 		r.Wait = pause.For
 	}
@@ -221,8 +203,9 @@ func (r Retry) withDefaults() Retry {
 
 // pause returns the wait after attempt number attempt, counted from 1, and whether to retry. If the wait would exceed
 // ctx's deadline there is no retry, because the current error is more useful than a timeout.
-func (r Retry) pause(ctx context.Context, attempt int, advice time.Duration) (time.Duration, bool) {
-	if attempt >= r.Attempts || advice > r.MaxAdvice {
+func (r Retry) pause(ctx context.Context, attempt int, f *failure) (time.Duration, bool) {
+	advice := f.err.RetryAfter
+	if !f.passing || attempt >= r.Attempts || advice > r.MaxAdvice {
 		return 0, false
 	}
 	d := r.Max
@@ -234,12 +217,6 @@ func (r Retry) pause(ctx context.Context, attempt int, advice time.Duration) (ti
 		return 0, false
 	}
 	return d, true
-}
-
-func orDefault[T int | time.Duration](v *T, d T) {
-	if *v <= 0 {
-		*v = d
-	}
 }
 
 // Config describes one model of OpenAI or Anthropic, or of a compatible server.
@@ -271,9 +248,9 @@ type Config struct {
 
 // withDefaults returns the configuration with defaults filled in.
 func (c Config) withDefaults() Config {
-	orDefault(&c.Timeout, 10*time.Minute)
-	orDefault(&c.Idle, time.Minute)
-	orDefault(&c.MaxBytes, 4<<20)
+	c.Timeout = cmp.Or(max(c.Timeout, 0), 10*time.Minute)
+	c.Idle = cmp.Or(max(c.Idle, 0), time.Minute)
+	c.MaxBytes = cmp.Or(max(c.MaxBytes, 0), 4<<20)
 	c.Retry = c.Retry.withDefaults()
 	client := http.Client{Transport: pooled()}
 	if c.HTTPClient != nil {
@@ -282,13 +259,10 @@ func (c Config) withDefaults() Config {
 	// A redirect would send the key to any host that the server names.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.HTTPClient = &client
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 
-// isSet returns the value of set, or otherwise if set is nil.
 func isSet(set *bool, otherwise bool) bool {
 	if set != nil {
 		return *set
@@ -329,30 +303,30 @@ const (
 )
 
 // Options are optional settings of an answer. Zero fields are not sent. If a vendor does not know an option, the
-// request is rejected and the error names the option. No option is ignored.
+// request is rejected and the error names the option. No option is ignored. The JSON is that of chat completions.
 type Options struct {
-	Parallel         *bool // several calls in one answer
-	Format           *Format
-	TopP             *float64
-	PresencePenalty  *float64
-	FrequencyPenalty *float64
-	Seed             *int64
-	LogitBias        map[string]int64
-	Effort           string // how much a model reasons
-	Verbosity        string
-	ServiceTier      string
-	User             string // the end user, for the vendor's records
-	SafetyIdentifier string
-	CacheKey         string
-	Metadata         map[string]string
+	Parallel         *bool             `json:"parallel_tool_calls,omitempty"` // several calls in one answer
+	Format           *Format           `json:"-"`
+	TopP             *float64          `json:"top_p,omitempty"`
+	PresencePenalty  *float64          `json:"presence_penalty,omitempty"`
+	FrequencyPenalty *float64          `json:"frequency_penalty,omitempty"`
+	Seed             *int64            `json:"seed,omitempty"`
+	LogitBias        map[string]int64  `json:"logit_bias,omitzero"`
+	Effort           string            `json:"reasoning_effort,omitempty"` // how much a model reasons
+	Verbosity        string            `json:"verbosity,omitempty"`
+	ServiceTier      string            `json:"service_tier,omitempty"`
+	User             string            `json:"user,omitempty"` // the end user, for the vendor's records
+	SafetyIdentifier string            `json:"safety_identifier,omitempty"`
+	CacheKey         string            `json:"prompt_cache_key,omitempty"`
+	Metadata         map[string]string `json:"metadata,omitzero"`
 }
 
 // Format is the format of an answer that must be JSON.
 type Format struct {
-	Name        string          // of the schema
-	Description string          // of the schema
-	Schema      json.RawMessage // nil: any JSON object
-	Strict      *bool
+	Name        string          `json:"name"`                  // of the schema
+	Description string          `json:"description,omitempty"` // of the schema
+	Schema      json.RawMessage `json:"schema"`                // nil: any JSON object
+	Strict      *bool           `json:"strict,omitempty"`
 }
 
 // Part is a piece of a user's message: text, or an image.

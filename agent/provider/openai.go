@@ -12,8 +12,7 @@ import (
 	"github.com/farhand/farhand/internal/ssereader"
 )
 
-// OpenAI is a model behind the chat completions API of OpenAI or of a compatible server, such as vLLM, Ollama or
-// DeepSeek.
+// OpenAI is a model behind the chat completions API of OpenAI or of a compatible server, such as vLLM.
 type OpenAI struct {
 	caller
 	newLimit bool // the server expects max_completion_tokens
@@ -51,34 +50,22 @@ func hosted(baseURL string) (official, newLimit bool) {
 }
 
 // reader implements vendor.
-func (m *OpenAI) reader(a *answer) eventReader { return openAIStream{m, a} }
+func (m *OpenAI) reader(a *answer) func(ssereader.Event) error { return openAIStream{m, a}.read }
 
 // openAIBody is the body of a chat completions request. Its fields are defined in the vendor's reference.
 type openAIBody struct {
-	Model         string            `json:"model"`
-	Messages      []openAIMessage   `json:"messages,omitempty"`
-	Stream        bool              `json:"stream"`
-	StreamOptions openAIStreaming   `json:"stream_options"`
-	Tools         []openAITool      `json:"tools,omitempty"`
-	ToolChoice    any               `json:"tool_choice,omitempty"` // a string, or an openAITool
-	Parallel      *bool             `json:"parallel_tool_calls,omitempty"`
-	MaxTokens     int               `json:"max_tokens,omitempty"`
-	MaxCompletion int               `json:"max_completion_tokens,omitempty"`
-	Temperature   *float64          `json:"temperature,omitempty"`
-	TopP          *float64          `json:"top_p,omitempty"`
-	Presence      *float64          `json:"presence_penalty,omitempty"`
-	Frequency     *float64          `json:"frequency_penalty,omitempty"`
-	Seed          *int64            `json:"seed,omitempty"`
-	LogitBias     map[string]int64  `json:"logit_bias,omitzero"`
-	Stop          []string          `json:"stop,omitempty"`
-	Format        *openAIFormat     `json:"response_format,omitempty"`
-	Effort        string            `json:"reasoning_effort,omitempty"`
-	Verbosity     string            `json:"verbosity,omitempty"`
-	ServiceTier   string            `json:"service_tier,omitempty"`
-	User          string            `json:"user,omitempty"`
-	SafetyID      string            `json:"safety_identifier,omitempty"`
-	CacheKey      string            `json:"prompt_cache_key,omitempty"`
-	Metadata      map[string]string `json:"metadata,omitzero"`
+	Model         string          `json:"model"`
+	Messages      []openAIMessage `json:"messages,omitempty"`
+	Stream        bool            `json:"stream"`
+	StreamOptions openAIStreaming `json:"stream_options"`
+	Tools         []openAITool    `json:"tools,omitempty"`
+	ToolChoice    any             `json:"tool_choice,omitempty"` // a string, or an openAITool
+	MaxTokens     int             `json:"max_tokens,omitempty"`
+	MaxCompletion int             `json:"max_completion_tokens,omitempty"`
+	Temperature   *float64        `json:"temperature,omitempty"`
+	Stop          []string        `json:"stop,omitempty"`
+	Format        *openAIFormat   `json:"response_format,omitempty"`
+	Options
 }
 
 type openAIStreaming struct {
@@ -116,27 +103,13 @@ type openAICallFunction struct {
 
 // openAITool is a tool, or a tool choice by name.
 type openAITool struct {
-	Type     string         `json:"type"`
-	Function openAIFunction `json:"function"`
-}
-
-type openAIFunction struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Parameters  json.RawMessage `json:"parameters,omitempty"`
-	Strict      *bool           `json:"strict,omitempty"`
+	Type     string `json:"type"`
+	Function Tool   `json:"function"`
 }
 
 type openAIFormat struct {
-	Type   string            `json:"type"`
-	Schema *openAIJSONSchema `json:"json_schema,omitempty"`
-}
-
-type openAIJSONSchema struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema"`
-	Strict      *bool           `json:"strict,omitempty"`
+	Type   string  `json:"type"`
+	Schema *Format `json:"json_schema,omitempty"`
 }
 
 // openAIChunk is one event of a stream of chat completions.
@@ -158,18 +131,21 @@ type openAIChoice struct {
 type openAIDelta struct {
 	Content   lenientString `json:"content"`
 	Refusal   lenientString `json:"refusal"`
-	ToolCalls []struct {
-		Index    *lenientInt   `json:"index"`
-		ID       lenientString `json:"id"`
-		Function struct {
-			Name      lenientString `json:"name"`
-			Arguments lenientString `json:"arguments"`
-		} `json:"function"`
-	} `json:"tool_calls"`
+	ToolCalls []openAICall  `json:"tool_calls"`
 
 	// Extensions of DeepSeek, and of vLLM, OpenRouter and others. If both are sent, they are equal.
 	ReasoningContent json.RawMessage `json:"reasoning_content"`
 	Reasoning        json.RawMessage `json:"reasoning"`
+}
+
+// openAICall is a piece of a tool call.
+type openAICall struct {
+	Index    *lenientInt   `json:"index"` // nil: the server gave none
+	ID       lenientString `json:"id"`
+	Function struct {
+		Name lenientString `json:"name"`
+		Args lenientString `json:"arguments"`
+	} `json:"function"`
 }
 
 // reasoning returns the reasoning in a delta, and the name of its field. Both are empty if there is none.
@@ -188,7 +164,7 @@ type openAIStream struct {
 	a *answer
 }
 
-// read implements eventReader. An answer is complete when its finish reason has arrived, because some servers omit the
+// read is the reader. An answer is complete when its finish reason has arrived, because some servers omit the
 // final [DONE]. If the connection breaks after that, only the usage is lost.
 func (s openAIStream) read(e ssereader.Event) error {
 	if bytes.HasPrefix(e.Data, []byte("[DONE]")) {
@@ -219,24 +195,19 @@ func (s openAIStream) readChoice(c openAIChoice) error {
 		return err
 	}
 	refusal := string(c.Delta.Refusal)
-	if err := s.a.addRefusal(refusal); err != nil {
+	if err := s.a.say(refusal, Delta{Refusal: refusal}); err != nil {
 		return err
 	}
 	s.a.refused = s.a.refused || refusal != ""
 	for _, call := range c.Delta.ToolCalls {
-		d := callDelta{id: string(call.ID), name: string(call.Function.Name), args: string(call.Function.Arguments)}
-		if call.Index != nil {
-			d.index, d.indexed = int64(*call.Index), true
-		}
-		if err := s.a.addCall(d); err != nil {
+		if err := s.a.addCall(call); err != nil {
 			return err
 		}
 	}
 	return s.readFinish(string(c.FinishReason))
 }
 
-// readReasoning stores the name of the field as the signature, because the server expects the reasoning back in that
-// field.
+// readReasoning stores the name of the field, where the server expects the reasoning back, as the signature.
 func (s openAIStream) readReasoning(d openAIDelta) error {
 	field, text := d.reasoning()
 	if text == "" {

@@ -2,20 +2,22 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/farhand/farhand/internal/strictjson"
 )
 
 // reasoningFields are the names of the fields in which servers send reasoning, in order of preference.
 var reasoningFields = [...]string{"reasoning_content", "reasoning"}
 
-// body translates a request.
 func (m *OpenAI) body(r Request) ([]byte, error) {
-	b := openAIBody{
+	b := openAIBody{ // chat completions define all options; a server must report itself what it does not know
 		Model: m.cfg.Name, Stream: true, StreamOptions: openAIStreaming{IncludeUsage: true},
-		Temperature: r.Temperature, Stop: r.Stop,
+		Temperature: r.Temperature, Stop: r.Stop, Options: r.Options,
 	}
 	if r.System != "" {
 		b.Messages = append(b.Messages, openAIMessage{Role: RoleSystem, Content: &r.System})
@@ -24,51 +26,31 @@ func (m *OpenAI) body(r Request) ([]byte, error) {
 		return nil, err
 	}
 	for _, t := range r.Tools {
-		schema, err := schemaOf(t)
-		if err != nil {
+		var err error
+		if t.Parameters, err = schemaOf(t); err != nil {
 			return nil, err
 		}
-		f := openAIFunction{Name: t.Name, Description: t.Description, Parameters: schema, Strict: t.Strict}
-		b.Tools = append(b.Tools, openAITool{Type: "function", Function: f})
-	}
-	if r.MaxTokens == 0 {
-		r.MaxTokens = m.cfg.MaxTokens
+		b.Tools = append(b.Tools, openAITool{Type: "function", Function: t})
 	}
 	if m.newLimit {
-		b.MaxCompletion = r.MaxTokens
+		b.MaxCompletion = cmp.Or(r.MaxTokens, m.cfg.MaxTokens)
 	} else {
-		b.MaxTokens = r.MaxTokens
+		b.MaxTokens = cmp.Or(r.MaxTokens, m.cfg.MaxTokens)
 	}
-	b.addOptions(r)
-	return json.Marshal(b)
-}
-
-// addOptions adds the caller's options. Chat completions define all of them. A server that does not know a field must
-// report that itself.
-func (b *openAIBody) addOptions(r Request) {
-	o := r.Options
-	b.TopP, b.Presence, b.Frequency, b.Seed = o.TopP, o.PresencePenalty, o.FrequencyPenalty, o.Seed
-	b.LogitBias, b.Metadata = o.LogitBias, o.Metadata
-	b.Effort, b.Verbosity, b.ServiceTier = o.Effort, o.Verbosity, o.ServiceTier
-	b.User, b.SafetyID, b.CacheKey = o.User, o.SafetyIdentifier, o.CacheKey
-	switch f := o.Format; {
-	case f == nil:
-	case f.Schema == nil:
+	if f := r.Options.Format; f != nil && f.Schema == nil {
 		b.Format = &openAIFormat{Type: "json_object"}
-	default:
-		schema := openAIJSONSchema{Name: f.Name, Description: f.Description, Schema: f.Schema, Strict: f.Strict}
-		b.Format = &openAIFormat{Type: "json_schema", Schema: &schema}
+	} else if f != nil {
+		b.Format = &openAIFormat{Type: "json_schema", Schema: f}
 	}
-	if len(r.Tools) == 0 { // the server rejects tool options without tools
-		return
-	}
-	b.Parallel = o.Parallel
-	switch r.Choice.Mode {
-	case ChoiceTool:
-		b.ToolChoice = openAITool{Type: "function", Function: openAIFunction{Name: r.Choice.Name}}
-	case ChoiceRequired, ChoiceNone:
+	switch {
+	case len(r.Tools) == 0: // the server rejects options of tools
+		b.Parallel = nil
+	case r.Choice.Mode == ChoiceTool:
+		b.ToolChoice = openAITool{Type: "function", Function: Tool{Name: r.Choice.Name}}
+	case r.Choice.Mode == ChoiceRequired || r.Choice.Mode == ChoiceNone:
 		b.ToolChoice = r.Choice.Mode
 	}
+	return json.Marshal(b)
 }
 
 func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
@@ -104,8 +86,7 @@ func (m *OpenAI) addMessages(b *openAIBody, messages []Message) error {
 	return nil
 }
 
-// openAIPictures translates the images of a result. Results in chat completions have text only. So the images follow in
-// a user message, which says where they come from.
+// openAIPictures translates the images of a result, which follow in a user message: results have text only.
 func openAIPictures(result Message) []openAIPart {
 	if len(result.Pictures) == 0 {
 		return nil
@@ -119,7 +100,6 @@ func openAIPictures(result Message) []openAIPart {
 	return parts
 }
 
-// lastUser returns the index of the user's last message, or -1 if there is none.
 func lastUser(messages []Message) int {
 	for i, m := range slices.Backward(messages) {
 		if m.Role == RoleUser {
@@ -129,7 +109,6 @@ func lastUser(messages []Message) int {
 	return -1
 }
 
-// openAIContent translates the content of a user's message.
 func openAIContent(m Message) any {
 	if len(m.Parts) == 0 {
 		return &m.Content
@@ -169,7 +148,6 @@ func (m *OpenAI) assistant(msg Message, current bool) openAIMessage {
 	return out
 }
 
-// reasoningOf returns the reasoning from a server of this kind, and the name of its field.
 func reasoningOf(thoughts []Thought) (field, text string) {
 	var all strings.Builder
 	for _, t := range thoughts {
@@ -187,97 +165,64 @@ func isReasoning(t Thought) bool { return slices.Contains(reasoningFields[:], t.
 // refusedAtTop are the keywords that the vendors reject at the top of a schema.
 var refusedAtTop = [...]string{"oneOf", "anyOf", "allOf", "not", "enum"}
 
-// member is one member of a JSON object.
-type member struct {
-	name  string
-	value json.RawMessage
-}
-
 // objectSchema converts a valid JSON text to a schema that the vendors accept: of the type object, without the keywords
 // that they reject at the top. The description lists the removed rules for the model. The gateway checks the arguments
 // against the original schema. Order and unchanged parts stay as written.
 func objectSchema(schema json.RawMessage) json.RawMessage {
-	members, ok := membersOf(schema)
-	if !ok { // true and false are also schemas
+	members, err := strictjson.LenientMembers(schema, len(schema))
+	if err != nil { // true and false are also schemas
 		return json.RawMessage(emptySchema)
 	}
-	kept, typed, changed := []member(nil), false, false
+	var kept []strictjson.Member
 	var rules []string
+	typed := false
 	for _, m := range members {
-		switch {
-		case m.name == "type":
-			if typed = string(m.value) == `"object"`; !typed { // ["object","null"], for example
-				changed = true
-				continue
-			}
-		case slices.Contains(refusedAtTop[:], m.name):
-			rules, changed = append(rules, `"`+m.name+`":`+string(m.value)), true
+		switch name := string(m.Name); {
+		case slices.Contains(refusedAtTop[:], name):
+			rules = append(rules, `"`+name+`":`+string(m.Value))
 			continue
+		case name == "type" && string(m.Value) != `"object"`: // ["object","null"], for example
+			continue
+		case name == "type":
+			typed = true
 		}
 		kept = append(kept, m)
 	}
-	if !typed {
-		kept, changed = append([]member{{"type", json.RawMessage(`"object"`)}}, kept...), true
-	}
-	if !changed {
+	if typed && len(kept) == len(members) {
 		return schema
 	}
-	return joined(described(kept, rules))
+	if !typed {
+		kept = slices.Insert(kept, 0, strictjson.Member{Name: []byte("type"), Value: json.RawMessage(`"object"`)})
+	}
+	if len(rules) > 0 {
+		kept = described(kept, "The arguments must also satisfy this JSON Schema: {"+strings.Join(rules, ",")+"}")
+	}
+	var out bytes.Buffer
+	for i, m := range kept {
+		separator := ","
+		if i == 0 {
+			separator = "{"
+		}
+		fmt.Fprintf(&out, "%s%s:%s", separator, quoted(string(m.Name)), m.Value)
+	}
+	out.WriteByte('}')
+	return out.Bytes()
 }
 
-// described appends rules to the description of a schema.
-func described(members []member, rules []string) []member {
-	if len(rules) == 0 {
-		return members
-	}
-	text := "The arguments must also satisfy this JSON Schema: {" + strings.Join(rules, ",") + "}"
-	i := slices.IndexFunc(members, func(m member) bool { return m.name == "description" })
+// described appends a text to the description of a schema.
+func described(members []strictjson.Member, text string) []strictjson.Member {
+	i := slices.IndexFunc(members, func(m strictjson.Member) bool { return string(m.Name) == "description" })
 	if i < 0 {
-		return append(members, member{"description", quoted(text)})
+		return append(members, strictjson.Member{Name: []byte("description"), Value: quoted(text)})
 	}
 	var before string
-	if json.Unmarshal(members[i].value, &before) == nil && before != "" {
+	if json.Unmarshal(members[i].Value, &before) == nil && before != "" {
 		text = before + " " + text
 	}
-	members[i].value = quoted(text)
+	members[i].Value = quoted(text)
 	return members
 }
 
-// membersOf returns the members of a JSON object in order. Of members with the same name it returns the last one. It
-// returns false if text is no object.
-func membersOf(text json.RawMessage) ([]member, bool) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return nil, false
-	}
-	var members []member
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, false
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, false
-		}
-		m := member{name.(string), value} // in an object, every other token is a name
-		members = append(slices.DeleteFunc(members, func(old member) bool { return old.name == m.name }), m)
-	}
-	return members, true
-}
-
-func joined(members []member) json.RawMessage {
-	out := []byte{'{'}
-	for i, m := range members {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(append(out, quoted(m.name)...), ':'), m.value...)
-	}
-	return append(out, '}')
-}
-
-// quoted returns a text as a JSON string.
 func quoted(text string) json.RawMessage {
 	b, _ := json.Marshal(text) // cannot fail
 	return b

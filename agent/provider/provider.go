@@ -43,33 +43,17 @@ type Message struct {
 	ToolName   string     `json:"tool_name,omitempty"`    // RoleTool: the tool's name in the call
 	Failed     bool       `json:"failed,omitempty"`       // RoleTool: the tool failed, or the call never ran
 
-	// Attachments describe the images, sounds and files of a result, without data. Pictures are the images that a model
-	// sees; they are never stored. RoleTool.
-	Attachments []registry.Part `json:"attachments,omitempty"`
-	Pictures    []Picture       `json:"-"`
-
-	// Notice is the gateway's own note on a result. A tool cannot write it. RoleTool.
-	Notice string `json:"notice,omitempty"`
-
-	// Nonce marks the tool output of the conversation, so that text cannot imitate the end of the output. It is secret.
-	// RoleUser.
-	Nonce string `json:"nonce,omitempty"`
-
-	// Source is the source of a result: SourceGateway, SourceLocal, or empty for text that may be untrusted. RoleTool.
-	Source string `json:"source,omitempty"`
-
-	// Tainted marks text from outside, and every message written after it was read.
-	Tainted bool `json:"tainted,omitempty"`
-
-	// Approved is set if a person approved the call. RoleTool.
-	Approved bool `json:"approved,omitempty"`
-
-	// Suspects are the arguments of the call that the person did not name. RoleTool.
-	Suspects []Suspect `json:"suspects,omitempty"`
-
-	Interrupted bool      `json:"interrupted,omitempty"` // RoleAssistant: the answer ends here unfinished
-	At          time.Time `json:"at,omitzero"`
-	Turn        string    `json:"turn_id,omitempty"`
+	Attachments []registry.Part `json:"attachments,omitempty"` // RoleTool: the parts of the result, without data
+	Pictures    []Picture       `json:"-"`                     // RoleTool: those that a model sees; never stored
+	Notice      string          `json:"notice,omitempty"`      // RoleTool: the gateway's note, which no tool can write
+	Nonce       string          `json:"nonce,omitempty"`       // RoleUser: marks all tool output; it is secret
+	Source      string          `json:"source,omitempty"`      // RoleTool: empty for text that may be untrusted
+	Tainted     bool            `json:"tainted,omitempty"`     // text from outside, and all that was written after it
+	Approved    bool            `json:"approved,omitempty"`    // RoleTool: a person approved the call
+	Suspects    []Suspect       `json:"suspects,omitempty"`    // RoleTool: arguments that the person did not name
+	Interrupted bool            `json:"interrupted,omitempty"` // RoleAssistant: the answer ends here unfinished
+	At          time.Time       `json:"at,omitzero"`
+	Turn        string          `json:"turn_id,omitempty"`
 }
 
 // The sources of trusted results.
@@ -89,8 +73,7 @@ type Suspect struct {
 // Foreign reports whether a message is a result with possibly untrusted text.
 func (m Message) Foreign() bool { return m.Role == RoleTool && m.Source == "" }
 
-// Thought is a part of a model's reasoning. Signature and Redacted come from the vendor and must be sent back
-// unchanged.
+// Thought is a part of a model's reasoning. Signature and Redacted are the vendor's and must be sent back unchanged.
 type Thought struct {
 	Text      string `json:"text,omitempty"`
 	Signature string `json:"signature,omitempty"`
@@ -104,12 +87,12 @@ type ToolCall struct {
 	Args string `json:"args"`
 }
 
-// Tool is a tool as a model sees it. Name must match ^[A-Za-z0-9_-]{1,64}$.
+// Tool is a tool as a model sees it. Name must match ^[A-Za-z0-9_-]{1,64}$. Its JSON is that of chat completions.
 type Tool struct {
-	Name        string
-	Description string
-	Parameters  json.RawMessage // a JSON Schema of an object
-	Strict      *bool           // the model must follow Parameters; nil: the vendor's default
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"` // a JSON Schema of an object
+	Strict      *bool           `json:"strict,omitempty"`     // Parameters must be followed; nil: the vendor's default
 }
 
 // Request asks a model to continue a conversation.
@@ -203,9 +186,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// A conversation may come from another model, and contain invalid ids, names or arguments that a model wrote. Vendors
-// reject a whole request for one such value, on every retry. So the functions below make such values valid before
-// sending.
+// Vendors reject a whole request for one invalid id, name or argument, which a model may have written. The functions
+// below make them valid.
 
 // emptySchema is the schema of a tool without parameters.
 const emptySchema = `{"type":"object","properties":{}}`
@@ -221,8 +203,7 @@ func schemaOf(t Tool) (json.RawMessage, error) {
 	return objectSchema(t.Parameters), nil
 }
 
-// objectArgs returns the arguments of a call as a JSON object. Other text is wrapped in an object as the model wrote
-// it.
+// objectArgs returns the arguments of a call as a JSON object, in which other text is wrapped.
 func objectArgs(args string) json.RawMessage {
 	trimmed := strings.TrimSpace(args)
 	if trimmed == "" {
@@ -254,7 +235,6 @@ func cleanID(id string) string {
 	}, id)
 }
 
-// unsupported returns the error of a request that cannot be translated.
 func (c *caller) unsupported(cause error) *Error {
 	if u, ok := errors.AsType[unoffered](cause); ok {
 		return &Error{
@@ -279,8 +259,7 @@ type Picture struct {
 	Data       []byte
 }
 
-// NewPicture returns an image in a form that models accept. It returns false if the data is no PNG, JPEG, GIF or WebP,
-// or is too large.
+// NewPicture returns an image for models. It returns false if the data is no PNG, JPEG, GIF or WebP, or is too large.
 func NewPicture(attachment int, data []byte) (Picture, bool) {
 	p := Picture{Attachment: attachment, MIMEType: http.DetectContentType(data), Data: data}
 	if len(data) > maxPictureBytes ||
@@ -295,7 +274,6 @@ func NewPicture(attachment int, data []byte) (Picture, bool) {
 	return p, ok
 }
 
-// base64 returns the data in base64, for requests.
 func (p Picture) base64() string { return base64.StdEncoding.EncodeToString(p.Data) }
 
 // notePictures precedes pictures that could not be included in their result.

@@ -29,111 +29,94 @@ const (
 	paceBurst = 5 * time.Second      // how far ahead of the pace a stream may be
 )
 
-// wire performs one attempt. It cancels the attempt if the server is silent, and converts every rejection to a failure.
-type wire struct {
-	c     *caller
-	timer *time.Timer
-	due   time.Time // when the received data would have arrived at the maximum pace
-}
-
-// newWire starts the idle timer immediately. silent is called, in its own goroutine, when the server is silent for too
-// long.
-func newWire(c *caller, silent func()) *wire {
-	return &wire{c: c, timer: time.AfterFunc(c.cfg.Idle, silent)}
-}
-
-func (w *wire) stop() { w.timer.Stop() }
-
-// ask makes a request and passes the events of its answer to read.
-func (w *wire) ask(ctx context.Context, body []byte, read func(*ssereader.Reader) error) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.c.url, bytes.NewReader(body))
+// ask makes one request and reads the answer. silent is called, in its own goroutine, when the server is silent for too
+// long. Every rejection becomes a failure.
+func (c *caller) ask(
+	ctx context.Context, body []byte, a *answer, read func(ssereader.Event) error, silent func(),
+) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	req.Header = w.c.header.Clone()
-	res, err := w.c.cfg.HTTPClient.Do(req)
+	req.Header = c.header.Clone()
+	timer := time.AfterFunc(c.cfg.Idle, silent)
+	defer timer.Stop()
+	res, err := c.cfg.HTTPClient.Do(req)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	w.stop()
-	in := bufio.NewReader(watched{res.Body, w, ctx})
+	timer.Stop()
+	in := bufio.NewReader(&watched{Reader: res.Body, ctx: ctx, timer: timer, idle: c.cfg.Idle})
 	if res.StatusCode != http.StatusOK || isDocument(in) {
-		return w.refusal(res, in)
+		return c.refusal(res, in)
 	}
 	// Escaping makes up to six bytes of one, but mostly leaves bytes unchanged.
-	return read(ssereader.New(in, 2*w.c.cfg.MaxBytes+maxErrorBody))
+	return a.ended(readEvents(ssereader.New(in, 2*c.cfg.MaxBytes+maxErrorBody), read))
 }
 
 // refusal returns the failure for a response without a stream. It reads at most maxErrorBody bytes.
-func (w *wire) refusal(res *http.Response, body io.Reader) error {
+func (c *caller) refusal(res *http.Response, body io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(body, maxErrorBody))
 	if err != nil && len(data) == 0 {
 		data = []byte(http.StatusText(res.StatusCode)) // the status alone is enough
 	}
 	_, text := reported(data)
-	f := w.c.refused(res.StatusCode, text, adviceOf(res.Header, time.Now()))
+	f := c.refused(res.StatusCode, text, adviceOf(res.Header, time.Now()))
 	if f.err.Kind == KindRequest {
-		f.err.Param = w.c.presentable(paramOf(data))
+		var body struct{ Error struct{ Param string } }
+		_ = json.Unmarshal(data, &body) // invalid JSON leaves it empty
+		f.err.Param = c.presentable(body.Error.Param)
 	}
 	switch {
 	case res.StatusCode == http.StatusOK:
-		f.err.Message = fmt.Sprintf("The provider of %q does not stream. It says: %s", w.c.cfg.Name,
-			w.c.presentable(text))
+		f.err.Message = fmt.Sprintf("The provider of %q does not stream. It says: %s", c.cfg.Name, c.presentable(text))
 	case res.Header.Get("X-Should-Retry") == "false": // both vendors send it if a retry is useless
 		f.passing = false
 	}
 	return f
 }
 
-// isDocument reports whether a response is JSON or HTML instead of a stream. The content type is not reliable: some
-// servers label their streams as JSON.
+// isDocument reports whether a response is JSON or HTML, not a stream. Some servers label their streams as JSON.
 func isDocument(r *bufio.Reader) bool {
 	first, err := r.Peek(1)
 	return err == nil && (first[0] == '{' || first[0] == '<') // the reader handles read errors
 }
 
 // watched is a stream that resets the idle timer for each read. The time between two reads does not count as silence.
+// It waits if the received data is too far ahead of the maximum pace.
 type watched struct {
 	io.Reader
-	wire *wire
-	ctx  context.Context
+	ctx   context.Context
+	timer *time.Timer
+	idle  time.Duration
+	due   time.Time // when the received data would have arrived at the maximum pace
 }
 
-func (w watched) Read(p []byte) (int, error) {
-	w.wire.timer.Reset(w.wire.c.cfg.Idle)
+func (w *watched) Read(p []byte) (int, error) {
+	w.timer.Reset(w.idle)
 	n, err := w.Reader.Read(p)
-	w.wire.stop()
-	if late := w.wire.pace(w.ctx, p[:n]); late != nil {
-		return 0, late
+	w.timer.Stop()
+	if began := time.Now().Add(-paceBurst); w.due.Before(began) {
+		w.due = began
+	}
+	w.due = w.due.Add(time.Duration(bytes.Count(p[:n], []byte("\n")))*lineTime + time.Duration(n)*megaTime>>20)
+	if early := time.Until(w.due); early > 0 {
+		if late := pause.For(w.ctx, early); late != nil {
+			return 0, late
+		}
 	}
 	return n, err
 }
 
-// pace waits, within ctx, if the received data is too far ahead of the maximum pace.
-func (w *wire) pace(ctx context.Context, came []byte) error {
-	if began := time.Now().Add(-paceBurst); w.due.Before(began) {
-		w.due = began
-	}
-	w.due = w.due.Add(time.Duration(bytes.Count(came, []byte("\n")))*lineTime + time.Duration(len(came))*megaTime>>20)
-	early := time.Until(w.due)
-	if early <= 0 {
-		return nil
-	}
-	return pause.For(ctx, early)
-}
-
-// maxValues is the maximum number of JSON values in one event. An empty choice takes three bytes as text, and a few
-// hundred in memory.
+// maxValues is the maximum number of JSON values in one event, which take more memory than text.
 const maxValues = 1 << 16
 
 // Compatible servers do not always use the vendor's types for values. The types below accept what can be understood.
 
-// lenientString is a string. Other values are converted to their JSON text, such as an object as arguments or a number
-// as an id. null is empty.
+// lenientString is a string. Other values become their JSON text, such as an object as arguments. null is empty.
 type lenientString string
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (s *lenientString) UnmarshalJSON(data []byte) error {
 	*s = lenientString(plain(data))
 	return nil
@@ -142,7 +125,6 @@ func (s *lenientString) UnmarshalJSON(data []byte) error {
 // lenientInt is an integer, which may be written with a fraction or as a string. Any other value is 0.
 type lenientInt int64
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (n *lenientInt) UnmarshalJSON(data []byte) error {
 	const exact = 1 << 53 // in a float64
 	f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64)

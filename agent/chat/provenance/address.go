@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/net/publicsuffix"
 )
 
@@ -21,8 +22,7 @@ type address struct {
 // maxAddress is how much of an address is examined, in bytes.
 const maxAddress = 2048
 
-// eachAddress calls visit with every address in folded text, until visit returns false. tokens are the tokens of the
-// text.
+// eachAddress calls visit with every address in folded text, which has these tokens, until visit returns false.
 func eachAddress(s string, tokens []token, visit func(address) bool) {
 	for at := 0; at < len(s); {
 		end := chunkEnd(s, at)
@@ -55,7 +55,6 @@ func chunkEnd(s string, at int) int {
 	return len(s)
 }
 
-// endsChunk reports whether a character is never a part of an address.
 func endsChunk(b byte) bool {
 	return b <= ' ' || b == '<' || b == '>' || b == '"' || b == '`' || b == '|' || b == '\\' || b == '{' || b == '}'
 }
@@ -141,8 +140,7 @@ func plainAddress(s string) (address, bool) {
 // fileEnds are top-level domains that are also common file name extensions.
 const fileEnds = " ai app cc md mov pl ps py rs sh so st zip name "
 
-// isHost reports whether a text is a host name or an IP address. A text that may be a file name is a host only if sure
-// is set.
+// isHost reports whether a text is a host name or an IP address. A possible file name is one only if sure is set.
 func isHost(s string, sure bool) bool {
 	dot := strings.LastIndexByte(s, '.')
 	if dot <= 0 || dot == len(s)-1 || len(s) > 253 || strings.Contains(s, "..") {
@@ -169,9 +167,8 @@ func isHost(s string, sure bool) bool {
 // maxLocal is how much text around an '@' is examined on each side, in bytes.
 const maxLocal = 256
 
-// eachMailbox calls visit with the unusual e-mail addresses in folded text: `"eve"@b.example`, `eve!@b.example`, `eve
-// @b.example`. Any text before an '@' and a host counts as an address, because programs differ in what they accept
-// there. chunkAddresses finds plain addresses.
+// eachMailbox calls visit with the unusual e-mail addresses in folded text, such as `"eve"@b.example` and
+// `eve!@b.example`: any text before an '@' and a host, because programs differ in what they accept.
 func eachMailbox(s string, visit func(address) bool) bool {
 	for at := 0; ; at++ {
 		next := strings.IndexByte(s[at:], '@')
@@ -246,8 +243,8 @@ func isUnusualMailbox(local, host string) bool {
 	return false
 }
 
-// addresses examines the addresses in a text, which is folded from value. It reports whether the whole text is one
-// address. If isURL is set, the text counts as a URL, whatever it looks like.
+// addresses examines the addresses in a text, folded from value, and reports whether the whole text is one address. If
+// isURL is set, the text counts as a URL.
 func (s *search) addresses(pointer, value, folded string, isURL bool) (whole bool) {
 	found := false
 	eachAddress(folded, s.reader.split(folded), func(a address) bool {
@@ -294,15 +291,11 @@ func (s *search) address(pointer, shown string, a address, part bool) {
 		of, ok = s.below(pointer, a)
 	}
 	if !ok {
-		of, ok = s.outside.addresses[a.text]
-	}
-	if !ok {
-		of = origin{source: Model}
+		of = s.outside.addresses[a.text]
 	}
 	s.report(arg, of)
 }
 
-// named returns a lookup of an address.
 func named(text string) func(*index) (origin, bool) {
 	return func(x *index) (origin, bool) {
 		of, ok := x.addresses[text]
@@ -310,8 +303,7 @@ func named(text string) func(*index) (origin, bool) {
 	}
 }
 
-// below returns the source that contains a URL above this one. A URL that carries data must itself be in a trusted
-// source. That is a URL with a query, or with path words that no trusted source contains.
+// below returns the source that contains a URL above this one, unless it carries data: a query, or unknown path words.
 func (s *search) below(pointer string, a address) (origin, bool) {
 	if a.host == "" || a.query || strings.ContainsAny(a.host, "@") {
 		return origin{}, false
@@ -330,8 +322,7 @@ func (s *search) below(pointer string, a address) (origin, bool) {
 // maxWeak is the maximum number of path words that prove nothing.
 const maxWeak = 4
 
-// knows reports whether trusted sources contain all words of the rest of a URL, except for a few words that prove
-// nothing.
+// knows reports whether trusted sources contain all words of the rest of a URL, but for a few that prove nothing.
 func (s *search) knows(pointer, rest string) bool {
 	plain, err := url.PathUnescape(rest)
 	if err != nil {
@@ -363,8 +354,8 @@ func separates(between string) bool {
 	return len(between) == 0 || len(between) == 1 && strings.Contains("/.- ", between)
 }
 
-// leadsElsewhere reports whether the rest of a URL may lead out of the URL above it: up the path, or to a second
-// address, for programs that read it as a list or forward to it. A truncated rest is unknown and also counts.
+// leadsElsewhere reports whether the rest of a URL may lead out of the URL above it: up the path, to a second address,
+// or unknown because it is too long.
 func leadsElsewhere(rest string) bool {
 	return strings.Contains(rest, "..") || strings.Contains(rest, "%2e") || strings.Contains(rest, "://") ||
 		strings.ContainsAny(rest, ",;@") || len(rest) > maxBelow
@@ -376,7 +367,6 @@ const maxBelow = maxAddress / 2
 // urlNames are names of parameters whose value is fetched or receives data.
 const urlNames = " url uri link href host hostname domain website webpage endpoint webhook "
 
-// isURLName reports whether the name of a parameter means a URL.
 func isURLName(pointer string) bool {
 	name := ""
 	for _, step := range strings.Split(pointer, "/") {
@@ -405,16 +395,26 @@ func (s *search) listed(pointer, value string) bool {
 			s.parsed = false
 		}
 	}
-	at := []any{s.parsed}
-	for _, step := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
-		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
-		at = stepInto(at, step)
+	nodes := []any{s.parsed}
+	for step := range jsontext.Pointer(pointer).Tokens() {
+		var next []any // the schemas of the member, or of the elements
+		for _, node := range alternatives(nodes, 4) {
+			m, _ := node.(map[string]any)
+			properties, _ := m["properties"].(map[string]any)
+			for _, n := range []any{properties[step], m["items"]} {
+				if n != nil {
+					next = append(next, n)
+				}
+			}
+		}
+		nodes = next
 	}
-	for _, node := range alternatives(at, 4) {
+	for _, node := range alternatives(nodes, 4) {
 		m, _ := node.(map[string]any)
 		values, _ := m["enum"].([]any)
 		for _, v := range append(values, m["const"]) {
-			if v == any(value) || isNumber(v, value) {
+			f, isNumber := v.(float64)
+			if v == any(value) || isNumber && strconv.FormatFloat(f, 'f', -1, 64) == value {
 				return true
 			}
 		}
@@ -422,27 +422,7 @@ func (s *search) listed(pointer, value string) bool {
 	return false
 }
 
-func isNumber(v any, value string) bool {
-	f, ok := v.(float64)
-	return ok && strconv.FormatFloat(f, 'f', -1, 64) == value
-}
-
-// stepInto returns the schemas of a member or an element.
-func stepInto(nodes []any, step string) (next []any) {
-	for _, node := range alternatives(nodes, 4) {
-		m, _ := node.(map[string]any)
-		properties, _ := m["properties"].(map[string]any)
-		for _, n := range []any{properties[step], m["items"]} {
-			if n != nil {
-				next = append(next, n)
-			}
-		}
-	}
-	return next
-}
-
-// alternatives returns schemas and the schemas they are composed of, at most depth levels deep. It stops at about 100
-// schemas.
+// alternatives returns about 100 schemas at most: these, and those they are composed of, depth levels deep.
 func alternatives(nodes []any, depth int) []any {
 	all := nodes
 	for ; depth > 0 && len(nodes) > 0 && len(all) < 100; depth-- {

@@ -11,7 +11,7 @@ import (
 )
 
 // Conversation records where the values of one conversation were seen. It is safe for concurrent use. It reads added
-// texts only when Origins is called, so conversations without such checks cost nothing.
+// texts only when Origins is called.
 type Conversation struct {
 	mu      sync.Mutex
 	tainted bool
@@ -33,8 +33,7 @@ type text struct {
 // New returns an empty Conversation.
 func New() *Conversation { return new(Conversation) }
 
-// Add adds a text with its source. id identifies the text in Argument.Where. Texts of Model are ignored, because a
-// model only repeats.
+// Add adds a text. id identifies it in Argument.Where. Texts of Model are ignored, because a model only repeats.
 func (c *Conversation) Add(source Source, id, said string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,9 +54,8 @@ func (c *Conversation) System(id, said string) {
 	c.reader.addTrusted(c.system, origin{System, id}, said)
 }
 
-// Approve adds the arguments of a call that a person has approved. They vouch for values of the same parameters of the
-// same tool. Only short values count, because people do not read every word of a long text. id identifies them in
-// Argument.Where.
+// Approve adds the arguments of a call that a person has approved, identified by id. Their short values vouch for the
+// same parameters of the same tool. People do not read every word of a long text.
 func (c *Conversation) Approve(tool, id string, args json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +89,8 @@ type Call struct {
 	Destinations []string
 }
 
-// Origins returns where the values of a call's arguments were first seen. Values that prove nothing, such as true, have
-// no Argument. If no text from outside was read, there are no Arguments at all.
+// Origins returns where the values of a call's arguments were first seen, if any text from outside was read. Values
+// that prove nothing, such as true, have no Argument.
 func (c *Conversation) Origins(call Call) Facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +103,6 @@ func (c *Conversation) Origins(call Call) Facts {
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
-// prepare creates the indexes, once.
 func (c *Conversation) prepare() {
 	if c.trusted == nil {
 		c.reader.months = monthsByHash()
@@ -137,7 +134,6 @@ func (c *Conversation) Full() bool {
 	return c.trusted != nil && (c.trusted.cut || c.outside.cut)
 }
 
-// read indexes the texts that were added since the last call.
 func (c *Conversation) read() {
 	c.prepare()
 	for _, t := range c.unread {
@@ -176,11 +172,9 @@ func (c *Conversation) addApproved(t text) {
 	})
 }
 
-// eachScalar calls visit with the strings and numbers of a JSON value, and with the names of members. It stops when
-// visit returns false or the JSON ends.
+// eachScalar calls visit with the strings, numbers and names of members of a JSON value, until visit returns false.
 func eachScalar(args json.RawMessage, visit func(pointer string, value jsontext.Token, key bool) bool) {
-	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
+	d := jsontext.NewDecoder(bytes.NewReader(args), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {
 		t, err := d.ReadToken()
 		if err != nil { // the end; arguments were checked earlier
@@ -196,7 +190,6 @@ func eachScalar(args json.RawMessage, visit func(pointer string, value jsontext.
 	}
 }
 
-// isLong reports whether a text is longer than a name.
 func isLong(said string) bool {
 	if len(said) > maxNameBytes || strings.Contains(said, "\n") {
 		return true
@@ -228,26 +221,22 @@ func (s *search) findTrusted(pointer string, look func(*index) (origin, bool)) (
 	return origin{}, false
 }
 
-// isDestination reports whether a value is a destination, as of Call.Destinations.
-func (s *search) isDestination(pointer string) bool {
-	for _, to := range s.call.Destinations {
-		if liesIn(pointer, to) {
-			return true
-		}
+// findAny looks for a value in the trusted texts, then in those from outside.
+func (s *search) findAny(pointer string, look func(*index) (origin, bool)) (origin, bool) {
+	if of, ok := s.findTrusted(pointer, look); ok {
+		return of, true
 	}
-	return false
+	return look(s.outside)
 }
 
-// liesIn reports whether a pointer is at or below the pointer to.
-func liesIn(pointer, to string) bool {
-	steps, wanted := strings.Split(pointer, "/"), strings.Split(to, "/")
-	if len(steps) < len(wanted) {
-		return false
-	}
-	for i, w := range wanted {
-		if w != anyStep && w != steps[i] {
-			return false
+func (s *search) isDestination(pointer string) bool {
+	return slices.ContainsFunc(s.call.Destinations, func(to string) bool {
+		steps := strings.Split(pointer, "/")
+		for i, w := range strings.Split(to, "/") {
+			if i >= len(steps) || w != anyStep && w != steps[i] {
+				return false
+			}
 		}
-	}
-	return true
+		return true
+	})
 }

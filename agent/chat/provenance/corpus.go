@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,6 @@ type origin struct {
 	id     string
 }
 
-// add adds the tokens of a text.
 func (c *corpus) add(of origin, tokens []token) {
 	if c.last == nil {
 		c.last = make(map[uint64]place, len(tokens)/4)
@@ -53,8 +53,8 @@ func (c *corpus) push(hash uint64, joined bool) {
 	c.hashes, c.joined, c.before = append(c.hashes, hash), append(c.joined, joined), append(c.before, before)
 }
 
-// find returns the oldest text with the phrase. If whole is set, a phrase that is a part of a longer word does not
-// count. Each comparison takes one from budget. When budget is used up, it is negative and found is false.
+// find returns the oldest text with the phrase; if whole is set, not as a part of a longer word. Each comparison takes
+// one from budget. With a negative budget, found is false.
 func (c *corpus) find(phrase []token, whole bool, budget *int) (of origin, found bool) {
 	if len(phrase) == 0 {
 		return origin{}, false
@@ -99,24 +99,15 @@ func (c *corpus) matches(at int32, phrase []token, whole bool, budget *int) bool
 	return !whole || !c.joined[at] && !(int(end) < len(c.joined) && c.joined[end])
 }
 
-// textOf returns the text with the token at a position.
 func (c *corpus) textOf(at int32) origin {
-	low, high := 0, len(c.texts)
-	for high-low > 1 {
-		if mid := (low + high) / 2; c.texts[mid].at <= at {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	return c.texts[low].of
+	next := sort.Search(len(c.texts), func(i int) bool { return c.texts[i].at > at })
+	return c.texts[next-1].of
 }
 
 // Source is the first source of a value.
 type Source string
 
-// The sources. The first three are trusted: a value that one of them contains has that source, even if other sources
-// contain it.
+// The sources. A value that one of the first three contains is trusted, even if other sources contain it.
 const (
 	Person   Source = "person"   // the words of the person
 	System   Source = "system"   // the system prompt, and the gateway's own texts
@@ -125,14 +116,12 @@ const (
 	Model    Source = "model"    // no source: the model made the value up
 )
 
-// trusted reports whether values of the source may be used for any purpose.
 func (s Source) trusted() bool { return s == Person || s == System || s == Approved }
 
 // Kind is the kind of a value.
 type Kind string
 
-// The kinds. An address is a value that reaches a person or system: a URL, a host, an e-mail address, a phone number,
-// an account.
+// The kinds. An address reaches a person or system: a URL, a host, an e-mail address, a phone number, an account.
 const (
 	KindAddress Kind = "address"
 	KindURL     Kind = "url" // an address that can be fetched
@@ -145,25 +134,16 @@ const (
 
 // Argument is a value in the arguments of a call, with the source where it was seen.
 type Argument struct {
-	Pointer string // JSON Pointer to the argument
-	Value   string // shortened
-	Kind    Kind
-	Source  Source
-	Where   string // the id of the text that contains it; empty: none
-	Part    bool   // the value is a part of the argument
-
-	// Field is set if the value comes from outside and was a separate field there, so it may be a reference to a
-	// record.
-	Field bool
-
-	// Destination is set if the value is a destination, as of Call.Destinations.
-	Destination bool
-
-	// Record is the start of the JSON object that has the field. It is untrusted text.
-	Record string
-
-	// Weak is set if the value is so short or common that its occurrence proves nothing.
-	Weak bool
+	Pointer     string // JSON Pointer to the argument
+	Value       string // shortened
+	Kind        Kind
+	Source      Source
+	Where       string // the id of the text that contains it; empty: none
+	Part        bool   // the value is a part of the argument
+	Field       bool   // it was a separate field outside, so it may be a reference to a record
+	Record      string // the start of the JSON object that has the field: untrusted text
+	Destination bool   // as of Call.Destinations
+	Weak        bool   // so short or common that its occurrence proves nothing
 }
 
 // String returns a phrase for people and models that says where the value was seen.
@@ -185,8 +165,7 @@ func (a Argument) String() string {
 	}
 }
 
-// ShownRecord returns the record in a form that is safe to show: on one line, in quotes that do not occur in it, with
-// every invisible character escaped. It is empty if there is no record.
+// ShownRecord returns the record, if any, safe to show: on one line, quoted, without invisible characters.
 func (a Argument) ShownRecord() string {
 	if a.Record == "" {
 		return ""
@@ -199,8 +178,7 @@ func (a Argument) ShownRecord() string {
 	return "`" + strings.ReplaceAll(legible.Expose(strings.Join(strings.Fields(text), " ")), "`", "'") + more + "`"
 }
 
-// shownPointer returns a pointer for use in a sentence. It is quoted unless it is plain, because the model chooses the
-// names of arguments and could make them look like words of the sentence.
+// shownPointer returns a pointer for use in a sentence, quoted unless it is plain, because the model chooses its names.
 func shownPointer(pointer string) string {
 	switch plain := strings.Trim(pointer, pointerSigns) == ""; {
 	case pointer == "":

@@ -113,8 +113,7 @@ func (r *reader) addTrusted(x *index, of origin, text string) {
 	})
 }
 
-// addOutside indexes the values of a text from outside. JSON text has fields. Its strings of more than one word are
-// also indexed as running text.
+// addOutside indexes the values of a text from outside. JSON has fields; its longer strings are also running text.
 func (r *reader) addOutside(x *index, of origin, text string) {
 	text = x.admit(text, maxOutside)
 	rest := text
@@ -219,7 +218,6 @@ func (r *reader) addField(x *index, f field, text string) (folded string, ok boo
 	return s, true
 }
 
-// note stores the first origin of a value.
 func note[K comparable, V any](m map[K]V, key K, of V) {
 	if _, ok := m[key]; !ok {
 		m[key] = of

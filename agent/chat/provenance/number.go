@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -8,17 +9,15 @@ import (
 // maxNumber is the maximum length of a written number, in bytes.
 const maxNumber = 40
 
-// canonNumbers returns the possible meanings of a written number, each in canonical form. "1,000.50" is 1000.5. "1,000"
-// is 1000, or 1 where the comma is the decimal point.
+// canonNumbers returns the possible meanings of a written number: "1,000" is 1000, or 1 with a decimal comma.
 func canonNumbers(s string) []string {
 	s = strings.Trim(s, "+")
 	if s == "" || len(s) > maxNumber {
 		return nil
 	}
 	var out []string
-	for _, point := range []byte{'.', ','} {
-		comma := byte('.' + ',' - point)
-		if n, ok := canonNumber(s, point, comma); ok && (len(out) == 0 || out[0] != n) {
+	for _, signs := range []string{".,", ",."} { // decimal point, separator of groups
+		if n, ok := canonNumber(s, signs[:1], signs[1:]); ok && !slices.Contains(out, n) {
 			out = append(out, n)
 		}
 	}
@@ -26,12 +25,12 @@ func canonNumbers(s string) []string {
 }
 
 // canonNumber parses a number with this decimal point and optional separators between groups of three digits.
-func canonNumber(s string, point, comma byte) (string, bool) {
-	whole, fraction, _ := strings.Cut(s, string(point))
-	if strings.IndexByte(fraction, point) >= 0 || strings.IndexByte(fraction, comma) >= 0 {
+func canonNumber(s, point, comma string) (string, bool) {
+	whole, fraction, _ := strings.Cut(s, point)
+	if strings.ContainsAny(fraction, ".,") {
 		return "", false
 	}
-	groups := strings.Split(whole, string(comma))
+	groups := strings.Split(whole, comma)
 	for i, g := range groups[1:] {
 		if len(g) != 3 || i == 0 && len(groups[0]) > 3 {
 			return "", false
@@ -54,12 +53,8 @@ func exactNumber(s string) (string, bool) {
 		s = strconv.FormatFloat(f, 'f', -1, 64)
 	}
 	whole, fraction, _ := strings.Cut(s, ".")
-	for _, part := range []string{whole, fraction} {
-		for i := range len(part) {
-			if part[i] < '0' || part[i] > '9' {
-				return "", false
-			}
-		}
+	if countDigits(whole) < len(whole) || countDigits(fraction) < len(fraction) {
+		return "", false
 	}
 	whole, fraction = strings.TrimLeft(whole, "0"), strings.TrimRight(fraction, "0")
 	if whole == "" {
@@ -71,8 +66,7 @@ func exactNumber(s string) (string, bool) {
 	return sign + whole, true
 }
 
-// eachNumber calls visit with every number in folded text. whole is false if the number is a part of something longer,
-// such as a date or a time.
+// eachNumber calls visit with every number in folded text. whole is false in something longer, such as a date.
 func eachNumber(s string, visit func(text string, whole bool)) {
 	for i := 0; i < len(s); i++ {
 		if s[i] < '0' || s[i] > '9' {
@@ -137,11 +131,9 @@ func countDigits(s string) (n int) {
 	return n
 }
 
-// gap returns the text between two tokens.
 func gap(s string, a, b token) string { return s[a.end:b.start] }
 
-// ibanAt returns the IBAN that begins with the first word, and its number of words. An IBAN is two letters, two digits,
-// then groups of letters and digits.
+// ibanAt returns the IBAN (two letters, two digits, groups) that begins with the first word, and its number of words.
 func ibanAt(s string, words []token) (string, int) {
 	w := words[0].text(s)
 	if len(w) < 4 || len(w) > maxIBAN || countDigits(w[:2]) != 0 || countDigits(w[2:4]) != 2 {
@@ -288,8 +280,7 @@ func numericDate(s string, tokens []token, visit func(date)) {
 	emit(yearOf(c), digits(a, 1, 2), digits(b, 1, 2))
 }
 
-// namedDates finds the dates around the name of a month: "May 1st, 2024", "the 1st of May", "from the 1st to the 5th of
-// May", "May 1st to 5th".
+// namedDates finds the dates around the name of a month: "May 1st, 2024", "the 1st of May", "May 1st to 5th".
 func namedDates(s string, tokens []token, i, month int, visit func(date)) {
 	at := func(n int) string {
 		if n < 0 || n >= len(tokens) {
@@ -314,19 +305,15 @@ func namedDates(s string, tokens []token, i, month int, visit func(date)) {
 	if right := fill(i+1, 1); dayOf(at(right)) > 0 {
 		second := fill(right+1, 1)
 		year := yearOf(at(right + 1))
-		if two := dayOf(at(second)); two > 0 {
-			if year == 0 {
-				year = yearOf(at(second + 1))
-			}
-			emit(two, year)
+		if dayOf(at(second)) > 0 && year == 0 {
+			year = yearOf(at(second + 1))
 		}
+		emit(dayOf(at(second)), year)
 		emit(dayOf(at(right)), year)
 	}
 	if left := fill(i-1, -1); dayOf(at(left)) > 0 {
 		year := yearOf(at(i + 1))
 		emit(dayOf(at(left)), year)
-		if first := fill(left-1, -1); dayOf(at(first)) > 0 {
-			emit(dayOf(at(first)), year)
-		}
+		emit(dayOf(at(fill(left-1, -1))), year)
 	}
 }

@@ -107,8 +107,7 @@ func (a Argument) suspicious(e Effect) bool {
 	}
 }
 
-// fold returns text in the form for comparisons: compatibility characters in plain form, lower case, without invisible
-// characters.
+// fold returns text for comparisons: in plain form and lower case, without invisible characters.
 func fold(s string) string {
 	if legible.IsASCII(s) {
 		return strings.ToLower(s)
@@ -126,8 +125,7 @@ func fold(s string) string {
 	}, s)))
 }
 
-// The characters in this range are whole phrases, which are no values. Folding makes them up to 18 times as long, and
-// all others up to four times.
+// The characters in this range are whole phrases, no values. Folding would make them up to 18 times as long.
 const firstPhrase, lastPhrase = '\ufdf0', '\ufdff'
 
 // token is a run of letters and digits in folded text. In scripts without spaces, each character is a token.
@@ -213,8 +211,8 @@ const (
 	maxAllYAML = 8 * maxYAML
 )
 
-// addYAML indexes the fields of a text that is one list or record in YAML. Many tools print such results, and Python's
-// own notation is YAML as well. The text is also indexed as running text: comments and names of members are no fields.
+// addYAML indexes the fields of a text that is one list or record in YAML, as many tools and Python's notation print
+// results. The text is also indexed as running text.
 func (r *reader) addYAML(x *index, of origin, text string) {
 	if len(text) > min(maxYAML, maxAllYAML-x.yaml) || !looksLikeYAML(text) || json.Valid([]byte(text)) {
 		return
@@ -256,8 +254,7 @@ const (
 	maxDecoded = 1 << 18 // maximum number of decoded bytes of one text
 )
 
-// decoded returns the decoded base64 and percent-encoded parts of a text. It is empty if there are none. It decodes
-// once, not recursively.
+// decoded returns the base64 and percent-encoded parts of a text, decoded once. It is empty if there are none.
 func decoded(text string) string {
 	var out strings.Builder
 	for at := 0; at < len(text) && out.Len() < maxDecoded; {

@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -55,12 +56,13 @@ func (s *search) stop() {
 	}
 }
 
+// report adds a value to the result. The zero origin is the model.
 func (s *search) report(a Argument, of origin) {
 	if len(s.found) >= maxFound {
 		s.stop()
 		return
 	}
-	a.Source, a.Where = of.source, of.id
+	a.Source, a.Where = cmp.Or(of.source, Model), of.id
 	a.Value, a.Destination = shorten(a.Value), s.isDestination(a.Pointer)
 	s.found = append(s.found, a)
 }
@@ -104,7 +106,7 @@ func (s *search) text(pointer, value string) {
 	tokens, more := tokensOf(folded, maxNameTokens)
 	switch {
 	case s.isDestination(pointer) && (len(tokens) == 0 || folded != strings.TrimSpace(strings.ToLower(value))):
-		s.report(Argument{Pointer: pointer, Value: value, Kind: KindName}, origin{source: Model}) // not plain words
+		s.report(Argument{Pointer: pointer, Value: value, Kind: KindName}, origin{}) // not plain words
 	case more || len(folded) > maxNameBytes || strings.ContainsAny(folded, "\n"):
 		s.longText(pointer, value, folded)
 	case len(tokens) == 0: // only punctuation
@@ -117,13 +119,7 @@ func (s *search) text(pointer, value string) {
 func (s *search) longText(pointer, value, folded string) {
 	tokens, _ := tokensOf(folded, 4*maxNameTokens)
 	a := Argument{Pointer: pointer, Value: value, Kind: KindText}
-	of, ok := s.findTrusted(pointer, func(x *index) (origin, bool) { return x.find(tokens, false, &s.budget) })
-	if !ok {
-		of, ok = s.outside.find(tokens, false, &s.budget)
-	}
-	if !ok {
-		of = origin{source: Model}
-	}
+	of, _ := s.findAny(pointer, func(x *index) (origin, bool) { return x.find(tokens, false, &s.budget) })
 	s.report(a, of)
 }
 
@@ -161,12 +157,8 @@ func (s *search) field(a *Argument, value string) origin {
 
 // classify reports where a value that is no address was found.
 func (s *search) classify(a Argument, of origin, found bool) {
-	switch {
-	case found:
-	case s.budget < 0 || s.outside.cut:
+	if !found && (s.budget < 0 || s.outside.cut) {
 		of = origin{source: Outside}
-	default:
-		of = origin{source: Model}
 	}
 	if !of.source.trusted() && !s.isDestination(a.Pointer) && s.listed(a.Pointer, a.Value) {
 		return
@@ -215,8 +207,7 @@ func (s *search) number(pointer, value string) {
 	}
 }
 
-// groupedNumber returns the digits of a text that is only a long number in groups, as phone and account numbers are
-// written. It is empty for other texts.
+// groupedNumber returns the digits of a text that is only a long number in groups, such as a phone number; else "".
 func groupedNumber(folded string) string {
 	if strings.Trim(folded, "0123456789 -.()/+") != "" {
 		return ""
@@ -231,15 +222,12 @@ func groupedNumber(folded string) string {
 // account examines an account or phone number that no trusted source has written the same way.
 func (s *search) account(a Argument, number string) {
 	a.Kind, a.Weak = KindAddress, false
-	of, ok := s.findTrusted(a.Pointer, named(number))
-	if !ok {
-		of, ok = s.outside.addresses[number]
-	}
+	of, ok := s.findAny(a.Pointer, named(number))
 	s.classify(a, of, ok)
 }
 
-// numeral examines a number in its shortest form. A long number may be an account or a phone number, so it counts as an
-// address. The exception is a fraction that was a field from outside, which may be a reference to a record.
+// numeral examines a number in its shortest form. A long number counts as an address, as it may be an account, unless
+// it is a fraction that was a field from outside.
 func (s *search) numeral(pointer, value, n string, long bool) {
 	a := Argument{Pointer: pointer, Value: value, Kind: KindNumber, Weak: countDigits(n) <= 2}
 	of, ok := s.findTrusted(pointer, func(x *index) (origin, bool) {
@@ -273,8 +261,7 @@ func (s *search) numeral(pointer, value, n string, long bool) {
 	s.classify(a, of, ok)
 }
 
-// spellings returns the ways in which running text may write a number: unchanged, with groups of three digits, and with
-// two decimals.
+// spellings returns how running text may write a number: unchanged, in groups of three digits, with two decimals.
 func spellings(n string) []string {
 	whole, fraction, _ := strings.Cut(strings.TrimPrefix(n, "-"), ".")
 	tail := []string{"", ".00"}
