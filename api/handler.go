@@ -86,11 +86,9 @@ func NewHandler(cfg Config) (*Handler, error) {
 		podHeader:  []string{cfg.Pod}, nosniff: []string{"nosniff"}, json: []string{"application/json"},
 	}
 	h.mcp = mcp.New(mcp.Config{
-		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Changes: mcpGateway{h},
-		Cancels: cfg.Turns,
-		Calls:   cfg.Calls, Version: cfg.Version,
-		Records: cfg.Calls, Approvals: cfg.Approvals, States: cfg.States, TaskAfter: cfg.TaskAfter,
-		Retention: cfg.Retention,
+		Invoker: cfg.Invoker, Directory: cfg.Directory, Gateway: mcpGateway{h}, Cancels: cfg.Turns, Calls: cfg.Calls,
+		Approvals: cfg.Approvals, States: cfg.States, TaskAfter: cfg.TaskAfter, Retention: cfg.Retention,
+		Version: cfg.Version,
 	})
 	engine, err := newEngine(h)
 	if err != nil {

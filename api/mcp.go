@@ -66,8 +66,7 @@ func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
 	}
 }
 
-// mcpGateway gives package mcp access to the data and decisions of the routes below /api/. It implements mcp.Gateway
-// and mcp.Changer.
+// mcpGateway gives package mcp access to the data and decisions of the routes below /api/. It implements mcp.Gateway.
 type mcpGateway struct{ h *handler }
 
 // Digest implements mcp.Gateway.
@@ -224,7 +223,7 @@ type mcpChanges struct {
 	scope  mcp.Scope
 }
 
-// Follow implements mcp.Changer.
+// Follow implements mcp.Gateway.
 func (g mcpGateway) Follow(
 	ctx context.Context, who auth.Identity, scope mcp.Scope,
 ) (_ mcp.Changes, leave func(), err error) {

@@ -128,7 +128,11 @@ func (c *conn) perform(ctx context.Context, effects []mcp.Effect) (err error) {
 		case mcp.StopTimer:
 			c.mcp.stopTimer(false)
 		case mcp.Charge:
-			c.budget.spend([...]float64{mcp.Stray: unitsPerStray, mcp.Listing: unitsPerListing}[e.Work])
+			units := float64(unitsPerStray)
+			if e.Listing {
+				units = unitsPerListing
+			}
+			c.budget.spend(units)
 		case mcp.NameDevice:
 			c.nameDevice(ctx, e.Name)
 		case mcp.Offer:

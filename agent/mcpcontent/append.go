@@ -27,10 +27,10 @@ type Style struct {
 // also content, because models read nothing else.
 func (s Style) Append(b []byte, res *registry.Result) []byte {
 	b = append(b, `"content":[`...)
-	structured := res.Structured.IsObject() || s.AnyStructured && !res.Structured.IsZero()
+	failed := !res.Success || len(res.Violations) > 0
 	// Clients discard an answer that breaks the announced output schema. That includes failures, which need not match
 	// the schema. Their text has the same information.
-	structured = structured && res.Success && len(res.Violations) == 0
+	structured := !failed && (res.Structured.IsObject() || s.AnyStructured && !res.Structured.IsZero())
 	content := res.Structured.Raw()
 	if structured {
 		content, structured = legible.CleanJSON(content)
@@ -47,31 +47,32 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 		b = AppendText(b, text)
 	}
 	if remark := res.Remark(); remark != "" {
-		if b[len(b)-1] != '[' {
-			b = append(b, ',')
-		}
-		b = AppendText(b, remark)
+		b = AppendText(comma(b), remark)
 	}
 	for i := range res.Parts {
-		if b[len(b)-1] != '[' {
-			b = append(b, ',')
-		}
-		b = s.appendPart(b, &res.Parts[i], i, isText[i] && !s.Exact)
+		b = s.appendPart(comma(b), &res.Parts[i], i, isText[i] && !s.Exact)
 	}
 	if s.Exact {
-		b = s.appendExact(b, res)
+		b = s.appendExact(comma(b), res)
 	}
 	b = append(b, ']')
 	if structured {
 		b = append(append(b, `,"structuredContent":`...), content...)
 	}
-	if !res.Success || len(res.Violations) > 0 {
+	if failed {
 		b = append(b, `,"isError":true`...)
 	}
 	return b
 }
 
-// appendExact appends a tool's output as a file. There is always content before it.
+// comma separates the next element of an array.
+func comma(b []byte) []byte {
+	if b[len(b)-1] == '[' {
+		return b
+	}
+	return append(b, ',')
+}
+
 func (s Style) appendExact(b []byte, res *registry.Result) []byte {
 	mimeType, output := "text/plain", res.Output
 	switch {
@@ -80,7 +81,7 @@ func (s Style) appendExact(b []byte, res *registry.Result) []byte {
 	case output == "":
 		output = res.Error
 	}
-	b = append(append(b, `,{"type":"resource","resource":{"uri":"farhand://calls/`...), s.CallID...)
+	b = append(append(b, `{"type":"resource","resource":{"uri":"farhand://calls/`...), s.CallID...)
 	b = append(append(b, `/output","mimeType":"`...), mimeType...)
 	return append(base64.StdEncoding.AppendEncode(append(b, `","blob":"`...), []byte(output)), `"}}`...)
 }
@@ -109,7 +110,6 @@ func splitOutput(output string, parts []registry.Part) (rest string, isText []bo
 	return output, isText
 }
 
-// cutLines removes the first occurrence of lines from a text, if there is one.
 func cutLines(text, lines string) (rest string, found bool) {
 	before, after, found := strings.Cut("\n"+text+"\n", "\n"+lines+"\n")
 	if !found {
@@ -151,13 +151,11 @@ func (s Style) uri(p *registry.Part, i int) string {
 	return "farhand://calls/" + s.CallID + "/parts/" + strconv.Itoa(i)
 }
 
-// textual reports whether data of a MIME type is text.
 func textual(mimeType string) bool {
 	return strings.HasPrefix(mimeType, "text/") || mimeType == "application/json" ||
 		strings.HasSuffix(mimeType, "+json") || strings.HasSuffix(mimeType, "+xml")
 }
 
-// partName returns the name of a part, or its type if it has none.
 func partName(p *registry.Part) string {
 	if p.Name != "" {
 		return legible.Line(p.Name)

@@ -77,9 +77,6 @@ func (r *Reader) Add(b Block) {
 
 // resource adds a text resource.
 func (r *Reader) resource(b Block) {
-	if b.MIMEType == "" {
-		b.MIMEType = plainText
-	}
 	b.Data = []byte(b.Text)
 	p := partOf(b)
 	if p.MIMEType == anyBytes { // it is text, whatever type the server declares
@@ -119,20 +116,24 @@ func partOf(b Block) registry.Part {
 	default:
 		p.Type, p.Name, p.URI = registry.PartTypeOf(p.MIMEType), fileName(b.URI), identifier(b.URI)
 	}
-	if field, _ := p.Check(); field != "" { // for example an image with a text type
+	if !isValid(p) { // for example an image with a text type
 		p.Type = registry.PartFile
 	}
 	return p
 }
 
-// mimeType returns a MIME type in the form for parts.
+func isValid(p registry.Part) bool {
+	field, _ := p.Check()
+	return field == ""
+}
+
 func mimeType(text string) string {
 	kind, _, _ := strings.Cut(text, ";")
-	p := registry.Part{Type: registry.PartFile, MIMEType: strings.ToLower(strings.TrimSpace(kind))}
-	if field, _ := p.Check(); field != "" {
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	if !isValid(registry.Part{Type: registry.PartFile, MIMEType: kind}) {
 		return anyBytes
 	}
-	return p.MIMEType
+	return kind
 }
 
 // fileName returns the last segment of a URI as a file name. Empty: it is no valid name.
@@ -140,7 +141,7 @@ func fileName(uri string) string {
 	uri, _, _ = strings.Cut(uri, "?")
 	name := legible.Line(path.Base(strings.ToValidUTF8(uri, "")))
 	p := registry.Part{Type: registry.PartFile, MIMEType: anyBytes, Name: name}
-	if field, _ := p.Check(); field != "" || name == "." || name == "/" {
+	if name == "." || name == "/" || !isValid(p) {
 		return ""
 	}
 	return name
@@ -150,8 +151,8 @@ func fileName(uri string) string {
 // gateway's own resources, and ui: makes some MCP clients show a page of the server.
 func identifier(uri string) string {
 	scheme, _, _ := strings.Cut(strings.TrimSpace(uri), ":") // clients also trim
-	p := registry.Part{Type: registry.PartFile, MIMEType: anyBytes, URI: uri}
-	if field, _ := p.Check(); field != "" || strings.EqualFold(scheme, "farhand") || strings.EqualFold(scheme, "ui") {
+	reserved := strings.EqualFold(scheme, "farhand") || strings.EqualFold(scheme, "ui")
+	if reserved || !isValid(registry.Part{Type: registry.PartFile, MIMEType: anyBytes, URI: uri}) {
 		return ""
 	}
 	return uri
@@ -179,7 +180,6 @@ func (r *Reader) Result(success bool, structured registry.JSON) registry.Result 
 	return out
 }
 
-// binary returns the data of the binary parts.
 func (r *Reader) binary() (data [][]byte) {
 	for i := range r.parts {
 		if p := &r.parts[i]; len(p.Data) > 0 && !textual(p.MIMEType) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,14 +48,10 @@ func (r *request) begin(ctx context.Context) (context.Context, *answer) {
 	return a.ctx, a
 }
 
-// takesEvents reports whether the client accepts server-sent events.
 func (r *request) takesEvents() bool {
-	for _, accepted := range r.Header["Accept"] {
-		if strings.Contains(accepted, "text/event-stream") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Header["Accept"], func(accepted string) bool {
+		return strings.Contains(accepted, "text/event-stream")
+	})
 }
 
 // beat sends a heartbeat. It begins the event stream if necessary.
@@ -121,25 +118,22 @@ func (a *answer) finish(s *Server, res result, err error) error {
 	if a.timer != nil {
 		a.timer.Stop() // under the lock, because a concurrent write resets it
 	}
-	switch {
-	case a.over:
+	if a.over {
 		return nil
-	case err == errCancelled && a.stream == nil:
-		a.over = true
-		return a.Out.Write(http.StatusAccepted, nil, nil) // like a message without an answer
-	case err == errCancelled:
-		a.over = true
-		a.stream.Close()
-		return nil
-	case a.stream == nil && err != nil:
-		a.over = true
-		return a.fail(err)
-	case a.stream == nil:
-		a.over = true
-		return a.Out.Write(http.StatusOK, s.appendResult(nil, a.request, res), nil)
 	}
 	a.over = true
+	switch {
+	case a.stream == nil && err == errCancelled:
+		return a.Out.Write(http.StatusAccepted, nil, nil) // like a message without an answer
+	case a.stream == nil && err != nil:
+		return a.fail(err)
+	case a.stream == nil:
+		return a.Out.Write(http.StatusOK, s.appendResult(nil, a.request, res), nil)
+	}
 	defer a.stream.Close()
+	if err == errCancelled {
+		return nil
+	}
 	var last []byte
 	if err != nil {
 		e := rpcErrorOf(err)
@@ -188,11 +182,10 @@ const (
 	codeUnsupportedVersion = -32022
 )
 
-// rpcError is a JSON-RPC error.
 type rpcError struct {
 	code    int
 	message string
-	data    json.RawMessage // nil: none
+	data    any             // as JSON; nil: none
 	cause   *registry.Error // of the gateway; nil: the message itself is invalid
 }
 
@@ -211,24 +204,22 @@ func (e *rpcError) Unwrap() error {
 // any answer to a readable request has 200. In every revision, a session in the path that does not exist for the caller
 // is 404.
 func (e *rpcError) status(modern bool, s Scope) int {
-	if s.Session != "" && e.cause != nil && e.cause.Code == registry.CodeSessionNotFound {
-		return http.StatusNotFound
-	}
+	status := http.StatusOK
 	switch e.code {
 	case codeParse, codeInvalidRequest, codeHeaderMismatch, codeUnsupportedVersion:
 		return http.StatusBadRequest
+	case codeMethodNotFound:
+		status = http.StatusNotFound
+	case codeInvalidParams, codeMissingCapability:
+		status = http.StatusBadRequest
+	}
+	if s.Session != "" && e.cause != nil && e.cause.Code == registry.CodeSessionNotFound {
+		return http.StatusNotFound
 	}
 	if !modern {
 		return http.StatusOK
 	}
-	switch e.code {
-	case codeMethodNotFound:
-		return http.StatusNotFound
-	case codeInvalidParams, codeMissingCapability:
-		return http.StatusBadRequest
-	default:
-		return http.StatusOK
-	}
+	return status
 }
 
 func invalidRequest(format string, args ...any) error {
@@ -264,8 +255,8 @@ func rpcErrorOf(err error) *rpcError {
 }
 
 // errorData returns what clients act on: the gateway's code, whether the call can have run, and when to retry.
-func errorData(e *registry.Error, p auth.Problem) json.RawMessage {
-	data, _ := json.Marshal(struct { // cannot fail: strings and numbers
+func errorData(e *registry.Error, p auth.Problem) any {
+	return struct {
 		Code         registry.Code        `json:"code"`
 		CallID       string               `json:"call_id,omitempty"`
 		Dispatched   registry.Dispatched  `json:"dispatched,omitempty"`
@@ -275,11 +266,9 @@ func errorData(e *registry.Error, p auth.Problem) json.RawMessage {
 		Candidates   []registry.Candidate `json:"candidates,omitempty"`
 	}{
 		p.Code, p.CallID, p.Dispatched, p.Retryable, e.RetryAfter.Milliseconds(), p.Errors, p.Candidates,
-	})
-	return data
+	}
 }
 
-// appendError appends the answer to a request that failed.
 func appendError(b []byte, id json.RawMessage, e *rpcError) []byte {
 	b = append(b, `{"jsonrpc":"2.0"`...)
 	if id != nil { // JSON-RPC demands null here, which MCP does not allow
@@ -288,12 +277,12 @@ func appendError(b []byte, id json.RawMessage, e *rpcError) []byte {
 	return append(appendErrorObject(append(b, `,"error":`...), e), "}\n"...)
 }
 
-// appendErrorObject appends the error object.
 func appendErrorObject(b []byte, e *rpcError) []byte {
 	b = fmt.Appendf(b, `{"code":%d,"message":`, e.code)
 	b = strictjson.AppendString(b, e.message)
 	if e.data != nil {
-		b = append(append(b, `,"data":`...), e.data...)
+		data, _ := json.Marshal(e.data) // cannot fail: strings, numbers, and JSON of this package
+		b = append(append(b, `,"data":`...), data...)
 	}
 	return append(b, '}')
 }
@@ -312,20 +301,19 @@ func WriteError(w http.ResponseWriter, err error) error {
 	return err
 }
 
-// appendContent appends the members of the result of a call that ran.
-func (r *request) appendContent(b []byte, out *agent.Outcome) []byte {
+// content returns the members of the result of a call that ran.
+func (r *request) content(out *agent.Outcome) []byte {
 	exact, _ := r.exact() // invalid values were rejected before the call ran
 	style := mcpcontent.Style{CallID: out.CallID, Origin: r.Origin, AnyStructured: r.modern, Exact: exact}
-	return style.Append(b, &out.Result)
+	return style.Append(nil, &out.Result)
 }
 
-// appendInvalid appends the members of a result that says what is wrong with the arguments, so that a model can correct
-// them.
-func appendInvalid(b []byte, e *registry.Error) []byte {
-	var text strings.Builder
-	text.WriteString(e.Message)
+// invalidContent returns the members of a result that says what is wrong with the arguments, so that a model can
+// correct them.
+func invalidContent(e *registry.Error) []byte {
+	text := e.Message
 	for _, v := range e.Violations {
-		text.WriteString("\n" + v.String())
+		text += "\n" + v.String()
 	}
-	return append(mcpcontent.AppendText(append(b, `"content":[`...), text.String()), `],"isError":true`...)
+	return append(mcpcontent.AppendText([]byte(`"content":[`), text), `],"isError":true`...)
 }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
@@ -57,10 +59,10 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	if err != nil {
 		return result{}, err
 	}
+	defer finish()
 	release := r.TakeBody()
 	ctx, leave, err := s.running.enter(ctx, r, release != nil)
 	if err != nil {
-		finish()
 		if release != nil {
 			release()
 		}
@@ -73,7 +75,6 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 		asked.Forget = r.forgetBody
 	}
 	out, err := s.cfg.Invoker.Invoke(ctx, asked)
-	finish()
 	if req.Target.Viewer == registry.NoUser && errors.Is(err, registry.CodeToolNotFound) {
 		e := *registry.AsError(err)
 		e.Message += " Devices of users are called by names with the session, as tools/list shows them."
@@ -96,17 +97,21 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	}
 }
 
-// readCall reads the name and the arguments of a call.
 func (r *request) readCall() (name string, args registry.JSON, err error) {
-	name, ok := r.params.text("name")
-	if !ok || name == "" {
+	if name, _ = r.params.text("name"); name == "" {
 		return "", args, invalidParams("The field \"name\" must be a string.")
 	}
-	args, err = readObject(r.params, "arguments")
+	args = r.params.get("arguments")
+	if string(args.Raw()) == "null" {
+		args = registry.JSON{}
+	}
+	if !args.IsZero() && !args.IsObject() {
+		return "", args, invalidParams("The field \"arguments\" must be a JSON object.")
+	}
 	if len(r.Body) > args.Len()+spareBody {
 		args = args.Clone()
 	}
-	return name, args, err
+	return name, args, nil
 }
 
 // forgetBody drops the body of a long request while its call runs. It copies what the answer needs.
@@ -117,19 +122,6 @@ func (r *request) forgetBody() {
 		r.meta = fields{{Name: []byte(metaExact), Value: exact.Raw()}}
 	}
 	r.Body, r.args, r.capabilities = nil, registry.JSON{}, strictjson.Value{}
-}
-
-// readObject returns a member that must be an object, or none if it is missing.
-func readObject(from fields, name string) (registry.JSON, error) {
-	v := from.get(name)
-	switch {
-	case v.String() == "null":
-		return registry.JSON{}, nil
-	case !v.IsZero() && !v.IsObject():
-		return registry.JSON{}, invalidParams("The field %q must be a JSON object.", name)
-	default:
-		return v, nil
-	}
 }
 
 // spareBody is how many bytes besides its arguments a body may keep in memory until the call is recorded. Arguments in
@@ -145,12 +137,10 @@ func (r *request) readOptions(req *agent.Request) error {
 		}
 		req.Timeout = time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	}
-	if v := r.meta.get(metaIdempotency); !v.IsZero() {
-		key, ok := r.meta.text(metaIdempotency)
-		if !ok || key == "" {
+	if !r.meta.get(metaIdempotency).IsZero() {
+		if req.IdempotencyKey, _ = r.meta.text(metaIdempotency); req.IdempotencyKey == "" {
 			return invalidParams("_meta[%q] must be a string that is not empty.", metaIdempotency)
 		}
-		req.IdempotencyKey = key
 	}
 	_, err := r.exact()
 	return err
@@ -172,15 +162,14 @@ func (r *request) exact() (bool, error) {
 // results with isError. A call that did not run correctly is an error.
 func (r *request) resultOf(out *agent.Outcome, err error) (result, error) {
 	res := result{meta: strictjson.AppendString([]byte(`"`+metaCall+`":`), out.CallID)}
-	if err == nil {
-		res.members = r.appendContent(nil, out)
-		return res, nil
-	}
-	e := registry.AsError(err)
-	if e.Code != registry.CodeInvalidArguments {
+	switch {
+	case err == nil:
+		res.members = r.content(out)
+	case registry.AsError(err).Code == registry.CodeInvalidArguments:
+		res.members = invalidContent(registry.AsError(err))
+	default:
 		return result{}, err
 	}
-	res.members = appendInvalid(nil, e)
 	return res, nil
 }
 
@@ -194,15 +183,9 @@ const (
 	progressRead = 5 * time.Second
 )
 
-// CallLog reads the reports of running calls. *routing.Calls implements it.
-type CallLog interface {
-	Events(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, registry.Record, error)
-}
-
-// progress forwards the reports of a call.
 type progress struct {
 	answer *answer
-	log    CallLog
+	log    Calls
 	callID string
 	token  json.RawMessage
 	after  string  // the last line read
@@ -225,33 +208,21 @@ func (s *Server) follow(a *answer, callID string) (finish func(), err error) {
 	}
 	p := &progress{answer: a, log: s.cfg.Calls, callID: callID, token: bytes.Clone(token.Raw()), last: math.Inf(-1)}
 	ctx, stop := context.WithCancel(a.ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.followUntil(ctx)
-	}()
+	var following sync.WaitGroup
+	following.Go(func() { p.followUntil(ctx) })
 	return func() {
 		defer release()
 		stop()
-		<-done
+		following.Wait()
 		p.read(a.ctx) // the answer waits for the reports before it
 	}, nil
 }
 
 func (p *progress) followUntil(ctx context.Context) {
-	pause := progressPause
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
+	for next := progressPause; pause.For(ctx, next) == nil; {
+		if next = min(next*2, progressIdle); p.read(ctx) {
+			next = progressPause
 		}
-		if pause = min(pause*2, progressIdle); p.read(ctx) {
-			pause = progressPause
-		}
-		timer.Reset(pause)
 	}
 }
 
@@ -293,12 +264,9 @@ func (p *progress) appendProgress(b []byte, e registry.CallEvent) []byte {
 	if e.Total != nil {
 		b = strconv.AppendFloat(append(b, `,"total":`...), *e.Total, 'g', -1, 64)
 	}
-	text := e.Message
-	if e.Chunk != "" {
-		if text != "" {
-			text += "\n"
-		}
-		text += e.Chunk
+	text := e.Message + e.Chunk
+	if e.Message != "" && e.Chunk != "" {
+		text = e.Message + "\n" + e.Chunk
 	}
 	if text != "" {
 		b = strictjson.AppendString(append(b, `,"message":`...), legible.Clean(text))
@@ -314,7 +282,6 @@ type Scope struct {
 	Search bool
 }
 
-// target selects the sessions of the scope.
 func (s Scope) target(viewer string) registry.Target {
 	return registry.Target{UserID: s.User, SessionID: s.Session, Viewer: viewer}
 }

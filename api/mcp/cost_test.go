@@ -31,7 +31,7 @@ func (instant) Read(context.Context, share.Owner, int) (func(), error) { return 
 // nothing is where answers go that nobody reads, and a fleet in which nothing happens.
 type nothing struct {
 	Gateway
-	Directory
+	registry.Directory
 	status int
 }
 
@@ -98,7 +98,7 @@ func (*fleet) List(context.Context, registry.Query) (entries []registry.Entry, n
 }
 
 // oneRecord is the record of a call that runs.
-type oneRecord struct{ Records }
+type oneRecord struct{ Calls }
 
 func (oneRecord) Get(context.Context, string, string) (registry.Record, error) {
 	rec := registry.NewRecord("8b0f6a52-8c31-4d55-9a53-0c1f6f2d7f11", registry.DefaultTenant, "tool", nil)
@@ -109,7 +109,7 @@ func (oneRecord) Get(context.Context, string, string) (registry.Record, error) {
 // BenchmarkOtherAnswers is what answers cost that are no results of calls.
 func BenchmarkOtherAnswers(b *testing.B) {
 	f := &fleet{}
-	s := New(Config{Invoker: instant{}, Directory: f, Gateway: f, Cancels: f, Records: oneRecord{}, Version: "1"})
+	s := New(Config{Invoker: instant{}, Directory: f, Gateway: f, Cancels: f, Calls: oneRecord{}, Version: "1"})
 	for name, message := range map[string]string{
 		"error":      `{"jsonrpc":"2.0","id":17,"method":"no/such","params":{}}`,
 		"initialize": `{"jsonrpc":"2.0","id":17,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`,

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,16 +67,10 @@ func (r *request) capability(name string) (says fields, ok bool) {
 	if !r.modern {
 		return nil, false
 	}
-	all, err := membersOf(r.capabilities)
-	if err != nil {
-		return nil, false
-	}
+	all, _ := membersOf(r.capabilities)
 	v := all.get(name)
-	if !v.IsObject() {
-		return nil, false
-	}
-	says, err = membersOf(v)
-	return says, err == nil
+	says, _ = membersOf(v)
+	return says, v.IsObject()
 }
 
 // resume sets up a request that continues a suspended call, if the client sends its user's answer. Otherwise, if the
@@ -106,23 +100,17 @@ func (s *Server) resume(ctx context.Context, r *request, req *agent.Request) err
 	return s.answered(ctx, r, req, inputs.get(keyApproval))
 }
 
-// inputs returns the answers of the client's user.
 func (r *request) inputs() (fields, error) {
 	v := r.params.get("inputResponses")
-	if v.IsZero() {
-		return nil, nil
-	}
 	if v.Len() > maxInputs {
 		return nil, invalidParams("The field \"inputResponses\" is longer than %d bytes.", maxInputs)
 	}
-	inputs, err := strictjson.Members(nil, v.Raw(), math.MaxInt)
-	if err != nil {
+	inputs, err := membersOf(v)
+	switch {
+	case err != nil:
 		return nil, invalidParams("The field \"inputResponses\" must be a JSON object.")
-	}
-	for i := range inputs {
-		if !inputs[i].Checked().IsObject() {
-			return nil, invalidParams("Each of \"inputResponses\" must be a JSON object.")
-		}
+	case slices.ContainsFunc(inputs, func(m strictjson.Member) bool { return !m.Checked().IsObject() }):
+		return nil, invalidParams("Each of \"inputResponses\" must be a JSON object.")
 	}
 	return inputs, nil
 }
@@ -150,7 +138,12 @@ func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, a
 	case !decides:
 		return nil
 	}
-	_, err := s.cfg.Approvals.Decide(ctx, r.Caller, id, decision)
+	return s.decide(ctx, r, id, decision)
+}
+
+// decide records a decision. An approval that is gone is no error.
+func (s *Server) decide(ctx context.Context, r *request, id string, d approval.Decision) error {
+	_, err := s.cfg.Approvals.Decide(ctx, r.Caller, id, d)
 	if errors.Is(err, registry.CodeNotFound) {
 		return nil
 	}
@@ -178,7 +171,6 @@ func (r *request) givenUp(err error) error {
 	return &e
 }
 
-// lastWrong says why a call was given up.
 func (r *request) lastWrong() string {
 	return fmt.Sprintf("None of %d answers was a decision: %s The call is given up.", maxAnswers, r.wrong)
 }
@@ -187,35 +179,21 @@ func (r *request) lastWrong() string {
 const (
 	noDecision = `"decision" must be "allow" or "deny".`
 	noAction   = `"action" must be "accept", "decline" or "cancel".`
-	noObject   = `An answer, and its "content", must be JSON objects.`
 )
 
 // readAnswer reads a user's answer. wrong says why it is not a decision: noDecision if the user accepted without one.
 func readAnswer(answer strictjson.Value) (d approval.Decision, wrong string) {
-	said, err := membersOf(answer)
-	if err != nil {
-		return d, noObject
-	}
-	switch action, _ := said.text("action"); action {
-	case "decline", "cancel":
+	said, _ := membersOf(answer) // none if it is not an object
+	action, _ := said.text("action")
+	content, _ := membersOf(said.get("content"))
+	word, _ := content.text("decision")
+	switch {
+	case action == "decline", action == "cancel", action == "accept" && word == "deny":
 		return d, ""
-	case "accept":
-	default:
+	case action != "accept":
 		return d, noAction
-	}
-	v := said.get("content")
-	if !v.IsObject() {
-		return d, noDecision
-	}
-	content, err := membersOf(v)
-	if err != nil {
-		return d, noObject
-	}
-	switch word, _ := content.text("decision"); word {
-	case "allow":
+	case word == "allow":
 		return approval.Decision{Allow: true}, ""
-	case "deny":
-		return d, ""
 	default:
 		return d, noDecision
 	}
@@ -237,10 +215,9 @@ func (s *Server) ask(ctx context.Context, r *request, req *agent.Request, call *
 		return result{}, err
 	}
 	question, _ := s.question(ctx, r, call.Approval)
-	return result{kind: kindInput, members: encode(struct {
-		Requests map[string]json.RawMessage `json:"inputRequests"`
-		State    string                     `json:"requestState"`
-	}{map[string]json.RawMessage{keyApproval: question}, state})}, nil
+	return result{kind: kindInput, members: encode(map[string]any{
+		"inputRequests": map[string]json.RawMessage{keyApproval: question}, "requestState": state,
+	})}, nil
 }
 
 // question returns the form for the client's user. A user who may decide the approval sees the arguments and chooses.

@@ -16,9 +16,6 @@ import (
 // that does not listen has no other way to learn of it.
 const ttl = "5000"
 
-// private ends a result that a client may cache, but must not share.
-const private = `,"ttlMs":` + ttl + `,"cacheScope":"private"`
-
 // Capabilities of the server. Clients of the revisions before 2026-07-28 get no notifications of changes.
 const (
 	capabilitiesModern = `{"tools":{"listChanged":true},"resources":{"listChanged":true},` +
@@ -26,7 +23,6 @@ const (
 	capabilitiesLegacy = `{"tools":{},"resources":{}}`
 )
 
-// instructions returns a description of the endpoint for a model.
 func instructions(scope Scope) string {
 	return "Farhand gives you tools of devices that are connected right now. " + scope.text() +
 		" A name that ends in two underscores and a session's id runs on that session's device." +
@@ -38,9 +34,9 @@ func instructions(scope Scope) string {
 // only distinguishes its request ids from those of another client of the same identity, because clients usually count
 // from 0.
 func (s *Server) initialize(_ context.Context, r *request) (result, error) {
-	asked, ok := r.params.text("protocolVersion")
-	if !ok {
-		return result{}, invalidParams("The field \"protocolVersion\" must be a string.")
+	asked, err := r.params.mustText("protocolVersion")
+	if err != nil {
+		return result{}, err
 	}
 	if asked >= revision2026 || !slices.Contains(revisions(), asked) {
 		asked = revision2025
@@ -51,7 +47,6 @@ func (s *Server) initialize(_ context.Context, r *request) (result, error) {
 	return result{members: strictjson.AppendString(append(b, `,"instructions":`...), instructions(r.Scope))}, nil
 }
 
-// ping answers with an empty result.
 func (s *Server) ping(context.Context, *request) (result, error) { return result{}, nil }
 
 // discover returns the server's revisions and capabilities, in place of initialize.
@@ -60,15 +55,13 @@ func (s *Server) discover(_ context.Context, r *request) (result, error) {
 	b := append([]byte(`"supportedVersions":`), versions...)
 	b = strictjson.AppendString(append(b, `,"capabilities":`+capabilitiesModern+`,"instructions":`...),
 		instructions(r.Scope))
-	return result{members: append(b, private...)}, nil
+	return result{members: b, private: true}, nil
 }
 
 // Revisions of the protocol. Their names sort by age.
 const (
 	revision2026 = "2026-07-28" // the first with independent requests
 	revision2025 = "2025-11-25" // the last with initialize
-
-	revisionUnsaid = "2025-03-26" // of a request without the header
 )
 
 // revisions returns the supported revisions, the newest first.
@@ -95,33 +88,31 @@ const (
 // checkRevision determines the revision of a message, and compares its headers with its body, because intermediaries
 // decide by the headers.
 func (r *request) checkRevision(h http.Header) error {
-	r.revision = h.Get(headerRevision)
+	revision := h.Get(headerRevision)
 	inBody, _ := r.meta.text(metaRevision)
+	known := slices.Contains(revisions(), revision)
 	switch {
-	case r.revision == "" && inBody == "":
-		r.revision = revisionUnsaid
+	case revision == "" && inBody == "": // as in 2025-03-26
 		return nil
-	case r.revision == "":
+	case revision == "":
 		return mismatch("The header %s is missing: _meta names %.40q.", headerRevision, inBody)
-	case r.revision < revision2026 && !slices.Contains(revisions(), r.revision):
-		return unsupported(r.revision)
-	case r.revision < revision2026 && (inBody == "" || inBody == r.revision):
-		return nil
-	case !r.isRequest():
+	case revision < revision2026 && !known:
+		return unsupported(revision)
+	case revision < revision2026 && (inBody == "" || inBody == revision), !r.isRequest():
 		return nil
 	}
 	r.modern = true
 	switch {
 	case inBody == "":
 		return invalidParams("_meta must have %q.", metaRevision)
-	case inBody != r.revision:
-		return mismatch("The header %s says %.40q, and _meta says %.40q.", headerRevision, r.revision, inBody)
+	case inBody != revision:
+		return mismatch("The header %s says %.40q, and _meta says %.40q.", headerRevision, revision, inBody)
 	}
 	if err := r.checkHeaders(h); err != nil {
 		return err
 	}
-	if !slices.Contains(revisions(), r.revision) {
-		return unsupported(r.revision)
+	if !known {
+		return unsupported(revision)
 	}
 	if info := r.meta.get(metaClient); !info.IsZero() && !isImplementation(info) {
 		return invalidParams("_meta[%q] must have a name and a version.", metaClient)
@@ -148,9 +139,9 @@ func (r *request) checkHeaders(h http.Header) error {
 	default:
 		return nil
 	}
-	want, ok := r.params.text(field)
-	if !ok {
-		return invalidParams("The field %q must be a string.", field)
+	want, err := r.params.mustText(field)
+	if err != nil {
+		return err
 	}
 	if got, ok := headerText(h.Get(headerName)); !ok || got != want {
 		return mismatch("The header %s says %.80q, and the body %.80q.", headerName, got, want)
@@ -186,11 +177,11 @@ func mismatch(format string, args ...any) error {
 
 // unsupported returns the error for an unknown revision, with the supported ones.
 func unsupported(revision string) error {
-	data, _ := json.Marshal(struct { // cannot fail: strings
-		Supported []string `json:"supported"`
-		Requested string   `json:"requested"`
-	}{revisions(), revision})
 	return &rpcError{
-		code: codeUnsupportedVersion, message: "This revision of the protocol is not served here.", data: data,
+		code: codeUnsupportedVersion, message: "This revision of the protocol is not served here.",
+		data: struct {
+			Supported []string `json:"supported"`
+			Requested string   `json:"requested"`
+		}{revisions(), revision},
 	}
 }

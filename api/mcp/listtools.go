@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -26,15 +27,13 @@ const (
 	pageReads    = 20
 )
 
-// toolRow is a tool in a list.
 type toolRow struct {
-	name string // in its session's own scope
+	name string // in its session's own scope, later in that of the list
 	spec registry.ToolSpec
 	says *policy.Decision
-	at   *registry.Session // nil: a tool of the gateway
+	at   *registry.Session // to show; nil: a tool of the gateway, or of the only session of the scope
 }
 
-// toolPage is a page of a list of tools under construction.
 type toolPage struct {
 	*Server
 	*request
@@ -49,14 +48,13 @@ type toolPage struct {
 
 func (p *toolPage) full() bool { return len(p.rows) >= p.limit || p.bytes >= pageBytes }
 
-// add adds a tool, if the caller may call it.
 func (p *toolPage) add(t registry.ToolSpec, from policy.Source, at *registry.Session) {
 	name := displayName(t.Name)
 	p.named[name]++
 	if !p.matches(t) {
 		return
 	}
-	if d := p.allows(t, from); d != nil {
+	if d := p.cfg.Gateway.Decide(p.asker(), t, from); d.Allowed {
 		p.rows, p.bytes = append(p.rows, toolRow{name, t, d, at}), p.bytes+t.Size()+rowOverhead
 	}
 }
@@ -67,9 +65,6 @@ const rowOverhead = 300
 // listTools lists the tools that the caller may call now. Pages follow the order in which sessions connected, and each
 // page is sorted by name. So a list on one page, which is the usual case, does not change when devices reconnect.
 func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
-	if err := r.Out.ReservePage(ctx); err != nil {
-		return result{}, err
-	}
 	after, err := r.readCursor()
 	if err != nil {
 		return result{}, err
@@ -77,8 +72,6 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 	if r.Scope.Search {
 		return r.constant(searchList)
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	p := &toolPage{Server: s, request: r, last: after, named: make(map[string]int), limit: pageTools}
 	next, err := p.fill(ctx, after)
 	if err != nil {
@@ -86,30 +79,36 @@ func (s *Server) listTools(ctx context.Context, r *request) (result, error) {
 	}
 	p.nameAll(after == cursor{} && next == cursor{})
 	slices.SortFunc(p.rows, func(a, b toolRow) int { return strings.Compare(a.name, b.name) })
+	return result{members: p.encode(next, appendListed), private: true}, nil
+}
+
+// encode returns the members of a page. head appends the members that identify and describe a tool.
+func (p *toolPage) encode(next cursor, head func([]byte, *toolRow) []byte) []byte {
 	b := append(make([]byte, 0, p.bytes+256), `"tools":[`...)
 	for i := range p.rows {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		row := &p.rows[i]
-		b = appendTool(b, row.name, row.spec, row.says, row.at)
+		b = head(append(b, '{'), row)
+		b = appendObjectSchema(append(b, `,"inputSchema":`...), row.spec.Parameters)
+		if output := mcpcontent.OutputSchema(row.spec); output != nil {
+			b = append(append(b, `,"outputSchema":`...), output...)
+		}
+		hints, _ := json.Marshal(hintsOf(row.spec.Annotations, row.says.Effects)) // cannot fail: booleans
+		b = append(append(append(b, `,"annotations":`...), hints...), '}')
 	}
 	b = append(b, ']')
 	if next != (cursor{}) {
 		b = strictjson.AppendString(append(b, `,"nextCursor":`...), next.String())
 	}
-	if r.modern {
-		b = append(b, private...)
-	}
-	return result{members: b}, nil
+	return b
 }
 
-// nameAll gives every tool its name in the scope. A tool keeps its own name if only one session offers it, which is
-// known only if the page is the whole list. It gets a qualified name if several tools share its name, if its own name
-// could be the qualified name of another tool, or if MCP does not allow its own name. In the last case, the replacement
-// cannot be looked up among sessions, and another session's tool may have exactly that name. If the caller sees devices
-// of several users, tools of users' devices are always qualified: while one user's device is away, the plain name would
-// mean another user's device.
+// nameAll gives every tool its name in the scope (decision 44). A tool keeps its own name if only one session offers
+// it, which is known only if the page is the whole list. It gets a qualified name if several tools share its name, if
+// its own name could be the qualified name of another tool, or if MCP does not allow its own name. If the caller sees
+// devices of several users, tools of users' devices are always qualified.
 func (p *toolPage) nameAll(whole bool) {
 	ofUsers := p.seesUsers()
 	for i := range p.rows {
@@ -149,15 +148,9 @@ func (p *toolPage) fill(ctx context.Context, after cursor) (next cursor, err err
 		}
 		after = cursor{}
 	}
-	if p.Scope.Session != "" {
-		return p.fillOne(ctx, after)
-	}
-	q := registry.Query{
-		Tenant: p.Caller.Tenant, Target: p.Scope.target(p.Caller.Viewer()), After: after.afterSession(),
-		Limit: pageSessions,
-	}
+	at := after.afterSession()
 	for range pageReads {
-		entries, more, err := p.cfg.Directory.List(ctx, q)
+		entries, more, err := p.sessions(ctx, p.request, at)
 		if err != nil {
 			return cursor{}, err
 		}
@@ -169,21 +162,9 @@ func (p *toolPage) fill(ctx context.Context, after cursor) (next cursor, err err
 		if more == nil {
 			return cursor{}, nil
 		}
-		q.After = *more
+		at = *more
 	}
-	return cursor{Generation: q.After.Generation, Session: q.After.Session}, nil
-}
-
-// fillOne reads a page of the tools of the scope's session.
-func (p *toolPage) fillOne(ctx context.Context, after cursor) (next cursor, err error) {
-	e, err := p.session(ctx, p.request)
-	if err != nil {
-		return cursor{}, err
-	}
-	if p.addSession(&e, after) {
-		return p.last, nil
-	}
-	return cursor{}, nil
+	return cursor{Generation: at.Generation, Session: at.Session}, nil
 }
 
 // addSession adds the tools of a session after a cursor. It reports whether the page is full before the last of them.
@@ -201,7 +182,6 @@ func (p *toolPage) addSession(e *registry.Entry, after cursor) (full bool) {
 	return false
 }
 
-// maxCursor bounds a cursor, in characters.
 const maxCursor = 4096
 
 // cursor is the position of the last tool of a page: by order of connecting, and within a session by name. The
@@ -257,7 +237,6 @@ func (c cursor) covers(s registry.Session, tool string) bool {
 	}
 }
 
-// readCursor returns where a list continues.
 func (r *request) readCursor() (cursor, error) {
 	v := r.params.get("cursor")
 	if v.IsZero() || v.String() == "null" {
@@ -270,49 +249,24 @@ func (r *request) readCursor() (cursor, error) {
 	return parseCursor(word)
 }
 
-// appendTool appends a tool as in tools/list. at is the session to name in its title and description; nil: none.
-func appendTool(b []byte, name string, t registry.ToolSpec, d *policy.Decision, at *registry.Session) []byte {
-	b = strictjson.AppendString(append(b, `{"name":`...), name)
-	if title := titleOf(t, at); title != name {
+// appendListed appends the tool's name in the scope, a title for people and a description, which is never empty.
+func appendListed(b []byte, row *toolRow) []byte {
+	title, text := row.spec.Name, cmp.Or(row.spec.Description, "The tool "+row.spec.Name+".")
+	if row.at != nil {
+		device := deviceName(row.at)
+		title += " (" + device + ")"
+		text += "\n\nRuns on the device " + device + " (session " + row.at.Key.Session + ")."
+	}
+	b = strictjson.AppendString(append(b, `"name":`...), row.name)
+	if title != row.name {
 		b = strictjson.AppendString(append(b, `,"title":`...), title)
 	}
-	b = strictjson.AppendString(append(b, `,"description":`...), describe(t, at))
-	b = appendObjectSchema(append(b, `,"inputSchema":`...), t.Parameters)
-	if output := mcpcontent.OutputSchema(t); output != nil {
-		b = append(append(b, `,"outputSchema":`...), output...)
-	}
-	hints, _ := json.Marshal(hintsOf(t.Annotations, d.Effects)) // cannot fail: booleans
-	return append(append(append(b, `,"annotations":`...), hints...), '}')
-}
-
-// titleOf returns a title for people: the names of the tool and its device.
-func titleOf(t registry.ToolSpec, at *registry.Session) string {
-	if at == nil {
-		return t.Name
-	}
-	return t.Name + " (" + deviceName(at) + ")"
+	return strictjson.AppendString(append(b, `,"description":`...), text)
 }
 
 // deviceName returns a session's device name for people.
 func deviceName(s *registry.Session) string {
-	for _, name := range []string{s.DeviceName, s.Name, s.DeviceID} {
-		if name = legible.Line(name); name != "" {
-			return name
-		}
-	}
-	return s.Key.Session
-}
-
-// describe returns the description of a tool, which is never empty.
-func describe(t registry.ToolSpec, at *registry.Session) string {
-	text := t.Description
-	if text == "" {
-		text = "The tool " + t.Name + "."
-	}
-	if at == nil {
-		return text
-	}
-	return text + "\n\nRuns on the device " + deviceName(at) + " (session " + at.Key.Session + ")."
+	return cmp.Or(legible.Line(s.DeviceName), legible.Line(s.Name), legible.Line(s.DeviceID), s.Key.Session)
 }
 
 // appendObjectSchema appends a schema. MCP demands that its top level declares an object. If it does not, that is

@@ -32,13 +32,11 @@ type message struct {
 	meta   fields // params._meta
 }
 
-// isRequest reports whether the client expects an answer.
 func (m *message) isRequest() bool { return m.id != nil && m.method != "" }
 
 // fields are the members of an object. They are few, so get searches them one by one.
 type fields []strictjson.Member
 
-// get returns a member, or none if it is missing.
 func (f fields) get(name string) strictjson.Value {
 	for i := range f {
 		if string(f[i].Name) == name {
@@ -57,6 +55,15 @@ func (f fields) text(name string) (s string, ok bool) {
 	return strictjson.Text(v.Raw()), true
 }
 
+// mustText is text for a member that must be there.
+func (f fields) mustText(name string) (string, error) {
+	s, ok := f.text(name)
+	if !ok {
+		return "", invalidParams("The field %q must be a string.", name)
+	}
+	return s, nil
+}
+
 // parseMessage parses a body. On an error, the id is set if it could be read, because the answer repeats it.
 func parseMessage(body []byte) (message, error) {
 	var m message
@@ -73,13 +80,9 @@ func parseMessage(body []byte) (message, error) {
 	if err != nil {
 		return m, badJSON(body, err)
 	}
-	if err := m.read(members); err != nil {
-		return m, err
-	}
-	return m, nil
+	return m, m.read(members)
 }
 
-// badJSON returns the error for a body that cannot be parsed.
 func badJSON(body []byte, err error) error {
 	switch p := strictjson.Explain(err); p.Fault {
 	case strictjson.NotUTF8:
@@ -120,22 +123,20 @@ func (m *message) read(members fields) error {
 }
 
 func (m *message) readParams(params strictjson.Value) (err error) {
-	if params.IsZero() {
-		return nil
-	}
 	if m.params, err = membersOf(params); err != nil {
 		return invalidParams("The field \"params\" must be a JSON object.")
 	}
-	if meta := m.params.get("_meta"); !meta.IsZero() {
-		if m.meta, err = membersOf(meta); err != nil {
-			return invalidParams("The field \"_meta\" must be a JSON object.")
-		}
+	if m.meta, err = membersOf(m.params.get("_meta")); err != nil {
+		return invalidParams("The field \"_meta\" must be a JSON object.")
 	}
 	return nil
 }
 
-// membersOf splits an object that was checked.
+// membersOf returns the members of an object, or none if it is missing.
 func membersOf(v strictjson.Value) (fields, error) {
+	if v.IsZero() {
+		return nil, nil
+	}
 	return strictjson.Members(nil, v.Raw(), math.MaxInt)
 }
 
@@ -228,7 +229,6 @@ func (s *running) enter(ctx context.Context, r *request, long bool) (_ context.C
 	}, nil
 }
 
-// cancel ends the call of a request, and reports whether it ran here.
 func (s *running) cancel(key registry.Key) bool {
 	s.mu.Lock()
 	cancel := s.calls[key]

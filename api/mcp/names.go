@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"net/url"
 	"slices"
-	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -47,43 +49,24 @@ func unqualify(name string) (tool, session string, ok bool) {
 // escapeSession encodes a session's id in the characters that names may have. Different ids have different results: a
 // dot and two hexadecimal digits replace every character but letters, digits, hyphens and single underscores.
 func escapeSession(id string) string {
-	plain := func(i int) bool {
-		c := id[i]
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' ||
-			c == '_' && i > 0 && id[i-1] != '_'
-	}
-	var b strings.Builder
+	var b []byte
 	for i := range len(id) {
-		if plain(i) {
-			b.WriteByte(id[i])
-			continue
+		c := id[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' ||
+			c == '_' && i > 0 && id[i-1] != '_' {
+			b = append(b, c)
+		} else {
+			b = fmt.Appendf(b, ".%02x", c)
 		}
-		b.WriteByte('.')
-		b.WriteString(hex.EncodeToString([]byte{id[i]}))
 	}
-	return b.String()
+	return string(b)
 }
 
 // unescapeSession decodes a result of escapeSession. Any other text is not ok.
 func unescapeSession(part string) (id string, ok bool) {
-	var b strings.Builder
-	for i := 0; i < len(part); i++ {
-		if part[i] != '.' {
-			b.WriteByte(part[i])
-			continue
-		}
-		if i+3 > len(part) {
-			return "", false
-		}
-		c, err := strconv.ParseUint(part[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", false
-		}
-		b.WriteByte(byte(c))
-		i += 2
-	}
-	id = b.String()
-	return id, escapeSession(id) == part && registry.Key{Tenant: registry.DefaultTenant, Session: id}.Validate() == nil
+	id, err := url.PathUnescape(strings.ReplaceAll(part, ".", "%"))
+	return id, err == nil && escapeSession(id) == part &&
+		registry.Key{Tenant: registry.DefaultTenant, Session: id}.Validate() == nil
 }
 
 // hashSession returns a hash in place of an id that is too long. Another id with the same hash cannot be found.
@@ -95,41 +78,20 @@ func hashSession(id string) string {
 // displayName returns a tool's name in the scope of its session: the name itself, if MCP allows it. Otherwise it keeps
 // the ASCII characters and adds a part of the name's hash.
 func displayName(name string) string {
-	if allowedName(name) {
+	ascii := strings.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf {
+			return -1
+		}
+		return r
+	}, name)
+	if ascii == name {
 		return name
 	}
-	return asciiName(name)
-}
-
-// allowedName reports whether MCP allows a name that the gateway allows. MCP does not allow letters beyond ASCII.
-func allowedName(name string) bool {
-	for i := range len(name) {
-		if name[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
-}
-
-// foreignName begins the name of a tool without ASCII characters.
-const foreignName = "tool"
-
-func asciiName(name string) string {
-	var b strings.Builder
-	for i := range len(name) {
-		if name[i] < 0x80 {
-			b.WriteByte(name[i])
-		}
-	}
-	plain := strings.Trim(b.String(), "_.-")
-	if plain == "" {
-		plain = foreignName
-	}
 	sum := sha256.Sum256([]byte(name))
-	return plain + "_" + hex.EncodeToString(sum[:8])
+	return cmp.Or(strings.Trim(ascii, "_.-"), "tool") + "_" + hex.EncodeToString(sum[:8])
 }
 
-// isHashed reports whether a name looks like a result of asciiName.
+// isHashed reports whether a name looks like a changed one of displayName.
 func isHashed(name string) bool {
 	const digits = 16
 	at := len(name) - digits - 1
@@ -143,13 +105,11 @@ func isHashed(name string) bool {
 // resolve finds the tool and the target of a name:
 //
 //   - in the scope of a session, every name is a tool of that session;
-//   - otherwise a qualified name is a tool of the session in its last part, never of another session. An MCP server's
-//     tool could have the same name, as the server may have added it since the list was read. If the session offers
-//     the tool, the name is then rejected as ambiguous;
+//   - otherwise a qualified name is a tool of the session in its last part, never of another session. If an MCP server
+//     has added a tool of this name, the name is rejected as ambiguous;
 //   - any other name is one of the gateway's own tools, or a tool of the only connected session of the scope that
-//     offers it, as for POST /api/tools/{name}/call. The router does not choose among several sessions. It does not
-//     know which session a list has shown: if that session is away and another offers the tool, the call goes to the
-//     other. If the caller sees the devices of all users, such a name never reaches a user's device.
+//     offers it, as for POST /api/tools/{name}/call. If the session that a list has shown is away and another offers
+//     the tool, the call goes to the other.
 func (s *Server) resolve(ctx context.Context, r *request, name string) (tool string, at registry.Target, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -189,12 +149,10 @@ func (r *request) withoutSession(at registry.Target) registry.Target {
 	return at
 }
 
-// seesUsers reports whether the scope may contain devices of several users.
 func (r *request) seesUsers() bool { return r.Scope.User == "" && r.Caller.Viewer() == "" }
 
 // checkMeaning rejects a name that belongs to an MCP server of the gateway and is also the qualified name of a
-// session's tool. Devices cannot register such tools, except on a pod with another file of servers. Arguments meant for
-// the device must not go to the server.
+// session's tool: arguments meant for the device must not go to the server.
 func (s *Server) checkMeaning(ctx context.Context, r *request, name, tool, part string) error {
 	id, ok := unescapeSession(part)
 	if !ok || !s.cfg.Gateway.Owns(name) {
@@ -230,9 +188,8 @@ func (s *Server) toolAt(
 	case err != nil && !errors.Is(err, registry.CodeNotConnected):
 		return "", of, err
 	}
-	q := registry.Query{Tenant: r.Caller.Tenant, Target: registry.Target{SessionID: session}, Limit: 1}
-	q.Viewer = r.Caller.Viewer()
-	due, err := s.cfg.Directory.Awaited(ctx, q)
+	at := registry.Target{SessionID: session, Viewer: r.Caller.Viewer()}
+	due, err := s.cfg.Directory.Awaited(ctx, registry.Query{Tenant: r.Caller.Tenant, Target: at, Limit: 1})
 	if err != nil || len(due) == 0 {
 		return "", of, err
 	}
@@ -275,11 +232,9 @@ func namedIn(tools []registry.ToolSpec, name string) (tool string) {
 
 // sessionOfHash finds a session whose id is too long for a name, also while its device reconnects.
 func (s *Server) sessionOfHash(ctx context.Context, r *request, tool, part string) (string, error) {
-	q := registry.Query{
-		Tenant: r.Caller.Tenant, Target: r.Scope.target(r.Caller.Viewer()), Limit: pageSessions,
-	}
+	var after registry.Cursor
 	for range maxHashReads {
-		entries, next, err := s.cfg.Directory.List(ctx, q)
+		entries, next, err := s.sessions(ctx, r, after)
 		if err != nil {
 			return "", err
 		}
@@ -289,28 +244,29 @@ func (s *Server) sessionOfHash(ctx context.Context, r *request, tool, part strin
 			}
 		}
 		if next == nil {
-			return s.awaitedOfHash(ctx, q, tool, part)
+			return s.awaitedOfHash(ctx, r, tool, part)
 		}
-		q.After = *next
+		after = *next
 	}
 	return "", registry.Errorf(registry.CodeSessionNotFound,
 		"The session of this name was not found among the first. Call the tool at /mcp/sessions/ and the session's id.")
 }
 
 // awaitedOfHash finds a session among those that are expected to reconnect and offer the tool.
-func (s *Server) awaitedOfHash(ctx context.Context, q registry.Query, tool, part string) (string, error) {
-	q.Tool, q.After = tool, registry.Cursor{}
+func (s *Server) awaitedOfHash(ctx context.Context, r *request, tool, part string) (string, error) {
+	q := registry.Query{
+		Tenant: r.Caller.Tenant, Target: r.Scope.target(r.Caller.Viewer()), Tool: tool, Limit: pageSessions,
+	}
 	due, err := s.cfg.Directory.Awaited(ctx, q)
 	if err != nil {
 		return "", err
 	}
-	for i := range due {
-		if id := due[i].Session.Key.Session; hashSession(id) == part {
+	for _, d := range due {
+		if id := d.Session.Key.Session; hashSession(id) == part {
 			return id, nil
 		}
 	}
 	return "", registry.UnknownSession()
 }
 
-// maxHashReads is the maximum number of pages read to find a session whose id is too long.
 const maxHashReads = 20

@@ -22,7 +22,6 @@ const templateList = `"resourceTemplates":[{"uriTemplate":"` + uriSession + `{id
 	`"title":"One device","description":"One session with its tools, as GET /api/sessions/{id} has it.",` +
 	`"mimeType":"` + typeJSON + `"}]`
 
-// resource is one resource of a list.
 type resource struct {
 	URI         string `json:"uri"`
 	Name        string `json:"name"`
@@ -33,15 +32,10 @@ type resource struct {
 
 // listResources lists the resources: the list of sessions, and each connected session, in the order of connecting.
 func (s *Server) listResources(ctx context.Context, r *request) (result, error) {
-	if err := r.Out.ReservePage(ctx); err != nil {
-		return result{}, err
-	}
 	after, err := r.readCursor()
 	if err != nil {
 		return result{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	entries, next, err := s.sessions(ctx, r, registry.Cursor{Generation: after.Generation, Session: after.Session})
 	if err != nil {
 		return result{}, err
@@ -65,11 +59,7 @@ func (s *Server) listResources(ctx context.Context, r *request) (result, error) 
 	if next != nil {
 		list.Next = cursor{Generation: next.Generation, Session: next.Session}.String()
 	}
-	b := encode(list)
-	if r.modern {
-		b = append(b, private...)
-	}
-	return result{members: b}, nil
+	return result{members: encode(list), private: true}, nil
 }
 
 // sessions reads a page of the sessions of the scope. A session that is away is not listed.
@@ -88,7 +78,6 @@ func (s *Server) sessions(
 	})
 }
 
-// listTemplates lists the URI template of single sessions.
 func (s *Server) listTemplates(_ context.Context, r *request) (result, error) {
 	return r.constant(templateList)
 }
@@ -98,23 +87,15 @@ func (r *request) constant(members string) (result, error) {
 	if v := r.params.get("cursor"); !v.IsZero() && v.String() != "null" {
 		return result{}, invalidParams("This list has one page. Leave the cursor out.")
 	}
-	if r.modern {
-		members += private
-	}
-	return result{members: []byte(members)}, nil
+	return result{members: []byte(members), private: true}, nil
 }
 
 // readResource returns the sessions of the scope, or one of them. A session outside the scope is unknown.
 func (s *Server) readResource(ctx context.Context, r *request) (result, error) {
-	if err := r.Out.ReservePage(ctx); err != nil {
+	uri, err := r.params.mustText("uri")
+	if err != nil {
 		return result{}, err
 	}
-	uri, ok := r.params.text("uri")
-	if !ok {
-		return result{}, invalidParams("The field \"uri\" must be a string.")
-	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	text, err := s.readURI(ctx, r, uri)
 	if errors.Is(err, registry.CodeSessionNotFound) {
 		err = unknownResource(uri)
@@ -127,13 +108,9 @@ func (s *Server) readResource(ctx context.Context, r *request) (result, error) {
 		Type string `json:"mimeType"`
 		Text string `json:"text"`
 	}
-	b := encode(struct {
+	return result{private: true, members: encode(struct {
 		Contents []content `json:"contents"`
-	}{[]content{{uri, typeJSON, string(text)}}})
-	if r.modern {
-		b = append(b, private...)
-	}
-	return result{members: b}, nil
+	}{[]content{{uri, typeJSON, string(text)}}})}, nil
 }
 
 func (s *Server) readURI(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
@@ -149,10 +126,8 @@ func (s *Server) readURI(ctx context.Context, r *request, uri string) (json.RawM
 	}
 }
 
-// unknownResource returns the error for a URI without a resource.
 func unknownResource(uri string) error {
-	data, _ := json.Marshal(struct { // cannot fail: a string
-		URI string `json:"uri"`
-	}{uri})
-	return &rpcError{code: codeInvalidParams, message: "There is no such resource.", data: data}
+	return &rpcError{
+		code: codeInvalidParams, message: "There is no such resource.", data: map[string]string{"uri": uri},
+	}
 }

@@ -2,12 +2,10 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"strconv"
 	"strings"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/mcpcontent"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
@@ -39,9 +37,8 @@ const (
 	searchUsual = 20
 )
 
-// callSearch runs one of the two tools of a scope with Search.
 func (s *Server) callSearch(ctx context.Context, r *request, name string, args registry.JSON) (result, error) {
-	members, err := argsOf(args)
+	members, err := membersOf(args)
 	if err != nil {
 		return result{}, err
 	}
@@ -54,13 +51,6 @@ func (s *Server) callSearch(ctx context.Context, r *request, name string, args r
 		return result{}, registry.Errorf(registry.CodeToolNotFound,
 			"There is no tool %.80q here. Find it with %s, and call it with %s.", name, toolSearch, toolCall)
 	}
-}
-
-func argsOf(args registry.JSON) (fields, error) {
-	if args.IsZero() {
-		return nil, nil
-	}
-	return membersOf(args)
 }
 
 // callFound calls a tool by the name and the session that searchTools returned. Policy and audit use the tool's own
@@ -90,12 +80,11 @@ func (s *Server) callFound(ctx context.Context, r *request, members fields) (res
 
 // badArgument returns the error for a model that sent an invalid argument to one of the two tools.
 func badArgument(name, must string) result {
-	return result{members: appendInvalid(nil, &registry.Error{
+	return result{members: invalidContent(&registry.Error{
 		Message: "The arguments do not fit.", Violations: []registry.Violation{{Pointer: "/" + name, Message: must}},
 	})}
 }
 
-// searchTools returns a page of the tools whose name or description contains a text.
 func (s *Server) searchTools(ctx context.Context, r *request, members fields) (result, error) {
 	if err := r.Out.ReservePage(ctx); err != nil {
 		return result{}, err
@@ -125,49 +114,21 @@ func (s *Server) searchTools(ctx context.Context, r *request, members fields) (r
 	if err != nil {
 		return result{}, err
 	}
-	found := appendFound(nil, p.rows, next)
+	found := append(append([]byte{'{'}, p.encode(next, appendFound)...), '}')
 	b := append(mcpcontent.AppendText([]byte(`"content":[`), string(found)), `],"structuredContent":`...)
 	return result{members: append(b, found...)}, nil
 }
 
-// appendFound appends the tools as in tools/list, each with its own name and its session.
-func appendFound(b []byte, rows []toolRow, next cursor) []byte {
-	b = append(b, `{"tools":[`...)
-	for i := range rows {
-		row := &rows[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strictjson.AppendString(append(b, `{"name":`...), row.spec.Name)
-		if row.at != nil {
-			b = strictjson.AppendString(append(b, `,"session":`...), row.at.Key.Session)
-			b = strictjson.AppendString(append(b, `,"device":`...), deviceName(row.at))
-		}
-		b = strictjson.AppendString(append(b, `,"description":`...), row.spec.Description)
-		b = appendObjectSchema(append(b, `,"inputSchema":`...), row.spec.Parameters)
-		if output := mcpcontent.OutputSchema(row.spec); output != nil {
-			b = append(append(b, `,"outputSchema":`...), output...)
-		}
-		hints, _ := json.Marshal(hintsOf(row.spec.Annotations, row.says.Effects)) // cannot fail: booleans
-		b = append(append(append(b, `,"annotations":`...), hints...), '}')
+func appendFound(b []byte, row *toolRow) []byte {
+	b = strictjson.AppendString(append(b, `"name":`...), row.spec.Name)
+	if row.at != nil {
+		b = strictjson.AppendString(append(b, `,"session":`...), row.at.Key.Session)
+		b = strictjson.AppendString(append(b, `,"device":`...), deviceName(row.at))
 	}
-	b = append(b, ']')
-	if next != (cursor{}) {
-		b = strictjson.AppendString(append(b, `,"nextCursor":`...), next.String())
-	}
-	return append(b, '}')
+	return strictjson.AppendString(append(b, `,"description":`...), row.spec.Description)
 }
 
-// matches reports whether a tool contains the text of the search.
 func (p *toolPage) matches(t registry.ToolSpec) bool {
 	return p.query == "" || strings.Contains(strings.ToLower(t.Name), p.query) ||
 		strings.Contains(strings.ToLower(t.Description), p.query)
-}
-
-// allows returns policy's decision on a tool, or nil if the caller may not call it.
-func (p *toolPage) allows(t registry.ToolSpec, from policy.Source) *policy.Decision {
-	if d := p.cfg.Gateway.Decide(p.asker(), t, from); d.Allowed {
-		return d
-	}
-	return nil
 }

@@ -2,10 +2,9 @@
 // other, and earlier revisions, whose clients begin with initialize. No state is kept between two requests of a client,
 // so any pod answers any of them.
 //
-// It imports agent and registry. Start with server.go: a POST is parsed (message.go), checked against its headers
-// (initialize.go), and answered by its method. Each method has a file of its own. Lists are read from the directory for
-// every request, and calls go through agent.Invoker, as for /api. Decision 44 says why the server of the Go SDK is not
-// used.
+// Start with server.go: a POST is parsed (message.go), checked against its headers (initialize.go), and answered by its
+// method. Each method has a file of its own. Lists are read from the directory for every request, and calls go through
+// agent.Invoker, as for /api. Decision 44 says why the server of the Go SDK is not used.
 package mcp
 
 import (
@@ -33,13 +32,6 @@ type Invoker interface {
 	Read(ctx context.Context, by share.Owner, n int) (done func(), err error)
 }
 
-// Directory lists sessions. registry.Directory implements it.
-type Directory interface {
-	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
-	List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error)
-	Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error)
-}
-
 // Gateway is the part of the API that this package uses. Its methods are safe for concurrent use.
 type Gateway interface {
 	// LocalTools returns the gateway's own tools, in order of name.
@@ -59,17 +51,26 @@ type Gateway interface {
 	// /api/sessions/{id}. A session that the caller may not see is unknown.
 	Sessions(ctx context.Context, by agent.Asker, scope Scope) (json.RawMessage, error)
 	Session(ctx context.Context, by agent.Asker, scope Scope, id string) (json.RawMessage, error)
+
+	// Follow starts to follow changes. It misses none after it returns. leave must be called at the end.
+	Follow(ctx context.Context, who auth.Identity, scope Scope) (c Changes, leave func(), err error)
+}
+
+// Calls reads and cancels calls that have a record, and reads their reports. For a call that the tenant may not see,
+// Get and Cancel fail with registry.CodeCallNotFound. *routing.Calls implements it.
+type Calls interface {
+	Events(ctx context.Context, tenant, callID, after string) ([]registry.CallEvent, registry.Record, error)
+	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
+	Cancel(ctx context.Context, tenant, callID string) (registry.Record, error)
 }
 
 // Config configures a Server. All fields are required, unless noted.
 type Config struct {
 	Invoker   Invoker
-	Directory Directory
+	Directory registry.Directory
 	Gateway   Gateway
-	Calls     CallLog
-	Changes   Changer
+	Calls     Calls
 	Cancels   Cancels
-	Records   Records
 	Approvals Approvals
 	States    States        // nil: clients are not asked for approval
 	TaskAfter time.Duration // clients that know tasks get one for a call that may take longer
@@ -138,14 +139,12 @@ type Out interface {
 	Ended() bool
 }
 
-// request is a message that needs an answer, or a notification.
 type request struct {
 	message
 	*Exchange
-	revision     string
 	modern       bool             // of revision 2026-07-28 or later
 	capabilities strictjson.Value // of the client; only if modern
-	answer       *answer          // nil for notifications and methodListen
+	answer       *answer          // nil for notifications
 	args         registry.JSON    // of a call, until forgetBody
 
 	wrongAnswers int    // by the client's user, to this call's question
@@ -158,11 +157,11 @@ func (r *request) asker() agent.Asker {
 	return agent.Asker{Who: r.Caller, Model: !r.Caller.Person, Endpoint: agent.EndpointMCP, Waits: true}
 }
 
-// result is the answer to a request.
 type result struct {
 	kind    string // resultType; empty: complete
 	meta    []byte // of _meta, as JSON without the braces
 	members []byte // of the result, as JSON without the braces
+	private bool   // the client may cache it, but must not share it
 }
 
 // encode returns the members of an object, as JSON without the braces. Texts are as strictjson.AppendString writes them.
@@ -191,41 +190,42 @@ const (
 	methodCancelTask   = "tasks/cancel"
 )
 
-// method answers a request.
 type method struct {
 	serve  func(*Server, context.Context, *request) (result, error)
 	modern bool // only from revision 2026-07-28 on
 	legacy bool // only before
+	reads  bool // within readTimeout
+	page   bool // reserves the bytes of a page
 }
 
-// methods returns the method with a name.
 func methods(name string) (m method, ok bool) {
 	switch name {
 	case "initialize":
-		return method{serve: (*Server).initialize, legacy: true}, true
+		m = method{serve: (*Server).initialize, legacy: true}
 	case "ping":
-		return method{serve: (*Server).ping, legacy: true}, true
+		m = method{serve: (*Server).ping, legacy: true}
 	case "server/discover":
-		return method{serve: (*Server).discover, modern: true}, true
+		m = method{serve: (*Server).discover, modern: true}
 	case "tools/list":
-		return method{serve: (*Server).listTools}, true
+		m = method{serve: (*Server).listTools, reads: true, page: true}
 	case methodCallTool:
-		return method{serve: (*Server).callTool}, true
+		m = method{serve: (*Server).callTool}
 	case "resources/list":
-		return method{serve: (*Server).listResources}, true
+		m = method{serve: (*Server).listResources, reads: true, page: true}
 	case "resources/templates/list":
-		return method{serve: (*Server).listTemplates}, true
+		m = method{serve: (*Server).listTemplates}
 	case methodReadResource:
-		return method{serve: (*Server).readResource}, true
+		m = method{serve: (*Server).readResource, reads: true, page: true}
+	case methodListen:
+		m = method{serve: (*Server).listen, modern: true}
 	case methodGetTask:
-		return method{serve: (*Server).getTask, modern: true}, true
+		m = method{serve: (*Server).getTask, modern: true, reads: true}
 	case methodUpdateTask:
-		return method{serve: (*Server).updateTask, modern: true}, true
+		m = method{serve: (*Server).updateTask, modern: true, reads: true}
 	case methodCancelTask:
-		return method{serve: (*Server).cancelTask, modern: true}, true
-	default:
-		return method{}, false
+		m = method{serve: (*Server).cancelTask, modern: true, reads: true}
 	}
+	return m, m.serve != nil
 }
 
 // readTimeout bounds the store's time for a list or a resource.
@@ -245,17 +245,27 @@ func (s *Server) Serve(ctx context.Context, x *Exchange) error {
 		s.hear(ctx, r)
 		return x.Out.Write(http.StatusAccepted, nil, nil)
 	}
-	if r.method == methodListen && r.modern {
-		return s.listen(ctx, r)
-	}
 	m, ok := methods(r.method)
 	if !ok || m.modern && !r.modern || m.legacy && r.modern {
 		return r.fail(methodNotFound(r.method))
 	}
-	ctx, a := r.begin(ctx)
-	r.answer = a
-	res, err := m.serve(s, ctx, r)
-	return a.finish(s, res, err)
+	ctx, r.answer = r.begin(ctx)
+	res, err := s.run(ctx, r, m)
+	return r.answer.finish(s, res, err)
+}
+
+func (s *Server) run(ctx context.Context, r *request, m method) (result, error) {
+	if m.page {
+		if err := r.Out.ReservePage(ctx); err != nil {
+			return result{}, err
+		}
+	}
+	if m.reads {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+	}
+	return m.serve(s, ctx, r)
 }
 
 // longBody is the length from which bodies are parsed one at a time.
@@ -273,13 +283,11 @@ func (s *Server) parse(ctx context.Context, x *Exchange) (message, error) {
 	return parseMessage(body)
 }
 
-// fail answers a request with an error.
 func (r *request) fail(err error) error {
 	e := rpcErrorOf(err)
 	return r.Out.Write(e.status(r.modern, r.Scope), appendError(nil, r.id, e), e.cause)
 }
 
-// appendResult appends the answer to a request.
 func (s *Server) appendResult(b []byte, r *request, res result) []byte {
 	b = append(append(append(b, `{"jsonrpc":"2.0","id":`...), r.id...), `,"result":{`...)
 	start := len(b)
@@ -296,5 +304,9 @@ func (s *Server) appendResult(b []byte, r *request, res result) []byte {
 	if len(b) > start && len(res.members) > 0 {
 		b = append(b, ',')
 	}
-	return append(append(b, res.members...), "}}\n"...)
+	b = append(b, res.members...)
+	if r.modern && res.private {
+		b = append(b, `,"ttlMs":`+ttl+`,"cacheScope":"private"`...)
+	}
+	return append(b, "}}\n"...)
 }

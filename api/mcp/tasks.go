@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -13,13 +12,6 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
-
-// Records reads and cancels calls that have a record. For a call that the tenant may not see, it fails with
-// registry.CodeCallNotFound.
-type Records interface {
-	Get(ctx context.Context, tenant, callID string) (registry.Record, error)
-	Cancel(ctx context.Context, tenant, callID string) (registry.Record, error)
-}
 
 const (
 	// extensionTasks is the extension that a client declares if it accepts a task instead of a result.
@@ -40,13 +32,11 @@ const (
 	taskCancelled = "cancelled"
 )
 
-// takesTasks reports whether the client accepts a task instead of a result.
 func (r *request) takesTasks() bool {
 	extensions, ok := r.capability("extensions")
 	return ok && extensions.get(extensionTasks).IsObject()
 }
 
-// needTasks rejects a client that does not declare tasks.
 func (r *request) needTasks() error {
 	if r.takesTasks() {
 		return nil
@@ -58,9 +48,8 @@ func (r *request) needTasks() error {
 	}
 }
 
-// task returns the result that names the task of a call.
 func (s *Server) task(ctx context.Context, r *request, out *agent.Outcome) (result, error) {
-	rec, err := s.cfg.Records.Get(ctx, r.Caller.Tenant, out.CallID)
+	rec, err := s.cfg.Calls.Get(ctx, r.Caller.Tenant, out.CallID)
 	if err != nil { // the call runs, and its caller needs its id
 		e := registry.AsError(err).With(registry.DispatchedUnknown)
 		e.CallID = out.CallID
@@ -71,8 +60,6 @@ func (s *Server) task(ctx context.Context, r *request, out *agent.Outcome) (resu
 
 // getTask returns the state of a task, with its result, its failure or its open question.
 func (s *Server) getTask(ctx context.Context, r *request) (result, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	rec, err := s.ownTask(ctx, r)
 	if err != nil {
 		return result{}, err
@@ -94,7 +81,9 @@ func (s *Server) getTask(ctx context.Context, r *request) (result, error) {
 		detail = append(append(detail, res.members...), '}')
 	case taskFailed:
 		_, failure := rec.Outcome()
-		e := rpcErrorOf(withCall(failure, rec.CallID))
+		ofCall := *registry.AsError(failure)
+		ofCall.CallID = rec.CallID
+		e := rpcErrorOf(&ofCall)
 		detail = strictjson.AppendString([]byte(`,"statusMessage":`), e.message)
 		detail = appendErrorObject(append(detail, `,"error":`...), e)
 	}
@@ -103,13 +92,11 @@ func (s *Server) getTask(ctx context.Context, r *request) (result, error) {
 
 // cancelTask requests the end of a task. Cancelling a finished task has no effect.
 func (s *Server) cancelTask(ctx context.Context, r *request) (result, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	rec, err := s.ownTask(ctx, r)
 	if err != nil || rec.State.Final() {
 		return result{}, err
 	}
-	rec, err = s.cfg.Records.Cancel(ctx, r.Caller.Tenant, rec.CallID)
+	rec, err = s.cfg.Calls.Cancel(ctx, r.Caller.Tenant, rec.CallID)
 	if err == nil && rec.Approval != "" && rec.State == registry.StateCancelled {
 		s.cfg.Approvals.Withdraw(ctx, r.Caller.Tenant, rec.Approval)
 	}
@@ -119,8 +106,6 @@ func (s *Server) cancelTask(ctx context.Context, r *request) (result, error) {
 // updateTask applies the answer of the client's user. Answers without an open question are ignored. Only the first
 // decision on an approval counts. The last allowed answer, if wrong, gives the call up.
 func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	inputs, err := r.inputs()
 	if err != nil {
 		return result{}, err
@@ -145,11 +130,7 @@ func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 	case wrong != "" || !decides:
 		return result{}, nil
 	}
-	_, err = s.cfg.Approvals.Decide(ctx, r.Caller, rec.Approval, decision)
-	if errors.Is(err, registry.CodeNotFound) {
-		err = nil
-	}
-	return result{}, err
+	return result{}, s.decide(ctx, r, rec.Approval, decision)
 }
 
 // openQuestion returns the question of a task for the client's user, or nil. Only a user who may decide the approval is
@@ -182,7 +163,7 @@ func (s *Server) ownTask(ctx context.Context, r *request) (registry.Record, erro
 	if !ok || !isCallID(id) {
 		return registry.Record{}, errNoTask
 	}
-	rec, err := s.cfg.Records.Get(ctx, r.Caller.Tenant, id)
+	rec, err := s.cfg.Calls.Get(ctx, r.Caller.Tenant, id)
 	if registry.IsCallNotFound(err) || err == nil && !isOwn(r.Caller, &rec) {
 		return rec, errNoTask
 	}
@@ -192,7 +173,6 @@ func (s *Server) ownTask(ctx context.Context, r *request) (registry.Record, erro
 // isCallID reports whether a text can be the id of a call. Other texts are not sent to the store.
 func isCallID(id string) bool { return len(id) == 36 && strings.Trim(id, "0123456789abcdef-") == "" }
 
-// isOwn reports whether a record is a task of the caller.
 func isOwn(who auth.Identity, rec *registry.Record) bool {
 	by := auth.OfNote(rec.Tenant, rec.UserID, rec.Caller)
 	return rec.Mode == registry.ModeAsync && rec.Tenant == who.Tenant && rec.UserID == who.User &&
@@ -216,18 +196,11 @@ func taskOf(rec *registry.Record) string {
 	}
 }
 
-// taskResult returns the result that the call would have had without a task.
 func (r *request) taskResult(rec *registry.Record) (result, error) {
 	out := agent.Outcome{CallID: rec.CallID, State: rec.State}
 	var err error
 	out.Result, err = rec.Outcome()
 	return r.resultOf(&out, err)
-}
-
-func withCall(err error, callID string) *registry.Error {
-	e := *registry.AsError(err)
-	e.CallID = callID
-	return &e
 }
 
 // appendTask appends the members that every state of a task has. A task is stored for the longest time of its call,

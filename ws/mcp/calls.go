@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -58,7 +59,9 @@ func (m *Machine) Cancel(call, reason string) []byte {
 	if id == nil {
 		return nil
 	}
-	return m.wrap(m.HasEnvelope(), cancelFrame(id, reason))
+	b := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...)
+	b = strictjson.AppendString(append(b, `,"reason":`...), reason)
+	return m.wrap(m.HasEnvelope(), append(b, `}}`...))
 }
 
 // requestOf returns the call for the id of a message, empty if there is none. own means that the id belongs to the
@@ -76,7 +79,6 @@ func (m *Machine) requestOf(id []byte) (own bool, call string) {
 	return m.isPending(id), call
 }
 
-// forget records that a call has been answered.
 func (m *Machine) forget(id []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +117,6 @@ func (n *numbers) next() int64 {
 	}
 }
 
-// add assigns a number to a call that is about to be sent.
 func (n *numbers) add(call string) int64 {
 	if n.calls == nil {
 		n.calls, n.of = make(map[int64]string), make(map[string]int64)
@@ -139,7 +140,6 @@ func (n *numbers) end(call string) (number int64, ok bool) {
 	return number, true
 }
 
-// remove releases a number because its call was answered or never sent.
 func (n *numbers) remove(number int64) {
 	call, ok := n.calls[number]
 	if !ok {
@@ -169,31 +169,11 @@ const (
 	statelessVersion  = "2026-07-28"
 )
 
-// speaks reports whether the gateway supports a version after initialize.
-func speaks(version string) bool {
-	switch version {
-	case "2024-11-05", "2025-03-26", "2025-06-18", initializeVersion:
-		return true
-	default:
-		return false
-	}
-}
-
-// Methods of MCP.
 const (
-	methodInitialize  = "initialize"
-	methodDiscover    = "server/discover"
-	methodListTools   = "tools/list"
-	methodListen      = "subscriptions/listen"
-	methodCallTool    = "tools/call"
-	methodPing        = "ping"
-	methodInitialized = "notifications/initialized"
-	methodProgress    = "notifications/progress"
-	methodCancelled   = "notifications/cancelled"
-	methodListChanged = "notifications/tools/list_changed"
+	methodInitialize = "initialize"
+	methodListTools  = "tools/list"
 )
 
-// Error codes of JSON-RPC.
 const (
 	codeParseError     = -32700
 	codeInvalidRequest = -32600
@@ -208,40 +188,6 @@ const (
 		`","io.modelcontextprotocol/clientInfo":` + clientInfo +
 		`,"io.modelcontextprotocol/clientCapabilities":{}`
 )
-
-// request returns a request whose params are the given members.
-func request(id, method, params string) []byte {
-	return []byte(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + params + `}}`)
-}
-
-func initializeFrame(id string) []byte {
-	return request(id, methodInitialize,
-		`"protocolVersion":"`+initializeVersion+`","capabilities":{},"clientInfo":`+clientInfo)
-}
-
-func discoverFrame(id string) []byte {
-	return request(id, methodDiscover, `"_meta":{`+statelessMeta+`}`)
-}
-
-// listenFrame subscribes to changes of the tools at a server of the stateless version.
-func listenFrame(id string) []byte {
-	return request(id, methodListen, `"notifications":{"toolsListChanged":true},"_meta":{`+statelessMeta+`}`)
-}
-
-// listFrame requests a page of tools; without a cursor the first one.
-func listFrame(id, cursor, meta string) []byte {
-	params := strictjson.AppendString([]byte(`"cursor":`), cursor)
-	if cursor == "" {
-		params = nil
-	}
-	if meta != "" {
-		if len(params) > 0 {
-			params = append(params, ',')
-		}
-		params = append(params, `"_meta":{`+meta+`}`...)
-	}
-	return request(id, methodListTools, string(params))
-}
 
 // callFrame copies the arguments byte for byte, unless they have line breaks: a server behind a pipe needs each message
 // on one line.
@@ -258,7 +204,7 @@ func callFrame(id []byte, tool string, args json.RawMessage, meta string) []byte
 	b := make([]byte, 0, 192+2*len(id)+len(tool)+len(args)+len(meta))
 	b = append(b, `{"jsonrpc":"2.0","id":`...)
 	b = append(b, id...)
-	b = append(b, `,"method":"`+methodCallTool+`","params":{"name":`...)
+	b = append(b, `,"method":"tools/call","params":{"name":`...)
 	b = strictjson.AppendString(b, tool)
 	b = append(b, `,"arguments":`...)
 	b = append(b, args...)
@@ -271,47 +217,10 @@ func callFrame(id []byte, tool string, args json.RawMessage, meta string) []byte
 	return append(b, `}}}`...)
 }
 
-func cancelFrame(id []byte, reason string) []byte {
-	b := append([]byte(`{"jsonrpc":"2.0","method":"`+methodCancelled+`","params":{"requestId":`), id...)
-	b = append(b, `,"reason":`...)
-	b = strictjson.AppendString(b, reason)
-	return append(b, `}}`...)
-}
-
-func notificationFrame(method string) []byte {
-	return []byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)
-}
-
-func resultFrame(id json.RawMessage, result string) []byte {
-	return []byte(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + `}`)
-}
-
-// errorFrame returns an error answer. id is nil if the message had none, or if its id could not be read.
-func errorFrame(id json.RawMessage, code int, message string) []byte {
-	if id == nil {
-		id = json.RawMessage("null")
-	}
-	b := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
-	b = append(b, `,"error":{"code":`...)
-	b = strconv.AppendInt(b, int64(code), 10)
-	b = append(b, `,"message":`...)
-	b = strictjson.AppendString(b, message)
-	return append(b, `}}`...)
-}
-
-// codeOf returns the JSON-RPC code for a mistake in a message.
-func codeOf(bad *fields.Error) int {
-	if bad.Code == fields.CodeInvalidJSON {
-		return codeParseError
-	}
-	return codeInvalidRequest
-}
-
-// helloFrame answers the hello of a voice device.
-func helloFrame(session string) []byte {
-	b := append([]byte(`{"type":"`+TypeHello+`","transport":"websocket","session_id":`),
-		strictjson.AppendString(nil, session)...)
-	return append(b, '}')
+// errorFrame returns an error answer. id is JSON.
+func errorFrame(id string, code int, message string) []byte {
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, code,
+		strictjson.AppendString(nil, message))
 }
 
 // PairingFrame converts the frame with a device's pairing code: into an MCP log message, or into a text that a voice

@@ -11,7 +11,6 @@ import (
 	"github.com/farhand/farhand/ws/internal/fields"
 )
 
-// maxMessageID is how many bytes the id of a message may have.
 const maxMessageID = 256
 
 // What Decode returns.
@@ -56,7 +55,6 @@ func (m *Message) Type() string {
 	return TypeMCP
 }
 
-// failure is an error answer.
 type failure struct {
 	code    int64
 	message string
@@ -116,7 +114,6 @@ func (m *Machine) decodeTyped(f *fields.Object) (any, error) {
 		"This address speaks MCP; the device protocol is spoken at /ws/chat.")
 }
 
-// decodeMessage decodes a JSON-RPC message.
 func (m *Machine) decodeMessage(f *fields.Object) (any, error) {
 	if v := f.Value("jsonrpc"); string(v) != `"2.0"` {
 		f.Fail("jsonrpc", `must be "2.0"`)
@@ -127,7 +124,7 @@ func (m *Machine) decodeMessage(f *fields.Object) (any, error) {
 		if bad := f.Bad(); bad != nil {
 			return nil, bad
 		}
-		if msg.method == methodProgress && id == nil {
+		if msg.method == "notifications/progress" && id == nil {
 			return m.decodeProgress(f)
 		}
 		return msg, nil
@@ -143,7 +140,6 @@ func (m *Machine) decodeMessage(f *fields.Object) (any, error) {
 	return m.decodeAnswer(id, result, failed)
 }
 
-// decodeAnswer decodes the result of a request, or its failure.
 func (m *Machine) decodeAnswer(id, result json.RawMessage, failed *failure) (any, error) {
 	own, call := m.requestOf(id)
 	switch {
@@ -165,7 +161,6 @@ func (m *Machine) decodeAnswer(id, result json.RawMessage, failed *failure) (any
 	return answer, err
 }
 
-// decodeProgress decodes a progress report of a call.
 func (m *Machine) decodeProgress(f *fields.Object) (any, error) {
 	p, mistake := f.Inner("params", "is required")
 	if mistake != "" {
@@ -238,12 +233,9 @@ func failureOf(f *fields.Object) *failure {
 		f.Fail("error", mistake)
 		return nil
 	}
-	failed := &failure{}
+	failed := &failure{message: e.TextOr("message", "")}
 	if code := e.OptionalInt("code"); code != nil {
 		failed.code = *code
-	}
-	if message := e.OptionalText("message"); message != nil {
-		failed.message = *message
 	}
 	failed.lost = string(fields.Member(e.Value("data"), "code")) == `"`+string(registry.CodeLost)+`"`
 	return failed

@@ -13,11 +13,8 @@
 //	(voice devices)          │ error                ▲
 //	                         └──────▶ discovering ──┘ result
 //
-// # Where to start
-//
-//   - The state and the effects: machine.go. The conversation: conversation.go. Lists of tools are there, too.
-//   - Messages that come in: decode.go; results of tools: tool.go. Messages that go out: calls.go.
-//   - Calls and their ids: calls.go.
+// machine.go has the state and the effects, conversation.go the conversation, decode.go the messages that come in,
+// tool.go tools and their results, and calls.go the messages that go out and the ids of calls.
 package mcp
 
 import (
@@ -36,9 +33,9 @@ import (
 // AnswerWait is how long a device may take to answer initialize, or to send its whole list of tools.
 const AnswerWait = 30 * time.Second
 
-// Effect is something to do for a Machine. Effects are carried out in order. After one that fails, the others are
-// dropped.
-type Effect interface{ effect() }
+// Effect is something to do for a Machine: one of the types below. Effects are carried out in order. After one that
+// fails, the others are dropped.
+type Effect any
 
 // The effects.
 type (
@@ -51,8 +48,9 @@ type (
 	// StopTimer stops the timer.
 	StopTimer struct{}
 
-	// Charge charges the device for work that its message causes.
-	Charge struct{ Work Work }
+	// Charge charges the device for a message: one that answers nothing, or one after which the tools may have to be
+	// listed again.
+	Charge struct{ Listing bool }
 
 	// NameDevice stores the name of the device's program, if the device has no name.
 	NameDevice struct{ Name string }
@@ -81,26 +79,7 @@ type (
 	}
 )
 
-func (Send) effect()       {}
-func (StartTimer) effect() {}
-func (StopTimer) effect()  {}
-func (Charge) effect()     {}
-func (NameDevice) effect() {}
-func (Offer) effect()      {}
-func (Retain) effect()     {}
-func (Close) effect()      {}
-func (Log) effect()        {}
-
-// Work is what a Charge is for.
-type Work uint8
-
-// Kinds of work.
-const (
-	Stray   Work = iota // a message that answers nothing
-	Listing             // the tools may have to be listed again
-)
-
-// stage is the stage of the conversation with a device.
+// stage is how far the conversation has come.
 type stage uint8
 
 const (
@@ -128,6 +107,7 @@ type Machine struct {
 	cfg Config
 
 	mu       sync.Mutex
+	todo     []Effect // of the current step
 	stage    stage
 	envelope bool   // messages are in envelopes
 	greeted  bool   // initialize was sent after a voice device's hello
@@ -151,37 +131,47 @@ type Machine struct {
 // New returns the machine of a new connection.
 func New(cfg Config) *Machine { return &Machine{cfg: cfg, envelope: cfg.Voice} }
 
-// Begin starts the conversation with a device that has its session. A voice device starts it itself.
-func (m *Machine) Begin() []Effect {
+// step runs one step under the mutex, and returns its effects.
+func (m *Machine) step(run func()) []Effect {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	run()
+	todo := m.todo
+	m.todo = nil
+	return todo
+}
+
+// do adds an effect to the current step.
+func (m *Machine) do(e Effect) { m.todo = append(m.todo, e) }
+
+// Begin starts the conversation with a device that has its session. A voice device starts it itself.
+func (m *Machine) Begin() []Effect {
 	if m.cfg.Voice {
-		return []Effect{m.arm()}
+		return m.step(m.arm)
 	}
-	return m.initialize()
+	return m.step(m.initialize)
 }
 
 // Late reports that the timer of a turn has fired. A connection whose tools are known continues with them, and lists
 // them again if they have changed since.
 func (m *Machine) Late(turn int) []Effect {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.waiting || turn != m.turn {
-		return nil
-	}
-	m.pending, m.waiting = "", false
-	todo := []Effect{Log{slog.LevelInfo, "a device did not answer the gateway's own request of MCP in time",
-		[]any{"ready", m.listed}}}
-	switch {
-	case !m.listed:
-		return append(todo, Close{})
-	case m.settling:
-		m.overdue = true
-		return todo
-	default:
-		m.list = nil
-		return append(todo, m.listChanged()...)
-	}
+	return m.step(func() {
+		if !m.waiting || turn != m.turn {
+			return
+		}
+		m.pending, m.waiting = "", false
+		m.do(Log{slog.LevelInfo, "a device did not answer the gateway's own request of MCP in time",
+			[]any{"ready", m.listed}})
+		switch {
+		case !m.listed:
+			m.do(Close{})
+		case m.settling:
+			m.overdue = true
+		default:
+			m.list = nil
+			m.listChanged()
+		}
+	})
 }
 
 // HasEnvelope reports whether messages are in envelopes, as those of voice devices are.
@@ -193,40 +183,41 @@ func (m *Machine) HasEnvelope() bool {
 
 // Error returns an error message for a mistake in a message.
 func (m *Machine) Error(bad *fields.Error) []byte {
-	return m.wrap(m.HasEnvelope(), errorFrame(nil, codeOf(bad), bad.Message))
+	code := codeInvalidRequest
+	if bad.Code == fields.CodeInvalidJSON {
+		code = codeParseError
+	}
+	return m.wrap(m.HasEnvelope(), errorFrame("null", code, bad.Message))
 }
 
-// arm starts the timer.
-func (m *Machine) arm() Effect {
+func (m *Machine) arm() {
 	m.turn++
 	m.waiting = true
-	return StartTimer{m.turn}
+	m.do(StartTimer{m.turn})
 }
 
 // disarm records that the gateway's own request has been answered, or that its answer is no longer needed.
-func (m *Machine) disarm() Effect {
+func (m *Machine) disarm() {
 	m.pending, m.waiting = "", false
-	return StopTimer{}
+	m.do(StopTimer{})
 }
 
-// newRequest returns the id of a new request of the gateway, as JSON. An answer to the previous request is then
+// request sends a request of the gateway, whose params are the given members. An answer to the previous request is then
 // ignored.
-func (m *Machine) newRequest() string {
+func (m *Machine) request(method, params string) {
 	if m.envelope {
 		m.pending = strconv.FormatInt(m.numbers.next(), 10)
 	} else {
 		m.pending = `"` + uuid.NewString() + `"`
 	}
-	return m.pending
+	m.send(`{"jsonrpc":"2.0","id":` + m.pending + `,"method":"` + method + `","params":{` + params + `}}`)
 }
 
 // isPending reports whether an id belongs to the gateway's pending request.
 func (m *Machine) isPending(id []byte) bool { return len(id) > 0 && string(id) == m.pending }
 
-// send returns the effect of sending an MCP message.
-func (m *Machine) send(message []byte) Effect { return Send{m.wrap(m.envelope, message)} }
+func (m *Machine) send(message string) { m.do(Send{m.wrap(m.envelope, []byte(message))}) }
 
-// wrap puts an MCP message into an envelope.
 func (m *Machine) wrap(envelope bool, message []byte) []byte {
 	if !envelope {
 		return message

@@ -177,7 +177,6 @@ func readBlock(item json.RawMessage, room int) (b mcpcontent.Block, bad *fields.
 	return b, bad
 }
 
-// readData decodes a base64 member and its MIME type.
 func readData(f *fields.Object, b *mcpcontent.Block, key string, room int) {
 	b.MIMEType = f.TextOr("mimeType", "")
 	v := f.Required(key)
@@ -189,7 +188,6 @@ func readData(f *fields.Object, b *mcpcontent.Block, key string, room int) {
 	}
 }
 
-// decodedSize returns the number of bytes that a base64 JSON string decodes to.
 func decodedSize(quoted []byte) int {
 	text := bytes.Trim(quoted, `"`)
 	return base64.StdEncoding.DecodedLen(len(text)) - bytes.Count(text[max(len(text)-2, 0):], []byte{'='})

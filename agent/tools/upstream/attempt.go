@@ -22,24 +22,9 @@ import (
 // attempt is the delivery state of one request to a server. The request's context carries it through the SDK to the
 // transport, because the SDK's errors do not distinguish a request that was never sent from one that may have run.
 type attempt struct {
-	tenant  string                  // of the caller; empty: the gateway's own request
-	sent    atomic.Bool             // the server may have received it
-	refusal atomic.Pointer[refusal] // nil: the server has not refused it
-}
-
-// refusal is a server's rejection of a request of a session: the session has ended, or the request is invalid.
-type refusal struct {
-	status  int
-	code    int64  // of the JSON-RPC error in the answer; zero: no such error
-	message string // of the JSON-RPC error
-}
-
-// String returns the refusal as text for a model.
-func (r *refusal) String() string {
-	if r.code == 0 && r.message == "" {
-		return fmt.Sprintf("The MCP server refused the call with the HTTP status %d.", r.status)
-	}
-	return errorText(r.code, r.message)
+	tenant  string                 // of the caller; empty: the gateway's own request
+	sent    atomic.Bool            // the server may have received it
+	refusal atomic.Pointer[string] // of a request of a session, as text for a model; nil: none
 }
 
 type attemptKey struct{}
@@ -58,17 +43,22 @@ func attemptOf(ctx context.Context) *attempt {
 	return new(attempt)
 }
 
-// refusalOf returns the refusal in an answer, or nil. An answer is a refusal if its status is 400 or 404 and the
-// request belongs to a session. Servers send these for invalid requests and for unknown sessions.
-func refusalOf(req *http.Request, status int, body []byte) *refusal {
-	if status != http.StatusBadRequest && status != http.StatusNotFound || req.Header.Get(headerSession) == "" {
-		return nil
-	}
+// isRefusal reports whether an answer is a refusal: its status is 400 or 404, and the request belongs to a session.
+// Servers send these for invalid requests and for unknown sessions.
+func isRefusal(req *http.Request, status int) bool {
+	return (status == http.StatusBadRequest || status == http.StatusNotFound) && req.Header.Get(headerSession) != ""
+}
+
+// refusalText returns a refusal as text for a model. body may be any text.
+func refusalText(status int, body []byte) string {
 	var answer struct {
 		Error jsonrpc.Error `json:"error"`
 	}
-	_ = json.Unmarshal(body, &answer) // the answer may be any text
-	return &refusal{status: status, code: answer.Error.Code, message: answer.Error.Message}
+	_ = json.Unmarshal(body, &answer)
+	if answer.Error.Code == 0 && answer.Error.Message == "" {
+		return fmt.Sprintf("The MCP server refused the call with the HTTP status %d.", status)
+	}
+	return errorText(answer.Error.Code, answer.Error.Message)
 }
 
 // spareWrites is how many messages to a program may be in flight beyond two per concurrent call.
@@ -111,27 +101,21 @@ const (
 )
 
 // relistDelay computes when to list a server's tools again after a change notification. The pause doubles with each
-// notification.
+// notification. The zero value is ready.
 type relistDelay struct {
-	pause  time.Duration // from the last list to the next one
 	waited time.Duration // the pause before the last list; zero: none
 	last   time.Time     // time of the last list
 }
-
-func newRelistDelay() *relistDelay { return &relistDelay{pause: minRelist} }
-
-// listed records that the tools were listed now.
-func (c *relistDelay) listed() { c.last = time.Now() }
 
 // next returns how long to wait before the next list, after a change notification. The pause resets if the server was
 // quiet for twice the last pause, and at least for resetRelistAfter.
 func (c *relistDelay) next() time.Duration {
 	quiet := time.Since(c.last)
 	if quiet >= max(2*c.waited, resetRelistAfter) {
-		c.waited, c.pause = 0, minRelist
+		c.waited = 0
 		return 0
 	}
-	c.waited, c.pause = c.pause, min(2*c.pause, maxRelist)
+	c.waited = min(max(2*c.waited, minRelist), maxRelist)
 	return max(0, c.waited-quiet)
 }
 
@@ -187,29 +171,31 @@ type bucket struct {
 	last time.Time
 }
 
-// reserve takes n tokens, and returns how long to wait for them.
+// refillLocked adds the tokens for the time since the last call.
+func (b *bucket) refillLocked() {
+	now := time.Now()
+	b.used, b.last = max(0, b.used-now.Sub(b.last).Seconds()*b.rate), now
+}
+
 func (b *bucket) reserve(n float64) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	b.used = max(0, b.used-now.Sub(b.last).Seconds()*b.rate) + n
-	b.last = now
+	b.refillLocked()
+	b.used += n
 	return time.Duration(max(0, b.used-b.burst) / b.rate * float64(time.Second))
 }
 
-// idle reports whether the bucket is full.
 func (b *bucket) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return time.Since(b.last).Seconds()*b.rate >= b.used
+	b.refillLocked()
+	return b.used == 0
 }
 
-// try takes a token if there is one.
 func (b *bucket) try() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	b.used, b.last = max(0, b.used-now.Sub(b.last).Seconds()*b.rate), now
+	b.refillLocked()
 	if b.used+1 > b.burst {
 		return false
 	}
@@ -226,7 +212,6 @@ func (b *bucket) wait(ctx context.Context, n float64) error {
 	return pause.For(ctx, wait)
 }
 
-// errTooLong ends an answer that exceeds its size limit.
 var errTooLong = errors.New("the server has sent more than one answer may have")
 
 // paced reads a server's messages at the rate of a token bucket.
@@ -240,7 +225,6 @@ type paced struct {
 	err error
 }
 
-// Read implements io.Reader.
 func (r *paced) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p[:min(len(p), paceRead)])
 	if r.left >= 0 {
@@ -261,7 +245,6 @@ func (r *paced) Read(p []byte) (int, error) {
 // charge waits for the tokens that a message with this many JSON values costs.
 func (r *paced) charge(values int) error { return r.pace.wait(r.ctx, float64(values/paceValue)) }
 
-// Close implements io.Closer.
 func (r *paced) Close() error {
 	err := r.ReadCloser.Close()
 	if r.done != nil {

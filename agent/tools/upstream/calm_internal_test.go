@@ -9,9 +9,9 @@ import (
 // changing has a server say that its tools have changed a while after each list, and returns when they are listed
 // within a time.
 func changing(after, within time.Duration) (lists []time.Duration) {
-	c, began := newRelistDelay(), time.Now()
+	c, began := new(relistDelay), time.Now()
 	for {
-		c.listed()
+		c.last = time.Now()
 		if time.Since(began) > within {
 			return lists
 		}
@@ -46,17 +46,17 @@ func TestServersThatAlwaysChangeAreListedLater(t *testing.T) {
 // A server that was quiet is listed soon again, as one that has said nothing before.
 func TestQuietServersAreListedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newRelistDelay()
+		c := new(relistDelay)
 		for range 20 {
-			c.listed()
+			c.last = time.Now()
 			time.Sleep(c.next())
 		}
-		c.listed()
+		c.last = time.Now()
 		time.Sleep(2 * maxRelist)
 		if wait := c.next(); wait != 0 {
 			t.Errorf("it is listed after %v", wait)
 		}
-		c.listed()
+		c.last = time.Now()
 		if wait := c.next(); wait != minRelist {
 			t.Errorf("and then after %v", wait)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/farhand/farhand/internal/pause"
 )
 
 const (
@@ -30,7 +32,6 @@ var (
 	errCut   = errors.New("the connection was closed")
 )
 
-// connection is one connection to a server.
 type connection struct {
 	server  *Server
 	session *mcp.ClientSession
@@ -40,6 +41,7 @@ type connection struct {
 	leave   context.CancelCauseFunc
 	changed chan struct{}  // capacity 1: the tools have changed
 	pages   map[string]int // bytes of each list page that the SDK caches, by cursor
+	cached  int            // bytes of all pages
 
 	link     interface{ close() }
 	program  *program // nil for a URL
@@ -47,11 +49,10 @@ type connection struct {
 	progress reports
 	tasks    sync.WaitGroup
 
-	listing  atomic.Bool // a list of tools is in progress
-	mu       sync.Mutex
+	listing  atomic.Bool     // a list of tools is in progress
+	calls    sync.WaitGroup  // in flight
+	mu       sync.Mutex      // held to add a call
 	taskOnly map[string]bool // listed tools that only run as tasks, by name
-	calls    int             // in flight
-	idle     chan struct{}   // closed when no call is in flight; nil: no waiter
 }
 
 // connect connects to a server within s.Connect. With old, it starts with the protocol revision in before.
@@ -85,19 +86,23 @@ func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool)
 	return conn, nil
 }
 
-// open opens the transport to the server.
 func (c *connection) open(cfg *Config) (mcp.Transport, error) {
 	if c.server.URL != "" {
 		w := newWeb(c)
 		c.link = w
-		return w.transport(), nil
+		return &mcp.StreamableClientTransport{
+			Endpoint: c.server.URL, HTTPClient: w.client, MaxEventSize: maxMessage,
+		}, nil
 	}
-	p, err := cfg.start(c.ctx, c.server, c.paces.forTenant(""))
+	p, err := cfg.start(c.ctx, c.server)
 	if err != nil {
 		return nil, err
 	}
 	c.link, c.program = p, p
-	return p.transport(c), nil
+	output := &paced{ReadCloser: p.stdout, ctx: c.ctx, pace: c.paces.forTenant(""), left: -1}
+	return &mcp.IOTransport{
+		Reader: newGate(output, c, false), Writer: deadlineWriter{p.stdin, c}, MaxLineLength: maxMessage,
+	}, nil
 }
 
 // closingTransport closes the SDK's connection when ours ends. The SDK leaves an unusable connection open, and waits
@@ -107,7 +112,6 @@ type closingTransport struct {
 	conn *connection
 }
 
-// Connect implements mcp.Transport.
 func (k closingTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	made, err := k.Transport.Connect(ctx)
 	if err != nil {
@@ -171,41 +175,24 @@ func (c *connection) why(ctx context.Context, err error) error {
 	return err
 }
 
-// enter counts a starting call. It returns false if the connection takes no new calls.
+// enter adds a call to calls. It returns false if the connection takes no new calls.
 func (c *connection) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inUse.Err() != nil {
 		return false
 	}
-	c.calls++
+	c.calls.Add(1)
 	return true
 }
 
-// exit counts a finished call.
-func (c *connection) exit() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.calls--; c.calls == 0 && c.idle != nil {
-		close(c.idle)
-	}
-}
-
-// finish closes the connection after its calls in flight have ended. A server that stops gracefully still answers them,
-// although it takes no new ones.
+// finish takes no new calls, and closes the connection after its calls in flight have ended. A server that stops
+// gracefully still answers them.
 func (c *connection) finish() {
 	c.mu.Lock()
-	if c.calls > 0 {
-		c.idle = make(chan struct{})
-	}
-	idle := c.idle
+	c.leave(errCut)
 	c.mu.Unlock()
-	if idle != nil {
-		select {
-		case <-idle:
-		case <-c.ctx.Done():
-		}
-	}
+	_ = pause.Wait(c.ctx, &c.calls)
 	c.close()
 }
 
@@ -219,15 +206,7 @@ func (c *connection) close() {
 	}
 	c.end(errCut)
 	c.link.close()
-	done := make(chan struct{})
-	go func() { // ends with the SDK's goroutines, whose requests have all ended
-		defer close(done)
-		c.tasks.Wait()
-	}()
-	timer := time.NewTimer(closeTimeout)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = pause.Wait(ctx, &c.tasks) // of the SDK, whose requests have all ended
 }

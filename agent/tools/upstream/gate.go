@@ -45,7 +45,6 @@ func newGate(body *paced, conn *connection, events bool) *gate {
 	return &gate{paced: body, in: bufio.NewReader(body), conn: conn, events: events}
 }
 
-// Read implements io.Reader.
 func (g *gate) Read(p []byte) (int, error) {
 	for len(g.left) == 0 {
 		if g.err != nil {
@@ -58,7 +57,6 @@ func (g *gate) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads the next line or event.
 func (g *gate) next() {
 	if g.buffered = g.buffered[:0]; cap(g.buffered) > keptBuffer {
 		g.buffered = nil
@@ -88,7 +86,6 @@ func (g *gate) next() {
 	g.left = g.buffered
 }
 
-// readLine appends the next line to buffered.
 func (g *gate) readLine() error {
 	for {
 		part, err := g.in.ReadSlice('\n')
@@ -140,17 +137,23 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 	if err != nil {
 		return false, errNoMessage
 	}
-	hasMember := func(name string) bool {
-		return slices.ContainsFunc(members, func(m strictjson.Member) bool {
-			return string(m.Name) == name && string(m.Value) != "null"
-		})
+	var method string
+	var hasID bool
+	for _, m := range members {
+		switch name := string(m.Name); {
+		case string(m.Value) == "null":
+		case name == "method":
+			method = string(m.Value)
+		case name == "id":
+			hasID = true
+		}
 	}
-	if hasMember("method") && hasMember("id") && !c.paces.requests.try() {
+	switch {
+	case method != "" && hasID && !c.paces.requests.try():
 		c.end(errFlood)
 		return false, errFlood
-	}
-	if hasMember("method") && !hasMember("id") &&
-		(values > maxNoticeValues || len(message) > maxNotice || isUnread(members)) {
+	case method != "" && !hasID &&
+		(values > maxNoticeValues || len(message) > maxNotice || slices.Contains(unread, method)):
 		return false, nil
 	}
 	if err := from.charge(values); err != nil {
@@ -158,12 +161,6 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 	}
 	c.readEarly(message)
 	return true, nil
-}
-
-func isUnread(members []strictjson.Member) bool {
-	return slices.ContainsFunc(members, func(m strictjson.Member) bool {
-		return string(m.Name) == "method" && slices.Contains(unread, string(m.Value))
-	})
 }
 
 // readEarly reads what the SDK does not report, or reports too late. The SDK handles notifications concurrently with
@@ -177,7 +174,6 @@ func (c *connection) readEarly(message []byte) {
 	}
 }
 
-// beginList clears the set of task-only tools before a new list.
 func (c *connection) beginList() {
 	c.listing.Store(true)
 	c.mu.Lock()
@@ -207,7 +203,6 @@ func (c *connection) seeTasks(message []byte) {
 	}
 }
 
-// runsAsTask reports whether a listed tool only runs as a task.
 func (c *connection) runsAsTask(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

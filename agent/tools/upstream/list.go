@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -29,7 +30,6 @@ const (
 	pageOverhead  = 1 << 10  // bytes of a page, besides its tools
 )
 
-// listing is the admitted tools of a server.
 type listing struct {
 	tools []admitted
 	notes []string // which tools were not admitted, and why; written by the gateway
@@ -54,7 +54,6 @@ func (l *listing) tooLong(seen int) *listing {
 	return l
 }
 
-// list requests the tools of a server, and returns the admitted ones.
 func (c *connection) list(cfg *Config) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
 		fmt.Errorf("it has not listed its tools within %v", c.server.Connect))
@@ -99,12 +98,9 @@ func (c *connection) remember(cursor string, page *mcp.ListToolsResult) {
 		output, _ := t.OutputSchema.(json.RawMessage)
 		size += len(t.Name) + len(t.Description) + len(input) + len(output)
 	}
+	c.cached += size - c.pages[cursor]
 	c.pages[cursor] = size
-	all := 0
-	for _, n := range c.pages {
-		all += n
-	}
-	if all > maxRemembered {
+	if c.cached > maxRemembered {
 		c.end(errors.New("the pages of its list have other names all the time"))
 	}
 }
@@ -144,16 +140,16 @@ func trim(next mcp.MethodHandler) mcp.MethodHandler {
 func (c *connection) admit(
 	ctx context.Context, cfg *Config, t *mcp.Tool, l *listing, others *agent.SessionTools,
 ) (size int) {
-	if len(t.Name) > maxTheirName {
+	size = len(t.Name) + len(t.Description)
+	switch {
+	case len(t.Name) > maxTheirName:
 		l.note("%.80q: its name is longer than %d bytes", t.Name, maxTheirName)
-		return len(t.Name) + len(t.Description)
-	}
-	if !c.server.permits(t.Name) {
-		return len(t.Name) + len(t.Description)
-	}
-	if c.runsAsTask(t.Name) {
+		return size
+	case !c.server.permits(t.Name):
+		return size
+	case c.runsAsTask(t.Name):
 		l.note("%.80q: it runs as a task of MCP only, which the gateway does not begin", t.Name)
-		return len(t.Name) + len(t.Description)
+		return size
 	}
 	parameters, _ := t.InputSchema.(json.RawMessage)
 	output, _ := t.OutputSchema.(json.RawMessage)
@@ -167,12 +163,9 @@ func (c *connection) admit(
 	if spec.Description == "" {
 		spec.Description = fmt.Sprintf("%s of the MCP server %s.", spec.Name, c.server.Name)
 	}
-	for _, other := range l.tools {
-		if other.spec.Name == spec.Name {
-			err = errors.New("another tool has this name already")
-		}
-	}
-	if err == nil {
+	if slices.ContainsFunc(l.tools, func(other admitted) bool { return other.spec.Name == spec.Name }) {
+		err = errors.New("another tool has this name already")
+	} else {
 		spec, err = cfg.Admission.Admit(ctx, spec, *others)
 	}
 	if err != nil && strings.HasPrefix(registry.AsError(err).Message, registry.FieldOutputSchema+": ") {
@@ -207,7 +200,6 @@ func annotationsOf(a *mcp.ToolAnnotations) *registry.Annotations {
 	return hints
 }
 
-// separator separates the name of a server from the name of its tool.
 const separator = "__"
 
 // serverName matches valid server names. With the separator appended, no such name is a prefix of another.

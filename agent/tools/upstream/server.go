@@ -36,7 +36,7 @@ type server struct {
 	tries   atomic.Int64
 	wanted  chan struct{} // capacity 1: a call waits for a connection
 	paces   *paces
-	relist  *relistDelay
+	relist  relistDelay
 }
 
 // state is a server's state at one moment. It is immutable.
@@ -55,9 +55,8 @@ func newServer(s Server, all *Servers) *server {
 	most := int64(s.MaxCalls)
 	calls := share.New(share.Bounds{Pod: most, Identity: max(most/2, 1)})
 	one := &server{
-		Server: s, servers: all, log: all.cfg.Log, calls: calls, paces: newPaces(), relist: newRelistDelay(),
+		Server: s, servers: all, log: all.cfg.Log, calls: calls, paces: newPaces(), wanted: make(chan struct{}, 1),
 	}
-	one.wanted = make(chan struct{}, 1)
 	one.state.Store(&state{why: "it has not answered yet", away: time.Now(), replaced: make(chan struct{})})
 	return one
 }
@@ -96,18 +95,14 @@ func (s *server) run(ctx context.Context) {
 
 // unreachable reports whether the gateway could not even dial the server.
 func unreachable(err error) bool {
-	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial"
+	dial, ok := errors.AsType[*net.OpError](err)
+	return ok && dial.Op == "dial"
 }
 
 // isHostile reports whether the connection ended because the server exceeded a limit, or did not read.
 func isHostile(err error) bool {
-	for _, one := range []error{errFlood, errTooMany, errTooLong, errNoMessage, errNotReading} {
-		if errors.Is(err, one) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{errFlood, errTooMany, errTooLong, errNoMessage, errNotReading},
+		func(hostile error) bool { return errors.Is(err, hostile) })
 }
 
 // pause waits for the next attempt to connect, with jitter so that pods that start together do not connect together.
@@ -115,27 +110,20 @@ func isHostile(err error) bool {
 // ends.
 func (s *server) pause(ctx context.Context, wait time.Duration, hurry bool) bool {
 	least := s.servers.cfg.Backoff
-	late, soon := time.NewTimer(wait/2+rand.N(wait)), time.NewTimer(least/2+rand.N(least))
-	defer late.Stop()
-	defer soon.Stop()
-	select {
-	case <-late.C:
-		return true
-	case <-soon.C:
-	case <-ctx.Done():
+	late, soon := wait/2+rand.N(wait), least/2+rand.N(least)
+	if !hurry || late <= soon {
+		return pause.For(ctx, late) == nil
+	}
+	if pause.For(ctx, soon) != nil {
 		return false
 	}
-	wanted := s.wanted
-	if !hurry {
-		wanted = nil
-	}
+	rest, cancel := context.WithTimeout(ctx, late-soon)
+	defer cancel()
 	select {
-	case <-late.C:
-	case <-wanted:
-	case <-ctx.Done():
-		return false
+	case <-rest.Done():
+	case <-s.wanted:
 	}
-	return true
+	return ctx.Err() == nil
 }
 
 // serve connects, and lists the tools whenever they change, until the connection ends. The error is the reason for the
@@ -159,7 +147,7 @@ func (s *server) serve(ctx context.Context, old bool) (connected bool, err error
 		}
 		s.up(conn, l)
 		connected = true
-		s.relist.listed()
+		s.relist.last = time.Now()
 		refresh := time.NewTimer(s.servers.cfg.Refresh)
 		select {
 		case <-conn.inUse.Done():
@@ -184,14 +172,12 @@ func (c *connection) waitForMoreChanges(wait time.Duration) {
 	}
 }
 
-// touchWorkspace marks the workspace of a program as used.
 func (s *server) touchWorkspace(ctx context.Context) {
 	if all := s.servers.cfg.Workspaces; s.Sandbox && all != nil {
 		_, _ = all.Find(sessionOf(s.Name), registry.Place{}).Open(ctx) // retried at the next refresh
 	}
 }
 
-// up publishes the tools of a connection.
 func (s *server) up(conn *connection, l *listing) {
 	next := &state{conn: conn, byName: make(map[string]*tool, len(l.tools)), notes: l.notes}
 	for _, a := range l.tools {
@@ -205,7 +191,6 @@ func (s *server) up(conn *connection, l *listing) {
 	s.servers.publish()
 }
 
-// same reports whether both states offer the same tools.
 func (n *state) same(before *state) bool {
 	return maps.EqualFunc(n.byName, before.byName, func(a, b *tool) bool {
 		return a.name == b.name && a.spec.Hash() == b.spec.Hash()
@@ -238,23 +223,11 @@ func (s *Server) scrub(err error) string {
 	for _, value := range s.Headers {
 		hidden = append(hidden, string(value))
 	}
-	if s.URL != "" {
-		hidden = append(hidden, s.URL)
-	}
-	for _, value := range hidden {
+	for _, value := range append(hidden, s.URL) {
 		if value != "" {
 			text = strings.ReplaceAll(text, value, secret.Masked)
 		}
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 	return legible.Line(strings.ReplaceAll(text, "\n", " "))
-}
-
-// status returns the status of the server.
-func (s *server) status() Status {
-	now := s.state.Load()
-	return Status{
-		Name: s.Name, Connected: now.conn != nil, Tools: len(now.byName), Attempts: s.tries.Load(), Why: now.why,
-		Notes: now.notes,
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -26,22 +27,15 @@ type Servers struct {
 	stop context.CancelCauseFunc
 	done sync.WaitGroup
 
-	mu  sync.Mutex // held to replace set
-	set atomic.Pointer[liveSet]
-}
-
-// liveSet is a set, with the channel that is closed when another set replaces it.
-type liveSet struct {
-	agent.LiveSet
-	changed chan struct{}
+	mu      sync.Mutex // held to replace set
+	set     atomic.Pointer[agent.LiveSet]
+	changed chan struct{} // of set
 }
 
 // New starts to connect to the servers, and returns immediately. Close disconnects them.
 func New(cfg Config) *Servers {
-	s := &Servers{cfg: cfg.withDefaults()}
-	first := &liveSet{changed: make(chan struct{})}
-	first.Changed = first.changed
-	s.set.Store(first)
+	s := &Servers{cfg: cfg.withDefaults(), changed: make(chan struct{})}
+	s.set.Store(&agent.LiveSet{Changed: s.changed})
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	for _, one := range cfg.Servers {
 		s.all = append(s.all, newServer(one, s))
@@ -53,12 +47,11 @@ func New(cfg Config) *Servers {
 }
 
 // Live implements agent.LiveTools.
-func (s *Servers) Live() agent.LiveSet { return s.set.Load().LiveSet }
+func (s *Servers) Live() agent.LiveSet { return *s.set.Load() }
 
 // Owns implements agent.LiveTools.
 func (s *Servers) Owns(name string) bool { return s.owner(name) != nil }
 
-// owner returns the server whose prefix a name has, or nil.
 func (s *Servers) owner(name string) *server {
 	if plainName(name) != name {
 		return nil
@@ -84,24 +77,19 @@ func (s *Servers) Await(ctx context.Context, name string, until time.Time) error
 			return err
 		}
 	}
-	if one.state.Load().byName[name] != nil && !s.lists(name) {
+	listed := func(t agent.Tool) bool { return t.Spec().Name == name }
+	if one.state.Load().byName[name] != nil && !slices.ContainsFunc(s.set.Load().Tools, listed) {
 		s.publish() // a server is connected shortly before its tools are in the set
 	}
 	return nil
 }
 
-// lists reports whether the set has a tool of this name.
-func (s *Servers) lists(name string) bool {
-	return slices.ContainsFunc(s.set.Load().Tools, func(t agent.Tool) bool { return t.Spec().Name == name })
-}
-
-// publish replaces the set by the tools that the servers offer now.
 func (s *Servers) publish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.set.Load()
-	next := &liveSet{LiveSet: agent.LiveSet{Version: before.Version + 1}, changed: make(chan struct{})}
-	next.Changed = next.changed
+	before := s.changed
+	s.changed = make(chan struct{})
+	next := &agent.LiveSet{Version: s.set.Load().Version + 1, Changed: s.changed}
 	for _, one := range s.all {
 		for _, t := range one.state.Load().byName {
 			next.Tools = append(next.Tools, t)
@@ -109,23 +97,13 @@ func (s *Servers) publish() {
 	}
 	slices.SortFunc(next.Tools, func(a, b agent.Tool) int { return strings.Compare(a.Spec().Name, b.Spec().Name) })
 	s.set.Store(next)
-	close(before.changed)
+	close(before)
 }
 
 // Close ends the connections and the programs. It waits for their end until ctx ends.
 func (s *Servers) Close(ctx context.Context) error {
 	s.stop(errClosed)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.done.Wait()
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pause.Wait(ctx, &s.done)
 }
 
 // Status is the status of one server.
@@ -151,7 +129,11 @@ func (s *Servers) Pools() map[string]share.Stats {
 func (s *Servers) Status() []Status {
 	all := make([]Status, len(s.all))
 	for i, one := range s.all {
-		all[i] = one.status()
+		now := one.state.Load()
+		all[i] = Status{
+			Name: one.Name, Connected: now.conn != nil, Tools: len(now.byName), Attempts: one.tries.Load(),
+			Why: now.why, Notes: now.notes,
+		}
 	}
 	return all
 }
@@ -177,16 +159,15 @@ func (s *server) connected(ctx context.Context, useless *connection) error {
 		case s.wanted <- struct{}{}:
 		default: // already requested
 		}
-		timer := time.NewTimer(left)
+		waiting, cancel := context.WithTimeout(ctx, left)
 		select {
 		case <-now.replaced:
-			timer.Stop()
+			cancel()
 			continue
-		case <-timer.C:
-		case <-ctx.Done():
+		case <-waiting.Done():
 		case <-s.servers.ctx.Done():
 		}
-		timer.Stop()
+		cancel()
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return cancelled()
 		}
@@ -199,7 +180,6 @@ func cancelled() error {
 	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(registry.DispatchedNo)
 }
 
-// notConnected returns the error of a call that did not reach the server because there was no connection.
 func (s *server) notConnected() error {
 	e := registry.Errorf(registry.CodeNotConnected, "%s", s.unavailable()).With(registry.DispatchedNo)
 	e.RetryAfter = awayRetry
@@ -227,15 +207,14 @@ func Probe(ctx context.Context, cfg Config, s Server) (string, error) {
 	}
 	cfg.Admission = agent.NewAdmission(rules, schema.NewValidator(), agent.AdmissionLimits{})
 	cfg, s = cfg.withDefaults(), s.withDefaults()
-	var errs []error
-	for _, old := range []bool{false, true} {
-		text, err := cfg.probe(ctx, &s, old)
-		if err == nil {
-			return text, nil
+	text, err := cfg.probe(ctx, &s, false)
+	if err != nil {
+		var later error
+		if text, later = cfg.probe(ctx, &s, true); later != nil {
+			return "", errors.New(s.scrub(err))
 		}
-		errs = append(errs, err)
 	}
-	return "", errors.New(s.scrub(errs[0]))
+	return text, nil
 }
 
 func (c *Config) probe(ctx context.Context, s *Server, old bool) (string, error) {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/internal/procgroup"
@@ -34,12 +32,10 @@ type program struct {
 	kill   context.CancelFunc
 	ended  chan struct{} // closed when the program and its children have ended
 	err    error         // how it ended; read after ended
-	pace   *bucket
-	ctx    context.Context
 }
 
 // start starts the program of a server. The program ends when conn, the context of the connection, ends.
-func (c *Config) start(conn context.Context, s *Server, pace *bucket) (*program, error) {
+func (c *Config) start(conn context.Context, s *Server) (*program, error) {
 	engine, why := c.Host, c.NoHost
 	if s.Sandbox {
 		engine, why = c.Sandbox, c.NoSandbox
@@ -60,7 +56,6 @@ func (c *Config) start(conn context.Context, s *Server, pace *bucket) (*program,
 	stdout, told := io.Pipe()
 	p := &program{
 		stdin: write, stdout: stdout, stderr: procgroup.NewTail(maxStderr), kill: kill, ended: make(chan struct{}),
-		pace: pace, ctx: conn,
 	}
 	command := s.command(space)
 	command.Stdin, command.Stdout, command.Stderr, command.Limits = read, told, p.stderr, sandbox.Limits{}
@@ -97,7 +92,6 @@ func (c *Config) space(ctx context.Context, s *Server) (sandbox.Workspace, func(
 	return w, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// sessionOf returns the agent session that owns the workspace of a server.
 func sessionOf(server string) agent.SessionID {
 	return agent.SessionID{Identity: "mcp:" + server, Sandboxed: true}
 }
@@ -130,14 +124,6 @@ func withEnv(env, listed []string) []string {
 	return append(env, listed...)
 }
 
-// transport returns the SDK's transport to the program.
-func (p *program) transport(c *connection) mcp.Transport {
-	return &mcp.IOTransport{
-		Reader: newGate(&paced{ReadCloser: p.stdout, ctx: p.ctx, pace: p.pace, left: -1}, c, false),
-		Writer: deadlineWriter{p.stdin, c}, MaxLineLength: maxMessage,
-	}
-}
-
 // deadlineWriter writes to a program with a deadline of writeTimeout. If the program does not read in time, the
 // connection ends, and with it all pending writes.
 type deadlineWriter struct {
@@ -145,7 +131,6 @@ type deadlineWriter struct {
 	conn *connection
 }
 
-// Write implements io.Writer.
 func (w deadlineWriter) Write(b []byte) (int, error) {
 	_ = w.SetWriteDeadline(time.Now().Add(writeTimeout))
 	n, err := w.File.Write(b)
@@ -159,12 +144,7 @@ func (w deadlineWriter) Write(b []byte) (int, error) {
 func (p *program) close() {
 	p.stdin.Close()
 	_ = p.stdout.CloseWithError(io.EOF) // further output kills it (EPIPE)
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-	case <-timer.C:
-	}
-	p.kill()
+	defer time.AfterFunc(grace, p.kill).Stop()
 	<-p.ended // the engine bounds the wait
+	p.kill()
 }

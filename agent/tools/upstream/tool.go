@@ -56,7 +56,6 @@ func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resu
 	return registry.Result{}, t.server.notConnected()
 }
 
-// maxTries is the maximum number of connections a call is tried on.
 const maxTries = 3
 
 // errNotTaken is the error of a call that certainly did not run, because its connection could not be used.
@@ -88,12 +87,11 @@ func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Res
 	if !now.conn.enter() {
 		return registry.Result{}, now.conn, errNotTaken
 	}
-	defer now.conn.exit()
+	defer now.conn.calls.Done()
 	res, err := now.conn.call(ctx, t, args)
 	return res, now.conn, err
 }
 
-// call calls a tool and returns the server's answer.
 func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (registry.Result, error) {
 	token, stop := c.progress.follow(ctx)
 	defer stop()
@@ -110,7 +108,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	wire, refused := (*jsonrpc.Error)(nil), attempt.refusal.Load()
 	if refused != nil {
 		if c.sessionLives(began) {
-			return failure(refused.String()), nil
+			return failure(*refused), nil
 		}
 		c.leave(errors.New("the server does not know the session any more"))
 	}
@@ -146,10 +144,8 @@ func (c *connection) sessionLives(ctx context.Context) bool {
 	return attempt.sent.Load() && attempt.refusal.Load() == nil && ctx.Err() == nil && c.inUse.Err() == nil
 }
 
-// failure returns the result of a failed tool.
 func failure(text string) registry.Result { return registry.Result{Output: text, Error: text} }
 
-// errorText returns a server's error as text for a model.
 func errorText(code int64, message string) string {
 	if code == 0 {
 		return "The MCP server answered with an error: " + short(message)
@@ -160,7 +156,6 @@ func errorText(code int64, message string) string {
 // notSent is the SDK's code for a request that the transport rejected. It does not come from the server.
 const notSent = -32005
 
-// maxShort is the maximum length of a quoted server text, in bytes.
 const maxShort = 500
 
 // short returns text from a server, truncated and in one line, to be quoted in a message.
@@ -169,9 +164,8 @@ func short(text string) string { return legible.Line(text[:min(len(text), maxSho
 // resultOf converts an answer to a result. The runner of local tools bounds its size.
 func resultOf(res *mcp.CallToolResult, server string) registry.Result {
 	if res.NeedsInput() {
-		text := fmt.Sprintf("The tool asks for something more, and the gateway lets no MCP server ask (%s). "+
-			"Say everything in the arguments.", server)
-		return registry.Result{Output: text, Error: text}
+		return failure(fmt.Sprintf("The tool asks for something more, and the gateway lets no MCP server ask (%s). "+
+			"Say everything in the arguments.", server))
 	}
 	content := mcpcontent.Reader{Room: math.MaxInt} // local tools may return results that are too large to be inline
 	for _, c := range res.Content {
@@ -180,7 +174,6 @@ func resultOf(res *mcp.CallToolResult, server string) registry.Result {
 	return content.Result(!res.IsError, structured(res.StructuredContent))
 }
 
-// blockOf converts a block of content to that of agent/mcpcontent.
 func blockOf(content mcp.Content) mcpcontent.Block {
 	switch c := content.(type) {
 	case *mcp.ImageContent:
@@ -202,17 +195,12 @@ func blockOf(content mcp.Content) mcpcontent.Block {
 }
 
 // structured returns structured content, or nothing if there is none or if it is not valid registry JSON.
-func structured(content any) registry.JSON {
+func structured(content any) (v registry.JSON) {
 	if content == nil {
-		return registry.JSON{}
+		return v
 	}
-	text, err := json.Marshal(content)
-	if err != nil {
-		return registry.JSON{}
-	}
-	v, err := registry.ParseJSON(text)
-	if err != nil {
-		return registry.JSON{}
+	if text, err := json.Marshal(content); err == nil {
+		v, _ = registry.ParseJSON(text)
 	}
 	return v
 }
@@ -230,7 +218,6 @@ type reports struct {
 	byToken map[string]*report // by token
 }
 
-// report is the progress state of one call.
 type report struct {
 	ctx  context.Context // of Execute
 	pace bucket
@@ -260,20 +247,17 @@ func (r *reports) follow(ctx context.Context) (token string, stop func()) {
 	}
 }
 
-// progressNotification is the part of a message that may be a progress report.
-type progressNotification struct {
-	Method string `json:"method"`
-	Params struct {
-		Token    string   `json:"progressToken"`
-		Progress *float64 `json:"progress"`
-		Total    *float64 `json:"total"`
-		Message  string   `json:"message"`
-	} `json:"params"`
-}
-
 // forward forwards a progress report of a running call. It ignores all other messages.
 func (r *reports) forward(message []byte) {
-	var n progressNotification
+	var n struct {
+		Method string `json:"method"`
+		Params struct {
+			Token    string   `json:"progressToken"`
+			Progress *float64 `json:"progress"`
+			Total    *float64 `json:"total"`
+			Message  string   `json:"message"`
+		} `json:"params"`
+	}
 	if json.Unmarshal(message, &n) != nil || n.Method != "notifications/progress" {
 		return
 	}
@@ -292,7 +276,6 @@ func (r *reports) forward(message []byte) {
 	})
 }
 
-// forward forwards a report, or buffers it if it exceeds the rate.
 func (r *report) forward(p registry.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,8 +13,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/farhand/farhand/internal/publicnet"
 	"github.com/farhand/farhand/internal/strictjson"
 )
@@ -78,11 +76,6 @@ func (s *Server) private() bool {
 	return s.Private || u.Hostname() == "localhost" || err == nil && publicnet.KindOf(addr) == publicnet.Private
 }
 
-// transport returns the SDK's transport through w.
-func (w *web) transport() mcp.Transport {
-	return &mcp.StreamableClientTransport{Endpoint: w.server.URL, HTTPClient: w.client, MaxEventSize: maxMessage}
-}
-
 // checkRedirect follows redirects to the same host and scheme only, so that no other server gets the configured
 // headers.
 func (w *web) checkRedirect(req *http.Request, via []*http.Request) error {
@@ -117,8 +110,8 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r := refusalOf(req, resp.StatusCode, body); r != nil && req.Method == http.MethodPost {
-		attemptOf(ctx).refusal.Store(r)
+	if req.Method == http.MethodPost && isRefusal(req, resp.StatusCode) {
+		attemptOf(ctx).refusal.Store(new(refusalText(resp.StatusCode, body)))
 		return nil, errRefused // for some of them the SDK would end the connection, or report a failed tool
 	}
 	return resp, nil
@@ -138,6 +131,9 @@ func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop fu
 	}
 }
 
+// roundTrip sends a request, and records in its attempt whether the server may have received it. Without a connection
+// it has not: net/http only retries a request on a new connection if it wrote nothing of it to the previous one. If the
+// server is unreachable, new calls need another connection.
 func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet { // the SDK reopens streams as often as the server asks for it
 		if err := w.gets.wait(ctx, 1); err != nil {
@@ -149,13 +145,6 @@ func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response,
 		req.Header.Set(name, string(value))
 	}
 	req.Header.Set("User-Agent", "farhand")
-	return w.send(ctx, req)
-}
-
-// send sends a request, and records in its attempt whether the server may have received it. Without a connection it has
-// not: net/http only retries a request on a new connection if it wrote nothing of it to the previous one. If the server
-// is unreachable, new calls need another connection.
-func (w *web) send(ctx context.Context, req *http.Request) (*http.Response, error) {
 	sent := &attemptOf(ctx).sent
 	resp, err := w.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { sent.Store(false) },
@@ -185,7 +174,6 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	return newGate(bounded, w.conn, true)
 }
 
-// paceOf returns the token bucket for the answer to a request.
 func (w *web) paceOf(req *http.Request) *bucket {
 	return w.conn.paces.forTenant(attemptOf(req.Context()).tenant)
 }
@@ -211,5 +199,4 @@ func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) (
 	return text, err
 }
 
-// close closes the idle HTTP connections.
 func (w *web) close() { w.base.CloseIdleConnections() }

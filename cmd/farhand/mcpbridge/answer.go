@@ -13,11 +13,11 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// JSON-RPC error codes.
 const (
 	codeParse          = -32700
 	codeInvalidRequest = -32600
@@ -60,15 +60,16 @@ func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]
 	if b.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+b.Token)
 	}
-	revision, session := b.agreement()
-	m.header(req.Header, revision, session)
+	b.setHeaders(req.Header, m)
 	resp, err := b.Client.Do(req)
 	if err != nil {
 		return fmt.Errorf("no answer from the gateway at %s: %w", b.URL, errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
 	if m.Method == methodInitialize {
-		b.noteSession(resp.Header.Get(headerSession))
+		b.mu.Lock() // without its session name, a cancellation could hit the request of another client of this token
+		b.session = resp.Header.Get(headerSession)
+		b.mu.Unlock()
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "text/event-stream" && resp.StatusCode < 300 {
@@ -164,23 +165,22 @@ func answers(text []byte, id json.RawMessage) bool {
 
 // failWith answers a request that failed on the way. Errors of notifications, which have no answer, go to the log.
 func (b *bridge) failWith(m message, err error, write func([]byte)) {
-	var r refusal
-	var data any
-	if errors.As(err, &r) && r.Code != "" {
+	code, data := codeInternal, any(nil)
+	if err == errTaken {
+		code = codeInvalidRequest
+	}
+	if r, ok := errors.AsType[refusal](err); ok && r.Code != "" {
 		data = map[string]any{"code": r.Code, "status": r.Status}
 	}
 	if m.ID == nil { // shown on a terminal; the gateway's text is untrusted
 		fmt.Fprintf(b.Log, "farhand mcp: %s\n", legible.Line(m.Method+": "+err.Error()))
 		return
 	}
-	write(failure(m.ID, codeInternal, legible.Clean(err.Error()), data))
+	write(failure(m.ID, code, legible.Clean(err.Error()), data))
 }
 
-// failure returns an error as the answer to a request. A nil id is for a request whose id could not be read.
+// failure returns an error as the answer to a request. A nil id, for a request whose id could not be read, is null.
 func failure(id json.RawMessage, code int, text string, data any) []byte {
-	if id == nil {
-		id = json.RawMessage("null")
-	}
 	type rpcError struct {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
@@ -199,28 +199,11 @@ const (
 	maxDelay = 30 * time.Second
 )
 
-// agreement returns the revision and session that initialize agreed on, empty if there was none.
-func (b *bridge) agreement() (revision, session string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.negotiated, b.session
-}
-
-// noteSession keeps the session name that initialize gave the client. The bridge sends it with each message. Without
-// it, a cancellation could hit the request of another client with the same token.
-func (b *bridge) noteSession(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.session = name
-}
-
 // noteVersion returns the answer to initialize as the client receives it. It stores the revision, and declares that
 // changes of lists are sent. The gateway cannot send them to a client of an older revision; the bridge does.
 func (b *bridge) noteVersion(text []byte) []byte {
-	var answer map[string]json.RawMessage
-	var result, capabilities map[string]json.RawMessage
-	if json.Unmarshal(text, &answer) != nil || json.Unmarshal(answer["result"], &result) != nil ||
-		result == nil {
+	var answer, result, capabilities map[string]json.RawMessage
+	if json.Unmarshal(text, &answer) != nil || json.Unmarshal(answer["result"], &result) != nil || result == nil {
 		return text
 	}
 	b.mu.Lock()
@@ -253,9 +236,7 @@ func (b *bridge) followChanges(ctx context.Context) {
 		`"io.modelcontextprotocol/clientCapabilities":{}},` +
 		`"notifications":{"toolsListChanged":true,"resourcesListChanged":true}}}`
 	var listen message
-	if err := json.Unmarshal([]byte(line), &listen); err != nil {
-		panic(err)
-	}
+	_ = json.Unmarshal([]byte(line), &listen) // cannot fail: a constant
 	b.running.Go(func() { b.listen(ctx, listen, []byte(line), b.writeChange) })
 }
 
@@ -271,33 +252,23 @@ func (b *bridge) writeChange(text []byte) {
 // as changed, because notifications may have been missed. The client receives one acknowledgement. It receives an
 // answer only if the gateway rejects the request or has nothing to send.
 func (b *bridge) listen(ctx context.Context, m message, line []byte, write func([]byte)) {
-	ctx, done, ok := b.begin(ctx, m.ID)
-	if !ok {
-		write(failure(m.ID, codeInvalidRequest, "A request with this id is under way.", nil))
-		return
-	}
-	defer done()
 	s := stream{id: m.ID, write: write}
 	for delay := minDelay; ; delay = min(2*delay, maxDelay) {
 		s.acknowledged = false
 		err := b.post(ctx, m, line, s.pass)
-		var r refusal
+		r, refused := errors.AsType[refusal](err)
+		refused = refused && r.Status < http.StatusInternalServerError && r.Status != http.StatusTooManyRequests
 		switch {
 		case ctx.Err() != nil, s.over:
 			return
-		case errors.As(err, &r) && r.Status < http.StatusInternalServerError && r.Status != http.StatusTooManyRequests:
-			b.failWith(m, err, write)
-			return
-		case errors.Is(err, errNoAnswer) && s.lists == nil:
+		case refused, errors.Is(err, errNoAnswer) && s.lists == nil:
 			b.failWith(m, err, write)
 			return
 		case s.acknowledged:
 			delay = minDelay
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, delay/2+rand.N(delay/2)) != nil {
 			return
-		case <-time.After(delay/2 + rand.N(delay/2)):
 		}
 	}
 }
@@ -311,13 +282,10 @@ type stream struct {
 	over         bool     // the gateway has answered that nothing will follow
 }
 
-// pass handles a message of the stream.
 func (s *stream) pass(text []byte) {
 	var m struct {
 		Method string
-		Params struct {
-			Notifications struct{ ToolsListChanged, PromptsListChanged, ResourcesListChanged bool }
-		}
+		Params struct{ Notifications map[string]any }
 	}
 	_ = json.Unmarshal(text, &m)
 	switch {
@@ -329,13 +297,9 @@ func (s *stream) pass(text []byte) {
 	case m.Method != methodAcknowledged:
 		s.write(text)
 	case s.lists == nil:
-		s.acknowledged = true
-		s.lists = []string{}
-		told := m.Params.Notifications
-		for list, tells := range map[string]bool{
-			"tools": told.ToolsListChanged, "prompts": told.PromptsListChanged, "resources": told.ResourcesListChanged,
-		} {
-			if tells {
+		s.acknowledged, s.lists = true, []string{}
+		for _, list := range []string{"tools", "prompts", "resources"} {
+			if m.Params.Notifications[list+"ListChanged"] == true {
 				s.lists = append(s.lists, list)
 			}
 		}
@@ -350,7 +314,6 @@ func (s *stream) pass(text []byte) {
 	}
 }
 
-// mustJSON encodes a value that was decoded from JSON before.
 func mustJSON(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {

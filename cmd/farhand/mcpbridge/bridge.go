@@ -14,6 +14,7 @@ package mcpbridge
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -25,6 +26,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/farhand/farhand/internal/pause"
 )
 
 const (
@@ -42,24 +45,21 @@ const (
 
 // Config configures a bridge. URL is required.
 type Config struct {
-	URL    string       // of the gateway's endpoint, such as https://gateway.example.com/mcp
-	Token  string       // bearer token; empty: none
-	Client *http.Client // default: http.DefaultClient
-	Log    io.Writer    // of errors that have no answer; default: discarded
-
-	// Linger is how long the bridge waits for answers after the input has ended; default 6 min.
-	Linger time.Duration
+	URL    string        // of the gateway's endpoint, such as https://gateway.example.com/mcp
+	Token  string        // bearer token; empty: none
+	Client *http.Client  // default: http.DefaultClient
+	Log    io.Writer     // of errors that have no answer; default: discarded
+	Linger time.Duration // limit for answers after the input has ended; default 6 min
 }
 
-// bridge is the state of one Run.
 type bridge struct {
 	Config
 	out     *lineWriter
 	running sync.WaitGroup // requests, and goroutines that wait for changes
-	places  chan struct{}  // one for each request in flight
 
 	mu         sync.Mutex
 	inFlight   map[string]context.CancelCauseFunc // by request id; nil: cancelled
+	unnamed    int                                // notifications that were sent
 	negotiated string                             // revision that initialize agreed on
 	session    string                             // name that initialize gave this client
 	following  bool                               // the bridge subscribes to changes for a client that cannot
@@ -68,28 +68,23 @@ type bridge struct {
 // errCancelled is the cause of a request that the client cancelled.
 var errCancelled = errors.New("cancelled by the client")
 
+// errTaken is the error of a request whose id is in use.
+var errTaken = refusal{Detail: "A request with this id is under way."}
+
 // Run carries messages until in ends, then waits up to Config.Linger for the answers to what it has read. It stops
 // immediately if ctx ends, or if the client no longer reads out, which it notices for pipes and sockets of Linux. A
 // read of in and a write to out that are then in flight are abandoned, because those of a terminal cannot be
 // interrupted. Run returns the error of in or of out, or nil.
 func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
-	if cfg.Client == nil {
-		cfg.Client = http.DefaultClient
-	}
-	client := *cfg.Client // follows no redirects: the token is only for its URL
+	client := *cmp.Or(cfg.Client, http.DefaultClient) // follows no redirects: the token is only for its URL
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	cfg.Client = &client
-	if cfg.Log == nil {
-		cfg.Log = io.Discard
-	}
-	if cfg.Linger <= 0 {
-		cfg.Linger = defaultLinger
-	}
+	cfg.Log = cmp.Or(cfg.Log, io.Discard)
+	cfg.Linger = cmp.Or(cfg.Linger, defaultLinger)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b := &bridge{
-		Config: cfg, out: &lineWriter{w: out, failed: cancel},
-		places: make(chan struct{}, MaxRequests), inFlight: make(map[string]context.CancelCauseFunc),
+		Config: cfg, out: &lineWriter{w: out, failed: cancel}, inFlight: make(map[string]context.CancelCauseFunc),
 	}
 	var watching sync.WaitGroup
 	watching.Go(func() { watch(ctx, out, cancel) })
@@ -107,35 +102,23 @@ func Run(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 // wait waits for all requests. If ctx ends it waits for stuckAfter, then abandons requests that still write to a client
 // that does not read: a write to a terminal cannot be interrupted.
 func (b *bridge) wait(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		b.running.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
+	if pause.Wait(ctx, &b.running) == nil {
 		return
-	case <-ctx.Done():
 	}
-	select {
-	case <-done:
-	case <-time.After(stuckAfter):
-	}
+	stuck, cancel := context.WithTimeout(context.WithoutCancel(ctx), stuckAfter)
+	defer cancel()
+	_ = pause.Wait(stuck, &b.running)
 }
 
-// watch calls gone and returns if out has no reader any more. It also returns when ctx ends.
+// watch calls gone once out has no reader any more. It returns when ctx ends.
 func watch(ctx context.Context, out io.Writer, gone func()) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if f, ok := out.(*os.File); ok && hungUp(f) {
-				gone()
-				return
-			}
+	f, ok := out.(*os.File)
+	if !ok {
+		return
+	}
+	for pause.For(ctx, watchEvery) == nil {
+		if hungUp(f) {
+			gone()
 		}
 	}
 }
@@ -182,31 +165,33 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 		b.out.write(failure(nil, codeParse, "This line is no JSON-RPC message: "+err.Error(), nil))
 		return
 	}
-	run := func(free func()) { b.request(ctx, m, line, free) }
+	run := b.request
 	switch m.Method {
 	case methodListen:
-		run = func(func()) { b.listen(listening, m, line, b.out.write) }
+		ctx = listening
+		run = func(ctx context.Context, m message, line []byte, _ func()) { b.listen(ctx, m, line, b.out.write) }
 	case methodInitialized:
 		b.followChanges(listening)
 	case methodCancelled:
 		// From 2026-07-28 on, closing the stream cancels the request. For older revisions the gateway receives the
 		// client's message. That message needs no place of its own: the request it cancels has one.
 		if b.cancel(m.Params.RequestID) && m.version() == "" {
-			b.running.Go(func() { run(func() {}) })
+			b.running.Go(func() { b.request(ctx, m, line, func() {}) })
 		}
 		return
 	}
-	select {
-	case b.places <- struct{}{}:
-		b.running.Go(func() {
-			free := sync.OnceFunc(func() { <-b.places })
-			defer free()
-			run(free)
-		})
-	default:
-		err := fmt.Errorf("%d requests are under way: wait for one to end, or cancel one", MaxRequests)
+	ctx, cancel := context.WithCancelCause(ctx)
+	free, err := b.begin(m.ID, cancel)
+	if err != nil {
+		cancel(nil)
 		b.failWith(m, err, b.out.write)
+		return
 	}
+	b.running.Go(func() {
+		defer cancel(nil)
+		defer free()
+		run(ctx, m, line, free)
+	})
 }
 
 // request makes one request and writes its answer, unless it is cancelled. It calls free right before it writes the
@@ -214,12 +199,6 @@ func (b *bridge) take(ctx, listening context.Context, line []byte) {
 func (b *bridge) request(ctx context.Context, m message, line []byte, free func()) {
 	ctx, cancel := context.WithTimeout(ctx, maxRequestTime)
 	defer cancel()
-	ctx, done, ok := b.begin(ctx, m.ID)
-	if !ok {
-		b.out.writeLast(failure(m.ID, codeInvalidRequest, "A request with this id is under way.", nil), free)
-		return
-	}
-	defer done()
 	last := func(text []byte) { b.out.writeLast(text, free) }
 	err := b.post(ctx, m, line, func(text []byte) {
 		switch {
@@ -236,29 +215,30 @@ func (b *bridge) request(ctx context.Context, m message, line []byte, free func(
 	}
 }
 
-// begin registers a request so that its id can cancel it, until done is called. ok is false if the id is in use.
-func (b *bridge) begin(ctx context.Context, id json.RawMessage) (held context.Context, done func(), ok bool) {
-	if id == nil {
-		return ctx, func() {}, true
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
+// begin gives a request its place, until free is called. Meanwhile its id can cancel it.
+func (b *bridge) begin(id json.RawMessage, cancel context.CancelCauseFunc) (free func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, taken := b.inFlight[string(id)]; taken {
-		cancel(nil)
-		return nil, nil, false
+	key := string(id)
+	if id == nil {
+		b.unnamed++
+		key = fmt.Sprint("notification ", b.unnamed) // which is no id
 	}
-	b.inFlight[string(id)] = cancel
-	return ctx, func() {
+	if _, taken := b.inFlight[key]; taken {
+		return nil, errTaken
+	}
+	if len(b.inFlight) == MaxRequests {
+		return nil, fmt.Errorf("%d requests are under way: wait for one to end, or cancel one", MaxRequests)
+	}
+	b.inFlight[key] = cancel
+	return sync.OnceFunc(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.inFlight, string(id))
-		cancel(nil)
-	}, true
+		delete(b.inFlight, key)
+	}), nil
 }
 
-// cancel ends the request with this id, and reports whether it was in flight. The request keeps its place until it has
-// ended.
+// cancel ends the request with this id, and reports whether it was in flight.
 func (b *bridge) cancel(id json.RawMessage) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -324,7 +304,6 @@ const (
 	methodAcknowledged = "notifications/subscriptions/acknowledged"
 )
 
-// message has the fields that the bridge reads.
 type message struct {
 	ID     json.RawMessage `json:"id,omitempty"` // absent: a notification
 	Method string          `json:"method"`       // absent: an answer; this gateway makes no requests
@@ -347,28 +326,28 @@ func (m message) version() string {
 // headerSession carries the session name that initialize gave a client of a revision before 2026-07-28.
 const headerSession = "Mcp-Session-Id"
 
-// header sets the HTTP headers of a message. negotiated and session are what initialize agreed on, empty if there was
-// none.
-func (m message) header(h http.Header, negotiated, session string) {
+func (b *bridge) setHeaders(h http.Header, m message) {
+	b.mu.Lock()
+	negotiated, session := b.negotiated, b.session
+	b.mu.Unlock()
 	version := m.version()
-	if version == "" {
-		if negotiated != "" && m.Method != methodInitialize {
-			h.Set("MCP-Protocol-Version", negotiated)
-		}
-		if session != "" && m.Method != methodInitialize {
-			h.Set(headerSession, session)
-		}
-		return
+	name := cmp.Or(m.Params.Name, m.Params.URI)
+	if strings.HasPrefix(m.Method, "tasks/") {
+		name = cmp.Or(name, m.Params.TaskID)
 	}
-	h.Set("MCP-Protocol-Version", version)
-	h.Set("Mcp-Method", headerValue(m.Method))
+	set := func(key, value string) {
+		if value != "" {
+			h.Set(key, value)
+		}
+	}
 	switch {
-	case m.Params.Name != "":
-		h.Set("Mcp-Name", headerValue(m.Params.Name))
-	case m.Params.URI != "":
-		h.Set("Mcp-Name", headerValue(m.Params.URI))
-	case strings.HasPrefix(m.Method, "tasks/") && m.Params.TaskID != "":
-		h.Set("Mcp-Name", headerValue(m.Params.TaskID))
+	case version != "":
+		set("MCP-Protocol-Version", version)
+		set("Mcp-Method", headerValue(m.Method))
+		set("Mcp-Name", headerValue(name))
+	case m.Method != methodInitialize:
+		set("MCP-Protocol-Version", negotiated)
+		set(headerSession, session)
 	}
 }
 
@@ -376,11 +355,9 @@ func (m message) header(h http.Header, negotiated, session string) {
 // text that looks encoded, is encoded.
 func headerValue(text string) string {
 	const prefix, suffix = "=?base64?", "?="
-	plain := text == strings.Trim(text, " \t") && !(strings.HasPrefix(text, prefix) && strings.HasSuffix(text, suffix))
-	for _, c := range text {
-		plain = plain && c >= ' ' && c <= '~'
-	}
-	if plain {
+	encoded := strings.HasPrefix(text, prefix) && strings.HasSuffix(text, suffix)
+	special := strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
+	if !encoded && !special && text == strings.Trim(text, " ") {
 		return text
 	}
 	return prefix + base64.StdEncoding.EncodeToString([]byte(text)) + suffix

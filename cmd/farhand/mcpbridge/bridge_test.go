@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/farhand/farhand/cmd/farhand/mcpbridge"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -373,6 +374,24 @@ func TestBounds(t *testing.T) {
 	}
 	p.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":998,"_meta":{` +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
+	if rest := p.end(); len(rest) > 0 {
+		t.Errorf("requests that were cancelled are answered: %q", rest)
+	}
+}
+
+// A client may cancel a request in the next line, before the bridge has sent it.
+func TestCancelInTheNextLine(t *testing.T) {
+	t.Parallel()
+	url := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	p := bridge(t, mcpbridge.Config{URL: url, Linger: testkit.Limit})
+	for n := range mcpbridge.MaxRequests {
+		p.say(`{"jsonrpc":"2.0","id":%d,"method":"x"}`+"\n"+
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"_meta":{`+
+			`"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`, n, n)
+	}
 	if rest := p.end(); len(rest) > 0 {
 		t.Errorf("requests that were cancelled are answered: %q", rest)
 	}
