@@ -142,13 +142,10 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	}
 	g.schemas = schema.NewValidator()
 	g.pod, err = routing.NewPod(routing.PodConfig{
-		ID: g.cfg.PodID, Store: store, Bus: g.bus, SendTimeout: g.cfg.RedisTimeout,
-		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease,
-		MaxInFlight: g.cfg.MaxCalls, Retention: g.cfg.Retention, CallBytes: int64(g.cfg.CallBytes),
-		CallLog: int64(g.cfg.CallLog), NewToolBytes: int64(g.cfg.NewToolBytes), OfferedBytes: int64(g.cfg.OfferedBytes),
-		HistoryBytes: int64(g.cfg.HistoryBytes), HistoryTTL: g.cfg.HistoryTTL,
-		Log:         g.log,
-		CheckOutput: g.schemas.CheckOutput, PlaceTTL: g.cfg.placeTTL(),
+		ID: g.cfg.PodID, Store: store, Bus: g.bus, Limits: g.cfg.storeLimits(), SendTimeout: g.cfg.RedisTimeout,
+		MaxInFlight: g.cfg.MaxCalls, CallBytes: int64(g.cfg.CallBytes), CallLog: int64(g.cfg.CallLog),
+		NewToolBytes: int64(g.cfg.NewToolBytes), OfferedBytes: int64(g.cfg.OfferedBytes),
+		HistoryBytes: int64(g.cfg.HistoryBytes), Log: g.log, CheckOutput: g.schemas.CheckOutput,
 	})
 	if err != nil {
 		return err

@@ -31,28 +31,30 @@ import (
 	"github.com/farhand/farhand/ws"
 )
 
+// storeLimits returns the limits of the store.
+func (c Config) storeLimits() registry.Limits {
+	return registry.Limits{
+		SessionTTL: c.SessionTTL, PodLease: c.PodLease, Retention: c.Retention, IdempotencyTTL: c.IdempotencyTTL,
+		ActivityTTL: c.ActivityTTL, ActivityCap: c.ActivityCap, ActivityBytes: int(c.ActivityBytes),
+		HistoryTTL: c.HistoryTTL, HistoryCap: c.HistoryCap, AuditTTL: c.AuditTTL, AuditCap: c.AuditCap,
+		AuditBytes: int(c.AuditBytes), Credentials: c.MaxCredentials, ChangeTTL: c.changeTTL(),
+		Revocations: c.MaxRevocations, UsageTTL: c.UsageTTL, UsageRows: c.UsageRows, PlaceTTL: c.placeTTL(),
+	}
+}
+
 // openStore connects to the shared store and returns it: the program's, Redis, or memory.
 func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 	if g.settings.store != nil {
 		g.bus = g.settings.bus
 		return g.settings.store, nil
 	}
-	limits := registry.Limits{
-		SessionTTL: g.cfg.SessionTTL, PodLease: g.cfg.PodLease, Retention: g.cfg.Retention,
-		IdempotencyTTL: g.cfg.IdempotencyTTL, ActivityTTL: g.cfg.ActivityTTL, ActivityCap: g.cfg.ActivityCap,
-		ActivityBytes: int(g.cfg.ActivityBytes), HistoryTTL: g.cfg.HistoryTTL, HistoryCap: g.cfg.HistoryCap,
-		AuditTTL: g.cfg.AuditTTL, AuditCap: g.cfg.AuditCap, AuditBytes: int(g.cfg.AuditBytes),
-		Credentials: g.cfg.MaxCredentials, ChangeTTL: g.cfg.changeTTL(), Revocations: g.cfg.MaxRevocations,
-		UsageTTL: g.cfg.UsageTTL, UsageRows: g.cfg.UsageRows,
-		PlaceTTL: g.cfg.placeTTL(),
-	}
 	if g.cfg.RedisURL == "" {
-		memory := memory.New(memory.Options{Limits: limits})
+		memory := memory.New(memory.Options{Limits: g.cfg.storeLimits()})
 		g.bus = memory.NewBus()
 		return memory, nil
 	}
 	options := g.cfg.redis()
-	options.Limits, options.Log, options.Meter = limits, g.log, g.monitor.set.Redis
+	options.Limits, options.Log, options.Meter = g.cfg.storeLimits(), g.log, g.monitor.set.Redis
 	conn, err := redisstore.Dial(ctx, options)
 	if err != nil {
 		return nil, explainRedis(err)

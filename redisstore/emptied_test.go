@@ -23,7 +23,7 @@ func TestEmptiedRedisDoesNotDenyItsSessions(t *testing.T) {
 		options := Options{URL: server.URL(), Limits: registry.Limits{PodLease: 3 * time.Second}}
 		conn := must[*Conn](t)(Dial(t.Context(), options))
 		bus := conn.Bus()
-		config := routing.PodConfig{Store: conn.Store(), Bus: bus, PodLease: 3 * time.Second}
+		config := routing.PodConfig{Store: conn.Store(), Bus: bus, Limits: registry.Limits{PodLease: 3 * time.Second}}
 		pod := must[*routing.Pod](t)(routing.NewPod(config))
 		if err := pod.Start(t.Context()); err != nil {
 			t.Fatal(err)

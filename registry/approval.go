@@ -75,12 +75,10 @@ type Approval struct {
 	CallID string `json:"call_id"`
 	Tool   string `json:"tool"`
 
-	DefinitionHash string `json:"definition_hash"` // of the tool
-	ArgsDigest     string `json:"args_digest"`     // of Args
-	Args           JSON   `json:"-"`               // as they will reach the tool; omitted from listings
-
-	// Arguments lists the source of argument values. Empty: unknown.
-	Arguments []ArgumentSource `json:"arguments,omitempty"`
+	DefinitionHash string           `json:"definition_hash"`     // of the tool
+	ArgsDigest     string           `json:"args_digest"`         // of Args
+	Args           JSON             `json:"-"`                   // as they will reach the tool; omitted from listings
+	Arguments      []ArgumentSource `json:"arguments,omitempty"` // sources of argument values; empty: unknown
 
 	SessionID  string `json:"session_id,omitempty"` // the call's target; empty for a tool of the gateway itself
 	DeviceID   string `json:"device_id,omitempty"`
@@ -103,27 +101,14 @@ type Approval struct {
 	// these arguments, whatever else was granted.
 	ExactArgs bool `json:"exact_args,omitempty"`
 
-	// By says which approvers may decide. Empty: all but the credential that made the call (approval.MayDecide).
-	By ApproveBy `json:"by,omitempty"`
+	By         ApproveBy     `json:"by,omitempty"`          // empty: all but the credential that made the call
+	Within     time.Duration `json:"within,omitempty"`      // for an answer; zero: the gateway's configured limit
+	Approvers  []string      `json:"approvers,omitempty"`   // known users, names of keys, other ways to have the role
+	GrantLimit time.Duration `json:"grant_limit,omitempty"` // longest life of its grant; zero: MaxGrantLife
+	Deferred   bool          `json:"deferred,omitempty"`    // no pod holds the call; who allows it starts it
 
-	// Within is the policy's limit for an answer. Zero: the gateway's configured limit.
-	Within time.Duration `json:"within,omitempty"`
-
-	// Approvers lists the known approvers: users, names of keys, and other ways to have the role.
-	Approvers []string `json:"approvers,omitempty"`
-
-	// GrantLimit is the longest life of a grant from this approval. Zero: MaxGrantLife.
-	GrantLimit time.Duration `json:"grant_limit,omitempty"`
-
-	// Deferred says that no pod holds the call. The approver who allows it starts it.
-	Deferred bool `json:"deferred,omitempty"`
-
-	// AllowedBy is the first person to allow a call that needs two. Empty: no vote yet, or no second person is needed.
-	AllowedBy string `json:"-"`
-
-	// First is the vote of AllowedBy.
-	First Vote `json:"-"`
-
+	AllowedBy string    `json:"-"` // the first of two persons to allow the call; empty: no vote yet, or one suffices
+	First     Vote      `json:"-"` // of AllowedBy
 	CreatedAt time.Time `json:"-"` // by the store's clock
 	ExpiresAt time.Time `json:"-"` // an unanswered approval counts as denied from here on
 
@@ -171,22 +156,13 @@ func NewApprovalID() string { return strings.ToLower(rand.Text()[:approvalIDLen]
 
 // ValidApprovalID reports whether an id has the format of NewApprovalID.
 func ValidApprovalID(id string) bool {
-	if len(id) != approvalIDLen {
-		return false
-	}
-	for i := range len(id) {
-		if c := id[i]; (c < 'a' || c > 'z') && (c < '2' || c > '7') {
-			return false
-		}
-	}
-	return true
+	return len(id) == approvalIDLen && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
 // ErrNoApproval is returned if an approval is unknown or belongs to another tenant.
 var ErrNoApproval = Errorf(CodeNotFound, "No approval has this id, or it was forgotten some time after its decision.")
 
-// ApprovalStore keeps approvals and grants. The first decision about an approval wins. All methods are safe for
-// concurrent use. A failure of the store is an *Error with CodeStoreUnavailable.
+// ApprovalStore keeps approvals and grants. The first decision about an approval wins.
 type ApprovalStore interface {
 	// CreateApproval stores a pending approval that expires after life. A deferred approval also keeps request, for
 	// ApprovalRequest. It fails with CodeBusy if MaxPending or MaxPendingOfOne approvals are already pending.
@@ -285,8 +261,7 @@ func (g Grant) Covers(a Approval) bool {
 // ErrNoGrant is returned if a grant is unknown or belongs to another tenant.
 var ErrNoGrant = Errorf(CodeNotFound, "No grant has this id, or it has expired.")
 
-// GrantStore keeps grants. Its methods are safe for concurrent use. A failure of the store is an *Error with
-// CodeStoreUnavailable.
+// GrantStore keeps grants.
 type GrantStore interface {
 	// PutGrant stores a grant for life and replaces one with the same binding. It fails with CodeBusy if the tenant has
 	// MaxGrants.

@@ -174,16 +174,7 @@ func (q AuditQuery) Matches(e AuditEntry) bool {
 	return true
 }
 
-// Defaults of an audit log: how long it is kept after its last line, its lines per tenant, and its bytes per tenant.
-// Both sizes are approximate.
-const (
-	DefaultAuditTTL   = 90 * 24 * time.Hour
-	DefaultAuditCap   = 1_000_000
-	DefaultAuditBytes = 256 << 20
-)
-
-// AuditStore keeps the audit logs. Entries cannot be changed; a full log drops its oldest lines. Its methods are safe
-// for concurrent use and do not keep the slices passed to them.
+// AuditStore keeps the audit logs. Entries cannot be changed; a full log drops its oldest lines.
 type AuditStore interface {
 	// AppendAudit adds lines to the logs of their tenants, in order.
 	AppendAudit(ctx context.Context, entries []AuditEntry) error
@@ -267,16 +258,10 @@ func (r *UsageRow) Trim() {
 // UsageDay returns the UTC day of a time.
 func UsageDay(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 
-// Defaults of how long a day's usage is kept, and how many rows a tenant has per day. Without room for a new row, usage
-// is added to the row whose user and tool are UsageOther.
-const (
-	DefaultUsageTTL  = 90 * 24 * time.Hour
-	DefaultUsageRows = 10_000
-)
-
-// UsageStore counts usage. It is safe for concurrent use and does not keep the slices passed to it.
+// UsageStore counts usage.
 type UsageStore interface {
-	// AddUsage adds to the rows with the same tenant, day and names.
+	// AddUsage adds to the rows with the same tenant, day and names. Without room for a new row, it adds to the row
+	// whose user and tool are UsageOther.
 	AddUsage(ctx context.Context, rows []UsageRow) error
 
 	// ReadUsage returns all rows of a tenant and day, unordered, up to the limit of rows per day.

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/base64"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -58,8 +59,7 @@ type Blob struct {
 	State     BlobState `json:"-"`
 }
 
-// BlobStore tracks uploaded files and open uploads until they expire. All methods are safe for concurrent use and
-// honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
+// BlobStore tracks uploaded files and open uploads until they expire.
 type BlobStore interface {
 	// ReserveBlob stores an open blob for life. limit is the tenant's quota in bytes. It fails with CodeRateLimited if
 	// the tenant would exceed limit or has MaxBlobs, or if the session would exceed an eighth of either quota.
@@ -207,13 +207,9 @@ func InlineSize(parts []Part) int64 {
 
 // WithoutData returns copies of the parts without their data.
 func WithoutData(parts []Part) []Part {
-	if len(parts) == 0 {
-		return nil
-	}
-	kept := make([]Part, len(parts))
-	for i, p := range parts {
-		p.Data = nil
-		kept[i] = p
+	kept := slices.Clone(parts)
+	for i := range kept {
+		kept[i].Data = nil
 	}
 	return kept
 }

@@ -130,9 +130,8 @@ func (r Result) State() State {
 // Amend returns the result for readers. rec is the call's record without the result.
 type Amend func(ctx context.Context, rec Record, res Result) Result
 
-// CallStore keeps the records of calls that must outlive their request. Its methods are safe for concurrent use and do
-// not keep the slices passed to them. A failure of the store is an *Error with CodeStoreUnavailable. A record expires
-// one retention time after its last change.
+// CallStore keeps the records of calls that must outlive their request. A record expires one retention time after its
+// last change.
 type CallStore interface {
 	// CreateCall stores a new record in state accepted. Its deadline is the store's now plus HoldMS plus TimeoutMS. A
 	// call with HoldMS is held until BeginCall. If the record's idempotency key is taken, nothing is stored, and the
@@ -219,7 +218,7 @@ type Report struct {
 // the end of its call.
 func (e CallEvent) Rank() int {
 	if e.Type == CallEventState {
-		return e.State.rank()
+		return e.State.traits().rank
 	}
 	return progressRank
 }
@@ -251,8 +250,7 @@ type Activity struct {
 	Call      *Record   `json:"call,omitempty"` // with ActivityCall: without result
 	Turn      *TurnNote `json:"turn,omitempty"` // with ActivityTurnStarted and ActivityTurnFinished
 
-	// Approval is set with ActivityApprovalRequested and ActivityApprovalDecided.
-	Approval *ApprovalNote `json:"approval,omitempty"`
+	Approval *ApprovalNote `json:"approval,omitempty"` // with ActivityApprovalRequested and ActivityApprovalDecided
 }
 
 // ApprovalNote is the feed's summary of an approval. It never contains arguments.
@@ -353,14 +351,7 @@ const (
 	ActivityApprovalDecided   = "approval.decided" // also when it expired without an answer
 )
 
-// Defaults of the size of a tenant's feed, in lines and bytes. Both limits are approximate.
-const (
-	DefaultActivityCap   = 10_000
-	DefaultActivityBytes = 16 << 20
-)
-
-// ActivityStore keeps the feed, capped per tenant in lines and in bytes. Entries that cannot be parsed are skipped. Its
-// methods are safe for concurrent use and do not keep the slices passed to them.
+// ActivityStore keeps the feed, capped per tenant in lines and in bytes. Entries that cannot be parsed are skipped.
 type ActivityStore interface {
 	// AppendActivity adds to the feeds, in order.
 	AppendActivity(ctx context.Context, all []Activity) error
@@ -391,4 +382,11 @@ type CallQuery struct {
 	State     State
 	Before    string // the cursor that the previous page returned
 	Limit     int
+}
+
+// Matches reports whether a call matches all of the query's fields.
+func (q CallQuery) Matches(r *Record) bool {
+	return (q.Tool == "" || q.Tool == r.Tool) && (q.SessionID == "" || q.SessionID == r.SessionID) &&
+		(q.DeviceID == "" || q.DeviceID == r.DeviceID) && (q.UserID == "" || q.UserID == r.UserID) &&
+		(q.State == "" || q.State == r.State)
 }

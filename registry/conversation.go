@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// Defaults of a conversation's retention.
-const (
-	DefaultHistoryTTL = 24 * time.Hour // after the last change
-	DefaultHistoryCap = 1000           // messages; the oldest are dropped
-)
-
 // MaxHistoryBytes is the limit of a conversation's messages in bytes, because a conversation is read as a whole. Beyond
 // it the oldest messages are dropped, but never the newest.
 const MaxHistoryBytes = 4 << 20
@@ -106,8 +100,7 @@ type ConversationIndex interface {
 	EraseConversation(ctx context.Context, key Key) (bool, error)
 }
 
-// ConversationStore keeps conversations, so that any pod can continue any of them. All methods are safe for concurrent
-// use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
+// ConversationStore keeps conversations, so that any pod can continue any of them.
 //
 // Every write belongs to a turn and is fenced. It fails with ErrTurnLost and changes nothing once the turn has ended,
 // its lease has lapsed and another turn began, or the store lost the turn.
@@ -163,21 +156,15 @@ var ErrTurnLost = Errorf(CodeCancelled, "The turn was taken over by another pod.
 
 // ErrTurnTaken returns the error if a turn cannot begin yet, because the holder's lease runs for the time given.
 func ErrTurnTaken(remaining time.Duration) *Error {
-	return &Error{
-		Code: CodeBusy, RetryAfter: remaining,
-		Message: "Another turn of this conversation is under way. Ask again when it has ended.",
-	}
+	return Errorf(CodeBusy, "Another turn of this conversation is under way. Ask again when it has ended.").
+		RetryIn(remaining)
 }
 
+// Limits of continuations, in bytes.
 const (
-	// MaxContinuation is the limit of one continuation in bytes.
-	MaxContinuation = 1 << 20
-
-	// MaxHeldContinuations is the limit of one owner's continuations in bytes. Beyond it the oldest are dropped.
-	MaxHeldContinuations = 32 << 20
-
-	// ContinuationOverhead is the number of bytes that each continuation counts for beside its data.
-	ContinuationOverhead = 256
+	MaxContinuation      = 1 << 20  // of one
+	MaxHeldContinuations = 32 << 20 // of one owner; beyond it the oldest are dropped
+	ContinuationOverhead = 256      // what each counts for beside its data
 )
 
 // ContinuationOwner is the owner of continuations. No other owner can read them, or use up their space.
@@ -187,8 +174,7 @@ type ContinuationOwner struct {
 }
 
 // ContinuationStore keeps the state of a completion that passed a tool call to its caller. The state is kept for a
-// while, so that any pod can continue when the caller returns. The store does not interpret the data. All methods are
-// safe for concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable.
+// while, so that any pod can continue when the caller returns. The store does not interpret the data.
 type ContinuationStore interface {
 	// KeepContinuation keeps data under an id for ttl and replaces former data. Data longer than MaxContinuation is
 	// rejected with CodePayloadTooLarge.

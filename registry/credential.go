@@ -19,14 +19,8 @@ const (
 )
 
 const (
-	// DefaultCredentials is the default limit of credentials per tenant; see Limits.
-	DefaultCredentials = 10_000
-
 	// CredentialIdle is the life of an unused credential. Use renews it. An ExpiresAt of the credential still applies.
 	CredentialIdle = 400 * 24 * time.Hour
-
-	// MaxCredentialUpdates is how often an update is tried while other updates change the same credential.
-	MaxCredentialUpdates = 50
 
 	// maxApproved is the limit of a device's approved tools. maxScopes is the limit of a credential's globs in bytes.
 	maxApproved = 512
@@ -118,10 +112,6 @@ func (c Credential) Validate() error {
 	if len(c.Roles) > maxRoles || len(strings.Join(c.Roles, "")) > maxRoles*maxAttributeLen {
 		return Errorf(CodeInvalidRequest, "roles: are too many.")
 	}
-	return c.validateApproved()
-}
-
-func (c Credential) validateApproved() error {
 	if len(c.Approved) > maxApproved {
 		return Errorf(CodeInvalidRequest, "At most %d tools of a device may be approved.", maxApproved)
 	}
@@ -161,9 +151,8 @@ func ChangedCredential(c Credential, change func(*Credential) error) (Credential
 	return changed, changed.Validate()
 }
 
-// CredentialStore keeps credentials, each tenant's revocations, and one change log for the whole fleet. All methods are
-// safe for concurrent use and honour their context. A failure of the store is an *Error with CodeStoreUnavailable. A
-// credential that has expired, or was not used for CredentialIdle, no longer exists.
+// CredentialStore keeps credentials, each tenant's revocations, and one change log for the whole fleet. A credential
+// that has expired, or was not used for CredentialIdle, no longer exists.
 type CredentialStore interface {
 	// CreateCredential stores a new credential, whose id must be unused, and returns it with the time. It fails with
 	// CodeInvalidRequest if the credential is malformed or expired, or the tenant is at its limit. It fails with
@@ -190,7 +179,7 @@ type CredentialStore interface {
 
 	// UpdateCredential changes a credential: its name, roles, tools, context, public key, approved tools and end. It
 	// calls change with the current credential, and again after each update that came in between. An error from change
-	// ends the update. After MaxCredentialUpdates it fails with ErrCredentialChanges. Concurrent TouchCredentials are
+	// ends the update. After documents.MaxTries it fails with ErrCredentialChanges. Concurrent TouchCredentials are
 	// kept. The change is logged, but not as a revocation. It returns the stored credential.
 	UpdateCredential(
 		ctx context.Context, tenant, id string, change func(*Credential) error,
@@ -222,21 +211,15 @@ type ChangeStore interface {
 	Changes(ctx context.Context, after FeedID, limit int) (ChangePage, error)
 }
 
-// ErrNoCredential is returned if there is no such credential, or no longer.
-var ErrNoCredential = Errorf(CodeNotFound, "There is no such credential, or it has expired or was revoked.")
-
-// ErrCredentialExists is the error for a credential whose digest is already stored.
-var ErrCredentialExists = Errorf(CodeInvalidRequest, "There is a credential with this secret already. Make another.")
-
-// ErrDevicePaired is the error if a paired device already has the device's id.
-var ErrDevicePaired = Errorf(CodeInvalidRequest, "A device with this id was paired meanwhile. Ask with another "+
-	"device_id or, if it is the same device, ask again and have it approved with replace.")
-
-// ErrCredentialChanges is the error if other updates keep changing the credential.
-var ErrCredentialChanges = Errorf(CodeBusy, "Others change the credential. Try again.")
-
-// ErrCredentialExpires is the error if a credential expires before it is stored.
-var ErrCredentialExpires = Errorf(CodeInvalidRequest, "The credential would have expired already. Give a later time.")
+// Errors of a CredentialStore.
+var (
+	ErrNoCredential     = Errorf(CodeNotFound, "There is no such credential, or it has expired or was revoked.")
+	ErrCredentialExists = Errorf(CodeInvalidRequest, "There is a credential with this secret already. Make another.")
+	ErrDevicePaired     = Errorf(CodeInvalidRequest, "A device with this id was paired meanwhile. Ask with another "+
+		"device_id or, if it is the same device, ask again and have it approved with replace.")
+	ErrCredentialChanges = Errorf(CodeBusy, "Others change the credential. Try again.")
+	ErrCredentialExpires = Errorf(CodeInvalidRequest, "The credential would have expired already. Give a later time.")
+)
 
 // ErrTooManyCredentials is the error if a tenant is at its limit of credentials.
 func ErrTooManyCredentials(limit int) error {
@@ -244,18 +227,9 @@ func ErrTooManyCredentials(limit int) error {
 		"The tenant has %d credentials, which is as many as it may have. Revoke some that are not used.", limit)
 }
 
-const (
-	// DefaultChangeTTL is how long changes and revocations are kept; see Limits.
-	DefaultChangeTTL = 24 * time.Hour
-
-	// ChangeCap is the approximate size of the log in changes. Beyond it the oldest are dropped. A reader that missed
-	// them notices and reloads the credentials.
-	ChangeCap = 100_000
-
-	// DefaultRevocations is the default limit of a tenant's stored revocations, for each of users, devices and JWTs;
-	// see Limits. Each takes up to 256 bytes plus map overhead, in the store and in every pod.
-	DefaultRevocations = 10_000
-)
+// ChangeCap is the approximate size of the log in changes. Beyond it the oldest are dropped. A reader that missed them
+// notices and reloads the credentials.
+const ChangeCap = 100_000
 
 // ChangeKind is the kind of a changed object.
 type ChangeKind string
@@ -311,10 +285,8 @@ func ErrTooManyRevocations(kind ChangeKind, limit int, after time.Duration) erro
 	if kind == ChangeJWT {
 		advice = "Revoke the users whose tokens they are by user_id instead: that ends all tokens of a user at once."
 	}
-	e := Errorf(CodeRateLimited, "Nothing was revoked: %d revocations of the kind %s are remembered for this tenant, "+
-		"which is as many as may be. %s", limit, kind, advice)
-	e.RetryAfter = after
-	return e
+	return Errorf(CodeRateLimited, "Nothing was revoked: %d revocations of the kind %s are remembered for this "+
+		"tenant, which is as many as may be. %s", limit, kind, advice).RetryIn(after)
 }
 
 // ChangePage is a part of the change log.

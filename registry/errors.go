@@ -144,7 +144,6 @@ func StoreUnavailable(op string, cause error) *Error {
 	}
 }
 
-// errStoreFull is the cause of StoreFull.
 var errStoreFull = errors.New("registry: the store is full")
 
 // StoreFull is the error if a store has no room for more of what. who names the full quota's owner: a tenant, or the
@@ -163,14 +162,10 @@ func Internal(cause error) *Error {
 	return &Error{Code: CodeInternal, Message: unknownErrorMessage, Cause: cause}
 }
 
-// returnRetry is the retry delay for a device that is away.
-const returnRetry = 2 * time.Second
-
 // NotConnected is the error for a device that has no socket.
 func NotConnected() *Error {
-	e := Errorf(CodeNotConnected, "The device is not connected. Retry when it is back.").With(DispatchedNo)
-	e.RetryAfter = returnRetry
-	return e
+	return Errorf(CodeNotConnected, "The device is not connected. Retry when it is back.").
+		RetryIn(2 * time.Second).With(DispatchedNo)
 }
 
 // UnknownSession is the error for a session that does not exist for the caller. It must not reveal whether the session
@@ -217,6 +212,13 @@ func (e *Error) With(d Dispatched) *Error {
 	return &c
 }
 
+// RetryIn returns a copy with RetryAfter set.
+func (e *Error) RetryIn(d time.Duration) *Error {
+	c := *e
+	c.RetryAfter = d
+	return &c
+}
+
 // Retryable reports whether a retry is safe (the call was never dispatched) and may help.
 func (e *Error) Retryable() bool {
 	return e.Dispatched == DispatchedNo && e.Code.transient()
@@ -234,8 +236,9 @@ func AsError(err error) *Error {
 // ErrHeldByAnother is the error of a claim if the current holder keeps the session.
 var ErrHeldByAnother = errors.New("registry: another device has the session")
 
-// ErrAbandoned is the context cause if a call continues without its caller. The device gets no cancellation.
-var ErrAbandoned = errors.New("registry: the call goes on without its caller")
-
-// ErrDraining is the context cause if the pod stops. The device continues, and the caller gets this as the reason.
-var ErrDraining = errors.New("registry: the pod is stopping")
+// Causes of contexts. If a call continues without its caller, its device gets no cancellation. If the pod stops, the
+// device continues, and the caller gets this as the reason.
+var (
+	ErrAbandoned = errors.New("registry: the call goes on without its caller")
+	ErrDraining  = errors.New("registry: the pod is stopping")
+)

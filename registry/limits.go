@@ -10,6 +10,16 @@ import (
 	"time"
 )
 
+// Defaults of the limits that pods also need. Limits describes them.
+const (
+	DefaultSessionTTL = 60 * time.Second
+	DefaultPodLease   = 10 * time.Second
+	DefaultRetention  = 15 * time.Minute
+	DefaultHistoryTTL = 24 * time.Hour
+	DefaultPlaceTTL   = 25 * time.Hour
+	DefaultChangeTTL  = 24 * time.Hour
+)
+
 // Limits configures how long a store keeps its data, and how much of it. Values up to zero mean the default.
 type Limits struct {
 	SessionTTL     time.Duration // life of a session between refreshes; default 60 s
@@ -38,21 +48,21 @@ func (l Limits) WithDefaults() Limits {
 		SessionTTL:     positive(l.SessionTTL, DefaultSessionTTL),
 		PodLease:       positive(l.PodLease, DefaultPodLease),
 		Retention:      positive(l.Retention, DefaultRetention),
-		IdempotencyTTL: positive(l.IdempotencyTTL, DefaultIdempotencyTTL),
-		ActivityTTL:    positive(l.ActivityTTL, DefaultActivityTTL),
-		ActivityCap:    positive(l.ActivityCap, DefaultActivityCap),
-		ActivityBytes:  positive(l.ActivityBytes, DefaultActivityBytes),
+		IdempotencyTTL: positive(l.IdempotencyTTL, 24*time.Hour),
+		ActivityTTL:    positive(l.ActivityTTL, 24*time.Hour),
+		ActivityCap:    positive(l.ActivityCap, 10_000),
+		ActivityBytes:  positive(l.ActivityBytes, 16<<20),
 		HistoryTTL:     positive(l.HistoryTTL, DefaultHistoryTTL),
-		HistoryCap:     positive(l.HistoryCap, DefaultHistoryCap),
+		HistoryCap:     positive(l.HistoryCap, 1000),
 		PlaceTTL:       positive(l.PlaceTTL, DefaultPlaceTTL),
-		Credentials:    positive(l.Credentials, DefaultCredentials),
+		Credentials:    positive(l.Credentials, 10_000),
 		ChangeTTL:      positive(l.ChangeTTL, DefaultChangeTTL),
-		Revocations:    positive(l.Revocations, DefaultRevocations),
-		AuditTTL:       positive(l.AuditTTL, DefaultAuditTTL),
-		AuditCap:       positive(l.AuditCap, DefaultAuditCap),
-		AuditBytes:     positive(l.AuditBytes, DefaultAuditBytes),
-		UsageTTL:       positive(l.UsageTTL, DefaultUsageTTL),
-		UsageRows:      positive(l.UsageRows, DefaultUsageRows),
+		Revocations:    positive(l.Revocations, 10_000),
+		AuditTTL:       positive(l.AuditTTL, 90*24*time.Hour),
+		AuditCap:       positive(l.AuditCap, 1_000_000),
+		AuditBytes:     positive(l.AuditBytes, 256<<20),
+		UsageTTL:       positive(l.UsageTTL, 90*24*time.Hour),
+		UsageRows:      positive(l.UsageRows, 10_000),
 	}
 }
 
@@ -87,7 +97,7 @@ func (w Window) Validate() error {
 	return nil
 }
 
-// LimitStore counts rate limits for the whole fleet, by one clock. It is safe for concurrent use.
+// LimitStore counts rate limits for the whole fleet, by one clock.
 type LimitStore interface {
 	// Take charges all windows of a tenant, or none if one of them is full. wait is zero if they were charged.
 	// Otherwise wait is the longest time until a window has room, and full is the index of that window. The limit of a
@@ -128,7 +138,7 @@ func (b Budget) Burst() int64 { return max(b.Bytes/2, 1) }
 // Rate returns how many bytes may be added per millisecond.
 func (b Budget) Rate() float64 { return float64(b.Burst()) / float64(max(b.Over.Milliseconds(), 1)) }
 
-// BudgetStore counts additions of the whole fleet. It is safe for concurrent use.
+// BudgetStore counts additions of the whole fleet.
 type BudgetStore interface {
 	// Spend takes all n bytes from a tenant's budget, or none. n is at most the burst. wait is zero if they were taken,
 	// otherwise the time until the budget has them. An unused budget is full.

@@ -80,8 +80,7 @@ func FullGuesses(guesses []Guess, counts []int) (full []Guess) {
 }
 
 // PairingStore keeps pairing requests for minutes, the nonces that paired devices sign, and the definitions of their
-// tools. All methods are safe for concurrent use and honour their context. A failure of the store is an *Error with
-// CodeStoreUnavailable.
+// tools.
 type PairingStore interface {
 	// CreatePairing stores a request for ttl and returns it with its times. It fails with ErrPairingsFull at the limit
 	// of all requests, of its source, or of its network (PairingsShare). It fails with ErrCodeTaken if another request
@@ -140,29 +139,18 @@ func (t DeviceTools) Size() int {
 	return size
 }
 
-// ErrNoPairing is the error for an unknown or expired request.
-var ErrNoPairing = Errorf(CodeNotFound,
-	"There is no such request to pair: it has expired, was collected, or never was.")
-
-// ErrCodeTaken is the error if another request has the code.
-var ErrCodeTaken = Errorf(CodeBusy, "Another device has this code.")
-
-// ErrPairingDecided is the error if the request was already decided.
-var ErrPairingDecided = Errorf(CodeInvalidRequest, "The request to pair was decided already, by you or by another.")
-
-// ErrPairingsFull is the error while too many pairing requests are pending.
-var ErrPairingsFull = &Error{
-	Code: CodeRateLimited, RetryAfter: time.Minute,
-	Message: "Too many devices wait to be paired. Try again in a minute.",
-}
+// Errors of a PairingStore.
+var (
+	ErrNoPairing = Errorf(CodeNotFound,
+		"There is no such request to pair: it has expired, was collected, or never was.")
+	ErrCodeTaken      = Errorf(CodeBusy, "Another device has this code.")
+	ErrPairingDecided = Errorf(CodeInvalidRequest, "The request to pair was decided already, by you or by another.")
+	ErrPairingsFull   = Errorf(CodeRateLimited, "Too many devices wait to be paired. Try again in a minute.").
+				RetryIn(time.Minute)
+	ErrDefinitionsTooLarge = Errorf(CodeInvalidRequest, "The device has more definitions of tools than are kept.")
+)
 
 // ErrGuesses is the error for a caller that must wait before it may try another code.
 func ErrGuesses(wait time.Duration) error {
-	return &Error{
-		Code: CodeRateLimited, RetryAfter: wait,
-		Message: "Too many wrong codes. Wait, and read the code at the device again.",
-	}
+	return Errorf(CodeRateLimited, "Too many wrong codes. Wait, and read the code at the device again.").RetryIn(wait)
 }
-
-// ErrDefinitionsTooLarge is the error if a device's definitions exceed the limit.
-var ErrDefinitionsTooLarge = Errorf(CodeInvalidRequest, "The device has more definitions of tools than are kept.")

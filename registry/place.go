@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// DefaultPlaceTTL is how long a place is kept after its last use, unless configured.
-const DefaultPlaceTTL = 25 * time.Hour
-
 // PlaceKey identifies a place: the state of the gateway's own tools on a pod, such as a browser or a folder. A place
 // belongs to one conversation or, outside of conversations, to one identity.
 type PlaceKey struct {
@@ -51,8 +48,7 @@ type PlaceClaim struct {
 	Keep bool
 }
 
-// PlaceStore records which pod owns a place. All methods are safe for concurrent use and honour their context. A
-// failure of the store is an *Error with CodeStoreUnavailable. A place is dropped some time after its last use.
+// PlaceStore records which pod owns a place. A place is dropped some time after its last use.
 //
 // EraseConversation of ConversationIndex gives the conversation's place a new generation and no owner.
 type PlaceStore interface {

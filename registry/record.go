@@ -11,13 +11,6 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// Defaults of retention. DefaultRetention is how long the record of a call is kept after its last change.
-const (
-	DefaultRetention      = 15 * time.Minute
-	DefaultIdempotencyTTL = 24 * time.Hour
-	DefaultActivityTTL    = 24 * time.Hour
-)
-
 // Step is one entry of a call's timeline. At is by the store's clock. For calls that are not stored while they run, At
 // is by the clock of the pod that saw the step.
 type Step struct {
@@ -130,6 +123,7 @@ func (r *Record) Apply(e Event, c Change, at time.Time) bool {
 	} else if c.Err != nil && c.Err.Dispatched != "" && (r.Dispatched != DispatchedYes || doubted) {
 		r.Dispatched = c.Err.Dispatched // otherwise the error knows less than the record, and yes is final
 	}
+	// An unchanged field is not written: other goroutines may read it.
 	if c.Owner != "" {
 		r.Owner = c.Owner
 	}

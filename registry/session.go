@@ -27,12 +27,9 @@ const (
 	CapabilityCancel   = "cancel"
 	CapabilityDrain    = "drain"
 	CapabilityResume   = "resume"
+	CapabilityApproval = "approval" // a person at the device can approve its calls
 
-	// CapabilityApproval says that a person at the device can approve its calls.
-	CapabilityApproval = "approval"
-
-	// CapabilityResumeToken says that the device keeps its resume token and presents it at every reconnect.
-	CapabilityResumeToken = "resume_token"
+	CapabilityResumeToken = "resume_token" // it keeps its resume token and presents it at every reconnect
 )
 
 const (
@@ -232,28 +229,17 @@ func validateAttribute(field, value string) error {
 // only those that belong to the writing of other characters.
 func isSeen(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) }
 
+// Waits for devices. New calls of a device's tools wait as long as it is expected to reconnect.
 const (
-	// ResumeWait is how long calls wait for a device that can resume to reconnect.
-	ResumeWait = 10 * time.Second
+	ResumeWait   = 10 * time.Second // calls in flight wait that long for a device that can resume
+	ReturnWait   = ResumeWait       // until a device is expected to reconnect after its pod has stopped or died
+	BreakWait    = 3 * time.Second  // until a device is expected to reconnect after its connection broke
+	RegisterWait = 10 * time.Second // until a reconnected device has registered its former tools
+	SettleWait   = 2 * time.Second  // after its first registration, until it has registered all of them
 
-	// ReturnWait is how long a device is expected to reconnect after its pod has stopped or died. New calls of its
-	// tools wait at most that long.
-	ReturnWait = ResumeWait
-
-	// BreakWait is how long a device is expected to reconnect after its connection broke.
-	BreakWait = 3 * time.Second
-
-	// RegisterWait is how long a reconnected device may take to register its former tools.
-	RegisterWait = 10 * time.Second
-
-	// SettleWait is how long after its first registration it may register more of them.
-	SettleWait = 2 * time.Second
-
-	// FormerTerm is how long a session's former pod is remembered. It is longer than ResumeWait, because calls wait
-	// there that long for the device's answers.
+	// FormerTerm is how long a session's former pod is remembered, and MaxFormers how many of them: the latest ones.
+	// Calls wait there for ResumeWait for the device's answers.
 	FormerTerm = ResumeWait + 5*time.Second
-
-	// MaxFormers is how many of a session's former pods are remembered: the latest ones.
 	MaxFormers = 8
 )
 

@@ -115,16 +115,6 @@ func Sources(e Event) map[State]State {
 	return from
 }
 
-// Final reports whether the waiting caller gets its outcome in this state.
-func (s State) Final() bool {
-	switch s {
-	case StateAccepted, StateRouted, StateDelivered, StateRunning:
-		return false
-	default:
-		return true
-	}
-}
-
 // Status groups states for people who follow a call.
 type Status string
 
@@ -136,19 +126,47 @@ const (
 	StatusFailed    Status = "failed" // for any reason; a late answer may still complete it
 )
 
-// Status returns the status of s.
-func (s State) Status() Status {
-	switch s {
-	case StateAccepted, StateRouted:
-		return StatusPending
-	case StateDelivered, StateRunning:
-		return StatusExecuting
-	case StateSucceeded:
-		return StatusCompleted
-	default:
-		return StatusFailed
-	}
+// traits are what a state says about a call.
+type traits struct {
+	status     Status
+	overdue    Event      // ends the call after its deadline; empty: the state is final
+	dispatched Dispatched // what the state proves; empty: nothing new
+	rank       int        // orders the events of a call; even, so that a state is logged once
 }
+
+// states has the traits of the states. It is never changed.
+var states = map[State]traits{
+	StateAccepted:  {StatusPending, EventExpire, DispatchedNo, 0},
+	StateRouted:    {StatusPending, EventExpire, DispatchedUnknown, 2},
+	StateDelivered: {StatusExecuting, EventTimeOut, DispatchedYes, 4},
+	StateRunning:   {StatusExecuting, EventTimeOut, DispatchedYes, 6},
+	StateCancelled: {StatusFailed, "", "", 8}, // the answer may still come
+	StateTimedOut:  {StatusFailed, "", "", 8},
+	StateLost:      {StatusFailed, "", "", 8},
+	StateSucceeded: {StatusCompleted, "", DispatchedYes, lastRank},
+	StateFailed:    {StatusFailed, "", DispatchedYes, lastRank},
+	StateRejected:  {StatusFailed, "", DispatchedNo, lastRank},
+	StateExpired:   {StatusFailed, "", DispatchedNo, lastRank},
+}
+
+const (
+	progressRank = 7 // of a device's reports
+	lastRank     = 10
+)
+
+// traits returns what s says. An unknown state is a final one.
+func (s State) traits() traits {
+	if t, ok := states[s]; ok {
+		return t
+	}
+	return traits{status: StatusFailed, rank: lastRank}
+}
+
+// Final reports whether the waiting caller gets its outcome in this state.
+func (s State) Final() bool { return s.traits().overdue == "" }
+
+// Status returns the status of s.
+func (s State) Status() Status { return s.traits().status }
 
 // Answered reports whether the device's answer has arrived. It is never replaced.
 func (s State) Answered() bool { return s == StateSucceeded || s == StateFailed }
@@ -159,30 +177,13 @@ const OverdueGrace = 2 * time.Second
 // Overdue returns the event that ends a call in state s if its deadline has passed and its pod has not ended it. It
 // returns false for final states.
 func (s State) Overdue() (Event, bool) {
-	switch s {
-	case StateAccepted, StateRouted:
-		return EventExpire, true
-	case StateDelivered, StateRunning:
-		return EventTimeOut, true
-	default:
-		return "", false
-	}
+	e := s.traits().overdue
+	return e, e != ""
 }
 
 // Dispatched returns what a state proves about whether the call reached its device. It is empty if the state proves
 // nothing new.
-func (s State) Dispatched() Dispatched {
-	switch s {
-	case StateAccepted, StateRejected, StateExpired:
-		return DispatchedNo
-	case StateRouted:
-		return DispatchedUnknown
-	case StateDelivered, StateRunning, StateSucceeded, StateFailed:
-		return DispatchedYes
-	default:
-		return ""
-	}
-}
+func (s State) Dispatched() Dispatched { return s.traits().dispatched }
 
 // Keeping says how a store merges the stored record of a light call with a new one from the pod that runs it. The new
 // record has the outcome that the caller got.
@@ -224,26 +225,4 @@ func (s State) leadsTo(next State) bool {
 		}
 	}
 	return false
-}
-
-// progressRank is the rank of a device's progress reports.
-const progressRank = 7
-
-// rank orders the events of a call: an event of a lower rank never follows. A state has an even rank, so it is logged
-// once.
-func (s State) rank() int {
-	switch s {
-	case StateAccepted:
-		return 0
-	case StateRouted:
-		return 2
-	case StateDelivered:
-		return 4
-	case StateRunning:
-		return 6
-	case StateCancelled, StateTimedOut, StateLost:
-		return 8 // the answer may still come
-	default:
-		return 10
-	}
 }

@@ -40,8 +40,7 @@ type Claim struct {
 	Formers []string
 }
 
-// SessionStore records which pod owns a session and which tools it offers. All methods are safe for concurrent use and
-// honour their context. A failure of the store itself is an *Error with CodeStoreUnavailable.
+// SessionStore records which pod owns a session and which tools it offers.
 //
 // Every write after Claim is fenced: it takes effect only while its claim is the current one. If there is, or was, a
 // newer claim, it fails with ErrNotOwner, so a late write can never change a successor. If the store merely lost the
@@ -88,7 +87,7 @@ type Awaited struct {
 }
 
 // Away reports whether the session has no connection.
-func (a *Awaited) Away() bool { return a.Session.Pod == "" }
+func (a Awaited) Away() bool { return a.Session.Pod == "" }
 
 // Query selects sessions. Empty fields do not restrict. The cost of a query with a Viewer grows with the sessions that
 // the viewer can see, not with those of the tenant.
@@ -126,8 +125,7 @@ type OfferedToolQuery struct {
 // MaxDefinitions is how many definitions of one tool are ordered by age.
 const MaxDefinitions = 32
 
-// Directory lists connected sessions and their tools. Sessions whose pod's lease has lapsed are not listed. All methods
-// are safe for concurrent use. A failure of the store is an *Error with CodeStoreUnavailable.
+// Directory lists connected sessions and their tools. Sessions whose pod's lease has lapsed are not listed.
 type Directory interface {
 	// Entry returns one session with its tools. It fails with CodeSessionNotFound if the session is unknown, and with
 	// CodeNotConnected if it was connected less than one session TTL ago. In the second case the entry has the
@@ -183,14 +181,9 @@ type PodStore interface {
 	Leave(ctx context.Context, pod string) error
 }
 
-// Defaults of stores and pods.
-const (
-	DefaultSessionTTL = 60 * time.Second // life of a session's keys between refreshes
-	DefaultPodLease   = 10 * time.Second // time until a dead pod is noticed
-)
-
 // Store is the shared data of a fleet. Package registry/memory implements it for one process, package redisstore for
-// several.
+// several. All methods of its parts are safe for concurrent use, honour their context, and do not keep slices passed to
+// them. A failure of the store itself is an *Error with CodeStoreUnavailable.
 type Store interface {
 	SessionStore
 	Directory

@@ -35,16 +35,11 @@ type ToolLimits struct {
 
 // WithDefaults returns the limits with the defaults filled in.
 func (l ToolLimits) WithDefaults() ToolLimits {
-	if l.SchemaBytes <= 0 {
-		l.SchemaBytes = MaxSchemaBytes
+	return ToolLimits{
+		SchemaBytes: positive(l.SchemaBytes, MaxSchemaBytes),
+		SchemaDepth: positive(l.SchemaDepth, MaxSchemaDepth),
+		Description: positive(l.Description, MaxDescription),
 	}
-	if l.SchemaDepth <= 0 {
-		l.SchemaDepth = MaxSchemaDepth
-	}
-	if l.Description <= 0 {
-		l.Description = MaxDescription
-	}
-	return l
 }
 
 // SecurityLevel is how careful a caller must be with a tool.

@@ -41,8 +41,8 @@ func TestReplacedSocketDoesNotRemoveItsSuccessor(t *testing.T) {
 	if o := await(t, done); o.err != nil || o.result.Output != "here" {
 		t.Fatalf("call of the new socket: %+v", o)
 	}
-	if g.pod.Hub.Len() != 1 {
-		t.Fatalf("%d sessions", g.pod.Hub.Len())
+	if len(g.pod.Hub.All()) != 1 {
+		t.Fatalf("%d sessions", len(g.pod.Hub.All()))
 	}
 }
 
@@ -153,8 +153,8 @@ func TestClosePoliteAndFinal(t *testing.T) {
 	if status != http.StatusServiceUnavailable || problem["code"] != "draining" || header.Get("Retry-After") == "" {
 		t.Fatalf("refused with %d %v", status, problem)
 	}
-	if g.server.Len() != 0 || g.pod.Hub.Len() != 0 {
-		t.Fatalf("%d connections, %d sessions remain", g.server.Len(), g.pod.Hub.Len())
+	if g.server.Len() != 0 || len(g.pod.Hub.All()) != 0 {
+		t.Fatalf("%d connections, %d sessions remain", g.server.Len(), len(g.pod.Hub.All()))
 	}
 	must(t, g.server.Close(context.Background())) // again
 }
@@ -290,8 +290,8 @@ func TestConnectFloodThenClose(t *testing.T) {
 	defer cancel()
 	must(t, g.server.Close(ctx))
 	flood.Wait()
-	if g.server.Len() != 0 || g.pod.Hub.Len() != 0 {
-		t.Fatalf("%d connections, %d sessions remain", g.server.Len(), g.pod.Hub.Len())
+	if g.server.Len() != 0 || len(g.pod.Hub.All()) != 0 {
+		t.Fatalf("%d connections, %d sessions remain", g.server.Len(), len(g.pod.Hub.All()))
 	}
 }
 

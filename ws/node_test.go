@@ -135,8 +135,8 @@ func TestNodeDevice(t *testing.T) {
 	if s := g.waitReleased(); s.Key.Session != "node-1" {
 		t.Fatalf("released %s", s.Key.Session)
 	}
-	if g.pod.Hub.Len() != 0 {
-		t.Fatalf("%d sessions remain", g.pod.Hub.Len())
+	if len(g.pod.Hub.All()) != 0 {
+		t.Fatalf("%d sessions remain", len(g.pod.Hub.All()))
 	}
 	for range lines { // until the process has ended by itself
 		t.Error("device.js saw more than it should")

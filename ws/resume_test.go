@@ -74,7 +74,7 @@ func TestAnswerIsSentAgainToAnotherPod(t *testing.T) {
 	if must(t, err); rec.State != registry.StateSucceeded {
 		t.Fatalf("record: %+v", rec)
 	}
-	if n := a.pod.Hub.Len(); n != 0 {
+	if n := len(a.pod.Hub.All()); n != 0 {
 		t.Fatalf("%d sessions on the former pod", n)
 	}
 }

@@ -146,18 +146,9 @@ func (s *store) CreateApproval(
 	return a, nil
 }
 
-// read returns the documents of an approval with these endings.
-func (s *store) read(ctx context.Context, tenant, id string, endings ...string) ([]documents.Document, error) {
-	refs := make([]documents.Ref, len(endings))
-	for i, ending := range endings {
-		refs[i] = approvals(tenant).Ref(id + ending)
-	}
-	return s.docs.Read(ctx, refs...)
-}
-
 // Approval implements registry.ApprovalStore.
 func (s *store) Approval(ctx context.Context, tenant, id string) (registry.Approval, error) {
-	found, err := s.read(ctx, tenant, id, "", stateID, argsID)
+	found, err := s.docs.Read(ctx, approvals(tenant).Refs(id, id+stateID, id+argsID)...)
 	if err != nil {
 		return registry.Approval{}, err
 	}
@@ -167,7 +158,7 @@ func (s *store) Approval(ctx context.Context, tenant, id string) (registry.Appro
 
 // ApprovalRequest implements registry.ApprovalStore.
 func (s *store) ApprovalRequest(ctx context.Context, tenant, id string) (registry.Approval, []byte, error) {
-	found, err := s.read(ctx, tenant, id, "", stateID, argsID, requestID)
+	found, err := s.docs.Read(ctx, approvals(tenant).Refs(id, id+stateID, id+argsID, id+requestID)...)
 	if err != nil {
 		return registry.Approval{}, nil, err
 	}

@@ -3,7 +3,6 @@ package approvals
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -44,28 +43,21 @@ func (s *store) PutGrant(ctx context.Context, g registry.Grant, life time.Durati
 	return stored.made(done.Now), nil
 }
 
-// decodeGrants reads the grants that exist.
 func decodeGrants(found []documents.Document) ([]registry.Grant, error) {
 	all := []registry.Grant{}
-	for _, d := range found {
-		g, err := documents.Decode[grant](d, registry.ErrNoGrant)
-		switch {
-		case err == nil:
-			all = append(all, g.made(d.Created))
-		case !errors.Is(err, registry.ErrNoGrant):
+	for _, d := range documents.Existing(found) {
+		g, err := documents.Decode[grant](d, nil)
+		if err != nil {
 			return nil, err
 		}
+		all = append(all, g.made(d.Created))
 	}
 	return all, nil
 }
 
 // FindGrant implements registry.GrantStore.
 func (s *store) FindGrant(ctx context.Context, tenant string, bindings ...string) (registry.Grant, error) {
-	refs := make([]documents.Ref, len(bindings))
-	for i, binding := range bindings {
-		refs[i] = grants(tenant).Ref(binding)
-	}
-	found, err := s.docs.Read(ctx, refs...)
+	found, err := s.docs.Read(ctx, grants(tenant).Refs(bindings...)...)
 	if err != nil {
 		return registry.Grant{}, err
 	}
@@ -96,12 +88,11 @@ func (s *store) Grants(ctx context.Context, tenant string) ([]registry.Grant, er
 // RevokeGrant implements registry.GrantStore.
 func (s *store) RevokeGrant(ctx context.Context, g registry.Grant) error {
 	binding := g.Binding()
-	change := func(found []documents.Document) ([]documents.Step, error) {
-		current, err := documents.Decode[grant](found[0], registry.ErrNoGrant)
-		if err == nil && current.ID != g.ID { // replaced since
-			err = registry.ErrNoGrant
+	change := func(current grant, _ documents.Document) ([]documents.Step, error) {
+		if current.ID != g.ID { // replaced since
+			return nil, registry.ErrNoGrant
 		}
-		return []documents.Step{documents.Delete(binding), documents.Leave(allIndex, binding)}, err
+		return []documents.Step{documents.Delete(binding), documents.Leave(allIndex, binding)}, nil
 	}
-	return documents.Change(ctx, s.docs, grants(g.Tenant), []string{binding}, change)
+	return documents.ChangeOne(ctx, s.docs, grants(g.Tenant), binding, registry.ErrNoGrant, change)
 }

@@ -31,14 +31,12 @@ type blob struct {
 	State registry.BlobState `json:"state"`
 }
 
-// tenantIndex and sessionIndex name the indexes of a tenant's and of a session's blobs. No tenant's name has a slash.
-func tenantIndex(tenant string) string { return "tenant." + tenant }
-func sessionIndex(k registry.Key) string {
-	return "session." + k.Tenant + "/" + k.Session
-}
+// sessionIndex names the index of a session's blobs. No tenant's name has a slash.
+func sessionIndex(tenant, session string) string { return "session." + tenant + "/" + session }
 
+// indexes returns the indexes of the blob's tenant and session.
 func (b blob) indexes() []string {
-	return []string{tenantIndex(b.Tenant), sessionIndex(registry.Key{Tenant: b.Tenant, Session: b.SessionID})}
+	return []string{"tenant." + b.Tenant, sessionIndex(b.Tenant, b.SessionID)}
 }
 
 func (b blob) member() string { return documents.Weighed(b.Size, b.Digest) }
@@ -70,8 +68,6 @@ func (s store) ReserveBlob(ctx context.Context, b registry.Blob, limit int64, li
 	return err
 }
 
-func decode(d documents.Document) (blob, error) { return documents.Decode[blob](d, registry.ErrNoBlob) }
-
 // whole returns the blob with its state.
 func (b blob) whole() registry.Blob {
 	b.Blob.State = b.State
@@ -82,18 +78,15 @@ func (b blob) whole() registry.Blob {
 func (s store) move(
 	ctx context.Context, digest string, from, to registry.BlobState, life time.Duration,
 ) (b blob, err error) {
-	change := func(found []documents.Document) ([]documents.Step, error) {
-		var err error
-		if b, err = decode(found[0]); err != nil {
-			return nil, err
-		}
+	change := func(current blob, _ documents.Document) ([]documents.Step, error) {
+		b = current
 		if b.State != from {
 			return nil, registry.ErrNoBlob
 		}
 		b.State = to
 		return b.put(life), nil
 	}
-	err = documents.Change(ctx, s.docs, blobs(), []string{digest}, change)
+	err = documents.ChangeOne(ctx, s.docs, blobs(), digest, registry.ErrNoBlob, change)
 	return b, err
 }
 
@@ -115,24 +108,20 @@ func (s store) ReadBlob(ctx context.Context, digest string) (registry.Blob, erro
 	if err != nil {
 		return registry.Blob{}, err
 	}
-	b, err := decode(found[0])
+	b, err := documents.Decode[blob](found[0], registry.ErrNoBlob)
 	return b.whole(), err
 }
 
 // DropBlob implements registry.BlobStore.
 func (s store) DropBlob(ctx context.Context, digest string) error {
-	change := func(found []documents.Document) ([]documents.Step, error) {
-		b, err := decode(found[0])
-		if err != nil {
-			return nil, err
-		}
+	change := func(b blob, _ documents.Document) ([]documents.Step, error) {
 		steps := []documents.Step{documents.Delete(digest)}
 		for _, index := range b.indexes() {
 			steps = append(steps, documents.Leave(index, b.member()))
 		}
 		return steps, nil
 	}
-	err := documents.Change(ctx, s.docs, blobs(), []string{digest}, change)
+	err := documents.ChangeOne(ctx, s.docs, blobs(), digest, registry.ErrNoBlob, change)
 	if errors.Is(err, registry.ErrNoBlob) {
 		return nil
 	}
@@ -142,7 +131,7 @@ func (s store) DropBlob(ctx context.Context, digest string) error {
 // DropBlobsOf implements registry.BlobStore. What the blobs count for stays in the indexes.
 func (s store) DropBlobsOf(ctx context.Context, key registry.Key) error {
 	lists, err := s.docs.Members(ctx, documents.Query{
-		Space: blobs(), Index: sessionIndex(key), Limit: registry.MaxBlobs,
+		Space: blobs(), Index: sessionIndex(key.Tenant, key.Session), Limit: registry.MaxBlobs,
 	})
 	if err != nil || len(lists[0]) == 0 {
 		return err

@@ -72,7 +72,6 @@ func (s *store) CreateCredential(ctx context.Context, c registry.Credential) (re
 	return c, nil
 }
 
-// hasEnded reports whether a credential has expired at a time.
 func hasEnded(c registry.Credential, now time.Time) bool {
 	return !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt)
 }
@@ -92,7 +91,6 @@ func inMillis(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Millisecond)
 }
 
-// decode reads a credential and its last use.
 func decode(stored, used documents.Document) (c registry.Credential, err error) {
 	if c, err = documents.Decode[registry.Credential](stored, registry.ErrNoCredential); err != nil {
 		return c, err
@@ -108,7 +106,7 @@ func decode(stored, used documents.Document) (c registry.Credential, err error) 
 
 // CredentialByDigest implements registry.CredentialStore.
 func (s *store) CredentialByDigest(ctx context.Context, digest string) (registry.Credential, error) {
-	found, err := s.docs.Read(ctx, secret(digest).Ref(credentialID), secret(digest).Ref(usedID))
+	found, err := s.docs.Read(ctx, secret(digest).Refs(credentialID, usedID)...)
 	if err != nil {
 		return registry.Credential{}, err
 	}
@@ -197,7 +195,7 @@ const renewal = 24 * time.Hour
 func (s *store) TouchCredentials(ctx context.Context, digests ...string) error {
 	refs := make([]documents.Ref, 0, 2*len(digests))
 	for _, digest := range digests {
-		refs = append(refs, secret(digest).Ref(credentialID), secret(digest).Ref(usedID))
+		refs = append(refs, secret(digest).Refs(credentialID, usedID)...)
 	}
 	found, err := s.docs.Read(ctx, refs...)
 	if err != nil {

@@ -60,7 +60,6 @@ func (m member) join(end time.Time, pairs bool) []documents.Step {
 	return steps
 }
 
-// add lists a new credential.
 func (s *store) add(ctx context.Context, c registry.Credential) error {
 	m := memberOf(c)
 	others := documents.Term{Index: allIndex, Weight: 1, Except: m.ID}
@@ -107,7 +106,6 @@ func (s *store) renew(ctx context.Context, c registry.Credential) error {
 	return s.change(ctx, m, c.Tenant, func(pairs bool) []documents.Step { return m.join(c.ExpiresAt, pairs) })
 }
 
-// unlist removes a credential from the lists of its tenant.
 func (s *store) unlist(ctx context.Context, m member, tenant string) error {
 	return s.change(ctx, m, tenant, func(pairs bool) []documents.Step {
 		steps := []documents.Step{
@@ -121,7 +119,6 @@ func (s *store) unlist(ctx context.Context, m member, tenant string) error {
 	})
 }
 
-// member finds a credential on the list of its tenant.
 func (s *store) member(ctx context.Context, tenant, id string) (m member, err error) {
 	found, err := s.members(ctx, tenant, memberID, []string{id})
 	if err != nil {
@@ -144,14 +141,12 @@ func (s *store) members(ctx context.Context, tenant, kind string, names []string
 		return nil, err
 	}
 	var members []member
-	for _, d := range found {
-		m, err := documents.Decode[member](d, registry.ErrNoCredential)
-		switch {
-		case err == nil:
-			members = append(members, m)
-		case !errors.Is(err, registry.ErrNoCredential):
+	for _, d := range documents.Existing(found) {
+		m, err := documents.Decode[member](d, nil)
+		if err != nil {
 			return nil, err
 		}
+		members = append(members, m)
 	}
 	return members, nil
 }
@@ -160,7 +155,7 @@ func (s *store) members(ctx context.Context, tenant, kind string, names []string
 func (s *store) read(ctx context.Context, members []member) ([]registry.Credential, error) {
 	var refs []documents.Ref
 	for _, m := range members {
-		refs = append(refs, secret(m.Digest).Ref(credentialID), secret(m.Digest).Ref(usedID))
+		refs = append(refs, secret(m.Digest).Refs(credentialID, usedID)...)
 	}
 	found, err := s.docs.Read(ctx, refs...)
 	if err != nil {

@@ -10,6 +10,7 @@ package documents
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,6 +60,20 @@ type Ref struct {
 
 // Ref names a document of the space.
 func (s Space) Ref(id string) Ref { return Ref{s, id} }
+
+// Refs names documents of the space.
+func (s Space) Refs(ids ...string) []Ref {
+	refs := make([]Ref, len(ids))
+	for i, id := range ids {
+		refs[i] = s.Ref(id)
+	}
+	return refs
+}
+
+// Existing returns the documents that exist. It changes found.
+func Existing(found []Document) []Document {
+	return slices.DeleteFunc(found, func(d Document) bool { return !d.Exists() })
+}
 
 // Query selects members of an index, earliest time first. The time of a member is when its life ends.
 type Query struct {
@@ -235,18 +250,14 @@ const MaxTries = 50
 // ErrContended is the error of Change if others keep changing the documents.
 var ErrContended = registry.Errorf(registry.CodeBusy, "Others change the same data. Try again.")
 
-// Change reads documents of a space, and writes the changes that change returns, only if none of the documents
-// was changed in between; they are at most ReadAtOnce. Otherwise it calls change again with what it reads then. Without changes, an empty list still
-// checks the documents; nil ends without a write.
+// Change reads documents of a space, at most ReadAtOnce, and writes the changes that change returns if none of the
+// documents was changed in between. Otherwise it calls change again with what it reads then. Without changes, an empty
+// list still checks the documents; nil ends without a write.
 func Change(
 	ctx context.Context, s Store, space Space, ids []string, change func(found []Document) ([]Step, error),
 ) error {
-	refs := make([]Ref, len(ids))
-	for i, id := range ids {
-		refs[i] = space.Ref(id)
-	}
 	for range MaxTries {
-		found, err := s.Read(ctx, refs...)
+		found, err := s.Read(ctx, space.Refs(ids...)...)
 		if err != nil {
 			return err
 		}
@@ -262,4 +273,17 @@ func Change(
 		}
 	}
 	return ErrContended
+}
+
+// ChangeOne is Change for one document of JSON. It fails with missing if there is none.
+func ChangeOne[T any](
+	ctx context.Context, s Store, space Space, id string, missing error, change func(v T, d Document) ([]Step, error),
+) error {
+	return Change(ctx, s, space, []string{id}, func(found []Document) ([]Step, error) {
+		v, err := Decode[T](found[0], missing)
+		if err != nil {
+			return nil, err
+		}
+		return change(v, found[0])
+	})
 }

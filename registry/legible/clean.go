@@ -39,7 +39,7 @@ func Clean(s string) string {
 			r = '\n'
 		case r == '\n' || r == '\t':
 		case isUnseen(r):
-			if !belongs(before, r, next(s[i+size:])) {
+			if !belongs(before, r, first(s[i+size:])) {
 				i += size
 				continue
 			}
@@ -64,7 +64,7 @@ func Expose(s string) string {
 		switch {
 		case r == '\n' || r == '\t':
 		case isUnseen(r):
-			if !belongs(before, r, next(s[i+utf8.RuneLen(r):])) {
+			if !belongs(before, r, first(s[i+utf8.RuneLen(r):])) {
 				r = utf8.RuneError
 			}
 		}
@@ -93,12 +93,10 @@ func Hides(s string) bool {
 	return Clean(s) != s
 }
 
-// next returns the first character of s, or -1 if s is empty.
-func next(s string) rune {
-	for _, r := range s {
-		return r
-	}
-	return -1
+// first returns the first character of s, utf8.RuneError if s is empty.
+func first(s string) rune {
+	r, _ := utf8.DecodeRuneInString(s)
+	return r
 }
 
 // isPlain reports whether text is only printable ASCII, line feeds and tabs: the common case.

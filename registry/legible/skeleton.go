@@ -23,23 +23,20 @@ func Skeletons(name string) []string {
 // AnySkeletons also returns the skeleton of the name in capitals, in which l, I and 1 are the same. It is for names
 // that must not be imitated at all.
 func AnySkeletons(name string) []string {
-	upper := cases.Upper(language.Und)
-	return append(Skeletons(name), skeleton(upper.String(norm.NFKC.String(name))))
+	return append(Skeletons(name), skeleton(upper(norm.NFKC.String(name))))
 }
 
 // skeleton is the skeleton of UTS #39, ignoring case. It keeps marks: ü is not u.
 func skeleton(s string) string { return fold(exactSkeleton(s)) }
 
-func fold(s string) string {
-	f := cases.Fold()
-	return f.String(s)
-}
+func upper(s string) string { return cases.Upper(language.Und).String(s) }
+
+func fold(s string) string { return cases.Fold().String(s) }
 
 // Plain returns the ASCII letter, digit or sign that a character looks like, in lower case and without marks; it may be
 // several characters. A character without a match is returned unchanged.
 func Plain(r rune) string {
-	upper := cases.Upper(language.Und)
-	for _, written := range []string{string(r), upper.String(string(r))} {
+	for _, written := range []string{string(r), upper(string(r))} {
 		var b strings.Builder
 		for _, c := range skeleton(norm.NFKD.String(written)) {
 			if !unicode.IsMark(c) {
@@ -87,12 +84,7 @@ func OneScript(word string) bool {
 }
 
 func allIn(letters []rune, scripts ...*unicode.RangeTable) bool {
-	for _, r := range letters {
-		if !unicode.In(r, scripts...) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(letters, func(r rune) bool { return !unicode.In(r, scripts...) })
 }
 
 const (
@@ -138,8 +130,7 @@ var unseenInPlane = func() (bits [plane / 64]uint64) {
 var joining = []*unicode.RangeTable{
 	unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Nko, unicode.Mandaic,
 	unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil,
-	unicode.Telugu,
-	unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
+	unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
 }
 
 // belongs reports whether an invisible character belongs to its two neighbours: a joiner between letters of a joining

@@ -10,7 +10,6 @@ package pairings
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -45,7 +44,6 @@ type request struct {
 	Decision *registry.PairingDecision `json:"decision,omitempty"`
 }
 
-// indexes returns the indexes that a request is in.
 func (r request) indexes() []string {
 	indexes := []string{allIndex, sourceIndex + r.Source}
 	if r.Network != "" {
@@ -71,10 +69,6 @@ func (r request) pairing(d documents.Document) registry.Pairing {
 	p := r.Pairing
 	p.CreatedAt, p.ExpiresAt, p.Decision = d.Created, d.Created.Add(r.Life), r.Decision
 	return p
-}
-
-func decode(d documents.Document) (request, error) {
-	return documents.Decode[request](d, registry.ErrNoPairing)
 }
 
 // CreatePairing implements registry.PairingStore.
@@ -114,7 +108,7 @@ func (s store) Pairing(ctx context.Context, id string) (registry.Pairing, error)
 	if err != nil {
 		return registry.Pairing{}, err
 	}
-	r, err := decode(found[0])
+	r, err := documents.Decode[request](found[0], registry.ErrNoPairing)
 	return r.pairing(found[0]), err
 }
 
@@ -129,13 +123,12 @@ func (s store) Pairings(ctx context.Context, tenant string) ([]registry.Pairing,
 		return nil, err
 	}
 	var pending []registry.Pairing
-	for _, d := range found {
-		r, err := decode(d)
-		switch {
-		case errors.Is(err, registry.ErrNoPairing): // it was collected, or has expired
-		case err != nil:
+	for _, d := range documents.Existing(found) { // others were collected, or have expired
+		r, err := documents.Decode[request](d, nil)
+		if err != nil {
 			return nil, err
-		case r.Tenant == tenant && r.Decision == nil:
+		}
+		if r.Tenant == tenant && r.Decision == nil {
 			pending = append(pending, r.pairing(d))
 		}
 	}
@@ -211,41 +204,34 @@ func exhausted(guesses []registry.Guess, wrong []documents.Document) error {
 func (s store) DecidePairing(
 	ctx context.Context, id string, d registry.PairingDecision, ttl time.Duration,
 ) (p registry.Pairing, err error) {
-	decide := func(found []documents.Document) ([]documents.Step, error) {
-		r, err := decode(found[0])
-		if err != nil {
-			return nil, err
-		}
+	decide := func(r request, stored documents.Document) ([]documents.Step, error) {
 		if r.Decision != nil {
-			p = r.pairing(found[0])
+			p = r.pairing(stored)
 			return nil, registry.ErrPairingDecided
 		}
 		r.Decision = &d
-		p = r.pairing(found[0])
+		p = r.pairing(stored)
 		return r.put("", ttl), nil
 	}
-	err = documents.Change(ctx, s.docs, requests(), []string{requestID + id}, decide)
+	err = documents.ChangeOne(ctx, s.docs, requests(), requestID+id, registry.ErrNoPairing, decide)
 	return p, err
 }
 
 // TakePairing implements registry.PairingStore.
 func (s store) TakePairing(ctx context.Context, id string) (p registry.Pairing, err error) {
-	take := func(found []documents.Document) ([]documents.Step, error) {
-		r, err := decode(found[0])
-		if err != nil {
-			return nil, err
-		}
+	take := func(r request, stored documents.Document) ([]documents.Step, error) {
 		if r.Decision == nil || !r.Decision.Approved {
 			return nil, registry.ErrNoPairing
 		}
-		p = r.pairing(found[0])
+		p = r.pairing(stored)
 		steps := []documents.Step{documents.Delete(requestID + id)}
 		for _, index := range r.indexes() {
 			steps = append(steps, documents.Leave(index, id))
 		}
 		return steps, nil
 	}
-	if err = documents.Change(ctx, s.docs, requests(), []string{requestID + id}, take); err != nil {
+	err = documents.ChangeOne(ctx, s.docs, requests(), requestID+id, registry.ErrNoPairing, take)
+	if err != nil {
 		return registry.Pairing{}, err
 	}
 	return p, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/documents"
 )
 
 var credentialTests = []subtest{
@@ -190,7 +191,7 @@ var credentialTests = []subtest{
 		f.issue(f.credential("k1"))
 		tries := 0
 		_, err := f.store.UpdateCredential(f.ctx, f.tenant, "k1", func(*registry.Credential) error {
-			if tries++; tries > 2*registry.MaxCredentialUpdates {
+			if tries++; tries > 2*documents.MaxTries {
 				return errors.New("it has no end")
 			}
 			return errOf(f.store.UpdateCredential(f.ctx, f.tenant, "k1", func(c *registry.Credential) error {

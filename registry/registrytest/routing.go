@@ -136,7 +136,7 @@ func (f *fixture) startPod(name string) *routing.Pod {
 	f.Helper()
 	bus := f.newBus()
 	pod, err := routing.NewPod(routing.PodConfig{
-		ID: name + "-" + f.id, Store: f.store, Bus: bus, SessionTTL: time.Minute, PodLease: time.Minute,
+		ID: name + "-" + f.id, Store: f.store, Bus: bus, Limits: lasting,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -175,7 +175,7 @@ var routingTests = []subtest{
 			}
 		})
 		for _, pod := range pods {
-			if n := pod.Router.Pending(); n != 0 {
+			if n := pod.Stats().Pending; n != 0 {
 				f.Errorf("%d calls still pending", n)
 			}
 		}
@@ -334,7 +334,7 @@ var routingTests = []subtest{
 		Receive(f, "the call", asked)
 		cancel()
 		f.wantCode(Receive(f, "the end", failed), registry.CodeCancelled)
-		if n := a.Router.Pending(); n != 0 {
+		if n := a.Stats().Pending; n != 0 {
 			f.Errorf("%d calls still pending", n)
 		}
 	}},

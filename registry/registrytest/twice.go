@@ -70,7 +70,7 @@ var twiceTests = []subtest{
 				}
 			}
 		}
-		if n := a.Router.Pending(); n != 0 {
+		if n := a.Stats().Pending; n != 0 {
 			f.Errorf("%d calls still pending", n)
 		}
 		for id, want := range map[string]string{

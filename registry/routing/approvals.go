@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -10,18 +9,8 @@ import (
 // Approvals shows approvals on the devices that they concern, whatever pod has their sockets. It is safe for concurrent
 // use. It is best effort: if a message is lost, the device shows nothing, and people decide elsewhere.
 type Approvals struct {
-	store approvalStore
-	hub   *Hub
-	bus   registry.Bus
-	tasks *tasks
-	log   *slog.Logger
-}
-
-// approvalStore is the part of a store that Approvals needs.
-type approvalStore interface {
-	registry.ApprovalStore
-
-	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
+	core
+	hub *Hub
 }
 
 // approvalConn is an optional interface of a Conn.
@@ -31,39 +20,34 @@ type approvalConn interface {
 	ShowApproval(a registry.Approval)
 }
 
-func newApprovals(cfg PodConfig, hub *Hub, t *tasks) *Approvals {
-	return &Approvals{store: cfg.Store, hub: hub, bus: cfg.Bus, tasks: t, log: cfg.Log}
-}
-
 // Show shows a pending or final approval on the device that its call goes to. It does not block.
 func (s *Approvals) Show(a registry.Approval) {
 	key := registry.Key{Tenant: a.Tenant, Session: a.SessionID}
-	switch {
-	case a.SessionID == "":
-	case s.hub.Get(key) != nil:
-		s.showHere(key, a)
-	default:
-		s.tasks.start(key, func(ctx context.Context) {
-			entry, err := s.store.Entry(ctx, key) // the device may have moved since the call was made
-			if err == nil {
-				err = s.bus.Send(ctx, entry.Session.Pod, registry.Envelope{
-					V: registry.EnvelopeVersion, Kind: registry.EnvelopeApproval, Tenant: a.Tenant,
-					Session: a.SessionID, CallID: a.ID,
-				})
-			}
-			if err != nil {
-				s.log.Debug("approval not shown on its device", "approval", a.ID, "error", err)
-			}
-		})
+	if a.SessionID == "" || s.showHere(key, a) {
+		return
 	}
+	s.tasks.start(key, func(ctx context.Context) {
+		entry, err := s.store.Entry(ctx, key) // the device may have moved since the call was made
+		if err != nil {
+			s.log.Debug("approval not shown on its device", "approval", a.ID, "error", err)
+			return
+		}
+		s.trySend(ctx, entry.Session.Pod, registry.Envelope{
+			Kind: registry.EnvelopeApproval, Tenant: a.Tenant, Session: a.SessionID, CallID: a.ID,
+		})
+	})
 }
 
-func (s *Approvals) showHere(key registry.Key, a registry.Approval) {
-	if l := s.hub.Get(key); l != nil {
-		if c, ok := l.conn.(approvalConn); ok {
-			c.ShowApproval(a)
-		}
+// showHere shows an approval on its device, if it supports that. It reports whether the session is on this pod.
+func (s *Approvals) showHere(key registry.Key, a registry.Approval) bool {
+	l := s.hub.Get(key)
+	if l == nil {
+		return false
 	}
+	if c, ok := l.conn.(approvalConn); ok {
+		c.ShowApproval(a)
+	}
+	return true
 }
 
 // handleApproval reads an approval that another pod wants shown, because messages carry only ids.

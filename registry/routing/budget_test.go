@@ -48,7 +48,7 @@ func TestOutputsAreKeptWithinABudget(t *testing.T) {
 	first.IdempotencyKey, first.RequestDigest = "key", "digest"
 	var refused *registry.Error
 	for i := 0; i < 200 && refused == nil; i++ {
-		calls, rec := pods[i%2].Calls.store, durableRecord("s1")
+		calls, rec := pods[i%2].Calls.calls, durableRecord("s1")
 		if i == 0 {
 			rec = first
 		}
@@ -81,11 +81,11 @@ func TestOutputsAreKeptWithinABudget(t *testing.T) {
 	}
 	again := durableRecord("s1")
 	again.IdempotencyKey, again.RequestDigest = "key", "digest"
-	if stored, created, err := pods[0].Calls.store.CreateCall(ctx, again); err != nil || created ||
+	if stored, created, err := pods[0].Calls.calls.CreateCall(ctx, again); err != nil || created ||
 		stored.CallID != first.CallID {
 		t.Errorf("the first request repeated: %+v, %v, %v", stored, created, err)
 	}
-	if _, _, err := pods[1].Calls.store.CreateCall(ctx, durableRecord("s2")); err != nil {
+	if _, _, err := pods[1].Calls.calls.CreateCall(ctx, durableRecord("s2")); err != nil {
 		t.Errorf("a call of another session: %v", err)
 	}
 }
@@ -95,7 +95,7 @@ func TestOutputsAreKeptWithinABudget(t *testing.T) {
 func TestForgedAnswersAreNotCharged(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
 	for range 100 {
-		_, err := pod.Calls.store.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
+		_, err := pod.Calls.calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
 			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"},
 				Result: &registry.Result{Success: true, Output: largeText}})
 		if !registry.IsCallNotFound(err) {
@@ -103,10 +103,10 @@ func TestForgedAnswersAreNotCharged(t *testing.T) {
 		}
 	}
 	rec := durableRecord("s1")
-	if _, _, err := pod.Calls.store.CreateCall(ctx, rec); err != nil {
+	if _, _, err := pod.Calls.calls.CreateCall(ctx, rec); err != nil {
 		t.Fatal(err)
 	}
-	moved, err := pod.Calls.store.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+	moved, err := pod.Calls.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
 		registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"},
 			Result: &registry.Result{Success: true, Output: largeText}})
 	if err != nil || moved.Record.Result.Output != largeText {
@@ -124,7 +124,7 @@ func TestKeptRecordsAreWithinTheBudget(t *testing.T) {
 			batch = append(batch, durableRecord("s1"))
 			ids = append(ids, batch[len(batch)-1].CallID)
 		}
-		if err := pod.Calls.store.KeepCalls(ctx, batch); err != nil {
+		if err := pod.Calls.calls.KeepCalls(ctx, batch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestLinesOfAFullTenantAreDropped(t *testing.T) {
 		t.Errorf("%d records are to be written again, %v", len(pod.rec.unwritten), err)
 	}
 	event := registry.CallEvent{Tenant: "t", CallID: "c", Session: "s1", Type: registry.CallEventProgress}
-	if err := pod.Calls.store.AppendCallEvents(t.Context(), []registry.CallEvent{event}); err != nil {
+	if err := pod.Calls.calls.AppendCallEvents(t.Context(), []registry.CallEvent{event}); err != nil {
 		t.Error(err)
 	}
 }
@@ -179,10 +179,10 @@ func TestOneCallKeepsNoMoreThanOneMay(t *testing.T) {
 		"structured": registry.NewResult(true, registry.MustJSON(`[`+strings.Repeat(`"x" , `, 1<<20)+`1]`), ""),
 	} {
 		rec := durableRecord("s1")
-		if _, _, err := pod.Calls.store.CreateCall(ctx, rec); err != nil {
+		if _, _, err := pod.Calls.calls.CreateCall(ctx, rec); err != nil {
 			t.Fatal(err)
 		}
-		moved, err := pod.Calls.store.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+		moved, err := pod.Calls.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
 			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"}, Result: &r})
 		if err != nil {
 			t.Fatal(err)
@@ -284,12 +284,12 @@ func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 	output, kept := strings.Repeat("\x01", 1<<20), 0 // six times as long as JSON
 	for range 40 {
 		rec := durableRecord("s1")
-		if _, _, err := pod.Calls.store.CreateCall(ctx, rec); errors.Is(err, registry.CodeRateLimited) {
+		if _, _, err := pod.Calls.calls.CreateCall(ctx, rec); errors.Is(err, registry.CodeRateLimited) {
 			break // the session has spent what it may
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		moved, err := pod.Calls.store.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
+		moved, err := pod.Calls.calls.MoveCall(ctx, "t", rec.CallID, registry.EventSucceed,
 			registry.Change{Session: registry.Key{Tenant: "t", Session: "s1"},
 				Result: &registry.Result{Success: true, Output: output}})
 		if err != nil || !moved.Applied {
@@ -305,7 +305,7 @@ func TestOutputsThatAreCutAreChargedToo(t *testing.T) {
 // A forged answer gives back no more than it took: it must not fill a budget that others have spent.
 func TestForgedLongAnswersGiveNothingBack(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{CallBytes: 16 << 20})[0]
-	calls, key := pod.Calls.store.(*callBudget), registry.Key{Tenant: "t", Session: "s1"}
+	calls, key := pod.Calls.calls, registry.Key{Tenant: "t", Session: "s1"}
 	for calls.spend(ctx, key.Tenant, key.Session, 64<<10) == 0 { // all of the session's
 	}
 	_, err := calls.MoveCall(ctx, "t", registry.NewCallID(), registry.EventSucceed,
@@ -325,11 +325,11 @@ func TestRepeatedRequestsAreNotCharged(t *testing.T) {
 	for i := range 200 {
 		rec := durableRecord("s1")
 		rec.IdempotencyKey, rec.RequestDigest = "key", "digest"
-		if _, created, err := pod.Calls.store.CreateCall(ctx, rec); err != nil || created != (i == 0) {
+		if _, created, err := pod.Calls.calls.CreateCall(ctx, rec); err != nil || created != (i == 0) {
 			t.Fatalf("request %d: %v, %v", i, created, err)
 		}
 	}
-	if _, _, err := pod.Calls.store.CreateCall(ctx, durableRecord("s1")); err != nil {
+	if _, _, err := pod.Calls.calls.CreateCall(ctx, durableRecord("s1")); err != nil {
 		t.Errorf("a new call: %v", err)
 	}
 }
@@ -338,7 +338,7 @@ func TestRepeatedRequestsAreNotCharged(t *testing.T) {
 func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
 	ctx, pod := context.Background(), budgetPods(t, 1, PodConfig{NewToolBytes: 8 << 20})[0]
 	b := pod.Hub.offers
-	for b.reserved.spend(ctx, "t", b.name, 64<<10, b.tenant) == 0 {
+	for b.spend(ctx, "t", "", 64<<10) == 0 {
 	}
 	for range 20 {
 		if b.admit(ctx, registry.Key{Tenant: "t", Session: "s1"},
@@ -346,7 +346,7 @@ func TestRefusedDefinitionsAreNotCharged(t *testing.T) {
 			t.Fatal("accepted beyond the budget")
 		}
 	}
-	if wait := b.reserved.spent("t", b.name+"/s1"); wait > 0 {
+	if wait := b.reserved.spent(b.accounts("t", "s1")[0]); wait > 0 {
 		t.Errorf("the session's own part is spent for %v", wait)
 	}
 }
@@ -380,7 +380,7 @@ func TestHistoryOfATenantIsBounded(t *testing.T) {
 func TestOverdrawnHistoryIsPaidLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const budget, over = 64 << 20, 64 * time.Second // so anna's share grows by a quarter of a mebibyte each second
-		pods := budgetPods(t, 2, PodConfig{HistoryBytes: budget, HistoryTTL: over})
+		pods := budgetPods(t, 2, PodConfig{HistoryBytes: budget, Limits: registry.Limits{HistoryTTL: over}})
 		anna, ben := share.Owner{Tenant: "t", Identity: "anna"}, share.Owner{Tenant: "t", Identity: "ben"}
 		for pods[0].History.Begin(t.Context(), anna, 1<<20) == nil {
 		}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +13,12 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// sessionShare is the divisor of a tenant's budget that gives one session's share: an eighth.
-const sessionShare = 8
+// Divisors of a tenant's budget that give a holder's share. An identity gets half, because an app's backend holds the
+// conversations of all its users.
+const (
+	sessionShare  = 8
+	identityShare = 2
+)
 
 // sharedBudget is a budget of each tenant. No holder, a session or an identity, may use more than its share of it.
 type sharedBudget struct {
@@ -25,61 +28,67 @@ type sharedBudget struct {
 	divisor  int64 // a holder's share is the tenant's budget divided by it
 }
 
-// spend spends n bytes of the holder's share and of the tenant's budget. It returns zero if it spent them, else the
-// time until a retry. An empty holder has no share.
+// account is a tenant's budget, or a holder's share of it.
+type account struct {
+	tenant, name string
+	share        bool
+	registry.Budget
+}
+
+// accounts returns what a holder spends from: its share and the tenant's budget. An empty holder has no share.
+func (b *sharedBudget) accounts(tenant, holder string) []account {
+	whole := account{tenant: tenant, name: b.name, Budget: b.tenant}
+	if holder == "" {
+		return []account{whole}
+	}
+	share := account{tenant: tenant, name: b.name + "/" + holder, share: true, Budget: b.tenant}
+	share.Bytes /= b.divisor
+	return []account{share, whole}
+}
+
+// spend spends n bytes of all accounts. It returns zero if it spent them, else the time until a retry.
 func (b *sharedBudget) spend(ctx context.Context, tenant, holder string, n int64) time.Duration {
-	if holder != "" {
-		if wait := b.reserved.spend(ctx, tenant, b.shareName(holder), n, b.share()); wait > 0 {
+	all := b.accounts(tenant, holder)
+	for i, a := range all {
+		if wait := b.reserved.spend(ctx, a, n); wait > 0 {
+			for _, spent := range all[:i] {
+				b.reserved.giveBack(spent, n)
+			}
 			return wait
 		}
 	}
-	wait := b.reserved.spend(ctx, tenant, b.name, n, b.tenant)
-	if wait > 0 && holder != "" {
-		b.reserved.giveBack(tenant, b.shareName(holder), n, b.share())
-	}
-	return wait
+	return 0
 }
 
-// overdraw spends n bytes, even if the share or the budget has fewer. The deficit is refilled before further bytes can
-// be spent. It reports whether bytes were missing.
+// overdraw spends n bytes, even if an account has fewer. The deficit is refilled before further bytes can be spent. It
+// reports whether bytes were missing.
 func (b *sharedBudget) overdraw(ctx context.Context, tenant, holder string, n int64) (over bool) {
-	if holder != "" {
-		over = b.reserved.overdraw(ctx, tenant, b.shareName(holder), n, b.share())
+	for _, a := range b.accounts(tenant, holder) {
+		over = b.reserved.overdraw(ctx, a, n) || over
 	}
-	return b.reserved.overdraw(ctx, tenant, b.name, n, b.tenant) || over
+	return over
 }
 
 // giveBack returns n bytes that were spent for data that was not stored.
 func (b *sharedBudget) giveBack(tenant, holder string, n int64) {
-	if n == 0 {
-		return
+	for _, a := range b.accounts(tenant, holder) {
+		b.reserved.giveBack(a, n)
 	}
-	if holder != "" {
-		b.reserved.giveBack(tenant, b.shareName(holder), n, b.share())
-	}
-	b.reserved.giveBack(tenant, b.name, n, b.tenant)
 }
 
 // spent returns how much longer the holder is known to have nothing left. Zero means that it may have bytes.
-func (b *sharedBudget) spent(tenant, holder string) time.Duration {
-	return max(b.reserved.spent(tenant, b.name), b.reserved.spent(tenant, b.shareName(holder)))
+func (b *sharedBudget) spent(tenant, holder string) (wait time.Duration) {
+	for _, a := range b.accounts(tenant, holder) {
+		wait = max(wait, b.reserved.spent(a))
+	}
+	return wait
 }
 
-func (b *sharedBudget) share() registry.Budget {
-	return registry.Budget{Bytes: b.tenant.Bytes / b.divisor, Over: b.tenant.Over}
-}
-
-// holderMark separates the budget and the holder in a share's name. Names of budgets do not contain it.
-const holderMark = "/"
-
-func (b *sharedBudget) shareName(holder string) string { return b.name + holderMark + holder }
-
-// DefaultHistoryBytes is the default of the bytes that a tenant's conversations may add while the store keeps them.
-const DefaultHistoryBytes = 512 << 20
-
-// identityShare is the divisor of a tenant's conversation budget that gives one identity's share: half, because an
-// app's backend holds the conversations of all its users.
-const identityShare = 2
+// Defaults of what a tenant may add while the store keeps it, in bytes.
+const (
+	DefaultHistoryBytes = 512 << 20 // of conversations
+	DefaultNewToolBytes = 64 << 20  // of tool definitions that are new to the pod
+)
 
 // ByteBudget limits what tenants and their identities add to the store, across all pods. An identity without a name has
 // only its tenant's limit. It is safe for concurrent use.
@@ -88,13 +97,11 @@ type ByteBudget struct {
 	full string // the reason in the error when it is used up
 }
 
-// newHistoryBudget returns the budget of conversations.
 func newHistoryBudget(cfg PodConfig, r *reservations) *ByteBudget {
 	return newByteBudget(r, "history", registry.Budget{Bytes: cfg.HistoryBytes, Over: cfg.HistoryTTL},
 		"Conversations have grown too much: raise FARHAND_HISTORY_BYTES, or ask again later.")
 }
 
-// newApprovalBudget returns the budget of requested approvals.
 func newApprovalBudget(r *reservations) *ByteBudget {
 	kept := registry.Budget{Bytes: registry.MaxApprovalBytes, Over: registry.ApprovalRetained}
 	return newByteBudget(r, "approvals", kept, "Too much was asked of approvers.")
@@ -113,9 +120,7 @@ func (b *ByteBudget) Begin(ctx context.Context, by share.Owner, bytes int) error
 	if wait == 0 {
 		return nil
 	}
-	e := registry.Errorf(registry.CodeRateLimited, "%s Retry in %v.", b.full, wait.Round(time.Second))
-	e.RetryAfter = wait
-	return e
+	return registry.Errorf(registry.CodeRateLimited, "%s Retry in %v.", b.full, wait.Round(time.Second)).RetryIn(wait)
 }
 
 // Add counts bytes that were added. It reports whether too few were left: then add nothing more for now. Begin fails
@@ -128,10 +133,6 @@ func (b *ByteBudget) Add(ctx context.Context, by share.Owner, bytes int) (over b
 func (b *ByteBudget) GiveBack(by share.Owner, bytes int) {
 	b.giveBack(by.Tenant, by.Identity, int64(bytes))
 }
-
-// DefaultNewToolBytes is the default limit of a tenant's new tool definitions, in bytes. New means new to the pod. The
-// limit applies to the time for which the store keeps them.
-const DefaultNewToolBytes = 64 << 20
 
 const (
 	listedTool   = 250 // approximate bytes of a tool in the indexes, for each list that has it
@@ -161,11 +162,9 @@ func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []regist
 		return nil
 	}
 	if wait := b.spend(ctx, key.Tenant, key.Session, cost); wait > 0 {
-		e := registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
+		return registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
 			"a tenant may add %d bytes of them in %v, and one session an eighth of that; register them again in %v",
-			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second))
-		e.RetryAfter = wait
-		return e
+			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second)).RetryIn(wait)
 	}
 	b.learn(fresh)
 	return nil
@@ -202,19 +201,13 @@ func (b *toolBudget) learn(names []string) {
 	}
 }
 
+// Limits of reservations. Beyond maxReserving and maxHolders the least recently used are evicted, with their unspent
+// bytes.
 const (
-	// budgetParts is the number of parts of a budget. A pod takes at least one part from the store at a time.
-	budgetParts = 64
-
-	// maxHolders limits the holders of a tenant whose reservations a pod keeps. Beyond it the least recently used are
-	// evicted, with their unspent bytes.
-	maxHolders = 1 << 14
-
-	// maxReserving limits the tenants whose reservations a pod keeps. Beyond it the least recently used are evicted.
-	maxReserving = 1 << 14
-
-	// minWait is the shortest time for which a pod does not ask the store again for a spent budget.
-	minWait = time.Second
+	budgetParts  = 64          // of a budget; a pod takes at least one part from the store at a time
+	maxReserving = 1 << 14     // tenants whose reservations a pod keeps
+	maxHolders   = 1 << 14     // holders of one tenant
+	minWait      = time.Second // the shortest time before a pod asks the store again for a spent budget
 )
 
 // reservations caches parts of budgets that this pod has taken from the store and not spent yet, so that one store
@@ -227,8 +220,6 @@ type reservations struct {
 	mu  sync.Mutex                                // guards the contents of each reservation
 	all *cache.Cache[string, *tenantReservations] // by tenant
 }
-
-type budgetName struct{ tenant, name string }
 
 // tenantReservations are one tenant's reservations, by name. Holders are unbounded in number, so they have a cache of
 // their own. They never evict reservations of the tenant itself, or of another tenant.
@@ -248,25 +239,24 @@ func newReservations(store registry.BudgetStore, log *slog.Logger) *reservations
 }
 
 // spend spends all n bytes or none. It returns zero if it spent them, else the time until a retry.
-func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, b registry.Budget) time.Duration {
-	key := budgetName{tenant, name}
-	n = min(n, b.Burst())
-	if wait, known := r.spendKnown(key, n); known {
+func (r *reservations) spend(ctx context.Context, a account, n int64) time.Duration {
+	n = min(n, a.Burst())
+	if wait, known := r.spendKnown(a, n); known {
 		return wait
 	}
-	part := max(n, b.Burst()/budgetParts)
-	wait, err := r.store.Spend(ctx, tenant, name, part, b)
+	part := max(n, a.Burst()/budgetParts)
+	wait, err := r.store.Spend(ctx, a.tenant, a.name, part, a.Budget)
 	if err == nil && wait > 0 && part > n { // the budget lacks a whole part, but maybe not n bytes
 		part = n
-		wait, err = r.store.Spend(ctx, tenant, name, part, b)
+		wait, err = r.store.Spend(ctx, a.tenant, a.name, part, a.Budget)
 	}
 	if err != nil {
-		r.log.Debug("budget not asked", "tenant", tenant, "budget", name, "error", err)
+		r.log.Debug("budget not asked", "tenant", a.tenant, "budget", a.name, "error", err)
 		return 0
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x := r.getLocked(key)
+	x := r.getLocked(a)
 	if wait > 0 {
 		wait = max(wait, minWait)
 		x.refused, x.wanted = time.Now().Add(wait), n
@@ -278,10 +268,10 @@ func (r *reservations) spend(ctx context.Context, tenant, name string, n int64, 
 
 // spendKnown spends n bytes of this pod's reservation, or finds the budget known to lack them. known is false if the
 // store must be asked.
-func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, known bool) {
+func (r *reservations) spendKnown(a account, n int64) (wait time.Duration, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x := r.getLocked(key)
+	x := r.getLocked(a)
 	if x.remaining >= n {
 		x.remaining -= n
 		return 0, true
@@ -291,50 +281,50 @@ func (r *reservations) spendKnown(key budgetName, n int64) (wait time.Duration, 
 }
 
 // overdraw spends n bytes, even if the budget has fewer, and reports whether it lacked some.
-func (r *reservations) overdraw(ctx context.Context, tenant, name string, n int64, b registry.Budget) bool {
-	if r.spend(ctx, tenant, name, n, b) == 0 {
+func (r *reservations) overdraw(ctx context.Context, a account, n int64) bool {
+	if r.spend(ctx, a, n) == 0 {
 		return false
 	}
-	if err := r.store.Overdraw(ctx, tenant, name, n, b); err != nil {
-		r.log.Debug("budget not overdrawn", "tenant", tenant, "budget", name, "error", err)
+	if err := r.store.Overdraw(ctx, a.tenant, a.name, n, a.Budget); err != nil {
+		r.log.Debug("budget not overdrawn", "tenant", a.tenant, "budget", a.name, "error", err)
 	}
 	return true
 }
 
 // giveBack returns n bytes that were spent for data that was not added. While the store is unavailable nothing is taken
 // from it, but everything is given back, so the reservation is capped at one burst.
-func (r *reservations) giveBack(tenant, name string, n int64, b registry.Budget) {
+func (r *reservations) giveBack(a account, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x := r.getLocked(budgetName{tenant, name})
-	x.remaining = min(x.remaining+min(n, b.Burst()), b.Burst())
+	x := r.getLocked(a)
+	x.remaining = min(x.remaining+min(n, a.Burst()), a.Burst())
 }
 
 // spent returns how much longer the budget is known to be spent. Zero means that it may have bytes.
-func (r *reservations) spent(tenant, name string) time.Duration {
+func (r *reservations) spent(a account) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(time.Until(r.getLocked(budgetName{tenant, name}).refused), 0)
+	return max(time.Until(r.getLocked(a).refused), 0)
 }
 
-func (r *reservations) getLocked(key budgetName) *reservation {
-	t, ok := r.all.Get(key.tenant)
+func (r *reservations) getLocked(a account) *reservation {
+	t, ok := r.all.Get(a.tenant)
 	if !ok {
 		t = &tenantReservations{
 			own: make(map[string]*reservation), holders: cache.New[string, *reservation](maxHolders/2, 0),
 		}
-		r.all.Put(key.tenant, t, 1)
+		r.all.Put(a.tenant, t, 1)
 	}
-	if !strings.Contains(key.name, holderMark) {
-		if t.own[key.name] == nil {
-			t.own[key.name] = new(reservation)
+	if !a.share {
+		if t.own[a.name] == nil {
+			t.own[a.name] = new(reservation)
 		}
-		return t.own[key.name]
+		return t.own[a.name]
 	}
-	x, ok := t.holders.Get(key.name)
+	x, ok := t.holders.Get(a.name)
 	if !ok {
 		x = new(reservation)
-		t.holders.Put(key.name, x, 1)
+		t.holders.Put(a.name, x, 1)
 	}
 	return x
 }

@@ -16,25 +16,14 @@ const (
 )
 
 const (
-	// MaxCallBytes is how many bytes one call may add to the store, for log and output together.
-	MaxCallBytes = 8_000_000
-
-	// MaxCallLog is the largest configurable limit of a call's log, in bytes. The rest of MaxCallBytes is for the
-	// output.
-	MaxCallLog = 3 << 20
-
-	// maxKeptOutput is the limit of one call's stored output, in bytes. Longer output is truncated. With the log and
-	// the overhead of Redis, it stays within MaxCallBytes.
+	// MaxCallLog is the largest configurable limit of a call's log, and maxKeptOutput that of its stored output, in
+	// bytes. Longer output is truncated. With the overhead of Redis, one call adds at most 8 MB to the store.
+	MaxCallLog    = 3 << 20
 	maxKeptOutput = 4_500_000
 
-	// recordCost is the approximate size of a call's record with an empty log, for which Redis reserves 4 KiB. keyCost
-	// is the approximate size of an idempotency key. Both are in bytes.
-	recordCost = 6000
-	keyCost    = 300
-
-	// shortOutput is how many bytes of an output are stored if the budget does not allow all of it. recordCost includes
-	// them.
-	shortOutput = 512
+	recordCost  = 6000 // approximate bytes of a record with an empty log, for which Redis reserves 4 KiB
+	keyCost     = 300  // approximate bytes of an idempotency key
+	shortOutput = 512  // bytes of an output that are stored beyond the budget; recordCost includes them
 )
 
 // callBudget is a CallStore that limits the stored calls of a tenant, and of one session, to their budgets. A budget
@@ -72,12 +61,10 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 			return stored, false, err
 		}
 	}
-	e := registry.Errorf(registry.CodeRateLimited,
+	return registry.Record{}, false, registry.Errorf(registry.CodeRateLimited,
 		"Too much is kept of calls already: %d bytes of records and outputs of a tenant over %v, and "+
 			"an eighth of them of one session. Retry later, or raise FARHAND_CALL_BYTES.",
-		c.tenant.Bytes, c.tenant.Over)
-	e.RetryAfter = wait
-	return registry.Record{}, false, e.With(registry.DispatchedNo)
+		c.tenant.Bytes, c.tenant.Over).RetryIn(wait).With(registry.DispatchedNo)
 }
 
 // MoveCall implements CallStore. An answer is charged to the budgets only if the record takes it.
@@ -191,12 +178,8 @@ func resultSize(r *registry.Result) int64 {
 	if r.Output != r.Structured.String() {
 		size += jsonSize(r.Output)
 	}
-	return size + partsSize(r.Parts) + int64(registry.ViolationsSize(r.Violations))
-}
-
-// partsSize returns the approximate size of a result's parts in a store, in bytes. Their data is base64.
-func partsSize(parts []registry.Part) int64 {
-	return int64(registry.PartsSize(parts)) + registry.InlineSize(parts)/3
+	size += int64(registry.PartsSize(r.Parts)) + registry.InlineSize(r.Parts)/3 // base64
+	return size + int64(registry.ViolationsSize(r.Violations))
 }
 
 // compactFrom is the size in bytes from which structured output is stored without insignificant white space.

@@ -4,57 +4,31 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
 const (
-	// maxRunning limits the durable calls that one pod runs at once.
-	maxRunning = 10_000
+	maxRunning = 10_000                 // durable calls that one pod runs at once
+	watchPause = time.Second            // after it, a request that waits for a record reads it without a wake-up
+	lastLook   = 100 * time.Millisecond // of the last read of a record after the caller's time is up
 
-	// watchPause is how long a request that waits for a record relies on a wake-up before it reads the record anyway.
-	watchPause = time.Second
-
-	// lastLook limits the last read of a record after the caller's time is up.
-	lastLook = 100 * time.Millisecond
-
-	// unstoredLimit is how many unstored call ends are remembered at least.
-	unstoredLimit = 512
+	unstoredLimit = 512         // unstored ends of calls that are remembered at least
+	endPause      = time.Second // before a failed store of an end is retried
+	endTries      = 60
 )
-
-// recordStore is the store of the records of Calls.
-type recordStore interface {
-	registry.CallStore
-
-	// amendWith makes the store amend results before it stores them.
-	amendWith(amend registry.Amend, amends func(tool string) bool)
-}
-
-// callRecorder is the part of a recorder that Calls needs.
-type callRecorder interface {
-	activity(a registry.Activity)
-	keep(rec registry.Record) (line int64)
-	keepRunning(rec *registry.Record) (line int64)
-	waitFor(ctx context.Context, line int64)
-}
 
 // Calls reads, awaits and cancels calls, and runs those that must outlive their requests. It is safe for concurrent
 // use.
 type Calls struct {
-	pod    string
-	store  recordStore
-	feed   registry.ActivityStore
-	router canceller
-	counts *counters
-	bus    registry.Bus
-	rec    callRecorder
-	log    *slog.Logger
+	core
+	router *Router
 	active sync.Map // ids of the durable calls that run on this pod
 
 	watchers listeners[struct{}] // requests that wait for a record to become final
@@ -70,12 +44,11 @@ type Calls struct {
 	ctx     context.Context         // of the running calls
 }
 
-func newCalls(cfg PodConfig, store recordStore, r canceller, rec callRecorder, n *counters) *Calls {
+func newCalls(c core, r *Router) *Calls {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &Calls{
-		pod: cfg.ID, store: store, feed: cfg.Store, router: r, counts: n, bus: cfg.Bus, rec: rec, log: cfg.Log,
-		unstored: cache.New[string, registry.Record](unstoredLimit, 0),
-		places:   share.New(share.Bounds{Pod: maxRunning}), ctx: ctx, stop: stop,
+		core: c, router: r, unstored: cache.New[string, registry.Record](unstoredLimit, 0),
+		places: share.New(share.Bounds{Pod: maxRunning}), ctx: ctx, stop: stop,
 	}
 }
 
@@ -102,9 +75,7 @@ func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {
 		rec = &summary
 	}
 	c.endings.notify(rec.CallID, ending{record: *rec, line: line})
-	c.rec.activity(registry.Activity{
-		Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: rec,
-	})
+	c.noteEnd(rec)
 }
 
 func errorOrNil(err error) *registry.Error {
@@ -118,16 +89,16 @@ func errorOrNil(err error) *registry.Error {
 func (c *Calls) ByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	return c.store.CallByKey(ctx, tenant, key)
+	return c.calls.CallByKey(ctx, tenant, key)
 }
 
 // Get returns the record of a call. A call without a stored record is found as long as the feed has it.
 func (c *Calls) Get(ctx context.Context, tenant, callID string) (registry.Record, error) {
-	rec, err := c.store.ReadCall(ctx, tenant, callID)
+	rec, err := c.calls.ReadCall(ctx, tenant, callID)
 	if !registry.IsCallNotFound(err) {
 		return rec, err
 	}
-	rec, err = c.feed.FindCall(ctx, tenant, callID)
+	rec, err = c.store.FindCall(ctx, tenant, callID)
 	return rec.Summary(), err
 }
 
@@ -161,13 +132,11 @@ func (c *Calls) waitFor(
 			stop()
 			return rec, err
 		}
-		pause := time.NewTimer(min(watchPause, time.Until(deadline)))
 		select {
 		case <-woken:
-		case <-pause.C:
+		case <-time.After(min(watchPause, time.Until(deadline))):
 		case <-ctx.Done():
 		}
-		pause.Stop()
 		stop()
 		if ctx.Err() != nil || !time.Now().Before(deadline) {
 			break
@@ -184,7 +153,7 @@ func (c *Calls) waitFor(
 // look reads a record, or finds in another place what is known of the call. goesOn means that its reader will look
 // again.
 func (c *Calls) look(ctx context.Context, tenant, callID string, caller, goesOn bool) (registry.Record, error) {
-	rec, err := c.store.WatchCall(ctx, tenant, callID, c.pod)
+	rec, err := c.calls.WatchCall(ctx, tenant, callID, c.pod)
 	if err == nil {
 		return rec, nil
 	}
@@ -219,12 +188,6 @@ func endsWithin(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() != nil || ok && time.Until(deadline) < d
 }
 
-// endPause is the pause before a failed store of a call's end is retried. endTries is the limit of retries.
-const (
-	endPause = time.Second
-	endTries = 60
-)
-
 // Start stores the record of a durable call and starts run, which runs the call even if the caller disconnects, and
 // returns the amended result. If the record's idempotency key belongs to another call, Start returns that call's record
 // with created false, and does not start run.
@@ -235,37 +198,85 @@ func (c *Calls) Start(
 	if err != nil {
 		return registry.Record{}, false, err
 	}
-	rec.Pod = c.pod
-	rec.DigestArgs()
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	stored, created, err = c.store.CreateCall(ctx, rec)
+	stored, created, err = c.Hold(ctx, rec)
 	if err != nil || !created {
 		place.Release()
 		return stored, created, err
 	}
-	c.active.Store(stored.CallID, nil)
+	c.launch(place, stored, func(ctx context.Context, _ registry.Record) (registry.Result, error) { return run(ctx) })
+	return stored, true, nil
+}
+
+// Hold stores the record of a durable call that waits for a person. No pod holds the call itself: Begin starts it, on
+// any pod, or Refuse ends it. The results are those of Start.
+func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error) {
+	rec.Pod = c.pod
+	rec.DigestArgs()
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	return c.calls.CreateCall(ctx, rec)
+}
+
+// Begin starts a held call on this pod, and charges its slot to the requester. It returns false, and does not start
+// run, if the call was begun before or has ended.
+func (c *Calls) Begin(
+	ctx context.Context, of share.Owner, callID string, timeout time.Duration,
+	run func(context.Context, registry.Record) (registry.Result, error),
+) (begun bool, err error) {
+	place, err := c.enter(of)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	rec, begun, err := c.calls.BeginCall(ctx, of.Tenant, callID, c.pod, timeout)
+	if err != nil || !begun {
+		place.Release()
+		return begun, err
+	}
+	c.launch(place, rec, run)
+	return true, nil
+}
+
+// launch runs a durable call whose record is stored, in a goroutine that has a slot.
+func (c *Calls) launch(
+	place *share.Grant, rec registry.Record, run func(context.Context, registry.Record) (registry.Result, error),
+) {
+	c.active.Store(rec.CallID, nil)
 	c.running.Go(func() {
 		defer place.Release()
-		defer c.active.Delete(stored.CallID)
-		res, err := run(c.ctx)
-		if errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) {
-			return // the next reader of the record ends it
+		defer c.active.Delete(rec.CallID)
+		res, err := run(c.ctx, rec)
+		if !errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) { // else the next reader of the record ends it
+			c.complete(rec, res, err)
 		}
-		c.complete(stored, res, err)
 	})
-	return stored, true, nil
+}
+
+// Refuse ends a held call that must not run, and reports whether it was still held.
+func (c *Calls) Refuse(ctx context.Context, tenant, callID string, why *registry.Error) (bool, error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	moved, err := c.calls.MoveCall(ctx, tenant, callID, registry.EventReject,
+		registry.Change{Err: why.With(registry.DispatchedNo)})
+	if err != nil || !moved.Applied {
+		return false, err
+	}
+	c.ended(ctx, moved)
+	c.watchers.notify(callID, struct{}{})
+	final := moved.Record.Summary()
+	c.noteEnd(&final)
+	return true, nil
 }
 
 // enter takes a slot for a call on this pod. It fails with CodeBusy if none is free.
 func (c *Calls) enter(by share.Owner) (*share.Grant, error) {
 	place, err := c.places.Try(by, 1)
 	if err != nil {
-		c.counts.podBusy.Add(1)
-		e := registry.Errorf(registry.CodeBusy,
-			"This pod, or its share for this tenant, runs as many calls as it can. Retry after a moment.")
-		e.RetryAfter = time.Second
-		return nil, e.With(registry.DispatchedNo)
+		c.counts.add(&c.counts.PodBusy, 1)
+		return nil, registry.Errorf(registry.CodeBusy,
+			"This pod, or its share for this tenant, runs as many calls as it can. Retry after a moment.").
+			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
 	return place, nil
 }
@@ -296,10 +307,7 @@ func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error)
 	}
 	c.watchers.notify(rec.CallID, struct{}{})
 	final = final.Summary()
-	c.rec.activity(registry.Activity{
-		Tenant: rec.Tenant, Type: registry.ActivityCall, SessionID: final.SessionID, DeviceID: final.DeviceID,
-		Call: &final,
-	})
+	c.noteEnd(&final)
 }
 
 // storeEnd applies the end of a call to its record. If nothing ran, it frees the idempotency key.
@@ -308,65 +316,54 @@ func (c *Calls) storeEnd(
 ) (registry.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
-	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
+	moved, err := c.calls.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
 	if err == nil && !moved.Applied && event == registry.EventReject && !moved.Record.State.Final() {
-		moved, err = c.rejectClaimed(ctx, rec, change)
+		// The device certainly has not received the call, but its pod claimed it, got no confirmation of the claim, and
+		// rejected it. No other pod can have claimed it.
+		moved, err = c.calls.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReturn, registry.Change{})
+		if err == nil {
+			moved, err = c.calls.MoveCall(ctx, rec.Tenant, rec.CallID, event, change)
+		}
 	}
 	if err != nil {
 		return registry.Record{}, err
 	}
-	if moved.Applied {
-		notifyWatchers(c.bus, c.log, moved)
-	}
-	if moved.Record.Dispatched == registry.DispatchedNo && rec.IdempotencyKey != "" {
-		if err := c.store.FreeKey(ctx, rec.Tenant, rec.IdempotencyKey, rec.CallID); err != nil {
-			c.log.Warn("idempotency key not freed", "call", rec.CallID, "error", err)
-		}
-	}
+	c.ended(ctx, moved)
 	return moved.Record, nil
 }
 
-// rejectClaimed ends a call whose record says that it was delivered, although the device certainly has not received it.
-// That happens if the device's pod claimed the call, got no confirmation of the claim, and rejected the call. No other
-// pod can have claimed it.
-func (c *Calls) rejectClaimed(
-	ctx context.Context, rec registry.Record, change registry.Change,
-) (registry.Moved, error) {
-	moved, err := c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReturn, registry.Change{})
-	if err != nil {
-		return moved, err
+// ended notifies the watchers of a call that was just ended. If nothing ran, it frees the idempotency key.
+func (c *Calls) ended(ctx context.Context, moved registry.Moved) {
+	if moved.Applied {
+		c.notifyWatchers(moved)
 	}
-	return c.store.MoveCall(ctx, rec.Tenant, rec.CallID, registry.EventReject, change)
+	rec := &moved.Record
+	if rec.Dispatched == registry.DispatchedNo && rec.IdempotencyKey != "" {
+		if err := c.calls.FreeKey(ctx, rec.Tenant, rec.IdempotencyKey, rec.CallID); err != nil {
+			c.log.Warn("idempotency key not freed", "call", rec.CallID, "error", err)
+		}
+	}
 }
 
 // retryStoreEnd retries storeEnd until it succeeds, at most endTries times. It gives up if the record is gone.
 func (c *Calls) retryStoreEnd(
 	rec registry.Record, event registry.Event, change registry.Change,
 ) (registry.Record, error) {
-	pause := time.NewTimer(endPause)
-	defer pause.Stop()
 	for tries := 1; ; tries++ {
-		select {
-		case <-pause.C:
-		case <-c.ctx.Done():
-			return registry.Record{}, c.ctx.Err()
+		if err := pause.For(c.ctx, endPause); err != nil {
+			return registry.Record{}, err
 		}
 		final, err := c.storeEnd(rec, event, change)
 		if err == nil || registry.IsCallNotFound(err) || tries == endTries {
 			return final, err
 		}
-		pause.Reset(endPause)
 	}
 }
 
 // close waits for the running calls. When ctx ends it abandons them: the devices continue, and their answers are
 // stored.
 func (c *Calls) close(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		c.running.Wait()
-		close(done)
-	}()
+	done := allEnded(&c.running)
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -374,4 +371,14 @@ func (c *Calls) close(ctx context.Context) {
 		<-done
 	}
 	c.stop(registry.ErrAbandoned)
+}
+
+// allEnded returns a channel that is closed when all goroutines of a group have ended.
+func allEnded(group *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	return done
 }

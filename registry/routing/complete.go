@@ -2,9 +2,9 @@ package routing
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -21,19 +21,18 @@ func (l *LocalSession) Complete(callID string, r registry.Result, acknowledge fu
 		acknowledge(true)
 		return
 	}
-	if !p.completing.begin(callID) { // only the first answer counts
-		p.completing.end(callID)
-		acknowledge(true)
-		return
+	end := p.endCompleting(callID, acknowledge)
+	late := func(ctx context.Context) { p.completeLate(ctx, l, callID, r, end) }
+	if !p.completing.begin(callID) || !p.tasks.start(l.key, late) { // only the first answer counts
+		end(true)
 	}
-	if !p.tasks.start(l.key, func(ctx context.Context) {
-		p.completeLate(ctx, l, callID, r, func(ignored bool) {
-			p.completing.end(callID)
-			acknowledge(ignored)
-		})
-	}) {
+}
+
+// endCompleting returns acknowledge for an answer that is being stored.
+func (p *Hub) endCompleting(callID string, acknowledge func(ignored bool)) func(ignored bool) {
+	return func(ignored bool) {
 		p.completing.end(callID)
-		acknowledge(true)
+		acknowledge(ignored)
 	}
 }
 
@@ -56,15 +55,11 @@ func (p *Hub) completeNow(f *inFlightCall, r registry.Result, acknowledge func(i
 		acknowledge(!f.finish(registry.Reply{Result: &r}))
 		return
 	}
-	if !p.tasks.start(f.key, func(ctx context.Context) {
-		ignored := !p.completeDurable(ctx, f, r)
-		p.completing.end(f.callID)
-		acknowledge(ignored)
-	}) {
+	end := p.endCompleting(f.callID, acknowledge)
+	if !p.tasks.start(f.key, func(ctx context.Context) { end(!p.completeDurable(ctx, f, r)) }) {
 		e := registry.Errorf(registry.CodeStoreUnavailable, registry.StoreUnavailableAdvice)
 		f.finish(registry.Reply{Err: e.With(registry.DispatchedYes)})
-		p.completing.end(f.callID)
-		acknowledge(true)
+		end(true)
 	}
 }
 
@@ -140,7 +135,7 @@ func (p *Hub) completeLate(
 		acknowledge(verdict == answerKnown)
 		return
 	}
-	p.storeLateAnswer(ctx, l.key, l.proofs(), callID, r, func(_ context.Context, moved registry.Moved, err error) {
+	p.storeLateAnswer(ctx, l.key, l.proofs(), callID, r, func(moved registry.Moved, err error) {
 		if err != nil && !registry.IsCallNotFound(err) {
 			p.log.Warn("late answer not stored", "call", callID, "error", err)
 		}
@@ -157,7 +152,7 @@ func (p *Hub) completeLate(
 // time. proofs are the device's, nil if another pod has checked them.
 func (p *Hub) storeLateAnswer(
 	ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result,
-	then func(context.Context, registry.Moved, error),
+	then func(registry.Moved, error),
 ) {
 	store := func(ctx context.Context) (registry.Moved, error) {
 		if resultSize(&res) > largeAnswer {
@@ -175,44 +170,17 @@ func (p *Hub) storeLateAnswer(
 	moved, err := store(ctx)
 	// A device may send any number of answers to unknown calls, so the waits for their records have their own slots.
 	if !registry.IsCallNotFound(err) || !p.late.start(key, func(ctx context.Context) {
-		if waitForRecorder(ctx) {
+		if pause.For(ctx, 3*recorderPause) == nil { // as long as a recorder may take to write a record
 			moved, err = store(ctx)
 		}
-		then(ctx, moved, err)
+		then(moved, err)
 	}) {
-		then(ctx, moved, err)
-	}
-}
-
-// waitForRecorder waits as long as a recorder may take to write a record. It returns false if ctx ends first.
-func waitForRecorder(ctx context.Context) bool {
-	timer := time.NewTimer(3 * recorderPause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// notifyWatchers tells the pods that watch a call that it is final.
-func (p *Hub) notifyWatchers(m registry.Moved) { notifyWatchers(p.bus, p.log, m) }
-
-// notifyWatchers tells the pods that watch a call that it is final. A pod that misses the message reads the record
-// again after watchPause.
-func notifyWatchers(bus registry.Bus, log *slog.Logger, m registry.Moved) {
-	for _, pod := range m.Watchers {
-		wake := registry.Reply{V: registry.EnvelopeVersion, CallID: m.Record.CallID, Wake: true}
-		if err := bus.Reply(pod, wake); err != nil {
-			log.Debug("watcher not notified", "call", m.Record.CallID, "pod", pod, "error", err)
-		}
+		then(moved, err)
 	}
 }
 
 // Progress handles a device's report of a running call: that it has begun, its progress, a part of its output. Reports
-// of a finished call are ignored. The error is for the device, once per call: from here on its reports of the call are
-// not stored.
+// of a finished call are ignored. The error is for the device, once per call: from here on its reports are not stored.
 func (l *LocalSession) Progress(callID string, progress, total *float64, message, chunk string) error {
 	l.mu.Lock()
 	f := l.inFlight[callID]
@@ -226,17 +194,17 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 	if f.begin() {
 		l.begun(f, message)
 	}
-	if progress == nil && message == "" && chunk == "" {
-		return nil
-	}
-	e := registry.CallEvent{
-		Tenant: l.key.Tenant, CallID: callID, Type: registry.CallEventProgress, At: time.Now().UTC(),
-		Progress: progress, Total: total, Message: message, Chunk: chunk, Session: l.key.Session,
-	}
-	return l.log(f, e)
+	r := registry.Report{Progress: progress, Total: total, Message: message, Chunk: chunk}
+	return l.hub.report(&f.log, l.key, callID, r, func(tooLong bool) *registry.Error {
+		if tooLong {
+			return registry.Errorf(registry.CodePayloadTooLarge, "The log of the call %s is full: "+
+				"%d bytes are kept of what is reported of one call. The call goes on.", callID, l.hub.logBytes)
+		}
+		return registry.Errorf(registry.CodeRateLimited, "What is reported of the call %s is not kept: "+
+			"too much is kept of calls of this device or tenant already. The call goes on.", callID)
+	})
 }
 
-// begun records that the device has begun with a call.
 func (l *LocalSession) begun(f *inFlightCall, message string) {
 	f.sendReceipt()
 	// One line per call: otherwise a device with many reports would push everything else out of the feed.
@@ -249,7 +217,7 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	})
 	// These come first in the call's log. They are written here because the waiting pod may write them later.
 	for _, s := range []registry.State{registry.StateDelivered, registry.StateRunning} {
-		f.noteLogLine(l.hub.rec.event(registry.StateEvent(l.key.Tenant, f.callID, s, time.Time{})))
+		f.log.note(l.hub.rec.event(registry.StateEvent(l.key.Tenant, f.callID, s, time.Time{})))
 	}
 	if !f.durable {
 		return
@@ -262,50 +230,6 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	})
 }
 
-// log adds an event to the log of a call, which is limited in bytes. After the first event that does not fit, all later
-// ones are also dropped, because a reader could not see a gap in the log.
-func (l *LocalSession) log(f *inFlightCall, e registry.CallEvent) error {
-	size := jsonSize(e.Message) + jsonSize(e.Chunk)
-	var refused *registry.Error
-	switch full, fits := f.takeLog(size, l.hub.callLog); {
-	case full:
-		return nil
-	case !fits:
-		refused = registry.Errorf(registry.CodePayloadTooLarge,
-			"The log of the call %s is full: %d bytes are kept of what is reported of one call. The call goes on.",
-			f.callID, l.hub.callLog)
-	case l.hub.calls.spent(l.key.Tenant, l.key.Session) > 0:
-		refused = registry.Errorf(registry.CodeRateLimited, "What is reported of the call %s is not kept: "+
-			"too much is kept of calls of this device or tenant already. The call goes on.", f.callID)
-	default:
-		f.noteLogLine(l.hub.rec.event(e))
-		return nil
-	}
-	if !f.fillLog() {
-		return nil
-	}
-	f.noteLogLine(l.hub.rec.event(registry.CallEvent{
-		Tenant: e.Tenant, CallID: e.CallID, Type: registry.CallEventTruncated, Message: refused.Message,
-	}))
-	return refused
-}
-
-// logWait is how long an answer waits for the writing of earlier reports, because the end of a call closes its log.
-const logWait = 250 * time.Millisecond
-
-// noteLogLine stores the recorder's number of the last line of the call's log.
-func (f *inFlightCall) noteLogLine(line int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lastLine = line
-}
-
-func (f *inFlightCall) logLine() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lastLine
-}
-
 // begin records that the device has begun with the call, and reports whether this was the first report.
 func (f *inFlightCall) begin() bool {
 	f.mu.Lock()
@@ -315,29 +239,9 @@ func (f *inFlightCall) begin() bool {
 	return first
 }
 
-// takeLog counts bytes of the call's log, and reports whether the log was full before, and whether they fit the limit.
-func (f *inFlightCall) takeLog(size, limit int64) (full, fits bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.logFull {
-		return true, false
-	}
-	f.logged += size
-	return false, f.logged <= limit
-}
-
-// fillLog makes the call's log full, and reports whether it was not.
-func (f *inFlightCall) fillLog() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	first := !f.logFull
-	f.logFull = true
-	return first
-}
-
 // afterLog runs end once all reports of the call have been written, immediately or later.
 func (p *Hub) afterLog(f *inFlightCall, end func()) {
-	line := f.logLine()
+	line := f.log.lastLine()
 	if p.rec.wrote(line) || !p.tasks.start(f.key, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, logWait)
 		defer cancel()

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -46,7 +44,7 @@ func (p *Hub) contest(
 	answers := make(chan bool, 1)
 	var asking sync.WaitGroup
 	asked, stop := context.WithCancel(ctx)
-	asking.Go(func() { answers <- p.Answers(asked, held.Holder) })
+	asking.Go(func() { answers <- p.answers(asked, held.Holder) })
 	defer asking.Wait()
 	defer stop()
 	var known *bool
@@ -109,9 +107,9 @@ func proves(h *registry.Held, proof string) bool {
 // probePrefix is the prefix of the ids of pings between pods.
 const probePrefix = "ping-"
 
-// Answers reports whether the device that holds a session answers a ping, on any pod. It takes no longer than
+// answers reports whether the device that holds a session answers a ping, on any pod. It takes no longer than
 // answerWait. If the bus cannot carry the ping, it returns true: the device counts as connected.
-func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
+func (p *Hub) answers(ctx context.Context, holder registry.Session) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	id := probePrefix + uuid.NewString()
@@ -122,9 +120,9 @@ func (p *Hub) Answers(ctx context.Context, holder registry.Session) bool {
 			return false
 		}
 	} else {
-		err := p.bus.Send(ctx, holder.Pod, registry.Envelope{
-			V: registry.EnvelopeVersion, Kind: registry.EnvelopePing, Tenant: holder.Tenant,
-			Session: holder.Key.Session, Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
+		err := p.send(ctx, holder.Pod, registry.Envelope{
+			Kind: registry.EnvelopePing, Tenant: holder.Tenant, Session: holder.Key.Session,
+			Generation: holder.Generation, CallID: id, ReplyTo: p.pod,
 		})
 		if err != nil {
 			return registry.AsError(err).Code != registry.CodeNotConnected // no pod listens there
@@ -151,65 +149,25 @@ func (p *Hub) pingHere(holder registry.Session, answered func()) bool {
 
 // handlePing pings a device for another pod.
 func (p *Hub) handlePing(e registry.Envelope) {
-	reply := func(r registry.Reply) {
-		r.V, r.CallID = registry.EnvelopeVersion, e.CallID
-		if err := p.bus.Reply(e.ReplyTo, r); err != nil {
-			p.log.Debug("sign of life not sent", "session", e.Session, "pod", e.ReplyTo, "error", err)
-		}
-	}
 	holder := registry.Session{Key: e.Key(), Generation: e.Generation}
-	if !p.pingHere(holder, func() { reply(registry.Reply{Delivered: true}) }) {
-		reply(registry.Reply{Err: registry.ErrNotOwner.With(registry.DispatchedNo)})
+	answered := func() { p.tryReply(e.ReplyTo, registry.Reply{CallID: e.CallID, Delivered: true}) }
+	if !p.pingHere(holder, answered) {
+		gone := registry.ErrNotOwner.With(registry.DispatchedNo)
+		p.tryReply(e.ReplyTo, registry.Reply{CallID: e.CallID, Err: gone})
 	}
-}
-
-// handlePong handles another pod's answer to a ping. It returns false if the reply is not a pong.
-func (p *Hub) handlePong(r registry.Reply) bool {
-	if !strings.HasPrefix(r.CallID, probePrefix) {
-		return false
-	}
-	p.pings.notify(r.CallID, r.Delivered)
-	return true
-}
-
-// Hold stores the record of a durable call that waits for a person. No pod holds the call itself: Begin starts it, on
-// any pod, or Refuse ends it. The results are those of Start.
-func (c *Calls) Hold(ctx context.Context, rec registry.Record) (stored registry.Record, created bool, err error) {
-	rec.Pod = c.pod
-	rec.DigestArgs()
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	return c.store.CreateCall(ctx, rec)
 }
 
 // Attend runs wait, on the calling goroutine, for a light call that waits for a person or a device. Meanwhile every pod
 // can look the call up and cancel it, which ends wait's context. The caller must end the call with Finish, and may run
 // it before. Attend writes to rec only before wait begins.
 func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error {
-	p, leave := c.router.await(rec)
-	defer leave()
+	p := c.router.pending.add(&registry.Call{ID: rec.CallID, Record: rec}, "")
+	defer c.router.pending.remove(p)
 	rec.Pod = c.pod
 	line := c.rec.keepRunning(rec)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			case <-p.ready:
-				if p.progress().cancelled {
-					cancel(callCancelled(registry.DispatchedNo))
-				}
-			}
-		}
-	})
-	defer func() {
-		close(done)
-		watching.Wait()
-	}()
+	defer p.onCancel(func() { cancel(callCancelled(registry.DispatchedNo)) })()
 	stored, stop := context.WithTimeout(ctx, lastLook)
 	c.rec.waitFor(stored, line) // so that every pod finds the call
 	stop()
@@ -218,58 +176,4 @@ func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(cont
 		return callCancelled(registry.DispatchedNo)
 	}
 	return err
-}
-
-// Begin starts a held call on this pod, and charges its slot to the requester. It returns false, and does not start
-// run, if the call was begun before or has ended.
-func (c *Calls) Begin(
-	ctx context.Context, of share.Owner, callID string, timeout time.Duration,
-	run func(context.Context, registry.Record) (registry.Result, error),
-) (begun bool, err error) {
-	place, err := c.enter(of)
-	if err != nil {
-		return false, err
-	}
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	rec, begun, err := c.store.BeginCall(ctx, of.Tenant, callID, c.pod, timeout)
-	if err != nil || !begun {
-		place.Release()
-		return begun, err
-	}
-	c.active.Store(callID, nil)
-	c.running.Go(func() {
-		defer place.Release()
-		defer c.active.Delete(callID)
-		res, err := run(c.ctx, rec)
-		if errors.Is(context.Cause(c.ctx), registry.ErrAbandoned) {
-			return // the next reader of the record ends it
-		}
-		c.complete(rec, res, err)
-	})
-	return true, nil
-}
-
-// Refuse ends a held call that must not run, and reports whether it was still held.
-func (c *Calls) Refuse(ctx context.Context, tenant, callID string, why *registry.Error) (bool, error) {
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	moved, err := c.store.MoveCall(ctx, tenant, callID, registry.EventReject,
-		registry.Change{Err: why.With(registry.DispatchedNo)})
-	if err != nil || !moved.Applied {
-		return false, err
-	}
-	rec := moved.Record
-	notifyWatchers(c.bus, c.log, moved)
-	c.watchers.notify(callID, struct{}{})
-	if rec.IdempotencyKey != "" {
-		if err := c.store.FreeKey(ctx, tenant, rec.IdempotencyKey, callID); err != nil {
-			c.log.Warn("idempotency key not freed", "call", callID, "error", err)
-		}
-	}
-	final := rec.Summary()
-	c.rec.activity(registry.Activity{
-		Tenant: tenant, Type: registry.ActivityCall, SessionID: rec.SessionID, DeviceID: rec.DeviceID, Call: &final,
-	})
-	return true, nil
 }

@@ -2,10 +2,11 @@ package routing
 
 import (
 	"context"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -16,7 +17,6 @@ import (
 type detachedCalls struct {
 	mu        sync.Mutex
 	bySession map[registry.Key]map[string]*inFlightCall // a session's calls by id; never empty
-	count     int
 }
 
 func (o *detachedCalls) add(f *inFlightCall) {
@@ -29,9 +29,6 @@ func (o *detachedCalls) add(f *inFlightCall) {
 	if calls == nil {
 		calls = make(map[string]*inFlightCall)
 		o.bySession[f.key] = calls
-	}
-	if calls[f.callID] == nil {
-		o.count++
 	}
 	calls[f.callID] = f
 	f.resume = time.AfterFunc(registry.ResumeWait, func() {
@@ -60,7 +57,6 @@ func (o *detachedCalls) take(
 	return f
 }
 
-// has reports whether the session's call with that id is detached.
 func (o *detachedCalls) has(key registry.Key, callID string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,14 +94,15 @@ func (o *detachedCalls) deleteLocked(f *inFlightCall) {
 	if len(calls) == 0 {
 		delete(o.bySession, f.key)
 	}
-	o.count--
 }
 
-// len returns how many calls are detached.
-func (o *detachedCalls) len() int {
+func (o *detachedCalls) len() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.count
+	for _, calls := range o.bySession {
+		n += len(calls)
+	}
+	return n
 }
 
 // takeAll removes and returns the session's calls that a device with these proofs may answer, because the device has
@@ -127,7 +124,7 @@ func (o *detachedCalls) takeAll(key registry.Key, proofs []string) []*inFlightCa
 func (o *detachedCalls) fail() {
 	o.mu.Lock()
 	all := o.bySession
-	o.bySession, o.count = nil, 0
+	o.bySession = nil
 	o.mu.Unlock()
 	for _, calls := range all {
 		for _, f := range calls {
@@ -138,14 +135,11 @@ func (o *detachedCalls) fail() {
 }
 
 const (
-	// maxReturns limits the calls of a pod that wait for devices to reconnect, maxTenantReturns those of one tenant,
-	// and maxUserReturns those of one user. Callers without a user have the tenant's limit.
-	maxReturns       = 2048
+	maxReturns       = 2048 // calls of a pod that wait for devices to reconnect
 	maxTenantReturns = 512
-	maxUserReturns   = 128
+	maxUserReturns   = 128 // callers without a user have the tenant's limit
 
-	// returnTick is how often a pod checks for changed sessions of a tenant while its calls wait.
-	returnTick = 50 * time.Millisecond
+	returnTick = 50 * time.Millisecond // between two checks for changed sessions of a tenant whose calls wait
 
 	// maxReturnPause limits the pause between two looks of one call, beyond the first tick. The pause grows because a
 	// fleet that moves changes all the time.
@@ -159,8 +153,7 @@ type returns struct {
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
-	places  *share.Pool  // semaphore of waiting calls
-	refused atomic.Int64 // calls that did not wait because of a limit
+	places  *share.Pool // semaphore of waiting calls
 
 	mu      sync.Mutex
 	tenants map[string]*tenantReturns
@@ -190,36 +183,32 @@ func (r *returns) close() {
 }
 
 // wait calls look immediately. look returns how long to wait until the next look; zero ends the wait. A change of the
-// tenant's sessions also leads to the next look. wait returns false if it stopped for another reason: ctx has ended, the
-// pod closes, or the pod, the tenant or the user is at the limit of waiting calls.
+// tenant's sessions also leads to the next look. wait returns false if ctx has ended, the pod closes, or the pod, the
+// tenant or the user is at the limit of waiting calls.
 func (r *returns) wait(ctx context.Context, tenant, user string, look func() (left time.Duration)) bool {
 	t, leave := r.enter(tenant, user)
 	if t == nil {
 		return false
 	}
 	defer leave()
-	for pause := returnTick; ; pause = min(2*pause, maxReturnPause) {
-		changed := r.changedOf(t)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.ctx, cancel)()
+	for spacing := returnTick; ; spacing = min(2*spacing, maxReturnPause) {
+		r.mu.Lock()
+		changed := t.changed
+		r.mu.Unlock()
 		left := look()
 		if left <= 0 {
 			return true
 		}
-		again := time.NewTimer(left)
 		select {
 		case <-changed:
-		case <-again.C:
+		case <-time.After(left):
 		case <-ctx.Done():
-		case <-r.ctx.Done():
 		}
-		again.Stop()
-		spaced := time.NewTimer(min(pause, left) - returnTick)
-		select {
-		case <-spaced.C:
-		case <-ctx.Done():
-		case <-r.ctx.Done():
-		}
-		spaced.Stop()
-		if ctx.Err() != nil || r.ctx.Err() != nil {
+		_ = pause.For(ctx, min(spacing, left)-returnTick)
+		if ctx.Err() != nil {
 			return false
 		}
 	}
@@ -234,7 +223,6 @@ func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
 	}
 	place, err := r.places.Try(share.Owner{Tenant: tenant, Identity: user}, 1)
 	if err != nil {
-		r.refused.Add(1)
 		return nil, nil
 	}
 	if t = r.tenants[tenant]; t == nil {
@@ -255,23 +243,10 @@ func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
 	}
 }
 
-func (r *returns) changedOf(t *tenantReturns) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return t.changed
-}
-
 // watch notifies waiting calls when sessions of the tenant change. Store errors are ignored.
 func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
-	tick := time.NewTicker(returnTick)
-	defer tick.Stop()
 	seen := ""
-	for {
-		select { // the first tick wakes all waiting calls, so none misses a change since its own look
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for pause.For(ctx, returnTick) == nil { // the first look wakes all: none misses a change since its own look
 		asked, cancel := context.WithTimeout(ctx, storeTimeout)
 		version, err := r.version(asked, tenant)
 		cancel()
@@ -285,15 +260,12 @@ func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
 	}
 }
 
-// len returns how many calls wait.
-func (r *returns) len() int { return int(r.places.Stats().Held) }
-
 // isMissing reports whether err says that the session, or its tool, is not there.
 func isMissing(err error) bool {
-	switch registry.AsError(err).Code {
-	case registry.CodeToolNotFound, registry.CodeSessionNotFound, registry.CodeNotConnected:
-		return true
-	default:
-		return false
-	}
+	return hasCode(err, registry.CodeToolNotFound, registry.CodeSessionNotFound, registry.CodeNotConnected)
+}
+
+// hasCode reports whether the code of an error is one of codes.
+func hasCode(err error, codes ...registry.Code) bool {
+	return slices.Contains(codes, registry.AsError(err).Code)
 }

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -21,18 +21,15 @@ const (
 	errandGrace = time.Second            // how much longer than the tool's timeout the calling pod waits
 )
 
-// Run runs a tool where its place is: on this pod if it is the owner, or becomes it, else on the owner. report is as in
-// RunLocal. If the owner does not listen, Run waits until it does, or until its lease has lapsed and this pod becomes
-// the owner. Every error is an *Error whose Dispatched says whether the tool can have run, except the tool's own
-// errors.
+// Run runs a tool where its place is: on the owner, which this pod may be or become. report is as in RunLocal. If the
+// owner does not listen, Run waits until it does, or until its lease has lapsed and this pod becomes the owner. Every
+// error but the tool's own is an *Error whose Dispatched says whether the tool can have run.
 func (p *Places) Run(
 	ctx context.Context, e registry.Errand, report func(registry.Report),
 ) (registry.Result, error) {
 	deadline := time.Now().Add(e.Timeout)
 	for tries := 1; ; tries++ {
-		place, err := p.store.ClaimPlace(ctx, registry.PlaceClaim{
-			Key: e.Place.Key, Pod: p.pod, Kind: e.Kind, Fence: e.Fence,
-		})
+		place, err := p.Claim(ctx, registry.PlaceClaim{Key: e.Place.Key, Kind: e.Kind, Fence: e.Fence})
 		switch {
 		case err != nil && isOver(ctx):
 			return registry.Result{}, notBegun(ctx, e.Tool)
@@ -42,41 +39,29 @@ func (p *Places) Run(
 		e.Place, e.Timeout = place, time.Until(deadline)
 		var res registry.Result
 		if place.Pod == p.pod {
-			p.router.counts.placeCallsHere.Add(1)
+			p.counts.add(&p.counts.PlaceCallsHere, 1)
 			res, err = p.runHere(ctx, e, report)
 		} else {
-			p.router.counts.placeCallsThere.Add(1)
+			p.counts.add(&p.counts.PlaceCallsThere, 1)
 			res, err = p.runThere(ctx, e)
 		}
-		pause := ownerPause
+		wait := ownerPause
 		switch {
 		case !movedAway(err):
 			return res, err
 		case errors.Is(err, registry.CodeNotOwner) && place.Pod == p.pod && p.stops():
-			return registry.Result{}, p.stopping(ctx, place)
+			p.release(ctx, place) // this pod got it while it stops
+			return registry.Result{}, registry.Errorf(registry.CodeDraining,
+				"This pod is stopping. Ask again: another pod goes on.").
+				RetryIn(time.Second).With(registry.DispatchedNo)
 		case errors.Is(err, registry.CodeNotOwner) && tries <= ownerTries:
-			pause = 0
+			wait = 0
 		}
-		select {
-		case <-time.After(min(pause, time.Until(deadline))):
-		case <-ctx.Done():
-		}
+		_ = pause.For(ctx, min(wait, time.Until(deadline)))
 		if ctx.Err() != nil || !time.Now().Before(deadline) {
 			return registry.Result{}, notBegun(ctx, e.Tool)
 		}
 	}
-}
-
-// stopping releases a place that this pod got while it stops, and returns the caller's error.
-func (p *Places) stopping(ctx context.Context, place registry.Place) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
-	if err := p.store.ReleasePlaces(ctx, []registry.Place{place}); err != nil {
-		p.log.Warn("place not given up; others get it when the lease has lapsed", "error", err)
-	}
-	e := registry.Errorf(registry.CodeDraining, "This pod is stopping. Ask again: another pod goes on.")
-	e.RetryAfter = time.Second
-	return e.With(registry.DispatchedNo)
 }
 
 // notBegun is the error for a call that ends before its tool could run: it was cancelled, this pod stops, or its time
@@ -90,8 +75,7 @@ func notBegun(ctx context.Context, tool string) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return callCancelled(registry.DispatchedNo)
 	}
-	e.RetryAfter = time.Second
-	return e.With(registry.DispatchedNo)
+	return e.RetryIn(time.Second).With(registry.DispatchedNo)
 }
 
 // runHere runs a tool on this pod, which owns its place.
@@ -157,8 +141,7 @@ func (p *Places) handleErrand(e registry.Envelope) {
 	err := json.Unmarshal(e.Args.Raw(), &errand)
 	switch {
 	case e.V != registry.EnvelopeVersion || err != nil:
-		p.router.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeInternal,
-			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
+		p.router.refuse(e.ReplyTo, e.CallID, errVersions())
 		return
 	case !p.router.seen.add(e.CallID, 0, e.Generation):
 		p.log.Warn("errand received twice, run once", "call", errand.CallID)
@@ -185,11 +168,10 @@ func (p *Places) admit(
 	defer p.mu.Unlock()
 	place, err := p.admitted.Try(by, 1)
 	if err != nil {
-		p.router.counts.errandsRefused.Add(1)
-		e := registry.Errorf(registry.CodeBusy,
-			"The pod that keeps what the tool works on runs as many calls as it may.")
-		e.RetryAfter = time.Second
-		return nil, nil, e.With(registry.DispatchedNo)
+		p.counts.add(&p.counts.ErrandsRefused, 1)
+		return nil, nil, registry.Errorf(registry.CodeBusy,
+			"The pod that keeps what the tool works on runs as many calls as it may.").
+			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
 	if p.closed {
 		place.Release()
@@ -214,21 +196,17 @@ func (p *Places) admit(
 // tool's reports are in the log of the call before the call ends.
 func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand registry.Errand) {
 	receipt := time.AfterFunc(receiptAfter, func() {
-		p.router.answer(e.ReplyTo, registry.Reply{
-			V: registry.EnvelopeVersion, CallID: e.CallID, Delivered: true, Running: true,
-		})
+		p.router.answer(e.ReplyTo, registry.Reply{CallID: e.CallID, Delivered: true, Running: true})
 	})
 	defer receipt.Stop()
-	report := p.reports.of(&registry.Call{
-		ID: errand.CallID, Record: &registry.Record{Tenant: e.Tenant, Tool: errand.Tool},
-	})
+	report := p.localReport(e.Tenant, errand.Tool, errand.CallID)
 	res, err := p.guarded(ctx, errand, report.add)
 	report.written(ctx)
 	if err != nil {
 		p.router.refuse(e.ReplyTo, e.CallID, err)
 		return
 	}
-	p.router.answer(e.ReplyTo, registry.Reply{V: registry.EnvelopeVersion, CallID: e.CallID, Result: &res})
+	p.router.answer(e.ReplyTo, registry.Reply{CallID: e.CallID, Result: &res})
 }
 
 // guarded turns a panic into an error.
@@ -244,24 +222,20 @@ func (p *Places) guarded(
 	return p.runHere(ctx, errand, report)
 }
 
-// errErrandCancelled is the cause of a cancelled errand's context.
-var errErrandCancelled = registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
-
 // cancelErrand ends an errand that runs here. It reports whether there was one.
 func (p *Places) cancelErrand(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cancel := p.errands[id]
 	if cancel != nil {
-		cancel(errErrandCancelled)
+		cancel(callCancelled(""))
 	}
 	return cancel != nil
 }
 
-// RunLocal runs a call that needs no device: run does the work, on the calling goroutine. Otherwise it is a call like
-// any other: after receiptAfter every pod can look it up, and cancelling it ends run's context. Reports of run are
-// added to the log of the call. report never blocks and is safe for concurrent use until run returns. c.Record is
-// required; it names the tenant.
+// RunLocal runs a call that needs no device: run does the work, on the calling goroutine. After receiptAfter every pod
+// can look the call up, and cancelling it ends run's context. report adds to the log of the call; it never blocks and
+// is safe for concurrent use until run returns. c.Record is required.
 func (r *Router) RunLocal(
 	ctx context.Context, c registry.Call,
 	run func(ctx context.Context, report func(registry.Report)) (registry.Result, error),
@@ -276,19 +250,13 @@ func (r *Router) RunLocal(
 		c.Record.Pod = r.pod
 		c.Record.Apply(registry.EventDeliver, registry.Change{Owner: r.pod}, time.Now().UTC())
 	}
-	running := *c.Record // watchLocal changes this copy while the call runs
-	running.Timeline = slices.Clone(running.Timeline)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() { r.watchLocal(w, cancel, done, &running, c.Durable) })
-	defer func() {
-		close(done)
-		watching.Wait()
-		c.Record.State, c.Record.Timeline, c.Record.Stored = running.State, running.Timeline, running.Stored
-	}()
-	report := r.reports.of(&c)
+	defer w.onCancel(cancel)()
+	if !c.Durable { // a durable call has a record
+		defer r.recordLater(c.Record)()
+	}
+	report := r.localReport(c.Record.Tenant, c.Record.Tool, c.ID)
 	defer report.written(ctx)
 	return run(ctx, report.add)
 }
@@ -302,31 +270,24 @@ func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
 	case !moved.Applied:
 		return callCancelled(registry.DispatchedNo)
 	}
-	notifyWatchers(r.bus, r.log, moved)
+	r.notifyWatchers(moved)
 	return nil
 }
 
-// watchLocal cancels a local call's context when the call is cancelled, and stores its record once it has run for
-// receiptAfter. It owns rec until it returns.
-func (r *Router) watchLocal(
-	w *pendingCall, cancel context.CancelFunc, done <-chan struct{}, rec *registry.Record, durable bool,
-) {
-	seen := time.NewTimer(receiptAfter)
-	defer seen.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-w.ready:
-			if w.progress().cancelled {
-				cancel()
-			}
-		case <-seen.C:
-			if durable {
-				continue // it has a record
-			}
-			rec.Apply(registry.EventRun, registry.Change{}, time.Now().UTC())
-			r.keepRunning(rec)
+// recordLater stores a copy of a local call's record once the call has run for receiptAfter, unless stop is called
+// before. stop updates rec.
+func (r *Router) recordLater(rec *registry.Record) (stop func()) {
+	running, stored := *rec, make(chan struct{})
+	running.Timeline = slices.Clone(running.Timeline)
+	timer := time.AfterFunc(receiptAfter, func() {
+		defer close(stored)
+		running.Apply(registry.EventRun, registry.Change{}, time.Now().UTC())
+		r.rec.keepRunning(&running)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-stored
+			rec.State, rec.Timeline, rec.Stored = running.State, running.Timeline, running.Stored
 		}
 	}
 }

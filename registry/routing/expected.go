@@ -11,12 +11,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// expect retries a failed choice if the query's target is expected shortly. A device that moves to another pod is
-// briefly away, and has no tools until it has registered them. The result is a choice that again would also have found
-// without the move. missing is the error of the failed choice.
-//
-// expect waits for at most registry.ReturnWait, and no longer than ctx. If the device is still away after that, the
-// error is CodeNotConnected.
+// expect retries a failed choice, whose error is missing, if the query's target is expected shortly: a device that
+// moves to another pod is briefly away, and has no tools until it has registered them. The result is a choice that
+// again would also have found without the move. expect waits for at most registry.ReturnWait, and no longer than ctx.
+// If the device is still away after that, the error is CodeNotConnected.
 func (r *Router) expect(
 	ctx context.Context, q registry.Query, sel registry.Select, missing error,
 	again func(ctx context.Context) (choice, error),
@@ -27,7 +25,7 @@ func (r *Router) expect(
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	q.Limit = maxCandidates
-	due, err := r.dir.Awaited(ctx, q)
+	due, err := r.store.Awaited(ctx, q)
 	switch {
 	case err != nil:
 		return choice{}, err
@@ -37,15 +35,14 @@ func (r *Router) expect(
 	w := returnWait{router: r, query: q, sel: sel, again: again, due: due, until: time.Now().Add(registry.ReturnWait)}
 	done := r.returns.wait(ctx, q.Tenant, q.Viewer, func() time.Duration { return w.look(ctx) })
 	if done && w.err == nil {
-		r.counts.returnsCame.Add(1)
+		r.counts.add(&r.counts.ReturnsCame, 1)
 		return w.found, nil
 	}
-	r.counts.returnsMissed.Add(1)
+	r.counts.add(&r.counts.ReturnsMissed, 1)
 	switch {
 	case errors.Is(causeOf(ctx), registry.ErrDraining):
-		e := registry.Errorf(registry.CodeDraining, "The gateway stopped before the device was back.")
-		e.RetryAfter = time.Second
-		return choice{}, e.With(registry.DispatchedNo)
+		return choice{}, registry.Errorf(registry.CodeDraining, "The gateway stopped before the device was back.").
+			RetryIn(time.Second).With(registry.DispatchedNo)
 	case errors.Is(ctx.Err(), context.Canceled): // maybe in the middle of a look
 		return choice{}, callCancelled(registry.DispatchedNo)
 	case !done, isOver(ctx): // the time was up in the middle of a look: the store is not to blame
@@ -90,7 +87,7 @@ func (w *returnWait) look(ctx context.Context) time.Duration {
 	if len(w.due) > 0 && left > 0 {
 		return min(left, w.due[0].Left)
 	}
-	if w.away || slices.ContainsFunc(w.due, isAway) {
+	if w.away || slices.ContainsFunc(w.due, registry.Awaited.Away) {
 		w.err = registry.NotConnected()
 	}
 	return 0
@@ -102,7 +99,7 @@ func (w *returnWait) follow(ctx context.Context) error {
 	for len(w.due) > 0 {
 		q := w.query
 		q.SessionID = w.due[0].Session.Key.Session
-		due, err := w.router.dir.Awaited(ctx, q)
+		due, err := w.router.store.Awaited(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -115,8 +112,6 @@ func (w *returnWait) follow(ctx context.Context) error {
 	}
 	return nil
 }
-
-func isAway(a registry.Awaited) bool { return a.Away() }
 
 func ambiguousReturn(tool string, due []registry.Awaited) *registry.Error {
 	entries := make([]registry.Entry, len(due))
@@ -131,7 +126,7 @@ func ambiguousReturn(tool string, due []registry.Awaited) *registry.Error {
 func (r *Router) awaitMove(ctx context.Context, tried registry.Route) error {
 	until, verdict := time.Now().Add(registry.ReturnWait), registry.NotConnected()
 	r.returns.wait(ctx, tried.Session.Tenant, tried.Target.Viewer, func() time.Duration {
-		entry, err := r.dir.Entry(ctx, tried.Session.Key)
+		entry, err := r.store.Entry(ctx, tried.Session.Key)
 		switch {
 		case err == nil && isClaim(&entry.Session, &tried.Session):
 			return time.Until(until)
@@ -154,7 +149,7 @@ func (r *Router) awayNow(ctx context.Context, tried registry.Route, s registry.S
 	}
 	q := registry.Query{Tenant: tried.Session.Tenant, Target: tried.Target, Tool: tried.Spec.Name, Limit: 1}
 	q.SessionID = tried.Session.Key.Session
-	due, err := r.dir.Awaited(ctx, q)
+	due, err := r.store.Awaited(ctx, q)
 	switch {
 	case err != nil:
 		return registry.AsError(err).With(registry.DispatchedNo)

@@ -46,3 +46,5 @@ func (l *listeners[T]) len() int {
 	defer l.mu.Unlock()
 	return len(l.byID)
 }
+
+func (r *returns) len() int { return int(r.places.Stats().Held) }

@@ -48,15 +48,14 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 	verdicts, stop := p.verdicts.listen(callID, len(pods))
 	defer stop()
 	asked := p.sendToFormers(ctx, l, registry.Envelope{CallID: callID, Result: &r, ReplyTo: p.pod})
-	limit := time.NewTimer(formerTimeout)
-	defer limit.Stop()
+	limit := time.After(formerTimeout)
 	for range asked {
 		select {
 		case verdict := <-verdicts:
 			if verdict != answerUnknown {
 				return verdict
 			}
-		case <-limit.C:
+		case <-limit:
 			return answerUnknown
 		case <-ctx.Done():
 			return answerUnknown
@@ -67,10 +66,10 @@ func (p *Hub) forwardAnswer(ctx context.Context, l *LocalSession, callID string,
 
 // sendToFormers sends a device's message about a call to the session's former pods. It returns how many it was sent to.
 func (p *Hub) sendToFormers(ctx context.Context, l *LocalSession, e registry.Envelope) (sent int) {
-	e.V, e.Kind = registry.EnvelopeVersion, registry.EnvelopeAnswer
-	e.Tenant, e.Session, e.Generation, e.Proofs = l.key.Tenant, l.key.Session, l.generation(), l.proofs()
+	e.Kind, e.Tenant, e.Session = registry.EnvelopeAnswer, l.key.Tenant, l.key.Session
+	e.Generation, e.Proofs = l.generation(), l.proofs()
 	for _, pod := range l.formerPods.current() {
-		if p.bus.Send(ctx, pod, e) == nil {
+		if p.send(ctx, pod, e) == nil {
 			sent++
 		}
 	}
@@ -93,12 +92,8 @@ func (p *Hub) handleAnswer(e registry.Envelope) {
 		return
 	}
 	reply := func(verdict string) {
-		if e.ReplyTo == "" {
-			return
-		}
-		r := registry.Reply{V: registry.EnvelopeVersion, CallID: e.CallID, Answer: verdict}
-		if err := p.bus.Reply(e.ReplyTo, r); err != nil {
-			p.log.Debug("verdict on an answer not sent", "call", e.CallID, "pod", e.ReplyTo, "error", err)
+		if e.ReplyTo != "" {
+			p.tryReply(e.ReplyTo, registry.Reply{CallID: e.CallID, Answer: verdict})
 		}
 	}
 	f := p.detached.take(e.Key(), e.CallID, e.Proofs, p.noteAnswer)
@@ -120,8 +115,7 @@ func (p *Hub) handleAnswer(e registry.Envelope) {
 	})
 }
 
-// completingCalls are the ids of calls whose answers are being stored. A second answer is too late. The zero value is
-// ready to use.
+// completingCalls are the ids of calls whose answers are being stored. A second answer is too late.
 type completingCalls struct {
 	mu  sync.Mutex
 	ids map[string]int
@@ -131,9 +125,6 @@ type completingCalls struct {
 func (s *completingCalls) begin(callID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ids == nil {
-		s.ids = make(map[string]int)
-	}
 	s.ids[callID]++
 	return s.ids[callID] == 1
 }
@@ -196,7 +187,6 @@ func madeForDeadPod(r *registry.Reply) bool {
 	return r.Err != nil && r.Err.Code == registry.CodeLost && r.Err.Dispatched == ""
 }
 
-// takenBack is the error for the caller of a call that was taken back before it was sent.
 func takenBack(ctx context.Context, refused, cancelled bool) error {
 	switch {
 	case refused:

@@ -19,7 +19,8 @@ package routing
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,47 +74,16 @@ const (
 	CloseDraining CloseCause = "draining" // this pod is stopping: reconnect elsewhere
 )
 
-// hubCalls is the part of the call store that a Hub needs.
-type hubCalls interface {
-	callMover
-
-	// ReadCall is as in registry.CallStore.
-	ReadCall(ctx context.Context, tenant, callID string) (registry.Record, error)
-
-	// amends reports whether the results of a tool are amended before they are stored.
-	amends(tool string) bool
-
-	// spent returns how much longer the budget of a session's calls is known to be spent. Zero: it may have bytes.
-	spent(tenant, session string) time.Duration
-}
-
-// hubRecorder is the part of a recorder that a Hub needs.
-type hubRecorder interface {
-	activity(a registry.Activity)
-	event(e registry.CallEvent) (line int64)
-	wrote(line int64) bool
-	waitFor(ctx context.Context, line int64)
-}
-
 // Hub holds the sessions whose sockets are on this pod. It is safe for concurrent use.
 type Hub struct {
-	pod         string
-	store       registry.SessionStore
-	owners      owners
-	bus         registry.Bus
+	core
 	maxInFlight int
-	calls       hubCalls
-	rec         hubRecorder
-	tasks       *tasks
 	late        *tasks // late answers that wait for a record
 	checks      *tasks // checks of answers against the output schema of their tool
 	// checkOutput returns an answer's schema violations; nil: answers are not checked.
 	checkOutput func(ctx context.Context, tenant string, schema []byte, r registry.Result) []registry.Violation
 	offered     *offeredTools
 	offers      *toolBudget
-	callLog     int64 // bytes of the log of one call
-	log         *slog.Logger
-	counts      counters
 
 	mu       sync.RWMutex
 	sessions map[registry.Key]*LocalSession
@@ -125,15 +95,12 @@ type Hub struct {
 	pings      listeners[bool]   // whether the pinged devices answered
 }
 
-func newHub(cfg PodConfig, calls hubCalls, offers *toolBudget, rec hubRecorder, t *tasks) *Hub {
+func newHub(c core, cfg PodConfig, offers *toolBudget) *Hub {
 	return &Hub{
-		pod: cfg.ID, store: cfg.Store, owners: cfg.Store, bus: cfg.Bus, maxInFlight: cfg.MaxInFlight,
-		calls: calls, offers: offers, rec: rec, tasks: t, late: newTasks(maxLate, cfg.Log),
-		offered:     newOfferedTools(cfg.OfferedBytes),
-		checks:      newTasks(maxChecks, cfg.Log),
-		checkOutput: cfg.CheckOutput,
-		callLog:     cfg.CallLog, log: cfg.Log, sessions: make(map[registry.Key]*LocalSession),
-		answered: newSeenCalls(),
+		core: c, maxInFlight: cfg.MaxInFlight, late: newTasks(maxLate, c.log), checks: newTasks(maxChecks, c.log),
+		checkOutput: cfg.CheckOutput, offered: newOfferedTools(cfg.OfferedBytes), offers: offers,
+		sessions: make(map[registry.Key]*LocalSession), answered: newSeenCalls(),
+		completing: completingCalls{ids: make(map[string]int)},
 	}
 }
 
@@ -170,27 +137,25 @@ func (p *Hub) open(
 	if err != nil {
 		return nil, false, err
 	}
-	p.counts.opened.Add(1)
+	p.counts.add(&p.counts.SessionsOpened, 1)
 	if claim.Previous != nil {
-		p.counts.resumed.Add(1)
+		p.counts.add(&p.counts.SessionsResumed, 1)
 	}
-	l = newLocalSession(p, claim.Session, asked, c)
-	l.before, l.gone = claim.Before, gone || claim.Previous == nil
-	l.formerPods = newFormerPods(claim.Formers, p.pod)
+	l = &LocalSession{
+		hub: p, key: s.Key, conn: c, session: claim.Session, attributes: claim.Session.AttributesDigest(), asked: asked,
+		before: claim.Before, gone: gone || claim.Previous == nil, formerPods: newFormerPods(claim.Formers, p.pod),
+	}
 	if prev := claim.Previous; prev != nil && prev.Pod != p.pod {
-		p.evictRemote(ctx, *prev)
+		// If the message is lost, that pod finds out with its next refresh of the session.
+		p.trySend(ctx, prev.Pod, eviction(prev, CloseReplaced))
 	}
-	old := p.adopt(l)
-	if old != nil {
+	if old := p.adopt(l); old != nil {
 		old.replaced()
 	}
 	if len(s.Proofs) == 0 { // the device has no proofs, so there is no introduction to wait for
 		l.Introduce(registry.Introduction{DeviceID: s.DeviceID})
 	}
-	p.rec.activity(registry.Activity{
-		Tenant: s.Tenant, Type: registry.ActivityConnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-		UserID: claim.Session.UserID,
-	})
+	p.noteSession(registry.ActivityConnected, &claim.Session)
 	return l, claim.Previous != nil, nil
 }
 
@@ -207,25 +172,18 @@ func (p *Hub) adopt(l *LocalSession) *LocalSession {
 	return old
 }
 
-// evictRemote tells the pod of the previous claim to close its socket. If the message is lost, that pod finds out with
-// its next refresh of the session.
-func (p *Hub) evictRemote(ctx context.Context, prev registry.Session) {
-	err := p.bus.Send(ctx, prev.Pod, registry.Envelope{
-		V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Tenant: prev.Tenant, Session: prev.Key.Session,
-		Generation: prev.Generation, Reason: string(CloseReplaced),
-	})
-	if err != nil {
-		p.log.Debug("eviction not delivered", "session", prev.Key.Session, "pod", prev.Pod, "error", err)
+// eviction is the message to a session's pod to close its socket.
+func eviction(s *registry.Session, why CloseCause) registry.Envelope {
+	return registry.Envelope{
+		Kind: registry.EnvelopeEvict, Tenant: s.Tenant, Session: s.Key.Session, Generation: s.Generation,
+		Reason: string(why),
 	}
 }
 
 // Kick ends a session on any pod, and tells the device not to reconnect.
 func (p *Hub) Kick(ctx context.Context, s registry.Session) error {
 	if s.Pod != p.pod {
-		return p.bus.Send(ctx, s.Pod, registry.Envelope{
-			V: registry.EnvelopeVersion, Kind: registry.EnvelopeEvict, Tenant: s.Tenant, Session: s.Key.Session,
-			Generation: s.Generation, Reason: string(CloseKicked),
-		})
+		return p.send(ctx, s.Pod, eviction(&s, CloseKicked))
 	}
 	l := p.Get(s.Key)
 	if l == nil {
@@ -246,22 +204,11 @@ func (p *Hub) Get(key registry.Key) *LocalSession {
 func (p *Hub) All() []*LocalSession {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	all := make([]*LocalSession, 0, len(p.sessions))
-	for _, l := range p.sessions {
-		all = append(all, l)
-	}
-	return all
+	return slices.Collect(maps.Values(p.sessions))
 }
 
 // MaxInFlight returns how many calls one session may have in flight.
 func (p *Hub) MaxInFlight() int { return p.maxInFlight }
-
-// Len returns how many sessions are on this pod.
-func (p *Hub) Len() int {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return len(p.sessions)
-}
 
 // handleEvict closes the socket that an eviction names, unless a newer one has replaced it.
 func (p *Hub) handleEvict(e registry.Envelope) {
@@ -275,19 +222,12 @@ func (p *Hub) handleEvict(e registry.Envelope) {
 	}
 }
 
-// remove removes l from the table if it is still there.
 func (p *Hub) remove(l *LocalSession) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sessions[l.key] == l {
 		delete(p.sessions, l.key)
 	}
-}
-
-// owners is the part of a Store that knows the user of a session.
-type owners interface {
-	Entry(ctx context.Context, key registry.Key) (registry.Entry, error)
-	DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error)
 }
 
 // CheckOwner checks that the user and the device in the credentials may claim a session. It fails with
@@ -297,17 +237,16 @@ func (p *Hub) CheckOwner(ctx context.Context, s registry.Session) error {
 	if s.AnyOwner {
 		return nil
 	}
-	e, err := p.owners.Entry(ctx, s.Key)
-	absent := errors.Is(err, registry.CodeSessionNotFound)
+	e, err := p.store.Entry(ctx, s.Key)
 	switch {
-	case !absent && (err == nil || errors.Is(err, registry.CodeNotConnected)):
+	case err == nil, errors.Is(err, registry.CodeNotConnected):
 		if !e.Session.BelongsTo(&s) {
 			return registry.ErrForeignSession
 		}
-	case !absent:
+	case !errors.Is(err, registry.CodeSessionNotFound):
 		return err
 	}
-	infos, err := p.owners.DescribeConversations(ctx, s.Key)
+	infos, err := p.store.DescribeConversations(ctx, s.Key)
 	if err == nil && !infos[0].Owner.Admits(&s) {
 		err = registry.ErrForeignSession
 	}

@@ -46,13 +46,11 @@ type inFlightCall struct {
 	state   flightState
 	ended   bool
 	left    bool          // the connection ended before the call was sent
+	running bool          // the device has begun
 	passed  chan struct{} // closed when the state is no longer sending; nil: no goroutine waits for that
 	timer   *time.Timer   // first for the receipt, then for the expiry
 
-	running  bool  // the device has begun
-	lastLine int64 // the recorder's number of the last line of the call's log
-	logged   int64 // bytes that the device has reported
-	logFull  bool
+	log callLog
 }
 
 // flightState is how far a call in flight has come.
@@ -106,13 +104,6 @@ func (f *inFlightCall) sentLocked() bool {
 	return f.state == flightSent
 }
 
-// isEnded reports whether the in-flight call has ended.
-func (f *inFlightCall) isEnded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ended
-}
-
 // connection returns the session whose connection has the call now.
 func (f *inFlightCall) connection() *LocalSession {
 	f.mu.Lock()
@@ -137,9 +128,8 @@ func (f *inFlightCall) finish(r registry.Reply) bool {
 	return true
 }
 
-// tell sends the final reply.
 func (f *inFlightCall) tell(r registry.Reply) {
-	r.V, r.CallID = registry.EnvelopeVersion, f.callID
+	r.CallID = f.callID
 	if r.Result != nil && !f.durable {
 		r.Tenant, r.Session = f.key.Tenant, f.key.Session
 	}
@@ -162,14 +152,13 @@ func (f *inFlightCall) sendReceipt() {
 	ended, running := f.ended, f.running
 	f.mu.Unlock()
 	if !ended {
-		f.reply(registry.Reply{V: registry.EnvelopeVersion, CallID: f.callID, Delivered: true, Running: running})
+		f.reply(registry.Reply{CallID: f.callID, Delivered: true, Running: running})
 	}
 }
 
 // deliver writes a call to the socket and tracks it until it is finished, dropped, or expired. After an error the
 // device will not receive the call. reply also gets a receipt if the answer takes longer than receiptAfter. A durable
-// call is first claimed in the store, so deliver must not run on a goroutine that others wait for. decided is the basis
-// of the call's decision.
+// call is first claimed in the store, so deliver must not run on a goroutine that others wait for.
 func (l *LocalSession) deliver(
 	ctx context.Context, c DeviceCall, decided basis, durable bool, reply func(registry.Reply),
 ) (*inFlightCall, error) {
@@ -190,14 +179,16 @@ func (l *LocalSession) deliver(
 			return nil, err
 		}
 	}
-	_, err = l.holds(c.Tool, decided) // claiming took a while
-	if err == nil {
+	if _, err = l.holds(c.Tool, decided); err == nil { // claiming took a while
 		err = f.send(l.conn, c)
 	} else {
 		f.abandon()
 	}
-	if err != nil && durable {
-		l.unclaimCall(ctx, c.ID)
+	if err != nil && durable { // another pod may claim the call, or it may be rejected
+		_, failed := l.hub.calls.MoveCall(ctx, l.key.Tenant, c.ID, registry.EventReturn, registry.Change{})
+		if failed != nil {
+			l.hub.log.Warn("claim of a call not given back", "call", c.ID, "error", failed)
+		}
 	}
 	return f, err
 }
@@ -208,8 +199,6 @@ type basis struct {
 	attributes uint64 // digest of the session's attributes; zero: unused
 }
 
-func basisOf(r registry.Route) basis { return basis{r.Spec.Hash(), r.Attributes} }
-
 // holds returns the definition of a tool, and no error if the basis of the call's decision is still valid.
 func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, error) {
 	l.mu.Lock()
@@ -217,9 +206,8 @@ func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, err
 	l.mu.Unlock()
 	spec, ok := toolOf(tools, tool)
 	if !ok {
-		e := registry.Errorf(registry.CodeToolNotFound,
-			"The session does not offer the tool %q. List its tools and try again.", tool)
-		return spec, e.With(registry.DispatchedNo)
+		return spec, registry.Errorf(registry.CodeToolNotFound,
+			"The session does not offer the tool %q. List its tools and try again.", tool).With(registry.DispatchedNo)
 	}
 	if spec.Hash() != decided.spec || decided.attributes != 0 && decided.attributes != attributes {
 		return spec, registry.StaleRoute()
@@ -277,14 +265,6 @@ func (f *inFlightCall) endSending(taken bool) {
 	}
 }
 
-// unclaimCall undoes a claim. The device has not received the call, so another pod may claim it, or it may be rejected.
-func (l *LocalSession) unclaimCall(ctx context.Context, callID string) {
-	_, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, callID, registry.EventReturn, registry.Change{})
-	if err != nil {
-		l.hub.log.Warn("claim of a call not given back", "call", callID, "error", err)
-	}
-}
-
 // claimCall makes this pod the only one that may deliver a durable call. It takes no longer than a task, or than the
 // call's timeout.
 func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
@@ -298,8 +278,8 @@ func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
 	case err != nil:
 		return registry.AsError(err).With(registry.DispatchedNo)
 	case !moved.Applied:
-		e := registry.Errorf(registry.CodeCancelled, "The call is %s already.", moved.Record.State)
-		return e.With(registry.DispatchedNo)
+		return registry.Errorf(registry.CodeCancelled, "The call is %s already.", moved.Record.State).
+			With(registry.DispatchedNo)
 	default:
 		return nil
 	}
@@ -316,22 +296,25 @@ func (l *LocalSession) track(f *inFlightCall, timeout time.Duration) error {
 	case l.inFlight[f.callID] != nil:
 		return registry.Internal(nil).With(registry.DispatchedUnknown)
 	case len(l.inFlight) >= l.hub.maxInFlight:
-		l.hub.counts.deviceBusy.Add(1)
-		e := registry.Errorf(registry.CodeBusy,
-			"The device already has %d calls in flight. Wait for some to finish.", l.hub.maxInFlight)
-		e.RetryAfter = time.Second
-		return e.With(registry.DispatchedNo)
+		l.hub.counts.add(&l.hub.counts.DeviceBusy, 1)
+		return registry.Errorf(registry.CodeBusy,
+			"The device already has %d calls in flight. Wait for some to finish.", l.hub.maxInFlight).
+			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
-	if l.inFlight == nil {
-		l.inFlight = make(map[string]*inFlightCall)
-	}
-	l.inFlight[f.callID] = f
+	l.addLocked(f)
 	f.proof = l.session.OwnerProof()
 	f.expires = time.Now().Add(timeout + expiryGrace)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.timer = time.AfterFunc(min(receiptAfter, timeout+expiryGrace), f.tick)
 	return nil
+}
+
+func (l *LocalSession) addLocked(f *inFlightCall) {
+	if l.inFlight == nil { // most sessions are idle
+		l.inFlight = make(map[string]*inFlightCall)
+	}
+	l.inFlight[f.callID] = f
 }
 
 // tick is called when the receipt is due, and again when the in-flight call expires. One timer serves both, because
@@ -404,7 +387,6 @@ func (f *inFlightCall) cancelAt(conn Conn, reason string) bool {
 	return ended
 }
 
-// untrack removes this in-flight call, but not another one with the same id.
 func (l *LocalSession) untrack(f *inFlightCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -441,8 +423,10 @@ func (l *LocalSession) Remaining(callID string) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.inFlight[callID]
-	if f == nil || f.isEnded() {
+	if f == nil {
 		return 0, false
 	}
-	return time.Until(f.expires), true
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Until(f.expires), !f.ended
 }

@@ -37,10 +37,6 @@ type LocalSession struct {
 	gone       bool              // the previous claim's device did not answer, or there was no previous claim
 }
 
-func newLocalSession(p *Hub, s registry.Session, asked time.Time, c Conn) *LocalSession {
-	return &LocalSession{hub: p, key: s.Key, conn: c, session: s, attributes: s.AttributesDigest(), asked: asked}
-}
-
 // Session returns the current session. The caller must not change its maps and slices.
 func (l *LocalSession) Session() registry.Session {
 	l.mu.Lock()
@@ -74,11 +70,7 @@ func (l *LocalSession) generation() int64 {
 }
 
 // proofs returns the proofs of the device. They decide which calls it may answer.
-func (l *LocalSession) proofs() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.session.Proofs
-}
+func (l *LocalSession) proofs() []string { return l.Session().Proofs }
 
 // ownerProof returns the proof that an answer must have if the call is given to the device now.
 func (l *LocalSession) ownerProof() string {
@@ -109,10 +101,7 @@ func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session
 	if err := s.ValidateAttributes(); err != nil {
 		return err
 	}
-	l.hub.rec.activity(registry.Activity{
-		Tenant: s.Tenant, Type: registry.ActivityUpdated, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-		UserID: s.UserID,
-	})
+	l.hub.noteSession(registry.ActivityUpdated, &s)
 	return l.stored(ctx, func() {
 		if s.DeviceID != l.session.DeviceID && s.DeviceID != l.named { // the session is this device's only from now on
 			elapsed := time.Since(l.asked) + time.Millisecond // ConnectedAt is rounded down
@@ -140,6 +129,10 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 		offered.release(list)
 		return err
 	}
+	names := make([]string, len(merged))
+	for i, t := range merged {
+		names[i] = t.Name
+	}
 	return l.stored(ctx, func() {
 		former := l.tools
 		l.tools = list
@@ -148,20 +141,8 @@ func (l *LocalSession) PutTools(ctx context.Context, put []registry.ToolSpec, dr
 			return
 		}
 		offered.release(former)
-		s := l.session
-		l.hub.rec.activity(registry.Activity{
-			Tenant: s.Tenant, Type: registry.ActivityTools, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-			UserID: s.UserID, Tools: toolNames(list.all()),
-		})
+		l.hub.noteSession(registry.ActivityTools, &l.session, names...)
 	}, func(ctx context.Context) error { return l.hub.store.SetTools(ctx, l.Session(), l.Tools()) })
-}
-
-func toolNames(tools []registry.ToolSpec) []string {
-	names := make([]string, len(tools))
-	for i, t := range tools {
-		names[i] = t.Name
-	}
-	return names
 }
 
 // Close ends the session on this pod. Its calls in flight fail with connection_lost, immediately or, if the device can
@@ -169,9 +150,8 @@ func toolNames(tools []registry.ToolSpec) []string {
 // ctx limits the write to the store.
 func (l *LocalSession) Close(ctx context.Context) { l.Leave(ctx, 0) }
 
-// End is Close for a device whose credential has ended, or that an operator has kicked. The device will not answer any
-// more, so calls that wait for it fail with connection_lost immediately. That includes calls of its earlier connections
-// to this pod.
+// End is Close for a device that will not answer any more: its credential has ended, or an operator has kicked it.
+// Calls that wait for it, also those of its earlier connections to this pod, fail with connection_lost immediately.
 func (l *LocalSession) End(ctx context.Context) {
 	l.mu.Lock()
 	l.ended = true
@@ -221,10 +201,7 @@ func (l *LocalSession) Leave(ctx context.Context, back time.Duration) {
 	for _, f := range calls {
 		f.loseConnection()
 	}
-	l.hub.rec.activity(registry.Activity{
-		Tenant: s.Tenant, Type: registry.ActivityDisconnected, SessionID: s.Key.Session, DeviceID: s.DeviceID,
-		UserID: s.UserID,
-	})
+	l.hub.noteSession(registry.ActivityDisconnected, &s)
 	defer l.beginWrite()()
 	if _, err := l.hub.store.Release(ctx, l.Session(), back); err != nil {
 		l.hub.log.Warn("session not released; its keys expire by themselves",
@@ -239,17 +216,8 @@ func (l *LocalSession) rejoin(calls []*inFlightCall) {
 	l.mu.Lock()
 	closed := l.closed
 	for _, f := range calls {
-		if closed {
-			break
-		}
-		if l.inFlight == nil {
-			l.inFlight = make(map[string]*inFlightCall)
-		}
-		if l.inFlight[f.callID] != nil {
-			continue
-		}
-		if f.moveTo(l) {
-			l.inFlight[f.callID] = f
+		if !closed && l.inFlight[f.callID] == nil && f.moveTo(l) {
+			l.addLocked(f)
 		}
 	}
 	l.mu.Unlock()
@@ -270,7 +238,7 @@ func (l *LocalSession) InFlight() int {
 // replaced ends the socket because a newer connection has the session. It removes the session from the table
 // immediately, so that new calls go to the newer connection while this socket is still closing.
 func (l *LocalSession) replaced() {
-	l.hub.counts.replaced.Add(1)
+	l.hub.counts.add(&l.hub.counts.SessionsReplaced, 1)
 	l.hub.remove(l)
 	l.detach()
 	l.conn.Close(CloseReplaced)
@@ -293,72 +261,4 @@ func (l *LocalSession) detach() {
 func (l *LocalSession) kicked() {
 	l.hub.remove(l)
 	l.conn.Close(CloseKicked)
-}
-
-// localReports writes the reports of calls that run on this pod to their logs, within the limits for reports of
-// devices.
-type localReports struct {
-	rec     hubRecorder
-	calls   hubCalls
-	callLog int64 // bytes of the log of one call
-}
-
-// localReport collects one call's reports. It is safe for concurrent use.
-type localReport struct {
-	*localReports
-	tenant, callID string
-	silent         bool // texts are dropped: they may contain what the amending removes from the result
-
-	mu     sync.Mutex
-	logged int64 // bytes
-	last   int64 // the recorder's number of the last line; zero: none
-	full   bool
-}
-
-func (l *localReports) of(c *registry.Call) *localReport {
-	return &localReport{
-		localReports: l, tenant: c.Record.Tenant, callID: c.ID, silent: l.calls.amends(c.Record.Tool),
-	}
-}
-
-// add adds a line to the log of the call. After the first line that does not fit, all later ones are also dropped.
-func (r *localReport) add(report registry.Report) {
-	if r.silent {
-		report.Message, report.Chunk = "", ""
-	}
-	if report == (registry.Report{}) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.full {
-		return
-	}
-	if r.last == 0 {
-		r.last = r.rec.event(registry.StateEvent(r.tenant, r.callID, registry.StateRunning, time.Time{}))
-	}
-	e := registry.CallEvent{
-		Tenant: r.tenant, CallID: r.callID, Type: registry.CallEventProgress, At: time.Now().UTC(),
-		Progress: report.Progress, Total: report.Total, Message: report.Message, Chunk: report.Chunk,
-	}
-	r.logged += jsonSize(report.Message) + jsonSize(report.Chunk)
-	if r.logged > r.callLog || r.calls.spent(r.tenant, "") > 0 {
-		r.full = true
-		e.Type, e.Progress, e.Total, e.Chunk = registry.CallEventTruncated, nil, nil, ""
-		e.Message = "No more is kept of what this call reports: too much is kept already. The call goes on."
-	}
-	r.last = r.rec.event(e)
-}
-
-// written waits for the writing of all lines, because the end of a call closes its log. It waits at most logWait.
-func (r *localReport) written(ctx context.Context) {
-	r.mu.Lock()
-	last := r.last
-	r.mu.Unlock()
-	if last == 0 || r.rec.wrote(last) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logWait)
-	defer cancel()
-	r.rec.waitFor(ctx, last)
 }

@@ -17,16 +17,11 @@ type pendingCall struct {
 
 	*notifier
 
-	mu           sync.Mutex
-	answer       registry.Reply // the first one; valid once answered
-	answered     bool
-	delivered    bool      // the call was written to the socket
-	running      bool      // the device has begun
-	receiptTaken bool      // the caller has seen the current delivered and running
-	sentAt       time.Time // when the bus reported the sending; zero until then
-	sendErr      error     // why the bus could not send it, or does not know
-	cancelled    bool      // the call was cancelled
-	closed       bool      // the caller has stopped waiting
+	mu        sync.Mutex
+	now       progress
+	reply     registry.Reply // the first answer
+	delivered bool           // the call was written to the socket
+	closed    bool           // the caller has stopped waiting
 }
 
 // progress is a call's progress so far.
@@ -67,10 +62,12 @@ func (p *pendingCall) deliver(r registry.Reply) (accepted bool) {
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
-	case !r.Delivered && !p.answered:
-		p.answer, p.answered, accepted = r, true, true
-	case r.Delivered && (!p.delivered || r.Running && !p.running):
-		p.delivered, p.running, p.receiptTaken, accepted = true, p.running || r.Running, false, true
+	case !r.Delivered && p.now.answer == nil:
+		p.reply = r
+		p.now.answer, accepted = &p.reply, true
+	case r.Delivered && (!p.delivered || r.Running && !p.now.running):
+		p.delivered, p.now.receipt, accepted = true, true, true
+		p.now.running = p.now.running || r.Running
 	}
 	if accepted {
 		p.notifyLocked()
@@ -83,7 +80,7 @@ func (p *pendingCall) Sent(err error) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sentAt, p.sendErr = now, err
+	p.now.sentAt, p.now.sendErr = now, err
 	if err != nil {
 		p.notifyLocked()
 	}
@@ -93,7 +90,7 @@ func (p *pendingCall) Sent(err error) {
 func (p *pendingCall) sendResult(got progress) progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	got.sentAt, got.sendErr = p.sentAt, p.sendErr
+	got.sentAt, got.sendErr = p.now.sentAt, p.now.sendErr
 	return got
 }
 
@@ -102,15 +99,7 @@ func (p *pendingCall) close() *registry.Reply {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	return p.answerLocked()
-}
-
-// answerLocked returns the answer, nil if there is none. An answer never changes.
-func (p *pendingCall) answerLocked() *registry.Reply {
-	if !p.answered {
-		return nil
-	}
-	return &p.answer
+	return p.now.answer
 }
 
 // publicRecord returns a copy of the call's record that goroutines other than the caller's may read. It has only the
@@ -129,7 +118,7 @@ func (p *pendingCall) publicRecord() registry.Record {
 func (p *pendingCall) cancel() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cancelled = true
+	p.now.cancelled = true
 	p.notifyLocked()
 }
 
@@ -149,12 +138,32 @@ func (p *pendingCall) notifyLocked() {
 func (p *pendingCall) progress() progress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	got := progress{
-		answer: p.answerLocked(), receipt: p.delivered && !p.receiptTaken, running: p.running, cancelled: p.cancelled,
-		sentAt: p.sentAt, sendErr: p.sendErr,
-	}
-	p.receiptTaken = p.receiptTaken || got.receipt
+	got := p.now
+	p.now.receipt = false
 	return got
+}
+
+// onCancel calls cancel when the call is cancelled, maybe more than once, until stop is called. It is for calls that
+// no other goroutine waits for.
+func (p *pendingCall) onCancel(cancel func()) (stop func()) {
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-p.ready:
+				if p.progress().cancelled {
+					cancel()
+				}
+			}
+		}
+	})
+	return func() {
+		close(done)
+		watching.Wait()
+	}
 }
 
 // pendingCalls is the table of the calls that callers on this pod wait for. It finds the pending call of an answer by

@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -12,22 +11,15 @@ import (
 )
 
 // maxHeld is how many owned places a pod remembers. Beyond it the tenant with the most places loses the least recently
-// used half of its own. The store still assigns them to this pod, but the pod does not restore them if the store loses
-// them.
+// used half of its own: the pod still owns them, but does not restore them if the store loses them.
 const maxHeld = 1 << 16
 
 // Places routes calls of stateful tools, such as a browser, to the pod that has the state: the owner of a place. The
 // store knows the owners. State lives as long as its pod is the owner. It is safe for concurrent use.
 type Places struct {
-	pod     string
-	store   registry.PlaceStore
-	pods    registry.PodStore
-	bus     registry.Bus
-	router  *Router
-	reports *localReports
-	tasks   *tasks
-	ttl     time.Duration
-	log     *slog.Logger
+	core
+	router *Router
+	ttl    time.Duration
 
 	mu       sync.Mutex
 	keeper   registry.PlaceKeeper
@@ -49,10 +41,11 @@ type heldPlace struct {
 	ready chan struct{}   // closed once no state of an earlier epoch is left here
 }
 
-func newPlaces(cfg PodConfig, r *Router, reports *localReports, t *tasks) *Places {
+func newPlaces(c core, r *Router, ttl time.Duration) *Places {
 	p := &Places{
-		pod: cfg.ID, store: cfg.Store, pods: cfg.Store, bus: cfg.Bus, router: r, reports: reports, tasks: t,
-		ttl: cfg.PlaceTTL, log: cfg.Log, held: make(map[registry.PlaceKey]*heldPlace),
+		core: c, router: r, ttl: ttl, keeper: registry.PlaceKeeper{
+			Erased: func(context.Context, registry.Key, int64) {}, Lost: func(context.Context, registry.Place) {},
+		}, held: make(map[registry.PlaceKey]*heldPlace),
 		errands: make(map[string]context.CancelCauseFunc), admitted: share.New(share.Bounds{Pod: maxErrands}),
 	}
 	p.base, p.endCalls = context.WithCancelCause(context.Background())
@@ -66,13 +59,11 @@ func (p *Places) Serve(k registry.PlaceKeeper) {
 	if k.Run != nil {
 		p.keeper.Run = k.Run
 	}
-	if before := p.keeper.Erased; k.Erased != nil && before != nil {
+	if before := p.keeper.Erased; k.Erased != nil {
 		p.keeper.Erased = func(ctx context.Context, conversation registry.Key, current int64) {
 			before(ctx, conversation, current)
 			k.Erased(ctx, conversation, current)
 		}
-	} else if k.Erased != nil {
-		p.keeper.Erased = k.Erased
 	}
 	if k.Lost != nil {
 		p.keeper.Lost = k.Lost
@@ -95,7 +86,7 @@ func (p *Places) enter(ctx context.Context, e *registry.Errand) (leave func(resu
 	}
 	if stale != nil {
 		func() {
-			defer close(h.ready)
+			defer close(h.ready) // also if a handler panics
 			end(ctx, p.keeping(), *stale, e.Place.Generation)
 		}()
 	}
@@ -172,7 +163,7 @@ func (p *Places) leave(h *heldPlace, e *registry.Errand, result bool) {
 	defer p.mu.Unlock()
 	switch {
 	case e.Anew && result:
-		p.router.counts.placesTaken.Add(1)
+		p.counts.add(&p.counts.PlacesTaken, 1)
 	case e.Anew:
 		delete(h.told, e.Kind)
 	}
@@ -180,7 +171,6 @@ func (p *Places) leave(h *heldPlace, e *registry.Errand, result bool) {
 	h.used = time.Now()
 }
 
-// keeping returns the handlers of this pod's state.
 func (p *Places) keeping() registry.PlaceKeeper {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +208,7 @@ func (p *Places) endLocked(was registry.Place, current int64) {
 		return
 	}
 	delete(p.held, was.Key)
-	p.router.counts.placesLost.Add(1)
+	p.counts.add(&p.counts.PlacesLost, 1)
 }
 
 // end ends the state at a place that this pod no longer owns, within taskTimeout. It continues after ctx ends: ctx
@@ -226,13 +216,9 @@ func (p *Places) endLocked(was registry.Place, current int64) {
 func end(ctx context.Context, k registry.PlaceKeeper, was registry.Place, current int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 	defer cancel()
-	conversation, ok := was.Key.Conversation()
-	switch {
-	case ok && current != was.Generation:
-		if k.Erased != nil {
-			k.Erased(ctx, conversation, current)
-		}
-	case k.Lost != nil:
+	if conversation, ok := was.Key.Conversation(); ok && current != was.Generation {
+		k.Erased(ctx, conversation, current)
+	} else {
 		k.Lost(ctx, was)
 	}
 }
@@ -240,21 +226,10 @@ func end(ctx context.Context, k registry.PlaceKeeper, was registry.Place, curren
 // Erased ends the state of an erased conversation: on this pod before it returns, on other pods when the message
 // arrives. A pod that misses the message finds out when it refreshes its places.
 func (p *Places) Erased(ctx context.Context, key registry.Key) {
-	pods, err := p.pods.Live(ctx)
-	if err != nil {
+	e := registry.Envelope{Kind: registry.EnvelopeErased, Tenant: key.Tenant, Session: key.Session}
+	if err := p.trySendAll(ctx, e); err != nil {
 		p.log.Warn("other pods are not told that a conversation was erased; they find out by themselves",
 			"session", key.Session, "error", err)
-	}
-	for _, pod := range pods {
-		if pod == p.pod {
-			continue
-		}
-		err := p.bus.Send(ctx, pod, registry.Envelope{
-			V: registry.EnvelopeVersion, Kind: registry.EnvelopeErased, Tenant: key.Tenant, Session: key.Session,
-		})
-		if err != nil {
-			p.log.Debug("erasure not delivered", "session", key.Session, "pod", pod, "error", err)
-		}
 	}
 	p.erasedHere(ctx, key)
 }
@@ -275,9 +250,7 @@ func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 		delete(p.held, at)
 	}
 	p.mu.Unlock()
-	if k := p.keeping(); k.Erased != nil {
-		k.Erased(ctx, key, generations[0])
-	}
+	p.keeping().Erased(ctx, key, generations[0])
 }
 
 // handleErased ends this pod's state of a conversation that another pod has erased. If too many tasks run, the next
@@ -345,16 +318,9 @@ func (p *Places) close(ctx context.Context) {
 		return
 	}
 	p.closed = true
-	var places []registry.Place
-	for _, h := range p.held {
-		places = append(places, h.Place)
-	}
 	p.mu.Unlock()
-	ended := make(chan struct{})
-	go func() { // ends when all calls have ended
-		defer close(ended)
-		p.running.Wait()
-	}()
+	places := p.owned()
+	ended := allEnded(&p.running)
 	select {
 	case <-ended:
 	case <-ctx.Done():
@@ -364,6 +330,11 @@ func (p *Places) close(ctx context.Context) {
 	case <-ended:
 	case <-time.After(storeTimeout): // a tool ignores its context
 	}
+	p.release(ctx, places...)
+}
+
+// release gives up places, also if ctx has ended.
+func (p *Places) release(ctx context.Context, places ...registry.Place) {
 	for batch := range slices.Chunk(places, refreshBatch) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		if err := p.store.ReleasePlaces(ctx, batch); err != nil {

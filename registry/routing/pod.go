@@ -1,13 +1,16 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,23 +23,20 @@ const DefaultMaxInFlight = 64
 
 // PodConfig configures a Pod. Store and Bus are required.
 type PodConfig struct {
+	registry.Limits // those of the store
+
 	ID          string         // new at every start, never reused; default NewPodID()
 	Store       registry.Store // shared by the fleet
 	Bus         registry.Bus   // shared by the fleet; the Pod listens on it, and closes it
-	SessionTTL  time.Duration  // life of a session's keys between refreshes; default 60 s
-	PodLease    time.Duration  // time until a dead pod is noticed; default 10 s
 	MaxInFlight int            // calls in flight per session; default 64
 	SendTimeout time.Duration  // time limit of the bus to send a call; default DefaultSendTimeout
 	Log         *slog.Logger   // default: discard
 
-	Retention    time.Duration // of calls' records in the store; default DefaultRetention
-	CallBytes    int64         // stored for all calls of a tenant, by all pods; default DefaultCallBytes
-	CallLog      int64         // stored of a device's reports of one call; default DefaultCallLog
-	NewToolBytes int64         // of a tenant's new tool definitions; default DefaultNewToolBytes
-	OfferedBytes int64         // of tool definitions that the pod's sessions offer; default DefaultOfferedBytes
-	HistoryBytes int64         // growth of a tenant's conversations, by all pods; default DefaultHistoryBytes
-	HistoryTTL   time.Duration // how long the store keeps them; default registry.DefaultHistoryTTL
-	PlaceTTL     time.Duration // how long a place is kept after its last use; default registry.DefaultPlaceTTL
+	CallBytes    int64 // stored for all calls of a tenant, by all pods; default DefaultCallBytes
+	CallLog      int64 // stored of a device's reports of one call; default DefaultCallLog
+	NewToolBytes int64 // of a tenant's new tool definitions; default DefaultNewToolBytes
+	OfferedBytes int64 // of tool definitions that the pod's sessions offer; default DefaultOfferedBytes
+	HistoryBytes int64 // growth of a tenant's conversations, by all pods; default DefaultHistoryBytes
 
 	// CheckOutput returns an answer's violations of an output schema. Nil: answers are not checked. Answers wait for
 	// it, so it must return soon, and when ctx ends. It is called concurrently.
@@ -68,13 +68,13 @@ type Pod struct {
 	History   *ByteBudget // of conversations
 	Asked     *ByteBudget // of approvals
 
-	cfg     PodConfig
-	rec     *recorder
-	tasks   *tasks
-	refresh chan struct{} // capacity 1: refresh now
-	sweeps  chan struct{} // capacity 1: the lease is fresh, clean up after other pods
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
+	core
+	cfg      PodConfig
+	refresh  chan struct{} // capacity 1: refresh now
+	sweeps   chan struct{} // capacity 1: the lease is fresh, clean up after other pods
+	podsLive atomic.Int64  // as of the last heartbeat
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
 }
 
 // NewPod returns a pod that has not started.
@@ -82,86 +82,60 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	if cfg.Store == nil || cfg.Bus == nil {
 		return nil, errors.New("registry: a pod needs a store and a bus")
 	}
-	if cfg.ID == "" {
-		cfg.ID = NewPodID()
+	cfg.setDefaults()
+	reserved := newReservations(cfg.Store, cfg.Log)
+	calls := newCallBudget(cfg, reserved)
+	c := core{
+		pod: cfg.ID, store: cfg.Store, bus: cfg.Bus, calls: calls, rec: newRecorder(cfg, calls),
+		tasks: newTasks(maxTasks, cfg.Log), counts: new(counters), logBytes: cfg.CallLog, log: cfg.Log,
 	}
-	if cfg.SessionTTL <= 0 {
-		cfg.SessionTTL = registry.DefaultSessionTTL
-	}
-	if cfg.PodLease <= 0 {
-		cfg.PodLease = registry.DefaultPodLease
-	}
-	if cfg.SendTimeout <= 0 {
-		cfg.SendTimeout = DefaultSendTimeout
-	}
-	if cfg.MaxInFlight <= 0 {
-		cfg.MaxInFlight = DefaultMaxInFlight
-	}
+	p := &Pod{core: c, cfg: cfg, refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1)}
+	p.Hub = newHub(c, cfg, newToolBudget(cfg, reserved))
+	p.Router = newRouter(c, p.Hub, cfg.SendTimeout)
+	p.Calls = newCalls(c, p.Router)
+	p.Turns = &Turns{core: c}
+	p.History, p.Asked = newHistoryBudget(cfg, reserved), newApprovalBudget(reserved)
+	p.Approvals = &Approvals{core: c, hub: p.Hub}
+	p.Places = newPlaces(c, p.Router, cfg.PlaceTTL)
+	return p, nil
+}
+
+func (cfg *PodConfig) setDefaults() {
+	cfg.ID = cmp.Or(cfg.ID, NewPodID())
+	cfg.Limits = cfg.WithDefaults()
+	setDefault(&cfg.SendTimeout, DefaultSendTimeout)
+	setDefault(&cfg.MaxInFlight, DefaultMaxInFlight)
+	setDefault(&cfg.CallBytes, DefaultCallBytes)
+	setDefault(&cfg.CallLog, DefaultCallLog)
+	cfg.CallLog = min(cfg.CallLog, MaxCallLog)
+	setDefault(&cfg.NewToolBytes, DefaultNewToolBytes)
+	setDefault(&cfg.HistoryBytes, DefaultHistoryBytes)
+	setDefault(&cfg.OfferedBytes, DefaultOfferedBytes)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.jitter == nil {
-		cfg.jitter = rand.N[time.Duration]
+		cfg.jitter, cfg.gather = rand.N[time.Duration], func() {}
 	}
-	if cfg.gather == nil {
-		cfg.gather = func() {}
-	}
-	cfg.setBudgets()
-	reserved := newReservations(cfg.Store, cfg.Log)
-	calls := newCallBudget(cfg, reserved)
-	p := &Pod{
-		cfg: cfg, rec: newRecorder(cfg, calls), tasks: newTasks(maxTasks, cfg.Log),
-		refresh: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
-	}
-	p.Hub = newHub(cfg, calls, newToolBudget(cfg, reserved), p.rec, p.tasks)
-	reports := &localReports{p.rec, calls, cfg.CallLog}
-	p.Router = newRouter(cfg, p.Hub, calls, p.rec.keepRunning, reports, p.tasks, &p.Hub.counts)
-	p.Calls = newCalls(cfg, calls, p.Router, p.rec, &p.Hub.counts)
-	p.Turns = newTurns(cfg)
-	p.History, p.Asked = newHistoryBudget(cfg, reserved), newApprovalBudget(reserved)
-	p.Approvals = newApprovals(cfg, p.Hub, p.tasks)
-	p.Places = newPlaces(cfg, p.Router, reports, p.tasks)
-	return p, nil
 }
 
-func (cfg *PodConfig) setBudgets() {
-	if cfg.Retention <= 0 {
-		cfg.Retention = registry.DefaultRetention
-	}
-	if cfg.CallBytes <= 0 {
-		cfg.CallBytes = DefaultCallBytes
-	}
-	if cfg.CallLog <= 0 {
-		cfg.CallLog = DefaultCallLog
-	}
-	if cfg.PlaceTTL <= 0 {
-		cfg.PlaceTTL = registry.DefaultPlaceTTL
-	}
-	cfg.CallLog = min(cfg.CallLog, MaxCallLog)
-	if cfg.NewToolBytes <= 0 {
-		cfg.NewToolBytes = DefaultNewToolBytes
-	}
-	if cfg.HistoryBytes <= 0 {
-		cfg.HistoryBytes = DefaultHistoryBytes
-	}
-	if cfg.HistoryTTL <= 0 {
-		cfg.HistoryTTL = registry.DefaultHistoryTTL
-	}
-	if cfg.OfferedBytes <= 0 {
-		cfg.OfferedBytes = DefaultOfferedBytes
+// setDefault replaces a value that is not positive.
+func setDefault[T ~int | ~int64](value *T, otherwise T) {
+	if *value <= 0 {
+		*value = otherwise
 	}
 }
 
 // ID returns the pod's id.
-func (p *Pod) ID() string { return p.cfg.ID }
+func (p *Pod) ID() string { return p.pod }
 
 // Start takes the lease, listens on the bus, and starts the background work. Once it returns nil, sessions may be
 // opened and calls routed. ctx limits only the start.
 func (p *Pod) Start(ctx context.Context) error {
-	if _, err := p.cfg.Store.Heartbeat(ctx, p.cfg.ID); err != nil {
+	if _, err := p.store.Heartbeat(ctx, p.pod); err != nil {
 		return fmt.Errorf("take the pod's lease: %w", err)
 	}
-	if err := p.cfg.Bus.Listen(ctx, p.cfg.ID, p); err != nil {
+	if err := p.bus.Listen(ctx, p.pod, p); err != nil {
 		return fmt.Errorf("listen on the bus: %w", err)
 	}
 	run, cancel := context.WithCancel(context.Background())
@@ -198,15 +172,15 @@ func (p *Pod) Close(ctx context.Context) error {
 	p.Hub.late.wait()
 	p.cancel()
 	p.done.Wait()
-	return errors.Join(p.cfg.Bus.Close(ctx), p.cfg.Store.Leave(ctx, p.cfg.ID))
+	return errors.Join(p.bus.Close(ctx), p.store.Leave(ctx, p.pod))
 }
 
 // Ready returns nil while this pod can serve calls for the whole fleet, and the reason otherwise.
 func (p *Pod) Ready(ctx context.Context) error {
-	if err := p.cfg.Store.Ping(ctx); err != nil {
+	if err := p.store.Ping(ctx); err != nil {
 		return err
 	}
-	if err := p.cfg.Bus.Healthy(); err != nil {
+	if err := p.bus.Healthy(); err != nil {
 		e := registry.StoreUnavailable("receive", err)
 		e.Message = "Messages from other pods do not arrive at this one."
 		return e
@@ -232,34 +206,31 @@ func (p *Pod) HandleEnvelope(e registry.Envelope) {
 	case registry.EnvelopeApproval:
 		p.Approvals.handleApproval(e)
 	case registry.EnvelopeAbort:
-		p.Turns.handleAbort(e)
+		p.Turns.abortHere(e.Key())
 	case registry.EnvelopeErrand:
 		p.Places.handleErrand(e)
 	case registry.EnvelopeErased:
 		p.Places.handleErased(e)
 	default:
-		p.cfg.Log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
+		p.log.Warn("message of unknown kind ignored", "kind", e.Kind, "version", e.V)
 		if e.CallID != "" && e.ReplyTo != "" { // from a newer release: the waiting pod gets the error immediately
-			p.Router.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeInternal,
-				"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
+			p.Router.refuse(e.ReplyTo, e.CallID, errVersions())
 		}
 	}
 }
 
 // HandleReply implements BusHandler.
 func (p *Pod) HandleReply(r registry.Reply) {
-	if p.Hub.handlePong(r) {
-		return
-	}
-	if r.Answer != "" {
+	switch {
+	case strings.HasPrefix(r.CallID, probePrefix):
+		p.Hub.pings.notify(r.CallID, r.Delivered)
+	case r.Answer != "":
 		p.Hub.verdicts.notify(r.CallID, r.Answer)
-		return
-	}
-	if r.Wake {
+	case r.Wake:
 		p.Calls.watchers.notify(r.CallID, struct{}{})
-		return
+	default:
+		p.Router.handleReply(r)
 	}
-	p.Router.handleReply(r)
 }
 
 // HandleGap implements BusHandler. It refreshes the sessions, because an eviction may be among the missed messages.

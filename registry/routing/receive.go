@@ -13,17 +13,16 @@ import (
 func (r *Router) handleCall(e registry.Envelope) {
 	// The calling pod sends a call again only for a newer claim of the session, or in another attempt.
 	if !r.seen.add(e.CallID, e.Attempt, e.Generation) {
-		r.counts.receivedTwice.Add(1)
+		r.counts.add(&r.counts.ReceivedTwice, 1)
 		r.log.Warn("call received twice, delivered once", "call", e.CallID)
 		return
 	}
 	if e.V != registry.EnvelopeVersion {
-		r.refuse(e.ReplyTo, e.CallID, registry.Errorf(registry.CodeInternal,
-			"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo))
+		r.refuse(e.ReplyTo, e.CallID, errVersions())
 		return
 	}
 	// The store has the generation of a claim that is being restored before this pod does.
-	l := r.local.Get(e.Key())
+	l := r.hub.Get(e.Key())
 	early := l != nil && l.generation() < e.Generation
 	if !e.Durable && !early {
 		r.deliverFor(context.Background(), e) // uses no store, so it does not wait
@@ -31,7 +30,7 @@ func (r *Router) handleCall(e registry.Envelope) {
 	}
 	later := func(ctx context.Context) {
 		if early {
-			l.awaitWrites(staleWait)
+			l.awaitWrites()
 		}
 		r.deliverFor(ctx, e)
 	}
@@ -43,7 +42,7 @@ func (r *Router) handleCall(e registry.Envelope) {
 
 // deliverFor delivers the call of an envelope, if its session is here.
 func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
-	pod, l := e.ReplyTo, r.local.Get(e.Key())
+	pod, l := e.ReplyTo, r.hub.Get(e.Key())
 	if l == nil || !holds(l.generation(), e) {
 		r.refuse(pod, e.CallID, registry.ErrNotOwner.With(registry.DispatchedNo))
 		return
@@ -57,7 +56,7 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	}
 	// The calling pod will read the session from the store, so the changes must be there first.
 	later := func(context.Context) {
-		l.awaitWrites(staleWait)
+		l.awaitWrites()
 		r.refuse(pod, c.ID, err)
 	}
 	if !errors.Is(err, registry.CodeStaleRoute) || !r.tasks.start(e.Key(), later) {
@@ -71,11 +70,11 @@ const staleWait = 500 * time.Millisecond
 
 // refuse tells the pod that waits for a call that the device has not received it.
 func (r *Router) refuse(pod, callID string, err error) {
-	r.answer(pod, registry.Reply{V: registry.EnvelopeVersion, CallID: callID, Err: registry.AsError(err)})
+	r.answer(pod, registry.Reply{CallID: callID, Err: registry.AsError(err)})
 }
 
-// answer sends a reply to the pod that waits for it.
 func (r *Router) answer(pod string, reply registry.Reply) {
+	reply.V = registry.EnvelopeVersion
 	if err := r.bus.Reply(pod, reply); err != nil {
 		r.log.Error("answer not sent; its caller will time out", "call", reply.CallID, "pod", pod, "error", err)
 	}
@@ -90,24 +89,12 @@ func holds(generation int64, e registry.Envelope) bool {
 
 // handleCancel cancels a call that this pod waits for, or that is in flight to one of its devices.
 func (r *Router) handleCancel(e registry.Envelope) {
-	if r.cancelPending(e.Tenant, e.CallID) != nil {
+	if r.pending.cancel(e.Tenant, e.CallID) != nil {
 		return
 	}
-	if l := r.local.Get(e.Key()); l != nil {
+	if l := r.hub.Get(e.Key()); l != nil {
 		l.cancel(e.CallID, e.Reason)
 	}
-}
-
-// await registers a call that is not routed yet on this pod, until leave is called.
-func (r *Router) await(rec *registry.Record) (p *pendingCall, leave func()) {
-	p = r.pending.add(&registry.Call{ID: rec.CallID, Record: rec}, "")
-	return p, func() { r.pending.remove(p) }
-}
-
-// cancelPending notifies the caller on this pod that its call was cancelled. It returns the call, nil if no caller
-// waits for it.
-func (r *Router) cancelPending(tenant, callID string) *pendingCall {
-	return r.pending.cancel(tenant, callID)
 }
 
 // handleReply is called by the bus with the replies of other pods.
@@ -125,8 +112,7 @@ func (r *Router) storeMissedAnswer(reply registry.Reply) {
 	}
 	key := registry.Key{Tenant: reply.Tenant, Session: reply.Session}
 	r.tasks.start(key, func(ctx context.Context) {
-		ignore := func(context.Context, registry.Moved, error) {}
-		r.local.storeLateAnswer(ctx, key, nil, reply.CallID, *reply.Result, ignore)
+		r.hub.storeLateAnswer(ctx, key, nil, reply.CallID, *reply.Result, func(registry.Moved, error) {})
 	})
 }
 
@@ -136,40 +122,26 @@ type ending struct {
 	line   int64 // the recorder's line with the record, for waitFor; zero if the record is not stored
 }
 
-// canceller is the part of a Router that Calls needs. It cancels calls that wait on this pod or are in flight to its
-// devices.
-type canceller interface {
-	await(rec *registry.Record) (p *pendingCall, leave func())
-	cancelPending(tenant, callID string) *pendingCall
-	handleCancel(e registry.Envelope)
-}
-
 // Cancel cancels a call on any pod and returns its record. Cancelling a finished call has no effect.
 func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	ended, stop := c.endings.listen(callID, 1) // before its caller can end it
 	defer stop()
-	w := c.router.cancelPending(tenant, callID)
+	w := c.router.pending.cancel(tenant, callID)
 	if w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
 		return c.awaitCancelled(ctx, w, ended)
 	}
-	rec, err := c.store.ReadCall(ctx, tenant, callID)
-	if err != nil {
-		if registry.IsCallNotFound(err) {
-			return c.Get(ctx, tenant, callID)
-		}
-		return registry.Record{}, err
+	rec, err := c.Get(ctx, tenant, callID)
+	if err != nil || rec.State.Final() {
+		return rec, err
 	}
-	if rec.State.Final() {
-		return rec, nil
-	}
-	moved, err := c.store.MoveCall(ctx, tenant, callID, registry.EventCancel, registry.Change{
-		Err: registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(rec.Dispatched),
+	moved, err := c.calls.MoveCall(ctx, tenant, callID, registry.EventCancel, registry.Change{
+		Err: callCancelled(rec.Dispatched),
 	})
 	if err != nil {
 		return registry.Record{}, err
 	}
 	if moved.Applied {
-		notifyWatchers(c.bus, c.log, moved)
+		c.notifyWatchers(moved)
 	}
 	c.broadcastCancel(ctx, moved.Record)
 	return moved.Record, nil
@@ -179,12 +151,10 @@ func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Rec
 // call's end, because only the caller knows whether the device had received it, or even answered. A later Get returns
 // the same record.
 func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan ending) (registry.Record, error) {
-	limit := time.NewTimer(cancelWait + watchPause)
-	defer limit.Stop()
 	select {
 	case end := <-ended:
 		return c.asStored(ctx, end), nil
-	case <-limit.C:
+	case <-time.After(cancelWait + watchPause):
 	case <-ctx.Done():
 		return registry.Record{}, ctx.Err()
 	}
@@ -204,7 +174,7 @@ func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
 	ctx, cancel := context.WithTimeout(ctx, watchPause)
 	defer cancel()
 	c.rec.waitFor(ctx, end.line)
-	if rec, err := c.store.ReadCall(ctx, end.record.Tenant, end.record.CallID); err == nil && rec.State.Final() {
+	if rec, err := c.calls.ReadCall(ctx, end.record.Tenant, end.record.CallID); err == nil && rec.State.Final() {
 		return rec
 	}
 	return end.record
@@ -214,8 +184,8 @@ func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
 // socket it was written to.
 func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 	e := registry.Envelope{
-		V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID,
-		CallID: rec.CallID, Reason: "cancelled",
+		Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID, CallID: rec.CallID,
+		Reason: "cancelled",
 	}
 	for _, pod := range slices.Compact([]string{rec.Pod, rec.Owner}) {
 		switch pod {
@@ -223,9 +193,7 @@ func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
 		case c.pod:
 			c.router.handleCancel(e)
 		default:
-			if err := c.bus.Send(ctx, pod, e); err != nil {
-				c.log.Debug("cancellation not delivered", "call", rec.CallID, "pod", pod, "error", err)
-			}
+			c.trySend(ctx, pod, e)
 		}
 	}
 }

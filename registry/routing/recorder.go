@@ -1,9 +1,7 @@
 package routing
 
 import (
-	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,13 +26,9 @@ const (
 // retries records, because otherwise the store would show a finished call as running. A tenant gets at most half of its
 // room.
 type recorder struct {
-	pod        string
-	calls      registry.CallStore
-	activities registry.ActivityStore
-	log        *slog.Logger
-	now        func() time.Time
-	gather     func() // called after the writer woke, before it takes lines; tests set it
-	dropped    atomic.Int64
+	cfg     PodConfig
+	calls   *callBudget
+	dropped atomic.Int64
 
 	mu        sync.Mutex
 	queue     []*recorded   // batches to write, in order; the last one still grows
@@ -78,11 +72,10 @@ type recorded struct {
 
 func (r *recorded) len() int { return len(r.activities) + len(r.records) + len(r.events) }
 
-func newRecorder(cfg PodConfig, calls registry.CallStore) *recorder {
+func newRecorder(cfg PodConfig, calls *callBudget) *recorder {
 	return &recorder{
-		pod: cfg.ID, calls: calls, activities: cfg.Store, log: cfg.Log, now: time.Now, gather: cfg.gather,
+		cfg: cfg, calls: calls, of: make(holdings),
 		wake: make(chan struct{}, 1), flushSoon: make(chan struct{}, 1), flushed: make(chan struct{}),
-		of: make(holdings),
 	}
 }
 
@@ -117,7 +110,6 @@ func (r *recorder) reserveLocked(tenant string, size int) *recorded {
 	return batch
 }
 
-// wakeLocked wakes the writer because a line waits.
 func (r *recorder) wakeLocked() {
 	select {
 	case r.wake <- struct{}{}:
@@ -137,7 +129,7 @@ func (r *recorder) emptyLocked() *recorded {
 
 // activity adds a line to the feed of its tenant. The caller must not use a.Call afterwards.
 func (r *recorder) activity(a registry.Activity) {
-	a.Pod, a.At = r.pod, r.now().UTC()
+	a.Pod, a.At = r.cfg.ID, time.Now().UTC()
 	a.Call.DigestLongArgs()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +160,7 @@ func (r *recorder) keepRunning(rec *registry.Record) (line int64) {
 
 // event adds an event to the log of a call. It returns the line's number for waitFor.
 func (r *recorder) event(e registry.CallEvent) (line int64) {
-	e.At = r.now().UTC()
+	e.At = time.Now().UTC()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if batch := r.reserveLocked(e.Tenant, e.MemorySize()); batch != nil {
@@ -210,8 +202,6 @@ func (r *recorder) waitFor(ctx context.Context, line int64) {
 
 // writeUntil writes until ctx ends, and then writes the rest.
 func (r *recorder) writeUntil(ctx context.Context) {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for {
 		var again <-chan time.Time
 		if len(r.unwritten) > 0 {
@@ -225,7 +215,7 @@ func (r *recorder) writeUntil(ctx context.Context) {
 				}
 			}
 		case <-r.wake:
-			r.gather()
+			r.cfg.gather()
 		case <-again:
 		}
 		for more := true; more && ctx.Err() == nil; more = r.hasWhole() {
@@ -233,10 +223,9 @@ func (r *recorder) writeUntil(ctx context.Context) {
 		}
 		// Lines in quick succession are written together. Lines that came during the write also wait: otherwise a busy
 		// pod would write to the store without a pause, a few lines at a time.
-		pause.Reset(recorderPause)
 		select {
 		case <-ctx.Done():
-		case <-pause.C:
+		case <-time.After(recorderPause):
 		case <-r.flushSoon:
 		}
 	}
@@ -263,7 +252,7 @@ func (r *recorder) flush() (more bool, failure error) {
 		batch.records[i].DigestArgs()
 	}
 	if err := r.keepCalls(ctx, batch.records); err != nil {
-		r.log.Warn("records not written; they are tried again", "records", len(r.unwritten), "error", err)
+		r.cfg.Log.Warn("records not written; they are tried again", "records", len(r.unwritten), "error", err)
 		failure = err
 	}
 	for _, part := range []struct {
@@ -272,11 +261,11 @@ func (r *recorder) flush() (more bool, failure error) {
 		err   error
 	}{
 		{"events", len(batch.events), r.calls.AppendCallEvents(ctx, batch.events)},
-		{"activity", len(batch.activities), r.activities.AppendActivity(ctx, batch.activities)},
+		{"activity", len(batch.activities), r.cfg.Store.AppendActivity(ctx, batch.activities)},
 	} {
 		if part.err != nil {
 			r.dropped.Add(int64(part.lines))
-			r.log.Warn("not recorded", "what", part.what, "lines", part.lines, "error", part.err)
+			r.cfg.Log.Warn("not recorded", "what", part.what, "lines", part.lines, "error", part.err)
 			failure = part.err
 		}
 	}
@@ -303,7 +292,6 @@ func (r *recorder) keepCalls(ctx context.Context, records []registry.Record) err
 	return err
 }
 
-// keepUnwrittenLocked keeps records for the next try.
 func (r *recorder) keepUnwrittenLocked(records []registry.Record) {
 	r.unwrittenOf = make(holdings)
 	known := make(map[[2]string]bool)
@@ -385,7 +373,7 @@ const (
 func (c *Calls) Events(
 	ctx context.Context, tenant, callID, after string,
 ) ([]registry.CallEvent, registry.Record, error) {
-	events, err := c.store.CallEvents(ctx, tenant, callID, after, registry.EventPage)
+	events, err := c.calls.CallEvents(ctx, tenant, callID, after, registry.EventPage)
 	if err != nil {
 		return nil, registry.Record{}, err
 	}
@@ -398,41 +386,24 @@ func (c *Calls) Events(
 // or empty pages that have a next one.
 func (c *Calls) List(ctx context.Context, q registry.CallQuery) ([]registry.Record, string, error) {
 	var page []registry.Record
-	next := ""
-	rest, err := c.search(ctx, q.Tenant, q.Before, func(id string, r registry.Record) bool {
-		if q.Tool != "" && r.Tool != q.Tool || q.SessionID != "" && r.SessionID != q.SessionID ||
-			q.DeviceID != "" && r.DeviceID != q.DeviceID || q.UserID != "" && r.UserID != q.UserID ||
-			q.State != "" && r.State != q.State {
-			return true
-		}
-		page = append(page, r)
-		if len(page) == q.Limit {
-			next = id
-		}
-		return len(page) < q.Limit
-	})
-	return page, cmp.Or(next, rest), err
-}
-
-// search calls visit for the calls of the feed, newest first, until visit returns false or searchLimit lines have been
-// read. In the second case rest is the cursor to continue from; otherwise it is empty.
-func (c *Calls) search(
-	ctx context.Context, tenant, before string, visit func(id string, r registry.Record) bool,
-) (rest string, err error) {
+	before := q.Before
 	for seen := 0; seen < searchLimit; {
-		page, err := c.feed.LastActivity(ctx, tenant, before, searchPage)
-		if err != nil || len(page) == 0 {
-			return "", err
+		lines, err := c.store.LastActivity(ctx, q.Tenant, before, searchPage)
+		if err != nil || len(lines) == 0 {
+			return page, "", err
 		}
-		for _, a := range page {
-			if a.Type == registry.ActivityCall && a.Call != nil && !visit(a.ID, *a.Call) {
-				return "", nil
+		for _, a := range lines {
+			if a.Type != registry.ActivityCall || a.Call == nil || !q.Matches(a.Call) {
+				continue
+			}
+			if page = append(page, *a.Call); len(page) == q.Limit {
+				return page, a.ID, nil
 			}
 		}
-		seen += len(page)
-		before = page[len(page)-1].ID
+		seen += len(lines)
+		before = lines[len(lines)-1].ID
 	}
-	return before, nil
+	return page, before, nil
 }
 
 // Note adds a line to the tenant's feed, asynchronously. It sets the time and the pod.
@@ -442,12 +413,12 @@ func (c *Calls) Note(a registry.Activity) { c.rec.activity(a) }
 func (c *Calls) Feed(
 	ctx context.Context, tenant, after string, limit int, wait time.Duration,
 ) ([]registry.Activity, error) {
-	return c.feed.ReadActivity(ctx, tenant, after, limit, wait)
+	return c.store.ReadActivity(ctx, tenant, after, limit, wait)
 }
 
 // FeedEnd returns the id of the newest entry of the tenant's feed, to continue from in Feed. Empty for an empty feed.
 func (c *Calls) FeedEnd(ctx context.Context, tenant string) (string, error) {
-	last, err := c.feed.LastActivity(ctx, tenant, "", 1)
+	last, err := c.store.LastActivity(ctx, tenant, "", 1)
 	if err != nil || len(last) == 0 {
 		return "", err
 	}

@@ -199,8 +199,8 @@ func TestAWrittenBatchHoldsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if last, err := pod.Calls.Feed(t.Context(), "t", "", 2*registry.DefaultActivityCap, 0); err != nil ||
-		len(last) != registry.DefaultActivityCap {
+	if last, err := pod.Calls.Feed(t.Context(), "t", "", 2*10_000, 0); err != nil ||
+		len(last) != 10_000 {
 		t.Errorf("%d lines, %v", len(last), err)
 	}
 	if n := len(rec.spare); n != recorderSpare {

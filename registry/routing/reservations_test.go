@@ -29,22 +29,23 @@ func (s *awayBudgets) Spend(
 // not make a budget larger.
 func TestAnOutageMakesNoBudgetLarger(t *testing.T) {
 	store := &awayBudgets{memory.New(memory.Options{}), true}
-	r, budget := newReservations(store, slog.New(slog.DiscardHandler)), registry.Budget{Bytes: 2000, Over: time.Hour}
+	r := newReservations(store, slog.New(slog.DiscardHandler))
+	calls := account{tenant: "t", name: "calls", Budget: registry.Budget{Bytes: 2000, Over: time.Hour}}
 	const n, atOnce = 100, 1000
 	for range atOnce {
-		if wait := r.spend(t.Context(), "t", "calls", n, budget); wait != 0 {
+		if wait := r.spend(t.Context(), calls, n); wait != 0 {
 			t.Fatalf("refused for %v while the store is away", wait)
 		}
 	}
 	for range atOnce {
-		r.giveBack("t", "calls", n, budget)
+		r.giveBack(calls, n)
 	}
 	store.away = false
 	spent := int64(0)
-	for r.spend(t.Context(), "t", "calls", n, budget) == 0 {
+	for r.spend(t.Context(), calls, n) == 0 {
 		spent += n
 	}
-	if most := 2 * budget.Burst(); spent > most { // what was given back, and what the store has
+	if most := 2 * calls.Burst(); spent > most { // what was given back, and what the store has
 		t.Errorf("%d bytes were spent, at most %d may be", spent, most)
 	}
 }

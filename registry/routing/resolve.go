@@ -21,16 +21,14 @@ const (
 func (r *Router) Resolve(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (registry.Route, error) {
-	f, err := r.choose(ctx, tenant, tool, target, sel)
+	q := registry.Query{Tenant: tenant, Tool: tool, Target: target}
+	f, err := r.choose(ctx, q, sel)
 	switch {
 	case err == nil:
 	case target.SessionID != "":
-		f, err = r.expectSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, tool, target, err)
+		f, err = r.expectSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, q, err)
 	default:
-		q := registry.Query{Tenant: tenant, Tool: tool, Target: target}
-		f, err = r.expect(ctx, q, sel, err, func(ctx context.Context) (choice, error) {
-			return r.search(ctx, tenant, tool, target, sel)
-		})
+		f, err = r.expect(ctx, q, sel, err, func(ctx context.Context) (choice, error) { return r.search(ctx, q, sel) })
 	}
 	return f.route(target, err)
 }
@@ -40,11 +38,12 @@ func (r *Router) Resolve(
 func (r *Router) ResolveNow(
 	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
 ) (route registry.Route, waits bool, err error) {
-	f, err := r.choose(ctx, tenant, tool, target, sel)
+	q := registry.Query{Tenant: tenant, Tool: tool, Target: target}
+	f, err := r.choose(ctx, q, sel)
 	if err != nil && isMissing(err) {
 		var due []registry.Awaited
-		if due, err = r.awaited(ctx, tenant, tool, target, err); err == nil && len(due) == 0 {
-			f, err = r.choose(ctx, tenant, tool, target, sel) // it may have come between the two looks
+		if due, err = r.awaited(ctx, q, err); err == nil && len(due) == 0 {
+			f, err = r.choose(ctx, q, sel) // it may have come between the two looks
 		}
 		waits = len(due) > 0
 	}
@@ -53,53 +52,49 @@ func (r *Router) ResolveNow(
 }
 
 // awaited returns a session that is expected to be the missing one. If there is one, the error is missing.
-func (r *Router) awaited(
-	ctx context.Context, tenant, tool string, target registry.Target, missing error,
-) ([]registry.Awaited, error) {
-	if target.SessionID != "" && (registry.Key{Tenant: tenant, Session: target.SessionID}).Validate() != nil {
+func (r *Router) awaited(ctx context.Context, q registry.Query, missing error) ([]registry.Awaited, error) {
+	if q.SessionID != "" && (registry.Key{Tenant: q.Tenant, Session: q.SessionID}).Validate() != nil {
 		return nil, missing
 	}
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	due, err := r.dir.Awaited(ctx, registry.Query{Tenant: tenant, Tool: tool, Target: target, Limit: 1})
+	q.Limit = 1
+	due, err := r.store.Awaited(ctx, q)
 	if err == nil && len(due) > 0 {
 		err = missing
 	}
 	return due, err
 }
 
-// choose chooses among the connected sessions.
-func (r *Router) choose(
-	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
-) (choice, error) {
-	if target.SessionID != "" {
-		return r.resolveSession(ctx, registry.Key{Tenant: tenant, Session: target.SessionID}, tool, target)
+func (r *Router) choose(ctx context.Context, q registry.Query, sel registry.Select) (choice, error) {
+	if q.SessionID != "" {
+		return r.resolveSession(ctx, q)
 	}
-	return r.search(ctx, tenant, tool, target, sel)
+	return r.search(ctx, q, sel)
 }
 
 // ResolveAgain returns the current state of a route. It waits for a device that is expected back, as Resolve does. All
 // errors have DispatchedNo.
 func (r *Router) ResolveAgain(ctx context.Context, old registry.Route) (registry.Route, error) {
-	f, err := r.readSession(ctx, old.Session.Key, old.Spec.Name, old.Target)
+	q := registry.Query{Tenant: old.Session.Tenant, Tool: old.Spec.Name, Target: old.Target}
+	f, err := r.readSession(ctx, old.Session.Key, q)
 	if err != nil {
-		f, err = r.expectSession(ctx, old.Session.Key, old.Spec.Name, old.Target, err)
+		f, err = r.expectSession(ctx, old.Session.Key, q, err)
 	}
 	return f.route(old.Target, err)
 }
 
-// expectSession is expect for one session.
+// expectSession is expect for one session, which the query need not name.
 func (r *Router) expectSession(
-	ctx context.Context, key registry.Key, tool string, target registry.Target, missing error,
+	ctx context.Context, key registry.Key, q registry.Query, missing error,
 ) (choice, error) {
 	if key.Validate() != nil {
 		return choice{}, missing
 	}
-	q := registry.Query{Tenant: key.Tenant, Tool: tool, Target: target}
-	q.SessionID = key.Session
-	return r.expect(ctx, q, registry.SelectNone, missing, func(ctx context.Context) (choice, error) {
-		return r.readSession(ctx, key, tool, target)
-	})
+	again := func(ctx context.Context) (choice, error) { return r.readSession(ctx, key, q) }
+	named := q
+	named.SessionID = key.Session
+	return r.expect(ctx, named, registry.SelectNone, missing, again)
 }
 
 // choice is the chosen session with its tool. Both are read-only.
@@ -123,13 +118,10 @@ func (f choice) route(target registry.Target, err error) (registry.Route, error)
 	}, nil
 }
 
-// search searches the sessions that offer a tool.
-func (r *Router) search(
-	ctx context.Context, tenant, tool string, target registry.Target, sel registry.Select,
-) (choice, error) {
-	q := registry.Query{Tenant: tenant, Target: target, Tool: tool, Limit: maxCandidates}
+func (r *Router) search(ctx context.Context, q registry.Query, sel registry.Select) (choice, error) {
+	q.Limit = maxCandidates
 	switch {
-	case sel != registry.SelectNone && target.DeviceID != "":
+	case sel != registry.SelectNone && q.DeviceID != "":
 		q.Limit = maxOneDevice
 	case sel == registry.SelectNewest:
 		return r.newest(ctx, q)
@@ -143,11 +135,11 @@ func (r *Router) search(
 	case err != nil:
 		return choice{}, err
 	case len(matches) == 0:
-		return choice{}, r.nobodyOffers(ctx, tenant, tool, target)
-	case len(matches) > 1 && (sel == registry.SelectNone || more && target.DeviceID != ""):
-		return choice{}, ambiguous(tool, matches)
+		return choice{}, r.noneOffers(ctx, q)
+	case len(matches) > 1 && (sel == registry.SelectNone || more && q.DeviceID != ""):
+		return choice{}, ambiguous(q.Tool, matches)
 	}
-	return offered(mostSenior(matches), tool)
+	return offered(mostSenior(matches), q.Tool)
 }
 
 // newest chooses the newest of the sessions with the same tool definition as the most senior session. Any device may
@@ -168,7 +160,7 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 		case err != nil:
 			return choice{}, err
 		case len(matches) == 0:
-			return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
+			return choice{}, r.noneOffers(ctx, q)
 		case len(matches) == 1 && !more:
 			return offered(&matches[0], q.Tool)
 		case again: // their ages are unknown, and the router does not guess
@@ -180,7 +172,7 @@ func (r *Router) newest(ctx context.Context, q registry.Query) (choice, error) {
 // newestDefined chooses the newest session with the oldest definition of the tool that a matching session has. It
 // reports whether there is one.
 func (r *Router) newestDefined(ctx context.Context, q registry.Query) (choice, bool, error) {
-	specs, err := r.dir.Definitions(ctx, q.Tenant, q.Tool)
+	specs, err := r.store.Definitions(ctx, q.Tenant, q.Tool)
 	if err != nil {
 		return choice{}, false, err
 	}
@@ -208,7 +200,7 @@ func (r *Router) newestSeen(ctx context.Context, q registry.Query) (choice, erro
 	case err != nil:
 		return choice{}, err
 	case len(matches) == 0:
-		return choice{}, r.nobodyOffers(ctx, q.Tenant, q.Tool, q.Target)
+		return choice{}, r.noneOffers(ctx, q)
 	case more:
 		return choice{}, ambiguous(q.Tool, matches)
 	}
@@ -241,7 +233,7 @@ func (r *Router) firstMatches(ctx context.Context, q registry.Query) (found []re
 	limit := q.Limit
 	for {
 		q.Limit = limit - len(found)
-		page, next, err := r.dir.List(ctx, q)
+		page, next, err := r.store.List(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
@@ -253,33 +245,31 @@ func (r *Router) firstMatches(ctx context.Context, q registry.Query) (found []re
 	}
 }
 
-func (r *Router) resolveSession(
-	ctx context.Context, key registry.Key, tool string, target registry.Target,
-) (choice, error) {
+// resolveSession returns the session that the query names, from the cache if it can.
+func (r *Router) resolveSession(ctx context.Context, q registry.Query) (choice, error) {
+	key := registry.Key{Tenant: q.Tenant, Session: q.SessionID}
 	if err := key.Validate(); err != nil {
 		return choice{}, registry.UnknownSession()
 	}
-	asked := target
+	asked := q.Target
 	asked.Viewer = ""
-	if !asked.AsksMore() && r.local.Get(key) == nil { // another user's device may have the session by now
-		if e, attributes, ok := r.routes.get(key); ok && target.Sees(e.Session.UserID) {
-			if f, err := offered(&e, tool); err == nil {
+	if !asked.AsksMore() && r.hub.Get(key) == nil { // another user's device may have the session by now
+		if e, attributes, ok := r.routes.get(key); ok && q.Sees(e.Session.UserID) {
+			if f, err := offered(&e, q.Tool); err == nil {
 				f.remembered, f.attributes = true, attributes
 				r.routes.remembered.Add(1)
 				return f, nil
 			} // else the tool may have been added since
 		}
 	}
-	return r.readSession(ctx, key, tool, target)
+	return r.readSession(ctx, key, q)
 }
 
-// readSession is resolveSession without the route cache.
-func (r *Router) readSession(
-	ctx context.Context, key registry.Key, tool string, target registry.Target,
-) (choice, error) {
-	if l := r.local.Get(key); l != nil {
+// readSession returns a session that must match the query. It does not use the route cache.
+func (r *Router) readSession(ctx context.Context, key registry.Key, q registry.Query) (choice, error) {
+	if l := r.hub.Get(key); l != nil {
 		e, attributes := l.entryWithDigest()
-		f, err := offeredWithin(&e, tool, target)
+		f, err := offeredWithin(&e, q)
 		f.attributes = attributes
 		return f, err
 	}
@@ -287,26 +277,27 @@ func (r *Router) readSession(
 	defer cancel()
 	r.routes.read.Add(1)
 	asked := time.Now()
-	e, err := r.dir.Entry(ctx, key)
+	e, err := r.store.Entry(ctx, key)
 	if err != nil {
 		if !errors.Is(err, registry.CodeStoreUnavailable) {
 			r.routes.drop(key, asked)
 		}
-		return choice{}, hidden(target, e.Session, err)
+		return choice{}, hidden(q.Target, e.Session, err)
 	}
 	r.routes.put(e, asked)
-	return offeredWithin(&e, tool, target)
+	return offeredWithin(&e, q)
 }
 
 // offeredWithin is offered for a session that must match the whole target.
-func offeredWithin(e *registry.Entry, tool string, target registry.Target) (choice, error) {
+func offeredWithin(e *registry.Entry, q registry.Query) (choice, error) {
 	switch {
-	case !target.Sees(e.Session.UserID):
+	case !q.Sees(e.Session.UserID):
 		return choice{}, registry.UnknownSession()
-	case !target.Matches(e.Session):
-		return choice{}, noMatch()
+	case !q.Matches(e.Session):
+		return choice{}, registry.Errorf(registry.CodeSessionNotFound,
+			"The session does not match the rest of the target.").With(registry.DispatchedNo)
 	}
-	return offered(e, tool)
+	return offered(e, q.Tool)
 }
 
 // hidden returns the error for a session that is away. A session of another user is reported as unknown.
@@ -317,23 +308,18 @@ func hidden(target registry.Target, s registry.Session, err error) error {
 	return err
 }
 
-func noMatch() *registry.Error {
-	e := registry.Errorf(registry.CodeSessionNotFound, "The session does not match the rest of the target.")
-	return e.With(registry.DispatchedNo)
-}
-
-// nobodyOffers returns the error that says whether the tool or the device is missing.
-func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target registry.Target) error {
-	if err := r.pods.Whole(ctx); err != nil {
+// noneOffers returns the error that says whether the tool or the device is missing.
+func (r *Router) noneOffers(ctx context.Context, q registry.Query) error {
+	if err := r.store.Whole(ctx); err != nil {
 		return err
 	}
-	if !target.IsZero() { // a session that the viewer cannot see does not match
-		found, _, err := r.firstMatches(ctx, registry.Query{Tenant: tenant, Target: target, Limit: 1})
+	if !q.IsZero() { // a session that the viewer cannot see does not match
+		found, _, err := r.firstMatches(ctx, registry.Query{Tenant: q.Tenant, Target: q.Target, Limit: 1})
 		if err != nil {
 			return err
 		}
 		if len(found) == 0 {
-			switch paired, err := r.isPaired(ctx, tenant, target); {
+			switch paired, err := r.isPaired(ctx, q.Tenant, q.Target); {
 			case err != nil:
 				return err
 			case paired:
@@ -343,7 +329,7 @@ func (r *Router) nobodyOffers(ctx context.Context, tenant, tool string, target r
 		}
 	}
 	return registry.Errorf(registry.CodeToolNotFound,
-		"No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", tool)
+		"No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", q.Tool)
 }
 
 // isPaired reports whether the target names a paired device, which may be away for any time.
@@ -351,7 +337,7 @@ func (r *Router) isPaired(ctx context.Context, tenant string, target registry.Ta
 	if target.DeviceID == "" || len(target.Labels) > 0 {
 		return false, nil
 	}
-	paired, err := r.paired.PairedDevices(ctx, tenant, target.DeviceID)
+	paired, err := r.store.PairedDevices(ctx, tenant, target.DeviceID)
 	if err != nil {
 		return false, err
 	}
@@ -360,7 +346,6 @@ func (r *Router) isPaired(ctx context.Context, tenant string, target registry.Ta
 	}), nil
 }
 
-// offered finds the tool among the tools of a session.
 func offered(e *registry.Entry, tool string) (choice, error) {
 	for i := range e.Tools {
 		if e.Tools[i].Name == tool {

@@ -3,68 +3,27 @@ package routing
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/farhand/farhand/registry"
 )
 
-// sessions is the part of a Hub that a Router needs.
-type sessions interface {
-	// Get returns the session if its socket is on this pod, else nil.
-	Get(key registry.Key) *LocalSession
-
-	// storeLateAnswer stores an answer without a waiting caller; see Hub.storeLateAnswer.
-	storeLateAnswer(ctx context.Context, key registry.Key, proofs []string, callID string, res registry.Result,
-		then func(context.Context, registry.Moved, error))
-}
-
-// callMover applies events to the records of calls, as registry.CallStore does.
-type callMover interface {
-	MoveCall(
-		ctx context.Context, tenant, callID string, e registry.Event, c registry.Change,
-	) (registry.Moved, error)
-}
-
-// pairedDevices finds the credentials of paired devices, as registry.CredentialStore does.
-type pairedDevices interface {
-	PairedDevices(ctx context.Context, tenant string, deviceIDs ...string) ([]registry.Credential, error)
-}
-
 // Router routes calls to the socket that can answer them: directly on this pod, otherwise over the Bus. It is safe for
 // concurrent use.
 type Router struct {
-	pod     string
+	core
+	hub     *Hub
 	timeout time.Duration // for the bus to send a call: the time it has for one batch
-	local   sessions
-	calls   callMover
-	counts  *counters
-	dir     registry.Directory
-	pods    registry.PodStore
-	bus     registry.Bus
 	pending *pendingCalls
 	seen    *seenCalls
 	routes  *routeCache
 	returns *returns
-	paired  pairedDevices
-	tasks   *tasks
-	log     *slog.Logger
-
-	// keepRunning stores a copy of the record of a light call, and sets Stored.
-	keepRunning func(*registry.Record) (line int64)
-	reports     *localReports
 }
 
-func newRouter(
-	cfg PodConfig, local sessions, calls callMover, keepRunning func(*registry.Record) int64, reports *localReports,
-	t *tasks, n *counters,
-) *Router {
+func newRouter(c core, hub *Hub, sendTimeout time.Duration) *Router {
 	return &Router{
-		pod: cfg.ID, timeout: cfg.SendTimeout, local: local, calls: calls, counts: n, dir: cfg.Store, pods: cfg.Store,
-		bus:     cfg.Bus,
-		pending: newPendingCalls(), seen: newSeenCalls(), routes: newRouteCache(),
-		returns: newReturns(cfg.Store.Version), paired: cfg.Store, tasks: t, log: cfg.Log,
-		keepRunning: keepRunning, reports: reports,
+		core: c, hub: hub, timeout: sendTimeout, pending: newPendingCalls(), seen: newSeenCalls(),
+		routes: newRouteCache(), returns: newReturns(c.store.Version),
 	}
 }
 
@@ -108,7 +67,7 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 func (r *Router) attempt(
 	ctx context.Context, session *registry.Session, c *registry.Call, deadline time.Time,
 ) (registry.Result, error) {
-	if l := r.local.Get(session.Key); l != nil {
+	if l := r.hub.Get(session.Key); l != nil {
 		if generation := l.generation(); generation >= session.Generation {
 			if c.Route.Remembered && generation != session.Generation {
 				return registry.Result{}, registry.StaleRoute()
@@ -131,21 +90,15 @@ func (r *Router) attempt(
 // mayHaveMoved reports whether the session may be elsewhere, or offer other tools, than the call assumed. The next call
 // then reads it again.
 func mayHaveMoved(err error) bool {
-	switch registry.AsError(err).Code {
-	case registry.CodeNotOwner, registry.CodeNotConnected, registry.CodeToolNotFound, registry.CodeStaleRoute,
-		registry.CodeConnectionLost, registry.CodeTimeout, registry.CodeLost:
-		return true
-	default:
-		return false
-	}
+	return hasCode(err, registry.CodeNotOwner, registry.CodeNotConnected, registry.CodeToolNotFound,
+		registry.CodeStaleRoute, registry.CodeConnectionLost, registry.CodeTimeout, registry.CodeLost)
 }
 
 // movedAway reports whether err means that the session's socket is not where the call went. Then nothing was
 // dispatched, and the socket may be found elsewhere.
 func movedAway(err error) bool {
-	var e *registry.Error
-	return errors.As(err, &e) && e.Dispatched == registry.DispatchedNo &&
-		(e.Code == registry.CodeNotOwner || e.Code == registry.CodeNotConnected)
+	return err != nil && registry.AsError(err).Dispatched == registry.DispatchedNo &&
+		hasCode(err, registry.CodeNotOwner, registry.CodeNotConnected)
 }
 
 // toolGone reports whether err means that the session has no such tool: the device has withdrawn it, or has not
@@ -153,14 +106,14 @@ func movedAway(err error) bool {
 func toolGone(err error) bool { return errors.Is(err, registry.CodeToolNotFound) }
 
 // relocate asks the directory which pod owns the session now. If that is still the claim that was already tried,
-// relocate waits until there is a newer one. It fails with stale_route if the device is expected back, or if the session no longer matches the
-// target. A device that has not introduced itself yet may not match. If the device is away otherwise, it fails with
-// not_connected.
+// relocate waits until there is a newer one. It fails with stale_route if the device is expected back, or if the
+// session no longer matches the target, as before its device has introduced itself. If the device is away otherwise, it
+// fails with not_connected.
 func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline time.Time) (registry.Session, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	asked := time.Now()
-	entry, err := r.dir.Entry(ctx, tried.Session.Key)
+	entry, err := r.store.Entry(ctx, tried.Session.Key)
 	if err != nil {
 		return registry.Session{}, r.awayNow(ctx, tried, entry.Session, err)
 	}
@@ -176,7 +129,6 @@ func (r *Router) relocate(ctx context.Context, tried registry.Route, deadline ti
 	return entry.Session, nil
 }
 
-// callLocal sends a call to a socket of this pod.
 func (r *Router) callLocal(
 	ctx context.Context, l *LocalSession, c *registry.Call, deadline time.Time,
 ) (registry.Result, error) {
@@ -188,7 +140,8 @@ func (r *Router) callLocal(
 			r.storeMissedAnswer(reply)
 		}
 	}
-	f, err := l.deliver(ctx, request, basisOf(c.Route), c.Durable, onReply)
+	decided := basis{c.Route.Spec.Hash(), c.Route.Attributes}
+	f, err := l.deliver(ctx, request, decided, c.Durable, onReply)
 	if err != nil {
 		return registry.Result{}, err
 	}
@@ -200,7 +153,6 @@ func (r *Router) callLocal(
 	return w.forAnswer(ctx, f.cancel)
 }
 
-// callRemote sends a call over the bus to the pod that owns the session.
 func (r *Router) callRemote(
 	ctx context.Context, session *registry.Session, c *registry.Call, deadline time.Time,
 ) (registry.Result, error) {
@@ -257,13 +209,9 @@ const DefaultSendTimeout = 800 * time.Millisecond
 // cancelRemote tells the owning pod, in a task, that no caller waits for the call any more. It does not block.
 func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
 	r.tasks.start(key, func(ctx context.Context) {
-		err := r.bus.Send(ctx, pod, registry.Envelope{
-			V: registry.EnvelopeVersion, Kind: registry.EnvelopeCancel, Tenant: key.Tenant, Session: key.Session,
-			CallID: callID, Reason: reason,
+		r.trySend(ctx, pod, registry.Envelope{
+			Kind: registry.EnvelopeCancel, Tenant: key.Tenant, Session: key.Session, CallID: callID, Reason: reason,
 		})
-		if err != nil {
-			r.log.Debug("cancellation not delivered", "call", callID, "error", err)
-		}
 	})
 }
 
@@ -278,9 +226,6 @@ func (r *Router) failDeadPods(live []string, asked time.Time) {
 	r.pending.failExcept(alive, asked, registry.Lost())
 }
 
-// Pending returns how many calls wait for their answer on this pod.
-func (r *Router) Pending() int { return r.pending.len() }
-
 // amendTimeout limits all amending of one result. Hooks withhold or leave alone what they have not checked by then.
 const amendTimeout = 10 * time.Second
 
@@ -294,14 +239,9 @@ type amending struct {
 // from every source, so that an unamended result cannot be read. A device's progress reports of such a call are not
 // amended: their text is dropped.
 func (c *Calls) AmendWith(amend registry.Amend, amends func(tool string) bool) {
-	c.store.amendWith(amend, amends)
+	c.calls.amending.Store(&amending{amend, amends})
 }
 
-func (c *callBudget) amendWith(amend registry.Amend, amends func(tool string) bool) {
-	c.amending.Store(&amending{amend, amends})
-}
-
-// amends reports whether the results of a tool are amended.
 func (c *callBudget) amends(tool string) bool {
 	a := c.amending.Load()
 	return a != nil && a.of(tool)

@@ -10,23 +10,16 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+// Limits of each of the two generations of cached sessions and of their tool lists. 100,000 sessions take about 55 MB
+// (BenchmarkRememberedRoutes). A pod that calls more of them reads some again.
 const (
-	// routeBytes limits each of the two generations of cached sessions. 100,000 sessions take about 55 MB
-	// (BenchmarkRememberedRoutes). A pod that calls more of them reads some again.
-	routeBytes = 32 << 20
-
-	// routeOverhead is the approximate size of a cached session without its texts, in bytes: the session, its key, and
-	// their entries in the maps.
-	routeOverhead = 460
-
-	// routeToolBytes limits each of the two generations of the cached sessions' tool lists.
+	routeBytes     = 32 << 20
 	routeToolBytes = 16 << 20
 )
 
 // routeCache caches where sessions of other pods are and what they offer, for calls that name the session only by its
-// id. Stale entries are harmless: a call says on which claim, session attributes and tool definition it was decided.
-// The pod that holds the socket rejects the call if they are not current. Then the session is read again. It is safe
-// for concurrent use.
+// id. Stale entries are harmless: the pod that holds the socket rejects a call that was decided on another claim, other
+// attributes or another tool definition. Then the session is read again. It is safe for concurrent use.
 type routeCache struct {
 	bySession *cache.Cache[registry.Key, *cachedEntry]
 	lists     toolLists // the sessions' tools; a route without its list is dropped
@@ -72,26 +65,8 @@ func (r *routeCache) get(key registry.Key) (e registry.Entry, attributes uint64,
 func (r *routeCache) put(e registry.Entry, asked time.Time) {
 	tools := r.lists.keep(e.Tools)
 	c := &cachedEntry{session: e.Session, attributes: e.Session.AttributesDigest(), tools: tools, asked: asked}
-	r.bySession.Put(e.Session.Key, c, routeOverhead+textSize(e.Session))
+	r.bySession.Put(e.Session.Key, c, e.Session.MemorySize())
 }
-
-// textSize returns the size of a session's texts in bytes.
-func textSize(s registry.Session) int {
-	n := len(s.Key.Tenant) + len(s.Key.Session) + len(s.Pod) + len(s.Name) + len(s.DeviceID) + len(s.DeviceName) +
-		len(s.UserID) + len(s.Platform)
-	for k, v := range s.Labels {
-		n += len(k) + len(v) + 2*textOverhead
-	}
-	for _, list := range [][]string{s.Capabilities, s.Proofs, s.ReclaimableBy} {
-		for _, text := range list {
-			n += len(text) + textOverhead
-		}
-	}
-	return n
-}
-
-// textOverhead is the size of a string without its bytes.
-const textOverhead = 16
 
 // drop removes a session that turned out to be elsewhere, or to offer something else, or whose pod did not answer a
 // call. relied is when that call began. A route whose read began later is kept, because it is newer.
@@ -151,22 +126,16 @@ func inherit(
 			s.Since = former.Seniority()
 		}
 	}
-	s.Proofs = distinct(proofs)
+	s.Proofs = nil
+	for _, p := range proofs {
+		if len(s.Proofs) < proofLimit && !slices.Contains(s.Proofs, p) {
+			s.Proofs = append(s.Proofs, p)
+		}
+	}
 	if slices.ContainsFunc(s.Proofs, func(p string) bool { return slices.Contains(s.ReclaimableBy, p) }) {
 		s.ReclaimableBy, s.ReclaimableUntil = nil, time.Time{}
 	}
 	return s
-}
-
-// distinct returns the first proofLimit proofs of a list without duplicates.
-func distinct(proofs []string) []string {
-	var kept []string
-	for _, p := range proofs {
-		if len(kept) < proofLimit && !slices.Contains(kept, p) {
-			kept = append(kept, p)
-		}
-	}
-	return kept
 }
 
 // listeners is a table of goroutines that wait for news of a call or a ping, by id. The zero value is ready to use.
@@ -188,15 +157,13 @@ func (l *listeners[T]) listen(id string, capacity int) (news <-chan T, stop func
 		l.byID[id] = make(map[chan T]struct{})
 	}
 	l.byID[id][c] = struct{}{}
-	return c, func() { l.remove(id, c) }
-}
-
-func (l *listeners[T]) remove(id string, c chan T) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.byID[id], c)
-	if len(l.byID[id]) == 0 {
-		delete(l.byID, id)
+	return c, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.byID[id], c)
+		if len(l.byID[id]) == 0 {
+			delete(l.byID, id)
+		}
 	}
 }
 

@@ -54,13 +54,13 @@ func TestRunHere(t *testing.T) {
 	pod, _ := herePods(t)
 	c := localCall()
 	res, err := pod.Router.RunLocal(t.Context(), c, func(context.Context, reporter) (registry.Result, error) {
-		if pod.Router.Pending() != 1 {
+		if pod.Stats().Pending != 1 {
 			t.Error("nobody would find the call")
 		}
 		return registry.Result{Success: true, Output: "noon"}, nil
 	})
-	if err != nil || res.Output != "noon" || pod.Router.Pending() != 0 {
-		t.Fatalf("%+v, %v, %d calls left", res, err, pod.Router.Pending())
+	if err != nil || res.Output != "noon" || pod.Stats().Pending != 0 {
+		t.Fatalf("%+v, %v, %d calls left", res, err, pod.Stats().Pending)
 	}
 	if c.Record.State != registry.StateDelivered || c.Record.Dispatched != registry.DispatchedYes ||
 		c.Record.Owner != pod.ID() {

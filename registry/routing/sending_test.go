@@ -347,7 +347,7 @@ func TestCancelledCallIsNotSentElsewhere(t *testing.T) {
 		"both at once": func(w *pendingCall, _ *Pod, _ *handed) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.cancelled, w.sentAt, w.sendErr = true, time.Now(), registry.ErrNoReceiver
+			w.now.cancelled, w.now.sentAt, w.now.sendErr = true, time.Now(), registry.ErrNoReceiver
 			w.notifyLocked()
 		},
 	} {
@@ -383,8 +383,8 @@ func TestDeadPodThatReceivedNothing(t *testing.T) {
 		h.gone.Store(true)
 		w := asking.Router.pending.get("c1")
 		w.mu.Lock()
-		w.sentAt, w.sendErr = time.Now(), registry.ErrNoReceiver
-		w.answer, w.answered = registry.Reply{CallID: "c1", Err: registry.Lost()}, true
+		w.now.sentAt, w.now.sendErr = time.Now(), registry.ErrNoReceiver
+		w.now.answer = &registry.Reply{CallID: "c1", Err: registry.Lost()}
 		w.notifyLocked()
 		w.mu.Unlock()
 		for range 2 { // the router asks once more where the session is

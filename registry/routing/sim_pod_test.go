@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
 )
 
@@ -71,8 +72,9 @@ func (s *simulation) start(slot int) {
 	p.requests, p.end = context.WithCancelCause(context.Background())
 	p.bus = &simBus{sim: s, pod: p, inner: s.wires.NewBus()}
 	cfg := routing.PodConfig{
-		ID: p.id, Store: &simStore{sim: s, pod: p}, Bus: p.bus, SessionTTL: simTTL, PodLease: simLease,
-		Log: slog.New(alarm{s}),
+		ID: p.id, Store: &simStore{sim: s, pod: p}, Bus: p.bus,
+		Limits: registry.Limits{SessionTTL: simTTL, PodLease: simLease},
+		Log:    slog.New(alarm{s}),
 	}.Replayable(
 		func(limit time.Duration) time.Duration { return s.fateOf("jitter", p.id).span(0, limit) },
 		func() {

@@ -41,30 +41,26 @@ func (l *LocalSession) stored(
 	if !queued {
 		return nil // left to the next refresh
 	}
-	limit := time.NewTimer(storeWait)
-	defer limit.Stop()
 	select {
 	case err := <-written:
 		return err
-	case <-limit.C:
+	case <-time.After(storeWait):
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// awaitWrites waits for the queued writes to the store, at most for the limit.
-func (l *LocalSession) awaitWrites(limit time.Duration) {
+// awaitWrites waits for the queued writes to the store, at most for staleWait.
+func (l *LocalSession) awaitWrites() {
 	l.mu.Lock()
 	last := l.lastWrite
 	l.mu.Unlock()
 	if last == nil {
 		return
 	}
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-last:
-	case <-timer.C:
+	case <-time.After(staleWait):
 	}
 }
 
@@ -95,13 +91,10 @@ func (l *LocalSession) endWrite(done chan struct{}) {
 // writeNow writes a change, or the whole session if an earlier write failed. The caller must be the only writer (see
 // beginWrite).
 func (l *LocalSession) writeNow(ctx context.Context, write func(context.Context) error) error {
-	var err error
 	if l.stale {
-		err = l.restoreNow(ctx)
-	} else {
-		err = write(ctx)
+		write = l.restoreNow
 	}
-	switch {
+	switch err := write(ctx); {
 	case err == nil:
 		l.stale = false
 		return nil

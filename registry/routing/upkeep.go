@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -38,7 +39,7 @@ func (p *Pod) heartbeatLoop(ctx context.Context) {
 }
 
 // sweepLoop cleans up after dead pods. A sweep may take longer than a short lease, so it must not block the heartbeats.
-// It starts only after a heartbeat: a pod whose machine slept may find its own lease expired, and must not sweep itself.
+// It starts only after a heartbeat: a pod whose machine slept may find its own lease lapsed and must not sweep itself.
 func (p *Pod) sweepLoop(ctx context.Context) {
 	for {
 		select {
@@ -53,24 +54,24 @@ func (p *Pod) sweepLoop(ctx context.Context) {
 func (p *Pod) heartbeat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	known, err := p.cfg.Store.Heartbeat(ctx, p.cfg.ID)
-	p.Hub.counts.heartbeats.Add(1)
+	known, err := p.store.Heartbeat(ctx, p.pod)
+	p.counts.add(&p.counts.Heartbeats, 1)
 	if err != nil {
-		p.Hub.counts.heartbeatsMissed.Add(1)
+		p.counts.add(&p.counts.HeartbeatsMissed, 1)
 		p.logStore(ctx, "lease not renewed", err)
 		return
 	}
 	if !known {
-		p.cfg.Log.Warn("the store had lost this pod's lease; announcing its sessions again")
+		p.log.Warn("the store had lost this pod's lease; announcing its sessions again")
 		p.refreshNow()
 	}
 	asked := time.Now()
-	live, err := p.cfg.Store.Live(ctx)
+	live, err := p.store.Live(ctx)
 	if err != nil {
 		p.logStore(ctx, "live pods not read", err)
 		return
 	}
-	p.Hub.counts.podsLive.Store(int64(len(live)))
+	p.podsLive.Store(int64(len(live)))
 	p.Router.failDeadPods(live, asked)
 	select {
 	case p.sweeps <- struct{}{}:
@@ -81,13 +82,13 @@ func (p *Pod) heartbeat(ctx context.Context) {
 func (p *Pod) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	dead, err := p.cfg.Store.Sweep(ctx)
+	dead, err := p.store.Sweep(ctx)
 	if err != nil {
 		p.logStore(ctx, "dead pods not swept", err)
 	}
-	p.Hub.counts.podsDied.Add(int64(len(dead)))
+	p.counts.add(&p.counts.PodsDied, int64(len(dead)))
 	for _, pod := range dead {
-		p.cfg.Log.Warn("pod is dead; its sessions were removed", "dead_pod", pod)
+		p.log.Warn("pod is dead; its sessions were removed", "dead_pod", pod)
 		p.rec.activity(registry.Activity{Tenant: registry.DefaultTenant, Type: registry.ActivityPodDied, Reason: pod})
 	}
 }
@@ -95,16 +96,13 @@ func (p *Pod) sweep(ctx context.Context) {
 // refreshLoop extends the life of the sessions on this pod three times per TTL, and immediately on request.
 func (p *Pod) refreshLoop(ctx context.Context) {
 	for {
-		pause := p.cfg.SessionTTL / 3
-		pause -= p.cfg.jitter(pause/10 + 1) // pods that started together drift apart
-		timer := time.NewTimer(pause)
+		wait := p.cfg.SessionTTL / 3
+		wait -= p.cfg.jitter(wait/10 + 1) // pods that started together drift apart
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-p.refresh:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 		p.refreshAll(ctx)
 		p.Places.refresh(ctx)
@@ -127,7 +125,7 @@ func (p *Pod) refreshAll(ctx context.Context) {
 func (p *Pod) refreshSome(run context.Context, locals []*LocalSession, entries []registry.Entry) {
 	ctx, cancel := context.WithTimeout(run, storeTimeout)
 	defer cancel()
-	missing, lost, err := p.cfg.Store.Refresh(ctx, entries)
+	missing, lost, err := p.store.Refresh(ctx, entries)
 	if err != nil {
 		p.logStore(ctx, "sessions not refreshed", err)
 		return
@@ -145,54 +143,44 @@ func (p *Pod) refreshSome(run context.Context, locals []*LocalSession, entries [
 // restoreAll restores the sessions that the store has lost, restoresAtOnce at a time. Each has its own timeout, because
 // an emptied store has lost all sessions of the pod. Failed ones are retried soon, before the next regular refresh.
 func (p *Pod) restoreAll(ctx context.Context, missing []registry.Key) {
-	var all sync.WaitGroup
-	var failed atomic.Bool
-	slots := make(chan struct{}, restoresAtOnce)
+	var all errgroup.Group
+	all.SetLimit(restoresAtOnce)
 	for _, key := range missing {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
+		all.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 			defer cancel()
-			if !p.restore(ctx, key) {
-				failed.Store(true)
-			}
+			return p.restore(ctx, key)
 		})
 	}
-	all.Wait()
-	if failed.Load() {
+	if all.Wait() != nil {
 		p.refreshNow()
-		pause := time.NewTimer(restorePause)
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
+		_ = pause.For(ctx, restorePause)
 	}
 }
 
-// restore writes one session again. It returns false if it must be retried.
-func (p *Pod) restore(ctx context.Context, key registry.Key) bool {
+// restore writes one session again. After an error it must be retried.
+func (p *Pod) restore(ctx context.Context, key registry.Key) error {
 	l := p.Hub.Get(key)
 	if l == nil {
-		return true
+		return nil
 	}
-	switch err := l.restore(ctx); {
+	err := l.restore(ctx)
+	switch {
 	case errors.Is(err, registry.ErrNotOwner):
 		l.replaced()
+		return nil
 	case err != nil:
-		p.Hub.counts.restoreFailed.Add(1)
+		p.counts.add(&p.counts.RestoresFailed, 1)
 		p.logStore(ctx, "session not restored", err)
-		return false
 	default:
-		p.Hub.counts.restored.Add(1)
+		p.counts.add(&p.counts.SessionsRestored, 1)
 	}
-	return true
+	return err
 }
 
 // logStore logs a failure of the store, except failures that only mean that the pod is closing.
 func (p *Pod) logStore(ctx context.Context, msg string, err error) {
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		p.cfg.Log.Warn(msg, "error", err)
+		p.log.Warn(msg, "error", err)
 	}
 }

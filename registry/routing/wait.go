@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -97,7 +98,6 @@ func (w *wait) forAnswer(ctx context.Context, cancel func(reason string)) (regis
 	}
 }
 
-// next waits for the next trigger.
 func (w *wait) next(ctx context.Context) trigger {
 	at, _ := w.due()
 	w.pending.timer.Reset(time.Until(at))
@@ -149,14 +149,10 @@ func (w *wait) noteReceipt(running bool) {
 	if running {
 		event = registry.EventRun
 	}
-	ownerPod := w.pending.pod
-	if ownerPod == "" {
-		ownerPod = w.router.pod
-	}
 	rec.Pod = w.router.pod
-	rec.Apply(event, registry.Change{Owner: ownerPod}, time.Now().UTC())
+	rec.Apply(event, registry.Change{Owner: cmp.Or(w.pending.pod, w.router.pod)}, time.Now().UTC())
 	if !w.durable && rec.CallID != "" {
-		w.router.keepRunning(rec)
+		w.router.rec.keepRunning(rec)
 	}
 }
 
@@ -177,14 +173,13 @@ func (w *wait) afterStop(ctx context.Context, cancel func(reason string)) (regis
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return registry.Result{}, registry.TimedOut(w.timeout, w.dispatched())
 	case errors.Is(cause, registry.ErrDraining):
-		e := registry.Errorf(registry.CodeDraining, "The gateway stopped before the device answered.")
-		e.RetryAfter = time.Second
-		return registry.Result{}, e.With(w.dispatched())
+		return registry.Result{}, registry.Errorf(registry.CodeDraining,
+			"The gateway stopped before the device answered.").RetryIn(time.Second).With(w.dispatched())
 	case !errors.Is(cause, registry.ErrAbandoned):
 		cancel("the caller stopped waiting")
 	}
-	e := registry.Errorf(registry.CodeCancelled, "The caller stopped waiting.")
-	return registry.Result{}, e.With(w.dispatched())
+	return registry.Result{}, registry.Errorf(registry.CodeCancelled, "The caller stopped waiting.").
+		With(w.dispatched())
 }
 
 // afterCancel waits for the outcome of a cancelled call, at most cancelWait. The end of the caller's context does not
@@ -210,8 +205,8 @@ func (w *wait) afterCancel() (registry.Result, error) {
 	}
 }
 
-// unpack returns the result or the error of a reply. This pod makes a reply with the code lost itself when the other pod
-// is dead. Such a reply does not know whether the device has the call, so unpack adds dispatched to its error.
+// unpack returns the result or the error of a reply. A reply that this pod made for a dead pod does not know whether
+// the device has the call, so unpack adds dispatched to its error.
 func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Result, error) {
 	switch {
 	case madeForDeadPod(reply):
@@ -225,7 +220,6 @@ func unpack(reply *registry.Reply, dispatched registry.Dispatched) (registry.Res
 	}
 }
 
-// callCancelled is the error for the caller of a cancelled call.
 func callCancelled(d registry.Dispatched) *registry.Error {
 	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.").With(d)
 }
