@@ -120,7 +120,7 @@ func (h *handler) addOffline(
 ) error {
 	q := registry.ConversationQuery{
 		Tenant: who.Tenant, Offline: true,
-		After: registry.ConversationCursor{Active: from.Generation, Session: from.Session},
+		After: registry.ConversationCursor{Generation: from.Generation, Session: from.Session},
 	}
 	for range maxPages {
 		q.Limit = max(1, min(limit-len(page.Sessions), maxSessionPage))
@@ -152,7 +152,7 @@ func (h *handler) addOffline(
 }
 
 func offlineCursor(at registry.ConversationCursor) string {
-	return cursor{Kind: cursorSessions, Generation: at.Active, Session: at.Session, Offline: true}.String()
+	return cursor{Kind: cursorSessions, Generation: at.Generation, Session: at.Session, Offline: true}.String()
 }
 
 func sessionQuery(who auth.Identity, q params) (registry.Query, cursor, error) {

@@ -259,7 +259,7 @@ func (h *handler) runningSessions(c *gin.Context, q params) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
 	defer cancel()
 	answer := wire.RunningSessionList{Sessions: []wire.RunningSession{}}
-	who, after := caller(c), registry.ConversationCursor{Active: from.Generation, Session: from.Session}
+	who, after := caller(c), registry.ConversationCursor{Generation: from.Generation, Session: from.Session}
 	for range maxRunningPages {
 		room := maxRunning - len(answer.Sessions)
 		infos, next, err := h.Conversations.RunningConversations(ctx, who.Tenant, after, room)
@@ -281,6 +281,6 @@ func (h *handler) runningSessions(c *gin.Context, q params) error {
 			break
 		}
 	}
-	answer.NextCursor = cursor{Kind: cursorRunning, Generation: after.Active, Session: after.Session}.String()
+	answer.NextCursor = cursor{Kind: cursorRunning, Generation: after.Generation, Session: after.Session}.String()
 	return h.respond(c, answer)
 }

@@ -47,7 +47,7 @@ func benchAppend(b *testing.B, lines int) {
 			b.Fatal(err)
 		}
 	}
-	for range 1 + s.activities/len(batch) {
+	for range 1 + s.opts.ActivityCap/len(batch) {
 		write(len(batch))
 	}
 	b.ReportAllocs()

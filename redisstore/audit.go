@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -18,7 +18,6 @@ const (
 	auditRead  = 32 // maximum entries per read
 )
 
-// AppendAudit implements registry.AuditStore.
 func (s *Store) AppendAudit(ctx context.Context, entries []registry.AuditEntry) error {
 	logs := make(map[string][]registry.AuditEntry)
 	for _, e := range entries {
@@ -27,7 +26,7 @@ func (s *Store) AppendAudit(ctx context.Context, entries []registry.AuditEntry) 
 	pipe := s.conn.Pipeline()
 	for tenant, lines := range logs {
 		for some := range slices.Chunk(lines, auditBlock*auditRead) { // a script blocks the server
-			args := []any{s.auditTTL, s.auditCap, s.auditBytes}
+			args := []any{millis(s.opts.AuditTTL), s.opts.AuditCap, s.opts.AuditBytes}
 			for block := range slices.Chunk(some, auditBlock) {
 				text, err := encodeAudit(block)
 				if err != nil {
@@ -38,10 +37,9 @@ func (s *Store) AppendAudit(ctx context.Context, entries []registry.AuditEntry) 
 			pipe.Eval(scriptAudit, auditKeys(tenant), args...)
 		}
 	}
-	return redisconn.Unavailable("append to the audit log", pipe.Exec(ctx))
+	return pipe.Exec(ctx)
 }
 
-// encodeAudit writes lines as JSON, one per line.
 func encodeAudit(lines []registry.AuditEntry) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -55,73 +53,51 @@ func encodeAudit(lines []registry.AuditEntry) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// ReadAudit implements registry.AuditStore.
-func (s *Store) ReadAudit(ctx context.Context, q registry.AuditQuery) ([]registry.AuditEntry, string, error) {
-	scan := auditScan{query: q, limit: pageSize(q.Limit)}
+func (s *Store) ReadAudit(
+	ctx context.Context, q registry.AuditQuery,
+) (page []registry.AuditEntry, next string, err error) {
 	end, start := "+", "-"
-	if !q.To.IsZero() {
-		end = "(" + strconv.FormatInt(q.To.UnixMilli(), 10) + "-0"
+	if !q.From.IsZero() {
+		start = decimal(q.From.UnixMilli())
 	}
+	if !q.To.IsZero() {
+		end = "(" + decimal(q.To.UnixMilli()) + "-0"
+	}
+	var before registry.AuditID
 	if q.Before != "" {
-		before, err := registry.ParseAuditID(q.Before)
-		if err != nil {
+		if before, err = registry.ParseAuditID(q.Before); err != nil {
 			return nil, "", err
 		}
-		if to := q.To; to.IsZero() || before.Milli < to.UnixMilli() {
-			scan.before, end = &before, before.FeedID.String()
+		if q.To.IsZero() || before.Milli < q.To.UnixMilli() {
+			end = before.FeedID.String()
 		}
 	}
-	if !q.From.IsZero() {
-		start = strconv.FormatInt(q.From.UnixMilli(), 10)
-	}
 	// An entry has up to auditBlock lines, and all of them are decoded, so a short page should read few entries.
+	scanned, oldest := 0, ""
 	for count := 1; ; count = min(2*count, auditRead) {
 		c, err := s.conn.Do(ctx, "XREVRANGE", auditKeys(q.Tenant)[0], end, start, "COUNT", count)
 		if err != nil {
-			return nil, "", redisconn.Unavailable("read the audit log", err)
+			return nil, "", err
 		}
 		blocks, last := parseEntries(s, c, parseAudit(q.Tenant))
-		for _, lines := range blocks {
-			if next, full := scan.add(lines); full {
-				return scan.page, next, nil
+		slices.Reverse(blocks) // the oldest first, as the lines of each
+		for _, e := range slices.Backward(slices.Concat(blocks...)) {
+			if id, _ := registry.ParseAuditID(e.ID); id.FeedID == before.FeedID && id.Line >= before.Line {
+				continue
+			}
+			if len(page) == pageSize(q.Limit) || scanned >= registry.AuditScan {
+				return page, oldest, nil
+			}
+			scanned, oldest = scanned+1, e.ID
+			if q.Matches(e) {
+				page = append(page, e)
 			}
 		}
 		if last == "" {
-			return scan.page, "", nil
+			return page, "", nil
 		}
 		end = "(" + last
 	}
-}
-
-// auditScan reads a page of an audit log, from the newest line on.
-type auditScan struct {
-	query  registry.AuditQuery
-	limit  int
-	before *registry.AuditID // only lines before this one; nil: all
-
-	page    []registry.AuditEntry
-	scanned int
-	oldest  string // the id of the line visited last
-}
-
-// add visits lines that were written together. If the page is full before their end, add returns the cursor of the next
-// page.
-func (a *auditScan) add(lines []registry.AuditEntry) (next string, full bool) {
-	for _, e := range slices.Backward(lines) {
-		if a.before != nil {
-			if id, _ := registry.ParseAuditID(e.ID); id.FeedID == a.before.FeedID && id.Line >= a.before.Line {
-				continue
-			}
-		}
-		if len(a.page) == a.limit || a.scanned >= registry.AuditScan {
-			return a.oldest, true
-		}
-		a.scanned, a.oldest = a.scanned+1, e.ID
-		if a.query.Matches(e) {
-			a.page = append(a.page, e)
-		}
-	}
-	return "", false
 }
 
 // parseAudit reads an entry of a log. Unreadable lines are left out, and keep their numbers.
@@ -159,7 +135,6 @@ func usageField(r registry.UsageRow) string {
 	return who + usageSeparator + r.Tool
 }
 
-// AddUsage implements registry.UsageStore.
 func (s *Store) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
 	days := make(map[string][]any)
 	for _, r := range rows {
@@ -174,23 +149,23 @@ func (s *Store) AddUsage(ctx context.Context, rows []registry.UsageRow) error {
 	pipe := s.conn.Pipeline()
 	for key, pairs := range days {
 		for some := range slices.Chunk(pairs, 2*usageChunk) {
-			pipe.Eval(scriptUsage, []string{key}, append([]any{s.usageTTL, s.usageRows, other}, some...)...)
+			args := append([]any{millis(s.opts.UsageTTL), s.opts.UsageRows, other}, some...)
+			pipe.Eval(scriptUsage, []string{key}, args...)
 		}
 	}
-	return redisconn.Unavailable("add usage", pipe.Exec(ctx))
+	return pipe.Exec(ctx)
 }
 
-// ReadUsage implements registry.UsageStore.
 func (s *Store) ReadUsage(ctx context.Context, tenant, day string) ([]registry.UsageRow, error) {
 	rows := make(map[string]registry.UsageRow) // a scan may return a row twice
 	for cursor := "0"; ; {
 		c, err := s.conn.Do(ctx, "HSCAN", usageKey(tenant, day), cursor, "COUNT", usageRead)
 		if err != nil {
-			return nil, redisconn.Unavailable("read usage", err)
+			return nil, err
 		}
 		answer := c.List()
 		if len(answer) != 2 {
-			return nil, registry.AsError(c.ErrShape())
+			return nil, c.ErrShape()
 		}
 		for field, numbers := range redisconn.Map(answer[1]) {
 			if r, ok := parseUsage(field, numbers); ok {
@@ -198,15 +173,10 @@ func (s *Store) ReadUsage(ctx context.Context, tenant, day string) ([]registry.U
 				rows[field] = r
 			}
 		}
-		if cursor, _ = answer[0].(string); cursor == "0" || cursor == "" {
-			break
+		if cursor = redisconn.Text(answer[0]); cursor == "0" || cursor == "" {
+			return slices.Collect(maps.Values(rows)), nil
 		}
 	}
-	list := make([]registry.UsageRow, 0, len(rows))
-	for _, r := range rows {
-		list = append(list, r)
-	}
-	return list, nil
 }
 
 // parseUsage reads a row. A row of another release may have more or fewer numbers.

@@ -49,17 +49,16 @@ func (s *Store) mirror(pipe *redisconn.Pipeline, session string, mirrors []strin
 	}
 }
 
-// Awaited implements registry.Directory.
 func (s *Store) Awaited(ctx context.Context, q registry.Query) ([]registry.Awaited, error) {
 	sessions, err := s.candidates(ctx, q)
 	if err != nil {
-		return nil, redisconn.Unavailable("awaited", err)
+		return nil, err
 	}
 	var found []registry.Awaited
 	for some := range slices.Chunk(sessions, listChunk) {
 		page, err := s.awaitedAmong(ctx, q, some)
 		if err != nil {
-			return nil, redisconn.Unavailable("awaited", err)
+			return nil, err
 		}
 		if found = append(found, page...); len(found) >= pageSize(q.Limit) {
 			return found[:pageSize(q.Limit)], nil
@@ -96,22 +95,19 @@ func (s *Store) candidates(ctx context.Context, q registry.Query) ([]string, err
 		return nil, err
 	}
 	var sessions []string
-	known := make(map[string]bool)
-	add := func(session string) {
-		if !known[session] && len(sessions) < maxScan {
-			known[session] = true
-			sessions = append(sessions, session)
-		}
-	}
 	for _, read := range reads {
-		for _, session := range read.Strings() {
-			add(session)
-		}
+		sessions = append(sessions, read.Strings()...)
 	}
 	for _, place := range places {
-		add(place.Session)
+		sessions = append(sessions, place.Session)
 	}
-	return sessions, nil
+	known := make(map[string]bool)
+	sessions = slices.DeleteFunc(sessions, func(session string) bool {
+		again := known[session]
+		known[session] = true
+		return again
+	})
+	return sessions[:min(len(sessions), maxScan)], nil
 }
 
 // mirrorsFor returns the mirrors of the sessions that are expected to match a query. It returns none if the query's
@@ -146,7 +142,6 @@ type expectation struct {
 	left    time.Duration
 }
 
-// awaitedAmong returns which of the sessions are expected to match a query.
 func (s *Store) awaitedAmong(ctx context.Context, q registry.Query, sessions []string) ([]registry.Awaited, error) {
 	all, err := s.expectations(ctx, q.Tenant, sessions)
 	if err != nil {
@@ -221,20 +216,14 @@ func (s *Store) expectations(ctx context.Context, tenant string, sessions []stri
 	if err != nil {
 		return nil, err
 	}
-	var pods []string
-	for _, f := range list {
-		if f.exists && !slices.Contains(pods, f.session.Pod) {
-			pods = append(pods, f.session.Pod)
-		}
-	}
-	live, err := s.live.has(ctx, pods)
+	live, err := s.livePods(ctx, list)
 	if err != nil {
 		return nil, err
 	}
 	var all []expectation
 	for i, f := range list {
 		text, _ := texts[i].Text()
-		if e, ok := expectationOf(keys[i], f, text, live); ok {
+		if e, ok := expectationOf(f, text, live); ok {
 			if e.left == 0 {
 				e.left = time.Duration(max(lives[i].Int(), 1)) * time.Millisecond
 			}
@@ -246,36 +235,29 @@ func (s *Store) expectations(ctx context.Context, tenant string, sessions []stri
 
 // expectationOf returns what is expected of a session. text is the expected string, empty if there is none. live has
 // the live pods. The time left is zero if it is that of the expected string.
-func expectationOf(key registry.Key, f found, text string, live map[string]bool) (e expectation, ok bool) {
+func expectationOf(f found, text string, live map[string]bool) (e expectation, ok bool) {
 	sets, rest, _ := strings.Cut(text, "\n")
 	device, labels, _ := strings.Cut(rest, "\n")
 	e = expectation{session: f.session, before: f.session, sets: words(sets)}
-	switch {
-	case f.exists && live[f.session.Pod]:
-		ok = text != ""
-	case f.exists: // its pod has died, and is not swept yet
-		if ok = f.set.hash != "" || text != ""; f.set.hash != "" {
-			e.sets = append([]string{f.set.hash}, e.sets...)
-		}
-		e.left = registry.ReturnWait
-		e.session = registry.Session{
-			Key: key, UserID: f.session.UserID, DeviceID: f.session.DeviceID, Bound: f.session.Bound,
-			Labels: f.session.Labels,
-		}
-	default:
-		ok = f.gone && text != ""
-		e.session = registry.Session{
-			Key: key, UserID: f.session.UserID, DeviceID: f.session.DeviceID, Bound: f.session.Bound,
-		}
-	}
 	if text != "" {
 		e.before.DeviceID, e.before.Labels = device, nil
 		if decodeField(map[string]string{fieldLabels: labels}, fieldLabels, &e.before.Labels) != nil {
-			ok = false
-		}
-		if e.session.Pod == "" && !f.exists {
-			e.session.DeviceID, e.session.Labels = device, e.before.Labels
+			return e, false
 		}
 	}
-	return e, ok
+	switch {
+	case f.exists && live[f.session.Pod]:
+		return e, text != ""
+	case f.exists: // its pod has died, and is not swept yet
+		if f.set.hash != "" {
+			e.sets = append([]string{f.set.hash}, e.sets...)
+		}
+		e.session, e.left = f.session.Away(), registry.ReturnWait
+		e.session.Labels = f.session.Labels
+		return e, len(e.sets) > 0
+	default:
+		e.session = e.before.Away()
+		e.session.Labels = e.before.Labels
+		return e, f.gone && text != ""
+	}
 }

@@ -16,16 +16,15 @@ const (
 	undoTimeout  = time.Second
 )
 
-// CreateCall implements registry.CallStore.
 func (s *Store) CreateCall(ctx context.Context, r registry.Record) (registry.Record, bool, error) {
 	stored, created, err := s.writeCall(ctx, r)
 	if err != nil || !created || r.IdempotencyKey == "" {
-		return stored, created, redisconn.Unavailable("create call", err)
+		return stored, created, err
 	}
 	winner, err := s.holdKey(ctx, stored)
 	if err != nil || winner.CallID != stored.CallID {
 		s.undoCall(ctx, stored)
-		return winner, false, redisconn.Unavailable("take idempotency key", err)
+		return winner, false, err
 	}
 	return stored, true, nil
 }
@@ -36,21 +35,18 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 	r.Dispatched, r.Late, r.Result, r.Err = registry.DispatchedNo, false, nil, nil
 	constant, err := constantJSON(r)
 	if err != nil {
-		return registry.Record{}, false, err
+		return registry.Record{}, false, registry.AsError(err)
 	}
 	event, err := stateEvent(r.Tenant, r.CallID, registry.StateAccepted)
 	if err != nil {
-		return registry.Record{}, false, err
+		return registry.Record{}, false, registry.AsError(err)
 	}
 	args := append([]any{s.retention, r.HoldMS + r.TimeoutMS, string(registry.StateAccepted)}, event...)
 	args = append(args, fieldRest, constant, fieldDispatched, string(r.Dispatched), fieldHeld, flag(r.HoldMS > 0))
-	c, err := s.conn.Eval(ctx, scriptCallCreate, callKeys(r.Tenant, r.CallID), append(args, identityFields(r)...)...)
+	args = append(args, identityFields(r)...)
+	answer, err := s.conn.Ask(ctx, scriptCallCreate, 2, callKeys(r.Tenant, r.CallID), args...)
 	if err != nil {
 		return registry.Record{}, false, err
-	}
-	answer := c.List()
-	if len(answer) != 2 {
-		return registry.Record{}, false, c.ErrShape()
 	}
 	stored, err = parseRecord(redisconn.Map(answer[1]))
 	return stored, redisconn.Int(answer[0]) == 1, err
@@ -60,7 +56,9 @@ func (s *Store) writeCall(ctx context.Context, r registry.Record) (stored regist
 // then holds the key.
 func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Record, error) {
 	key := idemKey(own.Tenant, own.IdempotencyKey)
-	life := s.keyLife(own)
+	// A key need not live longer than the record can exist: the record of a call that is answered at the last moment
+	// lives for two retention times after its deadline.
+	life := min(millis(s.opts.IdempotencyTTL), own.HoldMS+own.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
 	c, err := s.conn.Do(ctx, "SET", key, own.CallID, "NX", "GET", "PX", life)
 	for range maxTakeovers {
 		if err != nil {
@@ -78,20 +76,14 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 		// key is also free if its call certainly never ran, because its caller should then call again.
 		c, err = s.conn.Eval(ctx, scriptSetIf, []string{key}, holder, own.CallID, life)
 	}
-	return registry.Record{}, errors.New("the idempotency key changes hands too often")
+	return registry.Record{}, registry.StoreUnavailable("create call",
+		errors.New("the idempotency key changes hands too often"))
 }
 
-// keyLife returns the TTL of the key of a call, in ms: IdempotencyTTL, but not longer than the record can exist. The
-// record of a call that is answered at the last moment lives for two retention times after its deadline.
-func (s *Store) keyLife(r registry.Record) int64 {
-	return min(s.idemTTL, r.HoldMS+r.TimeoutMS+2*s.retention+time.Minute.Milliseconds())
-}
-
-// CallByKey implements registry.CallStore.
 func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {
 	c, err := s.conn.Do(ctx, "GET", idemKey(tenant, key))
 	if err != nil {
-		return registry.Record{}, redisconn.Unavailable("read idempotency key", err)
+		return registry.Record{}, err
 	}
 	holder, taken := c.Text()
 	if !taken {
@@ -104,24 +96,30 @@ func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Rec
 	return r, err
 }
 
-// BeginCall implements registry.CallStore.
 func (s *Store) BeginCall(
 	ctx context.Context, tenant, callID, pod string, timeout time.Duration,
 ) (registry.Record, bool, error) {
 	c, err := s.conn.Eval(ctx, scriptCallBegin, callKeys(tenant, callID), s.retention, millis(timeout), pod,
 		string(registry.StateAccepted))
 	if err != nil {
-		return registry.Record{}, false, redisconn.Unavailable("begin call", err)
+		return registry.Record{}, false, err
 	}
+	begun, _, r, err := movedRecord(c)
+	return r, begun, err
+}
+
+// movedRecord reads the answer of a script that changes a record: whether it did, and the record.
+func movedRecord(c *redisconn.Command) (moved bool, hash map[string]string, r registry.Record, err error) {
 	answer, found, err := c.Parts(2)
-	switch {
-	case err != nil:
-		return registry.Record{}, false, redisconn.Unavailable("begin call", err)
-	case !found:
-		return registry.Record{}, false, registry.ErrNoCall
+	if err == nil && !found {
+		err = registry.ErrNoCall
 	}
-	r, err := parseRecord(redisconn.Map(answer[1]))
-	return r, redisconn.Int(answer[0]) == 1, redisconn.Unavailable("begin call", err)
+	if err != nil {
+		return false, nil, registry.Record{}, err
+	}
+	hash = redisconn.Map(answer[1])
+	r, err = parseRecord(hash)
+	return redisconn.Int(answer[0]) == 1, hash, r, err
 }
 
 // undoCall removes what was written for a call that will not run. It does nothing if the caller's deadline has passed,
@@ -141,7 +139,6 @@ func (s *Store) undoCall(ctx context.Context, r registry.Record) {
 	}
 }
 
-// MoveCall implements registry.CallStore.
 func (s *Store) MoveCall(
 	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
 ) (registry.Moved, error) {
@@ -171,27 +168,19 @@ func (s *Store) MoveCall(
 	args = append(append(args, len(table)), table...)
 	c, err := s.conn.Eval(ctx, scriptCallMove, callKeys(tenant, callID), append(args, fields...)...)
 	if err != nil {
-		return registry.Moved{}, redisconn.Unavailable("move call", err)
+		return registry.Moved{}, err
 	}
-	said, found, err := c.Parts(2)
-	switch {
-	case err != nil:
-		return registry.Moved{}, redisconn.Unavailable("move call", err)
-	case !found:
-		return registry.Moved{}, registry.ErrNoCall
+	applied, hash, r, err := movedRecord(c)
+	if err != nil {
+		return registry.Moved{}, err
 	}
-	hash := redisconn.Map(said[1])
-	moved := registry.Moved{Applied: redisconn.Int(said[0]) == 1}
-	if moved.Record, err = parseRecord(hash); err != nil {
-		return registry.Moved{}, redisconn.Unavailable("move call", err)
-	}
-	if moved.Applied && moved.Record.State.Final() {
+	moved := registry.Moved{Applied: applied, Record: r}
+	if applied && r.State.Final() {
 		moved.Watchers = parseWatchers(hash)
 	}
 	return moved, nil
 }
 
-// ReadCall implements registry.CallStore.
 func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	return s.WatchCall(ctx, tenant, callID, "")
 }
@@ -200,7 +189,6 @@ func (s *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.R
 // would take all processors and a megabyte each, and delay calls that need no record.
 const maxReads = 8
 
-// WatchCall implements registry.CallStore.
 func (s *Store) WatchCall(ctx context.Context, tenant, callID, pod string) (registry.Record, error) {
 	turn, err := s.reads.Acquire(ctx, share.Owner{Tenant: tenant}, 1)
 	if err != nil {
@@ -210,17 +198,15 @@ func (s *Store) WatchCall(ctx context.Context, tenant, callID, pod string) (regi
 	args := append([]any{s.retention, registry.OverdueGrace.Milliseconds(), pod}, overdueTable...)
 	c, err := s.conn.Eval(ctx, scriptCallRead, callKeys(tenant, callID), args...)
 	if err != nil {
-		return registry.Record{}, redisconn.Unavailable("read call", err)
+		return registry.Record{}, err
 	}
 	hash := c.Map()
 	if len(hash) == 0 {
 		return registry.Record{}, registry.ErrNoCall
 	}
-	r, err := parseRecord(hash)
-	return r, redisconn.Unavailable("read call", err)
+	return parseRecord(hash)
 }
 
-// KeepCalls implements registry.CallStore.
 func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error {
 	pipe := s.conn.Pipeline()
 	for _, r := range records {
@@ -244,11 +230,10 @@ func (s *Store) KeepCalls(ctx context.Context, records []registry.Record) error 
 		args = append(append(args, outcome...), fieldRest, constant)
 		pipe.Eval(scriptCallKeep, callKeys(r.Tenant, r.CallID), args...)
 	}
-	return redisconn.Unavailable("keep calls", pipe.Exec(ctx))
+	return pipe.Exec(ctx)
 }
 
-// FreeKey implements registry.CallStore.
 func (s *Store) FreeKey(ctx context.Context, tenant, key, callID string) error {
 	_, err := s.conn.Eval(ctx, scriptDelIf, []string{idemKey(tenant, key)}, callID)
-	return redisconn.Unavailable("free idempotency key", err)
+	return err
 }

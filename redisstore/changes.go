@@ -10,26 +10,19 @@ import (
 
 // AppendChange implements registry.CredentialStore. It stores a revocation before it appends to the log. So a reader
 // misses nothing if it reads the log up to some place, and the revocations after that.
-func (s *Store) AppendChange(
-	ctx context.Context, c registry.CredentialChange,
-) (registry.CredentialChange, error) {
+func (s *Store) AppendChange(ctx context.Context, c registry.CredentialChange) (registry.CredentialChange, error) {
 	if err := c.Validate(); err != nil {
 		return registry.CredentialChange{}, err
 	}
 	if err := s.remember(ctx, c); err != nil {
 		return registry.CredentialChange{}, err
 	}
-	answer, err := s.conn.Eval(ctx, scriptChangeAppend, []string{changesKey, lastChangeKey},
-		s.changeTTL, registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked))
+	place, err := s.conn.Ask(ctx, scriptChangeAppend, 2, []string{changesKey, lastChangeKey},
+		millis(s.opts.ChangeTTL), registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked))
 	if err != nil {
-		return registry.CredentialChange{}, redisconn.Unavailable("append change", err)
+		return registry.CredentialChange{}, err
 	}
-	place := answer.List()
-	if len(place) != 2 {
-		return registry.CredentialChange{}, redisconn.Unavailable("append change", answer.ErrShape())
-	}
-	id, _ := place[0].(string)
-	if c.Place, err = registry.ParseFeedID(id); err != nil {
+	if c.Place, err = registry.ParseFeedID(redisconn.Text(place[0])); err != nil {
 		return registry.CredentialChange{}, err
 	}
 	c.Seq, c.At = redisconn.Int(place[1]), time.UnixMilli(c.Place.Milli).UTC()
@@ -42,12 +35,12 @@ func (s *Store) remember(ctx context.Context, c registry.CredentialChange) error
 		return nil
 	}
 	answer, err := s.conn.Eval(ctx, scriptRevocationMark, []string{revokedKey(c.Tenant, c.Kind)},
-		s.changeTTL, s.revocations, c.ID)
+		millis(s.opts.ChangeTTL), s.opts.Revocations, c.ID)
 	if err != nil {
-		return redisconn.Unavailable("remember revocation", err)
+		return err
 	}
 	if wait := answer.Int(); wait > 0 {
-		return registry.ErrTooManyRevocations(c.Kind, s.revocations, time.Duration(wait)*time.Millisecond)
+		return registry.ErrTooManyRevocations(c.Kind, s.opts.Revocations, time.Duration(wait)*time.Millisecond)
 	}
 	return nil
 }
@@ -60,15 +53,14 @@ func (s *Store) Revocations(ctx context.Context, tenant string) ([]registry.Cred
 		answers[i] = pipe.Do("ZRANGE", revokedKey(tenant, kind), 0, -1, "WITHSCORES")
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, redisconn.Unavailable("read revocations", err)
+		return nil, err
 	}
 	var all []registry.CredentialChange
 	for i, kind := range kinds {
 		texts := answers[i].Strings()
 		for n := 0; n+1 < len(texts); n += 2 {
-			all = append(all, registry.CredentialChange{
-				At: timeOf(texts[n+1], time.UnixMilli), Tenant: tenant, Kind: kind, ID: texts[n], Revoked: true,
-			})
+			at := time.UnixMilli(redisconn.Int(texts[n+1])).UTC()
+			all = append(all, registry.CredentialChange{At: at, Tenant: tenant, Kind: kind, ID: texts[n], Revoked: true})
 		}
 	}
 	return all, nil
@@ -80,18 +72,17 @@ func (s *Store) Changes(ctx context.Context, after registry.FeedID, limit int) (
 	last := pipe.Do("GET", lastChangeKey) // first: changes appended meanwhile must not count as read
 	entries := pipe.Do("XRANGE", changesKey, "("+after.String(), "+", "COUNT", pageSize(limit))
 	if err := pipe.Exec(ctx); err != nil {
-		return registry.ChangePage{}, redisconn.Unavailable("read changes", err)
+		return registry.ChangePage{}, err
 	}
 	page := registry.ChangePage{Last: last.Int()}
 	for _, raw := range entries.List() {
 		entry, _ := raw.([]any)
 		if len(entry) != 2 {
-			return registry.ChangePage{}, redisconn.Unavailable("read changes", entries.ErrShape())
+			return registry.ChangePage{}, entries.ErrShape()
 		}
-		place, _ := entry[0].(string)
-		c, err := parseChange(place, redisconn.Map(entry[1]))
+		c, err := parseChange(redisconn.Text(entry[0]), redisconn.Map(entry[1]))
 		if err != nil {
-			return registry.ChangePage{}, redisconn.Unavailable("read changes", err)
+			return registry.ChangePage{}, err
 		}
 		page.Changes = append(page.Changes, c)
 	}

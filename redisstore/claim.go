@@ -10,7 +10,6 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Claim implements registry.SessionStore.
 func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Claim, error) {
 	if err := sess.Validate(); err != nil {
 		return registry.Claim{}, err
@@ -45,17 +44,17 @@ func (s *Store) claim(ctx context.Context, sess registry.Session) (_ registry.Cl
 	args = append(args, attributeFields(sess)...)
 	c := pipe.Eval(scriptClaim, append(sessionKeys(sess.Key), formersKey(sess.Key), expectedKey(sess.Key)), args...)
 	if err := pipe.Exec(ctx); err != nil {
-		return registry.Claim{}, "", redisconn.Unavailable("claim", err)
+		return registry.Claim{}, "", err
 	}
 	answer := c.List()
 	if len(answer) != 7 {
-		return registry.Claim{}, "", redisconn.Unavailable("claim", c.ErrShape())
+		return registry.Claim{}, "", c.ErrShape()
 	}
-	switch text, _ := answer[3].(string); redisconn.Int(answer[0]) {
+	switch redisconn.Int(answer[0]) {
 	case -1:
 		return registry.Claim{}, "", registry.ErrForeignSession
 	case -2:
-		return registry.Claim{}, text, nil
+		return registry.Claim{}, redisconn.Text(answer[3]), nil
 	}
 	claim, err := s.claimed(ctx, sess, answer)
 	return claim, "", err
@@ -63,48 +62,49 @@ func (s *Store) claim(ctx context.Context, sess registry.Session) (_ registry.Cl
 
 // claimed reads the answer to a claim, and adds the session to its indexes.
 func (s *Store) claimed(ctx context.Context, sess registry.Session, answer []any) (registry.Claim, error) {
-	at, _ := answer[1].(string)
-	gone, _ := answer[3].(string)
-	heirs, _ := answer[4].(string)
+	at := fromMillis(redisconn.Text(answer[1]))
 	if redisconn.Int(answer[0]) == 0 {
 		holder, err := parseSession(sess.Key, redisconn.Map(answer[2]))
 		if err != nil {
-			return registry.Claim{}, redisconn.Unavailable("claim", err)
+			return registry.Claim{}, err
 		}
-		return registry.Claim{}, &registry.Held{Holder: holder, At: fromMillis(at)}
+		return registry.Claim{}, &registry.Held{Holder: holder, At: at}
 	}
 	stored := sess.Clone()
 	stored.AnyOwner = false
-	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), fromMillis(at)
-	stored.ReclaimableBy, stored.ReclaimableUntil = parseHeirs(heirs)
+	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), at
+	stored.ReclaimableBy, stored.ReclaimableUntil = parseHeirs(redisconn.Text(answer[4]))
 
 	claim := registry.Claim{Session: stored, Formers: redisconn.Strings(answer[5])}
-	_, claim.Before = parseGone(sess.Key, gone)
+	claim.Before = parseGone(sess.Key, redisconn.Text(answer[3]))
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation - 1}
 	p.mirrors = mirrorsOf(sess.Tenant, sess.UserID, redisconn.Strings(answer[6]))
-	if before := redisconn.Map(answer[2]); len(before) > 0 {
-		previous, err := parseSession(sess.Key, before)
-		if err != nil {
-			s.log.Warn("previous claim not readable; its index entries go as they are read",
-				"session", sess.Key.Session, "error", err)
-		}
-		p.replace(previous, before[fieldSet])
-		claim.Previous, claim.Before = &previous, &previous
+	if previous := s.replace(&p, answer[2]); previous != nil {
+		claim.Previous, claim.Before = previous, previous
 	}
 	if err := s.place(ctx, p); err != nil {
-		return registry.Claim{}, redisconn.Unavailable("claim", err)
+		return registry.Claim{}, err
 	}
 	return claim, nil
 }
 
-// replace makes p remove the index entries of the previous claim of the session.
-func (p *placement) replace(previous registry.Session, set string) {
-	p.remove = append(p.remove, attributeIndexes(previous)...)
-	p.removeSet(set)
-	p.leavePod = previous.Pod
+// replace makes p remove the index entries of the former hash of the session, and returns what that hash had; nil if
+// there was none.
+func (s *Store) replace(p *placement, answer any) *registry.Session {
+	hash := redisconn.Map(answer)
+	if len(hash) == 0 {
+		return nil
+	}
+	previous, err := parseSession(p.session.Key, hash)
+	if err != nil {
+		s.log.Warn("the former hash of the session is not readable; its index entries go as they are read",
+			"session", p.session.Key.Session, "error", err)
+	}
+	p.remove, p.leavePod = append(p.remove, attributeIndexes(previous)...), previous.Pod
+	p.removeSet(hash[fieldSet])
+	return &previous
 }
 
-// Restore implements registry.SessionStore.
 func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session, error) {
 	sess := e.Session
 	if err := sess.Validate(); err != nil {
@@ -128,51 +128,41 @@ func (s *Store) Restore(ctx context.Context, e registry.Entry) (registry.Session
 	pipe.Then()
 	c := pipe.Eval(scriptRestore, sessionKeys(sess.Key), args...)
 	if err := pipe.Exec(ctx); err != nil {
-		return registry.Session{}, redisconn.Unavailable("restore", err)
+		return registry.Session{}, err
 	}
 	answer, found, err := c.Parts(3)
 	switch {
 	case err != nil:
-		return registry.Session{}, redisconn.Unavailable("restore", err)
+		return registry.Session{}, err
 	case !found:
 		return registry.Session{}, registry.ErrNotOwner
 	}
-	at, _ := answer[1].(string)
 	stored := sess.Clone()
-	stored.Generation, stored.ConnectedAt = redisconn.Int(answer[0]), fromMillis(at)
+	stored.Generation = redisconn.Int(answer[0])
+	stored.ConnectedAt = fromMillis(redisconn.Text(answer[1]))
 	p := placement{session: stored, add: attributeIndexes(stored), upTo: stored.Generation}
 	p.addSet(set)
-	if before := redisconn.Map(answer[2]); len(before) > 0 {
-		previous, err := parseSession(sess.Key, before)
-		if err != nil {
-			s.log.Warn("the former hash of the session is not readable", "session", sess.Key.Session, "error", err)
-		}
-		p.replace(previous, before[fieldSet])
-	}
+	s.replace(&p, answer[2])
 	if err := s.place(ctx, p); err != nil {
-		return registry.Session{}, redisconn.Unavailable("restore", err)
+		return registry.Session{}, err
 	}
 	return stored, nil
 }
 
-// Update implements registry.SessionStore.
 func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 	pipe := s.conn.SessionPipeline()
 	args := append([]any{s.sessionTTL, sess.Pod, decimal(sess.Generation)}, attributeFields(sess)...)
 	c := pipe.Eval(scriptUpdate, sessionKeys(sess.Key), args...)
 	if err := pipe.Exec(ctx); err != nil {
-		return redisconn.Unavailable("update", err)
-	}
-	answer := c.List()
-	if len(answer) == 0 {
-		return redisconn.Unavailable("update", c.ErrShape())
-	}
-	if err := fenced("update", redisconn.Int(answer[0])); err != nil {
 		return err
 	}
-	previous, err := parseSession(sess.Key, redisconn.Map(answer[1]))
+	hash, err := fenced("update", c)
 	if err != nil {
-		return redisconn.Unavailable("update", err)
+		return err
+	}
+	previous, err := parseSession(sess.Key, redisconn.Map(hash))
+	if err != nil {
+		return err
 	}
 	before, now := attributeIndexes(previous), attributeIndexes(sess)
 	p := placement{session: sess, known: true, keep: now, remove: before, upTo: sess.Generation}
@@ -181,10 +171,9 @@ func (s *Store) Update(ctx context.Context, sess registry.Session) error {
 			p.add = append(p.add, index)
 		}
 	}
-	return redisconn.Unavailable("update", s.place(ctx, p))
+	return s.place(ctx, p)
 }
 
-// SetTools implements registry.SessionStore.
 func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []registry.ToolSpec) error {
 	set, epoch, since := newToolSet(tools), s.written.epoch.Load(), sess.Seniority().UnixMilli()
 	pipe := s.conn.SessionPipeline()
@@ -198,22 +187,17 @@ func (s *Store) SetTools(ctx context.Context, sess registry.Session, tools []reg
 	c := pipe.Eval(scriptSetTools, append(sessionKeys(sess.Key), expectedKey(sess.Key)),
 		s.sessionTTL, sess.Pod, decimal(sess.Generation), set.hash, registry.SettleWait.Milliseconds())
 	if err := pipe.Exec(ctx); err != nil {
-		return redisconn.Unavailable("set tools", err)
+		return err
 	}
-	answer := c.List()
-	if len(answer) == 0 {
-		return redisconn.Unavailable("set tools", c.ErrShape())
-	}
-	if err := fenced("set tools", redisconn.Int(answer[0])); err != nil {
+	before, err := fenced("set tools", c)
+	if err != nil {
 		return err
 	}
 	p := placement{session: sess, known: true, upTo: sess.Generation}
 	p.addSet(set)
-	if before, _ := answer[1].(string); before != "" {
-		p.removeSet(before)
-	}
+	p.removeSet(redisconn.Text(before))
 	if err := s.place(ctx, p); err != nil {
-		return redisconn.Unavailable("set tools", err)
+		return err
 	}
 	if writes {
 		s.written.add(sess.Tenant, set.hash, since, epoch)
@@ -227,7 +211,7 @@ func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Du
 	pipe := s.conn.SessionPipeline()
 	c := s.release(pipe, sess.Ref(), sess.Pod, back)
 	if err := pipe.Exec(ctx); err != nil {
-		return false, redisconn.Unavailable("release", err)
+		return false, err
 	}
 	hash, expected, current := releasedHash(c)
 	pipe = s.conn.SessionPipeline()
@@ -249,9 +233,7 @@ func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Du
 
 // release adds the script that ends a claim to the pipeline. The device is expected back within the duration back, at
 // most the session TTL.
-func (s *Store) release(
-	pipe *redisconn.Pipeline, ref registry.Ref, pod string, back time.Duration,
-) *redisconn.Command {
+func (s *Store) release(pipe *redisconn.Pipeline, ref registry.Ref, pod string, back time.Duration) *redisconn.Command {
 	keys := append(sessionKeys(ref.Key), expectedKey(ref.Key))
 	expected := min(max(back.Milliseconds(), 0), s.sessionTTL)
 	return pipe.Eval(scriptRelease, keys, s.sessionTTL, pod, decimal(ref.Generation), expected)
@@ -265,14 +247,6 @@ func releasedHash(released *redisconn.Command) (hash map[string]string, expected
 		return nil, nil, false
 	}
 	return redisconn.Map(answer[1]), redisconn.Strings(answer[2]), true
-}
-
-// traces adds the index entries of a session with this hash to the removals.
-func (s *Store) traces(key registry.Key, hash map[string]string, into removals) {
-	indexes, upTo := s.indexesOf(key, hash)
-	for _, index := range indexes {
-		into.add(index, key.Session, upTo)
-	}
 }
 
 // indexesOf returns the indexes that a session with this hash is in, and its generation.

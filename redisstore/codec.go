@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +58,7 @@ func attributesOf(s registry.Session) [12]attribute {
 func attributeFields(s registry.Session) []any {
 	all := attributesOf(s)
 	fields := make([]any, 0, 2+2*len(all))
-	fields = append(fields, fieldDigest, digestOf(all))
+	fields = append(fields, fieldDigest, string(appendDigest(nil, all)))
 	for _, a := range all {
 		if a.value != "" {
 			fields = append(fields, a.name, a.value)
@@ -68,13 +67,7 @@ func attributeFields(s registry.Session) []any {
 	return fields
 }
 
-// appendAttributeDigest appends the digest that attributeFields returns.
-func appendAttributeDigest(b []byte, s *registry.Session) []byte {
-	return appendDigest(b, attributesOf(*s))
-}
-
-func digestOf(all [12]attribute) string { return string(appendDigest(nil, all)) }
-
+// appendDigest appends the digest of a session's attributes.
 func appendDigest(b []byte, all [12]attribute) []byte {
 	var room [1 << 10]byte // on the stack: every refresh computes it for every session
 	text := room[:0]
@@ -97,7 +90,6 @@ func jsonText(v any, n int) string {
 	return string(b)
 }
 
-// parseSession reads a session hash.
 func parseSession(key registry.Key, h map[string]string) (registry.Session, error) {
 	s := registry.Session{
 		Key: key, Pod: h[fieldPod], Name: h[fieldName], DeviceID: h[fieldDeviceID], DeviceName: h[fieldDeviceName],
@@ -105,12 +97,12 @@ func parseSession(key registry.Key, h map[string]string) (registry.Session, erro
 	}
 	var err error
 	if s.Generation, err = strconv.ParseInt(h[fieldGeneration], 10, 64); err != nil {
-		return s, fmt.Errorf("session hash: generation: %w", err)
+		return s, registry.StoreUnavailable("read the generation of a session", err)
 	}
 	s.ConnectedAt = fromMillis(h[fieldConnected])
 	err = errors.Join(decodeField(h, fieldLabels, &s.Labels), decodeField(h, fieldCaps, &s.Capabilities))
 	if err != nil {
-		return s, fmt.Errorf("session hash: %w", err)
+		return s, registry.StoreUnavailable("read the hash of a session", err)
 	}
 	s.Since, s.Bound = fromMillis(h[fieldSince]), h[fieldBound] != ""
 	s.Proofs = words(h[fieldProofs])
@@ -176,13 +168,14 @@ func words(text string) []string {
 	return strings.Split(text, " ")
 }
 
-// parseGone reads what is stored of a released session: its pod and its identity.
-func parseGone(key registry.Key, text string) (pod string, s *registry.Session) {
+// parseGone reads what is stored of a released session: its pod and its identity. It returns nil if there is nothing.
+func parseGone(key registry.Key, text string) *registry.Session {
 	lines := strings.Split(text, "\n")
-	if _, pod, _ = strings.Cut(lines[0], " "); pod == "" {
-		return "", nil
+	_, pod, _ := strings.Cut(lines[0], " ")
+	if pod == "" {
+		return nil
 	}
-	s = &registry.Session{Key: key, Pod: pod}
+	s := &registry.Session{Key: key, Pod: pod}
 	if len(lines) >= 8 {
 		s.ConnectedAt, s.Since = fromMillis(lines[6]), fromMillis(lines[7])
 		s.DeviceID, s.Proofs = lines[2], words(lines[3])
@@ -192,7 +185,7 @@ func parseGone(key registry.Key, text string) (pod string, s *registry.Session) 
 	if len(lines) >= 10 {
 		s.UserID, s.Bound = lines[8], lines[9] != ""
 	}
-	return pod, s
+	return s
 }
 
 func fromMillis(text string) time.Time {
@@ -222,14 +215,6 @@ func encodeJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-func decodeSpec(text string) (registry.ToolSpec, error) {
-	var t registry.ToolSpec
-	if err := json.NewDecoder(strings.NewReader(text)).Decode(&t); err != nil {
-		return t, fmt.Errorf("specification: %w", err)
-	}
-	return t.Hashed(), nil
-}
-
 // found is what Redis has under one session key.
 type found struct {
 	session registry.Session
@@ -239,11 +224,10 @@ type found struct {
 	pulse   registry.Pulse
 }
 
-// Entry implements registry.Directory.
 func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, error) {
 	list, err := s.read(ctx, []registry.Key{key})
 	if err != nil {
-		return registry.Entry{}, redisconn.Unavailable("entry", err)
+		return registry.Entry{}, err
 	}
 	f := list[0]
 	if !f.exists && !f.gone {
@@ -254,7 +238,7 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 	}
 	entries, err := s.entries(ctx, key.Tenant, list)
 	if err != nil {
-		return registry.Entry{}, redisconn.Unavailable("entry", err)
+		return registry.Entry{}, err
 	}
 	if len(entries) == 0 {
 		if f.exists { // its pod has no lease; all leases may have been lost since the session was read
@@ -262,10 +246,7 @@ func (s *Store) Entry(ctx context.Context, key registry.Key) (registry.Entry, er
 				return registry.Entry{}, err
 			}
 		}
-		away := registry.Session{
-			Key: key, UserID: f.session.UserID, DeviceID: f.session.DeviceID, Bound: f.session.Bound,
-		}
-		return registry.Entry{Session: away}, registry.NotConnected()
+		return registry.Entry{Session: f.session.Away()}, registry.NotConnected()
 	}
 	return entries[0], nil
 }
@@ -279,10 +260,9 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 	list, sets := make([]found, len(keys)), make(map[string]bool)
 	for i, hash := range hashes {
 		if len(hash) == 0 {
-			if list[i].gone = gone[i] != ""; list[i].gone {
-				if _, was := parseGone(keys[i], gone[i]); was != nil {
-					list[i].session = *was
-				}
+			list[i] = found{gone: gone[i] != "", session: registry.Session{Key: keys[i]}}
+			if was := parseGone(keys[i], gone[i]); was != nil {
+				list[i].session = *was
 			}
 			continue
 		}
@@ -298,7 +278,13 @@ func (s *Store) read(ctx context.Context, keys []registry.Key) ([]found, error) 
 			sets[set] = true
 		}
 	}
-	return list, s.fillSets(ctx, keys, list, sets)
+	known, err := s.fetchSets(ctx, keys[0].Tenant, sets)
+	for i := range list {
+		if set, ok := known[list[i].set.hash]; ok {
+			list[i].set = set
+		}
+	}
+	return list, err
 }
 
 // readHashes reads the hashes of sessions, and the disconnect marks of sessions without a hash. It uses plain commands,
@@ -334,41 +320,14 @@ func (s *Store) readHashes(ctx context.Context, keys []registry.Key) ([]map[stri
 		if len(answer) != 2 {
 			return nil, nil, c.ErrShape()
 		}
-		hashes[i] = redisconn.Map(answer[0])
-		gone[i], _ = answer[1].(string)
+		hashes[i], gone[i] = redisconn.Map(answer[0]), redisconn.Text(answer[1])
 	}
 	return hashes, gone, nil
 }
 
-// fillSets reads the contents of the sets that the sessions name.
-func (s *Store) fillSets(ctx context.Context, keys []registry.Key, list []found, wanted map[string]bool) error {
-	if len(wanted) == 0 {
-		return nil
-	}
-	sets, err := s.fetchSets(ctx, keys[0].Tenant, wanted)
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		if set, ok := sets[list[i].set.hash]; ok {
-			list[i].set = set
-		}
-	}
-	return nil
-}
-
 // entries turns found sessions of one tenant into entries. It leaves out sessions of pods that are not live.
 func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]registry.Entry, error) {
-	var pods []string
-	for _, f := range list {
-		if f.exists && !slices.Contains(pods, f.session.Pod) {
-			pods = append(pods, f.session.Pod)
-		}
-	}
-	if len(pods) == 0 {
-		return nil, nil
-	}
-	live, err := s.live.has(ctx, pods)
+	live, err := s.livePods(ctx, list)
 	if err != nil {
 		return nil, err
 	}
@@ -393,7 +352,19 @@ func (s *Store) entries(ctx context.Context, tenant string, list []found) ([]reg
 	return entries, nil
 }
 
-// tools returns the specifications of the session's tools, ordered by name.
+func (s *Store) livePods(ctx context.Context, list []found) (map[string]bool, error) {
+	var pods []string
+	for _, f := range list {
+		if f.exists {
+			pods = append(pods, f.session.Pod)
+		}
+	}
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	return s.live.has(ctx, pods)
+}
+
 func (f found) tools(specs map[string]registry.ToolSpec) []registry.ToolSpec {
 	tools := make([]registry.ToolSpec, 0, len(f.set.tools))
 	for _, t := range f.set.tools {

@@ -14,15 +14,10 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// BeginTurn implements registry.ConversationStore.
 func (s *Store) BeginTurn(ctx context.Context, key registry.Key, lease time.Duration) (registry.Turn, error) {
-	c, err := s.conn.Eval(ctx, scriptChatBegin, chatPlaceKeys(key), s.historyTTL, millis(lease))
+	answer, err := s.conn.Ask(ctx, scriptChatBegin, 2, chatPlaceKeys(key), s.historyTTL, millis(lease))
 	if err != nil {
-		return registry.Turn{}, redisconn.Unavailable("begin turn", err)
-	}
-	answer := c.List()
-	if len(answer) != 2 {
-		return registry.Turn{}, redisconn.Unavailable("begin turn", c.ErrShape())
+		return registry.Turn{}, err
 	}
 	if redisconn.Int(answer[0]) != 1 {
 		return registry.Turn{}, registry.ErrTurnTaken(time.Duration(redisconn.Int(answer[1])) * time.Millisecond)
@@ -30,15 +25,13 @@ func (s *Store) BeginTurn(ctx context.Context, key registry.Key, lease time.Dura
 	return registry.Turn{Key: key, Fence: redisconn.Int(answer[1])}, nil
 }
 
-// RenewTurn implements registry.ConversationStore.
 func (s *Store) RenewTurn(ctx context.Context, t registry.Turn, lease time.Duration) error {
-	_, err := s.turn(ctx, "renew turn", scriptChatRenew, t, millis(lease))
+	_, err := s.turn(ctx, scriptChatRenew, t, millis(lease))
 	return err
 }
 
-// EndTurn implements registry.ConversationStore.
 func (s *Store) EndTurn(ctx context.Context, t registry.Turn) error {
-	if _, err := s.turn(ctx, "end turn", scriptChatEnd, t); err != nil {
+	if _, err := s.turn(ctx, scriptChatEnd, t); err != nil {
 		return err
 	}
 	running := []string{runningIndex(t.Key.Tenant)}
@@ -49,15 +42,14 @@ func (s *Store) EndTurn(ctx context.Context, t registry.Turn) error {
 	return nil
 }
 
-// AppendMessages implements registry.ConversationStore.
 func (s *Store) AppendMessages(ctx context.Context, t registry.Turn, messages ...json.RawMessage) (int, error) {
 	args := make([]any, 0, 3+len(messages))
-	args = append(args, s.historyCap, registry.MaxHistoryBytes, digest(messages))
-	messages = messages[max(0, len(messages)-s.historyCap):]
+	args = append(args, s.opts.HistoryCap, registry.MaxHistoryBytes, digest(messages))
+	messages = messages[max(0, len(messages)-s.opts.HistoryCap):]
 	for _, message := range messages {
 		args = append(args, []byte(message))
 	}
-	n, err := s.turn(ctx, "append messages", scriptChatAppend, t, args...)
+	n, err := s.turn(ctx, scriptChatAppend, t, args...)
 	if err != nil || len(messages) == 0 {
 		return n, err
 	}
@@ -73,16 +65,14 @@ func digest(messages []json.RawMessage) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// SaveDraft implements registry.ConversationStore.
 func (s *Store) SaveDraft(ctx context.Context, t registry.Turn, draft json.RawMessage) error {
-	_, err := s.turn(ctx, "save draft", scriptChatDraft, t, []byte(draft))
+	_, err := s.turn(ctx, scriptChatDraft, t, []byte(draft))
 	return err
 }
 
-// TruncateMessages implements registry.ConversationStore.
 func (s *Store) TruncateMessages(ctx context.Context, t registry.Turn, n int) error {
 	n = min(max(n, 0), math.MaxInt32) // Lua prints such a number in full
-	_, err := s.turn(ctx, "truncate messages", scriptChatTruncate, t, n)
+	_, err := s.turn(ctx, scriptChatTruncate, t, n)
 	if err != nil {
 		return err
 	}
@@ -92,72 +82,59 @@ func (s *Store) TruncateMessages(ctx context.Context, t registry.Turn, n int) er
 	return nil
 }
 
-// SetTitle implements registry.ConversationStore.
 func (s *Store) SetTitle(ctx context.Context, t registry.Turn, title string) error {
-	if _, err := s.turn(ctx, "set title", scriptChatTitle, t, title); err != nil {
+	if _, err := s.turn(ctx, scriptChatTitle, t, title); err != nil {
 		return err
 	}
 	return s.touch(ctx, t)
 }
 
-// SetOwner implements registry.ConversationStore.
 func (s *Store) SetOwner(ctx context.Context, t registry.Turn, o registry.Owner) error {
-	_, err := s.turn(ctx, "set owner", scriptChatOwner, t, o.UserID, o.DeviceID, flag(o.Bound))
+	_, err := s.turn(ctx, scriptChatOwner, t, o.UserID, o.DeviceID, flag(o.Bound))
 	return err // the lists show it with the first message
 }
 
-// Conversation implements registry.ConversationStore.
 func (s *Store) Conversation(ctx context.Context, key registry.Key) (registry.Conversation, error) {
-	c, err := s.chat(ctx, "read conversation", scriptChatRead, key)
+	answer, err := s.conn.Ask(ctx, scriptChatRead, 7, chatKeys(key))
 	if err != nil {
 		return registry.Conversation{}, err
 	}
-	answer := c.List()
-	if len(answer) != 7 {
-		return registry.Conversation{}, redisconn.Unavailable("read conversation", c.ErrShape())
+	text := redisconn.Strings(answer)
+	found := registry.Conversation{
+		Title: text[2], Busy: redisconn.Int(answer[3]) == 1,
+		Owner: registry.Owner{UserID: text[4], DeviceID: text[5], Bound: text[6] == flag(true)},
 	}
-	var found registry.Conversation
 	for _, message := range redisconn.Strings(answer[0]) {
 		found.Messages = append(found.Messages, json.RawMessage(message))
 	}
-	if draft, _ := answer[1].(string); draft != "" {
-		found.Draft = json.RawMessage(draft)
+	if text[1] != "" {
+		found.Draft = json.RawMessage(text[1])
 	}
-	found.Title, _ = answer[2].(string)
-	found.Busy = redisconn.Int(answer[3]) == 1
-	found.Owner.UserID, _ = answer[4].(string)
-	found.Owner.DeviceID, _ = answer[5].(string)
-	found.Owner.Bound = answer[6] == flag(true)
 	return found, nil
 }
 
-// CountMessages implements registry.ConversationStore.
 func (s *Store) CountMessages(ctx context.Context, key registry.Key) (int, error) {
 	c, err := s.conn.Do(ctx, "LLEN", messagesKey(key))
-	return int(c.Int()), redisconn.Unavailable("count messages", err)
+	return int(c.Int()), err
 }
 
-// AppendTrail implements registry.ConversationStore.
 func (s *Store) AppendTrail(ctx context.Context, key registry.Key, entry string, limit int) ([]string, error) {
-	c, err := s.chat(ctx, "append trail", scriptChatTrail, key, entry, min(max(limit, 1), registry.MaxTrail))
-	if err != nil {
-		return nil, err
-	}
-	return c.Strings(), nil
+	c, err := s.conn.Eval(ctx, scriptChatTrail, chatKeys(key),
+		s.historyTTL, entry, min(max(limit, 1), registry.MaxTrail))
+	return c.Strings(), err
 }
 
-// Trail implements registry.ConversationStore.
 func (s *Store) Trail(ctx context.Context, key registry.Key, limit int) ([]string, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
 	c, err := s.conn.Do(ctx, "LRANGE", trailKey(key), -limit, -1)
-	return c.Strings(), redisconn.Unavailable("read trail", err)
+	return c.Strings(), err
 }
 
 // turn runs a script that writes for a turn, and returns its answer.
-func (s *Store) turn(ctx context.Context, op string, sc *redisconn.Script, t registry.Turn, args ...any) (int, error) {
-	c, err := s.chat(ctx, op, sc, t.Key, append([]any{decimal(t.Fence)}, args...)...)
+func (s *Store) turn(ctx context.Context, sc *redisconn.Script, t registry.Turn, args ...any) (int, error) {
+	c, err := s.conn.Eval(ctx, sc, chatKeys(t.Key), append([]any{s.historyTTL, decimal(t.Fence)}, args...)...)
 	if err != nil {
 		return 0, err
 	}
@@ -168,21 +145,7 @@ func (s *Store) turn(ctx context.Context, op string, sc *redisconn.Script, t reg
 	return n, nil
 }
 
-// chat runs a script on a conversation.
-func (s *Store) chat(
-	ctx context.Context, op string, sc *redisconn.Script, key registry.Key, args ...any,
-) (*redisconn.Command, error) {
-	c, err := s.conn.Eval(ctx, sc, chatKeys(key), append([]any{s.historyTTL}, args...)...)
-	return c, redisconn.Unavailable(op, err)
-}
-
-// DescribeConversations implements registry.ConversationIndex.
 func (s *Store) DescribeConversations(ctx context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
-	infos, err := s.describe(ctx, keys)
-	return infos, redisconn.Unavailable("describe conversations", err)
-}
-
-func (s *Store) describe(ctx context.Context, keys []registry.Key) ([]registry.ConversationInfo, error) {
 	pipe := s.conn.Pipeline()
 	calls := make([]*redisconn.Command, len(keys))
 	for i, key := range keys {
@@ -200,38 +163,27 @@ func (s *Store) describe(ctx context.Context, keys []registry.Key) ([]registry.C
 		text := c.Strings()
 		infos[i] = registry.ConversationInfo{
 			Key: keys[i], Messages: int(redisconn.Int(answer[0])), Title: text[1], Named: text[2] == "1",
-			Created: timeOf(text[3], time.UnixMilli), Active: timeOf(text[4], time.UnixMilli),
+			Created: fromMillis(text[3]), Active: fromMillis(text[4]),
 			Owner: registry.Owner{UserID: text[5], DeviceID: text[6], Bound: text[8] == flag(true)},
-			Turn:  timeOf(text[7], time.UnixMicro),
+		}
+		if fence := redisconn.Int(answer[7]); fence > 0 {
+			infos[i].Turn = time.UnixMicro(fence).UTC()
 		}
 	}
 	return infos, nil
-}
-
-// timeOf converts a clock reading. It returns the zero time if there is none.
-func timeOf(text string, unit func(int64) time.Time) time.Time {
-	if n := redisconn.Int(text); n > 0 {
-		return unit(n).UTC()
-	}
-	return time.Time{}
 }
 
 // ListConversations implements registry.ConversationIndex. One call visits a bounded part of the index.
 func (s *Store) ListConversations(
 	ctx context.Context, q registry.ConversationQuery,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
-	after := registry.Cursor{Generation: q.After.Active, Session: q.After.Session}
-	found, next, err := scan(after, pageSize(q.Limit),
+	return scan(q.After, pageSize(q.Limit),
 		func(at registry.Cursor, limit int) ([]place, error) {
 			return s.conversationPlaces(ctx, q.Tenant, at, limit)
 		},
 		func(places []place) ([]registry.ConversationInfo, error) {
 			return s.resolveConversations(ctx, q, places)
 		})
-	if err != nil || next == nil {
-		return found, nil, redisconn.Unavailable("list conversations", err)
-	}
-	return found, &registry.ConversationCursor{Active: next.Generation, Session: next.Session}, nil
 }
 
 // conversationPlaces reads a part of the index, the most recently used first. The generation of such a place is the
@@ -257,7 +209,7 @@ func (s *Store) resolveConversations(
 		return nil, nil
 	}
 	keys := sessionsAt(q.Tenant, places)
-	infos, err := s.describe(ctx, keys)
+	infos, err := s.DescribeConversations(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -276,19 +228,21 @@ func (s *Store) resolveConversations(
 			there = append(there, info)
 		}
 	}
-	s.removeStale(ctx, q.Tenant, stale)
+	s.removeStale(ctx, stale)
 	return there, nil
 }
 
-// removeStale removes stale places. If that fails, the next reader tries again.
-func (s *Store) removeStale(ctx context.Context, tenant string, stale removals) {
+// removeStale removes stale places. If that fails, the next reader tries again. shown are the tenants whose listings of
+// sessions have changed by it.
+func (s *Store) removeStale(ctx context.Context, stale removals, shown ...string) {
 	if len(stale) == 0 {
 		return
 	}
 	pipe := s.conn.Pipeline()
 	stale.into(pipe)
+	s.changed(pipe, shown...)
 	if err := pipe.Exec(ctx); err != nil {
-		s.log.Debug("stale entries of conversations not removed", "tenant", tenant, "error", err)
+		s.log.Debug("stale index entries not removed", "error", err)
 	}
 }
 
@@ -328,14 +282,14 @@ func (s *Store) RunningConversations(
 	ctx context.Context, tenant string, after registry.ConversationCursor, limit int,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
 	index, limit := runningIndex(tenant), pageSize(limit)
-	c, err := s.conn.Eval(ctx, scriptPage, []string{index}, "up", after.Active, after.Session, limit)
+	c, err := s.conn.Eval(ctx, scriptPage, []string{index}, "up", after.Generation, after.Session, limit)
 	if err != nil {
-		return nil, nil, redisconn.Unavailable("list running conversations", err)
+		return nil, nil, err
 	}
 	places := merge([]string{index}, []*redisconn.Command{c}, limit, false)
-	infos, err := s.describe(ctx, sessionsAt(tenant, places))
+	infos, err := s.DescribeConversations(ctx, sessionsAt(tenant, places)...)
 	if err != nil {
-		return nil, nil, redisconn.Unavailable("list running conversations", err)
+		return nil, nil, err
 	}
 	stale, running := make(removals), infos[:0]
 	for i, info := range infos {
@@ -345,48 +299,36 @@ func (s *Store) RunningConversations(
 		}
 		running = append(running, info)
 	}
-	s.removeStale(ctx, tenant, stale)
+	s.removeStale(ctx, stale)
 	if len(places) < limit {
 		return running, nil, nil
 	}
-	last := places[len(places)-1]
-	return running, &registry.ConversationCursor{Active: last.Generation, Session: last.Session}, nil
+	return running, &places[len(places)-1].Cursor, nil
 }
 
-// ConversationsVersion implements registry.ConversationIndex.
 func (s *Store) ConversationsVersion(ctx context.Context, tenant string) (string, error) {
-	c, err := s.conn.Eval(ctx, scriptChatsVersion, chatsKeys(tenant), s.historyTTL, rand.Text())
-	if err != nil {
-		return "", redisconn.Unavailable("version of conversations", err)
+	answer, err := s.conn.Ask(ctx, scriptChatsVersion, 2, chatsKeys(tenant), s.historyTTL, rand.Text())
+	if err != nil || answer[0] == "" {
+		return "", err
 	}
-	answer := c.List()
-	if len(answer) != 2 {
-		return "", redisconn.Unavailable("version of conversations", c.ErrShape())
-	}
-	version, _ := answer[0].(string)
-	if version == "" {
-		return "", nil
-	}
-	return version + " " + decimal(redisconn.Int(answer[1])), nil
+	return redisconn.Text(answer[0]) + " " + decimal(redisconn.Int(answer[1])), nil
 }
 
-// NameConversation implements registry.ConversationIndex.
 func (s *Store) NameConversation(ctx context.Context, key registry.Key, title string) error {
-	if _, err := s.chat(ctx, "name conversation", scriptChatName, key, title); err != nil {
+	if _, err := s.conn.Eval(ctx, scriptChatName, chatKeys(key), s.historyTTL, title); err != nil {
 		return err
 	}
 	_, err := s.conn.Do(ctx, "SET", chatsKeys(key.Tenant)[1], rand.Text(), "PX", s.historyTTL)
-	return redisconn.Unavailable("name conversation", err)
+	return err
 }
 
-// EraseConversation implements registry.ConversationIndex.
 func (s *Store) EraseConversation(ctx context.Context, key registry.Key) (bool, error) {
-	c, err := s.conn.Eval(ctx, scriptChatErase, chatPlaceKeys(key), s.historyTTL, s.placeTTL)
+	c, err := s.conn.Eval(ctx, scriptChatErase, chatPlaceKeys(key), s.historyTTL, millis(s.opts.PlaceTTL))
 	if err != nil {
-		return false, redisconn.Unavailable("erase conversation", err)
+		return false, err
 	}
 	_, err = s.conn.Eval(ctx, scriptChatsForget, chatsKeys(key.Tenant), s.historyTTL, key.Session, rand.Text())
-	return c.Int() > 0, redisconn.Unavailable("erase conversation", err)
+	return c.Int() > 0, err
 }
 
 // touch makes the lists show what a turn has changed. It is a second round trip, because a lost turn must change
@@ -394,5 +336,5 @@ func (s *Store) EraseConversation(ctx context.Context, key registry.Key) (bool, 
 func (s *Store) touch(ctx context.Context, t registry.Turn) error {
 	_, err := s.conn.Eval(ctx, scriptChatsTouch, chatsKeys(t.Key.Tenant),
 		s.historyTTL, t.Key.Session, decimal(t.Fence), rand.Text())
-	return redisconn.Unavailable("list a conversation", err)
+	return err
 }

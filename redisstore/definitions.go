@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -23,7 +24,7 @@ func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string,
 	for read := 0; ; read += registry.MaxDefinitions {
 		aged, err := s.conn.Do(ctx, "ZRANGE", definitionsIndex(tenant, tool), 0, registry.MaxDefinitions-1)
 		if err != nil {
-			return nil, redisconn.Unavailable("definitions", err)
+			return nil, err
 		}
 		hashes := aged.Strings()
 		if len(hashes) == 1 {
@@ -31,7 +32,7 @@ func (s *Store) Definitions(ctx context.Context, tenant, tool string) ([]string,
 		}
 		offered, err := s.offeredDefinitions(ctx, tenant, tool, hashes)
 		if err != nil {
-			return nil, redisconn.Unavailable("definitions", err)
+			return nil, err
 		}
 		if len(offered) > 0 || len(hashes) == 0 || read >= keptDefinitions {
 			return offered, nil
@@ -128,7 +129,7 @@ func (t distinctTool) cursor() string { return t.name + groupCursorSeparator + t
 func (s *Store) OfferedTools(ctx context.Context, q registry.OfferedToolQuery) ([]registry.OfferedTool, string, error) {
 	tools, more, err := s.readTools(ctx, q, pageSize(q.Limit))
 	if err != nil {
-		return nil, "", redisconn.Unavailable("groups", err)
+		return nil, "", err
 	}
 	next := ""
 	if more {
@@ -138,7 +139,7 @@ func (s *Store) OfferedTools(ctx context.Context, q registry.OfferedToolQuery) (
 		s.collectStale(ctx, q.Tenant, tools)
 	}
 	if err := s.countTools(ctx, q.Tenant, tools); err != nil {
-		return nil, "", redisconn.Unavailable("groups", err)
+		return nil, "", err
 	}
 	wanted := make(map[string]bool)
 	for _, t := range tools {
@@ -148,7 +149,7 @@ func (s *Store) OfferedTools(ctx context.Context, q registry.OfferedToolQuery) (
 	}
 	specs, err := s.fetchSpecs(ctx, q.Tenant, wanted)
 	if err != nil {
-		return nil, "", redisconn.Unavailable("groups", err)
+		return nil, "", err
 	}
 	groups := make([]registry.OfferedTool, 0, len(wanted))
 	for _, t := range tools {
@@ -252,7 +253,8 @@ func (s *Store) fetchSpecs(
 ) (map[string]registry.ToolSpec, error) {
 	keyOf := func(hash string) string { return specKey(tenant, hash) }
 	return fetch(ctx, s, s.specs, hashes, keyOf, func(_, text string) (t registry.ToolSpec, size int, err error) {
-		t, err = decodeSpec(text)
+		err = json.Unmarshal([]byte(text), &t)
+		t = t.Hashed()
 		return t, t.Size(), err
 	})
 }
@@ -261,10 +263,8 @@ func (s *Store) fetchSpecs(
 // asks for the string of a key.
 type text []byte
 
-// MarshalBinary implements encoding.BinaryMarshaler.
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// String implements fmt.Stringer.
 func (t *text) String() string { return string(*t) }
 
 // texts makes arguments that are valid until reset.

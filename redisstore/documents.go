@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
+	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/documents"
 )
 
@@ -24,7 +26,6 @@ type documentStore struct{ conn *redisconn.Conn }
 // Documents returns the documents that approvals and others are made of.
 func (s *Store) Documents() documents.Store { return documentStore{s.conn} }
 
-// Read implements documents.Store.
 func (s documentStore) Read(ctx context.Context, refs ...documents.Ref) ([]documents.Document, error) {
 	pipe := s.conn.Pipeline()
 	var commands []*redisconn.Command
@@ -37,53 +38,46 @@ func (s documentStore) Read(ctx context.Context, refs ...documents.Ref) ([]docum
 		}
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, redisconn.Unavailable("read documents", err)
+		return nil, err
 	}
 	found := make([]documents.Document, 0, len(refs))
 	for _, c := range commands {
-		var err error
-		if found, err = appendDocuments(found, c.List()); err != nil {
-			return nil, redisconn.Unavailable("read documents", err)
+		answer := c.List()
+		if len(answer)%documentFields != 1 {
+			return nil, c.ErrShape()
+		}
+		now := time.UnixMilli(redisconn.Int(answer[0])).UTC()
+		for fields := range slices.Chunk(answer[1:], documentFields) {
+			found = append(found, parseDocument(now, fields))
 		}
 	}
 	if len(found) != len(refs) {
-		return nil, redisconn.Unavailable("read documents", fmt.Errorf("%d instead of %d", len(found), len(refs)))
+		return nil, registry.StoreUnavailable("read documents", fmt.Errorf("%d instead of %d", len(found), len(refs)))
 	}
 	return found, nil
 }
 
-// appendDocuments reads an answer of lua/docs_read.lua.
-func appendDocuments(found []documents.Document, answer []any) ([]documents.Document, error) {
-	if len(answer)%documentFields != 1 {
-		return nil, fmt.Errorf("answer of %d elements", len(answer))
+// parseDocument reads the fields that lua/docs_read.lua returns of a document.
+func parseDocument(now time.Time, fields []any) documents.Document {
+	text := redisconn.Strings(fields)
+	d := documents.Document{Revision: text[1], Now: now}
+	switch form := text[0]; {
+	case d.Revision != "" && form != documentForm:
+		d.Err = fmt.Errorf("a document has the form %.20q instead of %q", form, documentForm)
+	case d.Revision != "":
+		d.Data, d.Created = []byte(text[2]), fromMillis(text[3])
+		d.Expires = now.Add(time.Duration(redisconn.Int(fields[4])) * time.Millisecond)
 	}
-	now := time.UnixMilli(redisconn.Int(answer[0])).UTC()
-	for answer = answer[1:]; len(answer) > 0; answer = answer[documentFields:] {
-		form, _ := answer[0].(string)
-		revision, _ := answer[1].(string)
-		data, _ := answer[2].(string)
-		d := documents.Document{Now: now}
-		switch {
-		case revision != "" && form != documentForm:
-			d.Revision, d.Err = revision, fmt.Errorf("a document has the form %.20q instead of %q", form, documentForm)
-		case revision != "":
-			d.Data, d.Revision = []byte(data), revision
-			d.Created = time.UnixMilli(redisconn.Int(answer[3])).UTC()
-			d.Expires = now.Add(time.Duration(redisconn.Int(answer[4])) * time.Millisecond)
-		}
-		found = append(found, d)
-	}
-	return found, nil
+	return d
 }
 
-// Members implements documents.Store.
 func (s documentStore) Members(ctx context.Context, queries ...documents.Query) ([][]string, error) {
 	pipe, commands := s.conn.Pipeline(), make([]*redisconn.Command, len(queries))
 	for i, q := range queries {
 		commands[i] = pipe.Eval(scriptDocsList, []string{indexKey(q.Space, q.Index)}, flag(q.Due), q.Limit, q.Skip)
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, redisconn.Unavailable("list documents", err)
+		return nil, err
 	}
 	lists := make([][]string, len(queries))
 	for i, c := range commands {
@@ -107,16 +101,13 @@ func (s documentStore) Write(ctx context.Context, writes ...documents.Write) ([]
 		commands[i] = pipe.Eval(scriptDocsWrite, w.keys, w.args...)
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, redisconn.Unavailable("write documents", err)
+		return nil, err
 	}
 	done := make([]documents.Written, len(writes))
 	for i, c := range commands {
-		answer, found, err := c.StringParts(2)
-		if err == nil && !found {
-			err = c.ErrShape()
-		}
-		if err != nil {
-			return nil, redisconn.Unavailable("write documents", err)
+		answer := c.Strings()
+		if len(answer) != 2 {
+			return nil, c.ErrShape()
 		}
 		done[i] = documents.Written{Now: fromMillis(answer[0]), Refused: int(redisconn.Int(answer[1]))}
 	}

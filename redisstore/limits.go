@@ -33,7 +33,6 @@ func newLimits(conn *redisconn.Conn) *redisconn.Together[*taking] {
 		})
 }
 
-// Take implements registry.LimitStore.
 func (s *Store) Take(
 	ctx context.Context, tenant string, windows []registry.Window,
 ) (wait time.Duration, full int, err error) {
@@ -76,7 +75,6 @@ func takeAll(ctx context.Context, conn *redisconn.Conn, all []*taking) {
 	}
 }
 
-// takeScript adds the script that decides calls of one tenant.
 func takeScript(pipe *redisconn.Pipeline, some []*taking) *redisconn.Command {
 	var keys []string
 	var args []any
@@ -90,14 +88,12 @@ func takeScript(pipe *redisconn.Pipeline, some []*taking) *redisconn.Command {
 	return pipe.Eval(scriptTake, keys, args...)
 }
 
-// Spend implements registry.BudgetStore.
 func (s *Store) Spend(
 	ctx context.Context, tenant, name string, n int64, budget registry.Budget,
 ) (time.Duration, error) {
 	return s.spend(ctx, tenant, name, n, budget, 0)
 }
 
-// Overdraw implements registry.BudgetStore.
 func (s *Store) Overdraw(ctx context.Context, tenant, name string, n int64, budget registry.Budget) error {
 	_, err := s.spend(ctx, tenant, name, n, budget, 1)
 	return err
@@ -108,10 +104,9 @@ func (s *Store) spend(
 ) (time.Duration, error) {
 	c, err := s.conn.Eval(ctx, scriptSpend, []string{budgetKey(tenant, name)},
 		min(n, budget.Burst()), budget.Burst(), millis(budget.Over), overdraw)
-	return time.Duration(c.Int()) * time.Millisecond, redisconn.Unavailable("spend of a budget", err)
+	return time.Duration(c.Int()) * time.Millisecond, err
 }
 
-// KeepContinuation implements registry.ContinuationStore.
 func (s *Store) KeepContinuation(
 	ctx context.Context, o registry.ContinuationOwner, id string, data []byte, ttl time.Duration,
 ) error {
@@ -120,10 +115,9 @@ func (s *Store) KeepContinuation(
 	}
 	_, err := s.conn.Eval(ctx, scriptContinuationKeep, continuationKeys(o),
 		id, data, millis(ttl), registry.MaxHeldContinuations, registry.ContinuationOverhead)
-	return redisconn.Unavailable("keep continuation", err)
+	return err
 }
 
-// Continuations implements registry.ContinuationStore.
 func (s *Store) Continuations(
 	ctx context.Context, o registry.ContinuationOwner, limit int, ids ...string,
 ) (map[string][]byte, error) {
@@ -131,14 +125,13 @@ func (s *Store) Continuations(
 	if len(ids) == 0 {
 		return found, nil
 	}
-	args := make([]any, 0, 1+len(ids))
-	args = append(args, limit)
+	args := []any{limit}
 	for _, id := range ids {
 		args = append(args, id)
 	}
 	c, err := s.conn.Eval(ctx, scriptContinuationRead, continuationKeys(o), args...)
 	if err != nil {
-		return nil, redisconn.Unavailable("read continuations", err)
+		return nil, err
 	}
 	answer := c.Strings()
 	for i := 0; i+1 < len(answer); i += 2 {

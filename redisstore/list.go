@@ -28,18 +28,17 @@ func pageSize(limit int) int {
 func (s *Store) List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
 	if q.SessionID != "" {
 		entries, err := s.listOne(ctx, q)
-		return entries, nil, redisconn.Unavailable("list", err)
+		return entries, nil, err
 	}
 	from, err := s.smallestSource(ctx, q)
 	if err != nil {
-		return nil, nil, redisconn.Unavailable("list", err)
+		return nil, nil, err
 	}
-	entries, next, err := scan(q.After, pageSize(q.Limit),
+	return scan(q.After, pageSize(q.Limit),
 		func(at registry.Cursor, limit int) ([]place, error) {
 			return s.readPlaces(ctx, &from, at, limit, q.Newest)
 		},
 		func(places []place) ([]registry.Entry, error) { return s.resolve(ctx, places, q) })
-	return entries, next, redisconn.Unavailable("list", err)
 }
 
 // scan returns up to limit items after a cursor, and the cursor for the rest, nil if there is none. read returns places
@@ -73,24 +72,15 @@ func scan[T any](
 	}
 }
 
-// listOne answers a query that names its session.
 func (s *Store) listOne(ctx context.Context, q registry.Query) ([]registry.Entry, error) {
 	list, err := s.read(ctx, []registry.Key{{Tenant: q.Tenant, Session: q.SessionID}})
-	if err != nil || !list[0].matches(q) || !behind(q, list[0].session) {
+	if err != nil || !list[0].matches(q) {
 		return nil, err
 	}
+	if !q.Reaches(registry.Cursor{Generation: list[0].session.Generation, Session: q.SessionID}) {
+		return nil, nil
+	}
 	return s.entries(ctx, q.Tenant, list)
-}
-
-// behind reports whether a session comes after the query's cursor.
-func behind(q registry.Query, s registry.Session) bool {
-	if q.After == (registry.Cursor{}) {
-		return true
-	}
-	if s.Generation == q.After.Generation {
-		return s.Key.Session != q.After.Session && (s.Key.Session > q.After.Session) != q.Newest
-	}
-	return (s.Generation > q.After.Generation) != q.Newest
 }
 
 func (f found) matches(q registry.Query) bool {
@@ -123,15 +113,7 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 			matches = append(matches, f)
 		}
 	}
-	if len(stale) == 0 {
-		return s.entries(ctx, q.Tenant, matches)
-	}
-	pipe := s.conn.Pipeline()
-	stale.into(pipe)
-	s.changed(pipe, q.Tenant) // an expired session changed no version by itself
-	if err := pipe.Exec(ctx); err != nil {
-		s.log.Debug("stale index entries not removed", "tenant", q.Tenant, "error", err)
-	}
+	s.removeStale(ctx, stale, q.Tenant) // an expired session changed no version by itself
 	return s.entries(ctx, q.Tenant, matches)
 }
 
@@ -149,14 +131,12 @@ type placement struct {
 	leavePod string   // pod whose index the session leaves; empty: none
 }
 
-// addSet makes p enter the index of a tool set.
 func (p *placement) addSet(set toolSet) {
 	if set.hash != "" {
 		p.add, p.offered = append(p.add, membersIndex(p.session.Tenant, set.hash)), set
 	}
 }
 
-// removeSet makes p leave the index of a tool set.
 func (p *placement) removeSet(hash string) {
 	if hash != "" {
 		p.remove = append(p.remove, membersIndex(p.session.Tenant, hash))
@@ -182,7 +162,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 		pipe.Eval(scriptLabelsAdd, labels, s.indexTTL, gen, session.Key.Session)
 	}
 	pipe.Then() // the set's index comes first, because offers of a set without sessions are removed
-	offers := s.offer(pipe, p)
+	complete := s.offer(pipe, p)
 	pipe.Then() // a reader that no longer finds the session under its old set can find the new one
 	leave := slices.DeleteFunc(slices.Clone(p.remove), func(key string) bool {
 		return slices.Contains(p.add, key) || slices.Contains(p.keep, key)
@@ -200,13 +180,18 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	if err := offers.complete(ctx); err != nil {
+	if err := complete(ctx); err != nil {
 		return err
 	}
-	if current := claim.Strings(); len(current) == 2 && current[0] == session.Pod && current[1] == gen {
+	if slices.Equal(claim.Strings(), []string{session.Pod, gen}) {
 		return nil
 	}
-	return s.takeBack(ctx, p)
+	// The claim is no longer current. Entries of the offers index stay: they name no session, and readers remove those
+	// without sessions.
+	pipe = s.conn.SessionPipeline()
+	s.leaveIndexes(pipe, session.Key, p.add, nil, session.Pod, session.Generation)
+	s.changed(pipe, session.Tenant)
+	return pipe.Exec(ctx)
 }
 
 // enter adds entries to an index, or raises their scores, and extends the TTL of the index. A score never falls, so a
@@ -218,15 +203,6 @@ func (s *Store) enter(pipe *redisconn.Pipeline, index, score string, entries ...
 	}
 	pipe.Do(command...)
 	pipe.Do("PEXPIRE", index, s.indexTTL)
-}
-
-// takeBack removes what place added for a claim that is no longer current. Entries of the offers index stay: they name
-// no session, and readers remove entries without sessions.
-func (s *Store) takeBack(ctx context.Context, p placement) error {
-	pipe := s.conn.SessionPipeline()
-	s.leaveIndexes(pipe, p.session.Key, p.add, nil, p.session.Pod, p.session.Generation)
-	s.changed(pipe, p.session.Tenant)
-	return pipe.Exec(ctx)
 }
 
 // leaveIndexes adds scripts to the pipeline that remove a session from indexes, and add it to mirrors. Unless pod is
@@ -286,7 +262,6 @@ func (r removals) add(index, entry string, upTo int64) {
 // removalArgs is the maximum number of arguments of a removal script. It bounds how long the script blocks the server.
 const removalArgs = 400
 
-// into adds scripts to the pipeline that remove the entries.
 func (r removals) into(pipe *redisconn.Pipeline) {
 	for index, args := range r {
 		for part := range slices.Chunk(args, removalArgs) {
@@ -307,7 +282,7 @@ func (s *Store) OnlineDevices(
 	online := make(map[string]registry.Entry)
 	for ids := range slices.Chunk(deviceIDs, listChunk) {
 		if err := s.findOnline(ctx, tenant, ids, online); err != nil {
-			return nil, redisconn.Unavailable("online devices", err)
+			return nil, err
 		}
 	}
 	return online, nil

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/farhand/farhand/redisstore/bus"
+	"github.com/farhand/farhand/redisstore/internal/redisconn"
 )
 
 // Kind classifies commands that are sent together.
-type Kind string
+type Kind = redisconn.Kind
 
 // The kinds. A pipeline counts for the kind of its first command.
 const (
@@ -81,47 +81,9 @@ var _ redis.Hook = meterHook{}
 func newMeterHook(m Meter) meterHook {
 	h := meterHook{meter: m, kinds: make(map[string]Kind)}
 	for _, s := range slices.Concat(scripts.All(), bus.Scripts().All()) {
-		h.kinds[s.SHA()] = kindOfScript(s.Name())
+		h.kinds[s.SHA()] = s.Kind()
 	}
 	return h
-}
-
-// kindOfScript returns the kind of the script in a file.
-func kindOfScript(name string) Kind {
-	switch prefix, _, _ := strings.Cut(name, "_"); prefix {
-	case "claim", "restore", "update", "set", "refresh", "release", "index", "labels", "definitions", "offers",
-		"zrem", "mirror", "place":
-		if name == "set_if" { // of an idempotency key
-			return KindCalls
-		}
-		return KindSessions
-	case "entry", "page":
-		return KindListing
-	case "call", "del":
-		return KindCalls
-	case "subscribers":
-		return KindPublish
-	case "push":
-		return KindReply
-	case "feed":
-		return KindActivity
-	case "chat", "chats", "continuation":
-		return KindConversations
-	case "heartbeat", "leases", "lease":
-		return KindPods
-	case "spend":
-		return KindBudgets
-	case "change", "revocation":
-		return KindCredentials
-	case "take":
-		return KindLimits
-	case "docs":
-		return kindDocuments
-	case "audit", "usage":
-		return KindAudit
-	default:
-		return KindOther
-	}
 }
 
 // kindOfSpace returns the kind of the scripts on a kind of documents.
@@ -170,10 +132,8 @@ func (h meterHook) kindOfEval(args []any) Kind {
 	return kind
 }
 
-// DialHook implements redis.Hook.
 func (meterHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook implements redis.Hook.
 func (h meterHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		began := time.Now()
@@ -183,7 +143,6 @@ func (h meterHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook implements redis.Hook.
 func (h meterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		began := time.Now()

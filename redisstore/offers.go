@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -71,39 +72,26 @@ func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer)
 	if err != nil {
 		return err
 	}
-	unused := make([]offer, 0, len(offers))
+	remove, indexes := []any{"ZREM", offersIndex(tenant)}, []string(nil)
 	for i, o := range offers {
 		if expected[i] == 0 {
-			unused = append(unused, o)
+			remove, indexes = append(remove, o.member()), append(indexes, membersIndex(tenant, o.set))
 		}
 	}
-	if offers = unused; len(offers) == 0 {
+	if len(indexes) == 0 {
 		return nil
 	}
-	pipe := s.conn.Pipeline()
-	for _, o := range offers {
-		pipe.Do("ZREM", offersIndex(tenant), o.member())
-	}
-	pipe.Then()
-	sizes := make([]*redisconn.Command, len(offers))
-	for i, o := range offers {
-		sizes[i] = pipe.Do("ZCARD", membersIndex(tenant, o.set))
-	}
-	if err := pipe.Exec(ctx); err != nil {
+	if _, err := s.conn.Do(ctx, remove...); err != nil {
 		return err
 	}
-	pipe = s.conn.Pipeline()
-	var again []string
-	for i, o := range offers {
-		if sizes[i].Int() > 0 {
-			again = append(again, o.member())
+	sizes, err := s.sizes(ctx, indexes)
+	pipe := s.conn.Pipeline()
+	for i, member := range remove[2:] {
+		if sizes[i] > 0 {
+			s.enter(pipe, offersIndex(tenant), "0", member.(string))
 		}
 	}
-	if len(again) == 0 {
-		return nil
-	}
-	s.enter(pipe, offersIndex(tenant), "0", again...)
-	return pipe.Exec(ctx)
+	return errors.Join(err, pipe.Exec(ctx))
 }
 
 // maxMerge is the maximum number of sets whose indexes are merged to find the sessions of a tool.

@@ -18,13 +18,13 @@ import (
 // liveSetAge is the maximum age of the known live pods when a reader uses them.
 const liveSetAge = 250 * time.Millisecond
 
-// Heartbeat implements registry.PodStore.
 func (s *Store) Heartbeat(ctx context.Context, pod string) (known bool, err error) {
 	asked := time.Now()
 	expected := flag(s.own.expected() == pod)
-	c, err := s.conn.Eval(ctx, scriptHeartbeat, []string{podsKey, emptiedKey}, pod, s.lease, s.podsTTL, expected)
+	c, err := s.conn.Eval(ctx, scriptHeartbeat, []string{podsKey, emptiedKey},
+		pod, s.lease, millis(2*max(s.opts.SessionTTL, s.opts.PodLease)), expected)
 	if err != nil {
-		return false, redisconn.Unavailable("heartbeat", err)
+		return false, err
 	}
 	if known = c.Int() == 1; !known {
 		s.written.forget()
@@ -33,17 +33,11 @@ func (s *Store) Heartbeat(ctx context.Context, pod string) (known bool, err erro
 	return known, nil
 }
 
-// Live implements registry.PodStore.
-func (s *Store) Live(ctx context.Context) ([]string, error) {
-	return s.leases(ctx, "live")
-}
+func (s *Store) Live(ctx context.Context) ([]string, error) { return s.leases(ctx, "live") }
 
 func (s *Store) leases(ctx context.Context, which string) ([]string, error) {
 	c, err := s.conn.Eval(ctx, scriptLeases, []string{podsKey}, which)
-	if err != nil {
-		return nil, redisconn.Unavailable("read leases", err)
-	}
-	return c.Strings(), nil
+	return c.Strings(), err
 }
 
 // Leave implements registry.PodStore. If the pod could not release all its sessions, it leaves a lapsed lease behind,
@@ -52,7 +46,7 @@ func (s *Store) Leave(ctx context.Context, pod string) error {
 	s.own.forget(pod)
 	remaining, err := s.conn.Do(ctx, "ZCARD", podSessionsKey(pod))
 	if err != nil {
-		return redisconn.Unavailable("leave", err)
+		return err
 	}
 	pipe := s.conn.Pipeline()
 	if remaining.Int() > 0 {
@@ -63,7 +57,7 @@ func (s *Store) Leave(ctx context.Context, pod string) error {
 	bus.Forget(pipe, pod)
 	err = pipe.Exec(ctx)
 	s.live.forget()
-	return redisconn.Unavailable("leave", err)
+	return err
 }
 
 // liveSet caches for a moment which pods are live, so that not every reader of sessions asks Redis. Before it reports a
@@ -72,20 +66,14 @@ type liveSet struct {
 	fetch func(context.Context) ([]string, error)
 	age   time.Duration
 
+	asking chan struct{} // has room for the one reader that asks the store
 	mu     sync.Mutex
 	pods   map[string]bool
 	asked  time.Time // pods was read at this time or later
-	flight *liveFlight
-}
-
-// liveFlight is a read of the live pods in progress.
-type liveFlight struct {
-	asked time.Time
-	done  chan struct{}
 }
 
 func newLiveSet(fetch func(context.Context) ([]string, error), age time.Duration) *liveSet {
-	return &liveSet{fetch: fetch, age: age}
+	return &liveSet{fetch: fetch, age: age, asking: make(chan struct{}, 1)}
 }
 
 // has reports which of the pods are live. The map it returns must not be changed.
@@ -105,46 +93,41 @@ func (l *liveSet) has(ctx context.Context, pods []string) (map[string]bool, erro
 
 // since returns the live pods as read at the given time or later. Concurrent callers share one read.
 func (l *liveSet) since(ctx context.Context, oldest time.Time) (map[string]bool, error) {
-	for {
-		l.mu.Lock()
-		if l.pods != nil && !l.asked.Before(oldest) {
-			pods := l.pods
-			l.mu.Unlock()
-			return pods, nil
-		}
-		f := l.flight
-		if f == nil {
-			return l.ask(ctx) // unlocks
-		}
-		l.mu.Unlock()
-		select {
-		case <-f.done: // answered, failed, or older than needed: look again
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	if pods := l.known(oldest); pods != nil {
+		return pods, nil
 	}
-}
-
-// ask reads the live pods from the store. The caller holds the lock; ask releases it.
-func (l *liveSet) ask(ctx context.Context) (map[string]bool, error) {
-	f := &liveFlight{asked: time.Now(), done: make(chan struct{})}
-	l.flight = f
-	l.mu.Unlock()
-	defer close(f.done)
-
+	select {
+	case l.asking <- struct{}{}:
+		defer func() { <-l.asking }()
+	case <-ctx.Done():
+		return nil, registry.StoreUnavailable("read leases", ctx.Err())
+	}
+	if pods := l.known(oldest); pods != nil { // another reader has asked meanwhile
+		return pods, nil
+	}
+	asked := time.Now()
 	list, err := l.fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pods := make(map[string]bool, len(list))
 	for _, pod := range list {
 		pods[pod] = true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.flight = nil
-	if err != nil {
-		return nil, err
-	}
-	l.pods, l.asked = pods, f.asked
+	l.pods, l.asked = pods, asked
 	return pods, nil
+}
+
+// known returns the live pods if they were read at the given time or later, otherwise nil.
+func (l *liveSet) known(oldest time.Time) map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked.Before(oldest) {
+		return nil
+	}
+	return l.pods
 }
 
 // forget makes the next reader ask the store again.
@@ -191,24 +174,14 @@ func (l *ownLease) expected() string {
 	return l.pod
 }
 
-// Whole implements registry.PodStore.
 func (s *Store) Whole(ctx context.Context) error {
 	pod := s.own.expected()
 	pipe := s.conn.Pipeline()
-	mark := pipe.Do("EXISTS", emptiedKey)
-	var lease *redisconn.Command
-	if pod != "" {
-		lease = pipe.Do("ZSCORE", podsKey, pod)
-	}
+	mark, lease := pipe.Do("EXISTS", emptiedKey), pipe.Do("ZSCORE", podsKey, pod)
 	if err := pipe.Exec(ctx); err != nil {
-		return redisconn.Unavailable("look whether the store is whole", err)
+		return err
 	}
-	missing := false
-	if lease != nil {
-		_, known := lease.Text()
-		missing = !known
-	}
-	if missing || mark.Int() == 1 {
+	if _, known := lease.Text(); pod != "" && !known || mark.Int() == 1 {
 		return registry.StoreUnavailable("look for a session", errEmptied)
 	}
 	return nil
@@ -220,18 +193,18 @@ func (s *Store) Whole(ctx context.Context) error {
 func (s *Store) Version(ctx context.Context, tenant string) (string, error) {
 	live, err := s.live.since(ctx, time.Now().Add(-s.live.age))
 	if err != nil {
-		return "", redisconn.Unavailable("version", err)
+		return "", err
 	}
 	c, err := s.conn.Do(ctx, "GET", versionKey(tenant))
 	if err != nil {
-		return "", redisconn.Unavailable("version", err)
+		return "", err
 	}
 	value, ok := c.Text()
 	if !ok {
 		made := rand.Text()
 		c, err := s.conn.Do(ctx, "SET", versionKey(tenant), made, "NX", "GET", "PX", s.indexTTL)
 		if err != nil {
-			return "", redisconn.Unavailable("version", err)
+			return "", err
 		}
 		if value, ok = c.Text(); !ok {
 			value = made
@@ -274,7 +247,7 @@ func (s *Store) ClaimPlace(ctx context.Context, c registry.PlaceClaim) (registry
 	}
 	live, err := s.live.has(ctx, []string{place.Pod})
 	if err != nil || live[place.Pod] {
-		return place, redisconn.Unavailable("claim place", err)
+		return place, err
 	}
 	place, _, err = s.claimPlace(ctx, c, place.Epoch, true)
 	return place, err
@@ -285,10 +258,10 @@ func (s *Store) claimPlace(
 	ctx context.Context, c registry.PlaceClaim, dead int64, create bool,
 ) (place registry.Place, known bool, err error) {
 	_, conversation := c.Key.Conversation()
-	answer, err := s.conn.Eval(ctx, scriptPlaceClaim, []string{placeKey(c.Key)}, s.placeTTL, c.Pod, c.Kind,
+	answer, err := s.conn.Eval(ctx, scriptPlaceClaim, []string{placeKey(c.Key)}, millis(s.opts.PlaceTTL), c.Pod, c.Kind,
 		decimal(c.Fence), flag(conversation), decimal(dead), flag(create), flag(c.Keep))
 	if err != nil {
-		return registry.Place{}, false, redisconn.Unavailable("claim place", err)
+		return registry.Place{}, false, err
 	}
 	list := answer.List()
 	switch {
@@ -297,25 +270,23 @@ func (s *Store) claimPlace(
 	case len(list) == 1 && redisconn.Int(list[0]) == placeUnknown:
 		return registry.Place{}, false, nil
 	case len(list) != 6:
-		return registry.Place{}, false, redisconn.Unavailable("claim place", answer.ErrShape())
+		return registry.Place{}, false, answer.ErrShape()
 	}
-	pod, _ := list[2].(string)
 	return registry.Place{
-		Key: c.Key, Generation: redisconn.Int(list[1]), Pod: pod, Epoch: redisconn.Int(list[3]),
+		Key: c.Key, Generation: redisconn.Int(list[1]), Pod: redisconn.Text(list[2]), Epoch: redisconn.Int(list[3]),
 		Before: redisconn.Int(list[4]), Kept: redisconn.Int(list[5]) == 1,
 	}, true, nil
 }
 
-// RefreshPlaces implements registry.PlaceStore.
 func (s *Store) RefreshPlaces(ctx context.Context, places []registry.Place) (gone []registry.Place, err error) {
 	pipe := s.conn.Pipeline()
 	kept := make([]*redisconn.Command, len(places))
 	for i, p := range places {
-		kept[i] = pipe.Eval(scriptPlaceRefresh, []string{placeKey(p.Key)}, s.placeTTL, p.Pod,
+		kept[i] = pipe.Eval(scriptPlaceRefresh, []string{placeKey(p.Key)}, millis(s.opts.PlaceTTL), p.Pod,
 			decimal(p.Generation), decimal(p.Epoch))
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, redisconn.Unavailable("refresh places", err)
+		return nil, err
 	}
 	for i, p := range places {
 		if kept[i].Int() == 0 {
@@ -325,16 +296,14 @@ func (s *Store) RefreshPlaces(ctx context.Context, places []registry.Place) (gon
 	return gone, nil
 }
 
-// ReleasePlaces implements registry.PlaceStore.
 func (s *Store) ReleasePlaces(ctx context.Context, places []registry.Place) error {
 	pipe := s.conn.Pipeline()
 	for _, p := range places {
 		pipe.Eval(scriptPlaceRelease, []string{placeKey(p.Key)}, p.Pod, decimal(p.Epoch))
 	}
-	return redisconn.Unavailable("release places", pipe.Exec(ctx))
+	return pipe.Exec(ctx)
 }
 
-// PlaceGenerations implements registry.PlaceStore.
 func (s *Store) PlaceGenerations(ctx context.Context, keys []registry.Key) ([]int64, error) {
 	pipe := s.conn.Pipeline()
 	answers := make([]*redisconn.Command, len(keys))
@@ -343,7 +312,7 @@ func (s *Store) PlaceGenerations(ctx context.Context, keys []registry.Key) ([]in
 		answers[i] = pipe.Do("HGET", placeKey(place), "generation")
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		return nil, redisconn.Unavailable("read generations", err)
+		return nil, err
 	}
 	generations := make([]int64, len(keys))
 	for i, answer := range answers {

@@ -121,7 +121,7 @@ func parseTimeline(text string) ([]registry.Step, error) {
 func parseRecord(h map[string]string) (registry.Record, error) {
 	var r registry.Record
 	if err := json.Unmarshal([]byte(h[fieldRest]), &r); err != nil {
-		return r, fmt.Errorf("call hash: %w", err)
+		return r, registry.StoreUnavailable("read the hash of a call", err)
 	}
 	r.State, r.Late = registry.State(h[fieldState]), h[fieldLate] != ""
 	r.Dispatched = registry.Dispatched(h[fieldDispatched])
@@ -131,7 +131,7 @@ func parseRecord(h map[string]string) (registry.Record, error) {
 	var err error
 	r.Timeline, err = parseTimeline(h[fieldTimeline])
 	if err = errors.Join(err, decodeField(h, fieldResult, &r.Result), decodeField(h, fieldError, &r.Err)); err != nil {
-		return r, fmt.Errorf("call hash: %w", err)
+		return r, registry.StoreUnavailable("read the hash of a call", err)
 	}
 	if r.Result != nil && !r.Result.Structured.IsZero() && r.Result.Output == "" {
 		r.Result.Output = r.Result.Structured.String()

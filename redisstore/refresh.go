@@ -25,7 +25,7 @@ func (s *Store) Refresh(ctx context.Context, entries []registry.Entry) (missing,
 	for chunk := range slices.Chunk(entries, refreshChunk) {
 		if err := r.refresh(ctx, chunk); err != nil {
 			// The state of r may be incomplete, so r is not reused.
-			return nil, nil, redisconn.Unavailable("refresh", err)
+			return nil, nil, err
 		}
 		for i, verdict := range r.verdicts {
 			switch {
@@ -111,7 +111,7 @@ func (r *refresher) extend(e *registry.Entry, set *offeredSet) *redisconn.Comman
 	c.Add(t.text())
 	t.bytes = strconv.AppendInt(t.bytes, sess.Generation+1, 10)
 	c.Add(t.text())
-	t.bytes = appendAttributeDigest(t.bytes, sess)
+	t.bytes = appendDigest(t.bytes, attributesOf(*sess))
 	c.Add(t.text())
 	c.Add(&set.hash)
 	t.bytes = appendPulse(t.bytes, e.Pulse)
@@ -255,61 +255,43 @@ func (w *writtenSets) add(tenant, hash string, since, epoch int64) {
 // forget notes that Redis may have lost what was written.
 func (w *writtenSets) forget() { w.epoch.Add(1) }
 
-// offerCheck checks whether the offers index, and the ages of definitions, have all entries of a set.
-type offerCheck struct {
-	store  *Store
-	tenant string
-	set    toolSet
-	scores *redisconn.Command
-	ages   []*redisconn.Command
-	sess   registry.Session
-}
-
 // offer adds commands to the pipeline that put what p offers into the offers index and the ages of definitions. If the
-// set was written recently, the commands only check, and complete follows up: the offers of a set are removed when no
-// session has it.
-func (s *Store) offer(pipe *redisconn.Pipeline, p placement) *offerCheck {
-	if p.offered.hash == "" {
-		return nil
-	}
-	tenant := p.session.Tenant
-	if s.written.has(tenant, p.offered.hash, p.session.Seniority().UnixMilli()) {
-		command := []any{"ZMSCORE", offersIndex(tenant)}
-		for _, member := range p.offered.offerMembers() {
-			command = append(command, member)
+// set was written recently, the commands only check whether it is there, because the offers of a set are removed when
+// no session has it. The caller then calls complete, which writes what is missing.
+func (s *Store) offer(pipe *redisconn.Pipeline, p placement) (complete func(context.Context) error) {
+	set, tenant, since := p.offered, p.session.Tenant, p.session.Seniority().UnixMilli()
+	done := func(context.Context) error { return nil }
+	write := func(pipe *redisconn.Pipeline) {
+		ages := make([]aged, len(set.tools))
+		for i, t := range set.tools {
+			ages[i] = aged{tenant, t.name, t.hash, since}
 		}
-		o := &offerCheck{store: s, tenant: tenant, set: p.offered, sess: p.session, scores: pipe.Do(command...)}
-		for _, t := range p.offered.tools {
-			o.ages = append(o.ages, pipe.Do("ZSCORE", definitionsIndex(tenant, t.name), t.hash))
-		}
-		return o
+		s.enter(pipe, offersIndex(tenant), "0", set.offerMembers()...)
+		s.putAges(pipe, new(texts), ages)
 	}
-	s.enter(pipe, offersIndex(tenant), "0", p.offered.offerMembers()...)
-	s.putAges(pipe, new(texts), agesOf(p.session, p.offered))
-	return nil
-}
-
-// agesOf returns what a session offers, with its seniority as the age.
-func agesOf(sess registry.Session, set toolSet) []aged {
-	list := make([]aged, len(set.tools))
+	if set.hash == "" {
+		return done
+	}
+	if !s.written.has(tenant, set.hash, since) {
+		write(pipe)
+		return done
+	}
+	command := []any{"ZMSCORE", offersIndex(tenant)}
+	for _, member := range set.offerMembers() {
+		command = append(command, member)
+	}
+	scores, ages := pipe.Do(command...), make([]*redisconn.Command, len(set.tools))
 	for i, t := range set.tools {
-		list[i] = aged{sess.Tenant, t.name, t.hash, sess.Seniority().UnixMilli()}
+		ages[i] = pipe.Do("ZSCORE", definitionsIndex(tenant, t.name), t.hash)
 	}
-	return list
-}
-
-// complete writes the offers and ages that were removed after the set was written.
-func (o *offerCheck) complete(ctx context.Context) error {
-	if o == nil {
-		return nil
+	return func(ctx context.Context) error {
+		ageless := func(c *redisconn.Command) bool { _, ok := c.Text(); return !ok }
+		if !slices.Contains(scores.List(), nil) && !slices.ContainsFunc(ages, ageless) {
+			return nil
+		}
+		pipe := s.conn.SessionPipeline()
+		write(pipe)
+		s.changed(pipe, tenant)
+		return pipe.Exec(ctx)
 	}
-	ageless := func(c *redisconn.Command) bool { _, ok := c.Text(); return !ok }
-	if !slices.Contains(o.scores.List(), nil) && !slices.ContainsFunc(o.ages, ageless) {
-		return nil
-	}
-	pipe := o.store.conn.SessionPipeline()
-	o.store.enter(pipe, offersIndex(o.tenant), "0", o.set.offerMembers()...)
-	o.store.putAges(pipe, new(texts), agesOf(o.sess, o.set))
-	o.store.changed(pipe, o.tenant)
-	return pipe.Exec(ctx)
 }

@@ -82,7 +82,7 @@ func (o *offeredSets) add(place int, e *registry.Entry, scratch *texts) *offered
 	set, since := o.byList[key], e.Session.Seniority().UnixMilli()
 	if set == nil {
 		set = again(&o.list)
-		set.tenant, set.tools, set.hash, set.since = e.Session.Tenant, ordered(e.Tools), "", since
+		set.tenant, set.tools, set.hash, set.since = e.Session.Tenant, registry.OrderTools(e.Tools), "", since
 		if len(set.tools) > 0 {
 			scratch.bytes = appendSetText(scratch.bytes, set.tools)
 			set.hash = setHash(scratch.bytes[scratch.begun:])
@@ -213,7 +213,7 @@ type setTool struct{ name, hash string }
 
 // newToolSet returns the set of these tools. If several have the same name, the last counts.
 func newToolSet(tools []registry.ToolSpec) toolSet {
-	tools = ordered(tools)
+	tools = registry.OrderTools(tools)
 	if len(tools) == 0 {
 		return toolSet{}
 	}
@@ -222,27 +222,6 @@ func newToolSet(tools []registry.ToolSpec) toolSet {
 		set.tools[i] = setTool{name: t.Name, hash: t.Hash()}
 	}
 	return set
-}
-
-// ordered returns tools ordered by name. If several have the same name, it keeps the last. A list that is already so is
-// returned unchanged.
-func ordered(tools []registry.ToolSpec) []registry.ToolSpec {
-	isOrdered := true
-	for i := 1; i < len(tools) && isOrdered; i++ {
-		isOrdered = tools[i-1].Name < tools[i].Name
-	}
-	if isOrdered {
-		return tools
-	}
-	all := slices.Clone(tools)
-	slices.SortStableFunc(all, func(a, b registry.ToolSpec) int { return strings.Compare(a.Name, b.Name) })
-	kept := all[:0]
-	for i, t := range all {
-		if i+1 == len(all) || all[i+1].Name != t.Name {
-			kept = append(kept, t)
-		}
-	}
-	return kept
 }
 
 // appendSetText appends the stored form of a set of ordered tools: a line "name hash" for each.
@@ -292,7 +271,7 @@ func (s *Store) putSet(pipe *redisconn.Pipeline, tenant string, set toolSet, too
 	if set.hash == "" {
 		return nil
 	}
-	pipe.Do("SET", setKey(tenant, set.hash), appendSetText(nil, ordered(tools)), "PX", s.indexTTL)
+	pipe.Do("SET", setKey(tenant, set.hash), appendSetText(nil, registry.OrderTools(tools)), "PX", s.indexTTL)
 	return s.putSpecs(pipe, tenant, tools)
 }
 

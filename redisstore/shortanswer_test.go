@@ -18,7 +18,7 @@ func answering(t *testing.T, script **redisconn.Script, n int) {
 	source := "return {" + strings.TrimSuffix(strings.Repeat("'{}',", n), ",") + "}"
 	file := &fstest.MapFile{Data: []byte(source)}
 	former := *script
-	*script = redisconn.NewScripts(fstest.MapFS{"lua/short.lua": file}).Must("short")
+	*script = redisconn.NewScripts(fstest.MapFS{"lua/short.lua": file}).Must(KindOther, "short")
 	t.Cleanup(func() { *script = former })
 }
 

@@ -1,13 +1,11 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -166,11 +164,10 @@ func merge(indexes []string, pages []*redisconn.Command, limit int, newest bool)
 		return places
 	}
 	slices.SortFunc(places, func(a, b place) int {
-		order := cmp.Or(cmp.Compare(a.Generation, b.Generation), strings.Compare(a.Session, b.Session))
 		if newest {
-			return -order
+			return b.Compare(a.Cursor)
 		}
-		return order
+		return a.Compare(b.Cursor)
 	})
 	places = slices.CompactFunc(places, func(a, b place) bool { return a.Cursor == b.Cursor })
 	return places[:min(limit, len(places))]

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,6 @@ const (
 	followerPool = 32 // connections for waiting, per server
 )
 
-// AppendCallEvents implements registry.CallStore.
 func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEvent) error {
 	type call struct{ tenant, id string }
 	logs := make(map[call][]any)
@@ -42,7 +42,7 @@ func (s *Store) AppendCallEvents(ctx context.Context, events []registry.CallEven
 			pipe.Eval(scriptCallLog, callKeys(c.tenant, c.id), append([]any{s.retention}, pairs...)...)
 		}
 	}
-	return redisconn.Unavailable("append call events", pipe.Exec(ctx))
+	return pipe.Exec(ctx)
 }
 
 // stateEvent returns the event that reports a state in the log of a call: a rank and a text.
@@ -52,27 +52,18 @@ func stateEvent(tenant, callID string, state registry.State) ([]any, error) {
 	return []any{e.Rank(), text}, err
 }
 
-// CallEvents implements registry.CallStore.
 func (s *Store) CallEvents(ctx context.Context, tenant, callID, after string, limit int) ([]registry.CallEvent, error) {
 	start, err := beyond(after, "-")
 	if err != nil {
 		return nil, err
 	}
-	for {
-		c, err := s.conn.Do(ctx, "XRANGE", callEventsKey(tenant, callID), start, "+", "COUNT", pageSize(limit))
-		if err != nil {
-			return nil, redisconn.Unavailable("read call events", err)
-		}
-		events, last := parseEntries(s, c, func(text []byte, id string) (registry.CallEvent, error) {
-			e := registry.CallEvent{ID: id, Tenant: tenant}
-			err := json.Unmarshal(text, &e)
-			return e, err
-		})
-		if len(events) > 0 || last == "" {
-			return events, nil
-		}
-		start = "(" + last
+	parse := func(text []byte, id string) (registry.CallEvent, error) {
+		e := registry.CallEvent{ID: id, Tenant: tenant}
+		err := json.Unmarshal(text, &e)
+		return e, err
 	}
+	events, _, err := readStream(ctx, s, limit, parse, "XRANGE", callEventsKey(tenant, callID), start, "+")
+	return events, err
 }
 
 // ReadActivity implements registry.ActivityStore. It may return up to a second after ctx has ended.
@@ -98,7 +89,6 @@ func (s *Store) ReadActivity(
 	}
 }
 
-// LastActivity implements registry.ActivityStore.
 func (s *Store) LastActivity(ctx context.Context, tenant, before string, limit int) ([]registry.Activity, error) {
 	end, err := beyond(before, "+")
 	if err != nil {
@@ -108,13 +98,12 @@ func (s *Store) LastActivity(ctx context.Context, tenant, before string, limit i
 	return found, err
 }
 
-// FindCall implements registry.ActivityStore.
 func (s *Store) FindCall(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	keys, mark := feedKeys(tenant), callMark(callID)
 	pipe := s.conn.Pipeline()
 	places := []*redisconn.Command{pipe.Do("HGET", keys[2], mark), pipe.Do("HGET", keys[3], mark)}
 	if err := pipe.Exec(ctx); err != nil {
-		return registry.Record{}, redisconn.Unavailable("find call", err)
+		return registry.Record{}, err
 	}
 	for _, place := range places {
 		id, ok := place.Text()
@@ -132,20 +121,27 @@ func (s *Store) FindCall(ctx context.Context, tenant, callID string) (registry.R
 	return registry.Record{}, registry.ErrNoCall
 }
 
-// activity reads a page of a feed, and returns the id of the last line that it visited, empty if there was none. It
-// leaves out unreadable lines. A page of only such lines does not end the feed.
+// activity reads a page of a feed.
 func (s *Store) activity(
 	ctx context.Context, tenant string, limit int, command, from, to string,
 ) (found []registry.Activity, last string, err error) {
+	parse := func(text []byte, id string) (registry.Activity, error) { return parseActivity(text, id, tenant) }
+	return readStream(ctx, s, limit, parse, command, activityKey(tenant), from, to)
+}
+
+// readStream reads a page of a stream, and returns the id of the last entry that it visited, empty if there was none.
+// It leaves out unreadable entries. A page of only such entries does not end the stream.
+func readStream[T any](
+	ctx context.Context, s *Store, limit int, parse func(text []byte, id string) (T, error),
+	command, key, from, to string,
+) (found []T, last string, err error) {
 	for {
-		c, err := s.conn.Do(ctx, command, activityKey(tenant), from, to, "COUNT", pageSize(limit))
+		c, err := s.conn.Do(ctx, command, key, from, to, "COUNT", pageSize(limit))
 		if err != nil {
-			return nil, "", redisconn.Unavailable("read activity", err)
+			return nil, "", err
 		}
 		var end string
-		found, end = parseEntries(s, c, func(text []byte, id string) (registry.Activity, error) {
-			return parseActivity(text, id, tenant)
-		})
+		found, end = parseEntries(s, c, parse)
 		if end != "" {
 			last = end
 		}
@@ -182,7 +178,7 @@ func parseEntries[T any](
 			failure = c.ErrShape()
 			continue
 		}
-		last, _ = entry[0].(string)
+		last = redisconn.Text(entry[0])
 		parsed, err := parse([]byte(redisconn.Map(entry[1])[streamField]), last)
 		if err != nil {
 			failure = fmt.Errorf("entry %s: %w", last, err)
@@ -196,43 +192,28 @@ func parseEntries[T any](
 	return entries, last
 }
 
-// follower waits for streams to grow, on its own connections. If there are more readers than connections, some wait for
-// a connection and then still read the stream. It is safe for concurrent use.
+// follower waits for streams to grow, on its own connections. It is safe for concurrent use.
 type follower struct {
 	client  redis.UniversalClient
-	slots   chan struct{}
 	timeout time.Duration // of the servers
 }
 
 func newFollower(conn *redisconn.Conn) *follower {
-	return &follower{
-		client: conn.NewBlockingClient(followerPool), slots: make(chan struct{}, followerPool), timeout: conn.Timeout(),
-	}
+	return &follower{client: conn.NewBlockingClient(followerPool), timeout: conn.Timeout()}
 }
 
 func (f *follower) close() error { return f.client.Close() }
 
-// wait returns when the stream has an entry after the one with that id, or after about atMost.
+// wait returns when the stream has an entry after the one with that id, or after about atMost. If there are more
+// readers than connections, it also returns when none became free in time, and its caller reads the stream.
 func (f *follower) wait(ctx context.Context, key, after string, atMost time.Duration) error {
-	if after == "" {
-		after = "0-0"
-	}
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
-	select {
-	case f.slots <- struct{}{}:
-		defer func() { <-f.slots }()
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 	bounded, cancel := context.WithTimeout(ctx, atMost+f.timeout) // so that a hanging Redis is noticed
 	defer cancel()
 	err := f.client.XRead(bounded, &redis.XReadArgs{
-		Streams: []string{key, after}, Count: 1, Block: max(atMost, time.Millisecond), // zero would block forever
+		Streams: []string{key, cmp.Or(after, "0-0")}, Count: 1,
+		Block: max(atMost, time.Millisecond), // zero would block forever
 	}).Err()
-	if err == nil || errors.Is(err, redis.Nil) {
+	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, redis.ErrPoolTimeout) {
 		return ctx.Err()
 	}
 	return err

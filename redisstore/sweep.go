@@ -2,8 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,7 +25,7 @@ func (s *Store) Sweep(ctx context.Context) ([]string, error) {
 	}
 	for i, pod := range lapsed {
 		if err := s.sweepPod(ctx, pod); err != nil {
-			return lapsed[:i], redisconn.Unavailable("sweep", err)
+			return lapsed[:i], err
 		}
 	}
 	return lapsed, nil
@@ -35,10 +35,12 @@ func (s *Store) Sweep(ctx context.Context) ([]string, error) {
 // restores its sessions.
 func (s *Store) sweepPod(ctx context.Context, pod string) error {
 	for {
-		members, err := s.sweepable(ctx, pod)
+		// All pods notice a dead pod at the same moment, so each takes others of its sessions.
+		some, err := s.conn.Do(ctx, "ZRANDMEMBER", podSessionsKey(pod), sweepChunk, "WITHSCORES")
 		if err != nil {
 			return err
 		}
+		members := some.Strings() // pairs of member and generation
 		if len(members) == 0 {
 			break
 		}
@@ -54,33 +56,6 @@ func (s *Store) sweepPod(ctx context.Context, pod string) error {
 	pipe = s.conn.Pipeline()
 	bus.Forget(pipe, pod)
 	return pipe.Exec(ctx)
-}
-
-// sweepable returns some of the sessions of a pod, as pairs of member and generation. All pods notice a dead pod at the
-// same moment, so each starts at a random place.
-func (s *Store) sweepable(ctx context.Context, pod string) ([]string, error) {
-	key := podSessionsKey(pod)
-	size, err := s.conn.Do(ctx, "ZCARD", key)
-	if err != nil {
-		return nil, err
-	}
-	start := int64(0)
-	if rest := size.Int() - sweepChunk; rest > 0 {
-		start = rand.Int64N(rest + 1)
-	}
-	some, err := s.conn.Do(ctx, "ZRANGE", key, start, start+sweepChunk-1, "WITHSCORES")
-	if err != nil {
-		return nil, err
-	}
-	members := some.Strings()
-	if len(members) == 0 && start > 0 { // another pod was faster: from the beginning
-		some, err := s.conn.Do(ctx, "ZRANGE", key, 0, sweepChunk-1, "WITHSCORES")
-		if err != nil {
-			return nil, err
-		}
-		members = some.Strings()
-	}
-	return members, nil
 }
 
 // sweepSome removes sessions of a pod from the indexes, releases them, and removes them from the pod's own list, in
@@ -173,7 +148,10 @@ func (s *Store) removeTraces(ctx context.Context, sessions hashes) error {
 	pipe := s.conn.Pipeline()
 	removed, tenants := make(removals), make(map[string]bool)
 	for key, hash := range sessions {
-		s.traces(key, hash, removed)
+		indexes, upTo := s.indexesOf(key, hash)
+		for _, index := range indexes {
+			removed.add(index, key.Session, upTo)
+		}
 		tenants[key.Tenant] = true
 		offered := []string{hash[fieldSet], hash[fieldDeviceID]}
 		s.mirror(pipe, key.Session, mirrorsOf(key.Tenant, hash[fieldUserID], offered))
@@ -205,15 +183,25 @@ const (
 
 // sample is one entry of the index of a set.
 type sample struct {
-	set   string
-	key   registry.Key
-	gen   string
-	owner *redisconn.Command // the session's generation and set
+	set string
+	key registry.Key
+	gen string
 }
 
 // collectStale checks samples of the indexes of the tools' sets, and removes entries whose session has another set.
 func (s *Store) collectStale(ctx context.Context, tenant string, tools []distinctTool) {
-	stale, err := s.staleSamples(ctx, tenant, someSets(tools))
+	all := make(map[string]bool)
+	for _, t := range tools {
+		for _, set := range t.sets {
+			all[set] = true
+		}
+	}
+	sets := slices.Collect(maps.Keys(all)) // in random order, different each time
+	samples, err := s.samples(ctx, tenant, sets[:min(len(sets), staleCheckSets)])
+	var stale []sample
+	if err == nil {
+		_, stale, err = s.lookUp(ctx, samples)
+	}
 	if err == nil && len(stale) > 0 {
 		err = s.removeSamples(ctx, tenant, stale)
 	}
@@ -222,25 +210,7 @@ func (s *Store) collectStale(ctx context.Context, tenant string, tools []distinc
 	}
 }
 
-// someSets returns a random choice of the sets the tools are in.
-func someSets(tools []distinctTool) []string {
-	all := make(map[string]bool)
-	for _, t := range tools {
-		for _, set := range t.sets {
-			all[set] = true
-		}
-	}
-	some := make([]string, 0, staleCheckSets)
-	for set := range all { // in random order, different each time
-		if len(some) == staleCheckSets {
-			break
-		}
-		some = append(some, set)
-	}
-	return some
-}
-
-func (s *Store) staleSamples(ctx context.Context, tenant string, sets []string) ([]*sample, error) {
+func (s *Store) samples(ctx context.Context, tenant string, sets []string) ([]sample, error) {
 	pipe := s.conn.Pipeline()
 	members := make([]*redisconn.Command, len(sets))
 	for i, set := range sets {
@@ -249,46 +219,40 @@ func (s *Store) staleSamples(ctx context.Context, tenant string, sets []string) 
 	if err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
-	var samples []*sample
+	var samples []sample
 	for i, c := range members {
 		flat := c.Strings()
 		for n := 0; n+1 < len(flat); n += 2 {
-			samples = append(samples, &sample{
-				set: sets[i], gen: decimal(redisconn.Int(flat[n+1])),
-				key: registry.Key{Tenant: tenant, Session: flat[n]},
-			})
+			key := registry.Key{Tenant: tenant, Session: flat[n]}
+			samples = append(samples, sample{set: sets[i], key: key, gen: decimal(redisconn.Int(flat[n+1]))})
 		}
 	}
-	if err := s.lookUp(ctx, samples); err != nil {
-		return nil, err
+	return samples, nil
+}
+
+// lookUp tells entries whose session has the set, under the generation of the entry, from stale ones.
+func (s *Store) lookUp(ctx context.Context, samples []sample) (current, stale []sample, err error) {
+	pipe := s.conn.Pipeline()
+	owners := make([]*redisconn.Command, len(samples))
+	for i, x := range samples {
+		owners[i] = pipe.Do("HMGET", sessionKey(x.key), fieldGeneration, fieldSet)
 	}
-	stale := samples[:0]
-	for _, x := range samples {
-		if !x.holds() {
+	if err := pipe.Exec(ctx); err != nil {
+		return nil, nil, err
+	}
+	for i, x := range samples {
+		if slices.Equal(owners[i].Strings(), []string{x.gen, x.set}) {
+			current = append(current, x)
+		} else {
 			stale = append(stale, x)
 		}
 	}
-	return stale, nil
-}
-
-// lookUp reads the current generation and set of the samples' sessions.
-func (s *Store) lookUp(ctx context.Context, samples []*sample) error {
-	pipe := s.conn.Pipeline()
-	for _, x := range samples {
-		x.owner = pipe.Do("HMGET", sessionKey(x.key), fieldGeneration, fieldSet)
-	}
-	return pipe.Exec(ctx)
-}
-
-// holds reports whether the session, under the generation of the entry, has the set.
-func (x *sample) holds() bool {
-	now := x.owner.Strings()
-	return len(now) == 2 && now[0] == x.gen && now[1] == x.set
+	return current, stale, nil
 }
 
 // removeSamples removes entries. A session that gets the set again meanwhile writes its hash before the index. So the
 // sessions are read again after the removal, and current entries are restored.
-func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sample) error {
+func (s *Store) removeSamples(ctx context.Context, tenant string, stale []sample) error {
 	removed := make(removals)
 	for _, x := range stale {
 		removed.add(membersIndex(tenant, x.set), x.key.Session, redisconn.Int(x.gen))
@@ -299,16 +263,12 @@ func (s *Store) removeSamples(ctx context.Context, tenant string, stale []*sampl
 	if err := pipe.Exec(ctx); err != nil {
 		return err
 	}
-	if err := s.lookUp(ctx, stale); err != nil {
-		return err
-	}
+	again, _, err := s.lookUp(ctx, stale)
 	pipe = s.conn.Pipeline()
-	for _, x := range stale {
-		if x.holds() {
-			s.enter(pipe, membersIndex(tenant, x.set), x.gen, x.key.Session)
-		}
+	for _, x := range again {
+		s.enter(pipe, membersIndex(tenant, x.set), x.gen, x.key.Session)
 	}
-	return pipe.Exec(ctx)
+	return errors.Join(err, pipe.Exec(ctx))
 }
 
 // throttle bounds how often something is done. It is safe for concurrent use.

@@ -65,11 +65,9 @@ type ConversationQuery struct {
 	Limit   int                // at most this many; zero means 100
 }
 
-// ConversationCursor is a position in the order of conversations. The zero value is the beginning.
-type ConversationCursor struct {
-	Active  int64 // ms
-	Session string
-}
+// ConversationCursor is a position in an order of conversations. The zero value is the beginning. Its Generation is when
+// the conversation was active last, in ms; of a running turn, when it began, in the store's own format.
+type ConversationCursor = Cursor
 
 // ConversationIndex finds conversations without reading them. An expiring conversation may leave the lists shortly
 // before it is deleted.
@@ -82,8 +80,8 @@ type ConversationIndex interface {
 	ListConversations(ctx context.Context, q ConversationQuery) ([]ConversationInfo, *ConversationCursor, error)
 
 	// RunningConversations returns a tenant's conversations with a running turn, the longest running first. It returns
-	// the page after a cursor, and the cursor of the next page, nil on the last. Active of such a cursor is in the
-	// store's own format. A page may have fewer entries than the limit, even none, and still have a next one.
+	// the page after a cursor, and the cursor of the next page, nil on the last. A page may have fewer entries than the
+	// limit, even none, and still have a next one.
 	RunningConversations(
 		ctx context.Context, tenant string, after ConversationCursor, limit int,
 	) ([]ConversationInfo, *ConversationCursor, error)

@@ -142,6 +142,11 @@ func (s Session) SeniorTo(other Session) bool {
 // Ref returns the session's claim.
 func (s Session) Ref() Ref { return Ref{Key: s.Key, Generation: s.Generation} }
 
+// Away returns what may be shown of a session without a connection: its key, user and device.
+func (s Session) Away() Session {
+	return Session{Key: s.Key, UserID: s.UserID, DeviceID: s.DeviceID, Bound: s.Bound}
+}
+
 // Can reports whether the device declared the capability.
 func (s Session) Can(capability string) bool { return slices.Contains(s.Capabilities, capability) }
 

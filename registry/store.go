@@ -15,6 +15,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -107,6 +108,22 @@ type Cursor struct {
 	Generation int64
 	Session    string
 }
+
+// Compare orders positions by generation, then by id.
+func (c Cursor) Compare(other Cursor) int {
+	return cmp.Or(cmp.Compare(c.Generation, other.Generation), cmp.Compare(c.Session, other.Session))
+}
+
+// Compare orders positions as the query lists them.
+func (q Query) Compare(a, b Cursor) int {
+	if q.Newest {
+		return b.Compare(a)
+	}
+	return a.Compare(b)
+}
+
+// Reaches reports whether a position comes after q.After.
+func (q Query) Reaches(c Cursor) bool { return q.After == Cursor{} || q.Compare(c, q.After) > 0 }
 
 // OfferedTool is one definition of a tool, with the number of sessions that offer it.
 type OfferedTool struct {

@@ -205,6 +205,16 @@ func MergeTools(have, put []ToolSpec, drop []string) []ToolSpec {
 	return merged
 }
 
+// OrderTools is MergeTools for one list. A list that is already ordered is returned unchanged.
+func OrderTools(tools []ToolSpec) []ToolSpec {
+	for i := 1; i < len(tools); i++ {
+		if tools[i-1].Name >= tools[i].Name {
+			return MergeTools(nil, tools, nil)
+		}
+	}
+	return tools
+}
+
 // maxToolName is the most characters of a tool's name.
 const maxToolName = 64
 

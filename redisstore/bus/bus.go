@@ -6,7 +6,7 @@
 //
 //	send.go           Send and Reply encode a message and queue it
 //	send.go           what is queued while a round trip is under way leaves together in the next
-//	codec.go          messages to one pod that leave together travel as one packet
+//	packet.go         messages to one pod that leave together travel as one packet
 //	readers.go        replies that could not be pushed are pushed again
 //	subscription.go   the other pod receives packets of envelopes, and probes that it does
 //	readers.go        the other pod pops packets of replies off its list
@@ -38,7 +38,7 @@ type Options struct {
 	Log           *slog.Logger  // default: discard
 }
 
-// Bus is a registry.Bus on Redis, for one pod. It is safe for concurrent use.
+// Bus is a registry.Bus on Redis, for one pod. registry.Bus documents its methods. It is safe for concurrent use.
 type Bus struct {
 	conn *redisconn.Conn
 	opts Options
@@ -52,8 +52,9 @@ type Bus struct {
 	stopRetrying context.CancelFunc
 	counts       counters
 
+	handler registry.BusHandler // set by Listen, before anything is received
+
 	mu           sync.Mutex
-	listening    bool
 	closed       bool
 	subscription *subscription
 	reader       *replyReader
@@ -95,41 +96,24 @@ var (
 	errNoListen  = errors.New("the bus is not listening")
 )
 
-// Listen implements registry.Bus.
 func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) error {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case b.closed:
-		b.mu.Unlock()
 		return redisconn.Unavailable("listen", errClosed)
-	case b.listening:
-		b.mu.Unlock()
+	case b.subscription != nil:
 		return redisconn.Unavailable("listen", errListening)
 	}
-	b.listening = true
-	b.mu.Unlock()
-
-	r := &receiver{bus: b, handler: h}
-	subscription := newSubscription(b.conn, podChannel(pod), b.opts, r.receive, h.HandleGap)
+	b.handler = h
+	subscription := newSubscription(b.conn, podChannel(pod), b.opts, b.receive, h.HandleGap)
 	if err := subscription.open(ctx); err != nil {
 		_ = subscription.close(ctx)
-		b.mu.Lock()
-		b.listening = false
-		b.mu.Unlock()
 		return redisconn.Unavailable("listen", err)
 	}
-	reader := newReplyReader(b.conn, podRepliesKey(pod), b.opts.Log, r.receive)
-
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		_ = subscription.close(ctx)
-		_ = reader.close()
-		return redisconn.Unavailable("listen", errClosed)
-	}
-	b.subscription, b.reader = subscription, reader
-	subscription.start()
-	reader.start()
+	b.subscription, b.reader = subscription, newReplyReader(b.conn, podRepliesKey(pod), b.opts.Log, b.receive)
+	b.subscription.start()
+	b.reader.start()
 	return nil
 }
 
@@ -143,7 +127,6 @@ func shareOf[T any](shares []T, pod string) T {
 	return shares[h.Sum32()%uint32(len(shares))]
 }
 
-// Healthy implements registry.Bus.
 func (b *Bus) Healthy() error {
 	b.mu.Lock()
 	subscription, reader, closed := b.subscription, b.reader, b.closed
@@ -187,49 +170,43 @@ func (b *Bus) Close(ctx context.Context) error {
 	return redisconn.Unavailable("close", err)
 }
 
-// receiver unpacks and decodes packets, and passes their messages to the handler of a bus.
-type receiver struct {
-	bus     *Bus
-	handler registry.BusHandler
-}
-
-// receive handles a packet.
-func (r *receiver) receive(payload string) {
-	if err := unpack(payload, r.handle); err != nil {
-		r.refuse(&badMessage{cause: err})
+// receive unpacks and decodes a packet, and passes its messages to the handler.
+func (b *Bus) receive(payload string) {
+	if err := unpack(payload, b.handle); err != nil {
+		b.refuse(&badMessage{cause: err})
 	}
 }
 
-// handle handles one message. Neither a malformed message nor a panic of the handler stops the receiver.
-func (r *receiver) handle(text string) {
+// handle handles one message. Neither a malformed message nor a panic of the handler stops the bus.
+func (b *Bus) handle(text string) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			r.bus.counts.panics.Add(1)
-			r.bus.opts.Log.Error("message handler panicked", "panic", cause)
+			b.counts.panics.Add(1)
+			b.opts.Log.Error("message handler panicked", "panic", cause)
 		}
 	}()
 	m, err := decodeMessage(text)
 	if err != nil {
 		var bad *badMessage
 		if errors.As(err, &bad) {
-			r.refuse(bad)
+			b.refuse(bad)
 		}
 		return
 	}
 	switch {
 	case m.envelope != nil:
-		r.handler.HandleEnvelope(*m.envelope)
+		b.handler.HandleEnvelope(*m.envelope)
 	case m.reply != nil:
-		r.handler.HandleReply(*m.reply)
+		b.handler.HandleReply(*m.reply)
 	}
 }
 
-func (r *receiver) refuse(bad *badMessage) {
-	r.bus.counts.malformed.Add(1)
-	r.bus.opts.Log.Warn("message not understood", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
+func (b *Bus) refuse(bad *badMessage) {
+	b.counts.malformed.Add(1)
+	b.opts.Log.Warn("message not understood", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
 	if reply := bad.refusal(); reply != nil {
-		if err := r.bus.Reply(bad.replyTo, *reply); err != nil {
-			r.bus.opts.Log.Warn("refusal not sent", "call", bad.callID, "error", err)
+		if err := b.Reply(bad.replyTo, *reply); err != nil {
+			b.opts.Log.Warn("refusal not sent", "call", bad.callID, "error", err)
 		}
 	}
 }
@@ -268,8 +245,8 @@ var scriptFiles embed.FS
 
 var (
 	scripts           = redisconn.NewScripts(scriptFiles)
-	scriptPush        = scripts.Must("push")
-	scriptSubscribers = scripts.Must("subscribers")
+	scriptPush        = scripts.Must("reply", "push")
+	scriptSubscribers = scripts.Must("publish", "subscribers")
 )
 
 // Scripts returns the scripts of the bus, for redisconn.Dial to load.

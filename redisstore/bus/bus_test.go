@@ -129,7 +129,7 @@ func TestASendThatLeftIsNotReportedAsUnknown(t *testing.T) {
 	cancel()
 	posted := &pendingEnvelope{queue: &batcher[*pendingEnvelope]{size: func(*pendingEnvelope) int { return 0 }}}
 	for range 200 { // which of the two is seen first is left to chance
-		s := &outcome{done: make(chan struct{})}
+		s := make(outcome, 1)
 		s.Sent(nil)
 		if err := s.await(ended, posted, redisconn.DefaultTimeout); err != nil {
 			t.Fatal(err)

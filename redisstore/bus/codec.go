@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -22,151 +23,281 @@ import (
 // between two pods, under load, takes 11 µs of processor time (docs/decisions/0011-batches.md). BenchmarkCodec repeats
 // the measurement of this form.
 
-// Flags of an envelope.
-const (
-	flagDurable = 1 << iota
-	flagExact
-	flagAnswered   // a result follows
-	flagUnanswered // an error follows
-)
+// coder writes the fields of a message, or reads them, so that a form is described once for both directions. It changes
+// nothing of what it writes. After a malformed field it is broken, and fields read as empty. The strings that it reads
+// share the memory of the message.
+type coder struct {
+	writing bool
+	bytes   []byte // written
+	err     error  // of a value that cannot be JSON
 
-// Flags of a reply.
-const (
-	flagDelivered = 1 << iota
-	flagRunning
-	flagWake
-	flagResult // a result follows
-	flagFailed // an error follows
-)
+	text   string // not read yet
+	broken bool
+}
 
-// Flags of a result.
-const (
-	flagSuccess = 1 << iota
-	flagStructured
-	flagWithheld // an error follows
-	flagParts    // parts follow
-	flagURIs     // the URIs of the parts follow them
-	flagViolations
-)
+// newWriter returns a coder that writes a message of a kind and of about size bytes.
+func newWriter(kind byte, size int) coder {
+	return coder{writing: true, bytes: append(make([]byte, 0, size), kind)}
+}
+
+// envelope codes an envelope. The call and the pod that waits for a reply are at the same place in every version, so
+// that an unknown version can be rejected with a reply.
+func (c *coder) envelope(e *registry.Envelope) {
+	answered, unanswered := e.Result != nil, e.Err != nil
+	e.V = int(c.byte(byte(e.V)))
+	c.flags(&e.Durable, &e.Exact, &answered, &unanswered)
+	c.texts(&e.CallID, &e.ReplyTo)
+	if e.V != registry.EnvelopeVersion {
+		return
+	}
+	attributes := int64(e.Attributes)
+	c.texts((*string)(&e.Kind), &e.Tenant, &e.Session, &e.Tool, &e.Spec, &e.Reason)
+	c.numbers(&e.Generation, &e.TimeoutMS, &attributes, &e.Attempt)
+	e.Attributes = uint64(attributes)
+	list(c, &e.Proofs, len(c.text)) // each proof takes at least one byte
+	for i := range e.Proofs {
+		c.texts(&e.Proofs[i])
+	}
+	c.json(&e.Args)
+	if answered {
+		c.result(made(c, &e.Result))
+	}
+	if unanswered {
+		c.marshalled(made(c, &e.Err))
+	}
+}
+
+func (c *coder) reply(r *registry.Reply) {
+	answered, failed := r.Result != nil, r.Err != nil
+	r.V = int(c.byte(byte(r.V)))
+	c.flags(&r.Delivered, &r.Running, &r.Wake, &answered, &failed)
+	if r.V != registry.EnvelopeVersion {
+		return
+	}
+	c.texts(&r.CallID, &r.Tenant, &r.Session, &r.Answer)
+	if answered {
+		c.result(made(c, &r.Result))
+	}
+	if failed {
+		c.marshalled(made(c, &r.Err))
+	}
+}
+
+func (c *coder) result(r *registry.Result) {
+	structured, withheld, parts := !r.Structured.IsZero(), r.Withheld != nil, len(r.Parts) > 0
+	uris := slices.ContainsFunc(r.Parts, func(p registry.Part) bool { return p.URI != "" })
+	violations := len(r.Violations) > 0
+	c.flags(&r.Success, &structured, &withheld, &parts, &uris, &violations)
+	c.texts(&r.Output, &r.Error)
+	if structured {
+		c.json(&r.Structured)
+	}
+	if parts {
+		list(c, &r.Parts, registry.MaxParts)
+	}
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		c.texts((*string)(&p.Type), &p.MIMEType, &p.Name, &p.URL)
+		c.data(&p.Data)
+		c.numbers(&p.Size)
+	}
+	for i := range r.Parts {
+		if uris {
+			c.texts(&r.Parts[i].URI)
+		}
+	}
+	if violations {
+		c.marshalled(&r.Violations)
+	}
+	if withheld {
+		c.marshalled(made(c, &r.Withheld))
+	}
+}
+
+// made returns the value that a pointer leads to. A reader makes it.
+func made[T any](c *coder, p **T) *T {
+	if !c.writing {
+		*p = new(T)
+	}
+	return *p
+}
+
+// list codes the length of a list. A reader makes the list, of at most that many elements.
+func list[T any](c *coder, all *[]T, most int) {
+	if c.writing {
+		c.bytes = binary.AppendUvarint(c.bytes, uint64(len(*all)))
+		return
+	}
+	n := c.uvarint()
+	if n > uint64(most) {
+		c.broken = true
+	}
+	if n > 0 && !c.broken {
+		*all = make([]T, n)
+	}
+}
+
+func (c *coder) byte(b byte) byte {
+	if c.writing {
+		c.bytes = append(c.bytes, b)
+		return b
+	}
+	if c.text == "" {
+		c.broken = true
+		return 0
+	}
+	b, c.text = c.text[0], c.text[1:]
+	return b
+}
+
+// flags codes up to eight flags as the bits of one byte, the first as the lowest.
+func (c *coder) flags(all ...*bool) {
+	bits := byte(0)
+	for i, set := range all {
+		if c.writing && *set {
+			bits |= 1 << i
+		}
+	}
+	bits = c.byte(bits)
+	for i, set := range all {
+		if !c.writing {
+			*set = bits&(1<<i) != 0
+		}
+	}
+}
+
+func (c *coder) texts(all ...*string) {
+	for _, text := range all {
+		if c.writing {
+			c.bytes = appendField(c.bytes, *text)
+		} else {
+			*text = c.field()
+		}
+	}
+}
+
+func (c *coder) data(p *[]byte) {
+	if c.writing {
+		c.bytes = appendField(c.bytes, *p)
+	} else if text := c.field(); text != "" {
+		*p = []byte(text)
+	}
+}
+
+// numbers codes signed numbers, zigzag-encoded.
+func (c *coder) numbers(all ...*int64) {
+	for _, n := range all {
+		if c.writing {
+			c.bytes = binary.AppendVarint(c.bytes, *n)
+		} else {
+			v := c.uvarint()
+			*n = int64(v>>1) ^ -int64(v&1)
+		}
+	}
+}
+
+// json codes a value of a device or a caller. Where it is read, it enters the pod.
+func (c *coder) json(v *registry.JSON) {
+	if c.writing {
+		c.bytes = appendField(c.bytes, v.Raw())
+	} else if text := c.field(); text != "" {
+		var err error
+		*v, err = registry.ParseJSON([]byte(text))
+		c.broken = c.broken || err != nil
+	}
+}
+
+// marshalled codes a value by encoding/json.
+func (c *coder) marshalled(v any) {
+	if !c.writing {
+		c.broken = json.Unmarshal([]byte(c.field()), v) != nil || c.broken
+		return
+	}
+	text, err := json.Marshal(v)
+	c.bytes, c.err = appendField(c.bytes, text), errors.Join(c.err, err)
+}
+
+func (c *coder) uvarint() uint64 {
+	var v uint64
+	for shift := 0; shift < 64; shift += 7 {
+		b := c.byte(0)
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return v
+		}
+	}
+	c.broken = true
+	return 0
+}
+
+func (c *coder) field() string {
+	n := c.uvarint()
+	if c.broken || n > uint64(len(c.text)) {
+		c.broken = true
+		return ""
+	}
+	field := c.text[:n]
+	c.text = c.text[n:]
+	return field
+}
+
+// finished reports whether the whole message was read without an error.
+func (c *coder) finished() bool { return !c.broken && c.text == "" }
+
+func appendField[T ~string | ~[]byte](b []byte, field T) []byte {
+	b = binary.AppendUvarint(b, uint64(len(field)))
+	return append(b, field...)
+}
 
 // encodeEnvelope returns an envelope as a message. It sets the version if the envelope has none.
 func encodeEnvelope(e registry.Envelope) ([]byte, error) {
-	if e.V == 0 {
-		e.V = registry.EnvelopeVersion
-	}
-	flags := flag(flagDurable, e.Durable) | flag(flagExact, e.Exact) | flag(flagAnswered, e.Result != nil) |
-		flag(flagUnanswered, e.Err != nil)
-	size := e.Args.Len() + len(e.CallID) + len(e.ReplyTo) + len(e.Tenant) + len(e.Session) + len(e.Tool) +
-		len(e.Spec) + len(e.Reason)
-	b := append(make([]byte, 0, 64+size), messageEnvelope, byte(e.V), flags)
-	for _, text := range []string{e.CallID, e.ReplyTo, string(e.Kind), e.Tenant, e.Session, e.Tool, e.Spec, e.Reason} {
-		b = appendField(b, text)
-	}
-	b = binary.AppendVarint(b, e.Generation)
-	b = binary.AppendVarint(b, e.TimeoutMS)
-	b = binary.AppendVarint(b, int64(e.Attributes))
-	b = binary.AppendVarint(b, e.Attempt)
-	b = binary.AppendUvarint(b, uint64(len(e.Proofs)))
-	for _, proof := range e.Proofs {
-		b = appendField(b, proof)
-	}
-	b = appendField(b, e.Args.Raw())
-	var err error
-	if e.Result != nil {
-		b, err = appendResult(b, e.Result)
-	}
-	if e.Err != nil && err == nil {
-		b, err = appendError(b, e.Err)
-	}
-	return b, err
+	e.V = cmp.Or(e.V, registry.EnvelopeVersion)
+	c := newWriter(messageEnvelope, 64+e.Args.Len()+len(e.CallID)+len(e.ReplyTo)+len(e.Tenant)+len(e.Session)+
+		len(e.Tool)+len(e.Spec)+len(e.Reason))
+	c.envelope(&e)
+	return c.bytes, c.err
 }
 
 // keptMessage is the maximum length of a message, in bytes, that its ids may keep in memory.
 const keptMessage = 1 << 10
 
-// decodeEnvelope is the inverse of encodeEnvelope, without the first byte. The call and the pod that waits for a reply
-// are at the same place in every version, so that an unknown version can be rejected with a reply.
+// decodeEnvelope is the inverse of encodeEnvelope, without the first byte.
 func decodeEnvelope(text string) (*registry.Envelope, error) {
-	r := fieldReader{text: text}
-	version, flags := r.byte(), r.byte()
-	e := &registry.Envelope{
-		V: int(version), Durable: flags&flagDurable != 0, Exact: flags&flagExact != 0,
-		CallID: r.field(), ReplyTo: r.field(),
-	}
+	c, e := coder{text: text}, new(registry.Envelope)
+	c.envelope(e)
 	if len(text) > keptMessage { // the ids live while the device works, and must not keep the arguments
 		e.CallID, e.ReplyTo = strings.Clone(e.CallID), strings.Clone(e.ReplyTo)
 	}
-	bad := &badMessage{callID: e.CallID, replyTo: e.ReplyTo}
-	if e.V != registry.EnvelopeVersion && !r.broken {
-		bad.version = e.V
-		bad.cause = fmt.Errorf("envelope of version %d, only %d is known", e.V, registry.EnvelopeVersion)
-		return nil, bad
-	}
-	e.Kind = registry.EnvelopeKind(r.field())
-	e.Tenant, e.Session, e.Tool, e.Spec, e.Reason = r.field(), r.field(), r.field(), r.field(), r.field()
-	e.Generation, e.TimeoutMS = r.number(), r.number()
-	e.Attributes, e.Attempt = uint64(r.number()), r.number()
-	e.Proofs = r.fields()
-	if args := r.field(); args != "" {
-		e.Args = r.checked(args)
-	}
-	if flags&flagAnswered != 0 {
-		e.Result = r.result()
-	}
-	if flags&flagUnanswered != 0 {
-		e.Err = r.failure()
-	}
-	if !r.finished() {
-		bad.cause = errors.New("envelope that is truncated or garbled")
-		return nil, bad
+	switch {
+	case e.V != registry.EnvelopeVersion && !c.broken:
+		return nil, &badMessage{
+			callID: e.CallID, replyTo: e.ReplyTo, version: e.V,
+			cause: fmt.Errorf("envelope of version %d, only %d is known", e.V, registry.EnvelopeVersion),
+		}
+	case !c.finished():
+		cause := errors.New("envelope that is truncated or garbled")
+		return nil, &badMessage{callID: e.CallID, replyTo: e.ReplyTo, cause: cause}
 	}
 	return e, nil
 }
 
 // encodeReply returns a reply as a message. It sets the version if the reply has none.
 func encodeReply(r registry.Reply) ([]byte, error) {
-	if r.V == 0 {
-		r.V = registry.EnvelopeVersion
-	}
-	flags := flag(flagDelivered, r.Delivered) | flag(flagRunning, r.Running) | flag(flagWake, r.Wake) |
-		flag(flagResult, r.Result != nil) | flag(flagFailed, r.Err != nil)
+	r.V = cmp.Or(r.V, registry.EnvelopeVersion)
 	size := 64 + len(r.CallID) + len(r.Tenant) + len(r.Session) + len(r.Answer)
 	if r.Result != nil {
 		size += len(r.Result.Output) + r.Result.Structured.Len() + len(r.Result.Error) +
 			registry.PartsSize(r.Result.Parts) + registry.ViolationsSize(r.Result.Violations)
 	}
-	b := append(make([]byte, 0, size), messageReply, byte(r.V), flags)
-	for _, text := range []string{r.CallID, r.Tenant, r.Session, r.Answer} {
-		b = appendField(b, text)
-	}
-	var err error
-	if r.Result != nil {
-		b, err = appendResult(b, r.Result)
-	}
-	if r.Err != nil && err == nil {
-		b, err = appendError(b, r.Err)
-	}
-	return b, err
+	c := newWriter(messageReply, size)
+	c.reply(&r)
+	return c.bytes, c.err
 }
 
 // decodeReply is the inverse of encodeReply, without the first byte.
 func decodeReply(text string) (*registry.Reply, error) {
-	f := fieldReader{text: text}
-	version, flags := f.byte(), f.byte()
-	if version != registry.EnvelopeVersion && !f.broken {
-		return nil, &badMessage{version: int(version), cause: fmt.Errorf("reply of unknown version %d", version)}
-	}
-	r := &registry.Reply{
-		V:         int(version),
-		Delivered: flags&flagDelivered != 0, Running: flags&flagRunning != 0, Wake: flags&flagWake != 0,
-		CallID: f.field(), Tenant: f.field(), Session: f.field(), Answer: f.field(),
-	}
-	if flags&flagResult != 0 {
-		r.Result = f.result()
-	}
-	if flags&flagFailed != 0 {
-		r.Err = f.failure()
-	}
+	c, r := coder{text: text}, new(registry.Reply)
+	c.reply(r)
 	set := 0
 	for _, is := range [...]bool{r.Result != nil, r.Err != nil, r.Delivered, r.Wake, r.Answer != ""} {
 		if is {
@@ -174,7 +305,9 @@ func decodeReply(text string) (*registry.Reply, error) {
 		}
 	}
 	switch {
-	case !f.finished():
+	case r.V != registry.EnvelopeVersion && !c.broken:
+		return nil, &badMessage{version: r.V, cause: fmt.Errorf("reply of unknown version %d", r.V)}
+	case !c.finished():
 		return nil, &badMessage{cause: errors.New("reply that is truncated or garbled")}
 	case r.CallID == "":
 		return nil, &badMessage{cause: errors.New("reply without a call id")}
@@ -184,70 +317,7 @@ func decodeReply(text string) (*registry.Reply, error) {
 	return r, nil
 }
 
-func appendResult(b []byte, r *registry.Result) ([]byte, error) {
-	flags := flag(flagSuccess, r.Success) | flag(flagStructured, !r.Structured.IsZero()) |
-		flag(flagWithheld, r.Withheld != nil) | flag(flagParts, len(r.Parts) > 0) |
-		flag(flagURIs, slices.ContainsFunc(r.Parts, hasURI)) | flag(flagViolations, len(r.Violations) > 0)
-	b = append(b, flags)
-	b = appendField(b, r.Output)
-	b = appendField(b, r.Error)
-	if !r.Structured.IsZero() {
-		b = appendField(b, r.Structured.Raw())
-	}
-	if len(r.Parts) > 0 {
-		b = appendParts(b, r.Parts)
-	}
-	if flags&flagURIs != 0 {
-		for i := range r.Parts {
-			b = appendField(b, r.Parts[i].URI)
-		}
-	}
-	if flags&flagViolations != 0 {
-		text, err := json.Marshal(r.Violations)
-		if err != nil {
-			return b, err
-		}
-		b = appendField(b, text)
-	}
-	if r.Withheld == nil {
-		return b, nil
-	}
-	return appendError(b, r.Withheld)
-}
-
-func hasURI(p registry.Part) bool { return p.URI != "" }
-
-func appendParts(b []byte, parts []registry.Part) []byte {
-	b = binary.AppendUvarint(b, uint64(len(parts)))
-	for i := range parts {
-		p := &parts[i]
-		for _, text := range []string{string(p.Type), p.MIMEType, p.Name, p.URL} {
-			b = appendField(b, text)
-		}
-		b = appendField(b, p.Data)
-		b = binary.AppendVarint(b, p.Size)
-	}
-	return b
-}
-
-func appendError(b []byte, e *registry.Error) ([]byte, error) {
-	text, err := json.Marshal(e)
-	return appendField(b, text), err
-}
-
-func flag(bit byte, set bool) byte {
-	if set {
-		return bit
-	}
-	return 0
-}
-
-func appendField[T ~string | ~[]byte](b []byte, field T) []byte {
-	b = binary.AppendUvarint(b, uint64(len(field)))
-	return append(b, field...)
-}
-
-// A message begins with one byte for its kind. The binary form of an envelope or a reply (codec.go), or other messages
+// A message begins with one byte for its kind. The binary form of an envelope or a reply, or other messages
 // (below) follow; a probe has nothing else.
 const (
 	messageEnvelope = 'E'
@@ -306,92 +376,6 @@ func (e *badMessage) refusal() *registry.Reply {
 		V: registry.EnvelopeVersion, CallID: e.callID,
 		Err: registry.Errorf(registry.CodeInvalidRequest, "%s", text).With(registry.DispatchedNo),
 	}
-}
-
-// Messages to one pod that leave at the same moment travel as one packet: a message that holds others, each prefixed
-// with its length. Redis, and the client library at both ends, then handle one message instead of hundreds. That was
-// most of what a call cost Redis under load. A packet holds no packets. A message that travels alone is sent unpacked.
-const (
-	maxPacked = 8 << 10  // bytes; a longer message travels alone: copying it costs as much as a packet saves
-	maxPacket = 64 << 10 // bytes; so that many packets can be read at once
-)
-
-// outgoing is a message on its way to a pod.
-type outgoing interface {
-	to() string      // the pod
-	message() []byte // encoded
-}
-
-// byPod groups messages by their target pod. Messages to one pod keep their order.
-func byPod[T outgoing](all []T) map[string][]T {
-	sorted := make(map[string][]T)
-	first := all[0].to()
-	if !slices.ContainsFunc(all, func(o T) bool { return o.to() != first }) {
-		sorted[first] = all
-		return sorted
-	}
-	for _, o := range all {
-		sorted[o.to()] = append(sorted[o.to()], o)
-	}
-	return sorted
-}
-
-// packet is a group of messages that travel as one.
-type packet[T outgoing] struct {
-	items   []T
-	payload []byte
-}
-
-// packets packs the messages for one pod, in order.
-func packets[T outgoing](items []T) []packet[T] {
-	var packed []packet[T]
-	for len(items) > 0 {
-		n, size := 1, len(items[0].message())
-		if size <= maxPacked {
-			for _, o := range items[1:] {
-				next := len(o.message())
-				if next > maxPacked || size+next > maxPacket {
-					break
-				}
-				n, size = n+1, size+next
-			}
-		}
-		packed = append(packed, pack(items[:n], size))
-		items = items[n:]
-	}
-	return packed
-}
-
-func pack[T outgoing](items []T, size int) packet[T] {
-	if len(items) == 1 {
-		return packet[T]{items: items, payload: items[0].message()}
-	}
-	b := make([]byte, 1, 1+size+len(items)*binary.MaxVarintLen16)
-	b[0] = messagePacket
-	for _, o := range items {
-		b = appendField(b, o.message())
-	}
-	return packet[T]{items: items, payload: b}
-}
-
-var errPacket = errors.New("packet that is truncated or garbled")
-
-// unpack calls each with every message of a packet. If the packet is broken, the messages before that place still
-// count. Each message of a packet is a copy, so that a long call does not keep its neighbors in memory.
-func unpack(payload string, each func(string)) error {
-	if payload == "" || payload[0] != messagePacket {
-		each(payload)
-		return nil
-	}
-	r := fieldReader{text: payload[1:]}
-	for r.text != "" {
-		m := r.field()
-		if r.broken {
-			return errPacket
-		}
-		each(strings.Clone(m))
-	}
-	return nil
 }
 
 // dispatched returns whether Redis may have run the command that failed with err. It is DispatchedNo only if the error

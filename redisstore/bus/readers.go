@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,132 +13,6 @@ import (
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
-
-// fieldReader reads the fields of a message from its beginning to its end. After a malformed field it is broken, and
-// fields read as empty. The strings that it returns share the memory of the text.
-type fieldReader struct {
-	text   string // not read yet
-	broken bool
-}
-
-func (r *fieldReader) byte() byte {
-	if r.text == "" {
-		r.broken = true
-		return 0
-	}
-	c := r.text[0]
-	r.text = r.text[1:]
-	return c
-}
-
-func (r *fieldReader) uvarint() uint64 {
-	var v uint64
-	for shift := 0; shift < 64; shift += 7 {
-		c := r.byte()
-		v |= uint64(c&0x7f) << shift
-		if c < 0x80 {
-			return v
-		}
-	}
-	r.broken = true
-	return 0
-}
-
-// number reads a signed number, zigzag-encoded.
-func (r *fieldReader) number() int64 {
-	v := r.uvarint()
-	return int64(v>>1) ^ -int64(v&1)
-}
-
-func (r *fieldReader) field() string {
-	n := r.uvarint()
-	if r.broken || n > uint64(len(r.text)) {
-		r.broken = true
-		return ""
-	}
-	field := r.text[:n]
-	r.text = r.text[n:]
-	return field
-}
-
-// fields reads a list of fields, nil if it is empty.
-func (r *fieldReader) fields() []string {
-	n := r.uvarint()
-	if n > uint64(len(r.text)) { // each field takes at least one byte
-		r.broken = true
-	}
-	if n == 0 || r.broken {
-		return nil
-	}
-	list := make([]string, n)
-	for i := range list {
-		list[i] = r.field()
-	}
-	return list
-}
-
-// checked parses a field that is JSON. The JSON enters the pod here.
-func (r *fieldReader) checked(text string) registry.JSON {
-	value, err := registry.ParseJSON([]byte(text))
-	r.broken = r.broken || err != nil
-	return value
-}
-
-func (r *fieldReader) result() *registry.Result {
-	flags := r.byte()
-	result := &registry.Result{Success: flags&flagSuccess != 0, Output: r.field(), Error: r.field()}
-	if flags&flagStructured != 0 {
-		result.Structured = r.checked(r.field())
-	}
-	if flags&flagParts != 0 {
-		result.Parts = r.parts()
-	}
-	if flags&flagURIs != 0 {
-		for i := range result.Parts {
-			result.Parts[i].URI = r.field()
-		}
-	}
-	if flags&flagViolations != 0 && json.Unmarshal([]byte(r.field()), &result.Violations) != nil {
-		r.broken = true
-	}
-	if flags&flagWithheld != 0 {
-		result.Withheld = r.failure()
-	}
-	return result
-}
-
-// parts reads the parts of a result. There must be at least one.
-func (r *fieldReader) parts() []registry.Part {
-	n := r.uvarint()
-	if n == 0 || n > registry.MaxParts {
-		r.broken = true
-	}
-	if r.broken {
-		return nil
-	}
-	parts := make([]registry.Part, n)
-	for i := range parts {
-		p := &parts[i]
-		p.Type, p.MIMEType = registry.PartType(r.field()), r.field()
-		p.Name, p.URL = r.field(), r.field()
-		if data := r.field(); data != "" {
-			p.Data = []byte(data)
-		}
-		p.Size = r.number()
-	}
-	return parts
-}
-
-func (r *fieldReader) failure() *registry.Error {
-	var e registry.Error
-	if json.Unmarshal([]byte(r.field()), &e) != nil {
-		r.broken = true
-	}
-	return &e
-}
-
-// finished reports whether the whole message was read without an error.
-func (r *fieldReader) finished() bool { return !r.broken && r.text == "" }
 
 const (
 	replyBlock = time.Second // how long one read of the reply list blocks
@@ -235,27 +108,20 @@ type pendingReply struct {
 	pod     string
 	callID  string
 	payload []byte
-	once    bool     // must not arrive twice
-	failed  *failure // nil before the first failure
+
+	// once says that the reply must not be pushed again if the first push may have worked. A result may be pushed
+	// twice: the first counts, and the second finds no pending call and a final record. An error that says that the
+	// device was not reached must not. Its caller may look the session up and send the call again under the same id,
+	// and would take the second copy for the reply to that.
+	once bool
+
+	tries int       // failed attempts
+	due   time.Time // of the next attempt
+	until time.Time // no attempt after that; zero before the first failure
 }
 
 func (r *pendingReply) to() string      { return r.pod }
 func (r *pendingReply) message() []byte { return r.payload }
-
-// failure is the retry state of a reply that could not be pushed.
-type failure struct {
-	tries int       // failed attempts
-	due   time.Time // of the next attempt
-	until time.Time // no attempt after that
-}
-
-// atMostOnce reports whether a reply must not be pushed again if the first push may have worked. A result may be pushed
-// twice: the first counts, and the second finds no pending call and a final record. An error that says that the device
-// was not reached must not. Its caller may look the session up and send the call again under the same id, and would
-// take the second copy for the reply to that.
-func atMostOnce(r registry.Reply) bool {
-	return r.Err != nil && r.Err.Dispatched == registry.DispatchedNo
-}
 
 // replyQueue sends the replies for a share of the pods. Failed replies wait for a retry in a separate batcher, so that
 // they do not delay others.
@@ -288,19 +154,14 @@ func (q *replyQueue) close(ctx context.Context) {
 	}
 }
 
-// pushAgain pushes failed replies once they are due.
 func (q *replyQueue) pushAgain(batch []*pendingReply) {
-	if !pause(q.bus.retrying, time.Until(batch[0].failed.due)) {
-		q.bus.lostReplies(batch, errStopped)
+	if !pause(q.bus.retrying, time.Until(batch[0].due)) {
+		q.bus.lostReplies(batch, errClosed)
 		return
 	}
 	q.push(batch)
 }
 
-// errStopped is the cause when the bus is closed and has no time left for retries.
-var errStopped = errors.New("the bus is closed")
-
-// push appends replies to the lists of their pods.
 func (q *replyQueue) push(batch []*pendingReply) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.bus.conn.Timeout())
 	defer cancel()
@@ -355,18 +216,17 @@ func (q *replyQueue) publish(ctx context.Context, pod string, replies []*pending
 	}
 }
 
-// retry queues replies for another attempt, or drops them.
 func (q *replyQueue) retry(replies []*pendingReply, cause error) {
 	now := time.Now()
 	unknown := dispatched(cause) == registry.DispatchedUnknown
 	var lost []*pendingReply
 	for _, r := range replies {
-		if r.failed == nil {
-			r.failed = &failure{until: now.Add(q.bus.retryFor)}
+		if r.until.IsZero() {
+			r.until = now.Add(q.bus.retryFor)
 		}
-		r.failed.due = now.Add(backoffAfter(r.failed.tries))
-		r.failed.tries++
-		if unknown && r.once || r.failed.due.After(r.failed.until) || !q.retries.requeue(r) {
+		r.due = now.Add(backoffAfter(r.tries))
+		r.tries++
+		if unknown && r.once || r.due.After(r.until) || !q.retries.requeue(r) {
 			lost = append(lost, r)
 			continue
 		}

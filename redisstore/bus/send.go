@@ -14,17 +14,42 @@ import (
 // repliesTTL is the TTL of a list of replies. Its pod reads it immediately or never.
 const repliesTTL = 60 * time.Second
 
-// Send implements registry.Bus.
 func (b *Bus) Send(ctx context.Context, pod string, e registry.Envelope) error {
-	o := &outcome{done: make(chan struct{})}
-	pending, err := b.SendAsync(ctx, pod, e, o)
+	done := make(outcome, 1)
+	pending, err := b.SendAsync(ctx, pod, e, done)
 	if err != nil {
 		return err
 	}
-	return o.await(ctx, pending, b.conn.Timeout())
+	return done.await(ctx, pending, b.conn.Timeout())
 }
 
-// SendAsync implements registry.Bus.
+// outcome gets the result of SendAsync.
+type outcome chan error
+
+func (o outcome) Sent(err error) { o <- err }
+
+// await waits until an envelope has been sent with its batch, at most atMost. The wait for the previous batch counts,
+// because a caller must notice soon that Redis does not answer.
+func (o outcome) await(ctx context.Context, pending registry.PendingSend, atMost time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	select {
+	case err := <-o:
+		return err
+	case <-ctx.Done():
+	}
+	cancelled := registry.StoreUnavailable("send", ctx.Err())
+	if pending.Cancel() {
+		return cancelled.With(registry.DispatchedNo)
+	}
+	select {
+	case err := <-o: // at the same moment, or before it could be cancelled
+		return err
+	default:
+		return cancelled.With(registry.DispatchedUnknown)
+	}
+}
+
 func (b *Bus) SendAsync(
 	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
 ) (registry.PendingSend, error) {
@@ -45,42 +70,6 @@ func (b *Bus) SendAsync(
 	return p, nil
 }
 
-// outcome is the result of sending an envelope, for Send to wait for.
-type outcome struct {
-	done chan struct{} // closed when err is set
-	err  error
-}
-
-// Sent implements registry.SendCallback.
-func (o *outcome) Sent(err error) {
-	o.err = err
-	close(o.done)
-}
-
-// await waits until an envelope has been sent with its batch, at most atMost. The wait for the previous batch counts,
-// because a caller must notice soon that Redis does not answer.
-func (o *outcome) await(ctx context.Context, pending registry.PendingSend, atMost time.Duration) error {
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
-	cause := context.DeadlineExceeded
-	select {
-	case <-o.done:
-		return o.err
-	case <-timer.C:
-	case <-ctx.Done():
-		cause = ctx.Err()
-	}
-	if pending.Cancel() {
-		return registry.StoreUnavailable("send", cause).With(registry.DispatchedNo)
-	}
-	select {
-	case <-o.done: // at the same moment, or before it could be cancelled
-		return o.err
-	default:
-		return registry.StoreUnavailable("send", cause).With(registry.DispatchedUnknown)
-	}
-}
-
 // errRefused is the cause when the queue is full or the bus is closed.
 var errRefused = errors.New("too much is waiting to be sent, or the bus is closed")
 
@@ -93,7 +82,6 @@ type pendingEnvelope struct {
 	payload []byte
 }
 
-// Cancel implements registry.PendingSend.
 func (p *pendingEnvelope) Cancel() bool { return p.queue.cancel(p) }
 
 func (p *pendingEnvelope) to() string      { return p.pod }
@@ -138,7 +126,6 @@ func (b *Bus) publish(batch []*pendingEnvelope) {
 	}
 }
 
-// publishError returns the error for the senders of a packet to a pod.
 func (b *Bus) publishError(ctx context.Context, pod string, published *redisconn.Command) error {
 	if err := published.Err(); err != nil {
 		return registry.StoreUnavailable("send", err).With(dispatched(err))
@@ -149,7 +136,7 @@ func (b *Bus) publishError(ctx context.Context, pod string, published *redisconn
 	if b.conn.IsCluster() {
 		switch n, err := subscribers(ctx, b.conn, podChannel(pod)); {
 		case err != nil:
-			return registry.StoreUnavailable("send", err).With(registry.DispatchedUnknown)
+			return registry.AsError(err).With(registry.DispatchedUnknown)
 		case n > 0:
 			return nil
 		}
@@ -165,13 +152,13 @@ func subscribers(ctx context.Context, conn *redisconn.Conn, channel string) (int
 	return c.Int(), err
 }
 
-// Reply implements registry.Bus.
 func (b *Bus) Reply(pod string, r registry.Reply) error {
 	payload, err := encodeReply(r)
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidResult, "The result is not valid JSON.")
 	}
-	reply := &pendingReply{pod: pod, callID: r.CallID, payload: payload, once: atMostOnce(r)}
+	reply := &pendingReply{pod: pod, callID: r.CallID, payload: payload}
+	reply.once = r.Err != nil && r.Err.Dispatched == registry.DispatchedNo
 	if !shareOf(b.replies, pod).first.submit(reply, false) {
 		b.counts.refused.Add(1)
 		return registry.StoreUnavailable("reply", errRefused)
@@ -193,7 +180,7 @@ func (b *Bus) lostReplies(replies []*pendingReply, cause error) {
 // There is no threshold between direct sends and batches, and so none to tune: the round trip in flight is the
 // threshold. Measured end to end against "direct while few calls are in flight, above that go-redis's auto-pipelining",
 // this was equal at 1 and 8 callers, 17 % faster at 64 and 5 % at 512. Messages to one pod that leave together are also
-// one packet (codec.go). In process, at 1,024 callers, the router on top of both, with everything else that a call
+// one packet (packet.go). In process, at 1,024 callers, the router on top of both, with everything else that a call
 // needs, is faster than a bare auto-pipelined exchange of single messages.
 type batcher[T comparable] struct {
 	flush  func([]T)
@@ -219,26 +206,14 @@ type batchLimits struct {
 // inline is set, it flushes the item before it returns.
 func (b *batcher[T]) submit(item T, inline bool) bool {
 	b.mu.Lock()
-	size := b.size(item)
-	if b.closed || !b.fitsLocked(size) {
+	if inline && !b.closed && !b.running {
+		b.running = true
 		b.mu.Unlock()
-		return false
-	}
-	if b.running {
-		b.queue, b.bytes = append(b.queue, item), b.bytes+size
-		b.mu.Unlock()
+		b.flushInline(item)
 		return true
 	}
-	b.running = true
-	if !inline {
-		b.queue, b.bytes = append(b.queue, item), b.bytes+size
-		b.mu.Unlock()
-		go b.drain()
-		return true
-	}
-	b.mu.Unlock()
-	b.flushInline(item)
-	return true
+	defer b.mu.Unlock()
+	return !b.closed && b.queueLocked(item)
 }
 
 // flushInline flushes one item in its submitter's goroutine. It leaves items that were queued meanwhile to another
@@ -261,8 +236,13 @@ func (b *batcher[T]) flushInline(item T) {
 func (b *batcher[T]) requeue(item T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return !b.stopped && b.queueLocked(item)
+}
+
+// queueLocked queues an item if it fits. An empty queue takes any item.
+func (b *batcher[T]) queueLocked(item T) bool {
 	size := b.size(item)
-	if b.stopped || !b.fitsLocked(size) {
+	if n := len(b.queue); n > 0 && (n >= b.limits.queueItems || b.bytes+size > b.limits.queueBytes) {
 		return false
 	}
 	b.queue, b.bytes = append(b.queue, item), b.bytes+size
@@ -273,19 +253,12 @@ func (b *batcher[T]) requeue(item T) bool {
 	return true
 }
 
-// waiting returns how many items are queued, and their bytes.
 func (b *batcher[T]) waiting() (items, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue), b.bytes
 }
 
-// fitsLocked reports whether an item of this size may be queued. An empty queue takes any item.
-func (b *batcher[T]) fitsLocked(size int) bool {
-	return len(b.queue) == 0 || len(b.queue) < b.limits.queueItems && b.bytes+size <= b.limits.queueBytes
-}
-
-// drain flushes until the queue is empty.
 func (b *batcher[T]) drain() {
 	for {
 		b.mu.Lock()
@@ -300,7 +273,6 @@ func (b *batcher[T]) drain() {
 	}
 }
 
-// nextLocked takes the next batch off the queue.
 func (b *batcher[T]) nextLocked() []T {
 	n, bytes := 0, 0
 	for n < len(b.queue) && n < b.limits.flushItems {

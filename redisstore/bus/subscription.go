@@ -54,7 +54,6 @@ func newSubscription(
 	return s
 }
 
-// open subscribes and waits for the confirmation.
 func (s *subscription) open(ctx context.Context) error {
 	var ps *redis.PubSub
 	if s.conn.IsCluster() {

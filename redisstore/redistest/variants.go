@@ -1,20 +1,15 @@
 package redistest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 )
 
 // Valkey starts a valkey-server: the one on the PATH, else the one that `make deps` put into .cache/bin.
@@ -48,53 +43,25 @@ func moduleRoot(t testing.TB) string {
 	}
 }
 
-// TLS starts a server that also listens with TLS, with a certificate of a private authority. It returns its URL and the
-// file with the authority's certificate.
+// TLS starts a server that also listens with TLS, with the certificate of net/http/httptest, which no system trusts. It
+// returns its URL and the file with the certificate's authority.
 func TLS(t testing.TB) (url, caFile string) {
 	t.Helper()
-	dir := t.TempDir()
-	caFile = filepath.Join(dir, "ca.pem")
-	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "private authority"},
-		IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	server := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: host}, IPAddresses: []net.IP{net.ParseIP(host)},
-		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	authorityKey, serverKey := newKey(t), newKey(t)
-	writeCertificate(t, caFile, authority, authority, authorityKey, authorityKey)
-	writeCertificate(t, certFile, server, authority, serverKey, authorityKey)
-	der, err := x509.MarshalECPrivateKey(serverKey)
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	pair := server.TLS.Certificates[0] // its own authority
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	writePEM(t, keyFile, "EC PRIVATE KEY", der)
+	dir := t.TempDir()
+	caFile, keyFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
+	writePEM(t, caFile, "CERTIFICATE", pair.Certificate[0])
+	writePEM(t, keyFile, "PRIVATE KEY", der)
 	port := strconv.Itoa(freePort(t))
-	Start(t, "--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", caFile,
+	Start(t, "--tls-port", port, "--tls-cert-file", caFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", caFile,
 		"--tls-auth-clients", "no")
 	return "rediss://" + net.JoinHostPort(host, port), caFile
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func writeCertificate(t testing.TB, path string, cert, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writePEM(t, path, "CERTIFICATE", der)
 }
 
 func writePEM(t testing.TB, path, kind string, der []byte) {

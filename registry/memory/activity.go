@@ -11,15 +11,12 @@ import (
 
 // feed is the activity of one tenant.
 type feed struct {
-	entries []registry.Activity
-	bytes   int                        // of the entries, approximate
-	calls   map[string]registry.FeedID // the entries about the ends of calls, by call id
-	last    registry.FeedID
-	grown   chan struct{} // closed and replaced when an entry is added
-	expires time.Time
+	life
+	capped[registry.Activity]
+	calls map[string]registry.FeedID // the entries about the ends of calls, by call id
+	grown chan struct{}              // closed and replaced when an entry is added
 }
 
-// AppendActivity implements registry.ActivityStore.
 func (m *Store) AppendActivity(_ context.Context, all []registry.Activity) error {
 	m.feedsMu.Lock()
 	defer m.feedsMu.Unlock()
@@ -27,16 +24,21 @@ func (m *Store) AppendActivity(_ context.Context, all []registry.Activity) error
 	grown := make(map[*feed]bool)
 	for _, a := range all {
 		f := m.feedLocked(a.Tenant)
-		f.last = f.last.Next(now)
-		a.ID = f.last.String()
+		id := f.last.Next(now)
+		a.ID = id.String()
 		if a.Call != nil {
 			call := a.Call.Summary().Clone()
 			a.Call = &call
 		}
 		a.Tools = slices.Clone(a.Tools)
-		f.add(a)
-		for len(f.entries) > m.opts.ActivityCap || f.bytes > m.opts.ActivityBytes && len(f.entries) > 1 {
-			f.dropFirst()
+		f.add(id, a, a.MemorySize())
+		if a.Type == registry.ActivityCall && a.Call != nil {
+			f.calls[a.Call.CallID] = id
+		}
+		for f.isOver(m.opts.ActivityCap, m.opts.ActivityBytes) {
+			if first := f.dropFirst(); first.entry.Call != nil && f.calls[first.entry.Call.CallID] == first.id {
+				delete(f.calls, first.entry.Call.CallID)
+			}
 		}
 		f.expires = now.Add(m.opts.ActivityTTL)
 		grown[f] = true
@@ -48,33 +50,12 @@ func (m *Store) AppendActivity(_ context.Context, all []registry.Activity) error
 	return nil
 }
 
-// add adds an entry whose id is the feed's last.
-func (f *feed) add(a registry.Activity) {
-	f.entries = append(f.entries, a)
-	f.bytes += a.MemorySize()
-	if a.Type == registry.ActivityCall && a.Call != nil {
-		f.calls[a.Call.CallID] = f.last
-	}
-}
-
-// dropFirst removes the oldest entry.
-func (f *feed) dropFirst() {
-	first := &f.entries[0]
-	f.bytes -= first.MemorySize()
-	if first.Call != nil && f.calls[first.Call.CallID].String() == first.ID {
-		delete(f.calls, first.Call.CallID)
-	}
-	*first = registry.Activity{} // the array stays in memory for a while; the entry's data need not
-	f.entries = f.entries[1:]
-}
-
-// FindCall implements registry.ActivityStore.
 func (m *Store) FindCall(_ context.Context, tenant, callID string) (registry.Record, error) {
 	m.feedsMu.Lock()
 	defer m.feedsMu.Unlock()
 	if f := m.feeds[tenant]; f != nil {
 		if id, ok := f.calls[callID]; ok {
-			return f.entries[f.firstFrom(id)].Call.Clone(), nil
+			return f.lines[f.from(id)].entry.Call.Clone(), nil
 		}
 	}
 	return registry.Record{}, registry.ErrNoCall
@@ -91,7 +72,6 @@ func (m *Store) feedLocked(tenant string) *feed {
 	return f
 }
 
-// ReadActivity implements registry.ActivityStore.
 func (m *Store) ReadActivity(
 	ctx context.Context, tenant, after string, limit int, wait time.Duration,
 ) ([]registry.Activity, error) {
@@ -121,11 +101,9 @@ func (m *Store) entriesAfter(tenant string, start registry.FeedID, limit int) ([
 	m.feedsMu.Lock()
 	defer m.feedsMu.Unlock()
 	f := m.feedLocked(tenant)
-	i := f.firstFrom(registry.FeedID{Milli: start.Milli, Seq: start.Seq + 1})
-	return copyActivity(f.entries[i:min(len(f.entries), i+pageSize(limit))]), f.grown
+	return unshare(f.after(start, limit)), f.grown
 }
 
-// LastActivity implements registry.ActivityStore.
 func (m *Store) LastActivity(_ context.Context, tenant, before string, limit int) ([]registry.Activity, error) {
 	end, err := registry.ParseFeedID(before)
 	if err != nil {
@@ -137,22 +115,13 @@ func (m *Store) LastActivity(_ context.Context, tenant, before string, limit int
 	if f == nil {
 		return nil, nil
 	}
-	n := len(f.entries)
+	n := len(f.lines)
 	if before != "" {
-		n = f.firstFrom(end)
+		n = f.from(end)
 	}
-	page := copyActivity(f.entries[max(0, n-pageSize(limit)):n])
+	page := unshare(f.entries(n-pageSize(limit), n))
 	slices.Reverse(page)
 	return page, nil
-}
-
-// firstFrom returns the index of the first entry with this id or a later one.
-func (f *feed) firstFrom(id registry.FeedID) int {
-	i, _ := slices.BinarySearchFunc(f.entries, id, func(a registry.Activity, id registry.FeedID) int {
-		own, _ := registry.ParseFeedID(a.ID)
-		return own.Compare(id)
-	})
-	return i
 }
 
 // purgeFeeds removes feeds without a recent entry. Readers that wait for one are woken and look again.
@@ -169,9 +138,8 @@ func (m *Store) purgeFeeds() {
 	})
 }
 
-// copyActivity returns a copy in which no call is shared.
-func copyActivity(all []registry.Activity) []registry.Activity {
-	all = slices.Clone(all)
+// unshare replaces what entries share with the feed by copies.
+func unshare(all []registry.Activity) []registry.Activity {
 	for i, a := range all {
 		if a.Call != nil {
 			call := a.Call.Clone()

@@ -3,18 +3,10 @@ package memory
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
 )
-
-// budgets are the budgets that are not full. A full budget needs no entry.
-type budgets struct {
-	mu     sync.Mutex
-	all    expiring[tenantKey, *budget]
-	purges throttle
-}
 
 type budget struct {
 	life   // until it is full again
@@ -22,25 +14,19 @@ type budget struct {
 	at     time.Time
 }
 
-// Spend implements registry.BudgetStore.
 func (m *Store) Spend(_ context.Context, tenant, name string, n int64, b registry.Budget) (time.Duration, error) {
 	return m.spend(tenant, name, n, b, false), nil
 }
 
-// Overdraw implements registry.BudgetStore.
 func (m *Store) Overdraw(_ context.Context, tenant, name string, n int64, b registry.Budget) error {
 	m.spend(tenant, name, n, b, true)
 	return nil
 }
 
 func (m *Store) spend(tenant, name string, n int64, b registry.Budget, overdraw bool) (wait time.Duration) {
-	s := &m.budgets
-	s.mu.Lock()
+	s, key := &m.budgets, tenantKey{tenant, name}
+	now := s.lock(m.opts.Now)
 	defer s.mu.Unlock()
-	now, key := m.opts.Now(), tenantKey{tenant, name}
-	if s.purges.due(now, time.Minute) {
-		s.all.purge(now)
-	}
 	tokens, wanted := float64(b.Burst()), float64(min(n, b.Burst()))
 	if known := s.all.get(key, now); known != nil {
 		tokens = min(tokens, known.tokens+float64(now.Sub(known.at).Milliseconds())*b.Rate())
@@ -51,13 +37,6 @@ func (m *Store) spend(tenant, name string, n int64, b registry.Budget, overdraw 
 	tokens = max(tokens-wanted, -float64(b.Burst()))
 	s.all[key] = &budget{life{now.Add(2 * b.Over)}, tokens, now} // from one burst in deficit to full
 	return 0
-}
-
-// windows are the sliding windows that have a charge.
-type windows struct {
-	mu     sync.Mutex
-	all    expiring[windowKey, *window]
-	purges throttle
 }
 
 type windowKey struct {
@@ -71,18 +50,13 @@ type window struct {
 	times []time.Time
 }
 
-// Take implements registry.LimitStore.
 func (m *Store) Take(_ context.Context, tenant string, asked []registry.Window) (time.Duration, int, error) {
 	if err := registry.CheckWindows(asked); err != nil {
 		return 0, 0, err
 	}
 	s := &m.windows
-	s.mu.Lock()
+	now := s.lock(m.opts.Now)
 	defer s.mu.Unlock()
-	now := m.opts.Now()
-	if s.purges.due(now, time.Minute) {
-		s.all.purge(now)
-	}
 	var wait time.Duration
 	full := 0
 	for i, w := range asked {

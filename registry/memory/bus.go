@@ -27,7 +27,6 @@ var _ registry.Bus = (*Bus)(nil)
 // NewBus returns a bus for one pod of the store.
 func (m *Store) NewBus() *Bus { return &Bus{store: m} }
 
-// Listen implements registry.Bus.
 func (b *Bus) Listen(_ context.Context, pod string, h registry.BusHandler) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +70,6 @@ func (b *Bus) peer(pod string) (*Bus, error) {
 	return peer.(*Bus), nil
 }
 
-// Send implements registry.Bus.
 func (b *Bus) Send(_ context.Context, pod string, e registry.Envelope) error {
 	peer, err := b.peer(pod)
 	if err != nil {
@@ -80,7 +78,6 @@ func (b *Bus) Send(_ context.Context, pod string, e registry.Envelope) error {
 	return peer.post(func(h registry.BusHandler) { h.HandleEnvelope(e) })
 }
 
-// SendAsync implements registry.Bus.
 func (b *Bus) SendAsync(
 	ctx context.Context, pod string, e registry.Envelope, s registry.SendCallback,
 ) (registry.PendingSend, error) {
@@ -91,10 +88,8 @@ func (b *Bus) SendAsync(
 // sent is the PendingSend of an envelope that was sent.
 type sent struct{}
 
-// Cancel implements registry.PendingSend.
 func (sent) Cancel() bool { return false }
 
-// Reply implements registry.Bus.
 func (b *Bus) Reply(pod string, r registry.Reply) error {
 	peer, err := b.peer(pod)
 	if err != nil {
@@ -103,7 +98,6 @@ func (b *Bus) Reply(pod string, r registry.Reply) error {
 	return peer.post(func(h registry.BusHandler) { h.HandleReply(r) })
 }
 
-// Healthy implements registry.Bus.
 func (b *Bus) Healthy() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +107,6 @@ func (b *Bus) Healthy() error {
 	return nil
 }
 
-// Close implements registry.Bus.
 func (b *Bus) Close(ctx context.Context) error {
 	b.mu.Lock()
 	if b.closed || b.inbox == nil {

@@ -37,7 +37,6 @@ type keyHolder struct {
 	callID string
 }
 
-// CreateCall implements registry.CallStore.
 func (m *Store) CreateCall(_ context.Context, r registry.Record) (registry.Record, bool, error) {
 	c := &m.calls
 	c.mu.Lock()
@@ -67,7 +66,6 @@ func (m *Store) CreateCall(_ context.Context, r registry.Record) (registry.Recor
 	return r.Clone(), true, nil
 }
 
-// BeginCall implements registry.CallStore.
 func (m *Store) BeginCall(
 	_ context.Context, tenant, callID, pod string, timeout time.Duration,
 ) (registry.Record, bool, error) {
@@ -87,7 +85,6 @@ func (m *Store) BeginCall(
 	return stored.record.Clone(), begun, nil
 }
 
-// CallByKey implements registry.CallStore.
 func (m *Store) CallByKey(_ context.Context, tenant, key string) (registry.Record, error) {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
@@ -121,7 +118,6 @@ func (m *Store) addCallLocked(stored *storedCall, now time.Time) error {
 	return c.records.put(stored.record.Tenant, stored.record.CallID, stored)
 }
 
-// MoveCall implements registry.CallStore.
 func (m *Store) MoveCall(
 	_ context.Context, tenant, callID string, e registry.Event, change registry.Change,
 ) (registry.Moved, error) {
@@ -161,12 +157,10 @@ func (m *Store) MoveCall(
 	return moved, nil
 }
 
-// ReadCall implements registry.CallStore.
 func (m *Store) ReadCall(ctx context.Context, tenant, callID string) (registry.Record, error) {
 	return m.WatchCall(ctx, tenant, callID, "")
 }
 
-// WatchCall implements registry.CallStore.
 func (m *Store) WatchCall(_ context.Context, tenant, callID, pod string) (registry.Record, error) {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
@@ -180,7 +174,6 @@ func (m *Store) WatchCall(_ context.Context, tenant, callID, pod string) (regist
 	return stored.record.Clone(), nil
 }
 
-// KeepCalls implements registry.CallStore.
 func (m *Store) KeepCalls(_ context.Context, records []registry.Record) (full error) {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
@@ -205,7 +198,6 @@ func (m *Store) KeepCalls(_ context.Context, records []registry.Record) (full er
 	return full
 }
 
-// FreeKey implements registry.CallStore.
 func (m *Store) FreeKey(_ context.Context, tenant, key, callID string) error {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
@@ -294,11 +286,9 @@ const (
 // callLog is the event log of one call.
 type callLog struct {
 	life
-	events []registry.CallEvent
-	last   registry.FeedID
+	capped[registry.CallEvent]
 }
 
-// AppendCallEvents implements registry.CallStore.
 func (m *Store) AppendCallEvents(_ context.Context, events []registry.CallEvent) (full error) {
 	m.calls.mu.Lock()
 	defer m.calls.mu.Unlock()
@@ -321,16 +311,16 @@ func (m *Store) logLocked(e registry.CallEvent, now time.Time) error {
 			return err
 		}
 	}
-	if n := len(log.events); n > 0 {
-		if last, rank := log.events[n-1].Rank(), e.Rank(); rank < last || rank == last && rank%2 == 0 {
+	if n := len(log.lines); n > 0 {
+		if last, rank := log.lines[n-1].entry.Rank(), e.Rank(); rank < last || rank == last && rank%2 == 0 {
 			return nil
 		}
 	}
-	log.last = log.last.Next(now)
-	e.ID = log.last.String()
-	log.events = append(log.events, e)
-	if n := len(log.events) - maxEvents; n > 0 {
-		log.events = slices.Delete(log.events, 0, n)
+	id := log.last.Next(now)
+	e.ID = id.String()
+	log.add(id, e, 0)
+	if log.isOver(maxEvents, 0) {
+		log.dropFirst()
 	}
 	log.expires = now.Add(m.opts.Retention)
 	if stored := c.records.get(e.Tenant, e.CallID, now); stored != nil && stored.expires.After(log.expires) {
@@ -344,7 +334,6 @@ func (m *Store) logStateLocked(r *registry.Record, now time.Time) {
 	_ = m.logLocked(registry.StateEvent(r.Tenant, r.CallID, r.State, now.UTC()), now)
 }
 
-// CallEvents implements registry.CallStore.
 func (m *Store) CallEvents(_ context.Context, tenant, callID, after string, limit int) ([]registry.CallEvent, error) {
 	start, err := registry.ParseFeedID(after)
 	if err != nil {
@@ -356,10 +345,5 @@ func (m *Store) CallEvents(_ context.Context, tenant, callID, after string, limi
 	if log == nil {
 		return nil, nil
 	}
-	for i, e := range log.events {
-		if id, _ := registry.ParseFeedID(e.ID); start.Before(id) {
-			return slices.Clone(log.events[i:min(len(log.events), i+pageSize(limit))]), nil
-		}
-	}
-	return nil, nil
+	return log.after(start, limit), nil
 }

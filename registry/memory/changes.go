@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,17 +11,14 @@ import (
 
 // changeLog is the log of changes of credentials, and the revocations of all tenants.
 type changeLog struct {
-	mu   sync.Mutex
-	log  []registry.CredentialChange
-	last registry.CredentialChange // zero if the log is empty
+	mu  sync.Mutex
+	log capped[registry.CredentialChange]
+	seq int64 // of the last change
 
 	revoked map[revokedKey]map[string]time.Time // times of stored revocations
 }
 
-// AppendChange implements registry.CredentialStore.
-func (m *Store) AppendChange(
-	_ context.Context, c registry.CredentialChange,
-) (registry.CredentialChange, error) {
+func (m *Store) AppendChange(_ context.Context, c registry.CredentialChange) (registry.CredentialChange, error) {
 	if err := c.Validate(); err != nil {
 		return registry.CredentialChange{}, err
 	}
@@ -62,7 +58,6 @@ func (s *changeLog) remember(m *Store, c registry.CredentialChange) error {
 	return nil
 }
 
-// Revocations implements registry.CredentialStore.
 func (m *Store) Revocations(_ context.Context, tenant string) ([]registry.CredentialChange, error) {
 	s := &m.changeLog
 	s.mu.Lock()
@@ -79,30 +74,19 @@ func (m *Store) Revocations(_ context.Context, tenant string) ([]registry.Creden
 // append appends to the log. It drops changes that are too old, and the oldest while the log is too long.
 func (s *changeLog) append(m *Store, c registry.CredentialChange) registry.CredentialChange {
 	now := m.opts.Now()
-	c.Place = s.last.Place.Next(now)
-	c.Seq, c.At = s.last.Seq+1, time.UnixMilli(c.Place.Milli).UTC()
-	old := 0
-	for _, former := range s.log {
-		if len(s.log)-old < registry.ChangeCap && now.Sub(former.At) < m.opts.ChangeTTL {
-			break
-		}
-		old++
+	s.seq++
+	c.Place = s.log.last.Next(now)
+	c.Seq, c.At = s.seq, time.UnixMilli(c.Place.Milli).UTC()
+	s.log.add(c.Place, c, 0)
+	for s.log.isOver(registry.ChangeCap, 0) || now.Sub(s.log.lines[0].entry.At) >= m.opts.ChangeTTL {
+		s.log.dropFirst()
 	}
-	s.log, s.last = append(s.log[old:], c), c
 	return c
 }
 
-// Changes implements registry.CredentialStore.
 func (m *Store) Changes(_ context.Context, after registry.FeedID, limit int) (registry.ChangePage, error) {
 	s := &m.changeLog
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first, found := slices.BinarySearchFunc(s.log, after, func(c registry.CredentialChange, id registry.FeedID) int {
-		return c.Place.Compare(id)
-	})
-	if found {
-		first++
-	}
-	page := s.log[first:min(len(s.log), first+pageSize(limit))]
-	return registry.ChangePage{Changes: slices.Clone(page), Last: s.last.Seq}, nil
+	return registry.ChangePage{Changes: s.log.after(after, limit), Last: s.seq}, nil
 }

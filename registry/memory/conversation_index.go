@@ -2,18 +2,14 @@ package memory
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
 )
 
-// DescribeConversations implements registry.ConversationIndex.
 func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) ([]registry.ConversationInfo, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -28,18 +24,10 @@ func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) (
 	return infos, nil
 }
 
-// ListConversations implements registry.ConversationIndex.
 func (m *Store) ListConversations(
 	_ context.Context, q registry.ConversationQuery,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
-	limit := pageSize(q.Limit)
-	found := m.newestConversations(q, limit+1)
-	var next *registry.ConversationCursor
-	if len(found) > limit {
-		found = found[:limit]
-		at := cursorOf(found[limit-1])
-		next = &at
-	}
+	found, next := m.newestConversations(q)
 	if !q.Offline {
 		return found, next, nil
 	}
@@ -51,85 +39,56 @@ func (m *Store) ListConversations(
 	}), next, nil
 }
 
-// newestConversations returns up to limit conversations after the cursor of a query. It scans all of them but keeps
-// only few positions: once it has enough, it skips those that come after the last of them.
-func (m *Store) newestConversations(q registry.ConversationQuery, limit int) []registry.ConversationInfo {
+// newestConversations returns a page, and the cursor of the next one.
+func (m *Store) newestConversations(
+	q registry.ConversationQuery,
+) ([]registry.ConversationInfo, *registry.ConversationCursor) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	now := m.opts.Now()
 	var places []registry.ConversationCursor
-	var last registry.ConversationCursor // the last position kept, once there are enough
-	of := m.conversations.all.byTenant[q.Tenant]
-	for session, c := range of {
-		if len(c.messages) == 0 || !now.Before(c.expires) {
-			continue
-		}
-		at := registry.ConversationCursor{Active: c.active.UnixMilli(), Session: session}
-		if q.After != (registry.ConversationCursor{}) && compareConversations(at, q.After) <= 0 ||
-			last != (registry.ConversationCursor{}) && compareConversations(at, last) > 0 {
-			continue
-		}
-		if places = append(places, at); len(places) >= 4*limit {
-			places = newestOf(places, limit)
-			last = places[limit-1]
+	for session, c := range m.conversations.all.byTenant[q.Tenant] {
+		at := registry.ConversationCursor{Generation: c.active.UnixMilli(), Session: session}
+		if len(c.messages) > 0 && (q.After == registry.ConversationCursor{} || at.Compare(q.After) < 0) {
+			places = append(places, at)
 		}
 	}
-	places = newestOf(places, limit)
-	found := make([]registry.ConversationInfo, len(places))
-	for i, at := range places {
-		key := registry.Key{Tenant: q.Tenant, Session: at.Session}
-		found[i] = of[at.Session].info(key, now)
+	slices.SortFunc(places, func(a, b registry.ConversationCursor) int { return b.Compare(a) })
+	return m.pageLocked(q.Tenant, places, q.Limit)
+}
+
+// pageLocked describes the conversations at the first of the places, and returns the cursor of the next page.
+func (m *Store) pageLocked(
+	tenant string, places []registry.ConversationCursor, limit int,
+) (page []registry.ConversationInfo, next *registry.ConversationCursor) {
+	if limit = pageSize(limit); len(places) > limit {
+		places, next = places[:limit], new(places[limit-1])
 	}
-	return found
+	now := m.opts.Now()
+	for _, at := range places {
+		if c := m.conversations.all.get(tenant, at.Session, now); c != nil {
+			page = append(page, c.info(registry.Key{Tenant: tenant, Session: at.Session}, now))
+		}
+	}
+	return page, next
 }
 
-func newestOf(places []registry.ConversationCursor, limit int) []registry.ConversationCursor {
-	slices.SortFunc(places, compareConversations)
-	return places[:min(limit, len(places))]
-}
-
-// compareConversations orders the most recently used first.
-func compareConversations(a, b registry.ConversationCursor) int {
-	return cmp.Or(cmp.Compare(b.Active, a.Active), strings.Compare(b.Session, a.Session))
-}
-
-func cursorOf(c registry.ConversationInfo) registry.ConversationCursor {
-	return registry.ConversationCursor{Active: c.Active.UnixMilli(), Session: c.Key.Session}
-}
-
-// RunningConversations implements registry.ConversationIndex. Positions are the start times of turns.
+// RunningConversations implements registry.ConversationIndex. Positions are the fences of turns.
 func (m *Store) RunningConversations(
 	_ context.Context, tenant string, after registry.ConversationCursor, limit int,
 ) ([]registry.ConversationInfo, *registry.ConversationCursor, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	now, first := m.opts.Now(), after == registry.ConversationCursor{}
-	var running []registry.ConversationInfo
+	now := m.opts.Now()
+	var places []registry.ConversationCursor
 	for session, c := range m.conversations.all.byTenant[tenant] {
-		if !now.Before(c.until) || len(c.messages) == 0 {
-			continue
-		}
-		key := registry.Key{Tenant: tenant, Session: session}
-		if info := c.info(key, now); first || compareRunning(runningPlace(info), after) > 0 {
-			running = append(running, info)
+		at := registry.ConversationCursor{Generation: c.holder, Session: session}
+		if now.Before(c.until) && len(c.messages) > 0 && at.Compare(after) > 0 {
+			places = append(places, at)
 		}
 	}
-	slices.SortFunc(running, func(a, b registry.ConversationInfo) int {
-		return compareRunning(runningPlace(a), runningPlace(b))
-	})
-	if limit = pageSize(limit); len(running) <= limit {
-		return running, nil, nil
-	}
-	return running[:limit], new(runningPlace(running[limit-1])), nil
-}
-
-func runningPlace(c registry.ConversationInfo) registry.ConversationCursor {
-	return registry.ConversationCursor{Active: c.Turn.UnixNano(), Session: c.Key.Session}
-}
-
-// compareRunning orders the longest running first.
-func compareRunning(a, b registry.ConversationCursor) int {
-	return cmp.Or(cmp.Compare(a.Active, b.Active), strings.Compare(a.Session, b.Session))
+	slices.SortFunc(places, registry.ConversationCursor.Compare)
+	running, next := m.pageLocked(tenant, places, limit)
+	return running, next, nil
 }
 
 // ConversationsVersion implements registry.ConversationIndex. An expired conversation counts as a change when it is
@@ -143,7 +102,6 @@ func (m *Store) ConversationsVersion(_ context.Context, tenant string) (string, 
 	return fmt.Sprintf("%s %d", m.boot, m.conversations.changes), nil
 }
 
-// NameConversation implements registry.ConversationIndex.
 func (m *Store) NameConversation(_ context.Context, key registry.Key, title string) error {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -158,7 +116,6 @@ func (m *Store) NameConversation(_ context.Context, key registry.Key, title stri
 	return nil
 }
 
-// EraseConversation implements registry.ConversationIndex.
 func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -199,17 +156,12 @@ func inMillis(t time.Time) time.Time {
 	return t.UTC().Truncate(time.Millisecond)
 }
 
-// continuations are the continuations of all owners.
-type continuations struct {
-	mu      sync.Mutex
-	holders map[registry.ContinuationOwner]*holder
-	purges  throttle
-}
-
 // holder is the continuations of one owner.
 type holder struct {
-	kept  expiring[string, *continuation]
-	bytes int
+	life   // until the last of them expires
+	kept   expiring[string, *continuation]
+	bytes  int
+	purges throttle
 }
 
 type continuation struct {
@@ -217,41 +169,47 @@ type continuation struct {
 	data []byte
 }
 
-// KeepContinuation implements registry.ContinuationStore.
 func (m *Store) KeepContinuation(
 	_ context.Context, o registry.ContinuationOwner, id string, data []byte, ttl time.Duration,
 ) error {
 	if len(data) > registry.MaxContinuation {
 		return registry.ErrContinuationTooLarge
 	}
-	s, now := &m.continuations, m.opts.Now()
-	s.mu.Lock()
+	s := &m.continuations
+	now := s.lock(m.opts.Now)
 	defer s.mu.Unlock()
-	if s.purges.due(now, ttl/purgesPerLife) {
-		s.purge(now)
-	}
-	h := s.holders[o]
+	h := s.all.get(o, now)
 	if h == nil {
 		h = &holder{kept: make(expiring[string, *continuation])}
-		s.holders[o] = h
+		s.all[o] = h
+	}
+	if h.purges.due(now, ttl/purgesPerLife) {
+		for id := range h.kept {
+			if h.kept.get(id, now) == nil {
+				h.drop(id)
+			}
+		}
 	}
 	h.drop(id)
-	h.kept[id] = &continuation{life{now.Add(ttl)}, bytes.Clone(data)}
+	c := &continuation{life{now.Add(ttl)}, bytes.Clone(data)}
+	h.kept[id] = c
 	h.bytes += len(data) + registry.ContinuationOverhead
 	for h.bytes > registry.MaxHeldContinuations {
 		h.drop(h.oldest(id))
 	}
+	if c.expires.After(h.expires) {
+		h.expires = c.expires
+	}
 	return nil
 }
 
-// Continuations implements registry.ContinuationStore.
 func (m *Store) Continuations(
 	_ context.Context, o registry.ContinuationOwner, limit int, ids ...string,
 ) (map[string][]byte, error) {
-	s, now := &m.continuations, m.opts.Now()
-	s.mu.Lock()
+	s := &m.continuations
+	now := s.lock(m.opts.Now)
 	defer s.mu.Unlock()
-	found, h := make(map[string][]byte), s.holders[o]
+	found, h := make(map[string][]byte), s.all.get(o, now)
 	if h == nil {
 		return found, nil
 	}
@@ -266,20 +224,6 @@ func (m *Store) Continuations(
 		found[id] = bytes.Clone(c.data)
 	}
 	return found, nil
-}
-
-// purge removes expired continuations.
-func (s *continuations) purge(now time.Time) {
-	for o, h := range s.holders {
-		for id := range h.kept {
-			if h.kept.get(id, now) == nil {
-				h.drop(id)
-			}
-		}
-		if len(h.kept) == 0 {
-			delete(s.holders, o)
-		}
-	}
 }
 
 func (h *holder) drop(id string) {

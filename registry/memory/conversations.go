@@ -40,7 +40,6 @@ type conversation struct {
 	until    time.Time // when the lease of the current turn lapses
 }
 
-// BeginTurn implements registry.ConversationStore.
 func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Duration) (registry.Turn, error) {
 	s := &m.conversations
 	s.mu.Lock()
@@ -58,17 +57,14 @@ func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Durati
 	return registry.Turn{Key: key, Fence: c.holder}, nil
 }
 
-// RenewTurn implements registry.ConversationStore.
 func (m *Store) RenewTurn(_ context.Context, t registry.Turn, lease time.Duration) error {
 	return m.change(t, func(c *conversation, now time.Time) { c.until = now.Add(lease) })
 }
 
-// EndTurn implements registry.ConversationStore.
 func (m *Store) EndTurn(_ context.Context, t registry.Turn) error {
 	return m.change(t, func(c *conversation, _ time.Time) { c.holder, c.until, c.appended = 0, time.Time{}, nil })
 }
 
-// AppendMessages implements registry.ConversationStore.
 func (m *Store) AppendMessages(_ context.Context, t registry.Turn, messages ...json.RawMessage) (count int, err error) {
 	err = m.change(t, func(c *conversation, now time.Time) {
 		if len(messages) == 0 || !slices.EqualFunc(c.appended, messages, sameMessage) {
@@ -84,7 +80,6 @@ func (m *Store) AppendMessages(_ context.Context, t registry.Turn, messages ...j
 	return count, err
 }
 
-// SaveDraft implements registry.ConversationStore.
 func (m *Store) SaveDraft(_ context.Context, t registry.Turn, draft json.RawMessage) error {
 	return m.change(t, func(c *conversation, _ time.Time) {
 		if c.draft = nil; len(draft) > 0 {
@@ -93,7 +88,6 @@ func (m *Store) SaveDraft(_ context.Context, t registry.Turn, draft json.RawMess
 	})
 }
 
-// TruncateMessages implements registry.ConversationStore.
 func (m *Store) TruncateMessages(_ context.Context, t registry.Turn, n int) error {
 	return m.change(t, func(c *conversation, now time.Time) {
 		m.conversations.touchLocked(c, now)
@@ -102,7 +96,6 @@ func (m *Store) TruncateMessages(_ context.Context, t registry.Turn, n int) erro
 	})
 }
 
-// SetTitle implements registry.ConversationStore.
 func (m *Store) SetTitle(_ context.Context, t registry.Turn, title string) error {
 	return m.change(t, func(c *conversation, _ time.Time) {
 		if !c.named {
@@ -112,7 +105,6 @@ func (m *Store) SetTitle(_ context.Context, t registry.Turn, title string) error
 	})
 }
 
-// SetOwner implements registry.ConversationStore.
 func (m *Store) SetOwner(_ context.Context, t registry.Turn, o registry.Owner) error {
 	return m.change(t, func(c *conversation, _ time.Time) {
 		if !c.owned {
@@ -122,7 +114,6 @@ func (m *Store) SetOwner(_ context.Context, t registry.Turn, o registry.Owner) e
 	})
 }
 
-// Conversation implements registry.ConversationStore.
 func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conversation, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -137,7 +128,6 @@ func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conv
 	}, nil
 }
 
-// CountMessages implements registry.ConversationStore.
 func (m *Store) CountMessages(_ context.Context, key registry.Key) (int, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -147,7 +137,6 @@ func (m *Store) CountMessages(_ context.Context, key registry.Key) (int, error) 
 	return 0, nil
 }
 
-// AppendTrail implements registry.ConversationStore.
 func (m *Store) AppendTrail(_ context.Context, key registry.Key, entry string, limit int) ([]string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
@@ -161,7 +150,6 @@ func (m *Store) AppendTrail(_ context.Context, key registry.Key, entry string, l
 	return slices.Clone(c.trail), nil
 }
 
-// Trail implements registry.ConversationStore.
 func (m *Store) Trail(_ context.Context, key registry.Key, limit int) ([]string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()

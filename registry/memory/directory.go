@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Entry implements registry.Directory.
 func (m *Store) Entry(_ context.Context, key registry.Key) (registry.Entry, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -20,15 +18,12 @@ func (m *Store) Entry(_ context.Context, key registry.Key) (registry.Entry, erro
 	case stored != nil && m.podLiveLocked(stored.session.Pod):
 		return stored.entry(), nil
 	case stored != nil, m.gone.get(key.Tenant, key, m.opts.Now()) != nil:
-		owner := m.ownerLocked(key)
-		away := registry.Session{Key: key, UserID: owner.UserID, DeviceID: owner.DeviceID, Bound: owner.Bound}
-		return registry.Entry{Session: away}, registry.NotConnected()
+		return registry.Entry{Session: m.ownerLocked(key).Away()}, registry.NotConnected()
 	default:
 		return registry.Entry{}, registry.UnknownSession()
 	}
 }
 
-// List implements registry.Directory.
 func (m *Store) List(_ context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -39,13 +34,7 @@ func (m *Store) List(_ context.Context, q registry.Query) ([]registry.Entry, *re
 			found = append(found, stored)
 		}
 	}
-	slices.SortFunc(found, func(a, b *storedSession) int {
-		order := compareCursor(a.cursor(), b.cursor())
-		if q.Newest {
-			return -order
-		}
-		return order
-	})
+	slices.SortFunc(found, func(a, b *storedSession) int { return q.Compare(a.cursor(), b.cursor()) })
 	var next *registry.Cursor
 	if len(found) > limit {
 		found = found[:limit]
@@ -59,10 +48,7 @@ func (m *Store) List(_ context.Context, q registry.Query) ([]registry.Entry, *re
 	return page, next, nil
 }
 
-// OnlineDevices implements registry.Directory.
-func (m *Store) OnlineDevices(
-	_ context.Context, tenant string, deviceIDs []string,
-) (map[string]registry.Entry, error) {
+func (m *Store) OnlineDevices(_ context.Context, tenant string, deviceIDs []string) (map[string]registry.Entry, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	online := make(map[string]registry.Entry)
@@ -79,10 +65,6 @@ func (m *Store) OnlineDevices(
 	return online, nil
 }
 
-func compareCursor(a, b registry.Cursor) int {
-	return cmp.Or(cmp.Compare(a.Generation, b.Generation), strings.Compare(a.Session, b.Session))
-}
-
 func (m *Store) matchesLocked(stored *storedSession, q registry.Query) bool {
 	if !m.opts.Now().Before(stored.expires) || !m.podLiveLocked(stored.session.Pod) || !q.Matches(stored.session) {
 		return false
@@ -92,14 +74,7 @@ func (m *Store) matchesLocked(stored *storedSession, q registry.Query) bool {
 			return false
 		}
 	}
-	if q.After == (registry.Cursor{}) {
-		return true
-	}
-	order := compareCursor(stored.cursor(), q.After)
-	if q.Newest {
-		return order < 0
-	}
-	return order > 0
+	return q.Reaches(stored.cursor())
 }
 
 // listsLocked returns the tool lists of a tenant's live sessions. Sessions with equal tools share one list, so that a
@@ -119,7 +94,6 @@ func (m *Store) listsLocked(tenant string) map[listID]*sharedList {
 	return lists
 }
 
-// OfferedTools implements registry.Directory.
 func (m *Store) OfferedTools(_ context.Context, q registry.OfferedToolQuery) ([]registry.OfferedTool, string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -149,7 +123,6 @@ func (m *Store) OfferedTools(_ context.Context, q registry.OfferedToolQuery) ([]
 	return page, next, nil
 }
 
-// Definitions implements registry.Directory.
 func (m *Store) Definitions(_ context.Context, tenant, tool string) ([]string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

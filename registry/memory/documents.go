@@ -89,7 +89,6 @@ func (s *documentStore) purge(key documentKey, x *index, now time.Time) {
 	}
 }
 
-// Read implements documents.Store.
 func (s *documentStore) Read(_ context.Context, refs ...documents.Ref) ([]documents.Document, error) {
 	now := s.lock()
 	defer s.mu.Unlock()
@@ -105,7 +104,6 @@ func (s *documentStore) Read(_ context.Context, refs ...documents.Ref) ([]docume
 	return found, nil
 }
 
-// Members implements documents.Store.
 func (s *documentStore) Members(_ context.Context, queries ...documents.Query) ([][]string, error) {
 	now := s.lock()
 	defer s.mu.Unlock()
@@ -122,7 +120,6 @@ func (s *documentStore) Members(_ context.Context, queries ...documents.Query) (
 	return lists, nil
 }
 
-// Write implements documents.Store.
 func (s *documentStore) Write(_ context.Context, writes ...documents.Write) ([]documents.Written, error) {
 	now := s.lock()
 	defer s.mu.Unlock()

@@ -203,29 +203,20 @@ func (m *Store) Awaited(_ context.Context, q registry.Query) ([]registry.Awaited
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b found) int {
-		return cmp.Or(cmp.Compare(b.session.Generation, a.session.Generation),
-			strings.Compare(a.session.Key.Session, b.session.Key.Session))
-	})
+	slices.SortFunc(all, func(a, b found) int { return cmp.Compare(b.session.Generation, a.session.Generation) })
 	all = all[:min(len(all), pageSize(q.Limit))]
 	page := make([]registry.Awaited, len(all))
 	for i, f := range all {
 		s := *f.session
 		if f.away {
-			s = away(s)
+			s = s.Away()
+			s.Labels = f.session.Labels
 		}
 		page[i] = registry.Awaited{
 			Session: s.Clone(), Tools: slices.Clone(f.expected.tools), Left: f.expected.until.Sub(now),
 		}
 	}
 	return page, nil
-}
-
-// away returns the public data of a session without a connection.
-func away(s registry.Session) registry.Session {
-	return registry.Session{
-		Key: s.Key, Generation: s.Generation, UserID: s.UserID, DeviceID: s.DeviceID, Bound: s.Bound, Labels: s.Labels,
-	}
 }
 
 // answers reports whether a session matches the query, with its current or its former data.
@@ -259,17 +250,8 @@ type sharedList struct {
 	sessions int
 }
 
-// newToolList returns the list of tools. Tools from a pod are already ordered. Of several tools with one name the last
-// counts.
-func newToolList(tools []registry.ToolSpec) toolList {
-	rises := func(a, b registry.ToolSpec) bool { return a.Name < b.Name }
-	for i := 1; i < len(tools); i++ {
-		if !rises(tools[i-1], tools[i]) {
-			return registry.MergeTools(nil, tools, nil)
-		}
-	}
-	return toolList(slices.Clip(tools))
-}
+// newToolList returns the list of tools. Tools from a pod are already ordered.
+func newToolList(tools []registry.ToolSpec) toolList { return slices.Clip(registry.OrderTools(tools)) }
 
 // get returns the tool with a name.
 func (l toolList) get(name string) (registry.ToolSpec, bool) {

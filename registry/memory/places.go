@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -46,14 +47,8 @@ type place struct {
 // keptAt has the current and the previous epoch in which state was kept.
 type keptAt struct{ at, before int64 }
 
-// ClaimPlace implements registry.PlaceStore.
-func (m *Store) ClaimPlace(_ context.Context, c registry.PlaceClaim) (registry.Place, error) {
-	m.mu.Lock()
-	live := make(map[string]bool, len(m.pods))
-	for _, pod := range m.livePodsLocked() {
-		live[pod] = true
-	}
-	m.mu.Unlock()
+func (m *Store) ClaimPlace(ctx context.Context, c registry.PlaceClaim) (registry.Place, error) {
+	live, _ := m.Live(ctx) // never fails
 	s := &m.conversations
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +68,7 @@ func (m *Store) ClaimPlace(_ context.Context, c registry.PlaceClaim) (registry.P
 	if c.Fence > 0 && p.Generation > c.Fence {
 		return registry.Place{}, registry.ErrErased
 	}
-	if p.Pod == "" || p.Pod != c.Pod && !live[p.Pod] {
+	if p.Pod == "" || p.Pod != c.Pod && !slices.Contains(live, p.Pod) {
 		p.Pod, p.Epoch = c.Pod, s.clock(now)
 	}
 	kept := p.kept[c.Kind]
@@ -95,7 +90,6 @@ func (s *conversations) clock(now time.Time) int64 {
 	return s.fence
 }
 
-// RefreshPlaces implements registry.PlaceStore.
 func (m *Store) RefreshPlaces(_ context.Context, places []registry.Place) (gone []registry.Place, err error) {
 	s := &m.conversations
 	s.mu.Lock()
@@ -119,7 +113,6 @@ func (m *Store) RefreshPlaces(_ context.Context, places []registry.Place) (gone 
 	return gone, nil
 }
 
-// ReleasePlaces implements registry.PlaceStore.
 func (m *Store) ReleasePlaces(_ context.Context, places []registry.Place) error {
 	s := &m.conversations
 	s.mu.Lock()
@@ -132,7 +125,6 @@ func (m *Store) ReleasePlaces(_ context.Context, places []registry.Place) error 
 	return nil
 }
 
-// PlaceGenerations implements registry.PlaceStore.
 func (m *Store) PlaceGenerations(_ context.Context, keys []registry.Key) ([]int64, error) {
 	s := &m.conversations
 	s.mu.Lock()

@@ -26,7 +26,6 @@ type former struct {
 	until time.Time
 }
 
-// Claim implements registry.SessionStore.
 func (m *Store) Claim(_ context.Context, s registry.Session) (registry.Claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +77,7 @@ func (m *Store) ownerLocked(key registry.Key) *registry.Session {
 // the session has left.
 func (m *Store) leaveLocked(key registry.Key, pod, next string) []string {
 	now := m.opts.Now()
-	formers := m.formersLocked(key, now)
+	formers := slices.DeleteFunc(m.formers[key], func(f former) bool { return !now.Before(f.until) })
 	if pod != "" && pod != next {
 		formers = slices.DeleteFunc(formers, func(f former) bool { return f.pod == pod })
 		formers = slices.Insert(formers, 0, former{pod, now.Add(registry.FormerTerm)})
@@ -96,11 +95,6 @@ func (m *Store) leaveLocked(key registry.Key, pod, next string) []string {
 	return pods
 }
 
-func (m *Store) formersLocked(key registry.Key, now time.Time) []former {
-	return slices.DeleteFunc(m.formers[key], func(f former) bool { return !now.Before(f.until) })
-}
-
-// Restore implements registry.SessionStore.
 func (m *Store) Restore(_ context.Context, e registry.Entry) (registry.Session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,7 +132,8 @@ func (stored *storedSession) isRestored(s registry.Session) bool {
 // has reports whether all of an entry is stored. ReclaimableBy is not compared, because claims write it.
 func (stored *storedSession) has(e registry.Entry) bool {
 	mine, its := stored.session, e.Session
-	mine.ReclaimableBy, mine.ReclaimableUntil, mine.ConnectedAt = its.ReclaimableBy, its.ReclaimableUntil, its.ConnectedAt
+	mine.ReclaimableBy, mine.ReclaimableUntil = its.ReclaimableBy, its.ReclaimableUntil
+	mine.ConnectedAt = its.ConnectedAt
 	if !reflect.DeepEqual(mine, its) || len(stored.tools) != len(e.Tools) {
 		return false
 	}
@@ -163,12 +158,10 @@ func (m *Store) storeLocked(s registry.Session, tools []registry.ToolSpec) regis
 	return s.Clone()
 }
 
-// Update implements registry.SessionStore.
 func (m *Store) Update(_ context.Context, s registry.Session) error {
 	return m.write(s, func(stored *storedSession) { stored.session = s.Clone() })
 }
 
-// SetTools implements registry.SessionStore.
 func (m *Store) SetTools(_ context.Context, s registry.Session, tools []registry.ToolSpec) error {
 	return m.write(s, func(stored *storedSession) {
 		stored.tools = newToolList(tools)
@@ -221,7 +214,6 @@ func (m *Store) Refresh(_ context.Context, entries []registry.Entry) (missing, l
 	return missing, lost, nil
 }
 
-// Release implements registry.SessionStore.
 func (m *Store) Release(_ context.Context, s registry.Session, back time.Duration) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,18 +238,14 @@ func (stored *storedSession) cursor() registry.Cursor {
 	return registry.Cursor{Generation: stored.session.Generation, Session: stored.session.Key.Session}
 }
 
-// Heartbeat implements registry.PodStore.
 func (m *Store) Heartbeat(_ context.Context, pod string) (known bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known = m.podLiveLocked(pod)
-	m.pods[pod] = m.opts.Now().Add(leaseExpiry(m.opts.PodLease))
+	// The configured lease is the promise to users: its last fifth is for noticing the lapse and cleaning up.
+	m.pods[pod] = m.opts.Now().Add(m.opts.PodLease * 4 / 5)
 	return known, nil
 }
-
-// leaseExpiry returns how long a lease lasts after its renewal. It is shorter than the configured lease, which is the
-// promise to users: the rest is for noticing the lapse and cleaning up.
-func leaseExpiry(lease time.Duration) time.Duration { return lease * 4 / 5 }
 
 func (m *Store) podLiveLocked(pod string) bool {
 	expires, ok := m.pods[pod]
@@ -267,7 +255,6 @@ func (m *Store) podLiveLocked(pod string) bool {
 // Whole implements registry.PodStore. This store is never emptied.
 func (m *Store) Whole(context.Context) error { return nil }
 
-// Live implements registry.PodStore.
 func (m *Store) Live(context.Context) ([]string, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -317,7 +304,6 @@ func (m *Store) Sweep(context.Context) ([]string, error) {
 	return dead, nil
 }
 
-// Leave implements registry.PodStore.
 func (m *Store) Leave(_ context.Context, pod string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,6 +2,8 @@ package memory
 
 import (
 	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -136,6 +138,80 @@ func (m expiring[K, V]) purge(now time.Time) int {
 	before := len(m)
 	maps.DeleteFunc(m, func(_ K, v V) bool { return !now.Before(v.end()) })
 	return before - len(m)
+}
+
+// table is an expiring map with a lock of its own.
+type table[K comparable, V interface{ end() time.Time }] struct {
+	mu     sync.Mutex
+	all    expiring[K, V]
+	purges throttle
+}
+
+// lock takes the lock, and returns the time. It removes expired values once a minute.
+func (t *table[K, V]) lock(clock func() time.Time) time.Time {
+	t.mu.Lock()
+	now := clock()
+	if t.all == nil {
+		t.all = make(expiring[K, V])
+	}
+	if t.purges.due(now, time.Minute) {
+		t.all.purge(now)
+	}
+	return now
+}
+
+// capped is a log that grows at its end and loses its oldest entries. The lock of its owner guards it.
+type capped[T any] struct {
+	lines []line[T]       // in the order of their ids
+	bytes int             // of all entries, approximate
+	last  registry.FeedID // of the newest entry, also after it has gone
+}
+
+type line[T any] struct {
+	id    registry.FeedID
+	entry T
+	bytes int
+}
+
+// add adds an entry under the id that follows the last one.
+func (l *capped[T]) add(id registry.FeedID, entry T, bytes int) {
+	l.lines, l.bytes, l.last = append(l.lines, line[T]{id, entry, bytes}), l.bytes+bytes, id
+}
+
+// isOver reports whether the log has more lines or bytes than it may. One line may have any number of bytes.
+func (l *capped[T]) isOver(lines, bytes int) bool {
+	return len(l.lines) > lines || l.bytes > bytes && len(l.lines) > 1
+}
+
+// dropFirst removes the oldest entry.
+func (l *capped[T]) dropFirst() line[T] {
+	first := l.lines[0]
+	l.bytes -= first.bytes
+	l.lines[0] = line[T]{} // the array stays in memory for a while; the entry's data need not
+	l.lines = l.lines[1:]
+	return first
+}
+
+// from returns the index of the first entry with this id or a later one.
+func (l *capped[T]) from(id registry.FeedID) int {
+	i, _ := slices.BinarySearchFunc(l.lines, id, func(l line[T], id registry.FeedID) int { return l.id.Compare(id) })
+	return i
+}
+
+// after returns up to limit entries after this id.
+func (l *capped[T]) after(id registry.FeedID, limit int) []T {
+	id.Seq++
+	first := l.from(id)
+	return l.entries(first, first+pageSize(limit))
+}
+
+// entries returns those from one index to another, as far as there are entries.
+func (l *capped[T]) entries(first, end int) []T {
+	var all []T
+	for _, line := range l.lines[max(0, first):min(end, len(l.lines))] {
+		all = append(all, line.entry)
+	}
+	return all
 }
 
 // purgesPerLife is how often during the life of values a writer purges expired ones.

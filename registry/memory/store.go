@@ -29,7 +29,7 @@ type Options struct {
 	Now func() time.Time // the store's clock; default time.Now
 }
 
-// Store implements registry.Store. It is safe for concurrent use.
+// Store implements registry.Store, whose interfaces document the methods. It is safe for concurrent use.
 type Store struct {
 	// Entities on documents.
 	registry.ApprovalStore
@@ -57,12 +57,13 @@ type Store struct {
 	documents     *documentStore
 	calls         calls
 	conversations conversations
-	continuations continuations
-	budgets       budgets
 	changeLog     changeLog
-	audits        audits
-	windows       windows
-	usage         usage
+
+	continuations table[registry.ContinuationOwner, *holder]
+	audits        table[string, *auditLog]    // by tenant
+	budgets       table[tenantKey, *budget]   // those that are not full
+	windows       table[windowKey, *window]   // those that have a charge
+	usage         table[tenantKey, *usageDay] // by tenant and day
 
 	buses sync.Map // pod → *Bus
 }
@@ -96,12 +97,7 @@ func New(o Options) *Store {
 			all:    newShared[string, *conversation]("conversations", maxConversations, 0),
 			places: places{shared: newShared[registry.PlaceKey, *place]("places", maxPlaces, maxTenantPlaces)},
 		},
-		continuations: continuations{holders: make(map[registry.ContinuationOwner]*holder)},
-		budgets:       budgets{all: make(expiring[tenantKey, *budget])},
-		changeLog:     changeLog{revoked: make(map[revokedKey]map[string]time.Time)},
-		audits:        audits{logs: make(expiring[string, *auditLog])},
-		windows:       windows{all: make(expiring[windowKey, *window])},
-		usage:         usage{days: make(expiring[tenantKey, *usageDay])},
+		changeLog: changeLog{revoked: make(map[revokedKey]map[string]time.Time)},
 	}
 	m.ApprovalStore = approvals.New(m.documents, slog.New(slog.DiscardHandler))
 	m.BlobStore = blobs.New(m.documents)
@@ -111,7 +107,6 @@ func New(o Options) *Store {
 	return m
 }
 
-// Ping implements registry.Store.
 func (m *Store) Ping(context.Context) error { return nil }
 
 const defaultPage = 100 // page size without a limit

@@ -95,7 +95,6 @@ func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
 // returned as an error.
 type clientLog struct{ log *slog.Logger }
 
-// Printf implements the library's logging interface.
 func (l clientLog) Printf(ctx context.Context, format string, v ...any) {
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, v...))
@@ -142,7 +141,11 @@ func Dial(ctx context.Context, o Options, scripts ...*Scripts) (*Conn, error) {
 		c.client.AddHook(o.Hook)
 		c.sessions.AddHook(o.Hook)
 	}
-	if err := errors.Join(c.prepare(ctx, scripts), ctx.Err()); err != nil {
+	err = c.check(ctx)
+	for i := 0; i < len(scripts) && err == nil; i++ {
+		err = scripts[i].load(ctx, c)
+	}
+	if err = errors.Join(err, ctx.Err()); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("redis: %w", err)
 	}
@@ -159,19 +162,6 @@ func newConn(addr address) *Conn {
 	}
 	c.close = sync.OnceValue(func() error { return errors.Join(c.client.Close(), c.sessions.Close()) })
 	return c
-}
-
-// prepare checks the servers and loads the scripts.
-func (c *Conn) prepare(ctx context.Context, scripts []*Scripts) error {
-	if err := c.check(ctx); err != nil {
-		return err
-	}
-	for _, s := range scripts {
-		if err := s.load(ctx, c); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Warnings returns the problems that Dial found but that do not stop it, in sentences for an operator.
@@ -219,4 +209,30 @@ func Unavailable(op string, err error) error {
 		return err
 	}
 	return registry.StoreUnavailable(op, err)
+}
+
+// Escape makes a part of a key. It keeps letters, digits, '.', '_' and '-', and percent-encodes every other byte. So no
+// text of a device or a caller can end a hash tag, reach another key, or look like a separator.
+func Escape(s string) string {
+	plain := 0
+	for plain < len(s) && isPlain(s[plain]) {
+		plain++
+	}
+	if plain == len(s) {
+		return s
+	}
+	const digits = "0123456789ABCDEF"
+	b := []byte(s[:plain])
+	for _, c := range []byte(s[plain:]) {
+		if isPlain(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(b)
+}
+
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
 }

@@ -9,9 +9,10 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/farhand/farhand/registry"
 )
 
 // MaxPipeline bounds how many commands are sent before their answers are read.
@@ -89,6 +90,19 @@ func (c *Conn) Eval(ctx context.Context, s *Script, keys []string, args ...any) 
 	return p.Eval(s, keys, args...), p.Exec(ctx)
 }
 
+// Ask runs one script that returns a list of n elements.
+func (c *Conn) Ask(ctx context.Context, s *Script, n int, keys []string, args ...any) ([]any, error) {
+	command, err := c.Eval(ctx, s, keys, args...)
+	if err != nil {
+		return nil, err
+	}
+	parts, found, err := command.Parts(n)
+	if err == nil && !found {
+		err = command.ErrShape()
+	}
+	return parts, err
+}
+
 // Then starts the next part. Its commands must be safe to repeat, because a part may be sent again if a server has
 // forgotten the scripts of the part before.
 func (p *Pipeline) Then() { p.parts = append(p.parts, nil) }
@@ -136,38 +150,31 @@ func (p *Pipeline) add(s *Script) *Command {
 	return c
 }
 
-// Exec sends the pipeline. It returns the first error; each command keeps its own. A missing value is not an error.
+// Exec sends the pipeline. It returns the first error, as one of the store; each command keeps its own. A missing value
+// is not an error.
 func (p *Pipeline) Exec(ctx context.Context) error {
-	if p.cluster {
-		for _, part := range p.parts {
-			p.exchange(ctx, part, evalSHA)
-			if again := forgotten(part); len(again) > 0 {
-				p.exchange(ctx, again, evalSource)
-			}
-		}
+	if !p.cluster {
+		p.sendTogether(ctx, p.parts)
 		return p.err()
 	}
-	all := p.parts[0]
-	for _, part := range p.parts[1:] {
-		all = append(slices.Clip(all), part...)
+	for i := range p.parts {
+		p.sendTogether(ctx, p.parts[i:i+1])
 	}
-	p.exchange(ctx, all, evalSHA)
-	p.repeat(ctx)
 	return p.err()
 }
 
-// repeat sends the scripts that a server has forgotten, and all later parts.
-func (p *Pipeline) repeat(ctx context.Context) {
-	for i, part := range p.parts {
-		again := forgotten(part)
-		if len(again) == 0 {
-			continue
+// sendTogether sends parts. It repeats the scripts that a server has forgotten, and all parts after the first of them.
+func (p *Pipeline) sendTogether(ctx context.Context, parts [][]*Command) {
+	all := parts[0]
+	for _, part := range parts[1:] {
+		all = append(slices.Clip(all), part...)
+	}
+	p.exchange(ctx, all, evalSHA)
+	for i, part := range parts {
+		if again := forgotten(part); len(again) > 0 {
+			p.exchange(ctx, slices.Concat(again, slices.Concat(parts[i+1:]...)), evalSource)
+			return
 		}
-		for _, later := range p.parts[i+1:] {
-			again = append(again, later...)
-		}
-		p.exchange(ctx, again, evalSource)
-		return
 	}
 }
 
@@ -195,7 +202,6 @@ func (p *Pipeline) exchange(ctx context.Context, commands []*Command, eval strin
 	}
 }
 
-// build makes the command of the client library.
 func (c *Command) build(ctx context.Context, eval string) {
 	key := 1
 	if c.script != nil {
@@ -213,14 +219,23 @@ func (p *Pipeline) err() error {
 	for _, part := range p.parts {
 		for _, c := range part {
 			if err := c.Err(); err != nil {
-				return err
+				return c.unavailable(err)
 			}
 		}
 	}
 	return nil
 }
 
-// Err returns the command's own error. A missing value is not an error.
+// unavailable names an error after the command or the script, and makes it one of the store.
+func (c *Command) unavailable(err error) error {
+	name, _ := c.args[0].(string)
+	if c.script != nil {
+		name = c.script.name
+	}
+	return registry.StoreUnavailable(name, err)
+}
+
+// Err returns the error of the client library. A missing value is not an error.
 func (c *Command) Err() error {
 	if err := c.cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return err
@@ -253,18 +268,9 @@ func (c *Command) Parts(n int) (parts []any, found bool, err error) {
 	case len(parts) == 0:
 		return nil, false, nil
 	case len(parts) != n:
-		return nil, false, fmt.Errorf("answer of %d elements instead of %d", len(parts), n)
+		return nil, false, c.ErrShape()
 	}
 	return parts, true, nil
-}
-
-// StringParts is Parts for a list of strings.
-func (c *Command) StringParts(n int) (parts []string, found bool, err error) {
-	_, found, err = c.Parts(n)
-	if !found || err != nil {
-		return nil, false, err
-	}
-	return c.Strings(), true, nil
 }
 
 // Strings returns the answer as a list of strings, empty if it is not one.
@@ -274,7 +280,9 @@ func (c *Command) Strings() []string { return Strings(c.cmd.Val()) }
 func (c *Command) Map() map[string]string { return Map(c.cmd.Val()) }
 
 // ErrShape is the error for an answer that none of Farhand's scripts gives.
-func (c *Command) ErrShape() error { return fmt.Errorf("unexpected answer of type %T", c.cmd.Val()) }
+func (c *Command) ErrShape() error {
+	return c.unavailable(fmt.Errorf("unexpected answer of type %T with %d elements", c.cmd.Val(), len(c.List())))
+}
 
 // Int reads an element of an answer as a number, zero if it is not one.
 func Int(v any) int64 {
@@ -293,12 +301,18 @@ func Int(v any) int64 {
 	}
 }
 
+// Text reads an element of an answer as a string, empty if it is not one.
+func Text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
 // Strings reads an element of an answer as a list of strings.
 func Strings(v any) []string {
 	l, _ := v.([]any)
 	list := make([]string, len(l))
 	for i, e := range l {
-		list[i], _ = e.(string)
+		list[i] = Text(e)
 	}
 	return list
 }
@@ -313,8 +327,12 @@ func Map(v any) map[string]string {
 	return m
 }
 
+// Kind classifies commands, for measurements.
+type Kind string
+
 // Script is a Lua script. Each file begins with its KEYS, its ARGV and what it returns.
 type Script struct {
+	kind   Kind
 	name   string // of the file, or of the last one
 	source string
 	sha    string
@@ -324,8 +342,8 @@ type Script struct {
 // SHA returns the hash by which the server knows the script.
 func (s *Script) SHA() string { return s.sha }
 
-// Name returns the name of the script's file, or of the last one, without .lua.
-func (s *Script) Name() string { return s.name }
+// Kind returns the kind that Must was given.
+func (s *Script) Kind() Kind { return s.kind }
 
 // Scripts are the scripts of a package. They are read when the program starts and never change.
 type Scripts struct {
@@ -340,7 +358,7 @@ func NewScripts(files fs.FS) *Scripts { return &Scripts{files: files} }
 func (s *Scripts) All() []*Script { return s.all }
 
 // Must reads embedded files, which together are one script. It panics if a file is missing.
-func (s *Scripts) Must(names ...string) *Script {
+func (s *Scripts) Must(kind Kind, names ...string) *Script {
 	var source []byte
 	for _, name := range names {
 		part, err := fs.ReadFile(s.files, "lua/"+name+".lua")
@@ -351,7 +369,7 @@ func (s *Scripts) Must(names ...string) *Script {
 	}
 	sum := sha1.Sum(source)
 	sha := hex.EncodeToString(sum[:])
-	script := &Script{name: names[len(names)-1], source: string(source), sha: sha, named: sha}
+	script := &Script{kind: kind, name: names[len(names)-1], source: string(source), sha: sha, named: sha}
 	s.all = append(s.all, script)
 	return script
 }
@@ -367,32 +385,4 @@ func (s *Scripts) load(ctx context.Context, c *Conn) error {
 		}
 		return nil
 	})
-}
-
-// Escape makes a part of a key. It keeps letters, digits, '.', '_' and '-', and percent-encodes every other byte. So no
-// text of a device or a caller can end a hash tag, reach another key, or look like a separator.
-func Escape(s string) string {
-	plain := true
-	for i := 0; i < len(s) && plain; i++ {
-		plain = isPlain(s[i])
-	}
-	if plain {
-		return s
-	}
-	const hexDigits = "0123456789ABCDEF"
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; isPlain(c) {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('%')
-			b.WriteByte(hexDigits[c>>4])
-			b.WriteByte(hexDigits[c&15])
-		}
-	}
-	return b.String()
-}
-
-func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
 }

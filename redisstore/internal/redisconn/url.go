@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,15 +93,11 @@ func parseURL(raw string) (address, error) {
 	if !ok {
 		return a, errors.New("redis URL: no scheme; use redis://host:port or one of its variants")
 	}
-	sentinel := false
+	scheme, sentinel := strings.CutSuffix(scheme, "+sentinel")
 	switch scheme {
 	case "redis":
 	case "rediss":
 		a.tls = true
-	case "redis+sentinel":
-		sentinel = true
-	case "rediss+sentinel":
-		a.tls, sentinel = true, true
 	default:
 		return a, errors.New("redis URL: the scheme must be redis, rediss, redis+sentinel or rediss+sentinel")
 	}
@@ -225,10 +222,8 @@ func (a *address) setPath(path string) error {
 	return nil
 }
 
-// check checks every server that takes writes.
 func (c *Conn) check(ctx context.Context) error {
 	var mu sync.Mutex
-	seen := make(map[string]bool)
 	return c.EachMaster(ctx, func(ctx context.Context, server redis.Cmdable) error {
 		info, err := serverInfo(ctx, server)
 		if err != nil {
@@ -240,8 +235,7 @@ func (c *Conn) check(ctx context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, w := range serverWarnings(info) {
-			if !seen[w] {
-				seen[w] = true
+			if !slices.Contains(c.warnings, w) {
 				c.warnings = append(c.warnings, w)
 			}
 		}
