@@ -10,11 +10,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 )
 
-// access says who may use a route: identities with one of its roles. Admins may use every route. NewHandler rejects a
-// route without access.
+// access says who may use a route: identities with one of its roles. Admins may use every route.
 type access uint16
 
 // Values of access. All but everybody and admins can be joined with |.
@@ -30,16 +30,6 @@ const (
 // roles are the roles that access can name, besides admin.
 const roles = devices | callers | approvers
 
-func (a access) validate() error {
-	switch {
-	case a == everybody, a == admins, a&roles != 0 && a&^roles == 0:
-		return nil
-	default:
-		return errors.New("the line of the route does not say who may use it")
-	}
-}
-
-// authorize rejects a request whose identity may not use the route.
 func (h *handler) authorize(c *gin.Context, a access) error {
 	if a == everybody {
 		return nil
@@ -56,7 +46,6 @@ func (h *handler) authorize(c *gin.Context, a access) error {
 	return nil
 }
 
-// names returns the names of the roles of a.
 func (a access) names() []string {
 	if a == admins {
 		return []string{auth.NameAdmin}
@@ -113,7 +102,8 @@ func (h *handler) observe(c *gin.Context) {
 	start := time.Now()
 	c.Next()
 	took, status := time.Since(start), c.Writer.Status()
-	failure := failureOf(c)
+	e, _ := c.Get(keyFailure)
+	failure, _ := e.(*registry.Error) // nil: the request succeeded, or wrote its failure itself
 	if h.Meter != nil {
 		code := registry.Code("")
 		if failure != nil {
@@ -159,7 +149,9 @@ func (a *accessLog) failure(c *gin.Context, status int, took time.Duration, e *r
 	var cause error
 	if e != nil {
 		kind.code = e.Code
-		if e.Cause != nil && !isModels(e.Cause) || e.Code == registry.CodeInternal {
+		// A turn has logged the error of its model itself, without the prompt, which a provider's error may repeat.
+		_, models := errors.AsType[*provider.Error](e.Cause)
+		if e.Cause != nil && !models || e.Code == registry.CodeInternal {
 			cause = e
 		}
 	}
@@ -205,14 +197,4 @@ func lineOf(c *gin.Context, status int, took time.Duration) []slog.Attr {
 		}
 	}
 	return line
-}
-
-// failureOf returns why a request failed. It is nil if the request succeeded, or wrote its failure itself.
-func failureOf(c *gin.Context) *registry.Error {
-	if c.Keys == nil {
-		return nil
-	}
-	e, _ := c.Get(keyFailure)
-	failure, _ := e.(*registry.Error)
-	return failure
 }

@@ -34,22 +34,18 @@ func requesterOf(r registry.Requester, model bool) wire.Requester {
 	return wire.Requester{UserID: r.User, Credential: r.Credential, Name: r.Name, Model: model}
 }
 
-// approvalRowOf returns an approval as shown to reader.
 func approvalRowOf(a registry.Approval, reader auth.Identity) wire.ApprovalRow {
 	row := wire.ApprovalRow{
 		ID: a.ID, CallID: a.CallID, Tool: a.Tool, State: a.State, Reason: a.Reason, Rule: a.Rule,
 		SessionID: a.SessionID, DeviceID: a.DeviceID, DeviceName: a.DeviceName, UserID: a.Owner,
 		Requester: requesterOf(a.Requester, a.Model), Mode: registry.ModeSync,
 		TurnID: a.Turn, ArgsDigest: a.ArgsDigest, SchemaHash: a.DefinitionHash, Arguments: a.Arguments,
-		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy, Scope: a.Scope,
-		By: a.By, Approvers: a.Approvers, AllowedBy: a.AllowedBy,
+		CreatedAt: shownTime(a.CreatedAt), ExpiresAt: shownTime(a.ExpiresAt), DecidedBy: a.DecidedBy,
+		DecidedAt: optionalTime(a.DecidedAt), Scope: a.Scope, By: a.By, Approvers: a.Approvers, AllowedBy: a.AllowedBy,
 		MayDecide: !a.Final() && approval.MayDecide(reader, a),
 	}
 	if a.Deferred {
 		row.Mode = registry.ModeAsync
-	}
-	if !a.DecidedAt.IsZero() {
-		row.DecidedAt = shownTime(a.DecidedAt)
 	}
 	return row
 }
@@ -61,28 +57,25 @@ func approvalOf(a registry.Approval, reader auth.Identity) wire.Approval {
 	}
 }
 
-// listApprovals lists the open approvals, in order of expiry.
-func (h *handler) listApprovals(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+func (h *handler) listApprovals(c *gin.Context, _ *params) error {
+	ctx := storeContext(c)
 	all, err := h.Approvals.Pending(ctx, caller(c))
 	if err != nil {
 		return err
 	}
-	answer := wire.ApprovalList{Approvals: make([]wire.ApprovalRow, len(all))}
 	alike, err := h.lookAlikes(ctx, c, all...)
 	if err != nil {
 		return err
 	}
-	for i, a := range all {
-		answer.Approvals[i] = approvalRowOf(a, caller(c))
-		answer.Approvals[i].LooksLike = alike[a.DeviceID]
-	}
-	return h.respond(c, answer)
+	return h.respond(c, wire.ApprovalList{Approvals: each(all, func(a registry.Approval) wire.ApprovalRow {
+		row := approvalRowOf(a, caller(c))
+		row.LooksLike = alike[a.DeviceID]
+		return row
+	})})
 }
 
 // getApproval returns one approval: immediately, or when it is decided or the wait ends.
-func (h *handler) getApproval(c *gin.Context, q params) error {
+func (h *handler) getApproval(c *gin.Context, q *params) error {
 	wait, release, err := h.beginWait(c, q)
 	if err != nil {
 		return err
@@ -112,41 +105,30 @@ func (h *handler) lookAlikes(
 	if h.Pairing == nil {
 		return nil, nil
 	}
-	var ids []string
-	for _, a := range approvals {
-		ids = append(ids, a.DeviceID)
-	}
+	ids := each(approvals, func(a registry.Approval) string { return a.DeviceID })
 	return h.Pairing.LookAlikes(ctx, h.approver(c), ids...)
 }
 
 // decideApproval decides an approval. If it was decided already, the answer has the first decision.
-func (h *handler) decideApproval(c *gin.Context, _ params) error {
+func (h *handler) decideApproval(c *gin.Context, _ *params) error {
 	if c.ContentType() != "application/json" { // a foreign page cannot send this type without a CORS preflight
 		return registry.Errorf(registry.CodeUnsupportedMedia, "Send the decision as application/json.")
 	}
-	body, err := h.readBody(c)
+	d, err := readAs(h, c, parseDecision)
 	if err != nil {
 		return err
 	}
-	d, err := parseDecision(body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	answer, err := h.Approvals.Decide(ctx, caller(c), c.Param("id"), d)
+	answer, err := h.Approvals.Decide(storeContext(c), caller(c), c.Param("id"), d)
 	if err != nil {
 		return err
 	}
 	shown := wire.Decision{Approval: approvalOf(answer.Approval, caller(c)), Decided: answer.Decided}
 	if answer.Grant != nil {
-		grant := grantOf(*answer.Grant)
-		shown.Grant = &grant
+		shown.Grant = new(grantOf(*answer.Grant))
 	}
-	return h.writeStatus(c, shown)
+	return h.writeUncached(c, http.StatusOK, shown)
 }
 
-// parseDecision parses the body of a decision.
 func parseDecision(body []byte) (d approval.Decision, err error) {
 	life := fmt.Sprintf("a whole number from 1 to %d", registry.MaxGrantLife.Milliseconds())
 	r, err := readStrict[wire.DecisionRequest](body, map[string]string{"expires_in_ms": life})
@@ -179,7 +161,6 @@ func parseDecision(body []byte) (d approval.Decision, err error) {
 	return d, nil
 }
 
-// withdrawApproval withdraws the approval of a call that was cancelled.
 func (h *handler) withdrawApproval(ctx context.Context, r registry.Record) {
 	if r.Approval != "" && r.State == registry.StateCancelled && r.Dispatched == registry.DispatchedNo {
 		h.Approvals.Withdraw(ctx, r.Tenant, r.Approval)
@@ -196,25 +177,16 @@ func grantOf(g registry.Grant) wire.Grant {
 	}
 }
 
-// listGrants lists the grants that "allow always" has made.
-func (h *handler) listGrants(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	all, err := h.Approvals.Grants(ctx, caller(c))
+func (h *handler) listGrants(c *gin.Context, _ *params) error {
+	all, err := h.Approvals.Grants(storeContext(c), caller(c))
 	if err != nil {
 		return err
 	}
-	answer := wire.GrantList{Grants: make([]wire.Grant, len(all))}
-	for i, g := range all {
-		answer.Grants[i] = grantOf(g)
-	}
-	return h.respond(c, answer)
+	return h.respond(c, wire.GrantList{Grants: each(all, grantOf)})
 }
 
-func (h *handler) revokeGrant(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	g, err := h.Approvals.Revoke(ctx, caller(c), c.Param("id"))
+func (h *handler) revokeGrant(c *gin.Context, _ *params) error {
+	g, err := h.Approvals.Revoke(storeContext(c), caller(c), c.Param("id"))
 	if err != nil {
 		return err
 	}

@@ -40,11 +40,8 @@ func auditLineOf(e registry.AuditEntry) wire.AuditLine {
 }
 
 // readAudit lists lines of the audit log, newest first: a page as JSON, or many as JSON lines.
-func (h *handler) readAudit(c *gin.Context, q params) error {
-	format, err := q.oneOf("format", formatJSON, formatJSONL)
-	if err != nil {
-		return err
-	}
+func (h *handler) readAudit(c *gin.Context, q *params) error {
+	format := q.oneOf("format", formatJSON, formatJSONL)
 	query, err := auditQuery(caller(c).Tenant, q)
 	if err != nil {
 		return err
@@ -55,17 +52,13 @@ func (h *handler) readAudit(c *gin.Context, q params) error {
 	if err := h.reserveAnswer(c.Request.Context(), c, pageCost); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	page, next, err := h.auditPage(ctx, h.owner(c), query)
+	page, next, err := h.auditPage(storeContext(c), h.owner(c), query)
 	if err != nil {
 		return err
 	}
-	answer := wire.AuditPage{Lines: make([]wire.AuditLine, len(page)), NextCursor: auditCursor(next)}
-	for i, e := range page {
-		answer.Lines[i] = auditLineOf(e)
-	}
-	return h.respond(c, answer)
+	return h.respond(c, wire.AuditPage{
+		Lines: each(page, auditLineOf), NextCursor: nextCursor(cursorAudit, next),
+	})
 }
 
 // auditPage reads a page of the audit log. It scans up to registry.AuditScan lines.
@@ -80,59 +73,19 @@ func (h *handler) auditPage(
 	return h.AuditLog.ReadAudit(ctx, q)
 }
 
-func auditCursor(next string) string {
-	if next == "" {
-		return ""
-	}
-	return cursor{Kind: cursorAudit, Name: next}.String()
-}
-
-func auditQuery(tenant string, q params) (registry.AuditQuery, error) {
-	query := registry.AuditQuery{
+func auditQuery(tenant string, q *params) (registry.AuditQuery, error) {
+	return registry.AuditQuery{
 		Tenant: tenant, User: q.get("user"), Credential: q.get("credential"), Tool: q.get("tool"),
-		CallID: q.get("call_id"),
-	}
-	var err error
-	if query.Action, err = q.oneOf("action", registry.AuditActions()...); err != nil {
-		return query, err
-	}
-	if query.Outcome, err = q.oneOf("outcome", registry.AuditOutcomes()...); err != nil {
-		return query, err
-	}
-	if query.SessionID, err = q.sessionID(); err != nil {
-		return query, err
-	}
-	if query.From, err = q.time("from"); err != nil {
-		return query, err
-	}
-	if query.To, err = q.time("to"); err != nil {
-		return query, err
-	}
-	if query.Limit, err = q.limit(); err != nil {
-		return query, err
-	}
-	from, err := q.cursor(cursorAudit)
-	query.Before = from.Name
-	return query, err
-}
-
-// time returns a parameter that is a time, or the zero time if it is absent.
-func (p params) time(name string) (time.Time, error) {
-	if !p.has(name) {
-		return time.Time{}, nil
-	}
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if at, err := time.Parse(layout, p.get(name)); err == nil && at.Year() >= 1970 {
-			return at, nil
-		}
-	}
-	return time.Time{}, registry.Errorf(registry.CodeInvalidRequest,
-		"The query parameter %q must be a time like 2026-11-22T09:00:00Z, or a day like 2026-11-22.", name)
+		CallID: q.get("call_id"), Action: q.oneOf("action", registry.AuditActions()...),
+		Outcome:   q.oneOf("outcome", registry.AuditOutcomes()...),
+		SessionID: q.sessionID(), From: q.time("from"), To: q.time("to"), Limit: q.limit(),
+		Before: q.cursor(cursorAudit).Name,
+	}, q.failed()
 }
 
 // exportAudit streams lines page by page, so that an export of any length needs little memory. If there are more lines,
 // the last line has the cursor to continue from.
-func (h *handler) exportAudit(c *gin.Context, q params, query registry.AuditQuery) error {
+func (h *handler) exportAudit(c *gin.Context, q *params, query registry.AuditQuery) error {
 	left := auditExportLimit
 	if q.has("limit") {
 		left = query.Limit
@@ -189,7 +142,7 @@ func (h *handler) exportPage(
 		_ = enc.Encode(auditLineOf(e)) // cannot fail: texts
 	}
 	if *left -= len(page); next != "" && *left <= 0 {
-		_ = enc.Encode(map[string]string{"next_cursor": auditCursor(next)})
+		_ = enc.Encode(map[string]string{"next_cursor": nextCursor(cursorAudit, next)})
 	}
 	c.Header("Content-Type", mediaNDJSON)
 	c.Header("Cache-Control", "no-store")
@@ -216,7 +169,7 @@ type auditDetail struct {
 // in the path: a session below /api/sessions, a call below /api/calls, and otherwise the target. A handler with more
 // details sets them with noteAudit.
 func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
-	return func(c *gin.Context, q params) error {
+	return func(c *gin.Context, q *params) error {
 		err := handle(c, q)
 		who := caller(c)
 		e := registry.AuditEntry{Tenant: who.Tenant, Actor: who.Actor(), Action: action}
@@ -238,5 +191,4 @@ func (h *handler) audited(action string, handle handlerFunc) handlerFunc {
 	}
 }
 
-// noteAudit sets the audit details of a request.
 func noteAudit(c *gin.Context, d auditDetail) { c.Set(keyAudit, d) }

@@ -17,7 +17,6 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/api/internal/jsonbody"
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/internal/share"
@@ -32,8 +31,10 @@ const (
 	// bodyPart is how many bytes of a longer body must arrive within stallGrace while others wait.
 	bodyPart = 64 << 10
 
-	// Context keys: keyServed holds the function that counts a request out, and keyBody the reservation of its body.
+	// Context keys: keyServed holds the function that counts a request out, keyStore the one that ends its reads of the
+	// store, and keyBody the reservation of its body.
 	keyServed = "farhand.served"
+	keyStore  = "farhand.store"
 	keyBody   = "farhand.body"
 )
 
@@ -137,10 +138,11 @@ func reservationOf(c *gin.Context, key string) *reservation {
 	return r
 }
 
-// releaseAll releases the reservations of a finished request, and counts it out.
 func releaseAll(c *gin.Context) {
-	if release, ok := c.Get(keyServed); ok {
-		release.(func())()
+	for _, key := range []string{keyServed, keyStore} {
+		if end, ok := c.Get(key); ok {
+			end.(func())()
+		}
 	}
 	for _, key := range []string{keyBody, keyAnswer} {
 		if held := reservationOf(c, key); held != nil {
@@ -149,20 +151,22 @@ func releaseAll(c *gin.Context) {
 	}
 }
 
-// parse parses a body with by. Long bodies are parsed one at a time.
-func parse[T any](c *gin.Context, i *agent.Invoker, body []byte, by func([]byte) (T, error)) (parsed T, err error) {
-	if len(body) <= smallBody {
-		return by(body)
-	}
-	done, err := i.Read(c.Request.Context(), caller(c).Owner(), len(body))
+// readAs reads the body of a request and parses it with parse. Long bodies are parsed one at a time.
+func readAs[T any](h *handler, c *gin.Context, parse func([]byte) (T, error)) (parsed T, err error) {
+	body, err := h.readBody(c)
 	if err != nil {
 		return parsed, err
 	}
-	defer done()
-	return by(body)
+	if len(body) > smallBody {
+		done, err := h.Invoker.Read(c.Request.Context(), caller(c).Owner(), len(body))
+		if err != nil {
+			return parsed, err
+		}
+		defer done()
+	}
+	return parse(body)
 }
 
-// readError returns the error for a body that was not read.
 func readError(err error, limit int64) error {
 	var coded *registry.Error
 	switch big := (*http.MaxBytesError)(nil); {
@@ -223,7 +227,7 @@ func readObject(text []byte, at string, known ...string) (memberList, error) {
 func knownFields(fields memberList, at string, known []string) (memberList, error) {
 	var unknown []string
 	for _, f := range fields {
-		if !isOneOf(f.Name, known) {
+		if !slices.Contains(known, string(f.Name)) {
 			unknown = append(unknown, string(f.Name))
 		}
 	}
@@ -239,15 +243,6 @@ func knownFields(fields memberList, at string, known []string) (memberList, erro
 	}
 	return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q is unknown. Known here: %s.",
 		join(at, name), strings.Join(known, ", "))
-}
-
-func isOneOf(name []byte, known []string) bool {
-	for _, k := range known {
-		if string(name) == k {
-			return true
-		}
-	}
-	return false
 }
 
 // readString reads a string. It must not be empty, because an empty filter would restrict nothing.
@@ -308,7 +303,6 @@ type request[T any] struct {
 	fields memberList // as sent; null and empty values are like absent ones in said
 }
 
-// has reports whether a field was sent.
 func (r request[T]) has(name string) bool {
 	_, ok := r.fields.get(name)
 	return ok
@@ -347,7 +341,6 @@ func orNothing(body []byte) []byte {
 	return body
 }
 
-// fieldsOf returns the names of the fields of a request.
 func fieldsOf[T any]() (names []string) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

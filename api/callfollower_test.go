@@ -32,7 +32,7 @@ func TestEndMissingInTheLog(t *testing.T) {
 			State: registry.StateAccepted}},
 		rec: registry.Record{CallID: "c", State: registry.StateLost, Deadline: time.Now()},
 	}
-	f := &follower{calls: calls, budget: newResponses(DefaultMaxResponseBytes), id: "c"}
+	f := &follower{calls: calls, budget: newResponses(64 << 20), id: "c"}
 	if err := f.begin(t.Context()); err != nil || f.sent {
 		t.Fatalf("begin: %v, sent %v", err, f.sent)
 	}
@@ -56,7 +56,7 @@ data: {"call_id":"c","type":"state","state":"lost","at":"0001-01-01T00:00:00.000
 // A call whose record expires while it is followed has no more to tell.
 func TestRecordExpiresWhileFollowed(t *testing.T) {
 	calls := &slowLog{rec: registry.Record{CallID: "c", State: registry.StateRunning, Deadline: time.Now()}}
-	f := &follower{calls: calls, budget: newResponses(DefaultMaxResponseBytes), id: "c"}
+	f := &follower{calls: calls, budget: newResponses(64 << 20), id: "c"}
 	if err := f.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"net/http"
 	"regexp"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/pause"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -19,55 +22,29 @@ const maxWait = time.Minute
 
 var callIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// listCalls lists finished calls, newest first.
-func (h *handler) listCalls(c *gin.Context, q params) error {
+func (h *handler) listCalls(c *gin.Context, q *params) error {
 	query, err := callQuery(caller(c), q)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	records, next, err := h.Calls.List(ctx, query)
+	records, next, err := h.Calls.List(storeContext(c), query)
 	if err != nil {
 		return err
 	}
-	answer := wire.CallList{Calls: make([]wire.CallRecord, len(records))}
-	for i, r := range records {
-		answer.Calls[i] = summaryOf(r)
-	}
-	if next != "" {
-		answer.NextCursor = cursor{Kind: cursorCalls, Name: next}.String()
-	}
-	return h.respond(c, answer)
+	return h.respond(c, wire.CallList{Calls: each(records, summaryOf), NextCursor: nextCursor(cursorCalls, next)})
 }
 
-func callQuery(who auth.Identity, q params) (registry.CallQuery, error) {
-	query := registry.CallQuery{Tenant: who.Tenant, UserID: who.Viewer(), DeviceID: q.get("device_id")}
-	var states []string
-	for _, s := range registry.States() {
-		states = append(states, string(s))
-	}
-	state, err := q.oneOf("state", states...)
-	if err != nil {
-		return query, err
-	}
-	query.State = registry.State(state)
-	if query.Tool, err = q.toolName("tool"); err != nil {
-		return query, err
-	}
-	if query.SessionID, err = q.sessionID(); err != nil {
-		return query, err
-	}
-	if query.Limit, err = q.limit(); err != nil {
-		return query, err
-	}
-	from, err := q.cursor(cursorCalls)
-	query.Before = from.Name
-	return query, err
+func callQuery(who auth.Identity, q *params) (registry.CallQuery, error) {
+	states := each(registry.States(), func(s registry.State) string { return string(s) })
+	return registry.CallQuery{
+		Tenant: who.Tenant, UserID: who.Viewer(), DeviceID: q.get("device_id"),
+		State: registry.State(q.oneOf("state", states...)), Tool: q.toolName("tool"), SessionID: q.sessionID(),
+		Limit: q.limit(), Before: q.cursor(cursorCalls).Name,
+	}, q.failed()
 }
 
 // getCall returns one call: immediately, or when the call or the wait ends.
-func (h *handler) getCall(c *gin.Context, q params) error {
+func (h *handler) getCall(c *gin.Context, q *params) error {
 	wait, release, err := h.beginWait(c, q)
 	if err != nil {
 		return err
@@ -88,8 +65,9 @@ func (h *handler) getCall(c *gin.Context, q params) error {
 }
 
 // beginWait returns how long the client wants to wait, and takes a slot for it, until release is called.
-func (h *handler) beginWait(c *gin.Context, q params) (wait time.Duration, release func(), err error) {
-	if wait, err = q.wait(); err != nil {
+func (h *handler) beginWait(c *gin.Context, q *params) (wait time.Duration, release func(), err error) {
+	wait = time.Duration(q.number("wait_ms", 0, int(maxWait.Milliseconds()), 0)) * time.Millisecond
+	if err := q.failed(); err != nil {
 		return 0, nil, err
 	}
 	release = func() {}
@@ -102,21 +80,8 @@ func (h *handler) beginWait(c *gin.Context, q params) (wait time.Duration, relea
 	return wait, release, nil
 }
 
-// wait returns the parameter wait_ms.
-func (p params) wait() (time.Duration, error) {
-	if !p.has("wait_ms") {
-		return 0, nil
-	}
-	ms, err := strconv.ParseUint(p.get("wait_ms"), 10, 31)
-	if wait := time.Duration(ms) * time.Millisecond; err == nil && wait <= maxWait {
-		return wait, nil
-	}
-	return 0, registry.Errorf(registry.CodeInvalidRequest,
-		"The query parameter \"wait_ms\" must be a whole number from 0 to %d.", maxWait.Milliseconds())
-}
-
 // cancelCall cancels a call, on any pod. Cancelling a finished call has no effect.
-func (h *handler) cancelCall(c *gin.Context, _ params) error {
+func (h *handler) cancelCall(c *gin.Context, _ *params) error {
 	return h.showCall(c, storeTimeout, func(ctx context.Context, tenant, id string) (registry.Record, error) {
 		rec, err := h.Calls.Cancel(ctx, tenant, id)
 		if err == nil {
@@ -144,7 +109,7 @@ func (h *handler) showCall(
 	case err != nil:
 		return err
 	case c.Request.Method == http.MethodDelete:
-		return h.writeStatus(c, recordOf(r)) // the answer to a change must not be cached
+		return h.writeUncached(c, http.StatusOK, recordOf(r)) // the answer to a change must not be cached
 	default:
 		return h.respond(c, recordOf(r))
 	}
@@ -185,4 +150,205 @@ func (h *handler) waitFor(ctx context.Context, tenant, id string, wait time.Dura
 		return h.Calls.Wait(ctx, tenant, id, 0)
 	}
 	return rec, err
+}
+
+const (
+	// followPause is the pause between two reads of a call's log. It grows up to idlePause while nothing happens. The
+	// log is polled, because pods notify each other only of a call's end. A message for each line would cost more than
+	// reading the few calls that are followed.
+	followPause = 250 * time.Millisecond
+	idlePause   = time.Second
+	idleReads   = 2
+
+	// endPause is the pause for a finished call, whose log lags a moment behind its record. After endTimeout the stream
+	// ends without the rest of the log.
+	endPause   = 50 * time.Millisecond
+	endTimeout = time.Second
+
+	// onlyEventID is the id of the only event of a finished call without a log.
+	onlyEventID = "0-1"
+)
+
+func callEventOf(e registry.CallEvent) wire.CallEvent {
+	return wire.CallEvent{
+		CallID: e.CallID, Type: e.Type, State: e.State, Progress: e.Progress, Total: e.Total, Message: e.Message,
+		Chunk: e.Chunk, At: shownTime(e.At),
+	}
+}
+
+// follower follows one call to its end.
+type follower struct {
+	calls Calls
+	by    share.Owner
+	id    string
+	after string // the last event that the client has received
+
+	budget *byteBudget
+	held   *reservation         // for the events; nil if there are none
+	events []registry.CallEvent // after f.after
+	rec    registry.Record
+	sent   bool // the client has the event of rec's final state
+}
+
+// callEvents streams the events of one call until it has ended. A reconnecting client continues where it was.
+func (h *handler) callEvents(c *gin.Context, q *params) error {
+	f := &follower{calls: h.Calls, budget: h.responses, by: h.owner(c)}
+	defer f.releaseEvents()
+	var err error
+	if f.id, err = callID(c); err == nil {
+		f.after, err = lastEventID(c, q)
+	}
+	if err != nil {
+		return err
+	}
+	release, err := h.reserveStream(f.by)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := h.checkCall(storeContext(c), caller(c), f.id); err != nil {
+		return err
+	}
+	if err := f.begin(c.Request.Context()); err != nil {
+		return err
+	}
+	if f.sent { // there will be no more, and only 204 stops an EventSource from reconnecting
+		c.Status(http.StatusNoContent)
+		return nil
+	}
+	h.serveStream(c, f.writeAll)
+	return nil
+}
+
+// readLog reads the next events and the record. It reads the log first, so the record is never older. The events stay
+// reserved until they are written.
+func (f *follower) readLog(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if f.held, err = f.budget.reserve(ctx, f.by, logCost); err != nil {
+		return err
+	}
+	defer func() {
+		if len(f.events) == 0 {
+			f.releaseEvents()
+		}
+	}()
+	f.events, f.rec, err = f.calls.Events(ctx, f.by.Tenant, f.id, f.after)
+	return err
+}
+
+// begin reads for the first time, and checks whether a reconnecting client has already received the end.
+func (f *follower) begin(ctx context.Context) error {
+	if err := f.readLog(ctx); err != nil {
+		return err
+	}
+	if f.after == "" || len(f.events) > 0 || !f.rec.State.Final() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	for after := ""; ; {
+		page, _, err := f.calls.Events(ctx, f.by.Tenant, f.id, after)
+		hadOnlyEvent := len(page) == 0 && after == "" && f.after == onlyEventID
+		f.sent = f.sent || hadOnlyEvent || slices.ContainsFunc(page, f.isOfState)
+		if err != nil || f.sent || len(page) < registry.EventPage {
+			return err
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// isOfState reports whether an event has the record's state.
+func (f *follower) isOfState(e registry.CallEvent) bool { return e.State == f.rec.State }
+
+func (f *follower) writeAll(ctx context.Context, s *ssewriter.Stream) error {
+	var ended time.Time // when the record was first seen to be final
+	idle := 0           // reads since the last event
+	for {
+		if len(f.events) > 0 {
+			idle = 0
+		}
+		more := len(f.events) == registry.EventPage
+		if err := f.write(s); err != nil {
+			return err
+		}
+		wait := min(followPause<<idle, idlePause)
+		idle = min(idle+1, idleReads)
+		if f.rec.State.Final() {
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			if f.sent || f.neverLogged() || !more && time.Since(ended) >= endTimeout {
+				return f.finish(s)
+			}
+			wait = endPause
+		}
+		if more {
+			wait = 0
+		}
+		if pause.For(ctx, wait) != nil {
+			return nil
+		}
+		if err := f.readLog(ctx); registry.IsCallNotFound(err) {
+			return nil // the record has expired
+		} else if err != nil {
+			f.events = nil // the client stays connected until the store is available
+		}
+	}
+}
+
+func (f *follower) write(s *ssewriter.Stream) error {
+	for _, e := range f.events {
+		if err := s.Put(e.ID, e.Type, callEventOf(e)); err != nil {
+			return err
+		}
+		f.after, f.sent = e.ID, f.sent || f.rec.State.Final() && f.isOfState(e)
+		if s.Buffered() < smallResponse {
+			continue
+		}
+		if err := f.flush(s); err != nil {
+			return err
+		}
+	}
+	err := f.flush(s)
+	f.events = nil
+	f.releaseEvents()
+	return err
+}
+
+// flush writes the buffered events. It fails if the client did not read and was disconnected for others.
+func (f *follower) flush(s *ssewriter.Stream) error {
+	if f.held != nil && !f.held.nextPart(s.Controller()) {
+		return errTooSlow
+	}
+	return s.Flush()
+}
+
+func (f *follower) releaseEvents() {
+	if f.held != nil {
+		f.held.release()
+		f.held = nil
+	}
+}
+
+// neverLogged reports whether the call was too short for a log, as most are.
+func (f *follower) neverLogged() bool { return f.after == "" && f.rec.Deadline.IsZero() }
+
+// finish sends the final state of the call, unless the log had it.
+func (f *follower) finish(s *ssewriter.Stream) error {
+	if f.sent {
+		return nil
+	}
+	id := ""
+	if f.after == "" {
+		id = onlyEventID
+	}
+	e := registry.CallEvent{CallID: f.id, Type: registry.CallEventState, State: f.rec.State}
+	if n := len(f.rec.Timeline); n > 0 {
+		e.At = f.rec.Timeline[n-1].At
+	}
+	if err := s.Put(id, e.Type, callEventOf(e)); err != nil {
+		return err
+	}
+	return s.Flush()
 }

@@ -65,7 +65,7 @@ func appendAnswer(b []byte, out *agent.Outcome) []byte {
 }
 
 // callTool serves both routes of calls: with and without a session in the path.
-func (h *handler) callTool(c *gin.Context, _ params) error {
+func (h *handler) callTool(c *gin.Context, _ *params) error {
 	began := time.Now()
 	req, err := h.readCall(c)
 	if err != nil {
@@ -102,7 +102,6 @@ func (h *handler) explainTarget(t registry.Target, err error) error {
 	return &e
 }
 
-// answer writes the result of a call.
 func (h *handler) answer(c *gin.Context, out *agent.Outcome) error {
 	kept, _ := h.answers.Get().(*[]byte)
 	if kept == nil {
@@ -130,19 +129,12 @@ func (h *handler) accept(c *gin.Context, out agent.Outcome) error {
 
 // readCall converts an HTTP request to a request for the Invoker.
 func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
-	body, err := h.readBody(c)
+	r, err := readAs(h, c, parseCall)
+	if err == nil {
+		err = r.readKeyHeader(c.Request.Header.Values("Idempotency-Key"))
+	}
 	if err != nil {
 		return agent.Request{}, err
-	}
-	r, err := parse(c, h.Invoker, body, parseCall)
-	if err != nil {
-		return agent.Request{}, err
-	}
-	if err := r.readKeyHeader(c.Request.Header.Values("Idempotency-Key")); err != nil {
-		return agent.Request{}, err
-	}
-	if len(body) > r.args.Len()+spareBody {
-		r.args = r.args.Clone()
 	}
 	if session := c.Param("id"); session != "" {
 		if r.targeted && r.target.SessionID != session {
@@ -188,35 +180,32 @@ func parseCall(body []byte) (callRequest, error) {
 			return r, err
 		}
 	}
+	if len(body) > r.args.Len()+spareBody {
+		r.args = r.args.Clone()
+	}
 	return r, nil
 }
 
-// readField reads one field of the body.
 func (r *callRequest) readField(f strictjson.Member) (err error) {
 	text := f.Value
 	switch string(f.Name) {
 	case "args":
-		return r.readArgs(f.Checked())
+		if r.args = f.Checked(); !r.args.IsObject() {
+			err = wrongType("args", "a JSON object")
+		}
 	case "target":
-		return r.readTarget(text)
+		err = r.readTarget(text)
 	case "timeout_ms":
-		return r.readTimeout(text)
+		r.timeout, err = readTimeout(text)
 	case "mode":
-		return r.readMode(text)
+		mode, wrong := readEither(text, "mode", registry.ModeSync, registry.ModeAsync)
+		r.async, err = mode == registry.ModeAsync, wrong
 	case "idempotency_key":
 		r.key, err = readString(text, "idempotency_key")
 	case "select":
 		r.sel, err = readEither(text, "select", registry.SelectAny, registry.SelectNewest)
 	}
 	return err // readBodyObject rejects all other names
-}
-
-func (r *callRequest) readArgs(args registry.JSON) error {
-	if !args.IsObject() {
-		return wrongType("args", "a JSON object")
-	}
-	r.args = args
-	return nil
 }
 
 func (r *callRequest) readTarget(text json.RawMessage) error {
@@ -257,19 +246,12 @@ func readLabels(text json.RawMessage) (map[string]string, error) {
 }
 
 // readTimeout accepts any whole number above zero. A number too large for a duration means the longest allowed time.
-func (r *callRequest) readTimeout(text json.RawMessage) error {
+func readTimeout(text json.RawMessage) (time.Duration, error) {
 	ms, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil && !(errors.Is(err, strconv.ErrRange) && ms > 0) || ms <= 0 {
-		return wrongType("timeout_ms", "a whole number of milliseconds above zero")
+		return 0, wrongType("timeout_ms", "a whole number of milliseconds above zero")
 	}
-	r.timeout = time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-	return nil
-}
-
-func (r *callRequest) readMode(text json.RawMessage) error {
-	mode, err := readEither(text, "mode", registry.ModeSync, registry.ModeAsync)
-	r.async = mode == registry.ModeAsync
-	return err
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, nil
 }
 
 // readKeyHeader takes the key from the header Idempotency-Key. Two different keys are rejected: with either of them, a
@@ -308,11 +290,8 @@ func summaryOf(r registry.Record) wire.CallRecord {
 	shown := wire.CallRecord{
 		CallID: r.CallID, Tool: r.Tool, SessionID: r.SessionID, DeviceID: r.DeviceID, UserID: r.UserID,
 		Source: r.Source, TurnID: r.Turn, Mode: r.Mode, State: r.State, Status: r.State.Status(),
-		Dispatched: r.Dispatched, Late: r.Late, Timeline: make([]wire.CallStep, len(r.Timeline)),
+		Dispatched: r.Dispatched, Late: r.Late, Timeline: each(r.Timeline, stepOf),
 		TimeoutMS: r.TimeoutMS, ArgsDigest: r.ArgsDigest, Pod: r.Pod, Owner: r.Owner, ApprovalID: r.Approval,
-	}
-	for i, step := range r.Timeline {
-		shown.Timeline[i] = wire.CallStep{State: step.State, At: shownTime(step.At)}
 	}
 	switch {
 	case r.Result != nil:
@@ -325,4 +304,14 @@ func summaryOf(r registry.Record) wire.CallRecord {
 	return shown
 }
 
+func stepOf(s registry.Step) wire.CallStep { return wire.CallStep{State: s.State, At: shownTime(s.At)} }
+
 func shownTime(t time.Time) string { return t.UTC().Format(timeFormat) }
+
+// optionalTime returns "" for the zero time.
+func optionalTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return shownTime(t)
+}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
@@ -18,22 +17,11 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// Defaults of Config.
-const (
-	DefaultMaxBody    = 1 << 20 // bytes of a request body
-	DefaultMaxStreams = 1000    // event streams open at once
-	DefaultMaxTurn    = 10 * time.Minute
+// DefaultMaxServed is how many requests with a credential may be in flight by default.
+const DefaultMaxServed = 10_000
 
-	// DefaultStreamGrace is long enough to catch requests that are rejected immediately, and too short to look like a
-	// stall.
-	DefaultStreamGrace = 300 * time.Millisecond
-	DefaultTurnWait    = 30 * time.Second
-
-	DefaultMaxCallerStreams = 250
-	DefaultMaxServed        = 10_000   // requests with a credential in flight
-	DefaultMaxResponseBytes = 64 << 20 // of all answers being made or received
-	DefaultMaxRequestBytes  = 64 << 20 // of all longer bodies held at a time
-)
+// defaultGrace is long enough to catch requests that are rejected immediately, and too short to look like a stall.
+const defaultGrace = 300 * time.Millisecond
 
 // Kicker ends a session on any pod. *routing.Hub implements it.
 type Kicker interface {
@@ -103,8 +91,9 @@ type Config struct {
 	Kicker        Kicker
 	Turns         Turns         // aborts turns
 	Policy        *agent.Policy // says which of the listed tools are enabled
-	Approvals     Approvals     // open questions to approvers; nil: there are none
+	Approvals     Approvals     // open questions to approvers
 	Auth          auth.Authenticator
+	Credentials   registry.CredentialStore // of API keys
 	Origins       *auth.Origins
 
 	// Resource says where MCP clients get their tokens. Zero value: they must have one already.
@@ -117,8 +106,7 @@ type Config struct {
 	TaskAfter time.Duration // MCP clients get a task for calls that may take longer; default agent.DefaultCallTimeout
 	Retention time.Duration // how long records of calls are stored; default registry.DefaultRetention
 
-	Live        Live                     // ends the requests of identities that end; nil: they continue
-	Credentials registry.CredentialStore // of API keys; nil: there are none
+	Live Live // ends the requests of identities that end; nil: they continue
 
 	Pod      string           // id of this pod, sent as X-Farhand-Pod with every response
 	Version  string           // of the program, shown by /healthz and /openapi.json; default "dev"
@@ -145,27 +133,27 @@ type Config struct {
 	// DeviceMCP serves the WebSockets of devices that speak MCP, mounted at GET /ws/mcp; nil: not mounted.
 	DeviceMCP http.Handler
 
-	MaxBody        int64         // bytes of a request body; default DefaultMaxBody
+	MaxBody        int64         // bytes of a request body; default 1 MiB
 	MaxCallTimeout time.Duration // the Invoker's maximum; default agent.DefaultMaxCallTimeout
-	MaxTurn        time.Duration // the Agent's limit for a turn, without TurnWait; default DefaultMaxTurn
-	TurnWait       time.Duration // the Agent's limit for waiting for the conversation; default DefaultTurnWait
-	StreamGrace    time.Duration // longest wait for a failure before a streamed turn begins; default DefaultStreamGrace
-	MaxStreams     int           // open event streams, including streamed turns; default DefaultMaxStreams
+	MaxTurn        time.Duration // the Agent's limit for a turn, without TurnWait; default 10 minutes
+	TurnWait       time.Duration // the Agent's limit for waiting for the conversation; default 30 s
+	StreamGrace    time.Duration // longest wait for a failure before a streamed turn begins; default 300 ms
+	MaxStreams     int           // open event streams, including streamed turns; default 1000
 	IgnoreDebug    bool          // hides model requests: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
 	AccessLog      AccessLog     // which requests have a line in Log; default AccessLogSampled
 
 	MaxServed        int          // requests with a credential in flight; default DefaultMaxServed
-	MaxCallerStreams int          // event streams of one identity; default DefaultMaxCallerStreams
+	MaxCallerStreams int          // event streams of one identity; default 250
 	Sources          auth.Sources // derives the source of a request
 
-	MaxResponseBytes int64 // of the longer answers being made or received; default DefaultMaxResponseBytes
-	MaxRequestBytes  int64 // of the longer bodies held at a time; default DefaultMaxRequestBytes
+	MaxResponseBytes int64 // of the longer answers being made or received; default 64 MiB
+	MaxRequestBytes  int64 // of the longer bodies held at a time; default 64 MiB
 }
 
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Invoker == nil || cfg.Calls == nil || cfg.Directory == nil || cfg.Conversations == nil ||
-		cfg.AuditLog == nil || cfg.Usage == nil ||
+		cfg.AuditLog == nil || cfg.Usage == nil || cfg.Approvals == nil || cfg.Credentials == nil ||
 		cfg.Kicker == nil || cfg.Turns == nil || cfg.Policy == nil || cfg.Auth == nil || cfg.Origins == nil {
 		return cfg, errors.New("api: a required field of Config is nil")
 	}
@@ -178,27 +166,20 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Ready == nil {
 		cfg.Ready = func(context.Context) error { return nil }
 	}
-	if cfg.Audit == nil {
-		cfg.Audit = auth.NoAudit{}
-	}
-	if cfg.Draining == nil {
-		cfg.Draining = context.Background()
-	}
-	if cfg.Closing == nil {
-		cfg.Closing = cfg.Draining
-	}
-	cfg.Approvals = cmp.Or[Approvals](cfg.Approvals, nobody{})
+	cfg.Audit = cmp.Or[auth.Auditor](cfg.Audit, auth.NoAudit{})
+	cfg.Draining = cmp.Or(cfg.Draining, context.Background())
+	cfg.Closing = cmp.Or(cfg.Closing, cfg.Draining)
 	cfg.Version = cmp.Or(cfg.Version, "dev")
-	cfg.MaxBody = cmp.Or(cfg.MaxBody, DefaultMaxBody)
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, 1<<20)
 	cfg.MaxCallTimeout = cmp.Or(cfg.MaxCallTimeout, agent.DefaultMaxCallTimeout)
-	cfg.MaxTurn = cmp.Or(cfg.MaxTurn, DefaultMaxTurn)
-	cfg.TurnWait = cmp.Or(cfg.TurnWait, DefaultTurnWait)
-	cfg.StreamGrace = cmp.Or(cfg.StreamGrace, DefaultStreamGrace)
-	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, DefaultMaxStreams)
+	cfg.MaxTurn = cmp.Or(cfg.MaxTurn, 10*time.Minute)
+	cfg.TurnWait = cmp.Or(cfg.TurnWait, 30*time.Second)
+	cfg.StreamGrace = cmp.Or(cfg.StreamGrace, defaultGrace)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1000)
 	cfg.MaxServed = cmp.Or(cfg.MaxServed, DefaultMaxServed)
-	cfg.MaxCallerStreams = cmp.Or(cfg.MaxCallerStreams, DefaultMaxCallerStreams)
-	cfg.MaxResponseBytes = cmp.Or(cfg.MaxResponseBytes, DefaultMaxResponseBytes)
-	cfg.MaxRequestBytes = cmp.Or(cfg.MaxRequestBytes, DefaultMaxRequestBytes)
+	cfg.MaxCallerStreams = cmp.Or(cfg.MaxCallerStreams, 250)
+	cfg.MaxResponseBytes = cmp.Or(cfg.MaxResponseBytes, 64<<20)
+	cfg.MaxRequestBytes = cmp.Or(cfg.MaxRequestBytes, 64<<20)
 	cfg.TaskAfter = cmp.Or(cfg.TaskAfter, agent.DefaultCallTimeout)
 	cfg.Retention = cmp.Or(cfg.Retention, registry.DefaultRetention)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
@@ -206,26 +187,3 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.Refusals = cmp.Or(cfg.Refusals, auth.NewRefusals(auth.Sources{}, cfg.Log))
 	return cfg, nil
 }
-
-// nobody implements Approvals for a gateway without approvers.
-type nobody struct{}
-
-func (nobody) Pending(context.Context, auth.Identity) ([]registry.Approval, error) { return nil, nil }
-
-func (nobody) Wait(context.Context, auth.Identity, string, time.Duration) (registry.Approval, error) {
-	return registry.Approval{}, registry.ErrNoApproval
-}
-
-func (nobody) Decide(context.Context, auth.Identity, string, approval.Decision) (approval.Answer, error) {
-	return approval.Answer{}, registry.ErrNoApproval
-}
-
-func (nobody) Grants(context.Context, auth.Identity) ([]registry.Grant, error) { return nil, nil }
-
-func (nobody) Revoke(context.Context, auth.Identity, string) (registry.Grant, error) {
-	return registry.Grant{}, registry.ErrNoGrant
-}
-
-func (nobody) Withdraw(context.Context, string, string) {}
-
-func (nobody) CountWrongAnswer(context.Context, string, string) (int, error) { return 0, nil }

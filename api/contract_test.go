@@ -48,8 +48,9 @@ func loadContract() *contract {
 	origins, _ := auth.NewOrigins(nil, false)
 	store := memory.New(memory.Options{})
 	handler, err := api.NewHandler(api.Config{
-		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store,
-		Conversations: store, AuditLog: store, Usage: store,
+		Approvals: struct{ api.Approvals }{},
+		Invoker:   agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store,
+		Conversations: store, AuditLog: store, Credentials: store, Usage: store,
 		Kicker: (*routing.Hub)(nil), Turns: new(routing.Turns), Policy: policy,
 		Auth: auth.Anonymous{}, Origins: origins,
 	})

@@ -1,18 +1,24 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
@@ -21,8 +27,8 @@ import (
 type knownSession struct {
 	key     registry.Key
 	session *registry.Session // nil: not connected
+	absent  error             // why it is not connected, if the caller may know that
 	info    registry.ConversationInfo
-	foreign bool // it belongs to another user
 }
 
 // hasConversation reports whether any part of the conversation is stored.
@@ -31,34 +37,30 @@ func (k knownSession) hasConversation() bool {
 }
 
 // findSession returns what the caller may see of the session that the path names. A session of another user does not
-// exist for the caller.
+// exist for the caller. If it fails and absent is set, the session has neither a connection nor a conversation.
 func (h *handler) findSession(ctx context.Context, c *gin.Context) (knownSession, error) {
-	k, who := knownSession{key: sessionKey(c)}, caller(c)
-	e, foreign, sessionErr := h.session(ctx, who, k.key)
+	key, who := sessionKey(c), caller(c)
+	none := knownSession{key: key}
+	e, foreign, sessionErr := h.session(ctx, who, key)
+	if sessionErr != nil && (foreign || key.Validate() != nil || !isAbsent(sessionErr)) {
+		return none, sessionErr
+	}
+	info, err := h.describe(ctx, key)
 	switch {
-	case foreign:
-		k.foreign = true
-		return k, sessionErr
+	case err != nil:
+		return none, err
+	case !who.Sees(info.Owner.UserID):
+		return none, registry.UnknownSession()
 	case sessionErr == nil:
-		k.session = &e.Session
-	case k.key.Validate() != nil || !isAbsent(sessionErr):
-		return k, sessionErr
+		return knownSession{key: key, session: &e.Session, info: info}, nil
 	}
-	var err error
-	if k.info, err = h.describe(ctx, k.key); err != nil {
-		return k, err
-	}
-	switch {
-	case !who.Sees(k.info.Owner.UserID):
-		k.foreign = true
-		return k, registry.UnknownSession()
-	case k.session == nil && !k.hasConversation():
+	k := knownSession{key: key, absent: sessionErr, info: info}
+	if !k.hasConversation() {
 		return k, sessionErr
 	}
 	return k, nil
 }
 
-// describe returns the listed attributes of one conversation.
 func (h *handler) describe(ctx context.Context, key registry.Key) (registry.ConversationInfo, error) {
 	if key.Validate() != nil {
 		return registry.ConversationInfo{Key: key}, nil
@@ -71,13 +73,12 @@ func (h *handler) describe(ctx context.Context, key registry.Key) (registry.Conv
 }
 
 // renameSession sets the name of a session's conversation, even before its first message.
-func (h *handler) renameSession(c *gin.Context, _ params) error {
+func (h *handler) renameSession(c *gin.Context, _ *params) error {
 	name, err := h.readName(c)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
 	if err == nil {
 		err = h.Conversations.NameConversation(ctx, k.key, name)
@@ -85,10 +86,9 @@ func (h *handler) renameSession(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeStatus(c, wire.SessionRenamed{SessionID: k.key.Session, Name: name})
+	return h.writeUncached(c, http.StatusOK, wire.SessionRenamed{SessionID: k.key.Session, Name: name})
 }
 
-// readName reads the body of a rename.
 func (h *handler) readName(c *gin.Context) (string, error) {
 	body, err := h.readBody(c)
 	if err != nil {
@@ -110,9 +110,8 @@ func (h *handler) readName(c *gin.Context) (string, error) {
 
 // deleteSession ends a session: it aborts the turn, closes the connection, and erases the conversation. The close frame
 // asks the device not to reconnect. If it still does, it begins an empty conversation.
-func (h *handler) deleteSession(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+func (h *handler) deleteSession(c *gin.Context, _ *params) error {
+	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
 	if err == nil {
 		err = h.end(ctx, k)
@@ -160,71 +159,46 @@ func ownerOf(who auth.Identity, s *registry.Session) registry.Owner {
 const sourceOutside = "outside"
 
 // getMessages returns a conversation, also during a turn and after the device has gone.
-func (h *handler) getMessages(c *gin.Context, q params) error {
-	limit, err := q.limit()
-	if err != nil {
+func (h *handler) getMessages(c *gin.Context, q *params) error {
+	limit := q.limit()
+	if err := q.failed(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	transcript, err := h.transcript(ctx, c)
-	if err != nil {
-		return err
-	}
-	said := transcript.Messages
-	answer := wire.Transcript{
-		SessionID: c.Param("id"), Title: transcript.Title, Busy: transcript.Busy, MessageCount: len(said),
-		Messages: []wire.Message{},
-	}
-	for _, m := range said[max(0, len(said)-limit):] {
-		answer.Messages = append(answer.Messages, messageOf(m))
-	}
-	return h.respond(c, answer)
-}
-
-// transcript reads a conversation. If its session exists, a conversation that has not begun is empty.
-func (h *handler) transcript(ctx context.Context, c *gin.Context) (chat.Transcript, error) {
 	agent, err := h.agent()
 	if err != nil {
-		return chat.Transcript{}, err
+		return err
 	}
-	key := sessionKey(c)
-	_, foreign, sessionErr := h.session(ctx, caller(c), key)
+	ctx := storeContext(c)
+	k, err := h.findSession(ctx, c)
+	if err != nil && k.absent == nil {
+		return err
+	}
+	transcript, err := agent.Transcript(ctx, k.key)
 	switch {
-	case foreign, key.Validate() != nil:
-		return chat.Transcript{}, sessionErr
-	case sessionErr != nil && !isAbsent(sessionErr): // its owner is unknown
-		return chat.Transcript{}, sessionErr
+	case err != nil:
+		return err
+	case len(transcript.Messages) > 0, transcript.Busy:
+	case k.absent != nil && !errors.Is(k.absent, registry.CodeNotConnected): // no device of this session is known
+		return k.absent
 	}
-	if info, err := h.describe(ctx, key); err != nil {
-		return chat.Transcript{}, err
-	} else if !caller(c).Sees(info.Owner.UserID) {
-		return chat.Transcript{}, registry.UnknownSession()
-	}
-	transcript, err := agent.Transcript(ctx, key)
-	if err != nil || len(transcript.Messages) > 0 || transcript.Busy {
-		return transcript, err
-	}
-	if errors.Is(sessionErr, registry.CodeNotConnected) {
-		return transcript, nil // its device is known but away
-	}
-	return transcript, sessionErr
+	said := transcript.Messages
+	return h.respond(c, wire.Transcript{
+		SessionID: c.Param("id"), Title: transcript.Title, Busy: transcript.Busy, MessageCount: len(said),
+		Messages: each(said[max(0, len(said)-limit):], messageOf),
+	})
 }
 
 func messageOf(m provider.Message) wire.Message {
 	r := wire.Message{
 		Role: string(m.Role), Content: m.Content, ToolCallID: m.ToolCallID, ToolName: m.ToolName, Failed: m.Failed,
-		Interrupted: m.Interrupted, Turn: m.Turn, Parts: m.Attachments,
+		Interrupted: m.Interrupted, Turn: m.Turn, Parts: m.Attachments, Tainted: m.Tainted, Approved: m.Approved,
+		Source: m.Source, At: optionalTime(m.At),
 	}
-	r.Tainted, r.Approved, r.Source = m.Tainted, m.Approved, m.Source
 	for _, s := range m.Suspects {
 		r.Suspects = append(r.Suspects, wire.Suspect(s))
 	}
 	if m.Foreign() {
 		r.Tainted, r.Source = true, sourceOutside
-	}
-	if !m.At.IsZero() {
-		r.At = shownTime(m.At)
 	}
 	var thoughts []string
 	for _, t := range m.Thinking {
@@ -239,4 +213,166 @@ func messageOf(m provider.Message) wire.Message {
 		})
 	}
 	return r
+}
+
+// postMessage sends a message to a session. It answers with the whole turn at its end, or with events while it runs.
+func (h *handler) postMessage(c *gin.Context, _ *params) error {
+	r, err := readAs(h, c, parseMessage)
+	if err != nil {
+		return err
+	}
+	agent, err := h.agent()
+	if err != nil {
+		return err
+	}
+	key, owner, err := h.conversation(c, agent)
+	if err != nil {
+		return err
+	}
+	said, streamed := r.said, acceptsEvents(c.Request.Header)
+	ask := chat.Ask{
+		Key: key, Owner: owner, Caller: caller(c), Content: said.Content, Regenerate: said.Regenerate,
+		Debug:  said.Debug != nil && *said.Debug && !h.IgnoreDebug,
+		Format: chat.Format(said.Results), Kind: policy.Context(said.Context),
+	}
+	ctx, cancel := h.turnContext(c)
+	defer cancel()
+	if said.Stream != nil {
+		streamed = *said.Stream
+	}
+	if streamed {
+		return h.streamTurn(ctx, c, func(ctx context.Context, t *ssewriter.TurnStream) (func(), error) {
+			return relay(ctx, agent, ask, t)
+		})
+	}
+	return h.answerTurn(ctx, c, agent, ask)
+}
+
+// conversation returns the session in the path, and the owner of its conversation if that begins now. It fails if no
+// device is connected and there is no earlier message.
+func (h *handler) conversation(c *gin.Context, agent chat.Agent) (registry.Key, registry.Owner, error) {
+	if h.Closing.Err() != nil {
+		return registry.Key{}, registry.Owner{}, draining()
+	}
+	ctx := storeContext(c)
+	k, err := h.findSession(ctx, c)
+	owner := ownerOf(caller(c), k.session)
+	switch {
+	case err == nil && (k.session != nil || k.info.Messages > 0):
+		return k.key, owner, nil
+	case err == nil:
+		err = registry.UnknownSession() // it has only a name
+	case k.absent == nil:
+		return k.key, owner, err
+	}
+	switch n, countErr := agent.CountMessages(ctx, k.key); {
+	case countErr != nil:
+		return k.key, owner, countErr
+	case n > 0:
+		return k.key, owner, nil
+	}
+	if errors.Is(err, registry.CodeNotConnected) { // wait for its device
+		due, failure := h.expected(ctx, caller(c), k.key)
+		if failure != nil || due != nil {
+			return k.key, ownerOf(caller(c), due), failure
+		}
+	}
+	return k.key, owner, err
+}
+
+func (h *handler) answerTurn(ctx context.Context, c *gin.Context, agent chat.Agent, ask chat.Ask) error {
+	aborted := false
+	reply, err := agent.Ask(ctx, ask, func(e chat.Event) { aborted = e.Type == chat.EventAborted })
+	if err != nil {
+		return turnError(ctx, err, aborted)
+	}
+	calls := each(reply.Calls, func(call chat.CallReport) wire.TurnCall {
+		return wire.TurnCall{
+			ID: call.ID, Name: call.Name, Args: shownArgs(call.Args), Status: string(call.Status), Output: call.Output,
+			Parts: call.Parts,
+		}
+	})
+	return h.writeJSON(c, http.StatusOK, wire.TurnAnswer{
+		Turn: reply.Turn, SessionID: ask.Key.Session, FullResponse: reply.FullResponse, ToolCalls: calls,
+		Stop: string(reply.Stop), Usage: usageOf(reply.Usage), MessageCount: reply.MessageCount, Title: reply.Title,
+		DurationMS: reply.Duration.Milliseconds(),
+	})
+}
+
+// relay runs a turn and sends its events. The last event is sent after the turn's reply, which has more information.
+func relay(
+	ctx context.Context, agent chat.Agent, ask chat.Ask, t *ssewriter.TurnStream,
+) (end func(), failure error) {
+	var last chat.Event
+	send := func(e chat.Event) { t.Send(string(e.Type), turnEvent(e, ask.Caller)) }
+	reply, err := agent.Ask(ctx, ask, func(e chat.Event) {
+		switch e.Type {
+		case chat.EventDone, chat.EventAborted, chat.EventError:
+			last = e
+		default:
+			send(e)
+		}
+	})
+	switch {
+	case err == nil:
+		return func() { t.Send(string(chat.EventDone), doneOf(reply)) }, nil
+	case last.Type == chat.EventAborted && ctx.Err() == nil:
+		return func() { send(last) }, nil
+	}
+	failure = turnError(ctx, err, false)
+	return func() { send(failureEvent(err, failure)) }, failure
+}
+
+// failureEvent returns the event of a failure in a stream that has begun: the agent's error, otherwise the problem's
+// message.
+func failureEvent(err, failure error) chat.Event {
+	e := chat.Event{Type: chat.EventError, Code: chat.CodeAgent}
+	var failed *chat.Error
+	if errors.As(err, &failed) {
+		e.Code, e.Message, e.RetryAfter = failed.Code, failed.Message, failed.RetryAfter()
+		return e
+	}
+	e.Message = registry.AsError(failure).Message
+	return e
+}
+
+const wantBool = "true or false"
+
+func parseMessage(body []byte) (r request[wire.MessageRequest], err error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty. Send {\"content\":\"…\"}.")
+	}
+	r, err = readStrict[wire.MessageRequest](body, map[string]string{
+		"regenerate": wantBool, "debug": wantBool, "stream": wantBool,
+	})
+	if err != nil {
+		return r, err
+	}
+	for _, f := range r.fields {
+		if string(f.Value) == "null" { // the texts are checked
+			return r, wrongType(string(f.Name), wantBool)
+		}
+	}
+	said, audience := r.said, policy.Context(r.said.Context)
+	switch {
+	case said.Results != "" && said.Results != string(chat.FormatMarkdown) && said.Results != string(chat.FormatPlain):
+		return r, wrongType("results", fmt.Sprintf("%q or %q", chat.FormatMarkdown, chat.FormatPlain))
+	case audience != "" && !slices.Contains(policy.Contexts(), audience):
+		return r, wrongType("context", fmt.Sprintf("one of %q", policy.Contexts()))
+	case r.has("content") && said.Regenerate:
+		return r, registry.Errorf(registry.CodeInvalidRequest,
+			"The fields \"content\" and \"regenerate\" exclude one another: the last message is answered again.")
+	case !r.has("content") && !said.Regenerate:
+		return r, registry.Errorf(registry.CodeInvalidRequest, "The field \"content\" is missing: it is what is said.")
+	}
+	return r, nil
+}
+
+func acceptsEvents(header http.Header) bool {
+	for item := range strings.SplitSeq(strings.Join(header.Values("Accept"), ","), ",") {
+		if media, _, err := mime.ParseMediaType(item); err == nil && media == "text/event-stream" {
+			return true
+		}
+	}
+	return false
 }

@@ -44,9 +44,11 @@ func TestWriteDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	handler, err := NewHandler(Config{
-		Invoker: agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy}),
-		Calls:   pod.Calls, Directory: store, Conversations: store, Turns: pod.Turns,
-		AuditLog: store, Usage: store, Kicker: pod.Hub, Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
+		Approvals: struct{ Approvals }{},
+		Invoker:   agent.NewInvoker(agent.Config{Router: pod.Router, CallLog: pod.Calls, Policy: policy}),
+		Calls:     pod.Calls, Directory: store, Conversations: store, Turns: pod.Turns,
+		AuditLog: store, Credentials: store,
+		Usage: store, Kicker: pod.Hub, Policy: policy, Auth: auth.Anonymous{}, Origins: origins,
 		MaxCallTimeout: 10 * time.Minute,
 	})
 	if err != nil {

@@ -55,7 +55,7 @@ func deviceRowOf(c registry.Credential, now devicesNow) wire.DeviceRow {
 	row := wire.DeviceRow{
 		ID: c.ID, DeviceID: c.DeviceID, LooksLike: now.alike[c.DeviceID], Name: c.Name, UserID: c.User,
 		Fingerprint: fingerprint(c.PublicKey),
-		Tools:       []string{}, CreatedAt: c.CreatedAt.UTC().Format(timeFormat), CreatedBy: c.CreatedBy,
+		Tools:       []string{}, CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy,
 		LastUsed: optionalTime(c.LastUsed), ExpiresAt: optionalTime(c.ExpiresAt),
 	}
 	if e, ok := now.online[c.DeviceID]; ok {
@@ -67,13 +67,6 @@ func deviceRowOf(c registry.Credential, now devicesNow) wire.DeviceRow {
 		}
 	}
 	return row
-}
-
-func optionalTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(timeFormat)
 }
 
 func definitionOf(t registry.ToolSpec) wire.WaitingDefinition {
@@ -128,46 +121,32 @@ func changedFields(a, b wire.WaitingDefinition) []string {
 	return changed
 }
 
-// listDevices lists the paired devices that the approver may see.
-func (h *handler) listDevices(c *gin.Context, q params) error {
-	limit, err := q.limit()
-	if err != nil {
+func (h *handler) listDevices(c *gin.Context, q *params) error {
+	limit, from := q.limit(), q.cursor(cursorDevices)
+	if err := q.failed(); err != nil {
 		return err
 	}
-	from, err := q.cursor(cursorDevices)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	all, next, err := h.Pairing.Devices(ctx, h.approver(c), from.Name, limit)
 	if err != nil {
 		return err
 	}
-	ids := make([]string, len(all))
-	for i, d := range all {
-		ids[i] = d.DeviceID
-	}
+	ids := each(all, func(d registry.Credential) string { return d.DeviceID })
 	now, err := h.devicesNow(ctx, h.approver(c), ids...)
 	if err != nil {
 		return err
 	}
-	page := wire.DeviceList{Devices: make([]wire.DeviceRow, len(all))}
-	for i, d := range all {
-		page.Devices[i] = deviceRowOf(d, now)
-	}
-	if next != "" {
-		page.NextCursor = cursor{Kind: cursorDevices, Name: next}.String()
-	}
-	return h.writeSecret(c, http.StatusOK, page)
+	return h.writeUncached(c, http.StatusOK, wire.DeviceList{
+		Devices:    each(all, func(d registry.Credential) wire.DeviceRow { return deviceRowOf(d, now) }),
+		NextCursor: nextCursor(cursorDevices, next),
+	})
 }
 
 // onDevice runs step on the device that the path names, and answers with the device that step returns.
 func (h *handler) onDevice(
 	c *gin.Context, step func(ctx context.Context, by pairing.Approver, id string) (pairing.Device, error),
 ) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	d, err := step(ctx, h.approver(c), c.Param("id"))
 	if err != nil {
 		return err
@@ -176,12 +155,12 @@ func (h *handler) onDevice(
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, deviceOf(d, now))
+	return h.writeUncached(c, http.StatusOK, deviceOf(d, now))
 }
 
-func (h *handler) getDevice(c *gin.Context, _ params) error { return h.onDevice(c, h.Pairing.Device) }
+func (h *handler) getDevice(c *gin.Context, _ *params) error { return h.onDevice(c, h.Pairing.Device) }
 
-func (h *handler) renameDevice(c *gin.Context, _ params) error {
+func (h *handler) renameDevice(c *gin.Context, _ *params) error {
 	name, err := h.readName(c)
 	if err != nil {
 		return err
@@ -194,18 +173,15 @@ func (h *handler) renameDevice(c *gin.Context, _ params) error {
 	})
 }
 
-func (h *handler) revokeDevice(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	if err := h.Pairing.Revoke(ctx, h.approver(c), c.Param("id")); err != nil {
+func (h *handler) revokeDevice(c *gin.Context, _ *params) error {
+	if err := h.Pairing.Revoke(storeContext(c), h.approver(c), c.Param("id")); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
 	return nil
 }
 
-// approveTools approves or rejects tools of a device.
-func (h *handler) approveTools(c *gin.Context, _ params) error {
+func (h *handler) approveTools(c *gin.Context, _ *params) error {
 	body, err := h.readBody(c)
 	if err != nil {
 		return err
@@ -223,10 +199,7 @@ func (h *handler) approveTools(c *gin.Context, _ params) error {
 	if err := h.mayChange(c); err != nil {
 		return err
 	}
-	names := make([]string, len(approve))
-	for i, t := range approve {
-		names[i] = t.Name
-	}
+	names := each(approve, func(t wire.ApprovedTool) string { return t.Name })
 	noteAudit(c, auditDetail{
 		reason: "approved: " + strings.Join(names, ", ") + "; rejected: " + strings.Join(reject, ", "),
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
@@ -41,8 +42,7 @@ func activityOf(a registry.Activity) wire.Activity {
 		Reason: a.Reason, Turn: a.Turn,
 	}
 	if a.Type == registry.ActivityTools {
-		tools := append([]string{}, a.Tools...)
-		shown.Tools = &tools
+		shown.Tools = new(append([]string{}, a.Tools...))
 	}
 	if n := a.Approval; n != nil {
 		shown.Approval = &wire.ApprovalNote{
@@ -51,18 +51,17 @@ func activityOf(a registry.Activity) wire.Activity {
 		}
 	}
 	if a.Call != nil {
-		call := summaryOf(*a.Call)
-		shown.Call = &call
+		shown.Call = new(summaryOf(*a.Call))
 	}
 	return shown
 }
 
 // events streams new activity of the caller's tenant that the caller may see. A reconnecting client continues where it
 // was.
-func (h *handler) events(c *gin.Context, q params) error {
+func (h *handler) events(c *gin.Context, q *params) error {
 	tenant, viewer := caller(c).Tenant, caller(c).Viewer()
-	types, err := q.someOf("type", activityTypes()...)
-	if err != nil {
+	types := q.someOf("type", activityTypes()...)
+	if err := q.failed(); err != nil {
 		return err
 	}
 	after, err := lastEventID(c, q)
@@ -75,7 +74,7 @@ func (h *handler) events(c *gin.Context, q params) error {
 	}
 	defer release()
 	if after == "" {
-		if after, err = h.feedEnd(c.Request.Context(), tenant); err != nil {
+		if after, err = h.Calls.FeedEnd(storeContext(c), tenant); err != nil {
 			return err
 		}
 	}
@@ -88,12 +87,6 @@ func (h *handler) events(c *gin.Context, q params) error {
 		return f.writeAll(ctx)
 	})
 	return nil
-}
-
-func (h *handler) feedEnd(ctx context.Context, tenant string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	return h.Calls.FeedEnd(ctx, tenant)
 }
 
 // feedFollower writes a feed to one stream.
@@ -170,7 +163,7 @@ func (f *feedFollower) catchUp(ctx context.Context) error {
 		return nil
 	case err != nil: // keep the connection: a browser that gets an error never reconnects
 		f.Log.Debug("feed not read", "error", err)
-		pause(ctx, feedPause)
+		_ = pause.For(ctx, feedPause)
 	case len(entries) == 0: // the entries were trimmed
 		f.after = base
 	}
@@ -292,13 +285,12 @@ func (r *feedReader) readFeed(ctx context.Context, h *feedHub, tenant string) {
 			after = entries[len(entries)-1].ID
 			r.add(entries, h.log)
 		}
-		if !pause(ctx, rest) {
+		if pause.For(ctx, rest) != nil {
 			return
 		}
 	}
 }
 
-// begin sets the entry after which the reader begins.
 func (r *feedReader) begin(base string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

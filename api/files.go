@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"mime"
@@ -27,15 +28,8 @@ type Files interface {
 	Open(ctx context.Context, b registry.Blob) (io.ReadCloser, error)
 }
 
-// fileRoutes returns the routes of files. The secret in the path is the credential.
-func (h *handler) fileRoutes() []route {
-	return []route{
-		{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},
-		{http.MethodGet, registry.PathBlob + ":id", everybody, nil, h.readFile},
-	}
-}
-
-func (h *handler) uploadFile(c *gin.Context, _ params) error {
+// uploadFile receives the file of a slot. The secret in the path is the credential.
+func (h *handler) uploadFile(c *gin.Context, _ *params) error {
 	secret, size := c.Param("slot"), c.Request.ContentLength
 	switch {
 	case !registry.ValidBlobSecret(secret):
@@ -65,7 +59,7 @@ func (h *handler) uploadFile(c *gin.Context, _ params) error {
 
 // readFile sends a file. Files come from devices, so browsers may show only images and sounds, and must not run
 // anything in them.
-func (h *handler) readFile(c *gin.Context, _ params) error {
+func (h *handler) readFile(c *gin.Context, _ *params) error {
 	secret := c.Param("id")
 	if !registry.ValidBlobSecret(secret) {
 		return registry.ErrNoBlob
@@ -103,43 +97,21 @@ func (h *handler) readFile(c *gin.Context, _ params) error {
 }
 
 func setFileHeaders(header http.Header, b registry.Blob) {
-	header.Set("Content-Type", shownType(b.MIMEType))
+	media, disposition := "application/octet-stream", "attachment"
+	switch b.MIMEType {
+	case "image/png", "image/jpeg", "image/gif", "image/webp", // browsers may display these themselves
+		"audio/mpeg", "audio/ogg", "audio/wav", "audio/mp4", "audio/webm":
+		media, disposition = b.MIMEType, "inline"
+	}
+	if b.Name != "" {
+		named := mime.FormatMediaType(disposition, map[string]string{"filename": b.Name})
+		disposition = cmp.Or(named, disposition)
+	}
+	header.Set("Content-Type", media)
 	header.Set("Content-Length", strconv.FormatInt(b.Size, 10))
-	header.Set("Content-Disposition", disposition(b))
+	header.Set("Content-Disposition", disposition)
 	header.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	header.Set("Cache-Control", "private, no-store")
-}
-
-// isShown reports whether a browser may display a type itself.
-func isShown(mimeType string) bool {
-	switch mimeType {
-	case "image/png", "image/jpeg", "image/gif", "image/webp",
-		"audio/mpeg", "audio/ogg", "audio/wav", "audio/mp4", "audio/webm":
-		return true
-	default:
-		return false
-	}
-}
-
-func shownType(mimeType string) string {
-	if isShown(mimeType) {
-		return mimeType
-	}
-	return "application/octet-stream"
-}
-
-func disposition(b registry.Blob) string {
-	kind := "attachment"
-	if isShown(b.MIMEType) {
-		kind = "inline"
-	}
-	if b.Name == "" {
-		return kind
-	}
-	if with := mime.FormatMediaType(kind, map[string]string{"filename": b.Name}); with != "" {
-		return with
-	}
-	return kind
 }
 
 const (

@@ -10,7 +10,6 @@
 package api
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -32,9 +31,9 @@ type handler struct {
 	namesUsers   bool                     // whether credentials can name users
 	builtins     builtins                 // the static ones
 	lastBuiltins atomic.Pointer[builtins] // all of them, as last listed
-	zip          gzipPool
-	answers      sync.Pool // *[]byte, for answers to calls
-	served       *slots    // requests with a credential
+	compressors  sync.Pool                // *gzip.Writer
+	answers      sync.Pool                // *[]byte, for answers to calls
+	served       *slots                   // requests with a credential
 	streams      *slots
 	waiting      *slots
 	exports      *slots
@@ -90,11 +89,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 		Approvals: cfg.Approvals, States: cfg.States, TaskAfter: cfg.TaskAfter, Retention: cfg.Retention,
 		Version: cfg.Version,
 	})
-	engine, err := newEngine(h)
-	if err != nil {
-		return nil, err
-	}
-	return &Handler{engine, h}, nil
+	return &Handler{newEngine(h), h}, nil
 }
 
 // Handler is the HTTP surface of a pod. It is safe for concurrent use.
@@ -112,29 +107,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.engine.ServeHTTP(w, r)
 }
 
-func newEngine(h *handler) (*gin.Engine, error) {
+func newEngine(h *handler) *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.RedirectTrailingSlash = false // each resource has one address; any other is not_found
 	engine.RedirectFixedPath = false
-	if err := engine.SetTrustedProxies(nil); err != nil {
-		return nil, err
-	}
+	_ = engine.SetTrustedProxies(nil) // cannot fail: there are none to parse
 	engine.Use(h.identify, h.nameCall, h.nameRequest, h.observe, h.recover, h.limitWriting, h.checkOrigin,
 		h.authenticate)
 	engine.NoRoute(h.notFound)
 	engine.NoMethod(h.methodNotAllowed)
 	for _, r := range h.routes() {
-		if err := r.who.validate(); err != nil {
-			return nil, fmt.Errorf("api: %s %s: %w", r.method, r.path, err)
-		}
 		engine.Handle(r.method, r.path, h.serve(r))
 		if r.method == http.MethodGet && !r.upgrades() {
 			engine.HEAD(r.path, h.serve(r))
 		}
 	}
-	return engine, nil
+	return engine
 }
 
 // Paths that other files of this package refer to.
@@ -165,7 +155,7 @@ type route struct {
 }
 
 // handlerFunc answers a request, or returns why it failed. fail then writes the error answer.
-type handlerFunc func(c *gin.Context, q params) error
+type handlerFunc func(c *gin.Context, q *params) error
 
 // routes returns the whole HTTP surface, and who may use each route. GET routes also answer HEAD.
 func (h *handler) routes() []route {
@@ -180,12 +170,16 @@ func (h *handler) routes() []route {
 		{http.MethodGet, pathResource, everybody, nil, h.protectedResource},
 		{http.MethodGet, pathResource + "/*path", everybody, nil, h.protectedResource},
 	})
-	table = append(table, h.mcpRoutes()...)
+	for _, path := range []string{pathMCP, pathMCPUser, pathMCPSession} {
+		table = append(table, route{http.MethodPost, path, callers, []string{"tools"}, h.serveMCP})
+	}
 	if h.Pairing != nil {
 		table = append(table, h.pairingRoutes()...)
 	}
 	if h.Files != nil {
-		table = append(table, h.fileRoutes()...)
+		table = append(table,
+			route{http.MethodPut, registry.PathUpload + ":slot", everybody, nil, h.uploadFile},
+			route{http.MethodGet, registry.PathBlob + ":id", everybody, nil, h.readFile})
 	}
 	if h.Metrics != nil {
 		table = append(table, route{http.MethodGet, pathMetrics, admins, nil, h.metrics})
@@ -262,7 +256,7 @@ func (h *handler) serve(r route) gin.HandlerFunc {
 	strict := strings.HasPrefix(r.path, prefixAPI) || isMCP(r.path)
 	return func(c *gin.Context) {
 		defer releaseAll(c)
-		var q params
+		var q *params
 		var err error
 		if !r.upgrades() { // whose handler authenticates the device itself
 			err = h.authorize(c, r.who)
@@ -293,7 +287,7 @@ func awaitsBody(r *http.Request) bool {
 func (r route) upgrades() bool { return r.path == pathDevice || r.path == pathDeviceMCP }
 
 func upgrades(device http.Handler) handlerFunc {
-	return func(c *gin.Context, _ params) error {
+	return func(c *gin.Context, _ *params) error {
 		device.ServeHTTP(c.Writer, c.Request)
 		return nil
 	}

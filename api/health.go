@@ -8,7 +8,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -16,40 +18,28 @@ import (
 const readyTimeout = 2 * time.Second
 
 // health answers while the process serves requests.
-func (h *handler) health(c *gin.Context, _ params) error {
-	return h.writeStatus(c, wire.Health{Status: "ok", Pod: h.Pod, Version: h.Version})
+func (h *handler) health(c *gin.Context, _ *params) error {
+	return h.writeUncached(c, http.StatusOK, wire.Health{Status: "ok", Pod: h.Pod, Version: h.Version})
 }
 
 // ready answers whether new traffic should come to this pod. If it should not, calls are still served.
-func (h *handler) ready(c *gin.Context, _ params) error {
+func (h *handler) ready(c *gin.Context, _ *params) error {
 	if h.isDraining() {
 		return draining()
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), readyTimeout)
 	defer cancel()
-	if err := h.Ready(ctx); err != nil {
-		return notReady(err)
-	}
-	return h.writeStatus(c, wire.Ready{Status: "ready", Warnings: h.Warnings()})
-}
-
-// notReady returns why a pod cannot serve, without details that clients may not see.
-func notReady(err error) error {
-	if e := (*registry.Error)(nil); errors.As(err, &e) && e.Code == registry.CodeStoreUnavailable {
+	err := h.Ready(ctx)
+	if e, ok := errors.AsType[*registry.Error](err); ok && e.Code == registry.CodeStoreUnavailable {
 		return e
+	} else if err != nil { // a probe must get 503 for any reason
+		return registry.StoreUnavailable("readiness", err)
 	}
-	return registry.StoreUnavailable("readiness", err) // a probe must get 503 for any reason
+	return h.writeUncached(c, http.StatusOK, wire.Ready{Status: "ready", Warnings: h.Warnings()})
 }
 
-func (h *handler) writeStatus(c *gin.Context, status any) error {
-	c.Header("Cache-Control", "no-store")
-	return h.writeJSON(c, http.StatusOK, status)
-}
-
-// drainingRetry is when a rejected client should retry. Another pod answers by then.
 const drainingRetry = 2 * time.Second
 
-// isDraining reports whether the pod is draining. New traffic should go elsewhere.
 func (h *handler) isDraining() bool { return h.Draining.Err() != nil }
 
 // untilDraining returns a context that ends with ctx or when the pod begins to drain. Its caller must call stop.
@@ -76,7 +66,6 @@ type leavingWriter struct {
 	h *handler
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *leavingWriter) WriteHeader(status int) {
 	if w.h.isDraining() {
 		w.Header().Set("Connection", "close")
@@ -84,24 +73,77 @@ func (w *leavingWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Flush implements http.Flusher.
 func (w *leavingWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
 // Unwrap supports http.ResponseController.
 func (w *leavingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// limits returns the limits for the asker.
-func (h *handler) limits(c *gin.Context, _ params) error {
+func (h *handler) limits(c *gin.Context, _ *params) error {
 	calls := h.Invoker.LimitsOf(caller(c))
-	rates := make([]wire.RateLimit, len(calls.Rates))
-	for i, r := range calls.Rates {
-		rates[i] = wire.RateLimit{
+	rates := each(calls.Rates, func(r policy.LimitReport) wire.RateLimit {
+		return wire.RateLimit{
 			Rule: r.Rule, Per: string(r.Per), Tools: r.Tools, Calls: r.Calls, WindowSeconds: r.WindowSeconds,
 		}
-	}
+	})
 	return h.respond(c, wire.Limits{
 		BodyBytes: h.MaxBody, CallTimeoutMS: calls.Timeout.Milliseconds(),
 		MaxCallTimeoutMS: calls.MaxTimeout.Milliseconds(), MaxWaitMS: maxWait.Milliseconds(),
 		Streams: min(h.MaxCallerStreams, h.MaxStreams/2, h.MaxServed/2), Rates: rates, Device: h.DeviceLimits,
 	})
+}
+
+// Meter counts requests. Its method must not block, and must be safe for concurrent use.
+type Meter interface {
+	// Requested counts a request that has ended. route is one of Routes, or empty. method is the client's own text.
+	// code is empty unless the gateway reported a failure. A WebSocket's request ends when the socket is open.
+	Requested(method, route string, status int, code registry.Code, took time.Duration)
+}
+
+// Route is one address of the API.
+type Route struct{ Method, Path string }
+
+// Routes returns all routes that any configuration can serve. GET routes also answer HEAD.
+func Routes() []Route {
+	h := &handler{Config: Config{Device: http.NotFoundHandler(), Metrics: http.NotFoundHandler()}}
+	var all []Route
+	for _, r := range h.routes() {
+		all = append(all, Route{r.method, r.path})
+	}
+	return all
+}
+
+// Stats says how full the API of a pod is. Rejected requests are counted since the start.
+type Stats struct {
+	Streams, StreamsRefused int64 // open event streams and streamed turns
+	Waiting, WaitingRefused int64 // requests that wait for the end of a call
+	AnswersRefused          int64 // answers without enough bytes left
+	BodiesRefused           int64 // request bodies without enough bytes left
+}
+
+// Stats returns how full the API is now.
+func (h *Handler) Stats() Stats {
+	streams, waiting := h.h.streams.pool.Stats(), h.h.waiting.pool.Stats()
+	return Stats{
+		Streams: streams.Held, StreamsRefused: streams.AllRefused(), Waiting: waiting.Held,
+		WaitingRefused: waiting.AllRefused(), AnswersRefused: h.h.responses.refused.Load(),
+		BodiesRefused: h.h.bodies.refused.Load(),
+	}
+}
+
+// Pools returns how full each pool of the API is, by name.
+func (h *Handler) Pools() map[string]share.Stats {
+	p := h.h
+	return map[string]share.Stats{
+		"requests": p.served.pool.Stats(), "streams": p.streams.pool.Stats(),
+		"waiting_requests": p.waiting.pool.Stats(), "exports": p.exports.pool.Stats(),
+		"catching_up": p.catchingUp.pool.Stats(), "reading": p.reading.pool.Stats(),
+		"answer_bytes": p.responses.pool.Stats(), "body_bytes": p.bodies.pool.Stats(),
+		"uploads": p.uploads.files.pool.Stats(), "downloads": p.downloads.files.pool.Stats(),
+	}
+}
+
+// metrics serves an operator's monitoring. It is for admins, because it shows the use of the gateway by all tenants.
+func (h *handler) metrics(c *gin.Context, _ *params) error {
+	h.Metrics.ServeHTTP(c.Writer, c.Request)
+	return nil
 }

@@ -105,10 +105,4 @@ func TestRequestsForKeysThatMakeNoSense(t *testing.T) {
 	}
 	f.as(token, request{path: "/api/keys?cursor=x"}).want(http.StatusBadRequest)
 	f.as(token, request{path: "/api/keys?limit=0"}).want(http.StatusBadRequest)
-
-	bare := newFleet(t, setup{})
-	bare.send(request{path: "/api/keys"}).want(http.StatusNotFound)
-	bare.send(request{method: http.MethodPost, path: "/api/keys", body: `{}`}).want(http.StatusNotFound)
-	bare.send(request{method: http.MethodPost, path: "/api/revocations", body: `{"jti":"j"}`}).want(http.StatusNotFound)
-	bare.send(request{method: http.MethodDelete, path: "/api/keys/x"}).want(http.StatusNotFound)
 }

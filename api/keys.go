@@ -17,96 +17,60 @@ import (
 // this pod. Each revocation, and sooner or later each key, is a line of a log that all pods read for all tenants.
 var keyChanges = auth.Limit{Rate: 50, Burst: 1000}
 
-// mayChangeKeys counts the creation of a key or a revocation, or fails if there are too many.
 func (h *handler) mayChangeKeys(c *gin.Context) error {
 	return mayChange(c, h.keyChanges, keyChanges, "keys and revocations")
 }
 
 func keyAttributesOf(c registry.Credential) wire.KeyAttributes {
-	k := wire.KeyAttributes{
+	return wire.KeyAttributes{
 		Tenant: c.Tenant, Name: c.Name, Roles: append([]string{}, c.Roles...), UserID: c.User,
 		DeviceID: c.DeviceID, Tools: c.Tools, Context: c.Context, Person: c.Person,
-		CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy,
+		CreatedAt: shownTime(c.CreatedAt), CreatedBy: c.CreatedBy, ExpiresAt: optionalTime(c.ExpiresAt),
+		LastUsed: optionalTime(c.LastUsed),
 	}
-	if !c.ExpiresAt.IsZero() {
-		k.ExpiresAt = shownTime(c.ExpiresAt)
-	}
-	if !c.LastUsed.IsZero() {
-		k.LastUsed = shownTime(c.LastUsed)
-	}
-	return k
 }
 
-// issuer returns the issuer that creates and revokes credentials. It fails if there is no store for them.
-func (h *handler) issuer() (auth.Issuer, error) {
-	if h.Credentials == nil {
-		return auth.Issuer{}, registry.Errorf(registry.CodeNotFound, "This gateway has no store for API keys.")
-	}
-	return auth.Issuer{Store: h.Credentials}, nil
+func keyOf(c registry.Credential) wire.Key {
+	return wire.Key{ID: c.ID, KeyAttributes: keyAttributesOf(c)}
 }
 
-// listKeys lists the API keys of the caller's tenant, the oldest first.
-func (h *handler) listKeys(c *gin.Context, q params) error {
-	if _, err := h.issuer(); err != nil {
+func (h *handler) issuer() auth.Issuer { return auth.Issuer{Store: h.Credentials} }
+
+func (h *handler) listKeys(c *gin.Context, q *params) error {
+	query := registry.CredentialQuery{
+		Tenant: caller(c).Tenant, Kind: registry.CredentialKey, User: q.get("user_id"), Limit: q.limit(),
+		After: q.cursor(cursorKeys).Name,
+	}
+	if err := q.failed(); err != nil {
 		return err
 	}
-	limit, err := q.limit()
+	page, next, err := h.Credentials.Credentials(storeContext(c), query)
 	if err != nil {
 		return err
 	}
-	from, err := q.cursor(cursorKeys)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	page, next, err := h.Credentials.Credentials(ctx, registry.CredentialQuery{
-		Tenant: caller(c).Tenant, Kind: registry.CredentialKey, User: q.get("user_id"), After: from.Name, Limit: limit,
+	return h.writeJSON(c, http.StatusOK, wire.KeyList{
+		Keys: each(page, keyOf), NextCursor: nextCursor(cursorKeys, next),
 	})
-	if err != nil {
-		return err
-	}
-	answer := wire.KeyList{Keys: make([]wire.Key, len(page))}
-	for i, key := range page {
-		answer.Keys[i] = wire.Key{ID: key.ID, KeyAttributes: keyAttributesOf(key)}
-	}
-	if next != "" {
-		answer.NextCursor = cursor{Kind: cursorKeys, Name: next}.String()
-	}
-	return h.writeJSON(c, http.StatusOK, answer)
 }
 
-// createKey creates an API key.
-func (h *handler) createKey(c *gin.Context, _ params) error {
-	issuer, err := h.issuer()
-	if err != nil {
-		return err
-	}
-	body, err := h.readBody(c)
-	if err != nil {
-		return err
-	}
-	r, err := parseKeyRequest(body)
+func (h *handler) createKey(c *gin.Context, _ *params) error {
+	r, err := readAs(h, c, parseKeyRequest)
 	if err != nil {
 		return err
 	}
 	if err := h.mayChangeKeys(c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	secret, made, err := issuer.CreateKey(ctx, caller(c), r)
+	secret, made, err := h.issuer().CreateKey(storeContext(c), caller(c), r)
 	if err != nil {
 		return err
 	}
 	noteAudit(c, auditDetail{target: made.ID, device: made.DeviceID, reason: rightsOf(made)})
-	c.Header("Cache-Control", "no-store")
-	return h.writeJSON(c, http.StatusCreated, wire.CreatedKey{
+	return h.writeUncached(c, http.StatusCreated, wire.CreatedKey{
 		ID: made.ID, Key: secret, KeyAttributes: keyAttributesOf(made),
 	})
 }
 
-// rightsOf describes a key's rights for the audit log.
 func rightsOf(c registry.Credential) string {
 	text := "roles: " + strings.Join(c.Roles, ", ")
 	for _, part := range [...]struct{ name, value string }{
@@ -122,30 +86,18 @@ func rightsOf(c registry.Credential) string {
 	return text
 }
 
-// revokeKey removes an API key.
-func (h *handler) revokeKey(c *gin.Context, _ params) error {
-	issuer, err := h.issuer()
-	if err != nil {
-		return err
-	}
+func (h *handler) revokeKey(c *gin.Context, _ *params) error {
 	if err := h.mayChangeKeys(c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	if _, err := issuer.RevokeKey(ctx, caller(c).Tenant, c.Param("id")); err != nil {
+	if _, err := h.issuer().RevokeKey(storeContext(c), caller(c).Tenant, c.Param("id")); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
 	return nil
 }
 
-// revoke revokes a user, a device, a credential or a JWT of the caller's tenant.
-func (h *handler) revoke(c *gin.Context, _ params) error {
-	issuer, err := h.issuer()
-	if err != nil {
-		return err
-	}
+func (h *handler) revoke(c *gin.Context, _ *params) error {
 	body, err := h.readBody(c)
 	if err != nil {
 		return err
@@ -160,7 +112,7 @@ func (h *handler) revoke(c *gin.Context, _ params) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), revokeTimeout)
 	defer cancel()
-	removed, err := issuer.Revoke(ctx, caller(c).Tenant, kind, id)
+	removed, err := h.issuer().Revoke(ctx, caller(c).Tenant, kind, id)
 	if err != nil {
 		return err
 	}
@@ -179,7 +131,6 @@ const (
 	wantSeconds = "a number of seconds"
 )
 
-// parseKeyRequest parses the body of a request for an API key.
 func parseKeyRequest(body []byte) (auth.KeyRequest, error) {
 	r, err := readStrict[wire.KeyRequest](body, map[string]string{
 		"roles": wantRoles, "person": "true or false", "expires_in": wantSeconds,
@@ -198,7 +149,6 @@ func parseKeyRequest(body []byte) (auth.KeyRequest, error) {
 	}, err
 }
 
-// readExpiry reads when a key expires: at a time, or after some seconds. The zero time is never.
 func readExpiry(r request[wire.KeyRequest]) (time.Time, error) {
 	at, in := r.said.ExpiresAt, r.said.ExpiresIn
 	switch {
@@ -226,24 +176,18 @@ func parseRevocation(body []byte) (kind registry.ChangeKind, id string, err erro
 	if err != nil {
 		return "", "", err
 	}
-	for _, k := range []struct {
-		kind registry.ChangeKind
-		id   string
-	}{
-		{registry.ChangeUser, r.said.UserID}, {registry.ChangeDevice, r.said.DeviceID},
-		{registry.ChangeCredential, r.said.Credential}, {registry.ChangeJWT, r.said.JTI},
-	} {
-		switch {
-		case k.id == "":
-		case kind != "":
-			return "", "", registry.Errorf(registry.CodeInvalidRequest, "Revoke one thing at a time.")
-		default:
-			kind, id = k.kind, k.id
-		}
-	}
-	if kind == "" {
+	switch len(r.fields) {
+	case 0:
 		return "", "", registry.Errorf(registry.CodeInvalidRequest,
 			"Name what to revoke: user_id, device_id, credential or jti.")
+	case 1:
+		kinds := map[string]registry.ChangeKind{
+			"user_id": registry.ChangeUser, "device_id": registry.ChangeDevice,
+			"credential": registry.ChangeCredential, "jti": registry.ChangeJWT,
+		}
+		said := r.said
+		return kinds[string(r.fields[0].Name)], said.UserID + said.DeviceID + said.Credential + said.JTI, nil
+	default:
+		return "", "", registry.Errorf(registry.CodeInvalidRequest, "Revoke one thing at a time.")
 	}
-	return kind, id, nil
 }

@@ -31,51 +31,39 @@ const (
 // isMCP reports whether the clients of a path expect JSON-RPC answers.
 func isMCP(path string) bool { return path == pathMCP || strings.HasPrefix(path, pathMCP+"/") }
 
-// mcpRoutes are the routes of MCP.
-func (h *handler) mcpRoutes() []route {
-	var table []route
-	for path, scope := range map[string]func(id string) mcp.Scope{
-		pathMCP:        func(string) mcp.Scope { return mcp.Scope{} },
-		pathMCPUser:    func(id string) mcp.Scope { return mcp.Scope{User: id} },
-		pathMCPSession: func(id string) mcp.Scope { return mcp.Scope{Session: id} },
-	} {
-		table = append(table, route{http.MethodPost, path, callers, []string{"tools"}, h.mcpOf(scope)})
+// serveMCP serves MCP for the scope that the path names.
+func (h *handler) serveMCP(c *gin.Context, q *params) error {
+	began := time.Now()
+	s := mcp.Scope{Search: q.oneOf("tools", "search") != ""}
+	switch c.FullPath() {
+	case pathMCPUser:
+		s.User = c.Param("id")
+	case pathMCPSession:
+		s.Session = c.Param("id")
 	}
-	return table
-}
-
-// mcpOf serves MCP for the scope that the path names.
-func (h *handler) mcpOf(scope func(id string) mcp.Scope) handlerFunc {
-	return func(c *gin.Context, q params) error {
-		began := time.Now()
-		s := scope(c.Param("id"))
-		tools, err := q.oneOf("tools", "search")
-		if err != nil {
-			return err
-		}
-		s.Search = tools != ""
-		body, err := h.readBody(c)
-		if err != nil {
-			return err
-		}
-		return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
-			Caller: caller(c), Scope: s, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
-			TakeBody: func() func() { return takeBody(c) },
-			Out:      mcpOut{h, c, h.owner(c), c.Request.Context(), began},
-		})
+	if err := q.failed(); err != nil {
+		return err
 	}
+	body, err := h.readBody(c)
+	if err != nil {
+		return err
+	}
+	return h.mcp.Serve(c.Request.Context(), &mcp.Exchange{
+		Caller: caller(c), Scope: s, Origin: h.Resource.reached(c.Request), Header: c.Request.Header, Body: body,
+		TakeBody: func() func() { return takeBody(c) },
+		Out:      mcpOut{h, c, h.owner(c), c.Request.Context(), began},
+	})
 }
 
 // mcpGateway gives package mcp access to the data and decisions of the routes below /api/. It implements mcp.Gateway.
 type mcpGateway struct{ h *handler }
 
-// Digest implements mcp.Gateway.
 func (g mcpGateway) Digest() string { return g.h.Policy.Digest() + g.h.own().digest }
 
-// LocalTools implements mcp.Gateway.
-func (g mcpGateway) LocalTools() []registry.ToolSpec { return g.h.own().specs() }
+func (g mcpGateway) LocalTools() []registry.ToolSpec {
+	return each(g.h.own().tools, func(t ownTool) registry.ToolSpec { return t.ToolSpec })
+}
 
-// Decide implements mcp.Gateway.
 func (g mcpGateway) Decide(by agent.Asker, t registry.ToolSpec, from policy.Source) *policy.Decision {
 	if from == policy.Remote {
 		return g.h.mayCall(by, t, nil)
@@ -83,13 +71,11 @@ func (g mcpGateway) Decide(by agent.Asker, t registry.ToolSpec, from policy.Sour
 	return g.h.mayCall(by, t, g.h.running().named(t.Name)) // or of an MCP server: the caller does not distinguish them
 }
 
-// Owns implements mcp.Gateway.
 func (g mcpGateway) Owns(name string) bool {
 	live, ok := g.h.Builtins.(agent.LiveTools)
 	return ok && live.Owns(name)
 }
 
-// Sessions implements mcp.Gateway.
 func (g mcpGateway) Sessions(ctx context.Context, by agent.Asker, s mcp.Scope) (json.RawMessage, error) {
 	if s.Session != "" {
 		session, err := g.h.oneSession(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: s.Session})
@@ -98,18 +84,17 @@ func (g mcpGateway) Sessions(ctx context.Context, by agent.Asker, s mcp.Scope) (
 		}
 		return encode(map[string][]wire.Session{"sessions": {session}})
 	}
-	q := params{"connected": {"true"}}
+	q := url.Values{"connected": {"true"}}
 	if s.User != "" {
-		q["user_id"] = []string{s.User}
+		q.Set("user_id", s.User)
 	}
-	page, err := g.h.sessionPage(ctx, by, q)
+	page, err := g.h.sessionPage(ctx, by, &params{values: q})
 	if err != nil {
 		return nil, err
 	}
 	return encode(page)
 }
 
-// Session implements mcp.Gateway.
 func (g mcpGateway) Session(ctx context.Context, by agent.Asker, s mcp.Scope, id string) (json.RawMessage, error) {
 	row, err := g.h.oneSession(ctx, by, registry.Key{Tenant: by.Who.Tenant, Session: id})
 	switch {
@@ -156,7 +141,7 @@ func (s Resource) reached(r *http.Request) string {
 
 // protectedResource returns the metadata of the gateway or, for a path of the MCP endpoint, of that path. The client
 // must find exactly the URL that it connects to.
-func (h *handler) protectedResource(c *gin.Context, _ params) error {
+func (h *handler) protectedResource(c *gin.Context, _ *params) error {
 	origin, known := h.Resource.origin(c.Request)
 	path := strings.TrimPrefix(c.Request.URL.EscapedPath(), pathResource)
 	if !known || path != "" && !isMCP(path) {
@@ -223,22 +208,20 @@ type mcpChanges struct {
 	scope  mcp.Scope
 }
 
-// Follow implements mcp.Gateway.
 func (g mcpGateway) Follow(
 	ctx context.Context, who auth.Identity, scope mcp.Scope,
 ) (_ mcp.Changes, leave func(), err error) {
 	reader, leave := g.h.hub.follow(who.Tenant)
-	for {
-		at, started, grown := reader.end()
-		if started {
-			return &mcpChanges{reader, at, who.Viewer(), scope}, leave, nil
-		}
+	at, started, grown := reader.end()
+	if !started {
 		await(ctx, grown, storeTimeout)
-		if _, started, _ := reader.end(); !started {
-			leave()
-			return nil, nil, registry.StoreUnavailable("read the end of the feed", ctx.Err())
-		}
+		at, started, _ = reader.end()
 	}
+	if !started {
+		leave()
+		return nil, nil, registry.StoreUnavailable("read the end of the feed", ctx.Err())
+	}
+	return &mcpChanges{reader, at, who.Viewer(), scope}, leave, nil
 }
 
 // end returns the position behind the newest entry. started is false until the reader has begun. grown is closed when
@@ -249,7 +232,6 @@ func (r *feedReader) end() (at int64, started bool, grown <-chan struct{}) {
 	return r.dropped + int64(len(r.kept)), r.started, r.grown
 }
 
-// Wait implements mcp.Changes.
 func (m *mcpChanges) Wait(ctx context.Context, atMost time.Duration) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -273,7 +255,6 @@ func (m *mcpChanges) Wait(ctx context.Context, atMost time.Duration) (changed bo
 	return false
 }
 
-// means reports whether an entry can change something in the scope.
 func (m *mcpChanges) means(e feedEntry) bool {
 	switch e.kind {
 	case registry.ActivityPodDied: // its sessions end without entries of their own
@@ -297,7 +278,6 @@ type mcpOut struct {
 	began   time.Time
 }
 
-// Write implements mcp.Out.
 func (o mcpOut) Write(status int, body []byte, failure *registry.Error) error {
 	o.NoteFailure(failure)
 	answerInTime(o.c, o.began)
@@ -310,10 +290,8 @@ func (o mcpOut) Write(status int, body []byte, failure *registry.Error) error {
 	return o.h.writeBody(o.c, status, body)
 }
 
-// NoteCall implements mcp.Out.
 func (o mcpOut) NoteCall(id string) { noteCall(o.c, id) }
 
-// NoteFailure implements mcp.Out.
 func (o mcpOut) NoteFailure(failure *registry.Error) {
 	if failure == nil {
 		return
@@ -321,21 +299,15 @@ func (o mcpOut) NoteFailure(failure *registry.Error) {
 	if why := interrupted(o.request, failure); why != nil {
 		failure = why
 	}
-	noted := *failure
-	noted.Code = auth.ProblemOf(failure).Code // a code that clients may see
-	o.c.Set(keyFailure, &noted)
+	noteFailure(o.c, *failure)
 }
 
-// NameSession implements mcp.Out.
 func (o mcpOut) NameSession(name string) { o.c.Header("Mcp-Session-Id", name) }
 
-// ReservePage implements mcp.Out.
 func (o mcpOut) ReservePage(ctx context.Context) error { return o.h.reserveAnswer(ctx, o.c, pageCost) }
 
-// Open implements mcp.Out.
 func (o mcpOut) Open() (*ssewriter.Stream, error) { return ssewriter.Open(o.c) }
 
-// Reserve implements mcp.Out.
 func (o mcpOut) Reserve(ctx context.Context, s *ssewriter.Stream, n int) (release func(), err error) {
 	if n <= smallResponse {
 		return func() {}, nil
@@ -351,13 +323,10 @@ func (o mcpOut) Reserve(ctx context.Context, s *ssewriter.Stream, n int) (releas
 	return held.release, nil
 }
 
-// Enter implements mcp.Out.
 func (o mcpOut) Enter() (release func(), err error) { return o.h.reserveStream(o.by) }
 
-// UntilDraining implements mcp.Out.
 func (o mcpOut) UntilDraining(ctx context.Context) (context.Context, func()) {
 	return o.h.untilDraining(ctx)
 }
 
-// Ended implements mcp.Out.
 func (o mcpOut) Ended() bool { return endedIdentity(o.request) != nil }

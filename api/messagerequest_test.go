@@ -20,7 +20,7 @@ func FuzzMessageBody(f *testing.F) {
 			}
 			return
 		}
-		if (r.content == "") != r.regenerate {
+		if (r.said.Content == "") != r.said.Regenerate {
 			t.Fatalf("accepted %+v", r)
 		}
 	})

@@ -29,7 +29,6 @@ const (
 	headerCallID = "X-Farhand-Call-Id"
 )
 
-// writeTimeout is how long a client may take to receive an answer.
 const writeTimeout = 30 * time.Second
 
 // identify sets the headers that name the pod, and that keep browsers from treating an answer as a web page.
@@ -227,7 +226,6 @@ func (h *handler) nameRequest(c *gin.Context) {
 // idCharacters are safe in every log.
 const idCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:+/="
 
-// plainID reports whether a text is short and has only idCharacters.
 func plainID(id string) bool {
 	return id != "" && len(id) <= maxRequestID && strings.Trim(id, idCharacters) == ""
 }
@@ -240,5 +238,4 @@ func newRequestID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// requestID returns the id of the request.
 func requestID(c *gin.Context) string { return c.Writer.Header().Get(headerRequest) }

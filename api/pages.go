@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/gin-gonic/gin"
 
@@ -47,27 +46,30 @@ type cursor struct {
 	Offline    bool       `json:"o,omitempty"` // sessions: Generation is the last change; both can be 0
 }
 
-// String encodes the cursor for a client.
 func (c cursor) String() string {
-	text, err := json.Marshal(c) // cannot fail: strings and numbers only
-	if err != nil {
-		return ""
-	}
+	text, _ := json.Marshal(c) // cannot fail: strings and numbers only
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
+// nextCursor returns the cursor of a list whose position is a name. It is empty on the last page.
+func nextCursor(kind cursorKind, name string) string {
+	if name == "" {
+		return ""
+	}
+	return cursor{Kind: kind, Name: name}.String()
+}
+
 // cursor returns where a page starts. If the client did not send a cursor, it is the zero cursor of that kind.
-func (p params) cursor(kind cursorKind) (cursor, error) {
+func (p *params) cursor(kind cursorKind) cursor {
 	if !p.has("cursor") {
-		return cursor{Kind: kind}, nil
+		return cursor{Kind: kind}
 	}
 	c, ok := parseCursor(p.get("cursor"), kind)
 	if !ok {
-		return cursor{}, registry.Errorf(registry.CodeInvalidRequest,
-			"The cursor is not one of this list. "+
-				"Use next_cursor of the page before as it is, with the same parameters.")
+		p.fail("The cursor is not one of this list. " +
+			"Use next_cursor of the page before as it is, with the same parameters.")
 	}
-	return c, nil
+	return c
 }
 
 // parseCursor accepts exactly what String returns.
@@ -144,11 +146,10 @@ func (c cursor) covers(s registry.Session, tool string) bool {
 // the answer, so a poll without changes reads only the version. The version is read before the list, so a tag can only
 // be older than its answer, and an old tag matches nothing.
 func (h *handler) respondVersioned(
-	c *gin.Context, q params,
+	c *gin.Context, q *params,
 	version func(ctx context.Context, tenant string) (string, error), build func(context.Context) (any, error),
 ) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	who := caller(c)
 	now, err := version(ctx, who.Tenant)
 	if err != nil {
@@ -176,10 +177,10 @@ func (h *handler) respondVersioned(
 // listTag is a strong validator. If version, program, policy, built-in tools, caller, request and encoding are equal,
 // the bytes are equal. Pulses of sessions are an exception: they change all the time, and do not justify reading a list
 // again.
-func (h *handler) listTag(version string, who auth.Identity, path string, q params, compress bool) string {
+func (h *handler) listTag(version string, who auth.Identity, path string, q *params, compress bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %t %d %q %q %q %q %q",
 		version, h.Version, h.Policy.Digest(), h.own().digest, who.Tenant, who.User, who.Admin, who.Roles,
-		who.Device, who.Tools, who.Context, path, url.Values(q).Encode()))
+		who.Device, who.Tools, who.Context, path, q.encoded()))
 	return quoteTag(sum, compress)
 }
 

@@ -61,8 +61,7 @@ func (h *handler) pairBody(c *gin.Context) ([]byte, error) {
 // wantNames is what a list of tools must be.
 const wantNames = "a list of names"
 
-// pair creates a request to pair a device, which waits for an approver.
-func (h *handler) pair(c *gin.Context, _ params) error {
+func (h *handler) pair(c *gin.Context, _ *params) error {
 	body, err := h.pairBody(c)
 	if err != nil {
 		return err
@@ -79,26 +78,18 @@ func (h *handler) pair(c *gin.Context, _ params) error {
 			return wrongType("public_key", "an Ed25519 key, 32 bytes in base64url without padding")
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	asked, err := h.Pairing.Ask(ctx, r, h.Sources.Network(c.Request))
+	asked, err := h.Pairing.Ask(storeContext(c), r, h.Sources.Network(c.Request))
 	if err != nil {
 		return h.Refusals.Pairing(c.Request, err)
 	}
-	return h.writeSecret(c, http.StatusCreated, wire.PairAsked{
+	return h.writeUncached(c, http.StatusCreated, wire.PairAsked{
 		ID: asked.ID, Secret: asked.Secret, Code: asked.Code, DeviceID: asked.DeviceID,
 		ExpiresIn: int(asked.ExpiresIn.Seconds()), Interval: int(pollInterval.Seconds()),
 	})
 }
 
-// writeSecret writes an answer that must not be cached.
-func (h *handler) writeSecret(c *gin.Context, status int, v any) error {
-	c.Header("Cache-Control", "no-store")
-	return h.writeJSON(c, status, v)
-}
-
 // pairStatus returns whether a device is paired, and its credential once.
-func (h *handler) pairStatus(c *gin.Context, _ params) error {
+func (h *handler) pairStatus(c *gin.Context, _ *params) error {
 	if !h.pairPolls.Take(h.Sources.Network(c.Request), 1) {
 		e := registry.Errorf(registry.CodeRateLimited, "Too many questions about pairing came from this address. Wait.")
 		e.RetryAfter = time.Duration(float64(time.Second) / pairPolls.Rate)
@@ -115,48 +106,35 @@ func (h *handler) pairStatus(c *gin.Context, _ params) error {
 	if r.said.Secret == "" {
 		return missing("secret")
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	got, err := h.Pairing.Collect(ctx, r.said.Secret)
+	got, err := h.Pairing.Collect(storeContext(c), r.said.Secret)
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, wire.PairStatus{
+	return h.writeUncached(c, http.StatusOK, wire.PairStatus{
 		Status: string(got.State), DeviceID: got.DeviceID, Name: got.Name, Credential: got.Credential,
 	})
 }
 
-// pairChallenge gives a paired device a nonce to sign.
-func (h *handler) pairChallenge(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	nonce, err := h.Pairing.Challenge(ctx, caller(c), h.Sources.Network(c.Request))
+func (h *handler) pairChallenge(c *gin.Context, _ *params) error {
+	nonce, err := h.Pairing.Challenge(storeContext(c), caller(c), h.Sources.Network(c.Request))
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusOK, wire.Challenge{
+	return h.writeUncached(c, http.StatusOK, wire.Challenge{
 		Nonce: nonce, ExpiresIn: int(registry.NonceTTL.Seconds()),
 	})
 }
 
-// approver returns the identity and the address that decide.
 func (h *handler) approver(c *gin.Context) pairing.Approver {
 	return pairing.Approver{Identity: caller(c), Source: h.Sources.Network(c.Request).String()}
 }
 
-// listPairings lists the requests that can be decided without their codes.
-func (h *handler) listPairings(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	views, err := h.Pairing.Waiting(ctx, h.approver(c))
+func (h *handler) listPairings(c *gin.Context, _ *params) error {
+	views, err := h.Pairing.Waiting(storeContext(c), h.approver(c))
 	if err != nil {
 		return err
 	}
-	answer := wire.PairingList{Pairings: make([]wire.Pairing, len(views))}
-	for i, v := range views {
-		answer.Pairings[i] = pairingOf(v)
-	}
-	return h.writeSecret(c, http.StatusOK, answer)
+	return h.writeUncached(c, http.StatusOK, wire.PairingList{Pairings: each(views, pairingOf)})
 }
 
 func pairingOf(v pairing.View) wire.Pairing {
@@ -164,7 +142,7 @@ func pairingOf(v pairing.View) wire.Pairing {
 		ID: v.ID, Status: string(pairing.StateOf(v.Pairing)), DeviceID: v.DeviceID, DeviceName: v.DeviceName,
 		Platform: v.Platform, Tools: v.Tools, Fingerprint: fingerprint(v.PublicKey), Source: v.Source,
 		AlreadyPaired: v.Known, LooksLike: v.LooksLike, Remarks: v.Remarks,
-		CreatedAt: v.CreatedAt.UTC().Format(timeFormat), ExpiresAt: v.ExpiresAt.UTC().Format(timeFormat),
+		CreatedAt: shownTime(v.CreatedAt), ExpiresAt: shownTime(v.ExpiresAt),
 	}
 	if d := v.Decision; d != nil {
 		row.UserID = d.User
@@ -187,8 +165,7 @@ func fingerprint(key []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// decidePairing shows or decides the request that the path or the code names.
-func (h *handler) decidePairing(c *gin.Context, _ params) error {
+func (h *handler) decidePairing(c *gin.Context, _ *params) error {
 	body, err := h.readBody(c)
 	if err != nil {
 		return err
@@ -217,8 +194,7 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 	if !decided && id != "" {
 		return wrongType("decision", `"approve" or "reject"`)
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	if !decided {
 		return h.lookAtPairing(ctx, c, code)
 	}
@@ -227,7 +203,7 @@ func (h *handler) decidePairing(c *gin.Context, _ params) error {
 		return err
 	}
 	noteAudit(c, auditOf(view))
-	return h.writeSecret(c, http.StatusOK, pairingOf(view))
+	return h.writeUncached(c, http.StatusOK, pairingOf(view))
 }
 
 // lookAtPairing shows the request that a code names, without a decision. The audit log records the look.
@@ -240,10 +216,9 @@ func (h *handler) lookAtPairing(ctx context.Context, c *gin.Context, code string
 	}
 	looked.target, looked.device = view.ID, view.DeviceID
 	noteAudit(c, looked)
-	return h.writeSecret(c, http.StatusOK, pairingOf(view))
+	return h.writeUncached(c, http.StatusOK, pairingOf(view))
 }
 
-// auditOf returns the audit entry of a decided request to pair.
 func auditOf(v pairing.View) auditDetail {
 	d := auditDetail{target: v.ID, device: v.DeviceID}
 	switch pairing.StateOf(v.Pairing) {

@@ -2,21 +2,21 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/agent/access/auth"
-	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/mcp"
 	"github.com/farhand/farhand/api/openai"
 	"github.com/farhand/farhand/internal/strictjson"
@@ -30,6 +30,15 @@ func encode(v any) ([]byte, error) {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	return b.Bytes(), err
+}
+
+// each returns what f makes of each element. It is not nil, because JSON has a list even if it is empty.
+func each[A, B any](all []A, f func(A) B) []B {
+	made := make([]B, len(all))
+	for i, a := range all {
+		made[i] = f(a)
+	}
+	return made
 }
 
 // writeBody writes a whole answer. A long answer needs a reservation: the one it was built with, or a new one.
@@ -67,6 +76,12 @@ func (h *handler) writeJSON(c *gin.Context, status int, v any) error {
 	return h.writeBody(c, status, body)
 }
 
+// writeUncached is writeJSON for an answer that must not be cached.
+func (h *handler) writeUncached(c *gin.Context, status int, v any) error {
+	c.Header("Cache-Control", "no-store")
+	return h.writeJSON(c, status, v)
+}
+
 // keyAnswer is the context key of an answer's reservation.
 const keyAnswer = "farhand.answer"
 
@@ -81,7 +96,7 @@ func (h *handler) reserveAnswer(ctx context.Context, c *gin.Context, cost int64)
 
 // reserving returns a handler that reserves cost bytes for the answer and then calls handle.
 func (h *handler) reserving(cost int64, handle handlerFunc) handlerFunc {
-	return func(c *gin.Context, q params) error {
+	return func(c *gin.Context, q *params) error {
 		if err := h.reserveAnswer(c.Request.Context(), c, cost); err != nil {
 			return err
 		}
@@ -91,8 +106,6 @@ func (h *handler) reserving(cost int64, handle handlerFunc) handlerFunc {
 
 // pageBudget is the space left on a page of a list. The last row may exceed it.
 type pageBudget struct{ rows, bytes int }
-
-func newPageBudget(rows int) pageBudget { return pageBudget{rows, pageBytes} }
 
 func (b *pageBudget) spent() bool { return b.rows <= 0 || b.bytes <= 0 }
 
@@ -106,7 +119,6 @@ func (h *handler) writeCacheable(c *gin.Context, body []byte) error {
 	return h.writeTagged(c, body, quoteTag(sha256.Sum256(body), compress), compress)
 }
 
-// writeTagged is writeCacheable with the given ETag.
 func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress bool) error {
 	known := c.Request.Header.Values("If-None-Match")
 	if matchesTag(known, tag) || matchesTag(known, "*") { // the asterisk matches any existing answer
@@ -115,7 +127,7 @@ func (h *handler) writeTagged(c *gin.Context, body []byte, tag string, compress 
 	setCacheHeaders(c.Writer.Header(), tag)
 	if compress {
 		c.Writer.Header().Set("Content-Encoding", "gzip")
-		body = h.zip.compress(body)
+		body = h.compress(body)
 	}
 	return h.writeBody(c, http.StatusOK, body)
 }
@@ -133,12 +145,9 @@ func (h *handler) respond(c *gin.Context, v any) error {
 // gateway's tags have no commas and no inner quotes, so the list can be split at commas: a tag with a comma could not
 // match.
 func matchesTag(values []string, tag string) bool {
-	for _, value := range values {
-		for candidate := range strings.SplitSeq(value, ",") {
-			candidate = strings.TrimSpace(candidate)
-			if candidate == tag || strings.TrimPrefix(candidate, "W/") == tag {
-				return true
-			}
+	for candidate := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		if strings.TrimPrefix(strings.TrimSpace(candidate), "W/") == tag {
+			return true
 		}
 	}
 	return false
@@ -165,10 +174,7 @@ func (h *handler) fail(c *gin.Context, err error) {
 	} else {
 		e.CallID, e.Dispatched = "", ""
 	}
-	p := auth.ProblemOf(&e)
-	failure := e
-	failure.Code = p.Code // a code that clients may see
-	c.Set(keyFailure, &failure)
+	noteFailure(c, e)
 	c.Abort()
 	if isOpenAI(c.Request.URL.Path) {
 		openai.WriteError(c.Writer, err)
@@ -178,7 +184,13 @@ func (h *handler) fail(c *gin.Context, err error) {
 		_ = mcp.WriteError(c.Writer, &e) // on failure the client is gone
 		return
 	}
-	_ = auth.WriteProblem(c.Writer, p) // on failure the client is gone
+	_ = auth.WriteProblem(c.Writer, auth.ProblemOf(&e)) // on failure the client is gone
+}
+
+// noteFailure sets why a request failed, for the log, with a code that clients may see.
+func noteFailure(c *gin.Context, e registry.Error) {
+	e.Code = auth.ProblemOf(&e).Code
+	c.Set(keyFailure, &e)
 }
 
 // interrupted returns why a request ended before its answer, or nil if its failure e has another reason. When a client
@@ -199,14 +211,6 @@ func interrupted(ctx context.Context, e *registry.Error) *registry.Error {
 // isOpenAI reports whether clients of a path expect OpenAI's format.
 func isOpenAI(path string) bool { return strings.HasPrefix(path, openai.Prefix) }
 
-// isModels reports whether an error came from a model. Its turn has already logged it without the prompt, which a
-// provider's error may repeat.
-func isModels(err error) bool {
-	var failed *provider.Error
-	return errors.As(err, &failed)
-}
-
-// isCall reports whether the request calls a tool.
 func isCall(c *gin.Context) bool {
 	if c.Request.Method != http.MethodPost {
 		return false
@@ -231,61 +235,47 @@ func noteCall(c *gin.Context, callID string) {
 	header[headerCallID] = []string{callID}
 }
 
-// notedCall returns the id of the call of a response, or "" if there is none.
 func notedCall(c *gin.Context) string { return c.Writer.Header().Get(headerCallID) }
 
 // gzipMinimum is the minimum length of a compressed answer, in bytes. A shorter answer fits one TCP segment anyway.
 const gzipMinimum = 1400
 
-// gzipPool keeps compressors, which are large, for reuse. The zero value is ready to use.
-type gzipPool struct{ pool sync.Pool }
-
-func (p *gzipPool) compress(body []byte) []byte {
+// compress compresses an answer. Compressors are large, so they are reused.
+func (h *handler) compress(body []byte) []byte {
 	var b bytes.Buffer
-	zw, ok := p.pool.Get().(*gzip.Writer)
+	zw, ok := h.compressors.Get().(*gzip.Writer)
 	if ok {
 		zw.Reset(&b)
 	} else {
 		zw, _ = gzip.NewWriterLevel(&b, gzip.BestSpeed) // fails only for a level that does not exist
 	}
-	defer p.pool.Put(zw)
+	defer h.compressors.Put(zw)
 	_, _ = zw.Write(body) // writing to a buffer does not fail
 	_ = zw.Close()
 	return b.Bytes()
 }
 
-// acceptsGzip evaluates Accept-Encoding: gzip by name wins over *, and a quality of zero rejects it.
+// acceptsGzip evaluates Accept-Encoding: gzip by name wins over *, and a quality of zero rejects it, as does an invalid
+// one.
 func acceptsGzip(values []string) bool {
 	named, others := -1.0, -1.0
-	for _, value := range values {
-		for item := range strings.SplitSeq(value, ",") {
-			coding, weight, _ := strings.Cut(item, ";")
-			switch strings.ToLower(strings.TrimSpace(coding)) {
-			case "gzip", "x-gzip":
-				named = max(named, quality(weight))
-			case "*":
-				others = quality(weight)
-			}
+	for item := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		coding, options, err := mime.ParseMediaType(item)
+		quality, invalid := strconv.ParseFloat(cmp.Or(options["q"], "1"), 64)
+		if err != nil || invalid != nil || quality < 0 || quality > 1 {
+			quality = 0
+		}
+		switch coding {
+		case "gzip", "x-gzip":
+			named = max(named, quality)
+		case "*":
+			others = quality
 		}
 	}
 	if named >= 0 {
 		return named > 0
 	}
 	return others > 0
-}
-
-// quality parses a weight such as "q=0.5". A missing weight is 1. An invalid weight is 0, which rejects the coding.
-func quality(weight string) float64 {
-	weight = strings.TrimSpace(weight)
-	if weight == "" {
-		return 1
-	}
-	name, value, _ := strings.Cut(weight, "=")
-	q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-	if err != nil || !strings.EqualFold(strings.TrimSpace(name), "q") || q < 0 || q > 1 {
-		return 0
-	}
-	return q
 }
 
 // appendParts appends the parts of a result, encoded like encoding/json.

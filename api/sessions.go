@@ -22,7 +22,14 @@ const (
 	timeFormat = "2006-01-02T15:04:05.000Z"
 )
 
-func (h *handler) listSessions(c *gin.Context, q params) error {
+// storeContext returns a context that bounds all reads of the store for one request. It ends with the request.
+func storeContext(c *gin.Context) context.Context {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
+	c.Set(keyStore, func() { cancel() })
+	return ctx
+}
+
+func (h *handler) listSessions(c *gin.Context, q *params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
 		return h.sessionPage(ctx, direct(caller(c)), q)
 	})
@@ -40,20 +47,20 @@ func (h *handler) sessionsVersion(ctx context.Context, tenant string) (string, e
 
 // sessionPage lists the connected sessions in the order of connecting, and then the sessions that have only a
 // conversation, the most recently used first.
-func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (wire.SessionList, error) {
+func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q *params) (wire.SessionList, error) {
 	who, answer := by.Who, wire.SessionList{Sessions: []wire.SessionRow{}}
-	query, from, err := sessionQuery(who, q)
-	if err != nil {
-		return wire.SessionList{}, err
+	query := registry.Query{
+		Tenant: who.Tenant, Target: q.target(), Tool: q.toolName("tool"), Limit: q.limit(),
 	}
-	which, err := q.oneOf("connected", "true", "false")
-	if err != nil {
+	query.Viewer = who.Viewer()
+	from, which := q.cursor(cursorSessions), q.oneOf("connected", "true", "false")
+	if err := q.failed(); err != nil {
 		return wire.SessionList{}, err
 	}
 	limit := query.Limit
 	if !from.Offline && which != "false" {
 		query.After = from.sessionsAfter()
-		budget, answers := newPageBudget(limit), h.answersFor(by)
+		budget, answers := pageBudget{limit, pageBytes}, toolAnswers{h, by, make(map[string]string)}
 		next, err := h.walk(ctx, query, func(e registry.Entry) bool {
 			row, size := wire.SessionRow{SessionAttributes: attributesOf(&e)}, sessionSize(e.Session)
 			row.Tools = make([]string, len(e.Tools))
@@ -88,7 +95,6 @@ func (h *handler) sessionPage(ctx context.Context, by agent.Asker, q params) (wi
 	return answer, h.addOffline(ctx, who, query.Target, from, limit, &answer)
 }
 
-// describeRows adds conversations to rows of connected sessions.
 func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []wire.SessionRow) error {
 	if len(rows) == 0 {
 		return nil
@@ -97,10 +103,9 @@ func (h *handler) describeRows(ctx context.Context, who auth.Identity, rows []wi
 	if err != nil || version == "" {
 		return err
 	}
-	keys := make([]registry.Key, len(rows))
-	for i, row := range rows {
-		keys[i] = registry.Key{Tenant: who.Tenant, Session: row.SessionID}
-	}
+	keys := each(rows, func(r wire.SessionRow) registry.Key {
+		return registry.Key{Tenant: who.Tenant, Session: r.SessionID}
+	})
 	infos, err := h.Conversations.DescribeConversations(ctx, keys...)
 	if err != nil {
 		return err
@@ -155,32 +160,13 @@ func offlineCursor(at registry.ConversationCursor) string {
 	return cursor{Kind: cursorSessions, Generation: at.Generation, Session: at.Session, Offline: true}.String()
 }
 
-func sessionQuery(who auth.Identity, q params) (registry.Query, cursor, error) {
-	query := registry.Query{Tenant: who.Tenant}
-	var from cursor
-	var err error
-	if query.Target, err = q.target(); err != nil {
-		return query, from, err
-	}
-	query.Viewer = who.Viewer()
-	if query.Tool, err = q.toolName("tool"); err != nil {
-		return query, from, err
-	}
-	if query.Limit, err = q.limit(); err != nil {
-		return query, from, err
-	}
-	from, err = q.cursor(cursorSessions)
-	return query, from, err
-}
-
 // getSession returns a session: its connection, or else the data of its conversation.
-func (h *handler) getSession(c *gin.Context, q params) error {
+func (h *handler) getSession(c *gin.Context, q *params) error {
 	return h.respondVersioned(c, q, h.sessionsVersion, func(ctx context.Context) (any, error) {
 		return h.oneSession(ctx, direct(caller(c)), sessionKey(c))
 	})
 }
 
-// oneSession returns the answer for one session.
 func (h *handler) oneSession(ctx context.Context, by agent.Asker, key registry.Key) (wire.Session, error) {
 	who := by.Who
 	e, _, sessionErr := h.session(ctx, who, key)
@@ -196,10 +182,8 @@ func (h *handler) oneSession(ctx context.Context, by agent.Asker, key registry.K
 	case sessionErr != nil:
 		return wire.Session{SessionAttributes: offlineSession(info), Tools: []wire.Tool{}}, nil
 	}
-	answer := wire.Session{SessionAttributes: attributesOf(&e), Tools: make([]wire.Tool, len(e.Tools))}
-	for i, t := range e.Tools {
-		answer.Tools[i] = h.toolInfoOf(by, t, nil)
-	}
+	tools := each(e.Tools, func(t registry.ToolSpec) wire.Tool { return h.toolInfoOf(by, t, nil) })
+	answer := wire.Session{SessionAttributes: attributesOf(&e), Tools: tools}
 	if who.Sees(info.Owner.UserID) {
 		addConversation(&answer.SessionAttributes, info)
 	}
@@ -232,7 +216,6 @@ func (h *handler) expected(ctx context.Context, who auth.Identity, key registry.
 	return &due[0].Session, nil
 }
 
-// sessionKey returns the key of the session in the path.
 func sessionKey(c *gin.Context) registry.Key {
 	return registry.Key{Tenant: caller(c).Tenant, Session: c.Param("id")}
 }
@@ -279,11 +262,11 @@ func addConversation(r *wire.SessionAttributes, c registry.ConversationInfo) {
 	}
 }
 
-// rowOverhead is about how many bytes a row has besides its texts of variable length.
-const rowOverhead = 500
-
-// disabledOverhead is about how many bytes a wire.DisabledTool has besides its name and reason.
-const disabledOverhead = 24
+// About how many bytes a row, and a wire.DisabledTool in it, have besides their texts of variable length.
+const (
+	rowOverhead      = 500
+	disabledOverhead = 24
+)
 
 // sessionSize is about how many bytes a session has in a list, without its tools.
 func sessionSize(s registry.Session) int {

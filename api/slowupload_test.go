@@ -60,8 +60,10 @@ func uploadHandler(t *testing.T, dir string, room int64) (*api.Handler, *blobs.S
 	policy, _ := agent.NewPolicy(agent.PolicyRules{})
 	origins, _ := auth.NewOrigins(nil, false)
 	handler, err := api.NewHandler(api.Config{
-		Invoker: agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store,
-		Conversations: store, AuditLog: store, Usage: store, Kicker: (*routing.Hub)(nil), Turns: new(routing.Turns),
+		Approvals: struct{ api.Approvals }{},
+		Invoker:   agent.NewInvoker(agent.Config{Policy: policy}), Calls: (*routing.Calls)(nil), Directory: store,
+		Conversations: store, AuditLog: store, Credentials: store,
+		Usage: store, Kicker: (*routing.Hub)(nil), Turns: new(routing.Turns),
 		Policy: policy, Auth: auth.Anonymous{}, Origins: origins, Files: files,
 	})
 	if err != nil {

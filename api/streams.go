@@ -36,21 +36,12 @@ func (h *handler) serveStream(c *gin.Context, fill func(context.Context, *ssewri
 
 // lastEventID returns the id of the last event that a client has received, or "" for a new client. A reconnecting
 // browser sends the header in addition to the query string of its first request, so the header is newer.
-func lastEventID(c *gin.Context, q params) (string, error) {
-	id := c.GetHeader("Last-Event-ID")
-	if id == "" {
-		id = q.get("last_event_id")
-	}
+func lastEventID(c *gin.Context, q *params) (string, error) {
+	id := cmp.Or(c.GetHeader("Last-Event-ID"), q.get("last_event_id"))
 	if id == "" {
 		return "", nil
 	}
 	return id, registry.CheckFeedID(id)
-}
-
-// pause waits for d. It returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	await(ctx, nil, d)
-	return ctx.Err() == nil
 }
 
 // await waits until a channel is closed, atMost has passed, or ctx ends.
@@ -88,7 +79,6 @@ type ticket struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// identity returns the identity that requested the ticket.
 func (t ticket) identity() auth.Identity {
 	who := auth.OfNote(t.Tenant, t.User, t.Note)
 	who.Name, who.Issued, who.Expires = t.Name, t.Issued, t.Expires
@@ -96,13 +86,10 @@ func (t ticket) identity() auth.Identity {
 }
 
 // owner names the tickets of one identity: the store keeps up to registry.MaxNonces of each owner.
-func (t ticket) owner() (string, error) {
-	who, err := json.Marshal([]string{t.User, t.Note})
-	if err != nil {
-		return "", err
-	}
-	digest, err := strictjson.Digest(json.RawMessage(`{}`), who)
-	return "ticket/" + digest, err
+func (t ticket) owner() string {
+	who, _ := json.Marshal([]string{t.User, t.Note}) // cannot fail, nor can the digest of valid JSON
+	digest, _ := strictjson.Digest(json.RawMessage(`{}`), who)
+	return "ticket/" + digest
 }
 
 // isEventStream reports whether a path serves an event stream.
@@ -112,8 +99,7 @@ func isEventStream(path string) bool {
 	return path == "/api/events" || ok && ok2 && id != "" && !strings.Contains(id, "/")
 }
 
-// makeTicket creates a ticket for one stream.
-func (h *handler) makeTicket(c *gin.Context, _ params) error {
+func (h *handler) makeTicket(c *gin.Context, _ *params) error {
 	body, err := h.readBody(c)
 	if err != nil {
 		return err
@@ -139,18 +125,14 @@ func (h *handler) makeTicket(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	return h.writeSecret(c, http.StatusCreated, wire.EventTicket{
+	return h.writeUncached(c, http.StatusCreated, wire.EventTicket{
 		Ticket: text, URL: t.Path + "?" + ticketQuery + "=" + text, ExpiresIn: int(ticketLife.Seconds()),
 	})
 }
 
 func (h *handler) storeTicket(ctx context.Context, t ticket) (string, error) {
 	b, err := json.Marshal(t)
-	if err != nil {
-		return "", err
-	}
-	owner, err := t.owner()
-	if err != nil {
+	if err != nil { // a year beyond 9999
 		return "", err
 	}
 	text := base64.RawURLEncoding.EncodeToString(b)
@@ -159,7 +141,7 @@ func (h *handler) storeTicket(ctx context.Context, t ticket) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return text, h.States.PutNonce(ctx, t.Tenant, owner, text, ticketLife)
+	return text, h.States.PutNonce(ctx, t.Tenant, t.owner(), text, ticketLife)
 }
 
 // ticketOf returns the ticket of a request for a stream, or "" if it has none. A ticket is ignored if there is a token.
@@ -180,13 +162,9 @@ func (h *handler) takeTicket(ctx context.Context, text, path string) (auth.Ident
 	if err != nil || json.Unmarshal(b, &t) != nil || t.Path != path {
 		return auth.Identity{}, errTicket()
 	}
-	owner, err := t.owner()
-	if err != nil {
-		return auth.Identity{}, errTicket()
-	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	known, err := h.States.TakeNonce(ctx, t.Tenant, owner, text)
+	known, err := h.States.TakeNonce(ctx, t.Tenant, t.owner(), text)
 	if err != nil {
 		return auth.Identity{}, err
 	}

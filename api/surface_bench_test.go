@@ -87,8 +87,9 @@ func benchAPI(b *testing.B, pod *routing.Pod, store *memory.Store) http.Handler 
 		b.Fatal(err)
 	}
 	surface, err := api.NewHandler(api.Config{
-		Pod: pod.ID(), Calls: pod.Calls, Directory: store, Conversations: store,
-		AuditLog: store, Usage: store, Kicker: pod.Hub, Turns: pod.Turns,
+		Approvals: struct{ api.Approvals }{},
+		Pod:       pod.ID(), Calls: pod.Calls, Directory: store, Conversations: store,
+		AuditLog: store, Credentials: store, Usage: store, Kicker: pod.Hub, Turns: pod.Turns,
 		Policy: policy, Origins: origins, Auth: auth.NewStaticToken(token), MaxCallTimeout: time.Minute,
 		Invoker: agent.NewInvoker(agent.Config{
 			Router: pod.Router, CallLog: pod.Calls, Policy: policy, LocalTools: box,

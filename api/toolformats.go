@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -51,8 +50,8 @@ func formatted[Row any](
 		safe := agent.ModelNames(names)
 		shown = func(name string) string { return safe[name] }
 	}
-	budget := newPageBudget(tq.limit)
-	answer.Tools = []Row{}
+	budget := pageBudget{tq.limit, pageBytes}
+	answer.Tools, answer.Names, answer.OutputSchemas = []Row{}, wire.ChangedNames{}, wire.OutputSchemas{}
 	for i, name := range names {
 		if name <= from.Name {
 			continue
@@ -62,15 +61,9 @@ func formatted[Row any](
 			break
 		}
 		if shown(name) != name {
-			if answer.Names == nil {
-				answer.Names = make(map[string]string)
-			}
 			answer.Names[shown(name)] = name
 		}
 		if schema := specs[name].OutputSchema; schema != nil && !isMCP {
-			if answer.OutputSchemas == nil {
-				answer.OutputSchemas = make(map[string]json.RawMessage)
-			}
 			answer.OutputSchemas[shown(name)] = schema
 		}
 		budget.addRow(specs[name].Size() + rowOverhead)
@@ -182,7 +175,7 @@ const (
 
 // groupedAll groups the tools of all sessions. The directory counts them, so the cost does not grow with the fleet.
 func (h *handler) groupedAll(ctx context.Context, tq toolQuery, from cursor) (wire.ToolGroupList, error) {
-	rows, last, budget := []wire.GroupRow{}, from, newPageBudget(tq.limit)
+	rows, last, budget := []wire.GroupRow{}, from, pageBudget{tq.limit, pageBytes}
 	for _, t := range h.own().matching(tq, from) {
 		if budget.spent() {
 			return wire.ToolGroupList{Tools: rows, NextCursor: last.String()}, nil
@@ -229,7 +222,7 @@ func (h *handler) groupedSome(ctx context.Context, tq toolQuery, from cursor) (w
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.hash, b.hash))
 	}
 	groups := make(map[place]*registry.OfferedTool)
-	rows, last, budget := []wire.GroupRow{}, from, newPageBudget(tq.limit)
+	rows, last, budget := []wire.GroupRow{}, from, pageBudget{tq.limit, pageBytes}
 	for _, t := range h.own().matching(tq, from) { // none if sessions are selected: own tools have no session
 		if budget.spent() {
 			return wire.ToolGroupList{Tools: rows, NextCursor: last.String()}, nil

@@ -3,6 +3,10 @@ package api
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -59,10 +63,6 @@ type toolAnswers struct {
 	known   map[string]string // the reason, by hash of the definition
 }
 
-func (h *handler) answersFor(by agent.Asker) toolAnswers {
-	return toolAnswers{h, by, make(map[string]string)}
-}
-
 // whyNot returns why the reader may not call a tool, or "" if the reader may.
 func (a toolAnswers) whyNot(t registry.ToolSpec) string {
 	reason, known := a.known[t.Hash()]
@@ -78,7 +78,6 @@ func (a toolAnswers) whyNot(t registry.ToolSpec) string {
 
 func (a toolAnswers) spent() bool { return len(a.known) >= maxAnswers }
 
-// toolQuery holds the filters of a tool list.
 type toolQuery struct {
 	who    auth.Identity
 	target registry.Target
@@ -88,23 +87,6 @@ type toolQuery struct {
 	limit  int
 }
 
-func parseToolQuery(who auth.Identity, q params) (toolQuery, error) {
-	tq := toolQuery{who: who, text: strings.ToLower(q.get("q"))}
-	var err error
-	if tq.source, err = q.oneOf("source_type", sourceBuiltin, sourceMCP, sourceRemote); err != nil {
-		return tq, err
-	}
-	if tq.target, err = q.target(); err != nil {
-		return tq, err
-	}
-	if tq.name, err = q.toolName("name"); err != nil {
-		return tq, err
-	}
-	tq.limit, err = q.limit()
-	return tq, err
-}
-
-// from reports whether the query includes tools of a kind of source.
 func (tq toolQuery) from(source string) bool { return tq.source == "" || tq.source == source }
 
 func (tq toolQuery) matches(t registry.ToolSpec) bool {
@@ -125,7 +107,7 @@ func (tq toolQuery) sessions() registry.Query {
 
 // listTools serves the tool list in one form: formFlat, formGrouped or a format for models.
 func (h *handler) listTools(form string) handlerFunc {
-	return func(c *gin.Context, q params) error {
+	return func(c *gin.Context, q *params) error {
 		return h.respondVersioned(c, q, h.Directory.Version, func(ctx context.Context) (any, error) {
 			return h.toolPage(ctx, caller(c), q, form)
 		})
@@ -134,13 +116,9 @@ func (h *handler) listTools(form string) handlerFunc {
 
 // listToolsByQuery serves GET /api/tools: the flat list, or the form in the parameters view and format. Each of those
 // forms also has its own path, because OpenAPI cannot express that a parameter changes the schema of the answer.
-func (h *handler) listToolsByQuery(c *gin.Context, q params) error {
-	view, err := q.oneOf("view", formGrouped)
-	if err != nil {
-		return err
-	}
-	format, err := q.oneOf("format", formOpenAI, formAnthropic, formMCP)
-	if err != nil {
+func (h *handler) listToolsByQuery(c *gin.Context, q *params) error {
+	view, format := q.oneOf("view", formGrouped), q.oneOf("format", formOpenAI, formAnthropic, formMCP)
+	if err := q.failed(); err != nil {
 		return err
 	}
 	if view != "" && format != "" {
@@ -150,11 +128,11 @@ func (h *handler) listToolsByQuery(c *gin.Context, q params) error {
 	return h.listTools(cmp.Or(view, format, formFlat))(c, q)
 }
 
-// toolPage returns a page of the tool list in one form.
-func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, form string) (any, error) {
-	tq, err := parseToolQuery(who, q)
-	if err != nil {
-		return nil, err
+func (h *handler) toolPage(ctx context.Context, who auth.Identity, q *params, form string) (any, error) {
+	tq := toolQuery{
+		who: who, text: strings.ToLower(q.get("q")),
+		source: q.oneOf("source_type", sourceBuiltin, sourceMCP, sourceRemote), target: q.target(),
+		name: q.toolName("name"), limit: q.limit(),
 	}
 	kind := cursorNames
 	switch {
@@ -163,10 +141,10 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, for
 	case form == formGrouped && tq.all():
 		kind = cursorGroups
 	}
-	from, err := q.cursor(kind)
+	from := q.cursor(kind)
 	switch {
-	case err != nil:
-		return nil, err
+	case q.failed() != nil:
+		return nil, q.failed()
 	case form == formFlat:
 		return h.flat(ctx, tq, from)
 	case kind == cursorGroups:
@@ -185,7 +163,7 @@ func (h *handler) toolPage(ctx context.Context, who auth.Identity, q params, for
 // flat lists every tool of every session, in the order in which sessions connected, then by name. A connected session
 // keeps its position, so changes of other sessions neither hide nor repeat a row.
 func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.ToolList, error) {
-	rows, last, budget := []wire.ToolRow{}, from, newPageBudget(tq.limit)
+	rows, last, budget := []wire.ToolRow{}, from, pageBudget{tq.limit, pageBytes}
 	for _, t := range h.own().matching(tq, from) {
 		if budget.spent() {
 			return wire.ToolList{Tools: rows, NextCursor: last.String()}, nil
@@ -215,7 +193,12 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.Too
 					return wire.ToolList{Tools: rows, NextCursor: last.String()}, nil
 				}
 				budget.addRow(t.Size() + sessionSize(e.Session))
-				rows = append(rows, h.toolRowOf(tq.who, e.Session, t))
+				s := e.Session
+				rows = append(rows, wire.ToolRow{
+					Tool: h.toolInfoOf(direct(tq.who), t, nil), SourceType: sourceRemote, Source: s.Key.Session,
+					SessionID: s.Key.Session, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
+					Labels: s.Labels, Pod: s.Pod,
+				})
 				last = cursor{
 					Kind: cursorTools, Generation: e.Session.Generation, Session: e.Session.Key.Session, Name: t.Name,
 				}
@@ -233,10 +216,138 @@ func (h *handler) flat(ctx context.Context, tq toolQuery, from cursor) (wire.Too
 	return wire.ToolList{Tools: rows, NextCursor: next.String()}, nil
 }
 
-func (h *handler) toolRowOf(who auth.Identity, s registry.Session, t registry.ToolSpec) wire.ToolRow {
-	return wire.ToolRow{
-		Tool: h.toolInfoOf(direct(who), t, nil), SourceType: sourceRemote, Source: s.Key.Session,
-		SessionID: s.Key.Session, DeviceID: s.DeviceID, DeviceName: s.DeviceName, UserID: s.UserID,
-		Labels: s.Labels, Pod: s.Pod,
+// builtins holds the gateway's tools, in order of name: static ones, which do not change while the process runs, and a
+// snapshot of the live ones.
+type builtins struct {
+	tools   []ownTool
+	reasons string // why some cannot work now
+	digest  string // of all of this
+	version uint64 // of the live ones
+}
+
+// ownTool is a tool of the gateway, with its source.
+type ownTool struct {
+	registry.ToolSpec
+	source string
+	from   policy.Source
+	in     map[policy.Context]agent.Tool // the tool, by context
+}
+
+// sourceType returns the kind of the source, a value of source_type.
+func (t ownTool) sourceType() string {
+	if t.from == policy.MCP {
+		return sourceMCP
 	}
+	return sourceBuiltin
+}
+
+func newBuiltins(from Builtins) (builtins, error) {
+	if from == nil {
+		return builtins{}, nil
+	}
+	var b builtins
+	for _, t := range from.Specs() {
+		t, err := t.Normalize()
+		if err != nil {
+			return builtins{}, fmt.Errorf("api: built-in tool %q: %w", t.Name, err)
+		}
+		own := ownTool{t, sourceBuiltin, policy.Builtin, make(map[policy.Context]agent.Tool)}
+		for _, in := range policy.Contexts() {
+			own.in[in] = from.Tool(in, t.Name)
+		}
+		b.tools = append(b.tools, own)
+	}
+	return b.sorted(), nil
+}
+
+// sorted returns the tools in order of name, with their digest.
+func (b builtins) sorted() builtins {
+	b.tools = slices.SortedFunc(slices.Values(b.tools), func(a, b ownTool) int { return cmp.Compare(a.Name, b.Name) })
+	b.reasons = b.whyNot()
+	sum := sha256.New()
+	for _, t := range b.tools {
+		fmt.Fprintf(sum, "%q %s", t.source, t.Hash())
+	}
+	fmt.Fprint(sum, b.reasons)
+	b.digest = hex.EncodeToString(sum.Sum(nil))
+	return b
+}
+
+// whyNot returns why some of the tools cannot work now, or "" if all can.
+func (b builtins) whyNot() string {
+	var reasons strings.Builder
+	for _, t := range b.tools {
+		for _, in := range policy.Contexts() {
+			if why := agent.WhyNot(t.in[in]); why != "" {
+				fmt.Fprintf(&reasons, "%q %q %q", t.Name, in, why)
+			}
+		}
+	}
+	return reasons.String()
+}
+
+// own returns the gateway's current tools. It checks whether each can work; running does not.
+func (h *handler) own() *builtins {
+	last := h.running()
+	if last.reasons != last.whyNot() {
+		now := last.sorted()
+		last = &now
+		h.lastBuiltins.Store(last)
+	}
+	return last
+}
+
+// running returns the gateway's current tools. Their digest is that of the last check whether they can work.
+func (h *handler) running() *builtins {
+	last, set := h.lastBuiltins.Load(), agent.LiveSet{}
+	live, ok := h.Builtins.(agent.LiveTools)
+	if ok {
+		set = live.Live()
+	}
+	if last == nil || last.version != set.Version {
+		now := h.builtins.with(set)
+		last = &now
+		h.lastBuiltins.Store(last)
+	}
+	return last
+}
+
+// with returns the tools together with live ones.
+func (b builtins) with(set agent.LiveSet) builtins {
+	b.tools, b.version = slices.Clip(b.tools), set.Version
+	for _, t := range set.Tools {
+		source, from := agent.SourceOf(t)
+		live := ownTool{t.Spec(), source, from, make(map[policy.Context]agent.Tool)}
+		for _, in := range policy.Contexts() {
+			live.in[in] = t
+		}
+		b.tools = append(b.tools, live)
+	}
+	return b.sorted()
+}
+
+// named returns the gateway's tool with a name, or nil if there is none.
+func (b *builtins) named(name string) *ownTool {
+	i, found := slices.BinarySearchFunc(b.tools, name,
+		func(t ownTool, name string) int { return cmp.Compare(t.Name, name) })
+	if !found {
+		return nil
+	}
+	return &b.tools[i]
+}
+
+// matching returns the tools with which a list continues. They belong to no session, so a query that filters sessions
+// excludes them.
+func (b *builtins) matching(tq toolQuery, from cursor) []ownTool {
+	after, some := from.builtinsAfter()
+	if !some || !tq.target.IsZero() {
+		return nil
+	}
+	var found []ownTool
+	for _, t := range b.tools {
+		if t.Name > after && tq.from(t.sourceType()) && tq.matches(t.ToolSpec) {
+			found = append(found, t)
+		}
+	}
+	return found
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -39,9 +40,7 @@ func (h *handler) turnContext(c *gin.Context) (context.Context, context.CancelFu
 
 // streamTurn answers with the events of a turn, which run writes. The context of run ends if the client disconnects or
 // does not read.
-func (h *handler) streamTurn(
-	ctx context.Context, c *gin.Context, run func(context.Context, *ssewriter.TurnStream) ssewriter.Ending,
-) error {
+func (h *handler) streamTurn(ctx context.Context, c *gin.Context, run ssewriter.Turn) error {
 	// An app's backend holds the streams of all its users, so only the share of its tenant bounds them.
 	release, err := h.reserveStream(share.Owner{Tenant: caller(c).Tenant})
 	if err != nil {
@@ -159,10 +158,7 @@ func shownArgs(args json.RawMessage) json.RawMessage {
 	case json.Valid(args):
 		return args
 	}
-	text, err := json.Marshal(string(args))
-	if err != nil { // cannot fail: it is a string
-		return json.RawMessage("{}")
-	}
+	text, _ := json.Marshal(string(args)) // cannot fail: it is a string
 	return text
 }
 
@@ -186,7 +182,7 @@ const (
 
 // abortSession ends the running turn, on any pod. It answers after the turn has ended, so that a client can read what
 // was said. A session without a turn is not an error.
-func (h *handler) abortSession(c *gin.Context, _ params) error {
+func (h *handler) abortSession(c *gin.Context, _ *params) error {
 	body, err := h.readBody(c)
 	if err == nil {
 		_, err = readBodyObject(orNothing(body))
@@ -194,19 +190,18 @@ func (h *handler) abortSession(c *gin.Context, _ params) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	k, err := h.findSession(ctx, c)
 	if err != nil && !errors.Is(err, registry.CodeNotConnected) {
 		return err
 	}
 	if k.info.Turn.IsZero() {
-		return h.writeStatus(c, wire.SessionAborted{Status: "no_active_response"})
+		return h.writeUncached(c, http.StatusOK, wire.SessionAborted{Status: "no_active_response"})
 	}
 	if err := h.abort(ctx, k); err != nil {
 		return err
 	}
-	return h.writeStatus(c, wire.SessionAborted{Status: "aborted"})
+	return h.writeUncached(c, http.StatusOK, wire.SessionAborted{Status: "aborted"})
 }
 
 // abort sends aborts until the turn has ended or abortWait has passed.
@@ -234,11 +229,8 @@ func (h *handler) abort(ctx context.Context, k knownSession) error {
 	return nil
 }
 
-// sessionState returns whether a turn of a session is running.
-func (h *handler) sessionState(c *gin.Context, _ params) error {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
-	k, err := h.findSession(ctx, c)
+func (h *handler) sessionState(c *gin.Context, _ *params) error {
+	k, err := h.findSession(storeContext(c), c)
 	if err != nil {
 		return err
 	}
@@ -251,13 +243,12 @@ func (h *handler) sessionState(c *gin.Context, _ params) error {
 
 // runningSessions lists the sessions with a running turn, the longest running first. For a tenant with very many, it
 // reads about maxRunningPages pages, and the answer says where to continue.
-func (h *handler) runningSessions(c *gin.Context, q params) error {
-	from, err := q.cursor(cursorRunning)
-	if err != nil {
+func (h *handler) runningSessions(c *gin.Context, q *params) error {
+	from := q.cursor(cursorRunning)
+	if err := q.failed(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	answer := wire.RunningSessionList{Sessions: []wire.RunningSession{}}
 	who, after := caller(c), registry.ConversationCursor{Generation: from.Generation, Session: from.Session}
 	for range maxRunningPages {

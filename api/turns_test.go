@@ -66,10 +66,7 @@ func TestTurnWriteDeadline(t *testing.T) {
 	}}
 	h.access = newAccessLog(AccessLogOff, h.Log)
 	h.served = newSlots("requests", 1, 1)
-	engine, err := newEngine(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := newEngine(h)
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	engine.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/sessions/s1/messages",
 		strings.NewReader(`{"content":"hi"}`)))

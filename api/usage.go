@@ -30,14 +30,12 @@ const (
 	byTool = "tool"
 )
 
-// usageRow is a row of usage.
 type usageRow struct {
 	wire.UsageRow
 
 	key string // see usageGroup
 }
 
-// usageQuery is a request for usage.
 type usageQuery struct {
 	tenant   string
 	from, to time.Time // days, inclusive
@@ -50,13 +48,12 @@ type usageQuery struct {
 }
 
 // readUsage lists usage. Callers whose credentials name a user see only their own.
-func (h *handler) readUsage(c *gin.Context, q params) error {
+func (h *handler) readUsage(c *gin.Context, q *params) error {
 	query, err := h.usageQuery(c, q)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTimeout)
-	defer cancel()
+	ctx := storeContext(c)
 	done, err := h.reading.wait(ctx, h.owner(c))
 	if err != nil {
 		return err
@@ -66,16 +63,11 @@ func (h *handler) readUsage(c *gin.Context, q params) error {
 	if err != nil {
 		return err
 	}
-	answer := wire.UsageList{
-		From: registry.UsageDay(query.from), To: registry.UsageDay(query.to), Usage: make([]wire.UsageRow, len(rows)),
-	}
-	for i, row := range rows {
-		answer.Usage[i] = row.UsageRow
-	}
-	if next != "" {
-		answer.NextCursor = cursor{Kind: cursorUsage, Name: next}.String()
-	}
-	return h.respond(c, answer)
+	return h.respond(c, wire.UsageList{
+		From: registry.UsageDay(query.from), To: registry.UsageDay(query.to),
+		Usage:      each(rows, func(r usageRow) wire.UsageRow { return r.UsageRow }),
+		NextCursor: nextCursor(cursorUsage, next),
+	})
 }
 
 // usageGroup identifies a row. Parts that are not grouped by are empty.
@@ -86,48 +78,32 @@ func (g usageGroup) key() string {
 	return g.day + "\x00" + g.user + "\x00" + g.account + "\x00" + g.tool
 }
 
-func (h *handler) usageQuery(c *gin.Context, q params) (usageQuery, error) {
+func (h *handler) usageQuery(c *gin.Context, q *params) (usageQuery, error) {
 	who, now := caller(c), time.Now().UTC()
-	query := usageQuery{tenant: who.Tenant, from: now.AddDate(0, 0, 1-usageDays), to: now, by: make(map[string]bool)}
+	query := usageQuery{
+		tenant: who.Tenant, from: cmp.Or(q.time("from").UTC(), now.AddDate(0, 0, 1-usageDays)),
+		to: cmp.Or(q.time("to").UTC(), now), by: make(map[string]bool),
+	}
 	if q.has("user") {
-		user := q.get("user")
-		query.user = &user
+		query.user = new(q.get("user"))
 	}
 	if own := who.Viewer(); own != "" {
 		// Rows of other users look like rows that do not exist.
 		query.nothing = query.user != nil && *query.user != own
 		query.user = &own
 	}
-	for _, at := range []struct {
-		name string
-		time *time.Time
-	}{{"from", &query.from}, {"to", &query.to}} {
-		if t, err := q.time(at.name); err != nil {
-			return query, err
-		} else if !t.IsZero() {
-			*at.time = t.UTC()
-		}
-	}
 	if query.to.Before(query.from) || query.to.Sub(query.from) > maxUsageDays*24*time.Hour {
-		return query, registry.Errorf(registry.CodeInvalidRequest,
-			"from must not be after to, and at most %d days before it.", maxUsageDays)
+		q.fail("from must not be after to, and at most %d days before it.", maxUsageDays)
 	}
 	by := cmp.Or(q.get("by"), strings.Join([]string{byDay, byUser, byTool}, ","))
 	for name := range strings.SplitSeq(by, ",") {
 		if name != byDay && name != byUser && name != byTool {
-			return query, registry.Errorf(registry.CodeInvalidRequest,
-				"The query parameter \"by\" must be a list of: day, user, tool.")
+			q.fail("The query parameter \"by\" must be a list of: day, user, tool.")
 		}
 		query.by[name] = true
 	}
-	query.tool = q.get("tool")
-	var err error
-	if query.limit, err = q.limit(); err != nil {
-		return query, err
-	}
-	from, err := q.cursor(cursorUsage)
-	query.after = from.Name
-	return query, err
+	query.tool, query.limit, query.after = q.get("tool"), q.limit(), q.cursor(cursorUsage).Name
+	return query, q.failed()
 }
 
 // usagePage sums the rows that a query selects. It returns the rows behind query.after, in order, and the key of the
@@ -146,7 +122,11 @@ func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow,
 		case read >= maxUsageRead && q.by[byDay]:
 			return page, afterDay(registry.UsageDay(at.AddDate(0, 0, -1))), nil
 		case read >= maxUsageRead:
-			return nil, "", tooMuchUsage(day)
+			return nil, "", registry.Errorf(registry.CodeInvalidRequest,
+				"There is more usage in these days than one request adds up: more than %d rows before %s. "+
+					"Ask for fewer days with from and to, or have the parameter \"by\" name day, which is read "+
+					"page by page.",
+				maxUsageRead, day)
 		case ctx.Err() != nil:
 			return nil, "", ctx.Err()
 		}
@@ -194,14 +174,6 @@ func (q usageQuery) rowsOf(groups map[usageGroup]registry.Usage) []usageRow {
 	}
 	slices.SortFunc(list, func(a, b usageRow) int { return cmp.Compare(a.key, b.key) })
 	return list
-}
-
-// tooMuchUsage is the error for a sum over too many rows. The rows before day fit.
-func tooMuchUsage(day string) error {
-	return registry.Errorf(registry.CodeInvalidRequest,
-		"There is more usage in these days than one request adds up: more than %d rows before %s. "+
-			"Ask for fewer days with from and to, or have the parameter \"by\" name day, which is read page by page.",
-		maxUsageRead, day)
 }
 
 // add adds a row to its group. Beyond maxUsageRows groups, it adds the row to the group of registry.UsageOther.

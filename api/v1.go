@@ -13,18 +13,13 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// complete serves POST /v1/chat/completions.
-func (h *handler) complete(c *gin.Context, _ params) error {
-	body, err := h.readBody(c)
+func (h *handler) complete(c *gin.Context, _ *params) error {
+	r, err := readAs(h, c, openai.ParseRequest)
 	if err != nil {
 		return err
 	}
 	if h.Closing.Err() != nil {
 		return draining()
-	}
-	r, err := parse(c, h.Invoker, body, openai.ParseRequest)
-	if err != nil {
-		return err
 	}
 	agent, err := h.agent()
 	if err != nil {
@@ -47,13 +42,12 @@ func (h *handler) complete(c *gin.Context, _ params) error {
 	return h.writeJSON(c, http.StatusOK, answer)
 }
 
-// listModels serves GET /v1/models.
-func (h *handler) listModels(c *gin.Context, _ params) error {
+func (h *handler) listModels(c *gin.Context, _ *params) error {
 	return h.respond(c, openai.ListModels(h.models()))
 }
 
 // getModel serves GET /v1/models/*model. A name may have slashes, as in maker/model.
-func (h *handler) getModel(c *gin.Context, _ params) error {
+func (h *handler) getModel(c *gin.Context, _ *params) error {
 	model, err := openai.GetModel(h.models(), strings.TrimPrefix(c.Param("model"), "/"))
 	if err != nil {
 		return err
@@ -73,33 +67,35 @@ func (h *handler) models() []string {
 type v1Sessions struct{ h *handler }
 
 // Connected implements openai.Sessions. A session whose device is expected back counts as connected.
-func (s v1Sessions) Connected(ctx context.Context, who auth.Identity, id string) (registry.Entry, error) {
+func (s v1Sessions) Connected(ctx context.Context, who auth.Identity, id string) (registry.Session, error) {
 	key := registry.Key{Tenant: who.Tenant, Session: id}
 	e, _, err := s.h.session(ctx, who, key)
 	if errors.Is(err, registry.CodeNotConnected) {
 		switch due, failure := s.h.expected(ctx, who, key); {
 		case failure != nil:
-			return e, failure
+			return e.Session, failure
 		case due != nil:
-			return registry.Entry{Session: *due}, nil
+			return *due, nil
 		}
 	}
-	return e, err
+	return e.Session, err
 }
 
-// Each implements openai.Sessions. If none is connected, it visits those whose devices are expected back.
-func (s v1Sessions) Each(ctx context.Context, q registry.Query, visit func(registry.Entry)) error {
-	visited := false
-	err := s.h.fold(ctx, q, func(e registry.Entry) {
-		visited = true
-		visit(e)
-	})
-	if err != nil || visited {
-		return err
+// OfUser implements openai.Sessions. If none is connected, it returns those whose devices are expected back.
+func (s v1Sessions) OfUser(ctx context.Context, who auth.Identity, user string) (found []registry.Session, err error) {
+	q := registry.Query{Tenant: who.Tenant, Target: registry.Target{UserID: user, Viewer: who.Viewer()}}
+	add := func(e registry.Session) {
+		if len(found) < openai.MaxCandidates {
+			found = append(found, e)
+		}
+	}
+	err = s.h.fold(ctx, q, func(e registry.Entry) { add(e.Session) })
+	if err != nil || len(found) > 0 {
+		return found, err
 	}
 	due, err := s.h.Directory.Awaited(ctx, q)
 	for i := range due {
-		visit(registry.Entry{Session: due[i].Session})
+		add(due[i].Session)
 	}
-	return err
+	return found, err
 }

@@ -1,18 +1,15 @@
 package openai
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/api/internal/jsonbody"
+	"github.com/farhand/farhand/api/internal/ssewriter"
 	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
@@ -106,8 +103,8 @@ func finishReason(reply chat.Reply, calls []provider.ToolCall) string {
 }
 
 const (
-	// maxCandidates bounds how many sessions an error lists when a user has several.
-	maxCandidates = 20
+	// MaxCandidates bounds how many sessions an error lists when a user has several.
+	MaxCandidates = 20
 
 	// lookupTimeout bounds the search for the session of a completion.
 	lookupTimeout = 10 * time.Second
@@ -117,9 +114,10 @@ const (
 type Sessions interface {
 	// Connected returns a session that the caller may talk to. It fails with registry.CodeSessionNotFound or
 	// registry.CodeNotConnected.
-	Connected(ctx context.Context, caller auth.Identity, id string) (registry.Entry, error)
-	// Each visits the sessions that match q. It fails if there are too many for one answer.
-	Each(ctx context.Context, q registry.Query, visit func(registry.Entry)) error
+	Connected(ctx context.Context, caller auth.Identity, id string) (registry.Session, error)
+	// OfUser returns the connected sessions of a user, at most MaxCandidates. It reads a bounded number of sessions, so
+	// callers in a very large fleet need the header.
+	OfUser(ctx context.Context, caller auth.Identity, user string) ([]registry.Session, error)
 }
 
 // session returns the session whose tools are added to a completion: the one with that id, otherwise the session of the
@@ -133,138 +131,122 @@ func (r *Request) session(
 	none := registry.Key{Tenant: caller.Tenant}
 	switch {
 	case id != "":
-		e, err := sessions.Connected(ctx, caller, id)
+		s, err := sessions.Connected(ctx, caller, id)
 		if err != nil || r.noTools() {
 			return none, err
 		}
-		return e.Session.Key, nil
+		return s.Key, nil
 	case r.user == "" || r.noTools():
 		return none, nil
 	case caller.Viewer() != "" && caller.Viewer() != r.user:
-		return none, &paramError{param: "user", err: registry.Errorf(registry.CodeForbidden,
+		return none, &paramError{param: "user", error: registry.Errorf(registry.CodeForbidden,
 			"The token is another user's. Leave \"user\" out, or name the user of the token.")}
 	}
-	found, err := sessionsOf(ctx, sessions, caller, r.user)
+	found, err := sessions.OfUser(ctx, caller, r.user)
 	switch {
 	case err != nil:
 		return none, err
 	case len(found) == 1:
-		return registry.Key{Tenant: caller.Tenant, Session: found[0].SessionID}, nil
+		return found[0].Key, nil
 	case len(found) > 1:
-		return none, &paramError{param: "user", err: &registry.Error{
-			Code: registry.CodeAmbiguousTarget, Candidates: found,
-			Message: "Several sessions of this user are connected. Name one in the header " + HeaderSession + ".",
-		}}
+		e := registry.Errorf(registry.CodeAmbiguousTarget,
+			"Several sessions of this user are connected. Name one in the header %s.", HeaderSession)
+		for _, s := range found {
+			e.Candidates = append(e.Candidates, registry.Candidate{
+				SessionID: s.Key.Session, DeviceID: s.DeviceID, UserID: s.UserID, Name: s.Name,
+			})
+		}
+		return none, &paramError{param: "user", error: e}
 	}
-	e, err := sessions.Connected(ctx, caller, r.user)
+	s, err := sessions.Connected(ctx, caller, r.user)
 	switch {
 	case errors.Is(err, registry.CodeSessionNotFound) || errors.Is(err, registry.CodeNotConnected):
 		return none, nil
 	case err != nil:
 		return none, err
-	case e.Session.UserID != "" && e.Session.UserID != r.user: // a device can choose a user's name as its id
+	case s.UserID != "" && s.UserID != r.user: // a device can choose a user's name as its id
 		return none, nil
 	}
-	return e.Session.Key, nil
+	return s.Key, nil
 }
 
-// sessionsOf returns the connected sessions of a user, at most maxCandidates. It reads a bounded number of sessions, so
-// callers in a very large fleet need the header.
-func sessionsOf(
-	ctx context.Context, sessions Sessions, caller auth.Identity, user string,
-) ([]registry.Candidate, error) {
-	q := registry.Query{Tenant: caller.Tenant, Target: registry.Target{UserID: user, Viewer: caller.Viewer()}}
-	var found []registry.Candidate
-	err := sessions.Each(ctx, q, func(e registry.Entry) {
-		if len(found) < maxCandidates {
-			found = append(found, registry.Candidate{
-				SessionID: e.Session.Key.Session, DeviceID: e.Session.DeviceID, UserID: e.Session.UserID,
-				Name: e.Session.Name,
-			})
+// stream writes a completion while its turn runs.
+type stream struct {
+	*ssewriter.TurnStream
+	*Completion
+	created int64
+	begun   bool // the role was sent
+}
+
+// Stream runs the turn and writes its events. Text and thinking of all iterations are sent immediately. Calls of the
+// caller's own tools are sent at the end, when they are complete.
+func (o *Completion) Stream(ctx context.Context, t *ssewriter.TurnStream) (end func(), failure error) {
+	s, aborted := &stream{TurnStream: t, Completion: o, created: time.Now().Unix()}, false
+	reply, calls, err := o.turns.Agent.Complete(ctx, o.ask, func(e chat.Event) {
+		switch e.Type {
+		case chat.EventChunk:
+			if e.Refusal {
+				s.sendDelta(wire.CompletionDelta{Refusal: &e.Content})
+				return
+			}
+			s.sendDelta(wire.CompletionDelta{Content: &e.Content})
+		case chat.EventThinking:
+			s.sendDelta(wire.CompletionDelta{Reasoning: e.Content})
+		case chat.EventToolCall, chat.EventToolResult: // a device's tool, which OpenAI's format cannot show
+			s.KeepAlive()
+		case chat.EventAborted:
+			aborted = true
 		}
 	})
-	return found, err
+	if err != nil {
+		failure = turnFailure(o.turns.Explain(ctx, err, aborted), reply)
+		return func() {
+			_, body := errorBodyOf(failure)
+			t.Send("", body) // without [DONE], which would mark the answer as complete
+		}, failure
+	}
+	return func() { s.finish(reply, calls) }, nil
 }
 
-const (
-	maxStops       = 4 // as at OpenAI
-	maxTemperature = 2
-)
-
-// Request is the body of a request for a completion. Each field is applied, passed to the model, or rejected by its
-// name. None is ignored.
-type Request struct {
-	completion   chat.Completion // without Key, Caller and Turn; Model as it was sent
-	user         string
-	stream       bool
-	includeUsage bool
+// finish sends the tool calls, the finish reason and the usage.
+func (s *stream) finish(reply chat.Reply, calls []provider.ToolCall) {
+	for i, call := range calls {
+		shown := toolCallOf(call)
+		shown.Index = &i
+		s.sendDelta(wire.CompletionDelta{ToolCalls: []wire.CompletionCall{shown}})
+	}
+	reason := finishReason(reply, calls)
+	s.sendRole()
+	s.sendChunk(nil, wire.CompletionChunkChoice{FinishReason: &reason})
+	if s.usage {
+		counted := usageOf(reply.Usage)
+		s.sendChunk(&counted)
+	}
+	s.SendText("[DONE]")
 }
 
-// ParseRequest parses the body of a request for a completion.
-func ParseRequest(body []byte) (Request, error) {
-	var r Request
-	if strings.TrimSpace(string(body)) == "" {
-		return r, registry.Errorf(registry.CodeInvalidRequest, "The body is empty.")
-	}
-	if err := jsonbody.Check(body); err != nil {
-		return r, err
-	}
-	var failed error
-	f := readFields(body, "", &failed)
-	for _, read := range []func(fields){
-		refuseUnoffered, r.readModel, r.readMessages, r.readTools, r.readToolChoice, r.readSampling, r.readStop,
-		r.readOptions, r.readFormat, r.readStreaming,
-	} {
-		if read(f); failed != nil {
-			break
-		}
-	}
-	return r, failed
+func (s *stream) sendDelta(d wire.CompletionDelta) {
+	s.sendRole()
+	s.sendChunk(nil, wire.CompletionChunkChoice{Delta: d})
 }
 
-// Streamed reports whether the answer is streamed.
-func (r *Request) Streamed() bool { return r.stream }
-
-func (r *Request) readModel(f fields) {
-	if r.completion.Model = f.str("model"); r.completion.Model == "" {
-		f.fail("model",
-			"You must provide a model parameter: a name of GET /v1/models, or %q for the default.", defaultModel)
-	}
-	r.user = f.str("user")
-}
-
-func (r *Request) readStreaming(f fields) {
-	r.stream = f.isSet("stream")
-	if !f.has("stream_options") {
+// sendRole sends the role before the first text.
+func (s *stream) sendRole() {
+	if s.begun {
 		return
 	}
-	options := f.object("stream_options")
-	options.only("include_usage", "include_obfuscation")
-	if options.has("include_obfuscation") && string(options.members["include_obfuscation"]) != "false" {
-		options.fail("include_obfuscation", "Padding of streams is not offered.")
-	}
-	r.includeUsage = options.isSet("include_usage")
+	s.begun = true
+	nothing := ""
+	s.sendChunk(nil, wire.CompletionChunkChoice{Delta: wire.CompletionDelta{Role: "assistant", Content: &nothing}})
 }
 
-func (r *Request) readSampling(f fields) {
-	c := &r.completion
-	c.MaxTokens = f.count("max_tokens")
-	c.MaxTokens = cmp.Or(f.count("max_completion_tokens"), c.MaxTokens)
-	c.Temperature = f.number("temperature", 0, maxTemperature)
-}
-
-// readStop reads one stop sequence or several.
-func (r *Request) readStop(f fields) {
-	var one string
-	if json.Unmarshal(f.members["stop"], &one) == nil {
-		r.completion.Stop = []string{one}
-	} else {
-		f.decode("stop", &r.completion.Stop, "a string or an array of strings")
+func (s *stream) sendChunk(counted *wire.CompletionUsage, choices ...wire.CompletionChunkChoice) {
+	piece := wire.CompletionChunk{
+		ID: idPrefix + s.ask.Turn, Object: "chat.completion.chunk", Created: s.created, Model: s.ask.Model,
+		Choices: append([]wire.CompletionChunkChoice{}, choices...),
 	}
-	if len(r.completion.Stop) > maxStops {
-		f.fail("stop", "At most %d sequences may be given in \"stop\".", maxStops)
+	if s.usage { // null in all chunks but the last
+		piece.Usage = &counted
 	}
-	if slices.Contains(r.completion.Stop, "") {
-		f.fail("stop", "A sequence in \"stop\" must not be empty.")
-	}
+	s.Send("", piece)
 }

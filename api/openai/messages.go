@@ -110,7 +110,6 @@ func readImage(f fields) *provider.Image {
 	return &image
 }
 
-// readToolCalls reads the tool calls of an assistant message.
 func readToolCalls(f fields) (calls []provider.ToolCall) {
 	for one := range f.objects("tool_calls", f.list("tool_calls", "an array")) {
 		call := provider.ToolCall{ID: one.str("id")}
@@ -149,7 +148,6 @@ func (o openCalls) follow(m *provider.Message, f fields) {
 	}
 }
 
-// settled fails if a call has no result.
 func (o openCalls) settled(f fields, name string) {
 	if len(o) > 0 {
 		f.fail(name, "Each call of an assistant must be followed by a message of the role \"tool\" with its result.")
@@ -200,16 +198,13 @@ func (f fields) fail(name, format string, args ...any) {
 	}
 }
 
-// decode reads a field into to, and reports whether it is present. what describes the expected value in the error.
-func (f fields) decode(name string, to any, what string) bool {
-	text, ok := f.members[name]
-	if ok && json.Unmarshal(text, to) != nil {
+// decode reads a field into to, if it is present. what describes the expected value in the error.
+func (f fields) decode(name string, to any, what string) {
+	if f.has(name) && json.Unmarshal(f.members[name], to) != nil {
 		f.fail(name, "%s must be %s.", named(f.path(name)), what)
 	}
-	return ok
 }
 
-// has reports whether a field is present.
 func (f fields) has(name string) bool { return f.members[name] != nil }
 
 // str returns a string, or "" if it is absent.
@@ -227,18 +222,9 @@ func (f fields) kind() (kind string) {
 }
 
 // flag returns a boolean, or nil if it is absent.
-func (f fields) flag(name string) *bool {
-	var on bool
-	if !f.decode(name, &on, "true or false") {
-		return nil
-	}
-	return &on
-}
-
-// isSet reports whether a boolean is true.
-func (f fields) isSet(name string) bool {
-	on := f.flag(name)
-	return on != nil && *on
+func (f fields) flag(name string) (on *bool) {
+	f.decode(name, &on, "true or false")
+	return on
 }
 
 // number returns a number from least to most, or nil if it is absent.
@@ -290,7 +276,6 @@ func (f fields) objects(name string, list []json.RawMessage) iter.Seq[fields] {
 	}
 }
 
-// only rejects unknown fields.
 func (f fields) only(known ...string) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		if !slices.Contains(known, name) {

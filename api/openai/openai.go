@@ -6,15 +6,24 @@
 //	body ─▶ ParseRequest ─▶ Request.Open: model, session ─▶ Completion.Answer or Completion.Stream
 //
 // Package api has the routes (v1.go) and handles all that applies to every request: bodies, bounds and deadlines. This
-// package imports agent, registry and api/internal. Start with completions.go; errors.go has the errors.
+// package imports agent, registry and api/internal. Start with completions.go; openai.go has models and errors.
 package openai
 
 import (
-	"regexp"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/registry"
 )
 
 const (
@@ -62,81 +71,145 @@ func GetModel(all []string, name string) (any, error) {
 	return modelOf(name), err
 }
 
-// requestFields lists the fields that are read, and those that are rejected unless they have no effect.
-var requestFields = []string{
-	"model", "messages", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "max_completion_tokens",
-	"temperature", "stop", "user", "response_format", "parallel_tool_calls", "top_p", "presence_penalty",
-	"frequency_penalty", "seed", "logit_bias",
-	"reasoning_effort", "verbosity", "service_tier", "safety_identifier", "prompt_cache_key", "metadata",
-	"n", "functions", "function_call", "logprobs", "top_logprobs", "store", "modalities",
+// Types of errors. Some clients check only the type.
+const (
+	typeBadRequest = "invalid_request_error"
+	typeLimited    = "rate_limit_error"
+	typeServer     = "server_error"
+)
+
+// codes maps the gateway's codes to OpenAI's own codes. Other codes stay as they are.
+var codes = map[registry.Code]string{
+	registry.CodeInvalidRequest:  "invalid_request_error",
+	registry.CodeUnauthenticated: "invalid_api_key",
+	registry.CodeRateLimited:     "rate_limit_exceeded",
 }
 
-// refuseUnoffered rejects unsupported fields whose effect a client would miss.
-func refuseUnoffered(f fields) {
-	for _, name := range []string{"functions", "function_call"} {
-		if f.has(name) {
-			f.fail(name, "The field %q is not offered. Use \"tools\" and \"tool_choice\".", name)
-		}
-	}
-	for name, nothing := range map[string]string{
-		"n": `1`, "logprobs": `false`, "top_logprobs": `0`, "store": `false`, "modalities": `["text"]`,
-	} {
-		if f.has(name) && string(f.members[name]) != nothing {
-			f.fail(name, "The field %q is not offered: leave it out, or let it be %s.", name, nothing)
-		}
-	}
-	if f.has("messages") { // a missing "messages" is a more useful error
-		f.only(requestFields...)
-	}
-}
+// finalError is an error of a turn in which tools have run. A client must not retry the request automatically.
+type finalError struct{ error }
 
-// noTools reports whether no tool may run, including the device's tools.
-func (r *Request) noTools() bool { return r.completion.Choice.Mode == provider.ChoiceNone }
+func (f finalError) Unwrap() error { return f.error }
 
-// readOptions reads the options that are passed to the model unchanged.
-func (r *Request) readOptions(f fields) {
-	o := &r.completion.Options
-	o.User = r.user
-	o.TopP = f.number("top_p", 0, 1)
-	o.PresencePenalty = f.number("presence_penalty", -2, 2)
-	o.FrequencyPenalty = f.number("frequency_penalty", -2, 2)
-	o.Effort, o.Verbosity, o.ServiceTier = f.str("reasoning_effort"), f.str("verbosity"), f.str("service_tier")
-	o.SafetyIdentifier, o.CacheKey = f.str("safety_identifier"), f.str("prompt_cache_key")
-	o.Parallel = f.flag("parallel_tool_calls")
-	f.decode("seed", &o.Seed, "a whole number")
-	f.decode("logit_bias", &o.LogitBias, "an object of whole numbers by token")
-	f.decode("metadata", &o.Metadata, "an object of strings")
-}
-
-var formatName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-// readFormat reads the format of the answer.
-func (r *Request) readFormat(f fields) {
-	if !f.has("response_format") {
-		return
+// isFinal reports whether a client should not retry the request automatically, because its tools would run twice, or it
+// would fail again. A turn that reached one of its limits would most likely reach it again.
+func isFinal(err error) bool {
+	var final finalError
+	if errors.As(err, &final) {
+		return true
 	}
-	format := f.object("response_format")
-	switch format.str("type") {
-	case "text":
-	case "json_object":
-		r.completion.Options.Format = &provider.Format{}
-	case "json_schema":
-		r.completion.Options.Format = readSchema(format.object("json_schema"))
+	switch registry.AsError(err).Code {
+	case registry.CodeAmbiguousTarget, registry.CodeTimeout, registry.CodeAgent:
+		return true
 	default:
-		format.fail("type", "The type of \"response_format\" must be text, json_object or json_schema.")
+		return false
 	}
 }
 
-func readSchema(f fields) *provider.Format {
-	f.only("name", "description", "schema", "strict")
-	format := provider.Format{Name: f.str("name"), Schema: f.members["schema"]}
-	if !formatName.MatchString(format.Name) {
-		f.fail("name", "The name of a schema must match %s.", formatName)
+// paramError adds the fields of OpenAI's format to an error.
+type paramError struct {
+	error
+	param string // the invalid field
+	code  string // empty: use codes
+}
+
+func (p *paramError) Unwrap() error { return p.error }
+
+func badParam(param, format string, args ...any) error {
+	return &paramError{param: param, error: registry.Errorf(registry.CodeInvalidRequest, format, args...)}
+}
+
+// NoModel returns err as the error that no model is configured.
+func NoModel(err error) error {
+	return &paramError{param: "model", code: "model_not_found", error: err}
+}
+
+func unknownModel(name string) error {
+	return NoModel(registry.Errorf(registry.CodeNotFound,
+		"The model %.120q does not exist. GET /v1/models lists those that do.", name))
+}
+
+// errorBodyOf returns an error in OpenAI's format, and its status.
+func errorBodyOf(err error) (int, wire.OpenAIError) {
+	p := auth.ProblemOf(registry.AsError(err))
+	e := wire.OpenAIErrorDetail{Message: p.Detail, Type: typeBadRequest, Code: string(p.Code)}
+	switch {
+	case p.Status == http.StatusTooManyRequests:
+		e.Type = typeLimited
+	case p.Status >= http.StatusInternalServerError:
+		e.Type = typeServer
 	}
-	format.Description = f.str("description")
-	if len(format.Schema) == 0 || format.Schema[0] != '{' {
-		f.fail("schema", "%s must be a JSON Schema object.", named(f.path("schema")))
+	if code := codes[p.Code]; code != "" {
+		e.Code = code
 	}
-	format.Strict = f.flag("strict")
-	return &format
+	if len(p.Candidates) > 0 {
+		ids := make([]string, len(p.Candidates))
+		for i, c := range p.Candidates {
+			ids[i] = c.SessionID
+		}
+		e.Message += " Sessions: " + strings.Join(ids, ", ") + "."
+	}
+	var wrong *paramError
+	if errors.As(err, &wrong) {
+		e.Param = &wrong.param
+		if wrong.code != "" {
+			e.Code = wrong.code
+		}
+	}
+	return p.Status, wire.OpenAIError{Error: e}
+}
+
+// turnFailure returns a turn's failure so that clients of OpenAI's API handle it correctly. They retry after 408, 409,
+// 429 and 5xx. They must not retry if tools have run in the turn. A retry is useless if the provider rejects the
+// request.
+func turnFailure(err error, reply chat.Reply) error {
+	err = providerFailure(err)
+	if len(reply.Calls) > 0 {
+		return finalError{err}
+	}
+	return err
+}
+
+// providerFailure gives a failure of the provider the code that OpenAI's clients expect.
+func providerFailure(err error) error {
+	var failed *provider.Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	coded := *registry.AsError(err)
+	switch failed.Kind {
+	case provider.KindRequest:
+		coded.Code = registry.CodeInvalidRequest
+		if failed.Param != "" {
+			return &paramError{param: failed.Param, error: &coded}
+		}
+	case provider.KindLimit:
+		coded.Code, coded.RetryAfter = registry.CodeRateLimited, failed.RetryAfter
+	default:
+		return err
+	}
+	return &coded
+}
+
+// WriteError answers with an error in OpenAI's format.
+func WriteError(w http.ResponseWriter, err error) {
+	status, answer := errorBodyOf(err)
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(answer) // cannot fail: strings only
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	if isFinal(err) {
+		header.Set(HeaderRetry, "false")
+	}
+	wait := registry.AsError(err).RetryAfter
+	switch {
+	case status == http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", "Bearer")
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, wait > 0:
+		header.Set("Retry-After", strconv.Itoa(max(1, int((wait+time.Second-1)/time.Second))))
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body.Bytes()) // on failure the client is gone
 }

@@ -64,7 +64,8 @@ func openAPISchemas(t *testing.T) string {
 	}
 	refs := regexp.MustCompile(schemaRef + "([A-Za-z]+)")
 	for _, path := range []string{
-		"../../api/openapi/paths.json", "../../api/openapi/parameters.json", "../../api/openapi.go", patch,
+		"../../api/openapi/paths.json", "../../api/openapi/parameters.json", "../../api/openapi/components.json",
+		"../../api/openapi.go", patch,
 	} {
 		for _, m := range refs.FindAllSubmatch(g.read(path), -1) {
 			g.component(string(m[1]))

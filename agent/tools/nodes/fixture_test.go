@@ -173,7 +173,9 @@ func newHouse(t *testing.T, o options) *house {
 	})
 	h.must(err)
 	handler, err := api.NewHandler(api.Config{
-		Pod: pod.ID(), Calls: pod.Calls, Directory: h.store, Conversations: h.store, AuditLog: h.store, Usage: h.store,
+		Approvals: struct{ api.Approvals }{},
+		Pod:       pod.ID(), Calls: pod.Calls, Directory: h.store, Conversations: h.store, AuditLog: h.store,
+		Credentials: h.store, Usage: h.store,
 		Kicker: pod.Hub, Turns: pod.Turns, Policy: policy, Auth: identify, Origins: origins, Invoker: invoker,
 		Builtins: local, Device: devices,
 	})

@@ -76,7 +76,6 @@ func (s *Stream) Put(id, event string, data any) error { return Append(&s.buffer
 // PutEncoded adds events that Append encoded to the next flush.
 func (s *Stream) PutEncoded(events []byte) { s.buffer.Write(events) }
 
-// Buffered returns the number of bytes in the next flush.
 func (s *Stream) Buffered() int { return s.buffer.Len() }
 
 // Append appends one encoded event.
@@ -146,26 +145,20 @@ type TurnStream struct {
 	err error   // of writing: the client is gone or too slow
 }
 
-// Ending is the end of a turn's stream. Failure is the answer if nothing was written yet. Otherwise Tell writes the
-// end.
-type Ending struct {
-	Failure error
-	Tell    func(*TurnStream)
-}
+// Turn writes the events of a turn. failure is the answer if nothing was written yet. Otherwise end writes the end.
+type Turn func(context.Context, *TurnStream) (end func(), failure error)
 
 // ServeTurn calls run to write the events of a turn, and sends heartbeats between them. The answer begins after grace
 // at the latest. The context of run ends when the client disconnects or does not read. ServeTurn returns the failure
 // that is still to be answered, or the error of a client that is gone.
-func ServeTurn(
-	ctx context.Context, c *gin.Context, grace time.Duration, run func(context.Context, *TurnStream) Ending,
-) (failure, gone error) {
+func ServeTurn(ctx context.Context, c *gin.Context, grace time.Duration, run Turn) (failure, gone error) {
 	ctx, stop := context.WithCancel(ctx)
 	t := &TurnStream{open: func() (*Stream, error) { return Open(c) }, stop: stop}
-	end := t.runWithHeartbeat(ctx, grace, run)
-	if end.Failure != nil && t.out == nil {
-		return end.Failure, nil
+	end, failure := t.runWithHeartbeat(ctx, grace, run)
+	if failure != nil && t.out == nil {
+		return failure, nil
 	}
-	end.Tell(t)
+	end()
 	if t.out != nil {
 		t.out.Close()
 	}
@@ -174,8 +167,8 @@ func ServeTurn(
 
 // runWithHeartbeat runs a turn. After it returns, no other goroutine uses the answer.
 func (t *TurnStream) runWithHeartbeat(
-	ctx context.Context, grace time.Duration, run func(context.Context, *TurnStream) Ending,
-) Ending {
+	ctx context.Context, grace time.Duration, run Turn,
+) (end func(), failure error) {
 	var heartbeat sync.WaitGroup
 	heartbeat.Go(func() {
 		timer := time.NewTimer(grace)
@@ -201,16 +194,15 @@ func (t *TurnStream) Send(name string, data any) {
 
 // SendText writes an event with raw text as its data, on one line.
 func (t *TurnStream) SendText(text string) {
-	t.write(func(out *Stream) error {
-		out.buffer.WriteString("data: " + text + "\n\n")
-		return nil
-	})
+	t.sendRaw("data: " + text + "\n\n")
 }
 
 // KeepAlive writes and flushes a comment, for activity without an event.
-func (t *TurnStream) KeepAlive() {
+func (t *TurnStream) KeepAlive() { t.sendRaw(comment) }
+
+func (t *TurnStream) sendRaw(text string) {
 	t.write(func(out *Stream) error {
-		out.buffer.WriteString(comment)
+		out.buffer.WriteString(text)
 		return nil
 	})
 }

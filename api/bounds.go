@@ -2,12 +2,15 @@ package api
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
@@ -220,3 +223,89 @@ func (h *reservation) writeParts(w http.ResponseWriter, body []byte) bool {
 	}
 	return true
 }
+
+// slotRetry is when a client should retry after it met a bound of slots.
+const slotRetry = 5 * time.Second
+
+// Limits of requests that wait for the end of a call (wait_ms): in total, and for one identity. Each costs the pod
+// about 75 KiB, mostly for its open connection.
+const (
+	maxWaiting       = 2000
+	maxCallerWaiting = 500
+)
+
+// slots bounds the open requests of a kind on this pod: in total, per tenant, and per identity. It is safe for
+// concurrent use.
+type slots struct {
+	what string // the kind, in the plural
+	pool *share.Pool
+}
+
+func newSlots(what string, all, each int) *slots {
+	return &slots{what, share.New(share.Bounds{Pod: int64(all), Identity: int64(each)})}
+}
+
+// enter counts one more request in, and returns a function that counts it out. It fails if a bound is met.
+func (s *slots) enter(by share.Owner) (release func(), err error) {
+	return s.taken(s.pool.Try(by, 1))
+}
+
+// wait is enter, but waits for a free slot until ctx ends.
+func (s *slots) wait(ctx context.Context, by share.Owner) (release func(), err error) {
+	return s.taken(s.pool.Acquire(ctx, by, 1))
+}
+
+// taken returns the function that releases a slot, or the error for the bound that was met. For a request that waited,
+// it is the bound of its share or of the pod.
+func (s *slots) taken(g *share.Grant, err error) (release func(), _ error) {
+	if err == nil {
+		return g.Release, nil
+	}
+	message := "This pod holds as many " + s.what + " as it may. Retry after a moment."
+	if full, ok := errors.AsType[*share.FullError](err); ok && full.Bound == share.Identity {
+		message = "This identity has as many " + s.what + " as it may on this pod. Close some, or retry after a moment."
+	} else if ok && full.Bound == share.Tenant {
+		message = "This tenant has its share of this pod's " + s.what + ". Close some, or retry after a moment."
+	}
+	return nil, tooMany(message)
+}
+
+func tooMany(message string) error {
+	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: slotRetry}
+}
+
+// reserveStream counts one more event stream in, and returns a function that counts it out. It fails if there are too
+// many, or if the pod is draining.
+func (h *handler) reserveStream(by share.Owner) (release func(), err error) {
+	if h.isDraining() {
+		return nil, draining()
+	}
+	return h.streams.enter(by)
+}
+
+// owner returns the owner for the shares that a request takes of this pod. Requests without an identity have no tenant,
+// and each network that sends them counts as one identity.
+func (h *handler) owner(c *gin.Context) share.Owner {
+	if _, known := c.Get(keyCaller); known {
+		return caller(c).Owner()
+	}
+	return share.Owner{Identity: h.Sources.Network(c.Request).String()}
+}
+
+// countServed counts a request with a credential from when its body has arrived until it ends. Until then, its
+// connection counts as idle and can be evicted for others.
+func (h *handler) countServed(c *gin.Context) error {
+	_, known := c.Get(keyCaller)
+	if _, counted := c.Get(keyServed); !known || counted { // without a body, it is counted before its handler reads it
+		return nil
+	}
+	release, err := h.served.enter(h.owner(c))
+	if err == nil {
+		c.Set(keyServed, release)
+	}
+	return err
+}
+
+// maxReading is the maximum number of requests that read a large part of the store at a time: thousands of lines of the
+// audit log, or rows of usage. Each costs bounded but considerable memory and CPU time.
+const maxReading = 4
