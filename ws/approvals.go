@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -23,10 +21,8 @@ import (
 // Pairing decides which ids and tools paired devices may use, and accepts pairing requests of others. *pairing.Service
 // implements it.
 type Pairing interface {
-	// Open reports whether devices without a credential may connect to request pairing.
+	// Open reports whether devices without a credential may connect to request pairing. Ask creates such a request.
 	Open() bool
-
-	// Ask creates a pairing request, which waits for an approver.
 	Ask(ctx context.Context, r pairing.Request, source netip.Prefix) (pairing.Asked, error)
 
 	// Review decides which tools of a registration the device may offer, and stores the others for approvers.
@@ -42,44 +38,27 @@ type Pairing interface {
 // isPaired reports whether the tools of the connection need approval.
 func (c *conn) isPaired() bool { return c.server.cfg.Pairing != nil && pairing.IsPaired(*c.who) }
 
-// review removes the tools that wait for approval from a paired device's registration. It returns the names of tools
-// that the session offers with an earlier definition; these must be dropped.
-func (r *registration) review(ctx context.Context) (drop []string, err error) {
+// review removes the tools that wait for approval from a paired device's registration, also those that the session
+// offers with an earlier definition.
+func (r *registration) review(ctx context.Context) error {
 	c := r.conn
 	if len(r.put) == 0 || !c.isPaired() {
-		return nil, nil
+		return nil
 	}
 	reviewed, err := c.server.cfg.Pairing.Review(ctx, *c.who, r.put)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.budget.spend(float64(reviewed.Bytes) / bytesPerUnit) // delays the next frame that needs the store
 	for _, w := range reviewed.Waiting {
 		r.put = slices.DeleteFunc(r.put, func(t registry.ToolSpec) bool { return t.Name == w.Name })
 		r.withdraw(w.Name)
-		if c.offers(w.Name) {
-			drop = append(drop, w.Name)
-		}
 		r.reject(w.Name, w.Reason)
 	}
-	return drop, nil
+	return nil
 }
 
-// withdraw counts a tool as no longer offered.
-func (r *registration) withdraw(name string) {
-	old := r.offered[name]
-	r.sum.bytes -= old.bytes
-	r.sum.compiled -= old.compiled
-	delete(r.offered, name)
-}
-
-// offers reports whether the session offers a tool with this name.
-func (c *conn) offers(name string) bool {
-	return slices.ContainsFunc(c.local.Tools(), func(t registry.ToolSpec) bool { return t.Name == name })
-}
-
-// approvalTries is how often the approvals are looked up while the store is unavailable.
-const approvalTries = 5
+const approvalTries = 5 // while the store is unavailable
 
 // offerApproved updates the connections of one paired device: they offer newly approved tools and drop tools that are
 // no longer approved. It sends the device its number of tools.
@@ -112,9 +91,7 @@ func (c *conn) offerApproved(approvals pairing.Approvals) (err error) {
 	defer c.recoverPanic()
 	c.registering.Lock()
 	defer c.registering.Unlock()
-	c.mu.Lock()
-	local := c.local
-	c.mu.Unlock()
+	local := c.claimed()
 	if local == nil {
 		return nil // nothing is registered yet
 	}
@@ -139,7 +116,7 @@ func (c *conn) offerApproved(approvals pairing.Approvals) (err error) {
 	for _, name := range withdrawn {
 		r.withdraw(name)
 	}
-	if err := r.store(ctx, withdrawn); err != nil {
+	if err := r.store(ctx); err != nil {
 		c.fail(err)
 		return nil
 	}
@@ -149,109 +126,64 @@ func (c *conn) offerApproved(approvals pairing.Approvals) (err error) {
 	return c.send(toolsRegisteredFrame(0, len(local.Tools()), r.rejected, nil))
 }
 
-// pairedConns indexes the connections of paired devices by their credentials. The zero value is empty. It is safe for
-// concurrent use.
-type pairedConns struct {
-	mu      sync.Mutex
-	by      map[pairedKey]map[*conn]struct{}
-	changed map[string]map[pairedKey]struct{} // by tenant, while a goroutine handles the tenant's changes
-}
-
-type pairedKey struct{ tenant, credential string }
-
-func keyOfPaired(c *conn) pairedKey { return pairedKey{c.who.Tenant, c.who.Credential} }
-
-func (p *pairedConns) add(c *conn) {
-	if !c.isPaired() {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := keyOfPaired(c)
-	if p.by == nil {
-		p.by = make(map[pairedKey]map[*conn]struct{})
-	}
-	if p.by[key] == nil {
-		p.by[key] = make(map[*conn]struct{})
-	}
-	p.by[key][c] = struct{}{}
-}
-
-func (p *pairedConns) remove(c *conn) {
-	if !c.isPaired() {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := keyOfPaired(c)
-	delete(p.by[key], c)
-	if len(p.by[key]) == 0 {
-		delete(p.by, key)
-	}
-}
-
-// change records that a credential has changed. It returns true if no goroutine handles the changes of its tenant. The
-// caller must then call next until it returns nil.
-func (p *pairedConns) change(key pairedKey) (look bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.by[key]) == 0 {
-		return false
-	}
-	if p.changed == nil {
-		p.changed = make(map[string]map[pairedKey]struct{})
-	}
-	if look = p.changed[key.tenant] == nil; look {
-		p.changed[key.tenant] = make(map[pairedKey]struct{})
-	}
-	p.changed[key.tenant][key] = struct{}{}
-	return look
-}
-
-// next returns the connections of one changed credential of a tenant, nil if there is none.
-func (p *pairedConns) next(tenant string) []*conn {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for key := range p.changed[tenant] {
-		delete(p.changed[tenant], key)
-		if len(p.by[key]) > 0 {
-			return slices.Collect(maps.Keys(p.by[key]))
-		}
-	}
-	delete(p.changed, tenant)
-	return nil
-}
-
 // CredentialsChanged updates the tools of devices whose credentials have changed, and ends connections that claim the
 // id of a newly paired device. It does not block. Devices of a tenant are handled one after another. Changes of one
 // device that arrive meanwhile are merged.
 func (s *Server) CredentialsChanged(changes []registry.CredentialChange) {
 	s.devicesPaired(changes)
 	for _, change := range changes {
-		if change.Revoked || change.Kind != registry.ChangeCredential {
+		if change.Revoked || change.Kind != registry.ChangeCredential || s.cfg.Pairing == nil {
 			continue
 		}
-		name := auth.CredentialName(registry.CredentialDevice, change.ID)
-		if !s.paired.change(pairedKey{change.Tenant, name}) {
-			continue
+		if s.noteChange(change.Tenant, auth.CredentialName(registry.CredentialDevice, change.ID)) {
+			s.goTask(func() { s.offerChanged(change.Tenant) })
 		}
-		if !s.tryAddTask() {
-			return
-		}
-		go func() {
-			defer s.taskDone()
-			for all := s.paired.next(change.Tenant); all != nil; all = s.paired.next(change.Tenant) {
-				s.offerApproved(all)
+	}
+}
+
+// noteChange records that a credential has changed. It returns true if no goroutine handles the changes of its tenant.
+func (s *Server) noteChange(tenant, credential string) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first = s.changed[tenant] == nil; first {
+		s.changed[tenant] = make(map[string]bool)
+	}
+	s.changed[tenant][credential] = true
+	return first
+}
+
+// takeChanges returns the changed credentials of a tenant, nil if there are none.
+func (s *Server) takeChanges(tenant string) map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.changed[tenant]
+	if len(changed) == 0 {
+		delete(s.changed, tenant)
+		return nil
+	}
+	s.changed[tenant] = make(map[string]bool)
+	return changed
+}
+
+// offerChanged updates the connections of a tenant's changed credentials, until no more have changed.
+func (s *Server) offerChanged(tenant string) {
+	for changed := s.takeChanges(tenant); changed != nil; changed = s.takeChanges(tenant) {
+		conns := make(map[string][]*conn) // by credential
+		for _, c := range s.snapshot() {
+			if c.who.Tenant == tenant && changed[c.who.Credential] {
+				conns[c.who.Credential] = append(conns[c.who.Credential], c)
 			}
-		}()
+		}
+		for _, all := range conns {
+			s.offerApproved(all)
+		}
 	}
 }
 
 // If pairing is open, a device without a credential gets a pairing request that waits for an approver. The gateway
 // sends it what POST /pair answers, and closes the connection. So unknown devices hold no sockets open.
 
-// pollInterval is how often a device should poll whether it is paired.
-const pollInterval = 2 * time.Second
+const pollInterval = 2 * time.Second // of a device that waits to be paired
 
 // errUnpaired is the error for a device without a credential that may request pairing.
 var errUnpaired = errors.New("the device has no credential")
@@ -261,7 +193,6 @@ func (s *Server) pairsStrangers(r *http.Request) bool {
 	return s.cfg.Pairing != nil && s.cfg.Pairing.Open() && websocket.IsWebSocketUpgrade(r)
 }
 
-// pairStranger creates a pairing request for a device without a credential, and ends its connection.
 func (s *Server) pairStranger(w http.ResponseWriter, r *http.Request, offer subprotocols, speaksMCP bool) {
 	query := r.URL.Query()
 	device := query.Get("device_id")

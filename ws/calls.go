@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,9 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	c.startMu.Lock()
 	err := errOutboxNotOpen
 	if !c.refusesNew && c.ending() == closeNone {
-		if err = c.out.push(c.callFrame(call)); err != nil && c.mcp != nil {
+		if c.mcp == nil {
+			err = c.out.push(toolCallRequestFrame(call))
+		} else if err = c.out.push(c.mcp.Call(call.ID, call.Tool, call.Args.Raw())); err != nil {
 			c.mcp.NotSent(call.ID)
 		}
 	}
@@ -45,14 +48,6 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 	default: // not started yet, or ending
 		return registry.Errorf(registry.CodeNotConnected, "The device is not connected. Retry when it is back.")
 	}
-}
-
-// callFrame returns the frame that starts a call at the device.
-func (c *conn) callFrame(call routing.DeviceCall) []byte {
-	if c.mcp != nil {
-		return c.mcp.Call(call.ID, call.Tool, call.Args.Raw())
-	}
-	return toolCallRequestFrame(call)
 }
 
 // Cancel implements routing.Conn. Cancellation is best effort: if the outbox is full, the device finishes its work in
@@ -80,11 +75,6 @@ func (c *conn) Expired(callID string) {
 	}
 }
 
-// callAccepted records that the device has started a call.
-func (c *conn) callAccepted(f *toolCallAcceptedFrame) {
-	_ = c.local.Progress(f.ID, nil, nil, "", "") // an empty report is never refused
-}
-
 // callProgress records a call's progress or a chunk of its output. A chunk that is not a string is kept as its JSON,
 // like an output.
 func (c *conn) callProgress(f *toolProgressFrame) error {
@@ -92,10 +82,7 @@ func (c *conn) callProgress(f *toolProgressFrame) error {
 	if len(chunk) > maxProgressChunk {
 		return fields.Invalid("chunk: at most %d bytes are allowed", maxProgressChunk)
 	}
-	message := ""
-	if f.Message != nil {
-		message = fields.Truncate(*f.Message, maxProgressMessage)
-	}
+	message := fields.Truncate(or(f.Message, ""), maxProgressMessage)
 	if err := c.local.Progress(f.ID, number(f.Progress), number(f.Total), message, chunk); err != nil {
 		return fields.NewError(codeProgressRefused, registry.AsError(err).Message)
 	}
@@ -104,9 +91,6 @@ func (c *conn) callProgress(f *toolProgressFrame) error {
 
 // number returns a number that the decoder has checked, nil if it is absent.
 func number(raw json.RawMessage) *float64 {
-	if raw == nil {
-		return nil
-	}
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil {
 		return nil
@@ -114,7 +98,6 @@ func number(raw json.RawMessage) *float64 {
 	return &n
 }
 
-// toolResult completes a call with the tool's answer.
 func (c *conn) toolResult(f *toolResultFrame) error {
 	for _, p := range f.result.Parts {
 		if p.URL != "" {
@@ -127,10 +110,7 @@ func (c *conn) toolResult(f *toolResultFrame) error {
 
 // toolError completes a call as failed by the tool. The error text is also the output, so that a model can read it.
 func (c *conn) toolError(f *toolErrorFrame) {
-	message := "The tool failed and did not say why."
-	if f.Error != nil && *f.Error != "" {
-		message = *f.Error
-	}
+	message := cmp.Or(f.Error, "The tool failed and did not say why.")
 	c.completeCall(f.ID, registry.NewResult(false, registry.JSON{}, message))
 }
 
@@ -181,10 +161,7 @@ type Uploads interface {
 
 // uploadRequest answers a device that asks for an upload slot for a call it runs.
 func (c *conn) uploadRequest(ctx context.Context, f *uploadRequestFrame) error {
-	part := registry.Part{Type: registry.PartFile, MIMEType: f.MIMEType, Size: f.Size}
-	if f.Name != nil {
-		part.Name = *f.Name
-	}
+	part := registry.Part{Type: registry.PartFile, MIMEType: f.MIMEType, Size: f.Size, Name: f.Name}
 	slot, err := c.reserve(ctx, f.ID, part)
 	if err != nil {
 		return c.send(uploadRefusedFrame(f.ID, registry.AsError(err)))
@@ -204,10 +181,9 @@ func (c *conn) reserve(ctx context.Context, call string, p registry.Part) (regis
 	return c.server.cfg.Uploads.Reserve(ctx, c.local.Session().Key, call, p, left)
 }
 
-// uploadedResult completes a call with an answer that names slots.
 func (c *conn) uploadedResult(ctx context.Context, f *toolResultFrame) error {
 	if c.server.cfg.Uploads == nil {
-		return c.refuseResult(f.ID, 0, errors.New("url: this gateway keeps no files"))
+		return c.refuseResult(f.ID, "parts[0]: url: this gateway keeps no files")
 	}
 	for i, p := range f.result.Parts {
 		if p.URL == "" {
@@ -215,7 +191,11 @@ func (c *conn) uploadedResult(ctx context.Context, f *toolResultFrame) error {
 		}
 		linked, err := c.server.cfg.Uploads.Link(ctx, c.local.Session().Key, f.ID, p)
 		if err != nil {
-			return c.refuseResult(f.ID, i, err)
+			text := err.Error()
+			if e, ok := errors.AsType[*registry.Error](err); ok {
+				text = e.Message
+			}
+			return c.refuseResult(f.ID, fmt.Sprintf("parts[%d]: %s", i, text))
 		}
 		f.result.Parts[i] = linked
 	}
@@ -224,19 +204,10 @@ func (c *conn) uploadedResult(ctx context.Context, f *toolResultFrame) error {
 }
 
 // refuseResult fails a call because a part of its answer cannot be used.
-func (c *conn) refuseResult(id string, part int, cause error) error {
-	text := fmt.Sprintf("parts[%d]: %s", part, registryMessage(cause))
+func (c *conn) refuseResult(id, why string) error {
 	c.local.Fail(id, registry.Errorf(registry.CodeInvalidResult,
-		"The device's answer could not be understood: %s", text))
-	return fields.Invalid("%s", text)
-}
-
-// registryMessage returns the text of an error for a device.
-func registryMessage(err error) string {
-	if e, ok := errors.AsType[*registry.Error](err); ok {
-		return e.Message
-	}
-	return err.Error()
+		"The device's answer could not be understood: %s", why))
+	return fields.Invalid("%s", why)
 }
 
 func uploadSlotFrame(id string, s registry.UploadSlot) []byte {

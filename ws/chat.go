@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/chat"
-	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
@@ -18,41 +16,26 @@ import (
 
 // Errors for a message that starts no turn.
 var (
-	errNoAgent = &fields.Error{
-		Code: chat.CodeAgentInit,
-		Message: "This gateway runs no agent. Configure a model provider and connect again; " +
-			"tools can be registered and called without one.",
-	}
-	errTooMany = &fields.Error{
-		Code: chat.CodeSessionBusy,
-		Message: fmt.Sprintf("%d messages wait already for the turn that is under way. "+
-			"Send this one again when it has ended, or abort it.", maxWaiting),
-	}
-	errTooLong = &fields.Error{
-		Code: chat.CodeSessionBusy,
-		Message: "This pod holds as many bytes of messages as it may, or as those of this tenant may have. " +
-			"Send it again after a moment, or shorten it.",
-	}
-	errStopping = &fields.Error{
-		Code:    chat.CodeSessionBusy,
-		Message: "This pod is stopping and begins no more turns. Connect again and send the message there.",
-	}
+	errNoAgent = fields.NewError(chat.CodeAgentInit, "This gateway runs no agent. Configure a model provider and "+
+		"connect again; tools can be registered and called without one.")
+	errTooMany = fields.NewError(chat.CodeSessionBusy, fmt.Sprintf("%d messages wait already for the turn that is "+
+		"under way. Send this one again when it has ended, or abort it.", maxWaiting))
+	errTooLong = fields.NewError(chat.CodeSessionBusy, "This pod holds as many bytes of messages as it may, or as "+
+		"those of this tenant may have. Send it again after a moment, or shorten it.")
+	errStopping = fields.NewError(chat.CodeSessionBusy, "This pod is stopping and begins no more turns. Connect "+
+		"again and send the message there.")
 )
 
-// message asks the agent for a turn.
 func (c *conn) message(f *messageFrame) error {
 	if strings.TrimSpace(f.Content) == "" {
 		return fields.NewError(chat.CodeEmptyContent, "content: must not be empty.")
 	}
-	return c.ask(chat.Ask{Content: f.Content, Debug: isTrue(f.Debug)})
+	return c.ask(chat.Ask{Content: f.Content, Debug: f.Debug})
 }
 
-// regenerate asks the agent to answer the last message again.
 func (c *conn) regenerate(f *regenerateFrame) error {
-	return c.ask(chat.Ask{Regenerate: true, Debug: isTrue(f.Debug)})
+	return c.ask(chat.Ask{Regenerate: true, Debug: f.Debug})
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 // ask starts a turn, or queues it behind the running turn. It does not wait itself, because the running turn may need
 // frames that the reader reads next.
@@ -140,60 +123,56 @@ const (
 	statusNoActive = "no_active_response"
 )
 
-// eventFrame returns the frame of an event, nil if the protocol has no frame for it. ClawSeed's client drops its
-// connection if a field has an unexpected type, so the types here are fixed: args is always an object, messages is a
-// string that holds JSON.
+// eventFields are the fields of the frames of a turn. nil means that the frame has no such field. ClawSeed's client
+// drops its connection if a field has an unexpected type: args is an object, messages is a string that holds JSON.
+type eventFields struct {
+	Type            chat.EventType  `json:"type"`
+	ID              *string         `json:"id,omitempty"`
+	Name            *string         `json:"name,omitempty"`
+	Args            json.RawMessage `json:"args,omitempty"`
+	Output          *string         `json:"output,omitempty"`
+	Status          chat.Status     `json:"status,omitempty"`
+	Parts           []registry.Part `json:"parts,omitempty"`
+	FullResponse    *string         `json:"full_response,omitempty"`
+	Title           *string         `json:"title,omitempty"`
+	Messages        *string         `json:"messages,omitempty"`
+	EstimatedTokens *int            `json:"estimated_tokens,omitempty"`
+	Message         *string         `json:"message,omitempty"`
+	Code            *string         `json:"code,omitempty"`
+	RetryAfterMS    int64           `json:"retry_after_ms,omitempty"` // absent if unknown
+}
+
+// eventFrame returns the frame of an event, nil if the protocol has no frame for it.
 func eventFrame(e chat.Event) []byte {
+	f := eventFields{Type: e.Type}
 	switch e.Type {
 	case chat.EventChunk, chat.EventThinking:
 		return pieceFrame(e.Type, e.Content)
-	case chat.EventToolCall:
-		return encode(struct {
-			Type   chat.EventType  `json:"type"`
-			ID     string          `json:"id"`
-			Name   string          `json:"name"`
-			Args   json.RawMessage `json:"args"`
-			Status chat.Status     `json:"status,omitempty"`
-		}{e.Type, e.ID, e.Name, shownArgs(e.Args), e.Status})
-	case chat.EventToolResult:
-		return encode(struct {
-			Type   chat.EventType  `json:"type"`
-			ID     string          `json:"id"`
-			Name   string          `json:"name"`
-			Output string          `json:"output"`
-			Status chat.Status     `json:"status,omitempty"`
-			Parts  []registry.Part `json:"parts,omitempty"`
-		}{e.Type, e.ID, e.Name, e.Output, e.Status, e.Parts})
-	case chat.EventDone:
-		return encode(struct {
-			Type         chat.EventType `json:"type"`
-			FullResponse string         `json:"full_response"`
-		}{e.Type, e.FullResponse})
-	case chat.EventTitle:
-		return encode(struct {
-			Type  chat.EventType `json:"type"`
-			Title string         `json:"title"`
-		}{e.Type, e.Title})
-	case chat.EventDebugPrompt:
-		return debugPromptFrame(e.Messages, e.EstimatedTokens)
-	case chat.EventError:
-		return encode(struct {
-			Type    chat.EventType `json:"type"`
-			Message string         `json:"message"`
-			Code    string         `json:"code"`
-			RetryMS int64          `json:"retry_after_ms,omitempty"` // absent if unknown
-		}{e.Type, e.Message, e.Code, e.RetryAfter.Milliseconds()})
 	case chat.EventApprovalRequest:
-		return approvalRequestFrame(*e.Approval, time.Now())
+		return approvalRequestFrame(*e.Approval)
 	case chat.EventApprovalDecided:
 		return approvalDecidedFrame(*e.Approval)
-	case chat.EventChunkReset, chat.EventAborted:
-		return encode(struct {
-			Type chat.EventType `json:"type"`
-		}{e.Type})
+	case chat.EventToolCall:
+		f.ID, f.Name, f.Args, f.Status = &e.ID, &e.Name, shownArgs(e.Args), e.Status
+	case chat.EventToolResult:
+		f.ID, f.Name, f.Output, f.Status, f.Parts = &e.ID, &e.Name, &e.Output, e.Status, e.Parts
+	case chat.EventDone:
+		f.FullResponse = &e.FullResponse
+	case chat.EventTitle:
+		f.Title = &e.Title
+	case chat.EventDebugPrompt:
+		messages := "[]"
+		if e.Messages != nil {
+			messages = string(encode(e.Messages))
+		}
+		f.Messages, f.EstimatedTokens = &messages, &e.EstimatedTokens
+	case chat.EventError:
+		f.Message, f.Code, f.RetryAfterMS = &e.Message, &e.Code, e.RetryAfter.Milliseconds()
+	case chat.EventChunkReset, chat.EventAborted: // only the type
 	default:
 		return nil
 	}
+	return encode(f)
 }
 
 // pieceFrame encodes by hand, because a turn sends thousands of these frames.
@@ -220,17 +199,6 @@ func shownArgs(args json.RawMessage) json.RawMessage {
 			Text string `json:"text"`
 		}{string(args)})
 	}
-}
-
-func debugPromptFrame(messages []provider.Message, estimatedTokens int) []byte {
-	if messages == nil {
-		messages = []provider.Message{}
-	}
-	return encode(struct {
-		Type            chat.EventType `json:"type"`
-		Messages        string         `json:"messages"`
-		EstimatedTokens int            `json:"estimated_tokens"`
-	}{chat.EventDebugPrompt, string(encode(messages)), estimatedTokens})
 }
 
 // abortAckFrame answers an abort. dropped is how many waiting messages get no turn.

@@ -38,6 +38,9 @@ func TestDrainHasTimeForTheGrace(t *testing.T) {
 	}
 }
 
+// Len returns the number of connections.
+func (s *Server) Len() int { return len(s.snapshot()) }
+
 // TurnWorkers returns how many connections have a turn worker, for the tests from outside.
 func TurnWorkers(s *Server) int {
 	n := 0

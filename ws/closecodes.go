@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -79,10 +80,8 @@ func (c Close) Reconnect() bool { return catalogue[c].reconnect }
 // Error implements error.
 func (c Close) Error() string { return fmt.Sprintf("closed with %d %s", c.Code(), c.Reason()) }
 
-// payload returns the body of the close frame.
 func (c Close) payload() []byte { return websocket.FormatCloseMessage(c.Code(), c.Reason()) }
 
-// closeFor maps the registry's close causes to the catalogue.
 func closeFor(cause routing.CloseCause) Close {
 	switch cause {
 	case routing.CloseReplaced:
@@ -101,7 +100,7 @@ func closeFor(cause routing.CloseCause) Close {
 func (s *Server) refuse(w http.ResponseWriter, e *registry.Error) {
 	w.Header().Del("Sec-Websocket-Protocol")
 	p := auth.ProblemOf(e)
-	s.counters.connectionRefused(p.Code)
+	cmp.Or(s.counters.refused[p.Code], s.counters.refused[registry.CodeInternal]).Add(1)
 	if err := auth.WriteProblem(w, p); err != nil {
 		s.log.Debug("refusal not written", "error", err) // the peer may have hung up
 	}

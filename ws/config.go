@@ -12,31 +12,12 @@ import (
 	"github.com/farhand/farhand/registry/routing"
 )
 
-// Defaults of Config.
-const (
-	DefaultMaxFrame           = 1 << 20
-	DefaultMaxOutput          = 4 << 20
-	DefaultMaxOutbound        = 4 << 20
-	DefaultPingInterval       = 20 * time.Second
-	DefaultPongTimeout        = 45 * time.Second
-	DefaultWriteTimeout       = 5 * time.Second
-	DefaultMaxFramesPerSecond = 500
-	DefaultFrameBurst         = 1000
-	DefaultMessageTimeout     = 30 * time.Second
-	DefaultMaxUnfinished      = 64 << 20
-	DefaultMaxUnsent          = 256 << 20
-	DefaultMaxSockets         = 100_000
-	DefaultMaxOpens           = 1000
-	DefaultOpensBurst         = 4000
-)
-
 const (
 	readBuffer       = 512             // bytes; lives as long as the socket, and is larger than most frames of a device
 	writeBuffer      = 1024            // bytes; pooled
 	handshakeTimeout = 5 * time.Second // to write the upgrade response
 	storeTimeout     = 5 * time.Second // for one store operation of a connection
 	answerSlack      = 64 << 10        // bytes of an answer besides its output
-	minUnfinished    = 4               // minimum of MaxUnfinished, in messages of the largest size
 	MinOutbound      = 64 << 10        // bytes; minimum of MaxOutbound, because ordinary answers must fit
 	podHeader        = "X-Farhand-Pod"
 	subprotocol      = "clawseed.v1"
@@ -55,21 +36,12 @@ type Config struct {
 	Auth      auth.Authenticator
 	Origins   *auth.Origins
 
-	// Live closes the connections of identities that expire or are revoked. Nil: they stay open.
-	Live Live
-
-	// Pairing decides which device ids are taken and which tools paired devices may offer. Nil: no id is taken, and
-	// every admitted tool is offered.
-	Pairing Pairing
-
-	// Agent answers the people at the devices. Nil: there is no agent; tools can still be registered and called.
-	Agent chat.Agent
-
-	// Decisions takes people's decisions about calls from devices. Nil: devices cannot decide.
-	Decisions Decisions
-
-	// Conversations describes a device's conversation when it connects. Nil: no description.
-	Conversations Conversations
+	Live          Live          // closes connections whose identity expires or is revoked; nil: they stay open
+	Pairing       Pairing       // nil: no device id is taken, and every admitted tool is offered
+	Agent         chat.Agent    // answers the people at the devices; nil: there is no agent
+	Decisions     Decisions     // takes people's decisions about calls; nil: devices cannot decide
+	Conversations Conversations // describes a device's conversation when it connects; nil: no description
+	Uploads       Uploads       // stores files that are too large for a result; nil: files are rejected
 
 	MaxFrame     int64         // bytes of a device's message; default 1 MiB; more is read to report the limit
 	MaxOutput    int64         // bytes of a tool's output; default 4 MiB, or MaxFrame if only MaxFrame is set
@@ -100,16 +72,10 @@ type Config struct {
 	Sources  auth.Sources   // source of a request; default: its peer
 	Refusals *auth.Refusals // records rejected requests; default: in Log
 
-	// DenyQueryToken rejects ?token=. ClawSeed's clients use it, so it is accepted by default, although proxies may log
-	// it.
-	DenyQueryToken bool
+	DenyQueryToken bool // rejects ?token=, which ClawSeed's clients use, although proxies may log it
+	IgnoreDebug    bool // keeps devices from reading the model requests, which contain the system prompt
 
-	// IgnoreDebug ignores debug in devices' messages. It keeps devices from reading the model requests, which contain
-	// the operator's system prompt.
-	IgnoreDebug bool
-
-	Uploads Uploads      // stores files that are too large for a result; nil: files are rejected
-	Log     *slog.Logger // default: discard
+	Log *slog.Logger // default: discard
 }
 
 func (c *Config) fill() error {
@@ -117,24 +83,24 @@ func (c *Config) fill() error {
 		return errors.New("ws: a server needs a pod, an admission, an authenticator and origins")
 	}
 	if c.MaxFrame <= 0 {
-		setDefault(&c.MaxOutput, DefaultMaxOutput)
+		setDefault(&c.MaxOutput, 4<<20)
 	}
-	setDefault(&c.MaxFrame, DefaultMaxFrame)
+	setDefault(&c.MaxFrame, 1<<20)
 	setDefault(&c.MaxOutput, c.MaxFrame)
-	setDefault(&c.MaxOutbound, DefaultMaxOutbound)
-	setDefault(&c.PingInterval, DefaultPingInterval)
-	setDefault(&c.PongTimeout, DefaultPongTimeout)
-	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
-	setDefault(&c.MaxFramesPerSecond, DefaultMaxFramesPerSecond)
-	setDefault(&c.FrameBurst, DefaultFrameBurst)
-	setDefault(&c.MessageTimeout, DefaultMessageTimeout)
-	setDefault(&c.MaxUnfinished, DefaultMaxUnfinished)
-	c.MaxUnfinished = max(c.MaxUnfinished, minUnfinished*c.maxAnswer())
-	setDefault(&c.MaxUnsent, DefaultMaxUnsent)
+	setDefault(&c.MaxOutbound, 4<<20)
+	setDefault(&c.PingInterval, 20*time.Second)
+	setDefault(&c.PongTimeout, 45*time.Second)
+	setDefault(&c.WriteTimeout, 5*time.Second)
+	setDefault(&c.MaxFramesPerSecond, 500)
+	setDefault(&c.FrameBurst, 1000)
+	setDefault(&c.MessageTimeout, 30*time.Second)
+	setDefault(&c.MaxUnfinished, 64<<20)
+	c.MaxUnfinished = max(c.MaxUnfinished, 4*c.maxAnswer())
+	setDefault(&c.MaxUnsent, 256<<20)
 	c.MaxUnsent = max(c.MaxUnsent, 4*int64(c.MaxOutbound))
-	setDefault(&c.MaxSockets, DefaultMaxSockets)
-	setDefault(&c.MaxOpensPerSecond, DefaultMaxOpens)
-	setDefault(&c.OpensBurst, DefaultOpensBurst)
+	setDefault(&c.MaxSockets, 100_000)
+	setDefault(&c.MaxOpensPerSecond, 1000)
+	setDefault(&c.OpensBurst, 4000)
 	if c.PongTimeout <= c.PingInterval {
 		return fmt.Errorf("ws: the pong timeout %v must be longer than the ping interval %v",
 			c.PongTimeout, c.PingInterval)

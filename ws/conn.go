@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"container/list"
 	"context"
 	"log/slog"
 	"runtime/debug"
@@ -33,9 +34,8 @@ type conn struct {
 	writeUntil  time.Duration // the write deadline that is set now, on the server's clock; used by the writer only
 	nextToWrite *conn         // the next connection that waits for a writer; guarded by writerPool.mu
 
-	// The place in the ping queue, guarded by Server.mu.
-	prev, next *conn
-	pingAt     time.Duration // on the server's clock; zero: never queued
+	tracked *list.Element // of Server.conns, guarded by Server.mu; nil: never tracked
+	pingAt  time.Duration // on the server's clock; guarded by Server.mu
 
 	// registering is held while the session's tools change. Take it before all other locks of the connection.
 	registering sync.Mutex
@@ -128,11 +128,15 @@ func (c *conn) recoverPanic() {
 	}
 }
 
-// log returns the server's logger with the session's name.
-func (c *conn) log() *slog.Logger {
+// claimed returns the session of the connection, nil while it has none.
+func (c *conn) claimed() *routing.LocalSession {
 	c.mu.Lock()
-	local := c.local
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	return c.local
+}
+
+func (c *conn) log() *slog.Logger {
+	local := c.claimed()
 	if local == nil {
 		return c.server.log
 	}
@@ -142,12 +146,12 @@ func (c *conn) log() *slog.Logger {
 
 // connect stores the device's attributes. Attributes that the frame omits stay unchanged.
 func (c *conn) connect(ctx context.Context, f *connectFrame) error {
-	if f.SessionID != nil && *f.SessionID != "" && *f.SessionID != c.local.Session().Key.Session {
+	if id := or(f.SessionID, ""); id != "" && id != c.local.Session().Key.Session {
 		_ = c.send(errorFrame(codeSessionOwnerMismatch, "session_id: this connection belongs to another session. "+
 			"Use the session_id of the URL, or connect with this one there."))
 		return CloseOwnerMismatch
 	}
-	if err := c.mayBe(f); err != nil {
+	if err := c.mayBe(or(f.DeviceID, "")); err != nil {
 		c.refuseDevice(err)
 		return nil
 	}
@@ -156,11 +160,10 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed.")
 	}
 	err := c.local.Update(ctx, func(s *registry.Session) {
-		set(&s.DeviceName, f.DeviceName)
+		s.DeviceName, s.Platform = or(f.DeviceName, s.DeviceName), or(f.Platform, s.Platform)
 		if !s.Bound {
-			set(&s.DeviceID, f.DeviceID)
+			s.DeviceID = or(f.DeviceID, s.DeviceID)
 		}
-		set(&s.Platform, f.Platform)
 		if f.Labels != nil {
 			s.Labels = f.Labels
 		}
@@ -171,7 +174,7 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if err != nil {
 		return err
 	}
-	if err := c.mayBe(f); err != nil { // it was paired meanwhile
+	if err := c.mayBe(or(f.DeviceID, "")); err != nil { // it was paired meanwhile
 		c.refuseDevice(err)
 		return nil
 	}
@@ -189,13 +192,6 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	}
 	c.showWaiting()
 	return nil
-}
-
-// set copies an optional field of a frame.
-func set(field, value *string) {
-	if value != nil {
-		*field = *value
-	}
 }
 
 // introductionWait bounds the decision about which connection gets a session. It includes the wait for the device's

@@ -25,11 +25,10 @@ type Decisions interface {
 	) (approval.Answer, error)
 }
 
-// codeApprovalNotFound means that the approval does not exist, or that this device may not decide it.
-const codeApprovalNotFound = "APPROVAL_NOT_FOUND"
-
-// Values of decision in approval_response.
 const (
+	codeApprovalNotFound = "APPROVAL_NOT_FOUND" // or this device may not decide it
+
+	// Values of decision in approval_response.
 	decisionOnce   = "allow-once"
 	decisionAlways = "allow-always"
 	decisionDeny   = "deny"
@@ -37,7 +36,7 @@ const (
 
 // approvalRequestFrame asks the person at the device about a call. It has the arguments byte for byte, and as a text
 // that hides nothing.
-func approvalRequestFrame(a registry.Approval, now time.Time) []byte {
+func approvalRequestFrame(a registry.Approval) []byte {
 	args := json.RawMessage(a.Args.Raw())
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
@@ -55,7 +54,7 @@ func approvalRequestFrame(a registry.Approval, now time.Time) []byte {
 		ExpiresMS int64           `json:"expires_ms"` // remaining time, so that clocks need not agree
 	}{
 		typeApprovalRequest, a.ID, a.CallID, a.Tool, args, text, remarks, a.Reason,
-		max(a.ExpiresAt.Sub(now).Milliseconds(), 0),
+		max(time.Until(a.ExpiresAt).Milliseconds(), 0),
 	})
 }
 
@@ -70,38 +69,31 @@ func approvalDecidedFrame(a registry.Approval) []byte {
 	}{typeApprovalDecided, a.ID, a.CallID, a.State, a.DecidedBy})
 }
 
-// ShowApproval sends the device an approval, or its outcome. It implements the interface that routing.Approvals looks
-// for.
+// ShowApproval implements the interface that routing.Approvals looks for. It sends the device an approval, or its
+// outcome.
 func (c *conn) ShowApproval(a registry.Approval) {
-	c.mu.Lock()
-	local := c.local
-	c.mu.Unlock()
+	local := c.claimed()
 	if local == nil || !local.Session().Can(registry.CapabilityApproval) || c.ending() != closeNone {
 		return
 	}
 	frame := approvalDecidedFrame(a)
 	if !a.Final() {
-		frame = approvalRequestFrame(a, time.Now())
+		frame = approvalRequestFrame(a)
 	}
 	if err := c.send(frame); err != nil {
 		c.log().Debug("approval not shown", "approval", a.ID, "error", err)
 	}
 }
 
-// showWaiting sends the device, in the background, the approvals that were requested before it declared the capability.
-// A device that reconnects or connects late would otherwise miss them. It does this once per connection. It may send an
-// approval a second time.
+// showWaiting sends the device, in the background and once per connection, the approvals that were requested before it
+// declared the capability. It may send an approval a second time.
 func (c *conn) showWaiting() {
 	if c.shownWaiting || c.server.cfg.Decisions == nil || !c.local.Session().Can(registry.CapabilityApproval) {
 		return
 	}
 	c.shownWaiting = true
-	if !c.server.tryAddTask() {
-		return
-	}
 	session := c.local.Session()
-	go func() {
-		defer c.server.taskDone()
+	c.server.goTask(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
 		waiting, err := c.server.cfg.Decisions.WaitingAt(ctx, session)
@@ -110,7 +102,7 @@ func (c *conn) showWaiting() {
 		}
 		room := c.server.cfg.MaxOutbound / 4 // a device is closed as slow if its outbox is full
 		for _, a := range waiting {
-			frame := approvalRequestFrame(a, time.Now())
+			frame := approvalRequestFrame(a)
 			if room -= len(frame); room < 0 || c.ending() != closeNone {
 				return
 			}
@@ -119,7 +111,7 @@ func (c *conn) showWaiting() {
 				return
 			}
 		}
-	}()
+	})
 }
 
 // showApproval shows the approval that a turn waits for. routing.Approvals already shows calls of the device itself. A

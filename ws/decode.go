@@ -2,7 +2,10 @@ package ws
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/internal/fields"
@@ -24,7 +27,7 @@ func decodeFrame(data []byte) (any, error) {
 	}
 	frame := f.frame(typ)
 	if frame == nil {
-		return nil, fields.NewError(codeUnknownMessageType, "The message type "+fields.Quote(typ)+" is not known.")
+		return nil, fields.NewError(fields.CodeUnknownType, "The message type "+fields.Quote(typ)+" is not known.")
 	}
 	if bad != nil {
 		return nil, bad
@@ -74,19 +77,20 @@ func (f *frameFields) frame(typ string) any {
 	case typeToolResult:
 		return f.toolResult()
 	case typeToolError:
-		return &toolErrorFrame{Type: typ, ID: f.id(), Error: f.OptionalText("error")}
+		return &toolErrorFrame{Type: typ, ID: f.id(), Error: f.TextOr("error", "")}
 	case typeMessage:
-		return &messageFrame{Type: typ, Content: f.Text("content"), Debug: f.OptionalBool("debug")}
+		return &messageFrame{Type: typ, Content: f.Text("content"), Debug: or(f.OptionalBool("debug"), false)}
 	case typeAbort:
 		return &abortFrame{Type: typ}
 	case typeApprovalResponse:
 		return &approvalResponseFrame{Type: typ, ID: f.id(), Decision: f.Text("decision")}
 	case typeUploadRequest:
 		return &uploadRequestFrame{
-			Type: typ, ID: f.id(), MIMEType: f.Text("mime_type"), Size: f.size("size"), Name: f.OptionalText("name"),
+			Type: typ, ID: f.id(), MIMEType: f.Text("mime_type"), Size: f.size("size"),
+			Name: f.TextOr("name", ""),
 		}
 	case typeRegenerate:
-		return &regenerateFrame{Type: typ, Debug: f.OptionalBool("debug")}
+		return &regenerateFrame{Type: typ, Debug: or(f.OptionalBool("debug"), false)}
 	default:
 		return nil
 	}
@@ -94,141 +98,188 @@ func (f *frameFields) frame(typ string) any {
 
 func (f *frameFields) toolResult() *toolResultFrame {
 	frame := &toolResultFrame{
-		Type: typeToolResult, ID: f.id(), Output: f.JSON("output"), Success: f.OptionalBool("success"),
-		Error: f.OptionalText("error"), Parts: f.parts("parts"),
+		Type: typeToolResult, ID: f.id(), Output: f.JSON("output"), Success: or(f.OptionalBool("success"), true),
+		Error: f.TextOr("error", ""), Parts: f.parts("parts"),
 	}
-	message := ""
-	if frame.Error != nil {
-		message = *frame.Error
-	}
-	frame.result = registry.NewResult(frame.Success == nil || *frame.Success, frame.Output, message)
+	frame.result = registry.NewResult(frame.Success, frame.Output, frame.Error)
 	frame.result.Parts = frame.Parts
 	return frame
 }
 
 // decodeTool decodes one element of register_tools. With an error it still returns the name, if that could be decoded,
 // for the rejection.
-func decodeTool(data json.RawMessage) (toolDefinition, error) {
+func decodeTool(data json.RawMessage) (tool agent.Admitted, err error) {
 	members, reason, _ := fields.Split(nil, data)
 	if reason != "" {
-		return toolDefinition{}, fields.Invalid("tool: %s", reason)
+		return tool, fields.Invalid("tool: %s", reason)
 	}
 	var bad *fields.Error
 	f := frameFields{fields.Recording(members, &bad)}
-	t := toolDefinition{Name: f.Text("name")}
-	if s := f.OptionalText("description"); s != nil {
-		t.Description = *s
+	tool.Spec = registry.ToolSpec{
+		Name: f.Text("name"), Description: f.TextOr("description", ""),
+		Parameters: f.Value("parameters"), OutputSchema: f.Value(registry.FieldOutputSchema),
+		TimeoutMS: or(f.OptionalInt("timeout_ms"), 0), Annotations: f.annotations("annotations"),
+		SecurityLevel: registry.SecurityLevel(f.TextOr("security_level", "")),
 	}
-	t.Parameters, t.OutputSchema = f.Value("parameters"), f.Value(registry.FieldOutputSchema)
-	if n := f.OptionalInt("timeout_ms"); n != nil {
-		t.TimeoutMS = *n
-	}
-	t.Annotations = f.annotations("annotations")
-	if s := f.OptionalText("security_level"); s != nil {
-		t.SecurityLevel = *s
-	}
-	t.Ignored = f.Unread()
+	tool.Ignored = f.Unread()
 	if bad != nil {
-		return t, bad
+		return tool, bad
 	}
-	return t, nil
+	return tool, nil
 }
 
-// frameScanner tracks the frames in the bytes that a device sends (RFC 6455, section 5.2). The WebSocket library
-// reports only whole messages, and a message may have any number of empty fragments. The scanner ignores protocol
-// violations; the library ends the connection for them.
-type frameScanner struct {
-	first   byte   // of the header
-	header  uint8  // bytes of the header so far; zero between frames
-	size    uint8  // bytes of the whole header, once the second byte is known
-	lengths uint8  // bytes of the header up to the end of the length
-	open    bool   // a message is incomplete
-	length  uint64 // of the payload, as far as the header has been read
-	rest    uint64 // bytes of the payload still to come
-	held    int    // payload bytes of the incomplete message
+// frameFields reads the members of a frame, and of the objects in it.
+type frameFields struct{ fields.Object }
+
+// or returns an optional member, otherwise if it is absent.
+func or[T any](member *T, otherwise T) T {
+	if member != nil {
+		return *member
+	}
+	return otherwise
 }
 
-const (
-	finalBit   = 0x80 // of the first byte
-	opcodeBits = 0x0f // of the first byte; zero: a further fragment of a message
-	maskBit    = 0x80 // of the second byte
-)
-
-// busy reports whether a frame or a message is incomplete.
-func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
-
-// scan processes p and returns how many frames began in it. Large fragments of a message do not count: their bytes
-// count already, and some libraries split every message into fragments of 4 KiB. The number is negative if the header
-// of such a fragment began before p. boundary reports whether p has a point where no frame and no message is
-// incomplete.
-func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
-	for len(p) > 0 {
-		if s.rest > 0 {
-			n := min(s.rest, uint64(len(p)))
-			p = p[n:]
-			s.rest -= n
-			if s.first&controlBit == 0 {
-				s.held += int(n)
-			}
-		} else {
-			if s.header == 0 {
-				frames++
-			}
-			if s.readHeader(p[0]) && s.isLargePiece() {
-				frames--
-			}
-			p = p[1:]
-		}
-		if s.header == 0 && s.rest == 0 {
-			boundary = s.endFrame() || boundary
-		}
+// id returns the member id, which must not be empty.
+func (f *frameFields) id() string {
+	id := f.Text("id")
+	if id == "" {
+		f.Fail("id", "must not be empty")
 	}
-	return frames, boundary
+	return id
 }
 
-// largePiece is the size in bytes from which a fragment of a message does not count as a frame.
-const largePiece = 1 << 10
-
-// isLargePiece reports whether the frame whose header was just read is a large fragment.
-func (s *frameScanner) isLargePiece() bool { return s.first&opcodeBits == 0 && s.length >= largePiece }
-
-// readHeader processes one more byte of a header, and reports whether it was the last.
-func (s *frameScanner) readHeader(b byte) (complete bool) {
-	switch {
-	case s.header == 0:
-		s.first, s.length = b, 0
-	case s.header == 1:
-		s.lengths = 2
-		switch n := b & lengthBits; n {
-		case 126:
-			s.lengths = 4
-		case 127:
-			s.lengths = 10
-		default:
-			s.length = uint64(n)
-		}
-		s.size = s.lengths
-		if b&maskBit != 0 {
-			s.size += 4
-		}
-	case s.header < s.lengths:
-		s.length = s.length<<8 | uint64(b)
+// resumeToken returns a token of valid length. The error does not contain the token, because it is a secret.
+func (f *frameFields) resumeToken(key string) *string {
+	token := f.OptionalText(key)
+	if token != nil && (len(*token) < minResumeToken || len(*token) > maxResumeToken) {
+		f.Fail(key, fmt.Sprintf("must have %d to %d bytes, as the one of session_start has",
+			minResumeToken, maxResumeToken))
 	}
-	s.header++
-	if s.header > 1 && s.header == s.size {
-		s.header, s.rest = 0, s.length
-		return true
-	}
-	return false
+	return token
 }
 
-// endFrame records that a frame is complete, and reports whether no message is incomplete.
-func (s *frameScanner) endFrame() bool {
-	if s.first&controlBit == 0 {
-		s.open = s.first&finalBit == 0
-		if !s.open {
-			s.held = 0
+// labels returns an object of strings. Keys that differ only in case are different labels.
+func (f *frameFields) labels(key string) map[string]string {
+	v := f.Value(key)
+	if v == nil {
+		return nil
+	}
+	members, reason, ok := fields.SplitMap(nil, v)
+	if !ok {
+		f.Fail(key, reason)
+		return nil
+	}
+	labels := make(map[string]string, len(members))
+	for _, m := range members {
+		if m.Value[0] != '"' {
+			f.Fail(key+"."+fields.Short(string(m.Name)), "must be a string")
+			return nil
+		}
+		labels[string(m.Name)] = strictjson.Text(m.Value)
+	}
+	return labels
+}
+
+// annotations returns MCP's hints. It records unknown hints as ignored.
+func (f *frameFields) annotations(key string) *registry.Annotations {
+	v := f.Value(key)
+	if v == nil {
+		return nil
+	}
+	members, reason, _ := fields.Split(nil, v)
+	if reason != "" {
+		f.Fail(key, reason)
+		return nil
+	}
+	var bad *fields.Error
+	hints := fields.Recording(members, &bad)
+	a := &registry.Annotations{
+		ReadOnlyHint:    hints.OptionalBool("readOnlyHint"),
+		DestructiveHint: hints.OptionalBool("destructiveHint"),
+		IdempotentHint:  hints.OptionalBool("idempotentHint"),
+		OpenWorldHint:   hints.OptionalBool("openWorldHint"),
+	}
+	if bad != nil {
+		f.Fail(key, bad.Message)
+	}
+	for _, name := range hints.Unread() {
+		f.Ignore(key + "." + name)
+	}
+	if *a == (registry.Annotations{}) {
+		return nil
+	}
+	return a
+}
+
+// parts returns the images, sounds and files of a result. It checks their total size before it decodes each.
+func (f *frameFields) parts(key string) []registry.Part {
+	if f.Value(key) == nil {
+		return nil
+	}
+	items := f.Array(key)
+	if len(items) > registry.MaxParts {
+		f.Fail(key, fmt.Sprintf("must have at most %d elements", registry.MaxParts))
+		return nil
+	}
+	var parts []registry.Part
+	room := registry.MaxInlinePart
+	for i, item := range items {
+		part, bad := decodePart(item, room)
+		if bad != nil {
+			f.Fail(fmt.Sprintf("%s[%d]", key, i), bad.Message)
+			return nil
+		}
+		room -= len(part.Data)
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// decodePart decodes one element of parts. Its data may have at most room bytes.
+func decodePart(data []byte, room int) (registry.Part, *fields.Error) {
+	var bad *fields.Error
+	o, mistake := fields.Open(data, "must be valid JSON", &bad)
+	if mistake != "" {
+		return registry.Part{}, fields.Invalid("%s", mistake)
+	}
+	f := frameFields{*o}
+	part := registry.Part{
+		Type: registry.PartType(f.Text("type")), MIMEType: f.Text("mime_type"), Name: f.TextOr("name", ""),
+	}
+	if f.Value("data") == nil && f.Value("url") != nil {
+		part.URL, part.Size = f.slot("url"), f.size("size")
+	} else {
+		part.Data = f.Data("data", room)
+		part.Size = int64(len(part.Data))
+		if or(f.OptionalInt("size"), part.Size) != part.Size {
+			f.Fail("size", fmt.Sprintf("must be %d, as many bytes as data has", part.Size))
 		}
 	}
-	return !s.open
+	if bad != nil {
+		return part, bad
+	}
+	if field, must := part.Check(); field != "" {
+		f.Fail(field, must)
+	}
+	return part, bad
+}
+
+// slot returns a member that is the URL of an upload_slot, exactly as the gateway sent it. Other URLs from a device are
+// rejected, because readers of the result would fetch them.
+func (f *frameFields) slot(key string) string {
+	url := f.Text(key)
+	if secret, ok := strings.CutPrefix(url, registry.PathUpload); !ok || !registry.ValidBlobSecret(secret) {
+		f.Fail(key, "must be the url of an upload_slot; otherwise send data")
+	}
+	return url
+}
+
+// size returns a member that is a number of bytes, at least 1.
+func (f *frameFields) size(key string) int64 {
+	f.Required(key)
+	n := or(f.OptionalInt(key), 0)
+	if n < 1 { // the first mistake counts: a size that is absent or no number has failed above
+		f.Fail(key, "must be a number of bytes, at least 1")
+	}
+	return n
 }

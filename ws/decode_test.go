@@ -94,7 +94,7 @@ func TestAllHintsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := json.Marshal(tool.spec().Annotations)
+	kept, err := json.Marshal(tool.Spec.Annotations)
 	if err != nil || string(kept) != hints {
 		t.Fatalf("kept %s, %v", kept, err)
 	}

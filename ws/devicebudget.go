@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"container/list"
 	"hash/maphash"
 	"net/netip"
 	"sync"
@@ -41,7 +42,6 @@ const (
 	labelBurst = 160 // enough to replace one set of labels and restore it
 )
 
-// limits are the limits of all budgets.
 type limits struct {
 	frames, work, floor, definitions, labels auth.Limit
 }
@@ -86,9 +86,9 @@ type deviceBudget struct {
 	owner  *deviceBudgets
 
 	// Guarded by the lock of deviceBudgets.
-	users  int           // connections that use it now
-	since  time.Duration // when a connection last stopped using it
-	queued bool          // it is in deviceBudgets.idle
+	users int           // connections that use it now
+	since time.Duration // when the last connection stopped using it
+	idle  *list.Element // its place in deviceBudgets.idle; nil while it is in use
 
 	mu                                       sync.Mutex
 	frames, work, floor, definitions, labels auth.Bucket
@@ -96,11 +96,15 @@ type deviceBudget struct {
 	labelHashes                              map[uint64]struct{} // hashes of the device's current labels
 }
 
-// takeFrames takes n frames. If fewer remain, it takes none and returns false.
 func (a *deviceBudget) takeFrames(n int) bool {
+	return a.take(&a.frames, a.owner.limits.frames, n)
+}
+
+// take takes n of a bucket. If fewer remain, it takes none and returns false.
+func (a *deviceBudget) take(b *auth.Bucket, l auth.Limit, n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.frames.Take(a.owner.limits.frames, a.owner.now(), float64(n))
+	return b.Take(l, a.owner.now(), float64(n))
 }
 
 // hasFrames reports whether at least a tenth of the burst remains. It takes nothing.
@@ -116,18 +120,12 @@ func (a *deviceBudget) hasFrames() bool {
 	return true
 }
 
-// takeDefinitions takes n bytes of tool definitions. If fewer remain, it takes none and returns false.
 func (a *deviceBudget) takeDefinitions(n int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.definitions.Take(a.owner.limits.definitions, a.owner.now(), float64(n))
+	return a.take(&a.definitions, a.owner.limits.definitions, n)
 }
 
-// takeListing takes n bytes of tools that the device asked for. If fewer remain, it takes none and returns false.
 func (a *deviceBudget) takeListing(n int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.listings.Take(a.owner.limits.definitions, a.owner.now(), float64(n))
+	return a.take(&a.listings, a.owner.limits.definitions, n)
 }
 
 // takeLabels takes the number of changes from the device's current labels to the given ones. If fewer remain, it takes
@@ -199,8 +197,7 @@ func (a *deviceBudget) refund(frames int, units float64) {
 	}
 }
 
-// maxIdle bounds the stored budgets of disconnected devices.
-const maxIdle = 1 << 16
+const maxIdle = 1 << 16 // stored budgets of disconnected devices
 
 // deviceBudgets holds the budgets of connected and recently disconnected devices. It is safe for concurrent use.
 type deviceBudgets struct {
@@ -211,13 +208,7 @@ type deviceBudgets struct {
 
 	mu   sync.Mutex
 	by   map[device]*deviceBudget
-	idle []idleBudget // released ones, oldest first; some are in use again
-}
-
-// idleBudget is a budget and the time of its release.
-type idleBudget struct {
-	*deviceBudget
-	at time.Duration
+	idle list.List // *deviceBudget that no connection uses, oldest first
 }
 
 func newDeviceBudgets(l limits) *deviceBudgets {
@@ -241,7 +232,10 @@ func (s *deviceBudgets) acquire(d device) *deviceBudget {
 		a = &deviceBudget{device: d, owner: s}
 		s.by[d] = a
 	}
-	a.users++
+	if a.users++; a.idle != nil {
+		s.idle.Remove(a.idle)
+		a.idle = nil
+	}
 	return a
 }
 
@@ -253,15 +247,11 @@ func (s *deviceBudgets) spent(d device) bool {
 	return a != nil && !a.hasFrames()
 }
 
-// release ends the use of a budget.
 func (s *deviceBudgets) release(a *deviceBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.users--
-	a.since = s.now()
-	if !a.queued {
-		a.queued = true
-		s.idle = append(s.idle, idleBudget{a, a.since})
+	if a.users--; a.users == 0 {
+		a.since, a.idle = s.now(), s.idle.PushBack(a)
 	}
 	s.forgetLocked()
 }
@@ -271,18 +261,12 @@ func (s *deviceBudgets) release(a *deviceBudget) {
 func (s *deviceBudgets) forgetLocked() {
 	l, now := &s.limits, s.now()
 	longest := max(l.frames.Refill(), l.work.Refill(), l.definitions.Refill(), l.labels.Refill())
-	for len(s.idle) > 0 {
-		a := s.idle[0]
-		switch {
-		case a.users > 0:
-			a.queued = false
-		case a.since != a.at: // used meanwhile
-			s.idle = append(s.idle, idleBudget{a.deviceBudget, a.since})
-		case now-a.at >= longest || len(s.idle) > maxIdle:
-			delete(s.by, a.device)
-		default:
+	for first := s.idle.Front(); first != nil; first = s.idle.Front() {
+		a := first.Value.(*deviceBudget)
+		if now-a.since < longest && s.idle.Len() <= maxIdle {
 			return
 		}
-		s.idle = s.idle[1:]
+		s.idle.Remove(first)
+		delete(s.by, a.device)
 	}
 }

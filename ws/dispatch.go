@@ -47,10 +47,11 @@ func (c *conn) handleText(data []byte) {
 		c.tooBig(answered)
 		return
 	}
-	if bad := (*fields.Error)(nil); errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*fields.Error](err); ok {
 		c.failAnswer(answered, bad)
 	}
-	if f, ok := frame.(*toolResultFrame); ok && s.outputTooBig(f) {
+	f, isResult := frame.(*toolResultFrame)
+	if isResult && s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput {
 		c.tooBig(f.ID)
 		return
 	}
@@ -121,11 +122,6 @@ func (c *conn) answeredCall(data []byte) string {
 	return answeredCall(data)
 }
 
-// outputTooBig reports whether a result's output exceeds the limit for tools.
-func (s *Server) outputTooBig(f *toolResultFrame) bool {
-	return s.cfg.MaxOutput > s.cfg.MaxFrame && int64(len(f.result.Output)) > s.cfg.MaxOutput
-}
-
 // tooBig sends the device the limit that its message exceeded, and ends the connection. If the message answers a call,
 // the call also fails, because the device would send the same answer again after a reconnect.
 func (c *conn) tooBig(answered string) {
@@ -152,7 +148,7 @@ func (c *conn) refuseBinary(data []byte) {
 	if c.mcp != nil && c.mcp.HasEnvelope() { // voice data, which the gateway ignores
 		return
 	}
-	c.fail(fields.NewError(codeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."))
+	c.fail(fields.NewError(fields.CodeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."))
 }
 
 // handle calls the handler for a frame's type. server.go lists what else a new frame needs.
@@ -161,9 +157,7 @@ func (c *conn) handle(frame any) error {
 		return err
 	}
 	if units := storeUnits(frame); units > 0 { // one read may contain many such frames, and each is delayed by itself
-		if pause := c.budget.spend(units); pause > 0 {
-			c.pause(min(pause, maxPause))
-		}
+		c.pause(c.budget.spend(units))
 		if c.ending() != closeNone {
 			return nil
 		}
@@ -178,7 +172,7 @@ func (c *conn) handle(frame any) error {
 	case *getRegisteredToolsFrame:
 		return withStoreTimeout(c.listRegistered, f)
 	case *toolCallAcceptedFrame:
-		c.callAccepted(f)
+		_ = c.local.Progress(f.ID, nil, nil, "", "") // an empty report is never refused
 	case *toolProgressFrame:
 		return c.callProgress(f)
 	case *toolResultFrame:
@@ -239,16 +233,16 @@ func (c *conn) countInput(p []byte) error {
 	if len(p) < readBuffer { // the device does not choose the reads of a long message
 		units += unitsPerRead
 	}
-	pause := c.budget.spend(units)
-	if pause > 0 {
-		c.pause(min(pause, maxPause))
-	}
+	c.pause(c.budget.spend(units))
 	return nil
 }
 
-// pause blocks the reader for d, or until the connection is stopped. A stopped reader must not wait: the bytes of its
-// message are no longer counted, so they must be freed.
+// pause blocks the reader for d, at most maxPause, or until the connection is stopped. A stopped reader must not wait:
+// the bytes of its message are no longer counted, so they must be freed.
 func (c *conn) pause(d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	wake := make(chan struct{})
 	c.mu.Lock()
 	if c.stopped {
@@ -257,10 +251,8 @@ func (c *conn) pause(d time.Duration) {
 	}
 	c.wake = wake
 	c.mu.Unlock()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(min(d, maxPause)):
 	case <-wake:
 	}
 	c.mu.Lock()

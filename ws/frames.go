@@ -10,12 +10,10 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/routing"
-	"github.com/farhand/farhand/ws/internal/fields"
 	"github.com/farhand/farhand/ws/mcp"
 )
 
-// protocolVersion is the value of v in both opening frames.
-const protocolVersion = 1
+const protocolVersion = 1 // v in both opening frames
 
 // Types of the frames that devices send.
 const (
@@ -53,11 +51,8 @@ const (
 	typeError              = "error"
 )
 
-// Codes of error frames.
+// Codes of error frames, besides those of package fields.
 const (
-	codeInvalidJSON          = fields.CodeInvalidJSON
-	codeInvalidMessage       = fields.CodeInvalidMessage
-	codeUnknownMessageType   = fields.CodeUnknownType
 	codeMessageTooBig        = "MESSAGE_TOO_BIG" // the socket is then closed
 	codeSessionOwnerMismatch = "SESSION_OWNER_MISMATCH"
 	codePairingRequired      = "PAIRING_REQUIRED"
@@ -67,8 +62,8 @@ const (
 	codeInternalError        = "INTERNAL_ERROR"
 )
 
-// Device to server. Optional fields are pointers, slices or raw JSON: nil means absent, and null counts as absent. Raw
-// JSON stays as it was sent, so numbers are never rounded.
+// Device to server. A nil field is absent, and null counts as absent. Raw JSON stays as it was sent, so numbers are
+// never rounded.
 type (
 	connectFrame struct {
 		Type         string            `json:"type"`
@@ -108,21 +103,21 @@ type (
 		Type    string          `json:"type"`
 		ID      string          `json:"id"`
 		Output  registry.JSON   `json:"output,omitzero"`
-		Success *bool           `json:"success,omitempty"` // absent means true
-		Error   *string         `json:"error,omitempty"`
+		Success bool            `json:"success"` // absent means true
+		Error   string          `json:"error,omitempty"`
 		Parts   []registry.Part `json:"parts,omitempty"` // each with data, or the URL of a slot
 
 		result registry.Result // built from the fields above
 	}
 	toolErrorFrame struct {
-		Type  string  `json:"type"`
-		ID    string  `json:"id"`
-		Error *string `json:"error,omitempty"`
+		Type  string `json:"type"`
+		ID    string `json:"id"`
+		Error string `json:"error,omitempty"`
 	}
 	messageFrame struct {
 		Type    string `json:"type"`
 		Content string `json:"content"`
-		Debug   *bool  `json:"debug,omitempty"`
+		Debug   bool   `json:"debug,omitempty"`
 	}
 	abortFrame struct {
 		Type string `json:"type"`
@@ -133,39 +128,32 @@ type (
 		Decision string `json:"decision"`
 	}
 	uploadRequestFrame struct {
-		Type     string  `json:"type"`
-		ID       string  `json:"id"` // id of the call
-		MIMEType string  `json:"mime_type"`
-		Size     int64   `json:"size"`
-		Name     *string `json:"name,omitempty"`
+		Type     string `json:"type"`
+		ID       string `json:"id"` // id of the call
+		MIMEType string `json:"mime_type"`
+		Size     int64  `json:"size"`
+		Name     string `json:"name,omitempty"`
 	}
 	regenerateFrame struct {
 		Type  string `json:"type"`
-		Debug *bool  `json:"debug,omitempty"`
+		Debug bool   `json:"debug,omitempty"`
 	}
 )
 
-// toolDefinition is one element of register_tools.
-type toolDefinition struct {
-	Name          string
-	Description   string
-	Parameters    json.RawMessage
-	OutputSchema  json.RawMessage
-	TimeoutMS     int64
-	Annotations   *registry.Annotations
-	SecurityLevel string
-	Ignored       []string // paths of fields that registration does not know
-}
+func (*connectFrame) frameType() string            { return typeConnect }
+func (*registerToolsFrame) frameType() string      { return typeRegisterTools }
+func (*unregisterToolsFrame) frameType() string    { return typeUnregisterTools }
+func (*getRegisteredToolsFrame) frameType() string { return typeGetRegisteredTools }
+func (*toolCallAcceptedFrame) frameType() string   { return typeToolCallAccepted }
+func (*toolProgressFrame) frameType() string       { return typeToolProgress }
+func (*toolResultFrame) frameType() string         { return typeToolResult }
+func (*toolErrorFrame) frameType() string          { return typeToolError }
+func (*messageFrame) frameType() string            { return typeMessage }
+func (*abortFrame) frameType() string              { return typeAbort }
+func (*approvalResponseFrame) frameType() string   { return typeApprovalResponse }
+func (*uploadRequestFrame) frameType() string      { return typeUploadRequest }
+func (*regenerateFrame) frameType() string         { return typeRegenerate }
 
-func (d toolDefinition) spec() registry.ToolSpec {
-	return registry.ToolSpec{
-		Name: d.Name, Description: d.Description, Parameters: d.Parameters, TimeoutMS: d.TimeoutMS,
-		Annotations: d.Annotations, SecurityLevel: registry.SecurityLevel(d.SecurityLevel),
-		OutputSchema: d.OutputSchema,
-	}
-}
-
-// rejection names a tool that was not registered, and why.
 type rejection struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -177,7 +165,6 @@ type ignoredFields struct {
 	Fields []string `json:"fields"`
 }
 
-// listedTool is one element of registered_tools.
 type listedTool struct {
 	Name         string          `json:"name"`
 	Description  string          `json:"description"`
@@ -187,7 +174,6 @@ type listedTool struct {
 
 // Server to device, one function per frame.
 
-// sessionSummary describes a session to its device, in session_start or in connected.
 type sessionSummary struct {
 	SessionID    string `json:"session_id"`
 	Resumed      bool   `json:"resumed"`       // the session or its conversation existed before

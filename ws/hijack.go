@@ -13,40 +13,22 @@ import (
 	"github.com/olahol/melody"
 )
 
-// serveUpgrade serves an upgrade in a new goroutine. It returns when that goroutine has hijacked the socket from the
-// HTTP server, or when the upgrade was rejected. A socket lives for hours. If the request's goroutine served it, the
-// request, its headers, the router's context and the server's buffers would stay in memory as long. They are half of
-// what an idle device costs.
-//
-// The new goroutine also becomes the connection's reader, and its stack keeps the size of its deepest call. So deep
-// calls run elsewhere: the socket is hijacked here, and stackPool opens the session and handles frames.
+// serveUpgrade serves an upgrade in a new goroutine, which becomes the connection's reader. It returns when the socket
+// is hijacked from the HTTP server, or when the upgrade was rejected. A socket lives for hours. If the request's
+// goroutine served it, the request, its headers, the router's context and the server's buffers would stay in memory as
+// long. They are half of what an idle device costs.
 func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, begin opening) {
 	c := s.newConn(begin)
-	d := &hijackWriter{ResponseWriter: w, begin: begin,
-		wanted: make(chan struct{}), hijacked: make(chan hijacked, 1), ended: make(chan struct{})}
-	c.hijack = d
+	served := make(chan struct{})
+	c.hijack = &hijackWriter{ResponseWriter: w, conn: c, begin: begin, serve: sync.OnceFunc(func() { close(served) })}
 	go func() {
 		defer c.endUpgrade()
-		if err := s.melody.HandleRequest(d, r); err != nil {
+		if err := s.melody.HandleRequest(c.hijack, r); err != nil {
 			// The upgrader has answered through refuseHandshake, or the peer is gone.
 			s.log.Debug("handshake failed", "error", err)
 		}
 	}()
-	select {
-	case <-d.wanted:
-		var h hijacked
-		if h.conn, h.rw, h.err = http.NewResponseController(w).Hijack(); h.err == nil {
-			c.wire.Conn = h.conn
-			h.conn = &c.wire
-			d.ResponseWriter = nil
-		}
-		ended := d.ended
-		d.hijacked <- h // d now belongs to the other goroutine
-		if h.err != nil {
-			<-ended // the error response is still being written
-		}
-	case <-d.ended:
-	}
+	<-served
 }
 
 // endUpgrade releases the resources of a connection or a rejected upgrade. The reader calls it last.
@@ -54,8 +36,8 @@ func (c *conn) endUpgrade() {
 	if p := recover(); p != nil {
 		c.server.log.Error("panic in an upgrade", "panic", p, "stack", string(debug.Stack()))
 	}
-	if c.hijack != nil && c.hijack.ended != nil {
-		close(c.hijack.ended)
+	if c.hijack != nil { // it did not become a connection
+		c.hijack.serve()
 	}
 	c.endOpening()
 	c.socket.Release()
@@ -64,36 +46,24 @@ func (c *conn) endUpgrade() {
 	c.server.taskDone()
 }
 
-// hijackWriter is the response writer of an upgrade. Its Hijack lets the request's goroutine hijack the socket.
 type hijackWriter struct {
 	http.ResponseWriter
-	begin    opening
-	wanted   chan struct{} // closed when Hijack is called
-	hijacked chan hijacked // capacity 1
-	ended    chan struct{} // closed when the upgrade has ended without a connection
+	conn  *conn
+	begin opening
+	serve func() // lets the request's goroutine return, after which ResponseWriter must not be used
 }
 
-// hijacked holds the results of http.Hijacker.
-type hijacked struct {
-	conn net.Conn
-	rw   *bufio.ReadWriter
-	err  error
-}
-
-// errTwice means that an upgrader hijacks a socket twice. No upgrader does.
-var errTwice = errors.New("ws: the connection has been taken already")
-
-// Hijack implements http.Hijacker.
-func (d *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if d.ResponseWriter == nil {
-		return nil, nil, errTwice
+// Hijack implements http.Hijacker. The HTTP server needs more stack for it than a reader should keep.
+func (d *hijackWriter) Hijack() (socket net.Conn, rw *bufio.ReadWriter, err error) {
+	d.conn.server.stacks.run(func() {
+		socket, rw, err = http.NewResponseController(d.ResponseWriter).Hijack()
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	close(d.wanted)
-	h := <-d.hijacked
-	if h.err == nil {
-		d.wanted, d.hijacked, d.ended = nil, nil, nil
-	}
-	return h.conn, h.rw, h.err
+	d.conn.wire.Conn, d.ResponseWriter = socket, nil
+	d.serve()
+	return &d.conn.wire, rw, nil
 }
 
 // Closing a socket with unread input resets it, and the reset could overtake the close frame. So after a device sent
@@ -158,10 +128,9 @@ func (c *conn) discardInput() {
 }
 
 // stackPool runs functions on stacks that all connections share. The runtime doubles a goroutine's stack when a call
-// needs more, and halves it only if a garbage collection finds less than a quarter in use. A reader lives as long as
-// its device is connected. Its wait uses more than a quarter of 8 KB, so a stack of 8 KB never shrinks. Decoding a
-// frame uses more than 4 KB. With the pool an idle session takes 11.0 KB instead of 15.4. A frame costs half a
-// microsecond more.
+// needs more, and halves it only if a garbage collection finds less than a quarter in use. A reader's wait uses more
+// than a quarter of the 8 KB that decoding a frame needs. With the pool an idle session takes 11.0 KB instead of 15.4.
+// A frame costs half a microsecond more.
 type stackPool struct {
 	mu     sync.Mutex
 	idle   []*pooledStack // last used, first reused
@@ -173,7 +142,6 @@ type stackPool struct {
 // once.
 const maxIdleStacks = 64
 
-// pooledStack is a goroutine that waits for functions.
 type pooledStack struct {
 	work chan func()
 	done chan struct{}

@@ -1,12 +1,14 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws/internal/fields"
 )
 
@@ -26,7 +28,6 @@ func frameRoles(typ string) auth.Roles {
 	}
 }
 
-// mayFrame rejects a frame that the connection's roles do not permit.
 func (c *conn) mayFrame(typ string) error {
 	roles := frameRoles(typ)
 	if roles != 0 && c.who.Has(roles) {
@@ -59,25 +60,22 @@ func (c *conn) introduce(frame any) bool {
 		return true
 	}
 	c.introduced = true
-	intro, connect := registry.Introduction{Holder: c.who.Holder()}, (*connectFrame)(nil)
-	if f, ok := frame.(*connectFrame); ok {
-		connect = f
-		set(&intro.DeviceID, f.DeviceID)
-		set(&intro.Token, f.ResumeToken)
-		if err := c.mayBe(f); err != nil {
+	intro := registry.Introduction{Holder: c.who.Holder()}
+	connect, _ := frame.(*connectFrame)
+	if connect != nil {
+		intro.DeviceID, intro.Token = or(connect.DeviceID, ""), or(connect.ResumeToken, "")
+		if err := c.mayBe(intro.DeviceID); err != nil {
 			c.refuseDevice(err)
 			return false
 		}
 	}
-	if c.who.Device != "" {
-		intro.DeviceID = c.who.Device
-	}
+	intro.DeviceID = cmp.Or(c.who.Device, intro.DeviceID)
 	if c.contest != nil && !c.decideContest(intro) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
 	defer cancel()
-	if connect != nil && c.fresh && connect.SessionID != nil && *connect.SessionID != "" {
+	if connect != nil && c.fresh && or(connect.SessionID, "") != "" {
 		if !c.moveSession(ctx, *connect.SessionID, intro) {
 			return false
 		}
@@ -97,17 +95,10 @@ func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introd
 	s := sessionOf(c.who, id)
 	s.Name, s.Proofs = made.Name, made.Proofs
 	if err := checkID(s.Key); err != nil {
-		c.refuseSession(codeInvalidMessage, registry.AsError(err).Message)
+		c.refuseSession(fields.CodeInvalidMessage, registry.AsError(err).Message)
 		return false
 	}
-	hub := c.server.cfg.Pod.Hub
-	local, resumed, err := hub.Open(ctx, s, c)
-	if held := (*registry.Held)(nil); errors.As(err, &held) {
-		introductions := make(chan registry.Introduction, 1)
-		introductions <- intro
-		resumed = true
-		local, err = hub.Obtain(ctx, s, c, held, introductions)
-	}
+	local, resumed, err := c.claim(ctx, s, intro)
 	if err != nil {
 		c.failOpen(s, err)
 		return false
@@ -118,6 +109,23 @@ func (c *conn) moveSession(ctx context.Context, id string, intro registry.Introd
 	summary := summarize(s, c.describe(s.Key), resumed)
 	c.summary = &summary
 	return true
+}
+
+// claim claims a session for a device that has introduced itself. If another connection holds the session, it waits for
+// the decision.
+func (c *conn) claim(ctx context.Context, s registry.Session, intro registry.Introduction,
+) (local *routing.LocalSession, resumed bool, err error) {
+	hub := c.server.cfg.Pod.Hub
+	local, resumed, err = hub.Open(ctx, s, c)
+	held, ok := errors.AsType[*registry.Held](err)
+	if !ok {
+		return local, resumed, err
+	}
+	c.endOpening() // others need not wait for the decision
+	introductions := make(chan registry.Introduction, 1)
+	introductions <- intro
+	local, err = hub.Obtain(ctx, s, c, held, introductions)
+	return local, true, err
 }
 
 // newResumeToken returns a resume token for the connection, and the token's proof, which is stored.
@@ -134,29 +142,29 @@ var (
 		"device_id: a paired device has this id; connect with the credential of that device, or say another device_id")
 )
 
-// mayBe checks the device id in connect. A credential that is bound to a device permits only that device's id. Any
-// other credential permits ids that are not paired. The error is errImpostor or errPairedID, or the lookup failed. The
-// connection caches an id that is not paired until the next pairing of any device.
-func (c *conn) mayBe(f *connectFrame) error {
-	if f.DeviceID == nil || *f.DeviceID == "" || *f.DeviceID == c.who.Device {
+// mayBe checks the device id that a device says. A credential that is bound to a device permits only that device's id.
+// Any other credential permits ids that are not paired. The error is errImpostor or errPairedID, or the lookup failed.
+// The connection caches an id that is not paired until the next pairing of any device.
+func (c *conn) mayBe(id string) error {
+	if id == "" || id == c.who.Device {
 		return nil
 	}
 	if c.who.Device != "" {
 		return errImpostor
 	}
 	pairings := c.server.pairings.Load()
-	if c.server.cfg.Pairing == nil || c.unpaired == *f.DeviceID && c.unpairedAt == pairings {
+	if c.server.cfg.Pairing == nil || c.unpaired == id && c.unpairedAt == pairings {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	switch paired, err := c.server.cfg.Pairing.Paired(ctx, c.who.Tenant, *f.DeviceID); {
+	switch paired, err := c.server.cfg.Pairing.Paired(ctx, c.who.Tenant, id); {
 	case err != nil:
 		return err
 	case paired:
 		return errPairedID
 	}
-	c.unpaired, c.unpairedAt = *f.DeviceID, pairings
+	c.unpaired, c.unpairedAt = id, pairings
 	return nil
 }
 
@@ -171,7 +179,6 @@ func (c *conn) refuseDevice(why error) {
 	c.end(CloseUnavailable)
 }
 
-// deviceKey names a device of a tenant.
 type deviceKey struct{ tenant, id string }
 
 // devicesPaired ends the connections that claim the id of a newly paired device, unless their credentials are bound to
@@ -187,28 +194,17 @@ func (s *Server) devicesPaired(changes []registry.CredentialChange) {
 		return
 	}
 	s.pairings.Add(1) // first, so that connections missing from the snapshot look up their ids again
-	if !s.tryAddTask() {
-		return
-	}
-	go func() {
-		defer s.taskDone()
+	s.goTask(func() {
 		for _, c := range s.snapshot() {
-			if key, ok := c.claims(); ok && paired[key] {
+			local := c.claimed()
+			if local == nil || c.who.Device != "" {
+				continue
+			}
+			if key := (deviceKey{c.who.Tenant, local.Session().DeviceID}); paired[key] {
 				c.checkPaired(key)
 			}
 		}
-	}()
-}
-
-// claims returns the device id that the connection claims without a credential bound to it.
-func (c *conn) claims() (key deviceKey, ok bool) {
-	c.mu.Lock()
-	local := c.local
-	c.mu.Unlock()
-	if local == nil || c.who.Device != "" {
-		return deviceKey{}, false
-	}
-	return deviceKey{c.who.Tenant, local.Session().DeviceID}, true
+	})
 }
 
 // checkPaired ends the connection if the device it claims to be is paired. It checks again because the change may be

@@ -55,24 +55,14 @@ func (in *intake) update(c *conn, bytes int64, unfinished, restart bool) {
 	}
 }
 
-// held returns the number of bytes that are not handled.
 func (in *intake) held() int64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.bytes
 }
 
-// remove removes a connection that has ended.
-func (in *intake) remove(c *conn) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.countLocked(c, 0)
-	if c.intake.listed {
-		in.removeLocked(c)
-	}
-}
+func (in *intake) remove(c *conn) { in.update(c, 0, false, false) }
 
-// countLocked records how many bytes of a connection are not handled.
 func (in *intake) countLocked(c *conn, bytes int64) {
 	more := bytes - c.intake.bytes
 	if more == 0 {
@@ -206,4 +196,97 @@ func (in *intake) armLocked() {
 	if c := in.oldestLocked(); c != nil {
 		in.expiry = time.AfterFunc(max(time.Until(c.intake.since.Add(in.timeout)), 0), in.expire)
 	}
+}
+
+// frameScanner tracks the frames in the bytes that a device sends (RFC 6455, section 5.2). The WebSocket library
+// reports only whole messages, and a message may have any number of empty fragments. The scanner ignores protocol
+// violations; the library ends the connection for them.
+type frameScanner struct {
+	first   byte   // of the header
+	header  uint8  // bytes of the header so far; zero between frames
+	size    uint8  // bytes of the whole header, once the second byte is known
+	lengths uint8  // bytes of the header up to the end of the length
+	open    bool   // a message is incomplete
+	length  uint64 // of the payload, as far as the header has been read
+	rest    uint64 // bytes of the payload still to come
+	held    int    // payload bytes of the incomplete message
+}
+
+const (
+	finalBit   = 0x80    // of the first byte
+	opcodeBits = 0x0f    // of the first byte; zero: a further fragment of a message
+	maskBit    = 0x80    // of the second byte
+	largePiece = 1 << 10 // bytes from which a fragment of a message does not count as a frame
+)
+
+func (s *frameScanner) busy() bool { return s.header > 0 || s.rest > 0 || s.open }
+
+// scan processes p and returns how many frames began in it. Large fragments of a message do not count: their bytes
+// count already, and some libraries split every message into fragments of 4 KiB. The number is negative if the header
+// of such a fragment began before p. boundary reports whether p has a point where no frame and no message is
+// incomplete.
+func (s *frameScanner) scan(p []byte) (frames int, boundary bool) {
+	for len(p) > 0 {
+		if s.rest > 0 {
+			n := min(s.rest, uint64(len(p)))
+			p = p[n:]
+			s.rest -= n
+			if s.first&controlBit == 0 {
+				s.held += int(n)
+			}
+		} else {
+			if s.header == 0 {
+				frames++
+			}
+			if s.readHeader(p[0]) && s.first&opcodeBits == 0 && s.length >= largePiece {
+				frames--
+			}
+			p = p[1:]
+		}
+		if s.header == 0 && s.rest == 0 {
+			boundary = s.endFrame() || boundary
+		}
+	}
+	return frames, boundary
+}
+
+// readHeader processes one more byte of a header, and reports whether it was the last.
+func (s *frameScanner) readHeader(b byte) (complete bool) {
+	switch {
+	case s.header == 0:
+		s.first, s.length = b, 0
+	case s.header == 1:
+		s.lengths = 2
+		switch n := b & lengthBits; n {
+		case 126:
+			s.lengths = 4
+		case 127:
+			s.lengths = 10
+		default:
+			s.length = uint64(n)
+		}
+		s.size = s.lengths
+		if b&maskBit != 0 {
+			s.size += 4
+		}
+	case s.header < s.lengths:
+		s.length = s.length<<8 | uint64(b)
+	}
+	s.header++
+	if s.header > 1 && s.header == s.size {
+		s.header, s.rest = 0, s.length
+		return true
+	}
+	return false
+}
+
+// endFrame records that a frame is complete, and reports whether no message is incomplete.
+func (s *frameScanner) endFrame() bool {
+	if s.first&controlBit == 0 {
+		s.open = s.first&finalBit == 0
+		if !s.open {
+			s.held = 0
+		}
+	}
+	return !s.open
 }

@@ -13,6 +13,12 @@ import (
 	"github.com/farhand/farhand/ws"
 )
 
+// The defaults of ws.Config, in bytes.
+const (
+	defaultMaxFrame  = 1 << 20
+	defaultMaxOutput = 4 << 20
+)
+
 // frameOf returns a frame of exactly n bytes.
 func frameOf(n int) string {
 	const head, tail = `{"type":"abort","x":"`, `"}`
@@ -27,12 +33,12 @@ func TestFrameLimit(t *testing.T) {
 		name, want string
 		size       int
 	}{
-		{"one less", fits, ws.DefaultMaxFrame - 1},
-		{"exactly", fits, ws.DefaultMaxFrame},
-		{"one more", announced, ws.DefaultMaxFrame + 1},
-		{"twice", announced, 2 * ws.DefaultMaxFrame},
-		{"as long as an answer", announced, 2*ws.DefaultMaxOutput + 64<<10},
-		{"longer", cut, 2*ws.DefaultMaxOutput + 64<<10 + 1},
+		{"one less", fits, defaultMaxFrame - 1},
+		{"exactly", fits, defaultMaxFrame},
+		{"one more", announced, defaultMaxFrame + 1},
+		{"twice", announced, 2 * defaultMaxFrame},
+		{"as long as an answer", announced, 2*defaultMaxOutput + 64<<10},
+		{"longer", cut, 2*defaultMaxOutput + 64<<10 + 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := g.connect(fmt.Sprintf("big-%d", tc.size)) // what one session has sent it has spent

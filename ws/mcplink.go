@@ -2,7 +2,12 @@ package ws
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,7 +15,107 @@ import (
 	"github.com/farhand/farhand/ws/mcp"
 )
 
-// mcpLink is the MCP of a connection: the state machine, and what drives it.
+// Headers that voice devices (xiaozhi) send with the upgrade.
+const (
+	headerVoiceDevice  = "Device-Id" // its MAC address
+	headerVoiceVersion = "Protocol-Version"
+)
+
+// readMCP reads the device's attributes from a request to /ws/mcp, because MCP has no message for them. If the device
+// names no session, its session is named after it. So a voice device that reconnects takes over its session and is not
+// listed twice.
+func (o *opening) readMCP(r *http.Request, query url.Values) error {
+	o.mcp = &mcpDevice{id: strings.Clone(query.Get("device_id"))}
+	if o.mcp.id == "" {
+		o.mcp.id = strings.Clone(r.Header.Get(headerVoiceDevice))
+	}
+	o.mcp.voice = r.Header.Get(headerVoiceDevice) != "" && r.Header.Get(headerVoiceVersion) != ""
+	s := &o.session
+	if s.DeviceID == "" {
+		s.DeviceID = o.mcp.id
+	}
+	s.DeviceName = strings.Clone(query.Get("device_name"))
+	s.Platform = strings.Clone(query.Get("platform"))
+	s.Capabilities = []string{registry.CapabilityCancel, registry.CapabilityProgress}
+	switch query.Get("resume") {
+	case "", "false":
+	case "true":
+		s.Capabilities = append(s.Capabilities, registry.CapabilityResume)
+	default:
+		return registry.Errorf(registry.CodeInvalidRequest, "resume: must be true or false.")
+	}
+	for _, label := range query["label"] {
+		key, value, ok := strings.Cut(strings.Clone(label), "=")
+		if !ok {
+			return registry.Errorf(registry.CodeInvalidRequest, "label: must look like key=value.")
+		}
+		if s.Labels == nil {
+			s.Labels = make(map[string]string)
+		}
+		s.Labels[key] = value
+	}
+	if s.Key.Session == "" {
+		s.Key.Session = sessionOfDevice(s)
+	}
+	return nil
+}
+
+// sessionOfDevice returns the session id for a device that names none. It consists of the ids of the device and its
+// user. It is empty if no valid id can be built.
+func sessionOfDevice(s *registry.Session) string {
+	key := registry.Key{Tenant: s.Tenant, Session: s.DeviceID}
+	if s.UserID != "" {
+		key.Session += "@" + s.UserID
+	}
+	if s.DeviceID == "" || checkID(key) != nil {
+		return ""
+	}
+	return key.Session
+}
+
+// openMCP is open for an MCP device. The upgrade request has already introduced the device.
+func (c *conn) openMCP(begin opening) {
+	defer c.recoverPanic()
+	if err := c.mayBe(c.mcp.id); err != nil {
+		c.refuseDevice(err)
+		return
+	}
+	if !c.budget.takeLabels(begin.session.Labels) {
+		c.end(CloseRate)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
+	defer cancel()
+	_, proof := c.newResumeToken() // so that calls know which device they were given to
+	begin.session.Proofs = []string{proof}
+	c.introduced = true
+	intro := registry.Introduction{DeviceID: begin.session.DeviceID, Holder: c.who.Holder()}
+	local, resumed, err := c.claim(ctx, begin.session, intro)
+	if err != nil {
+		c.failOpen(begin.session, err)
+		return
+	}
+	c.mu.Lock()
+	c.local, c.wantsCancel = local, true
+	c.mu.Unlock()
+	if local.Introduce(intro) {
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		if err := local.Update(ctx, func(*registry.Session) {}); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	if err := c.mayBe(c.mcp.id); err != nil { // paired meanwhile
+		c.refuseDevice(err)
+		return
+	}
+	c.log().Info("device connected", "resumed", resumed, "mcp", true)
+	if err := c.perform(ctx, c.mcp.Begin()); err != nil {
+		c.fail(err)
+	}
+}
+
 type mcpLink struct {
 	*mcp.Machine
 	mcpDevice
@@ -43,7 +148,7 @@ func (l *mcpLink) decode(data []byte) (any, error) {
 	case *mcp.Result:
 		return &toolResultFrame{Type: typeToolResult, ID: m.Call, result: m.Result}, nil
 	case *mcp.Failure:
-		return &toolErrorFrame{Type: typeToolError, ID: m.Call, Error: &m.Text}, nil
+		return &toolErrorFrame{Type: typeToolError, ID: m.Call, Error: m.Text}, nil
 	case *mcp.Progress:
 		return &toolProgressFrame{
 			Type: typeToolProgress, ID: m.Call, Progress: m.Progress, Total: m.Total, Message: m.Message,
@@ -76,16 +181,13 @@ func (l *mcpLink) startTimer(turn int, late func(turn int)) {
 		l.timer.Stop()
 	}
 	l.turn, l.timer = turn, time.AfterFunc(mcp.AnswerWait, func() {
-		if !l.isStopped() {
+		l.mu.Lock()
+		stopped := l.stopped
+		l.mu.Unlock()
+		if !stopped {
 			late(turn)
 		}
 	})
-}
-
-func (l *mcpLink) isStopped() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stopped
 }
 
 // stopTimer stops the timer. With forGood it never starts again, because the connection ends.
@@ -101,18 +203,11 @@ func (l *mcpLink) stopTimer(forGood bool) {
 
 // lateMCP handles the end of the time that a device had to answer. It runs in the timer's goroutine.
 func (c *conn) lateMCP(turn int) {
-	err := c.perform(context.Background(), c.mcp.Late(turn))
-	switch {
-	case err == nil:
-	case errors.Is(err, CloseMCP):
-		c.end(CloseMCP)
-	default:
-		c.log().Debug("tools not asked for", "error", err)
-		c.end(CloseSlow) // the only other error possible
+	if err := c.perform(context.Background(), c.mcp.Late(turn)); err != nil {
+		c.fail(err)
 	}
 }
 
-// handleMCP handles a message that concerns no call.
 func (c *conn) handleMCP(ctx context.Context, m *mcp.Message) error {
 	return c.perform(ctx, c.mcp.Handle(m))
 }
@@ -162,4 +257,104 @@ func (c *conn) nameDevice(ctx context.Context, name string) {
 	if err := c.local.Update(ctx, func(s *registry.Session) { s.DeviceName = name }); err != nil {
 		c.log().Debug("name of a device not kept", "error", err)
 	}
+}
+
+const (
+	loggedRejections = 8  // rejected tools of one page that the log names
+	unitsPerListing  = 20 // work that a device spends with each tools/list_changed notification
+)
+
+// listLevel returns the log level for messages about a list: of the first list, or of later ones. A device can cause
+// any number of those.
+func listLevel(first bool, level slog.Level) slog.Level {
+	if first {
+		return level
+	}
+	return slog.LevelDebug
+}
+
+// offerMCP carries out an Offer, and what follows it.
+func (c *conn) offerMCP(ctx context.Context, page mcp.Offer) error {
+	if err := c.registerMCP(ctx, page); err != nil {
+		_ = c.perform(ctx, c.mcp.Failed()) // if the outbox is full, the answer to err ends the connection
+		return err
+	}
+	return c.perform(ctx, c.mcp.Registered())
+}
+
+// registerMCP registers the tools of one page, as register_tools would.
+func (c *conn) registerMCP(ctx context.Context, page mcp.Offer) error {
+	c.registering.Lock()
+	defer c.registering.Unlock()
+	r := c.newRegistration(len(page.Tools))
+	r.inTurn(ctx, page.Tools, func(ctx context.Context, raw json.RawMessage) {
+		rejected := len(r.rejected)
+		name := r.admitMCP(ctx, raw)
+		if len(r.rejected) > rejected && c.offers(name) { // with the definition it had before
+			r.withdraw(name)
+		}
+	})
+	if err := r.review(ctx); err != nil {
+		return err
+	}
+	c.mcp.UseNames()
+	if err := r.store(ctx); err != nil {
+		return err
+	}
+	if n := len(r.rejected); n > 0 {
+		c.log().Log(ctx, listLevel(page.First, slog.LevelWarn), "tools of a device rejected",
+			"number", n, "rejected", r.rejected[:min(n, loggedRejections)])
+	}
+	return nil
+}
+
+// retainMCP carries out a Retain, and what follows it.
+func (c *conn) retainMCP(ctx context.Context, list mcp.Retain) error {
+	gone := &unregisterToolsFrame{Type: typeUnregisterTools}
+	for _, t := range c.local.Tools() {
+		if _, listed := list.Listed[t.Name]; !listed {
+			gone.Names = append(gone.Names, t.Name)
+		}
+	}
+	if err := c.unregisterTools(ctx, gone); err != nil {
+		_ = c.perform(ctx, c.mcp.Failed()) // as above
+		return err
+	}
+	tools := c.local.Tools()
+	after := c.mcp.Listed(tools, c.isPaired()) // an approver may still approve the other tools of a paired device
+	c.log().Log(ctx, listLevel(list.First, slog.LevelInfo), "tools of a device listed", "tools", len(tools))
+	return c.perform(ctx, after)
+}
+
+// admitMCP checks one definition and offers the tool if it is admitted. It returns the tool's name here, empty if
+// another tool of the list has it.
+func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name string) {
+	tool := r.conn.mcp.Tool(raw)
+	if tool.Refused != "" {
+		r.reject(tool.Name, tool.Refused)
+		if tool.Taken {
+			return ""
+		}
+		return tool.Name
+	}
+	before := len(r.rejected)
+	r.offerMCP(ctx, tool.Definition)
+	if len(r.rejected) > before && strings.HasPrefix(r.rejected[before].Reason, registry.FieldOutputSchema+": ") {
+		r.conn.log().Info("a tool is offered without its output schema", "tool", tool.Name,
+			"reason", r.rejected[before].Reason)
+		r.rejected = r.rejected[:before]
+		r.offerMCP(ctx, mcp.WithoutOutput(raw))
+	}
+	return tool.Name
+}
+
+// offerMCP offers a tool if its definition is admitted. A tool that is already offered unchanged costs nothing.
+func (r *registration) offerMCP(ctx context.Context, definition json.RawMessage) {
+	known, ok := r.conn.server.cfg.Admission.Known(definition)
+	if ok && slices.ContainsFunc(r.conn.local.Tools(), func(t registry.ToolSpec) bool {
+		return t.Name == known.Spec.Name && t.Hash() == known.Spec.Hash()
+	}) {
+		return
+	}
+	r.admitTool(ctx, definition)
 }

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,8 +20,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// describeTimeout is how long session_start waits for the description of the conversation.
-const describeTimeout = time.Second
+const describeTimeout = time.Second // of the conversation, for which session_start waits
 
 // onConnect claims the session and sends session_start. Melody calls it before it reads and writes. The first frame
 // waits in melody's buffer, all others in the outbox.
@@ -41,7 +41,6 @@ func (s *Server) onConnect(ms *melody.Session) {
 	if s.cfg.Live != nil {
 		c.unwatch = s.cfg.Live.Watch(c.who, c.endIdentity)
 	}
-	s.paired.add(c)
 	ms.WebsocketConnection().SetPingHandler(c.onPing)
 	if c.mcp != nil {
 		s.stacks.run(func() { c.openMCP(begin) })
@@ -50,7 +49,6 @@ func (s *Server) onConnect(ms *melody.Session) {
 	s.stacks.run(func() { c.open(begin) })
 }
 
-// endIdentity closes a connection whose identity has ended.
 func (c *conn) endIdentity(why error) {
 	c.log().Info("device's credential has ended", "reason", registry.AsError(why).Message)
 	c.end(CloseEnded)
@@ -58,10 +56,8 @@ func (c *conn) endIdentity(why error) {
 
 // endOpening releases the turn, so that another session can be opened. It runs in the reader.
 func (c *conn) endOpening() {
-	if c.turn != nil {
-		c.turn.Release()
-		c.turn = nil
-	}
+	c.turn.Release()
+	c.turn = nil
 }
 
 // open claims the session and sends session_start. If another connection holds the session, a contest decides later.
@@ -73,8 +69,10 @@ func (c *conn) open(begin opening) {
 	begin.session.Proofs = []string{proof}
 	c.fresh = begin.fresh
 	local, resumed, err := c.server.cfg.Pod.Hub.Open(ctx, begin.session, c)
-	if held := (*registry.Held)(nil); errors.As(err, &held) {
-		c.greetClaimer(begin.session, token)
+	if held, ok := errors.AsType[*registry.Held](err); ok {
+		// The device may still be rejected. If it gets the session, connected describes the conversation.
+		summary := sessionSummary{SessionID: begin.session.Key.Session, Resumed: true, Name: begin.session.Name}
+		c.sendFirst(sessionStartFrame(token, summary, c.server.limits))
 		c.startContest(begin.session, held)
 		return
 	}
@@ -83,26 +81,12 @@ func (c *conn) open(begin opening) {
 		return
 	}
 	c.setLocal(local)
-	messages := c.greet(begin.session, token, resumed)
-	c.log().Info("device connected", "resumed", resumed, "messages", messages)
-}
-
-// greet sends session_start to a device that has its session. It returns the number of messages in the conversation. If
-// the server made the session's id, the session is new, so its conversation is not looked up.
-func (c *conn) greet(s registry.Session, token string, resumed bool) (messages int) {
 	var about registry.ConversationInfo
 	if !c.fresh {
-		about = c.describe(s.Key)
+		about = c.describe(begin.session.Key)
 	}
-	c.sendFirst(sessionStartFrame(token, summarize(s, about, resumed), c.server.limits))
-	return about.Messages
-}
-
-// greetClaimer sends session_start to a device whose session another connection holds. It does not describe the
-// conversation, because the device may still be rejected. If the device gets the session, connected describes it.
-func (c *conn) greetClaimer(s registry.Session, token string) {
-	summary := sessionSummary{SessionID: s.Key.Session, Resumed: true, Name: s.Name}
-	c.sendFirst(sessionStartFrame(token, summary, c.server.limits))
+	c.sendFirst(sessionStartFrame(token, summarize(begin.session, about, resumed), c.server.limits))
+	c.log().Info("device connected", "resumed", resumed, "messages", about.Messages)
 }
 
 // sendFirst writes the first frame, which opens the outbox.
@@ -114,20 +98,18 @@ func (c *conn) sendFirst(frame []byte) {
 
 // failOpen ends a connection that does not get its session.
 func (c *conn) failOpen(s registry.Session, err error) {
-	if errors.Is(err, registry.ErrHeldByAnother) {
+	switch {
+	case errors.Is(err, registry.ErrHeldByAnother):
 		c.log().Info("session refused: another device has it, and answers", "session", s.Key.Session)
 		c.refuseSession(codeSessionOwnerMismatch, "Another device has the session "+s.Key.Session+" and is connected. "+
 			"Use another session_id; or present the resume_token of that session, if you are the same device.")
-		return
-	}
-	if errors.Is(err, registry.CodeSessionNotFound) {
+	case errors.Is(err, registry.CodeSessionNotFound):
 		c.refuseSession(codeSessionOwnerMismatch, registry.AsError(err).Message)
-		return
-	}
-	c.log().Warn("session not opened", "session", s.Key.Session, "error", err)
-	if errors.Is(err, registry.CodeStoreUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+	case errors.Is(err, registry.CodeStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
+		c.log().Warn("session not opened", "session", s.Key.Session, "error", err)
 		c.end(CloseUnavailable)
-	} else {
+	default:
+		c.log().Warn("session not opened", "session", s.Key.Session, "error", err)
 		c.end(CloseInternal)
 	}
 }
@@ -145,40 +127,31 @@ type Conversations interface {
 
 // describe returns the description of a session's conversation. It is empty if the lookup fails, because a device must
 // be able to connect without its history.
-func (c *conn) describe(key registry.Key) registry.ConversationInfo {
+func (c *conn) describe(key registry.Key) (about registry.ConversationInfo) {
 	if c.server.cfg.Agent == nil || c.server.cfg.Conversations == nil {
-		return registry.ConversationInfo{}
+		return about
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
 	infos, err := c.server.cfg.Conversations.DescribeConversations(ctx, key)
 	if err != nil || len(infos) != 1 {
 		c.log().Warn("conversation not looked up", "error", err)
-		return registry.ConversationInfo{}
+		return about
 	}
 	return infos[0]
 }
 
-// summarize returns the summary of a session for its device.
+// summarize returns the summary of a session for its device. The name is the one that a person gave the conversation,
+// the one in the device's URL, or the generated title of the conversation.
 func summarize(s registry.Session, about registry.ConversationInfo, resumed bool) sessionSummary {
+	name := s.Name
+	if (about.Named || name == "") && !about.Owner.Foreign(s.UserID) {
+		name = about.Title
+	}
 	return sessionSummary{
-		SessionID: s.Key.Session, Resumed: resumed || about.Messages > 0,
-		MessageCount: about.Messages, Name: nameFor(s, about),
+		SessionID: s.Key.Session, Resumed: resumed || about.Messages > 0, MessageCount: about.Messages, Name: name,
 	}
 }
-
-// nameFor returns the display name of a session: the name a person gave its conversation, the name in the device's URL,
-// or the generated title of the conversation.
-func nameFor(s registry.Session, about registry.ConversationInfo) string {
-	if (about.Named || s.Name == "") && !about.Owner.Foreign(s.UserID) {
-		return about.Title
-	}
-	return s.Name
-}
-
-// bearerProtocol is the prefix of an offered subprotocol that carries a token. Browsers use it, because they cannot set
-// headers.
-const bearerProtocol = "bearer."
 
 // ServeHTTP answers GET /ws/chat. It upgrades a device's request, or rejects it with a problem document. It returns
 // when the socket has been hijacked; Close waits for the connection's end.
@@ -201,15 +174,14 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, speaksMCP bool)
 	if err == nil {
 		err = s.enter(r.Context(), &begin)
 	}
-	if errors.Is(err, errUnpaired) {
-		defer s.taskDone()
-		s.pairStranger(w, r, offer, speaksMCP)
-		return
-	}
 	if err != nil {
+		defer s.taskDone()
+		if errors.Is(err, errUnpaired) {
+			s.pairStranger(w, r, offer, speaksMCP)
+			return
+		}
 		s.log.Debug("device refused", "error", err)
 		s.refuse(w, registry.AsError(err))
-		s.taskDone()
 		return
 	}
 	if offer.clawseed {
@@ -277,7 +249,6 @@ func (s *Server) admit(r *http.Request, offer subprotocols, speaksMCP bool) (ope
 	return o, s.checkOpenRate(r, o.session.Key, o.source)
 }
 
-// sessionOf returns a session with the attributes that its device's credentials define.
 func sessionOf(who *auth.Identity, id string) registry.Session {
 	return registry.Session{
 		Key: registry.Key{Tenant: who.Tenant, Session: id}, UserID: who.User, AnyOwner: who.OwnsAll(),
@@ -297,7 +268,7 @@ func checkID(key registry.Key) error {
 // enter takes a place among the connections, waits for a turn to open the session, and checks the session's owner in
 // the store. The connection made from o owns the place and the turn. If enter fails, it releases both.
 func (s *Server) enter(ctx context.Context, o *opening) (err error) {
-	by := s.ownerOf(o.who)
+	by := owner(o.who, int64(s.cfg.MaxSockets))
 	if o.socket, err = s.sockets.Try(by, 1); err != nil {
 		return tooManySockets(err)
 	}
@@ -332,21 +303,16 @@ func plainResults(format string) (plain bool, err error) {
 
 // token returns the first token found in header, subprotocol and query, in this order.
 func (s *Server) token(r *http.Request, offer subprotocols, query url.Values) string {
-	if t := auth.BearerHeader(r); t != "" {
-		return t
-	}
-	if offer.token != "" {
-		return offer.token
-	}
+	fromQuery := query.Get("token")
 	if s.cfg.DenyQueryToken {
-		return ""
+		fromQuery = ""
 	}
-	return query.Get("token")
+	return cmp.Or(auth.BearerHeader(r), offer.token, fromQuery)
 }
 
-// subprotocols is the part of Sec-WebSocket-Protocol that the server uses. The server never echoes the subprotocol that
-// carries the token, because a response header must not contain a secret. A browser therefore also offers clawseed.v1:
-// it drops a connection if the server chose none of the offered protocols.
+// subprotocols is the part of Sec-WebSocket-Protocol that the server uses. A browser cannot set headers, so it sends
+// the token as a subprotocol. The server never echoes that one, because a response header must not contain a secret.
+// The browser therefore also offers clawseed.v1: it drops a connection if the server chose none of the offered ones.
 type subprotocols struct {
 	clawseed bool
 	token    string
@@ -359,7 +325,7 @@ func readOffer(r *http.Request) (offer subprotocols) {
 			if p == subprotocol {
 				offer.clawseed = true
 			}
-			if t, ok := strings.CutPrefix(p, bearerProtocol); ok && offer.token == "" {
+			if t, ok := strings.CutPrefix(p, "bearer."); ok && offer.token == "" {
 				offer.token = t
 			}
 		}

@@ -8,12 +8,10 @@ import (
 	"github.com/farhand/farhand/internal/share"
 )
 
-// frameOverhead is the cost in bytes of a queued frame besides its text, so that floods of tiny frames are also
-// bounded.
-const frameOverhead = 64
-
-// unsentLeft is how many bytes an outbox holds without using the pod's limit. Most outboxes never hold more.
-const unsentLeft = 16 << 10
+const (
+	frameOverhead = 64       // cost in bytes of a frame besides its text, so that floods of tiny frames are bounded
+	unsentLeft    = 16 << 10 // bytes that an outbox holds without using the pod's limit; most never hold more
+)
 
 // Errors for a frame that the outbox rejects.
 var (
@@ -33,16 +31,9 @@ type outboxOwner interface {
 	holdUnsent(n int) (*share.Grant, error)
 }
 
-// queuedFrame is a queued frame.
 type queuedFrame struct {
 	text []byte
 	held *share.Grant // nil if within unsentLeft
-}
-
-func (f queuedFrame) release() {
-	if f.held != nil {
-		f.held.Release()
-	}
 }
 
 // outbox is the queue of frames to a device. It is bounded in bytes and never blocks the sender. It has at most one
@@ -85,14 +76,11 @@ func (o *outbox) written() {
 	defer o.mu.Unlock()
 	o.size -= o.writingBytes
 	o.writingBytes, o.hasWriter = 0, false
-	if len(o.queue) == 0 && !o.pingDue {
+	if o.wakeLocked(); !o.hasWriter {
 		o.signalLocked()
-		return
 	}
-	o.wakeLocked()
 }
 
-// push queues a frame.
 func (o *outbox) push(frame []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -151,11 +139,10 @@ func (o *outbox) enqueueLocked(frame []byte) error {
 	}
 	queued := queuedFrame{text: frame}
 	if o.size+cost > unsentLeft {
-		held, err := o.writer.holdUnsent(cost)
-		if err != nil {
+		var err error
+		if queued.held, err = o.writer.holdUnsent(cost); err != nil {
 			return errOutboxesFull
 		}
-		queued.held = held
 	}
 	o.size += cost
 	o.queue = append(o.queue, queued)
@@ -171,7 +158,6 @@ func (o *outbox) wakeLocked() {
 	o.writer.wakeWriter()
 }
 
-// outgoing is the next frame to write.
 type outgoing struct {
 	frame  []byte // nil: a ping
 	corked bool   // another frame follows immediately, so this one may be held back
@@ -183,7 +169,7 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.size -= o.writingBytes
-	o.writing.release()
+	o.writing.held.Release()
 	o.writingBytes, o.writing = 0, queuedFrame{}
 	switch {
 	case o.pingDue:
@@ -210,7 +196,7 @@ func (o *outbox) next() (out outgoing, ok bool) {
 func (o *outbox) abandon() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.writing.release()
+	o.writing.held.Release()
 	o.writing = queuedFrame{}
 }
 
@@ -246,7 +232,7 @@ func (o *outbox) discard() {
 	o.open, o.pingDue = false, false
 	for _, frame := range o.queue {
 		o.size -= len(frame.text) + frameOverhead
-		frame.release()
+		frame.held.Release()
 	}
 	o.queue = nil
 	if o.lazy != nil {

@@ -16,9 +16,9 @@ func TestLargeOutputs(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
 	for name, output := range map[string]string{
-		"plain": strings.Repeat("x", ws.DefaultMaxOutput), "escaped": strings.Repeat("\n", ws.DefaultMaxOutput),
-		"too long": strings.Repeat("x", ws.DefaultMaxOutput+1), "too long, escaped": strings.Repeat("\n",
-			ws.DefaultMaxOutput+1),
+		"plain": strings.Repeat("x", defaultMaxOutput), "escaped": strings.Repeat("\n", defaultMaxOutput),
+		"too long": strings.Repeat("x", defaultMaxOutput+1), "too long, escaped": strings.Repeat("\n",
+			defaultMaxOutput+1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := g.connectWithTools("big", "t")

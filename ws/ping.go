@@ -63,10 +63,16 @@ func (c *conn) Pulse() registry.Pulse {
 	return registry.NewPulse(c.server.started.Add(c.pongAt), c.roundTrip)
 }
 
-// notifyAlive records a pong and calls the callbacks that wait for it.
-func (c *conn) notifyAlive() {
+// onPong records a pong, and calls the callbacks that wait for it. Melody has already moved the read deadline.
+func (s *Server) onPong(ms *melody.Session) {
+	c := connOf(ms)
+	defer c.recoverPanic()
+	s.counters.received[countedPong].Add(1)
+	if c.who.Use != nil {
+		c.who.Use.NoteUse()
+	}
 	c.mu.Lock()
-	c.pongAt = c.server.now()
+	c.pongAt = s.now()
 	if c.probedAt != 0 {
 		c.roundTrip, c.probedAt = c.pongAt-c.probedAt, 0
 	}
@@ -78,18 +84,6 @@ func (c *conn) notifyAlive() {
 	}
 }
 
-// onPong counts a pong as a sign of life. Melody has already moved the read deadline.
-func (s *Server) onPong(ms *melody.Session) {
-	c := connOf(ms)
-	defer c.recoverPanic()
-	s.counters.received[countedPong].Add(1)
-	if c.who.Use != nil {
-		c.who.Use.NoteUse()
-	}
-	c.notifyAlive()
-}
-
-// onPing answers a ping.
 func (c *conn) onPing(data string) error {
 	defer c.recoverPanic()
 	c.server.counters.received[countedPing].Add(1)
@@ -114,40 +108,6 @@ const (
 	pingPause = time.Millisecond
 )
 
-// pingQueue lists the connections in the order of their next pings. All have the same interval, so a connection moves
-// to the end after its ping. The list is linked through the connections. This takes less memory than a map and allows
-// removal in constant time.
-type pingQueue struct {
-	first, last *conn
-	size        int
-}
-
-func (q *pingQueue) add(c *conn) {
-	c.prev, c.next = q.last, nil
-	if q.last == nil {
-		q.first = c
-	} else {
-		q.last.next = c
-	}
-	q.last = c
-	q.size++
-}
-
-func (q *pingQueue) remove(c *conn) {
-	if c.prev == nil {
-		q.first = c.next
-	} else {
-		c.prev.next = c.next
-	}
-	if c.next == nil {
-		q.last = c.prev
-	} else {
-		c.next.prev = c.prev
-	}
-	c.prev, c.next = nil, nil
-	q.size--
-}
-
 // ping pings the devices that are due, and sets the timer for the next. The writers write the pings. It runs in the
 // timer's goroutine, and has no effect on closed connections.
 func (s *Server) ping() {
@@ -161,22 +121,27 @@ func (s *Server) takeDue() (due []*conn) {
 	defer s.mu.Unlock()
 	now, every := s.now(), s.cfg.PingInterval
 	horizon := now + every/pingSlack
-	for c := s.conns.first; c != nil && c.pingAt <= horizon && len(due) < pingBatch; c = s.conns.first {
+	for first := s.conns.Front(); first != nil && len(due) < pingBatch; first = s.conns.Front() {
+		c := first.Value.(*conn)
+		if c.pingAt > horizon {
+			break
+		}
 		due = append(due, c)
-		c.pingAt = now + every // not pingAt + every, so that the queue stays sorted by time
-		s.conns.remove(c)
-		s.conns.add(c)
+		c.pingAt = now + every // not pingAt + every, so that the list stays sorted by time
+		s.conns.MoveToBack(first)
 	}
 	s.armLocked()
 	return due
 }
 
-// armLocked sets the timer for the next ping.
+// armLocked sets the timer for the next ping, or stops it.
 func (s *Server) armLocked() {
-	if s.conns.first == nil {
+	first := s.conns.Front()
+	if first == nil {
+		s.pinger.Stop()
 		return
 	}
-	in := max(s.conns.first.pingAt-s.now(), pingPause)
+	in := max(first.Value.(*conn).pingAt-s.now(), pingPause)
 	if s.pinger == nil {
 		s.pinger = time.AfterFunc(in, s.ping)
 	} else {

@@ -5,22 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/farhand/farhand/agent"
-	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/internal/fields"
 )
 
-// maxDefinitions bounds the definitions in one frame, valid or not, because the answer names every rejected one.
-const maxDefinitions = 1024
-
-// fewTools is for how many tools of a frame memory is allocated before they are admitted.
-const fewTools = 16
+const (
+	maxDefinitions = 1024 // in one frame, valid or not, because the answer names every rejected one
+	fewTools       = 16   // of a frame, for which memory is allocated before they are admitted
+)
 
 // The token bucket for bytes that a device registers. Its burst is twice what a session may offer, so that all tools
 // can be replaced. Without it, a device whose schemas always change would fill the store, which keeps each version of a
@@ -39,11 +36,10 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 	defer c.registering.Unlock()
 	r := c.newRegistration(len(f.Tools))
 	r.inTurn(ctx, f.Tools, r.admitTool)
-	drop, err := r.review(ctx)
-	if err == nil {
-		err = r.store(ctx, drop)
+	if err := r.review(ctx); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := r.store(ctx); err != nil {
 		return err
 	}
 	return c.send(toolsRegisteredFrame(len(f.Tools), len(c.local.Tools()), r.rejected, r.ignored))
@@ -53,7 +49,7 @@ func (c *conn) registerTools(ctx context.Context, f *registerToolsFrame) error {
 func (c *conn) newRegistration(n int) *registration {
 	few := min(n, fewTools)
 	r := &registration{
-		conn: c, who: c.who, offered: make(map[string]size, len(c.local.Tools())+few),
+		conn: c, offered: make(map[string]size, len(c.local.Tools())+few),
 		put: make([]registry.ToolSpec, 0, few), turnsEnd: time.Now().Add(turnWait),
 	}
 	for i, t := range c.local.Tools() {
@@ -62,14 +58,14 @@ func (c *conn) newRegistration(n int) *registration {
 	return r
 }
 
-// store registers the admitted tools, and removes the tools in drop.
-func (r *registration) store(ctx context.Context, drop []string) error {
-	if len(r.put)+len(drop) == 0 {
+// store registers the admitted tools, and removes the withdrawn ones.
+func (r *registration) store(ctx context.Context) error {
+	if len(r.put)+len(r.drop) == 0 {
 		return nil
 	}
-	err := r.conn.local.PutTools(ctx, r.put, drop)
+	err := r.conn.local.PutTools(ctx, r.put, r.drop)
 	if errors.Is(err, registry.CodeRateLimited) {
-		if len(drop) > 0 { // they must no longer be offered
+		if len(r.drop) > 0 { // they must no longer be offered
 			return CloseRate
 		}
 		for _, t := range r.put {
@@ -78,18 +74,22 @@ func (r *registration) store(ctx context.Context, drop []string) error {
 		r.put = nil
 		return nil
 	}
-	r.keepSizes()
+	tools := r.conn.local.Tools()
+	r.conn.compiled = make([]int32, len(tools))
+	for i, t := range tools {
+		r.conn.compiled[i] = int32(r.offered[t.Name].compiled) // at most agent.maxCompiledBytes
+	}
 	return err
 }
 
 // registration is one register_tools frame that is being checked.
 type registration struct {
 	conn     *conn
-	who      *auth.Identity   // identity of the device
 	offered  map[string]size  // the tools offered so far, by name
 	sum      size             // sum over offered
 	names    *agent.Namesakes // names of offered; nil until a new name is checked
 	put      []registry.ToolSpec
+	drop     []string // tools that the session offers and must no longer offer
 	rejected []rejection
 	ignored  []ignoredFields
 
@@ -98,7 +98,6 @@ type registration struct {
 	turnsEnd  time.Time    // after this it waits for no more turns
 }
 
-// size is the size of a tool.
 type size struct {
 	bytes    int // of its definition
 	compiled int // of its compiled schema
@@ -109,7 +108,7 @@ func (r *registration) admitTool(ctx context.Context, raw json.RawMessage) {
 	tool, err := r.admit(ctx, raw)
 	if err != nil {
 		if errors.Is(err, registry.CodePolicyDenied) || errors.Is(err, registry.CodeForbidden) {
-			r.conn.server.cfg.Refusals.Tool(*r.who, r.conn.local.Session(), tool.Spec.Name, err)
+			r.conn.server.cfg.Refusals.Tool(*r.conn.who, r.conn.local.Session(), tool.Spec.Name, err)
 		}
 		r.reject(tool.Spec.Name, reasonOf(err))
 		return
@@ -122,9 +121,8 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 	admission := r.conn.server.cfg.Admission
 	tool, known := admission.Known(raw)
 	if !known {
-		def, err := decodeTool(raw)
-		tool.Spec, tool.Ignored = def.spec(), def.Ignored
-		if err != nil {
+		var err error
+		if tool, err = decodeTool(raw); err != nil {
 			return tool, err
 		}
 	}
@@ -152,14 +150,20 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 
 // others returns the offered tools other than the tool of this name.
 func (r *registration) others(name string) agent.SessionTools {
-	others := agent.SessionTools{Who: *r.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
+	others := agent.SessionTools{Who: *r.conn.who, Tools: len(r.offered), Bytes: r.sum.bytes, Compiled: r.sum.compiled}
 	if old, replaced := r.offered[name]; replaced {
 		others.Tools--
 		others.Bytes -= old.bytes
 		others.Compiled -= old.compiled
-	} else {
-		others.Names = r.namesakes()
+		return others
 	}
+	if r.names == nil { // a name that is already offered was checked before, so most frames do not need them
+		r.names = new(agent.Namesakes)
+		for name := range r.offered {
+			r.names.Add(name)
+		}
+	}
+	others.Names = r.names
 	return others
 }
 
@@ -176,28 +180,6 @@ func (r *registration) take(t agent.Admitted) {
 	}
 }
 
-// keepSizes stores the sizes of the compiled schemas in the connection.
-func (r *registration) keepSizes() {
-	tools := r.conn.local.Tools()
-	r.conn.compiled = make([]int32, len(tools))
-	for i, t := range tools {
-		r.conn.compiled[i] = int32(r.offered[t.Name].compiled) // at most agent.maxCompiledBytes
-	}
-}
-
-// namesakes returns the names offered so far. Only new names need it: a name that is already offered was checked
-// before.
-func (r *registration) namesakes() *agent.Namesakes {
-	if r.names == nil {
-		r.names = new(agent.Namesakes)
-		for name := range r.offered {
-			r.names.Add(name)
-		}
-	}
-	return r.names
-}
-
-// offer counts a tool as offered.
 func (r *registration) offer(t registry.ToolSpec, compiled int) {
 	old, now := r.offered[t.Name], size{t.Size(), compiled}
 	r.sum.bytes += now.bytes - old.bytes
@@ -205,18 +187,31 @@ func (r *registration) offer(t registry.ToolSpec, compiled int) {
 	r.offered[t.Name] = now
 }
 
+// withdraw counts a tool as no longer offered. If the session offers it, store removes it.
+func (r *registration) withdraw(name string) {
+	old := r.offered[name]
+	r.sum.bytes -= old.bytes
+	r.sum.compiled -= old.compiled
+	delete(r.offered, name)
+	if r.conn.offers(name) {
+		r.drop = append(r.drop, name)
+	}
+}
+
+// offers reports whether the session offers a tool with this name.
+func (c *conn) offers(name string) bool {
+	return slices.ContainsFunc(c.local.Tools(), func(t registry.ToolSpec) bool { return t.Name == name })
+}
+
 func (r *registration) reject(name, reason string) {
 	r.rejected = append(r.rejected, rejection{Name: fields.Short(name), Reason: reason})
 }
 
-// reasonOf returns the text that says why a definition is rejected.
 func reasonOf(err error) string {
-	var bad *fields.Error
-	var full *share.FullError
-	switch {
-	case errors.As(err, &bad):
+	if bad, ok := errors.AsType[*fields.Error](err); ok {
 		return bad.Message
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &full):
+	}
+	if _, full := errors.AsType[*share.FullError](err); full || errors.Is(err, context.DeadlineExceeded) {
 		return "the gateway was too busy to check the definition; register it again after a moment"
 	}
 	return registry.AsError(err).Message
@@ -261,7 +256,6 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 // Checking a definition takes 0.1 ms for each name that it may be mistaken for. Listing a session's tools takes some
 // milliseconds per mebibyte. Devices take turns for both, by tenant and identity. During a turn, a schema may wait for
 // the compiler pool. The other order never happens, so there is no deadlock.
-
 const (
 	// turnLength is how long one frame's definitions are checked while others wait. It is checked between two
 	// definitions.
@@ -271,13 +265,6 @@ const (
 	// store.
 	turnWait = storeTimeout / 2
 )
-
-// newRegisteringTurns returns the pool of turns. Each connection may wait for one turn.
-func newRegisteringTurns(sockets int) *share.Pool {
-	bounds := share.Turns(runtime.GOMAXPROCS(0))
-	bounds.Waiting = 4 * int64(sockets) // one tenant gets half
-	return share.New(bounds)
-}
 
 // inTurn calls admit for each definition. admit takes the turns, and inTurn ends the last one.
 func (r *registration) inTurn(
@@ -297,7 +284,7 @@ func (r *registration) takeTurn(ctx context.Context) error {
 	r.endTurn()
 	ctx, cancel := context.WithDeadline(ctx, r.turnsEnd)
 	defer cancel()
-	turn, err := r.conn.server.turns.Acquire(ctx, r.who.Owner(), 1)
+	turn, err := r.conn.server.turns.Acquire(ctx, r.conn.who.Owner(), 1)
 	if err != nil {
 		return err
 	}
@@ -306,10 +293,8 @@ func (r *registration) takeTurn(ctx context.Context) error {
 }
 
 func (r *registration) endTurn() {
-	if r.turn != nil {
-		r.turn.Release()
-		r.turn = nil
-	}
+	r.turn.Release()
+	r.turn = nil
 }
 
 // listRegistered sends the device its registered tools. The list may be a million times as long as the request, so its
@@ -319,7 +304,8 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	for _, t := range tools {
 		size += t.Size()
 	}
-	if size > unsentLeft && c.server.unsent.Lacks(c.unsentOwner(), int64(size)) != "" {
+	by := owner(c.who, c.server.cfg.MaxUnsent)
+	if size > unsentLeft && c.server.unsent.Lacks(by, int64(size)) != "" {
 		return errTooMuchUnsent // before the list is built
 	}
 	if !c.budget.takeListing(size) {

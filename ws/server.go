@@ -1,49 +1,44 @@
 // Package ws is the endpoint for devices. It upgrades GET /ws/chat and speaks the device protocol (docs/protocol.md)
 // over one WebSocket per session. At GET /ws/mcp it speaks MCP. Each connection is a routing.Conn for the hub of
-// package routing. Package ws uses melody and gorilla/websocket, which its API does not expose. Of Farhand it may
-// import agent, registry, registry/routing and internal, but not package api or the stores.
+// package routing. Package ws uses melody and gorilla/websocket, which its API does not expose.
 //
 // # Where to start
 //
 //   - Server and its life: server.go, config.go; stopping: teardown.go.
-//   - A request becomes a connection: open.go, hijack.go, closecodes.go.
-//   - A connection gets its session: open.go; if another connection has it: conn.go, identify.go.
-//   - A frame comes in: dispatch.go counts it (decode.go, devicebudget.go, intake.go), decode.go
-//     decodes it, dispatch.go calls its handler: conn.go, register.go, calls.go, chat.go.
-//     Package internal/fields reads the members of its JSON.
+//   - A request becomes a connection: open.go, hijack.go, and gets its session: open.go, conn.go, identify.go.
+//   - A frame comes in: dispatch.go counts it (devicebudget.go, intake.go), decode.go decodes it,
+//     dispatch.go calls its handler: conn.go, register.go, calls.go, chat.go.
 //   - A frame goes out: outbox.go, writer.go; pings: ping.go.
-//   - A device that speaks MCP (/ws/mcp): package mcp is its conversation, as a state machine. mcpopen.go identifies
-//     it, mcplink.go drives the machine and turns its messages into frames of the device protocol, mcptools.go
-//     registers tools. Everything else is the same connection.
+//   - A device that speaks MCP (/ws/mcp): package mcp is its conversation, as a state machine. mcplink.go drives it,
+//     and turns its messages into frames of the device protocol.
 //   - A conversation: chat.go, turnworker.go.
 //   - A connection ends: teardown.go, hijack.go; the close codes: closecodes.go.
 //
 // # To add a frame
 //
-// A frame that devices send has six places: its type and struct in frames.go, a case in frameFields.frame (decode.go), a
-// case in conn.handle (dispatch.go), its name in receivedTypes and a case in frameType (both stats.go), and the roles
-// that may send it in frameRoles (identify.go).
+// A frame that devices send has its type and struct in frames.go, a case in frameFields.frame (decode.go), a case in
+// conn.handle (dispatch.go), its name in ReceivedTypes (stats.go), and the roles that may send it in frameRoles
+// (identify.go).
 //
-// A frame to devices has its type and function in frames.go, in chat.go if it belongs to a conversation, or in calls.go, and its
-// name in sentTypes (stats.go). It must begin with {"type":" because stats.go counts it by that. The gateway sends a
-// new frame only to devices that declared a capability for it, see registry/session.go.
+// A frame to devices has its type and function in frames.go, chat.go or calls.go, and its name in SentTypes (stats.go).
+// It must begin with {"type":" because stats.go counts it by that. The gateway sends a new frame only to devices that
+// declared a capability for it, see registry/session.go.
 //
-// Then update docs/protocol.md, and run `make docs` for the table of metrics. Package ws/client is the device's side in
-// Go.
+// Then update docs/protocol.md, and run "make docs" for the table of metrics. Package ws/client is the device's side.
 //
 // # How one connection lives
 //
 // ServeHTTP checks origin, token and attributes, and rejects with an HTTP error while that is still possible. After the
 // upgrade the connection claims the session. The first frame is session_start, and calls are delivered only after it.
-// The connection's own goroutine reads one frame after another, and waits until each is handled. All output but
-// the first and the close frame goes through an outbox bounded in bytes, so no sender ever waits for a device. However a connection ends (by the peer, an
-// error, the registry, a panic in a handler), one teardown releases the session exactly once.
-//
-// A message starts a turn of the agent in a separate goroutine, because the reader must go on: it reads the answers to
-// the turn's tool calls. An idle connection has no such goroutine.
+// The connection's own goroutine reads one frame after another, and waits until each is handled. A message starts a
+// turn of the agent in a separate goroutine, because the reader reads the answers to the turn's tool calls. All output
+// but the first and the close frame goes through an outbox bounded in bytes, so no sender ever waits for a device.
+// However a connection ends (by the peer, an error, the registry, a panic in a handler), one teardown releases the
+// session exactly once.
 package ws
 
 import (
+	"container/list"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,7 +69,7 @@ type Server struct {
 
 	writers     writerPool
 	stacks      stackPool
-	corkBuffers corkBuffers
+	corkBuffers sync.Pool // of *bytes.Buffer that no connection uses
 
 	sockets   *share.Pool                 // connections
 	opens     *share.Pool                 // sessions that are being opened
@@ -91,15 +86,15 @@ type Server struct {
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
 
-	paired   pairedConns
 	pairings atomic.Int64 // grows when devices were paired
 
 	mu       sync.Mutex
-	conns    pingQueue
-	pinger   *time.Timer   // nil until the first connection
-	tasks    int           // requests, connections and their closing goroutines
-	draining bool          // no more upgrades
-	idle     chan struct{} // closed when draining is set and there are no tasks
+	conns    list.List                  // all *conn, in the order of their next pings
+	pinger   *time.Timer                // nil until the first connection
+	tasks    int                        // requests, connections and their closing goroutines
+	draining bool                       // no more upgrades
+	idle     chan struct{}              // closed when draining is set and there are no tasks
+	changed  map[string]map[string]bool // changed credentials by tenant, while a goroutine handles those of the tenant
 }
 
 // NewServer returns a server that accepts devices immediately. Call Close to stop it.
@@ -107,15 +102,21 @@ func NewServer(cfg Config) (*Server, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), idle: make(chan struct{})}
+	s := &Server{
+		cfg: cfg, log: cfg.Log, started: time.Now(),
+		idle: make(chan struct{}), changed: make(map[string]map[string]bool),
+	}
 	s.counters.init()
 	s.asks = share.New(share.Bounds{Pod: cfg.MaxUnfinished})
 	s.unsent = share.New(share.Bounds{Pod: cfg.MaxUnsent})
-	s.turns = newRegisteringTurns(cfg.MaxSockets)
+	turns := share.Turns(runtime.GOMAXPROCS(0))
+	turns.Waiting = 4 * int64(cfg.MaxSockets) // each connection may wait for one; one tenant gets half
+	s.turns = share.New(turns)
 	s.decoding = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))
 	s.huge = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))
 	s.writers.server = s
-	s.sockets, s.opens = newSockets(cfg.MaxSockets), newOpens()
+	s.sockets = newSockets(cfg.MaxSockets)
+	s.opens = share.New(share.Bounds{Pod: maxOpening, Identity: maxOpening / 2, Waiting: maxOpensWaiting})
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
 	s.budgets = newDeviceBudgets(newLimits(&cfg))
 	s.limits = encode(s.Limits())
@@ -144,20 +145,10 @@ func NewServer(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Len returns the number of connected devices.
-func (s *Server) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conns.size
-}
-
 // Drain rejects further upgrades. Connected devices are not affected.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining {
-		return
-	}
 	s.draining = true
 	s.signalIdleLocked()
 }
@@ -165,9 +156,9 @@ func (s *Server) Drain() {
 func (s *Server) snapshot() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*conn, 0, s.conns.size)
-	for c := s.conns.first; c != nil; c = c.next {
-		all = append(all, c)
+	all := make([]*conn, 0, s.conns.Len())
+	for e := s.conns.Front(); e != nil; e = e.Next() {
+		all = append(all, e.Value.(*conn))
 	}
 	return all
 }
@@ -188,6 +179,18 @@ func (s *Server) addTask() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tasks++
+}
+
+// goTask runs f in a goroutine that Close waits for. It returns false, and does nothing, once the server drains.
+func (s *Server) goTask(f func()) bool {
+	if !s.tryAddTask() {
+		return false
+	}
+	go func() {
+		defer s.taskDone()
+		f()
+	}()
+	return true
 }
 
 // taskDone ends a task counted by tryAddTask or addTask.
@@ -213,9 +216,8 @@ func (s *Server) signalIdleLocked() {
 func (s *Server) track(c *conn) (draining bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.pingAt = s.now() + s.cfg.PingInterval
-	s.conns.add(c)
-	if s.conns.size == 1 {
+	c.pingAt, c.tracked = s.now()+s.cfg.PingInterval, s.conns.PushBack(c)
+	if s.conns.Len() == 1 {
 		s.armLocked()
 	}
 	return s.draining
@@ -224,16 +226,14 @@ func (s *Server) track(c *conn) (draining bool) {
 func (s *Server) untrack(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.pingAt == 0 {
-		return // it was never tracked
-	}
-	s.conns.remove(c)
-	if s.conns.size == 0 {
-		s.pinger.Stop()
+	if c.tracked != nil {
+		s.conns.Remove(c.tracked)
+		s.armLocked()
 	}
 }
 
-// Bounds of concurrent session openings. A device beyond them is rejected before the upgrade, with Retry-After.
+// Bounds of concurrent session openings, which keep calls running when many devices connect. A device beyond them is
+// rejected before the upgrade, with Retry-After.
 const (
 	maxOpening      = 64              // sessions being opened; one tenant gets half
 	maxOpensWaiting = 16384           // requests that wait for that; one tenant gets half
@@ -248,73 +248,53 @@ func newSockets(most int) *share.Pool {
 	return share.New(share.Bounds{Pod: pod, Identity: max(pod/2, 1), Times: 3})
 }
 
-// newOpens returns the pool of concurrent session openings. It keeps calls running when many devices connect.
-func newOpens() *share.Pool {
-	return share.New(share.Bounds{Pod: maxOpening, Identity: maxOpening / 2, Waiting: maxOpensWaiting})
-}
-
-// ownerOf returns the owner of an identity's connections. Holders of the one token may be all devices of a fleet, so
-// their limit is their tenant's.
-func (s *Server) ownerOf(who *auth.Identity) share.Owner {
+// owner returns the owner of what a connection with this identity takes of a pool. Holders of the one token may be all
+// devices of a fleet, so their limit is their tenant's, and not that of an identity.
+func owner(who *auth.Identity, pool int64) share.Owner {
 	owner := who.Owner()
 	if who.Scope() == "" {
-		owner.Most = int64(s.cfg.MaxSockets)
+		owner.Most = pool
 	}
 	return owner
 }
 
-// waitToOpen waits for a turn to open a session.
 func (s *Server) waitToOpen(ctx context.Context, by share.Owner) (*share.Grant, error) {
-	if turn := s.opens.TakeFree(by, 1); turn != nil { // usually free, and no deadline is needed
-		return turn, nil
-	}
 	inTime, cancel := context.WithTimeout(ctx, openingWait)
 	defer cancel()
 	turn, err := s.opens.Acquire(inTime, by, 1)
 	if err != nil && ctx.Err() == nil {
-		return nil, comeBack("This pod has as many sessions to open as it can. Connect again in a moment.")
+		return nil, comeBack(registry.CodeBusy, "This pod has as many sessions to open as it can. Connect again in a moment.")
 	}
 	return turn, err
 }
 
-// tooManySockets returns the error for the bound that rejected a connection.
 func tooManySockets(err error) error {
 	full, ok := errors.AsType[*share.FullError](err)
+	message := "This pod holds as many connections as it may. Connect again in a moment."
 	switch {
 	case ok && full.Bound == share.Identity:
-		return comeBack("This identity has as many connections to this pod as it may. Close some, or connect to " +
-			"another pod.")
+		message = "This identity has as many connections to this pod as it may. Close some, or connect to another pod."
 	case ok && full.Bound == share.Tenant:
-		return comeBack("This tenant has its share of the connections to this pod. Close some, or connect again in a " +
-			"moment.")
-	default:
-		return comeBack("This pod holds as many connections as it may. Connect again in a moment.")
+		message = "This tenant has its share of the connections to this pod. Close some, or connect again in a moment."
 	}
+	return comeBack(registry.CodeBusy, message)
 }
 
-// comeBack returns the error for a device that may retry soon.
-func comeBack(message string) *registry.Error {
-	return &registry.Error{Code: registry.CodeBusy, Message: message, RetryAfter: retryAfter()}
+// comeBack returns the error for a device that may retry soon. The delay is random, so that devices rejected together
+// do not return together.
+func comeBack(code registry.Code, message string) *registry.Error {
+	return &registry.Error{Code: code, Message: message, RetryAfter: rand.N(retrySpread)}
 }
 
 // checkOpenRate rejects a source that opens sessions too fast, and a device that has just sent too many frames.
 func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.Prefix) error {
+	message := "Too many sessions are opened from this address. Connect again in a moment."
 	if s.budgets.spent(device{key, source}) {
-		e := registry.Errorf(registry.CodeRateLimited,
-			"This session sent too many frames a moment ago. Connect again in a moment.")
-		e.RetryAfter = retryAfter()
-		s.cfg.Refusals.Note(r, auth.RefusedRate, e)
-		return e
-	}
-	if s.openRates.Take(source, 1) {
+		message = "This session sent too many frames a moment ago. Connect again in a moment."
+	} else if s.openRates.Take(source, 1) {
 		return nil
 	}
-	e := registry.Errorf(registry.CodeRateLimited,
-		"Too many sessions are opened from this address. Connect again in a moment.")
-	e.RetryAfter = retryAfter()
+	e := comeBack(registry.CodeRateLimited, message)
 	s.cfg.Refusals.Note(r, auth.RefusedRate, e)
 	return e
 }
-
-// retryAfter returns a random delay, so that devices rejected together do not return together.
-func retryAfter() time.Duration { return rand.N(retrySpread) }

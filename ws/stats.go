@@ -2,7 +2,7 @@ package ws
 
 import (
 	"bytes"
-	"slices"
+	"cmp"
 	"sync/atomic"
 
 	"github.com/farhand/farhand/agent/chat"
@@ -18,15 +18,19 @@ const (
 	countedPong  = "pong"
 )
 
-// receivedTypes and sentTypes are the counter names of frames. Both are read only.
-var (
-	receivedTypes = []string{
+// ReceivedTypes returns the counter names of frames from devices.
+func ReceivedTypes() []string {
+	return []string{
 		typeConnect, typeRegisterTools, typeUnregisterTools, typeGetRegisteredTools,
 		typeToolCallAccepted, typeToolProgress, typeToolResult, typeToolError,
 		typeMessage, typeAbort, typeRegenerate, typeApprovalResponse, typeUploadRequest, typeHello, typeMCP,
 		countedPing, countedPong, countedOther,
 	}
-	sentTypes = []string{
+}
+
+// SentTypes returns the counter names of frames to devices.
+func SentTypes() []string {
+	return []string{
 		typeSessionStart, typeConnected, typeToolsRegistered, typeRegisteredTools,
 		typeToolCallRequest, typeToolCallCancel, typeResultAcknowledged, typeServerDraining, typeAbortAck,
 		typeApprovalRequest, typeApprovalDecided, typeUploadSlot, typeHello, typeMCP, typeError,
@@ -34,22 +38,14 @@ var (
 		string(chat.EventChunkReset), string(chat.EventDone), string(chat.EventAborted), string(chat.EventTitle),
 		string(chat.EventDebugPrompt), countedPing, countedOther,
 	}
-)
-
-// ReceivedTypes returns the counter names of frames from devices.
-func ReceivedTypes() []string { return slices.Clone(receivedTypes) }
-
-// SentTypes returns the counter names of frames to devices.
-func SentTypes() []string { return slices.Clone(sentTypes) }
+}
 
 // CloseReasons returns the counter names of closed connections. The last one, gone, means that the device ended the
 // connection.
 func CloseReasons() []string {
-	reasons := make([]string, 0, len(catalogue))
-	for c := range catalogue {
-		if Close(c) != closeNone {
-			reasons = append(reasons, Close(c).counted())
-		}
+	var reasons []string
+	for c := closeNone + 1; c <= closeGone; c++ {
+		reasons = append(reasons, c.counted())
 	}
 	return reasons
 }
@@ -78,7 +74,7 @@ type counters struct {
 }
 
 func (c *counters) init() {
-	c.received, c.sent, c.refused = countersOf(receivedTypes), countersOf(sentTypes), countersOf(registry.Codes())
+	c.received, c.sent, c.refused = countersOf(ReceivedTypes()), countersOf(SentTypes()), countersOf(registry.Codes())
 	c.results, c.requests = c.received[typeToolResult], c.sent[typeToolCallRequest]
 	c.acknowledgements = c.sent[typeResultAcknowledged]
 }
@@ -93,67 +89,32 @@ func countersOf[K comparable](keys []K) map[K]*atomic.Int64 {
 
 // frameReceived counts a decoded frame. nil is a frame that could not be decoded.
 func (c *counters) frameReceived(frame any) {
-	typ := frameType(frame)
-	switch typ {
-	case typeToolResult:
+	if _, frequent := frame.(*toolResultFrame); frequent {
 		c.results.Add(1)
 		return
-	case "":
-		typ = countedOther
 	}
-	c.received[typ].Add(1)
+	c.received[cmp.Or(frameType(frame), countedOther)].Add(1)
 }
 
 // frameType returns the type of a decoded frame, empty for nil.
 func frameType(frame any) string {
 	switch f := frame.(type) {
-	case *toolResultFrame:
-		return typeToolResult
-	case *connectFrame:
-		return typeConnect
-	case *registerToolsFrame:
-		return typeRegisterTools
-	case *unregisterToolsFrame:
-		return typeUnregisterTools
-	case *getRegisteredToolsFrame:
-		return typeGetRegisteredTools
-	case *toolCallAcceptedFrame:
-		return typeToolCallAccepted
-	case *toolProgressFrame:
-		return typeToolProgress
-	case *toolErrorFrame, *mcp.Lost:
-		return typeToolError
-	case *messageFrame:
-		return typeMessage
-	case *abortFrame:
-		return typeAbort
-	case *approvalResponseFrame:
-		return typeApprovalResponse
-	case *regenerateFrame:
-		return typeRegenerate
-	case *uploadRequestFrame:
-		return typeUploadRequest
+	case interface{ frameType() string }:
+		return f.frameType()
 	case *mcp.Message:
 		return f.Type()
+	case *mcp.Lost:
+		return typeToolError
 	default:
 		return ""
 	}
 }
-
-// Frames of the gateway begin with their type.
-var (
-	typePrefix      = []byte(`{"type":"`)
-	rpcPrefix       = []byte(`{"jsonrpc":"2.0"`)
-	requestPrefix   = []byte(`{"type":"` + typeToolCallRequest + `"`)
-	acknowledgement = []byte(`{"type":"` + typeResultAcknowledged + `"`)
-)
 
 // frameSent counts a frame that is written. nil is a ping. joined means that another frame is written with it.
 func (c *counters) frameSent(frame []byte, joined bool) {
 	switch {
 	case bytes.HasPrefix(frame, requestPrefix):
 		c.requests.Add(1)
-		return
 	case bytes.HasPrefix(frame, acknowledgement):
 		c.acknowledgements.Add(1)
 		if joined {
@@ -161,32 +122,23 @@ func (c *counters) frameSent(frame []byte, joined bool) {
 		} else {
 			c.acknowledgedAlone.Add(1)
 		}
-		return
 	case frame == nil:
 		c.sent[countedPing].Add(1)
-		return
 	case bytes.HasPrefix(frame, rpcPrefix):
 		c.sent[typeMCP].Add(1)
-		return
+	default: // other frames begin with their type
+		typ, _, _ := bytes.Cut(bytes.TrimPrefix(frame, typePrefix), []byte{'"'})
+		cmp.Or(c.sent[string(typ)], c.sent[countedOther]).Add(1)
 	}
-	if rest, ok := bytes.CutPrefix(frame, typePrefix); ok {
-		typ, _, _ := bytes.Cut(rest, []byte{'"'})
-		if n := c.sent[string(typ)]; n != nil {
-			n.Add(1)
-			return
-		}
-	}
-	c.sent[countedOther].Add(1)
 }
 
-// connectionRefused counts a request that did not become a connection.
-func (c *counters) connectionRefused(code registry.Code) {
-	n := c.refused[code]
-	if n == nil {
-		n = c.refused[registry.CodeInternal]
-	}
-	n.Add(1)
-}
+// The beginnings of frames.
+var (
+	typePrefix      = []byte(`{"type":"`)
+	rpcPrefix       = []byte(`{"jsonrpc":"2.0"`)
+	requestPrefix   = []byte(`{"type":"` + typeToolCallRequest + `"`)
+	acknowledgement = []byte(`{"type":"` + typeResultAcknowledged + `"`)
+)
 
 // Stats is the current state of a server, with totals since it was created.
 type Stats struct {
@@ -217,10 +169,8 @@ func (s *Server) Stats() Stats {
 		Closed: make(map[string]int64), Refused: loaded(n.refused), Received: loaded(n.received), Sent: loaded(n.sent),
 		BytesIn: n.bytesIn.Load(), BytesOut: n.bytesOut.Load(), UnhandledBytes: s.intake.held(),
 	}
-	for c := range catalogue {
-		if Close(c) != closeNone {
-			st.Closed[Close(c).counted()] = n.closed[c].Load()
-		}
+	for c := closeNone + 1; c <= closeGone; c++ {
+		st.Closed[c.counted()] = n.closed[c].Load()
 	}
 	for _, c := range s.snapshot() {
 		st.Open++

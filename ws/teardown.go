@@ -2,7 +2,6 @@ package ws
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -67,26 +66,20 @@ func (c *conn) endAfter(why Close, grace time.Duration) {
 // releaseSession releases the session, its tools and the calls in flight of a device that may no longer have the
 // session. It does not wait until the device closes its socket.
 func (c *conn) releaseSession() {
-	c.mu.Lock()
-	local := c.local
-	c.mu.Unlock()
-	if local == nil {
-		return
+	if local := c.claimed(); local != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		local.End(ctx)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	local.End(ctx)
 }
 
 // finish writes the queued frames, then the close frame. It closes the socket if the peer does not end it in time.
 // Otherwise melody's read loop closes the socket itself.
 func (c *conn) finish(why Close, flushed <-chan struct{}) {
 	if why != CloseSlow { // a device that does not read will not read the rest
-		flush := time.NewTimer(flushWait)
-		defer flush.Stop()
 		select {
 		case <-flushed:
-		case <-flush.C:
+		case <-time.After(flushWait):
 		case <-c.gone:
 			return
 		}
@@ -96,10 +89,8 @@ func (c *conn) finish(why Close, flushed <-chan struct{}) {
 		c.closeSocket()
 		return
 	}
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
 	select {
-	case <-grace.C:
+	case <-time.After(closeGrace):
 		c.closeSocket()
 	case <-c.gone:
 	}
@@ -127,7 +118,6 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c := connOf(ms)
 	defer s.untrack(c)
 	defer c.recoverPanic()
-	s.paired.remove(c)
 	if c.unwatch != nil {
 		c.unwatch()
 	}
@@ -168,19 +158,13 @@ func (s *Server) watchDetached(who *auth.Identity, calls routing.Detached) {
 	}
 	holder := who.AsHolder()
 	release := s.cfg.Live.Watch(&holder, func(error) {
-		if !s.tryAddTask() { // the pod stops, which ends them
-			return
-		}
-		go func() {
-			defer s.taskDone()
-			calls.End()
-		}()
+		s.goTask(calls.End) // unless the pod stops, which ends them
 	})
 	time.AfterFunc(registry.ResumeWait, release)
 }
 
-// returnWaitLocked returns how long to wait for the device of an ended connection to reconnect. It is zero if the device
-// closed the connection itself, or must not reconnect.
+// returnWaitLocked returns how long to wait for the device of an ended connection to reconnect. It is zero if the
+// device closed the connection itself, or must not reconnect.
 func (c *conn) returnWaitLocked() time.Duration {
 	switch {
 	case c.closing == CloseRestart, c.announced:
@@ -227,11 +211,12 @@ func (s *Server) Close(ctx context.Context) error {
 		d.step(time.Now())
 		select {
 		case <-s.idle:
-			err := s.closeMelody(nil)
+			s.closePools()
 			s.stacks.ended.Wait()
-			return err
+			return nil
 		case <-ctx.Done():
-			return s.closeMelody(s.closeSockets(ctx.Err()))
+			defer s.closePools()
+			return s.closeSockets(ctx.Err())
 		case <-tick.C:
 		}
 	}
@@ -251,12 +236,9 @@ func (s *Server) closeSockets(why error) error {
 	return fmt.Errorf("ws: %d connections did not end in time: %w", len(remaining), why)
 }
 
-func (s *Server) closeMelody(err error) error {
+func (s *Server) closePools() {
 	s.stacks.close()
-	if closeErr := s.melody.Close(); closeErr != nil && !errors.Is(closeErr, melody.ErrClosed) {
-		err = errors.Join(err, closeErr)
-	}
-	return err
+	_ = s.melody.Close() // fails only if it is closed already
 }
 
 // drain is the schedule by which connections end. Later connections are not in it: track reports that the server
@@ -267,7 +249,6 @@ type drain struct {
 	grace            time.Duration // how long turns cancelled at the cutoff may take to end
 }
 
-// departure is when a connection may end.
 type departure struct {
 	conn *conn
 	at   time.Time

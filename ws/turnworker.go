@@ -56,12 +56,11 @@ func (w *turnWorker) dropWaitingLocked() (dropped int) {
 	return dropped
 }
 
-// turn is one turn that is about to run.
 type turn struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ask    asked
-	calls  map[string]bool // ids of the calls sent to the device; nil while there are none
+	calls  map[string]bool // ids of the calls sent to the device
 	title  []byte          // the frame of the new title, which follows the turn's last event; nil: none
 }
 
@@ -81,7 +80,7 @@ func (w *turnWorker) beginLocked(a asked) *turn {
 	w.order.Lock()
 	w.live = true
 	w.order.Unlock()
-	return &turn{ctx: ctx, cancel: cancel, ask: a}
+	return &turn{ctx: ctx, cancel: cancel, ask: a, calls: make(map[string]bool)}
 }
 
 // runTurns runs turns until none waits.
@@ -164,8 +163,11 @@ func lastEvent(reply chat.Reply, err error) chat.Event {
 
 // emit sends an event to the device. It never blocks; a device that does not read is closed as slow.
 func (w *turnWorker) emit(t *turn, e chat.Event) {
-	if e.Type == chat.EventToolCall && t.sentBefore(e.ID) && !w.conn.local.Session().Can(capabilityCallStatus) {
-		return
+	if e.Type == chat.EventToolCall {
+		if t.calls[e.ID] && !w.conn.local.Session().Can(capabilityCallStatus) {
+			return
+		}
+		t.calls[e.ID] = true
 	}
 	if e.Approval != nil {
 		w.showApproval(e)
@@ -207,47 +209,27 @@ func (w *turnWorker) send(e chat.Event, frame []byte) error {
 	return err
 }
 
-// sentBefore records that a call is sent to the device, and reports whether it was sent before.
-func (t *turn) sentBefore(id string) bool {
-	if t.calls[id] {
-		return true
-	}
-	if t.calls == nil {
-		t.calls = make(map[string]bool)
-	}
-	t.calls[id] = true
-	return false
-}
-
 // cancelTurn cancels the running turn of a connection that is ending, and drops the waiting messages. It does not wait
 // for the turn, because the turn's goroutine may be ending the connection.
 func (c *conn) cancelTurn(why Close) {
-	c.mu.Lock()
-	w := c.worker
-	var cancel context.CancelCauseFunc
-	if w != nil {
-		w.dropWaitingLocked()
-		cancel = w.cancel
-	}
-	c.mu.Unlock()
-	if cancel == nil {
-		return
-	}
+	var cause error = why
 	if why == CloseRestart {
-		cancel(registry.ErrDraining)
-	} else {
-		cancel(why)
+		cause = registry.ErrDraining
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.worker; w != nil {
+		w.dropWaitingLocked()
+		w.cancel(cause)
 	}
 }
 
 // wait waits up to limit for the worker's goroutine, and reports whether it has ended.
 func (w *turnWorker) wait(limit time.Duration) bool {
-	timeout := time.NewTimer(limit)
-	defer timeout.Stop()
 	select {
 	case <-w.done:
 		return true
-	case <-timeout.C:
+	case <-time.After(limit):
 		return false
 	}
 }

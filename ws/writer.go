@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -19,7 +20,7 @@ import (
 
 // onSent ends melody's writer after the first frame; writerPool writes all other frames. A goroutine that waits for the
 // next frame, with its stack and its ticker, is a third of what an idle device costs. Melody no longer needs it: its
-// session gets nothing else to write, and pingQueue sends the pings.
+// session gets nothing else to write, and Server.ping sends the pings.
 func (s *Server) onSent(ms *melody.Session, first []byte) {
 	s.counters.frameSent(first, false)
 	connOf(ms).out.written()
@@ -31,17 +32,7 @@ func (c *conn) wakeWriter() { c.server.writers.add(c) }
 
 // holdUnsent implements outboxOwner.
 func (c *conn) holdUnsent(n int) (*share.Grant, error) {
-	return c.server.unsent.Try(c.unsentOwner(), int64(n))
-}
-
-// unsentOwner returns the owner of queued bytes. Holders of the one token may be all devices of a fleet, so their limit
-// is their tenant's.
-func (c *conn) unsentOwner() share.Owner {
-	owner := c.who.Owner()
-	if c.who.Scope() == "" {
-		owner.Most = c.server.cfg.MaxUnsent
-	}
-	return owner
+	return c.server.unsent.Try(owner(c.who, c.server.cfg.MaxUnsent), int64(n))
 }
 
 // writeQueued writes the frames of the outbox. The outbox ensures that it runs once at a time.
@@ -69,7 +60,11 @@ func (c *conn) writeQueued() {
 
 func (c *conn) writeFrame(out outgoing) error {
 	socket := c.session.WebsocketConnection()
-	_ = socket.SetWriteDeadline(c.writeDeadline()) // never fails
+	limit, now := c.server.cfg.WriteTimeout, c.server.now()
+	if c.writeUntil-now < limit {
+		c.writeUntil = now + limit + limit/deadlineSlack
+	}
+	_ = socket.SetWriteDeadline(c.server.started.Add(c.writeUntil)) // never fails
 	joined := c.wire.corked.Swap(out.corked) || out.corked
 	c.server.counters.frameSent(out.frame, joined)
 	if out.frame == nil {
@@ -83,16 +78,6 @@ func (c *conn) writeFrame(out outgoing) error {
 // deadlineSlack is the fraction of a write timeout by which a deadline may be later, so that it is not set for every
 // frame.
 const deadlineSlack = 8
-
-// writeDeadline returns the deadline for writing the next frame.
-func (c *conn) writeDeadline() time.Time {
-	limit := c.server.cfg.WriteTimeout
-	now := c.server.now()
-	if c.writeUntil-now < limit {
-		c.writeUntil = now + limit + limit/deadlineSlack
-	}
-	return c.server.started.Add(c.writeUntil)
-}
 
 // writerPool runs the goroutines that write to devices. There are none while there is nothing to write.
 //
@@ -168,7 +153,6 @@ const (
 	idleAckDelay = 800 * time.Millisecond
 )
 
-// acknowledge queues the acknowledgement of an answer.
 func (c *conn) acknowledge(id string, ignored bool) error {
 	if c.mcp != nil {
 		return nil // MCP has no acknowledgements: its servers do not repeat answers
@@ -235,30 +219,12 @@ type corkedConn struct {
 	framed bool        // the handshake is done; set before the first frame
 	corked atomic.Bool // another frame follows the one about to be written
 
-	held      *corkBuffer // unwritten whole frames and the start of one; nil while there are none
-	remaining int         // bytes of the frame being written still to come
-	holding   bool        // the frame being written is held back for the next frame
+	held      *bytes.Buffer // unwritten whole frames and the start of one; nil while there are none
+	remaining int           // bytes of the frame being written still to come
+	holding   bool          // the frame being written is held back for the next frame
 
 	newDeadline bool      // the socket does not have the deadline yet
 	deadline    time.Time // for writing
-}
-
-// corkBuffer holds back the frames of one connection at a time.
-type corkBuffer struct{ bytes []byte }
-
-// corkBuffers keeps the buffers that no connection uses.
-type corkBuffers struct{ pool sync.Pool }
-
-func (b *corkBuffers) get() *corkBuffer {
-	if buffer, ok := b.pool.Get().(*corkBuffer); ok {
-		return buffer
-	}
-	return &corkBuffer{}
-}
-
-func (b *corkBuffers) put(buffer *corkBuffer) {
-	buffer.bytes = buffer.bytes[:0]
-	b.pool.Put(buffer)
 }
 
 // Write implements net.Conn. Bytes that are held back count as written. If they cannot be written later, the later
@@ -290,33 +256,34 @@ func (w *corkedConn) Write(p []byte) (int, error) {
 
 // holdBack adds p to the bytes held back. It returns false if that would exceed corkLimit.
 func (w *corkedConn) holdBack(p []byte) bool {
-	if w.held == nil {
-		if len(p) > corkLimit {
-			return false
-		}
-		w.held = w.owner.server.corkBuffers.get()
-	} else if len(w.held.bytes)+len(p) > corkLimit {
+	if len(p) > corkLimit || w.held != nil && w.held.Len()+len(p) > corkLimit {
 		return false
 	}
-	w.held.bytes = append(w.held.bytes, p...)
+	if w.held == nil {
+		w.held, _ = w.owner.server.corkBuffers.Get().(*bytes.Buffer)
+	}
+	if w.held == nil {
+		w.held = new(bytes.Buffer)
+	}
+	w.held.Write(p)
 	return true
 }
 
 // writeHeld writes the bytes held back, and p.
 func (w *corkedConn) writeHeld(p []byte) (n int, err error) {
-	before := len(w.held.bytes)
+	before := w.held.Len()
 	if w.holdBack(p) {
-		n, err = w.Conn.Write(w.held.bytes)
+		n, err = w.Conn.Write(w.held.Bytes())
 	} else {
-		both := net.Buffers{w.held.bytes, p}
+		both := net.Buffers{w.held.Bytes(), p}
 		var written int64
 		written, err = both.WriteTo(w.Conn)
 		n = int(written)
 	}
 	w.owner.server.counters.bytesOut.Add(int64(n))
-	buffer := w.held
+	w.held.Reset()
+	w.owner.server.corkBuffers.Put(w.held)
 	w.held = nil // an idle connection keeps no buffer
-	w.owner.server.corkBuffers.put(buffer)
 	return max(n-before, 0), err
 }
 

@@ -71,7 +71,7 @@ var arrows = map[string][]string{
 	},
 	"api/wire": {"registry"}, // the types of requests and answers, for server and commands
 	"ws": {
-		"agent", "agent/access", "agent/access/approval", "agent/chat", "agent/provider", "registry", "registry/routing",
+		"agent", "agent/access", "agent/access/approval", "agent/chat", "registry", "registry/routing",
 		"ws/mcp", "ws/internal", "internal",
 	},
 	"ws/mcp":      {"agent/mcpcontent", "registry", "ws/internal", "internal"},

@@ -249,8 +249,12 @@ func (g *Grant) Shrink(n int64) {
 	g.pool.serveLocked()
 }
 
-// Release gives back all units. Further calls do nothing.
-func (g *Grant) Release() { g.Shrink(0) }
+// Release gives back all units. Further calls do nothing, nor does a call for a nil Grant.
+func (g *Grant) Release() {
+	if g != nil {
+		g.Shrink(0)
+	}
+}
 
 // lacksLocked returns the bound that keeps an owner from n units, empty if none does.
 func (p *Pool) lacksLocked(o Owner, n int64) Bound {

@@ -13,11 +13,8 @@ import (
 )
 
 const (
-	// maxPending bounds the calls that run or wait for a slot. A gateway has far fewer in flight.
-	maxPending = 1024
-
-	// defaultDeadline is the timeout of a request without deadline_ms.
-	defaultDeadline = 30 * time.Second
+	maxPending      = 1024             // calls that run or wait for a slot; a gateway has far fewer in flight
+	defaultDeadline = 30 * time.Second // of a request without deadline_ms
 
 	// deadlineGrace is how long the context of Call.Awaited lives beyond the deadline. Without it, a handler that gives
 	// up at the deadline would race the gateway's timer, and the same slow tool would sometimes time out and sometimes
@@ -41,16 +38,8 @@ type calls struct {
 	pending map[string]context.CancelCauseFunc
 	answers answers
 
-	slotsAsked map[string]chan<- uploadSlot // by call
+	slotsAsked map[string]chan<- *received // by call
 }
-
-func newCalls(parallelism int) *calls {
-	return &calls{slots: make(chan struct{}, parallelism), pending: make(map[string]context.CancelCauseFunc),
-		slotsAsked: make(map[string]chan<- uploadSlot)}
-}
-
-// errBusy answers a request beyond maxPending.
-var errBusy = errors.New("the device has too many calls waiting")
 
 // startCall runs a call unless its id is known. A call that already runs continues. A call that was answered gets the
 // same answer again without running again.
@@ -61,18 +50,16 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 	}
 	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args, Deadline: time.Now().Add(timeout)}
 	c.calls.mu.Lock()
-	if frame, answered := c.calls.answers.get(call.ID); answered {
+	frame, answered := c.calls.answers.get(call.ID)
+	_, running := c.calls.pending[call.ID]
+	if answered || running || len(c.calls.pending) >= maxPending {
 		c.calls.mu.Unlock()
-		c.send(frame)
-		return
-	}
-	if _, running := c.calls.pending[call.ID]; running {
-		c.calls.mu.Unlock()
-		return
-	}
-	if len(c.calls.pending) >= maxPending {
-		c.calls.mu.Unlock()
-		c.send(c.failure(call.ID, errBusy.Error()))
+		switch {
+		case answered:
+			c.send(frame)
+		case !running:
+			c.send(c.failure(call.ID, "the device has too many calls waiting"))
+		}
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -86,7 +73,6 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 	})
 }
 
-// cancelCall ends the context of a call that is pending.
 func (c *Client) cancelCall(id, reason string) {
 	c.calls.mu.Lock()
 	cancel := c.calls.pending[id]
@@ -124,7 +110,7 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 		frame = c.failure(call.ID, problem)
 		return
 	}
-	call.reporter = &reporter{client: c, ctx: ctx}
+	call.client, call.ctx = c, ctx
 	defer c.acceptLater(call.ID)() // runs before the answer is sent, because deferred functions run in reverse order
 	output, err := handler(ctx, call)
 	if err != nil {
@@ -146,7 +132,7 @@ func (c *Client) takeSlot(ctx context.Context, call Call) error {
 	}
 }
 
-// handler returns the handler for calls of the tool, or the text to fail with.
+// handler returns the handler of a tool, or the text to fail with.
 func (c *Client) handler(tool string) (Handler, string) {
 	c.mu.Lock()
 	o, known := c.offers[tool]
@@ -179,13 +165,6 @@ func (c *Client) answer(id string, frame []byte) {
 	if toSend {
 		c.sendOn(l, frame)
 	}
-}
-
-// acknowledged records that the gateway has an answer.
-func (c *Client) acknowledged(id string) {
-	c.calls.mu.Lock()
-	defer c.calls.mu.Unlock()
-	c.calls.answers.acknowledge(id)
 }
 
 // resend sends the answers on a new connection that were not acknowledged on an earlier one. They may have been lost,
@@ -224,11 +203,7 @@ func (c *Client) failure(id, text string) []byte {
 	if limit := c.cfg.writeLimit / 8; len(text) > limit { // JSON may need six bytes for one
 		text = text[:limit]
 	}
-	frame, err := errorFrame(id, text)
-	if err != nil {
-		panic(fmt.Errorf("client: encode an error: %w", err)) // cannot happen: two strings
-	}
-	return frame
+	return sent{Type: "tool_error", ID: id, Error: &text, Success: new(false)}.encode()
 }
 
 // Bounds of the stored answers. They answer repeated requests, and are sent again until they are acknowledged.
@@ -254,11 +229,10 @@ type answer struct {
 }
 
 func (a *answers) get(id string) ([]byte, bool) {
-	kept, ok := a.byID[id]
-	if !ok {
-		return nil, false
+	if kept := a.byID[id]; kept != nil {
+		return kept.frame, true
 	}
-	return kept.frame, true
+	return nil, false
 }
 
 // put stores the first answer of a call and drops the oldest answers beyond the bounds.
@@ -282,7 +256,6 @@ func (a *answers) put(id string, frame []byte, now time.Time) {
 	}
 }
 
-// acknowledge records that the gateway has the answer.
 func (a *answers) acknowledge(id string) {
 	if kept := a.byID[id]; kept != nil {
 		kept.acknowledged = true
@@ -316,21 +289,17 @@ func (a *answers) claimNext(link int64, now time.Time) ([]byte, bool) {
 // errUploading is the error of an upload while another upload of the same call waits for its slot.
 var errUploading = errors.New("client: one file of a call is uploaded at a time")
 
-// uploadSlot is the gateway's answer to a request for a slot.
-type uploadSlot struct{ url, refused string }
-
 // Upload uploads a file that is too large for a result. It returns the part to put into the result instead of p. It
 // reads exactly size bytes of file. It works only while the call runs, for one file at a time.
 func (c Call) Upload(ctx context.Context, p Part, size int64, file io.Reader) (Part, error) {
-	if c.reporter == nil {
+	if c.client == nil {
 		return p, errors.New("client: the call is not one of a Client")
 	}
-	client := c.reporter.client
-	slot, err := client.askSlot(ctx, c.ID, p, size)
+	slot, err := c.client.askSlot(ctx, c.ID, p, size)
 	if err != nil {
 		return p, err
 	}
-	web := newWeb(client.url, client.cfg.tls)
+	web := newWeb(c.client.url, c.client.cfg.tls)
 	web.client.Timeout = 0 // ctx ends with the call
 	defer web.client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, web.base.JoinPath(slot).String(),
@@ -352,7 +321,6 @@ func (c Call) Upload(ctx context.Context, p Part, size int64, file io.Reader) (P
 	return p, nil
 }
 
-// askSlot requests a slot from the gateway, and returns its URL.
 func (c *Client) askSlot(ctx context.Context, call string, p Part, size int64) (string, error) {
 	frame, err := encode(struct {
 		Type     string `json:"type"`
@@ -364,7 +332,7 @@ func (c *Client) askSlot(ctx context.Context, call string, p Part, size int64) (
 	if err != nil {
 		return "", err
 	}
-	answer := make(chan uploadSlot, 1)
+	answer := make(chan *received, 1)
 	c.calls.mu.Lock()
 	if _, there := c.calls.slotsAsked[call]; there {
 		c.calls.mu.Unlock()
@@ -380,22 +348,21 @@ func (c *Client) askSlot(ctx context.Context, call string, p Part, size int64) (
 	c.send(frame)
 	select {
 	case slot := <-answer:
-		if slot.url == "" {
-			return "", fmt.Errorf("client: the gateway takes no file: %s", slot.refused)
+		if slot.URL == "" {
+			return "", fmt.Errorf("client: the gateway takes no file: %s", slot.Refuse)
 		}
-		return slot.url, nil
+		return slot.URL, nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
 }
 
-// slotCame passes the gateway's answer to the upload that waits for it.
 func (c *Client) slotCame(f *received) {
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	if answer := c.calls.slotsAsked[f.ID]; answer != nil {
 		select {
-		case answer <- uploadSlot{f.URL, f.Refuse}:
+		case answer <- f:
 		default: // already answered
 		}
 	}

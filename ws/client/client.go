@@ -8,13 +8,10 @@
 //
 // Run keeps the connection. It reconnects with growing, jittered delays and registers the tools again each time, until
 // its context ends or the gateway says not to reconnect. Each call is answered once, however often the gateway sends
-// it. A panic in a handler does not end the process.
+// it. A panic in a handler does not end the process. RunMCP connects an MCP server on stdio instead of tools in Go.
 //
-// RunMCP connects an MCP server on stdio as a device, in place of tools in Go. Its address ends with /ws/mcp.
-//
-// The package imports nothing of Farhand, so a device needs nothing else of it. Start at Client.Run and Client.connect
-// in client.go. link.go is one connection and has the frames, calls.go runs handlers and keeps answers until the
-// gateway has acknowledged them, reports.go sends their progress.
+// The package imports nothing of Farhand. Start at Client.Run in client.go. link.go is one connection and has the
+// frames, calls.go runs handlers and keeps answers until the gateway has acknowledged them.
 package client
 
 import (
@@ -23,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -37,8 +35,8 @@ import (
 type Client struct {
 	cfg     config
 	url     *url.URL
-	calls   *calls
-	asked   questions
+	calls   calls
+	asking  sync.WaitGroup // of questions
 	running atomic.Bool
 	links   atomic.Int64
 	pace    pace
@@ -46,15 +44,15 @@ type Client struct {
 	ready     chan struct{}
 	readyOnce sync.Once
 
-	// registration keeps the frames about tools in order. It is held during their writes; mu is never held during
-	// writes.
-	registration sync.Mutex
+	registration sync.Mutex // keeps the frames about tools in order; held during their writes
 
-	mu      sync.Mutex
+	mu      sync.Mutex // never held during writes
 	offers  map[string]offer
 	session string
 	token   string // proves that this is the same device; empty before the first session_start
 	link    *link  // nil while disconnected
+
+	asked map[string]context.CancelCauseFunc // questions without an answer, by the id of the approval
 
 	lost [][]byte // answers to lost calls of an ended MCP server, for the next connection
 }
@@ -66,7 +64,12 @@ func New(address string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: the address %q: %w", address, err)
 	}
-	cfg := defaults()
+	cfg := config{
+		parallelism: 16, readLimit: 4 << 20, writeLimit: 1 << 20,
+		minBackoff: 500 * time.Millisecond, maxBackoff: 30 * time.Second,
+		silence: time.Minute, serverWait: serverWriteTimeout,
+		onState: func(State) {}, log: slog.New(slog.DiscardHandler),
+	}
 	for _, o := range options {
 		o(&cfg)
 	}
@@ -74,8 +77,13 @@ func New(address string, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, url: u, calls: newCalls(cfg.parallelism),
-		ready: make(chan struct{}), offers: make(map[string]offer), session: cfg.session,
+		cfg: cfg, url: u,
+		calls: calls{
+			slots:   make(chan struct{}, cfg.parallelism),
+			pending: make(map[string]context.CancelCauseFunc), slotsAsked: make(map[string]chan<- *received),
+		},
+		ready: make(chan struct{}), offers: make(map[string]offer), asked: make(map[string]context.CancelCauseFunc),
+		session: cfg.session,
 	}
 	for _, o := range cfg.tools {
 		c.offers[o.tool.Name] = o
@@ -103,19 +111,26 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	defer c.running.Store(false)
 	defer c.calls.done.Wait()
-	defer c.asked.done.Wait()
+	defer c.asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return c.stay(ctx, c.connect)
+	return c.stay(ctx, traffic{open: c.attach, send: c.resend, receive: c.handle})
+}
+
+// traffic is what the client does on each connection.
+type traffic struct {
+	open    func(*link)                          // runs first
+	send    func(context.Context, *link)         // runs in a goroutine until the connection ends
+	receive func(context.Context, *link, []byte) // takes one frame of the gateway after another
 }
 
 // stay makes one connection after another, as documented at Run.
-func (c *Client) stay(ctx context.Context, connect func(context.Context) (time.Duration, error)) error {
+func (c *Client) stay(ctx context.Context, t traffic) error {
 	retry := backoff{min: c.cfg.minBackoff, max: c.cfg.maxBackoff}
 	rivals := retry
 	for {
 		begin := time.Now()
-		atLeast, err := connect(ctx)
+		atLeast, err := c.connect(ctx, t)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -144,7 +159,6 @@ func (c *Client) stay(ctx context.Context, connect func(context.Context) (time.D
 	}
 }
 
-// whyDisconnected returns a log message that helps to find the cause.
 func whyDisconnected(err error) string {
 	var refused *RefusedError
 	var dial *net.OpError
@@ -166,30 +180,34 @@ func whyDisconnected(err error) string {
 
 // connect makes one connection and serves it until it ends. atLeast is the delay before the next connection that the
 // gateway asks for.
-func (c *Client) connect(ctx context.Context) (atLeast time.Duration, err error) {
+func (c *Client) connect(ctx context.Context, t traffic) (atLeast time.Duration, err error) {
 	c.cfg.onState(State{Phase: PhaseConnecting, SessionID: c.SessionID()})
 	l, err := c.dial(ctx)
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return refused.retryAfter, err
+	}
 	if err != nil {
-		if refused := (*RefusedError)(nil); errors.As(err, &refused) {
-			return refused.retryAfter, err
-		}
 		return 0, err
 	}
-	var resending sync.WaitGroup
-	defer resending.Wait()
+	var sending sync.WaitGroup
+	defer sending.Wait()
 	defer l.conn.Close()
-	stop := l.closeWhenDone(ctx)
-	defer stop()
+	defer l.closeWhenDone(ctx)()
 	defer c.detach(l)
-	if err := c.attach(l); err != nil {
-		// The gateway may have closed the connection and sent the reason; reading returns it.
-		c.cfg.log.Debug("opening not written", "error", err)
-	}
+	t.open(l)
 	linked, unlink := context.WithCancel(ctx)
 	defer unlink()
-	resending.Go(func() { c.resend(linked, l) })
-	err = l.readFrames(func(data []byte) { c.handle(ctx, l, data) })
-	return max(time.Until(l.backAt), 0), err
+	sending.Go(func() { t.send(linked, l) })
+	for {
+		kind, data, err := l.conn.ReadMessage()
+		if err != nil {
+			return max(time.Until(l.backAt), 0), err
+		}
+		l.extendReadDeadline()
+		if kind == websocket.TextMessage {
+			t.receive(ctx, l, data)
+		}
+	}
 }
 
 // handle handles one frame. It ignores unknown frames, which are from a newer gateway.
@@ -217,7 +235,7 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	case "approval_request":
 		c.ask(ctx, f)
 	case "approval_decided":
-		c.asked.decided(f.ID, f.State)
+		c.endQuestion(f.ID, fmt.Errorf("the approval is %s already", f.State))
 	case "server_draining":
 		// Nothing else to do: the gateway closes when the running calls are answered. Calls that take too long are
 		// answered on the next connection.
@@ -225,7 +243,9 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	case "upload_slot":
 		c.slotCame(f)
 	case "result_acknowledged":
-		c.acknowledged(f.ID)
+		c.calls.mu.Lock()
+		c.calls.answers.acknowledge(f.ID)
+		c.calls.mu.Unlock()
 		if f.Ignored {
 			c.cfg.log.Debug("answer came too late", "call", f.ID)
 		}
@@ -253,12 +273,10 @@ func (c *Client) registered(l *link, f *received) {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }
@@ -284,11 +302,11 @@ type State struct {
 	RetryIn    time.Duration // with PhaseWaiting
 }
 
-// stableAfter is how long a connection must have lasted for the next failure to count as the first.
-const stableAfter = 5 * time.Second
-
-// rivalGoneAfter is how long a connection must have lasted for a rival to count as gone.
-const rivalGoneAfter = 5 * time.Minute
+// How long a connection must have lasted.
+const (
+	stableAfter    = 5 * time.Second // for the next failure to count as the first
+	rivalGoneAfter = 5 * time.Minute // for a rival to count as gone
+)
 
 // backoff computes the delays before reconnects, with full jitter, so that devices that lost their gateway together do
 // not reconnect together.
@@ -346,10 +364,6 @@ func (p *pace) reserve(now time.Time, tryOnly bool) time.Duration {
 	return max(wait, 0)
 }
 
-// try reports whether a frame may be sent now.
-func (p *pace) try() bool { return p.reserve(time.Now(), true) == 0 }
-
-// wait blocks until a frame may be sent, or returns the error of ctx.
 func (p *pace) wait(ctx context.Context) error {
 	if d := p.reserve(time.Now(), false); d > 0 {
 		return sleep(ctx, d)

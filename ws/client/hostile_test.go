@@ -63,7 +63,7 @@ func TestLongIDsOfCallsAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	var m mcpCalls
 	for _, n := range []int{10, 1 << 20} {
-		m.begin(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%q,"method":"tools/call"}`, strings.Repeat("x", n)))
+		m.begin(fmt.Appendf(nil, "%q", strings.Repeat("x", n)))
 	}
 	if lost := m.end(); len(lost) != 1 {
 		t.Errorf("%d calls are remembered", len(lost))

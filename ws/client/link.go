@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,7 +78,6 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// address returns the URL for the next connection, with the current session.
 func (c *Client) address() string {
 	u := *c.url
 	q := u.Query()
@@ -95,24 +94,19 @@ func (c *Client) address() string {
 	return u.String()
 }
 
-// endpoint converts the user's address into the URL of the WebSocket endpoint.
 func endpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	switch u.Scheme {
-	case "ws", "wss":
-	case "http":
-		u.Scheme = "ws"
-	case "https":
-		u.Scheme = "wss"
-	default:
+	scheme, known := map[string]string{"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}[u.Scheme]
+	switch {
+	case !known:
 		return nil, errors.New("the scheme must be ws, wss, http or https")
-	}
-	if u.Host == "" {
+	case u.Host == "":
 		return nil, errors.New("the host is missing")
 	}
+	u.Scheme = scheme
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/ws/chat"
 	}
@@ -136,21 +130,18 @@ func refusal(resp *http.Response) *RefusedError {
 	return e
 }
 
-// seconds converts a gateway's number of seconds, limited to between zero and a day. An absurd number must not overflow
+// seconds converts a gateway's number of seconds, limited to between zero and a day: an absurd number must not overflow
 // or keep a device away forever.
-func seconds(n int) time.Duration { return time.Duration(min(max(n, 0), maxSeconds)) * time.Second }
+func seconds(n int) time.Duration { return time.Duration(min(max(n, 0), 24*60*60)) * time.Second }
 
-const maxSeconds = 24 * 60 * 60
-
-// extendReadDeadline moves the read deadline after input from the gateway.
 func (l *link) extendReadDeadline() {
 	if !l.ending.Load() {
 		_ = l.conn.SetReadDeadline(time.Now().Add(l.silence)) // fails only on a closed connection, like the read
 	}
 }
 
-// send writes one frame. After an error the connection is unusable, but the reader gets closeTimeout: the cause may be
-// the gateway's close frame, which says whether to reconnect.
+// send writes one frame. After an error the reader still gets closeTimeout: the cause may be the gateway's close frame,
+// which says whether to reconnect.
 func (l *link) send(frame []byte) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -165,20 +156,6 @@ func (l *link) send(frame []byte) error {
 	return err
 }
 
-// readFrames passes every text frame to handle until the connection ends, and returns the cause.
-func (l *link) readFrames(handle func([]byte)) error {
-	for {
-		kind, data, err := l.conn.ReadMessage()
-		if err != nil {
-			return err
-		}
-		l.extendReadDeadline()
-		if kind == websocket.TextMessage {
-			handle(data)
-		}
-	}
-}
-
 // closeWhenDone sends a close frame when ctx ends, and closes the connection if the gateway does not answer. The
 // returned function stops this and waits for it.
 func (l *link) closeWhenDone(ctx context.Context) (stop func()) {
@@ -189,11 +166,9 @@ func (l *link) closeWhenDone(ctx context.Context) (stop func()) {
 		l.ending.Store(true)
 		bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 		if err := l.conn.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout)); err == nil {
-			timer := time.NewTimer(closeTimeout)
-			defer timer.Stop()
 			select {
 			case <-over:
-			case <-timer.C:
+			case <-time.After(closeTimeout):
 			}
 		}
 		_ = l.conn.Close()
@@ -245,69 +220,53 @@ type Rejection struct {
 	Reason string `json:"reason"`
 }
 
-type wireTool struct {
-	Name          string          `json:"name"`
-	Description   string          `json:"description"`
-	Parameters    json.RawMessage `json:"parameters,omitempty"`
-	TimeoutMS     int64           `json:"timeout_ms,omitempty"`
-	Annotations   *wireHints      `json:"annotations,omitempty"`
-	SecurityLevel string          `json:"security_level,omitempty"`
-	OutputSchema  json.RawMessage `json:"output_schema,omitempty"`
+// sent holds the fields of every frame that the client sends, except tool_result and upload_request. Type determines
+// which ones are used.
+type sent struct {
+	Type string `json:"type"`
+	ID   string `json:"id,omitempty"`
+
+	V            int               `json:"v,omitempty"` // connect
+	DeviceName   string            `json:"device_name,omitempty"`
+	DeviceID     string            `json:"device_id,omitempty"`
+	Platform     string            `json:"platform,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Capabilities []string          `json:"capabilities,omitempty"`
+	ResumeToken  string            `json:"resume_token,omitempty"`
+
+	Tools []json.RawMessage `json:"tools,omitzero"`  // register_tools; not nil
+	Names []string          `json:"names,omitempty"` // unregister_tools
+
+	Progress *float64 `json:"progress,omitempty"` // tool_progress
+	Total    *float64 `json:"total,omitempty"`
+	Message  string   `json:"message,omitempty"`
+	Chunk    string   `json:"chunk,omitempty"`
+
+	Error   *string `json:"error,omitempty"` // tool_error
+	Success *bool   `json:"success,omitempty"`
+
+	Decision Decision `json:"decision,omitempty"` // approval_response
 }
 
-type wireHints struct {
-	ReadOnly    *bool `json:"readOnlyHint,omitempty"`
-	Destructive *bool `json:"destructiveHint,omitempty"`
-	Idempotent  *bool `json:"idempotentHint,omitempty"`
-	OpenWorld   *bool `json:"openWorldHint,omitempty"`
-}
-
-func (t Tool) wire() wireTool {
-	w := wireTool{
-		Name: t.Name, Description: t.Description, Parameters: t.Parameters,
-		TimeoutMS: t.Timeout.Milliseconds(), SecurityLevel: t.SecurityLevel, OutputSchema: t.OutputSchema,
+// encode returns the JSON of a frame. It panics if that fails; only a Progress that is not a finite number makes it
+// fail.
+func (f sent) encode() []byte {
+	frame, err := encode(f)
+	if err != nil {
+		panic(fmt.Errorf("client: encode %s: %w", f.Type, err))
 	}
-	if t.Hints != (Hints{}) {
-		h := wireHints(t.Hints)
-		w.Annotations = &h
-	}
-	return w
+	return frame
 }
 
-// capabilities are the capabilities of every client. A client with an Approver has one more.
-var capabilities = []string{"ack", "progress", "cancel", "drain", "resume", "resume_token"}
-
-const capabilityApproval = "approval"
-
-func (c *config) connectFrame(token string) ([]byte, error) {
-	can := capabilities
+func (c *config) connectFrame(token string) []byte {
+	can := []string{"ack", "progress", "cancel", "drain", "resume", "resume_token"}
 	if c.approver != nil {
-		can = append(slices.Clip(can), capabilityApproval)
+		can = append(can, "approval")
 	}
-	return encode(struct {
-		Type         string            `json:"type"`
-		V            int               `json:"v"`
-		DeviceName   string            `json:"device_name,omitempty"`
-		DeviceID     string            `json:"device_id,omitempty"`
-		Platform     string            `json:"platform,omitempty"`
-		Labels       map[string]string `json:"labels,omitempty"`
-		Capabilities []string          `json:"capabilities"`
-		ResumeToken  string            `json:"resume_token,omitempty"`
-	}{"connect", 1, c.deviceName, c.deviceID, c.platform, c.labels, can, token})
-}
-
-func registerFrame(tools []json.RawMessage) ([]byte, error) {
-	return encode(struct {
-		Type  string            `json:"type"`
-		Tools []json.RawMessage `json:"tools"`
-	}{"register_tools", tools})
-}
-
-func unregisterFrame(name string) ([]byte, error) {
-	return encode(struct {
-		Type  string   `json:"type"`
-		Names []string `json:"names"`
-	}{"unregister_tools", []string{name}})
+	return sent{
+		Type: "connect", V: 1, DeviceName: c.deviceName, DeviceID: c.deviceID, Platform: c.platform, Labels: c.labels,
+		Capabilities: can, ResumeToken: token,
+	}.encode()
 }
 
 // resultFrame contains the result of a handler: a string as text, nil as an empty text, everything else as JSON, and
@@ -325,60 +284,12 @@ func resultFrame(id string, output any, parts []Part) ([]byte, error) {
 	}{"tool_result", id, output, true, parts})
 }
 
-func acceptedFrame(id string) ([]byte, error) {
-	return encode(struct {
-		Type string `json:"type"`
-		ID   string `json:"id"`
-	}{"tool_call_accepted", id})
-}
-
-func progressFrame(id string, progress, total float64, message string) ([]byte, error) {
-	known := &total
-	if total <= 0 {
-		known = nil
-	}
-	return encode(struct {
-		Type     string   `json:"type"`
-		ID       string   `json:"id"`
-		Progress float64  `json:"progress"`
-		Total    *float64 `json:"total,omitempty"`
-		Message  string   `json:"message,omitempty"`
-	}{"tool_progress", id, progress, known, message})
-}
-
-func chunkFrame(id, text string) ([]byte, error) {
-	return encode(struct {
-		Type  string `json:"type"`
-		ID    string `json:"id"`
-		Chunk string `json:"chunk"`
-	}{"tool_progress", id, text})
-}
-
-func decisionFrame(id string, d Decision) ([]byte, error) {
-	return encode(struct {
-		Type     string   `json:"type"`
-		ID       string   `json:"id"`
-		Decision Decision `json:"decision"`
-	}{"approval_response", id, d})
-}
-
-func errorFrame(id, text string) ([]byte, error) {
-	return encode(struct {
-		Type    string `json:"type"`
-		ID      string `json:"id"`
-		Error   string `json:"error"`
-		Success bool   `json:"success"`
-	}{"tool_error", id, text, false})
-}
-
 func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), nil
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), err
 }
 
 // Result is a Handler's result with parts.

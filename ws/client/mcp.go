@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"maps"
 	"net/url"
 	"slices"
@@ -16,19 +15,23 @@ import (
 	"time"
 )
 
-// pathMCP is the path for devices that speak MCP.
-const pathMCP = "/ws/mcp"
+const (
+	pathMCP = "/ws/mcp"
+	maxLine = 16 << 20 // bytes of one message of an MCP server; the gateway has its own limits
 
-// maxLine is how many bytes one message of an MCP server may have. The gateway has its own limits.
-const maxLine = 16 << 20
+	// lostWait is how long the client tries to send on the current connection that a call is lost, before it leaves
+	// that to the next connection.
+	lostWait = time.Second
 
-// lostWait is how long the client tries to send on the current connection that a call is lost. Later it uses the next
-// connection.
-const lostWait = time.Second
+	// serverWriteTimeout is how long an MCP server may take to read one message. Meanwhile the client reads nothing
+	// from the gateway.
+	serverWriteTimeout = 10 * time.Second
 
-// serverWriteTimeout is how long an MCP server may take to read one message. Meanwhile the client reads nothing from
-// the gateway.
-const serverWriteTimeout = 10 * time.Second
+	// maxOpenCalls bounds the remembered call ids, and maxCallID each of them, in bytes. A gateway has fewer calls in
+	// flight at one device, and shorter ids.
+	maxOpenCalls = 4096
+	maxCallID    = 256
+)
 
 // RunMCP connects an MCP server to the gateway, whose address ends with /ws/mcp, and keeps it connected as Run does.
 // Each line from the server is a message to the gateway, and each message from the gateway is a line to the server.
@@ -53,19 +56,19 @@ func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 		client: c, lines: make(chan []byte), server: server, giveUp: func() { cancel(ErrServer) },
 		end: sync.OnceFunc(func() { _ = server.Close() }),
 	}
-	closed := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		defer close(closed)
-		p.end()
-	})
+	context.AfterFunc(ctx, p.end)
 	defer func() {
 		cancel(nil)
-		<-closed
+		p.end()
 		p.reading.Wait()
 		p.keepAnswer(p.unsent)
 	}()
 	p.reading.Go(func() { p.readLines(ctx) })
-	err := c.stay(ctx, p.connect)
+	err := c.stay(ctx, traffic{
+		open:    func(*link) { c.cfg.onState(State{Phase: PhaseConnected, SessionID: c.SessionID()}) },
+		send:    p.sendLines,
+		receive: func(_ context.Context, _ *link, message []byte) { p.write(message) },
+	})
 	if errors.Is(context.Cause(ctx), ErrServer) {
 		return ErrServer
 	}
@@ -126,8 +129,7 @@ func (p *mcpPipe) readLines(ctx context.Context) {
 // tellLost answers the open calls of a server that has ended. Answers that cannot be sent within lostWait are kept for
 // the next connection, which has another server.
 func (p *mcpPipe) tellLost(ctx context.Context) {
-	late := time.NewTimer(lostWait)
-	defer late.Stop()
+	late := time.After(lostWait)
 	rest := append(p.calls.end(), nil) // nil is taken when the line before it has been sent
 	for len(rest) > 0 {
 		select {
@@ -135,7 +137,7 @@ func (p *mcpPipe) tellLost(ctx context.Context) {
 			rest = rest[1:]
 			continue
 		case <-ctx.Done():
-		case <-late.C:
+		case <-late:
 		}
 		p.client.keepLost(rest[:len(rest)-1]...)
 		return
@@ -158,7 +160,6 @@ func (c *Client) keepLost(answers ...[]byte) {
 	c.lost = append(c.lost, answers[:min(len(answers), maxOpenCalls-len(c.lost))]...)
 }
 
-// takeLost returns and removes the answers that keepLost has kept.
 func (c *Client) takeLost() [][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,52 +168,20 @@ func (c *Client) takeLost() [][]byte {
 	return lost
 }
 
-// connect makes one connection and carries lines until it ends.
-func (p *mcpPipe) connect(ctx context.Context) (atLeast time.Duration, err error) {
-	c := p.client
-	c.cfg.onState(State{Phase: PhaseConnecting, SessionID: c.SessionID()})
-	l, err := c.dial(ctx)
-	if err != nil {
-		if refused := (*RefusedError)(nil); errors.As(err, &refused) {
-			return refused.retryAfter, err
-		}
-		return 0, err
-	}
-	var writing sync.WaitGroup
-	defer writing.Wait()
-	defer l.conn.Close()
-	defer l.closeWhenDone(ctx)()
-	linked, unlink := context.WithCancel(ctx)
-	defer unlink()
-	writing.Go(func() { p.sendLines(linked, l) })
-	c.cfg.onState(State{Phase: PhaseConnected, SessionID: c.SessionID()})
-	return 0, l.readFrames(p.write)
-}
-
-// noteCall logs the call in a message, if debug logging is enabled.
-func (p *mcpPipe) noteCall(message []byte) {
-	log := p.client.cfg.log
-	if !log.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	var m struct {
-		ID     json.RawMessage
-		Method string
-		Params struct{ Name string }
-	}
-	if json.Unmarshal(message, &m) == nil && m.Method == "tools/call" {
-		log.Debug("call", "tool", m.Params.Name, "call", string(m.ID))
-	}
-}
-
 // write writes a message to the server. It closes the server if the write fails or takes longer than serverWait. If the
 // server has already ended, write keeps the answer that the call is lost.
 func (p *mcpPipe) write(message []byte) {
-	p.noteCall(message)
 	log := p.client.cfg.log
-	if lost := p.calls.begin(message); lost != nil {
-		p.client.keepLost(lost)
-		return
+	var r struct {
+		rpcMessage
+		Params struct{ Name string }
+	}
+	if json.Unmarshal(message, &r) == nil && r.Method == "tools/call" {
+		log.Debug("call", "tool", r.Params.Name, "call", string(r.ID))
+		if lost := p.calls.begin(r.ID); lost != nil {
+			p.client.keepLost(lost)
+			return
+		}
 	}
 	late := time.AfterFunc(p.client.cfg.serverWait, func() {
 		log.Warn("the MCP server does not read what it is sent")
@@ -251,12 +220,6 @@ func (p *mcpPipe) sendLines(linked context.Context, l *link) {
 	}
 }
 
-// maxOpenCalls bounds the remembered call ids. A gateway has fewer calls in flight at one device.
-const maxOpenCalls = 4096
-
-// maxCallID bounds a remembered call id, in bytes. A gateway's call ids are shorter.
-const maxCallID = 256
-
 // mcpCalls tracks the calls that an MCP server has not answered yet. It is safe for concurrent use.
 type mcpCalls struct {
 	mu    sync.Mutex
@@ -264,33 +227,30 @@ type mcpCalls struct {
 	ended bool            // the server has ended and sends no more answers
 }
 
-// rpcMessage holds the fields read from a JSON-RPC message.
 type rpcMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 }
 
-// begin records a message of the gateway. If the server has ended, begin returns the answer that the call is lost.
-func (m *mcpCalls) begin(message []byte) (lost []byte) {
-	var r rpcMessage
-	if json.Unmarshal(message, &r) != nil || r.Method != "tools/call" || len(r.ID) == 0 || len(r.ID) > maxCallID {
+// begin records a call. If the server has ended, begin returns the answer that the call is lost.
+func (m *mcpCalls) begin(id json.RawMessage) (lost []byte) {
+	if len(id) == 0 || len(id) > maxCallID {
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ended {
-		return lostAnswer(string(r.ID))
+		return lostAnswer(string(id))
 	}
 	if m.open == nil {
 		m.open = make(map[string]bool)
 	}
 	if len(m.open) < maxOpenCalls {
-		m.open[string(r.ID)] = true
+		m.open[string(id)] = true
 	}
 	return nil
 }
 
-// answered records a message of the server.
 func (m *mcpCalls) answered(line []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,53 +11,29 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Defaults.
-const (
-	DefaultParallelism = 16
-	DefaultMinBackoff  = 500 * time.Millisecond
-	DefaultMaxBackoff  = 30 * time.Second
-	DefaultSilence     = 60 * time.Second
-	DefaultReadLimit   = 4 << 20
-	DefaultWriteLimit  = 1 << 20
-)
-
 type config struct {
-	token       string
-	credential  Credential
-	session     string
-	name        string
-	deviceID    string
-	deviceName  string
-	platform    string
-	labels      map[string]string
-	tools       []offer
-	fallback    Handler
-	approver    Approver
-	parallelism int
-	minBackoff  time.Duration
-	maxBackoff  time.Duration
-	silence     time.Duration
-	serverWait  time.Duration // time for an MCP server to read one message
-	readLimit   int64
-	writeLimit  int
-	tls         *tls.Config
-	onState     func(State)
-	log         *slog.Logger
+	token, session, name           string
+	deviceID, deviceName, platform string
+	credential                     Credential
+	labels                         map[string]string
+
+	tools    []offer
+	fallback Handler
+	approver Approver
+	onState  func(State)
+
+	parallelism, writeLimit         int
+	readLimit                       int64
+	minBackoff, maxBackoff, silence time.Duration
+	serverWait                      time.Duration // time for an MCP server to read one message
+
+	tls *tls.Config
+	log *slog.Logger
 }
 
-// offer is a tool with its handler.
 type offer struct {
 	tool    Tool
 	handler Handler // nil: the fallback
-}
-
-func defaults() config {
-	return config{
-		parallelism: DefaultParallelism, minBackoff: DefaultMinBackoff, maxBackoff: DefaultMaxBackoff,
-		silence: DefaultSilence, serverWait: serverWriteTimeout,
-		readLimit: DefaultReadLimit, writeLimit: DefaultWriteLimit,
-		onState: func(State) {}, log: slog.New(slog.DiscardHandler),
-	}
 }
 
 func (c *config) validate() error {
@@ -193,28 +169,22 @@ func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 // final returns the error with which Run ends after err, nil if it should reconnect.
 func final(err error) error {
-	var refused *RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		switch refused.Status {
 		case 400, 401, 403: // the same request would be rejected again
 			return refused
 		}
 		return nil
 	}
-	var closed *websocket.CloseError
-	if !errors.As(err, &closed) {
+	closed, ok := errors.AsType[*websocket.CloseError](err)
+	switch {
+	case !ok || rival(err) != nil:
 		return nil
-	}
-	if closed.Code == websocket.CloseProtocolError && closed.Text == "mcp_failed" {
+	case closed.Code == websocket.CloseProtocolError && closed.Text == "mcp_failed":
 		return ErrServer
-	}
-	if closed.Code != websocket.CloseNormalClosure {
+	case closed.Code != websocket.CloseNormalClosure:
 		return nil
-	}
-	if rival(err) != nil {
-		return nil
-	}
-	if closed.Text == "pairing_required" {
+	case closed.Text == "pairing_required":
 		return ErrUnpaired
 	}
 	return fmt.Errorf("%w: %s", ErrEnded, closed.Text)
@@ -222,16 +192,14 @@ func final(err error) error {
 
 // rival returns ErrReplaced or ErrHeld if err means that another connection has the session, else nil.
 func rival(err error) error {
-	var closed *websocket.CloseError
-	if !errors.As(err, &closed) || closed.Code != websocket.CloseNormalClosure {
+	closed, ok := errors.AsType[*websocket.CloseError](err)
+	switch {
+	case !ok || closed.Code != websocket.CloseNormalClosure:
 		return nil
-	}
-	switch closed.Text {
-	case "session_replaced":
+	case closed.Text == "session_replaced":
 		return ErrReplaced
-	case "session_owner_mismatch":
+	case closed.Text == "session_owner_mismatch":
 		return ErrHeld
-	default:
-		return nil
 	}
+	return nil
 }

@@ -38,11 +38,10 @@ type PairOptions struct {
 	TLS   *tls.Config // as in WithTLS
 }
 
-// maxAnswer bounds how much of a response is read, in bytes.
-const maxAnswer = 64 << 10
-
-// maxInterval is the longest poll interval, whatever the gateway asks for.
-const maxInterval = time.Minute
+const (
+	maxAnswer   = 64 << 10    // bytes of a response that are read
+	maxInterval = time.Minute // of polls, whatever the gateway asks for
+)
 
 // Pair returns the device's credential from o.Store, or pairs the device with the gateway at address. To pair, it makes
 // a key, requests a code, shows it, and waits for an approver until ctx ends. It replaces an expired code with a new
@@ -65,10 +64,10 @@ func Pair(ctx context.Context, address string, o PairOptions) (Credential, error
 	if err != nil {
 		return Credential{}, err
 	}
-	p := pairer{web: newWeb(base, o.TLS), options: o, key: key}
-	defer p.web.client.CloseIdleConnections()
+	web := newWeb(base, o.TLS)
+	defer web.client.CloseIdleConnections()
 	for {
-		c, err := p.once(ctx)
+		c, err := web.pair(ctx, &o, key)
 		switch {
 		case errors.Is(err, errExpired):
 			continue
@@ -82,18 +81,10 @@ func Pair(ctx context.Context, address string, o PairOptions) (Credential, error
 	}
 }
 
-// errExpired means that the request was not approved in time.
 var errExpired = errors.New("client: the code has expired")
 
-// pairer pairs one device.
-type pairer struct {
-	web     web
-	options PairOptions
-	key     ed25519.PrivateKey
-}
-
-// once makes one pairing request and waits for the decision.
-func (p *pairer) once(ctx context.Context) (Credential, error) {
+// pair makes one pairing request and waits for the decision. A further request with o is for the same device.
+func (w web) pair(ctx context.Context, o *PairOptions, key ed25519.PrivateKey) (Credential, error) {
 	var asked struct {
 		Secret    string `json:"secret"`
 		Code      string `json:"code"`
@@ -101,16 +92,16 @@ func (p *pairer) once(ctx context.Context) (Credential, error) {
 		ExpiresIn int    `json:"expires_in"`
 		Interval  int    `json:"interval"`
 	}
-	public := p.key.Public().(ed25519.PublicKey)
-	err := p.web.post(ctx, "/pair", "", map[string]any{
-		"device_id": p.options.DeviceID, "device_name": p.options.DeviceName, "platform": p.options.Platform,
-		"public_key": base64.RawURLEncoding.EncodeToString(public), "tools": append([]string{}, p.options.Tools...),
+	public := key.Public().(ed25519.PublicKey)
+	err := w.post(ctx, "/pair", "", map[string]any{
+		"device_id": o.DeviceID, "device_name": o.DeviceName, "platform": o.Platform,
+		"public_key": base64.RawURLEncoding.EncodeToString(public), "tools": append([]string{}, o.Tools...),
 	}, &asked)
 	if err != nil {
 		return Credential{}, err
 	}
-	p.options.DeviceID = asked.DeviceID // a new code is for the same device
-	p.options.Show(asked.Code, time.Now().Add(seconds(asked.ExpiresIn)))
+	o.DeviceID = asked.DeviceID
+	o.Show(asked.Code, time.Now().Add(seconds(asked.ExpiresIn)))
 	interval := min(max(seconds(asked.Interval), time.Second), maxInterval)
 	for {
 		if err := sleep(ctx, interval); err != nil {
@@ -121,7 +112,7 @@ func (p *pairer) once(ctx context.Context) (Credential, error) {
 			DeviceID   string `json:"device_id"`
 			Credential string `json:"credential"`
 		}
-		err := p.web.post(ctx, "/pair/status", "", map[string]any{"secret": asked.Secret}, &answer)
+		err := w.post(ctx, "/pair/status", "", map[string]any{"secret": asked.Secret}, &answer)
 		var refused *RefusedError
 		switch {
 		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
@@ -135,7 +126,7 @@ func (p *pairer) once(ctx context.Context) (Credential, error) {
 		case answer.Status == "rejected":
 			return Credential{}, ErrRejected
 		case answer.Status == "approved":
-			return Credential{Token: answer.Credential, DeviceID: answer.DeviceID, Key: p.key}, nil
+			return Credential{Token: answer.Credential, DeviceID: answer.DeviceID, Key: key}, nil
 		}
 	}
 }
@@ -146,7 +137,6 @@ type web struct {
 	client *http.Client
 }
 
-// newWeb returns a web for the gateway with the given WebSocket endpoint.
 func newWeb(endpoint *url.URL, t *tls.Config) web {
 	base := *endpoint
 	base.Scheme = map[string]string{"ws": "http", "wss": "https"}[base.Scheme]
@@ -188,7 +178,6 @@ func (w web) post(ctx context.Context, path, token string, body, v any) error {
 	return json.Unmarshal(answer, v)
 }
 
-// sign returns the value of the header Farhand-Signature for one connection.
 func (w web) sign(ctx context.Context, c Credential) (string, error) {
 	var challenge struct {
 		Nonce string `json:"nonce"`
@@ -218,7 +207,6 @@ type Store interface {
 // FileStore is a Store in a file that only its user can read.
 type FileStore string
 
-// storedCredential is the content of the file.
 type storedCredential struct {
 	Token    string `json:"token"`
 	DeviceID string `json:"device_id"`

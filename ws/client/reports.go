@@ -3,9 +3,8 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"math"
 	"runtime/debug"
-	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -19,57 +18,53 @@ const (
 	maxChunk   = 64 << 10 // bytes the gateway takes
 )
 
-// reporter sends the reports of a running handler.
-type reporter struct {
-	client *Client
-	ctx    context.Context // of the handler
-}
-
 // Progress reports the call's progress to its followers. A total of zero or less means that the total is unknown. The
 // message may be empty; longer messages are cut to 1 KiB. The report is dropped if reports come too fast or the client
 // is not connected.
 func (c Call) Progress(progress, total float64, message string) {
-	if c.reporter == nil {
+	if c.client == nil {
 		return
 	}
-	frame, err := progressFrame(c.ID, progress, total, truncate(message, maxMessage))
-	if err != nil { // not a number, or not a finite one
-		c.reporter.client.cfg.log.Warn("progress not sent", "call", c.ID, "error", err)
+	if math.IsNaN(progress) || math.IsInf(progress, 0) || math.IsInf(total, 1) {
+		c.client.cfg.log.Warn("progress not sent: it must be a finite number", "call", c.ID)
 		return
 	}
-	if c.reporter.client.pace.try() {
-		c.reporter.client.notify(c.ID, frame)
+	frame := sent{Type: "tool_progress", ID: c.ID, Progress: &progress, Message: truncate(message, maxMessage)}
+	if total > 0 {
+		frame.Total = &total
+	}
+	if c.client.pace.reserve(time.Now(), true) == 0 {
+		c.client.notify(frame)
 	}
 }
 
 // Chunk sends a part of the output early to the call's followers. The handler must still return the complete output.
 // Chunk blocks while chunks come too fast. Chunks sent without a connection are lost.
 func (c Call) Chunk(text string) {
-	if c.reporter == nil {
+	if c.client == nil {
 		return
 	}
-	limit := min(maxChunk, c.reporter.client.cfg.writeLimit/8) // JSON may need six bytes for one
+	limit := min(maxChunk, c.client.cfg.writeLimit/8) // JSON may need six bytes for one
 	for text != "" {
 		part := truncate(text, limit)
 		if part == "" { // a limit below one character
 			return
 		}
 		text = text[len(part):]
-		frame, err := chunkFrame(c.ID, part)
-		if err != nil || c.reporter.client.pace.wait(c.reporter.ctx) != nil {
+		if c.client.pace.wait(c.ctx) != nil {
 			return
 		}
-		c.reporter.client.notify(c.ID, frame)
+		c.client.notify(sent{Type: "tool_progress", ID: c.ID, Chunk: part})
 	}
 }
 
 // notify sends a frame about a call, unless the call has been answered.
-func (c *Client) notify(id string, frame []byte) {
+func (c *Client) notify(f sent) {
 	c.calls.mu.Lock()
-	_, running := c.calls.pending[id]
+	_, running := c.calls.pending[f.ID]
 	c.calls.mu.Unlock()
 	if running {
-		c.send(frame)
+		c.send(f.encode())
 	}
 }
 
@@ -79,9 +74,7 @@ func (c *Client) acceptLater(id string) (stop func()) {
 	done := make(chan struct{})
 	timer := time.AfterFunc(acceptAfter, func() {
 		defer close(done)
-		if frame, err := acceptedFrame(id); err == nil {
-			c.notify(id, frame)
-		}
+		c.notify(sent{Type: "tool_call_accepted", ID: id})
 	})
 	return func() {
 		if !timer.Stop() {
@@ -135,70 +128,40 @@ type Approver func(ctx context.Context, q Question) Decision
 // still answer them.
 const maxQuestions = 64
 
-// questions holds the questions that the person has not answered. The zero value is empty.
-type questions struct {
-	done sync.WaitGroup
-
-	mu      sync.Mutex
-	waiting map[string]context.CancelCauseFunc // by the id of the approval
-}
-
-// add adds a question and returns its context. It returns false if the question is already waiting, or maxQuestions
-// are.
-func (q *questions) add(ctx context.Context, id string) (context.Context, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if _, known := q.waiting[id]; known || len(q.waiting) >= maxQuestions {
-		return nil, false
-	}
-	if q.waiting == nil {
-		q.waiting = make(map[string]context.CancelCauseFunc)
-	}
-	ctx, q.waiting[id] = context.WithCancelCause(ctx)
-	return ctx, true
-}
-
-// remove forgets a question and ends its context.
-func (q *questions) remove(id string, why error) {
-	q.mu.Lock()
-	cancel := q.waiting[id]
-	delete(q.waiting, id)
-	q.mu.Unlock()
-	if cancel != nil {
-		cancel(why)
-	}
-}
-
-// decided removes a question that no longer needs an answer.
-func (q *questions) decided(id, state string) {
-	q.remove(id, fmt.Errorf("the approval is %s already", state))
-}
-
 // ask asks the person, unless the question is already waiting.
 func (c *Client) ask(ctx context.Context, f *received) {
 	if c.cfg.approver == nil || f.ID == "" {
 		return
 	}
-	ctx, first := c.asked.add(ctx, f.ID)
-	if !first {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, waits := c.asked[f.ID]; waits || len(c.asked) >= maxQuestions {
 		return
 	}
+	ctx, c.asked[f.ID] = context.WithCancelCause(ctx)
 	left := time.Duration(min(max(f.ExpiresMS, 0), maxDeadlineMS)) * time.Millisecond
 	question := Question{
 		ID: f.ID, Tool: f.Tool, Args: f.Args, Text: f.ArgsText, Reason: f.Reason, Remarks: f.Remarks,
 	}
-	c.asked.done.Go(func() {
-		defer c.asked.remove(question.ID, nil)
+	c.asking.Go(func() {
+		defer c.endQuestion(question.ID, nil)
 		ctx, stop := context.WithTimeout(ctx, left)
 		defer stop()
 		d := c.decision(ctx, question)
-		if ctx.Err() != nil || d != AllowOnce && d != AllowAlways && d != Deny {
-			return
-		}
-		if frame, err := decisionFrame(question.ID, d); err == nil {
-			c.send(frame)
+		if ctx.Err() == nil && (d == AllowOnce || d == AllowAlways || d == Deny) {
+			c.send(sent{Type: "approval_response", ID: question.ID, Decision: d}.encode())
 		}
 	})
+}
+
+func (c *Client) endQuestion(id string, why error) {
+	c.mu.Lock()
+	cancel := c.asked[id]
+	delete(c.asked, id)
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel(why)
+	}
 }
 
 // decision asks the approver. A panic in the approver decides nothing.

@@ -33,12 +33,8 @@ func (c *Client) AddTool(t Tool, h Handler) error {
 	return nil
 }
 
-// RemoveTool stops offering a tool. Running calls of it are still answered.
+// RemoveTool stops offering a tool. Running calls of it are still answered. The error is always nil.
 func (c *Client) RemoveTool(name string) error {
-	frame, err := unregisterFrame(name)
-	if err != nil {
-		return err
-	}
 	c.registration.Lock()
 	defer c.registration.Unlock()
 	c.mu.Lock()
@@ -46,20 +42,17 @@ func (c *Client) RemoveTool(name string) error {
 	delete(c.offers, name)
 	c.mu.Unlock()
 	if there {
-		c.send(frame)
+		c.send(sent{Type: "unregister_tools", Names: []string{name}}.encode())
 	}
 	return nil
 }
 
-// attach makes l the current connection, and sends the first frames: connect, then all tools.
-func (c *Client) attach(l *link) error {
+// attach makes l the current connection, and sends the first frames: connect, then all tools. A failure also ends the
+// reading, which returns the gateway's reason if it closed the connection.
+func (c *Client) attach(l *link) {
 	c.mu.Lock()
-	token := c.token
+	connect := c.cfg.connectFrame(c.token)
 	c.mu.Unlock()
-	connect, err := c.cfg.connectFrame(token)
-	if err != nil {
-		return err
-	}
 	// The lock keeps AddTool and RemoveTool from changing the tools between the list and its sending.
 	c.registration.Lock()
 	defer c.registration.Unlock()
@@ -70,25 +63,20 @@ func (c *Client) attach(l *link) error {
 	}
 	c.mu.Unlock()
 	frames, err := c.registerFrames(tools)
-	if err != nil {
-		return err
-	}
-	if err := l.send(connect); err != nil { // the first frame, sent before any answers
-		return err
+	if err != nil || !c.sendOn(l, connect) { // connect is sent before any answers
+		return
 	}
 	c.mu.Lock()
 	c.link = l
 	l.registering = len(frames)
 	c.mu.Unlock()
 	for _, frame := range frames {
-		if err := l.send(frame); err != nil {
-			return err
+		if !c.sendOn(l, frame) {
+			return
 		}
 	}
-	return nil
 }
 
-// detach stops using l.
 func (c *Client) detach(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,28 +89,24 @@ func (c *Client) detach(l *link) {
 // still returns one frame, whose answer shows that the gateway is ready.
 func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 	var frames [][]byte
-	var batch []json.RawMessage
-	size := 0
-	flush := func() error {
-		frame, err := registerFrame(batch)
-		frames, batch, size = append(frames, frame), nil, 0
-		return err
+	batch, size := []json.RawMessage{}, 0
+	flush := func() {
+		frames = append(frames, sent{Type: "register_tools", Tools: batch}.encode())
+		batch, size = nil, 0
 	}
-	batch = []json.RawMessage{}
 	for _, t := range tools {
-		raw, err := encode(t.wire())
+		raw, err := t.encode()
 		if err != nil {
 			return nil, err
 		}
 		if len(batch) > 0 && size+len(raw) > c.cfg.writeLimit-64 {
-			if err := flush(); err != nil {
-				return nil, err
-			}
+			flush()
 		}
 		batch = append(batch, raw)
 		size += len(raw) + 1
 	}
-	return frames, flush()
+	flush()
+	return frames, nil
 }
 
 // send writes a frame to the connection, if there is one. A failure ends the connection. The next connection registers
@@ -133,7 +117,6 @@ func (c *Client) send(frame []byte) {
 	}
 }
 
-// current returns the connection, nil while there is none.
 func (c *Client) current() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,26 +134,41 @@ func (c *Client) sendOn(l *link, frame []byte) bool {
 
 // Tool describes a tool to the gateway and its agents.
 type Tool struct {
-	Name        string          // a letter, then letters, digits, _, . or -; at most 64 characters
-	Description string          // what it does, for a model; the gateway keeps 1,024 characters
-	Parameters  json.RawMessage // JSON Schema of the arguments, which are an object; nil: any arguments
-	Timeout     time.Duration   // default timeout of callers; zero: the gateway's default
-	Hints       Hints
+	// Name is a letter, then letters, digits, _, . or -; at most 64 characters.
+	Name string `json:"name"`
+
+	// Description says what the tool does, for a model. The gateway keeps 1,024 characters.
+	Description string `json:"description"`
+
+	// Parameters is the JSON Schema of the arguments, which are an object. Nil: any arguments.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+
+	// Timeout is the default timeout of callers. Zero: the gateway's default.
+	Timeout time.Duration `json:"-"`
+
+	Hints Hints `json:"annotations,omitzero"`
 
 	// SecurityLevel is safe, user_confirm or admin_only; empty means safe.
-	SecurityLevel string
+	SecurityLevel string `json:"security_level,omitempty"`
 
 	// OutputSchema is the JSON Schema of the tool's output; nil means any output. The gateway marks answers that do not
 	// satisfy it.
-	OutputSchema json.RawMessage
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+}
+
+func (t Tool) encode() ([]byte, error) {
+	return encode(struct {
+		Tool
+		TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	}{t, t.Timeout.Milliseconds()})
 }
 
 // Hints describe the effects of a call to people and models. Nil means unspecified.
 type Hints struct {
-	ReadOnly    *bool
-	Destructive *bool
-	Idempotent  *bool
-	OpenWorld   *bool
+	ReadOnly    *bool `json:"readOnlyHint,omitempty"`
+	Destructive *bool `json:"destructiveHint,omitempty"`
+	Idempotent  *bool `json:"idempotentHint,omitempty"`
+	OpenWorld   *bool `json:"openWorldHint,omitempty"`
 }
 
 // Call is one invocation.
@@ -182,7 +180,8 @@ type Call struct {
 	// Deadline is when the caller stops waiting. A later answer goes into the call's record.
 	Deadline time.Time
 
-	reporter *reporter // nil if no Client made the call
+	client *Client         // nil if no Client made the call
+	ctx    context.Context // of the handler
 }
 
 // Bind decodes the arguments into v with encoding/json.

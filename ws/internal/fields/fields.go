@@ -112,28 +112,23 @@ func (o *Object) Ignore(path string) { o.ignored = append(o.ignored, path) }
 
 // Value returns a member as it was sent, nil if it is absent.
 func (o *Object) Value(key string) json.RawMessage {
+	return o.member(key).Value
+}
+
+// JSON is Value as checked JSON, the zero value if the member is absent. The members must be of Split.
+func (o *Object) JSON(key string) registry.JSON { return o.member(key).Checked() }
+
+// member returns a member, the zero value if it is absent.
+func (o *Object) member(key string) strictjson.Member {
 	if o.asked != nil {
 		*o.asked = append(*o.asked, key)
 	}
 	for _, m := range o.members {
-		if string(m.Name) == key {
-			if string(m.Value) == "null" {
-				return nil
-			}
-			return m.Value
-		}
-	}
-	return nil
-}
-
-// JSON is Value as checked JSON, the zero value if the member is absent. The members must be of Split.
-func (o *Object) JSON(key string) registry.JSON {
-	for _, m := range o.members {
 		if string(m.Name) == key && string(m.Value) != "null" {
-			return m.Checked()
+			return m
 		}
 	}
-	return registry.JSON{}
+	return strictjson.Member{}
 }
 
 // Required is Value for a member that must be there.
@@ -163,16 +158,15 @@ func (o *Object) OptionalText(key string) *string {
 	if o.Value(key) == nil {
 		return nil
 	}
-	s := o.Text(key)
-	return &s
+	return new(o.Text(key))
 }
 
 // TextOr returns a string, otherwise if it is absent.
 func (o *Object) TextOr(key, otherwise string) string {
-	if s := o.OptionalText(key); s != nil {
-		return *s
+	if o.Value(key) == nil {
+		return otherwise
 	}
-	return otherwise
+	return o.Text(key)
 }
 
 // OptionalBool returns true or false, nil if it is absent.

@@ -40,11 +40,13 @@ func Lenient(data []byte) (members []strictjson.Member, ok bool) {
 	return members, err == nil && foldedTwice(members) == ""
 }
 
-// maxMembers bounds the members of one JSON object, so that looking for duplicates stays cheap.
-const maxMembers = 64
+const (
+	maxMembers   = 64 // of one JSON object, so that looking for duplicates stays cheap
+	maxFieldName = 64 // exceeds the bytes of every name that is read here; longer names are not compared
 
-// Few is more members than most objects have.
-const Few = 8
+	// Few is more members than most objects have.
+	Few = 8
+)
 
 // Split appends the members of a JSON object in order. If ok is false, reason says why; it is empty for invalid JSON.
 // Names that differ only in case are rejected, because two readers could interpret such an object differently.
@@ -80,9 +82,6 @@ func SplitMap(into []strictjson.Member, data []byte) (members []strictjson.Membe
 	}
 	return nil, "", false
 }
-
-// maxFieldName exceeds the length in bytes of every field name that is read here. Longer names are not compared.
-const maxFieldName = 64
 
 // foldedTwice returns the reason to reject names that differ only in case, empty if there are none.
 func foldedTwice(members []strictjson.Member) (reason string) {
