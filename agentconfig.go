@@ -51,45 +51,41 @@ type AgentConfig struct {
 	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is kept after its last change."`
 	HistoryBytes   ByteSize      `env:"HISTORY_BYTES" envDefault:"512MiB" doc:"Bytes by which the conversations of one tenant may grow over FARHAND_HISTORY_TTL, by all pods together, half of them at once; half of them by one identity. Beyond that no turn begins (429), and a running turn ends after its step."`
 	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages of one conversation that are kept; the oldest are forgotten."`
-	TurnTimeout    time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"How long one turn of a conversation may take."`
-	TurnWait       time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, until it is refused as SESSION_BUSY."`
-	HandoutTTL     time.Duration `env:"HANDOUT_TTL" envDefault:"15m" doc:"How long /v1/chat/completions knows what tools of the device returned before it handed a call to its caller, who may come back to any pod."`
-	TurnSteps      int           `env:"TURN_MAX_STEPS" envDefault:"40" doc:"Requests to the model in one turn."`
-	TurnCalls      int           `env:"TURN_MAX_CALLS" envDefault:"200" doc:"Tool calls in one turn."`
-	TurnTokens     int           `env:"TURN_MAX_TOKENS" envDefault:"1000000" doc:"Tokens of one turn, read and written, over all its requests."`
-	ContextTokens  int           `env:"CONTEXT_TOKENS" envDefault:"100000" doc:"Estimated tokens of one request to a model; older messages are left out above it."`
-	MaxResult      ByteSize      `env:"MAX_RESULT" envDefault:"32KiB" doc:"How much of one tool result a model reads; of a longer one it reads the head and the tail."`
-	MaxTurns       int           `env:"MAX_TURNS" envDefault:"1000" doc:"Turns one pod runs, or lets wait, at once, at most half of them of one tenant."`
-	LoopWarn       int           `env:"LOOP_WARN" envDefault:"10" doc:"From this identical call in a row on, its result tells the model that it repeats itself."`
-	LoopBlock      int           `env:"LOOP_BLOCK" envDefault:"20" doc:"From this identical call in a row on, calls are stopped and the turn ends; the first such call of a turn is only warned."`
+
+	// Turns limits the turns of conversations.
+	Turns chat.Limits
+
+	LoopWarn  int `env:"LOOP_WARN" envDefault:"10" doc:"From this identical call in a row on, its result tells the model that it repeats itself."`
+	LoopBlock int `env:"LOOP_BLOCK" envDefault:"20" doc:"From this identical call in a row on, calls are stopped and the turn ends; the first such call of a turn is only warned."`
 }
 
 // check reports invalid settings. namesUsers says whether callers can have user names, which depends on the program's
 // authenticator.
-func (c AgentConfig) check(wrong func(ok bool, variable, message string), namesUsers bool) {
-	wrong(slices.Contains([]string{ProviderOpenAI, ProviderAnthropic}, c.ModelProvider), "MODEL_PROVIDER",
+func (c AgentConfig) check(check *checker, namesUsers bool) {
+	check.that(slices.Contains([]string{ProviderOpenAI, ProviderAnthropic}, c.ModelProvider), "MODEL_PROVIDER",
 		"must be openai or anthropic")
 	seen := make(map[string]bool)
 	for _, m := range c.Models {
-		wrong(m != "" && !seen[m], "MODEL", fmt.Sprintf("names %q twice, or nothing", m))
+		check.that(m != "" && !seen[m], "MODEL", fmt.Sprintf("names %q twice, or nothing", m))
 		seen[m] = true
 	}
 	if c.ModelURL != "" {
 		u, err := url.Parse(c.ModelURL)
-		wrong(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "MODEL_URL",
+		check.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "MODEL_URL",
 			"must be an http or https URL")
-		wrong(err != nil || u.User == nil, "MODEL_URL",
+		check.that(err != nil || u.User == nil, "MODEL_URL",
 			"must not hold a user or a password: a key belongs in FARHAND_MODEL_KEY")
 	}
-	wrong(len(c.Builtins) == 1 || !slices.Contains(c.Builtins, noBuiltins), "BUILTIN_TOOLS",
+	check.that(len(c.Builtins) == 1 || !slices.Contains(c.Builtins, noBuiltins), "BUILTIN_TOOLS",
 		noBuiltins+" stands alone: it means that no tool is enabled")
-	wrong(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
-	wrong(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS",
+	check.that(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
+	check.that(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS",
 		"must be 0, -1, or at least 1024")
-	wrong(slices.Contains([]string{"", "auto", "yes", "no"}, c.ModelImages), "MODEL_IMAGES", "must be auto, yes or no")
-	wrong(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work: the program's authenticator "+
+	check.that(slices.Contains([]string{"", "auto", "yes", "no"}, c.ModelImages), "MODEL_IMAGES",
+		"must be auto, yes or no")
+	check.that(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work: the program's authenticator "+
 		"names no users, so no session has another one of the same user. Remove it")
-	wrong(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
+	check.that(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
 }
 
 // fallBack fills in what the providers' own tools read from the environment, so a machine set up for them needs no
@@ -108,7 +104,6 @@ func (c *AgentConfig) fallBack(environment map[string]string) {
 	}
 }
 
-// defaultBuiltins are the default built-in tools of a gateway with a model.
 var defaultBuiltins = []string{"time", "sessions"}
 
 // builtins returns the names of the enabled built-in tools. The defaults apply only if the gateway has a model.
@@ -130,7 +125,7 @@ func (c AgentConfig) models(log *slog.Logger) []provider.Model {
 	for _, name := range c.Models {
 		cfg := provider.Config{
 			Name: name, BaseURL: c.ModelURL, APIKey: string(c.ModelKey), MaxTokens: c.ModelTokens,
-			Timeout: c.TurnTimeout, Idle: c.ModelIdle, Log: log,
+			Timeout: c.Turns.Turn, Idle: c.ModelIdle, Log: log,
 			ThinkingTokens: max(c.ThinkingTokens, 0), AdaptiveThinking: c.ThinkingTokens < 0,
 		}
 		if shown := c.ModelImages == "yes"; shown || c.ModelImages == "no" {
@@ -143,14 +138,6 @@ func (c AgentConfig) models(log *slog.Logger) []provider.Model {
 		}
 	}
 	return made
-}
-
-func (c AgentConfig) limits() chat.Limits {
-	return chat.Limits{
-		Iterations: c.TurnSteps, ToolCalls: c.TurnCalls, Turn: c.TurnTimeout, Tokens: c.TurnTokens,
-		ContextTokens: c.ContextTokens, MaxResult: int(c.MaxResult), MaxTurns: c.MaxTurns, Wait: c.TurnWait,
-		Continuation: c.HandoutTTL,
-	}
 }
 
 // turnActivity counts turns and their tokens, and records turns in the activity feed. It implements chat.Activity.
@@ -230,7 +217,6 @@ func (c *ToolsConfig) fallBack(environment map[string]string) {
 	c.DockerHost = cmp.Or(c.DockerHost, environment["DOCKER_HOST"])
 }
 
-// workspaceDir returns the folder of the workspaces.
 func (c *ToolsConfig) workspaceDir() (string, error) {
 	switch state := os.Getenv("XDG_STATE_HOME"); {
 	case c.WorkspaceDir != "":
@@ -247,17 +233,19 @@ func (c *ToolsConfig) workspaceDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "farhand"), nil
 }
 
-// check reports invalid settings.
-func (c ToolsConfig) check(wrong func(ok bool, variable, message string)) {
-	wrong(slices.Contains([]string{SandboxAuto, SandboxDocker, SandboxLandlock, SandboxEither, SandboxNone}, c.Sandbox),
-		"SANDBOX", "must be auto, docker, landlock, docker,landlock or none")
-	wrong(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
-	wrong(registry.ValidToolName(c.AgentID), "AGENT_ID", "may hold letters, digits, '.', '_' and '-', a letter first")
-	wrong(c.WorkspaceTTL >= minWorkspaceTTL, "WORKSPACE_TTL", "must be at least 15m: a command may use it for so long")
+func (c ToolsConfig) check(check *checker) {
+	known := []string{SandboxAuto, SandboxDocker, SandboxLandlock, SandboxEither, SandboxNone}
+	check.that(slices.Contains(known, c.Sandbox), "SANDBOX",
+		"must be auto, docker, landlock, docker,landlock or none")
+	check.that(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
+	check.that(registry.ValidToolName(c.AgentID), "AGENT_ID",
+		"may hold letters, digits, '.', '_' and '-', a letter first")
+	check.that(c.WorkspaceTTL >= minWorkspaceTTL, "WORKSPACE_TTL",
+		"must be at least 15m: a command may use it for so long")
 	for _, port := range c.BrowserPorts {
-		wrong(port > 0 && port < 1<<16, "BROWSER_PORTS", fmt.Sprintf("%d is no port", port))
+		check.that(port > 0 && port < 1<<16, "BROWSER_PORTS", fmt.Sprintf("%d is no port", port))
 	}
-	wrong(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
+	check.that(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
 }
 
 // engines returns the engines the sandbox may use, in order of preference. If the operator configured containers, auto
@@ -289,16 +277,15 @@ func (c ToolsConfig) browser() browser.Config {
 	}
 	return browser.Config{
 		Dir: filepath.Join(dir, "farhand"), Program: c.BrowserProgram, NoSandbox: c.BrowserBare,
-		MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle, Memory: int64(c.BrowserMemory),
+		MaxBrowsers: c.MaxBrowsers, Idle: c.SandboxIdle, Memory: c.BrowserMemory,
 		Egress: egress.Config{AllowPrivate: c.PrivateURLs, Ports: c.BrowserPorts},
 	}
 }
 
-// docker returns the configuration of the container engine.
 func (c ToolsConfig) docker(pod string) docker.Config {
 	return docker.Config{
 		Host: c.DockerHost, Image: c.SandboxImage, Pull: c.SandboxPull, Pod: pod, Idle: c.SandboxIdle,
-		Memory: int64(c.ProgramMemory), Processes: c.Processes, CPUs: c.SandboxCPUs, MaxIdle: c.MaxCommands,
+		Memory: c.ProgramMemory, Processes: c.Processes, CPUs: c.SandboxCPUs, MaxIdle: c.MaxCommands,
 	}
 }
 
@@ -324,7 +311,6 @@ func (c Config) callLimits() []policy.Limit {
 	return limits
 }
 
-// meters passes each call to several meters.
 type meters []agent.Meter
 
 // CallEnded implements agent.Meter.

@@ -1,11 +1,13 @@
 package farhand
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/registry/memory"
 )
 
@@ -67,5 +69,18 @@ func TestOtherSessionsNeedUsers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "FARHAND_OTHER_SESSIONS") ||
 		!strings.Contains(err.Error(), "names no users") {
 		t.Errorf("%v", err)
+	}
+}
+
+// An invalid value is reported under its variable, which is found by the name and the type of the field.
+func TestFieldsOfATypeHaveDifferentNames(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]string)
+	for _, v := range envconf.Variables(reflect.ValueOf(Config{}), EnvPrefix) {
+		field := v.Field.Name + " " + v.Field.Type.String()
+		if seen[field] != "" {
+			t.Errorf("%s and %s are both %s", seen[field], v.Name, field)
+		}
+		seen[field] = v.Name
 	}
 }

@@ -18,11 +18,13 @@ import (
 	"github.com/farhand/farhand/agent/sandbox/workspace"
 	"github.com/farhand/farhand/agent/tools"
 	"github.com/farhand/farhand/agent/tools/browser"
-	"github.com/farhand/farhand/agent/tools/files"
+	filetools "github.com/farhand/farhand/agent/tools/files"
 	"github.com/farhand/farhand/agent/tools/nodes"
 	"github.com/farhand/farhand/agent/tools/shell"
+	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws"
 )
 
 // builtins holds what the gateway's own tools use: their workspaces, and the engines that run their programs. Only what
@@ -38,7 +40,6 @@ type builtins struct {
 	running    *share.Pool       // commands; nil: they are not enabled
 }
 
-// openBuiltins opens what the enabled tools need.
 func (g *Gateway) openBuiltins(ctx context.Context, store registry.PlaceStore) error {
 	o := &g.builtins
 	var err error
@@ -55,7 +56,7 @@ func (g *Gateway) openBuiltins(ctx context.Context, store registry.PlaceStore) e
 	}
 	o.log = g.log
 	o.workspaces, err = workspace.New(workspace.Config{
-		Dir: dir, AgentID: g.cfg.AgentID, MaxBytes: int64(g.cfg.WorkspaceBytes), MaxFiles: g.cfg.WorkspaceFiles,
+		Dir: dir, AgentID: g.cfg.AgentID, MaxBytes: g.cfg.WorkspaceBytes, MaxFiles: g.cfg.WorkspaceFiles,
 		TTL: g.cfg.WorkspaceTTL, User: g.cfg.ProgramUser, Log: g.log, Generations: store.PlaceGenerations,
 	})
 	if err != nil {
@@ -112,11 +113,7 @@ func (g *Gateway) openEngines(ctx context.Context) error {
 func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 	var missing []error
 	for _, engine := range g.cfg.engines() {
-		open := g.openContainers
-		if engine == SandboxLandlock {
-			open = g.openLandlock
-		}
-		box, err := open(ctx)
+		box, err := g.openEngine(ctx, engine)
 		if err == nil {
 			if len(missing) > 0 {
 				g.log.Warn("no containers: the weaker sandbox is used (FARHAND_SANDBOX)",
@@ -129,20 +126,19 @@ func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 	return nil, errors.Join(missing...)
 }
 
-func (g *Gateway) openContainers(ctx context.Context) (sandbox.Engine, error) {
+func (g *Gateway) openEngine(ctx context.Context, name string) (sandbox.Engine, error) {
+	if name == SandboxLandlock {
+		if err := host.Probe(); err != nil {
+			return nil, err
+		}
+		return host.New(host.Config{Program: g.settings.program, Landlock: true})
+	}
 	cfg := g.cfg.docker(g.pod.ID())
 	cfg.Log = g.log
 	if err := docker.Probe(ctx, cfg); err != nil {
 		return nil, err
 	}
 	return docker.New(cfg)
-}
-
-func (g *Gateway) openLandlock(context.Context) (sandbox.Engine, error) {
-	if err := host.Probe(); err != nil {
-		return nil, err
-	}
-	return host.New(host.Config{Program: g.settings.program, Landlock: true})
 }
 
 // localTools returns the tools that run in this process: the gateway's enabled ones and those of the program.
@@ -181,7 +177,7 @@ func (g *Gateway) builtinRegistrations(store registry.Store, rules *agent.Policy
 	programs, err := shell.Registration(shell.Config{
 		Host: g.builtins.host, Sandbox: g.builtins.sandbox, NoHost: g.builtins.noHost, NoSandbox: g.builtins.noSandbox,
 		Env: g.cfg.programEnv(), MaxCommands: g.cfg.MaxCommands, Running: g.builtins.running,
-		Limits: sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
+		Limits: sandbox.Limits{Memory: g.cfg.ProgramMemory, Processes: g.cfg.Processes},
 	})
 	if err != nil {
 		return nil, err
@@ -196,7 +192,7 @@ func (g *Gateway) builtinRegistrations(store registry.Store, rules *agent.Policy
 		pages = g.builtins.browsers.Registration()
 	}
 	return slices.Concat(tools.Registrations(tools.Deps{Directory: store, Policy: rules}),
-		[]agent.Registration{files.Registration(files.Config{}), programs, pages}, nodes.Registrations(devices),
+		[]agent.Registration{filetools.Registration(filetools.Config{}), programs, pages}, nodes.Registrations(devices),
 	), nil
 }
 
@@ -255,7 +251,6 @@ func (o *builtins) lost(ctx context.Context, p registry.Place) {
 	}
 }
 
-// endPrograms ends the programs of a workspace.
 func (o *builtins) endPrograms(ctx context.Context, space sandbox.Workspace) {
 	for _, e := range []sandbox.Engine{o.host, o.sandbox} {
 		if e != nil {
@@ -284,29 +279,35 @@ func (o *builtins) close(ctx context.Context) error {
 // noBlobs disables the storage of files. An empty variable cannot do that: it means the default.
 const noBlobs = "none"
 
+type files interface {
+	agent.Files
+	api.Files
+	ws.Uploads
+	Close() error
+}
+
 // openBlobs opens the storage for files of results, if one is configured.
 func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
 	where, given, err := g.cfg.blobURL(g.settings.store != nil)
 	if err == nil && where == "" {
 		return nil
 	}
-	var service *blobs.Service
 	if err == nil {
+		var service *blobs.Service
 		service, err = blobs.Open(ctx, blobs.Config{
-			URL: where, Store: store, Life: g.cfg.BlobLife, MaxUpload: int64(g.cfg.MaxUpload),
-			TenantBytes: int64(g.cfg.BlobBytes), Log: g.log,
+			URL: where, Store: store, Life: g.cfg.BlobLife, MaxUpload: g.cfg.MaxUpload,
+			TenantBytes: g.cfg.BlobBytes, Log: g.log,
 		})
+		if err == nil {
+			g.files = service
+			return nil
+		}
 	}
-	switch {
-	case err == nil:
-		g.blobs = service
-		return nil
-	case given:
+	if given {
 		return fmt.Errorf("FARHAND_BLOB_URL: %w", err)
-	default:
-		g.log.Warn("no files of tools are kept: set FARHAND_BLOB_URL", "error", err)
-		return nil
 	}
+	g.log.Warn("no files of tools are kept: set FARHAND_BLOB_URL", "error", err)
+	return nil
 }
 
 // blobURL returns where files of results are stored, empty if nowhere, and whether the configuration says so. It fails
@@ -321,20 +322,4 @@ func (c Config) blobURL(ownStore bool) (where string, given bool, err error) {
 	cache, err := os.UserCacheDir()
 	folder := url.URL{Scheme: "file", Path: filepath.Join(cache, "farhand", "blobs")}
 	return folder.String(), false, err
-}
-
-// files returns the storage for files of results, or nil.
-func (g *Gateway) files() agent.Files {
-	if g.blobs == nil {
-		return nil
-	}
-	return g.blobs
-}
-
-// closeBlobs stops the removal of expired files.
-func (g *Gateway) closeBlobs() error {
-	if g.blobs == nil {
-		return nil
-	}
-	return g.blobs.Close()
 }

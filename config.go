@@ -1,19 +1,15 @@
 package farhand
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"log/slog"
-	"os"
-	"reflect"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 
+	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/jwt"
-	"github.com/farhand/farhand/internal/bytesize"
-	"github.com/farhand/farhand/internal/days"
+	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/internal/secret"
 )
 
@@ -50,11 +46,10 @@ type Config struct {
 	BlobLife       time.Duration `env:"BLOB_TTL" envDefault:"1h" doc:"How long the link to a file works."`
 	MaxUpload      ByteSize      `env:"MAX_UPLOAD" envDefault:"64MiB" doc:"Largest file that a tool may return."`
 	BlobBytes      ByteSize      `env:"BLOB_BYTES" envDefault:"1GiB" doc:"Bytes of the files of a tenant that are kept at a time, 1,000 files at most; an eighth of both of one session."`
-	MaxBody        ByteSize      `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
-	MaxResponses   ByteSize      `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time, at most half of them to one tenant. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
-	MaxRequests    ByteSize      `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until a call's device or model server has them or the turn has ended, at most half of them of one tenant. When they are used up, callers that stopped sending are cut off, and further requests get 429."`
-	MaxStreams     int           `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod, at most half of them of one tenant."`
-	CallerStreams  int           `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity, wherever it connects from."`
+
+	// HTTP limits what requests and answers take.
+	HTTP api.Limits
+
 	MaxOutbound    ByteSize      `env:"MAX_OUTBOUND" envDefault:"4MiB" doc:"Bytes queued for one device before it is closed as too slow."`
 	MaxUnsent      ByteSize      `env:"MAX_UNSENT" envDefault:"256MiB" doc:"Bytes queued for all devices of this pod, but for 16KiB of each, half of them for one tenant."`
 	MaxTools       int           `env:"MAX_TOOLS" envDefault:"128" doc:"Tools one session may offer."`
@@ -93,50 +88,42 @@ type Config struct {
 	PongTimeout    time.Duration `env:"PONG_TIMEOUT" envDefault:"45s" doc:"A device that has not answered a ping for this long is gone."`
 	Pairing        string        `env:"PAIRING" envDefault:"code" doc:"Which devices may ask to be paired. code: every device; the approver must enter the code it shows. open: as before, and approvers of the default tenant see all that ask, and need no code. off: none."`
 	PairingTTL     time.Duration `env:"PAIRING_TTL" envDefault:"5m" doc:"How long a device waits to be approved, and then may take to collect its credential."`
-	RegisterAllow  []string      `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register, comma-separated. Empty: all."`
-	RegisterDeny   []string      `env:"REGISTER_DENY" doc:"Globs of tool names devices may not register. Deny wins."`
-	CallAllow      []string      `env:"CALL_ALLOW" doc:"Globs of tool names that may be called. Empty: all."`
-	CallDeny       []string      `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`
-	HooksFile      string        `env:"HOOKS_FILE" doc:"YAML file of HTTP hooks: services that are asked before a call, after it, or both, and may change or stop it. The same on every pod. docs/operate.md says what is in it."`
-	PolicyFile     string        `env:"POLICY_FILE" doc:"YAML file that says who may call and register which tools, see docs/policy.md. It is read anew when it changes. Empty: the defaults, and the four lists above."`
-	MCPServers     string        `env:"MCP_SERVERS" doc:"JSON file of MCP servers whose tools become tools of the gateway (docs/mcp-upstream.md), in the form of other programs: mcpServers, and for each name a command or a url. The same on every pod. Empty: none."`
-	LogLevel       slog.Level    `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
-	AccessLog      string        `env:"ACCESS_LOG" envDefault:"sampled" doc:"Which HTTP requests have a line in the log: off, sampled, all. Sampled: those that fail, and of those that succeed the first ten of a second and then one in a hundred. Of many failures of one kind some are left out, and counted. With off, failures that are the gateway's own fault still have their lines."`
-	MetricsAddr    string        `env:"METRICS_ADDR" doc:"Where GET /metrics is served, without identity: an address only your monitoring can reach, for example 10.0.0.5:9090. Empty: at FARHAND_ADDR, for admins."`
-	Pprof          bool          `env:"PPROF" doc:"Serve profiles at /debug/pprof/ of FARHAND_METRICS_ADDR. They show what is in memory, tokens too."`
-	LogFormat      string        `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
+
+	// ToolNames are the names that devices may register, and that may be called.
+	ToolNames agent.PolicyRules
+
+	HooksFile   string     `env:"HOOKS_FILE" doc:"YAML file of HTTP hooks: services that are asked before a call, after it, or both, and may change or stop it. The same on every pod. docs/operate.md says what is in it."`
+	PolicyFile  string     `env:"POLICY_FILE" doc:"YAML file that says who may call and register which tools, see docs/policy.md. It is read anew when it changes. Empty: the defaults, and the four lists above."`
+	MCPServers  string     `env:"MCP_SERVERS" doc:"JSON file of MCP servers whose tools become tools of the gateway (docs/mcp-upstream.md), in the form of other programs: mcpServers, and for each name a command or a url. The same on every pod. Empty: none."`
+	LogLevel    slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+	AccessLog   string     `env:"ACCESS_LOG" envDefault:"sampled" doc:"Which HTTP requests have a line in the log: off, sampled, all. Sampled: those that fail, and of those that succeed the first ten of a second and then one in a hundred. Of many failures of one kind some are left out, and counted. With off, failures that are the gateway's own fault still have their lines."`
+	MetricsAddr string     `env:"METRICS_ADDR" doc:"Where GET /metrics is served, without identity: an address only your monitoring can reach, for example 10.0.0.5:9090. Empty: at FARHAND_ADDR, for admins."`
+	Pprof       bool       `env:"PPROF" doc:"Serve profiles at /debug/pprof/ of FARHAND_METRICS_ADDR. They show what is in memory, tokens too."`
+	LogFormat   string     `env:"LOG_FORMAT" envDefault:"auto" doc:"json, text, or auto: text on a terminal, json elsewhere."`
 
 	AgentConfig
 	ToolsConfig
-	JWTConfig
+
+	// JWT says which tokens of an identity provider are accepted: none without a key to verify them.
+	JWT jwt.Settings `envPrefix:"JWT_"`
 }
 
 // DefaultConfig returns the settings of an empty environment.
 func DefaultConfig() Config {
-	cfg, err := env.ParseAsWithOptions[Config](envOptions(map[string]string{}))
+	cfg, err := envconf.Parse[Config](map[string]string{}, EnvPrefix)
 	if err != nil {
-		panic(err) // a tag of this package is wrong
+		panic(err) // a tag is wrong
 	}
 	return cfg
-}
-
-// envOptions sets how settings are parsed. Durations may contain days.
-func envOptions(environment map[string]string) env.Options {
-	return env.Options{
-		Prefix: EnvPrefix, Environment: environment,
-		FuncMap: map[reflect.Type]env.ParserFunc{
-			reflect.TypeFor[time.Duration](): func(text string) (any, error) { return days.Parse(text) },
-		},
-	}
 }
 
 // LoadConfig reads the settings from an environment in the form of os.Environ(). The error lists all invalid settings,
 // not only the first.
 func LoadConfig(environ []string) (Config, error) {
 	environment := env.ToMap(environ)
-	cfg, err := env.ParseAsWithOptions[Config](envOptions(environment))
+	cfg, err := envconf.Parse[Config](environment, EnvPrefix)
 	if err != nil {
-		return cfg, explainParseErrors(err, environment)
+		return cfg, err
 	}
 	cfg.AgentConfig.fallBack(environment)
 	cfg.ToolsConfig.fallBack(environment)
@@ -151,12 +138,7 @@ func (c Config) withDefaults() Config {
 	if c.MaxOutput == 0 {
 		c.MaxOutput = c.MaxFrame
 	}
-	own, defaults := reflect.ValueOf(&c).Elem(), reflect.ValueOf(DefaultConfig())
-	for _, f := range reflect.VisibleFields(own.Type()) {
-		if field := own.FieldByIndex(f.Index); !f.Anonymous && field.IsZero() && field.Kind() != reflect.Bool {
-			field.Set(defaults.FieldByIndex(f.Index))
-		}
-	}
+	envconf.Default(&c)
 	return c
 }
 
@@ -167,128 +149,24 @@ type Secret = secret.Text
 const Masked = secret.Masked
 
 // ByteSize is a number of bytes, parsed with or without a unit: 1048576, 1MiB, 1MB.
-type ByteSize int64
+type ByteSize = int64
 
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (b *ByteSize) UnmarshalText(text []byte) error {
-	n, err := bytesize.Parse(string(text))
-	if err != nil || n > 1<<40 {
-		return errors.New("must be a size like 1048576, 1MiB or 512KB")
-	}
-	*b = ByteSize(n)
-	return nil
-}
-
-// kindsOfValues describes the values of each type, with an example for settings without a default.
-var kindsOfValues = map[reflect.Type]struct{ what, example string }{
-	reflect.TypeFor[time.Duration](): {"a duration", "30s"},
-	reflect.TypeFor[ByteSize]():      {"a size in bytes, with or without a unit", "1MiB"},
-	reflect.TypeFor[int]():           {"a whole number", "10"},
-	reflect.TypeFor[float64]():       {"a number", "0.5"},
-	reflect.TypeFor[bool]():          {"true or false", "true"},
-	reflect.TypeFor[slog.Level]():    {"debug, info, warn or error", "info"},
-}
-
-// explainParseErrors names, for each invalid value, its variable, the expected kind of value, and an example. The env
-// library's own errors name Go fields and types instead.
-func explainParseErrors(err error, environ map[string]string) error {
-	var aggregate env.AggregateError
-	if !errors.As(err, &aggregate) {
-		return err
-	}
-	var errs []error
-	for _, e := range aggregate.Errors {
-		var parse env.ParseError
-		if !errors.As(e, &parse) {
-			errs = append(errs, e)
-			continue
-		}
-		field, ok := reflect.TypeFor[Config]().FieldByName(parse.Name)
-		kind, known := kindsOfValues[parse.Type]
-		if !ok || !known {
-			errs = append(errs, e)
-			continue
-		}
-		name := EnvPrefix + field.Tag.Get("env")
-		example := cmp.Or(field.Tag.Get("envDefault"), kind.example)
-		errs = append(errs,
-			fmt.Errorf("%s: %q is not %s; for example %s=%s", name, environ[name], kind.what, name, example))
-	}
-	return errors.Join(errs...)
-}
-
-// JWTConfig is the part of Config for tokens of an identity provider. They are accepted if there is a key to verify
-// them: FARHAND_JWT_SECRET, FARHAND_JWT_KEY_FILE or FARHAND_JWT_JWKS_URL.
-type JWTConfig struct {
-	JWTIssuer       string        `env:"JWT_ISSUER" doc:"iss of JSON Web Tokens that are accepted. Required with a key for them."`
-	JWTAudience     string        `env:"JWT_AUDIENCE" doc:"aud of JSON Web Tokens that are accepted: a token for another service is refused. Required with a key for them."`
-	JWTKeySetURL    string        `env:"JWT_JWKS_URL" doc:"Where the identity provider publishes its keys (JWKS), https: RS256, ES256 and EdDSA."`
-	JWTKeyFile      string        `env:"JWT_KEY_FILE" doc:"File with public keys of the issuer, PEM or JWKS; read at start."`
-	JWTSecret       Secret        `env:"JWT_SECRET" doc:"Secret of at least 32 bytes that is shared with the issuer, for HS256."`
-	JWTLeeway       time.Duration `env:"JWT_LEEWAY" envDefault:"30s" doc:"How far the clocks of issuer and gateway may be apart."`
-	JWTMaxAge       time.Duration `env:"JWT_MAX_AGE" envDefault:"24h" doc:"The longest life a JSON Web Token may have; longer ones are refused."`
-	JWTTenantClaim  string        `env:"JWT_TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; a token without it is of the default tenant. Dots lead into objects, here and below."`
-	JWTUserClaim    string        `env:"JWT_USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is refused."`
-	JWTRolesClaim   string        `env:"JWT_ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or a text with spaces. Other roles in it are ignored; without any the token may do nothing."`
-	JWTToolsClaim   string        `env:"JWT_TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of the tools that may be called and registered, a list or a text with spaces. A token without it is not restricted; one in which it is empty is refused, as with the next two."`
-	JWTContextClaim string        `env:"JWT_CONTEXT_CLAIM" envDefault:"context" doc:"Claim that says who takes part in conversations: main, group, or group sandboxed."`
-	JWTDeviceClaim  string        `env:"JWT_DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may have."`
-}
-
-// acceptsJWT reports whether there is a key to verify JSON Web Tokens.
-func (c JWTConfig) acceptsJWT() bool {
-	return c.JWTSecret != "" || c.JWTKeyFile != "" || c.JWTKeySetURL != ""
-}
-
-// openJWT returns the verifier of JSON Web Tokens, or nil if none are accepted. resource is the gateway's URL, or empty
-// if unknown.
-func (c JWTConfig) openJWT(resource string, log *slog.Logger) (*jwt.Verifier, error) {
-	if !c.acceptsJWT() {
-		return nil, nil
-	}
-	keys, err := c.keys()
-	if err != nil {
-		return nil, fmt.Errorf("FARHAND_JWT_KEY_FILE: %w", err)
-	}
-	return jwt.New(jwt.Config{
-		Issuer: c.JWTIssuer, Audience: c.JWTAudience, Resource: resource, Secret: []byte(c.JWTSecret),
-		KeyFile: keys, KeySetURL: c.JWTKeySetURL,
-		Leeway: c.JWTLeeway, MaxAge: c.JWTMaxAge, Log: log,
-		Claims: jwt.ClaimNames{
-			Tenant: c.JWTTenantClaim, User: c.JWTUserClaim, Roles: c.JWTRolesClaim, Tools: c.JWTToolsClaim,
-			Context: c.JWTContextClaim, Device: c.JWTDeviceClaim,
-		},
-	})
-}
-
-// keys reads the file of keys. It returns nil if none is set.
-func (c JWTConfig) keys() ([]byte, error) {
-	if c.JWTKeyFile == "" {
-		return nil, nil
-	}
-	content, err := os.ReadFile(c.JWTKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	return content, jwt.CheckKeys(content)
-}
-
-// check reports invalid or contradictory settings of this part.
-func (c JWTConfig) check(wrong func(ok bool, variable, message string), token Secret) {
-	if !c.acceptsJWT() {
+func (c Config) checkJWT(check *checker) {
+	if !c.JWT.Enabled() {
 		const without = "is of no use without a key that tokens are signed with: set FARHAND_JWT_JWKS_URL, " +
 			"FARHAND_JWT_KEY_FILE or FARHAND_JWT_SECRET, or remove it"
-		wrong(c.JWTIssuer == "", "JWT_ISSUER", without)
-		wrong(c.JWTAudience == "", "JWT_AUDIENCE", without)
+		check.that(c.JWT.Issuer == "", "JWT_ISSUER", without)
+		check.that(c.JWT.Audience == "", "JWT_AUDIENCE", without)
 		return
 	}
-	wrong(c.JWTIssuer != "", "JWT_ISSUER", "is required to accept tokens")
-	wrong(c.JWTAudience != "", "JWT_AUDIENCE", "is required to accept tokens: others may be meant for another service")
-	wrong(c.JWTSecret == "" || len(c.JWTSecret) >= 32, "JWT_SECRET", "must have at least 32 bytes")
-	wrong(c.JWTMaxAge >= time.Minute, "JWT_MAX_AGE", "must be at least a minute")
-	wrong(!jwt.IsToken(string(token)), "TOKEN", "must not have two dots beside JSON Web Tokens: it would be read as one")
-	if c.JWTKeySetURL != "" {
-		err := jwt.CheckURL(c.JWTKeySetURL)
-		wrong(err == nil, "JWT_JWKS_URL", fmt.Sprint(err))
+	check.that(c.JWT.Issuer != "", "JWT_ISSUER", "is required to accept tokens")
+	check.that(c.JWT.Audience != "", "JWT_AUDIENCE",
+		"is required to accept tokens: others may be meant for another service")
+	check.that(c.JWT.Secret == "" || len(c.JWT.Secret) >= 32, "JWT_SECRET", "must have at least 32 bytes")
+	check.that(c.JWT.MaxAge >= time.Minute, "JWT_MAX_AGE", "must be at least a minute")
+	check.that(!jwt.IsToken(string(c.Token)), "TOKEN",
+		"must not have two dots beside JSON Web Tokens: it would be read as one")
+	if c.JWT.KeySetURL != "" {
+		check.none(jwt.CheckURL(c.JWT.KeySetURL), "JWT_JWKS_URL")
 	}
 }

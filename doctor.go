@@ -45,7 +45,13 @@ func Diagnose(ctx context.Context, cfg Config, unread error, program host.Progra
 		}
 		return "every value can be used", cfg.Check()
 	}
-	lookAtPrograms := func(ctx context.Context, _ Config) (string, error) { return checkPrograms(ctx, program) }
+	lookAtPrograms := func(ctx context.Context, _ Config) (string, error) {
+		e, err := host.New(host.Config{Program: program})
+		if err != nil {
+			return "", err
+		}
+		return "exec and bash run programs on this machine, outside of the sandbox", e.Close(ctx)
+	}
 	lookAtServers := func(ctx context.Context, cfg Config) (string, error) { return checkServers(ctx, cfg, program) }
 	for _, look := range []struct {
 		part   string
@@ -128,14 +134,6 @@ func checkWorkspaces(_ context.Context, cfg Config) (string, error) {
 	return "read, write, edit, exec and bash work in " + dir, nil
 }
 
-func checkPrograms(ctx context.Context, program host.Program) (string, error) {
-	e, err := host.New(host.Config{Program: program})
-	if err != nil {
-		return "", err
-	}
-	return "exec and bash run programs on this machine, outside of the sandbox", e.Close(ctx)
-}
-
 func checkLandlock(context.Context, Config) (string, error) {
 	return "the weaker sandbox works: the kernel confines programs to their workspace", host.Probe()
 }
@@ -151,7 +149,6 @@ func checkContainers(ctx context.Context, cfg Config) (string, error) {
 	return "the sandbox runs programs in containers of " + cfg.SandboxImage, nil
 }
 
-// checkIdentity reports which credentials a gateway would accept.
 func checkIdentity(_ context.Context, cfg Config) (string, error) {
 	if cfg.Anonymous() {
 		return "callers and devices need no credential; API keys and paired devices keep their own rights", nil
@@ -160,12 +157,12 @@ func checkIdentity(_ context.Context, cfg Config) (string, error) {
 	if cfg.Token != "" {
 		from = append(from, "FARHAND_TOKEN, which makes its holder an admin")
 	}
-	if cfg.acceptsJWT() {
-		keys := "keys from " + cmp.Or(cfg.JWTKeySetURL, cfg.JWTKeyFile)
-		if cfg.JWTKeySetURL == "" && cfg.JWTKeyFile == "" {
+	if cfg.JWT.Enabled() {
+		keys := "keys from " + cmp.Or(cfg.JWT.KeySetURL, cfg.JWT.KeyFile)
+		if cfg.JWT.KeySetURL == "" && cfg.JWT.KeyFile == "" {
 			keys = "signed with FARHAND_JWT_SECRET"
 		}
-		from = append(from, fmt.Sprintf("JSON Web Tokens of %s for %s, %s", cfg.JWTIssuer, cfg.JWTAudience, keys))
+		from = append(from, fmt.Sprintf("JSON Web Tokens of %s for %s, %s", cfg.JWT.Issuer, cfg.JWT.Audience, keys))
 	}
 	return strings.Join(append(from, "API keys", "credentials of paired devices"), "; "), nil
 }
@@ -187,7 +184,6 @@ func checkModel(_ context.Context, cfg Config) (string, error) {
 		cmp.Or(cfg.ModelURL, "the provider's own address"), key), nil
 }
 
-// checkTools reports which of the gateway's own tools would be enabled.
 func checkTools(_ context.Context, cfg Config) (string, error) {
 	names := slices.DeleteFunc(slices.Clone(cfg.builtins(len(cfg.Models) > 0)), func(name string) bool {
 		return slices.Contains(cfg.ToolsOff, name)

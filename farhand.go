@@ -28,11 +28,9 @@ import (
 	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/audit"
 	"github.com/farhand/farhand/agent/access/auth"
-	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/access/usage"
-	"github.com/farhand/farhand/agent/blobs"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/schema"
@@ -61,12 +59,12 @@ type Gateway struct {
 	pod              *routing.Pod
 	chat             *chat.Engine // nil without a model
 	webhooks         []*hooks.Hook
-	blobs            *blobs.Service // nil: no files are kept
+	files            files // nil: none are kept
 	bus              registry.Bus
 	redis            *redisstore.Conn // nil without Redis
 	pairing          *pairing.Service
 	revocationTarget atomic.Pointer[ws.Server] // receives changes of credentials; nil until it is there
-	tokens           *jwt.Verifier             // nil unless JSON Web Tokens are accepted
+	tokens           tokens                    // nil unless JSON Web Tokens are accepted
 	keys             *auth.Keys
 	live             *auth.Live
 	devices          *ws.Server
@@ -143,9 +141,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	g.schemas = schema.NewValidator()
 	g.pod, err = routing.NewPod(routing.PodConfig{
 		ID: g.cfg.PodID, Store: store, Bus: g.bus, Limits: g.cfg.storeLimits(), SendTimeout: g.cfg.RedisTimeout,
-		MaxInFlight: g.cfg.MaxCalls, CallBytes: int64(g.cfg.CallBytes), CallLog: int64(g.cfg.CallLog),
-		NewToolBytes: int64(g.cfg.NewToolBytes), OfferedBytes: int64(g.cfg.OfferedBytes),
-		HistoryBytes: int64(g.cfg.HistoryBytes), Log: g.log, CheckOutput: g.schemas.CheckOutput,
+		MaxInFlight: g.cfg.MaxCalls, CallBytes: g.cfg.CallBytes, CallLog: g.cfg.CallLog,
+		NewToolBytes: g.cfg.NewToolBytes, OfferedBytes: g.cfg.OfferedBytes,
+		HistoryBytes: g.cfg.HistoryBytes, Log: g.log, CheckOutput: g.schemas.CheckOutput,
 	})
 	if err != nil {
 		return err
@@ -300,7 +298,10 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.pod.Drain(gentle)
 		errs = append(errs, g.pod.Close(ctx))
 	}
-	errs = append(errs, g.upstreams.close(ctx), g.builtins.close(ctx), g.closeBlobs())
+	errs = append(errs, g.upstreams.close(ctx), g.builtins.close(ctx))
+	if g.files != nil {
+		errs = append(errs, g.files.Close())
+	}
 	for _, h := range g.webhooks {
 		h.Close()
 	}

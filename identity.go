@@ -9,6 +9,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/approval"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/agent/access/pairing"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/tools"
@@ -16,11 +17,20 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+type tokens interface {
+	auth.Authenticator
+	Close()
+}
+
 // openIdentity builds what identifies callers and devices, and what ends their work when a credential is revoked.
 func (g *Gateway) openIdentity(ctx context.Context, store registry.Store) error {
 	var err error
-	if g.tokens, err = g.cfg.openJWT(g.cfg.publicURL(), g.log); err != nil {
-		return err
+	if g.cfg.JWT.Enabled() {
+		verifier, err := jwt.New(jwt.Config{Settings: g.cfg.JWT, Resource: g.cfg.publicURL(), Log: g.log})
+		if err != nil {
+			return err
+		}
+		g.tokens = verifier
 	}
 	g.pairing, err = pairing.New(pairing.Config{
 		Store: store, Mode: pairing.Mode(g.cfg.Pairing), TTL: g.cfg.PairingTTL, Log: g.log, Ended: g.ended,
@@ -46,10 +56,9 @@ func (g *Gateway) ended(ctx context.Context, id *auth.Identity) error { return g
 
 // changeTTL is how long revocations are kept: longer than any JSON Web Token is valid.
 func (c Config) changeTTL() time.Duration {
-	return max(registry.DefaultChangeTTL, c.JWTMaxAge+c.JWTLeeway+time.Hour)
+	return max(registry.DefaultChangeTTL, c.JWT.MaxAge+c.JWT.Leeway+time.Hour)
 }
 
-// closeIdentity closes what openIdentity has opened.
 func (g *Gateway) closeIdentity(ctx context.Context) {
 	if g.keys != nil {
 		g.keys.Close(ctx)
@@ -62,12 +71,8 @@ func (g *Gateway) closeIdentity(ctx context.Context) {
 	}
 }
 
-// authenticator returns the authenticator of devices and callers.
 func (g *Gateway) authenticator() auth.Authenticator {
-	chain := auth.Chain{Keys: g.keys, Live: g.live}
-	if g.tokens != nil {
-		chain.JWT = g.tokens
-	}
+	chain := auth.Chain{Keys: g.keys, JWT: g.tokens, Live: g.live}
 	switch {
 	case g.settings.authenticator != nil:
 		chain.Otherwise = g.settings.authenticator
@@ -92,7 +97,7 @@ func (g *Gateway) approverWays() (ways []approval.Approver) {
 	case !g.cfg.needsCredential():
 		ways = append(ways, approval.Approver{Name: "the user of the gateway's machine", Who: &everything})
 	}
-	if g.cfg.acceptsJWT() && g.cfg.JWTRolesClaim != "" {
+	if g.cfg.JWT.Enabled() && g.cfg.JWT.Claims.Roles != "" {
 		ways = append(ways, approval.Approver{Name: "users whose JSON Web Token has the role approver"})
 	}
 	return ways
@@ -103,7 +108,7 @@ func (g *Gateway) approverWays() (ways []approval.Approver) {
 func (c Config) Anonymous() bool { return c.Token == "" && !c.needsCredential() }
 
 // needsCredential reports whether a credential is required although there is no token.
-func (c Config) needsCredential() bool { return c.KeysOnly || c.acceptsJWT() }
+func (c Config) needsCredential() bool { return c.KeysOnly || c.JWT.Enabled() }
 
 // credentialsChanged passes changes of credentials to the approvals, which drop grants, and to the connections of
 // paired devices, which apply decisions about their tools.
@@ -161,7 +166,7 @@ func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret strin
 
 // openPolicy returns the policy: that of the policy file if one is set, else that of the environment.
 func (g *Gateway) openPolicy() (*policy.Policy, error) {
-	o := policy.Options{Lists: g.cfg.policyRules(), Unconfirmed: g.cfg.Unconfirmed}
+	o := policy.Options{Lists: g.cfg.ToolNames, Unconfirmed: g.cfg.Unconfirmed}
 	if g.cfg.PolicyFile == "" {
 		return policy.New(o)
 	}
@@ -193,20 +198,19 @@ func (g *Gateway) warnings() []string {
 	return nil
 }
 
-// builtinNames returns the names reserved for the gateway, including built-in tools that are not enabled. A device must not
-// offer a tool under a name that models know as a built-in one.
+// builtinNames returns the names reserved for the gateway, including built-in tools that are not enabled: a device must
+// not offer a tool under a name that models know as a built-in one.
 func (g *Gateway) builtinNames(enabled *agent.LocalTools) []string {
 	return append(enabled.Names(), tools.Names()...)
 }
 
-// checkPolicyFile reports why a policy file is invalid.
-func checkPolicyFile(path string) (ok bool, variable, message string) {
+func checkPolicyFile(path string) error {
 	text, err := policy.ReadFile(path)
 	if err == nil {
 		err = policy.Check(text)
 	}
 	if err != nil {
-		return false, "POLICY_FILE", fmt.Sprintf("%s: %v", path, err)
+		return fmt.Errorf("%s: %v", path, err)
 	}
-	return true, "", ""
+	return nil
 }

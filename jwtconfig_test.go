@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/internal/testkit"
 )
 
@@ -21,7 +22,7 @@ func signed(t *testing.T, secret string, claims map[string]any) string {
 func TestJSONWebTokens(t *testing.T) {
 	t.Parallel()
 	const secret, token = "0123456789abcdef0123456789abcdef", "a-token-of-one-person"
-	jwtConfig := farhand.JWTConfig{JWTIssuer: "issuer", JWTAudience: "farhand", JWTSecret: secret}
+	jwtSettings := jwt.Settings{Issuer: "issuer", Audience: "farhand", Secret: secret}
 	claims := map[string]any{
 		"iss": "issuer", "aud": "farhand", "sub": "ann", "roles": "caller", "exp": time.Now().Add(time.Hour).Unix(),
 	}
@@ -32,11 +33,11 @@ func TestJSONWebTokens(t *testing.T) {
 		cfg  farhand.Config
 		want map[string]int
 	}{
-		"alone": {farhand.Config{JWTConfig: jwtConfig}, map[string]int{
+		"alone": {farhand.Config{JWT: jwtSettings}, map[string]int{
 			good: http.StatusOK, foreign: http.StatusUnauthorized, "": http.StatusUnauthorized,
 			token: http.StatusUnauthorized,
 		}},
-		"beside the token": {farhand.Config{JWTConfig: jwtConfig, Token: token}, map[string]int{
+		"beside the token": {farhand.Config{JWT: jwtSettings, Token: token}, map[string]int{
 			good: http.StatusOK, foreign: http.StatusUnauthorized, "": http.StatusUnauthorized, token: http.StatusOK,
 		}},
 	} {

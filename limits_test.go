@@ -88,7 +88,7 @@ func TestLimitsAreAnnounced(t *testing.T) {
 			t.Fatalf("%d %s: %v", status, body, err)
 		}
 		if string(got.Rates) != rates || !reflect.DeepEqual(got.Device, want) ||
-			got.BodyBytes != int64(cfg.MaxBody) || got.Timeout != cfg.CallTimeout.Milliseconds() {
+			got.BodyBytes != cfg.HTTP.MaxBody || got.Timeout != cfg.CallTimeout.Milliseconds() {
 			t.Errorf("%s: %s", roles, body)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent/access/jwt"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -49,8 +50,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, things: make(map[string]map[string]string), tokens: make(map[string]string)}
 	w.url = start(t, farhand.Config{
-		Token: adminToken, TrustedProxies: []string{"127.0.0.1"}, JWTConfig: farhand.JWTConfig{
-			JWTIssuer: "issuer", JWTAudience: "farhand", JWTSecret: matrixSecret,
+		Token: adminToken, TrustedProxies: []string{"127.0.0.1"}, JWT: jwt.Settings{
+			Issuer: "issuer", Audience: "farhand", Secret: matrixSecret,
 		},
 	}, farhand.WithModel(&askedModel{}))
 	for _, o := range whose {

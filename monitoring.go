@@ -51,11 +51,7 @@ func openMonitoring(ctx context.Context, cfg Config, models []string, version st
 
 // monitoringHandler returns the handler of the metrics address. It rejects requests from web pages.
 func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
-	host, _, err := net.SplitHostPort(cfg.MetricsAddr)
-	if err != nil {
-		return nil, err
-	}
-	origins, err := auth.NewOrigins(nil, isLoopback(host))
+	origins, err := auth.NewOrigins(nil, auth.IsLoopbackHost(cfg.MetricsAddr))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent/access/jwt"
 )
 
 // A client of the MCP finds the authorization server of a gateway that knows its URL, and a token from there for that
@@ -15,8 +16,8 @@ import (
 func TestPublicURL(t *testing.T) {
 	t.Parallel()
 	const secret, gateway = "0123456789abcdef0123456789abcdef", "https://gateway.example.com"
-	url := start(t, farhand.Config{PublicURL: "https://Gateway.Example.com/", JWTConfig: farhand.JWTConfig{
-		JWTIssuer: "https://id.example.com", JWTAudience: "farhand", JWTSecret: secret, JWTRolesClaim: "scope",
+	url := start(t, farhand.Config{PublicURL: "https://Gateway.Example.com/", JWT: jwt.Settings{
+		Issuer: "https://id.example.com", Audience: "farhand", Secret: secret, Claims: jwt.ClaimNames{Roles: "scope"},
 	}})
 	resp, err := http.Post(url+"/mcp", "application/json", strings.NewReader("{}"))
 	if err != nil {

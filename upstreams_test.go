@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/agent"
 )
 
 // serversFile writes a file with one server at a URL.
@@ -62,7 +63,7 @@ func TestToolsOfAnMCPServer(t *testing.T) {
 		upstream.CloseClientConnections()
 		upstream.Close()
 	})
-	url := start(t, farhand.Config{MCPServers: serversFile(t, upstream.URL), CallDeny: []string{"far__no*"}})
+	url := start(t, farhand.Config{MCPServers: serversFile(t, upstream.URL), ToolNames: agent.PolicyRules{CallDeny: []string{"far__no*"}}})
 	list := ""
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(list, "far__say"); {
 		if list = getText(t, url+"/api/tools?source_type=mcp"); time.Now().After(deadline) {

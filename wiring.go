@@ -106,19 +106,14 @@ type core struct {
 // openAPIs builds the operations and the two APIs in front of them.
 func (g *Gateway) openAPIs(store registry.Store, schemas *schema.Validator) (http.Handler, error) {
 	a := &core{store: store, schemas: schemas}
-	if err := g.openAccess(a); err != nil {
-		return nil, err
-	}
-	if err := g.openOperation(a); err != nil {
-		return nil, err
-	}
-	if err := g.openDevices(a); err != nil {
-		return nil, err
+	for _, open := range []func(*core) error{g.openAccess, g.openOperation, g.openDevices} {
+		if err := open(a); err != nil {
+			return nil, err
+		}
 	}
 	return g.openHTTP(a)
 }
 
-// openAccess builds what decides on access.
 func (g *Gateway) openAccess(a *core) (err error) {
 	if a.rules, err = g.openPolicy(); err != nil {
 		return err
@@ -140,7 +135,6 @@ func (g *Gateway) openAccess(a *core) (err error) {
 	return nil
 }
 
-// openOperation builds the path of calls, and the conversations that make some of them.
 func (g *Gateway) openOperation(a *core) (err error) {
 	if a.localTools, err = g.localTools(a.store, a.rules); err != nil {
 		return err
@@ -158,7 +152,7 @@ func (g *Gateway) openOperation(a *core) (err error) {
 	a.invoker = agent.NewInvoker(agent.Config{
 		Router: g.pod.Router, CallLog: g.pod.Calls, Policy: a.rules, Schemas: a.schemas, LocalTools: a.localTools,
 		Guards: []agent.Hook{loops}, Hooks: hooks, Timeout: g.cfg.CallTimeout, MaxTimeout: g.cfg.MaxCallTimeout,
-		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files(),
+		Log: g.log, Pod: g.pod.ID(), Live: g.live, Audit: g.audit, Files: g.files,
 		Places:    g.pod.Places,
 		Meter:     meters{g.monitor.set.Calls, g.usage},
 		Limits:    agent.NewRateLimits(a.store, g.cfg.callLimits(), g.cfg.LimitsFail == limitsOpen, g.log),
@@ -171,21 +165,17 @@ func (g *Gateway) openOperation(a *core) (err error) {
 
 func (g *Gateway) openDevices(a *core) (err error) {
 	own := append(g.builtinNames(a.localTools), g.upstreams.prefixes()...)
-	var uploads ws.Uploads
-	if g.blobs != nil {
-		uploads = g.blobs
-	}
 	g.devices, err = ws.NewServer(ws.Config{
-		Uploads: uploads,
+		Uploads: g.files,
 		Pod:     g.pod, Admission: agent.NewAdmission(a.rules, a.schemas, g.cfg.admissionLimits(), own...),
 		Auth: a.authenticator, Pairing: g.pairing, Live: g.live, Origins: a.origins, Agent: a.conversations,
 		Conversations: a.store, Decisions: g.approvals,
 		MaxFramesPerSecond: g.cfg.FrameRate, FrameBurst: g.cfg.FrameBurst, MessageTimeout: g.cfg.MessageTimeout,
-		MaxUnfinished: int64(g.cfg.MaxUnfinished), MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
+		MaxUnfinished: g.cfg.MaxUnfinished, MaxOpensPerSecond: g.cfg.OpenRate, OpensBurst: g.cfg.OpenBurst,
 		MaxSockets: g.cfg.sockets(listener.OpenFiles()),
 		Sources:    a.sources, Refusals: a.refusals,
-		MaxFrame: int64(g.cfg.MaxFrame), MaxOutput: int64(g.cfg.MaxOutput), MaxOutbound: int(g.cfg.MaxOutbound),
-		MaxUnsent:    int64(g.cfg.MaxUnsent),
+		MaxFrame: g.cfg.MaxFrame, MaxOutput: g.cfg.MaxOutput, MaxOutbound: int(g.cfg.MaxOutbound),
+		MaxUnsent:    g.cfg.MaxUnsent,
 		PingInterval: g.cfg.PingInterval, PongTimeout: g.cfg.PongTimeout, DenyQueryToken: !g.cfg.AllowQuery,
 		IgnoreDebug: !g.cfg.AllowDebug, Log: g.log,
 	})
@@ -196,24 +186,19 @@ func (g *Gateway) openDevices(a *core) (err error) {
 }
 
 func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
-	var files api.Files
-	if g.blobs != nil {
-		files = g.blobs
-	}
 	handler, err := api.NewHandler(api.Config{
-		Files: files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
+		Files: g.files, Resource: g.cfg.resource(), States: a.store, TaskAfter: g.cfg.CallTimeout,
 		Retention: g.cfg.Retention,
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
-		Version: g.settings.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals, Audit: g.audit,
-		Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
+		Version: g.settings.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
+		Audit: g.audit, Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining, Closing: g.closing,
 		Device: g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
-		Sources: a.sources, MaxBody: int64(g.cfg.MaxBody), MaxCallTimeout: g.cfg.MaxCallTimeout,
-		MaxTurn: g.cfg.TurnTimeout, TurnWait: g.cfg.TurnWait, IgnoreDebug: !g.cfg.AllowDebug,
-		MaxResponseBytes: int64(g.cfg.MaxResponses), MaxRequestBytes: int64(g.cfg.MaxRequests),
-		MaxServed: g.cfg.requests(listener.OpenFiles()), MaxStreams: g.cfg.MaxStreams, MaxCallerStreams: g.cfg.CallerStreams,
-		Pairing: g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
+		Sources: a.sources, Limits: g.cfg.HTTP, MaxCallTimeout: g.cfg.MaxCallTimeout,
+		MaxTurn: g.cfg.Turns.Turn, TurnWait: g.cfg.Turns.Wait, IgnoreDebug: !g.cfg.AllowDebug,
+		MaxServed: g.cfg.requests(listener.OpenFiles()),
+		Pairing:   g.pairing, Metrics: g.monitor.handler(), Meter: g.monitor.set.HTTP,
 		AccessLog: api.AccessLog(g.cfg.AccessLog),
 	})
 	if err != nil {
@@ -223,7 +208,6 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 	return handler, nil
 }
 
-// erased returns the function that ends and removes everything stored of a deleted conversation.
 func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registry.Key) {
 	return func(ctx context.Context, key registry.Key) {
 		if err := store.DropBlobsOf(ctx, key); err != nil {
@@ -270,7 +254,6 @@ func (g *Gateway) approvalRequested(a registry.Approval) {
 	}
 }
 
-// modelNames returns the names of the gateway's models.
 func (g *Gateway) modelNames() []string {
 	var names []string
 	for _, m := range g.settings.models {
@@ -279,7 +262,6 @@ func (g *Gateway) modelNames() []string {
 	return append(names, g.cfg.Models...)
 }
 
-// hasModel reports whether the gateway holds conversations.
 func (g *Gateway) hasModel() bool { return len(g.cfg.Models)+len(g.settings.models) > 0 }
 
 // openAgent returns the agent that holds conversations, or nil without a model.
@@ -299,7 +281,7 @@ func (g *Gateway) openAgent(
 		Models: append(models, g.cfg.models(g.log)...), Store: store, Budget: g.pod.History,
 		OpenTools: func(sc agent.SessionContext) chat.Tools { return toolSets.Open(sc) },
 		Activity:  turnActivity{g.monitor.set.Turns, g.pod.Calls, g.usage},
-		System:    g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files(), Limits: g.cfg.limits(),
+		System:    g.cfg.SystemPrompt, SystemFor: g.settings.system, Files: g.files, Limits: g.cfg.Turns,
 		Log: g.log,
 	})
 	if err != nil {
@@ -331,7 +313,6 @@ func (c Config) loadServers() ([]upstream.Server, error) {
 	return list, nil
 }
 
-// inSandbox and isProgram select the servers that need an engine.
 func inSandbox(s upstream.Server) bool { return s.Sandbox }
 func isProgram(s upstream.Server) bool { return s.Command != nil && !s.Sandbox }
 
@@ -346,8 +327,9 @@ func (g *Gateway) openUpstreams(a *core) error {
 		return err
 	}
 	cfg := upstream.Config{
-		Servers: u.list, Version: g.settings.version, Log: g.log, Sandbox: g.builtins.sandbox, NoSandbox: g.builtins.noSandbox,
-		Limits:    sandbox.Limits{Memory: int64(g.cfg.ProgramMemory), Processes: g.cfg.Processes},
+		Servers: u.list, Version: g.settings.version, Log: g.log,
+		Sandbox: g.builtins.sandbox, NoSandbox: g.builtins.noSandbox,
+		Limits:    sandbox.Limits{Memory: g.cfg.ProgramMemory, Processes: g.cfg.Processes},
 		Admission: agent.NewAdmission(allowAll, a.schemas, g.cfg.admissionLimits(), g.builtinNames(a.localTools)...),
 	}
 	if g.builtins.workspaces != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/api/mcp"
+	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -79,6 +80,15 @@ type Builtins interface {
 	Tool(in policy.Context, name string) agent.Tool
 }
 
+// Limits bound what requests and answers take on this pod. A zero field has its default.
+type Limits struct {
+	MaxBody          int64 `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
+	MaxResponseBytes int64 `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time, at most half of them to one tenant. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
+	MaxRequestBytes  int64 `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until a call's device or model server has them or the turn has ended, at most half of them of one tenant. When they are used up, callers that stopped sending are cut off, and further requests get 429."`
+	MaxStreams       int   `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod, at most half of them of one tenant."`
+	MaxCallerStreams int   `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity, wherever it connects from."`
+}
+
 // Config configures the HTTP API. The first group of fields is required. The functions and interfaces must be safe for
 // concurrent use.
 type Config struct {
@@ -133,22 +143,18 @@ type Config struct {
 	// DeviceMCP serves the WebSockets of devices that speak MCP, mounted at GET /ws/mcp; nil: not mounted.
 	DeviceMCP http.Handler
 
-	MaxBody        int64         // bytes of a request body; default 1 MiB
+	Limits
+
 	MaxCallTimeout time.Duration // the Invoker's maximum; default agent.DefaultMaxCallTimeout
 	MaxTurn        time.Duration // the Agent's limit for a turn, without TurnWait; default 10 minutes
 	TurnWait       time.Duration // the Agent's limit for waiting for the conversation; default 30 s
 	StreamGrace    time.Duration // longest wait for a failure before a streamed turn begins; default 300 ms
-	MaxStreams     int           // open event streams, including streamed turns; default 1000
 	IgnoreDebug    bool          // hides model requests: debug in messages has no effect
 	Log            *slog.Logger  // default: discard
 	AccessLog      AccessLog     // which requests have a line in Log; default AccessLogSampled
 
-	MaxServed        int          // requests with a credential in flight; default DefaultMaxServed
-	MaxCallerStreams int          // event streams of one identity; default 250
-	Sources          auth.Sources // derives the source of a request
-
-	MaxResponseBytes int64 // of the longer answers being made or received; default 64 MiB
-	MaxRequestBytes  int64 // of the longer bodies held at a time; default 64 MiB
+	MaxServed int          // requests with a credential in flight; default DefaultMaxServed
+	Sources   auth.Sources // derives the source of a request
 }
 
 func (cfg Config) withDefaults() (Config, error) {
@@ -170,16 +176,12 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.Draining = cmp.Or(cfg.Draining, context.Background())
 	cfg.Closing = cmp.Or(cfg.Closing, cfg.Draining)
 	cfg.Version = cmp.Or(cfg.Version, "dev")
-	cfg.MaxBody = cmp.Or(cfg.MaxBody, 1<<20)
+	envconf.Default(&cfg.Limits)
 	cfg.MaxCallTimeout = cmp.Or(cfg.MaxCallTimeout, agent.DefaultMaxCallTimeout)
 	cfg.MaxTurn = cmp.Or(cfg.MaxTurn, 10*time.Minute)
 	cfg.TurnWait = cmp.Or(cfg.TurnWait, 30*time.Second)
 	cfg.StreamGrace = cmp.Or(cfg.StreamGrace, defaultGrace)
-	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1000)
 	cfg.MaxServed = cmp.Or(cfg.MaxServed, DefaultMaxServed)
-	cfg.MaxCallerStreams = cmp.Or(cfg.MaxCallerStreams, 250)
-	cfg.MaxResponseBytes = cmp.Or(cfg.MaxResponseBytes, 64<<20)
-	cfg.MaxRequestBytes = cmp.Or(cfg.MaxRequestBytes, 64<<20)
 	cfg.TaskAfter = cmp.Or(cfg.TaskAfter, agent.DefaultCallTimeout)
 	cfg.Retention = cmp.Or(cfg.Retention, registry.DefaultRetention)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))

@@ -17,6 +17,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -200,17 +201,18 @@ type Transcript struct {
 
 // Limits are the limits of turns. A zero field has its default.
 type Limits struct {
-	Iterations    int           // requests to the model in one turn; default 40
-	ToolCalls     int           // tool calls in one turn; default 200
-	Turn          time.Duration // duration of one turn, from the moment its conversation is free; default 10 min
-	Tokens        int           // tokens of one turn, input and output, over all its requests; default 1,000,000
-	ParallelCalls int           // concurrent tool calls of one answer; default 8
-	ContextTokens int           // estimated tokens of one request; older messages are dropped to fit; default 100,000
-	MaxResult     int           // bytes of one tool result, as model and people read it; default 32 KiB, minimum 1 KiB
-	MaxTurns      int           // running and waiting turns of this pod, at most half for one tenant; default 1000
-	Waiting       int           // turns of one session that wait on this pod for their conversation; default 4
-	Continuation  time.Duration // how long the work of a completion before returned calls is stored; default 15 min
-	Wait          time.Duration // how long a turn waits for its conversation before it is refused; default 30 s
+	Turn          time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"How long one turn of a conversation may take."`
+	Wait          time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, until it is refused as SESSION_BUSY."`
+	Continuation  time.Duration `env:"HANDOUT_TTL" envDefault:"15m" doc:"How long /v1/chat/completions knows what tools of the device returned before it handed a call to its caller, who may come back to any pod."`
+	Iterations    int           `env:"TURN_MAX_STEPS" envDefault:"40" doc:"Requests to the model in one turn."`
+	ToolCalls     int           `env:"TURN_MAX_CALLS" envDefault:"200" doc:"Tool calls in one turn."`
+	Tokens        int           `env:"TURN_MAX_TOKENS" envDefault:"1000000" doc:"Tokens of one turn, read and written, over all its requests."`
+	ContextTokens int           `env:"CONTEXT_TOKENS" envDefault:"100000" doc:"Estimated tokens of one request to a model; older messages are left out above it."`
+	MaxResult     int64         `env:"MAX_RESULT" envDefault:"32KiB" doc:"How much of one tool result a model reads; of a longer one it reads the head and the tail."`
+	MaxTurns      int           `env:"MAX_TURNS" envDefault:"1000" doc:"Turns one pod runs, or lets wait, at once, at most half of them of one tenant."`
+
+	ParallelCalls int // concurrent tool calls of one answer; default 8
+	Waiting       int // turns of one session that wait on this pod for their conversation; default 4
 }
 
 // leastResult is the minimum of MaxResult. The text that remains next to the truncation note must still be useful.
@@ -218,19 +220,9 @@ const leastResult = 1 << 10
 
 // withDefaults returns the limits with defaults filled in.
 func (l Limits) withDefaults() Limits {
-	return Limits{
-		Iterations:    cmp.Or(l.Iterations, 40),
-		ToolCalls:     cmp.Or(l.ToolCalls, 200),
-		Turn:          cmp.Or(l.Turn, 10*time.Minute),
-		Tokens:        cmp.Or(l.Tokens, 1_000_000),
-		ParallelCalls: cmp.Or(l.ParallelCalls, 8),
-		ContextTokens: cmp.Or(l.ContextTokens, 100_000),
-		MaxResult:     cmp.Or(l.MaxResult, 32<<10),
-		MaxTurns:      cmp.Or(l.MaxTurns, 1000),
-		Waiting:       cmp.Or(l.Waiting, 4),
-		Continuation:  cmp.Or(l.Continuation, 15*time.Minute),
-		Wait:          cmp.Or(l.Wait, 30*time.Second),
-	}
+	envconf.Default(&l)
+	l.ParallelCalls, l.Waiting = cmp.Or(l.ParallelCalls, 8), cmp.Or(l.Waiting, 4)
+	return l
 }
 
 // validate checks limits after defaults are filled in.

@@ -154,8 +154,8 @@ func trim(messages []provider.Message, limit int) []provider.Message {
 func isUser(m provider.Message) bool { return m.Role == provider.RoleUser }
 
 // readable returns the output of a tool as the model and people read it: cleaned, and at most limit bytes.
-func readable(said string, limit int) string {
-	return legible.Clean(truncate(legible.Clean(said), limit)) // truncation may leave fragments at the gap
+func readable(said string, limit int64) string {
+	return legible.Clean(truncate(legible.Clean(said), int(limit))) // truncation may leave fragments at the gap
 }
 
 // show returns readable text as people see it. The fence is longer than any in the text, so the text cannot close it.

@@ -182,12 +182,12 @@ func TestResultsOfAnyKind(t *testing.T) {
 func FuzzReadable(f *testing.F) {
 	for _, s := range []string{"", "\x1b[", "\x1b]x\x07", "\xff", strings.Repeat("QUJD", 600),
 		wrapped(encoded(2000), "\n"), wrapped(encoded(2000), `\n`), "\u009b1m\r\r\n"} {
-		f.Add(s, 1024)
+		f.Add(s, int64(1024))
 	}
-	f.Fuzz(func(t *testing.T, s string, limit int) {
+	f.Fuzz(func(t *testing.T, s string, limit int64) {
 		limit = leastResult + max(0, limit)%4096
 		got := readable(s, limit)
-		if len(got) > limit || !utf8.ValidString(got) {
+		if int64(len(got)) > limit || !utf8.ValidString(got) {
 			t.Fatalf("%d bytes of at most %d", len(got), limit)
 		}
 		if legible.Hides(got) { // also at a cut

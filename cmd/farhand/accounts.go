@@ -17,65 +17,37 @@ import (
 
 func (a *application) usageCommand() *cobra.Command {
 	var r remote
-	var asJSON bool
-	query := make(map[string]*string)
-	cmd := &cobra.Command{
-		Use:   "usage",
-		Short: "Show what was used: calls, time, bytes and tokens",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.usage(cmd.Context(), r, values(query), asJSON)
+	return listing[wire.UsageRow]{
+		name: "usage",
+		filters: map[string]string{
+			"from": "first day, like 2026-11-22 (default: 30 days ago)", "to": "last day (default: today)",
+			"user": "what this user used", "tool": "calls of this tool",
+			"by": "what rows are added up by: a list of day, user, tool (default: all three)",
 		},
-	}
-	f := cmd.Flags()
-	r.flags(f, a.environ)
-	for name, usage := range map[string]string{
-		"from": "first day, like 2026-11-22 (default: 30 days ago)", "to": "last day (default: today)",
-		"user": "what this user used", "tool": "calls of this tool",
-		"by": "what rows are added up by: a list of day, user, tool (default: all three)",
-	} {
-		query[name] = f.String(name, "", usage)
-	}
-	f.BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func (a *application) usage(ctx context.Context, r remote, q url.Values, asJSON bool) error {
-	rows, err := fetchAll(ctx, r, "/api/usage", "usage", q)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(a.out, map[string]any{"usage": rows})
-	}
-	var cells [][]string
-	for _, raw := range rows {
-		var u wire.UsageRow
-		if err := decodeAnswer(raw, &u); err != nil {
-			return err
-		}
-		user := u.Key
-		if u.User != nil {
-			user = cmp.Or(*u.User, u.Key)
-		}
-		row := []string{u.Day, user, u.Tool}
-		for _, n := range []int64{
-			u.Calls, u.Failures, u.Milliseconds, u.BytesIn, u.BytesOut, u.InputTokens, u.OutputTokens,
-		} {
-			row = append(row, strconv.FormatInt(n, 10))
-		}
-		cells = append(cells, row)
-	}
-	return table(a.out, []string{
-		"DAY", "USER", "TOOL", "CALLS", "FAILURES", "MS", "BYTES IN", "BYTES OUT", "TOKENS IN", "TOKENS OUT",
-	}, cells)
+		header: []string{
+			"DAY", "USER", "TOOL", "CALLS", "FAILURES", "MS", "BYTES IN", "BYTES OUT", "TOKENS IN", "TOKENS OUT",
+		},
+		row: func(u wire.UsageRow) []string {
+			user := u.Key
+			if u.User != nil {
+				user = cmp.Or(*u.User, u.Key)
+			}
+			row := []string{u.Day, user, u.Tool}
+			for _, n := range []int64{
+				u.Calls, u.Failures, u.Milliseconds, u.BytesIn, u.BytesOut, u.InputTokens, u.OutputTokens,
+			} {
+				row = append(row, strconv.FormatInt(n, 10))
+			}
+			return row
+		},
+	}.command(a, &r, &cobra.Command{Use: "usage", Short: "Show what was used: calls, time, bytes and tokens"})
 }
 
 func (a *application) auditCommand() *cobra.Command {
 	var r remote
 	var export bool
 	var limit int
-	query := make(map[string]*string)
+	given := make(map[string]*string)
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show or export the audit log",
@@ -83,7 +55,7 @@ func (a *application) auditCommand() *cobra.Command {
 			"if there are more than 100,000, the last has only a next_cursor, for --cursor.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := values(query)
+			q := values(nil, given)
 			if cmd.Flags().Changed("limit") || !export {
 				q.Set("limit", strconv.Itoa(limit))
 			}
@@ -95,15 +67,13 @@ func (a *application) auditCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	r.flags(f, a.environ)
-	for name, usage := range map[string]string{
+	filters(f, given, map[string]string{
 		"from": "lines written from this time on, like 2026-11-22T09:00:00Z", "to": "lines written before this time",
 		"user": "what this user did", "credential": "what was done with this credential",
 		"action": "lines of this action, for example call or key.create", "outcome": "allowed, denied, failed or seen",
 		"tool": "lines about this tool", "session_id": "lines about this session", "call_id": "lines about this call",
 		"cursor": "go on where an answer before ended",
-	} {
-		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
-	}
+	})
 	f.IntVar(&limit, "limit", 100, "lines at most, up to 1000")
 	f.BoolVar(&export, "export", false, "print all lines as JSON lines")
 	return cmd
@@ -113,12 +83,8 @@ func (a *application) auditCommand() *cobra.Command {
 const maxCursor = 1000
 
 func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
-	body, err := r.do(ctx, http.MethodGet, "/api/audit", q, nil)
+	page, err := fetch[wire.AuditPage](ctx, r, http.MethodGet, "/api/audit", q, nil)
 	if err != nil {
-		return err
-	}
-	var page wire.AuditPage
-	if err := decodeAnswer(body, &page); err != nil {
 		return err
 	}
 	var cells [][]string
@@ -142,11 +108,7 @@ func (a *application) audit(ctx context.Context, r remote, q url.Values) error {
 // exportAudit prints the log as it arrives.
 func (a *application) exportAudit(ctx context.Context, r remote, q url.Values) error {
 	q.Set("format", "jsonl")
-	req, err := r.request(ctx, http.MethodGet, "/api/audit", q, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := r.send(req)
+	resp, err := r.open(ctx, http.MethodGet, "/api/audit", q, nil)
 	if err != nil {
 		return err
 	}

@@ -14,17 +14,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/registry"
 )
 
-// pathApprovals is the path of the gateway's list of approvals.
 const pathApprovals = "/api/approvals"
 
 // approvalView is an approval, or an event about it. Lists and events have only some of its fields.
 type approvalView struct {
 	wire.Decision
 }
+
+type approvalList struct{ Approvals []approvalView }
 
 func (a *application) approveCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -37,8 +39,16 @@ func (a *application) approveCommand() *cobra.Command {
 			"  farhand approve allow k3q7… --always --for 24h\n  farhand approve deny k3q7…\n" +
 			"  farhand approve grants",
 	}
-	cmd.AddCommand(a.approveList(), a.approveShow(), a.approveDecide("allow"), a.approveDecide("deny"),
-		a.approveGrants(), a.approveRevoke())
+	cmd.AddCommand(a.approveList(),
+		a.remoteStep("show ID", "Show what a call will do", 1,
+			func(ctx context.Context, r remote, args []string) error { return a.showApproval(ctx, r, args[0]) }),
+		a.approveDecide("allow"), a.approveDecide("deny"),
+		a.remoteStep("grants", "List what --always has granted", 0,
+			func(ctx context.Context, r remote, _ []string) error { return a.listGrants(ctx, r) }),
+		a.remoteStep("revoke GRANT", "Take back a grant", 1,
+			func(ctx context.Context, r remote, args []string) error {
+				return r.call(ctx, http.MethodDelete, "/api/grants/"+url.PathEscape(args[0]), nil)
+			}))
 	return cmd
 }
 
@@ -69,7 +79,7 @@ func (a *application) listApprovals(ctx context.Context, r remote, asJSON bool) 
 		a.printSaid(strings.TrimSpace(string(raw)) + "\n")
 		return nil
 	}
-	var list struct{ Approvals []approvalView }
+	var list approvalList
 	if err := decodeAnswer(raw, &list); err != nil {
 		return err
 	}
@@ -88,29 +98,22 @@ func (p approvalView) where() string {
 	return where
 }
 
-// left returns how much time is left.
 func left(until wire.Time) string {
 	return max(time.Until(timeOf(until)), 0).Truncate(time.Second).String()
 }
 
-// asks describes a requester.
 func asks(r wire.Requester) string {
 	who := cmp.Or(r.UserID, r.Credential)
-	if r.Name != "" {
-		who = cmp.Or(r.UserID, r.Name) + " (" + strings.TrimSpace(nameBeside(r.UserID, r.Name)+" "+r.Credential) + ")"
+	switch {
+	case r.Name != "" && r.UserID != "":
+		who = r.UserID + " (" + strings.TrimSpace(r.Name+" "+r.Credential) + ")"
+	case r.Name != "":
+		who = r.Name + " (" + strings.TrimSpace(r.Credential) + ")"
 	}
 	if r.Model {
 		return strings.TrimSpace("a model " + who)
 	}
 	return who
-}
-
-// nameBeside returns the name of a credential if its user is shown already, else nothing.
-func nameBeside(user, name string) string {
-	if user == "" {
-		return ""
-	}
-	return name
 }
 
 // streamPause is the pause before an ended stream is reopened. A proxy may end each immediately.
@@ -131,23 +134,15 @@ func (a *application) followApprovals(ctx context.Context, r remote) error {
 			fmt.Fprintln(a.err, "waiting for the gateway:", printable(err.Error()))
 		}
 		told = !began
-		select {
-		case <-time.After(streamPause):
-		case <-ctx.Done():
-		}
+		_ = pause.For(ctx, streamPause)
 	}
 }
 
 // approvalStream shows pending approvals, then new ones until the stream ends, and returns why it ended. began reports
 // whether the gateway opened the stream.
 func (a *application) approvalStream(ctx context.Context, r remote, shown map[string]bool) (began bool, err error) {
-	req, err := r.request(ctx, http.MethodGet, "/api/events",
-		url.Values{"type": {"approval.requested", "approval.decided"}}, nil)
-	if err != nil {
-		return false, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	resp, err := r.send(req)
+	resp, err := r.events(ctx, http.MethodGet, "/api/events",
+		url.Values{"type": {"approval.requested", "approval.decided"}}, nil, "")
 	if err != nil {
 		return false, err
 	}
@@ -163,12 +158,8 @@ func (a *application) approvalStream(ctx context.Context, r remote, shown map[st
 }
 
 func (a *application) showWaiting(ctx context.Context, r remote, shown map[string]bool) error {
-	raw, err := r.do(ctx, http.MethodGet, pathApprovals, nil, nil)
+	list, err := fetch[approvalList](ctx, r, http.MethodGet, pathApprovals, nil, nil)
 	if err != nil {
-		return err
-	}
-	var list struct{ Approvals []approvalView }
-	if err := decodeAnswer(raw, &list); err != nil {
 		return err
 	}
 	for _, p := range list.Approvals {
@@ -199,15 +190,13 @@ func (a *application) showOnce(ctx context.Context, r remote, id string, shown m
 		return nil
 	}
 	err := a.showApproval(ctx, r, id)
-	var p problem
-	if errors.As(err, &p) && p.Status == http.StatusNotFound {
+	if p, ok := errors.AsType[problem](err); ok && p.Status == http.StatusNotFound {
 		return nil
 	}
 	shown[id] = err == nil
 	return err
 }
 
-// outcome describes the decision.
 func (p approvalView) outcome() string {
 	switch {
 	case p.State == "pending" && p.AllowedBy != "":
@@ -221,12 +210,8 @@ func (p approvalView) outcome() string {
 // showApproval prints an approval with its arguments. In args_text the gateway has escaped everything that could
 // deceive a reader.
 func (a *application) showApproval(ctx context.Context, r remote, id string) error {
-	raw, err := r.do(ctx, http.MethodGet, pathApprovals+"/"+url.PathEscape(id), nil, nil)
+	p, err := fetch[approvalView](ctx, r, http.MethodGet, pathApprovals+"/"+url.PathEscape(id), nil, nil)
 	if err != nil {
-		return err
-	}
-	var p approvalView
-	if err := decodeAnswer(raw, &p); err != nil {
 		return err
 	}
 	var b strings.Builder
@@ -250,7 +235,6 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	return nil
 }
 
-// firstSeen describes where a value first appeared.
 func firstSeen(s registry.ArgumentSource) string {
 	switch {
 	case s.Source == "model":
@@ -262,17 +246,6 @@ func firstSeen(s registry.ArgumentSource) string {
 	}
 }
 
-func (a *application) approveShow() *cobra.Command {
-	var r remote
-	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show what a call will do", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showApproval(cmd.Context(), r, args[0]) },
-	}
-	r.flags(cmd.Flags(), a.environ)
-	return cmd
-}
-
-// approveOptions are the flags of `farhand approve allow` and deny.
 type approveOptions struct {
 	remote  remote
 	always  bool
@@ -280,7 +253,6 @@ type approveOptions struct {
 	lasting time.Duration
 }
 
-// approveDecide is the command allow or deny.
 func (a *application) approveDecide(verb string) *cobra.Command {
 	var o approveOptions
 	cmd := &cobra.Command{
@@ -317,12 +289,8 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 	case allow:
 		body.Decision = wire.DecisionOnce
 	}
-	raw, err := o.remote.do(ctx, http.MethodPost, pathApprovals+"/"+url.PathEscape(id), nil, body)
+	p, err := fetch[approvalView](ctx, o.remote, http.MethodPost, pathApprovals+"/"+url.PathEscape(id), nil, body)
 	if err != nil {
-		return err
-	}
-	var p approvalView
-	if err := decodeAnswer(raw, &p); err != nil {
 		return err
 	}
 	text := p.outcome()
@@ -341,23 +309,9 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 	return nil
 }
 
-func (a *application) approveGrants() *cobra.Command {
-	var r remote
-	cmd := &cobra.Command{
-		Use: "grants", Short: "List what --always has granted", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.listGrants(cmd.Context(), r) },
-	}
-	r.flags(cmd.Flags(), a.environ)
-	return cmd
-}
-
 func (a *application) listGrants(ctx context.Context, r remote) error {
-	raw, err := r.do(ctx, http.MethodGet, "/api/grants", nil, nil)
+	list, err := fetch[wire.GrantList](ctx, r, http.MethodGet, "/api/grants", nil, nil)
 	if err != nil {
-		return err
-	}
-	var list wire.GrantList
-	if err := decodeAnswer(raw, &list); err != nil {
 		return err
 	}
 	var cells [][]string
@@ -366,24 +320,9 @@ func (a *application) listGrants(ctx context.Context, r remote) error {
 		if g.ArgsDigest != "" {
 			args = g.ArgsDigest[:min(len(g.ArgsDigest), 12)]
 		}
-		where := g.DeviceID
-		if where == "" {
-			where = g.SessionID
-		}
-		cells = append(cells, []string{g.ID, g.Tool, args, where, asks(g.Requester), g.GrantedBy, left(g.ExpiresAt)})
+		cells = append(cells, []string{
+			g.ID, g.Tool, args, cmp.Or(g.DeviceID, g.SessionID), asks(g.Requester), g.GrantedBy, left(g.ExpiresAt),
+		})
 	}
 	return table(a.out, []string{"ID", "TOOL", "ARGS", "WHERE", "FOR", "GRANTED BY", "LEFT"}, cells)
-}
-
-func (a *application) approveRevoke() *cobra.Command {
-	var r remote
-	cmd := &cobra.Command{
-		Use: "revoke GRANT", Short: "Take back a grant", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := r.do(cmd.Context(), http.MethodDelete, "/api/grants/"+url.PathEscape(args[0]), nil, nil)
-			return err
-		},
-	}
-	r.flags(cmd.Flags(), a.environ)
-	return cmd
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,14 +21,9 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// callOptions are the flags of `farhand call`.
 type callOptions struct {
 	remote  remote
-	session string
-	device  string
-	user    string
-	labels  map[string]string
-	sel     string
+	request wire.CallRequest
 	timeout time.Duration
 	asJSON  bool
 	async   bool
@@ -52,20 +49,20 @@ func (a *application) callCommand() *cobra.Command {
 			if len(args) == 2 {
 				text = args[1]
 			}
-			callArgs, err := readArgs(text, cmd.InOrStdin())
-			if err != nil {
+			var err error
+			if o.request.Args, err = readArgs(text, cmd.InOrStdin()); err != nil {
 				return err
 			}
-			return a.call(cmd.Context(), args[0], callArgs, o)
+			return a.call(cmd.Context(), args[0], o)
 		},
 	}
-	f := cmd.Flags()
+	f, target := cmd.Flags(), &o.request.Target
 	o.remote.flags(f, a.environ)
-	f.StringVar(&o.session, "session", "", "session id of the device")
-	f.StringVar(&o.device, "device", "", "device id")
-	f.StringVar(&o.user, "user", "", "user id")
-	f.StringToStringVar(&o.labels, "label", nil, "labels of the device, key=value")
-	f.StringVar(&o.sel, "select", "", "which session to take when several match: any or newest")
+	f.StringVar(&target.SessionID, "session", "", "session id of the device")
+	f.StringVar(&target.DeviceID, "device", "", "device id")
+	f.StringVar(&target.UserID, "user", "", "user id")
+	f.StringToStringVar(&target.Labels, "label", nil, "labels of the device, key=value")
+	f.StringVar(&o.request.Select, "select", "", "which session to take when several match: any or newest")
 	durationVar(f, &o.timeout, "timeout", 0, "how long to wait (default: the tool's or the gateway's, 30s)")
 	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer as it is")
 	f.BoolVar(&o.async, "async", false, "do not wait: print the call's id as soon as the gateway has taken it")
@@ -104,19 +101,15 @@ type callAnswer struct {
 	Problem    *problem            `json:"problem"` // of records of calls without a result
 }
 
-func (a *application) call(ctx context.Context, tool string, args json.RawMessage, o callOptions) error {
-	body := wire.CallRequest{
-		Args: args, Select: o.sel,
-		Target: wire.Target{SessionID: o.session, DeviceID: o.device, UserID: o.user, Labels: o.labels},
-	}
+func (a *application) call(ctx context.Context, tool string, o callOptions) error {
 	if o.timeout > 0 {
-		body.TimeoutMS = max(1, o.timeout.Milliseconds())
+		o.request.TimeoutMS = max(1, o.timeout.Milliseconds())
 	}
 	if o.async || o.watch {
-		body.Mode = registry.ModeAsync
+		o.request.Mode = registry.ModeAsync
 	}
 	done := a.progress("waiting for the device")
-	raw, err := o.remote.do(ctx, "POST", "/api/tools/"+url.PathEscape(tool)+"/call", nil, body)
+	raw, err := o.remote.do(ctx, "POST", "/api/tools/"+url.PathEscape(tool)+"/call", nil, o.request)
 	done()
 	if err != nil {
 		return a.withNearestTool(ctx, o.remote, tool, err)
@@ -138,11 +131,11 @@ func (a *application) call(ctx context.Context, tool string, args json.RawMessag
 
 // withNearestTool adds the most similar tool to the error for a tool that does not exist.
 func (a *application) withNearestTool(ctx context.Context, r remote, tool string, err error) error {
-	var p problem
-	if !errors.As(err, &p) || p.Code != "tool_not_found" {
+	p, ok := errors.AsType[problem](err)
+	if !ok || p.Code != "tool_not_found" {
 		return err
 	}
-	p.Detail += didYouMean(tool, names(ctx, &r, "/api/tools", "tools", url.Values{"view": {"grouped"}}, "name"))
+	p.Detail += didYouMean(tool, names(ctx, &r, "tools", url.Values{"view": {"grouped"}}, "name"))
 	return p
 }
 
@@ -215,23 +208,14 @@ func outcome(success bool) string {
 // other part under a numbered one beside it.
 func (a *application) printParts(ctx context.Context, r *remote, parts []registry.Part, file string) error {
 	for i, p := range parts {
-		where := "use --output FILE to save it"
+		where := cmp.Or(partLink(r, p), "use --output FILE to save it")
 		switch {
-		case p.URL != "":
-			if where = partLink(r, p); file == "" {
-				break
-			}
-			path := numbered(file, i)
-			if err := download(ctx, where, path); err != nil {
-				return err
-			}
-			where = "saved to " + path
-		case len(p.Data) == 0:
+		case p.URL == "" && len(p.Data) == 0:
 			where = "its bytes were not kept"
 		case file != "":
 			path := numbered(file, i)
-			if err := os.WriteFile(path, p.Data, 0o600); err != nil {
-				return fmt.Errorf("save what the tool returned: %w", err)
+			if err := savePart(ctx, partLink(r, p), p.Data, path); err != nil {
+				return err
 			}
 			where = "saved to " + path
 		}
@@ -240,29 +224,41 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []registr
 	return nil
 }
 
-// download saves the content of a URL.
-func download(ctx context.Context, address, path string) (err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return fmt.Errorf("fetch what the tool returned: %w", err)
+// savePart saves the bytes of a part, or what its link returns, in a file.
+func savePart(ctx context.Context, link string, data []byte, path string) error {
+	content := io.NopCloser(bytes.NewReader(data))
+	if link != "" {
+		var err error
+		if content, err = download(ctx, link); err != nil {
+			return fmt.Errorf("fetch what the tool returned: %w", err)
+		}
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("fetch what the tool returned: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("fetch what the tool returned: %s (has the link expired?)", resp.Status)
-	}
+	defer content.Close()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("save what the tool returned: %w", err)
+	if err == nil {
+		_, err = io.Copy(f, content)
+		err = errors.Join(err, f.Close())
 	}
-	_, err = io.Copy(f, resp.Body)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("save what the tool returned: %w", err)
 	}
 	return nil
+}
+
+func download(ctx context.Context, address string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s (has the link expired?)", resp.Status)
+	}
+	return resp.Body, nil
 }
 
 // partLink returns the URL of a part of a result, or empty if it has none.
@@ -273,7 +269,6 @@ func partLink(r *remote, p registry.Part) string {
 	return p.URL
 }
 
-// describePart returns a description of a part of a result.
 func describePart(p registry.Part) string {
 	what := fmt.Sprintf("%s %s, %s", p.Type, p.MIMEType, shownSize(p.Size))
 	if p.Name != "" {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,10 +30,8 @@ const (
 	maxTypedAhead = 256
 )
 
-// errQuit ends a conversation when the user quits.
 var errQuit = errors.New("quit")
 
-// chatOptions are the flags of `farhand chat`.
 type chatOptions struct {
 	remote   remote
 	session  string
@@ -65,11 +64,10 @@ func (a *application) chatCommand() *cobra.Command {
 
 func (a *application) chat(ctx context.Context, message string, o chatOptions) error {
 	if o.session == "" {
-		only, err := onlySession(ctx, o.remote)
-		if err != nil {
+		var err error
+		if o.session, err = onlySession(ctx, o.remote); err != nil {
 			return err
 		}
-		o.session = only
 	}
 	if message != "" {
 		quit := make(chan struct{})
@@ -96,13 +94,9 @@ func (a *application) userOf(user *typist) *typist {
 
 // onlySession returns the only connected session.
 func onlySession(ctx context.Context, r remote) (string, error) {
-	raw, err := r.do(ctx, http.MethodGet, "/api/sessions",
+	list, err := fetch[wire.SessionList](ctx, r, http.MethodGet, "/api/sessions",
 		url.Values{"limit": {strconv.Itoa(maxChoices)}, "connected": {"true"}}, nil)
 	if err != nil {
-		return "", err
-	}
-	var list wire.SessionList
-	if err := decodeAnswer(raw, &list); err != nil {
 		return "", err
 	}
 	switch len(list.Sessions) {
@@ -279,7 +273,6 @@ func (q *asker) event(p approvalView) {
 	q.tellHow(p)
 }
 
-// tellHow shows who may decide, and how.
 func (q *asker) tellHow(p approvalView) {
 	who := "an approver"
 	if len(p.Approvers) > 0 {
@@ -307,12 +300,9 @@ func (q *asker) next() {
 
 // drop withdraws a question that was decided elsewhere.
 func (q *asker) drop(id string) {
-	for i, p := range q.waiting {
-		if p.ID == id {
-			q.waiting = append(q.waiting[:i], q.waiting[i+1:]...)
-			q.next()
-			return
-		}
+	if i := slices.IndexFunc(q.waiting, func(p approvalView) bool { return p.ID == id }); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		q.next()
 	}
 }
 
@@ -328,16 +318,16 @@ func (q *asker) answer(line string, more bool) {
 	decision := ""
 	switch strings.ToLower(strings.Join(strings.Fields(line), " ")) {
 	case "y" + q.number, "yes" + q.number:
-		decision = "allow-once"
+		decision = wire.DecisionOnce
 	case "n" + q.number, "no" + q.number:
-		decision = "deny"
+		decision = wire.DecisionDeny
 	default:
 		q.next()
 		return
 	}
 	p := q.waiting[0]
 	q.waiting = q.waiting[1:]
-	_, err := q.remote.do(q.ctx, http.MethodPost, pathApprovals+"/"+url.PathEscape(p.ID), nil,
+	err := q.remote.call(q.ctx, http.MethodPost, pathApprovals+"/"+url.PathEscape(p.ID),
 		wire.DecisionRequest{Decision: decision})
 	if err != nil {
 		q.screen.note("  not decided: %s", printable(fmt.Sprint(err)))

@@ -144,12 +144,7 @@ func openTurn(ctx context.Context, o chatOptions, message string) (io.ReadCloser
 	stream := true
 	body := wire.MessageRequest{Content: message, Debug: &o.debug, Stream: &stream, Results: "plain"}
 	path := "/api/sessions/" + url.PathEscape(o.session) + "/messages"
-	req, err := o.remote.request(ctx, http.MethodPost, path, nil, body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	resp, err := o.remote.send(req)
+	resp, err := o.remote.events(ctx, http.MethodPost, path, nil, body, "")
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +165,6 @@ type chatScreen struct {
 	open     io.Writer       // where an unfinished line is, nil at the start of a line
 }
 
-// event shows one event. It reports whether the event is the last, and then how the turn ended.
 func (s *chatScreen) event(e chatEvent) (last bool, err error) {
 	switch e.Type {
 	case "chunk":
@@ -236,13 +230,11 @@ func (s *chatScreen) write(to io.Writer, text string) {
 	}
 }
 
-// note writes a separate line.
 func (s *chatScreen) note(format string, args ...any) {
 	s.newLine()
 	fmt.Fprintf(s.err, format+"\n", args...)
 }
 
-// newLine ends the unfinished line.
 func (s *chatScreen) newLine() {
 	if s.open != nil {
 		fmt.Fprintln(s.open)

@@ -242,7 +242,8 @@ func TestConfigIsReadWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.MaxFrame != 2<<20 || cfg.MaxBody != 4096 || cfg.CallTimeout != 10*time.Second || len(cfg.RegisterDeny) != 2 {
+	if cfg.MaxFrame != 2<<20 || cfg.HTTP.MaxBody != 4096 || cfg.CallTimeout != 10*time.Second ||
+		len(cfg.ToolNames.RegisterDeny) != 2 {
 		t.Errorf("%+v", cfg)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -34,27 +35,26 @@ func completeTools(r *remote) cobra.CompletionFunc {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault // a file, after @
 		}
-		return names(cmd.Context(), r, "/api/tools", "tools", url.Values{"view": {"grouped"}}, "name"),
+		return names(cmd.Context(), r, "tools", url.Values{"view": {"grouped"}}, "name"),
 			cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeSessions completes the ids of connected sessions.
 func completeSessions(r *remote) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		q := url.Values{"connected": {"true"}}
-		return names(cmd.Context(), r, "/api/sessions", "sessions", q, "session_id"), cobra.ShellCompDirectiveNoFileComp
+		return names(cmd.Context(), r, "sessions", url.Values{"connected": {"true"}}, "session_id"),
+			cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // names reads one field of all rows of a list. It returns none if the gateway does not answer.
-func names(ctx context.Context, r *remote, path, field string, q url.Values, member string) []string {
+func names(ctx context.Context, r *remote, list string, q url.Values, member string) []string {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	rows, err := fetchAll(ctx, *r, path, field, q)
+	rows, err := fetchAll(ctx, *r, list, q)
 	if err != nil {
 		return nil
 	}
@@ -92,7 +92,6 @@ func didYouMean(name string, known []string) string {
 	return ""
 }
 
-// plural counts things: 1 session, 2 sessions.
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -125,10 +124,7 @@ type remote struct {
 // flags adds the flags every command that talks to a gateway has. Their defaults come from the environment.
 func (r *remote) flags(set *pflag.FlagSet, environ []string) {
 	vars := env.ToMap(environ)
-	server := vars[envPrefix+"URL"]
-	if server == "" {
-		server = "http://127.0.0.1:8080"
-	}
+	server := cmp.Or(vars[envPrefix+"URL"], "http://127.0.0.1:8080")
 	set.StringVar(&r.server, "server", server, "URL of the gateway, or its host:port (FARHAND_URL)")
 	// The token is not the flag's default, or --help would print it.
 	set.StringVar(&r.token, "token", "", "bearer token (FARHAND_TOKEN)")
@@ -166,8 +162,10 @@ func (r *remote) base() string {
 	return server
 }
 
-// request makes a request with the gateway's token.
-func (r *remote) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {
+// open sends a request with the gateway's token, and returns a successful response, whose body the caller must close.
+func (r *remote) open(
+	ctx context.Context, method, path string, query url.Values, body any, header ...string,
+) (*http.Response, error) {
 	target := r.base() + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -178,39 +176,28 @@ func (r *remote) request(ctx context.Context, method, path string, query url.Val
 		if err != nil {
 			return nil, err
 		}
-		reader = bytes.NewReader(b)
+		reader, header = bytes.NewReader(b), append(header, "Content-Type", "application/json")
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, reader)
 	if err != nil {
 		return nil, fmt.Errorf("--server must look like https://gateway.example.com: %w", err)
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
 	if r.token != "" {
-		req.Header.Set("Authorization", "Bearer "+r.token)
+		header = append(header, "Authorization", "Bearer "+r.token)
 	}
-	return req, nil
-}
-
-// send sends a request and returns a successful response, whose body the caller must close.
-func (r *remote) send(req *http.Request) (*http.Response, error) {
+	for pair := range slices.Chunk(header, 2) {
+		req.Header.Set(pair[0], pair[1])
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
-			return nil, fmt.Errorf("the certificate of %s cannot be verified: %w\n  If its authority is your own, add "+
-				"the authority's certificate to the system's, or name its file in SSL_CERT_FILE", r.base(), certificate)
-		}
-		const format = "no answer from the gateway at %s (is it running? see --server): %w"
-		return nil, fmt.Errorf(format, r.base(), errors.Unwrap(err))
+		return nil, r.noAnswer(err)
 	}
 	if resp.StatusCode < 300 {
 		return resp, nil
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	b, err := readBody(resp)
 	if err != nil {
-		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
+		return nil, err
 	}
 	p := problem{Code: registry.Code(resp.Status), Detail: "the gateway gave no reason"}
 	if json.Unmarshal(b, &p) != nil {
@@ -220,18 +207,63 @@ func (r *remote) send(req *http.Request) (*http.Response, error) {
 	return nil, p
 }
 
-// isAway reports whether an error means that no gateway answered, or none that can serve now. Commands that follow
-// something then retry.
-func isAway(err error) bool {
-	var p problem
-	if errors.As(err, &p) {
-		return p.Status == http.StatusTooManyRequests || p.Status >= http.StatusInternalServerError
+// noAnswer explains why a gateway did not answer.
+func (r *remote) noAnswer(err error) error {
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("the certificate of %s cannot be verified: %w\n  If its authority is your own, add "+
+			"the authority's certificate to the system's, or name its file in SSL_CERT_FILE", r.base(), certificate)
 	}
-	var foreign *json.SyntaxError
-	return err != nil && !errors.As(err, &foreign)
+	return fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", r.base(),
+		errors.Unwrap(err))
 }
 
-// decodeAnswer decodes a gateway's answer.
+// events opens a stream of events, after the one with id last if that is not empty.
+func (r *remote) events(
+	ctx context.Context, method, path string, query url.Values, body any, last string,
+) (*http.Response, error) {
+	header := []string{"Accept", "text/event-stream"}
+	if last != "" {
+		header = append(header, "Last-Event-ID", last)
+	}
+	return r.open(ctx, method, path, query, body, header...)
+}
+
+// do sends a request and returns the body of a successful response.
+func (r *remote) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+	resp, err := r.open(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	return readBody(resp)
+}
+
+// readBody reads and closes the body of a response.
+func readBody(resp *http.Response) ([]byte, error) {
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
+	}
+	return b, nil
+}
+
+// call sends a request whose answer says nothing.
+func (r *remote) call(ctx context.Context, method, path string, body any) error {
+	_, err := r.do(ctx, method, path, nil, body)
+	return err
+}
+
+// fetch sends a request and decodes the answer.
+func fetch[T any](
+	ctx context.Context, r remote, method, path string, query url.Values, body any,
+) (answer T, err error) {
+	raw, err := r.do(ctx, method, path, query, body)
+	if err != nil {
+		return answer, err
+	}
+	return answer, decodeAnswer(raw, &answer)
+}
+
 func decodeAnswer(text []byte, v any) error {
 	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("the answer is not from a Farhand gateway: %w", err)
@@ -239,22 +271,14 @@ func decodeAnswer(text []byte, v any) error {
 	return nil
 }
 
-// do sends a request and returns the body of a successful response.
-func (r *remote) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
-	req, err := r.request(ctx, method, path, query, body)
-	if err != nil {
-		return nil, err
+// isAway reports whether an error means that no gateway answered, or none that can serve now. Commands that follow
+// something then retry.
+func isAway(err error) bool {
+	if p, ok := errors.AsType[problem](err); ok {
+		return p.Status == http.StatusTooManyRequests || p.Status >= http.StatusInternalServerError
 	}
-	resp, err := r.send(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
-	}
-	return b, nil
+	_, foreign := errors.AsType[*json.SyntaxError](err)
+	return err != nil && !foreign
 }
 
 // remoteStep returns a command that calls a gateway. args is its number of arguments; negative: the minimum, -args.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/envconf"
 )
 
 // servingWriter is the log of a gateway that is to stop as soon as it serves.
@@ -86,13 +87,9 @@ func valuesOf(f reflect.StructField) []string {
 // Whatever one variable is set to: `farhand config` passes what `farhand serve` starts with, and nothing else.
 func TestConfigPassesWhatServeStartsWith(t *testing.T) {
 	t.Parallel()
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[farhand.Config]()) {
-		name := envPrefix + f.Tag.Get("env")
-		if f.Anonymous {
-			continue
-		}
-		for _, value := range valuesOf(f) {
-			agree(t, quietEnvironment(t, name+"="+value), name+"="+value)
+	for _, v := range envconf.Variables(reflect.ValueOf(farhand.Config{}), envPrefix) {
+		for _, value := range valuesOf(v.Field) {
+			agree(t, quietEnvironment(t, v.Name+"="+value), v.Name+"="+value)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
+	"github.com/farhand/farhand/internal/envconf"
 )
 
 func (a *application) configCommand() *cobra.Command {
@@ -51,17 +52,13 @@ func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	if err == nil {
 		err = cfg.Check()
 	}
+	unknown, meant := unknownVariables(a.environ)
 	report := configReport{
 		Variables: withValues(variables(), env.ToMap(a.environ)),
-		Errors:    splitErrors(err), Insecure: []string{},
+		Errors:    splitErrors(err), Unknown: unknown, Insecure: []string{},
 	}
-	unknown, meant := unknownVariables(a.environ)
-	report.Unknown = unknown
 	if err == nil {
 		report.Insecure = append(report.Insecure, cfg.Insecurities()...)
-	}
-	if report.Unknown == nil {
-		report.Unknown = []string{}
 	}
 	if asJSON {
 		if err := writeJSON(out, report); err != nil {
@@ -148,17 +145,12 @@ func maskUserinfo(value string) string {
 	return scheme + "://" + farhand.Masked + rest[at:]
 }
 
-// splitErrors flattens joined and aggregate errors into one line each.
+// splitErrors flattens joined errors into one line each.
 func splitErrors(err error) []string {
 	lines := []string{}
-	var aggregate env.AggregateError
 	var joined interface{ Unwrap() []error }
 	switch {
 	case err == nil:
-	case errors.As(err, &aggregate):
-		for _, e := range aggregate.Errors {
-			lines = append(lines, e.Error())
-		}
 	case errors.As(err, &joined):
 		for _, e := range joined.Unwrap() {
 			lines = append(lines, splitErrors(e)...)
@@ -212,7 +204,7 @@ func unknownVariables(environ []string) (names []string, meant map[string]string
 	for _, v := range variables() {
 		known = append(known, v.Name)
 	}
-	meant = make(map[string]string)
+	names, meant = []string{}, make(map[string]string)
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
 		if strings.HasPrefix(name, envPrefix) && !slices.Contains(known, name) {
@@ -237,14 +229,9 @@ type variable struct {
 // variables lists everything the program reads from its environment, from the tags of farhand.Config.
 func variables() []variable {
 	var all []variable
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[farhand.Config]()) {
-		if f.Anonymous {
-			continue
-		}
-		all = append(all, variable{
-			Name: envPrefix + f.Tag.Get("env"), Default: f.Tag.Get("envDefault"), Doc: f.Tag.Get("doc"),
-			secret: f.Type == reflect.TypeFor[farhand.Secret](),
-		})
+	for _, v := range envconf.Variables(reflect.ValueOf(farhand.Config{}), envPrefix) {
+		_, secret := v.Value.Interface().(farhand.Secret)
+		all = append(all, variable{Name: v.Name, Default: v.Default, Doc: v.Doc, secret: secret})
 	}
 	return append(all, clientVariables...)
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/cmd/farhand/demotools"
-	"github.com/farhand/farhand/ws/client"
 )
 
 // demoSession is the session id of the demo's device. It is fixed, so that the printed commands can be typed again.
@@ -30,7 +29,6 @@ var demoIgnores = []string{
 	envPrefix + "REDIS_", envPrefix + "KEYS_ONLY", envPrefix + "JWT_", envPrefix + "PAIRING", envPrefix + "ADDR",
 }
 
-// demoOptions are the flags of the demo.
 type demoOptions struct {
 	addr    string
 	once    bool
@@ -121,7 +119,6 @@ func (a *application) demo(ctx context.Context, o demoOptions) error {
 	return errors.Join(err, g.Close(closeCtx))
 }
 
-// suggestDemo prints commands to try.
 func (a *application) suggestDemo(url string, cfg farhand.Config) {
 	program := cmp.Or(a.program, "farhand")
 	header, chat := "", ""
@@ -155,13 +152,12 @@ func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) er
 	}
 }
 
-// showDemo connects the device, calls it, and explains each step.
 func (a *application) showDemo(ctx context.Context, r remote, running *sync.WaitGroup, log *slog.Logger) error {
 	url := r.server
 	fmt.Fprintf(a.out, "1. A gateway listens on %s, with its in-memory store.\n", url)
 	all := demotools.Basic()
 	o := deviceOptions{remote: r, session: demoSession, name: "demo device"}
-	c, err := newDevice(o, client.Credential{}, all, log)
+	c, err := a.newDevice(ctx, o, "/ws/chat", all, log)
 	if err != nil {
 		return err
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/cmd/farhand/demotools"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/ws/client"
 )
 
-// deviceOptions are the flags of `farhand device`.
 type deviceOptions struct {
 	remote   remote
 	session  string
@@ -118,25 +118,11 @@ func (a *application) runDevice(
 	if err != nil {
 		return err
 	}
-	var credential client.Credential
-	if o.pair {
-		endpoint, err := deviceURL(o.remote.base(), "/ws/chat")
-		if err != nil {
-			return err
-		}
-		names := make([]string, len(chosen))
-		for i, t := range chosen {
-			names[i] = t.Tool.Name
-		}
-		if credential, err = a.pairDevice(ctx, o, endpoint, names); err != nil {
-			return err
-		}
-	}
 	var more []client.Option
 	if o.ask {
 		more = append(more, client.WithApprover(terminal.decide))
 	}
-	c, err := newDevice(o, credential, chosen, newLogger(a.err, o.level(), "auto"), more...)
+	c, err := a.newDevice(ctx, o, "/ws/chat", chosen, newLogger(a.err, o.level(), "auto"), more...)
 	if err != nil {
 		return err
 	}
@@ -154,7 +140,6 @@ func (a *application) runDevice(
 	return o.unpaired(err)
 }
 
-// level returns the log level.
 func (o deviceOptions) level() slog.Level {
 	if o.verbose {
 		return slog.LevelDebug
@@ -164,19 +149,19 @@ func (o deviceOptions) level() slog.Level {
 
 // unpaired returns the error that ended a device, with what to do if its credential was rejected.
 func (o deviceOptions) unpaired(err error) error {
-	var refused *client.RefusedError
-	if o.pair && errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
+	refused, ok := errors.AsType[*client.RefusedError](err)
+	if o.pair && ok && refused.Status == http.StatusUnauthorized {
 		file, _ := o.credentialFile() // found before
 		return fmt.Errorf("%w If this device was revoked, delete %s and pair it again", err, file)
 	}
 	return err
 }
 
-// newDevice makes the device that offers the chosen tools.
-func newDevice(
-	o deviceOptions, credential client.Credential, chosen []demotools.Tool, log *slog.Logger, more ...client.Option,
+// newDevice makes the device for one of the gateway's sockets. It pairs the device first if the options ask for that.
+func (a *application) newDevice(
+	ctx context.Context, o deviceOptions, path string, tools []demotools.Tool, log *slog.Logger, more ...client.Option,
 ) (*client.Client, error) {
-	endpoint, err := deviceURL(o.remote.base(), "/ws/chat")
+	endpoint, err := deviceURL(o.remote.base(), path)
 	if err != nil {
 		return nil, err
 	}
@@ -184,11 +169,16 @@ func newDevice(
 		client.WithToken(o.remote.token), client.WithName(o.name), client.WithSession(o.session),
 		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
 	}
-	if credential.Token != "" {
-		options = append(options, client.WithCredential(credential))
+	var names []string
+	for _, t := range tools {
+		options, names = append(options, client.WithTool(t.Tool, t.Handler)), append(names, t.Name)
 	}
-	for _, t := range chosen {
-		options = append(options, client.WithTool(t.Tool, t.Handler))
+	if o.pair {
+		credential, err := a.pairDevice(ctx, o, endpoint, names)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, client.WithCredential(credential))
 	}
 	return client.New(endpoint, append(options, more...)...)
 }
@@ -218,35 +208,33 @@ const (
 	stableServer   = 30 * time.Second
 )
 
-// checkMCP rejects flags that have no effect with --mcp.
-func (o deviceOptions) checkMCP() error {
+// mcpDevice makes an MCP server the device until ctx ends, and restarts it when it ends.
+func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	if o.node || o.ask || o.contacts != "" || o.location != "" || len(o.tools) > 0 {
 		return errors.New("--mcp has the tools of that server alone: leave out --tools, --contacts, --ask, --node " +
 			"and --location")
 	}
-	return nil
-}
-
-// mcpDevice makes an MCP server the device until ctx ends, and restarts it when it ends.
-func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
-	if err := o.checkMCP(); err != nil {
-		return err
-	}
 	log := newLogger(a.err, o.level(), "auto")
-	c, err := a.newMCPDevice(ctx, o, log)
+	c, err := a.newDevice(ctx, o, "/ws/mcp", nil, log, client.WithState(func(s client.State) {
+		if s.Phase == client.PhaseConnected {
+			log.Info("connected")
+		}
+	}))
 	if err != nil {
 		return err
 	}
-	engine, err := host.New(host.Config{Program: a.self}) // also hides this process's memory and environment
-	if err != nil {
+	var engine sandbox.Engine
+	// Opening it also hides the memory and the environment of this process.
+	if e, err := host.New(host.Config{Program: a.self}); err != nil {
 		log.Warn("what the command starts may outlive it, and read the environment of this program", "reason", err)
 	} else {
-		defer func() { _ = engine.Close(context.WithoutCancel(ctx)) }()
+		engine = e
+		defer func() { _ = e.Close(context.WithoutCancel(ctx)) }()
 	}
 	delay := minServerDelay
 	for {
 		begin := time.Now()
-		server, err := startStdioServer(runner(engine), o.mcp, a.environ, log)
+		server, err := startStdioServer(engine, o.mcp, a.environ, log)
 		if err != nil {
 			return fmt.Errorf("--mcp %q cannot be started: %w", o.mcp, err)
 		}
@@ -260,44 +248,9 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 			delay = minServerDelay
 		}
 		log.Warn("the MCP server has ended", "exit", server.exit(), "retry_in", delay.String())
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, delay) != nil {
 			return nil
-		case <-time.After(delay):
 		}
 		delay = min(2*delay, maxServerDelay)
 	}
-}
-
-// runner returns the engine as an interface, nil if e is nil.
-func runner(e *host.Engine) sandbox.Engine {
-	if e == nil {
-		return nil
-	}
-	return e
-}
-
-// newMCPDevice makes the device, paired if the options ask for it.
-func (a *application) newMCPDevice(ctx context.Context, o deviceOptions, log *slog.Logger) (*client.Client, error) {
-	endpoint, err := deviceURL(o.remote.base(), "/ws/mcp")
-	if err != nil {
-		return nil, err
-	}
-	options := []client.Option{
-		client.WithToken(o.remote.token), client.WithName(o.name), client.WithSession(o.session),
-		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
-		client.WithState(func(s client.State) {
-			if s.Phase == client.PhaseConnected {
-				log.Info("connected")
-			}
-		}),
-	}
-	if o.pair {
-		credential, err := a.pairDevice(ctx, o, endpoint, nil)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, client.WithCredential(credential))
-	}
-	return client.New(endpoint, options...)
 }

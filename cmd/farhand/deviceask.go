@@ -45,7 +45,6 @@ func (t *terminalApprover) confirm(ctx context.Context, command string) bool {
 	return ask(ctx, t, text, []reply[bool]{{"y", "yes", "once", true}, {"n", "no", "no", false}})
 }
 
-// reply is a possible answer to a question.
 type reply[T any] struct {
 	key, word string
 	means     string

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,13 +29,11 @@ func (a *application) devicesCommand() *cobra.Command {
 			func(ctx context.Context, r remote, args []string) error { return a.showDevice(ctx, r, args[0]) }),
 		a.remoteStep("rename DEVICE NAME", "Rename a paired device", 2,
 			func(ctx context.Context, r remote, args []string) error {
-				_, err := r.do(ctx, http.MethodPut, devicePath(args[0]), nil, wire.SessionName{Name: args[1]})
-				return err
+				return r.call(ctx, http.MethodPut, devicePath(args[0]), wire.SessionName{Name: args[1]})
 			}),
 		a.remoteStep("revoke DEVICE", "End the credential of a paired device, and its connection", 1,
 			func(ctx context.Context, r remote, args []string) error {
-				_, err := r.do(ctx, http.MethodDelete, devicePath(args[0]), nil, nil)
-				return err
+				return r.call(ctx, http.MethodDelete, devicePath(args[0]), nil)
 			}),
 		a.remoteStep("approve DEVICE [TOOL...]", "Let a paired device offer tools that wait; all, if none is named", -1,
 			func(ctx context.Context, r remote, args []string) error {
@@ -43,9 +41,7 @@ func (a *application) devicesCommand() *cobra.Command {
 			}),
 		a.remoteStep("reject DEVICE TOOL...", "Keep a paired device from offering tools", -2,
 			func(ctx context.Context, r remote, args []string) error {
-				body := wire.ToolDecision{Reject: args[1:]}
-				_, err := r.do(ctx, http.MethodPost, devicePath(args[0])+"/tools", nil, body)
-				return err
+				return r.call(ctx, http.MethodPost, devicePath(args[0])+"/tools", wire.ToolDecision{Reject: args[1:]})
 			}))
 	return cmd
 }
@@ -54,54 +50,26 @@ func devicePath(id string) string { return "/api/devices/" + url.PathEscape(id) 
 
 func (a *application) devicesListCommand() *cobra.Command {
 	var r remote
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the paired devices", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			rows, err := fetchAll(cmd.Context(), r, "/api/devices", "devices", url.Values{})
-			if err != nil {
-				return err
+	return listing[wire.DeviceRow]{
+		name: "devices",
+		header: []string{"DEVICE", "NAME", "USER", "TOOLS", "ONLINE", "ROUND TRIP", "LAST PONG", "LAST USED", "ID",
+			"NOTE"},
+		row: func(d wire.DeviceRow) []string {
+			online, note := "no", ""
+			if d.Online {
+				online = "yes"
 			}
-			if asJSON {
-				return writeJSON(a.out, map[string]any{"devices": rows})
+			if d.LooksLike != "" {
+				note = looksLike(d.LooksLike)
 			}
-			var cells [][]string
-			for _, raw := range rows {
-				var d wire.DeviceRow
-				if err := json.Unmarshal(raw, &d); err != nil {
-					return err
-				}
-				online := "no"
-				if d.Online {
-					online = "yes"
-				}
-				note := ""
-				if d.LooksLike != "" {
-					note = looksLike(d.LooksLike)
-				}
-				cells = append(cells, []string{d.DeviceID, claimed(d.Name), d.UserID, strings.Join(d.Tools, ","),
-					online, roundTrip(d.Presence), lastPong(d.Presence), d.LastUsed, d.ID, note})
-			}
-			return table(a.out, []string{"DEVICE", "NAME", "USER", "TOOLS", "ONLINE", "ROUND TRIP", "LAST PONG",
-				"LAST USED", "ID", "NOTE"}, cells)
+			return []string{d.DeviceID, claimed(d.Name), d.UserID, strings.Join(d.Tools, ","), online,
+				roundTrip(d.Presence), lastPong(d.Presence), d.LastUsed, d.ID, note}
 		},
-	}
-	r.flags(cmd.Flags(), a.environ)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func (a *application) readDevice(ctx context.Context, r remote, id string) (wire.Device, error) {
-	var d wire.Device
-	raw, err := r.do(ctx, http.MethodGet, devicePath(id), nil, nil)
-	if err != nil {
-		return d, err
-	}
-	return d, decodeAnswer(raw, &d)
+	}.command(a, &r, &cobra.Command{Use: "list", Short: "List the paired devices"})
 }
 
 func (a *application) showDevice(ctx context.Context, r remote, id string) error {
-	d, err := a.readDevice(ctx, r, id)
+	d, err := fetch[wire.Device](ctx, r, http.MethodGet, devicePath(id), nil, nil)
 	if err != nil {
 		return err
 	}
@@ -125,32 +93,27 @@ func (a *application) showDevice(ctx context.Context, r remote, id string) error
 	return table(a.out, []string{"TOOL", "STATE", "DESCRIPTION"}, cells)
 }
 
-// approveTools approves the named tools as they are defined now, or all pending ones.
 func (a *application) approveTools(ctx context.Context, r remote, id string, names []string) error {
-	d, err := a.readDevice(ctx, r, id)
+	d, err := fetch[wire.Device](ctx, r, http.MethodGet, devicePath(id), nil, nil)
 	if err != nil {
 		return err
 	}
-	wanted := make(map[string]bool)
 	for _, name := range names {
-		wanted[name] = true
+		if !slices.ContainsFunc(d.Waiting, func(t wire.WaitingTool) bool { return t.Name == name }) {
+			return fmt.Errorf("no tool %q of this device waits for approval; see farhand devices show %s", name, id)
+		}
 	}
 	var approve []wire.ApprovedTool
 	for _, t := range d.Waiting {
-		if len(names) == 0 || wanted[t.Name] {
+		if len(names) == 0 || slices.Contains(names, t.Name) {
 			approve = append(approve, wire.ApprovedTool{Name: t.Name, Hash: t.Hash})
-			delete(wanted, t.Name)
 		}
-	}
-	for name := range wanted {
-		return fmt.Errorf("no tool %q of this device waits for approval; see farhand devices show %s", name, id)
 	}
 	if len(approve) == 0 {
 		fmt.Fprintln(a.out, "nothing waits")
 		return nil
 	}
-	_, err = r.do(ctx, http.MethodPost, devicePath(id)+"/tools", nil, wire.ToolDecision{Approve: approve})
-	return err
+	return r.call(ctx, http.MethodPost, devicePath(id)+"/tools", wire.ToolDecision{Approve: approve})
 }
 
 // pairingRow is a pairing request in the gateway's answer.
@@ -166,7 +129,6 @@ func (p pairingRow) device() string {
 	return strconv.Quote(p.DeviceID)
 }
 
-// notes returns what an approver should know before deciding.
 func (p pairingRow) notes() []string {
 	var notes []string
 	if p.LooksLike != "" {
@@ -209,21 +171,25 @@ func (a *application) pairCommand() *cobra.Command {
 		Long: "A device that asks to be paired shows a code. An approver approves it with\n" +
 			"`farhand pair approve CODE`; the device then has a credential of its own.",
 	}
-	cmd.AddCommand(a.pairListCommand(), a.pairShowCommand(), a.pairApproveCommand(), a.pairRejectCommand())
+	cmd.AddCommand(a.pairListCommand(),
+		a.remoteStep("show CODE", "Show which device has a code", 1,
+			func(ctx context.Context, r remote, args []string) error {
+				return a.decidePairing(ctx, r, args[0], wire.PairingDecision{})
+			}),
+		a.pairApproveCommand(),
+		a.remoteStep("reject CODE", "Reject the device that shows a code, or one that is listed by its id", 1,
+			func(ctx context.Context, r remote, args []string) error {
+				return a.decidePairing(ctx, r, args[0], wire.PairingDecision{Decision: "reject"})
+			}))
 	return cmd
 }
 
 func (a *application) pairListCommand() *cobra.Command {
 	cmd := a.remoteStep("list", "List the devices that may be approved without their code", 0,
 		func(ctx context.Context, r remote, _ []string) error {
-			raw, err := r.do(ctx, http.MethodGet, "/api/pairings", nil, nil)
+			type pairings struct{ Pairings []pairingRow }
+			page, err := fetch[pairings](ctx, r, http.MethodGet, "/api/pairings", nil, nil)
 			if err != nil {
-				return err
-			}
-			var page struct {
-				Pairings []pairingRow `json:"pairings"`
-			}
-			if err := decodeAnswer(raw, &page); err != nil {
 				return err
 			}
 			var cells [][]string
@@ -238,13 +204,6 @@ func (a *application) pairListCommand() *cobra.Command {
 	cmd.Long = "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known\n" +
 		"by their codes only."
 	return cmd
-}
-
-func (a *application) pairShowCommand() *cobra.Command {
-	return a.remoteStep("show CODE", "Show which device has a code", 1,
-		func(ctx context.Context, r remote, args []string) error {
-			return a.decidePairing(ctx, r, args[0], wire.PairingDecision{})
-		})
 }
 
 func (a *application) pairApproveCommand() *cobra.Command {
@@ -268,13 +227,6 @@ func (a *application) pairApproveCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *application) pairRejectCommand() *cobra.Command {
-	return a.remoteStep("reject CODE", "Reject the device that shows a code, or one that is listed by its id", 1,
-		func(ctx context.Context, r remote, args []string) error {
-			return a.decidePairing(ctx, r, args[0], wire.PairingDecision{Decision: "reject"})
-		})
-}
-
 // pairingIDLength is how many digits the id of a request has. Codes are shorter.
 const pairingIDLength = 24
 
@@ -286,12 +238,8 @@ func (a *application) decidePairing(ctx context.Context, r remote, which string,
 	} else {
 		body.Code = which
 	}
-	raw, err := r.do(ctx, http.MethodPost, path, nil, body)
+	p, err := fetch[pairingRow](ctx, r, http.MethodPost, path, nil, body)
 	if err != nil {
-		return err
-	}
-	var p pairingRow
-	if err := decodeAnswer(raw, &p); err != nil {
 		return err
 	}
 	lines := [][]string{

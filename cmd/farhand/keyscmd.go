@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -63,7 +62,13 @@ func (a *application) keysCreateCommand() *cobra.Command {
 				return fmt.Errorf("--expires must be at least a second, for example 30d")
 			}
 			k.ExpiresIn = int64(life / time.Second)
-			made, err := a.createKey(cmd.Context(), r, k, direct)
+			create := func(ctx context.Context, k wire.KeyRequest) (keyRow, error) {
+				return fetch[keyRow](ctx, r, http.MethodPost, "/api/keys", nil, k)
+			}
+			if direct {
+				create = a.createStoredKey
+			}
+			made, err := create(cmd.Context(), k)
 			if err != nil {
 				return err
 			}
@@ -90,19 +95,6 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	f.BoolVar(&direct, "store", false, "write to the Redis of FARHAND_REDIS_URL, without a gateway")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// createKey makes a key, over HTTP or directly in the store.
-func (a *application) createKey(ctx context.Context, r remote, k wire.KeyRequest, direct bool) (keyRow, error) {
-	if direct {
-		return a.createStoredKey(ctx, k)
-	}
-	raw, err := r.do(ctx, http.MethodPost, "/api/keys", nil, k)
-	if err != nil {
-		return keyRow{}, err
-	}
-	var made keyRow
-	return made, decodeAnswer(raw, &made)
 }
 
 func (a *application) createStoredKey(ctx context.Context, k wire.KeyRequest) (keyRow, error) {
@@ -133,48 +125,22 @@ func (a *application) createStoredKey(ctx context.Context, k wire.KeyRequest) (k
 
 func (a *application) keysListCommand() *cobra.Command {
 	var r remote
-	var user string
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the API keys of one's tenant, without the keys themselves",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			rows, err := fetchAll(cmd.Context(), r, "/api/keys", "keys", values(map[string]*string{"user_id": &user}))
-			if err != nil {
-				return err
+	return listing[wire.Key]{
+		name: "keys", filters: map[string]string{"user_id": "keys of this user"},
+		header: []string{"ID", "NAME", "ROLES", "USER", "DEVICE", "TOOLS", "CONTEXT", "PERSON", "EXPIRES", "LAST USED"},
+		row: func(k wire.Key) []string {
+			person := ""
+			if k.Person {
+				person = "yes"
 			}
-			if asJSON {
-				return writeJSON(a.out, map[string]any{"keys": rows})
+			return []string{
+				k.ID, k.Name, strings.Join(k.Roles, ","), k.UserID, k.DeviceID, k.Tools, k.Context, person, k.ExpiresAt,
+				k.LastUsed,
 			}
-			return a.printKeys(rows)
 		},
-	}
-	f := cmd.Flags()
-	r.flags(f, a.environ)
-	f.StringVar(&user, "user", "", "keys of this user")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func (a *application) printKeys(rows []json.RawMessage) error {
-	var cells [][]string
-	for _, raw := range rows {
-		var k wire.Key
-		if err := json.Unmarshal(raw, &k); err != nil {
-			return err
-		}
-		person := ""
-		if k.Person {
-			person = "yes"
-		}
-		cells = append(cells, []string{
-			k.ID, k.Name, strings.Join(k.Roles, ","), k.UserID, k.DeviceID, k.Tools, k.Context, person, k.ExpiresAt,
-			k.LastUsed,
-		})
-	}
-	return table(a.out, []string{"ID", "NAME", "ROLES", "USER", "DEVICE", "TOOLS", "CONTEXT", "PERSON", "EXPIRES",
-		"LAST USED"}, cells)
+	}.command(a, &r, &cobra.Command{
+		Use: "list", Short: "List the API keys of one's tenant, without the keys themselves",
+	})
 }
 
 func (a *application) keysRevokeCommand() *cobra.Command {
@@ -191,12 +157,9 @@ func (a *application) keysRevokeCommand() *cobra.Command {
 			case (len(args) == 1) == (user != ""):
 				return fmt.Errorf("name the id of a key (farhand keys list), or --user")
 			case user != "":
-				_, err := r.do(cmd.Context(), http.MethodPost, "/api/revocations", nil,
-					wire.Revocation{UserID: user})
-				return err
+				return r.call(cmd.Context(), http.MethodPost, "/api/revocations", wire.Revocation{UserID: user})
 			}
-			_, err := r.do(cmd.Context(), http.MethodDelete, "/api/keys/"+url.PathEscape(args[0]), nil, nil)
-			return err
+			return r.call(cmd.Context(), http.MethodDelete, "/api/keys/"+url.PathEscape(args[0]), nil)
 		},
 	}
 	f := cmd.Flags()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/farhand/farhand/api/wire"
 )
@@ -18,126 +20,127 @@ import (
 // listPage is how many rows one request asks for.
 const listPage = 500
 
-func (a *application) toolsCommand() *cobra.Command {
-	var r remote
-	var asJSON, grouped bool
-	query := make(map[string]*string)
-	cmd := &cobra.Command{
-		Use:   "tools",
-		Short: "List the tools of all connected devices, and whether you may call them now",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := values(query)
-			if grouped {
-				q.Set("view", "grouped")
-			}
-			return a.tools(cmd.Context(), r, q, asJSON)
-		},
+// listing is a list of the gateway, at /api/ and its name.
+type listing[T any] struct {
+	name    string
+	query   url.Values        // sent always
+	filters map[string]string // parameters that are flags, with their usage
+	header  []string
+	row     func(T) []string
+}
+
+// command adds what a command needs to print the list.
+func (l listing[T]) command(a *application, r *remote, cmd *cobra.Command) *cobra.Command {
+	var asJSON bool
+	given := make(map[string]*string)
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return l.print(cmd.Context(), a, *r, values(l.query, given), asJSON)
 	}
 	f := cmd.Flags()
 	r.flags(f, a.environ)
-	for name, usage := range map[string]string{
-		"name": "tools of this name", "q": "text in name or description", "session_id": "tools of this session",
-		"device_id": "tools of this device", "user_id": "tools of this user",
-		"label": "tools of devices with this label, key=value",
-	} {
-		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
-	}
-	f.BoolVar(&grouped, "grouped", false, "one row per distinct tool, with the number of sessions that offer it")
+	filters(f, given, l.filters)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (a *application) tools(ctx context.Context, r remote, q url.Values, asJSON bool) error {
-	rows, err := fetchAll(ctx, r, "/api/tools", "tools", q)
+func (l listing[T]) print(ctx context.Context, a *application, r remote, q url.Values, asJSON bool) error {
+	rows, err := fetchAll(ctx, r, l.name, q)
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		return writeJSON(a.out, map[string]any{"tools": rows})
+		return writeJSON(a.out, map[string]any{l.name: rows})
 	}
 	var cells [][]string
 	for _, raw := range rows {
-		var t struct { // a row of either list
-			wire.ToolRow
-			Sessions int `json:"sessions"`
-		}
-		if err := json.Unmarshal(raw, &t); err != nil {
+		var row T
+		if err := decodeAnswer(raw, &row); err != nil {
 			return err
 		}
-		usable := "yes"
-		switch {
-		case !t.Enabled:
-			usable = "no: " + t.Reason
-		case t.Approval != "":
-			usable = "a person is asked"
-		}
-		where := t.Source
-		if q.Get("view") == "grouped" {
-			where = plural(t.Sessions, "session")
-		}
-		cells = append(cells, []string{t.Name, t.SourceType, where, t.DeviceName, t.Description, usable})
+		cells = append(cells, l.row(row))
 	}
-	return table(a.out, []string{"NAME", "SOURCE", "WHERE", "DEVICE", "DESCRIPTION", "USABLE"}, cells)
+	return table(a.out, l.header, cells)
+}
+
+// anyTool is a tool in either list: of the tools of all sessions, or grouped by definition.
+type anyTool struct {
+	wire.ToolRow
+	Sessions int `json:"sessions"`
+}
+
+func (a *application) toolsCommand() *cobra.Command {
+	var r remote
+	var grouped bool
+	query := make(url.Values)
+	cmd := listing[anyTool]{
+		name: "tools", query: query,
+		filters: map[string]string{
+			"name": "tools of this name", "q": "text in name or description", "session_id": "tools of this session",
+			"device_id": "tools of this device", "user_id": "tools of this user",
+			"label": "tools of devices with this label, key=value",
+		},
+		header: []string{"NAME", "SOURCE", "WHERE", "DEVICE", "DESCRIPTION", "USABLE"},
+		row: func(t anyTool) []string {
+			usable := "yes"
+			switch {
+			case !t.Enabled:
+				usable = "no: " + t.Reason
+			case t.Approval != "":
+				usable = "a person is asked"
+			}
+			where := t.Source
+			if grouped {
+				where = plural(t.Sessions, "session")
+			}
+			return []string{t.Name, t.SourceType, where, t.DeviceName, t.Description, usable}
+		},
+	}.command(a, &r, &cobra.Command{
+		Use:   "tools",
+		Short: "List the tools of all connected devices, and whether you may call them now",
+		PreRun: func(*cobra.Command, []string) {
+			if grouped {
+				query.Set("view", "grouped")
+			}
+		},
+	})
+	cmd.Flags().BoolVar(&grouped, "grouped", false,
+		"one row per distinct tool, with the number of sessions that offer it")
+	return cmd
 }
 
 func (a *application) sessionsCommand() *cobra.Command {
 	var r remote
-	var asJSON bool
 	var kick string
-	query := make(map[string]*string)
-	cmd := &cobra.Command{
-		Use:   "sessions",
-		Short: "List the connected devices, or end one session",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if kick != "" {
-				_, err := r.do(cmd.Context(), http.MethodDelete, "/api/sessions/"+url.PathEscape(kick), nil, nil)
-				return err
-			}
-			return a.sessions(cmd.Context(), r, values(query), asJSON)
+	cmd := listing[wire.SessionRow]{
+		name:  "sessions",
+		query: url.Values{"connected": {"true"}}, // conversations of disconnected devices are also sessions
+		filters: map[string]string{
+			"device_id": "sessions of this device", "user_id": "sessions of this user",
+			"label": "sessions with this label, key=value",
 		},
+		header: []string{"SESSION", "NAME", "DEVICE", "PLATFORM", "POD", "CONNECTED", "TOOLS", "ROUND TRIP",
+			"LAST PONG"},
+		row: func(s wire.SessionRow) []string {
+			return []string{
+				s.SessionID, s.Name, strings.TrimSpace(s.DeviceName + " " + s.DeviceID), s.Platform, s.Pod,
+				time.Since(timeOf(s.ConnectedAt)).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)),
+				roundTrip(s.Presence), lastPong(s.Presence),
+			}
+		},
+	}.command(a, &r, &cobra.Command{Use: "sessions", Short: "List the connected devices, or end one session"})
+	list := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if kick == "" {
+			return list(cmd, args)
+		}
+		return r.call(cmd.Context(), http.MethodDelete, "/api/sessions/"+url.PathEscape(kick), nil)
 	}
-	f := cmd.Flags()
-	r.flags(f, a.environ)
-	for name, usage := range map[string]string{
-		"device_id": "sessions of this device", "user_id": "sessions of this user",
-		"label": "sessions with this label, key=value",
-	} {
-		query[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
-	}
-	f.StringVar(&kick, "kick", "",
+	cmd.Flags().StringVar(&kick, "kick", "",
 		"end the session with this id and erase its conversation; the device does not reconnect")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (a *application) sessions(ctx context.Context, r remote, q url.Values, asJSON bool) error {
-	q.Set("connected", "true") // conversations of disconnected devices are sessions also
-	rows, err := fetchAll(ctx, r, "/api/sessions", "sessions", q)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return writeJSON(a.out, map[string]any{"sessions": rows})
-	}
-	var cells [][]string
-	for _, raw := range rows {
-		var s wire.SessionRow
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return err
-		}
-		cells = append(cells, []string{
-			s.SessionID, s.Name, strings.TrimSpace(s.DeviceName + " " + s.DeviceID), s.Platform, s.Pod,
-			time.Since(timeOf(s.ConnectedAt)).Truncate(time.Second).String(), strconv.Itoa(len(s.Tools)),
-			roundTrip(s.Presence), lastPong(s.Presence),
-		})
-	}
-	return table(a.out, []string{"SESSION", "NAME", "DEVICE", "PLATFORM", "POD", "CONNECTED", "TOOLS", "ROUND TRIP",
-		"LAST PONG"}, cells)
-}
-
-// roundTrip returns the round trip in readable form, empty if unknown.
 func roundTrip(p wire.Presence) string {
 	if p.RoundTripMS == 0 {
 		return ""
@@ -159,27 +162,22 @@ func timeOf(text wire.Time) time.Time {
 	return at
 }
 
-// fetchAll reads all pages of a list.
-func fetchAll(ctx context.Context, r remote, path, field string, q url.Values) ([]json.RawMessage, error) {
+func fetchAll(ctx context.Context, r remote, name string, q url.Values) ([]json.RawMessage, error) {
 	q.Set("limit", strconv.Itoa(listPage))
 	rows := []json.RawMessage{}
 	for {
-		raw, err := r.do(ctx, http.MethodGet, path, q, nil)
+		page, err := fetch[map[string]json.RawMessage](ctx, r, http.MethodGet, "/api/"+name, q, nil)
 		if err != nil {
 			return nil, err
 		}
-		var page map[string]json.RawMessage
 		var next string
 		var items []json.RawMessage
-		if err := decodeAnswer(raw, &page); err != nil {
-			return nil, err
-		}
-		if err := decodeAnswer(page[field], &items); err != nil {
+		if err := decodeAnswer(page[name], &items); err != nil {
 			return nil, err
 		}
 		rows = append(rows, items...)
 		if page["next_cursor"] != nil {
-			if err := json.Unmarshal(page["next_cursor"], &next); err != nil {
+			if err := decodeAnswer(page["next_cursor"], &next); err != nil {
 				return nil, err
 			}
 		}
@@ -190,8 +188,17 @@ func fetchAll(ctx context.Context, r remote, path, field string, q url.Values) (
 	}
 }
 
-func values(flags map[string]*string) url.Values {
+// filters adds flags that are parameters of a query. A flag has no _id at its end.
+func filters(f *pflag.FlagSet, given map[string]*string, usages map[string]string) {
+	for name, usage := range usages {
+		given[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
+	}
+}
+
+// values returns a query with the flags that are given.
+func values(query url.Values, flags map[string]*string) url.Values {
 	q := make(url.Values)
+	maps.Copy(q, query)
 	for name, value := range flags {
 		if *value != "" {
 			q.Set(name, *value)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -190,8 +191,7 @@ func (a *application) healthCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), healthTimeout)
 			defer cancel()
-			_, err := r.do(ctx, "GET", "/readyz", nil, nil)
-			return err
+			return r.call(ctx, http.MethodGet, "/readyz", nil)
 		},
 	}
 	r.flags(cmd.Flags(), a.environ)

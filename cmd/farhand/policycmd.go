@@ -15,6 +15,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/tools"
+	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -52,7 +53,7 @@ func (a *application) policyCheckCommand() *cobra.Command {
 			if err := policy.Check(text); err != nil && !errors.As(err, &problems) {
 				return err
 			}
-			checked := checkedFile{OK: len(problems) == 0, Problems: problems}
+			checked := checkedFile{OK: len(problems) == 0, Problems: append(policy.Problems{}, problems...)}
 			if checked.OK {
 				checked.Warnings = policy.Warnings(text)
 			}
@@ -69,7 +70,6 @@ func (a *application) policyCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// checkedFile is the result of checking a policy file.
 type checkedFile struct {
 	OK       bool            `json:"ok"`
 	Problems policy.Problems `json:"problems"`
@@ -78,9 +78,6 @@ type checkedFile struct {
 
 func (c checkedFile) print(out io.Writer, file string, asJSON bool) error {
 	if asJSON {
-		if c.Problems == nil {
-			c.Problems = policy.Problems{}
-		}
 		return writeJSON(out, c)
 	}
 	for _, p := range c.Problems {
@@ -99,11 +96,11 @@ func (c checkedFile) print(out io.Writer, file string, asJSON bool) error {
 	return nil
 }
 
-// explanation has the flags of `farhand policy explain`.
 type explanation struct {
-	file, user, tenant, scopes, context, level, source string
-	roles, effects                                     []string
-	model, overMCP, register, asJSON                   bool
+	policy.Question
+	file, source     string
+	roles, effects   []string
+	register, asJSON bool
 }
 
 func (a *application) policyExplainCommand() *cobra.Command {
@@ -118,25 +115,25 @@ func (a *application) policyExplainCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("model") {
-				e.model = e.overMCP
+				e.Model = e.OverMCP
 			}
 			return a.explain(cmd.OutOrStdout(), e, args[0])
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&e.file, "file", env.ToMap(a.environ)[envPrefix+"POLICY_FILE"], "policy file (FARHAND_POLICY_FILE)")
-	f.StringVar(&e.user, "as", "", "the user who asks")
-	f.StringVar(&e.tenant, "tenant", registry.DefaultTenant, "the tenant of the user")
+	f.StringVar(&e.Who.User, "as", "", "the user who asks")
+	f.StringVar(&e.Who.Tenant, "tenant", registry.DefaultTenant, "the tenant of the user")
 	f.StringSliceVar(&e.roles, "role", []string{auth.NameCaller}, "roles of the user: device, caller, approver, admin")
-	f.StringVar(&e.scopes, "scopes", "", "globs of tools that the credentials are restricted to, separated by spaces")
-	f.StringVar(&e.context, "context", string(policy.Main), "main, group or \"group sandboxed\"")
-	f.StringVar(&e.level, "level", string(registry.SecuritySafe),
+	f.StringVar(&e.Who.Tools, "scopes", "", "globs of tools that the credentials are restricted to, separated by spaces")
+	f.StringVar((*string)(&e.Context), "context", string(policy.Main), "main, group or \"group sandboxed\"")
+	f.StringVar((*string)(&e.Tool.SecurityLevel), "level", string(registry.SecuritySafe),
 		"the level of the tool: safe, user_confirm or admin_only")
 	f.StringSliceVar(&e.effects, "effect", nil, "what the tool says it does: read_only, destructive, open_world")
 	f.StringVar(&e.source, "source", "", "where the tool comes from: remote (a device), builtin, or mcp; by default "+
 		"builtin for the gateway's own names, else remote")
-	f.BoolVar(&e.model, "model", false, "a model asks for the call; with --over-mcp it does unless this is false")
-	f.BoolVar(&e.overMCP, "over-mcp", false, "the call comes in over MCP")
+	f.BoolVar(&e.Model, "model", false, "a model asks for the call; with --over-mcp it does unless this is false")
+	f.BoolVar(&e.OverMCP, "over-mcp", false, "the call comes in over MCP")
 	f.BoolVar(&e.register, "register", false, "ask whether a device may register the name instead")
 	f.BoolVar(&e.asJSON, "json", false, "print JSON")
 	return cmd
@@ -168,45 +165,41 @@ func (a *application) explain(out io.Writer, e explanation, tool string) error {
 
 // policyOf returns the policy that serve would use with this file in this environment.
 func (a *application) policyOf(file string) (*policy.Policy, error) {
-	vars := env.ToMap(a.environ)
-	list := func(name string) []string {
-		return slices.DeleteFunc(strings.Split(vars[envPrefix+name], ","), func(s string) bool { return s == "" })
+	type settings struct {
+		policy.Lists
+		Unconfirmed bool `env:"AGENT_UNCONFIRMED"`
 	}
-	o := policy.Options{
-		Lists: policy.Lists{
-			RegisterAllow: list("REGISTER_ALLOW"), RegisterDeny: list("REGISTER_DENY"),
-			CallAllow: list("CALL_ALLOW"), CallDeny: list("CALL_DENY"),
-		},
-		Unconfirmed: vars[envPrefix+"AGENT_UNCONFIRMED"] == "true",
+	s, err := envconf.Parse[settings](env.ToMap(a.environ), envPrefix)
+	if err != nil {
+		return nil, err
 	}
+	o := policy.Options{Lists: s.Lists, Unconfirmed: s.Unconfirmed}
 	if file != "" {
-		var err error
 		if o.File, err = policy.ReadFile(file); err != nil {
 			return nil, err
 		}
 	}
 	p, err := policy.New(o)
-	if problems := (policy.Problems)(nil); errors.As(err, &problems) {
+	if problems, ok := errors.AsType[policy.Problems](err); ok {
 		_ = checkedFile{Problems: problems}.print(a.err, file, false)
 		return nil, fmt.Errorf("%s cannot be used", file)
 	}
 	return p, err
 }
 
-// question returns the question for the policy.
-func (e explanation) question(tool string) (q policy.Question, err error) {
-	q.Who = auth.Identity{Tenant: e.tenant, User: e.user, Tools: e.scopes}
+func (e explanation) question(tool string) (policy.Question, error) {
+	q := e.Question
 	if err := q.Who.SetRoles(e.roles...); err != nil {
 		return q, errors.New(registry.AsError(err).Message)
 	}
-	q.Context, q.Model, q.OverMCP = policy.Context(e.context), e.model, e.overMCP
 	if !slices.Contains(policy.Contexts(), q.Context) {
-		return q, fmt.Errorf("--context: there is no context %q; there are: main, group, group sandboxed", e.context)
+		return q, fmt.Errorf("--context: there is no context %q; there are: main, group, group sandboxed", e.Context)
 	}
-	q.Tool = registry.ToolSpec{Name: tool, SecurityLevel: registry.SecurityLevel(e.level)}
+	q.Tool.Name = tool
 	if _, err := q.Tool.Normalize(); err != nil {
 		return q, errors.New(registry.AsError(err).Message)
 	}
+	var err error
 	if q.Tool.Annotations, err = annotationsOf(e.effects); err != nil {
 		return q, err
 	}
@@ -226,7 +219,6 @@ func (e explanation) question(tool string) (q policy.Question, err error) {
 	return q, nil
 }
 
-// annotationsOf returns the hints of a tool, nil if there are none.
 func annotationsOf(effects []string) (*registry.Annotations, error) {
 	if len(effects) == 0 {
 		return nil, nil

@@ -42,11 +42,14 @@ func (a *application) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "addr", addr, "pod", g.Pod(), "version", version(), "store", storeName(cfg))
+	store := "redis"
+	if cfg.RedisURL == "" {
+		store = "memory"
+	}
+	log.Info("serving", "addr", addr, "pod", g.Pod(), "version", version(), "store", store)
 	return a.runAndClose(ctx, g, cfg, log)
 }
 
-// warnOfUnknown logs the FARHAND_ variables that the program does not read.
 func warnOfUnknown(log *slog.Logger, environ []string) {
 	unknown, meant := unknownVariables(environ)
 	for _, name := range unknown {
@@ -68,7 +71,6 @@ func (a *application) openGateway(
 	return g, l.Addr().String(), err
 }
 
-// runAndClose serves until ctx ends, then stops within the drain timeout.
 func (a *application) runAndClose(ctx context.Context, g *farhand.Gateway, cfg farhand.Config, log *slog.Logger) error {
 	defer heapfloor.Raise(a.environ)()
 	runErr := g.Run(ctx)
@@ -92,13 +94,6 @@ func inContainer() bool {
 		}
 	}
 	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
-}
-
-func storeName(cfg farhand.Config) string {
-	if cfg.RedisURL == "" {
-		return "memory"
-	}
-	return "redis"
 }
 
 func (a *application) doctorCommand() *cobra.Command {
@@ -139,7 +134,6 @@ func (a *application) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-// signOf returns a one-word summary of a finding.
 func signOf(f farhand.Finding) string {
 	switch {
 	case f.OK:

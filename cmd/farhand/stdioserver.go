@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -34,16 +35,13 @@ const serverGrace = 2 * time.Second
 // stdioServer is a command that speaks MCP over its standard input and output. All processes it started end with it. On
 // systems without an engine for programs, only its process group does.
 type stdioServer struct {
-	wait   func() string // waits until the command and its processes have ended, and returns how it ended
-	kill   func()
-	in     *os.File
-	out    *os.File
-	stderr *os.File
-	log    *slog.Logger
-	ended  chan struct{} // closed when the command has ended
-	how    string        // how it ended; read after ended
-	close  func()
-	tasks  sync.WaitGroup
+	in    *os.File
+	out   *io.PipeReader
+	kill  context.CancelFunc
+	ended chan struct{} // closed when the command and its processes have ended
+	how   string        // how it ended; read after ended
+	close func()
+	tasks sync.WaitGroup
 }
 
 // startStdioServer starts a command with an environment, without this program's settings such as its token. engine may
@@ -51,108 +49,75 @@ type stdioServer struct {
 func startStdioServer(
 	engine sandbox.Engine, command string, environ []string, log *slog.Logger,
 ) (*stdioServer, error) {
-	s := &stdioServer{log: log, ended: make(chan struct{})}
-	cmd := shellCommand(command)
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	out, stdout := io.Pipe()
+	lines, stderr := io.Pipe()
+	ctx, kill := context.WithCancel(context.Background())
+	s := &stdioServer{in: in, out: out, kill: kill, ended: make(chan struct{})}
+	s.close = sync.OnceFunc(s.end)
+	cmd := shellCommand(ctx, command)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.Env = slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
 		return strings.HasPrefix(kv, envPrefix)
 	})
-	s.close = sync.OnceFunc(s.end)
-	// With pipes made here the command's end is known immediately, even if other processes hold its output.
-	files, err := pipes(3)
-	if err != nil {
-		return nil, err
+	wait := func() string {
+		return supervise(ctx, engine, sandbox.Workspace{ID: "mcp", Dir: here, UID: os.Getuid(), GID: os.Getgid()},
+			sandbox.Command{
+				Args: cmd.Args, Env: cmd.Env, Stdin: stdin, Stdout: stdout, Stderr: stderr, Elevated: true,
+			})
 	}
-	cmd.Stdin, s.in = files[0], files[1]
-	s.out, cmd.Stdout = files[2], files[3]
-	s.stderr, cmd.Stderr = files[4], files[5]
-	if engine != nil {
-		err = s.supervise(engine, cmd, files[0], files[3], files[5])
-	} else {
-		err = s.lead(cmd)
-		for _, theirs := range []*os.File{files[0], files[3], files[5]} {
-			_ = theirs.Close()
+	if engine == nil {
+		group, err := procgroup.Start(cmd)
+		_ = stdin.Close()
+		if err != nil {
+			kill()
+			_ = in.Close()
+			return nil, err
 		}
-	}
-	if err != nil {
-		for _, ours := range []*os.File{s.in, s.out, s.stderr} {
-			_ = ours.Close()
+		wait = func() string {
+			_ = group.Wait()
+			return cmd.ProcessState.String()
 		}
-		return nil, err
 	}
 	s.tasks.Go(func() {
-		s.how = s.wait()
+		defer kill()
+		s.how = wait()
 		close(s.ended)
-		_ = s.out.SetReadDeadline(time.Now().Add(serverGrace)) // a process that left the group may still hold it
+		_, _ = stdout.Close(), stderr.Close()
 	})
-	s.tasks.Go(s.logLines)
+	s.tasks.Go(func() { logLines(lines, log) })
 	return s, nil
 }
 
-// lead starts the command as the leader of a process group.
-func (s *stdioServer) lead(cmd *exec.Cmd) error {
-	group, err := procgroup.Start(cmd)
-	if err != nil {
-		return err
+// supervise runs a command under a supervisor, and returns how it ended. The supervisor ends all processes the command
+// starts, including those that leave its group, and also if this program is killed.
+func supervise(ctx context.Context, engine sandbox.Engine, in sandbox.Workspace, cmd sandbox.Command) string {
+	exit, err := engine.Run(ctx, in, cmd)
+	switch {
+	case err != nil:
+		return err.Error()
+	case exit.Signal != "":
+		return "signal: " + exit.Signal
 	}
-	s.kill = func() { _ = group.Kill() }
-	s.wait = func() string {
-		_ = group.Wait()
-		return cmd.ProcessState.String()
-	}
-	return nil
+	return fmt.Sprintf("exit status %d", exit.Code)
 }
 
-// supervise starts the command under a supervisor. The supervisor ends all processes the command starts, including
-// those that leave its group, and also if this program is killed. supervise closes the command's ends of the pipes when
-// the command has ended, or immediately if it cannot be started.
-func (s *stdioServer) supervise(engine sandbox.Engine, cmd *exec.Cmd, in, out, stderr *os.File) error {
-	here, err := os.Getwd()
-	if err != nil {
-		_, _, _ = in.Close(), out.Close(), stderr.Close()
-		return err
-	}
-	ctx, kill := context.WithCancel(context.Background())
-	s.kill = kill
-	s.wait = func() string {
-		defer kill()
-		exit, err := engine.Run(ctx, sandbox.Workspace{ID: "mcp", Dir: here, UID: os.Getuid(), GID: os.Getgid()},
-			sandbox.Command{
-				Args: cmd.Args, Env: cmd.Env, Stdin: in, Stdout: out, Stderr: stderr, Elevated: true,
-			})
-		_, _ = out.Close(), stderr.Close()
-		switch {
-		case err != nil:
-			return err.Error()
-		case exit.Signal != "":
-			return "signal: " + exit.Signal
-		}
-		return fmt.Sprintf("exit status %d", exit.Code)
-	}
-	return nil
-}
-
-// shellCommand returns a command that runs a line in the system's shell.
-func shellCommand(line string) *exec.Cmd {
+// shellCommand returns a command for a line of the system's shell. A process that has left its group may hold the
+// output for serverGrace.
+func shellCommand(ctx context.Context, line string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
 	if runtime.GOOS == "windows" {
-		return exec.Command("cmd", "/c", line)
+		cmd = exec.CommandContext(ctx, "cmd", "/c", line)
 	}
-	return exec.Command("/bin/sh", "-c", line)
-}
-
-// pipes returns n pipes: for each the read end, then the write end.
-func pipes(n int) ([]*os.File, error) {
-	var files []*os.File
-	for range n {
-		r, w, err := os.Pipe()
-		if err != nil {
-			for _, f := range files {
-				_ = f.Close()
-			}
-			return nil, err
-		}
-		files = append(files, r, w)
-	}
-	return files, nil
+	cmd.WaitDelay = serverGrace
+	return cmd
 }
 
 // Read implements io.Reader.
@@ -169,18 +134,11 @@ func (s *stdioServer) Close() error {
 
 func (s *stdioServer) end() {
 	_ = s.in.Close()
-	grace := time.NewTimer(serverGrace)
+	s.tasks.Go(func() { _, _ = io.Copy(io.Discard, s.out) }) // it may have more to say before it ends
+	grace := time.AfterFunc(serverGrace, s.kill)
 	defer grace.Stop()
-	select {
-	case <-s.ended:
-	case <-grace.C:
-		s.kill()
-		_ = s.out.Close() // its readers end
-		_ = s.stderr.Close()
-		<-s.ended
-	}
+	<-s.ended
 	_ = s.out.Close()
-	_ = s.stderr.Close() // a process that left the group may still hold it
 	s.tasks.Wait()
 }
 
@@ -190,13 +148,13 @@ func (s *stdioServer) exit() string {
 	return s.how
 }
 
-// logLines logs the command's standard error. It truncates long lines, and drops lines beyond logLimit.
-func (s *stdioServer) logLines() {
+// logLines logs the standard error of a command. It truncates long lines, and drops lines beyond logLimit.
+func logLines(stderr io.Reader, log *slog.Logger) {
 	const longest = 4 << 10
-	lines, began, logged := bufio.NewReaderSize(s.stderr, longest), time.Now(), 0
+	lines, began, logged := bufio.NewReaderSize(stderr, longest), time.Now(), 0
 	period := func() {
 		if logged > logLimit {
-			s.log.Warn("MCP server: lines of stderr were left out", "lines", logged-logLimit)
+			log.Warn("MCP server: lines of stderr were left out", "lines", logged-logLimit)
 		}
 		began, logged = time.Now(), 0
 	}
@@ -210,7 +168,7 @@ func (s *stdioServer) logLines() {
 			period()
 		}
 		if logged++; logged <= logLimit {
-			s.log.Info("MCP server", "stderr", string(line))
+			log.Info("MCP server", "stderr", string(line))
 		}
 		for more && err == nil {
 			_, more, err = lines.ReadLine()

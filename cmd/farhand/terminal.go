@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/farhand/farhand/api/wire"
+	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/legible"
@@ -101,8 +102,8 @@ func (a *application) follow(ctx context.Context, r remote, id string) (json.Raw
 	if ctx.Err() != nil {
 		cancelCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 		defer cancel()
-		_, cancelled := r.do(cancelCtx, http.MethodDelete, path, nil, nil)
-		return nil, errors.Join(fmt.Errorf("interrupted; call %s is being cancelled", id), cancelled)
+		return nil, errors.Join(fmt.Errorf("interrupted; call %s is being cancelled", id),
+			r.call(cancelCtx, http.MethodDelete, path, nil))
 	}
 	return record, err
 }
@@ -123,10 +124,7 @@ func (a *application) untilEnded(ctx context.Context, r remote, path string) (js
 				fmt.Fprintln(a.err, "waiting for the gateway:", printable(err.Error()))
 			}
 			if time.Since(away) < awayLimit {
-				select {
-				case <-time.After(streamPause):
-				case <-ctx.Done():
-				}
+				pause.For(ctx, streamPause)
 				continue
 			}
 		}
@@ -147,15 +145,7 @@ func (a *application) untilEnded(ctx context.Context, r remote, path string) (js
 // showProgress prints the events after the one with id last until the stream ends, and returns the id of the last
 // event.
 func (a *application) showProgress(ctx context.Context, r remote, path, last string) (string, error) {
-	req, err := r.request(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return last, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if last != "" {
-		req.Header.Set("Last-Event-ID", last)
-	}
-	resp, err := r.send(req)
+	resp, err := r.events(ctx, http.MethodGet, path, nil, nil, last)
 	if err != nil {
 		return last, err
 	}
@@ -179,7 +169,6 @@ func (a *application) showProgress(ctx context.Context, r remote, path, last str
 	}
 }
 
-// eventText returns the line shown for an event of a call.
 func eventText(e wire.CallEvent) string {
 	if e.State != "" {
 		return oneLine(string(e.State), shownID)

@@ -14,6 +14,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,9 +34,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	issuer   = "https://id.example.com"
 	audience = "farhand"
+	shared   = "0123456789abcdef0123456789abcdef"
 )
 
-var secret = []byte("0123456789abcdef0123456789abcdef")
+var secret = []byte(shared)
 
 // clock is a clock that stands until it is moved.
 type clock struct {
@@ -81,10 +84,20 @@ func raw(t testing.TB, header, claims string) string {
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
+// fileOf returns the name of a file with a content.
+func fileOf(t testing.TB, content []byte) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // open returns a verifier with the secret, changed by with.
 func open(t testing.TB, c *clock, with func(*jwt.Config)) *jwt.Verifier {
 	t.Helper()
-	cfg := jwt.Config{Issuer: issuer, Audience: audience, Secret: secret, Now: c.Now}
+	cfg := jwt.Config{Settings: jwt.Settings{Issuer: issuer, Audience: audience, Secret: shared}, Now: c.Now}
 	if with != nil {
 		with(&cfg)
 	}

@@ -19,7 +19,7 @@ import (
 
 // withURL takes keys from an issuer only.
 func withURL(s *issuerServer) func(*jwt.Config) {
-	return func(c *jwt.Config) { c.Secret, c.KeySetURL = nil, s.URL }
+	return func(c *jwt.Config) { c.Secret, c.KeySetURL = "", s.URL }
 }
 
 // Keys are rotated: a token of a new key is accepted at once, and one of a key that was withdrawn no longer, also if it

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -83,14 +84,18 @@ func secretKey(secret []byte) key {
 	return key{alg: string(jose.HS256), public: slices.Clone(secret), fingerprint: sha256.Sum256(secret)}
 }
 
-// CheckKeys returns the error in the content of a key file, if any.
-func CheckKeys(content []byte) error {
-	_, err := parseKeyFile(content)
+// CheckKeyFile returns an error if a file has no valid keys.
+func CheckKeyFile(path string) error {
+	_, err := readKeyFile(path)
 	return err
 }
 
-// parseKeyFile reads public keys: PEM blocks, or a JWKS.
-func parseKeyFile(content []byte) ([]key, error) {
+// readKeyFile reads public keys: PEM blocks, or a JWKS.
+func readKeyFile(path string) ([]key, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
 	if json.Valid(content) {
 		keys, refused, err := parseKeySet(content)
 		return keys, errors.Join(err, refused)

@@ -29,13 +29,13 @@ func TestAlgorithms(t *testing.T) {
 	}
 	for kind, file := range map[string][]byte{"pem": pems, "set": set[:len(set):len(set)]} {
 		if kind == "set" { // the key for encryption is no mistake in what is published, but one in a file
-			_, err := jwt.New(jwt.Config{Issuer: issuer, Audience: audience, KeyFile: file})
+			_, err := jwt.New(jwt.Config{Settings: jwt.Settings{Issuer: issuer, Audience: audience, KeyFile: fileOf(t, file)}})
 			if err == nil {
 				t.Error("a key that is of no use was accepted in a file")
 			}
 			file = []byte(strings.Replace(string(file), `"use":"enc"`, `"use":"sig"`, 1))
 		}
-		v := open(t, c, func(cfg *jwt.Config) { cfg.KeyFile = file })
+		v := open(t, c, func(cfg *jwt.Config) { cfg.KeyFile = fileOf(t, file) })
 		for _, tc := range []struct {
 			method string
 			key    any
@@ -64,7 +64,7 @@ func TestIdentityOfClaims(t *testing.T) {
 	want := auth.Identity{
 		Tenant: "acme", User: "ann", Roles: auth.RoleCaller | auth.RoleApprover, Device: "cam-1",
 		Tools: "camera_* echo", Context: "group", Credential: "jwt:t1", Issued: c.Now(),
-		Expires: c.Now().Add(time.Hour + jwt.DefaultLeeway),
+		Expires: c.Now().Add(time.Hour + 30*time.Second),
 	}
 	if err != nil || id != want {
 		t.Errorf("identity %+v, %v\nwant     %+v", id, err, want)
@@ -94,8 +94,8 @@ func TestRefusedTokens(t *testing.T) {
 	c, s := newClock(), makeSigners()
 	rsaPEM := pemOf(t, &s.rsa.PublicKey)
 	v := open(t, c, func(cfg *jwt.Config) {
-		cfg.KeyFile = append(rsaPEM[:len(rsaPEM):len(rsaPEM)],
-			pemOf(t, &s.ec.PublicKey)...)
+		cfg.KeyFile = fileOf(t, append(rsaPEM[:len(rsaPEM):len(rsaPEM)],
+			pemOf(t, &s.ec.PublicKey)...))
 	})
 	if _, err := authenticate(t, v, sign(t, "RS256", s.rsa, nil, c.claims(nil))); err != nil {
 		t.Fatal("the good token:", err)
@@ -264,21 +264,21 @@ func TestConfigIsChecked(t *testing.T) {
 	for name, change := range map[string]func(*jwt.Config){
 		"no issuer":    func(c *jwt.Config) { c.Issuer = "" },
 		"no audience":  func(c *jwt.Config) { c.Audience = "" },
-		"no key":       func(c *jwt.Config) { c.Secret = nil },
-		"short secret": func(c *jwt.Config) { c.Secret = secret[:31] },
+		"no key":       func(c *jwt.Config) { c.Secret = "" },
+		"short secret": func(c *jwt.Config) { c.Secret = "0123456789abcdef0123456789abcde" },
 		"plain http":   func(c *jwt.Config) { c.KeySetURL = "http://id.example.com/keys" },
 		"a password":   func(c *jwt.Config) { c.KeySetURL = "https://a:b@id.example.com/keys" },
 		"no URL":       func(c *jwt.Config) { c.KeySetURL = "id.example.com" },
-		"no key file":  func(c *jwt.Config) { c.KeyFile = []byte("hello") },
+		"no key file":  func(c *jwt.Config) { c.KeyFile = fileOf(t, []byte("hello")) },
 		"private key": func(c *jwt.Config) {
-			c.KeyFile = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+			c.KeyFile = fileOf(t, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 		},
-		"another curve": func(c *jwt.Config) { c.KeyFile = pemOf(t, &s.ec384.PublicKey) },
+		"another curve": func(c *jwt.Config) { c.KeyFile = fileOf(t, pemOf(t, &s.ec384.PublicKey)) },
 		"shared secret": func(c *jwt.Config) {
-			c.KeyFile = []byte(`{"keys":[{"kty":"oct","k":"` + encode(secret) + `"}]}`)
+			c.KeyFile = fileOf(t, []byte(`{"keys":[{"kty":"oct","k":"`+encode(secret)+`"}]}`))
 		},
 	} {
-		cfg := jwt.Config{Issuer: issuer, Audience: audience, Secret: secret}
+		cfg := jwt.Config{Settings: jwt.Settings{Issuer: issuer, Audience: audience, Secret: shared}}
 		change(&cfg)
 		if v, err := jwt.New(cfg); err == nil {
 			v.Close()
@@ -292,7 +292,7 @@ func TestConfigIsChecked(t *testing.T) {
 // A token that is known costs no signature check.
 func BenchmarkKnownToken(b *testing.B) {
 	c, s := newClock(), makeSigners()
-	v := open(b, c, func(cfg *jwt.Config) { cfg.KeyFile = pemOf(b, &s.rsa.PublicKey) })
+	v := open(b, c, func(cfg *jwt.Config) { cfg.KeyFile = fileOf(b, pemOf(b, &s.rsa.PublicKey)) })
 	token := sign(b, "RS256", s.rsa, nil, c.claims(nil))
 	for b.Loop() {
 		if _, err := authenticate(b, v, token); err != nil {

@@ -81,7 +81,6 @@ type batteryReading struct {
 	Status  string `json:"status"`
 }
 
-// readSensors reads all sensors, or the requested one.
 func readSensors(_ context.Context, args struct{ Type string }) (any, error) {
 	f, r := readFacts(), reading{ReadAt: time.Now().UTC()}
 	for _, s := range []struct {
@@ -123,7 +122,6 @@ func temperatures(dir string) (found []temperatureReading) {
 	return found
 }
 
-// batteries reads the batteries under dir.
 func batteries(dir string) (found []batteryReading) {
 	paths, _ := filepath.Glob(filepath.Join(dir, "power_supply", "*", "capacity")) // the pattern is valid
 	for _, path := range paths {

@@ -30,24 +30,24 @@ const maxSleep = 10 * time.Minute
 // Basic returns the tools every machine can offer: device_info, sensors, echo and sleep.
 func Basic() []Tool {
 	return []Tool{
-		newTool("device_info",
+		NewTool("device_info",
 			"Describe this machine: name, operating system, version, architecture, processors, memory and uptime.",
 			`{"type":"object","properties":{},"additionalProperties":false}`, deviceInfo),
-		newTool("sensors",
+		NewTool("sensors",
 			"Read what this machine senses now: load, memory, temperatures and battery, where present.",
 			`{"type":"object","properties":{"type":{"type":"string","enum":["load","memory","temperature","battery"],`+
 				`"description":"read only this sensor"}},"additionalProperties":false}`, readSensors),
-		newTool("echo", "Return the given text, to try things out.",
+		NewTool("echo", "Return the given text, to try things out.",
 			`{"type":"object","properties":{"text":{"type":"string","description":"what to return"}},`+
 				`"required":["text"]}`, echo),
-		newTool("sleep", "Wait for the given number of seconds and then answer, to try out slow tools and timeouts.",
+		NewTool("sleep", "Wait for the given number of seconds and then answer, to try out slow tools and timeouts.",
 			`{"type":"object","properties":{"seconds":{"type":"number","minimum":0,"maximum":600}},`+
 				`"required":["seconds"],"additionalProperties":false}`, sleep),
 	}
 }
 
-// newTool returns a tool whose arguments are decoded into A.
-func newTool[A any](name, description, parameters string, run func(context.Context, A) (any, error)) Tool {
+// NewTool returns a tool whose arguments are decoded into A.
+func NewTool[A any](name, description, parameters string, run func(context.Context, A) (any, error)) Tool {
 	return Tool{
 		Tool: client.Tool{Name: name, Description: description, Parameters: json.RawMessage(parameters)},
 		Handler: func(ctx context.Context, call client.Call) (any, error) {
@@ -105,7 +105,6 @@ const (
 	maxContacts     = 200
 )
 
-// contact is one address, as agents see it.
 type contact struct {
 	Name         string   `json:"name"`
 	Organization string   `json:"organization,omitempty"`
@@ -130,14 +129,13 @@ func Contacts(path string) (Tool, error) {
 	if err != nil {
 		return Tool{}, fmt.Errorf("contacts: %s is not a vCard file: %w", path, err)
 	}
-	return newTool("contacts",
+	return NewTool("contacts",
 		"Search the contacts of this machine's owner by name, organization, telephone number or e-mail address.",
 		`{"type":"object","properties":{"query":{"type":"string","description":"text to look for; empty returns all"},`+
 			`"limit":{"type":"integer","minimum":1,"maximum":200}},"required":["query"],"additionalProperties":false}`,
 		all.search), nil
 }
 
-// addresses are the contacts of a file.
 type addresses []contact
 
 // readContacts reads the cards of a vCard file, of version 3.0 or 4.0 (RFC 6350). Lines that are no properties are
@@ -202,7 +200,6 @@ func (c *contact) set(name, value string) {
 	}
 }
 
-// query has the arguments of the tool.
 type query struct {
 	Query string
 	Limit int // 0: defaultContacts

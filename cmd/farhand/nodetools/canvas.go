@@ -37,7 +37,6 @@ type Canvas struct {
 	waiting map[string]chan value
 }
 
-// shown is what the page shows.
 type shown struct {
 	Visible bool              `json:"visible"`
 	URL     string            `json:"url"`
@@ -46,7 +45,6 @@ type shown struct {
 	bytes int
 }
 
-// event is a message to the page.
 type event struct {
 	kind string // state or eval
 	data any

@@ -124,7 +124,6 @@ func (c *Canvas) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// takeValue accepts the result of an eval.
 func (c *Canvas) takeValue(w http.ResponseWriter, r *http.Request) {
 	var v value
 	body := http.MaxBytesReader(w, r.Body, 4*maxValue)
@@ -144,7 +143,6 @@ const (
 	endWait   = time.Second
 )
 
-// ran is the result of a command.
 type ran struct {
 	ExitCode int    `json:"exit_code"`
 	Stdout   string `json:"stdout"`

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
@@ -12,6 +11,7 @@ import (
 	"image/draw"
 	"image/gif"
 	"image/png"
+	"strings"
 	"time"
 
 	"github.com/farhand/farhand/cmd/farhand/demotools"
@@ -24,8 +24,7 @@ type Config struct {
 	Confirm func(ctx context.Context, command string) bool // asks the person here whether a command may run
 	Canvas  *Canvas
 
-	Location *Location        // nil: location_get is not offered
-	Now      func() time.Time // default: time.Now
+	Location *Location // nil: location_get is not offered
 }
 
 // Location is the position that the machine reports.
@@ -39,53 +38,49 @@ type Location struct {
 const confirmed = "user_confirm"
 
 const (
-	noParameters = `{"type":"object","properties":{},"additionalProperties":false}`
-	facing       = `"facing":{"type":"string","enum":["front","back","both"],"description":"default: back"}`
-	duration     = `"duration_ms":{"type":"integer","minimum":1000,"maximum":120000}`
+	facing   = `"facing":{"type":"string","enum":["front","back","both"],"description":"default: back"}`
+	duration = `"duration_ms":{"type":"integer","minimum":1000,"maximum":120000}`
 )
+
+func object(properties string, required ...string) string {
+	if len(required) > 0 {
+		return fmt.Sprintf(`{"type":"object","properties":{%s},"required":["%s"],"additionalProperties":false}`,
+			properties, strings.Join(required, `","`))
+	}
+	return `{"type":"object","properties":{` + properties + `},"additionalProperties":false}`
+}
 
 // Tools returns the commands.
 func Tools(cfg Config) []demotools.Tool {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	p, c := painter{cfg.Now}, cfg.Canvas
+	c := cfg.Canvas
 	tools := []demotools.Tool{
 		newTool("notify", "", changes(), "Show a notification to the person at this machine.",
-			`{"type":"object","properties":{"title":{"type":"string"},"body":{"type":"string"}},`+
-				`"required":["body"],"additionalProperties":false}`, cfg.notify),
+			object(`"title":{"type":"string"},"body":{"type":"string"}`, "body"), cfg.notify),
 		newTool("camera_snap", confirmed, reads(), "Take a picture. This machine has a test picture for a camera.",
-			`{"type":"object","properties":{`+facing+`},"additionalProperties":false}`, p.snap),
-		newTool("camera_list", confirmed, reads(), "List the cameras of this machine.", noParameters, p.cameras),
+			object(facing), snap),
+		newTool("camera_list", confirmed, reads(), "List the cameras of this machine.", object(""), cameras),
 		newTool("camera_clip", confirmed, reads(), "Record a clip. This machine has moving test pictures for a camera.",
-			`{"type":"object","properties":{`+facing+`,`+duration+`},"additionalProperties":false}`, p.clip),
+			object(facing+","+duration), clip),
 		newTool("screen_record", confirmed, reads(),
-			"Record the screen. This machine makes moving test pictures instead.",
-			`{"type":"object","properties":{`+duration+`},"additionalProperties":false}`, p.screen),
+			"Record the screen. This machine makes moving test pictures instead.", object(duration), screen),
 		newTool("run", confirmed, destroys(), "Run a shell command on this machine, if the person at it agrees.",
-			`{"type":"object","properties":{"command":{"type":"string","minLength":1,"maxLength":16384}},`+
-				`"required":["command"],"additionalProperties":false}`, cfg.run),
+			object(`"command":{"type":"string","minLength":1,"maxLength":16384}`, "command"), cfg.run),
 		newTool("canvas_present", "", changes(), "Show the canvas, with a page if a url is given.",
-			`{"type":"object","properties":{"url":{"type":"string"}},"additionalProperties":false}`, c.present),
-		newTool("canvas_hide", "", changes(), "Hide the canvas.", noParameters, c.hide),
+			object(`"url":{"type":"string"}`), c.present),
+		newTool("canvas_hide", "", changes(), "Hide the canvas.", object(""), c.hide),
 		newTool("canvas_navigate", "", changes(), "Show another page on the canvas.",
-			`{"type":"object","properties":{"url":{"type":"string","minLength":1}},"required":["url"],`+
-				`"additionalProperties":false}`, c.navigate),
+			object(`"url":{"type":"string","minLength":1}`, "url"), c.navigate),
 		newTool("canvas_eval", confirmed, destroys(), "Run JavaScript in the page on the canvas, and return "+
-			"its value as JSON.",
-			`{"type":"object","properties":{"javaScript":{"type":"string","minLength":1}},"required":["javaScript"],`+
-				`"additionalProperties":false}`, c.eval),
+			"its value as JSON.", object(`"javaScript":{"type":"string","minLength":1}`, "javaScript"), c.eval),
 		newTool("canvas_snapshot", "", reads(), "Draw what the canvas was told to show. This is no screenshot.",
-			`{"type":"object","properties":{"quality":{"type":"integer","minimum":1,"maximum":100}},`+
-				`"additionalProperties":false}`, c.snapshot),
+			object(`"quality":{"type":"integer","minimum":1,"maximum":100}`), c.snapshot),
 		newTool("canvas_a2ui_push", "", changes(), "Add A2UI content to the canvas: one JSON object on each line.",
-			`{"type":"object","properties":{"jsonl":{"type":"string","minLength":1}},"required":["jsonl"],`+
-				`"additionalProperties":false}`, c.push),
-		newTool("canvas_a2ui_reset", "", changes(), "Remove all A2UI content from the canvas.", noParameters, c.reset),
+			object(`"jsonl":{"type":"string","minLength":1}`, "jsonl"), c.push),
+		newTool("canvas_a2ui_reset", "", changes(), "Remove all A2UI content from the canvas.", object(""), c.reset),
 	}
 	if cfg.Location != nil {
 		tools = append(tools, newTool("location_get", confirmed, reads(), "Tell where this machine is said to be.",
-			noParameters, func(context.Context, struct{}) (any, error) { return *cfg.Location, nil }))
+			object(""), func(context.Context, struct{}) (any, error) { return *cfg.Location, nil }))
 	}
 	return tools
 }
@@ -103,24 +98,18 @@ func (cfg Config) run(ctx context.Context, args struct{ Command string }) (any, 
 	return runCommand(ctx, args.Command)
 }
 
-// newTool returns a command whose arguments are decoded into A.
+// newTool returns a command. If its caller is gone, it asks no question and runs nothing.
 func newTool[A any](name, level string, hints client.Hints, description, parameters string,
 	run func(context.Context, A) (any, error)) demotools.Tool {
-	return demotools.Tool{
-		Tool: client.Tool{
-			Name: name, Description: description, Parameters: json.RawMessage(parameters), Hints: hints,
-			SecurityLevel: level,
-		},
-		Handler: func(ctx context.Context, call client.Call) (any, error) {
-			var args A
-			if err := call.Bind(&args); err != nil {
-				return nil, err
-			}
-			ctx, stop := call.Awaited(ctx) // if the caller is gone, no question and no command
-			defer stop()
-			return run(ctx, args)
-		},
+	t := demotools.NewTool(name, description, parameters, run)
+	t.SecurityLevel, t.Hints = level, hints
+	decoded := t.Handler
+	t.Handler = func(ctx context.Context, call client.Call) (any, error) {
+		ctx, stop := call.Awaited(ctx)
+		defer stop()
+		return decoded(ctx, call)
 	}
+	return t
 }
 
 // reads, changes and destroys are the effects of commands.
@@ -140,10 +129,6 @@ const (
 	maxLetters    = 64 // of one line of text in a picture
 )
 
-// painter draws the pictures of a machine that has no camera.
-type painter struct{ now func() time.Time }
-
-// cameraNames returns the cameras that facing selects.
 func cameraNames(facing string) []string {
 	switch facing {
 	case "both":
@@ -155,7 +140,7 @@ func cameraNames(facing string) []string {
 	}
 }
 
-func (p painter) cameras(context.Context, struct{}) (any, error) {
+func cameras(context.Context, struct{}) (any, error) {
 	type camera struct {
 		ID     string `json:"id"`
 		Facing string `json:"facing"`
@@ -164,11 +149,11 @@ func (p painter) cameras(context.Context, struct{}) (any, error) {
 	return []camera{{"front", "front", "test picture"}, {"back", "back", "test picture"}}, nil
 }
 
-func (p painter) snap(_ context.Context, args struct{ Facing string }) (any, error) {
+func snap(_ context.Context, args struct{ Facing string }) (any, error) {
 	result := client.Result{Output: "A generated test picture: this machine has no camera."}
 	for _, name := range cameraNames(args.Facing) {
 		var b bytes.Buffer
-		if err := png.Encode(&b, p.frame(name, 0)); err != nil {
+		if err := png.Encode(&b, frame(name, 0)); err != nil {
 			return nil, err
 		}
 		result.Parts = append(result.Parts, client.Part{
@@ -178,20 +163,19 @@ func (p painter) snap(_ context.Context, args struct{ Facing string }) (any, err
 	return result, nil
 }
 
-// recording has the arguments of a recording.
 type recording struct {
 	Facing     string
 	DurationMS int64 `json:"duration_ms"` // zero: ten seconds
 }
 
-func (p painter) clip(_ context.Context, r recording) (any, error) {
-	return p.record(r, cameraNames(r.Facing)...)
+func clip(_ context.Context, r recording) (any, error) {
+	return record(r, cameraNames(r.Facing)...)
 }
 
-func (p painter) screen(_ context.Context, r recording) (any, error) { return p.record(r, "screen") }
+func screen(_ context.Context, r recording) (any, error) { return record(r, "screen") }
 
 // record makes animated GIFs of the requested length. It does not wait that long.
-func (p painter) record(r recording, names ...string) (any, error) {
+func record(r recording, names ...string) (any, error) {
 	if r.DurationMS <= 0 {
 		r.DurationMS = 10_000
 	}
@@ -203,7 +187,7 @@ func (p painter) record(r recording, names ...string) (any, error) {
 	for _, name := range names {
 		var anim gif.GIF
 		for i := range frames {
-			anim.Image = append(anim.Image, p.frame(name, i*100/frames))
+			anim.Image = append(anim.Image, frame(name, i*100/frames))
 			anim.Delay = append(anim.Delay, int(r.DurationMS/10)/frames)
 		}
 		var b bytes.Buffer
@@ -217,7 +201,6 @@ func (p painter) record(r recording, names ...string) (any, error) {
 	return result, nil
 }
 
-// bars are the colours of a test picture.
 func bars() color.Palette {
 	return color.Palette{
 		color.Black, color.White, color.RGBA{192, 192, 0, 255}, color.RGBA{0, 192, 192, 255},
@@ -227,7 +210,7 @@ func bars() color.Palette {
 }
 
 // frame draws a test picture: coloured bars, its name and time, and a mark at the position moved, in percent.
-func (p painter) frame(name string, moved int) *image.Paletted {
+func frame(name string, moved int) *image.Paletted {
 	palette := bars()
 	img := image.NewPaletted(image.Rect(0, 0, pictureWidth, pictureHeight), palette)
 	width := pictureWidth / (len(palette) - 1)
@@ -237,7 +220,7 @@ func (p painter) frame(name string, moved int) *image.Paletted {
 	at := moved * (pictureWidth - 20) / 100
 	draw.Draw(img, image.Rect(at, pictureHeight-30, at+20, pictureHeight-10), image.Black, image.Point{}, draw.Src)
 	draw.Draw(img, image.Rect(0, 0, pictureWidth, 3*lineHeight), image.Black, image.Point{}, draw.Src)
-	write(img, color.White, "farhand test picture: "+name+" (generated)", p.now().UTC().Format(time.RFC3339))
+	write(img, color.White, "farhand test picture: "+name+" (generated)", time.Now().UTC().Format(time.RFC3339))
 	return img
 }
 

@@ -1,0 +1,131 @@
+package jwt
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/internal/envconf"
+	"github.com/farhand/farhand/internal/secret"
+)
+
+// Defaults of Config, besides those of Settings.
+const (
+	DefaultRefresh   = 5 * time.Minute
+	DefaultRetry     = 30 * time.Second
+	DefaultKeepStale = 24 * time.Hour
+)
+
+// Bounds that cannot be configured.
+const (
+	minSecret    = 32               // bytes of a shared secret
+	maxToken     = 8 << 10          // bytes of a token
+	maxDepth     = 8                // nesting of its claims
+	maxKeySet    = 512 << 10        // bytes of a key set
+	maxKeys      = 64               // keys per set
+	maxTries     = 4                // keys tried per token
+	fetchTimeout = 10 * time.Second // per fetch of a key set
+	minRSA       = 2048             // bits
+	maxRSA       = 8192             // bits; above it, a check takes too long
+)
+
+// Settings say which tokens are accepted. Issuer, Audience and at least one key are required.
+type Settings struct {
+	Issuer    string        `env:"ISSUER" doc:"iss of JSON Web Tokens that are accepted. Required with a key for them."`
+	Audience  string        `env:"AUDIENCE" doc:"aud of JSON Web Tokens that are accepted: a token for another service is refused. Required with a key for them."`
+	KeySetURL string        `env:"JWKS_URL" doc:"Where the identity provider publishes its keys (JWKS), https: RS256, ES256 and EdDSA."`
+	KeyFile   string        `env:"KEY_FILE" doc:"File with public keys of the issuer, PEM or JWKS; read at start."`
+	Secret    secret.Text   `env:"SECRET" doc:"Secret of at least 32 bytes that is shared with the issuer, for HS256."`
+	Leeway    time.Duration `env:"LEEWAY" envDefault:"30s" doc:"How far the clocks of issuer and gateway may be apart."`
+	MaxAge    time.Duration `env:"MAX_AGE" envDefault:"24h" doc:"The longest life a JSON Web Token may have; longer ones are refused."`
+
+	Claims ClaimNames
+}
+
+// ClaimNames maps claims to the parts of an identity. A name is a claim's name. If no such claim exists, it is a path
+// through objects, separated by dots, such as realm_access.roles.
+type ClaimNames struct {
+	Tenant  string `env:"TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; a token without it is of the default tenant. Dots lead into objects, here and below."`
+	User    string `env:"USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is refused."`
+	Roles   string `env:"ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or a text with spaces. Other roles in it are ignored; without any the token may do nothing."`
+	Tools   string `env:"TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of the tools that may be called and registered, a list or a text with spaces. A token without it is not restricted; one in which it is empty is refused, as with the next two."`
+	Context string `env:"CONTEXT_CLAIM" envDefault:"context" doc:"Claim that says who takes part in conversations: main, group, or group sandboxed."`
+	Device  string `env:"DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may have."`
+}
+
+// Enabled reports whether there is a key to verify tokens with.
+func (s Settings) Enabled() bool { return s.Secret != "" || s.KeyFile != "" || s.KeySetURL != "" }
+
+// Config configures a Verifier. A negative Leeway means none.
+type Config struct {
+	Settings
+
+	// Resource is the gateway's URL for clients, without a path. Tokens that an authorization server issued for it (RFC
+	// 8707) are also accepted. Tokens for a URL of its MCP endpoint are valid only for requests to that URL and below.
+	// Empty: only Audience is accepted.
+	Resource string
+
+	Refresh   time.Duration // how often published keys are fetched; default 5 min
+	Retry     time.Duration // minimum time between two fetches, also for unknown keys; default 30 s
+	KeepStale time.Duration // how long keys are used if fetching fails; default 24 h
+
+	Client *http.Client     // default: a client that follows no redirects
+	Now    func() time.Time // default: time.Now
+	Log    *slog.Logger     // default: discard
+}
+
+// fill sets defaults, and returns all configuration errors.
+func (c *Config) fill() error {
+	envconf.Default(&c.Settings)
+	c.Leeway = max(c.Leeway, 0)
+	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
+	c.Retry = cmp.Or(c.Retry, DefaultRetry)
+	c.KeepStale = cmp.Or(c.KeepStale, DefaultKeepStale)
+	if c.Client == nil {
+		c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("the URL of the keys must answer itself: redirects are not followed")
+		}}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	var errs []error
+	wrong := func(is bool, text string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(text, args...))
+		}
+	}
+	wrong(c.Issuer == "", "the issuer of tokens is missing")
+	wrong(c.Audience == "", "the audience of tokens is missing: a token for another service must not be one for this")
+	wrong(!c.Enabled(), "no key to check tokens with")
+	wrong(len(c.Secret) > 0 && len(c.Secret) < minSecret, "the secret must have at least %d bytes", minSecret)
+	wrong(c.MaxAge < time.Minute, "the longest life of a token must be at least a minute")
+	if c.KeySetURL != "" {
+		errs = append(errs, CheckURL(c.KeySetURL))
+	}
+	return errors.Join(errs...)
+}
+
+// CheckURL returns an error if keys must not be fetched from a URL: an attacker that can change the response in transit
+// could sign tokens.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "":
+		return errors.New("the URL of the keys must look like https://id.example.com/.well-known/jwks.json")
+	case u.User != nil:
+		return errors.New("the URL of the keys must not hold a user or a password")
+	case u.Scheme == "https" || u.Scheme == "http" && auth.IsLoopbackHost(u.Host):
+		return nil
+	default:
+		return errors.New("the URL of the keys must be https, or http of this machine")
+	}
+}
