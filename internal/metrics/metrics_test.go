@@ -62,7 +62,7 @@ func newTestPod(t testing.TB) *testPod {
 	p.must(err)
 	handler, err := api.NewHandler(api.Config{
 		Approvals: struct{ api.Approvals }{},
-		Pod: "pod", Calls: p.Calls, Directory: store, Conversations: store,
+		Pod:       "pod", Calls: p.Calls, Directory: store, Conversations: store,
 		AuditLog: store, Credentials: store, Usage: store, Kicker: p.Hub, Turns: p.Turns,
 		Policy: policy,
 		Auth:   auth.Anonymous{}, Origins: origins,
