@@ -142,7 +142,7 @@ func NewInvoker(cfg Config) *Invoker {
 	// The guards are not among these hooks. They amend what a conversation reads. The result of such a call is amended
 	// before the call has a record.
 	custom := pipeline(cfg.Hooks)
-	if len(custom) > 0 {
+	if slices.ContainsFunc(custom, func(h Hook) bool { _, amends := h.(AmendHook); return amends }) {
 		cfg.CallLog.AmendWith(func(ctx context.Context, rec registry.Record, res registry.Result) registry.Result {
 			return custom.stored(ctx, cfg.Log, rec, res)
 		}, custom.amendsTool)

@@ -96,7 +96,7 @@ func (i *Invoker) resolve(ctx context.Context, p *prepared) error {
 }
 
 // awaitDevice is resolve for a call whose device is away. A call that would have no record gets one now, so that it can
-// be found and cancelled, unless only this pod knows its id until then.
+// be found and cancelled. A call that gets a record later needs none yet: until then its caller does not know its id.
 func (i *Invoker) awaitDevice(ctx context.Context, p *prepared, target registry.Target, until time.Time) error {
 	req := p.req
 	wait := func(ctx context.Context) (err error) {

@@ -149,7 +149,7 @@ func TestGzip(t *testing.T) {
 	for accept, zipped := range map[string]bool{
 		"*": true, "gzip;q=0.1": true, "GZIP": true, "x-gzip": true, "br, *;q=0.5": true,
 		"gzip;q=0": false, "gzip; q=0.0, *": false, "br": false, "*;q=0": false, "": false, "gzip;q=no": false,
-		"gzip;q=2": false,
+		"gzip;q=2": false, "gzip;q=0;q=1, *": false, `gzip;q=""`: false,
 	} {
 		if got := rawGet(f, accept).header.Get("Content-Encoding") == "gzip"; got != zipped {
 			t.Errorf("Accept-Encoding %q: compressed %v", accept, got)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -260,12 +259,16 @@ func (h *handler) compress(body []byte) []byte {
 func acceptsGzip(values []string) bool {
 	named, others := -1.0, -1.0
 	for item := range strings.SplitSeq(strings.Join(values, ","), ",") {
-		coding, options, err := mime.ParseMediaType(item)
-		quality, invalid := strconv.ParseFloat(cmp.Or(options["q"], "1"), 64)
-		if err != nil || invalid != nil || quality < 0 || quality > 1 {
+		coding, _, _ := strings.Cut(item, ";")
+		_, options, err := mime.ParseMediaType(item)
+		quality := 1.0
+		if q, given := options["q"]; given && err == nil {
+			quality, err = strconv.ParseFloat(q, 64)
+		}
+		if err != nil || quality < 0 || quality > 1 {
 			quality = 0
 		}
-		switch coding {
+		switch strings.ToLower(strings.TrimSpace(coding)) {
 		case "gzip", "x-gzip":
 			named = max(named, quality)
 		case "*":

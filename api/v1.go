@@ -14,12 +14,12 @@ import (
 )
 
 func (h *handler) complete(c *gin.Context, _ *params) error {
+	if h.Closing.Err() != nil {
+		return draining()
+	}
 	r, err := readAs(h, c, openai.ParseRequest)
 	if err != nil {
 		return err
-	}
-	if h.Closing.Err() != nil {
-		return draining()
 	}
 	agent, err := h.agent()
 	if err != nil {

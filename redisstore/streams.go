@@ -207,7 +207,8 @@ func (f *follower) close() error { return f.client.Close() }
 // wait returns when the stream has an entry after the one with that id, or after about atMost. If there are more
 // readers than connections, it also returns when none became free in time, and its caller reads the stream.
 func (f *follower) wait(ctx context.Context, key, after string, atMost time.Duration) error {
-	bounded, cancel := context.WithTimeout(ctx, atMost+f.timeout) // so that a hanging Redis is noticed
+	// So that a hanging Redis is noticed. Waiting for a connection and the read may take f.timeout each.
+	bounded, cancel := context.WithTimeout(ctx, atMost+2*f.timeout)
 	defer cancel()
 	err := f.client.XRead(bounded, &redis.XReadArgs{
 		Streams: []string{key, cmp.Or(after, "0-0")}, Count: 1,

@@ -199,8 +199,8 @@ type PodStore interface {
 }
 
 // Store is the shared data of a fleet. Package registry/memory implements it for one process, package redisstore for
-// several. All methods of its parts are safe for concurrent use, honour their context, and do not keep slices passed to
-// them. A failure of the store itself is an *Error with CodeStoreUnavailable.
+// several. All methods of its parts are safe for concurrent use and honour their context. They do not keep slices
+// passed to them, except lists of tools. A failure of the store itself is an *Error with CodeStoreUnavailable.
 type Store interface {
 	SessionStore
 	Directory

@@ -141,10 +141,17 @@ func (s *Server) CredentialsChanged(changes []registry.CredentialChange) {
 	}
 }
 
-// noteChange records that a credential has changed. It returns true if no goroutine handles the changes of its tenant.
+// pairedID names the credential of a paired device.
+type pairedID struct{ tenant, credential string }
+
+// noteChange records that a credential has changed, if a connection here has it. It returns true if it did, and no
+// goroutine handles the changes of its tenant.
 func (s *Server) noteChange(tenant, credential string) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.paired[pairedID{tenant, credential}] == 0 {
+		return false
+	}
 	if first = s.changed[tenant] == nil; first {
 		s.changed[tenant] = make(map[string]bool)
 	}

@@ -3,6 +3,7 @@ package ws
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -56,6 +57,11 @@ type hijackWriter struct {
 // Hijack implements http.Hijacker. The HTTP server needs more stack for it than a reader should keep.
 func (d *hijackWriter) Hijack() (socket net.Conn, rw *bufio.ReadWriter, err error) {
 	d.conn.server.stacks.run(func() {
+		defer func() { // a writer that cannot be hijacked may panic
+			if p := recover(); p != nil {
+				err = fmt.Errorf("ws: the request cannot be hijacked: %v", p)
+			}
+		}()
 		socket, rw, err = http.NewResponseController(d.ResponseWriter).Hijack()
 	})
 	if err != nil {

@@ -84,7 +84,7 @@ func (c *conn) openMCP(begin opening) {
 		c.end(CloseRate)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), introductionWait)
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout+introductionWait)
 	defer cancel()
 	_, proof := c.newResumeToken() // so that calls know which device they were given to
 	begin.session.Proofs = []string{proof}

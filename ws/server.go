@@ -16,8 +16,8 @@
 //
 // # To add a frame
 //
-// A frame that devices send has its type and struct in frames.go, a case in frameFields.frame (decode.go), a case in
-// conn.handle (dispatch.go), its name in ReceivedTypes (stats.go), and the roles that may send it in frameRoles
+// A frame that devices send has its type, struct and frameType in frames.go, a case in frameFields.frame (decode.go), a
+// case in conn.handle (dispatch.go), its name in ReceivedTypes (stats.go), and the roles that may send it in frameRoles
 // (identify.go).
 //
 // A frame to devices has its type and function in frames.go, chat.go or calls.go, and its name in SentTypes (stats.go).
@@ -95,6 +95,7 @@ type Server struct {
 	draining bool                       // no more upgrades
 	idle     chan struct{}              // closed when draining is set and there are no tasks
 	changed  map[string]map[string]bool // changed credentials by tenant, while a goroutine handles those of the tenant
+	paired   map[pairedID]int           // connections of each paired device
 }
 
 // NewServer returns a server that accepts devices immediately. Call Close to stop it.
@@ -104,7 +105,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Log, started: time.Now(),
-		idle: make(chan struct{}), changed: make(map[string]map[string]bool),
+		idle: make(chan struct{}), changed: make(map[string]map[string]bool), paired: make(map[pairedID]int),
 	}
 	s.counters.init()
 	s.asks = share.New(share.Bounds{Pod: cfg.MaxUnfinished})
@@ -217,6 +218,9 @@ func (s *Server) track(c *conn) (draining bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.pingAt, c.tracked = s.now()+s.cfg.PingInterval, s.conns.PushBack(c)
+	if c.isPaired() {
+		s.paired[pairedID{c.who.Tenant, c.who.Credential}]++
+	}
 	if s.conns.Len() == 1 {
 		s.armLocked()
 	}
@@ -226,9 +230,19 @@ func (s *Server) track(c *conn) (draining bool) {
 func (s *Server) untrack(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.tracked != nil {
-		s.conns.Remove(c.tracked)
-		s.armLocked()
+	if c.tracked == nil {
+		return
+	}
+	s.conns.Remove(c.tracked)
+	if s.conns.Len() == 0 {
+		s.pinger.Stop()
+	}
+	if !c.isPaired() {
+		return
+	}
+	id := pairedID{c.who.Tenant, c.who.Credential}
+	if s.paired[id]--; s.paired[id] == 0 {
+		delete(s.paired, id)
 	}
 }
 

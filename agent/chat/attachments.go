@@ -141,9 +141,9 @@ func (r *readings) checkIn(key registry.Key, o *origins) {
 	if one.size > maxReadings/2 {
 		return
 	}
-	r.forget(key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.forgetLocked(key)
 	all, tenant := one.size, one.size
 	for _, e := range r.entries {
 		all += e.size
@@ -168,6 +168,10 @@ func (r *readings) checkIn(key registry.Key, o *origins) {
 func (r *readings) forget(key registry.Key) *origins {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.forgetLocked(key)
+}
+
+func (r *readings) forgetLocked(key registry.Key) *origins {
 	i := slices.IndexFunc(r.entries, func(e *reading) bool { return e.key == key })
 	if i < 0 {
 		return nil

@@ -59,7 +59,7 @@ type keptPart struct {
 	Size     *ignored `json:"size"`
 }
 
-// ignored is a member whose value does not matter.
+// ignored is a member whose value does not matter, and may be null.
 type ignored struct{}
 
 func (*ignored) UnmarshalJSON([]byte) error { return nil }
@@ -70,8 +70,8 @@ func parseAnswer(text []byte, phase string) (answer, error) {
 	if strictjson.Depth(text) > maxDepth {
 		return a, fmt.Errorf("nests deeper than %d levels", maxDepth)
 	}
-	noNull := jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, _ any) error {
-		if d.PeekKind() == 'n' {
+	noNull := jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+		if _, any := v.(**ignored); d.PeekKind() == 'n' && !any {
 			return errors.New("null")
 		}
 		return errors.ErrUnsupported // read it as usual
@@ -129,11 +129,11 @@ func (c *changed) check() error {
 func (a *answer) result(was registry.Result) registry.Result {
 	c := a.Result
 	res := registry.Result{
-		Success: was.Success, Output: c.Structured.String(), Structured: c.Structured, Error: c.Error,
+		Success: was.Success, Output: given(c.Output), Structured: c.Structured, Error: c.Error,
 		Notice: was.Notice, Parts: a.selected,
 	}
-	if c.Output != nil {
-		res.Output = *c.Output
+	if c.Output == nil {
+		res.Output = c.Structured.String()
 	}
 	return res
 }

@@ -204,15 +204,22 @@ const logPause = 5 * time.Second
 // failed counts a failure and logs it, at most once per logPause.
 func (h *Hook) failed(phase, tool, call string, begin time.Time, err error) {
 	h.note(outcomeFailed, begin)
+	if missed, now := h.logsFailure(); now { // without the lock, because the log may block
+		h.log.Error("an HTTP hook failed", "hook", h.cfg.Name, "phase", phase, "tool", tool, "call_id", call,
+			"error", err, "failures_not_logged", missed)
+	}
+}
+
+// logsFailure reports whether a failure is logged now, and how many before it were not.
+func (h *Hook) logsFailure() (missed int, now bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.logged.IsZero() && time.Since(h.logged) < logPause {
 		h.missed++
-		return
+		return 0, false
 	}
-	h.log.Error("an HTTP hook failed", "hook", h.cfg.Name, "phase", phase, "tool", tool, "call_id", call,
-		"error", err, "failures_not_logged", h.missed)
-	h.logged, h.missed = time.Now(), 0
+	missed, h.missed, h.logged = h.missed, 0, time.Now()
+	return missed, true
 }
 
 // Pools returns the usage of the hook's pools, by name.

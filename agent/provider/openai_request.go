@@ -186,7 +186,9 @@ func objectSchema(schema json.RawMessage) json.RawMessage {
 		case name == "type":
 			typed = true
 		}
-		kept = append(kept, m)
+		kept = append(slices.DeleteFunc(kept, func(k strictjson.Member) bool { // of equal names the last counts
+			return bytes.Equal(k.Name, m.Name)
+		}), m)
 	}
 	if typed && len(kept) == len(members) {
 		return schema

@@ -122,13 +122,13 @@ func (s *lenientString) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// lenientInt is an integer, which may be written with a fraction or as a string. Any other value is 0.
+// lenientInt is an integer that is not negative. It may be written with a fraction or as a string. Others are read as 0.
 type lenientInt int64
 
 func (n *lenientInt) UnmarshalJSON(data []byte) error {
 	const exact = 1 << 53 // in a float64
 	f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64)
-	if *n = 0; err == nil && f > -exact && f < exact {
+	if *n = 0; err == nil && f > 0 && f < exact {
 		*n = lenientInt(f)
 	}
 	return nil

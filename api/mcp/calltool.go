@@ -59,6 +59,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 	if err != nil {
 		return result{}, err
 	}
+	finish = sync.OnceFunc(finish)
 	defer finish()
 	release := r.TakeBody()
 	ctx, leave, err := s.running.enter(ctx, r, release != nil)
@@ -75,6 +76,7 @@ func (s *Server) call(ctx context.Context, r *request, req agent.Request) (resul
 		asked.Forget = r.forgetBody
 	}
 	out, err := s.cfg.Invoker.Invoke(ctx, asked)
+	finish() // while the call can still be cancelled
 	if req.Target.Viewer == registry.NoUser && errors.Is(err, registry.CodeToolNotFound) {
 		e := *registry.AsError(err)
 		e.Message += " Devices of users are called by names with the session, as tools/list shows them."

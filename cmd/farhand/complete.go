@@ -261,7 +261,8 @@ func fetch[T any](
 	if err != nil {
 		return answer, err
 	}
-	return answer, decodeAnswer(raw, &answer)
+	err = decodeAnswer(raw, &answer)
+	return answer, err
 }
 
 func decodeAnswer(text []byte, v any) error {

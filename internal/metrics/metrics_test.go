@@ -21,6 +21,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/api"
@@ -146,7 +147,7 @@ func (p *testPod) flood(seed uint64, n int) {
 		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: name(), Model: name()},
 			chat.TurnEnd{Outcome: chat.Outcome(name()), Calls: 1})
 		p.set.Turns.TurnFinished(chat.TurnInfo{Channel: chat.ChannelChat, Model: name()},
-			chat.TurnEnd{Outcome: chat.Outcome(name())})
+			chat.TurnEnd{Outcome: chat.Outcome(name()), Usage: provider.Usage{Input: -1, Output: -1}})
 		p.set.Calls.CallEnded(agent.CallEnd{Endpoint: agent.Endpoint(name()), Route: agent.CallRoute(name()),
 			Outcome: name()})
 		p.set.Redis.RoundTrip(redisstore.Kind(name()), time.Second, redisstore.FailureTimeout)

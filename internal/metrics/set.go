@@ -285,7 +285,7 @@ func newTally(vec *prometheus.CounterVec, values []string, before ...string) tal
 }
 
 func (t tally) add(value string, n int64) {
-	if n == 0 {
+	if n <= 0 { // a counter panics on a negative number
 		return
 	}
 	c := t[value]

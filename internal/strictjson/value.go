@@ -180,8 +180,8 @@ func Members(into []Member, text []byte, limit int) ([]Member, error) {
 	return readMembers(into, text, limit)
 }
 
-// LenientMembers is Members for a text that was found to be faulty: it also accepts duplicate names and invalid UTF-8.
-// It serves to find the call of a rejected answer.
+// LenientMembers is Members for a text that others have made or refused: it also accepts duplicate names and invalid
+// UTF-8.
 func LenientMembers(text []byte, limit int) ([]Member, error) {
 	return readMembers(nil, text, limit, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }

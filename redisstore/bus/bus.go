@@ -56,6 +56,7 @@ type Bus struct {
 
 	mu           sync.Mutex
 	closed       bool
+	listening    bool
 	subscription *subscription
 	reader       *replyReader
 }
@@ -97,23 +98,41 @@ var (
 )
 
 func (b *Bus) Listen(ctx context.Context, pod string, h registry.BusHandler) error {
+	if err := b.beginListening(h); err != nil {
+		return redisconn.Unavailable("listen", err)
+	}
+	subscription := newSubscription(b.conn, podChannel(pod), b.opts, b.receive, h.HandleGap)
+	if err := subscription.open(ctx); err != nil {
+		_ = subscription.close(ctx)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.listening = false
+		return redisconn.Unavailable("listen", err)
+	}
+	reader := newReplyReader(b.conn, podRepliesKey(pod), b.opts.Log, b.receive)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		_ = subscription.close(ctx)
+		_ = reader.close()
+		return redisconn.Unavailable("listen", errClosed)
+	}
+	b.subscription, b.reader = subscription, reader
+	subscription.start()
+	reader.start()
+	return nil
+}
+
+func (b *Bus) beginListening(h registry.BusHandler) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.closed:
-		return redisconn.Unavailable("listen", errClosed)
-	case b.subscription != nil:
-		return redisconn.Unavailable("listen", errListening)
+		return errClosed
+	case b.listening:
+		return errListening
 	}
-	b.handler = h
-	subscription := newSubscription(b.conn, podChannel(pod), b.opts, b.receive, h.HandleGap)
-	if err := subscription.open(ctx); err != nil {
-		_ = subscription.close(ctx)
-		return redisconn.Unavailable("listen", err)
-	}
-	b.subscription, b.reader = subscription, newReplyReader(b.conn, podRepliesKey(pod), b.opts.Log, b.receive)
-	b.subscription.start()
-	b.reader.start()
+	b.listening, b.handler = true, h
 	return nil
 }
 

@@ -45,14 +45,21 @@ func (m *Store) newestConversations(
 ) ([]registry.ConversationInfo, *registry.ConversationCursor) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
+	now, enough := m.opts.Now(), pageSize(q.Limit)+1
+	newestFirst := func(a, b registry.ConversationCursor) int { return b.Compare(a) }
 	var places []registry.ConversationCursor
 	for session, c := range m.conversations.all.byTenant[q.Tenant] {
 		at := registry.ConversationCursor{Generation: c.active.UnixMilli(), Session: session}
-		if len(c.messages) > 0 && (q.After == registry.ConversationCursor{} || at.Compare(q.After) < 0) {
-			places = append(places, at)
+		if len(c.messages) == 0 || !now.Before(c.expires) ||
+			q.After != (registry.ConversationCursor{}) && at.Compare(q.After) >= 0 {
+			continue
+		}
+		if places = append(places, at); len(places) == 4*enough { // only a page is sorted and kept
+			slices.SortFunc(places, newestFirst)
+			places = places[:enough]
 		}
 	}
-	slices.SortFunc(places, func(a, b registry.ConversationCursor) int { return b.Compare(a) })
+	slices.SortFunc(places, newestFirst)
 	return m.pageLocked(q.Tenant, places, q.Limit)
 }
 

@@ -115,7 +115,10 @@ func (cfg *PodConfig) setDefaults() {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.jitter == nil {
-		cfg.jitter, cfg.gather = rand.N[time.Duration], func() {}
+		cfg.jitter = rand.N[time.Duration]
+	}
+	if cfg.gather == nil {
+		cfg.gather = func() {}
 	}
 }
 

@@ -1,4 +1,4 @@
 package auth
 
 // Bound returns the number of bound identities that can end.
-func (l *Live) Bound() int { return len(l.bound.distinct()) }
+func (l *Live) Bound() int { return len(l.bound.all()) }

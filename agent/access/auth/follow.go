@@ -23,8 +23,15 @@ var errStale = errors.New("the log of changes could not be read for a while")
 
 // follow polls the log of changes every cfg.Poll until ctx ends.
 func (l *Live) follow(ctx context.Context) {
+	ticker := time.NewTicker(l.cfg.Poll)
+	defer ticker.Stop()
 	failing := false
-	for pause.For(ctx, l.cfg.Poll) == nil {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C: // at once after a read that took longer
+		}
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		err := l.read(bounded)
 		cancel()
@@ -141,7 +148,7 @@ func (l *Live) lookUp(ctx context.Context) {
 			return
 		case <-l.verify:
 		}
-		for _, id := range l.bound.distinct() {
+		for _, id := range l.bound.all() {
 			l.lookUpOne(ctx, &id)
 		}
 	}
@@ -171,23 +178,36 @@ func (l *Live) lookUpOne(ctx context.Context, id *Identity) {
 	}
 }
 
-// boundIdentities has the identity of each connection, call or other binding. It is safe for concurrent use.
+// boundIdentities has the identities that connections, calls and others use. Each identity is in it once, with all its
+// bindings. It is safe for concurrent use.
 type boundIdentities struct {
 	mu   sync.Mutex
-	all  map[*binding]struct{}
+	by   map[identityKey]*boundIdentity
 	next time.Time // no identity expires earlier; zero: none expires
-}
-
-// binding is one use of an identity. It is bound until the identity ends or release is called.
-type binding struct {
-	identity Identity
-	end      func(error)
 }
 
 // identityKey distinguishes identities that can end.
 type identityKey struct {
 	tenant, credential, user, device string
 	issued, expires                  int64
+}
+
+type boundIdentity struct {
+	key      identityKey
+	identity Identity
+	first    *binding
+}
+
+// binding is one connection, call or other user of an identity. It is in the identity's list until the identity ends or
+// release is called.
+type binding struct {
+	of         *boundIdentity // nil: no longer bound
+	prev, next *binding
+	end        func(error)
+}
+
+func newBoundIdentities() *boundIdentities {
+	return &boundIdentities{by: make(map[identityKey]*boundIdentity)}
 }
 
 func keyOf(id *Identity) identityKey {
@@ -203,29 +223,48 @@ func keyOf(id *Identity) identityKey {
 
 // add adds a binding, unless refuse returns an error because the identity has already ended.
 func (h *boundIdentities) add(id *Identity, end func(error), refuse func() error) (*binding, error) {
+	key := keyOf(id)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := refuse(); err != nil {
 		return nil, err
 	}
-	b := &binding{*id, end}
-	h.all[b] = struct{}{}
-	h.expectLocked(id.Expires)
-	return b, nil
-}
-
-// expectLocked records that an identity expires.
-func (h *boundIdentities) expectLocked(at time.Time) {
-	if !at.IsZero() && (h.next.IsZero() || at.Before(h.next)) {
-		h.next = at
+	of := h.by[key]
+	if of == nil {
+		of = &boundIdentity{key: key, identity: *id}
+		h.by[key] = of
+		if e := id.Expires; !e.IsZero() && (h.next.IsZero() || e.Before(h.next)) {
+			h.next = e
+		}
 	}
+	n := &binding{of: of, next: of.first, end: end}
+	if of.first != nil {
+		of.first.prev = n
+	}
+	of.first = n
+	return n, nil
 }
 
 // release removes a binding. It may be called after the identity has ended, and more than once.
-func (h *boundIdentities) release(b *binding) {
+func (h *boundIdentities) release(n *binding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.all, b)
+	of := n.of
+	if of == nil {
+		return
+	}
+	if n.prev != nil {
+		n.prev.next = n.next
+	} else {
+		of.first = n.next
+	}
+	if n.next != nil {
+		n.next.prev = n.prev
+	}
+	n.of, n.prev, n.next = nil, nil, nil
+	if of.first == nil && h.by[of.key] == of {
+		delete(h.by, of.key)
+	}
 }
 
 // removeEnded removes the identities for which ends returns an error. It returns the callbacks to call.
@@ -235,22 +274,32 @@ func (h *boundIdentities) removeEnded(ends func(*Identity) error) []ending {
 	return h.removeEndedLocked(ends)
 }
 
+// ending is the end callback of a binding, with the reason.
 type ending struct {
 	notify func(error)
 	err    error
 }
 
-func (h *boundIdentities) removeEndedLocked(ends func(*Identity) error) (all []ending) {
-	for b := range h.all {
-		if err := ends(&b.identity); err != nil {
-			delete(h.all, b)
-			all = append(all, ending{b.end, err})
+func (h *boundIdentities) removeEndedLocked(ends func(*Identity) error) []ending {
+	var all []ending
+	for key, of := range h.by {
+		err := ends(&of.identity)
+		if err == nil {
+			continue
+		}
+		delete(h.by, key)
+		for n := of.first; n != nil; {
+			next := n.next
+			all = append(all, ending{n.end, err})
+			n.of, n.prev, n.next = nil, nil, nil
+			n = next
 		}
 	}
 	return all
 }
 
-// removeExpired removes the identities that have expired. It scans them only if one can have expired.
+// removeExpired removes the identities that have expired. It scans them only if one can have expired since the last
+// scan.
 func (h *boundIdentities) removeExpired(now time.Time) []ending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,17 +311,20 @@ func (h *boundIdentities) removeExpired(now time.Time) []ending {
 		if id.Expired(now) {
 			return errExpired()
 		}
-		h.expectLocked(id.Expires)
+		if e := id.Expires; !e.IsZero() && (h.next.IsZero() || e.Before(h.next)) {
+			h.next = e
+		}
 		return nil
 	})
 }
 
-func (h *boundIdentities) distinct() map[identityKey]Identity {
+// all returns the bound identities.
+func (h *boundIdentities) all() []Identity {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ids := make(map[identityKey]Identity)
-	for b := range h.all {
-		ids[keyOf(&b.identity)] = b.identity
+	ids := make([]Identity, 0, len(h.by))
+	for _, of := range h.by {
+		ids = append(ids, of.identity)
 	}
 	return ids
 }

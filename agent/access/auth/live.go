@@ -73,7 +73,7 @@ func NewLive(cfg LiveConfig) *Live {
 	cfg.Poll, cfg.Remember = cmp.Or(cfg.Poll, DefaultPoll), cmp.Or(cfg.Remember, registry.DefaultChangeTTL)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Live{
-		cfg: cfg, changes: newRevocations(), bound: &boundIdentities{all: make(map[*binding]struct{})},
+		cfg: cfg, changes: newRevocations(), bound: newBoundIdentities(),
 		began: time.Now(), verify: make(chan struct{}, 1),
 	}
 }

@@ -3,7 +3,7 @@
 //
 // Start at Servers, which has one connection to each server. Only calls of a server's own tools wait for it. A slow,
 // absent or hostile server costs a bounded part of the pod, and its tools report why they cannot be called. All data
-// from a server is bounded before the SDK reads it (transport.go, stdio.go). Tool definitions pass the same admission
+// from a server is bounded before the SDK reads it (gate.go, transport.go). Tool definitions pass the same admission
 // as a device's (list.go). Tool results are as untrusted as a device's (tool.go). docs/decisions/0046-upstream.md gives
 // the reasons for this design.
 package upstream

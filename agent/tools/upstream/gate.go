@@ -138,12 +138,13 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 		return false, errNoMessage
 	}
 	var method string
-	var hasID bool
+	var hasID, ignored bool
 	for _, m := range members {
 		switch name := string(m.Name); {
 		case string(m.Value) == "null":
 		case name == "method":
 			method = string(m.Value)
+			ignored = ignored || slices.Contains(unread, method)
 		case name == "id":
 			hasID = true
 		}
@@ -153,7 +154,7 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 		c.end(errFlood)
 		return false, errFlood
 	case method != "" && !hasID &&
-		(values > maxNoticeValues || len(message) > maxNotice || slices.Contains(unread, method)):
+		(values > maxNoticeValues || len(message) > maxNotice || ignored):
 		return false, nil
 	}
 	if err := from.charge(values); err != nil {

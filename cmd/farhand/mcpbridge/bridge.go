@@ -238,7 +238,8 @@ func (b *bridge) begin(id json.RawMessage, cancel context.CancelCauseFunc) (free
 	}), nil
 }
 
-// cancel ends the request with this id, and reports whether it was in flight.
+// cancel ends the request with this id, and reports whether it was in flight. The request keeps its place until it has
+// ended.
 func (b *bridge) cancel(id json.RawMessage) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
