@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/provider/scripted"
@@ -185,9 +186,18 @@ func chatLines(t *testing.T, p *pod) {
 		c := startChat(t, p.url)
 		c.types("hello\n")
 		eventually(t, waitLimit, "it has answered", func() bool { return strings.HasSuffix(c.out.String(), ".\n") })
-		_ = c.cmd.Process.Signal(syscall.SIGINT)
-		if err := c.cmd.Wait(); err != nil {
-			t.Errorf("it left with %v", err)
+		left := make(chan error, 1)
+		go func() { left <- c.cmd.Wait() }()
+		for { // the first interrupt aborts the answer if its end has not been read yet
+			_ = c.cmd.Process.Signal(syscall.SIGINT)
+			select {
+			case err := <-left:
+				if err != nil {
+					t.Errorf("it left with %v", err)
+				}
+				return
+			case <-time.After(time.Second):
+			}
 		}
 	})
 }
