@@ -149,3 +149,22 @@ func TestNoProgram(t *testing.T) {
 		t.Errorf("%v, %v", g, err)
 	}
 }
+
+func TestTailKeepsTheEnd(t *testing.T) {
+	for _, pieces := range [][]string{{"abcdef"}, {"ab", "cd", "ef"}, {"abc", "", "def"}, {"x", "zabcdef"}} {
+		tail := NewTail(4)
+		for _, piece := range pieces {
+			if n, err := tail.Write([]byte(piece)); n != len(piece) || err != nil {
+				t.Errorf("wrote %d, %v", n, err)
+			}
+		}
+		if got := tail.String(); got != "cdef" {
+			t.Errorf("%q kept %q", pieces, got)
+		}
+	}
+	tail := NewTail(2)
+	_, _ = tail.Write([]byte("aé\xff"))
+	if got := tail.String(); got != "" {
+		t.Errorf("half a character is kept: %q", got)
+	}
+}
