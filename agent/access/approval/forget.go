@@ -55,7 +55,7 @@ func (k *Service) dropRevokedGrants() {
 		}
 		for tenant, changes := range byTenant {
 			if err := k.dropGrants(tenant, changes); err != nil {
-				k.cfg.Log.Warn("grants of somebody who was revoked not dropped; it is tried again", "error", err)
+				k.cfg.Log.Warn("the grants of a revoked identity were not dropped; the pod retries", "error", err)
 				if pause.For(k.ctx, revokePause) != nil {
 					return
 				}

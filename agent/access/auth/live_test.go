@@ -150,7 +150,7 @@ func TestKeysNameWhoAsks(t *testing.T) {
 	})
 }
 
-// What cannot be a key costs the store nothing, and nobody who guesses costs it much.
+// What cannot be a key costs the store nothing, and guesses cost it little.
 func TestGuessesAreCheap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGatekeeper(t, newWatchedStore())
@@ -176,7 +176,7 @@ func TestGuessesAreCheap(t *testing.T) {
 	})
 }
 
-// A key that somebody tried too early is usable within a second, on every pod.
+// A key that was tried too early is usable within a second, on every pod.
 func TestANewKeyIsUsableSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newWatchedStore()
@@ -250,7 +250,7 @@ func TestAnUpdateOfAKeyCountsSoon(t *testing.T) {
 	})
 }
 
-// While nobody can know who was revoked, identities from the store are refused as unavailable, also those that are
+// While a pod cannot know who was revoked, identities from the store are refused as unavailable, also those that are
 // remembered. The one token needs no store.
 func TestTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestALostLogHasEverythingLookedUp(t *testing.T) {
 	})
 }
 
-// Holding, letting go and revoking at the same time loses nobody.
+// Binding, releasing and revoking at the same time lose no identity.
 func TestHoldingWhileRevoking(t *testing.T) {
 	store := newWatchedStore()
 	live := auth.NewLive(auth.LiveConfig{Store: store, Poll: time.Millisecond})
