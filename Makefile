@@ -5,12 +5,23 @@ TOOLS := $(GO) tool -modfile=.ci/tools.mod
 # What developers measure with is a module of its own: docs/decisions/0066-bench-module.md
 MODULES := . cmd/farhand-bench
 
-.PHONY: test deps verify fmt vet lint tidy vuln unit attack fuzz cover docs build image demo bench
+.PHONY: test deps programs packages checks verify fmt vet lint tidy vuln unit attack fuzz cover docs build image demo bench
 
-test: deps verify fmt vet lint vuln unit ## everything, on a fresh machine too
+# Packages are downloaded beside the checks, which compute.
+test: programs ## everything, on a fresh machine too
+	@$(MAKE) --no-print-directory -j2 packages checks
+	@$(MAKE) --no-print-directory unit
 
-deps: ## what the tests need beyond Go: redis-server, nginx, node, curl
-	@sh .ci/deps
+deps: programs packages ## what the tests need beyond Go: redis-server, nginx, node, curl and packages for them
+
+programs:
+	@sh .ci/deps programs
+
+packages:
+	@sh .ci/deps packages
+
+checks: ## format, vet, lint and vulnerabilities
+	@for check in verify fmt vet lint vuln; do $(MAKE) --no-print-directory $$check || exit 1; done
 
 fmt:
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted (run gofmt -w):"; echo "$$out"; exit 1; fi
