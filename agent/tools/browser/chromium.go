@@ -47,6 +47,7 @@ var (
 
 // launch starts a browser. ctx only bounds the start.
 func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
+	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	proxy, err := egress.New(b.cfg.Egress)
@@ -64,10 +65,13 @@ func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 	wired, end := chromedp.NewContext(allocator, chromedp.WithLogf(silent), chromedp.WithErrorf(silent))
 	c.ctx, c.cancel = wired, func() { end(); stop() }
 	if err := c.prepare(ctx); err != nil {
-		crashed := c.lost()
+		crashed, late := c.wire == nil || c.lost(), ctx.Err() != nil && outer.Err() == nil
 		c.close()
-		if crashed {
+		switch {
+		case crashed:
 			err = process.startError()
+		case late:
+			err = fmt.Errorf("Chromium did not start within %v: the machine is too busy", startTimeout)
 		}
 		return nil, err
 	}
