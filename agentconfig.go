@@ -35,28 +35,28 @@ const noBuiltins = "none"
 
 // AgentConfig is the part of Config for conversations.
 type AgentConfig struct {
-	Models         []string      `env:"MODEL" doc:"Names of the language models of conversations, comma-separated; the first is the default. Empty: no agent, tools can be registered and called all the same."`
-	ModelProvider  string        `env:"MODEL_PROVIDER" envDefault:"openai" doc:"openai: chat completions of OpenAI or any compatible server (vLLM, Ollama, DeepSeek). anthropic: Anthropic's messages."`
-	ModelURL       string        `env:"MODEL_URL" doc:"Base URL of the provider, for example http://127.0.0.1:11434/v1. Empty: OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's own."`
-	ModelKey       Secret        `env:"MODEL_KEY" doc:"API key of the provider; local servers need none. Empty, and FARHAND_MODEL_URL too: OPENAI_API_KEY or ANTHROPIC_API_KEY."`
-	ModelTokens    int           `env:"MODEL_MAX_TOKENS" envDefault:"0" doc:"Tokens of one answer of a model, at most. 0: the provider's default (8192 for anthropic)."`
-	ThinkingTokens int           `env:"MODEL_THINKING_TOKENS" envDefault:"0" doc:"Tokens a model of anthropic may think with before it answers, 1024 or more; -1 lets models decide that know how to; 0: it does not think."`
-	ModelImages    string        `env:"MODEL_IMAGES" envDefault:"auto" doc:"Show models the images that tools return: yes or no. auto: yes for models behind their vendor's own address, no behind FARHAND_MODEL_URL, where a server may refuse what has an image."`
-	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before and within an answer."`
-	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"System prompt of every conversation the gateway keeps."`
-	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Tools of the gateway itself that are enabled, comma-separated: time, sessions, read, write, edit, exec, bash, browser, nodes, node-invoke, canvas. The default holds when there is a model; without one it is none. none: no such tool."`
-	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation also use the tools of the same user's other sessions, if its credentials name the user."`
-	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools whose security_level is user_confirm, and with arguments that only tools have named, without an approval. Tools that are admin_only are never offered to a model."`
-	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that ask for debug what the model is asked, the system prompt included. Off: they get their answer without it."`
-	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is kept after its last change."`
-	HistoryBytes   ByteSize      `env:"HISTORY_BYTES" envDefault:"512MiB" doc:"Bytes by which the conversations of one tenant may grow over FARHAND_HISTORY_TTL, by all pods together, half of them at once; half of them by one identity. Beyond that no turn begins (429), and a running turn ends after its step."`
-	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages of one conversation that are kept; the oldest are forgotten."`
+	Models         []string      `env:"MODEL" doc:"Language models of conversations; the first is the default. Empty: no conversations, only tools."`
+	ModelProvider  string        `env:"MODEL_PROVIDER" envDefault:"openai" doc:"openai: chat completions of OpenAI or a compatible server (vLLM, Ollama, DeepSeek). anthropic: Anthropic's messages."`
+	ModelURL       string        `env:"MODEL_URL" doc:"Base URL of the provider, such as http://127.0.0.1:11434/v1. Empty: OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's own."`
+	ModelKey       Secret        `env:"MODEL_KEY" doc:"API key of the provider; local servers need none. If this and FARHAND_MODEL_URL are empty: OPENAI_API_KEY or ANTHROPIC_API_KEY."`
+	ModelTokens    int           `env:"MODEL_MAX_TOKENS" envDefault:"0" doc:"Tokens of one answer of a model. 0: the provider's default (8192 for anthropic)."`
+	ThinkingTokens int           `env:"MODEL_THINKING_TOKENS" envDefault:"0" doc:"Thinking tokens of an anthropic model before an answer, at least 1024. -1: capable models decide. 0: no thinking."`
+	ModelImages    string        `env:"MODEL_IMAGES" envDefault:"auto" doc:"Show models the images that tools return: yes, no, or auto: yes at the vendor's own address, no at FARHAND_MODEL_URL, which may reject images."`
+	ModelIdle      time.Duration `env:"MODEL_IDLE_TIMEOUT" envDefault:"60s" doc:"Longest silence of a provider before or during an answer."`
+	SystemPrompt   string        `env:"SYSTEM_PROMPT" envDefault:"You are a helpful assistant. The tools you can call live on the user's own devices." doc:"System prompt of every conversation."`
+	Builtins       []string      `env:"BUILTIN_TOOLS" envDefault:"time,sessions" doc:"Enabled tools of the gateway: time, sessions, read, write, edit, exec, bash, browser, nodes, node-invoke, canvas; or none. The default applies only with a model."`
+	OtherSessions  bool          `env:"OTHER_SESSIONS" envDefault:"false" doc:"Let a conversation use tools of the same user's other sessions, if its credentials name the user."`
+	Unconfirmed    bool          `env:"AGENT_UNCONFIRMED" envDefault:"false" doc:"Let models call tools without approval if their security_level is user_confirm, or if only tools have named the arguments. Models never get admin_only tools."`
+	AllowDebug     bool          `env:"ALLOW_DEBUG" envDefault:"true" doc:"Show devices and callers that request debug what the model receives, including the system prompt."`
+	HistoryTTL     time.Duration `env:"HISTORY_TTL" envDefault:"24h" doc:"How long a conversation is stored after its last change."`
+	HistoryBytes   ByteSize      `env:"HISTORY_BYTES" envDefault:"512MiB" doc:"Bytes a tenant's conversations may grow over FARHAND_HISTORY_TTL on all pods, half of them at once, half per identity. Beyond it, new turns get 429, and running turns end after their step."`
+	HistoryCap     int           `env:"HISTORY_CAP" envDefault:"1000" doc:"Messages per conversation; the oldest are dropped."`
 
 	// Turns limits the turns of conversations.
 	Turns chat.Limits
 
-	LoopWarn  int `env:"LOOP_WARN" envDefault:"10" doc:"From this identical call in a row on, its result tells the model that it repeats itself."`
-	LoopBlock int `env:"LOOP_BLOCK" envDefault:"20" doc:"From this identical call in a row on, calls are stopped and the turn ends; the first such call of a turn is only warned."`
+	LoopWarn  int `env:"LOOP_WARN" envDefault:"10" doc:"From this many identical calls in a row, results warn the model."`
+	LoopBlock int `env:"LOOP_BLOCK" envDefault:"20" doc:"From this many identical calls in a row, calls are blocked and the turn ends; a turn's first such call is only warned."`
 }
 
 // check reports invalid settings. namesUsers says whether callers can have user names, which depends on the program's
@@ -66,7 +66,7 @@ func (c AgentConfig) check(check *checker, namesUsers bool) {
 		"must be openai or anthropic")
 	seen := make(map[string]bool)
 	for _, m := range c.Models {
-		check.that(m != "" && !seen[m], "MODEL", fmt.Sprintf("names %q twice, or nothing", m))
+		check.that(m != "" && !seen[m], "MODEL", fmt.Sprintf("%q is empty or appears twice", m))
 		seen[m] = true
 	}
 	if c.ModelURL != "" {
@@ -74,17 +74,17 @@ func (c AgentConfig) check(check *checker, namesUsers bool) {
 		check.that(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "MODEL_URL",
 			"must be an http or https URL")
 		check.that(err != nil || u.User == nil, "MODEL_URL",
-			"must not hold a user or a password: a key belongs in FARHAND_MODEL_KEY")
+			"must not contain a user or a password: put the key in FARHAND_MODEL_KEY")
 	}
 	check.that(len(c.Builtins) == 1 || !slices.Contains(c.Builtins, noBuiltins), "BUILTIN_TOOLS",
-		noBuiltins+" stands alone: it means that no tool is enabled")
+		"cannot combine "+noBuiltins+" with names of tools")
 	check.that(c.ModelTokens >= 0, "MODEL_MAX_TOKENS", "must not be negative")
 	check.that(c.ThinkingTokens >= 1024 || c.ThinkingTokens == 0 || c.ThinkingTokens == -1, "MODEL_THINKING_TOKENS",
 		"must be 0, -1, or at least 1024")
 	check.that(slices.Contains([]string{"", "auto", "yes", "no"}, c.ModelImages), "MODEL_IMAGES",
 		"must be auto, yes or no")
-	check.that(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "cannot work: the program's authenticator "+
-		"names no users, so no session has another one of the same user. Remove it")
+	check.that(!c.OtherSessions || namesUsers, "OTHER_SESSIONS", "has no effect: the program's "+
+		"authenticator names no users. Remove it")
 	check.that(c.LoopWarn < c.LoopBlock, "LOOP_WARN", "must be less than FARHAND_LOOP_BLOCK")
 }
 
@@ -178,29 +178,29 @@ const (
 
 // ToolsConfig is the part of Config for the gateway's own tools: their folders, the programs they run, and the browser.
 type ToolsConfig struct {
-	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the program that embeds the gateway that are switched off, comma-separated."`
-	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent that holds the conversations, which its tools receive; its folder in FARHAND_WORKSPACE_DIR has it."`
-	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the folder that holds the workspaces of read, write, edit, exec and bash, one for each agent session. On a fleet put it on a volume that all pods share, or the files of a pod are lost with it. Empty: /var/lib/farhand for root, else farhand in the user's state folder."`
-	WorkspaceBytes ByteSize      `env:"WORKSPACE_BYTES" envDefault:"256MiB" doc:"What one workspace may take on the disk. A command that takes more is ended."`
-	WorkspaceFiles int           `env:"WORKSPACE_FILES" envDefault:"20000" doc:"Files and folders in one workspace."`
-	WorkspaceTTL   time.Duration `env:"WORKSPACE_TTL" envDefault:"24h" doc:"How long a workspace is kept after its last use."`
-	ProgramUser    int           `env:"PROGRAM_USER" envDefault:"65534" doc:"Number of the user and group that programs run as if the gateway runs as root; else they run as the gateway's own user. Workspaces are theirs."`
-	ProgramEnv     []string      `env:"PROGRAM_ENV" doc:"Names of variables of the gateway's environment that programs of exec and bash get, comma-separated. All others are kept from them."`
-	ProgramMemory  ByteSize      `env:"PROGRAM_MEMORY" envDefault:"512MiB" doc:"Memory of one command, in the sandbox of all that runs there."`
-	Processes      int           `env:"PROGRAM_PROCESSES" envDefault:"128" doc:"Processes and threads of one command, in the sandbox of all that runs there."`
-	MaxCommands    int           `env:"MAX_COMMANDS" envDefault:"16" doc:"Commands of exec and bash that run at once on this pod, half of them of one tenant. Others wait, and fail with busy when their time is up. As many containers of the sandbox are kept between commands, again half of them of one tenant."`
-	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"What runs exec and bash of conversations that are group sandboxed. docker: containers. landlock: the weaker sandbox, without an engine, by the kernel's Landlock. auto: docker, or landlock if no engine of containers is configured (FARHAND_DOCKER_HOST, DOCKER_HOST, FARHAND_SANDBOX_IMAGE, FARHAND_SANDBOX_PULL) and none can be used when the gateway starts; the log says why. With one configured that cannot be used, serve refuses to start. docker,landlock: landlock then also. none: these tools are absent there. farhand doctor says what works here."`
-	SandboxImage   string        `env:"SANDBOX_IMAGE" envDefault:"debian:stable-slim" doc:"Image of the containers. It needs /bin/sh and whatever commands are to find."`
-	SandboxPull    bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"Pull the image when it is missing."`
-	DockerHost     string        `env:"DOCKER_HOST" doc:"Address of the engine, unix:///path or tcp://host:port. Empty: DOCKER_HOST, else unix:///var/run/docker.sock. It must see workspaces at the paths at which the gateway sees them."`
-	SandboxCPUs    float64       `env:"SANDBOX_CPUS" envDefault:"1" doc:"CPUs that one container may keep busy."`
-	SandboxIdle    time.Duration `env:"SANDBOX_IDLE" envDefault:"10m" doc:"How long a container, or a browser, stays without being used."`
-	BrowserProgram string        `env:"BROWSER" doc:"Absolute path of the Chromium that the tool browser starts. Empty: where systems have it."`
-	BrowserBare    bool          `env:"BROWSER_NO_SANDBOX" envDefault:"false" doc:"Run Chromium without its own sandbox, which it needs if the gateway is root or the kernel gives it no user namespaces. A page that breaks out of Chromium is then the gateway's own user."`
-	MaxBrowsers    int           `env:"MAX_BROWSERS" envDefault:"8" doc:"Browsers of this pod, one for each agent session that uses one, at most half of them of one tenant. Each takes some hundred megabytes."`
-	BrowserMemory  ByteSize      `env:"BROWSER_MEMORY" envDefault:"2GiB" doc:"Memory that one browser may take, all its processes together. One that takes more is ended."`
-	PrivateURLs    bool          `env:"PRIVATE_URLS" envDefault:"false" doc:"Let the browser and devices' canvases load from private networks and from the machine they run on. Addresses where cloud providers hand out credentials are refused all the same."`
-	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports that pages may load from besides 80 and 443, comma-separated."`
+	ToolsOff       []string      `env:"TOOLS_OFF" doc:"Optional tools of the embedding program to disable."`
+	AgentID        string        `env:"AGENT_ID" envDefault:"main" doc:"Name of the agent, sent to its tools; part of its folder in FARHAND_WORKSPACE_DIR."`
+	WorkspaceDir   string        `env:"WORKSPACE_DIR" doc:"Absolute path of the workspaces of read, write, edit, exec and bash, one per agent session. On a fleet, use a volume that all pods share. Empty: /var/lib/farhand for root, else farhand in the user's state folder."`
+	WorkspaceBytes ByteSize      `env:"WORKSPACE_BYTES" envDefault:"256MiB" doc:"Disk space of a workspace. A command that exceeds it is killed."`
+	WorkspaceFiles int           `env:"WORKSPACE_FILES" envDefault:"20000" doc:"Files and folders of one workspace."`
+	WorkspaceTTL   time.Duration `env:"WORKSPACE_TTL" envDefault:"24h" doc:"How long a workspace is stored after its last use, at least 15m."`
+	ProgramUser    int           `env:"PROGRAM_USER" envDefault:"65534" doc:"User and group id of programs and workspaces if the gateway runs as root. Otherwise: the gateway's own user."`
+	ProgramEnv     []string      `env:"PROGRAM_ENV" doc:"Variables of the gateway's environment that exec and bash pass on. All others are hidden."`
+	ProgramMemory  ByteSize      `env:"PROGRAM_MEMORY" envDefault:"512MiB" doc:"Memory of one command, or of one sandbox."`
+	Processes      int           `env:"PROGRAM_PROCESSES" envDefault:"128" doc:"Processes and threads of one command, or of one sandbox."`
+	MaxCommands    int           `env:"MAX_COMMANDS" envDefault:"16" doc:"Running commands of exec and bash on this pod, at most half per tenant. Others wait, and fail with busy at their timeout. Idle sandbox containers have the same limits."`
+	Sandbox        string        `env:"SANDBOX" envDefault:"auto" doc:"Engine of exec and bash in group sandboxed conversations. docker: containers. landlock: the kernel's Landlock, weaker, without containers. auto: docker; landlock, with a log line, if no container engine is configured (FARHAND_DOCKER_HOST, DOCKER_HOST, FARHAND_SANDBOX_IMAGE, FARHAND_SANDBOX_PULL) and none works at start; if a configured one does not work, serve fails. docker,landlock: landlock in that case too. none: neither tool. See farhand doctor."`
+	SandboxImage   string        `env:"SANDBOX_IMAGE" envDefault:"debian:stable-slim" doc:"Container image, with /bin/sh and the programs that commands need."`
+	SandboxPull    bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"Pull the image if it is missing."`
+	DockerHost     string        `env:"DOCKER_HOST" doc:"Container engine: unix:///path or tcp://host:port. Empty: DOCKER_HOST, else unix:///var/run/docker.sock. It must see workspaces at the gateway's paths."`
+	SandboxCPUs    float64       `env:"SANDBOX_CPUS" envDefault:"1" doc:"CPUs of one container."`
+	SandboxIdle    time.Duration `env:"SANDBOX_IDLE" envDefault:"10m" doc:"How long an unused container or browser stays."`
+	BrowserProgram string        `env:"BROWSER" doc:"Absolute path of Chromium for the tool browser. Empty: its usual places."`
+	BrowserBare    bool          `env:"BROWSER_NO_SANDBOX" envDefault:"false" doc:"Run Chromium without its own sandbox, as root or without user namespaces. A page that escapes Chromium then has the gateway user's rights."`
+	MaxBrowsers    int           `env:"MAX_BROWSERS" envDefault:"8" doc:"Browsers of this pod, one per agent session, at most half per tenant. Each takes some hundred megabytes."`
+	BrowserMemory  ByteSize      `env:"BROWSER_MEMORY" envDefault:"2GiB" doc:"Memory of one browser, at least 256MiB. A browser that exceeds it is closed."`
+	PrivateURLs    bool          `env:"PRIVATE_URLS" envDefault:"false" doc:"Let browsers and devices' canvases load from private networks and their own machine. Cloud metadata addresses stay blocked."`
+	BrowserPorts   []int         `env:"BROWSER_PORTS" doc:"Ports besides 80 and 443 that pages may load from."`
 }
 
 // placeTTL is how long the store remembers which pod keeps files or a browser for a session. It is longer than any of
@@ -228,7 +228,7 @@ func (c *ToolsConfig) workspaceDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("FARHAND_WORKSPACE_DIR: it must be set where a user has no home: %w", err)
+		return "", fmt.Errorf("FARHAND_WORKSPACE_DIR: must be set, because this user has no home folder: %w", err)
 	}
 	return filepath.Join(home, ".local", "state", "farhand"), nil
 }
@@ -239,11 +239,11 @@ func (c ToolsConfig) check(check *checker) {
 		"must be auto, docker, landlock, docker,landlock or none")
 	check.that(c.WorkspaceDir == "" || filepath.IsAbs(c.WorkspaceDir), "WORKSPACE_DIR", "must be an absolute path")
 	check.that(registry.ValidToolName(c.AgentID), "AGENT_ID",
-		"may hold letters, digits, '.', '_' and '-', a letter first")
+		"must consist of letters, digits, '.', '_' and '-', and begin with a letter")
 	check.that(c.WorkspaceTTL >= minWorkspaceTTL, "WORKSPACE_TTL",
-		"must be at least 15m: a command may use it for so long")
+		"must be at least 15m: a command may run that long")
 	for _, port := range c.BrowserPorts {
-		check.that(port > 0 && port < 1<<16, "BROWSER_PORTS", fmt.Sprintf("%d is no port", port))
+		check.that(port > 0 && port < 1<<16, "BROWSER_PORTS", fmt.Sprintf("%d is not a port", port))
 	}
 	check.that(c.SandboxCPUs > 0, "SANDBOX_CPUS", "must be greater than zero")
 }

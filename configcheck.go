@@ -46,7 +46,7 @@ func (c Config) check(brought settings) error {
 	port, valid := portOf(c.Addr)
 	if c.MetricsAddr != "" && c.MetricsAddr == c.Addr && brought.listener == nil && !(valid && port == 0) {
 		errs = append(errs, errors.New("FARHAND_METRICS_ADDR: must differ from FARHAND_ADDR; "+
-			"where it is empty, FARHAND_ADDR serves the metrics to admins"))
+			"if it is empty, FARHAND_ADDR serves the metrics to admins"))
 	}
 	return errors.Join(errs...)
 }
@@ -114,9 +114,9 @@ func (c Config) checkAccess(check *checker, a auth.Authenticator) {
 	check.that(c.DeferredTime <= 24*time.Hour, "ASYNC_APPROVAL_TIMEOUT", "must be at most 24h")
 	check.that(c.PairingTTL <= time.Hour, "PAIRING_TTL", "must be at most an hour: a code is short")
 	check.that(a == nil || !c.JWT.Enabled(), "JWT_JWKS_URL, JWT_KEY_FILE, JWT_SECRET",
-		"are not used: the program brings an authenticator of its own")
-	check.that(!c.KeysOnly || c.Token == "", "KEYS_ONLY", "means that there is no FARHAND_TOKEN: remove one of them")
-	check.that(!c.KeysOnly || a == nil, "KEYS_ONLY", "is not used: the program brings an authenticator of its own")
+		"have no effect: the program has its own authenticator")
+	check.that(!c.KeysOnly || c.Token == "", "KEYS_ONLY", "excludes FARHAND_TOKEN: remove one of them")
+	check.that(!c.KeysOnly || a == nil, "KEYS_ONLY", "has no effect: the program has its own authenticator")
 	check.that(!auth.IsSecret(string(c.Token)), "TOKEN", "must not begin like an API key: it would be looked up as one")
 }
 
@@ -130,7 +130,7 @@ func (c Config) checkTexts(check *checker) {
 	}
 	if c.PodID != "" {
 		check.that(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID",
-			"may hold letters, digits, '.', '_' and '-'")
+			"must consist of letters, digits, '.', '_' and '-'")
 	}
 	check.none(new(auth.Origins).AllowHosts(c.AllowedHosts...), "ALLOWED_HOSTS")
 	_, err := auth.NewOrigins(c.AllowedOrigins, false)
@@ -182,7 +182,7 @@ func (c Config) checkByType(check *checker) {
 			case "CALL_BYTES", "NEW_TOOL_BYTES", "MAX_OFFERED_BYTES", "HISTORY_BYTES": // of a whole tenant, or pod
 				check.that(v >= 1<<20, name, "must be at least 1MiB")
 			case "BROWSER_MEMORY":
-				check.that(v >= 256<<20, name, "must be at least 256MiB: a browser with an empty page takes as much")
+				check.that(v >= 256<<20, name, "must be at least 256MiB: a browser with an empty page takes that much")
 			default:
 				check.that(v >= 1<<10 && v <= 1<<30, name, "must be between 1KiB and 1GiB")
 			}
@@ -222,14 +222,14 @@ func (c Config) checkExposure(authenticated bool) error {
 		return nil
 	}
 	if c.Anonymous() {
-		return fmt.Errorf("FARHAND_ADDR %s is reachable from other machines, and without a token anybody there could "+
-			"call tools on your devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true if all "+
-			"have API keys, or listen on 127.0.0.1", c.Addr)
+		return fmt.Errorf("FARHAND_ADDR %s is reachable from other machines, which need no credential to call your "+
+			"devices: set FARHAND_TOKEN to a long random secret, or FARHAND_KEYS_ONLY=true to require API keys, or "+
+			"listen on 127.0.0.1", c.Addr)
 	}
 	if c.Token != "" && weakToken(string(c.Token)) && !c.AllowWeakToken {
-		return fmt.Errorf("FARHAND_TOKEN is short or repeats itself, so whoever reaches %s could guess it: "+
-			"make another one with `openssl rand -base64 32`, "+
-			"or set FARHAND_ALLOW_WEAK_TOKEN=true if nobody but you can reach the address", c.Addr)
+		return fmt.Errorf("FARHAND_TOKEN is short or repetitive, and other machines that reach %s could guess it: "+
+			"create one with `openssl rand -base64 32`, or set FARHAND_ALLOW_WEAK_TOKEN=true if only you can reach "+
+			"the address", c.Addr)
 	}
 	return nil
 }
@@ -239,12 +239,12 @@ func (c Config) checkFirstKey(ownStore bool) error {
 	if !c.KeysOnly || ownStore || c.RedisURL != "" || c.JWT.Enabled() {
 		return nil
 	}
-	return errors.New("FARHAND_KEYS_ONLY: nobody could make the first key of a gateway that keeps its keys in " +
-		"memory: set FARHAND_REDIS_URL and make one with `farhand keys create --store --role admin`, " +
-		"or let an admin in by FARHAND_TOKEN instead")
+	return errors.New("FARHAND_KEYS_ONLY: a gateway with an in-memory store cannot get a first key: " +
+		"set FARHAND_REDIS_URL and create one with `farhand keys create --store --role admin`, " +
+		"or use FARHAND_TOKEN instead")
 }
 
-// Insecurities names the settings an operator should know the price of.
+// Insecurities describes the insecure settings, for the operator.
 func (c Config) Insecurities() []string {
 	var found []string
 	warn := func(insecure bool, text string) {
@@ -258,14 +258,14 @@ func (c Config) Insecurities() []string {
 		"FARHAND_TOKEN is empty: every program on this machine can call every tool.")
 	warn(c.Token != "",
 		"FARHAND_TOKEN is shared by devices and callers: every device can do what an administrator can.")
-	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repeats itself: it can be guessed.")
-	warn(exposed, "FARHAND_METRICS_ADDR asks nobody who they are: only your monitoring should reach it.")
+	warn(weak, "FARHAND_TOKEN is shorter than 16 characters or repetitive: it can be guessed.")
+	warn(exposed, "FARHAND_METRICS_ADDR has no authentication: only your monitoring should reach it.")
 	warn(exposed && c.Pprof,
-		"FARHAND_PPROF is on: whoever reaches FARHAND_METRICS_ADDR can read tokens out of memory.")
+		"FARHAND_PPROF is on: any client of FARHAND_METRICS_ADDR can read tokens from memory.")
 	warn(slices.Contains(c.AllowedOrigins, "*"),
-		"FARHAND_ALLOWED_ORIGINS is *: any web page a user visits may talk to the gateway.")
+		"FARHAND_ALLOWED_ORIGINS is *: any web page that a user visits can use the gateway.")
 	warn(c.Token != "" && c.AllowQuery,
-		"FARHAND_ALLOW_QUERY_TOKEN is on: tokens in URLs end up in the logs of proxies.")
+		"FARHAND_ALLOW_QUERY_TOKEN is on: proxies log the tokens in URLs.")
 	warn(strings.HasPrefix(url, "redis") && !strings.HasPrefix(url, "rediss") && !redisIsLocal(url),
 		"FARHAND_REDIS_URL has no TLS (rediss://) and does not point to this machine.")
 	return found
@@ -291,7 +291,7 @@ func checkPublicURL(text string) error {
 			return nil
 		}
 	}
-	return errors.New("must look like https://gateway.example.com: https, or http of this machine, and no path")
+	return errors.New("must look like https://gateway.example.com: https, or http on this machine, without a path")
 }
 
 // publicURL returns the URL of the gateway without a trailing slash and in lower case, as clients compare it. It is

@@ -43,7 +43,7 @@ func Diagnose(ctx context.Context, cfg Config, unread error, program host.Progra
 		if unread != nil {
 			return "", unread
 		}
-		return "every value can be used", cfg.Check()
+		return "all values are valid", cfg.Check()
 	}
 	lookAtPrograms := func(ctx context.Context, _ Config) (string, error) {
 		e, err := host.New(host.Config{Program: program})
@@ -93,7 +93,7 @@ func checkExposure(_ context.Context, cfg Config) (string, error) {
 
 func checkStore(ctx context.Context, cfg Config) (string, error) {
 	if cfg.RedisURL == "" {
-		return "in memory: one process alone, and nothing is kept when it ends. A fleet needs FARHAND_REDIS_URL", nil
+		return "in memory: for one process, lost when it ends. A fleet needs FARHAND_REDIS_URL", nil
 	}
 	conn, err := redisstore.Dial(ctx, cfg.redis())
 	if err != nil {
@@ -115,9 +115,9 @@ func checkBlobs(ctx context.Context, cfg Config) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("FARHAND_BLOB_URL: %w", err)
 	case where == "":
-		return "none of those that tools return are kept (FARHAND_BLOB_URL)", nil
+		return "files that tools return are not stored (FARHAND_BLOB_URL)", nil
 	default:
-		return "those that tools return can be kept", nil
+		return "files that tools return can be stored", nil
 	}
 }
 
@@ -128,18 +128,18 @@ func checkWorkspaces(_ context.Context, cfg Config) (string, error) {
 	}
 	w, err := workspace.New(workspace.Config{Dir: dir, AgentID: cfg.AgentID, TTL: math.MaxInt64}) // none is too old
 	if err != nil {
-		return "", fmt.Errorf("%w\nSet FARHAND_WORKSPACE_DIR to a folder that the gateway may make", err)
+		return "", fmt.Errorf("%w\nSet FARHAND_WORKSPACE_DIR to a folder that the gateway can create", err)
 	}
 	w.Close()
 	return "read, write, edit, exec and bash work in " + dir, nil
 }
 
 func checkLandlock(context.Context, Config) (string, error) {
-	return "the weaker sandbox works: the kernel confines programs to their workspace", host.Probe()
+	return "the weaker sandbox works: the kernel restricts programs to their workspace", host.Probe()
 }
 
 func checkBrowser(ctx context.Context, cfg Config) (string, error) {
-	return "Chromium starts and ends", browser.Probe(ctx, cfg.browser())
+	return "Chromium starts and stops", browser.Probe(ctx, cfg.browser())
 }
 
 func checkContainers(ctx context.Context, cfg Config) (string, error) {
@@ -170,7 +170,7 @@ func checkIdentity(_ context.Context, cfg Config) (string, error) {
 // checkModel reports which models would hold conversations. It sends no request to a model: that could cost money.
 func checkModel(_ context.Context, cfg Config) (string, error) {
 	if len(cfg.Models) == 0 {
-		return "none, so there are no conversations: FARHAND_MODEL names one", nil
+		return "none, so there are no conversations: set FARHAND_MODEL", nil
 	}
 	names := slices.Clone(cfg.Models)
 	if len(names) > 1 {
@@ -190,12 +190,11 @@ func checkTools(_ context.Context, cfg Config) (string, error) {
 	})
 	switch {
 	case len(names) > 0:
-		return "enabled of the gateway's own: " + strings.Join(names, ", "), nil
+		return "enabled: " + strings.Join(names, ", "), nil
 	case slices.Equal(cfg.Builtins, defaultBuiltins):
-		return "none of the gateway's own: without FARHAND_BUILTIN_TOOLS they are for conversations, and there is no " +
-			"model", nil
+		return "none: the default tools require a model. FARHAND_BUILTIN_TOOLS enables others", nil
 	default:
-		return "none of the gateway's own: FARHAND_BUILTIN_TOOLS names those to enable", nil
+		return "none: FARHAND_BUILTIN_TOOLS enables them", nil
 	}
 }
 
@@ -226,11 +225,10 @@ func checkDescriptors(_ context.Context, cfg Config) (string, error) {
 	held, served := cfg.sockets(files), cfg.requests(files)
 	if held < cfg.MaxSockets {
 		need := (cfg.MaxSockets*keptBack + keptBack - 2) / (keptBack - 1)
-		return "", fmt.Errorf("this process may open %d files, so it holds %d sockets of devices and not "+
-			"FARHAND_MAX_SOCKETS, %d, and serves %d requests with a credential at a time. Raise the limit to %d "+
-			"(LimitNOFILE= of systemd, --ulimit nofile= of Docker, ulimit -n), or set FARHAND_MAX_SOCKETS to what "+
-			"this pod needs", files, held, cfg.MaxSockets, served, need)
+		return "", fmt.Errorf("the limit of %d open files allows %d device connections, not FARHAND_MAX_SOCKETS (%d), "+
+			"and %d requests with a credential at a time. Raise it to %d (LimitNOFILE= of systemd, --ulimit nofile= "+
+			"of Docker, ulimit -n), or lower FARHAND_MAX_SOCKETS", files, held, cfg.MaxSockets, served, need)
 	}
-	return fmt.Sprintf("%d files may be open: enough for FARHAND_MAX_SOCKETS, %d, and for %d requests with a "+
+	return fmt.Sprintf("the limit of %d open files allows FARHAND_MAX_SOCKETS (%d), and %d requests with a "+
 		"credential at a time", files, held, served), nil
 }

@@ -80,13 +80,13 @@ type Builtins interface {
 	Tool(in policy.Context, name string) agent.Tool
 }
 
-// Limits bound what requests and answers take on this pod. A zero field has its default.
+// Limits bound requests and responses on this pod. A zero field has its default.
 type Limits struct {
 	MaxBody          int64 `env:"MAX_BODY" envDefault:"1MiB" doc:"Largest HTTP request body."`
-	MaxResponseBytes int64 `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP answers longer than 64 KiB that this pod makes or sends at a time, at most half of them to one tenant. When they are used up, callers that do not read are cut off. A page of a list ends at 1 MiB."`
-	MaxRequestBytes  int64 `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies longer than 16 KiB that this pod holds at a time, until a call's device or model server has them or the turn has ended, at most half of them of one tenant. When they are used up, callers that stopped sending are cut off, and further requests get 429."`
-	MaxStreams       int   `env:"MAX_STREAMS" envDefault:"1000" doc:"Event streams (/api/events, those of calls, streamed turns) open at once on this pod, at most half of them of one tenant."`
-	MaxCallerStreams int   `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Those of one identity, wherever it connects from."`
+	MaxResponseBytes int64 `env:"MAX_RESPONSE_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP responses over 64 KiB in progress on this pod, at most half per tenant. At the limit, callers that do not read are disconnected. A list's page ends at 1 MiB."`
+	MaxRequestBytes  int64 `env:"MAX_REQUEST_BYTES" envDefault:"64MiB" doc:"Bytes of HTTP request bodies over 16 KiB on this pod, until the device or model server has them or the turn ends; at most half per tenant. At the limit, callers that stopped sending are disconnected, and further requests get 429."`
+	MaxStreams       int   `env:"MAX_STREAMS" envDefault:"1000" doc:"Open event streams on this pod (/api/events, calls, streamed turns), at most half per tenant."`
+	MaxCallerStreams int   `env:"MAX_STREAMS_PER_CALLER" envDefault:"250" doc:"Open event streams per identity, from all its addresses."`
 }
 
 // Config configures the HTTP API. The first group of fields is required. The functions and interfaces must be safe for

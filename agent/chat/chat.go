@@ -201,15 +201,15 @@ type Transcript struct {
 
 // Limits are the limits of turns. A zero field has its default.
 type Limits struct {
-	Turn          time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"How long one turn of a conversation may take."`
-	Wait          time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, until it is refused as SESSION_BUSY."`
-	Continuation  time.Duration `env:"HANDOUT_TTL" envDefault:"15m" doc:"How long /v1/chat/completions knows what tools of the device returned before it handed a call to its caller, who may come back to any pod."`
-	Iterations    int           `env:"TURN_MAX_STEPS" envDefault:"40" doc:"Requests to the model in one turn."`
-	ToolCalls     int           `env:"TURN_MAX_CALLS" envDefault:"200" doc:"Tool calls in one turn."`
-	Tokens        int           `env:"TURN_MAX_TOKENS" envDefault:"1000000" doc:"Tokens of one turn, read and written, over all its requests."`
-	ContextTokens int           `env:"CONTEXT_TOKENS" envDefault:"100000" doc:"Estimated tokens of one request to a model; older messages are left out above it."`
-	MaxResult     int64         `env:"MAX_RESULT" envDefault:"32KiB" doc:"How much of one tool result a model reads; of a longer one it reads the head and the tail."`
-	MaxTurns      int           `env:"MAX_TURNS" envDefault:"1000" doc:"Turns one pod runs, or lets wait, at once, at most half of them of one tenant."`
+	Turn          time.Duration `env:"TURN_TIMEOUT" envDefault:"10m" doc:"Time limit of a turn."`
+	Wait          time.Duration `env:"TURN_WAIT" envDefault:"30s" doc:"How long a message waits for the turn before it, then fails with SESSION_BUSY."`
+	Continuation  time.Duration `env:"HANDOUT_TTL" envDefault:"15m" doc:"How long /v1/chat/completions stores device results after handing a call to its caller, who may continue on any pod."`
+	Iterations    int           `env:"TURN_MAX_STEPS" envDefault:"40" doc:"Model requests of one turn."`
+	ToolCalls     int           `env:"TURN_MAX_CALLS" envDefault:"200" doc:"Tool calls of one turn."`
+	Tokens        int           `env:"TURN_MAX_TOKENS" envDefault:"1000000" doc:"Tokens of one turn, input and output, over all its requests."`
+	ContextTokens int           `env:"CONTEXT_TOKENS" envDefault:"100000" doc:"Estimated tokens of a model request; older messages are left out."`
+	MaxResult     int64         `env:"MAX_RESULT" envDefault:"32KiB" doc:"Bytes of a tool result that a model reads; a longer one is cut to head and tail."`
+	MaxTurns      int           `env:"MAX_TURNS" envDefault:"1000" doc:"Turns running or waiting on this pod, at most half per tenant."`
 
 	ParallelCalls int // concurrent tool calls of one answer; default 8
 	Waiting       int // turns of one session that wait on this pod for their conversation; default 4

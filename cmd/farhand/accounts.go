@@ -21,8 +21,8 @@ func (a *application) usageCommand() *cobra.Command {
 		name: "usage",
 		filters: map[string]string{
 			"from": "first day, like 2026-11-22 (default: 30 days ago)", "to": "last day (default: today)",
-			"user": "what this user used", "tool": "calls of this tool",
-			"by": "what rows are added up by: a list of day, user, tool (default: all three)",
+			"user": "usage of this user", "tool": "calls of this tool",
+			"by": "what rows are grouped by: day, user, tool (default: all three)",
 		},
 		header: []string{
 			"DAY", "USER", "TOOL", "CALLS", "FAILURES", "MS", "BYTES IN", "BYTES OUT", "TOKENS IN", "TOKENS OUT",
@@ -40,7 +40,7 @@ func (a *application) usageCommand() *cobra.Command {
 			}
 			return row
 		},
-	}.command(a, &r, &cobra.Command{Use: "usage", Short: "Show what was used: calls, time, bytes and tokens"})
+	}.command(a, &r, &cobra.Command{Use: "usage", Short: "Show usage: calls, time, bytes and tokens"})
 }
 
 func (a *application) auditCommand() *cobra.Command {
@@ -51,8 +51,8 @@ func (a *application) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show or export the audit log",
-		Long: "Shows who did what, or was not allowed to, newest first. With --export every line is a JSON object;\n" +
-			"if there are more than 100,000, the last has only a next_cursor, for --cursor.",
+		Long: "Shows who did what, and what was denied, newest first. --export prints each line as a JSON\n" +
+			"object; after 100,000 lines, the last has only a next_cursor, for --cursor.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := values(nil, given)
@@ -68,13 +68,13 @@ func (a *application) auditCommand() *cobra.Command {
 	f := cmd.Flags()
 	r.flags(f, a.environ)
 	filters(f, given, map[string]string{
-		"from": "lines written from this time on, like 2026-11-22T09:00:00Z", "to": "lines written before this time",
-		"user": "what this user did", "credential": "what was done with this credential",
+		"from": "lines since this time, like 2026-11-22T09:00:00Z", "to": "lines before this time",
+		"user": "actions of this user", "credential": "actions with this credential",
 		"action": "lines of this action, for example call or key.create", "outcome": "allowed, denied, failed or seen",
 		"tool": "lines about this tool", "session_id": "lines about this session", "call_id": "lines about this call",
-		"cursor": "go on where an answer before ended",
+		"cursor": "continue after an earlier page",
 	})
-	f.IntVar(&limit, "limit", 100, "lines at most, up to 1000")
+	f.IntVar(&limit, "limit", 100, "number of lines, at most 1000")
 	f.BoolVar(&export, "export", false, "print all lines as JSON lines")
 	return cmd
 }
@@ -114,7 +114,7 @@ func (a *application) exportAudit(ctx context.Context, r remote, q url.Values) e
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(legibleOn(a.out), resp.Body); err != nil {
-		return fmt.Errorf("the answer of the gateway broke off: %w", err)
+		return fmt.Errorf("the gateway's response was cut off: %w", err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// askingAlways is a policy by which every call of echo needs an approval, whoever asks.
+// askingAlways is a policy by which every call of echo needs an approval, for every caller.
 func askingAlways(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
@@ -137,7 +137,7 @@ func mustRequest(url, body string) *http.Request {
 	return req
 }
 
-// TestAConversationWaitsForAPerson: the turn says that it waits, somebody decides on another pod, and the model hears
+// TestAConversationWaitsForAPerson: the turn says that it waits, a person decides on another pod, and the model hears
 // what came of it.
 func TestAConversationWaitsForAPerson(t *testing.T) {
 	t.Parallel()
@@ -217,7 +217,7 @@ func TestApproveCommand(t *testing.T) {
 	if a := <-ended; !a.Success || !strings.Contains(said, "granted until") {
 		t.Errorf("allow: %s; %+v", said, a)
 	}
-	if again := approve("deny", id); !strings.Contains(again, "allowed") || !strings.Contains(again, "faster") {
+	if again := approve("deny", id); !strings.Contains(again, "allowed") || !strings.Contains(again, "already decided") {
 		t.Errorf("deny: %s", again)
 	}
 	if a := <-call("1"); !a.Success { // as granted

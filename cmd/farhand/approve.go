@@ -31,10 +31,9 @@ type approvalList struct{ Approvals []approvalView }
 func (a *application) approveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve",
-		Short: "Decide about calls that wait for a person",
-		Long: "Lists the calls that wait for a person, shows what they will do, and allows or denies them. The\n" +
-			"first decision counts, wherever it is made; no answer in time is a denial. It needs a credential\n" +
-			"with the role approver.",
+		Short: "Allow or deny calls that wait for approval",
+		Long: "Lists calls that wait for approval, shows what they will do, and allows or denies them. The\n" +
+			"first decision counts; no answer in time is a denial. The credential needs the role approver.",
 		Example: "  farhand approve list --wait\n  farhand approve show k3q7…\n  farhand approve allow k3q7…\n" +
 			"  farhand approve allow k3q7… --always --for 24h\n  farhand approve deny k3q7…\n" +
 			"  farhand approve grants",
@@ -43,9 +42,9 @@ func (a *application) approveCommand() *cobra.Command {
 		a.remoteStep("show ID", "Show what a call will do", 1,
 			func(ctx context.Context, r remote, args []string) error { return a.showApproval(ctx, r, args[0]) }),
 		a.approveDecide("allow"), a.approveDecide("deny"),
-		a.remoteStep("grants", "List what --always has granted", 0,
+		a.remoteStep("grants", "List the grants of --always", 0,
 			func(ctx context.Context, r remote, _ []string) error { return a.listGrants(ctx, r) }),
-		a.remoteStep("revoke GRANT", "Take back a grant", 1,
+		a.remoteStep("revoke GRANT", "Revoke a grant", 1,
 			func(ctx context.Context, r remote, args []string) error {
 				return r.call(ctx, http.MethodDelete, "/api/grants/"+url.PathEscape(args[0]), nil)
 			}))
@@ -56,7 +55,7 @@ func (a *application) approveList() *cobra.Command {
 	var r remote
 	var asJSON, wait bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the calls that wait, with --wait also those to come", Args: cobra.NoArgs,
+		Use: "list", Short: "List the calls that wait; with --wait also later ones", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wait {
 				return a.followApprovals(cmd.Context(), r)
@@ -66,7 +65,7 @@ func (a *application) approveList() *cobra.Command {
 	}
 	r.flags(cmd.Flags(), a.environ)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&wait, "wait", false, "show each call that waits as it comes, until interrupted")
+	cmd.Flags().BoolVar(&wait, "wait", false, "keep listing new calls until interrupted")
 	return cmd
 }
 
@@ -222,10 +221,10 @@ func (a *application) showApproval(ctx context.Context, r remote, id string) err
 	}
 	fmt.Fprintf(&b, "  args: %s\n", strings.ReplaceAll(p.ArgsText, "\n", "\n  "))
 	if len(p.Remarks) > 0 {
-		fmt.Fprintf(&b, "  LOOK TWICE: %s\n", strings.Join(p.Remarks, ", "))
+		fmt.Fprintf(&b, "  WARNING: %s\n", strings.Join(p.Remarks, ", "))
 	}
 	if p.State == "pending" && len(p.Approvers) > 0 {
-		fmt.Fprintf(&b, "  who may decide: %s\n", strings.Join(p.Approvers, ", "))
+		fmt.Fprintf(&b, "  approvers: %s\n", strings.Join(p.Approvers, ", "))
 	}
 	if p.State == "pending" {
 		fmt.Fprintf(&b, "  %s left: farhand approve allow %s  |  farhand approve deny %s\n", left(p.ExpiresAt), p.ID,
@@ -256,7 +255,7 @@ type approveOptions struct {
 func (a *application) approveDecide(verb string) *cobra.Command {
 	var o approveOptions
 	cmd := &cobra.Command{
-		Use: verb + " ID", Short: "Let a call run", Args: cobra.ExactArgs(1),
+		Use: verb + " ID", Short: "Allow a call", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.decideApproval(cmd.Context(), o, verb == "allow", args[0])
 		},
@@ -264,12 +263,12 @@ func (a *application) approveDecide(verb string) *cobra.Command {
 	f := cmd.Flags()
 	o.remote.flags(f, a.environ)
 	if verb == "deny" {
-		cmd.Short = "Keep a call from running"
+		cmd.Short = "Deny a call"
 		return cmd
 	}
-	f.BoolVar(&o.always, "always", false, "also let later calls run, by the same asker, with the same arguments")
+	f.BoolVar(&o.always, "always", false, "also allow later calls by the same caller with the same arguments")
 	f.BoolVar(&o.anyArgs, "any-args", false, "with --always: with any arguments")
-	durationVar(f, &o.lasting, "for", 0, "with --always: for how long (default 30d)")
+	durationVar(f, &o.lasting, "for", 0, "with --always: how long (default 30d)")
 	return cmd
 }
 
@@ -277,14 +276,14 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 	body := wire.DecisionRequest{Decision: wire.DecisionDeny}
 	switch {
 	case !o.always && (o.anyArgs || o.lasting != 0):
-		return errors.New("--any-args and --for mean something with --always only")
+		return errors.New("--any-args and --for require --always")
 	case allow && o.always:
 		body.Decision = wire.DecisionAlways
 		if o.anyArgs {
 			body.Scope = wire.ScopeTool
 		}
 		if body.ExpiresInMS = o.lasting.Milliseconds(); o.lasting != 0 && body.ExpiresInMS == 0 {
-			return errors.New("--for must be a millisecond at least")
+			return errors.New("--for must be at least 1ms")
 		}
 	case allow:
 		body.Decision = wire.DecisionOnce
@@ -296,13 +295,13 @@ func (a *application) decideApproval(ctx context.Context, o approveOptions, allo
 	text := p.outcome()
 	switch {
 	case p.State == "withdrawn":
-		text += " (whoever asked is gone, so nothing runs)"
+		text += " (the caller is gone, so nothing runs)"
 	case p.Decided && p.State == "pending": // the outcome says that it waits for a second person
 	case !p.Decided:
-		text += " (somebody was faster, or the time was up)"
+		text += " (already decided or expired)"
 	}
 	if p.Grant != nil {
-		text += fmt.Sprintf("; granted until %s: farhand approve revoke %s takes it back",
+		text += fmt.Sprintf("; granted until %s; to revoke it: farhand approve revoke %s",
 			timeOf(p.Grant.ExpiresAt).Format(time.RFC3339), p.Grant.ID)
 	}
 	fmt.Fprintln(a.out, printable(text))

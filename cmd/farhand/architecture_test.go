@@ -89,7 +89,7 @@ var arrows = map[string][]string{
 	"examples": {root, "agent", "agent/provider", "agent/sandbox"},
 }
 
-// owned are the libraries that only some rooms may import: nobody else learns how their work is done.
+// owned are the libraries that only some rooms may import, so that no other depends on them.
 var owned = map[string][]string{
 	"github.com/olahol/melody":            {"ws"},
 	"github.com/gorilla/websocket":        {"ws", "ws/client"},
@@ -187,7 +187,7 @@ func TestImportsFollowTheArrows(t *testing.T) {
 	}
 }
 
-// TestOnlyCarriersKnowMessages: whoever makes or serves a call does not know how it reaches another pod.
+// TestOnlyCarriersKnowMessages: makers and servers of calls do not know how calls reach another pod.
 func TestOnlyCarriersKnowMessages(t *testing.T) {
 	for _, pkg := range packages(t) {
 		if slices.Contains(carriers, room(pkg.ImportPath)) {

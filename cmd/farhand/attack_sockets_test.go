@@ -176,7 +176,7 @@ func TestAttackManyConnects(t *testing.T) {
 	a.calmWithin(t, 10*time.Second)
 }
 
-// Devices that connect with 32 labels nobody has, one after the other, do not keep calls waiting.
+// Devices that connect with 32 unknown labels, one after the other, do not keep calls waiting.
 func TestAttackManyLabels(t *testing.T) {
 	a := startAttacked(t, 2)
 	var opened, refused atomic.Int64
@@ -220,7 +220,7 @@ func TestAttackManyLabels(t *testing.T) {
 	a.calmWithin(t, 10*time.Second)
 }
 
-// A device that has moved from one pod to another and answers calls that nobody made changes nothing and wins nothing.
+// A device that has moved from one pod to another and answers unknown calls changes nothing and gains nothing.
 func TestAttackForgedResults(t *testing.T) {
 	a := startAttacked(t, 2)
 	const length = 5 * time.Second

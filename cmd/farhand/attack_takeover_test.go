@@ -80,7 +80,7 @@ func slowTool() (tool client.Option, asked chan string, release chan struct{}) {
 		}), asked, release
 }
 
-// TestAttackTakeover: somebody who knows a session's id, its device's id and the id of its call in flight gets none of
+// TestAttackTakeover: an attacker with the ids of a session, its device and its call in flight gets none of
 // them, from either pod, with any name, and neither does the record of the call.
 func TestAttackTakeover(t *testing.T) {
 	a := startAttacked(t, 2)

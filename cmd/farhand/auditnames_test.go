@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestApprovalsAreSentOut: a service of the hooks' file is told that a call waits, with a link to where it is decided.
+// TestApprovalsAreSentOut: a service of the hooks file receives waiting calls, with a link to decide them.
 func TestApprovalsAreSentOut(t *testing.T) {
 	t.Parallel()
 	told := make(chan map[string]any, 1)

@@ -36,9 +36,9 @@ func (a *application) callCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call TOOL [ARGS]",
 		Short: "Call a tool and print its answer",
-		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read one from a file, or - for\n" +
-			"standard input. Into a file or a pipe the output goes byte for byte. Exits 0 when the tool succeeded,\n" +
-			"1 when it ran and failed, 2 when it could not be called.",
+		Long: "Calls a tool of a connected device. ARGS is a JSON object, @FILE to read it from a file, or -\n" +
+			"for standard input. A file or pipe gets the output byte for byte. Exits 0 if the tool succeeded,\n" +
+			"1 if it failed, 2 if it could not be called.",
 		ValidArgsFunction: completeTools(&o.remote),
 		Example: "  farhand call device_info\n  farhand call echo '{\"text\":\"hello\"}' --session 5d1f…\n" +
 			"  farhand call contacts '{\"query\":\"ada\"}' --select newest --json\n" +
@@ -62,12 +62,12 @@ func (a *application) callCommand() *cobra.Command {
 	f.StringVar(&target.DeviceID, "device", "", "device id")
 	f.StringVar(&target.UserID, "user", "", "user id")
 	f.StringToStringVar(&target.Labels, "label", nil, "labels of the device, key=value")
-	f.StringVar(&o.request.Select, "select", "", "which session to take when several match: any or newest")
-	durationVar(f, &o.timeout, "timeout", 0, "how long to wait (default: the tool's or the gateway's, 30s)")
-	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer as it is")
-	f.BoolVar(&o.async, "async", false, "do not wait: print the call's id as soon as the gateway has taken it")
-	f.BoolVar(&o.watch, "progress", false, "show what the device reports while it works; Ctrl-C cancels the call")
-	f.StringVar(&o.output, "output", "", "file to save the image, sound or file to that the tool returns")
+	f.StringVar(&o.request.Select, "select", "", "session to use if several match: any or newest")
+	durationVar(f, &o.timeout, "timeout", 0, "time limit (default: the tool's or the gateway's, 30s)")
+	f.BoolVar(&o.asJSON, "json", false, "print the gateway's answer unchanged")
+	f.BoolVar(&o.async, "async", false, "print the call's id without waiting for the result")
+	f.BoolVar(&o.watch, "progress", false, "show the device's progress; Ctrl-C cancels the call")
+	f.StringVar(&o.output, "output", "", "file for the image, sound or file that the tool returns")
 	cmd.MarkFlagsMutuallyExclusive("async", "progress")
 	cmd.MarkFlagsMutuallyExclusive("async", "output")
 	// This fails only for an unknown flag.
@@ -211,7 +211,7 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []registr
 		where := cmp.Or(partLink(r, p), "use --output FILE to save it")
 		switch {
 		case p.URL == "" && len(p.Data) == 0:
-			where = "its bytes were not kept"
+			where = "its bytes were not stored"
 		case file != "":
 			path := numbered(file, i)
 			if err := savePart(ctx, partLink(r, p), p.Data, path); err != nil {
@@ -230,7 +230,7 @@ func savePart(ctx context.Context, link string, data []byte, path string) error 
 	if link != "" {
 		var err error
 		if content, err = download(ctx, link); err != nil {
-			return fmt.Errorf("fetch what the tool returned: %w", err)
+			return fmt.Errorf("fetch the tool's file: %w", err)
 		}
 	}
 	defer content.Close()
@@ -240,7 +240,7 @@ func savePart(ctx context.Context, link string, data []byte, path string) error 
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("save what the tool returned: %w", err)
+		return fmt.Errorf("save the tool's file: %w", err)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func TestCallPrintsParts(t *testing.T) {
 	second, third := strings.TrimSuffix(file, ".png")+"-2.png", strings.TrimSuffix(file, ".png")+"-3.png"
 	for _, line := range []string{"image image/png, 4 B, a", ": saved to " + file + "]",
 		"[image image/png, 3 B: saved to " + second + "]", "[file video/mp4, 12.3 MB: saved to " + third + "]",
-		"[audio audio/ogg, 12 kB: its bytes were not kept]"} {
+		"[audio audio/ogg, 12 kB: its bytes were not stored]"} {
 		if !strings.Contains(errOut, line) {
 			t.Errorf("no %q in %q", line, errOut)
 		}

@@ -68,7 +68,7 @@ func TestChatShowsWhatWaits(t *testing.T) {
 		}
 		if !answers {
 			id := waitingOn(t, pod.url)
-			eventually(t, waitLimit, "the chat says who may decide", func() bool {
+			eventually(t, waitLimit, "the chat names the approvers", func() bool {
 				return strings.Contains(out.String(), "farhand approve allow "+id)
 			})
 			if runs.Load() != 0 {
@@ -81,7 +81,7 @@ func TestChatShowsWhatWaits(t *testing.T) {
 		}
 		cancel()
 		said := out.String()
-		for _, want := range []string{"? echo waits for an approval: ", "(rule ask)", `"n": 1`, "so be it"} {
+		for _, want := range []string{"? echo waits for approval: ", "(rule ask)", `"n": 1`, "so be it"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("%s: no %q in\n%s", c.name, want, said)
 			}
@@ -89,9 +89,9 @@ func TestChatShowsWhatWaits(t *testing.T) {
 		if strings.Contains(said, "y 1: once") != c.asked || runs.Load() != c.runs {
 			t.Errorf("%s: %d runs\n%s", c.name, runs.Load(), said)
 		}
-		if !answers && !strings.Contains(said, "who may decide: boss, front desk, whoever has FARHAND_TOKEN") &&
-			!strings.Contains(said, "who may decide: front desk, boss, whoever has FARHAND_TOKEN") {
-			t.Errorf("%s: not said who may decide\n%s", c.name, said)
+		if !answers && !strings.Contains(said, "approvers: boss, front desk, whoever has FARHAND_TOKEN") &&
+			!strings.Contains(said, "approvers: front desk, boss, whoever has FARHAND_TOKEN") {
+			t.Errorf("%s: no approvers\n%s", c.name, said)
 		}
 	}
 }

@@ -44,11 +44,11 @@ func (a *application) chatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chat [MESSAGE…]",
 		Short: "Talk to the agent of a session",
-		Long: "Says something to the agent of a gateway, whose tools are those of a connected device, and shows\n" +
-			"the answer as it comes: text on standard output, calls of tools beside it on standard error. Without\n" +
-			"MESSAGE it reads lines and answers each: Ctrl-C aborts the answer, and leaves when there is none;\n" +
-			"Ctrl-D leaves. A call that needs an approval is shown with its arguments and who may decide; if that\n" +
-			"is you, and at a terminal, you are asked. Exits 2 when an answer failed.",
+		Long: "Sends a message to the gateway's agent, which uses the tools of a connected device, and streams\n" +
+			"the answer: text to standard output, tool calls to standard error. Without MESSAGE it reads\n" +
+			"lines and answers each: Ctrl-C aborts the answer, or leaves if there is none; Ctrl-D leaves. A\n" +
+			"call that needs approval is shown with its arguments and approvers. If you are one, you are\n" +
+			"asked at the terminal. Exits 2 if an answer failed.",
 		Example: "  farhand chat where am I\n  farhand chat --session laptop --thinking",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.chat(cmd.Context(), strings.Join(args, " "), o)
@@ -56,9 +56,9 @@ func (a *application) chatCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	o.remote.flags(f, a.environ)
-	f.StringVar(&o.session, "session", "", "session id to talk to (default: the only one that is connected)")
+	f.StringVar(&o.session, "session", "", "session to talk to (default: the only connected one)")
 	f.BoolVar(&o.thinking, "thinking", false, "show the model's reasoning")
-	f.BoolVar(&o.debug, "debug", false, "show what the model is asked")
+	f.BoolVar(&o.debug, "debug", false, "show what the model receives")
 	return cmd
 }
 
@@ -101,7 +101,7 @@ func onlySession(ctx context.Context, r remote) (string, error) {
 	}
 	switch len(list.Sessions) {
 	case 0:
-		return "", errors.New("no device is connected; --session goes on with a conversation of one that was")
+		return "", errors.New("no device is connected; --session ID continues the conversation of an earlier one")
 	case 1:
 		return list.Sessions[0].SessionID, nil
 	}
@@ -200,9 +200,9 @@ type typist struct {
 	asked int                  // questions asked
 }
 
-// ask starts a question. Lines typed before it do not answer it. It returns what an answer must contain besides y or n,
-// so that a line typed for something else answers nothing: the number of the question. The first question needs no
-// number if certainly nothing was typed before it.
+// ask starts a question. Lines typed before it do not answer it. It returns the question's number, which an answer must
+// contain after y or n, so that a line typed for something else does not answer it. The first question has none if
+// nothing was typed before it.
 func (u *typist) ask() string {
 	u.asked++
 	plain := u.asked == 1 && u.lines != nil
@@ -260,10 +260,10 @@ func (q *asker) event(p approvalView) {
 		return
 	}
 	s := q.screen
-	s.note("? %s waits for an approval: %s", oneLine(p.Tool, 64), oneLine(p.Reason, shownLink))
+	s.note("? %s waits for approval: %s", oneLine(p.Tool, 64), oneLine(p.Reason, shownLink))
 	s.note("  args: %s", printable(strings.ReplaceAll(p.ArgsText, "\n", "\n  ")))
 	if len(p.Remarks) > 0 {
-		s.note("  LOOK TWICE: %s", oneLine(strings.Join(p.Remarks, ", "), shownOutput))
+		s.note("  WARNING: %s", oneLine(strings.Join(p.Remarks, ", "), shownOutput))
 	}
 	if p.MayDecide && q.user != nil {
 		q.waiting = append(q.waiting, p)
@@ -278,7 +278,7 @@ func (q *asker) tellHow(p approvalView) {
 	if len(p.Approvers) > 0 {
 		who = strings.Join(p.Approvers, ", ")
 	}
-	q.screen.note("  %s left; who may decide: %s", left(p.ExpiresAt), oneLine(who, shownLink))
+	q.screen.note("  %s left; approvers: %s", left(p.ExpiresAt), oneLine(who, shownLink))
 	id := oneLine(p.ID, shownID)
 	q.screen.note("  farhand approve allow %s  |  farhand approve deny %s", id, id)
 }

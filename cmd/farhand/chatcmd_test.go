@@ -178,7 +178,7 @@ func TestChatFails(t *testing.T) {
 		}, []string{"aborted"}},
 		"broken off": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
 			tell(w, `{"type":"chunk","content":"We"}`)
-		}, []string{"We\n", "broke off"}},
+		}, []string{"We\n", "cut off"}},
 		"no gateway": {[]string{"laptop"}, func(w http.ResponseWriter, _ *http.Request, _ string) {
 			fmt.Fprint(w, "<html>")
 		}, []string{"not from a Farhand gateway"}},

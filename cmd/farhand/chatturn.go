@@ -31,7 +31,7 @@ const (
 
 var (
 	errAborted   = errors.New("the answer was aborted")
-	errBrokenOff = errors.New("the answer broke off: the connection to the gateway was lost, or it stopped")
+	errBrokenOff = errors.New("the answer was cut off: the connection to the gateway was lost, or the gateway stopped")
 )
 
 // chatEvent has the fields of a turn's event that are shown.
@@ -134,7 +134,7 @@ func brokenOff(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return errAborted
 	case errors.Is(err, ssereader.ErrTooLong):
-		return fmt.Errorf("the answer has an event of more than %d bytes", maxChatEvent)
+		return fmt.Errorf("an event of the answer is longer than %d bytes", maxChatEvent)
 	}
 	return errBrokenOff
 }

@@ -153,7 +153,7 @@ func (p problem) Error() string {
 	return b.String()
 }
 
-// base returns the gateway's URL. Without a scheme it is plain HTTP, as in other programs.
+// base returns the gateway's URL. Without a scheme it is plain HTTP.
 func (r *remote) base() string {
 	server := strings.TrimSuffix(r.server, "/")
 	if !strings.Contains(server, "://") {
@@ -210,8 +210,8 @@ func (r *remote) open(
 // noAnswer explains why a gateway did not answer.
 func (r *remote) noAnswer(err error) error {
 	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("the certificate of %s cannot be verified: %w\n  If its authority is your own, add "+
-			"the authority's certificate to the system's, or name its file in SSL_CERT_FILE", r.base(), certificate)
+		return fmt.Errorf("the certificate of %s cannot be verified: %w\n  For a private authority, add "+
+			"its certificate to the system's, or set SSL_CERT_FILE to its file", r.base(), certificate)
 	}
 	return fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", r.base(),
 		errors.Unwrap(err))
@@ -242,12 +242,12 @@ func readBody(resp *http.Response) ([]byte, error) {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, fmt.Errorf("the answer of the gateway broke off: %w", err)
+		return nil, fmt.Errorf("the gateway's response was cut off: %w", err)
 	}
 	return b, nil
 }
 
-// call sends a request whose answer says nothing.
+// call sends a request and discards the answer.
 func (r *remote) call(ctx context.Context, method, path string, body any) error {
 	_, err := r.do(ctx, method, path, nil, body)
 	return err

@@ -178,7 +178,7 @@ func TestDoctorSaysWhatIsUsed(t *testing.T) {
 		want     map[string]string
 	}{
 		"nothing": {nil, map[string]string{
-			"model": "FARHAND_MODEL names one", "identity": "need no credential", "tools": "there is no model"}},
+			"model": "set FARHAND_MODEL", "identity": "need no credential", "tools": "require a model"}},
 		"all": {[]string{"FARHAND_MODEL=small,large", "FARHAND_MODEL_URL=http://127.0.0.1:11434/v1",
 			"FARHAND_MODEL_KEY=hidden-key", "FARHAND_JWT_ISSUER=https://id.example.com", "FARHAND_JWT_AUDIENCE=farhand",
 			"FARHAND_JWT_SECRET=hidden-0123456789abcdef0123456789", "FARHAND_BUILTIN_TOOLS=time,read"},

@@ -21,10 +21,9 @@ func (a *application) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "List every variable and check the current environment",
-		Long: "Prints every FARHAND_ variable with its default and meaning, then checks the current environment:\n" +
-			"values, names and files that cannot be used, settings that contradict one another, variables that mean\n" +
-			"nothing, settings that are insecure. Exits 2 if serve would refuse them. Whether Redis, engines and a\n" +
-			"browser answer, and folders can be written, is what `farhand doctor` says.",
+		Long: "Prints every FARHAND_ variable with its default and meaning, then checks the environment:\n" +
+			"invalid values and files, contradictions, unknown variables, insecure settings. Exits 2 if serve\n" +
+			"would refuse it. `farhand doctor` also checks services and folders.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asMarkdown {
@@ -35,7 +34,7 @@ func (a *application) configCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&asMarkdown, "markdown", false,
-		"print the reference of docs/configuration.md, without checking anything")
+		"print the table of docs/configuration.md, without checks")
 	return cmd
 }
 
@@ -73,7 +72,11 @@ func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	return nil
 }
 
+// valueSyntax is for all variables, so that their texts need not repeat it.
+const valueSyntax = "Durations are written 30s or 5m, sizes 1048576 or 1MiB, lists a,b."
+
 func writeConfigText(out io.Writer, r configReport, meant map[string]string) {
+	fmt.Fprintln(out, valueSyntax)
 	for _, v := range r.Variables {
 		fmt.Fprintf(out, "%s\n", v.Name)
 		if v.Default != "" {
@@ -100,7 +103,7 @@ func writeConfigText(out io.Writer, r configReport, meant map[string]string) {
 	}
 	section("insecure", r.Insecure)
 	if len(r.Errors)+len(r.Unknown)+len(r.Insecure) == 0 {
-		fmt.Fprintln(out, "The current environment is fine.")
+		fmt.Fprintln(out, "The current environment is valid.")
 	}
 }
 
@@ -194,7 +197,7 @@ const envPrefix = farhand.EnvPrefix
 // clientVariables are read by the other commands. `serve` must not report them as unknown.
 var clientVariables = []variable{
 	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080",
-		Doc: "The gateway that device, call, chat, tools and sessions talk to."},
+		Doc: "URL of the gateway for the commands that use one, such as device, call and chat."},
 }
 
 // unknownVariables returns the FARHAND_ variables that the program does not know, most likely misspelt, each with the

@@ -288,7 +288,7 @@ func debugPrompt(s *scene) {
 	s.looks("u a1 t a")
 }
 
-// Whoever reconnects, wherever, goes on where the conversation was.
+// A device that reconnects, to any pod, continues its conversation.
 func reconnectElsewhere(s *scene) {
 	s.answers(calling(echoing(`{"nonce":"n-23"}`)), saying("It is n-23."), calling(echoing(`{"nonce":"n-42"}`)),
 		saying("As before."))

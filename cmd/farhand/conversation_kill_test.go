@@ -141,7 +141,7 @@ func (c *cutOff) goesOn(killed time.Time) {
 	}
 }
 
-// TestDrainLetsTurnsEnd: a pod that is told to stop lets the turns under way end.
+// TestDrainLetsTurnsEnd: a pod that drains lets running turns finish.
 func TestDrainLetsTurnsEnd(t *testing.T) {
 	t.Parallel()
 	model := openStage(t, providerOpenAI)

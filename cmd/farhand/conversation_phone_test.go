@@ -55,7 +55,7 @@ func ofType(types ...string) func(said) bool {
 	}
 }
 
-// inbox is what somebody has heard, in order. One goroutine of a test reads it.
+// inbox is what a client received, in order. One goroutine of a test reads it.
 type inbox struct {
 	t   testing.TB
 	who string

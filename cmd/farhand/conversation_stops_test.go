@@ -83,7 +83,7 @@ func abortInWords(s *scene) {
 	s.looks("u a~ u a")
 }
 
-// The device is told that nobody waits any more.
+// The device receives the cancellation.
 func abortInACall(s *scene) {
 	s.moveIn(func(*phone, said) (string, bool) { return "", false })
 	s.answers(scripted.Reply(scripted.Text("I look. "), scripted.Calls(echoing(`{"n":1}`), echoing(`{"n":2}`))),

@@ -39,20 +39,20 @@ func (a *application) demoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the main job on this machine alone: a gateway, a device, a call",
-		Long: "Starts a gateway with its in-memory store, connects this machine to it as a device, calls one of the\n" +
-			"device's tools over HTTP, prints what happened, and keeps running so that you can try more.\n\n" +
-			"Reads the variables of serve, a model and its key included, but for those of Redis, of pairing and of\n" +
-			"credentials other than FARHAND_TOKEN: it says which of them it ignores. Requests that are refused are\n" +
-			"logged with the reason.",
+		Short: "Try it on this machine: a gateway, a device, a call",
+		Long: "Starts a gateway with an in-memory store, connects this machine to it as a device, calls one of\n" +
+			"its tools over HTTP, prints what happened, and keeps running so that you can try more.\n\n" +
+			"Reads the variables of serve, including the model's, except those of Redis, pairing and\n" +
+			"credentials other than FARHAND_TOKEN. It prints the ones it ignores, and logs rejected requests\n" +
+			"with the reason.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), o) },
 	}
 	cmd.Flags().StringVar(&o.addr, "addr", "127.0.0.1:8080",
-		"loopback address to listen on; if it is taken, a free port is used")
+		"loopback address to listen on; if it is in use, a free port")
 	cmd.Flags().BoolVar(&o.once, "once", false, "stop after the call")
 	cmd.Flags().StringSliceVar(&o.origins, "allow-origin", nil,
-		"origin whose web pages may talk to the gateway, for example http://localhost:5173; may be repeated")
+		"web origin that may use the gateway, for example http://localhost:5173; repeatable")
 	return cmd
 }
 
@@ -86,7 +86,7 @@ func (a *application) demo(ctx context.Context, o demoOptions) error {
 	}
 	log := newLogger(a.err, max(cfg.LogLevel, slog.LevelWarn), cfg.LogFormat)
 	if len(ignored) > 0 {
-		fmt.Fprintf(a.out, "Ignored, because this is a gateway for this machine alone: %s.\n",
+		fmt.Fprintf(a.out, "Ignored, because the demo serves this machine only: %s.\n",
 			strings.Join(ignored, ", "))
 	}
 	warnOfUnknown(log, a.environ)
@@ -147,7 +147,7 @@ func (a *application) awaitDevice(ready <-chan struct{}, failed <-chan error) er
 		case err := <-failed:
 			return fmt.Errorf("the device did not connect: %w", err)
 		case <-long.C:
-			fmt.Fprintln(a.err, "   Waiting for this machine to dial in as a device…")
+			fmt.Fprintln(a.err, "   Waiting for this machine to connect as a device…")
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (a *application) showDemo(ctx context.Context, r remote, running *sync.Wait
 	if err := a.awaitDevice(c.Ready(), failed); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "2. This machine dialled in over WebSocket as session %q and registered %s.\n", demoSession,
+	fmt.Fprintf(a.out, "2. This machine connected over WebSocket as session %q and registered %s.\n", demoSession,
 		demotools.Names(all))
 	fmt.Fprintf(a.out, "3. A caller asks over HTTP:\n\n   POST %s/api/tools/device_info/call {\"args\":{}}\n\n", url)
 	raw, err := r.do(ctx, "POST", "/api/tools/device_info/call", nil, map[string]any{"args": map[string]any{}})

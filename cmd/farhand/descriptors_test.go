@@ -181,10 +181,10 @@ func TestDoctorWarnsOfFewDescriptors(t *testing.T) {
 		ok   bool
 		says string
 	}{
-		"FARHAND_LOG_LEVEL=warn": {false, "300 sockets of devices and not FARHAND_MAX_SOCKETS, 100000, and serves 33 " +
-			"requests with a credential at a time. Raise the limit to"},
-		"FARHAND_MAX_SOCKETS=300": {true, "FARHAND_MAX_SOCKETS, 300, and for 33 requests with a credential at a time"},
-		"FARHAND_MAX_SOCKETS=301": {false, "Raise the limit to 402"},
+		"FARHAND_LOG_LEVEL=warn": {false, "300 device connections, not FARHAND_MAX_SOCKETS (100000), and 33 " +
+			"requests with a credential at a time. Raise it to"},
+		"FARHAND_MAX_SOCKETS=300": {true, "FARHAND_MAX_SOCKETS (300), and 33 requests with a credential at a time"},
+		"FARHAND_MAX_SOCKETS=301": {false, "Raise it to 402"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		cmd := exec.CommandContext(ctx, limited(t, farhandBinary), "doctor", "--json")

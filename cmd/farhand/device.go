@@ -45,14 +45,14 @@ func (a *application) deviceCommand() *cobra.Command {
 		Use:   "device",
 		Short: "Make this machine a device",
 		Long: "Connects to a gateway and offers tools of this machine: device_info, sensors (load, memory,\n" +
-			"temperature, battery where present), echo and sleep, and contacts when a vCard file is given. They\n" +
-			"change nothing here. With --node it also offers the conventional commands of nodes, to try the\n" +
-			"gateway's tools nodes, node-invoke and canvas: notify, run (asks on this terminal about each command,\n" +
-			"and runs none without a terminal), a canvas in the browser of this machine, and test pictures for a\n" +
-			"camera. The canvas loads from private networks if FARHAND_PRIVATE_URLS is true here, too.\n" +
-			"With --mcp the machine offers the tools of an MCP server (stdio) in place of its own. The command is\n" +
-			"run by the shell, and again with growing delays when it ends; it ends with this program.\n" +
-			"Runs until interrupted and reconnects by itself.",
+			"temperature, battery if present), echo, sleep, and contacts if a vCard file is given. They\n" +
+			"change nothing here. It reconnects by itself, and runs until interrupted.\n\n" +
+			"--node adds the commands of nodes, to try the gateway's tools nodes, node-invoke and canvas:\n" +
+			"notify, run (asks on this terminal about each command; without one it runs none), a canvas in\n" +
+			"this machine's browser, and camera test pictures. FARHAND_PRIVATE_URLS=true lets the canvas load\n" +
+			"from private networks.\n\n" +
+			"--mcp offers the tools of an MCP server (stdio) instead. The shell runs its command, and\n" +
+			"restarts it with backoff when it ends. It ends with this program.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.device(cmd.Context(), o) },
 	}
@@ -62,20 +62,20 @@ func (a *application) deviceCommand() *cobra.Command {
 	if err != nil {
 		hostname = "this machine"
 	}
-	f.StringVar(&o.session, "session", "", "session id to use (default: the gateway makes one)")
-	f.StringVar(&o.name, "name", hostname, "name shown to people")
-	f.StringVar(&o.deviceID, "device", "", "stable id of this device")
-	f.StringToStringVar(&o.labels, "label", nil, "labels callers can choose by, key=value")
+	f.StringVar(&o.session, "session", "", "session id (default: the gateway chooses)")
+	f.StringVar(&o.name, "name", hostname, "display name")
+	f.StringVar(&o.deviceID, "device", "", "stable device id")
+	f.StringToStringVar(&o.labels, "label", nil, "labels for callers to select by, key=value")
 	f.StringSliceVar(&o.tools, "tools", nil, "offer only these tools, comma-separated")
-	f.StringVar(&o.contacts, "contacts", "", "vCard file whose addresses the contacts tool may search")
-	f.BoolVar(&o.pair, "pair", false, "have this device paired: show a code, and keep a credential of its own")
+	f.StringVar(&o.contacts, "contacts", "", "vCard file for the contacts tool")
+	f.BoolVar(&o.pair, "pair", false, "pair this device: show a code, then store its credential")
 	f.StringVar(&o.credential, "credential", "",
-		"file that keeps the credential of --pair (default: in the settings of this user)")
-	f.BoolVar(&o.ask, "ask", false, "ask on this terminal about calls for this device that need approval")
-	f.BoolVar(&o.node, "node", false, "offer the commands of a node, too: notify, camera, screen, run and canvas")
+		"file for the credential of --pair (default: in this user's settings)")
+	f.BoolVar(&o.ask, "ask", false, "ask on this terminal about calls that need approval")
+	f.BoolVar(&o.node, "node", false, "also offer the commands of a node: notify, camera, screen, run and canvas")
 	f.StringVar(&o.location, "location", "",
-		"with --node: where this machine is, as LATITUDE,LONGITUDE, for location_get (default: not offered)")
-	f.StringVar(&o.mcp, "mcp", "", "command of an MCP server that is the device, such as 'npx -y some-server'")
+		"with --node: LATITUDE,LONGITUDE for location_get (default: not offered)")
+	f.StringVar(&o.mcp, "mcp", "", "command of an MCP server, such as 'npx -y some-server'")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log every call")
 	return cmd
 }
@@ -211,7 +211,7 @@ const (
 // mcpDevice makes an MCP server the device until ctx ends, and restarts it when it ends.
 func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	if o.node || o.ask || o.contacts != "" || o.location != "" || len(o.tools) > 0 {
-		return errors.New("--mcp has the tools of that server alone: leave out --tools, --contacts, --ask, --node " +
+		return errors.New("--mcp offers only that server's tools: remove --tools, --contacts, --ask, --node " +
 			"and --location")
 	}
 	log := newLogger(a.err, o.level(), "auto")
@@ -226,7 +226,7 @@ func (a *application) mcpDevice(ctx context.Context, o deviceOptions) error {
 	var engine sandbox.Engine
 	// Opening it also hides the memory and the environment of this process.
 	if e, err := host.New(host.Config{Program: a.self}); err != nil {
-		log.Warn("what the command starts may outlive it, and read the environment of this program", "reason", err)
+		log.Warn("processes of the MCP server may outlive it and read this program's environment", "reason", err)
 	} else {
 		engine = e
 		defer func() { _ = e.Close(context.WithoutCancel(ctx)) }()

@@ -92,7 +92,7 @@ func ask[T any](ctx context.Context, t *terminalApprover, text string, answers [
 			fmt.Fprintf(t.out, "%s or %s? ", strings.Join(keys[:last], ", "), keys[last])
 		case <-ctx.Done():
 			t.withdrawn = true
-			fmt.Fprintf(t.out, "\nno answer needed any more: %s\n", printable(context.Cause(ctx).Error()))
+			fmt.Fprintf(t.out, "\nquestion withdrawn: %s\n", printable(context.Cause(ctx).Error()))
 			return decision
 		}
 	}
@@ -119,7 +119,7 @@ func questionText(q client.Question) string {
 	fmt.Fprintf(&b, "\nMay %s run here?  (%s)\n  why: %s\n  args: %s\n", q.Tool, q.ID, q.Reason,
 		strings.ReplaceAll(q.Text, "\n", "\n  "))
 	if len(q.Remarks) > 0 {
-		fmt.Fprintf(&b, "  LOOK TWICE: %s\n", strings.Join(q.Remarks, ", "))
+		fmt.Fprintf(&b, "  WARNING: %s\n", strings.Join(q.Remarks, ", "))
 	}
 	return printable(b.String())
 }
@@ -134,7 +134,7 @@ func (a *application) nodeCommands(
 	ctx context.Context, o deviceOptions, terminal *terminalApprover,
 ) (commands []demotools.Tool, stop func() error, err error) {
 	if !o.node {
-		return nil, nil, errors.New("--location is for --node: add that")
+		return nil, nil, errors.New("--location requires --node")
 	}
 	location, err := parseLocation(o.location)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestAskedOnTheTerminal(t *testing.T) {
 			t.Errorf("%q: %q, want %q", typed, got, want)
 		}
 		if !strings.Contains(shown, "  args: {\n    \"n\": 1\n  }\n") ||
-			!strings.Contains(shown, "LOOK TWICE: hidden") || strings.Contains(shown, "\x1b") {
+			!strings.Contains(shown, "WARNING: hidden") || strings.Contains(shown, "\x1b") {
 			t.Errorf("shown %q", shown)
 		}
 	}

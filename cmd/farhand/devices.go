@@ -25,21 +25,21 @@ import (
 func (a *application) devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "devices", Short: "List, rename and revoke paired devices, and approve their tools"}
 	cmd.AddCommand(a.devicesListCommand(),
-		a.remoteStep("show DEVICE", "Show a paired device, and its tools that wait for approval", 1,
+		a.remoteStep("show DEVICE", "Show a paired device and its waiting tools", 1,
 			func(ctx context.Context, r remote, args []string) error { return a.showDevice(ctx, r, args[0]) }),
 		a.remoteStep("rename DEVICE NAME", "Rename a paired device", 2,
 			func(ctx context.Context, r remote, args []string) error {
 				return r.call(ctx, http.MethodPut, devicePath(args[0]), wire.SessionName{Name: args[1]})
 			}),
-		a.remoteStep("revoke DEVICE", "End the credential of a paired device, and its connection", 1,
+		a.remoteStep("revoke DEVICE", "Revoke a paired device's credential and close its connection", 1,
 			func(ctx context.Context, r remote, args []string) error {
 				return r.call(ctx, http.MethodDelete, devicePath(args[0]), nil)
 			}),
-		a.remoteStep("approve DEVICE [TOOL...]", "Let a paired device offer tools that wait; all, if none is named", -1,
+		a.remoteStep("approve DEVICE [TOOL...]", "Approve waiting tools of a paired device (default: all)", -1,
 			func(ctx context.Context, r remote, args []string) error {
 				return a.approveTools(ctx, r, args[0], args[1:])
 			}),
-		a.remoteStep("reject DEVICE TOOL...", "Keep a paired device from offering tools", -2,
+		a.remoteStep("reject DEVICE TOOL...", "Reject tools of a paired device", -2,
 			func(ctx context.Context, r remote, args []string) error {
 				return r.call(ctx, http.MethodPost, devicePath(args[0])+"/tools", wire.ToolDecision{Reject: args[1:]})
 			}))
@@ -110,7 +110,7 @@ func (a *application) approveTools(ctx context.Context, r remote, id string, nam
 		}
 	}
 	if len(approve) == 0 {
-		fmt.Fprintln(a.out, "nothing waits")
+		fmt.Fprintln(a.out, "no tool waits for approval")
 		return nil
 	}
 	return r.call(ctx, http.MethodPost, devicePath(id)+"/tools", wire.ToolDecision{Approve: approve})
@@ -167,17 +167,17 @@ func claimed(name string) string {
 func (a *application) pairCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pair",
-		Short: "Approve or reject devices that ask to be paired",
-		Long: "A device that asks to be paired shows a code. An approver approves it with\n" +
-			"`farhand pair approve CODE`; the device then has a credential of its own.",
+		Short: "Approve or reject devices that request pairing",
+		Long: "A device that requests pairing shows a code. When an approver runs `farhand pair approve CODE`,\n" +
+			"the device gets its own credential.",
 	}
 	cmd.AddCommand(a.pairListCommand(),
-		a.remoteStep("show CODE", "Show which device has a code", 1,
+		a.remoteStep("show CODE", "Show the device with a code", 1,
 			func(ctx context.Context, r remote, args []string) error {
 				return a.decidePairing(ctx, r, args[0], wire.PairingDecision{})
 			}),
 		a.pairApproveCommand(),
-		a.remoteStep("reject CODE", "Reject the device that shows a code, or one that is listed by its id", 1,
+		a.remoteStep("reject CODE", "Reject a device by its code, or a listed one by its id", 1,
 			func(ctx context.Context, r remote, args []string) error {
 				return a.decidePairing(ctx, r, args[0], wire.PairingDecision{Decision: "reject"})
 			}))
@@ -201,8 +201,7 @@ func (a *application) pairListCommand() *cobra.Command {
 			header := []string{"ID", "NAME", "DEVICE", "PLATFORM", "FROM", "TOOLS", "EXPIRES", "NOTE"}
 			return table(a.out, header, cells)
 		})
-	cmd.Long = "Lists what waits at a gateway with FARHAND_PAIRING=open. All other requests are known\n" +
-		"by their codes only."
+	cmd.Long = "Lists the requests at a gateway with FARHAND_PAIRING=open. Others are known by their code only."
 	return cmd
 }
 
@@ -211,7 +210,7 @@ func (a *application) pairApproveCommand() *cobra.Command {
 	var tools []string
 	var replace bool
 	var f *pflag.FlagSet
-	cmd := a.remoteStep("approve CODE", "Approve the device that shows a code, or one that is listed by its id", 1,
+	cmd := a.remoteStep("approve CODE", "Approve a device by its code, or a listed one by its id", 1,
 		func(ctx context.Context, r remote, args []string) error {
 			body := wire.PairingDecision{Decision: "approve", User: user, Name: name, Replace: replace}
 			if f.Changed("tools") {
@@ -220,10 +219,10 @@ func (a *application) pairApproveCommand() *cobra.Command {
 			return a.decidePairing(ctx, r, args[0], body)
 		})
 	f = cmd.Flags()
-	f.StringVar(&user, "user", "", "user whose device it becomes (default: you)")
-	f.StringVar(&name, "name", "", "name for people (default: as the device calls itself)")
-	f.StringSliceVar(&tools, "tools", nil, "names or globs of tools it may offer (default: those it asks for)")
-	f.BoolVar(&replace, "replace", false, "take the place of a device with the same id that is paired already")
+	f.StringVar(&user, "user", "", "owner of the device (default: you)")
+	f.StringVar(&name, "name", "", "display name (default: the device's own)")
+	f.StringSliceVar(&tools, "tools", nil, "tools it may offer, names or globs (default: those it requests)")
+	f.BoolVar(&replace, "replace", false, "replace a paired device with the same id")
 	return cmd
 }
 
@@ -277,7 +276,7 @@ func (o deviceOptions) credentialFile() (string, error) {
 	}
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", errors.New("there is no directory for settings of this user: say with --credential where to keep it")
+		return "", errors.New("this user has no settings directory: set --credential to a file")
 	}
 	u, err := url.Parse(o.remote.base())
 	if err != nil {

@@ -21,10 +21,8 @@ var update = flag.Bool("update", false, "rewrite the documents that are generate
 func TestDocsAreGenerated(t *testing.T) {
 	var config bytes.Buffer
 	config.WriteString("# Configuration\n\n" +
-		"Generated from the code by `make docs`. `farhand serve` reads these variables once, at its start;\n" +
-		"`farhand config` prints them and checks the current environment: values that cannot be used, variables\n" +
-		"that mean nothing, settings that are insecure. Durations are in Go's syntax (`30s`, `5m`), sizes in bytes\n" +
-		"or with a unit (`1MiB`).\n\n")
+		"Generated from the code by `make docs`. `farhand serve` reads these variables at its start. `farhand config`\n" +
+		"prints them and checks the environment. " + valueSyntax + "\n\n")
 	if err := writeConfigMarkdown(&config); err != nil {
 		t.Fatal(err)
 	}
@@ -96,16 +94,23 @@ func defaultsTable(t *testing.T) string {
 
 func cliReference() string {
 	var b strings.Builder
-	b.WriteString("# Commands\n\nGenerated from the code by `make docs`.\n")
 	app := application{}
+	var r remote
+	common := pflag.NewFlagSet("", pflag.ContinueOnError)
+	r.flags(common, nil)
+	b.WriteString("# Commands\n\nGenerated from the code by `make docs`. Commands that call a gateway take:\n\n" +
+		flagTable(common, nil))
 	for _, cmd := range commandsBelow(app.rootCommand()) {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", cmd.CommandPath(), describe(cmd))
 		fmt.Fprintf(&b, "\n```\n%s\n```\n", cmd.UseLine())
 		if cmd.Example != "" {
 			fmt.Fprintf(&b, "\n```\n%s\n```\n", cmd.Example)
 		}
-		if flags := flagTable(cmd); flags != "" {
+		if flags := flagTable(cmd.LocalFlags(), common); flags != "" {
 			b.WriteString("\n" + flags)
+		}
+		if cmd.LocalFlags().Lookup("server") != nil {
+			b.WriteString("\nTakes `--server`, `--token`.\n")
 		}
 	}
 	return b.String()
@@ -129,17 +134,23 @@ func describe(cmd *cobra.Command) string {
 	return cmd.Short + "."
 }
 
-func flagTable(cmd *cobra.Command) string {
+// flagTable returns a table of flags, without those that are the same in common.
+func flagTable(flags, common *pflag.FlagSet) string {
 	var b strings.Builder
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Name == "help" {
 			return
+		}
+		if common != nil {
+			if c := common.Lookup(f.Name); c != nil && c.Usage == f.Usage {
+				return
+			}
 		}
 		if b.Len() == 0 {
 			b.WriteString("| flag | default | meaning |\n| --- | --- | --- |\n")
 		}
 		def := f.DefValue
-		if cmd.Name() == "device" && f.Name == "name" {
+		if f.Name == "name" && f.Usage == "display name" && def != "" {
 			def = "the host name" // what this machine is called does not belong in a document
 		}
 		fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, strings.Trim(def, "[]"), f.Usage)

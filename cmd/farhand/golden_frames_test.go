@@ -164,7 +164,7 @@ func (r *record) refusedUpgrades(url string) {
 	r.do(url, http.MethodGet, "/ws/chat?session_id=x", "")
 }
 
-// TestGoldenTakeover: who gets a session that somebody has.
+// TestGoldenTakeover: which device gets a session that another has.
 func TestGoldenTakeover(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)

@@ -26,7 +26,7 @@ const (
 	maxResult   = 32 << 10 // the default of FARHAND_MAX_RESULT
 )
 
-// hostile is what a device may answer, and what of it must be there still for whoever reads it.
+// hostile is what a device may answer, and what of it its readers must still get.
 type hostile struct {
 	output string // JSON, as the device writes it
 	want   []string
@@ -211,7 +211,7 @@ func (h hostile) checkRead(t *testing.T, system, said string) {
 	h.checkText(t, "the model", inner, 2*maxResult)
 }
 
-// checkText looks at a result as somebody reads it.
+// checkText checks a result as its reader sees it.
 func (h hostile) checkText(t *testing.T, reader, text string, limit int) {
 	t.Helper()
 	foreign := strings.IndexFunc(text, func(r rune) bool {

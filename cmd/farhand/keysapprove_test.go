@@ -84,7 +84,7 @@ func TestKeysAndApprovalsAtATerminal(t *testing.T) {
 
 	grants := run("approve", "grants")
 	_, after, _ := strings.Cut(allowed, "farhand approve revoke ")
-	grant, _, _ := strings.Cut(after, " ")
+	grant, _, _ := strings.Cut(after, "\n")
 	if grant == "" || !strings.Contains(grants, grant) || !strings.Contains(grants, "any") {
 		t.Fatalf("%s\n%s", allowed, grants)
 	}

@@ -35,9 +35,9 @@ type keyRow struct {
 func (a *application) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Make, list and revoke API keys",
-		Long: "API keys let programs and devices in, each with its own role, and each can be revoked. Making them\n" +
-			"needs FARHAND_TOKEN or the key of an admin.",
+		Short: "Create, list and revoke API keys",
+		Long: "API keys authenticate programs and devices. Each has its own roles and can be revoked. Creating\n" +
+			"them requires FARHAND_TOKEN or an admin's key.",
 	}
 	cmd.AddCommand(a.keysCreateCommand(), a.keysListCommand(), a.keysRevokeCommand())
 	return cmd
@@ -50,16 +50,16 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	var direct, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make an API key, and print it this once",
-		Long: "Makes an API key, and prints it: it is stored nowhere and cannot be read again. With --store it is\n" +
-			"written to the Redis of FARHAND_REDIS_URL without asking a gateway, as the first key of a fleet\n" +
-			"without a token must be.",
+		Short: "Create an API key and print it once",
+		Long: "Creates an API key and prints it. Only its hash is stored, so it cannot be shown again. --store\n" +
+			"writes to the Redis of FARHAND_REDIS_URL without a gateway, for the first key of a fleet without\n" +
+			"a token.",
 		Example: "  farhand keys create --name ci --role caller --tools 'camera_* torch' --expires 30d\n" +
 			"  FARHAND_REDIS_URL=redis://redis:6379 farhand keys create --store --role admin",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if life < 0 || life > 0 && life < time.Second {
-				return fmt.Errorf("--expires must be at least a second, for example 30d")
+				return fmt.Errorf("--expires must be at least 1s, for example 30d")
 			}
 			k.ExpiresIn = int64(life / time.Second)
 			create := func(ctx context.Context, k wire.KeyRequest) (keyRow, error) {
@@ -83,15 +83,15 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	r.flags(f, a.environ)
-	f.StringVar(&k.Name, "name", "", "what people call the key")
+	f.StringVar(&k.Name, "name", "", "display name")
 	f.StringSliceVar(&k.Roles, "role", []string{auth.NameCaller}, "roles: "+strings.Join(auth.RoleNames(), ", "))
-	f.StringVar(&k.UserID, "user", "", "the user the key belongs to; empty: no user")
-	f.StringVar(&k.DeviceID, "device", "", "the only device id that a device with the key may have")
-	f.StringVar(&k.Tools, "tools", "", "globs over names of tools, separated by spaces; all if empty")
-	f.StringVar(&k.Context, "context", "", "who takes part in its conversations: main, group, group sandboxed")
-	f.BoolVar(&k.Person, "person", false, "a person's program makes its calls over MCP; else they count as a model's")
-	f.StringVar(&k.Tenant, "tenant", "", "another tenant than one's own; for FARHAND_TOKEN and --store only")
-	durationVar(f, &life, "expires", 0, "how long the key lives; as 12h or 30d; 0: as long as it is used")
+	f.StringVar(&k.UserID, "user", "", "user of the key (default: none)")
+	f.StringVar(&k.DeviceID, "device", "", "the only device id a device with the key may have")
+	f.StringVar(&k.Tools, "tools", "", "globs of tool names, separated by spaces (default: all)")
+	f.StringVar(&k.Context, "context", "", "participants of its conversations: main, group, group sandboxed")
+	f.BoolVar(&k.Person, "person", false, "its calls over MCP count as a person's, not a model's")
+	f.StringVar(&k.Tenant, "tenant", "", "another tenant; only with FARHAND_TOKEN or --store")
+	durationVar(f, &life, "expires", 0, "lifetime, such as 12h or 30d; 0: as long as it is used")
 	f.BoolVar(&direct, "store", false, "write to the Redis of FARHAND_REDIS_URL, without a gateway")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -139,7 +139,7 @@ func (a *application) keysListCommand() *cobra.Command {
 			}
 		},
 	}.command(a, &r, &cobra.Command{
-		Use: "list", Short: "List the API keys of one's tenant, without the keys themselves",
+		Use: "list", Short: "List the API keys of your tenant, without their secrets",
 	})
 }
 
@@ -149,13 +149,13 @@ func (a *application) keysRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke [ID]",
 		Short: "Revoke an API key, or everything of a user",
-		Long: "Revokes the key with an id, or with --user every credential and token that the user has until now.\n" +
-			"Within two seconds its sockets, streams, turns and calls have ended on every pod.",
+		Long: "Revokes a key by its id or, with --user, every credential and token that the user has now.\n" +
+			"Within two seconds their sockets, streams, turns and calls end on every pod.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case (len(args) == 1) == (user != ""):
-				return fmt.Errorf("name the id of a key (farhand keys list), or --user")
+				return fmt.Errorf("give either the id of a key (farhand keys list) or --user")
 			case user != "":
 				return r.call(cmd.Context(), http.MethodPost, "/api/revocations", wire.Revocation{UserID: user})
 			}
@@ -164,7 +164,7 @@ func (a *application) keysRevokeCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	r.flags(f, a.environ)
-	f.StringVar(&user, "user", "", "revoke everything of this user instead")
+	f.StringVar(&user, "user", "", "revoke everything of this user")
 	return cmd
 }
 

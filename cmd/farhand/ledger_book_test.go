@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ledger is what everybody wrote down: callers what they asked and heard, devices what reached them and what they
-// answered, and whoever broke something what and when. Afterwards the books must agree (ledger_audit_test.go).
+// ledger is what all sides wrote down: callers what they asked and heard, devices what reached them and what they
+// answered, and the faults injected, with their times. Afterwards the books must agree (ledger_audit_test.go).
 type ledger struct {
 	mu      sync.Mutex
 	asked   []ledgerCall
@@ -70,7 +70,7 @@ type ledgerFault struct {
 	pod      string // the pod that did not; empty: none
 }
 
-// ledgerControl is how long a call took on a pod that nobody touches: what the machine can do just now.
+// ledgerControl is how long a call took on a pod without faults: what the machine can do just now.
 type ledgerControl struct {
 	at   time.Time
 	took time.Duration

@@ -172,7 +172,7 @@ func machineLoad() string {
 	return load
 }
 
-// ledgerControlPod is a pod with a device of its own that nobody touches.
+// ledgerControlPod is a pod with its own device, without faults.
 type ledgerControlPod struct{ url string }
 
 func startControl(t *testing.T) ledgerControlPod {

@@ -10,7 +10,7 @@ import (
 	"github.com/farhand/farhand/registry/legible"
 )
 
-// unseenText is what a device may say to whoever reads a log or a terminal.
+// unseenText is what a device may write to a log or a terminal.
 const unseenText = "a\u202eb\U000E0041\u200bc\u00ad\u3164\ufe0f\x1b[2J\u009b1md\u0085"
 
 func TestLogLinesAreLegible(t *testing.T) {

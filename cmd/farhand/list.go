@@ -97,7 +97,7 @@ func (a *application) toolsCommand() *cobra.Command {
 		},
 	}.command(a, &r, &cobra.Command{
 		Use:   "tools",
-		Short: "List the tools of all connected devices, and whether you may call them now",
+		Short: "List the tools of all connected devices, and whether you may call them",
 		PreRun: func(*cobra.Command, []string) {
 			if grouped {
 				query.Set("view", "grouped")
@@ -105,7 +105,7 @@ func (a *application) toolsCommand() *cobra.Command {
 		},
 	})
 	cmd.Flags().BoolVar(&grouped, "grouped", false,
-		"one row per distinct tool, with the number of sessions that offer it")
+		"one row per distinct tool, with its number of sessions")
 	return cmd
 }
 
@@ -137,7 +137,7 @@ func (a *application) sessionsCommand() *cobra.Command {
 		return r.call(cmd.Context(), http.MethodDelete, "/api/sessions/"+url.PathEscape(kick), nil)
 	}
 	cmd.Flags().StringVar(&kick, "kick", "",
-		"end the session with this id and erase its conversation; the device does not reconnect")
+		"end this session and erase its conversation; the device does not reconnect")
 	return cmd
 }
 
@@ -188,14 +188,14 @@ func fetchAll(ctx context.Context, r remote, name string, q url.Values) ([]json.
 	}
 }
 
-// filters adds flags that are parameters of a query. A flag has no _id at its end.
+// filters adds a flag for each query parameter, without _id at its end.
 func filters(f *pflag.FlagSet, given map[string]*string, usages map[string]string) {
 	for name, usage := range usages {
 		given[name] = f.String(strings.TrimSuffix(name, "_id"), "", usage)
 	}
 }
 
-// values returns a query with the flags that are given.
+// values returns a query with the flags that are set.
 func values(query url.Values, flags map[string]*string) url.Values {
 	q := make(url.Values)
 	maps.Copy(q, query)

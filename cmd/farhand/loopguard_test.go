@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// What a model that loops is told, and from which call on.
+// What a looping model receives, and from which call on.
 const (
 	loopWarned  = 10
 	loopStopped = 20

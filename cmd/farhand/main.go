@@ -77,7 +77,7 @@ func (a *application) run(ctx context.Context) int {
 func (a *application) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "farhand",
-		Short: "Gives AI agents hands on any device",
+		Short: "Connect AI agents to the tools of any device",
 		Long: "Farhand is a gateway between AI agents and devices. Devices dial out over WebSocket and register\n" +
 			"tools; agents call those tools over HTTP on any pod of the fleet.",
 		Version:       version(),
@@ -106,8 +106,8 @@ func explainArguments(parent *cobra.Command) {
 			if check(cmd, args) == nil {
 				return nil
 			}
-			return fmt.Errorf("%d arguments are not what this takes: %s\n  Put an argument with spaces in quotes; "+
-				"farhand help %s says more", len(args), cmd.UseLine(),
+			return fmt.Errorf("wrong number of arguments: %d, want %s\n  Put arguments with spaces in quotes; "+
+				"see farhand help %s", len(args), cmd.UseLine(),
 				strings.TrimPrefix(cmd.CommandPath(), "farhand "))
 		}
 	}
@@ -186,7 +186,7 @@ func (a *application) healthCommand() *cobra.Command {
 	var r remote
 	cmd := &cobra.Command{
 		Use:   "health",
-		Short: "Ask a gateway whether it is ready (for container health checks)",
+		Short: "Check whether a gateway is ready (for container health checks)",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), healthTimeout)
@@ -225,9 +225,9 @@ func (a *application) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure running pods",
-		Long: "Connects devices over WebSocket to pods that are running and calls them over HTTP, checks every\n" +
-			"answer, and prints rates and latencies for each route and number of callers. Generator and pods should\n" +
-			"not share a machine, unless figures of the same run are compared.",
+		Long: "Connects devices to running pods over WebSocket, calls them over HTTP, checks every answer, and\n" +
+			"prints rates and latencies for each route and number of callers. Run it on another machine than\n" +
+			"the pods, unless you only compare figures of the same run.",
 		Example: "farhand bench --pods http://10.0.0.1:8080,http://10.0.0.2:8080 --callers 64,512 --duration 10s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -238,12 +238,12 @@ func (a *application) benchCommand() *cobra.Command {
 	f := cmd.Flags()
 	o.Flags(f)
 	f.StringSliceVar(&o.Pods, "pods", nil,
-		"URLs of running pods, comma-separated: the first gets the devices, the second is asked on the route cross")
+		"URLs of running pods, comma-separated: the first holds the devices, the second gets the calls of route cross")
 	f.StringSliceVar(&o.Routes, "route", o.Routes, "routes: local, cross")
 	f.StringVar(&o.Token, "token", "", "bearer token of the pods (FARHAND_TOKEN)")
-	f.StringVar(&o.Redis, "redis", "", "URL of the pods' Redis, to see its CPU and memory")
+	f.StringVar(&o.Redis, "redis", "", "URL of the pods' Redis, to show its CPU and memory")
 	f.IntSliceVar(&o.PIDs, "pids", nil,
-		"process ids of the pods, when they run on this machine, to see their CPU and memory")
+		"process ids of pods on this machine, to show their CPU and memory")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	o.Token = env.ToMap(a.environ)[envPrefix+"TOKEN"]
 	return cmd

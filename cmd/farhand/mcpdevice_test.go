@@ -31,7 +31,7 @@ func mcpPackage(t *testing.T, file string) (node, path string) {
 	return nodes[0], path
 }
 
-// TestServerEverythingAsADevice has an MCP server that nobody here wrote dial in, through `farhand device --mcp` and
+// TestServerEverythingAsADevice connects an MCP server of another vendor, through `farhand device --mcp` and
 // through a bare pipe. It is called on another pod, over HTTP, by a model and by a client of MCP; it is killed, started
 // again, and back.
 func TestServerEverythingAsADevice(t *testing.T) {

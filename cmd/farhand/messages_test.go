@@ -18,7 +18,7 @@ import (
 	"github.com/farhand/farhand/ws/client"
 )
 
-// TestMistakesAreExplained: what a person typed wrong is told in the words of what was typed, with the way out.
+// TestMistakesAreExplained: an error quotes what the person typed, and says what to do.
 func TestMistakesAreExplained(t *testing.T) {
 	t.Parallel()
 	p := startPod(t, "FARHAND_BUILTIN_TOOLS=time")
@@ -65,7 +65,7 @@ func TestMistakesAreExplained(t *testing.T) {
 			[]string{"arg(s)"}},
 		{"a tool of the gateway", there, []string{"call", "time"}, 0, []string{"in the gateway"}, []string{"session"}},
 		{"an audience without a key", []string{"FARHAND_JWT_AUDIENCE=me"}, []string{"config"}, exitError,
-			[]string{"FARHAND_JWT_AUDIENCE: is of no use without a key"},
+			[]string{"FARHAND_JWT_AUDIENCE: requires a key"},
 			[]string{"mean nothing", "FARHAND_JWT_ISSUER:"}},
 		{"settings that belong together", []string{"FARHAND_FRAME_BURST=0"}, []string{"config"}, exitError,
 			[]string{"FARHAND_FRAME_RATE, FARHAND_FRAME_BURST: must"}, nil},
@@ -187,7 +187,7 @@ func TestCallWithoutWaiting(t *testing.T) {
 	}
 }
 
-// TestDeviceSaysWhyItCannotConnect: nobody there, an unknown host, a refused token.
+// TestDeviceSaysWhyItCannotConnect: no listener, an unknown host, a rejected token.
 func TestDeviceSaysWhyItCannotConnect(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)
@@ -265,7 +265,7 @@ func TestDemoReadsTheEnvironment(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"alone: FARHAND_JWT_SECRET, FARHAND_KEYS_ONLY, FARHAND_REDIS_URL.", `"did_you_mean":"FARHAND_MAX_TOOLS"`,
+		"only: FARHAND_JWT_SECRET, FARHAND_KEYS_ONLY, FARHAND_REDIS_URL.", `"did_you_mean":"FARHAND_MAX_TOOLS"`,
 		" chat --session demo", "Bearer $FARHAND_TOKEN", "request refused", "two.example.com",
 	} {
 		eventually(t, waitLimit, "the demo says "+want,

@@ -20,7 +20,7 @@ import (
 // order is how text tells an obedient model to call a tool.
 var order = regexp.MustCompile(`OBEY: (\w+) (\{[^}]*\})`)
 
-// obedient is a model that does what anybody tells it: it calls each tool that it has read an order for, once.
+// obedient is a model that follows every order: it calls each tool that it has read an order for, once.
 func obedient(r scripted.Request) scripted.Step {
 	done := make(map[string]bool)
 	for _, m := range r.Messages {
@@ -89,7 +89,7 @@ func judgedTranscript(t *testing.T, url, session string) []judgedMessage {
 	return transcript.Messages
 }
 
-// nobodyAnswers are settings of pods on which nobody is there to approve a call.
+// nobodyAnswers are settings of pods without an approver.
 func nobodyAnswers(model *scripted.Server) []string {
 	return append(agentSettings(providerOpenAI, model), envPrefix+"APPROVAL_TIMEOUT=1s")
 }

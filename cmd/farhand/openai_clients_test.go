@@ -25,7 +25,7 @@ const installOpenAI = "npm ci --prefix cmd/farhand/testdata/openai"
 type weather struct {
 	asked   *pod
 	model   *scripted.Server
-	reading string // what the thermometer says, known to nobody else
+	reading string // what only the thermometer knows
 
 	obeys bool // the model does as the options of a request say, instead
 

@@ -38,7 +38,7 @@ func (p *pod) post(t *testing.T, path, body string) (*http.Response, []byte) {
 
 const completionHello = `{"model":"farhand","messages":[{"role":"user","content":"hello"}]}`
 
-// TestFullPod: a pod that runs as many turns as it may says so, and when to come back, to whoever asks.
+// TestFullPod: a pod with the maximum of turns rejects further ones, with Retry-After.
 func TestFullPod(t *testing.T) {
 	t.Parallel()
 	held, release := make(chan struct{}), make(chan struct{})

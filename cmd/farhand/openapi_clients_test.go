@@ -14,7 +14,7 @@ import (
 
 // TestGeneratedClients: the OpenAPI document goes through four generators as it is, and what they make is good for the
 // application beside it in testdata/openapi: TypeScript's types compile, the clients in Python, Go and TypeScript list
-// tools, call one, and are told what is wrong.
+// tools, call one, and read errors.
 func TestGeneratedClients(t *testing.T) {
 	t.Parallel()
 	p := startPod(t)

@@ -59,7 +59,7 @@ func TestPairingByCommands(t *testing.T) {
 	run("", "devices", "rename", "cam-1", "Gate")
 	run("Gate", "devices", "list", "--json")
 	run("", "devices", "approve", "cam-1")
-	run("nothing", "devices", "approve", "cam-1")
+	run("no tool waits", "devices", "approve", "cam-1")
 	run("", "devices", "reject", "cam-1", "echo")
 	run("echo rejected", "devices", "show", "cam-1")
 	run("", "devices", "revoke", "cam-1")

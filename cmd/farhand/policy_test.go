@@ -29,7 +29,7 @@ func policyFile(t *testing.T, text string) string {
 
 func TestPolicyCheck(t *testing.T) {
 	good := policyFile(t, "version: 1\ncalls: [{deny: a}]\n")
-	if code, out := policyRun(t, nil, "check", good); code != 0 || out != good+" is fine.\n" {
+	if code, out := policyRun(t, nil, "check", good); code != 0 || out != good+" is valid.\n" {
 		t.Errorf("a good file: %d %s", code, out)
 	}
 	bad := policyFile(t, "version: 1\ncalls:\n  - {dney: a}\n  - {deny: a, roles: user}\n")
@@ -45,7 +45,7 @@ func TestPolicyCheck(t *testing.T) {
 	}
 	hardly := policyFile(t, "version: 1\ntools: [{names: get, set_effects: none, approval: argument from outside}]\n")
 	code, out = policyRun(t, nil, "check", hardly)
-	if code != 0 || !strings.HasSuffix(out, hardly+" can be used.\n") ||
+	if code != 0 || !strings.HasSuffix(out, hardly+" is valid, with warnings.\n") ||
 		!strings.HasPrefix(out, hardly+":2:9: warning: approval: argument from outside asks for URLs only") {
 		t.Errorf("a rule that hardly asks: %d %s", code, out)
 	}
@@ -108,7 +108,7 @@ tools:
 		{[]string{"fetch"}, nil, 0, []string{"effects   open world\n",
 			"approval  argument from outside: URLs only, because the tool only reads (rule fetch)"}},
 		{[]string{"--role", "user", "x"}, nil, 2, []string{"There is no role"}},
-		{[]string{"--context", "groop", "x"}, nil, 2, []string{"there is no context"}},
+		{[]string{"--context", "groop", "x"}, nil, 2, []string{"must be main, group"}},
 		{[]string{"--level", "high", "x"}, nil, 2, []string{"security_level"}},
 		{[]string{"--effect", "evil", "x"}, nil, 2, []string{"--effect"}},
 		{[]string{"--source", "mars", "x"}, nil, 2, []string{"--source"}},

@@ -25,7 +25,7 @@ var errAnsweredNo = errors.New("no")
 func (a *application) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Check a policy file, and ask it who may call what",
+		Short: "Check a policy file, and explain its decisions",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -37,11 +37,10 @@ func (a *application) policyCheckCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Say what is wrong with a policy file, and where",
-		Long: "Reads a policy file as serve does, and prints everything that is wrong with it, each with line and\n" +
-			"column; a rule that can never apply is wrong. A warning is about a condition that holds for less than\n" +
-			"it seems to; serve takes such a file. Exits 0 when nothing is, 1 when serve would refuse it, " +
-			"2 when it cannot be read.",
+		Short: "Report the errors in a policy file",
+		Long: "Reads a policy file as serve does, and prints every error with line and column, including rules\n" +
+			"that can never apply. A warning is a condition that holds for less than it seems; serve accepts\n" +
+			"such a file. Exits 0 if serve accepts the file, 1 if not, 2 if it cannot be read.",
 		Example: "  farhand policy check policy.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,9 +88,9 @@ func (c checkedFile) print(out io.Writer, file string, asJSON bool) error {
 	switch {
 	case !c.OK:
 	case c.Warnings != nil:
-		fmt.Fprintf(out, "%s can be used.\n", printable(file))
+		fmt.Fprintf(out, "%s is valid, with warnings.\n", printable(file))
 	default:
-		fmt.Fprintf(out, "%s is fine.\n", printable(file))
+		fmt.Fprintf(out, "%s is valid.\n", printable(file))
 	}
 	return nil
 }
@@ -107,9 +106,9 @@ func (a *application) policyExplainCommand() *cobra.Command {
 	var e explanation
 	cmd := &cobra.Command{
 		Use:   "explain TOOL",
-		Short: "Say whether a caller may call a tool, and which rule decides",
-		Long: "Answers from a policy file, the lists of the environment (FARHAND_CALL_DENY and the others) and the\n" +
-			"defaults, without a gateway. Exits 0 when the call is allowed, 1 when it is not.",
+		Short: "Explain whether a caller may call a tool, and which rule decides",
+		Long: "Evaluates a policy file, the lists of the environment (such as FARHAND_CALL_DENY) and the\n" +
+			"defaults, without a gateway. Exits 0 if the call is allowed, 1 if not.",
 		Example: "  farhand policy explain --file policy.yaml --as ada --role caller --context group camera_snap\n" +
 			"  farhand policy explain --level user_confirm --model pay",
 		Args: cobra.ExactArgs(1),
@@ -122,19 +121,19 @@ func (a *application) policyExplainCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&e.file, "file", env.ToMap(a.environ)[envPrefix+"POLICY_FILE"], "policy file (FARHAND_POLICY_FILE)")
-	f.StringVar(&e.Who.User, "as", "", "the user who asks")
-	f.StringVar(&e.Who.Tenant, "tenant", registry.DefaultTenant, "the tenant of the user")
+	f.StringVar(&e.Who.User, "as", "", "user who calls")
+	f.StringVar(&e.Who.Tenant, "tenant", registry.DefaultTenant, "tenant of the user")
 	f.StringSliceVar(&e.roles, "role", []string{auth.NameCaller}, "roles of the user: device, caller, approver, admin")
-	f.StringVar(&e.Who.Tools, "scopes", "", "globs of tools that the credentials are restricted to, separated by spaces")
+	f.StringVar(&e.Who.Tools, "scopes", "", "globs of tools that the credential allows, separated by spaces")
 	f.StringVar((*string)(&e.Context), "context", string(policy.Main), "main, group or \"group sandboxed\"")
 	f.StringVar((*string)(&e.Tool.SecurityLevel), "level", string(registry.SecuritySafe),
-		"the level of the tool: safe, user_confirm or admin_only")
-	f.StringSliceVar(&e.effects, "effect", nil, "what the tool says it does: read_only, destructive, open_world")
-	f.StringVar(&e.source, "source", "", "where the tool comes from: remote (a device), builtin, or mcp; by default "+
-		"builtin for the gateway's own names, else remote")
-	f.BoolVar(&e.Model, "model", false, "a model asks for the call; with --over-mcp it does unless this is false")
-	f.BoolVar(&e.OverMCP, "over-mcp", false, "the call comes in over MCP")
-	f.BoolVar(&e.register, "register", false, "ask whether a device may register the name instead")
+		"security level of the tool: safe, user_confirm or admin_only")
+	f.StringSliceVar(&e.effects, "effect", nil, "declared effects of the tool: read_only, destructive, open_world")
+	f.StringVar(&e.source, "source", "", "source of the tool: remote (a device), builtin or mcp (default: builtin for "+
+		"the gateway's own names, else remote)")
+	f.BoolVar(&e.Model, "model", false, "the caller is a model (default with --over-mcp)")
+	f.BoolVar(&e.OverMCP, "over-mcp", false, "the call arrives over MCP")
+	f.BoolVar(&e.register, "register", false, "explain whether a device may register the name instead")
 	f.BoolVar(&e.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -182,7 +181,7 @@ func (a *application) policyOf(file string) (*policy.Policy, error) {
 	p, err := policy.New(o)
 	if problems, ok := errors.AsType[policy.Problems](err); ok {
 		_ = checkedFile{Problems: problems}.print(a.err, file, false)
-		return nil, fmt.Errorf("%s cannot be used", file)
+		return nil, fmt.Errorf("%s is invalid", file)
 	}
 	return p, err
 }
@@ -193,7 +192,7 @@ func (e explanation) question(tool string) (policy.Question, error) {
 		return q, errors.New(registry.AsError(err).Message)
 	}
 	if !slices.Contains(policy.Contexts(), q.Context) {
-		return q, fmt.Errorf("--context: there is no context %q; there are: main, group, group sandboxed", e.Context)
+		return q, fmt.Errorf("--context: must be main, group or group sandboxed, not %q", e.Context)
 	}
 	q.Tool.Name = tool
 	if _, err := q.Tool.Normalize(); err != nil {

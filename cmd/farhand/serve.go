@@ -17,8 +17,8 @@ func (a *application) serveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Run one pod of the gateway",
-		Long: "Runs one pod of the gateway until SIGINT or SIGTERM. It is configured by FARHAND_ variables only;\n" +
-			"`farhand config` lists them and checks the current ones.",
+		Long: "Runs one pod of the gateway until SIGINT or SIGTERM. FARHAND_ variables configure it;\n" +
+			"`farhand config` lists and checks them.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context()) },
 	}
@@ -31,8 +31,8 @@ func (a *application) serve(ctx context.Context) error {
 	}
 	log := newLogger(a.err, cfg.LogLevel, cfg.LogFormat)
 	if cfg.Anonymous() && inContainer() {
-		log.Warn("callers need no credential, so this pod listens on "+cfg.Addr+": in a container nothing but the "+
-			"container itself can reach it; set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
+		log.Warn("this pod listens on "+cfg.Addr+", because callers need no credential; only its own container can "+
+			"reach it: set FARHAND_TOKEN and FARHAND_ADDR=0.0.0.0:8080", "addr", cfg.Addr)
 	}
 	warnOfUnknown(log, a.environ)
 	for _, finding := range cfg.Insecurities() {
@@ -78,7 +78,7 @@ func (a *application) runAndClose(ctx context.Context, g *farhand.Gateway, cfg f
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
 	defer cancel()
 	if err := g.Close(closeCtx); err != nil {
-		log.Warn("stopped, but not everything ended in time", "error", err) // not an error: the fleet recovers
+		log.Warn("stopped before everything had ended", "error", err) // not an error: the fleet recovers
 	} else {
 		log.Info("stopped")
 	}
@@ -100,13 +100,12 @@ func (a *application) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what a gateway on this machine would find, and what it would miss",
-		Long: "Checks what a gateway with the current FARHAND_ variables needs: the settings, the credentials it\n" +
-			"accepts, the store, the model, its own tools, and what these need, enabled or not: folders, engines\n" +
-			"of the sandbox, a browser. Doctor says what is missing and how to mend it: \"missing\" is enabled and\n" +
-			"cannot work, \"note\" is not enabled, or worth a look. Doctor makes the folders that the tools need,\n" +
-			"starts Chromium once, and removes what browsers of killed pods left behind. It exits 1 if something\n" +
-			"is missing.",
+		Short: "Check what a gateway on this machine needs",
+		Long: "Checks what a gateway with the current FARHAND_ variables needs: settings, credentials, store,\n" +
+			"model, and its own tools, enabled or not, with their folders, sandbox engines and browser. A\n" +
+			"finding says how to fix it: \"missing\" is enabled but cannot work, \"note\" is not enabled or\n" +
+			"worth a look. Doctor creates the tools' folders, starts Chromium once, and removes files of\n" +
+			"browsers of killed pods. It exits 1 if something is missing.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := farhand.LoadConfig(a.environ)

@@ -182,17 +182,17 @@ func (a *application) mcpCommand() *cobra.Command {
 	var search bool
 	cmd := &cobra.Command{
 		Use:   "mcp",
-		Short: "Be an MCP server on standard input and output, for clients that start commands",
-		Long: "Be an MCP server on standard input and output, for desktop clients that only start commands: what\n" +
-			"such a client asks, the gateway answers, and its tools are those of the connected devices. Clients\n" +
-			"that speak MCP over HTTP need no command: their URL is that of the gateway with /mcp behind it.\n\n" +
-			"The token is best given as FARHAND_TOKEN, in the environment that the client starts the command with.",
+		Short: "Serve MCP on standard input and output, for clients that start commands",
+		Long: "Serves MCP on standard input and output, for desktop clients that only start commands. The\n" +
+			"gateway answers the requests; its tools are those of the connected devices. Clients that speak\n" +
+			"MCP over HTTP use the gateway's URL with /mcp instead.\n\n" +
+			"Set the token as FARHAND_TOKEN in the environment of the command.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			endpoint := r.base() + "/mcp"
 			switch {
 			case session != "" && user != "":
-				return errors.New("--session and --user are two scopes: give one of them")
+				return errors.New("--session and --user exclude each other")
 			case session != "":
 				endpoint += "/sessions/" + url.PathEscape(session)
 			case user != "":
@@ -207,8 +207,8 @@ func (a *application) mcpCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	r.flags(f, a.environ)
-	f.StringVar(&session, "session", "", "offer the tools of this session only")
-	f.StringVar(&user, "user", "", "offer the tools of this user's devices only")
+	f.StringVar(&session, "session", "", "offer only this session's tools")
+	f.StringVar(&user, "user", "", "offer only the tools of this user's devices")
 	f.BoolVar(&search, "search", false, "offer search_tools and call_tool instead of every tool, for large fleets")
 	return cmd
 }

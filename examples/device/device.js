@@ -6,16 +6,16 @@
 //   })
 //   device.start()
 //
-// It comes back with growing delays and its old session, proves with its resume_token that it is the same device, runs
-// each call once, keeps its answers until they are acknowledged, and stops for good when an operator ended the session.
-// A browser is not told why a connection is refused: while its token is wrong it tries again, later and later.
+// It reconnects with backoff, resumes its session with its resume_token, runs each call once, resends unacknowledged
+// answers, and stops if an operator ends the session. Browsers do not show why a connection was rejected: in them it
+// retries a wrong token, with backoff.
 
 const CAPABILITIES = ['ack', 'progress', 'cancel', 'drain', 'resume', 'resume_token']
-const ANSWERS_KEPT = 256 // acknowledged ones, so that a call that is asked again is answered again and not run
-const SETTLED_MS = 10_000 // a connection that lasted this long starts the delays anew
+const ANSWERS_KEPT = 256 // acknowledged ones, to answer a repeated call without running it again
+const SETTLED_MS = 10_000 // a connection that lasted this long resets the backoff
 
 /**
- * Result is what a tool returns if there are images, sounds or files beside its output. Each part is
+ * Result is a tool's result with images, sounds or files. Each part is
  * { type: 'image' | 'audio' | 'file', mime_type, data, name? } with data in base64, 1 MiB of all parts together.
  */
 export class Result {
@@ -32,7 +32,7 @@ export class Device {
   #stopped = true
   #timer = null
   #attempt = 0
-  #notBefore = 0 // a draining gateway asks to be left alone until then
+  #notBefore = 0 // a draining gateway asks devices not to reconnect before
   #session
   #resumeToken
   #calls = new Map() // id → AbortController of a running call
@@ -41,8 +41,8 @@ export class Device {
 
   /**
    * @param {string} url of the gateway's /ws/chat
-   * @param {object} options token, tools; optional session, deviceId, name, platform, labels, resumeToken (of an earlier
-   *   life, see the event 'session'), minDelay and maxDelay in ms, onEvent(type, detail), WebSocket (a constructor)
+   * @param {object} options token, tools; optional session, deviceId, name, platform, labels, resumeToken (stored from
+   *   an earlier event 'session'), minDelay and maxDelay in ms, onEvent(type, detail), WebSocket (a constructor)
    */
   constructor (url, options) {
     this.#url = url
@@ -57,7 +57,7 @@ export class Device {
     this.#connect()
   }
 
-  /** stop leaves the gateway. Calls that run are told by their signal. */
+  /** stop disconnects, and aborts the signals of running calls. */
   stop () {
     this.#stopped = true
     clearTimeout(this.#timer)
@@ -76,7 +76,7 @@ export class Device {
     this.#socket = socket
     socket.onopen = () => this.#open()
     socket.onmessage = (event) => { if (socket === this.#socket) this.#receive(JSON.parse(event.data)) }
-    socket.onerror = () => {} // a close follows, and says more
+    socket.onerror = () => {} // a close follows, with the reason
     socket.onclose = (event) => this.#closed(event, Date.now() - since)
   }
 
@@ -97,7 +97,7 @@ export class Device {
     switch (frame.type) {
       case 'session_start':
         this.#session = frame.session_id
-        this.#resumeToken ??= frame.resume_token // the first one stays the proof
+        this.#resumeToken ??= frame.resume_token // the first one stays valid
         this.#options.onEvent('session', { session: this.#session, resumeToken: this.#resumeToken, resumed: frame.resumed })
         break
       case 'tools_registered':
@@ -119,12 +119,12 @@ export class Device {
       case 'error':
         this.#options.onEvent('error', { code: frame.code, message: frame.message })
         break
-      // Frames it does not know are from a newer gateway, or of a conversation, and mean nothing here.
+      // Other frames belong to conversations or to newer gateways, and are ignored.
     }
   }
 
   async #run ({ id, name, args, deadline_ms: deadline }) {
-    if (this.#answers.has(id)) return this.#send(this.#answers.get(id)) // asked again: answered again
+    if (this.#answers.has(id)) return this.#send(this.#answers.get(id)) // a repeated call
     if (this.#calls.has(id)) return // it runs
     const tool = Object.hasOwn(this.#options.tools, name) ? this.#options.tools[name] : null
     const controller = new AbortController()
@@ -156,14 +156,14 @@ export class Device {
     }
   }
 
-  // What cannot be sent now is either an answer, which is kept for the next connection, or not worth keeping.
+  // Unsent answers are resent on the next connection; other frames are dropped.
   #send (frame) {
     if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(frame))
   }
 
   #closed ({ code, reason }, lasted) {
     this.#options.onEvent('closed', { code, reason })
-    // 1000 with another reason means that another connection has the session: with the token it can be had again.
+    // With these reasons another connection has the session, and the token can reclaim it. Else 1000 is final.
     if (code === 1000 && reason !== 'session_replaced' && reason !== 'session_owner_mismatch') this.#stopped = true
     if (this.#stopped) return
     if (lasted >= SETTLED_MS) this.#attempt = 0

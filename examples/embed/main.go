@@ -1,4 +1,4 @@
-// Command embed is a gateway with a tool, a hook and a language model of its own. It listens on 127.0.0.1:8080 until
+// Command embed is a gateway with its own tool, hook and language model. It listens on 127.0.0.1:8080 until
 // SIGINT or SIGTERM; docs/embedding.md explains it.
 package main
 

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestEmbed runs the example: its tool works, its hook stops a call before the device hears of it, its model answers,
-// and it stops when it is told to.
+// and it stops on request.
 func TestEmbed(t *testing.T) {
 	l, err := farhand.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A hook: numbers of cards never leave a device, and nothing is deleted. Needs Python 3.9 or later and nothing else.
+"""A hook that masks card numbers in results and cancels deletions. Needs only Python 3.9 or later.
 Run: HOOK_SECRET=whsec_… python3 receiver.py 127.0.0.1 9000"""
 import base64, hashlib, hmac, json, os, re, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KEY = base64.b64decode(os.environ["HOOK_SECRET"].removeprefix("whsec_"))
-CARD = re.compile(r"\d(?:[ _-]?\d){13,}")  # wherever it stands, as in scan_4111111111111111.png
+CARD = re.compile(r"\d(?:[ _-]?\d){13,}")  # anywhere in a text, as in scan_4111111111111111.png
 
 def clean(value):
     if isinstance(value, str):

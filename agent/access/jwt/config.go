@@ -36,13 +36,13 @@ const (
 
 // Settings say which tokens are accepted. Issuer, Audience and at least one key are required.
 type Settings struct {
-	Issuer    string        `env:"ISSUER" doc:"iss of JSON Web Tokens that are accepted. Required with a key for them."`
-	Audience  string        `env:"AUDIENCE" doc:"aud of JSON Web Tokens that are accepted: a token for another service is refused. Required with a key for them."`
-	KeySetURL string        `env:"JWKS_URL" doc:"Where the identity provider publishes its keys (JWKS), https: RS256, ES256 and EdDSA."`
-	KeyFile   string        `env:"KEY_FILE" doc:"File with public keys of the issuer, PEM or JWKS; read at start."`
-	Secret    secret.Text   `env:"SECRET" doc:"Secret of at least 32 bytes that is shared with the issuer, for HS256."`
-	Leeway    time.Duration `env:"LEEWAY" envDefault:"30s" doc:"How far the clocks of issuer and gateway may be apart."`
-	MaxAge    time.Duration `env:"MAX_AGE" envDefault:"24h" doc:"The longest life a JSON Web Token may have; longer ones are refused."`
+	Issuer    string        `env:"ISSUER" doc:"iss of accepted JSON Web Tokens. Required with a key."`
+	Audience  string        `env:"AUDIENCE" doc:"aud of accepted JSON Web Tokens; others are rejected. Required with a key."`
+	KeySetURL string        `env:"JWKS_URL" doc:"https URL of the identity provider's keys (JWKS): RS256, ES256 and EdDSA."`
+	KeyFile   string        `env:"KEY_FILE" doc:"File of the issuer's public keys, PEM or JWKS; read at start."`
+	Secret    secret.Text   `env:"SECRET" doc:"Secret shared with the issuer for HS256, at least 32 bytes."`
+	Leeway    time.Duration `env:"LEEWAY" envDefault:"30s" doc:"Allowed difference between the clocks of issuer and gateway."`
+	MaxAge    time.Duration `env:"MAX_AGE" envDefault:"24h" doc:"Longest accepted lifetime of a JSON Web Token."`
 
 	Claims ClaimNames
 }
@@ -50,12 +50,12 @@ type Settings struct {
 // ClaimNames maps claims to the parts of an identity. A name is a claim's name. If no such claim exists, it is a path
 // through objects, separated by dots, such as realm_access.roles.
 type ClaimNames struct {
-	Tenant  string `env:"TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; a token without it is of the default tenant. Dots lead into objects, here and below."`
-	User    string `env:"USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is refused."`
-	Roles   string `env:"ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or a text with spaces. Other roles in it are ignored; without any the token may do nothing."`
-	Tools   string `env:"TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of the tools that may be called and registered, a list or a text with spaces. A token without it is not restricted; one in which it is empty is refused, as with the next two."`
-	Context string `env:"CONTEXT_CLAIM" envDefault:"context" doc:"Claim that says who takes part in conversations: main, group, or group sandboxed."`
-	Device  string `env:"DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may have."`
+	Tenant  string `env:"TENANT_CLAIM" envDefault:"tenant" doc:"Claim with the tenant; without it: the default tenant. Dots lead into objects, also below."`
+	User    string `env:"USER_CLAIM" envDefault:"sub" doc:"Claim with the user; a token without it is rejected."`
+	Roles   string `env:"ROLES_CLAIM" envDefault:"roles" doc:"Claim with the roles (device, caller, approver, admin), a list or text with spaces. Others are ignored; without any the token has no rights."`
+	Tools   string `env:"TOOLS_CLAIM" envDefault:"tools" doc:"Claim with globs of tools to call and register, a list or text with spaces. Without it: all. An empty one is rejected, as for the next two."`
+	Context string `env:"CONTEXT_CLAIM" envDefault:"context" doc:"Claim with the participants of conversations: main, group, or group sandboxed."`
+	Device  string `env:"DEVICE_CLAIM" envDefault:"device_id" doc:"Claim with the only device_id that a device with the token may use."`
 }
 
 // Enabled reports whether there is a key to verify tokens with.

@@ -27,7 +27,7 @@ var defaults []byte
 // allow list allows every name. A name that a deny list matches, or that looks like such a name, is denied even if an
 // allow list has it. The lists apply to all callers, in addition to the rules of a file.
 type Lists struct {
-	RegisterAllow []string `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register, comma-separated. Empty: all."`
+	RegisterAllow []string `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register. Empty: all."`
 	RegisterDeny  []string `env:"REGISTER_DENY" doc:"Globs of tool names devices may not register. Deny wins."`
 	CallAllow     []string `env:"CALL_ALLOW" doc:"Globs of tool names that may be called. Empty: all."`
 	CallDeny      []string `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`

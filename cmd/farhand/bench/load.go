@@ -51,7 +51,7 @@ type tally struct {
 }
 
 // errNothing is returned if no call succeeded: then there is nothing to compare.
-var errNothing = errors.New("not one call succeeded")
+var errNothing = errors.New("no call succeeded")
 
 // Drive runs callers, and returns their measurements. what names them in errors. Calls count after the options' Warmup.
 //

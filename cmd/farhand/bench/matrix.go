@@ -133,11 +133,11 @@ func Run(ctx context.Context, o Options, asJSON bool) error {
 	}
 	switch {
 	case len(o.Callers) == 0:
-		return errors.New("--callers: name at least one number")
+		return errors.New("--callers: at least one number is required")
 	case len(o.Pods) == 0:
-		return errors.New("--pods: name the pods to measure")
+		return errors.New("--pods is required: the URLs of the pods to measure")
 	case len(o.Pods) < 2 && slices.Contains(o.Routes, RouteCross):
-		return errors.New("the route cross needs two pods; add one, or choose --route local")
+		return errors.New("--route cross needs two pods: add one to --pods, or use --route local")
 	}
 	s := &Side{Name: "farhand", Pods: o.Pods, Token: o.Token, PIDs: o.PIDs}
 	var redis *RedisProbe

@@ -57,13 +57,13 @@ func DefaultOptions() Options {
 // Flags adds the flags of a measurement. Their defaults are the current options.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	f.IntVar(&o.Devices, "devices", o.Devices, "devices to call")
-	f.Var(&o.Spread, "spread", "how callers choose a device for each call: uniform, zipf, or pinned to one")
+	f.Var(&o.Spread, "spread", "how callers choose a device for each call: uniform, zipf or pinned")
 	f.IntVar(&o.Tools, "tools", o.Tools, "tools of each device")
-	f.IntSliceVar(&o.Callers, "callers", o.Callers, "callers at once, one run for each number")
+	f.IntSliceVar(&o.Callers, "callers", o.Callers, "concurrent callers, one run for each number")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "measured time of one run")
-	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before that; 0 means a fifth of the duration")
-	f.IntVar(&o.Payload, "payload", o.Payload, "bytes a call carries each way")
-	f.IntVar(&o.Repeat, "repeat", o.Repeat, "runs of each, of which the median is printed")
+	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before it; 0: a fifth of the duration")
+	f.IntVar(&o.Payload, "payload", o.Payload, "bytes of a call, each way")
+	f.IntVar(&o.Repeat, "repeat", o.Repeat, "runs of each measurement; the median is printed")
 }
 
 // Check completes the options and reports errors in them. It does not check the number of pods.
@@ -72,7 +72,7 @@ func (o *Options) Check() error {
 	for i, pod := range o.Pods {
 		o.Pods[i] = strings.TrimSuffix(pod, "/")
 		if u, err := url.Parse(o.Pods[i]); err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" {
-			const format = "--pods %s: must be of the form http://host:port; TLS would be most of what is measured"
+			const format = "--pods %s: must be http://host:port; TLS would dominate the figures"
 			return fmt.Errorf(format, pod)
 		}
 	}
@@ -88,7 +88,7 @@ func (o *Options) Check() error {
 		return errors.New("--devices, --tools, --repeat, --duration: must be greater than zero")
 	}
 	if o.Payload < 0 || o.Payload > MaxPayload {
-		return fmt.Errorf("--payload: 0 to %d bytes fit a frame", MaxPayload)
+		return fmt.Errorf("--payload: must be from 0 to %d bytes", MaxPayload)
 	}
 	return nil
 }

@@ -106,15 +106,15 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	two := []string{"http://a:1", "http://b:1"}
 	for want, change := range map[string]func(o *Options){
-		"--pods":                      func(o *Options) { o.Pods = nil },
-		"two pods":                    func(o *Options) { o.Pods = two[:1] },
-		"http://":                     func(o *Options) { o.Pods = []string{"https://a:1", "https://b:1"} },
-		"--callers":                   func(o *Options) { o.Callers = []int{0} },
-		"--route":                     func(o *Options) { o.Routes = []string{"nearby"} },
-		"--devices":                   func(o *Options) { o.Devices = 0 },
-		"--payload":                   func(o *Options) { o.Payload = 2 << 20 },
-		strconv.Itoa(MaxPayload):      func(o *Options) { o.Payload = MaxPayload + 1 },
-		"must be of the form http://": func(o *Options) { o.Pods = []string{"a"} },
+		"--pods":                 func(o *Options) { o.Pods = nil },
+		"two pods":               func(o *Options) { o.Pods = two[:1] },
+		"http://":                func(o *Options) { o.Pods = []string{"https://a:1", "https://b:1"} },
+		"--callers":              func(o *Options) { o.Callers = []int{0} },
+		"--route":                func(o *Options) { o.Routes = []string{"nearby"} },
+		"--devices":              func(o *Options) { o.Devices = 0 },
+		"--payload":              func(o *Options) { o.Payload = 2 << 20 },
+		strconv.Itoa(MaxPayload): func(o *Options) { o.Payload = MaxPayload + 1 },
+		"must be http://":        func(o *Options) { o.Pods = []string{"a"} },
 	} {
 		o := DefaultOptions()
 		o.Pods = slices.Clone(two)

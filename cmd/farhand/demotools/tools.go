@@ -34,7 +34,7 @@ func Basic() []Tool {
 			"Describe this machine: name, operating system, version, architecture, processors, memory and uptime.",
 			`{"type":"object","properties":{},"additionalProperties":false}`, deviceInfo),
 		NewTool("sensors",
-			"Read what this machine senses now: load, memory, temperatures and battery, where present.",
+			"Read the sensors of this machine: load, memory, temperatures and battery, where present.",
 			`{"type":"object","properties":{"type":{"type":"string","enum":["load","memory","temperature","battery"],`+
 				`"description":"read only this sensor"}},"additionalProperties":false}`, readSensors),
 		NewTool("echo", "Return the given text, to try things out.",
@@ -138,8 +138,7 @@ func Contacts(path string) (Tool, error) {
 
 type addresses []contact
 
-// readContacts reads the cards of a vCard file, of version 3.0 or 4.0 (RFC 6350). Lines that are no properties are
-// skipped.
+// readContacts reads the cards of a vCard file, of version 3.0 or 4.0 (RFC 6350). Other lines are skipped.
 func readContacts(r io.Reader) (all addresses, err error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -166,7 +165,7 @@ func readContacts(r io.Reader) (all addresses, err error) {
 		return nil, errors.New("its last card has no end")
 	}
 	if len(all) == 0 {
-		return nil, errors.New("it holds no card")
+		return nil, errors.New("it contains no card")
 	}
 	return all, nil
 }

@@ -44,7 +44,7 @@ func (r refusal) Error() string {
 }
 
 // errNoAnswer is the error of a request if the gateway's response is not an answer to it.
-var errNoAnswer = errors.New("the gateway has answered with something that is no answer to this request")
+var errNoAnswer = errors.New("the gateway's response does not answer this request")
 
 // post sends a message and passes each message of the response to write, the answer to a request last. It returns nil
 // if the response was complete.
@@ -81,7 +81,7 @@ func (b *bridge) post(ctx context.Context, m message, line []byte, write func([]
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage+1))
 	if err != nil {
-		return fmt.Errorf("the answer of the gateway broke off: %w", err)
+		return fmt.Errorf("the gateway's response was cut off: %w", err)
 	}
 	if len(text) > MaxMessage {
 		return fmt.Errorf("the answer is longer than %d MiB", MaxMessage>>20)
@@ -123,9 +123,9 @@ func passEvents(stream io.Reader, id json.RawMessage, write func([]byte)) error 
 		case err != nil && id == nil:
 			return nil
 		case errors.Is(err, io.EOF):
-			return errors.New("the connection to the gateway ended before the answer came")
+			return errors.New("the connection to the gateway ended before the answer arrived")
 		case err != nil:
-			return fmt.Errorf("the answer of the gateway broke off: %w", err)
+			return fmt.Errorf("the gateway's response was cut off: %w", err)
 		case len(event.Data) == 0:
 			continue // keeps the connection open
 		case !json.Valid(event.Data):

@@ -69,7 +69,7 @@ type bridge struct {
 var errCancelled = errors.New("cancelled by the client")
 
 // errTaken is the error of a request whose id is in use.
-var errTaken = refusal{Detail: "A request with this id is under way."}
+var errTaken = refusal{Detail: "A request with this id is in flight."}
 
 // Run carries messages until in ends, then waits up to Config.Linger for the answers to what it has read. It stops
 // immediately if ctx ends, or if the client no longer reads out, which it notices for pipes and sockets of Linux. A
@@ -162,7 +162,7 @@ func (b *bridge) read(ctx, listening context.Context, in io.Reader) error {
 func (b *bridge) take(ctx, listening context.Context, line []byte) {
 	var m message
 	if err := json.Unmarshal(line, &m); err != nil && line[0] != '[' {
-		b.out.write(failure(nil, codeParse, "This line is no JSON-RPC message: "+err.Error(), nil))
+		b.out.write(failure(nil, codeParse, "This line is not a JSON-RPC message: "+err.Error(), nil))
 		return
 	}
 	run := b.request
@@ -222,13 +222,13 @@ func (b *bridge) begin(id json.RawMessage, cancel context.CancelCauseFunc) (free
 	key := string(id)
 	if id == nil {
 		b.unnamed++
-		key = fmt.Sprint("notification ", b.unnamed) // which is no id
+		key = fmt.Sprint("notification ", b.unnamed) // not a valid id
 	}
 	if _, taken := b.inFlight[key]; taken {
 		return nil, errTaken
 	}
 	if len(b.inFlight) == MaxRequests {
-		return nil, fmt.Errorf("%d requests are under way: wait for one to end, or cancel one", MaxRequests)
+		return nil, fmt.Errorf("%d requests are in flight, the maximum: wait for one or cancel one", MaxRequests)
 	}
 	b.inFlight[key] = cancel
 	return sync.OnceFunc(func() {

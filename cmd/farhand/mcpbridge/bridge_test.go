@@ -203,7 +203,7 @@ func TestOlderRevisionHearsOfChanges(t *testing.T) {
 	p.end()
 }
 
-// A client of an older revision cancels: the gateway is told, with the name that it gave this client.
+// A client of an older revision cancels: the gateway receives it, with the session name that it gave this client.
 func TestOlderRevisionCancels(t *testing.T) {
 	t.Parallel()
 	type seen struct{ body, session, version string }
@@ -273,7 +273,7 @@ func TestRefusals(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":"a","method":"page"}`,
 			`"id":"a","error":{"code":-32603,"message":"The server answered ` +
 				`200 OK, and is not a Farhand gateway."`},
-		{`{"jsonrpc":"2.0","id":3,"method":"cut"}`, `before the answer came`},
+		{`{"jsonrpc":"2.0","id":3,"method":"cut"}`, `before the answer arrived`},
 		{`{"jsonrpc`, `"id":null,"error":{"code":-32700`},
 	} {
 		p := bridge(t, mcpbridge.Config{URL: url})
@@ -359,13 +359,13 @@ func TestBounds(t *testing.T) {
 		<-arrived
 	}
 	p.say(`{"jsonrpc":"2.0","id":0,"method":"x"}`)
-	if got := p.hear(); !strings.Contains(got, "A request with this id is under way") {
+	if got := p.hear(); !strings.Contains(got, "A request with this id is in flight") {
 		t.Error(got)
 	}
 	p.say(`{"jsonrpc":"2.0","id":998,"method":"x"}`)
 	<-arrived
 	p.say(`{"jsonrpc":"2.0","id":999,"method":"x"}`)
-	if got := p.hear(); !strings.Contains(got, "64 requests are under way") || !strings.Contains(got, `"id":999`) {
+	if got := p.hear(); !strings.Contains(got, "64 requests are in flight") || !strings.Contains(got, `"id":999`) {
 		t.Error(got)
 	}
 	for n := range mcpbridge.MaxRequests - 1 {

@@ -68,7 +68,7 @@ func NewCanvas(private bool) *Canvas {
 
 // errNoPage says what to do if no browser shows the canvas.
 var errNoPage = errors.New("no page is open: the person must open the canvas in a browser; " +
-	"the terminal of farhand device tells where it is")
+	"the terminal of farhand device shows its address")
 
 func (c *Canvas) present(_ context.Context, args struct{ URL string }) (any, error) {
 	return c.change(args.URL, func(s *shown) { s.Visible = true })
@@ -93,7 +93,7 @@ func (c *Canvas) push(_ context.Context, args struct{ JSONL string }) (any, erro
 			continue
 		}
 		if line[0] != '{' || !json.Valid([]byte(line)) {
-			return nil, fmt.Errorf("line %d is no JSON object", len(added)+1)
+			return nil, fmt.Errorf("line %d is not a JSON object", len(added)+1)
 		}
 		added = append(added, json.RawMessage(line))
 	}
@@ -122,7 +122,7 @@ func (c *Canvas) change(url string, change func(*shown)) (any, error) {
 	}
 	change(&c.shown)
 	if !c.tell(event{"state", c.shown}) {
-		return "done; no page is open, so nobody sees it yet", nil
+		return "done; no page is open, so it is not visible yet", nil
 	}
 	return "done", nil
 }
@@ -172,7 +172,7 @@ func (c *Canvas) eval(ctx context.Context, args struct{ JavaScript string }) (an
 // answered accepts a result of eval from the page. It returns false if no eval waits for it.
 func (c *Canvas) answered(v value) bool {
 	if v.OK && !json.Valid([]byte(v.Value)) {
-		v = value{v.ID, false, "the value is no JSON"}
+		v = value{v.ID, false, "the value is not JSON"}
 	}
 	if len(v.Value) > maxValue {
 		v = value{v.ID, false, fmt.Sprintf("the value has more than %d bytes", maxValue)}
@@ -199,7 +199,7 @@ func (c *Canvas) opened() chan event {
 	return c.page
 }
 
-// closed records that a page is not open any more.
+// closed records that a page was closed.
 func (c *Canvas) closed(page chan event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,10 +208,10 @@ func (c *Canvas) closed(page chan event) {
 	}
 }
 
-// snapshot draws the presented content. It is no screenshot: only the browser renders the page.
+// snapshot draws the presented content. It is not a screenshot: only the browser renders the page.
 func (c *Canvas) snapshot(_ context.Context, args struct{ Quality int }) (any, error) {
 	c.mu.Lock()
-	lines := []string{"farhand canvas (drawn by farhand device, no screenshot)", "hidden"}
+	lines := []string{"farhand canvas (drawn by farhand device, not a screenshot)", "hidden"}
 	if c.shown.Visible {
 		lines[1] = "visible"
 	}
@@ -232,7 +232,7 @@ func (c *Canvas) snapshot(_ context.Context, args struct{ Quality int }) (any, e
 	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: args.Quality}); err != nil {
 		return nil, err
 	}
-	return client.Result{Output: "A drawing of what the canvas was told to show, no screenshot.", Parts: []client.Part{{
+	return client.Result{Output: "A drawing of the presented content, not a screenshot.", Parts: []client.Part{{
 		Type: client.PartImage, MIMEType: "image/jpeg", Name: "canvas.jpg", Data: b.Bytes(),
 	}}}, nil
 }

@@ -130,7 +130,7 @@ func TestCanvasEval(t *testing.T) {
 	next("state")
 	for said, want := range map[string]string{
 		`"ok":true,"value":"[1,2]"`: `[1,2]`, `"ok":false,"value":"ReferenceError: x"`: "ReferenceError: x",
-		`"ok":true,"value":"no json"`: "the value is no JSON",
+		`"ok":true,"value":"no json"`: "the value is not JSON",
 	} {
 		done := make(chan string, 1)
 		go func() {
@@ -164,7 +164,7 @@ func TestCanvasEval(t *testing.T) {
 	leave()
 }
 
-// The page that was opened last is the one that is told; the other one is closed.
+// Only the page that was opened last receives events; the other is closed.
 func TestCanvasHasOnePage(t *testing.T) {
 	s := serve(t)
 	first, _ := s.open()

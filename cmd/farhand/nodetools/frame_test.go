@@ -64,7 +64,7 @@ func TestEvalRunsInThePresentedPage(t *testing.T) {
 		{"/two", "document.cookie", "SecurityError"},
 		{"/two", "location.href.includes('" + s.token + "')", "false"},
 		{"/two", "document.compatMode", `"CSS1Compat"`},
-		{"/text", "1", "runs nothing"},
+		{"/text", "1", "cannot run scripts"},
 		{"/one", "document.title", `"/one"`},
 	} {
 		if c.url != "" {

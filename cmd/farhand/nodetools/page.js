@@ -1,11 +1,11 @@
 "use strict"
-// The canvas of farhand device: it shows what the server says, and runs what it is told to in the page it presents.
+// The canvas of farhand device. It shows the state that the server sends, and runs the code of canvas_eval.
 const find = (id) => document.getElementById(id)
 const source = new EventSource("events")
-const loadGrace = 1000 // ms after which a page that has loaded and not said that it listens never will
-const waiting = new Map() // what the presented page is asked, by id
+const loadGrace = 1000 // ms after loading, within which a page reports that it listens
+const waiting = new Map() // open evals of the presented page, by id
 let url = ""
-let listens = Promise.resolve(false) // whether the presented page runs what it is asked
+let listens = Promise.resolve(false) // whether the presented page runs code
 let heard = () => {}
 
 source.onerror = () => { find("status").textContent = "not connected" }
@@ -40,10 +40,10 @@ addEventListener("message", (e) => {
   waiting.get(e.data?.id)?.(e.data)
 })
 
-// inPage has the presented page run code.
+// inPage runs code in the presented page.
 async function inPage(id, code) {
   if (!await listens) {
-    return { id, ok: false, value: "the page that is presented runs nothing: it is no HTML, or could not be fetched" }
+    return { id, ok: false, value: "the presented page cannot run scripts: it is not HTML, or could not be fetched" }
   }
   const answer = new Promise((resolve) => waiting.set(id, resolve))
   find("page").contentWindow.postMessage({ id, code }, "*")

@@ -46,7 +46,7 @@ const (
 // Listen opens a loopback port for the page. The URL is for the person at this machine only.
 func (c *Canvas) Listen() (l net.Listener, url string, err error) {
 	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return nil, "", fmt.Errorf("the canvas needs a port: %w", err)
+		return nil, "", fmt.Errorf("open a port for the canvas: %w", err)
 	}
 	return l, fmt.Sprintf("http://%s/%s/", l.Addr(), c.token), nil
 }
@@ -128,11 +128,11 @@ func (c *Canvas) takeValue(w http.ResponseWriter, r *http.Request) {
 	var v value
 	body := http.MaxBytesReader(w, r.Body, 4*maxValue)
 	if err := json.NewDecoder(body).Decode(&v); err != nil {
-		http.Error(w, "this is no value", http.StatusBadRequest)
+		http.Error(w, "invalid value", http.StatusBadRequest)
 		return
 	}
 	if !c.answered(v) {
-		http.Error(w, "nobody asked", http.StatusNotFound)
+		http.Error(w, "no eval waits for this value", http.StatusNotFound)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -254,7 +254,7 @@ func fetch(r *http.Request, client *http.Client, address string) (page []byte, k
 	defer resp.Body.Close()
 	kind = resp.Header.Get("Content-Type")
 	if media, _, _ := mime.ParseMediaType(kind); media != "text/html" {
-		return nil, "", "", fmt.Errorf("%q is no HTML", kind)
+		return nil, "", "", fmt.Errorf("%q is not HTML", kind)
 	}
 	page, err = io.ReadAll(io.LimitReader(resp.Body, maxFramed+1))
 	if err == nil && len(page) > maxFramed {

@@ -56,13 +56,13 @@ func Tools(cfg Config) []demotools.Tool {
 	tools := []demotools.Tool{
 		newTool("notify", "", changes(), "Show a notification to the person at this machine.",
 			object(`"title":{"type":"string"},"body":{"type":"string"}`, "body"), cfg.notify),
-		newTool("camera_snap", confirmed, reads(), "Take a picture. This machine has a test picture for a camera.",
+		newTool("camera_snap", confirmed, reads(), "Take a picture. This machine returns a test picture.",
 			object(facing), snap),
 		newTool("camera_list", confirmed, reads(), "List the cameras of this machine.", object(""), cameras),
-		newTool("camera_clip", confirmed, reads(), "Record a clip. This machine has moving test pictures for a camera.",
+		newTool("camera_clip", confirmed, reads(), "Record a clip. This machine returns moving test pictures.",
 			object(facing+","+duration), clip),
 		newTool("screen_record", confirmed, reads(),
-			"Record the screen. This machine makes moving test pictures instead.", object(duration), screen),
+			"Record the screen. This machine returns moving test pictures.", object(duration), screen),
 		newTool("run", confirmed, destroys(), "Run a shell command on this machine, if the person at it agrees.",
 			object(`"command":{"type":"string","minLength":1,"maxLength":16384}`, "command"), cfg.run),
 		newTool("canvas_present", "", changes(), "Show the canvas, with a page if a url is given.",
@@ -72,14 +72,14 @@ func Tools(cfg Config) []demotools.Tool {
 			object(`"url":{"type":"string","minLength":1}`, "url"), c.navigate),
 		newTool("canvas_eval", confirmed, destroys(), "Run JavaScript in the page on the canvas, and return "+
 			"its value as JSON.", object(`"javaScript":{"type":"string","minLength":1}`, "javaScript"), c.eval),
-		newTool("canvas_snapshot", "", reads(), "Draw what the canvas was told to show. This is no screenshot.",
+		newTool("canvas_snapshot", "", reads(), "Draw the content presented on the canvas. This is not a screenshot.",
 			object(`"quality":{"type":"integer","minimum":1,"maximum":100}`), c.snapshot),
 		newTool("canvas_a2ui_push", "", changes(), "Add A2UI content to the canvas: one JSON object on each line.",
 			object(`"jsonl":{"type":"string","minLength":1}`, "jsonl"), c.push),
 		newTool("canvas_a2ui_reset", "", changes(), "Remove all A2UI content from the canvas.", object(""), c.reset),
 	}
 	if cfg.Location != nil {
-		tools = append(tools, newTool("location_get", confirmed, reads(), "Tell where this machine is said to be.",
+		tools = append(tools, newTool("location_get", confirmed, reads(), "Return this machine's configured location.",
 			object(""), func(context.Context, struct{}) (any, error) { return *cfg.Location, nil }))
 	}
 	return tools
@@ -93,7 +93,7 @@ func (cfg Config) notify(_ context.Context, args struct{ Title, Body string }) (
 // run runs a command after the person at the machine has agreed to it.
 func (cfg Config) run(ctx context.Context, args struct{ Command string }) (any, error) {
 	if !cfg.Confirm(ctx, args.Command) {
-		return nil, errors.New("the person at this machine did not agree to run it")
+		return nil, errors.New("the person at this machine did not allow the command")
 	}
 	return runCommand(ctx, args.Command)
 }

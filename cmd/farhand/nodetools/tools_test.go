@@ -137,7 +137,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What a command has left in the background holds nobody up, and ends with it.
+// Background processes of a command do not delay its result, and end with it.
 func TestCommandLeavesNothing(t *testing.T) {
 	cfg := Config{Confirm: func(context.Context, string) bool { return true }}
 	out, err := do(t.Context(), t, cfg, "run", `{"command":"sleep 3600 & echo $!"}`)
