@@ -89,6 +89,9 @@ type Approval struct {
 	// Empty: no particular user. Callers that may see what belongs to Owner may decide.
 	Owner string `json:"owner,omitempty"`
 
+	// Unowned says that the device of the call has no owner.
+	Unowned bool `json:"unowned,omitempty"`
+
 	Requester    Requester `json:"requester"`
 	Model        bool      `json:"model,omitempty"`        // a language model made the call
 	Conversation string    `json:"conversation,omitempty"` // the session of the conversation, if the gateway stores it
@@ -144,6 +147,14 @@ func (v Verdict) Final() bool { return v.State != ApprovalPending && v.State != 
 
 // ApprovalRef names an approval.
 type ApprovalRef struct{ Tenant, ID string }
+
+// Concerns reports whether the approval is about a call for the session's device: the session id is the same, and still
+// belongs to the same user and device. A forgotten id may belong to others now.
+func (a Approval) Concerns(s Session) bool {
+	sameUser := a.Owner == s.UserID || s.UserID == "" && a.Unowned
+	return a.Tenant == s.Tenant && a.SessionID == s.Key.Session && sameUser &&
+		(a.DeviceID == "" || a.DeviceID == s.DeviceID)
+}
 
 // Ref returns the approval's reference.
 func (a Approval) Ref() ApprovalRef { return ApprovalRef{a.Tenant, a.ID} }

@@ -73,7 +73,10 @@ func approvalDecidedFrame(a registry.Approval) []byte {
 // outcome.
 func (c *conn) ShowApproval(a registry.Approval) {
 	local := c.claimed()
-	if local == nil || !local.Session().Can(registry.CapabilityApproval) || c.ending() != closeNone {
+	if local == nil || c.ending() != closeNone {
+		return
+	}
+	if s := local.Session(); !s.Can(registry.CapabilityApproval) || !a.Concerns(s) {
 		return
 	}
 	frame := approvalDecidedFrame(a)

@@ -100,7 +100,7 @@ func (k *Service) DecideOnDevice(
 	if session.DeviceID != "" {
 		by = byDevice(session.DeviceID)
 	}
-	atDevice := concernsSession(session, a)
+	atDevice := a.Concerns(session)
 	if !atDevice {
 		if !maySee(who, a) {
 			return Answer{}, registry.ErrNoApproval
@@ -129,13 +129,6 @@ func (k *Service) abandoned(ctx context.Context, a registry.Approval) bool {
 	return err == nil && !slices.Contains(live, a.Pod)
 }
 
-// concernsSession reports whether an approval is about a call for the session's device: the session id is the same, and
-// still belongs to the same user. A forgotten id may belong to another user now.
-func concernsSession(session registry.Session, a registry.Approval) bool {
-	return a.Tenant == session.Tenant && a.SessionID == session.Key.Session &&
-		a.Owner == cmp.Or(session.UserID, a.Requester.User)
-}
-
 // maxShown bounds how many questions a device shows at once.
 const maxShown = 16
 
@@ -148,7 +141,7 @@ func (k *Service) WaitingAt(ctx context.Context, session registry.Session) ([]re
 	}
 	var waiting []registry.Approval
 	for _, a := range all {
-		if !concernsSession(session, a) || len(waiting) == maxShown {
+		if !a.Concerns(session) || len(waiting) == maxShown {
 			continue
 		}
 		whole, err := k.cfg.Store.Approval(ctx, a.Tenant, a.ID) // the list has no arguments

@@ -213,6 +213,44 @@ func TestDecisionsOnDevices(t *testing.T) {
 	}
 }
 
+// A session id that was forgotten is another device's now. That device decides nothing that is asked about the former
+// one, whoever made the call: what it allowed, and for how long, would hold for the former one when it is back.
+func TestDecisionsOnDevicesThatFoundAnID(t *testing.T) {
+	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
+	defer k.Close()
+	key := registry.Key{Tenant: "t", Session: "phone"}
+	device := auth.Identity{Tenant: "t", Roles: auth.RoleDevice, Credential: "device:1"}
+	for name, c := range map[string]struct {
+		unowned bool // the device that is asked about
+		session registry.Session
+		ok      bool
+	}{
+		"ann's device":           {false, registry.Session{Key: key, DeviceID: "d1", UserID: "ann"}, true},
+		"nobody's instead":       {false, registry.Session{Key: key, DeviceID: "d1"}, false},
+		"nobody's device":        {true, registry.Session{Key: key, DeviceID: "d1"}, true},
+		"another one of nobody":  {true, registry.Session{Key: key, DeviceID: "d2"}, false},
+		"another one without id": {true, registry.Session{Key: key}, false},
+	} {
+		a := question(registry.NewApprovalID())
+		a.Requester, a.DeviceID, a.Unowned = registry.Requester{User: "ann"}, "d1", c.unowned
+		a, err := k.Ask(t.Context(), a, time.Minute, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting, err := k.WaitingAt(t.Context(), c.session)
+		if err != nil || (len(waiting) == 1) != c.ok {
+			t.Errorf("%s: %d questions are shown, %v", name, len(waiting), err)
+		}
+		_, err = k.DecideOnDevice(t.Context(), device, c.session, a.ID, approval.Decision{Allow: true})
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, registry.ErrNoApproval) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := k.Decide(t.Context(), ann, a.ID, approval.Decision{}); err != nil { // for the next turn
+			t.Fatal(err)
+		}
+	}
+}
+
 // An approver whose credential is restricted to some tools decides about those only, wherever they are.
 func TestApproversDecideWithinTheirTools(t *testing.T) {
 	k := approval.New(approval.Config{Store: memory.New(memory.Options{})})
