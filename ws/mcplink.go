@@ -305,6 +305,10 @@ func (c *conn) registerMCP(ctx context.Context, page mcp.Offer) error {
 		c.log().Log(ctx, listLevel(page.First, slog.LevelWarn), "tools of a device rejected",
 			"number", n, "rejected", r.rejected[:min(n, loggedRejections)])
 	}
+	if n := len(r.bare); n > 0 {
+		c.log().Log(ctx, listLevel(page.First, slog.LevelInfo), "tools are offered without their output schemas",
+			"number", n, "tools", r.bare[:min(n, loggedRejections)])
+	}
 	return nil
 }
 
@@ -340,8 +344,7 @@ func (r *registration) admitMCP(ctx context.Context, raw json.RawMessage) (name 
 	before := len(r.rejected)
 	r.offerMCP(ctx, tool.Definition)
 	if len(r.rejected) > before && strings.HasPrefix(r.rejected[before].Reason, registry.FieldOutputSchema+": ") {
-		r.conn.log().Info("a tool is offered without its output schema", "tool", tool.Name,
-			"reason", r.rejected[before].Reason)
+		r.bare = append(r.bare, r.rejected[before])
 		r.rejected = r.rejected[:before]
 		r.offerMCP(ctx, mcp.WithoutOutput(raw))
 	}

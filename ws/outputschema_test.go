@@ -1,10 +1,14 @@
 package ws_test
 
 import (
+	"context"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/ws"
 )
 
 const countSchema = `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
@@ -66,5 +70,49 @@ func TestOutputSchemaOfAnMCPDevice(t *testing.T) {
 		done := g.call("s1", "count", `{}`)
 		p.answer(p.asked("tools/call"), result)
 		wantViolation(t, result, await(t, done), at)
+	}
+}
+
+// lines counts the lines of a log that have a text.
+type lines struct {
+	slog.Handler
+	text string
+	n    *atomic.Int64
+}
+
+func (l lines) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+func (l lines) WithAttrs([]slog.Attr) slog.Handler               { return l }
+func (l lines) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, l.text) {
+		l.n.Add(1)
+	}
+	return nil
+}
+
+// However many output schemas cannot be used, and however often an MCP device changes its list, the log has one line.
+func TestUnusableOutputSchemasDoNotFloodTheLog(t *testing.T) {
+	var logged atomic.Int64
+	g := newGateway(t, func(c *ws.Config) {
+		c.Log = slog.New(lines{slog.DiscardHandler, "output schema", &logged})
+	})
+	p := g.dialMCP("session_id=s1")
+	list := func(schema string) string {
+		var tools []string
+		for _, name := range []string{"a", "b", "c", "d"} {
+			tools = append(tools, `{"name":"`+name+`","outputSchema":`+schema+`}`)
+		}
+		return `{"tools":[` + strings.Join(tools, ",") + `]}`
+	}
+	p.answer(p.initialize(), list("0"))
+	g.offersMCP("s1", "a", "b", "c", "d")
+	for _, schema := range []string{"1", "2"} {
+		p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		p.answer(p.asked("tools/list"), list(schema))
+	}
+	p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	p.answer(p.asked("tools/list"), `{"tools":[]}`)
+	g.offersMCP("s1")
+	if n := logged.Load(); n != 1 {
+		t.Errorf("%d lines", n)
 	}
 }

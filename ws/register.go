@@ -91,6 +91,7 @@ type registration struct {
 	put      []registry.ToolSpec
 	drop     []string // tools that the session offers and must no longer offer
 	rejected []rejection
+	bare     []rejection // tools of an MCP device that are offered without their output schemas
 	ignored  []ignoredFields
 
 	turn      *share.Grant // nil: none
