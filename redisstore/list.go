@@ -183,6 +183,7 @@ func (s *Store) place(ctx context.Context, p placement) error {
 	if err := complete(ctx); err != nil {
 		return err
 	}
+	s.collectOffers(ctx, session.Tenant)
 	if slices.Equal(claim.Strings(), []string{session.Pod, gen}) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
@@ -92,6 +93,56 @@ func (s *Store) removeOffers(ctx context.Context, tenant string, offers []offer)
 		}
 	}
 	return errors.Join(err, pipe.Exec(ctx))
+}
+
+// Readers remove entries that they find without sessions, but a tenant's tools may never be listed. So a pod that has
+// written collectEvery entries checks twice as many, and the entries that are in use are at least about half of all.
+const (
+	collectEvery    = redisconn.MaxPipeline / 4
+	maxOfferTenants = 1 << 13 // whose written entries a pod counts
+)
+
+// noteOffers counts entries that are written.
+func (s *Store) noteOffers(tenant string, n int) {
+	written, _ := s.offers.GetOrPut(tenant, new(atomic.Int64), 1)
+	written.Add(int64(n))
+}
+
+// collectOffers checks random entries of the offers index, twice as many as were written, and removes those of sets that
+// no session has.
+func (s *Store) collectOffers(ctx context.Context, tenant string) {
+	written, ok := s.offers.Get(tenant)
+	if !ok {
+		return
+	}
+	for n := written.Load(); n >= collectEvery; n = written.Load() {
+		if !written.CompareAndSwap(n, n-collectEvery) {
+			continue
+		}
+		if err := s.checkOffers(ctx, tenant, 2*collectEvery); err != nil {
+			s.log.Debug("unused tool sets not removed", "tenant", tenant, "error", err)
+			return
+		}
+	}
+}
+
+func (s *Store) checkOffers(ctx context.Context, tenant string, n int) error {
+	c, err := s.conn.Do(ctx, "ZRANDMEMBER", offersIndex(tenant), n)
+	if err != nil {
+		return err
+	}
+	offers := parseOffers(c.Strings())
+	sizes, err := s.sizes(ctx, setIndexes(tenant, offers))
+	if err != nil {
+		return err
+	}
+	var unused []offer
+	for i, o := range offers {
+		if sizes[i] == 0 {
+			unused = append(unused, o)
+		}
+	}
+	return s.removeOffers(ctx, tenant, unused)
 }
 
 // maxMerge is the maximum number of sets whose indexes are merged to find the sessions of a tool.

@@ -266,6 +266,7 @@ func (s *Store) offer(pipe *redisconn.Pipeline, p placement) (complete func(cont
 		for i, t := range set.tools {
 			ages[i] = aged{tenant, t.name, t.hash, since}
 		}
+		s.noteOffers(tenant, len(set.tools))
 		s.enter(pipe, offersIndex(tenant), "0", set.offerMembers()...)
 		s.putAges(pipe, new(texts), ages)
 	}

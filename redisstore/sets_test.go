@@ -67,6 +67,29 @@ func TestToolsInManySets(t *testing.T) {
 	}
 }
 
+// A session that changes what it offers all the time does not fill the index of a tenant whose tools nobody lists.
+func TestOffersOfFormerSetsGo(t *testing.T) {
+	s := storeOn(t, Options{})
+	heartbeat(t, s, "a")
+	var all []registry.ToolSpec
+	for i := range 50 {
+		all = append(all, spec(t, fmt.Sprintf("t%d", i), "x"))
+	}
+	putTools(t, s, claim(t, s, "stays", "a"), all...)
+	sess := claim(t, s, "s1", "a")
+	for i := range 100 {
+		putTools(t, s, sess, append(slices.Clone(all[1:]), spec(t, "own", fmt.Sprint(i)))...)
+	}
+	c, err := s.conn.Do(t.Context(), "ZCARD", offersIndex(tenant))
+	if err != nil || c.Int() > 5*collectEvery {
+		t.Errorf("%d entries of %d tools that are offered, %v", c.Int(), 2*len(all), err)
+	}
+	groups, _, err := s.OfferedTools(t.Context(), registry.OfferedToolQuery{Tenant: tenant, Limit: 100})
+	if err != nil || len(groups) != len(all)+1 {
+		t.Errorf("%d tools are listed, %v", len(groups), err)
+	}
+}
+
 // TestASetThatAppearsMeanwhileIsRead: the reader knows one set, and the session has gone on to another.
 func TestASetThatAppearsMeanwhileIsRead(t *testing.T) {
 	s := storeOn(t, Options{})

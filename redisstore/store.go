@@ -42,6 +42,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -85,6 +86,7 @@ type Store struct {
 	reads      *share.Pool // turns to read a record
 	own        ownLease
 	staleCheck throttle
+	offers     *cache.Cache[string, *atomic.Int64] // entries written since collectOffers, by tenant
 }
 
 var _ registry.Store = (*Store)(nil)
@@ -106,6 +108,7 @@ func (c *Conn) Store() *Store {
 		sets:       cache.New[string, toolSet](cacheBytes/2, 0),
 		written:    newWrittenSets(2 * c.opts.SessionTTL),
 		staleCheck: throttle{every: staleCheckInterval}, reads: share.New(share.Turns(maxReads)),
+		offers: cache.New[string, *atomic.Int64](maxOfferTenants, 0),
 	}
 	docs := s.Documents()
 	s.ApprovalStore, s.BlobStore, s.PairingStore = approvals.New(docs, s.log), blobs.New(docs), pairings.New(docs)
