@@ -18,7 +18,7 @@ func (s *Store) AppendChange(ctx context.Context, c registry.CredentialChange) (
 		return registry.CredentialChange{}, err
 	}
 	place, err := s.conn.Ask(ctx, scriptChangeAppend, 2, []string{changesKey, lastChangeKey},
-		millis(s.opts.ChangeTTL), registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked))
+		millis(s.opts.ChangeTTL), registry.ChangeCap, c.Tenant, string(c.Kind), c.ID, flag(c.Revoked), c.Device)
 	if err != nil {
 		return registry.CredentialChange{}, err
 	}
@@ -99,5 +99,6 @@ func parseChange(place string, fields map[string]string) (registry.CredentialCha
 	return registry.CredentialChange{
 		Place: id, Seq: redisconn.Int(fields["q"]), At: time.UnixMilli(id.Milli).UTC(), Tenant: fields["t"],
 		Kind: registry.ChangeKind(fields["k"]), ID: fields["i"], Revoked: fields["r"] == "1",
+		Device: fields["d"],
 	}, nil
 }

@@ -231,7 +231,8 @@ type Grant struct {
 	Model          bool      `json:"model,omitempty"` // true: for a model's calls only; false: for other calls only
 	Approval       string    `json:"approval_id"`     // the approval that made it
 	GrantedBy      string    `json:"granted_by"`
-	CreatedAt      time.Time `json:"created_at"` // by the store's clock
+	GivenWith      string    `json:"given_with,omitempty"` // the credential of a device that gave it
+	CreatedAt      time.Time `json:"created_at"`           // by the store's clock
 	ExpiresAt      time.Time `json:"expires_at"`
 }
 

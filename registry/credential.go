@@ -255,7 +255,8 @@ type CredentialChange struct {
 	Tenant  string
 	Kind    ChangeKind
 	ID      string
-	Revoked bool // false: read it again
+	Revoked bool   // false: read it again
+	Device  string // with the revoked credential of a paired device: its device id
 }
 
 // Validate reports whether the change can be stored. It fails with CodeInvalidRequest.

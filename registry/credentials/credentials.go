@@ -179,9 +179,11 @@ func (s *store) RevokeCredential(ctx context.Context, tenant, id string) (regist
 	if _, err := documents.Commit(ctx, s.docs, secret(m.Digest), remove...); err != nil {
 		return registry.Credential{}, err
 	}
-	if _, err = s.AppendChange(ctx, registry.CredentialChange{
-		Tenant: tenant, Kind: registry.ChangeCredential, ID: id, Revoked: true,
-	}); err != nil {
+	change := registry.CredentialChange{Tenant: tenant, Kind: registry.ChangeCredential, ID: id, Revoked: true}
+	if m.Pairs {
+		change.Device = m.Device
+	}
+	if _, err = s.AppendChange(ctx, change); err != nil {
 		return registry.Credential{}, err
 	}
 	return c, s.unlist(ctx, m, tenant)

@@ -33,7 +33,11 @@ var pairedTests = []subtest{
 		f.issue(f.pairedDevice("k2", "d\u043eor:1"))
 		f.issue(f.credential("k3", func(c *registry.Credential) { c.DeviceID = "laptop" }))
 		f.wantPairedIDs("cam 1%2", "d\u043eor:1")
+		start := f.lastChange()
 		f.must(errOf(f.store.RevokeCredential(f.ctx, f.tenant, "k1")))
+		if seen := f.changesAfter(start); len(seen) != 1 || seen[0].Device == "" {
+			f.Errorf("the log has %+v", seen)
+		}
 		f.wantPairedIDs("d\u043eor:1")
 		if ids, err := f.store.PairedIDs(f.ctx, f.tenant+"x"); err != nil || len(ids) != 0 {
 			f.Errorf("of another tenant: %q, %v", ids, err)

@@ -199,7 +199,7 @@ func (k *Service) decide(ctx context.Context, a registry.Approval, by decider, d
 		signal(k.sweep)
 	}
 	if final.Scope == registry.ScopeAlwaysTool || final.Scope == registry.ScopeAlwaysArgs {
-		if answer.Grant, err = k.grant(ctx, final, by.by, d.GrantLife); err != nil {
+		if answer.Grant, err = k.grant(ctx, final, by, d.GrantLife); err != nil {
 			e := *registry.AsError(err)
 			e.Message = "This call was allowed and runs; later ones are asked about, because no grant was stored. " +
 				e.Message

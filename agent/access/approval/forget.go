@@ -101,9 +101,12 @@ func endsGrant(c registry.CredentialChange, g registry.Grant) bool {
 	case registry.ChangeDevice:
 		return g.GrantedBy == byDevice(c.ID) || g.DeviceID == c.ID
 	case registry.ChangeCredential:
+		if c.Device != "" && (g.GrantedBy == byDevice(c.Device) || g.DeviceID == c.Device) {
+			return true
+		}
 		for _, kind := range []registry.CredentialKind{registry.CredentialKey, registry.CredentialDevice} {
 			name := auth.CredentialName(kind, c.ID)
-			if g.GrantedBy == name || g.Requester.User == "" && g.Requester.Credential == name {
+			if g.GrantedBy == name || g.GivenWith == name || g.Requester.User == "" && g.Requester.Credential == name {
 				return true
 			}
 		}

@@ -49,6 +49,11 @@ func TestGrantsEndWithWhoeverGaveThem(t *testing.T) {
 		put("at the device", func(g *registry.Grant) { bens(g); g.GrantedBy = "device:d1" })
 		put("of the device", func(g *registry.Grant) { bens(g); g.DeviceID = "d1" })
 		put("by a key", func(g *registry.Grant) { bens(g); g.GrantedBy = "key:k1" })
+		put("of a paired device", func(g *registry.Grant) { bens(g); g.DeviceID = "d2" })
+		put("at a device with a key", func(g *registry.Grant) {
+			bens(g)
+			g.GrantedBy, g.GivenWith = "session:s1", "key:k1"
+		})
 		put("for a key", func(g *registry.Grant) { bens(g); g.Requester = registry.Requester{Credential: "key:k1"} })
 		left := func() (names []string) {
 			t.Helper()
@@ -70,15 +75,21 @@ func TestGrantsEndWithWhoeverGaveThem(t *testing.T) {
 		}
 		tell(registry.ChangeUser, "ann", false) // read anew, not revoked
 		tell(registry.ChangeJWT, "ann", true)
-		if n := len(left()); n != 8 {
-			t.Errorf("%d are left of 8 that nobody revoked", n)
+		if n := len(left()); n != 10 {
+			t.Errorf("%d are left of 10 that nobody revoked", n)
 		}
 		tell(registry.ChangeUser, "ann", true)
-		want("user", "at the device", "bens", "by a key", "for a key", "of the device")
+		want("user", "at a device with a key", "at the device", "bens", "by a key", "for a key", "of a paired device",
+			"of the device")
 		tell(registry.ChangeDevice, "d1", true)
-		want("device", "bens", "by a key", "for a key")
+		want("device", "at a device with a key", "bens", "by a key", "for a key", "of a paired device")
 		tell(registry.ChangeCredential, "k1", true)
-		want("credential", "bens")
+		want("credential", "bens", "of a paired device")
+		k.CredentialsChanged([]registry.CredentialChange{{
+			Tenant: "t", Kind: registry.ChangeCredential, ID: "c2", Revoked: true, Device: "d2", At: time.Now(),
+		}})
+		synctest.Wait()
+		want("credential of a device", "bens")
 
 		revoked := time.Now()
 		put("from a pod that did not know yet", func(*registry.Grant) {})

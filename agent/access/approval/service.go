@@ -160,14 +160,17 @@ func (k *Service) Granted(ctx context.Context, a registry.Approval) (bool, error
 }
 
 func (k *Service) grant(
-	ctx context.Context, a registry.Approval, by string, life time.Duration,
+	ctx context.Context, a registry.Approval, by decider, life time.Duration,
 ) (*registry.Grant, error) {
 	limit := min(registry.MaxGrantLife, cmp.Or(a.GrantLimit, registry.MaxGrantLife))
 	if life <= 0 || life > limit {
 		life = limit
 	}
 	g := registry.GrantOf(a, a.Scope)
-	g.ID, g.GrantedBy = registry.NewApprovalID(), by
+	g.ID, g.GrantedBy = registry.NewApprovalID(), by.by
+	if by.atDevice { // by names the device
+		g.GivenWith = by.who.Credential
+	}
 	g, err := k.cfg.Store.PutGrant(ctx, g, life)
 	if err != nil {
 		return nil, err
