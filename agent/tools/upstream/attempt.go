@@ -22,6 +22,7 @@ import (
 // attempt is the delivery state of one request to a server. The request's context carries it through the SDK to the
 // transport, because the SDK's errors do not distinguish a request that was never sent from one that may have run.
 type attempt struct {
+	ctx     context.Context        // of the request
 	tenant  string                 // of the caller; empty: the gateway's own request
 	sent    atomic.Bool            // the server may have received it
 	refusal atomic.Pointer[string] // of a request of a session, as text for a model; nil: none
@@ -31,8 +32,19 @@ type attemptKey struct{}
 
 // newAttempt returns a context for one request, and the attempt that records its delivery.
 func newAttempt(ctx context.Context, tenant string) (context.Context, *attempt) {
-	a := &attempt{tenant: tenant}
+	a := &attempt{ctx: ctx, tenant: tenant}
 	return context.WithValue(ctx, attemptKey{}, a), a
+}
+
+// deliveryOf returns the attempt whose delivery an HTTP request is. The SDK also sends other messages with the values of
+// a request's context: the GET that opens its stream again, and the notification that it was cancelled. They get a new
+// attempt that is never read, because they do not change whether the server has the request.
+func deliveryOf(req *http.Request) *attempt {
+	a := attemptOf(req.Context())
+	if req.Method != http.MethodPost || a.ctx == nil || a.ctx.Err() != nil {
+		return new(attempt)
+	}
+	return a
 }
 
 // attemptOf returns the attempt of a request. If the context has none, it returns a new attempt that is never read.

@@ -26,6 +26,8 @@ type restartable struct {
 	addr    string
 	handler http.Handler
 	server  *http.Server
+
+	listener net.Listener
 }
 
 func newRestartable(t *testing.T, h http.Handler) *restartable {
@@ -42,7 +44,7 @@ func (r *restartable) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.addr = listener.Addr().String()
+	r.addr, r.listener = listener.Addr().String(), listener
 	r.server = &http.Server{Handler: r.handler}
 	r.server.SetKeepAlivesEnabled(false) // each request has a connection of its own, so none is lost with one
 	go func(s *http.Server) { _ = s.Serve(listener) }(r.server)
@@ -132,6 +134,30 @@ func TestCallInFlightOutlivesARefusedDial(t *testing.T) {
 	close(finish)
 	if got := <-first; got.err != nil || got.res.Output != "done" {
 		t.Errorf("the call in flight: %+v", got)
+	}
+}
+
+// A call that the server has, and whose stream cannot be opened again, may have run: it is not made again, and nobody is
+// told that it was not dispatched.
+func TestCallWhoseStreamIsLost(t *testing.T) {
+	var calls atomic.Int32
+	var server *restartable
+	server = newRestartable(t, evil{call: func(w http.ResponseWriter, _ *http.Request, m message) {
+		if calls.Add(1) > 1 {
+			reply(w, m, `{"content":[]}`)
+			return
+		}
+		_ = server.listener.Close() // the stream cannot be opened again
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "id: 1\nretry: 1\ndata: \n\n")
+	}})
+	servers := open(t, nil, upstream.Server{Name: "evil", URL: server.url()})
+	tool := until(t, servers, has("evil__do"))["evil__do"]
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := tool.Execute(ctx, []byte(`{}`))
+	if e := registry.AsError(err); e.Dispatched == registry.DispatchedNo || calls.Load() != 1 {
+		t.Errorf("%v, dispatched %v, %d calls", err, e.Dispatched, calls.Load())
 	}
 }
 

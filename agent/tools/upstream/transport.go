@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/farhand/farhand/internal/publicnet"
@@ -92,7 +93,8 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	release := func() { stop(); cancel(nil) }
 	late := w.expect(req, cancel)
 	defer late()
-	resp, err := w.roundTrip(ctx, req)
+	delivery := deliveryOf(req)
+	resp, err := w.roundTrip(ctx, req, &delivery.sent)
 	if err != nil {
 		release()
 		if context.Cause(ctx) == errNoStream { // the SDK waits for this response without a timeout
@@ -111,7 +113,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if req.Method == http.MethodPost && isRefusal(req, resp.StatusCode) {
-		attemptOf(ctx).refusal.Store(new(refusalText(resp.StatusCode, body)))
+		delivery.refusal.Store(new(refusalText(resp.StatusCode, body)))
 		return nil, errRefused // for some of them the SDK would end the connection, or report a failed tool
 	}
 	return resp, nil
@@ -131,10 +133,10 @@ func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop fu
 	}
 }
 
-// roundTrip sends a request, and records in its attempt whether the server may have received it. Without a connection
+// roundTrip sends a request, and records in sent whether the server may have received it. Without a connection
 // it has not: net/http only retries a request on a new connection if it wrote nothing of it to the previous one. If the
 // server is unreachable, new calls need another connection.
-func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response, error) {
+func (w *web) roundTrip(ctx context.Context, req *http.Request, sent *atomic.Bool) (*http.Response, error) {
 	if req.Method == http.MethodGet { // the SDK reopens streams as often as the server asks for it
 		if err := w.gets.wait(ctx, 1); err != nil {
 			return nil, err
@@ -145,7 +147,6 @@ func (w *web) roundTrip(ctx context.Context, req *http.Request) (*http.Response,
 		req.Header.Set(name, string(value))
 	}
 	req.Header.Set("User-Agent", "farhand")
-	sent := &attemptOf(ctx).sent
 	resp, err := w.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { sent.Store(false) },
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
