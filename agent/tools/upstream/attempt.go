@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +25,10 @@ import (
 type attempt struct {
 	ctx     context.Context        // of the request
 	tenant  string                 // of the caller; empty: the gateway's own request
+	call    bool                   // of a tool: whatever the answer is, the connection stays
 	sent    atomic.Bool            // the server may have received it
-	refusal atomic.Pointer[string] // of a request of a session, as text for a model; nil: none
+	refusal atomic.Pointer[string] // as text for a model; nil: none
+	final   atomic.Bool            // the refusal says nothing about the session
 }
 
 type attemptKey struct{}
@@ -61,14 +64,47 @@ func isRefusal(req *http.Request, status int) bool {
 	return (status == http.StatusBadRequest || status == http.StatusNotFound) && req.Header.Get(headerSession) != ""
 }
 
-// refusalText returns a refusal as text for a model. body may be any text.
-func refusalText(status int, body []byte) string {
+// check records a refusal, and returns an error for an answer that is no message. For some of them the SDK would end the
+// connection, which other calls use, or report a failed tool.
+func (a *attempt) check(req *http.Request, status int, kind string, body []byte) error {
+	switch {
+	case isRefusal(req, status):
+		return a.refuse(status, body)
+	case !a.call, isRedirect(status), status >= 500 && refusalIn(body) != "":
+		return nil // the client or the SDK knows
+	case status >= 300 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
+		a.final.Store(true)
+		return a.refuse(status, body)
+	case status < 200 || status >= 300 || kind != "application/json":
+		return errNoMessage
+	}
+	return nil
+}
+
+// refuse records a refusal, and returns the error of the request.
+func (a *attempt) refuse(status int, body []byte) error {
+	text := refusalIn(body)
+	if text == "" {
+		text = fmt.Sprintf("The MCP server refused the call with the HTTP status %d.", status)
+	}
+	a.refusal.Store(&text)
+	return errRefused
+}
+
+// isRedirect reports whether the client may follow an answer to another address.
+func isRedirect(status int) bool {
+	return slices.Contains([]int{301, 302, 303, 307, 308}, status)
+}
+
+// refusalIn returns the error in the body of a refusal, as text for a model; empty if there is none. body may be any
+// text.
+func refusalIn(body []byte) string {
 	var answer struct {
 		Error jsonrpc.Error `json:"error"`
 	}
 	_ = json.Unmarshal(body, &answer)
 	if answer.Error.Code == 0 && answer.Error.Message == "" {
-		return fmt.Sprintf("The MCP server refused the call with the HTTP status %d.", status)
+		return ""
 	}
 	return errorText(answer.Error.Code, answer.Error.Message)
 }

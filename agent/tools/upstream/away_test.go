@@ -240,6 +240,77 @@ func TestRefusedCallKeepsTheConnection(t *testing.T) {
 	}
 }
 
+// What a server, or a proxy before it, answers to one call does not cost the others their connection: tenants share it.
+func TestOddAnswerKeepsTheConnection(t *testing.T) {
+	status := func(code int, kind, body string) func(http.ResponseWriter, message) {
+		return func(w http.ResponseWriter, _ message) {
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Location", "https://login.example")
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for name, tt := range map[string]struct {
+		answer func(w http.ResponseWriter, m message)
+		failed string // the text of a failed tool; empty: the outcome is not known
+	}{
+		"302":                {status(302, "text/html", "sign in"), "HTTP status 302"},
+		"400":                {status(400, "text/html", "bad"), "HTTP status 400"},
+		"401":                {status(401, "text/html", "who"), "HTTP status 401"},
+		"403 of a firewall":  {status(403, "text/html", "<html>blocked</html>"), "HTTP status 403"},
+		"404":                {status(404, "text/html", "none"), "HTTP status 404"},
+		"413 of a proxy":     {status(413, "text/html", "too large"), "HTTP status 413"},
+		"403 of JSON":        {status(403, "application/json", `{"error":{"code":-1,"message":"Not today"}}`), "Not today"},
+		"500":                {status(500, "text/plain", "oops"), ""},
+		"501":                {status(501, "text/plain", "no"), ""},
+		"524 of a proxy":     {status(524, "text/html", "a timeout occurred"), ""},
+		"204":                {status(204, "text/html", ""), ""},
+		"200 of a web page":  {status(200, "text/html", "<html>blocked</html>"), ""},
+		"200 of no JSON":     {status(200, "application/json", "<html>"), ""},
+		"200 of other JSON":  {status(200, "application/json", `{"error":"slow down"}`), ""},
+		"another version":    {status(200, "application/json", `{"jsonrpc":"1.0","id":1,"result":{}}`), ""},
+		"an event of others": {status(200, "text/event-stream", "data: {\"error\":\"slow down\"}\n\n"), ""},
+		"a line of others":   {status(200, "text/event-stream", "<html>\n\n"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var begun, calls atomic.Int32
+			running, finish := make(chan struct{}), make(chan struct{})
+			servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, evil{
+				begin: func() { begun.Add(1) },
+				call: func(w http.ResponseWriter, r *http.Request, m message) {
+					if calls.Add(1) > 1 {
+						tt.answer(w, m)
+						return
+					}
+					close(running)
+					select {
+					case <-finish:
+						reply(w, m, `{"content":[{"type":"text","text":"done"}]}`)
+					case <-r.Context().Done():
+					}
+				},
+			})})
+			tool := until(t, servers, has("evil__do"))["evil__do"]
+			before := begun.Load()
+			first := begin(t, tool, `{}`)
+			<-running
+			res, err := call(t, tool, `{}`)
+			if e := registry.AsError(err); tt.failed == "" && e.Code != registry.CodeLost ||
+				tt.failed != "" && (err != nil || res.Success || !strings.Contains(res.Error, tt.failed)) {
+				t.Errorf("%+v, %v", res, err)
+			}
+			close(finish)
+			if got := <-first; got.err != nil || got.res.Output != "done" {
+				t.Errorf("another call: %+v", got)
+			}
+			if n := begun.Load() - before; n != 0 || calls.Load() != 2 {
+				t.Errorf("connected again %d times, %d calls", n, calls.Load())
+			}
+		})
+	}
+}
+
 // A program that ended while nobody called it is started again for the next call.
 func TestCallAfterAProgramEnded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")

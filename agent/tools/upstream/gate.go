@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
@@ -71,6 +73,10 @@ func (g *gate) next() {
 	}
 	message := bytes.TrimSpace(g.buffered)
 	if g.events {
+		if !isEvent(g.buffered) {
+			g.err = errNoMessage
+			return
+		}
 		message = dataOf(g.buffered)
 	}
 	if len(message) > 0 {
@@ -97,6 +103,16 @@ func (g *gate) readLine() error {
 			return err
 		}
 	}
+}
+
+// isEvent reports whether each line of an event is one that the SDK takes. It ends the connection for others.
+func isEvent(event []byte) bool {
+	for line := range bytes.Lines(event) {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 && !bytes.Contains(line, []byte(":")) {
+			return false
+		}
+	}
+	return true
 }
 
 // dataOf returns the data of an event, parsed as the SDK does.
@@ -135,6 +151,9 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 	}
 	members, err := strictjson.LenientMembers(message, maxMembers)
 	if err != nil {
+		return false, errNoMessage
+	}
+	if _, err := jsonrpc.DecodeMessage(message); err != nil { // the SDK would end the connection
 		return false, errNoMessage
 	}
 	var method string

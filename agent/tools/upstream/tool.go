@@ -99,6 +99,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	defer cancel(nil)
 	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
 	began, attempt := newAttempt(began, agent.CallerOf(ctx).Tenant)
+	attempt.call = true
 	params := &mcp.CallToolParams{Name: t.name, Arguments: args}
 	params.SetProgressToken(token)
 	res, err := c.session.CallTool(began, params)
@@ -107,7 +108,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	}
 	wire, refused := (*jsonrpc.Error)(nil), attempt.refusal.Load()
 	if refused != nil {
-		if c.sessionLives(began) {
+		if attempt.final.Load() || c.sessionLives(began) {
 			return failure(*refused), nil
 		}
 		c.leave(errors.New("the server does not know the session any more"))

@@ -80,10 +80,14 @@ func (s *Server) private() bool {
 // checkRedirect follows redirects to the same host and scheme only, so that no other server gets the configured
 // headers.
 func (w *web) checkRedirect(req *http.Request, via []*http.Request) error {
-	if len(via) > maxRedirects || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
-		return http.ErrUseLastResponse
+	if len(via) <= maxRedirects && req.URL.Host == via[0].URL.Host && req.URL.Scheme == via[0].URL.Scheme {
+		return nil
 	}
-	return nil
+	if a := deliveryOf(via[0]); a.call {
+		a.final.Store(true)
+		return a.refuse(req.Response.StatusCode, nil)
+	}
+	return http.ErrUseLastResponse
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -112,9 +116,11 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if req.Method == http.MethodPost && isRefusal(req, resp.StatusCode) {
-		delivery.refusal.Store(new(refusalText(resp.StatusCode, body)))
-		return nil, errRefused // for some of them the SDK would end the connection, or report a failed tool
+	if req.Method == http.MethodPost {
+		err = delivery.check(req, resp.StatusCode, kind, body)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return resp, nil
 }
