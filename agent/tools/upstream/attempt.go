@@ -66,19 +66,36 @@ func isRefusal(req *http.Request, status int) bool {
 
 // check records a refusal, and returns an error for an answer that is no message. For some of them the SDK would end the
 // connection, which other calls use, or report a failed tool.
-func (a *attempt) check(req *http.Request, status int, kind string, body []byte) error {
+func (a *attempt) check(req *http.Request, resp *http.Response, kind string, body []byte) error {
+	status := resp.StatusCode
+	good, redirects := status >= 200 && status < 300, isRedirect(resp)
 	switch {
+	case !good && !redirects && !wantsAnswer(req):
+		return fmt.Errorf("%w with the HTTP status %d", errRefused, status)
 	case isRefusal(req, status):
 		return a.refuse(status, body)
-	case !a.call, isRedirect(status), status >= 500 && refusalIn(body) != "":
+	case !a.call, redirects, status >= 500 && refusalIn(body) != "":
 		return nil // the client or the SDK knows
 	case status >= 300 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
 		a.final.Store(true)
 		return a.refuse(status, body)
-	case status < 200 || status >= 300 || kind != "application/json":
+	case !good || kind != "application/json":
 		return errNoMessage
 	}
 	return nil
+}
+
+// wantsAnswer reports whether an HTTP request has a request of JSON-RPC, not a notification or an answer.
+func wantsAnswer(req *http.Request) bool {
+	body, err := req.GetBody()
+	if err != nil {
+		return true
+	}
+	defer body.Close()
+	text, _ := io.ReadAll(body)
+	message, _ := jsonrpc.DecodeMessage(text)
+	request, ok := message.(*jsonrpc.Request)
+	return ok && request.IsCall()
 }
 
 // refuse records a refusal, and returns the error of the request.
@@ -92,8 +109,8 @@ func (a *attempt) refuse(status int, body []byte) error {
 }
 
 // isRedirect reports whether the client may follow an answer to another address.
-func isRedirect(status int) bool {
-	return slices.Contains([]int{301, 302, 303, 307, 308}, status)
+func isRedirect(resp *http.Response) bool {
+	return slices.Contains([]int{301, 302, 303, 307, 308}, resp.StatusCode) && resp.Header.Get("Location") != ""
 }
 
 // refusalIn returns the error in the body of a refusal, as text for a model; empty if there is none. body may be any

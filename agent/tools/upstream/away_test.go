@@ -245,7 +245,9 @@ func TestOddAnswerKeepsTheConnection(t *testing.T) {
 	status := func(code int, kind, body string) func(http.ResponseWriter, message) {
 		return func(w http.ResponseWriter, _ message) {
 			w.Header().Set("Content-Type", kind)
-			w.Header().Set("Location", "https://login.example")
+			if code == 303 {
+				w.Header().Set("Location", "https://login.example")
+			}
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, body)
 		}
@@ -255,6 +257,7 @@ func TestOddAnswerKeepsTheConnection(t *testing.T) {
 		failed string // the text of a failed tool; empty: the outcome is not known
 	}{
 		"302":                {status(302, "text/html", "sign in"), "HTTP status 302"},
+		"303 to elsewhere":   {status(303, "text/html", "sign in"), "HTTP status 303"},
 		"400":                {status(400, "text/html", "bad"), "HTTP status 400"},
 		"401":                {status(401, "text/html", "who"), "HTTP status 401"},
 		"403 of a firewall":  {status(403, "text/html", "<html>blocked</html>"), "HTTP status 403"},
@@ -306,6 +309,68 @@ func TestOddAnswerKeepsTheConnection(t *testing.T) {
 			}
 			if n := begun.Load() - before; n != 0 || calls.Load() != 2 {
 				t.Errorf("connected again %d times, %d calls", n, calls.Load())
+			}
+		})
+	}
+}
+
+// A server, or a proxy before it, that refuses the cancellation of a call, or the answer to what it has asked for, does
+// not cost the others their connection.
+func TestRefusedNotificationKeepsTheConnection(t *testing.T) {
+	for _, status := range []int{302, 303, 400, 403, 404, 413, 501, 524} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			where := "" // a redirect need not say where
+			if status == 303 {
+				where = "https://login.example"
+			}
+			t.Parallel()
+			var begun, calls, refused atomic.Int32
+			finish := make(chan struct{})
+			e := evil{begin: func() { begun.Add(1) }, call: func(w http.ResponseWriter, r *http.Request, m message) {
+				switch calls.Add(1) {
+				case 1:
+					send := events(w)
+					_ = send(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+					<-finish
+					_ = send(fmt.Sprintf(fine, m.ID))
+				default:
+					hang(r)
+				}
+			}}
+			servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+					m := parse(body)
+					if r.Method == http.MethodPost && (m.Method == "" || m.Method == "notifications/cancelled") {
+						refused.Add(1)
+						w.Header().Set("Location", where)
+						w.WriteHeader(status)
+						return
+					}
+					r.Body = io.NopCloser(strings.NewReader(string(body)))
+					e.ServeHTTP(w, r)
+				}))})
+			tool := until(t, servers, has("evil__do"))["evil__do"]
+			before := begun.Load()
+			first := begin(t, tool, `{}`)
+			for refused.Load() < 1 {
+				time.Sleep(time.Millisecond)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := tool.Execute(ctx, []byte(`{}`)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the second call: %v", err)
+			}
+			for began := time.Now(); refused.Load() < 2 && time.Since(began) < 10*time.Second; {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(50 * time.Millisecond)
+			close(finish)
+			if got := <-first; got.err != nil || got.res.Output != "fine" {
+				t.Errorf("another call: %+v", got)
+			}
+			if n := begun.Load() - before; n != 0 {
+				t.Errorf("connected again %d times", n)
 			}
 		})
 	}

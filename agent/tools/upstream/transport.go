@@ -87,6 +87,9 @@ func (w *web) checkRedirect(req *http.Request, via []*http.Request) error {
 		a.final.Store(true)
 		return a.refuse(req.Response.StatusCode, nil)
 	}
+	if via[0].Method == http.MethodPost && !wantsAnswer(via[0]) {
+		return errRefused
+	}
 	return http.ErrUseLastResponse
 }
 
@@ -117,7 +120,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if req.Method == http.MethodPost {
-		err = delivery.check(req, resp.StatusCode, kind, body)
+		err = delivery.check(req, resp, kind, body)
 	}
 	if err != nil {
 		return nil, err
