@@ -202,27 +202,35 @@ const (
 // paces holds the token buckets of one server. They outlive its connections, so that a reconnect refills none of them.
 // It is safe for concurrent use.
 type paces struct {
-	requests bucket // requests of the server to the gateway
-
 	mu sync.Mutex
-	by map[string]*bucket // by tenant; empty: messages outside any tenant's call
+	by map[string]*pace // by tenant; empty: messages outside any tenant's call
 }
 
-func newPaces() *paces {
-	return &paces{requests: bucket{rate: requestRate, burst: requestBurst}, by: make(map[string]*bucket)}
+// pace is the token buckets for the answers to a tenant's calls. The embedded bucket is that of their bytes.
+type pace struct {
+	bucket
+	requests bucket // of the server to the gateway
+	gets     bucket // streams that are opened again
 }
 
-// forTenant returns the bucket for the answers to a tenant's calls.
-func (p *paces) forTenant(tenant string) *bucket {
+func newPaces() *paces { return &paces{by: make(map[string]*pace)} }
+
+func (p *pace) idle() bool { return p.bucket.idle() && p.requests.idle() && p.gets.idle() }
+
+// forTenant returns the buckets for the answers to a tenant's calls.
+func (p *paces) forTenant(tenant string) *pace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b := p.by[tenant]; b != nil {
 		return b
 	}
 	if len(p.by) >= maxPaces {
-		maps.DeleteFunc(p.by, func(_ string, b *bucket) bool { return b.idle() })
+		maps.DeleteFunc(p.by, func(_ string, b *pace) bool { return b.idle() })
 	}
-	b := &bucket{rate: paceRate, burst: paceBurst}
+	b := &pace{
+		bucket:   bucket{rate: paceRate, burst: paceBurst},
+		requests: bucket{rate: requestRate, burst: requestBurst}, gets: bucket{rate: getRate, burst: getBurst},
+	}
 	p.by[tenant] = b
 	return b
 }
@@ -268,6 +276,13 @@ func (b *bucket) try() bool {
 	return true
 }
 
+// giveBack returns tokens that were not used.
+func (b *bucket) giveBack(n float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used = max(0, b.used-n)
+}
+
 // wait waits for n tokens, at most until ctx ends.
 func (b *bucket) wait(ctx context.Context, n float64) error {
 	wait := b.reserve(n)
@@ -283,8 +298,9 @@ var errTooLong = errors.New("the server has sent more than one answer may have")
 type paced struct {
 	io.ReadCloser
 	ctx  context.Context // of the connection, or of one request
-	pace *bucket
+	pace *pace
 	left int64       // bytes still allowed; negative: no limit
+	call bool        // it answers a call: a flood of requests ends that, not the connection
 	done func(error) // if set, Close calls it once with the error that ended the reading
 
 	err error

@@ -376,6 +376,42 @@ func TestRefusedNotificationKeepsTheConnection(t *testing.T) {
 	}
 }
 
+// A tool that has its server ask for something at each call loses its own answers, not those of other calls.
+func TestCallsThatAskAllTheTime(t *testing.T) {
+	var begun, calls atomic.Int32
+	finish := make(chan struct{})
+	servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, evil{
+		begin: func() { begun.Add(1) },
+		call: func(w http.ResponseWriter, r *http.Request, m message) {
+			send := events(w)
+			if calls.Add(1) == 1 {
+				<-finish
+			} else {
+				_ = send(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+			}
+			_ = send(fmt.Sprintf(fine, m.ID))
+		},
+	})})
+	tool := until(t, servers, has("evil__do"))["evil__do"]
+	before, lost := begun.Load(), 0
+	first := begin(t, tool, `{}`)
+	for calls.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 80 {
+		if _, err := call(t, tool, `{}`); errors.Is(err, registry.CodeLost) {
+			lost++
+		}
+	}
+	close(finish)
+	if got := <-first; got.err != nil || got.res.Output != "fine" {
+		t.Errorf("another call: %+v", got)
+	}
+	if n := begun.Load() - before; n != 0 || lost == 0 {
+		t.Errorf("connected again %d times, %d calls were lost", n, lost)
+	}
+}
+
 // A program that ended while nobody called it is started again for the next call.
 func TestCallAfterAProgramEnded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")

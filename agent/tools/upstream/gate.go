@@ -143,7 +143,7 @@ var unread = []string{
 }
 
 // receive checks a message before the SDK reads it, and reports whether to pass it on. It returns an error if it
-// rejects the message. A server that sends too many requests loses the connection.
+// rejects the message. A server that sends too many requests loses the connection, or the stream if it answers a call.
 func (c *connection) receive(message []byte, from *paced) (pass bool, err error) {
 	values := strictjson.Values(message)
 	if values > maxValues {
@@ -169,8 +169,10 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 		}
 	}
 	switch {
-	case method != "" && hasID && !c.paces.requests.try():
-		c.end(errFlood)
+	case method != "" && hasID && !from.pace.requests.try():
+		if !from.call {
+			c.end(errFlood)
+		}
 		return false, errFlood
 	case method != "" && !hasID &&
 		(values > maxNoticeValues || len(message) > maxNotice || ignored):

@@ -21,6 +21,11 @@ func TestPacesAreTheTenants(t *testing.T) {
 	if wait := all.forTenant("modest").reserve(1); wait != 0 {
 		t.Errorf("another tenant waits %v", wait)
 	}
+	for greedy.requests.try() {
+	}
+	if modest := all.forTenant("modest"); !modest.requests.try() {
+		t.Error("the server may ask nothing of another tenant's calls")
+	}
 	if all.forTenant("greedy") != greedy || greedy.reserve(1) == 0 {
 		t.Error("the tenant's pace was refilled")
 	}
@@ -41,6 +46,27 @@ func TestPacesAreTheTenants(t *testing.T) {
 	w := &web{conn: &connection{paces: all}}
 	if w.paceOf(req) != greedy || w.paceOf(req.WithContext(context.Background())) == greedy {
 		t.Error("an answer has another tenant's pace")
+	}
+}
+
+// A stream that nobody waits for any more takes none of the pace of those that are opened again.
+func TestStreamsThatAreGivenUp(t *testing.T) {
+	w := &web{conn: &connection{paces: newPaces(), ctx: t.Context()}, server: new(Server), base: new(http.Transport)}
+	gets := &w.conn.paces.forTenant("").gets
+	gets.reserve(getBurst)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	for range 100 {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:1/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.RoundTrip(req); err == nil {
+			t.Fatal("it was sent")
+		}
+	}
+	if wait := gets.reserve(1); wait > 2*time.Second {
+		t.Errorf("the next stream waits %v", wait)
 	}
 }
 

@@ -52,13 +52,12 @@ type web struct {
 	base   *http.Transport
 	client *http.Client
 	conn   *connection
-	gets   bucket
 }
 
 func newWeb(conn *connection) *web {
 	s := conn.server
 	w := &web{
-		server: s, conn: conn, gets: bucket{rate: getRate, burst: getBurst},
+		server: s, conn: conn,
 		base: publicnet.Guard{AllowPrivate: s.private()}.Transport(s.Connect),
 	}
 	w.base.MaxConnsPerHost = 2*s.MaxCalls + 8 // calls, their cancellations, and streams
@@ -147,7 +146,9 @@ func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop fu
 // server is unreachable, new calls need another connection.
 func (w *web) roundTrip(ctx context.Context, req *http.Request, sent *atomic.Bool) (*http.Response, error) {
 	if req.Method == http.MethodGet { // the SDK reopens streams as often as the server asks for it
-		if err := w.gets.wait(ctx, 1); err != nil {
+		gets := &w.paceOf(req).gets
+		if err := gets.wait(ctx, 1); err != nil {
+			gets.giveBack(1)
 			return nil, err
 		}
 	}
@@ -175,7 +176,7 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	if listens || req.Method == http.MethodGet {
 		left = -1
 	}
-	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.paceOf(req), left: left, done: func(err error) {
+	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.paceOf(req), left: left, call: attemptOf(ctx).call, done: func(err error) {
 		release()
 		if listens && req.Context().Err() == nil {
 			w.conn.leave(fmt.Errorf("the stream of changes has ended: %w", err))
@@ -184,14 +185,16 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	return newGate(bounded, w.conn, true)
 }
 
-func (w *web) paceOf(req *http.Request) *bucket {
+func (w *web) paceOf(req *http.Request) *pace {
 	return w.conn.paces.forTenant(attemptOf(req.Context()).tenant)
 }
 
 // readWhole reads and returns an answer that is not a stream. An invalid message thus fails its request, not the
 // connection.
 func (w *web) readWhole(ctx context.Context, resp *http.Response, kind string) ([]byte, error) {
-	body := &paced{ReadCloser: resp.Body, ctx: ctx, pace: w.paceOf(resp.Request), left: maxMessage}
+	body := &paced{
+		ReadCloser: resp.Body, ctx: ctx, pace: w.paceOf(resp.Request), left: maxMessage, call: attemptOf(ctx).call,
+	}
 	text, err := io.ReadAll(body)
 	body.Close()
 	good := resp.StatusCode >= 200 && resp.StatusCode < 300
