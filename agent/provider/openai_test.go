@@ -170,6 +170,12 @@ func TestOpenAIOddities(t *testing.T) {
 			provider.Answer{Message: provider.Message{Content: "a"}, Stop: provider.StopEnd,
 				Usage: provider.Usage{Input: 3}},
 		},
+		"more tokens than a day could add up": {
+			`data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}],` +
+				`"usage":{"prompt_tokens":3,"completion_tokens":9007199254740990}}` + "\n\n",
+			provider.Answer{Message: provider.Message{Content: "a"}, Stop: provider.StopEnd,
+				Usage: provider.Usage{Input: 3}},
+		},
 		"carriage returns and no blank": {
 			"data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\r\n\r\n" + end + "data: [DONE]\r\n\r\n",
 			provider.Answer{Message: provider.Message{Content: "a"}, Stop: provider.StopEnd},

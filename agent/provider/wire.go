@@ -122,13 +122,14 @@ func (s *lenientString) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// lenientInt is an integer that is not negative. It may be written with a fraction or as a string. Others are read as 0.
+// lenientInt is an integer that is not negative, and that many of can be added. It may be written with a fraction or as a
+// string. Others are read as 0.
 type lenientInt int64
 
 func (n *lenientInt) UnmarshalJSON(data []byte) error {
-	const exact = 1 << 53 // in a float64
+	const most = 1 << 40 // the usage of a day adds up millions of them
 	f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64)
-	if *n = 0; err == nil && f > 0 && f < exact {
+	if *n = 0; err == nil && f > 0 && f < most {
 		*n = lenientInt(f)
 	}
 	return nil
