@@ -56,6 +56,7 @@ func (o *opening) readMCP(r *http.Request, query url.Values) error {
 	}
 	if s.Key.Session == "" {
 		s.Key.Session = sessionOfDevice(s)
+		o.derived = s.Key.Session != ""
 	}
 	return nil
 }

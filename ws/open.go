@@ -195,6 +195,7 @@ type opening struct {
 	session registry.Session
 	who     *auth.Identity
 	fresh   bool // the server made the session's id, so the session is new
+	derived bool // the session's id is made of the ids of the device and its user
 	plain   bool // people read tool results as plain text
 	source  netip.Prefix
 	mcp     *mcpDevice // nil: the device speaks the device protocol
@@ -281,7 +282,12 @@ func (s *Server) enter(ctx context.Context, o *opening) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if err = s.cfg.Pod.Hub.CheckOwner(ctx, o.session); err != nil {
+	err = s.cfg.Pod.Hub.CheckOwner(ctx, o.session)
+	if o.derived && errors.Is(err, registry.CodeSessionNotFound) { // another user holds it
+		o.session.Key.Session, o.fresh = uuid.NewString(), true
+		return nil
+	}
+	if err != nil {
 		o.turn.Release()
 		o.socket.Release()
 	}

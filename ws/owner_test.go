@@ -58,3 +58,22 @@ func TestSessionsOfOtherUsersAreNotFound(t *testing.T) {
 	g.dialAs("", query("session_id", "talked")).expect("session_start")
 	g.dialAs("ada", query("session_id", "talked")).expect("session_start")
 }
+
+// TestMCPDeviceWhoseSessionAnotherUserHas: a session named after a device and its user can be foreseen, so another user
+// can have it before. The device gets another session.
+func TestMCPDeviceWhoseSessionAnotherUserHas(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.Auth = namedAuth{} })
+	g.dialAs("ada", query("session_id", "lamp@bob")).expect("session_start")
+	p := g.dialMCP(query("device_id", "lamp"), "Authorization", "Bearer bob")
+	p.answer(p.initialize(), mcpTools("light"))
+	eventually(t, "the device has a session", func() bool {
+		for _, l := range g.pod.Hub.All() {
+			s := l.Session()
+			if s.UserID == "bob" && s.DeviceID == "lamp" && s.Key.Session != "lamp@bob" && len(l.Tools()) == 1 {
+				return true
+			}
+		}
+		return false
+	})
+}
