@@ -91,13 +91,13 @@ func (g *Gateway) openEngines(ctx context.Context) error {
 	box, err := g.openSandbox(ctx)
 	switch {
 	case errors.Is(err, sandbox.ErrUnavailable) && g.cfg.Sandbox == SandboxAuto && g.cfg.configuresContainers():
-		return fmt.Errorf("FARHAND_SANDBOX: %w\nAn engine of containers is configured (FARHAND_DOCKER_HOST, "+
-			"DOCKER_HOST, FARHAND_SANDBOX_IMAGE or FARHAND_SANDBOX_PULL), so nothing weaker takes its place: "+
-			"repair it, or set FARHAND_SANDBOX to docker,landlock (the weaker sandbox while it "+
-			"is away), landlock or none", err)
+		return fmt.Errorf("FARHAND_SANDBOX: %w\nA container engine is configured (FARHAND_DOCKER_HOST, DOCKER_HOST, "+
+			"FARHAND_SANDBOX_IMAGE or FARHAND_SANDBOX_PULL), so the weaker sandbox does not replace it: repair the "+
+			"engine, or set FARHAND_SANDBOX to docker,landlock (the weaker sandbox while the engine is unavailable), "+
+			"landlock or none", err)
 	case errors.Is(err, sandbox.ErrUnavailable) && g.cfg.Sandbox == SandboxAuto:
 		o.noSandbox = err.Error()
-		g.log.Warn("programs cannot run in a sandbox here; farhand doctor says more", "why", err)
+		g.log.Warn("no sandbox for programs is available; run farhand doctor for details", "why", err)
 	case err != nil:
 		return fmt.Errorf("FARHAND_SANDBOX: %w", err)
 	case box == nil:
@@ -116,7 +116,7 @@ func (g *Gateway) openSandbox(ctx context.Context) (sandbox.Engine, error) {
 		box, err := g.openEngine(ctx, engine)
 		if err == nil {
 			if len(missing) > 0 {
-				g.log.Warn("no containers: the weaker sandbox is used (FARHAND_SANDBOX)",
+				g.log.Warn("containers are unavailable: using the weaker sandbox (FARHAND_SANDBOX)",
 					"why", errors.Join(missing...))
 			}
 			return box, nil
@@ -219,7 +219,7 @@ func (c ToolsConfig) programEnv() []string {
 	return env
 }
 
-// erased ends and removes what this pod keeps of a conversation, except its current generation.
+// erased ends and removes this pod's state of a conversation, except its current generation.
 func (o *builtins) erased(ctx context.Context, key registry.Key, current int64) {
 	if o.browsers != nil {
 		o.browsers.Release(func(id agent.SessionID) bool {
@@ -234,8 +234,8 @@ func (o *builtins) erased(ctx context.Context, key registry.Key, current int64) 
 	}
 }
 
-// lost ends what runs on this pod for a place that another pod has taken over. It keeps the workspace, which may be on
-// a volume that both pods share.
+// lost ends programs on this pod for a place that another pod has taken over. It keeps the workspace, which may be on a
+// volume that both pods share.
 func (o *builtins) lost(ctx context.Context, p registry.Place) {
 	if o.browsers != nil {
 		o.browsers.Release(func(id agent.SessionID) bool {
@@ -259,7 +259,7 @@ func (o *builtins) endPrograms(ctx context.Context, space sandbox.Workspace) {
 	}
 }
 
-// close ends what runs for the tools, and waits for it. Workspaces are kept.
+// close ends the tools' programs, and waits for them. Workspaces stay.
 func (o *builtins) close(ctx context.Context) error {
 	var errs []error
 	for _, e := range []sandbox.Engine{o.host, o.sandbox} {
@@ -306,7 +306,7 @@ func (g *Gateway) openBlobs(ctx context.Context, store registry.Store) error {
 	if given {
 		return fmt.Errorf("FARHAND_BLOB_URL: %w", err)
 	}
-	g.log.Warn("no files of tools are kept: set FARHAND_BLOB_URL", "error", err)
+	g.log.Warn("files of tools are not stored: set FARHAND_BLOB_URL", "error", err)
 	return nil
 }
 

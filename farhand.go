@@ -189,7 +189,7 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 }
 
 // Run listens on Config.Addr, unless WithListener brought a listener. It serves until ctx ends, which is not an error,
-// or serving fails. It must be called once. It does not close the gateway, which goes on serving until Close.
+// or serving fails. It must be called once. It does not close the gateway, which serves until Close.
 func (g *Gateway) Run(ctx context.Context) error {
 	l := g.listener
 	if l == nil {
@@ -253,19 +253,19 @@ func (g *Gateway) Pod() string { return g.pod.ID() }
 // sessions, delivering queued messages, leaving the fleet.
 const releaseReserve = 0.2
 
-// Close stops the gateway within ctx, or within Config.DrainTimeout if ctx has no deadline. Devices receive a pod to
-// reconnect to, and callers the reason why their request ended. The order is:
+// Close stops the gateway within ctx, or within Config.DrainTimeout if ctx has no deadline. Devices are sent to another
+// pod, and callers get the reason why their request ended. The order is:
 //
 //  1. Readiness turns red, and new devices are rejected.
 //  2. Devices are sent away, each after its calls in flight and its turn have ended.
 //  3. No more connections are accepted. Requests in flight finish; those that do not are ended and return a reason.
-//  4. Sessions are released, the bus delivers queued messages, and the lease is given up. What runs for the gateway's
-//     own tools is ended.
+//  4. Sessions are released, the bus delivers queued messages, and the lease is released. Programs of the
+//     built-in tools are ended.
 //  5. The connections to Redis are closed. Metrics are served until then.
 //
 // A program that serves through Handler must shut its own server down after Close, because Close ends what is in flight
-// there. The errors name what had to be ended early. Close is safe on a gateway that did not start completely. It must
-// be called once.
+// there. The error lists everything that had to be ended early. Close is safe on a gateway that did not start
+// completely. It must be called once.
 func (g *Gateway) Close(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

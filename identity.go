@@ -93,7 +93,7 @@ func (g *Gateway) approverWays() (ways []approval.Approver) {
 	case g.settings.authenticator != nil:
 	case g.cfg.Token != "":
 		everything.Credential = auth.CredentialToken
-		ways = append(ways, approval.Approver{Name: "whoever has FARHAND_TOKEN", Who: &everything})
+		ways = append(ways, approval.Approver{Name: "holders of FARHAND_TOKEN", Who: &everything})
 	case !g.cfg.needsCredential():
 		ways = append(ways, approval.Approver{Name: "the user of the gateway's machine", Who: &everything})
 	}
@@ -150,8 +150,8 @@ func period(s string) int {
 // authorization. It is for the first key of a fleet that has no token. The secret is returned once and not stored.
 func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret string, c registry.Credential, err error) {
 	if cfg.RedisURL == "" {
-		return "", registry.Credential{}, errors.New("FARHAND_REDIS_URL: is needed to write a key to the store; " +
-			"a gateway without Redis forgets its keys when it stops")
+		return "", registry.Credential{}, errors.New("FARHAND_REDIS_URL: is required to write a key to the store; " +
+			"without Redis a gateway loses its keys when it stops")
 	}
 	cfg = cfg.withDefaults()
 	options := cfg.redis()

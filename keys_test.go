@@ -152,7 +152,7 @@ func TestKeysAndRevocationsAreBounded(t *testing.T) {
 		status, text = send(t, url+"/api/revocations", `{"jti":"the same"}`, acme.Key)
 	}
 	if done <= burst || done == most || !strings.Contains(text, `"rate_limited"`) ||
-		!strings.Contains(text, "Nothing was done") {
+		!strings.Contains(text, "Nothing was changed") {
 		t.Errorf("after %d: %d %s", done, status, text)
 	}
 	makeKey(t, url, `{}`)

@@ -66,7 +66,7 @@ func monitoringHandler(cfg Config, set *metrics.Set) (http.Handler, error) {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := origins.Check(r); err != nil {
-			http.Error(w, "No web page may read this.", http.StatusForbidden)
+			http.Error(w, "Web pages may not read this.", http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)

@@ -192,7 +192,7 @@ func (t toolFunc[In]) Execute(ctx context.Context, args json.RawMessage) (regist
 	var in In
 	if err := json.Unmarshal(args, &in); err != nil {
 		return registry.Result{}, registry.Errorf(registry.CodeInvalidArguments,
-			"The arguments of %q cannot be read: %v.", t.spec.Name, err)
+			"The arguments of %q are invalid: %v.", t.spec.Name, err)
 	}
 	out, err := t.run(ctx, in)
 	if err != nil {

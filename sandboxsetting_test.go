@@ -55,7 +55,7 @@ func TestNoWeakerSandboxUnasked(t *testing.T) {
 				}
 			}
 		case "either":
-			if !strings.Contains(logged.String(), "the weaker sandbox is used") {
+			if !strings.Contains(logged.String(), "using the weaker sandbox") {
 				t.Errorf("%s: logged %s", name, &logged)
 			}
 		}

@@ -80,9 +80,9 @@ func explainRedis(err error) error {
 			"  if its authority is your own, set FARHAND_REDIS_CA to the file with the certificate of that authority",
 			err)
 	case errors.As(err, &network):
-		return fmt.Errorf("FARHAND_REDIS_URL: no Redis answers there: %w\n"+
+		return fmt.Errorf("FARHAND_REDIS_URL: Redis does not answer: %w\n"+
 			"  start one: redis-server, or docker run -p 6379:6379 redis:7\n"+
-			"  or unset FARHAND_REDIS_URL: one process alone needs none", err)
+			"  or unset FARHAND_REDIS_URL: a single process does not need Redis", err)
 	default:
 		return fmt.Errorf("FARHAND_REDIS_URL: %w", err)
 	}
@@ -211,7 +211,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 func (g *Gateway) erased(store registry.BlobStore) func(context.Context, registry.Key) {
 	return func(ctx context.Context, key registry.Key) {
 		if err := store.DropBlobsOf(ctx, key); err != nil {
-			g.log.Warn("files of a deleted conversation can be read until they expire",
+			g.log.Warn("files of a deleted conversation not removed; they are readable until they expire",
 				"session", key.Session, "error", err)
 		}
 		g.pod.Places.Erased(ctx, key)
@@ -398,7 +398,7 @@ func checkServers(ctx context.Context, cfg Config, program host.Program) (string
 	var all sync.WaitGroup
 	for i, s := range list {
 		all.Go(func() {
-			text, err := "its program runs in the sandbox, and is not tried here", error(nil)
+			text, err := "not checked here: its program runs in the sandbox", error(nil)
 			if !s.Sandbox {
 				text, err = upstream.Probe(ctx, probe, s)
 			}

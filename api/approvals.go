@@ -156,7 +156,7 @@ func parseDecision(body []byte) (d approval.Decision, err error) {
 	}
 	if scope != "" || limited {
 		return d, registry.Errorf(registry.CodeInvalidRequest,
-			"scope and expires_in_ms belong to the decision %q only.", wire.DecisionAlways)
+			"scope and expires_in_ms are allowed only with the decision %q.", wire.DecisionAlways)
 	}
 	return d, nil
 }

@@ -110,7 +110,7 @@ func (h *handler) exportAudit(c *gin.Context, q *params, query registry.AuditQue
 		case err != nil && !begun:
 			return err
 		case err != nil: // the export ends without a final chunk, so the client sees that it is incomplete
-			h.Log.Warn("export of the audit log broke off", "error", err)
+			h.Log.Warn("audit log export failed", "error", err)
 			panic(http.ErrAbortHandler)
 		case next == "" || left <= 0:
 			return nil

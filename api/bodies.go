@@ -39,11 +39,11 @@ const (
 )
 
 // newBodies returns the budget for longer bodies: those that are arriving, those of requests being answered, and those
-// of calls that no device has received. Small bodies need no reservation, so they never wait for long ones.
+// of calls that no device has received. Small bodies need no reservation, so they do not wait for long ones.
 func newBodies(limit int64) *byteBudget {
 	r := newByteBudget(share.Bounds{Pod: limit}, (*http.ResponseController).SetReadDeadline)
-	r.full = "This pod, or its share for this tenant, holds as many long requests as it may. " +
-		"Retry after a moment, or send less at once."
+	r.full = "This pod's memory for long requests, or this tenant's share of it, is full. Retry after a moment, or " +
+		"send less at a time."
 	return r
 }
 
@@ -177,7 +177,7 @@ func readError(err error, limit int64) error {
 	case errors.As(err, &big):
 		return tooLarge(limit)
 	default:
-		return registry.Errorf(registry.CodeInvalidRequest, "The body could not be read to its end.")
+		return registry.Errorf(registry.CodeInvalidRequest, "The body could not be read completely.")
 	}
 }
 
@@ -190,7 +190,7 @@ func tooLarge(limit int64) error {
 func checkMediaType(r *http.Request) error {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return registry.Errorf(registry.CodeUnsupportedMedia,
-			"Compressed bodies are not read. Send it without Content-Encoding.")
+			"Compressed bodies are not supported. Send the body without Content-Encoding.")
 	}
 	value := r.Header.Get("Content-Type")
 	if value == "" || value == "application/json" { // nearly every request
@@ -237,11 +237,11 @@ func knownFields(fields memberList, at string, known []string) (memberList, erro
 	name := slices.Min(unknown) // the same request gets the same answer
 	for _, k := range known {
 		if strings.EqualFold(name, k) {
-			return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q must be written %q.",
+			return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q must be spelled %q.",
 				join(at, name), join(at, k))
 		}
 	}
-	return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q is unknown. Known here: %s.",
+	return nil, registry.Errorf(registry.CodeInvalidRequest, "The field %.120q is unknown. Known fields: %s.",
 		join(at, name), strings.Join(known, ", "))
 }
 
@@ -313,7 +313,8 @@ func readRequest[T any](body []byte, wants map[string]string) (r request[T], err
 	if r.fields, err = readBodyObject(body, fieldsOf[T]()...); err != nil {
 		return r, err
 	}
-	// What is read here are names of objects in fields: those of the body are known, and none is there twice.
+	// These functions read names of nested objects. The names of the body itself are already known, and no name appears
+	// twice.
 	err = jsonv2.Unmarshal(body, &r.said, jsonv2.MatchCaseInsensitiveNames(true), jsontext.AllowDuplicateNames(true))
 	return r, fieldError(err, wants)
 }

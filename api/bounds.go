@@ -183,8 +183,8 @@ const (
 	// smallResponse is the length up to which an answer needs no reservation: it fits the buffers of its connection.
 	smallResponse = 64 << 10
 
-	// pageBytes is about the maximum size of a page of a list, whatever its limit of rows. pageCost is what a page
-	// reserves while it is built.
+	// pageBytes is the approximate maximum size of a page of a list, whatever its limit of rows. pageCost is the number
+	// of bytes that a page reserves while it is built.
 	pageBytes = 1 << 20
 	pageCost  = 12 << 20
 
@@ -202,8 +202,8 @@ const (
 func newResponses(limit int64) *byteBudget {
 	r := newByteBudget(share.Bounds{Pod: limit, Identity: limit / 2}, (*http.ResponseController).SetWriteDeadline)
 	r.partLimit = stallLimit
-	r.full = "This pod is sending as much as it may, or as its share for this tenant is. " +
-		"Retry after a moment, or ask for shorter pages."
+	r.full = "This pod's memory for responses, or this tenant's share of it, is full. Retry after a moment, or " +
+		"request shorter pages."
 	return r
 }
 
@@ -261,11 +261,11 @@ func (s *slots) taken(g *share.Grant, err error) (release func(), _ error) {
 	if err == nil {
 		return g.Release, nil
 	}
-	message := "This pod holds as many " + s.what + " as it may. Retry after a moment."
+	message := "This pod has reached its limit of " + s.what + ". Retry after a moment."
 	if full, ok := errors.AsType[*share.FullError](err); ok && full.Bound == share.Identity {
-		message = "This identity has as many " + s.what + " as it may on this pod. Close some, or retry after a moment."
+		message = "This identity has reached its limit of " + s.what + " on this pod. Close some, or retry later."
 	} else if ok && full.Bound == share.Tenant {
-		message = "This tenant has its share of this pod's " + s.what + ". Close some, or retry after a moment."
+		message = "This tenant has used its share of this pod's " + s.what + ". Close some, or retry after a moment."
 	}
 	return nil, tooMany(message)
 }

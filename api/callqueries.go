@@ -160,8 +160,8 @@ const (
 	idlePause   = time.Second
 	idleReads   = 2
 
-	// endPause is the pause for a finished call, whose log lags a moment behind its record. After endTimeout the stream
-	// ends without the rest of the log.
+	// endPause is the pause for a finished call, whose log may lag behind its record. After endTimeout the stream ends
+	// without the rest of the log.
 	endPause   = 50 * time.Millisecond
 	endTimeout = time.Second
 

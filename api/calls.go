@@ -97,8 +97,7 @@ func (h *handler) explainTarget(t registry.Target, err error) error {
 		return err
 	}
 	e := *registry.AsError(err)
-	e.Message = "No session belongs to a user: the credentials of this gateway name no users. " +
-		"Leave user_id out of the target."
+	e.Message = "This gateway's credentials name no users, so no session has a user_id. Leave it out of the target."
 	return &e
 }
 
@@ -139,13 +138,13 @@ func (h *handler) readCall(c *gin.Context) (agent.Request, error) {
 	if session := c.Param("id"); session != "" {
 		if r.targeted && r.target.SessionID != session {
 			return agent.Request{}, registry.Errorf(registry.CodeInvalidRequest,
-				"The path names the session. Leave target out, or let its session_id be the same.")
+				"The path names the session. Leave target out, or set its session_id to the same value.")
 		}
 		r.target.SessionID = session
 	}
 	tool := c.Param("name")
 	if !registry.ValidToolName(tool) {
-		return agent.Request{}, registry.Errorf(registry.CodeToolNotFound, "No tool can have the name %.80q.", tool)
+		return agent.Request{}, registry.Errorf(registry.CodeToolNotFound, "%.80q is not a valid tool name.", tool)
 	}
 	return agent.Request{
 		Endpoint: agent.EndpointAPI,
@@ -262,10 +261,11 @@ func (r *callRequest) readKeyHeader(values []string) error {
 		return nil
 	case len(values) > 1 || values[0] == "":
 		return registry.Errorf(registry.CodeInvalidRequest,
-			"The header Idempotency-Key must be given once, and not be empty.")
+			"The header Idempotency-Key must appear once and must not be empty.")
 	case r.key != "" && r.key != values[0]:
 		return registry.Errorf(registry.CodeInvalidRequest,
-			"The header Idempotency-Key and the field \"idempotency_key\" differ. Send one, or the same twice.")
+			"The header Idempotency-Key and the field \"idempotency_key\" differ. Send only one of them, or the same "+
+				"value.")
 	}
 	r.key = values[0]
 	return nil

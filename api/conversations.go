@@ -361,9 +361,10 @@ func parseMessage(body []byte) (r request[wire.MessageRequest], err error) {
 		return r, wrongType("context", fmt.Sprintf("one of %q", policy.Contexts()))
 	case r.has("content") && said.Regenerate:
 		return r, registry.Errorf(registry.CodeInvalidRequest,
-			"The fields \"content\" and \"regenerate\" exclude one another: the last message is answered again.")
+			"The fields \"content\" and \"regenerate\" cannot be combined: regenerate answers the last message again.")
 	case !r.has("content") && !said.Regenerate:
-		return r, registry.Errorf(registry.CodeInvalidRequest, "The field \"content\" is missing: it is what is said.")
+		return r, registry.Errorf(registry.CodeInvalidRequest, "The field \"content\" is missing: it is the user's "+
+			"message.")
 	}
 	return r, nil
 }

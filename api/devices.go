@@ -31,7 +31,7 @@ func mayChange(c *gin.Context, of *auth.Buckets[string], limit auth.Limit, what 
 		return nil
 	}
 	e := registry.Errorf(registry.CodeRateLimited,
-		"Nothing was done: too many %s of this tenant came in a short time. Wait, and ask again.", what)
+		"Nothing was changed: this tenant made too many %s in a short time. Retry later.", what)
 	e.RetryAfter = time.Duration(float64(time.Second) / limit.Rate)
 	return e
 }

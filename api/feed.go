@@ -100,7 +100,7 @@ type feedFollower struct {
 	types  []string // the requested types; empty: all
 }
 
-var errTooSlow = errors.New("the client is too slow: entries it has not received are not kept any more")
+var errTooSlow = errors.New("the client is too slow: entries that it has not received were dropped")
 
 // writeAll writes the entries after f.after, and new ones, until ctx ends.
 func (f *feedFollower) writeAll(ctx context.Context) error {
@@ -187,7 +187,8 @@ const (
 	hubRead  = 500
 	hubPause = 100 * time.Millisecond
 
-	// hubBytes bounds the entries of one feed that are kept for its streams. A stream that falls behind them is closed.
+	// hubBytes bounds the entries of one feed that are buffered for its streams. A stream that falls behind them is
+	// closed.
 	hubBytes = 2 << 20
 )
 
@@ -304,7 +305,7 @@ func (r *feedReader) add(entries []registry.Activity, log *slog.Logger) {
 	for _, a := range entries {
 		var b bytes.Buffer
 		if err := ssewriter.Append(&b, a.ID, a.Type, activityOf(a)); err != nil { // cannot happen: it has no raw JSON
-			log.Error("entry of the feed not encoded", "id", a.ID, "error", err)
+			log.Error("feed entry not encoded", "id", a.ID, "error", err)
 			continue
 		}
 		fresh = append(fresh, feedEntry{a.ID, a.Type, a.SessionID, a.Owner(), b.Bytes()})

@@ -35,7 +35,7 @@ func (h *handler) uploadFile(c *gin.Context, _ *params) error {
 	case !registry.ValidBlobSecret(secret):
 		return registry.ErrNoBlob
 	case size < 1:
-		return registry.Errorf(registry.CodeInvalidRequest, "The header Content-Length is required, and not 0.")
+		return registry.Errorf(registry.CodeInvalidRequest, "The header Content-Length is required and must not be 0.")
 	}
 	b, err := h.Files.Find(c.Request.Context(), secret)
 	if err != nil {
@@ -141,7 +141,7 @@ func newTransfers(what string) *transfers {
 func (t *transfers) enter(tenant, of string, source netip.Prefix) (done func(), err error) {
 	place, err := t.addresses.Try(share.Owner{Tenant: source.String()}, 1)
 	if err != nil {
-		return nil, tooMany("This pod moves as many files to and from your network as it may. Retry after a moment.")
+		return nil, tooMany("This pod has reached its limit of file transfers for your network. Retry after a moment.")
 	}
 	release, err := t.files.enter(share.Owner{Tenant: tenant, Identity: of})
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// handler holds what the routes need. It is safe for concurrent use.
+// handler has the state of the routes. It is safe for concurrent use.
 type handler struct {
 	Config
 	document     func() ([]byte, error)   // returns the OpenAPI document
@@ -100,7 +100,7 @@ type Handler struct {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// WebSockets learn in their own way that the pod is draining.
+	// WebSockets are notified separately that the pod is draining.
 	if r.URL.Path != pathDevice && r.URL.Path != pathDeviceMCP {
 		w = &leavingWriter{w, h.h}
 	}
@@ -295,10 +295,10 @@ func upgrades(device http.Handler) handlerFunc {
 
 func (h *handler) notFound(c *gin.Context) {
 	h.fail(c, registry.Errorf(registry.CodeNotFound,
-		"Nothing is served at this path. GET /openapi.json lists what is."))
+		"This path does not exist. GET /openapi.json lists all paths."))
 }
 
 func (h *handler) methodNotAllowed(c *gin.Context) {
 	h.fail(c, registry.Errorf(registry.CodeMethodNotAllowed,
-		"This path does not take %s; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
+		"This path does not accept %s; it accepts %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
 }

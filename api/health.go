@@ -55,7 +55,7 @@ func (h *handler) untilDraining(ctx context.Context) (_ context.Context, stop fu
 // draining returns the error for requests that another pod should serve.
 func draining() *registry.Error {
 	return &registry.Error{
-		Code: registry.CodeDraining, Message: "This pod is stopping. Ask another.", RetryAfter: drainingRetry,
+		Code: registry.CodeDraining, Message: "This pod is stopping. Retry at another pod.", RetryAfter: drainingRetry,
 	}
 }
 

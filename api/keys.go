@@ -18,7 +18,7 @@ import (
 var keyChanges = auth.Limit{Rate: 50, Burst: 1000}
 
 func (h *handler) mayChangeKeys(c *gin.Context) error {
-	return mayChange(c, h.keyChanges, keyChanges, "keys and revocations")
+	return mayChange(c, h.keyChanges, keyChanges, "changes of keys and revocations")
 }
 
 func keyAttributesOf(c registry.Credential) wire.KeyAttributes {
@@ -125,7 +125,7 @@ const revokeTimeout = 20 * time.Second
 // maxRoles is the maximum number of roles in a request. There are fewer roles.
 const maxRoles = 16
 
-// What fields of a wire.KeyRequest must be.
+// Valid values of fields of a wire.KeyRequest, for errors.
 const (
 	wantRoles   = "a short list of names"
 	wantSeconds = "a number of seconds"
@@ -154,7 +154,7 @@ func readExpiry(r request[wire.KeyRequest]) (time.Time, error) {
 	switch {
 	case at != "" && r.has("expires_in"):
 		return time.Time{}, registry.Errorf(registry.CodeInvalidRequest,
-			"The fields \"expires_at\" and \"expires_in\" exclude one another.")
+			"The fields \"expires_at\" and \"expires_in\" cannot be combined.")
 	case at != "":
 		end, err := time.Parse(time.RFC3339, at)
 		if err != nil {
@@ -179,7 +179,7 @@ func parseRevocation(body []byte) (kind registry.ChangeKind, id string, err erro
 	switch len(r.fields) {
 	case 0:
 		return "", "", registry.Errorf(registry.CodeInvalidRequest,
-			"Name what to revoke: user_id, device_id, credential or jti.")
+			"Send one of user_id, device_id, credential or jti.")
 	case 1:
 		kinds := map[string]registry.ChangeKind{
 			"user_id": registry.ChangeUser, "device_id": registry.ChangeDevice,
@@ -188,6 +188,7 @@ func parseRevocation(body []byte) (kind registry.ChangeKind, id string, err erro
 		said := r.said
 		return kinds[string(r.fields[0].Name)], said.UserID + said.DeviceID + said.Credential + said.JTI, nil
 	default:
-		return "", "", registry.Errorf(registry.CodeInvalidRequest, "Revoke one thing at a time.")
+		return "", "", registry.Errorf(registry.CodeInvalidRequest, "Send only one of user_id, device_id, credential "+
+			"and jti.")
 	}
 }

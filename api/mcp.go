@@ -126,7 +126,7 @@ func (s Resource) origin(r *http.Request) (origin string, known bool) {
 	return s.reached(r), s.URL != "" || auth.IsLoopbackHost(r.Host)
 }
 
-// reached returns the URL of the gateway without a path: the configured one, else the one in the client's request. Do
+// reached returns the URL of the gateway without a path: the configured URL, otherwise that of the client's request. Do
 // not send the latter to a client that is not authenticated.
 func (s Resource) reached(r *http.Request) string {
 	switch {
@@ -163,8 +163,8 @@ const (
 	insufficientScope = "insufficient_scope"
 )
 
-// challenge sets the header that tells a client of the MCP endpoint what is wrong with its token, and where to get
-// another. On other paths it does nothing.
+// challenge sets the header that tells an MCP client why its token is invalid, and where to get another. It does
+// nothing on other paths.
 func (h *handler) challenge(c *gin.Context, wrong string) {
 	path := c.Request.URL.EscapedPath()
 	if !isMCP(path) {
@@ -196,7 +196,7 @@ func refuseQueryToken(r *http.Request) error {
 		return nil
 	}
 	return registry.Errorf(registry.CodeInvalidRequest,
-		"A token does not belong into the URL. Send it in the header Authorization: Bearer …, and revoke this one.")
+		"Tokens are not accepted in the URL. Send a token in the header Authorization: Bearer …, and revoke this one.")
 }
 
 // mcpChanges finds changes in the feed of a tenant. The pod reads the feed once for all streams that follow it. It

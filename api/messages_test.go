@@ -236,7 +236,7 @@ func TestMessageIsReadStrictly(t *testing.T) {
 		`{"content":""}`:                     `"content"`,
 		`{"content":null}`:                   `"content"`,
 		`{"content":["hi"]}`:                 `"content"`,
-		`{"content":"hi","regenerate":true}`: "exclude",
+		`{"content":"hi","regenerate":true}`: "combined",
 		`{"content":"hi","model":"x"}`:       `"model"`,
 		`{"Content":"hi"}`:                   `"content"`,
 		`{"content":"hi","content":"ho"}`:    "twice",

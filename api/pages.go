@@ -66,8 +66,8 @@ func (p *params) cursor(kind cursorKind) cursor {
 	}
 	c, ok := parseCursor(p.get("cursor"), kind)
 	if !ok {
-		p.fail("The cursor is not one of this list. " +
-			"Use next_cursor of the page before as it is, with the same parameters.")
+		p.fail("The cursor does not belong to this list. Use next_cursor of the previous page unchanged, with the " +
+			"same parameters.")
 	}
 	return c
 }
@@ -262,5 +262,5 @@ func (h *handler) fold(ctx context.Context, q registry.Query, visit func(registr
 		q.After = *next
 	}
 	return registry.Errorf(registry.CodeInvalidRequest,
-		"The filters match more sessions than one answer can be made from (about %d). Narrow them.", maxFold)
+		"The filters match too many sessions for one response (at most about %d). Narrow them.", maxFold)
 }

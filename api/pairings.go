@@ -58,7 +58,7 @@ func (h *handler) pairBody(c *gin.Context) ([]byte, error) {
 	return orNothing(body), err
 }
 
-// wantNames is what a list of tools must be.
+// wantNames describes a valid list of tools, for errors.
 const wantNames = "a list of names"
 
 func (h *handler) pair(c *gin.Context, _ *params) error {
@@ -91,7 +91,7 @@ func (h *handler) pair(c *gin.Context, _ *params) error {
 // pairStatus returns whether a device is paired, and its credential once.
 func (h *handler) pairStatus(c *gin.Context, _ *params) error {
 	if !h.pairPolls.Take(h.Sources.Network(c.Request), 1) {
-		e := registry.Errorf(registry.CodeRateLimited, "Too many questions about pairing came from this address. Wait.")
+		e := registry.Errorf(registry.CodeRateLimited, "Too many pairing requests came from this address. Retry later.")
 		e.RetryAfter = time.Duration(float64(time.Second) / pairPolls.Rate)
 		return h.Refusals.Pairing(c.Request, e)
 	}

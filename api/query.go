@@ -169,7 +169,7 @@ func (p *params) target() registry.Target {
 			p.fail("The query parameter \"label\" must look like key=value.")
 		}
 		if old, twice := t.Labels[key]; twice && old != value {
-			p.fail("No session has two values of the label %.80q.", key)
+			p.fail("The label %.80q appears with two values; a session has only one.", key)
 		}
 		if t.Labels == nil {
 			t.Labels = make(map[string]string)
@@ -183,7 +183,7 @@ func (p *params) target() registry.Target {
 func (p *params) toolName(name string) string {
 	v := p.get(name)
 	if v != "" && !registry.ValidToolName(v) {
-		p.fail("The query parameter %q is not a possible name of a tool.", name)
+		p.fail("The query parameter %q is not a valid tool name.", name)
 	}
 	return v
 }

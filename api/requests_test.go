@@ -27,11 +27,11 @@ func TestWrongFieldsAreNamed(t *testing.T) {
 		{key, `{"name":""}`, `The field "name" must not be empty. Leave it out instead.`},
 		{key, `{"roles":[1]}`, `The field "roles" must be a short list of names.`},
 		{key, `{"expires_in":null}`, `The field "expires_in" must be a number of seconds.`},
-		{key, `{"Name":"ci"}`, `The field "Name" must be written "name".`},
+		{key, `{"Name":"ci"}`, `The field "Name" must be spelled "name".`},
 		{key, `[]`, `The body must be a JSON object.`},
 		{tools, `{"approve":[{"Name":"a","hash":"b","more":1}],"reject":null}`, ""},
 		{tools, `{"approve":[{"name":1}]}`, `The field "approve" must be a list.`},
-		{tools, `{"refuse":[]}`, `The field "refuse" is unknown. Known here: approve, reject.`},
+		{tools, `{"refuse":[]}`, `The field "refuse" is unknown. Known fields: approve, reject.`},
 	} {
 		got := ""
 		if err := c.read(c.body); err != nil {

@@ -204,7 +204,7 @@ func interrupted(ctx context.Context, e *registry.Error) *registry.Error {
 	if errors.Is(context.Cause(ctx), registry.ErrDraining) {
 		return draining()
 	}
-	return registry.Errorf(registry.CodeCancelled, "The request was cancelled because its client hung up.")
+	return registry.Errorf(registry.CodeCancelled, "The request was cancelled because its client disconnected.")
 }
 
 // isOpenAI reports whether clients of a path expect OpenAI's format.

@@ -116,7 +116,7 @@ func (h *handler) makeTicket(c *gin.Context, _ *params) error {
 		return wrongType("path", `"/api/events" or "/api/calls/{id}/events"`)
 	}
 	if h.States == nil {
-		return registry.Errorf(registry.CodeNotFound, "This gateway gives out no tickets.")
+		return registry.Errorf(registry.CodeNotFound, "This gateway does not issue tickets.")
 	}
 	who := caller(c)
 	t.Tenant, t.User, t.Name, t.Note = who.Tenant, who.User, who.Name, who.Note()
@@ -182,5 +182,5 @@ func (h *handler) takeTicket(ctx context.Context, text, path string) (auth.Ident
 
 func errTicket() error {
 	return registry.Errorf(registry.CodeUnauthenticated,
-		"This ticket is not good for this stream: it was used, or it has expired. Get another: POST %s.", pathTickets)
+		"This ticket is not valid for this stream: it was used or has expired. Get another with POST %s.", pathTickets)
 }

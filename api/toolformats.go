@@ -120,7 +120,7 @@ func (h *handler) distinctOfAll(ctx context.Context, tq toolQuery) (map[string]r
 	for pages := 0; ; pages++ {
 		if pages == maxPages {
 			return nil, registry.Errorf(registry.CodeInvalidRequest,
-				"There are more different tools than one answer can be made from. Add filters.")
+				"There are too many different tools for one response. Add filters.")
 		}
 		groups, next, err := h.Directory.OfferedTools(ctx, q)
 		if err != nil {

@@ -123,7 +123,7 @@ func (h *handler) listToolsByQuery(c *gin.Context, q *params) error {
 	}
 	if view != "" && format != "" {
 		return registry.Errorf(registry.CodeInvalidRequest,
-			"view and format exclude one another: a format has one row for each name already.")
+			"view and format cannot be combined: a format already has one row per name.")
 	}
 	return h.listTools(cmp.Or(view, format, formFlat))(c, q)
 }

@@ -137,7 +137,7 @@ func TestBadQueries(t *testing.T) {
 		"/api/tools?source_type=local":                   `"source_type"`,
 		"/api/tools?view=flat":                           `"view"`,
 		"/api/tools?format=gemini":                       `"format"`,
-		"/api/tools?view=grouped&format=mcp":             "exclude",
+		"/api/tools?view=grouped&format=mcp":             "combined",
 		"/api/tools?q=%ff":                               "UTF-8",
 		"/api/tools?q=%zz":                               "malformed",
 		"/api/tools?a=1;b=2":                             "malformed",

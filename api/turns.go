@@ -26,7 +26,7 @@ const turnGrace = 5 * time.Second
 func (h *handler) agent() (chat.Agent, error) {
 	if len(h.models()) == 0 {
 		return nil, registry.Errorf(registry.CodeNotFound,
-			"This gateway has no language model. Set FARHAND_MODEL and its provider's key, and start it again.")
+			"This gateway has no language model. Set FARHAND_MODEL and its provider's key, and restart it.")
 	}
 	return h.Agent, nil
 }
@@ -77,12 +77,12 @@ func turnError(ctx context.Context, err error, aborted bool) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return &registry.Error{
 			Code: registry.CodeTimeout, Cause: err,
-			Message: "The turn took longer than a turn may. What was said is kept.",
+			Message: "The turn exceeded its time limit. Its messages so far are stored.",
 		}
 	case ctx.Err() != nil:
-		return registry.Errorf(registry.CodeCancelled, "The turn was stopped because its caller hung up.")
+		return registry.Errorf(registry.CodeCancelled, "The turn was stopped because its caller disconnected.")
 	case aborted:
-		return registry.Errorf(registry.CodeCancelled, "The turn was aborted. What was said until then is kept.")
+		return registry.Errorf(registry.CodeCancelled, "The turn was aborted. Its messages so far are stored.")
 	case errors.As(err, &failed):
 		return codedTurnError(failed)
 	default:
@@ -180,8 +180,8 @@ const (
 	stateRunning = "running"
 )
 
-// abortSession ends the running turn, on any pod. It answers after the turn has ended, so that a client can read what
-// was said. A session without a turn is not an error.
+// abortSession ends the running turn, on any pod. It answers after the turn has ended, so that a client can read its
+// messages. A session without a turn is not an error.
 func (h *handler) abortSession(c *gin.Context, _ *params) error {
 	body, err := h.readBody(c)
 	if err == nil {

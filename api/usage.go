@@ -123,9 +123,8 @@ func (h *handler) usagePage(ctx context.Context, q usageQuery) (page []usageRow,
 			return page, afterDay(registry.UsageDay(at.AddDate(0, 0, -1))), nil
 		case read >= maxUsageRead:
 			return nil, "", registry.Errorf(registry.CodeInvalidRequest,
-				"There is more usage in these days than one request adds up: more than %d rows before %s. "+
-					"Ask for fewer days with from and to, or have the parameter \"by\" name day, which is read "+
-					"page by page.",
+				"This period has too much usage for one request: more than %d rows before %s. Request fewer days "+
+					"with from and to, or add day to the parameter \"by\", which returns pages.",
 				maxUsageRead, day)
 		case ctx.Err() != nil:
 			return nil, "", ctx.Err()

@@ -139,8 +139,8 @@ func encodeFeeds(buf *bytes.Buffer, all []registry.Activity) (map[string]*feedLi
 	return feeds, nil
 }
 
-// Every call adds a line to the feed, so the line of an ordinary call is short. It leaves out what its reader knows
-// already or what holds for nearly every call: tenant, session, device, pod and mode of the call, and an absent
+// Every call adds a line to the feed, so the line of an ordinary call is short. It omits fields that its reader knows
+// or that are the same for nearly every call: tenant, session, device, pod and mode of the call, and an absent
 // deadline. Its timeline is one text under "steps", by which a reader recognizes such a line: state=ns, separated by
 // spaces; all but the first are relative to the step before. Other lines, as those of failed calls, are the JSON of
 // registry.Activity.

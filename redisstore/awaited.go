@@ -68,8 +68,8 @@ func (s *Store) Awaited(ctx context.Context, q registry.Query) ([]registry.Await
 }
 
 // candidates returns the sessions that may be expected to match a query. They are in mirrors, or in the index that List
-// would read: a session of a dead pod, or one that is being released or claimed anew. That index is read first, because
-// a session enters the mirrors before it leaves an index.
+// would read: a session of a dead pod, or one that is being released or claimed again. That index is read first,
+// because a session enters the mirrors before it leaves an index.
 func (s *Store) candidates(ctx context.Context, q registry.Query) ([]string, error) {
 	if q.SessionID != "" {
 		return []string{q.SessionID}, nil
@@ -198,7 +198,7 @@ func toolsOf(sets []string, known map[string]toolSet) map[string]string {
 	return tools
 }
 
-// expectations reads what is expected of sessions. It leaves out sessions of which nothing is expected.
+// expectations reads the expected offers of sessions. It omits sessions without any.
 func (s *Store) expectations(ctx context.Context, tenant string, sessions []string) ([]expectation, error) {
 	keys := make([]registry.Key, len(sessions))
 	for i, session := range sessions {
@@ -233,7 +233,7 @@ func (s *Store) expectations(ctx context.Context, tenant string, sessions []stri
 	return all, nil
 }
 
-// expectationOf returns what is expected of a session. text is the expected string, empty if there is none. live has
+// expectationOf returns the expected offer of a session. text is the expected string, empty if there is none. live has
 // the live pods. The time left is zero if it is that of the expected string.
 func expectationOf(f found, text string, live map[string]bool) (e expectation, ok bool) {
 	sets, rest, _ := strings.Cut(text, "\n")

@@ -77,7 +77,7 @@ func (s *Store) holdKey(ctx context.Context, own registry.Record) (registry.Reco
 		c, err = s.conn.Eval(ctx, scriptSetIf, []string{key}, holder, own.CallID, life)
 	}
 	return registry.Record{}, registry.StoreUnavailable("create call",
-		errors.New("the idempotency key changes hands too often"))
+		errors.New("the idempotency key's owner changes too often"))
 }
 
 func (s *Store) CallByKey(ctx context.Context, tenant, key string) (registry.Record, error) {

@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, sess registry.Session) (registry.Clai
 		sess.UserID = owner // the session stays this user's
 	}
 	return registry.Claim{}, registry.StoreUnavailable("claim",
-		errors.New("the owner of the session changes all the time"))
+		errors.New("the session's owner changes too often"))
 }
 
 // maxOwners bounds how often a claim with AnyOwner is repeated because the session's user has changed meanwhile.
@@ -97,7 +97,7 @@ func (s *Store) replace(p *placement, answer any) *registry.Session {
 	}
 	previous, err := parseSession(p.session.Key, hash)
 	if err != nil {
-		s.log.Warn("the former hash of the session is not readable; its index entries go as they are read",
+		s.log.Warn("the session's former hash is not readable; readers remove its index entries",
 			"session", p.session.Key.Session, "error", err)
 	}
 	p.remove, p.leavePod = append(p.remove, attributeIndexes(previous)...), previous.Pod
@@ -225,7 +225,7 @@ func (s *Store) Release(ctx context.Context, sess registry.Session, back time.Du
 		s.changed(pipe, sess.Tenant)
 	}
 	if err := pipe.Exec(ctx); err != nil {
-		s.log.Warn("session released, some index entries left to be removed by readers",
+		s.log.Warn("session released; readers remove some of its index entries",
 			"session", sess.Key.Session, "error", err)
 	}
 	return current, nil
@@ -239,7 +239,7 @@ func (s *Store) release(pipe *redisconn.Pipeline, ref registry.Ref, pod string, 
 	return pipe.Eval(scriptRelease, keys, s.sessionTTL, pod, decimal(ref.Generation), expected)
 }
 
-// releasedHash returns the hash of a released session, what is expected of its next connection, and whether the claim
+// releasedHash returns the hash of a released session, the expected offer of its next connection, and whether the claim
 // was current.
 func releasedHash(released *redisconn.Command) (hash map[string]string, expected []string, current bool) {
 	answer := released.List()
@@ -253,7 +253,7 @@ func releasedHash(released *redisconn.Command) (hash map[string]string, expected
 func (s *Store) indexesOf(key registry.Key, hash map[string]string) (indexes []string, generation int64) {
 	was, err := parseSession(key, hash)
 	if err != nil {
-		s.log.Warn("session to be removed is not readable; its index entries go as they are read",
+		s.log.Warn("the hash of a removed session is not readable; readers remove its index entries",
 			"session", key.Session, "error", err)
 		return nil, 0
 	}

@@ -37,7 +37,7 @@ func (s *Store) EndTurn(ctx context.Context, t registry.Turn) error {
 	running := []string{runningIndex(t.Key.Tenant)}
 	if _, err := s.conn.Eval(ctx, scriptZRemIf, running, t.Key.Session, decimal(t.Fence)); err != nil {
 		// The next reader of the index removes it.
-		s.log.Debug("turn not removed from those that run", "session", t.Key.Session, "error", err)
+		s.log.Debug("turn not removed from the running turns", "session", t.Key.Session, "error", err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func formersKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":former
 // sessionKeys are the keys the session scripts take, all in one slot.
 func sessionKeys(k registry.Key) []string { return []string{sessionKey(k), goneKey(k)} }
 
-// expectedKey holds what the next connection of a session is expected to offer. It is in the slot of the session.
+// expectedKey holds the expected offer of a session's next connection. It is in the slot of the session.
 func expectedKey(k registry.Key) string { return "fh:" + sessionTag(k) + ":expected" }
 
 // chatKeys are the keys of the scripts on conversations, all in the slot of the session. They live longer than the

@@ -104,7 +104,7 @@ func (s *Store) resolve(ctx context.Context, places []place, q registry.Query) (
 	for i, f := range list {
 		switch {
 		case !f.exists && f.gone, f.exists && f.session.Generation > places[i].Generation && f.set.hash == "":
-			// It is being released, or has been claimed anew. The releasing or claiming pod removes the place, and
+			// It is being released, or has been claimed again. The releasing or claiming pod removes the place, and
 			// Awaited needs it until then.
 		case !f.exists || f.session.Generation != places[i].Generation:
 			// A newer claim of the session has, or gets, its own place. Only the place seen here is removed.

@@ -214,7 +214,7 @@ func fetch[V any](
 		}
 		v, size, err := parse(hash, text)
 		if err != nil {
-			s.log.Warn("content not readable; what needs it is not listed", "key", keyOf(hash), "error", err)
+			s.log.Warn("content not readable; sessions that need it are not listed", "key", keyOf(hash), "error", err)
 			continue
 		}
 		known.Put(hash, v, size+cacheOverhead)

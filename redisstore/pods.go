@@ -138,7 +138,7 @@ func (l *liveSet) forget() {
 }
 
 // errEmptied is the cause of a failure when Redis was emptied, so that a session may exist without being stored.
-var errEmptied = errors.New("the store was emptied, and not all pods have announced their sessions again")
+var errEmptied = errors.New("the store was emptied, and some pods have not announced their sessions again yet")
 
 // ownLease is what a store knows of the lease of its pod. If Redis lacks the lease before it lapses, everything else is
 // also lost.

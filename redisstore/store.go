@@ -32,7 +32,7 @@
 // that its claim is still current, and removes them if it is not. So either the newer claim sees what it replaces and
 // removes it, or this check does. Three times per session TTL, Refresh compares each session in Redis with the session
 // of its pod, member by member. The pod restores what a failover, an eviction or a failed write lost. Everything is
-// written with a TTL, so a fleet that dies leaves nothing behind.
+// written with a TTL, so a dead fleet leaves no data behind.
 package redisstore
 
 import (
@@ -56,7 +56,7 @@ import (
 )
 
 // Store is a registry.Store on Redis. It is safe for concurrent use. Its methods are documented at the interfaces of
-// package registry; comments here say what is special about Redis.
+// package registry; comments here describe only the use of Redis.
 type Store struct {
 	// Entities on documents.
 	registry.ApprovalStore
@@ -98,8 +98,8 @@ func (c *Conn) Store() *Store {
 		sessionTTL: millis(c.opts.SessionTTL),
 		indexTTL:   millis(2 * c.opts.SessionTTL),
 		// PodLease is a promise to users: the tools of a killed pod leave the listing within it. So the stored lease
-		// lapses after four fifths of it. In the last fifth the other pods clean up; they look for lapsed leases every
-		// tenth.
+		// expires after four fifths of it. In the last fifth the other pods clean up; they look for expired leases
+		// every tenth.
 		lease:      max(1, millis(c.opts.PodLease)*4/5),
 		retention:  millis(c.opts.Retention),
 		historyTTL: millis(c.opts.HistoryTTL),
@@ -127,9 +127,9 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // errMissing is the cause when a fenced write finds that the store lost the session and no other pod owns it. The write
 // fails as if the store were unavailable, and the next Refresh restores everything.
-var errMissing = errors.New("the store lost the session; it is restored with the next refresh")
+var errMissing = errors.New("the store lost the session; the next refresh restores it")
 
-// fenced reads the answer of a fenced script: an error, or what the script has read.
+// fenced reads the answer of a fenced script: an error, or the data that the script has read.
 func fenced(op string, c *redisconn.Command) (any, error) {
 	answer := c.List()
 	switch {

@@ -187,7 +187,7 @@ func parseEntries[T any](
 		entries = append(entries, parsed)
 	}
 	if failure != nil {
-		s.log.Debug("entries not readable; they are left out", "entries", len(list)-len(entries), "error", failure)
+		s.log.Debug("entries not readable; skipped", "entries", len(list)-len(entries), "error", failure)
 	}
 	return entries, last
 }

@@ -171,7 +171,7 @@ func ValidApprovalID(id string) bool {
 }
 
 // ErrNoApproval is returned if an approval is unknown or belongs to another tenant.
-var ErrNoApproval = Errorf(CodeNotFound, "No approval has this id, or it was forgotten some time after its decision.")
+var ErrNoApproval = Errorf(CodeNotFound, "No approval has this id, or its record has expired.")
 
 // ApprovalStore keeps approvals and grants. The first decision about an approval wins.
 type ApprovalStore interface {
@@ -179,7 +179,7 @@ type ApprovalStore interface {
 	// ApprovalRequest. It fails with CodeBusy if MaxPending or MaxPendingOfOne approvals are already pending.
 	CreateApproval(ctx context.Context, a Approval, life time.Duration, request []byte) (Approval, error)
 
-	// Approval returns an approval, expired if its time is up. It fails with ErrNoApproval if there is none.
+	// Approval returns an approval, expired if its time is up. It fails with ErrNoApproval if it does not exist.
 	Approval(ctx context.Context, tenant, id string) (Approval, error)
 
 	// Verdicts returns verdicts in the order of refs. An unknown approval has the zero Verdict.
@@ -189,11 +189,11 @@ type ApprovalStore interface {
 	PendingApprovals(ctx context.Context, tenant string) ([]Approval, error)
 
 	// DecideApproval sets the verdict of a pending approval to v, and reports whether v counted. It returns the updated
-	// approval. The store fills in DecidedAt. It fails with ErrNoApproval if there is none.
+	// approval. The store fills in DecidedAt. It fails with ErrNoApproval if it does not exist.
 	//
 	// With ApproveTwo, the first allowing vote is stored in AllowedBy and First, and the approval stays pending until a
 	// second person allows it. Two votes of one person count once. lapsed names a person whose earlier vote is no
-	// longer valid: vote replaces it as the first.
+	// longer valid: the new vote replaces it as the first.
 	DecideApproval(
 		ctx context.Context, tenant, id string, vote Vote, lapsed string, v Verdict,
 	) (a Approval, counted bool, err error)
@@ -293,11 +293,11 @@ type GrantStore interface {
 // Errors for full approval stores.
 var (
 	ErrManyApprovals = Errorf(CodeBusy,
-		"%d approvals wait for an answer already. Answer some first: farhand approve list.",
+		"%d approvals are already waiting. Decide some first: farhand approve list.",
 		MaxPending).With(DispatchedNo)
 	ErrManyOfOne = Errorf(CodeBusy,
-		"%d of your calls wait for an approval already. Wait until some are answered.",
+		"%d of your calls already wait for approval. Wait until some are decided.",
 		MaxPendingOfOne).With(DispatchedNo)
 	ErrManyGrants = Errorf(CodeBusy,
-		"There are %d grants already. Revoke some first: farhand approve grants.", MaxGrants)
+		"There are already %d grants. Revoke some first: farhand approve grants.", MaxGrants)
 )

@@ -199,7 +199,8 @@ var auditIDPattern = regexp.MustCompile(`^(\d{1,18}-\d{1,18})\.(\d{1,6})$`)
 // ParseAuditID parses a line's id. It fails with CodeInvalidRequest.
 func ParseAuditID(text string) (id AuditID, err error) {
 	if !auditIDPattern.MatchString(text) {
-		return id, Errorf(CodeInvalidRequest, "The place in the audit log is malformed; pass one that was returned.")
+		return id, Errorf(CodeInvalidRequest, "The position in the audit log is malformed. Use one that the gateway "+
+			"returned.")
 	}
 	feed, line, _ := strings.Cut(text, ".")
 	id.Line, _ = strconv.Atoi(line) // cannot fail: at most six digits

@@ -84,9 +84,9 @@ type BlobStore interface {
 
 // Errors of a BlobStore.
 var (
-	ErrNoBlob    = Errorf(CodeNotFound, "There is no such file. It has expired, or was never there.")
-	ErrManyBlobs = Errorf(CodeRateLimited, "Too many files of this tenant or session are kept already. "+
-		"Retry when older ones have expired, or raise FARHAND_BLOB_BYTES.")
+	ErrNoBlob    = Errorf(CodeNotFound, "The file does not exist or has expired.")
+	ErrManyBlobs = Errorf(CodeRateLimited, "This tenant or session has too many stored files. Retry when older ones "+
+		"have expired, or raise FARHAND_BLOB_BYTES.")
 )
 
 // BlobShare is the divisor of a tenant's quota of bytes and files that gives one session's quota.
@@ -103,19 +103,19 @@ const (
 )
 
 // Part is a non-text piece of a result. It has Data or URL. A part with neither describes a file whose bytes were not
-// kept.
+// stored.
 type Part struct {
 	Type     PartType `json:"type"`           // moving pictures are files
 	MIMEType string   `json:"mime_type"`      // as the device named it, in lower case and without parameters
 	Name     string   `json:"name,omitempty"` // of the file, as the device named it. It is no path to write to
 
-	// What an MCP server calls the resource that this is. It is no address to fetch.
+	// The URI of an MCP server's resource. It is not an address to fetch.
 	URI string `json:"uri,omitempty"`
 
 	// All parts of a result together have at most 1 MiB here.
 	Data []byte `json:"data,omitempty"`
 
-	// Where the bytes can be fetched for a while, if they are not in `data`. With neither, they were not kept.
+	// The temporary URL of the bytes, if they are not in `data`. With neither, they were not stored.
 	URL string `json:"url,omitempty"`
 
 	Size int64 `json:"size"` // in bytes

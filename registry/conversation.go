@@ -154,7 +154,7 @@ var ErrTurnLost = Errorf(CodeCancelled, "The turn was taken over by another pod.
 
 // ErrTurnTaken returns the error if a turn cannot begin yet, because the holder's lease runs for the time given.
 func ErrTurnTaken(remaining time.Duration) *Error {
-	return Errorf(CodeBusy, "Another turn of this conversation is under way. Ask again when it has ended.").
+	return Errorf(CodeBusy, "Another turn of this conversation is running. Retry after it has ended.").
 		RetryIn(remaining)
 }
 
@@ -162,7 +162,7 @@ func ErrTurnTaken(remaining time.Duration) *Error {
 const (
 	MaxContinuation      = 1 << 20  // of one
 	MaxHeldContinuations = 32 << 20 // of one owner; beyond it the oldest are dropped
-	ContinuationOverhead = 256      // what each counts for beside its data
+	ContinuationOverhead = 256      // bytes that each counts for in addition to its data
 )
 
 // ContinuationOwner is the owner of continuations. No other owner can read them, or use up their space.
@@ -184,4 +184,4 @@ type ContinuationStore interface {
 }
 
 // ErrContinuationTooLarge is returned for data longer than MaxContinuation.
-var ErrContinuationTooLarge = Errorf(CodePayloadTooLarge, "A continuation may have %d bytes.", MaxContinuation)
+var ErrContinuationTooLarge = Errorf(CodePayloadTooLarge, "A continuation may have at most %d bytes.", MaxContinuation)

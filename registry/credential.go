@@ -84,14 +84,14 @@ func (c Credential) Validate() error {
 		return err
 	}
 	if !IsName(c.ID, 64, "_-") {
-		return Errorf(CodeInvalidRequest, "The id of a credential has up to 64 letters, digits, _ and -.")
+		return Errorf(CodeInvalidRequest, "A credential's id must have 1 to 64 letters, digits, _ and -.")
 	}
 	if c.Kind != CredentialKey && c.Kind != CredentialDevice {
 		return Errorf(CodeInvalidRequest, "kind: must be %s or %s.", CredentialKey, CredentialDevice)
 	}
 	digest, err := hex.DecodeString(c.Digest)
 	if err != nil || len(digest) != 32 || c.Digest != strings.ToLower(c.Digest) {
-		return Errorf(CodeInvalidRequest, "The digest of a credential is a SHA-256 in hexadecimal digits.")
+		return Errorf(CodeInvalidRequest, "A credential's digest must be a SHA-256 in hexadecimal digits.")
 	}
 	for _, field := range [...]struct {
 		name, text string
@@ -103,14 +103,14 @@ func (c Credential) Validate() error {
 		{"public_key", string(c.PublicKey), maxAttributeLen},
 	} {
 		if len(field.text) > field.limit {
-			return Errorf(CodeInvalidRequest, "%s: may have at most %d bytes.", field.name, field.limit)
+			return Errorf(CodeInvalidRequest, "%s: must have at most %d bytes.", field.name, field.limit)
 		}
 		if field.name != "public_key" && !utf8.ValidString(field.text) {
-			return Errorf(CodeInvalidRequest, "%s: must be UTF-8.", field.name)
+			return Errorf(CodeInvalidRequest, "%s: must be valid UTF-8.", field.name)
 		}
 	}
 	if len(c.Roles) > maxRoles || len(strings.Join(c.Roles, "")) > maxRoles*maxAttributeLen {
-		return Errorf(CodeInvalidRequest, "roles: are too many.")
+		return Errorf(CodeInvalidRequest, "roles: there are too many.")
 	}
 	if len(c.Approved) > maxApproved {
 		return Errorf(CodeInvalidRequest, "At most %d tools of a device may be approved.", maxApproved)
@@ -213,18 +213,19 @@ type ChangeStore interface {
 
 // Errors of a CredentialStore.
 var (
-	ErrNoCredential     = Errorf(CodeNotFound, "There is no such credential, or it has expired or was revoked.")
-	ErrCredentialExists = Errorf(CodeInvalidRequest, "There is a credential with this secret already. Make another.")
-	ErrDevicePaired     = Errorf(CodeInvalidRequest, "A device with this id was paired meanwhile. Ask with another "+
-		"device_id or, if it is the same device, ask again and have it approved with replace.")
-	ErrCredentialChanges = Errorf(CodeBusy, "Others change the credential. Try again.")
-	ErrCredentialExpires = Errorf(CodeInvalidRequest, "The credential would have expired already. Give a later time.")
+	ErrNoCredential     = Errorf(CodeNotFound, "The credential does not exist, has expired or was revoked.")
+	ErrCredentialExists = Errorf(CodeInvalidRequest, "A credential with this secret already exists. Create another "+
+		"one.")
+	ErrDevicePaired = Errorf(CodeInvalidRequest, "A device with this id was paired in the meantime. Use another "+
+		"device_id or, if it is the same device, request again and have it approved with replace.")
+	ErrCredentialChanges = Errorf(CodeBusy, "The credential is being changed concurrently. Retry.")
+	ErrCredentialExpires = Errorf(CodeInvalidRequest, "The credential would already have expired. Set a later time.")
 )
 
 // ErrTooManyCredentials is the error if a tenant is at its limit of credentials.
 func ErrTooManyCredentials(limit int) error {
 	return Errorf(CodeInvalidRequest,
-		"The tenant has %d credentials, which is as many as it may have. Revoke some that are not used.", limit)
+		"The tenant has reached its limit of %d credentials. Revoke unused ones.", limit)
 }
 
 // ChangeCap is the approximate size of the log in changes. Beyond it the oldest are dropped. A reader that missed them
@@ -267,27 +268,26 @@ func (c CredentialChange) Validate() error {
 	switch c.Kind {
 	case ChangeCredential, ChangeUser, ChangeDevice, ChangeJWT:
 	default:
-		return Errorf(CodeInvalidRequest, "There is no kind of change %.40q.", c.Kind)
+		return Errorf(CodeInvalidRequest, "The kind of change %.40q is unknown.", c.Kind)
 	}
 	if c.ID == "" || len(c.ID) > maxAttributeLen || !utf8.ValidString(c.ID) {
-		return Errorf(CodeInvalidRequest, "What is revoked is named by 1 to %d bytes of UTF-8.", maxAttributeLen)
+		return Errorf(CodeInvalidRequest, "The revoked id must have 1 to %d bytes of UTF-8.", maxAttributeLen)
 	}
 	return nil
 }
 
-// Remembered reports whether the store keeps the change for its tenant, beside the log.
+// Remembered reports whether the store keeps the change for its tenant, in addition to the log.
 func (c CredentialChange) Remembered() bool { return c.Revoked && c.Kind != ChangeCredential }
 
 // ErrTooManyRevocations is the error if a tenant is at its limit of stored revocations of a kind. after is the time
 // until the oldest is dropped.
 func ErrTooManyRevocations(kind ChangeKind, limit int, after time.Duration) error {
-	advice := "Ask the operator for a larger FARHAND_MAX_REVOCATIONS, and let the issuer of tokens withdraw its keys " +
-		"if it cannot wait."
+	advice := "Ask the operator to raise FARHAND_MAX_REVOCATIONS. If it is urgent, rotate the token issuer's keys."
 	if kind == ChangeJWT {
-		advice = "Revoke the users whose tokens they are by user_id instead: that ends all tokens of a user at once."
+		advice = "Revoke the users by user_id instead: that revokes all tokens of a user."
 	}
-	return Errorf(CodeRateLimited, "Nothing was revoked: %d revocations of the kind %s are remembered for this "+
-		"tenant, which is as many as may be. %s", limit, kind, advice).RetryIn(after)
+	return Errorf(CodeRateLimited, "Nothing was revoked: this tenant has reached its limit of %d revocations of the "+
+		"kind %s. %s", limit, kind, advice).RetryIn(after)
 }
 
 // ChangePage is a part of the change log.

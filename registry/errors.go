@@ -43,7 +43,7 @@ const (
 	CodeUnsupportedMedia   Code = "unsupported_media_type"
 	CodeNotOwner           Code = "not_owner"   // between pods only: the receiving pod has no socket of the session
 	CodeStaleRoute         Code = "stale_route" // between pods only: see StaleRoute
-	unknownErrorMessage         = "Something went wrong inside the gateway; the details are in its log."
+	unknownErrorMessage         = "The gateway had an internal error. Its log has the details."
 	StoreUnavailableAdvice      = "The gateway cannot reach its store. Retry after a moment."
 )
 
@@ -117,7 +117,7 @@ type Candidate struct {
 }
 
 // Error is the only error type that crosses a boundary of this program: between packages, between pods (as JSON), and
-// to clients. Message tells a person what to do next. Cause is logged and never shown or sent.
+// to clients. Message says what failed and what to do. Cause is logged and never shown or sent.
 type Error struct {
 	Code       Code          `json:"code"`
 	Message    string        `json:"message"`
@@ -146,11 +146,11 @@ func StoreUnavailable(op string, cause error) *Error {
 
 var errStoreFull = errors.New("registry: the store is full")
 
-// StoreFull is the error if a store has no room for more of what. who names the full quota's owner: a tenant, or the
-// store.
+// StoreFull is the error if a store cannot hold more items of the kind what. who names the owner of the full quota: a
+// tenant, or the store.
 func StoreFull(who, what string) *Error {
 	e := StoreUnavailable("keep "+what, errStoreFull)
-	e.Message = fmt.Sprintf("%s keeps as many %s as it may. Retry when older ones have expired.", who, what)
+	e.Message = fmt.Sprintf("%s has reached its limit of %s. Retry when older ones have expired.", who, what)
 	return e
 }
 
@@ -183,10 +183,10 @@ func StaleRoute() *Error {
 	return Errorf(CodeStaleRoute, "The session has changed since the call was checked.").With(DispatchedNo)
 }
 
-// Lost is the error if a pod went silent while it held a call.
+// Lost is the error if a pod stopped responding while it held a call.
 func Lost() *Error {
 	return Errorf(CodeLost,
-		"The pod that holds the device's connection went silent; whether the tool ran is not known.")
+		"The pod with the device's connection stopped responding. Whether the tool ran is not known.")
 }
 
 // Error returns code, message and cause, for logs.
@@ -239,6 +239,6 @@ var ErrHeldByAnother = errors.New("registry: another device has the session")
 // Causes of contexts. If a call continues without its caller, its device gets no cancellation. If the pod stops, the
 // device continues, and the caller gets this as the reason.
 var (
-	ErrAbandoned = errors.New("registry: the call goes on without its caller")
+	ErrAbandoned = errors.New("registry: the call continues without its caller")
 	ErrDraining  = errors.New("registry: the pod is stopping")
 )

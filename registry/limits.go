@@ -91,7 +91,7 @@ const (
 // Validate returns an error for a window outside the limits.
 func (w Window) Validate() error {
 	if w.Limit < 1 || w.Limit > MaxWindowLimit || w.Period < time.Millisecond || w.Period > MaxWindowPeriod {
-		return Errorf(CodeInvalidRequest, "A limit is from 1 to %d in a time from 1 ms to %v.", MaxWindowLimit,
+		return Errorf(CodeInvalidRequest, "A limit must be 1 to %d, over a period of 1 ms to %v.", MaxWindowLimit,
 			MaxWindowPeriod)
 	}
 	return nil
@@ -109,7 +109,7 @@ type LimitStore interface {
 // CheckWindows returns an error if windows cannot be charged together.
 func CheckWindows(windows []Window) error {
 	if len(windows) > MaxWindows {
-		return Errorf(CodeInvalidRequest, "At most %d limits hold for one call.", MaxWindows)
+		return Errorf(CodeInvalidRequest, "At most %d limits can apply to one call.", MaxWindows)
 	}
 	for i, w := range windows {
 		if err := w.Validate(); err != nil {
@@ -117,7 +117,7 @@ func CheckWindows(windows []Window) error {
 		}
 		for _, other := range windows[:i] {
 			if other.Name == w.Name && other.Period.Milliseconds() == w.Period.Milliseconds() {
-				return Errorf(CodeInvalidRequest, "A limit is named twice.")
+				return Errorf(CodeInvalidRequest, "A limit appears twice.")
 			}
 		}
 	}

@@ -142,15 +142,16 @@ func (t DeviceTools) Size() int {
 // Errors of a PairingStore.
 var (
 	ErrNoPairing = Errorf(CodeNotFound,
-		"There is no such request to pair: it has expired, was collected, or never was.")
-	ErrCodeTaken      = Errorf(CodeBusy, "Another device has this code.")
-	ErrPairingDecided = Errorf(CodeInvalidRequest, "The request to pair was decided already, by you or by another.")
-	ErrPairingsFull   = Errorf(CodeRateLimited, "Too many devices wait to be paired. Try again in a minute.").
+		"The pairing request does not exist, has expired or was collected.")
+	ErrCodeTaken      = Errorf(CodeBusy, "Another device already has this code.")
+	ErrPairingDecided = Errorf(CodeInvalidRequest, "The pairing request is already decided.")
+	ErrPairingsFull   = Errorf(CodeRateLimited, "Too many devices wait to be paired. Retry in a minute.").
 				RetryIn(time.Minute)
-	ErrDefinitionsTooLarge = Errorf(CodeInvalidRequest, "The device has more definitions of tools than are kept.")
+	ErrDefinitionsTooLarge = Errorf(CodeInvalidRequest, "The device has too many tool definitions to store.")
 )
 
 // ErrGuesses is the error for a caller that must wait before it may try another code.
 func ErrGuesses(wait time.Duration) error {
-	return Errorf(CodeRateLimited, "Too many wrong codes. Wait, and read the code at the device again.").RetryIn(wait)
+	return Errorf(CodeRateLimited, "Too many wrong codes. Wait, then read the code from the device "+
+		"again.").RetryIn(wait)
 }

@@ -43,8 +43,8 @@ type PlaceClaim struct {
 	// erased is rejected with ErrErased.
 	Fence int64
 
-	// Keep records that Kind is kept there from now on, if Pod is the owner. If an owner claimed without Keep and dies,
-	// nothing was lost.
+	// Keep records that Kind is kept there from now on, if Pod is the owner. If an owner that claimed without Keep
+	// dies, no state is lost.
 	Keep bool
 }
 

@@ -40,7 +40,7 @@ type Record struct {
 	Timeline   []Step     `json:"timeline"`
 	TimeoutMS  int64      `json:"timeout_ms"`
 	Approval   string     `json:"approval_id,omitempty"` // the approval that it waits for, or waited for
-	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for approval, beside its timeout
+	HoldMS     int64      `json:"hold_ms,omitempty"`     // how long it may wait for approval, before its timeout starts
 	Deadline   time.Time  `json:"deadline"`              // by the store's clock; zero for calls that are not durable
 	Result     *Result    `json:"result,omitempty"`
 	Err        *Error     `json:"error,omitempty"`

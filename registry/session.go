@@ -344,7 +344,7 @@ func ParseFeedID(text string) (FeedID, error) {
 func CheckFeedID(text string) error {
 	if !feedIDPattern.MatchString(text) {
 		return Errorf(CodeInvalidRequest,
-			"The id of the entry to continue from is malformed; pass one that was returned.")
+			"The id of the entry to continue from is malformed. Use one that the gateway returned.")
 	}
 	return nil
 }

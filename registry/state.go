@@ -126,7 +126,7 @@ const (
 	StatusFailed    Status = "failed" // for any reason; a late answer may still complete it
 )
 
-// traits are what a state says about a call.
+// traits are the properties of a state.
 type traits struct {
 	status     Status
 	overdue    Event      // ends the call after its deadline; empty: the state is final

@@ -1,5 +1,5 @@
 // Package registry is the domain of Farhand: sessions, the tools they offer, the calls made to them, and the contracts
-// of a store and a bus. It has types, tables and interfaces, and starts nothing by itself.
+// of a store and a bus. It has types, tables and interfaces, and starts no goroutines.
 //
 // The packages below it do the work:
 //

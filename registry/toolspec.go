@@ -242,7 +242,7 @@ func checkToolName(name string) error {
 	for i, r := range name {
 		first := unicode.IsLetter(r) || unicode.Is(unicode.Nd, r) || r == '_'
 		if !first && (i == 0 || !unicode.IsMark(r) && !strings.ContainsRune(separators, r)) {
-			return fail("must be letters, digits, _, . and -, beginning with a letter, a digit or _")
+			return fail("must have only letters, digits, _, . and -, and begin with a letter, a digit or _")
 		}
 	}
 	if !norm.NFC.IsNormalString(name) {
@@ -250,7 +250,7 @@ func checkToolName(name string) error {
 	}
 	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 		if !legible.OneScript(word) {
-			return fail("the letters of one word must be of one script")
+			return fail("the letters of a word must belong to one script")
 		}
 	}
 	return nil

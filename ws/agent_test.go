@@ -151,7 +151,7 @@ func TestMessagesOfATenantAreBounded(t *testing.T) {
 	second.ask(said)
 	other := agent.next(t)
 	third.ask(said)
-	third.expectError("SESSION_BUSY", "bytes of messages")
+	third.expectError("SESSION_BUSY", "memory for messages")
 	turn.finish("done")
 	first.expectDone("done")
 	eventually(t, "there is room", func() bool { return ws.HeldMessages(g.server) == int64(len(said)) })

@@ -37,14 +37,14 @@ func (c *conn) Deliver(call routing.DeviceCall) error {
 		return nil
 	case errors.Is(err, errFrameTooBig):
 		return registry.Errorf(registry.CodePayloadTooLarge,
-			"The arguments are larger than what this gateway sends to a device (%d bytes).", c.server.cfg.MaxOutbound)
+			"The arguments are too large: this gateway sends a device at most %d bytes.", c.server.cfg.MaxOutbound)
 	case errors.Is(err, errOutboxFull):
 		c.end(CloseSlow)
 		return registry.Errorf(registry.CodeNotConnected,
-			"The device does not read what is sent to it and is being disconnected. Retry when it is back.")
+			"The device does not read its messages and is being disconnected. Retry when it is back.")
 	case errors.Is(err, errOutboxesFull):
-		return registry.Errorf(registry.CodeRateLimited, "The devices of this pod, or of this tenant on it, have too "+
-			"much to read. Retry after a moment, with shorter arguments if you can.")
+		return registry.Errorf(registry.CodeRateLimited, "The send queues of this pod, or of this tenant on it, are "+
+			"full. Retry after a moment, with shorter arguments if possible.")
 	default: // not started yet, or ending
 		return registry.Errorf(registry.CodeNotConnected, "The device is not connected. Retry when it is back.")
 	}
@@ -71,7 +71,7 @@ func (c *conn) Cancel(callID, reason string) {
 // contain the call's timeout.
 func (c *conn) Expired(callID string) {
 	if c.mcp != nil {
-		c.Cancel(callID, "the time of the call is over")
+		c.Cancel(callID, "the call timed out")
 	}
 }
 
@@ -172,18 +172,19 @@ func (c *conn) uploadRequest(ctx context.Context, f *uploadRequestFrame) error {
 func (c *conn) reserve(ctx context.Context, call string, p registry.Part) (registry.UploadSlot, error) {
 	if c.server.cfg.Uploads == nil {
 		return registry.UploadSlot{}, registry.Errorf(registry.CodeInvalidRequest,
-			"This gateway keeps no files (FARHAND_BLOB_URL). Send at most %d bytes as data.", registry.MaxInlinePart)
+			"This gateway stores no files (FARHAND_BLOB_URL). Send at most %d bytes as data.", registry.MaxInlinePart)
 	}
 	left, running := c.local.Remaining(call)
 	if !running {
-		return registry.UploadSlot{}, registry.Errorf(registry.CodeCallNotFound, "You run no call with this id.")
+		return registry.UploadSlot{}, registry.Errorf(registry.CodeCallNotFound, "This session runs no call with "+
+			"this id.")
 	}
 	return c.server.cfg.Uploads.Reserve(ctx, c.local.Session().Key, call, p, left)
 }
 
 func (c *conn) uploadedResult(ctx context.Context, f *toolResultFrame) error {
 	if c.server.cfg.Uploads == nil {
-		return c.refuseResult(f.ID, "parts[0]: url: this gateway keeps no files")
+		return c.refuseResult(f.ID, "parts[0]: url: this gateway stores no files")
 	}
 	for i, p := range f.result.Parts {
 		if p.URL == "" {

@@ -18,12 +18,12 @@ import (
 var (
 	errNoAgent = fields.NewError(chat.CodeAgentInit, "This gateway runs no agent. Configure a model provider and "+
 		"connect again; tools can be registered and called without one.")
-	errTooMany = fields.NewError(chat.CodeSessionBusy, fmt.Sprintf("%d messages wait already for the turn that is "+
-		"under way. Send this one again when it has ended, or abort it.", maxWaiting))
-	errTooLong = fields.NewError(chat.CodeSessionBusy, "This pod holds as many bytes of messages as it may, or as "+
-		"those of this tenant may have. Send it again after a moment, or shorten it.")
-	errStopping = fields.NewError(chat.CodeSessionBusy, "This pod is stopping and begins no more turns. Connect "+
-		"again and send the message there.")
+	errTooMany = fields.NewError(chat.CodeSessionBusy, fmt.Sprintf("%d messages already wait for the current turn. "+
+		"Send this one again after the turn, or abort the turn.", maxWaiting))
+	errTooLong = fields.NewError(chat.CodeSessionBusy, "This pod's memory for messages, or this tenant's share of "+
+		"it, is full. Send the message again after a moment, or shorten it.")
+	errStopping = fields.NewError(chat.CodeSessionBusy, "This pod is stopping and starts no more turns. Reconnect "+
+		"and send the message again.")
 )
 
 func (c *conn) message(f *messageFrame) error {

@@ -18,9 +18,9 @@ import (
 // Close is a reason for which the server ends a connection. It is an error: a handler that returns it ends its
 // connection for that reason.
 //
-// The close code alone tells a device what to do. After 1000 it must not reconnect by itself. After every other code it
-// should reconnect with growing, jittered delays. ClawSeed's client set this rule: it reconnects after every code
-// except 1000.
+// The close code alone determines what a device does. After 1000 it must not reconnect by itself. After every other
+// code it should reconnect with growing, jittered delays. ClawSeed's client set this rule: it reconnects after every
+// code except 1000.
 type Close uint8
 
 // The catalogue.
@@ -123,12 +123,12 @@ func (s *Server) refuseHandshake(w http.ResponseWriter, r *http.Request, status 
 	}
 	w.Header().Set("Sec-Websocket-Version", "13")
 	s.cfg.Refusals.Note(r, auth.RefusedHandshake, reason)
-	s.refuse(w, registry.Errorf(code, "This address speaks WebSocket: %s.",
+	s.refuse(w, registry.Errorf(code, "This address accepts only WebSocket connections: %s.",
 		strings.TrimPrefix(reason.Error(), "websocket: ")))
 }
 
 func draining() *registry.Error {
-	e := registry.Errorf(registry.CodeDraining, "This pod is stopping. Connect again; another one will answer.")
+	e := registry.Errorf(registry.CodeDraining, "This pod is stopping. Reconnect to reach another pod.")
 	e.RetryAfter = time.Second
 	return e
 }

@@ -157,7 +157,7 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	}
 	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
 		return fields.NewError(codeRateLimited,
-			"labels: this session changed too many in too short a time; one a second is allowed. Nothing was changed.")
+			"labels: this session changed too many in a short time; one per second is allowed. Nothing was changed.")
 	}
 	err := c.local.Update(ctx, func(s *registry.Session) {
 		s.DeviceName, s.Platform = or(f.DeviceName, s.DeviceName), or(f.Platform, s.Platform)

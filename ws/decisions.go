@@ -101,7 +101,7 @@ func (c *conn) showWaiting() {
 		defer cancel()
 		waiting, err := c.server.cfg.Decisions.WaitingAt(ctx, session)
 		if err != nil {
-			c.log().Debug("approvals that wait not shown", "error", err)
+			c.log().Debug("pending approvals not shown", "error", err)
 		}
 		room := c.server.cfg.MaxOutbound / 4 // a device is closed as slow if its outbox is full
 		for _, a := range waiting {
@@ -145,7 +145,7 @@ func waitingText(a registry.Approval) string {
 // first one.
 func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) error {
 	if c.server.cfg.Decisions == nil {
-		return fields.NewError(codeApprovalNotFound, "This gateway asks nobody.")
+		return fields.NewError(codeApprovalNotFound, "This gateway has no approvals.")
 	}
 	d := approval.Decision{}
 	switch f.Decision {
@@ -159,13 +159,13 @@ func (c *conn) approvalResponse(ctx context.Context, f *approvalResponseFrame) e
 	}
 	if !c.local.Session().Can(registry.CapabilityApproval) { // the device was not asked, so no person has decided
 		return fields.NewError(codeApprovalNotFound,
-			"capabilities: this device has not declared approval, so it is asked nothing and decides nothing.")
+			"capabilities: this device has not declared approval, so it cannot decide approvals.")
 	}
 	answer, err := c.server.cfg.Decisions.DecideOnDevice(ctx, *c.who, c.local.Session(), f.ID, d)
 	switch {
 	case errors.Is(err, registry.CodeNotFound):
 		return fields.NewError(codeApprovalNotFound,
-			"id: there is no such approval, or it is not this device's to decide.")
+			"id: there is no such approval, or this device may not decide it.")
 	case errors.Is(err, registry.CodeForbidden):
 		return fields.NewError(codeForbidden, registry.AsError(err).Message)
 	case err != nil && answer.Decided: // the decision is stored, its consequences are not

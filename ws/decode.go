@@ -152,7 +152,7 @@ func (f *frameFields) id() string {
 func (f *frameFields) resumeToken(key string) *string {
 	token := f.OptionalText(key)
 	if token != nil && (len(*token) < minResumeToken || len(*token) > maxResumeToken) {
-		f.Fail(key, fmt.Sprintf("must have %d to %d bytes, as the one of session_start has",
+		f.Fail(key, fmt.Sprintf("must have %d to %d bytes, like the one in session_start",
 			minResumeToken, maxResumeToken))
 	}
 	return token
@@ -252,7 +252,7 @@ func decodePart(data []byte, room int) (registry.Part, *fields.Error) {
 		part.Data = f.Data("data", room)
 		part.Size = int64(len(part.Data))
 		if or(f.OptionalInt("size"), part.Size) != part.Size {
-			f.Fail("size", fmt.Sprintf("must be %d, as many bytes as data has", part.Size))
+			f.Fail("size", fmt.Sprintf("must be %d, the number of bytes in data", part.Size))
 		}
 	}
 	if bad != nil {

@@ -148,7 +148,7 @@ func (c *conn) refuseBinary(data []byte) {
 	if c.mcp != nil && c.mcp.HasEnvelope() { // voice data, which the gateway ignores
 		return
 	}
-	c.fail(fields.NewError(fields.CodeInvalidJSON, "Binary messages are not understood. Send JSON in text messages."))
+	c.fail(fields.NewError(fields.CodeInvalidJSON, "Binary messages are not supported. Send JSON in text messages."))
 }
 
 // handle calls the handler for a frame's type. server.go lists what else a new frame needs.
@@ -194,7 +194,7 @@ func (c *conn) handle(frame any) error {
 	case *mcp.Lost:
 		c.budget.spend(unitsPerStray)
 		c.local.Fail(f.Call, registry.Errorf(registry.CodeLost, "The device's MCP server ended before it answered. "+
-			"Whether the tool has done its work is not known."))
+			"Whether the tool ran is not known."))
 	default:
 		return fmt.Errorf("no handler for %T", f)
 	}

@@ -137,9 +137,9 @@ func (c *conn) newResumeToken() (token, proof string) {
 // Errors for a device that claims another device's id.
 var (
 	errImpostor = errors.New(
-		"device_id: the credential of this connection is another device's; leave device_id out, or pair again")
+		"device_id: this connection's credential belongs to another device; leave device_id out, or pair again")
 	errPairedID = errors.New(
-		"device_id: a paired device has this id; connect with the credential of that device, or say another device_id")
+		"device_id: a paired device has this id; connect with that device's credential, or use another device_id")
 )
 
 // mayBe checks the device id that a device says. A credential that is bound to a device permits only that device's id.

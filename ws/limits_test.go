@@ -165,7 +165,7 @@ func TestRegisteringAllTheTimeIsRejected(t *testing.T) {
 		})
 		rejected += len(dropped)
 		if len(dropped) > 0 && !strings.Contains(dropped[0].(map[string]any)["reason"].(string),
-			"too much in too short a time") {
+			"too much in a short time") {
 			t.Fatalf("rejected: %v", dropped[0])
 		}
 		if round < 9 && rejected > 0 {

@@ -182,8 +182,10 @@ func TestMCPResults(t *testing.T) {
 		{"of a later version", `{"content":[{"type":"video","x":1}]}`,
 			registry.Result{Success: true, Output: `{"type":"video","x":1}`}},
 		{"a question", `{"resultType":"input_required"}`, registry.Result{
-			Output: "The tool asks its caller for something first (input_required), which this gateway cannot give.",
-			Error:  "The tool asks its caller for something first (input_required), which this gateway cannot give."}},
+			Output: "The tool requires input from its caller first (input_required), " +
+				"which this gateway does not support.",
+			Error: "The tool requires input from its caller first (input_required), " +
+				"which this gateway does not support."}},
 	} {
 		done := g.call("s1", "t", `{}`)
 		p.answer(p.asked("tools/call"), tt.result)
@@ -384,7 +386,7 @@ func TestMCPMistakes(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":2,"method":"elicitation/create","params":{}}`, -32601, "elicitation"},
 		{`nonsense`, -32700, "JSON"},
 		{`{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, -32700, "id"},
-		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, -32600, "by itself"},
+		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, -32600, "separately"},
 		{`{"jsonrpc":"1.0","id":1,"method":"ping"}`, -32600, "jsonrpc"},
 		{`{"jsonrpc":"2.0"}`, -32600, "method"},
 		{`{"jsonrpc":"2.0","id":{},"method":"ping"}`, -32600, "id"},

@@ -141,7 +141,7 @@ func (s *Server) newMCPLink(device mcpDevice, session string) *mcpLink {
 	})}
 }
 
-// decode decodes a message. What concerns a call becomes a frame of the device protocol, except for an *mcp.Lost. Every
+// decode decodes a message. A message about a call becomes a frame of the device protocol, except an *mcp.Lost. Every
 // other message is an *mcp.Message. Errors are as of decodeFrame.
 func (l *mcpLink) decode(data []byte) (any, error) {
 	message, err := l.Decode(data)
@@ -239,7 +239,7 @@ func (c *conn) perform(ctx context.Context, effects []mcp.Effect) (err error) {
 			c.log().Log(ctx, e.Level, e.Text, e.Args...)
 		case mcp.Close:
 			if e.Why != nil {
-				c.log().Warn("a device does not speak MCP as it must", "error", e.Why)
+				c.log().Warn("a device violated MCP", "error", e.Why)
 			}
 			err = CloseMCP
 		}
@@ -256,7 +256,7 @@ func (c *conn) nameDevice(ctx context.Context, name string) {
 		return
 	}
 	if err := c.local.Update(ctx, func(s *registry.Session) { s.DeviceName = name }); err != nil {
-		c.log().Debug("name of a device not kept", "error", err)
+		c.log().Debug("device name not stored", "error", err)
 	}
 }
 

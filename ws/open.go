@@ -50,7 +50,7 @@ func (s *Server) onConnect(ms *melody.Session) {
 }
 
 func (c *conn) endIdentity(why error) {
-	c.log().Info("device's credential has ended", "reason", registry.AsError(why).Message)
+	c.log().Info("device credential is no longer valid", "reason", registry.AsError(why).Message)
 	c.end(CloseEnded)
 }
 
@@ -100,9 +100,9 @@ func (c *conn) sendFirst(frame []byte) {
 func (c *conn) failOpen(s registry.Session, err error) {
 	switch {
 	case errors.Is(err, registry.ErrHeldByAnother):
-		c.log().Info("session refused: another device has it, and answers", "session", s.Key.Session)
-		c.refuseSession(codeSessionOwnerMismatch, "Another device has the session "+s.Key.Session+" and is connected. "+
-			"Use another session_id; or present the resume_token of that session, if you are the same device.")
+		c.log().Info("session refused: it belongs to another connected device", "session", s.Key.Session)
+		c.refuseSession(codeSessionOwnerMismatch, "The session "+s.Key.Session+" belongs to another connected "+
+			"device. Use another session_id. The same device can present the session's resume_token.")
 	case errors.Is(err, registry.CodeSessionNotFound):
 		c.refuseSession(codeSessionOwnerMismatch, registry.AsError(err).Message)
 	case errors.Is(err, registry.CodeStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
@@ -261,7 +261,7 @@ func sessionOf(who *auth.Identity, id string) registry.Session {
 func checkID(key registry.Key) error {
 	if key.Session == registry.ReservedSession {
 		return registry.Errorf(registry.CodeInvalidRequest,
-			"session_id: no session can be called %q. Choose another one.", registry.ReservedSession)
+			"session_id: %q is reserved. Choose another one.", registry.ReservedSession)
 	}
 	return key.Validate()
 }

@@ -17,7 +17,7 @@ const (
 var (
 	errOutboxNotOpen = errors.New("ws: the outbox is not open")
 	errOutboxFull    = errors.New("ws: the outbox is full")
-	errOutboxesFull  = errors.New("ws: the outboxes of a tenant, or of all, hold as much as they may")
+	errOutboxesFull  = errors.New("ws: the outboxes of a tenant, or all outboxes together, are full")
 	errFrameTooBig   = errors.New("ws: the frame is larger than the outbox")
 )
 

@@ -129,7 +129,7 @@ func (r *registration) admit(ctx context.Context, raw json.RawMessage) (agent.Ad
 	}
 	if !r.conn.budget.takeDefinitions(len(raw)) {
 		return tool, fields.NewError(codeRateLimited, fmt.Sprintf(
-			"this session registered too much in too short a time; %d bytes a second are allowed", registerRate))
+			"this session registered too much in a short time; at most %d bytes per second are allowed", registerRate))
 	}
 	if err := r.takeTurn(ctx); err != nil {
 		return tool, err
@@ -311,11 +311,12 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 	}
 	if !c.budget.takeListing(size) {
 		return fields.NewError(codeRateLimited, fmt.Sprintf(
-			"this session asked for its tools too often in too short a time; %d bytes a second are sent", registerRate))
+			"this session requested its tools too often in a short time; at most %d bytes per second are "+
+				"sent", registerRate))
 	}
 	turn, err := c.server.turns.Acquire(ctx, c.who.Owner(), 1)
 	if err != nil {
-		return fields.NewError(codeRateLimited, "the gateway is too busy to list the tools; ask again after a moment")
+		return fields.NewError(codeRateLimited, "the gateway is too busy to list the tools; retry after a moment")
 	}
 	frame := registeredToolsFrame(tools)
 	turn.Release()
@@ -326,4 +327,4 @@ func (c *conn) listRegistered(ctx context.Context, _ *getRegisteredToolsFrame) e
 }
 
 var errTooMuchUnsent = fields.NewError(codeRateLimited,
-	"the devices of this pod, or of this tenant on it, have too much to read; ask again after a moment")
+	"the send queues of this pod, or of this tenant on it, are full; retry after a moment")

@@ -28,13 +28,13 @@
 //
 // # How one connection lives
 //
-// ServeHTTP checks origin, token and attributes, and rejects with an HTTP error while that is still possible. After the
-// upgrade the connection claims the session. The first frame is session_start, and calls are delivered only after it.
-// The connection's own goroutine reads one frame after another, and waits until each is handled. A message starts a
-// turn of the agent in a separate goroutine, because the reader reads the answers to the turn's tool calls. All output
-// but the first and the close frame goes through an outbox bounded in bytes, so no sender ever waits for a device.
-// However a connection ends (by the peer, an error, the registry, a panic in a handler), one teardown releases the
-// session exactly once.
+// ServeHTTP checks origin, token and attributes, and rejects with an HTTP error before the upgrade. After the upgrade
+// the connection claims the session. The first frame is session_start, and calls are delivered only after it. The
+// connection's own goroutine reads one frame after another, and waits until each is handled. A message starts a turn of
+// the agent in a separate goroutine, because the reader reads the answers to the turn's tool calls. All output but the
+// first and the close frame goes through an outbox bounded in bytes, so no sender ever waits for a device. However a
+// connection ends (by the peer, an error, the registry, a panic in a handler), one teardown releases the session
+// exactly once.
 package ws
 
 import (
@@ -277,19 +277,20 @@ func (s *Server) waitToOpen(ctx context.Context, by share.Owner) (*share.Grant, 
 	defer cancel()
 	turn, err := s.opens.Acquire(inTime, by, 1)
 	if err != nil && ctx.Err() == nil {
-		return nil, comeBack(registry.CodeBusy, "This pod has as many sessions to open as it can. Connect again in a moment.")
+		return nil, comeBack(registry.CodeBusy, "This pod is opening too many sessions. Reconnect in a moment.")
 	}
 	return turn, err
 }
 
 func tooManySockets(err error) error {
 	full, ok := errors.AsType[*share.FullError](err)
-	message := "This pod holds as many connections as it may. Connect again in a moment."
+	message := "This pod has reached its limit of connections. Reconnect in a moment."
 	switch {
 	case ok && full.Bound == share.Identity:
-		message = "This identity has as many connections to this pod as it may. Close some, or connect to another pod."
+		message = "This identity has reached its limit of connections to this pod. Close some, or connect to another " +
+			"pod."
 	case ok && full.Bound == share.Tenant:
-		message = "This tenant has its share of the connections to this pod. Close some, or connect again in a moment."
+		message = "This tenant has used its share of this pod's connections. Close some, or reconnect in a moment."
 	}
 	return comeBack(registry.CodeBusy, message)
 }
@@ -302,9 +303,9 @@ func comeBack(code registry.Code, message string) *registry.Error {
 
 // checkOpenRate rejects a source that opens sessions too fast, and a device that has just sent too many frames.
 func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.Prefix) error {
-	message := "Too many sessions are opened from this address. Connect again in a moment."
+	message := "This address opens too many sessions. Reconnect in a moment."
 	if s.budgets.spent(device{key, source}) {
-		message = "This session sent too many frames a moment ago. Connect again in a moment."
+		message = "This session sent too many frames a moment ago. Reconnect in a moment."
 	} else if s.openRates.Take(source, 1) {
 		return nil
 	}

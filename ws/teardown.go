@@ -145,7 +145,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c.local.Leave(ctx, back)
 	c.server.watchDetached(c.who, c.local.Detached())
 	if worker != nil && !worker.wait(turnStopWait) {
-		c.log().Warn("a turn goes on after its connection has ended")
+		c.log().Warn("a turn continues after its connection closed")
 	}
 	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
 }

@@ -157,7 +157,7 @@ func lastEvent(reply chat.Reply, err error) chat.Event {
 		}
 	default:
 		return chat.Event{Type: chat.EventError, Code: chat.CodeAgent,
-			Message: "The agent failed; the gateway's log says why. Send the message again."}
+			Message: "The agent failed; see the gateway's log. Send the message again."}
 	}
 }
 

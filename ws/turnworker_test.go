@@ -240,7 +240,7 @@ func TestEveryTurnIsSeenToEnd(t *testing.T) {
 		{"a failure", chat.Reply{}, &chat.Error{Code: chat.CodeAuth, Message: "key"},
 			map[string]any{"type": "error", "code": "AUTH_ERROR", "message": "key"}},
 		{"an error", chat.Reply{}, errors.New("secret"), map[string]any{"type": "error", "code": "AGENT_ERROR",
-			"message": "The agent failed; the gateway's log says why. Send the message again."}},
+			"message": "The agent failed; see the gateway's log. Send the message again."}},
 	} {
 		d.ask(tc.name)
 		agent.next(t).leave(tc.reply, tc.err)

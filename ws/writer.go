@@ -170,7 +170,7 @@ func sendError(err error) error {
 	case errors.Is(err, errOutboxFull), errors.Is(err, errOutboxesFull):
 		return CloseSlow
 	case errors.Is(err, errFrameTooBig):
-		return fields.NewError(codeInternalError, "The answer is larger than what this gateway sends to a device.")
+		return fields.NewError(codeInternalError, "The response is too large to send to a device.")
 	default: // a closed outbox means that the connection is ending
 		return nil
 	}

@@ -231,7 +231,7 @@ func invalidParams(format string, args ...any) error {
 }
 
 func methodNotFound(method string) error {
-	return &rpcError{code: codeMethodNotFound, message: fmt.Sprintf("The method %.80q is not served here.", method)}
+	return &rpcError{code: codeMethodNotFound, message: fmt.Sprintf("The method %.80q is not supported here.", method)}
 }
 
 // rpcErrorOf converts any error to a JSON-RPC error. Mistakes of the client are invalid params. Other failures of the

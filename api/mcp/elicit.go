@@ -47,14 +47,14 @@ const (
 
 	maxState   = 4 << 10 // bytes of requestState
 	maxInputs  = 8 << 10 // bytes of inputResponses
-	maxAnswers = 3       // to one question; if the last is wrong, the call is given up
+	maxAnswers = 3       // to one question; if the last is wrong, the call is cancelled
 
 	maxShown = 4 << 10 // bytes of arguments shown to a client's user; longer calls are decided elsewhere
 )
 
 // errState is one error for every defect of a requestState, so that it does not reveal which part was right.
-var errState = &rpcError{code: codeInvalidParams, message: "This requestState is not good for this call: it was " +
-	"used, or it has expired, or it belongs to another call or caller. Call the tool again without it."}
+var errState = &rpcError{code: codeInvalidParams, message: "This requestState is not valid for this call: it was " +
+	"used, has expired, or belongs to another call or caller. Call the tool again without it."}
 
 // asksUser reports whether the client can show a form to its user.
 func (r *request) asksUser() bool {
@@ -116,8 +116,8 @@ func (r *request) inputs() (fields, error) {
 }
 
 // answered applies the answer of the client's user. A decision is recorded only if this user may decide the approval.
-// From any other user, accepting means waiting for an approver, and declining withdraws the approval, which gives the
-// call up. Without an answer, the question is sent again.
+// From any other user, accepting means waiting for an approver, and declining withdraws the approval, which cancels the
+// call. Without an answer, the question is sent again.
 func (s *Server) answered(ctx context.Context, r *request, req *agent.Request, answer strictjson.Value) error {
 	if answer.IsZero() {
 		req.Suspend = true
@@ -151,7 +151,7 @@ func (s *Server) decide(ctx context.Context, r *request, id string, d approval.D
 }
 
 // countWrong counts a wrong answer to a question. The count is the same on every pod. The last allowed answer, if
-// wrong, withdraws the question, which gives the call up.
+// wrong, withdraws the question, which cancels the call.
 func (s *Server) countWrong(ctx context.Context, r *request, id, wrong string) (err error) {
 	r.wrong = wrong
 	r.wrongAnswers, err = s.cfg.Approvals.CountWrongAnswer(ctx, r.Caller.Tenant, id)
@@ -161,7 +161,7 @@ func (s *Server) countWrong(ctx context.Context, r *request, id, wrong string) (
 	return err
 }
 
-// givenUp returns err, with the reason if the call was given up after too many wrong answers.
+// givenUp returns err, with the reason if the call was cancelled after too many wrong answers.
 func (r *request) givenUp(err error) error {
 	if err == nil || r.wrongAnswers < maxAnswers {
 		return err
@@ -172,7 +172,7 @@ func (r *request) givenUp(err error) error {
 }
 
 func (r *request) lastWrong() string {
-	return fmt.Sprintf("None of %d answers was a decision: %s The call is given up.", maxAnswers, r.wrong)
+	return fmt.Sprintf("None of %d answers was a decision: %s The call is cancelled.", maxAnswers, r.wrong)
 }
 
 // Reasons why an answer is invalid, for the user and the client.
@@ -232,7 +232,7 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 	}
 	text := fmt.Sprintf("The call of %q%s needs a person's approval. %s", a.Tool, where, legible.Expose(a.Reason))
 	if r.wrong != "" {
-		text = fmt.Sprintf("Your answer was no decision: %s (Answer %d of %d.)\n%s",
+		text = fmt.Sprintf("Your answer was not a decision: %s (Answer %d of %d.)\n%s",
 			r.wrong, r.wrongAnswers+1, maxAnswers, text)
 	}
 	shown, remarks := approval.Shown(a.Args)
@@ -240,7 +240,7 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 	if decides = len(shown) <= maxShown && s.mayDecide(ctx, r, a.ID); decides {
 		text += "\nArguments: " + shown
 		if len(remarks) > 0 {
-			text += "\nLook twice at what is " + strings.Join(remarks, ", ") + " in them."
+			text += "\nWarning: the arguments contain " + strings.Join(remarks, ", ") + "."
 		}
 		schema = json.RawMessage(`{"type":"object","properties":{"decision":{"type":"string","title":"Decision",` +
 			`"description":"Whether this call may run, once.","enum":["allow","deny"]}},"required":["decision"]}`)
@@ -250,7 +250,7 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 			who = " (" + legible.Expose(strings.Join(a.Approvers, ", ")) + ")"
 		}
 		text += fmt.Sprintf("\nAn approver%s decides: farhand approve show %s, then farhand approve allow %s. "+
-			"Accept to wait for that; decline to give the call up.", who, a.ID, a.ID)
+			"Accept to wait for the decision; decline to cancel the call.", who, a.ID, a.ID)
 	}
 	form, _ = json.Marshal(map[string]any{ // cannot fail: strings, and JSON from this function
 		"method": "elicitation/create",
@@ -303,7 +303,7 @@ func (s *Server) takeState(
 }
 
 // stateOwner returns a digest of the caller, the credential, the tool, the target and the arguments. A JSON Web Token
-// differs after each renewal, so the user stands for it.
+// changes with each renewal, so its user is used instead.
 func stateOwner(r *request, req *agent.Request) (string, error) {
 	credential := r.Caller.Credential
 	if r.Caller.User != "" && strings.HasPrefix(credential, auth.CredentialJWT+":") {

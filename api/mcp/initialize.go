@@ -12,8 +12,8 @@ import (
 	"github.com/farhand/farhand/internal/strictjson"
 )
 
-// ttl is how long a client may cache a list, in milliseconds. It is short because devices come and go, and a client
-// that does not listen has no other way to learn of it.
+// ttl is how long a client may cache a list, in milliseconds. It is short because devices connect and disconnect, and a
+// client that does not listen gets no notification.
 const ttl = "5000"
 
 // Capabilities of the server. Clients of the revisions before 2026-07-28 get no notifications of changes.
@@ -106,7 +106,7 @@ func (r *request) checkRevision(h http.Header) error {
 	case inBody == "":
 		return invalidParams("_meta must have %q.", metaRevision)
 	case inBody != revision:
-		return mismatch("The header %s says %.40q, and _meta says %.40q.", headerRevision, revision, inBody)
+		return mismatch("The header %s is %.40q, but _meta has %.40q.", headerRevision, revision, inBody)
 	}
 	if err := r.checkHeaders(h); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (r *request) checkRevision(h http.Header) error {
 // checkHeaders rejects a request whose headers differ from the parts of the body that they repeat.
 func (r *request) checkHeaders(h http.Header) error {
 	if got := h.Get(headerMethod); got != r.method {
-		return mismatch("The header %s says %.80q, and the body %.80q.", headerMethod, got, r.method)
+		return mismatch("The header %s is %.80q, but the body has %.80q.", headerMethod, got, r.method)
 	}
 	field := ""
 	switch r.method {
@@ -144,7 +144,7 @@ func (r *request) checkHeaders(h http.Header) error {
 		return err
 	}
 	if got, ok := headerText(h.Get(headerName)); !ok || got != want {
-		return mismatch("The header %s says %.80q, and the body %.80q.", headerName, got, want)
+		return mismatch("The header %s is %.80q, but the body has %.80q.", headerName, got, want)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func mismatch(format string, args ...any) error {
 // unsupported returns the error for an unknown revision, with the supported ones.
 func unsupported(revision string) error {
 	return &rpcError{
-		code: codeUnsupportedVersion, message: "This revision of the protocol is not served here.",
+		code: codeUnsupportedVersion, message: "This revision of the protocol is not supported here.",
 		data: struct {
 			Supported []string `json:"supported"`
 			Requested string   `json:"requested"`

@@ -201,7 +201,7 @@ func (c cursor) String() string {
 // parseCursor accepts exactly what String returns.
 func parseCursor(word string) (cursor, error) {
 	var c cursor
-	bad := invalidParams("The cursor is not one of this list. Send nextCursor of the page before as it is.")
+	bad := invalidParams("The cursor does not belong to this list. Send nextCursor of the previous page unchanged.")
 	if len(word) > maxCursor {
 		return c, bad
 	}
@@ -294,8 +294,8 @@ func appendObjectSchema(b []byte, schema json.RawMessage) []byte {
 	return append(b, '}')
 }
 
-// hintsOf returns the annotations that tell a client a tool's effects. The operator's settings win over the tool's
-// annotations. Unknown effects have no hint, so clients expect the worst.
+// hintsOf returns the annotations about a tool's effects. The operator's settings win over the tool's annotations.
+// Unknown effects have no hint, so clients expect the worst.
 func hintsOf(said *registry.Annotations, known policy.Effects) registry.Annotations {
 	var hints registry.Annotations
 	if said != nil {

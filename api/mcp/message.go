@@ -72,7 +72,7 @@ func parseMessage(body []byte) (message, error) {
 	case len(trimmed) == 0:
 		return m, invalidRequest("The body is empty. Send one JSON-RPC message.")
 	case trimmed[0] == '[':
-		return m, invalidRequest("Batches are not taken. Send one JSON-RPC message in each POST.")
+		return m, invalidRequest("Batches are not supported. Send one JSON-RPC message in each POST.")
 	case strictjson.Depth(body) > maxDepth:
 		return m, invalidRequest("The body nests deeper than %d levels.", maxDepth)
 	}
@@ -215,7 +215,8 @@ func (s *running) enter(ctx context.Context, r *request, long bool) (_ context.C
 	defer s.mu.Unlock()
 	if s.calls[key] != nil {
 		end()
-		return nil, nil, invalidRequest("A request with this id is running. Give each request an id of its own.")
+		return nil, nil, invalidRequest("A request with this id is already running. Use a different id for each " +
+			"request.")
 	}
 	if s.calls == nil {
 		s.calls = make(map[registry.Key]context.CancelCauseFunc)

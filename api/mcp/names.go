@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// separator stands between a tool's name and its session. The session's part never contains it, so a name can be
-	// split in one way only.
+	// separator is between a tool's name and its session. The session's part never contains it, so a name can be split
+	// in one way only.
 	separator = "__"
 
 	// maxName is the maximum length of a name in MCP.
@@ -164,8 +164,8 @@ func (s *Server) checkMeaning(ctx context.Context, r *request, name, tool, part 
 	}
 	return &registry.Error{
 		Code: registry.CodeAmbiguousTarget,
-		Message: "The name is that of an MCP server's tool and of a device's. Call the device's at /mcp/sessions/ " +
-			"and the session's id, or rename one of the two.",
+		Message: "An MCP server and a device both offer a tool of this name. Call the device's at " +
+			"/mcp/sessions/{session_id}, or rename one of them.",
 		Candidates: []registry.Candidate{{
 			SessionID: id, DeviceID: of.DeviceID, UserID: of.UserID, Name: of.Name,
 		}},
@@ -208,7 +208,7 @@ func (s *Server) ownName(
 	ctx context.Context, r *request, name string, at registry.Target,
 ) (tool string, _ registry.Target, err error) {
 	if !registry.ValidToolName(name) {
-		return "", at, registry.Errorf(registry.CodeToolNotFound, "No tool can have the name %.80q.", name)
+		return "", at, registry.Errorf(registry.CodeToolNotFound, "%.80q is not a valid tool name.", name)
 	}
 	if at.SessionID == "" || !isHashed(name) {
 		return name, at, nil
@@ -249,7 +249,7 @@ func (s *Server) sessionOfHash(ctx context.Context, r *request, tool, part strin
 		after = *next
 	}
 	return "", registry.Errorf(registry.CodeSessionNotFound,
-		"The session of this name was not found among the first. Call the tool at /mcp/sessions/ and the session's id.")
+		"Too many sessions to find this one by its tool's name. Call the tool at /mcp/sessions/{session_id}.")
 }
 
 // awaitedOfHash finds a session among those that are expected to reconnect and offer the tool.

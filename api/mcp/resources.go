@@ -128,6 +128,6 @@ func (s *Server) readURI(ctx context.Context, r *request, uri string) (json.RawM
 
 func unknownResource(uri string) error {
 	return &rpcError{
-		code: codeInvalidParams, message: "There is no such resource.", data: map[string]string{"uri": uri},
+		code: codeInvalidParams, message: "This resource does not exist.", data: map[string]string{"uri": uri},
 	}
 }

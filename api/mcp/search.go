@@ -22,14 +22,14 @@ const searchList = `"tools":[{"name":"` + toolCall + `","title":"Call a tool",` 
 	`"inputSchema":{"type":"object","properties":{` +
 	`"name":{"type":"string","description":"The tool's name."},` +
 	`"session":{"type":"string","description":"The session that offers it. Leave it out for a tool without one."},` +
-	`"arguments":{"type":"object","description":"What the tool's inputSchema says."}},` +
+	`"arguments":{"type":"object","description":"As the tool's inputSchema requires."}},` +
 	`"required":["name"],"additionalProperties":false}},` +
 	`{"name":"` + toolSearch + `","title":"Search for tools",` +
 	`"description":"Finds tools of connected devices whose name or description contains a text, with their schemas.",` +
 	`"inputSchema":{"type":"object","properties":{` +
 	`"query":{"type":"string","description":"A part of the name or of the description. Empty: every tool."},` +
 	`"limit":{"type":"integer","minimum":1,"maximum":100,"description":"How many to return; 20 if left out."},` +
-	`"cursor":{"type":"string","description":"nextCursor of the page before."}},"additionalProperties":false},` +
+	`"cursor":{"type":"string","description":"nextCursor of the previous page."}},"additionalProperties":false},` +
 	`"annotations":{"readOnlyHint":true,"openWorldHint":false}}]`
 
 const (
@@ -81,7 +81,7 @@ func (s *Server) callFound(ctx context.Context, r *request, members fields) (res
 // badArgument returns the error for a model that sent an invalid argument to one of the two tools.
 func badArgument(name, must string) result {
 	return result{members: invalidContent(&registry.Error{
-		Message: "The arguments do not fit.", Violations: []registry.Violation{{Pointer: "/" + name, Message: must}},
+		Message: "The arguments are invalid.", Violations: []registry.Violation{{Pointer: "/" + name, Message: must}},
 	})}
 }
 
@@ -102,7 +102,7 @@ func (s *Server) searchTools(ctx context.Context, r *request, members fields) (r
 	if word, ok := members.text("cursor"); ok && word != "" {
 		var err error
 		if after, err = parseCursor(word); err != nil {
-			return badArgument("cursor", "must be nextCursor of the page before"), nil
+			return badArgument("cursor", "must be nextCursor of the previous page"), nil
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)

@@ -148,7 +148,7 @@ type request struct {
 	args         registry.JSON    // of a call, until forgetBody
 
 	wrongAnswers int    // by the client's user, to this call's question
-	wrong        string // what was wrong with the last answer; empty: nothing
+	wrong        string // why the last answer was invalid; empty: it was valid
 }
 
 // asker returns the identity that a request acts for. Behind an MCP client is a model, unless the credentials belong to

@@ -104,7 +104,7 @@ func (s *Server) cancelTask(ctx context.Context, r *request) (result, error) {
 }
 
 // updateTask applies the answer of the client's user. Answers without an open question are ignored. Only the first
-// decision on an approval counts. The last allowed answer, if wrong, gives the call up.
+// decision on an approval counts. The last allowed answer, if wrong, cancels the call.
 func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 	inputs, err := r.inputs()
 	if err != nil {
@@ -125,7 +125,8 @@ func (s *Server) updateTask(ctx context.Context, r *request) (result, error) {
 		case r.wrongAnswers >= maxAnswers:
 			return result{}, invalidParams("%s", r.lastWrong())
 		}
-		return result{}, invalidParams("The answer %q is no decision: %s (Wrong answer %d of %d.)", keyApproval, wrong,
+		return result{}, invalidParams("The answer %q is not a decision: %s (Wrong answer %d of "+
+			"%d.)", keyApproval, wrong,
 			r.wrongAnswers, maxAnswers)
 	case wrong != "" || !decides:
 		return result{}, nil
@@ -151,8 +152,7 @@ func (s *Server) openQuestion(ctx context.Context, r *request, rec *registry.Rec
 }
 
 // errNoTask is one error for unknown tasks and for tasks of other callers.
-var errNoTask = &rpcError{code: codeInvalidParams, message: "No task of yours has this id, or it was forgotten " +
-	"some time after it ended."}
+var errNoTask = &rpcError{code: codeInvalidParams, message: "You have no task with this id, or its record has expired."}
 
 // ownTask returns the record of the task that a request names: an asynchronous call of the same caller.
 func (s *Server) ownTask(ctx context.Context, r *request) (registry.Record, error) {

@@ -34,7 +34,7 @@ func TestWriteError(t *testing.T) {
 			`{"message":"m <&>","type":"invalid_request_error","param":null,"code":"invalid_api_key"}`, "", "",
 			"Bearer"},
 		"model": {unknownModel("x"), 404,
-			`{"message":"The model \"x\" does not exist. GET /v1/models lists those that do.",` +
+			`{"message":"The model \"x\" does not exist. GET /v1/models lists all models.",` +
 				`"type":"invalid_request_error","param":"model","code":"model_not_found"}`, "", "", ""},
 		"several sessions": {&registry.Error{Code: registry.CodeAmbiguousTarget, Message: "m.",
 			Candidates: []registry.Candidate{

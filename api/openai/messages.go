@@ -31,7 +31,7 @@ func (r *Request) readMessages(f fields) {
 	}
 	open.settled(f, "messages")
 	if len(r.completion.Messages) == 0 && len(system) == 0 {
-		f.fail("messages", "The field \"messages\" has nothing to answer.")
+		f.fail("messages", "The field \"messages\" has no message to answer.")
 	}
 	r.completion.System = strings.Join(system, "\n\n")
 }
@@ -93,9 +93,9 @@ func readPart(f fields, images bool) (p provider.Part) {
 	case kind == "image_url" && images:
 		p.Image = readImage(f.object("image_url"))
 	case kind == "image_url":
-		f.fail("type", "Images are read in messages of the role \"user\".")
+		f.fail("type", "Images are supported only in messages of the role \"user\".")
 	default:
-		f.fail("type", "Only parts of the types \"text\" and \"image_url\" are read.")
+		f.fail("type", "Only parts of the types \"text\" and \"image_url\" are supported.")
 	}
 	return p
 }
@@ -279,7 +279,7 @@ func (f fields) objects(name string, list []json.RawMessage) iter.Seq[fields] {
 func (f fields) only(known ...string) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		if !slices.Contains(known, name) {
-			f.fail(name, "The field %.120q is not offered.", f.path(name))
+			f.fail(name, "The field %.120q is not supported.", f.path(name))
 		}
 	}
 }

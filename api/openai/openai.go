@@ -125,7 +125,7 @@ func NoModel(err error) error {
 
 func unknownModel(name string) error {
 	return NoModel(registry.Errorf(registry.CodeNotFound,
-		"The model %.120q does not exist. GET /v1/models lists those that do.", name))
+		"The model %.120q does not exist. GET /v1/models lists all models.", name))
 }
 
 // errorBodyOf returns an error in OpenAI's format, and its status.

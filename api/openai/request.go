@@ -67,7 +67,7 @@ func (r *Request) readStreaming(f fields) {
 	options := f.object("stream_options")
 	options.only("include_usage", "include_obfuscation")
 	if options.has("include_obfuscation") && string(options.members["include_obfuscation"]) != "false" {
-		options.fail("include_obfuscation", "Padding of streams is not offered.")
+		options.fail("include_obfuscation", "Stream padding is not supported.")
 	}
 	options.decode("include_usage", &r.includeUsage, "true or false")
 }
@@ -107,14 +107,14 @@ var requestFields = []string{
 func refuseUnoffered(f fields) {
 	for _, name := range []string{"functions", "function_call"} {
 		if f.has(name) {
-			f.fail(name, "The field %q is not offered. Use \"tools\" and \"tool_choice\".", name)
+			f.fail(name, "The field %q is not supported. Use \"tools\" and \"tool_choice\".", name)
 		}
 	}
 	for name, nothing := range map[string]string{
 		"n": `1`, "logprobs": `false`, "top_logprobs": `0`, "store": `false`, "modalities": `["text"]`,
 	} {
 		if f.has(name) && string(f.members[name]) != nothing {
-			f.fail(name, "The field %q is not offered: leave it out, or let it be %s.", name, nothing)
+			f.fail(name, "The field %q is not supported: leave it out, or set it to %s.", name, nothing)
 		}
 	}
 	if f.has("messages") { // a missing "messages" is a more useful error
@@ -188,7 +188,7 @@ func (r *Request) readTools(f fields) {
 	for one := range f.objects("tools", all) {
 		t := readTool(one)
 		if seen[t.Name] {
-			one.fail("function.name", "The tool %q is given twice.", t.Name)
+			one.fail("function.name", "The tool %q appears twice.", t.Name)
 		}
 		seen[t.Name] = true
 		r.completion.Tools = append(r.completion.Tools, t)
@@ -197,7 +197,7 @@ func (r *Request) readTools(f fields) {
 
 func readTool(f fields) (t provider.Tool) {
 	if f.kind() != "function" {
-		f.fail("type", "Only tools of the type \"function\" are offered.")
+		f.fail("type", "Only tools of the type \"function\" are supported.")
 	}
 	f = f.object("function")
 	if t.Name = f.str("name"); !modelToolName.MatchString(t.Name) {
@@ -233,7 +233,7 @@ func (r *Request) readToolChoice(f fields) {
 	}
 	choice := f.object("tool_choice")
 	if choice.kind() != "function" {
-		choice.fail("", "Of tools that can be chosen, only the type \"function\" is offered.")
+		choice.fail("", "Only tools of the type \"function\" can be chosen.")
 	}
 	function := choice.object("function")
 	c.Mode, c.Name = provider.ChoiceTool, function.str("name")

@@ -15,12 +15,12 @@ type Health struct {
 type Ready struct {
 	Status string `json:"status" schema:"enum=ready"`
 
-	// What an operator should look at although the pod serves. policy_file_refused: the policy file that is there now
-	// cannot be used, and the former one is in force.
+	// Warnings for the operator. The pod still serves. policy_file_refused: the current policy file is invalid, and the
+	// previous one is in force.
 	Warnings []string `json:"warnings,omitempty" schema:"enum=policy_file_refused"`
 }
 
-// Limits are the limits for the asker, and for devices.
+// Limits are the limits of the caller and of devices.
 type Limits struct {
 	BodyBytes int64 `json:"body_bytes"` // of a request's body
 
@@ -37,37 +37,37 @@ type Limits struct {
 	Device DeviceLimits `json:"device"`
 }
 
-// RateLimit is how often tools may be called. All rates that hold for a call count it.
+// RateLimit is how often tools may be called. A call counts for all rates that apply to it.
 type RateLimit struct {
 	Rule string `json:"rule"` // the setting, or the rule of the policy
-	Per  string `json:"per"`  // whose calls are counted together: `identity`, `device` or `tenant`
+	Per  string `json:"per"`  // what calls are counted for: `identity`, `device` or `tenant`
 
-	// Globs of the tools whose calls are counted, each tool for itself. A rule may be about fewer of them, as those of
-	// one security level. Absent: the calls of all tools together.
+	// Globs of tools; each tool is counted separately. A rule may cover fewer of them, such as one security level.
+	// Absent: the calls of all tools are counted together.
 	Tools []string `json:"tools,omitempty"`
 
 	Calls         int   `json:"calls"`
 	WindowSeconds int64 `json:"window_seconds"`
 }
 
-// DeviceLimits are what the gateway takes of one device. `session_start` and `connected` have the same.
+// DeviceLimits are the limits of one device. The frames `session_start` and `connected` have the same limits.
 type DeviceLimits = registry.DeviceLimits
 
-// UsageRow is a row of usage. Fields that are not grouped by are missing.
+// UsageRow is a row of usage. Fields that rows are not grouped by are absent.
 type UsageRow struct {
 	Day string `json:"day,omitempty" schema:"format=date"`
 
-	// Empty: identities that name no user. Missing if rows are not added up by users.
+	// Empty: identities without a user. Absent if rows are not grouped by user.
 	User *string `json:"user,omitempty"`
 
-	// Of identities that name no user: the credential, with its name. Missing if it has none of its own.
+	// For identities without a user: the credential's name. Absent if it has none.
 	Key string `json:"key,omitempty"`
 
 	Tool string `json:"tool,omitempty"`
 	registry.Usage
 }
 
-// UsageList is a page of usage, and the days that it is about.
+// UsageList is a page of usage, and its days.
 type UsageList struct {
 	From       string     `json:"from" schema:"format=date"`
 	To         string     `json:"to" schema:"format=date"`
@@ -88,26 +88,26 @@ type AuditPage struct {
 	NextCursor NextCursor  `json:"next_cursor,omitempty"`
 }
 
-// The audit log's words.
+// Values of the audit log.
 type (
-	// AuditAction is what was done, or not allowed.
+	// AuditAction is the action that was done or denied.
 	AuditAction = string
 
-	// AuditOutcome: allowed: it was let through, or done. denied: a rule or a person decided against it. failed: it
-	// could not be done. seen: it was looked at, and nothing was decided.
+	// AuditOutcome is the outcome of an action. allowed: it was permitted, or done. denied: a rule or a person denied
+	// it. failed: it could not be done. seen: it was viewed without a decision.
 	AuditOutcome = string
 )
 
-// Key is an API key, without the key itself.
+// Key is an API key, without its secret.
 type Key struct {
-	ID string `json:"id"` // names the key; it is not secret
+	ID string `json:"id"` // the id of the key; not secret
 	KeyAttributes
 }
 
-// CreatedKey is the answer to the creation of an API key.
+// CreatedKey is a new API key.
 type CreatedKey struct {
-	ID  string `json:"id"`                                         // names the key; it is not secret
-	Key string `json:"key" schema:"pattern=^fhk_[0-9A-Za-z]{49}$"` // the key itself, shown this once
+	ID  string `json:"id"`                                         // the id of the key; not secret
+	Key string `json:"key" schema:"pattern=^fhk_[0-9A-Za-z]{49}$"` // the secret key, returned only once
 	KeyAttributes
 }
 
@@ -120,11 +120,11 @@ type KeyAttributes struct {
 	DeviceID  string   `json:"device_id,omitempty"`
 	Tools     string   `json:"tools,omitempty"`
 	Context   string   `json:"context,omitempty"`
-	Person    bool     `json:"person,omitempty"` // a person's program makes its calls over MCP. Absent: a model does
+	Person    bool     `json:"person,omitempty"` // its MCP calls are made by a person's program. Absent: by a model
 	CreatedAt Time     `json:"created_at"`
-	CreatedBy string   `json:"created_by,omitempty"`   // the credential that made it
-	ExpiresAt Time     `json:"expires_at,omitempty"`   // Absent: when it was not used for 400 days
-	LastUsed  Time     `json:"last_used_at,omitempty"` // about; absent: never
+	CreatedBy string   `json:"created_by,omitempty"`   // the credential that created it
+	ExpiresAt Time     `json:"expires_at,omitempty"`   // Absent: after 400 days without use
+	LastUsed  Time     `json:"last_used_at,omitempty"` // approximate; absent: never
 }
 
 // KeyList is a page of the API keys, the oldest first.
@@ -140,29 +140,29 @@ type KeyRequest struct {
 	Name  string   `json:"name,omitempty" schema:"maxLength=256"`                      // for people
 	Roles []string `json:"roles,omitempty" schema:"enum=device|caller|approver|admin"` // Default: caller
 
-	// Whose key it is. Absent: it has no user.
+	// The user of the key. Absent: it has no user.
 	UserID string `json:"user_id,omitempty" schema:"maxLength=256"`
 
-	// The only device_id that a device with the key may have.
+	// The only device_id that a device may use with the key.
 	DeviceID string `json:"device_id,omitempty" schema:"maxLength=256"`
 
-	// Globs over names of tools, separated by spaces. Absent: all.
+	// Globs of tool names, separated by spaces. Absent: all tools.
 	Tools string `json:"tools,omitempty" schema:"maxLength=4096"`
 
-	// Who takes part in the conversations it opens. Default: main.
+	// The participants of conversations that it opens. Default: main.
 	Context string `json:"context,omitempty" schema:"enum=main|group|group sandboxed"`
 
-	// Another tenant than the caller's: for FARHAND_TOKEN only.
+	// A tenant other than the caller's: only with FARHAND_TOKEN.
 	Tenant string `json:"tenant,omitempty"`
 
-	// Whether a person's program makes its calls over MCP. Default: false, they count as a model's.
+	// Whether its MCP calls are made by a person's program. Default: false: they count as a model's.
 	Person bool `json:"person,omitempty"`
 
 	ExpiresAt string `json:"expires_at,omitempty" schema:"format=date-time"`
-	ExpiresIn int64  `json:"expires_in,omitempty" schema:"minimum=1"` // seconds; in place of expires_at
+	ExpiresIn int64  `json:"expires_in,omitempty" schema:"minimum=1"` // seconds; instead of expires_at
 }
 
-// Revocation: exactly one of them.
+// Revocation has exactly one member.
 //
 //schema:closed
 //schema:minProperties=1
@@ -171,7 +171,7 @@ type Revocation struct {
 	UserID   string `json:"user_id,omitempty" schema:"maxLength=256"`
 	DeviceID string `json:"device_id,omitempty" schema:"maxLength=256"`
 
-	// As audit and listings name it, key:… or device:…, or its id.
+	// As in the audit log and in lists, key:… or device:…, or its id.
 	Credential string `json:"credential,omitempty" schema:"maxLength=256"`
 
 	JTI string `json:"jti,omitempty" schema:"maxLength=256"` // the id of a JSON Web Token
@@ -179,12 +179,12 @@ type Revocation struct {
 
 // Revoked is the answer to a revocation.
 type Revoked struct {
-	Credentials int `json:"credentials"` // how many credentials were removed
+	Credentials int `json:"credentials"` // number of removed credentials
 }
 
 // ProtectedResource is the metadata of the MCP endpoint, in the form of RFC 9728.
 type ProtectedResource struct {
-	Resource string   `json:"resource"` // the URL to ask the authorization server for a token for
+	Resource string   `json:"resource"` // the URL to request a token for at the authorization server
 	Servers  []string `json:"authorization_servers"`
 	Scopes   []string `json:"scopes_supported,omitempty"`
 	Methods  []string `json:"bearer_methods_supported"`

@@ -10,19 +10,19 @@ type ApprovalRow struct {
 	CallID string        `json:"call_id" schema:"format=uuid"`
 	Tool   string        `json:"tool"`
 	State  ApprovalState `json:"state"`
-	Reason string        `json:"reason"` // why a person is asked
-	Rule   string        `json:"rule"`   // the id of the rule of the policy that demands it
+	Reason string        `json:"reason"` // why the call needs approval
+	Rule   string        `json:"rule"`   // the id of the policy rule that requires it
 
-	// Where the call goes. Absent for a tool of the gateway itself.
+	// The target session. Absent for built-in tools.
 	SessionID SessionID `json:"session_id,omitempty"`
 
 	DeviceID   string `json:"device_id,omitempty"`
 	DeviceName string `json:"device_name,omitempty"`
 
-	// The device_id of a paired device that a person may take this one for.
+	// The device_id of a paired device that looks similar.
 	LooksLike string `json:"looks_like,omitempty"`
 
-	UserID    string    `json:"user_id,omitempty"` // whose device it is, or who asked. Absent: no user in particular
+	UserID    string    `json:"user_id,omitempty"` // the device's user, or the requester. Absent: no user
 	Requester Requester `json:"requester"`
 
 	// `async`: no caller waits, and the call starts when it is allowed.
@@ -31,22 +31,22 @@ type ApprovalRow struct {
 	TurnID     string `json:"turn_id,omitempty" schema:"format=uuid"`
 	ArgsDigest string `json:"args_digest" schema:"pattern=^[0-9a-f]{64}$"`
 
-	// Of the tool as it is defined. The approval holds for this definition only.
+	// The digest of the tool's definition. The approval is valid only for this definition.
 	SchemaHash string `json:"schema_hash" schema:"pattern=^[0-9a-f]{64}$"`
 
-	// Where values of arguments come from, as far as that is known.
+	// Where argument values come from, if known.
 	Arguments []ArgumentSource `json:"arguments,omitempty"`
 
-	// Who may allow the call, by the policy. Absent: every approver but the credential that made it.
+	// Who may allow the call by the policy. Absent: every approver except the calling credential.
 	By registry.ApproveBy `json:"by,omitempty"`
 
-	// Who may decide, as far as that is known: users, names of keys, other ways to have the role.
+	// Who may decide, if known: users, names of keys, other holders of the role.
 	Approvers []string `json:"approvers,omitempty"`
 
 	MayDecide bool   `json:"may_decide"` // whether the reader may allow the call now
 	CreatedAt Time   `json:"created_at"`
-	ExpiresAt Time   `json:"expires_at"`           // no answer until then is a denial
-	AllowedBy string `json:"allowed_by,omitempty"` // with `by: two`: the first of two persons who allow the call
+	ExpiresAt Time   `json:"expires_at"`           // without a decision until then, the call is denied
+	AllowedBy string `json:"allowed_by,omitempty"` // with `by: two`: the first person who allowed the call
 
 	// A user, a credential or a device; two of them with `by: two`.
 	DecidedBy string `json:"decided_by,omitempty"`
@@ -58,12 +58,12 @@ type ApprovalRow struct {
 // ArgumentSource is where a value in the arguments comes from.
 type ArgumentSource = registry.ArgumentSource
 
-// Requester is who asks for a call.
+// Requester is the caller that needs approval.
 type Requester struct {
 	UserID     string `json:"user_id,omitempty"`
-	Credential string `json:"credential,omitempty"` // what proved who asks; no secret
-	Name       string `json:"name,omitempty"`       // what people call the credential
-	Model      bool   `json:"model"`                // a language model asks, in their conversation
+	Credential string `json:"credential,omitempty"` // the caller's credential; not secret
+	Name       string `json:"name,omitempty"`       // the display name of the credential
+	Model      bool   `json:"model"`                // a language model calls, in the user's conversation
 }
 
 // ApprovalList has the open approvals, in order of expiry.
@@ -71,26 +71,26 @@ type ApprovalList struct {
 	Approvals []ApprovalRow `json:"approvals"`
 }
 
-// Approval is an approval with its arguments: as sent, and as text that cannot deceive its reader.
+// Approval is an approval with its arguments, as sent and as unambiguous text.
 type Approval struct {
 	ApprovalRow
 	Args registry.JSON `json:"args,omitzero" schema:"type=object,open"` // as they will reach the tool
 
-	// The arguments for people: whole, and every character that is not plainly seen as its escape.
+	// The complete arguments for people. Invisible and ambiguous characters are escaped.
 	ArgsText string `json:"args_text"`
 
-	// What to look at twice: much to read, several lines, characters that are not seen, turn the direction of reading
-	// or push others out of sight, letters outside ASCII.
+	// Warnings about the arguments: they are long, have several lines, invisible or reordering characters, or letters
+	// outside ASCII.
 	Remarks []string `json:"remarks" schema:"enum=long|multiline|hidden|foreign"`
 }
 
-// DecisionRequest is a decision of an approval.
+// DecisionRequest is a decision on an approval.
 //
 //schema:closed
 type DecisionRequest struct {
 	Decision string `json:"decision" schema:"enum=allow-once|allow-always|deny"`
 
-	// With `allow-always`: the tool with any arguments, or with these only.
+	// With `allow-always`: the tool with any arguments, or only with these.
 	Scope string `json:"scope,omitempty" schema:"enum=tool|arguments,default=arguments"`
 
 	// With `allow-always`: how long the grant lasts; default 30 days.
@@ -109,7 +109,8 @@ const (
 // Decision is an approval after a decision: the first one counts.
 type Decision struct {
 	Approval
-	Decided bool   `json:"decided"` // whether this request decided. If not, another one was faster, or the time was up
+	// Whether this request decided. If not, another request was first, or the approval had expired.
+	Decided bool   `json:"decided"`
 	Grant   *Grant `json:"grant,omitempty"`
 }
 
@@ -138,11 +139,11 @@ type GrantList struct {
 //
 //schema:closed
 type PairRequest struct {
-	DeviceID   string `json:"device_id,omitempty"`   // what the credential is bound to. Absent: the gateway makes one
+	DeviceID   string `json:"device_id,omitempty"`   // the credential is bound to it. Absent: the gateway generates one
 	DeviceName string `json:"device_name,omitempty"` // for people
 	Platform   string `json:"platform,omitempty"`    // for people
 
-	// An Ed25519 key, 32 bytes in base64url without padding. The credential is then of no use without signatures.
+	// An Ed25519 key, 32 bytes in base64url without padding. The credential then works only with signatures.
 	PublicKey string `json:"public_key,omitempty"`
 
 	Tools []string `json:"tools,omitempty" schema:"maxItems=128"` // names of tools the device wants to offer
@@ -152,57 +153,57 @@ type PairRequest struct {
 type PairAsked struct {
 	ID string `json:"id"`
 
-	// For `/pair/status`. The device shows it to no one.
+	// For `/pair/status`. The device must keep it secret.
 	Secret string `json:"secret"`
 
-	Code      string `json:"code" schema:"pattern=^[2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4}$"` // to show to a person
+	Code      string `json:"code" schema:"pattern=^[2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4}$"` // to display to a person
 	DeviceID  string `json:"device_id"`
-	ExpiresIn int    `json:"expires_in"` // seconds until the request is gone
-	Interval  int    `json:"interval"`   // seconds between two questions to `/pair/status`
+	ExpiresIn int    `json:"expires_in"` // seconds until the request expires
+	Interval  int    `json:"interval"`   // seconds between requests to `/pair/status`
 }
 
-// PairSecret is the question whether a device is paired.
+// PairSecret is a request for the status of a pairing request.
 //
 //schema:closed
 type PairSecret struct {
 	Secret string `json:"secret" schema:"minLength=1"`
 }
 
-// PairStatus is whether a device is paired.
+// PairStatus is the status of a pairing request.
 type PairStatus struct {
 	Status   string `json:"status" schema:"enum=pending|rejected|approved"`
 	DeviceID string `json:"device_id"`
 	Name     string `json:"name,omitempty"`
 
-	// With `approved`: the bearer token of the device. It is not given out again.
+	// With `approved`: the device's bearer token. It is returned only once.
 	Credential string `json:"credential,omitempty"`
 }
 
 // Challenge is a nonce for a paired device to sign.
 type Challenge struct {
-	// What is signed is the text `farhand-device-v1`, a line feed, this, a line feed, and the device_id.
+	// The text to sign is `farhand-device-v1`, a line feed, this nonce, a line feed, and the device_id.
 	Nonce string `json:"nonce"`
 
 	ExpiresIn int `json:"expires_in"` // seconds
 }
 
-// PairingDecision is an approver's decision about a request to pair.
+// PairingDecision is an approver's decision on a pairing request.
 //
 //schema:closed
 type PairingDecision struct {
-	Code     string `json:"code,omitempty"` // as the device shows it; case and hyphen do not matter
+	Code     string `json:"code,omitempty"` // as the device displays it; case and hyphens are ignored
 	Decision string `json:"decision,omitempty" schema:"enum=approve|reject"`
-	User     string `json:"user,omitempty"` // whose device it becomes. Absent: the approver's
-	Name     string `json:"name,omitempty"` // for people. Absent: as the device calls itself
+	User     string `json:"user,omitempty"` // the device's user. Absent: the approver
+	Name     string `json:"name,omitempty"` // for people. Absent: the device's own name
 
-	// Names or globs of tools it may offer. Absent: those it asked for.
+	// Names or globs of the tools that it may offer. Absent: the requested ones.
 	Tools []string `json:"tools,omitzero" schema:"maxItems=128"`
 
-	// A device with the same device_id that is paired already loses its credential.
+	// Revokes the credential of an already paired device with the same device_id.
 	Replace bool `json:"replace,omitempty"`
 }
 
-// Pairing is a request to pair, as shown to its approver.
+// Pairing is a pairing request, as shown to its approver.
 type Pairing struct {
 	ID            string   `json:"id"`
 	Status        string   `json:"status" schema:"enum=pending|rejected|approved"`
@@ -212,12 +213,12 @@ type Pairing struct {
 	Tools         []string `json:"tools"`
 	Fingerprint   string   `json:"key_fingerprint,omitempty"` // of the public key, if the device has one
 	Source        string   `json:"source"`                    // the address the request came from
-	AlreadyPaired bool     `json:"already_paired"`            // a device with this device_id is paired already
+	AlreadyPaired bool     `json:"already_paired"`            // a device with this device_id is already paired
 
-	// The device_id of another device, paired or waiting, that a person may take this one for.
+	// The device_id of another device, paired or waiting, that looks similar.
 	LooksLike string `json:"looks_like,omitempty"`
 
-	// What to look at twice in the device_id: characters outside ASCII; spaces or signs that ids seldom have.
+	// Warnings about the device_id: characters outside ASCII, or spaces and signs that are unusual in ids.
 	Remarks []string `json:"remarks,omitempty" schema:"enum=foreign|unusual"`
 
 	CreatedAt Time   `json:"created_at"`
@@ -235,7 +236,7 @@ type DeviceRow struct {
 	ID       string `json:"id"` // of its credential
 	DeviceID string `json:"device_id"`
 
-	// The device_id of another paired device that a person may take this one for.
+	// The device_id of another paired device that looks similar.
 	LooksLike string `json:"looks_like,omitempty"`
 
 	Name        string   `json:"name,omitempty"`
@@ -258,12 +259,12 @@ type DeviceList struct {
 // Device is a paired device with its tools.
 type Device struct {
 	DeviceRow
-	Approved []ApprovedTool `json:"approved"` // as they were defined
+	Approved []ApprovedTool `json:"approved"` // with their approved definitions
 	Rejected []string       `json:"rejected"`
 	Waiting  []WaitingTool  `json:"waiting"`
 }
 
-// ApprovedTool is a tool of a device and the definition of it that was approved.
+// ApprovedTool is a tool of a device with its approved definition.
 type ApprovedTool = registry.ApprovedTool
 
 // WaitingTool is a tool that waits for approval.
@@ -271,11 +272,11 @@ type WaitingTool struct {
 	WaitingDefinition
 	Hash string `json:"hash"`
 
-	// A tool of this name is approved, and was defined in another way.
+	// A tool of this name is approved with another definition.
 	ApprovedHash string `json:"approved_hash,omitempty"`
 
 	Before  *WaitingDefinition `json:"before,omitempty"`
-	Changed []string           `json:"changed,omitempty"` // the fields that are different
+	Changed []string           `json:"changed,omitempty"` // the changed fields
 }
 
 // WaitingDefinition is a definition of a device's tool.
@@ -289,11 +290,11 @@ type WaitingDefinition struct {
 	OutputSchema  OutputSchema           `json:"output_schema,omitempty"`
 }
 
-// ToolDecision is a decision about tools of a paired device.
+// ToolDecision is a decision on tools of a paired device.
 //
 //schema:closed
 type ToolDecision struct {
-	// Tools that wait, each with the hash of the definition that was looked at.
+	// Waiting tools, each with the hash of the reviewed definition.
 	Approve []ApprovedTool `json:"approve,omitempty"`
 
 	Reject []string `json:"reject,omitempty"` // names of tools the device must not offer

@@ -25,13 +25,13 @@ type CompletionChoice struct {
 //schema:inline
 type CompletionMessage struct {
 	Role      string           `json:"role" schema:"enum=assistant"`
-	Content   *string          `json:"content"` // all that the model said; null where it only calls tools
+	Content   *string          `json:"content"` // the model's text; null if it only calls tools
 	Reasoning string           `json:"reasoning_content,omitempty"`
 	ToolCalls []CompletionCall `json:"tool_calls,omitempty"`
-	Refusal   *string          `json:"refusal"` // why the model does not answer
+	Refusal   *string          `json:"refusal"` // why the model refused to answer
 }
 
-// CompletionCall is a call of one of the caller's own tools. Each comes in one piece.
+// CompletionCall is a call of one of the caller's own tools. Each is in one chunk.
 type CompletionCall struct {
 	Index    *int               `json:"index,omitempty" schema:"minimum=0"` // in streams only
 	ID       string             `json:"id"`
@@ -44,7 +44,7 @@ type CompletionCall struct {
 //schema:inline
 type CompletionFunction struct {
 	Name      string `json:"name"`
-	Arguments string `json:"arguments"` // as the model wrote it: check that it is JSON
+	Arguments string `json:"arguments"` // as written by the model; may be invalid JSON
 }
 
 // CompletionUsage counts the tokens of a completion.
@@ -65,9 +65,9 @@ type CompletionChunk struct {
 	Object  string                  `json:"object" schema:"enum=chat.completion.chunk"`
 	Created int64                   `json:"created"`
 	Model   string                  `json:"model"`
-	Choices []CompletionChunkChoice `json:"choices" schema:"maxItems=1"` // empty in the piece that counts the tokens
+	Choices []CompletionChunkChoice `json:"choices" schema:"maxItems=1"` // empty in the chunk with the token counts
 
-	// With `include_usage`: null but in the last piece.
+	// With `include_usage`: null except in the last chunk.
 	Usage **CompletionUsage `json:"usage,omitempty"`
 }
 
@@ -79,9 +79,9 @@ type CompletionChunkChoice struct {
 	FinishReason *FinishReason   `json:"finish_reason"`
 }
 
-// CompletionDelta is what a CompletionChunk adds.
+// CompletionDelta is the content that a CompletionChunk adds.
 type CompletionDelta struct {
-	Role      string           `json:"role,omitempty" schema:"enum=assistant"` // in the first piece
+	Role      string           `json:"role,omitempty" schema:"enum=assistant"` // in the first chunk
 	Content   *string          `json:"content,omitempty"`
 	Refusal   *string          `json:"refusal,omitempty"`
 	Reasoning string           `json:"reasoning_content,omitempty"`
@@ -96,7 +96,7 @@ type Model struct {
 	OwnedBy string `json:"owned_by" schema:"enum=farhand"`
 }
 
-// ModelList has the models that can be asked for.
+// ModelList has the available models.
 type ModelList struct {
 	Object string  `json:"object" schema:"enum=list"`
 	Data   []Model `json:"data"`
@@ -107,15 +107,15 @@ type OpenAIError struct {
 	Error OpenAIErrorDetail `json:"error"`
 }
 
-// OpenAIErrorDetail says what went wrong.
+// OpenAIErrorDetail describes an error.
 //
 //schema:inline
 type OpenAIErrorDetail struct {
-	Message string  `json:"message"` // what to do about it, for people
+	Message string  `json:"message"` // for people: the problem and what to do
 	Type    string  `json:"type" schema:"enum=invalid_request_error|rate_limit_error|server_error"`
-	Param   *string `json:"param"` // the field that is wrong
+	Param   *string `json:"param"` // the invalid field
 
-	// `invalid_api_key`, `invalid_request_error`, `model_not_found` and `rate_limit_exceeded` as at OpenAI, else the
-	// gateway's own code.
+	// `invalid_api_key`, `invalid_request_error`, `model_not_found` and `rate_limit_exceeded` as in OpenAI's API,
+	// otherwise the gateway's own code.
 	Code string `json:"code"`
 }

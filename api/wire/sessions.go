@@ -4,7 +4,7 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
-// SessionAttributes are what both a list and a single answer say of a session.
+// SessionAttributes are the attributes of a session, in lists and alone.
 type SessionAttributes struct {
 	SessionID    SessionID `json:"session_id"`
 	Name         string    `json:"name,omitempty"`
@@ -17,10 +17,10 @@ type SessionAttributes struct {
 	ConnectedAt  Time      `json:"connected_at,omitempty"`
 	Pod          string    `json:"pod,omitempty"` // the pod that holds the device's connection
 
-	// Grows each time the session connects. Lists are in this order.
+	// Grows with each connection of the session. Lists are in this order.
 	Generation int64 `json:"generation,omitempty" schema:"minimum=1"`
 
-	// False: only the conversation is left. Then `connected_at`, `pod` and `generation` are absent, and there are no
+	// False: only the conversation exists. Then `connected_at`, `pod` and `generation` are absent, and there are no
 	// tools.
 	Connected bool `json:"connected"`
 
@@ -47,11 +47,11 @@ type SessionRow struct {
 	SessionAttributes
 	Tools []ToolName `json:"tools"` // in order of name
 
-	// Those of the tools that you may not call now. Absent: you may call all of them.
+	// The tools that the caller may not call now. Absent: the caller may call all of them.
 	ToolsDisabled []DisabledTool `json:"tools_disabled,omitempty"`
 }
 
-// DisabledTool is a listed tool that the asker may not call.
+// DisabledTool is a listed tool that the caller may not call.
 type DisabledTool struct {
 	Name   ToolName `json:"name"`
 	Reason string   `json:"reason"` // as in the list of tools
@@ -76,13 +76,13 @@ type SessionName struct {
 	Name string `json:"name" schema:"minLength=1,maxLength=256"`
 }
 
-// SessionRenamed is the answer to the renaming of a session.
+// SessionRenamed is a renamed session.
 type SessionRenamed struct {
 	SessionID SessionID `json:"session_id"`
 	Name      string    `json:"name"`
 }
 
-// SessionAborted is the answer to an abort.
+// SessionAborted is the result of an abort.
 type SessionAborted struct {
 	Status string `json:"status" schema:"enum=aborted|no_active_response"`
 }
@@ -108,32 +108,32 @@ type RunningSessionList struct {
 	NextCursor NextCursor       `json:"next_cursor,omitempty"`
 }
 
-// Tool is the definition of a tool, and whether the asker may call it.
+// Tool is the definition of a tool, and whether the caller may call it.
 type Tool struct {
 	Name        ToolName   `json:"name"`
 	Description string     `json:"description"`
 	Parameters  Parameters `json:"parameters"`
-	Enabled     bool       `json:"enabled"`          // whether policy lets the asker call it
-	Reason      string     `json:"reason,omitempty"` // why the asker may not call it; absent when it may
+	Enabled     bool       `json:"enabled"`          // whether the policy lets the caller call it
+	Reason      string     `json:"reason,omitempty"` // why the caller may not call it; absent if it may
 
-	// How long a call waits when the caller does not say.
+	// The timeout of a call that sets none.
 	TimeoutMS int64 `json:"timeout_ms,omitempty" schema:"minimum=1"`
 
 	Annotations   *Annotations           `json:"annotations,omitempty"`
 	SecurityLevel registry.SecurityLevel `json:"security_level,omitempty"`
 	OutputSchema  OutputSchema           `json:"output_schema,omitempty"`
 
-	// Equal exactly for equal definitions, of all that the tool says about itself.
+	// Equal for equal definitions, including descriptions and annotations.
 	SchemaHash string `json:"schema_hash" schema:"pattern=^[0-9a-f]{64}$"`
 
-	// A person is asked before each call of the asker.
+	// Each call of the caller needs a person's approval.
 	Approval string `json:"approval,omitempty" schema:"enum=required"`
 }
 
-// ApprovalRequired is the value of Tool.Approval if each call of the asker needs a person's approval.
+// ApprovalRequired is the value of Tool.Approval if each call of the caller needs a person's approval.
 const ApprovalRequired = "required"
 
-// ToolRow is one tool of one session, or a built-in one: those come first, and have no session and no pod.
+// ToolRow is a tool of a session, or a built-in tool. Built-in tools come first, and have no session and no pod.
 type ToolRow struct {
 	Tool
 	SourceType string    `json:"source_type" schema:"enum=builtin|mcp|remote"`
@@ -151,7 +151,7 @@ type GroupRow struct {
 	Tool
 	SourceType string `json:"source_type" schema:"enum=builtin|mcp|remote"`
 
-	// How many connected sessions offer exactly this definition. Zero for built-in tools, which come first.
+	// Number of connected sessions with exactly this definition. Zero for built-in tools, which come first.
 	Sessions int `json:"sessions" schema:"minimum=0"`
 }
 
@@ -209,12 +209,12 @@ type FormatList[Row any] struct {
 
 // Lists of tools in the formats.
 type (
-	// OpenAIToolList has tools as OpenAI's API takes them.
+	// OpenAIToolList has tools in the format of OpenAI's API.
 	OpenAIToolList = FormatList[OpenAITool]
 
-	// AnthropicToolList has tools as Anthropic's API takes them.
+	// AnthropicToolList has tools in the format of Anthropic's API.
 	AnthropicToolList = FormatList[AnthropicTool]
 
-	// MCPToolList has tools as MCP has them.
+	// MCPToolList has tools in the format of MCP.
 	MCPToolList = FormatList[MCPTool]
 )

@@ -2,9 +2,10 @@
 // cmd/farhand decode them, and the schemas of the OpenAPI document are generated from them, so that all three agree.
 // The package has no logic and imports only registry.
 //
-// The comment of a type or a field becomes its description in the document, without the name at its beginning: "Tool is
-// the definition of a tool." becomes "The definition of a tool." A field without omitempty or omitzero is required. A pointer without them can be
-// null. What a Go type cannot say is in the tag schema of a field, or in a line //schema: of a type:
+// The comment of a type or a field becomes its description in the document, without the name at its start: "Tool is the
+// definition of a tool." becomes "The definition of a tool." A field without omitempty or omitzero is required. A
+// pointer without them can be null. What a Go type cannot say is in the tag schema of a field, or in a line //schema:
+// of a type:
 //
 //	key=value  the keyword of JSON Schema; separated by commas in a tag. The values of enum are separated by |
 //	closed     no other members are allowed, as in all requests
@@ -38,7 +39,7 @@ type (
 	//schema:maxLength=64
 	ToolName = string
 
-	// ModelName is a name that models and their vendors take for tools and schemas.
+	// ModelName is a tool or schema name that model vendors accept.
 	//
 	//schema:pattern=^[a-zA-Z0-9_-]{1,64}$
 	ModelName = string
@@ -53,9 +54,9 @@ type (
 	//schema:pattern=^\d{1,18}-\d{1,18}$
 	EventID = string
 
-	// IdempotencyKey: makes repeating the request harmless: the same request with the same key gets the answer of the
-	// first one, or joins it while it runs. Another request with it is the error `idempotency_conflict`. If a call
-	// certainly reached no device, its key can be used again.
+	// IdempotencyKey makes retries safe: the same request with the same key returns the first response, or joins the
+	// running call. A different request with the key fails with `idempotency_conflict`. If a call never reached a
+	// device, its key can be used again.
 	//
 	//schema:pattern=^[\x21-\x7e]{1,255}$
 	IdempotencyKey = string
@@ -88,46 +89,47 @@ type Labels = map[string]string
 
 // States of calls and approvals.
 type (
-	// CallState: the first four pass; the others are final. After `cancelled`, `timed_out` and `lost` the device's
-	// answer may still come, and then the record has it.
+	// CallState is the state of a call. The first four are temporary, the others final. After `cancelled`, `timed_out`
+	// and `lost`, a late answer of the device is still stored in the record.
 	CallState = registry.State
 
-	// CallStatus is what `state` comes down to: nothing runs yet (`accepted`, `routed`), it runs (`delivered`,
-	// `running`), it did what it is for (`succeeded`), or it did not.
+	// CallStatus summarizes `state`: nothing runs yet (`accepted`, `routed`), the tool runs (`delivered`, `running`),
+	// it succeeded (`succeeded`), or it did not.
 	CallStatus = registry.Status
 
-	// Dispatched is whether the call reached the device, which can then have run the tool.
+	// Dispatched is whether the call reached the device, so that the tool may have run.
 	Dispatched = registry.Dispatched
 
-	// ErrorCode is what went wrong, for machines. New codes may be added.
+	// ErrorCode is the machine-readable error. New codes may be added.
 	ErrorCode = registry.Code
 
-	// ApprovalState: `expired`: no answer came in time, which is a denial. `withdrawn`: the call ended first.
+	// ApprovalState is the state of an approval. `expired`: no decision came in time, so the call was denied.
+	// `withdrawn`: the call ended first.
 	ApprovalState = registry.ApprovalState
 )
 
 // Definitions of tools.
 type (
-	// Parameters: JSON Schema (2020-12) of the arguments.
+	// Parameters is the JSON Schema (2020-12) of the arguments.
 	//
 	//schema:type=object
 	//schema:open
 	Parameters = json.RawMessage
 
-	// OutputSchema: JSON Schema (2020-12) of what the tool returns; absent if none is known. Answers are checked
-	// against it.
+	// OutputSchema is the JSON Schema (2020-12) of the tool's output; absent if unknown. Results are checked against
+	// it.
 	//
 	//schema:type=object
 	OutputSchema = json.RawMessage
 
-	// OutputSchemas: by the name of the tool in this list, the schema of what it returns, for those that have one.
-	// The format has no place for it.
+	// OutputSchemas has the output schemas of tools by their names in this list, because the format has no place for
+	// them.
 	OutputSchemas = map[string]OutputSchema
 
-	// ChangedNames: for each name that had to be changed, the name to call the tool by.
+	// ChangedNames maps each changed name to the name to call the tool by.
 	ChangedNames = map[string]ToolName
 
-	// Annotations are hints in the sense of MCP. The device gave them: they inform, they guarantee nothing.
+	// Annotations are MCP hints. They come from the device and are not verified.
 	Annotations = registry.Annotations
 )
 
@@ -142,14 +144,13 @@ type (
 	//schema:maxItems=16
 	Parts = []Part
 
-	// PartList is what the tool returned beside its text, without `data`. With `url` where the gateway keeps files and
-	// has room.
+	// PartList is the tool's non-text output, without `data`. Parts have `url` if the gateway stored the file.
 	//
 	//schema:minItems=1
 	//schema:maxItems=16
 	PartList = []Part
 
-	// OutputViolations are the rules of the tool's output schema that the answer breaks, at most 20; absent if it
-	// breaks none. The answer is passed on as it is.
+	// OutputViolations are the result's violations of the tool's output schema, at most 20; absent if there are none.
+	// The result is passed on unchanged.
 	OutputViolations = []registry.Violation
 )

@@ -40,7 +40,7 @@ func TestApprovalsAreSentOut(t *testing.T) {
 	if err := json.Unmarshal(raw, &accepted); err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, raw)
 	}
-	if len(accepted.Approvers) != 1 || accepted.Approvers[0] != "whoever has FARHAND_TOKEN" {
+	if len(accepted.Approvers) != 1 || accepted.Approvers[0] != "holders of FARHAND_TOKEN" {
 		t.Errorf("who asks is told that %q may decide", accepted.Approvers)
 	}
 	select {

@@ -89,8 +89,8 @@ func TestChatShowsWhatWaits(t *testing.T) {
 		if strings.Contains(said, "y 1: once") != c.asked || runs.Load() != c.runs {
 			t.Errorf("%s: %d runs\n%s", c.name, runs.Load(), said)
 		}
-		if !answers && !strings.Contains(said, "approvers: boss, front desk, whoever has FARHAND_TOKEN") &&
-			!strings.Contains(said, "approvers: front desk, boss, whoever has FARHAND_TOKEN") {
+		if !answers && !strings.Contains(said, "approvers: boss, front desk, holders of FARHAND_TOKEN") &&
+			!strings.Contains(said, "approvers: front desk, boss, holders of FARHAND_TOKEN") {
 			t.Errorf("%s: no approvers\n%s", c.name, said)
 		}
 	}

@@ -57,7 +57,7 @@ func TestMistakesAreExplained(t *testing.T) {
 			[]string{"time.Duration", "parse error", "field"}},
 		{"no Redis", []string{"FARHAND_REDIS_URL=redis://:hidden@" + nowhere, "FARHAND_ADDR=127.0.0.1:0"},
 			[]string{"serve"}, exitError,
-			[]string{"no Redis answers there", nowhere, "start one: redis-server", "unset FARHAND_REDIS_URL"},
+			[]string{"Redis does not answer", nowhere, "start one: redis-server", "unset FARHAND_REDIS_URL"},
 			[]string{"hidden"}},
 		{"arguments without quotes", there, []string{"call", "echo", `{"a":`, "1}"}, exitError,
 			[]string{"farhand call TOOL [ARGS]", "quotes"}, []string{"arg(s)"}},
@@ -77,13 +77,13 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"Redis with a certificate of our own",
 			[]string{"FARHAND_REDIS_URL=" + secureRedis, "FARHAND_ADDR=127.0.0.1:0"},
 			[]string{"serve"}, exitError, []string{"certificate of Redis cannot be verified", "set FARHAND_REDIS_CA"},
-			[]string{"start one", "no Redis answers"}},
+			[]string{"start one", "Redis does not answer"}},
 		{"a gateway with a certificate of its own", []string{"FARHAND_URL=" + secure.URL}, []string{"tools"}, exitError,
 			[]string{"certificate of " + secure.URL + " cannot be verified", "SSL_CERT_FILE"},
 			[]string{"is it running"}},
 		{"keys alone", []string{"FARHAND_KEYS_ONLY=true", "FARHAND_REDIS_URL=redis://:hidden@" + nowhere,
 			"FARHAND_ADDR=127.0.0.1:0", "KUBERNETES_SERVICE_HOST=here"}, []string{"serve"}, exitError,
-			[]string{"no Redis answers there"}, []string{"FARHAND_TOKEN", "no credential"}},
+			[]string{"Redis does not answer"}, []string{"FARHAND_TOKEN", "no credential"}},
 		{"the version", nil, []string{"version"}, 0, []string{"farhand ", "go1."}, nil},
 		{"completion of tools", there, []string{"__complete", "call", ""}, 0, []string{"echo"}, nil},
 		{"completion of sessions", there, []string{"__complete", "call", "echo", "--session", ""}, 0, []string{"phone"},
@@ -193,7 +193,7 @@ func TestDeviceSaysWhyItCannotConnect(t *testing.T) {
 	p := startPod(t)
 	for want, args := range map[string][]string{
 		"no gateway answers at this address": {"--server", testkit.FreeAddr(t)},
-		"host name is not known":             {"--server", "http://gateway.invalid"},
+		"host name does not resolve":         {"--server", "http://gateway.invalid"},
 		"unauthenticated":                    {"--server", p.url, "--token", "wrong"},
 	} {
 		device := start(t, nil, farhandBinary, append([]string{"device"}, args...)...)

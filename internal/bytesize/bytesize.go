@@ -32,7 +32,7 @@ func Parse(text string) (uint64, error) {
 		power = 0
 	}
 	if len(unit) > 1 || unit != "" && power == 0 || unit == "" && base == 1024 {
-		return 0, fmt.Errorf("%q has no unit of bytes", text)
+		return 0, fmt.Errorf("%q has no valid byte unit", text)
 	}
 	if n *= math.Pow(base, float64(power)); n >= math.MaxUint64 {
 		return 0, fmt.Errorf("%q is too large", text)

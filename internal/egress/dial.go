@@ -23,11 +23,11 @@ import (
 func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(hostport)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q is no address", ErrRefused, hostport)
+		return nil, fmt.Errorf("%w: %q is not host:port", ErrRefused, hostport)
 	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q is no port", ErrRefused, portText)
+		return nil, fmt.Errorf("%w: %q is not a valid port", ErrRefused, portText)
 	}
 	if err := p.cfg.checkPort(int(port)); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (p *Proxy) dial(ctx context.Context, hostport string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// resolve returns at most maxTries addresses of a host that may be connected to, or why there are none.
+// resolve returns at most maxTries allowed addresses of a host, or an error if there are none.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	addr, err := netip.ParseAddr(host)
 	found, literal := []netip.Addr{addr}, err == nil
@@ -69,7 +69,7 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 		addr = addr.Unmap()
 		if err := p.check(addr); err != nil {
 			if refused = err; !literal { // do not reveal what names resolve to here
-				refused = fmt.Errorf("%w: %s leads into a private or reserved network, or to this machine", ErrRefused,
+				refused = fmt.Errorf("%w: %s resolves to a private or reserved network, or to this machine", ErrRefused,
 					host)
 			}
 			continue
@@ -93,7 +93,7 @@ func (p *Proxy) check(addr netip.Addr) error {
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return fmt.Errorf("%w: the addresses of this machine are not known: %w", ErrRefused, err)
+		return fmt.Errorf("%w: this machine's addresses are not known: %w", ErrRefused, err)
 	}
 	if slices.ContainsFunc(own, func(a net.Addr) bool {
 		prefix, err := netip.ParsePrefix(a.String())
@@ -105,7 +105,7 @@ func (p *Proxy) check(addr netip.Addr) error {
 }
 
 // errBudget ends connections when the proxy has used up its byte budget.
-var errBudget = errors.New("this browser has moved as many bytes as it may; stop it and start it again")
+var errBudget = errors.New("this browser has reached its traffic limit; stop it and start it again")
 
 // meteredConn is a connection that counts its bytes. It ends after Config.Idle without traffic, after Config.Lifetime,
 // or when the byte budget of the proxy is used up.
@@ -159,7 +159,7 @@ type Config struct {
 
 	Resolver Resolver // default: net.DefaultResolver
 
-	// Dial connects to an address that passed the checks. Default: a dialer that checks it once more.
+	// Dial connects to an address that passed the checks. Default: a dialer that checks it again.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -205,7 +205,7 @@ func (c Config) CheckURL(text string) error {
 	port := map[string]int{"http": 80, "https": 443}[u.Scheme]
 	if p := u.Port(); p != "" {
 		if port, err = strconv.Atoi(p); err != nil {
-			return fmt.Errorf("%w: the port %q is no number", ErrRefused, p)
+			return fmt.Errorf("%w: the port %q is not a number", ErrRefused, p)
 		}
 	}
 	return c.checkPort(port)

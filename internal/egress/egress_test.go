@@ -171,9 +171,9 @@ func TestRefusals(t *testing.T) {
 		url   string
 		want  string
 	}{
-		"private":    {[]string{"10.0.0.1"}, egress.Config{}, "http://a.test/", "a.test leads into a private"},
+		"private":    {[]string{"10.0.0.1"}, egress.Config{}, "http://a.test/", "a.test resolves to a private"},
 		"loopback":   {nil, egress.Config{}, "http://127.0.0.1/", "127.0.0.1 is an address of"},
-		"localhost":  {[]string{"93.184.216.34"}, egress.Config{}, "http://localhost./", "name for itself"},
+		"localhost":  {[]string{"93.184.216.34"}, egress.Config{}, "http://localhost./", "name for this machine"},
 		"metadata":   {[]string{"169.254.169.254"}, egress.Config{AllowPrivate: true}, "http://a.test/", "refused: "},
 		"mapped":     {[]string{"::ffff:127.0.0.1"}, egress.Config{}, "http://a.test/", "refused: "},
 		"port":       {[]string{"93.184.216.34"}, egress.Config{}, "http://a.test:22/", "port 22 is not open"},
@@ -251,7 +251,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	status, body := get(t, c, "http://a.test/")
-	if status == http.StatusOK || !strings.Contains(body, "as many bytes") {
+	if status == http.StatusOK || !strings.Contains(body, "traffic limit") {
 		t.Errorf("%d, %.100s", status, body)
 	}
 

@@ -152,7 +152,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var errNoProxyRequest = errors.New("this is a proxy for http and https")
+var errNoProxyRequest = errors.New("this proxy supports only http and https")
 
 func (p *Proxy) known(r *http.Request) bool {
 	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(User+":"+p.password))
@@ -197,7 +197,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	both(near, buffered.Reader, far)
 }
 
-// both copies until one side ends, and then closes the other. early holds what the client has already sent.
+// both copies until one side ends, and then closes the other. early holds the bytes that the client has already sent.
 func both(near net.Conn, early *bufio.Reader, far net.Conn) {
 	done := make(chan struct{})
 	go func() {

@@ -42,11 +42,10 @@ func newCalls(s *Set) *Calls {
 	endpoint, route := Label{"endpoint", texts(endpoints)}, Label{"route", texts(routes)}
 	c := &Calls{ways: make(map[callWay]*wayCounters)}
 	calls := s.counters("farhand_calls_total",
-		"Calls that ended, on the pod that was asked, "+
-			"by where they came in, the way to their tool, and how they ended.",
+		"Finished calls on the pod that received them, by endpoint, route to the tool, and outcome.",
 		[]Label{endpoint, route, {"outcome", outcomes}})
 	durations := s.histograms("farhand_call_duration_seconds",
-		"How long calls took that their tools answered, from the request to the result.",
+		"Duration of calls that the tool answered, from the request to the result.",
 		[]Label{endpoint, route}, callBuckets)
 	for _, e := range endpoints {
 		for _, r := range routes {
@@ -89,14 +88,14 @@ func newTurns(s *Set, models []string) *Turns {
 	outcomes := texts([]chat.Outcome{chat.OutcomeDone, chat.OutcomeAborted, chat.OutcomeError, other})
 	models = append(append([]string(nil), models...), other)
 	ended := s.counters("farhand_turns_total",
-		"Turns of conversations that ended, by where they came in and how they ended.",
+		"Finished turns of conversations, by channel and outcome.",
 		[]Label{channel, {"outcome", outcomes}})
-	durations := s.histograms("farhand_turn_duration_seconds", "How long turns took, tools included.",
+	durations := s.histograms("farhand_turn_duration_seconds", "Duration of turns, including tool calls.",
 		[]Label{channel}, turnBuckets)
-	calls := s.counters("farhand_turn_calls_total", "Tool calls that models asked for.",
+	calls := s.counters("farhand_turn_calls_total", "Tool calls that models requested.",
 		[]Label{{"channel", append(channels, other)}})
 	tokens := s.counters("farhand_model_tokens_total",
-		"Tokens that models read (input) and wrote (output), as their providers count them.",
+		"Tokens that models read (input) and wrote (output), as counted by their providers.",
 		[]Label{{"direction", []string{"input", "output"}}, {"model", models}})
 	t := &Turns{
 		outcomes: make(map[string]tally), durations: make(map[string]*timer),
@@ -149,12 +148,12 @@ func newHTTP(s *Set) *HTTP {
 	}
 	route := Label{"route", routes}
 	codes := append(texts(registry.Codes()), other)
-	requests := s.counters("farhand_http_requests_total", "HTTP requests that ended, by route and status.",
+	requests := s.counters("farhand_http_requests_total", "Finished HTTP requests, by route and status.",
 		[]Label{route, {"status", statuses}})
-	failures := s.counters("farhand_http_errors_total", "HTTP requests that failed, by the code of the error.",
+	failures := s.counters("farhand_http_errors_total", "Failed HTTP requests, by error code.",
 		[]Label{{"code", codes}})
 	durations := s.histograms("farhand_http_request_duration_seconds",
-		"How long HTTP requests took until they were answered. Streams take as long as their clients listen.",
+		"Duration of HTTP requests. Streams count until their clients disconnect.",
 		[]Label{route}, httpBuckets)
 	counters := func(name string) *routeCounters {
 		return &routeCounters{newTally(requests, statuses, name), newTimer(durations, name)}
@@ -200,11 +199,10 @@ func newRedis(s *Set) *Redis {
 	group := Label{"group", texts(redisstore.Kinds())}
 	r := &Redis{durations: make(map[redisstore.Kind]*timer), failures: make(map[redisstore.Kind]tally)}
 	durations := s.histograms("farhand_redis_round_trip_duration_seconds",
-		"How long round trips to Redis took, by the kind of what was sent. "+
-			"Reads that wait for news are not among them.",
+		"Duration of round trips to Redis, by kind of command. Blocking reads are not counted.",
 		[]Label{group}, redisBuckets)
 	failures := s.counters("farhand_redis_errors_total",
-		"Round trips to Redis that failed, by the kind of what was sent and of the failure.",
+		"Failed round trips to Redis, by kind of command and of failure.",
 		[]Label{group, {"failure", texts(redisstore.Failures())}})
 	for _, g := range redisstore.Kinds() {
 		r.durations[g] = newTimer(durations, string(g))

@@ -39,10 +39,10 @@ func policyFile(n policy.Status) []current {
 	}
 	return []current{
 		gauge("farhand_policy_file_refused",
-			"1 while the policy file that is there now is not in force because it cannot be used, else 0.",
+			"1 while the current policy file is invalid and therefore not in force, otherwise 0.",
 			one(refused)),
 		counter("farhand_policy_reloads_total",
-			"Policy files that were read since the start, by whether they came in force.",
+			"Policy files read since the start, by whether they came into force.",
 			by("result", part{"ok", int64(n.Reloads)}, part{"refused", int64(n.Refused)})),
 	}
 }
@@ -58,9 +58,9 @@ func mcpServers(all []upstream.Status) []current {
 		connects = append(connects, part{s.Name, s.Attempts})
 	}
 	return []current{
-		gauge("farhand_mcp_server_up", "1 while this pod has a connection to an MCP server, else 0.",
+		gauge("farhand_mcp_server_up", "1 while this pod has a connection to an MCP server, otherwise 0.",
 			by("server", up...)),
-		gauge("farhand_mcp_server_tools", "Tools of an MCP server that are listed.", by("server", tools...)),
+		gauge("farhand_mcp_server_tools", "Listed tools of an MCP server.", by("server", tools...)),
 		counter("farhand_mcp_server_connects_total", "Attempts to connect to an MCP server since the start.",
 			by("server", connects...)),
 	}
@@ -79,29 +79,28 @@ func httpHooks(all []hooks.Stats) []current {
 	name := Label{"hook", names}
 	return []current{
 		counter("farhand_hook_questions_total",
-			"Questions to HTTP hooks, by what came of them: failed ones had no answer that could be used.",
+			"Requests to HTTP hooks, by outcome. Failed requests had no valid response.",
 			labeled(questions, name, Label{"outcome", hooks.Outcomes()})),
 		counter("farhand_hook_seconds_total",
-			"How long those questions took, all together, waiting for their turns included.",
+			"Total duration of requests to HTTP hooks, including time in the queue.",
 			labeled(took, name)),
 	}
 }
 
 func sessions(n routing.Stats) []current {
 	return []current{
-		gauge("farhand_sessions", "Sessions whose sockets are on this pod.", one(n.Sessions)),
+		gauge("farhand_sessions", "Sessions with a socket on this pod.", one(n.Sessions)),
 		counter("farhand_sessions_opened_total",
-			"Sessions that were opened on this pod; resumed ones had been connected a moment before, here or "+
-				"elsewhere.",
+			"Sessions opened on this pod. Resumed sessions were connected shortly before, to any pod.",
 			by("resumed", part{"true", n.SessionsResumed}, part{"false", n.SessionsOpened - n.SessionsResumed})),
 		counter("farhand_sessions_replaced_total", "Sessions of this pod that another connection took over.",
 			one(n.SessionsReplaced)),
 		counter("farhand_sessions_restored_total",
-			"Sessions that were written to the store again because it had lost them, by whether that worked.",
+			"Sessions rewritten to the store after it lost them, by result.",
 			by("result", part{"ok", n.SessionsRestored}, part{"failed", n.RestoresFailed})),
 		counter("farhand_routes_total",
-			"Sessions of other pods that calls named by their ids, by how this pod found them: remembered from an "+
-				"earlier call, or read from the store.",
+			"Lookups of sessions on other pods by id, by source: remembered from an earlier call, or read from the "+
+				"store.",
 			by("from", part{"memory", n.RoutesRemembered}, part{"store", n.RoutesRead})),
 	}
 }
@@ -109,16 +108,16 @@ func sessions(n routing.Stats) []current {
 func calls(n routing.Stats) []current {
 	return []current{
 		gauge("farhand_calls_in_progress",
-			"Calls by where they are: pending wait here for their answers, in_flight are at devices of this pod, "+
-				"detached are at devices that may come back, running outlive their requests, "+
-				"returning wait here for a device that is expected back. One call can be in several places.",
+			"Calls by place: pending calls wait here for a result, in_flight calls are at devices of this pod, "+
+				"detached calls are at disconnected devices that may reconnect, running calls outlive their "+
+				"requests, returning calls wait here for a device to reconnect. A call can be in several places.",
 			by("place", part{"pending", n.Pending}, part{"in_flight", n.InFlight}, part{"detached", n.Detached},
 				part{"running", n.Running}, part{"returning", n.Returns})),
 		counter("farhand_calls_received_twice_total",
-			"Calls that came twice from another pod and were delivered once.", one(n.ReceivedTwice)),
-		gauge("farhand_tasks", "Short exchanges with the store that are under way.", one(n.Tasks)),
+			"Calls received twice from another pod and delivered once.", one(n.ReceivedTwice)),
+		gauge("farhand_tasks", "Short store operations in progress.", one(n.Tasks)),
 		counter("farhand_call_returns_total",
-			"Waits of calls for a device that was expected back, by whether it came while they waited.",
+			"Calls that waited for a device to reconnect, by whether it did in time.",
 			by("came", part{"true", n.ReturnsCame}, part{"false", n.ReturnsMissed})),
 	}
 }
@@ -127,16 +126,17 @@ func calls(n routing.Stats) []current {
 func places(n routing.Stats) []current {
 	return []current{
 		gauge("farhand_places",
-			"Conversations and identities for which this pod keeps a browser, a container or a workspace.",
+			"Conversations and identities with a browser, a container or a workspace on this pod.",
 			one(n.Places)),
-		gauge("farhand_place_errands", "Calls of other pods for what this pod keeps that run here now.",
+		gauge("farhand_place_errands", "Calls from other pods that run here now because this pod holds their tools' "+
+			"state.",
 			one(n.Errands)),
 		counter("farhand_place_calls_total",
-			"Calls of tools that keep something, by the pod that they went to from this one: the one that keeps it.",
+			"Calls of tools with state, by the pod that holds the state and ran the call.",
 			by("pod", part{"this", n.PlaceCallsHere}, part{"other", n.PlaceCallsThere})),
 		counter("farhand_place_changes_total",
-			"Changes of who keeps something: taken over by this pod from one that is gone, which begins it anew; or "+
-				"lost by this pod, as it finds out when it refreshes what it keeps.",
+			"Changes of the pod that holds tools' state: taken over from a dead pod, with new state, or lost by this "+
+				"pod, as detected at a refresh.",
 			by("change", part{"taken_over", n.PlacesTaken}, part{"lost", n.PlacesLost})),
 	}
 }
@@ -144,28 +144,28 @@ func places(n routing.Stats) []current {
 func recorder(n routing.Stats) []current {
 	return []current{
 		gauge("farhand_recorder_queued_lines",
-			"Lines of the activity feed, of logs and records of calls that wait to be written.", one(n.RecorderLines)),
+			"Queued lines of the activity feed and of calls' logs and records.", one(n.RecorderLines)),
 		gauge("farhand_recorder_held_bytes",
-			"About how many bytes those lines take that wait or are being written.", one(n.RecorderBytes)),
+			"Approximate bytes of lines that are queued or being written.", one(n.RecorderBytes)),
 		gauge("farhand_recorder_unwritten_records",
-			"Records of calls that could not be written and are tried again.", one(n.RecorderUnwritten)),
+			"Call records that could not be written and will be retried.", one(n.RecorderUnwritten)),
 		counter("farhand_recorder_dropped_lines_total",
-			"Lines that were lost because there was no room or the store did not take them.", one(n.RecorderDropped)),
+			"Lines lost because the queue was full or the store rejected them.", one(n.RecorderDropped)),
 	}
 }
 
-// lease has the heartbeats of this pod, the pods that live and died, and what this pod had no room for.
+// lease has the heartbeats of this pod, live and dead pods, and refusals of this pod.
 func lease(n routing.Stats) []current {
 	return []current{
-		counter("farhand_heartbeats_total", "Renewals of this pod's lease, by whether the store took them.",
+		counter("farhand_heartbeats_total", "Renewals of this pod's lease, by result.",
 			by("result", part{"ok", n.Heartbeats - n.HeartbeatsMissed}, part{"missed", n.HeartbeatsMissed})),
-		gauge("farhand_pods_live", "Pods with a valid lease, as this pod saw them last.", one(n.PodsLive)),
-		counter("farhand_pods_died_total", "Pods whose leases lapsed and that this pod cleaned up after.",
+		gauge("farhand_pods_live", "Pods with a valid lease, as last seen by this pod.", one(n.PodsLive)),
+		counter("farhand_pods_died_total", "Dead pods, with an expired lease, that this pod cleaned up after.",
 			one(n.PodsDied)),
 		counter("farhand_routing_refused_total",
-			"What this pod had no room for, by the bound it met: calls in flight of one device, "+
-				"calls that outlive their requests, short exchanges with the store, calls that wait for devices, "+
-				"calls of other pods for what this pod keeps.",
+			"Refusals of this pod, by the limit reached: calls in flight of one device, calls that outlive their "+
+				"requests, short store operations, calls that wait for devices, calls from other pods for state on "+
+				"this pod.",
 			by("bound", part{"device", n.DeviceBusy}, part{"running", n.PodBusy}, part{"tasks", n.TasksRefused},
 				part{"returning", n.ReturnsRefused}, part{"errands", n.ErrandsRefused})),
 	}
@@ -175,14 +175,15 @@ func sockets(n ws.Stats) []current {
 	return []current{
 		gauge("farhand_sockets", "Open connections of devices.", one(n.Open)),
 		gauge("farhand_sockets_opening",
-			"Connections by how far they are: opening talk to the store now, queued wait for that.",
+			"Connections not yet open, by state: opening connections use the store now, queued connections wait for "+
+				"it.",
 			by("state", part{"opening", n.Opening}, part{"queued", n.Queued})),
-		counter("farhand_sockets_opened_total", "Connections of devices that were accepted.", one(n.Opened)),
+		counter("farhand_sockets_opened_total", "Accepted connections of devices.", one(n.Opened)),
 		counter("farhand_sockets_closed_total",
-			"Connections of devices that ended, by reason; gone means that the device went or its network did.",
+			"Closed connections of devices, by reason. gone: the device or its network failed or left.",
 			counted("reason", ws.CloseReasons(), n.Closed)),
 		counter("farhand_sockets_refused_total",
-			"Requests for a connection that were refused, by the code of the error.",
+			"Refused connection requests, by error code.",
 			counted("code", texts(registry.Codes()), n.Refused)),
 	}
 }
@@ -190,32 +191,31 @@ func sockets(n ws.Stats) []current {
 func traffic(n ws.Stats) []current {
 	return []current{
 		counter("farhand_frames_received_total",
-			"Frames from devices, by type; other are those that were not understood.",
+			"Frames from devices, by type; other: unknown or invalid frames.",
 			counted("type", ws.ReceivedTypes(), n.Received)),
 		counter("farhand_frames_sent_total", "Frames to devices, by type.", counted("type", ws.SentTypes(), n.Sent)),
 		counter("farhand_acknowledgements_total",
-			"Acknowledgements of results to devices, by whether they were written alone or together with another "+
-				"frame.",
+			"Acknowledgements of results to devices, by whether they were written alone or with another frame.",
 			by("written", part{"together", n.AcknowledgedTogether}, part{"alone", n.AcknowledgedAlone})),
 		counter("farhand_socket_bytes_total", "Bytes from devices (in) and to them (out).",
 			by("direction", part{"in", n.BytesIn}, part{"out", n.BytesOut})),
-		gauge("farhand_outbox_frames", "Frames that wait to be written to devices.", one(n.OutboxFrames)),
-		gauge("farhand_outbox_bytes", "Bytes that wait to be written to devices.", one(n.OutboxBytes)),
-		gauge("farhand_outbox_fullest_bytes", "Bytes that wait for the device with the most of them.",
+		gauge("farhand_outbox_frames", "Frames queued for devices.", one(n.OutboxFrames)),
+		gauge("farhand_outbox_bytes", "Bytes queued for devices.", one(n.OutboxBytes)),
+		gauge("farhand_outbox_fullest_bytes", "Bytes queued for the device with the longest queue.",
 			one(n.FullestOutbox)),
 		gauge("farhand_unhandled_bytes",
-			"Bytes received of messages that are not complete or not handled yet.", one(n.UnhandledBytes)),
+			"Bytes received of messages that are incomplete or not yet handled.", one(n.UnhandledBytes)),
 	}
 }
 
 func refusals(n api.Stats) []current {
 	return []current{
 		gauge("farhand_http_held_requests",
-			"Requests that stay open: event streams and streamed turns, and requests that wait for a call.",
+			"Long-lived requests: event streams and streamed turns, and requests that wait for a call.",
 			by("kind", part{"streams", n.Streams}, part{"waiting", n.Waiting})),
 		counter("farhand_http_refused_total",
-			"Requests the API had no room for, by the bound they met: event streams, requests that wait for "+
-				"a call, bytes of answers, bytes of request bodies.",
+			"Requests that the API refused, by the limit reached: event streams, requests that wait for a call, "+
+				"response bytes, request body bytes.",
 			by("bound", part{"streams", n.StreamsRefused}, part{"waiting", n.WaitingRefused},
 				part{"answers", n.AnswersRefused}, part{"bodies", n.BodiesRefused})),
 	}
@@ -223,28 +223,27 @@ func refusals(n api.Stats) []current {
 
 func authRefusals(n map[string]int64) []current {
 	return []current{counter("farhand_auth_refused_total",
-		"Requests, of devices too, that were refused: a web origin that is not allowed, a wrong or "+
-			"missing token, no proper WebSocket handshake, too many sessions or requests to pair from one source, "+
-			"no room for another request to pair.",
+		"Refused requests, including those of devices: a forbidden web origin, a wrong or missing token, an invalid "+
+			"WebSocket handshake, too many sessions or pairing requests from one source, too many pending pairing "+
+			"requests.",
 		counted("reason", auth.RefusalKinds(), n))}
 }
 
 func turns(n chat.Stats) []current {
 	return []current{
 		gauge("farhand_turns", "Turns that run or wait for their conversation.", one(n.Turns)),
-		counter("farhand_turns_refused_total", "Turns the pod had no room for.", one(n.Refused)),
+		counter("farhand_turns_refused_total", "Turns refused because the pod was at its limit.", one(n.Refused)),
 	}
 }
 
 // auditLog has the queue of the audit log, and the lines that were written and dropped.
 func auditLog(n audit.Stats) []current {
 	return []current{
-		gauge("farhand_audit_queued_lines", "Lines of the audit log that wait to be written.", one(n.Waiting)),
+		gauge("farhand_audit_queued_lines", "Queued lines of the audit log.", one(n.Waiting)),
 		gauge("farhand_audit_held_bytes",
-			"About how many bytes those lines take that wait or are being written.", one(n.Bytes)),
+			"Approximate bytes of lines that are queued or being written.", one(n.Bytes)),
 		counter("farhand_audit_lines_total",
-			"Lines of the audit log, by what became of them: dropped ones were lost because the store was away for "+
-				"long.",
+			"Lines of the audit log, by result. Dropped lines were lost in a long outage of the store.",
 			by("result", part{"written", n.Written}, part{"dropped", n.Dropped})),
 	}
 }
@@ -263,12 +262,12 @@ func redisPools(all map[string]redisstore.PoolStats) []current {
 			each(func(p pool) float64 { return float64(p.Open) })),
 		gauge("farhand_redis_idle_connections", "Idle connections to Redis, by pool.",
 			each(func(p pool) float64 { return float64(p.Idle) })),
-		counter("farhand_redis_pool_waits_total", "Times a command had to wait for a connection, by pool.",
+		counter("farhand_redis_pool_waits_total", "Commands that had to wait for a connection, by pool.",
 			each(func(p pool) float64 { return float64(p.Waits) })),
 		counter("farhand_redis_pool_wait_seconds_total",
-			"How long commands waited for connections altogether, by pool.",
+			"Total time that commands waited for connections, by pool.",
 			each(func(p pool) float64 { return p.Waited.Seconds() })),
-		counter("farhand_redis_pool_timeouts_total", "Times no connection became free in time, by pool.",
+		counter("farhand_redis_pool_timeouts_total", "Commands that got no connection in time, by pool.",
 			each(func(p pool) float64 { return float64(p.Timeouts) })),
 	}
 }
@@ -276,19 +275,18 @@ func redisPools(all map[string]redisstore.PoolStats) []current {
 // busMessages has what the bus sent, its queue lengths and its failures.
 func busMessages(n bus.Stats) []current {
 	return []current{
-		counter("farhand_bus_sent_messages_total", "Messages that were sent to other pods, by queue.",
+		counter("farhand_bus_sent_messages_total", "Messages sent to other pods, by queue.",
 			by("queue", part{"envelopes", n.CallsSent}, part{"replies", n.RepliesSent})),
 		counter("farhand_bus_sent_packets_total",
-			"Packets in which those messages travelled, by queue: messages that leave for one pod at the same moment "+
-				"share a packet.",
+			"Packets sent to other pods, by queue. Messages sent to a pod at the same moment share a packet.",
 			by("queue", part{"envelopes", n.CallPackets}, part{"replies", n.ReplyPackets})),
-		gauge("farhand_bus_queued_messages", "Messages that wait to be sent to other pods, by queue.",
+		gauge("farhand_bus_queued_messages", "Messages queued for other pods, by queue.",
 			by("queue", part{"envelopes", n.CallsQueued}, part{"replies", n.RepliesQueued},
 				part{"retries", n.RepliesPutOff})),
-		gauge("farhand_bus_queued_bytes", "Bytes of the messages that wait to be sent to other pods, by queue.",
+		gauge("farhand_bus_queued_bytes", "Bytes of messages queued for other pods, by queue.",
 			by("queue", part{"envelopes", n.CallBytesQueued}, part{"replies", n.ReplyBytesQueued},
 				part{"retries", n.PutOffBytesQueued})),
-		counter("farhand_bus_events_total", "What went wrong between pods, and was mended or not, by what it was.",
+		counter("farhand_bus_events_total", "Failures between pods, recovered or not, by event.",
 			by("event", part{"envelope_refused", n.CallsRefused}, part{"reply_refused", n.RepliesRefused},
 				part{"reply_published", n.RepliesPublished}, part{"reply_retried", n.RepliesRetried},
 				part{"reply_lost", n.RepliesLost}, part{"malformed", n.Malformed},
@@ -324,11 +322,11 @@ func pools(parts []map[string]share.Stats) []current {
 	name := Label{"pool", poolNames}
 	return []current{
 		gauge("farhand_pool_held",
-			"What is held of each pool that tenants share, in its unit: bytes where its name says so, else how many.",
+			"Usage of each pool that tenants share: in bytes if its name says so, otherwise a count.",
 			labeled(held, name)),
-		gauge("farhand_pool_waiting", "Requests that wait for a part of a pool.", labeled(waiting, name)),
+		gauge("farhand_pool_waiting", "Requests that wait for capacity of a pool.", labeled(waiting, name)),
 		counter("farhand_pool_refused_total",
-			"Requests that got no part of a pool, at once or after they had waited, by whose bound they met.",
+			"Requests that got no capacity of a pool, immediately or after waiting, by whose limit was reached.",
 			labeled(refused, name, Label{"bound", texts(share.AllBounds())})),
 	}
 }

@@ -99,7 +99,7 @@ func New(models []string, version string) *Set {
 
 func buildInfo(version string) []current {
 	return []current{gauge("farhand_build_info",
-		"The version of the program; the value is always 1.", by("version", part{version, 1}))}
+		"The program's version; the value is always 1.", by("version", part{version, 1}))}
 }
 
 // Watch exports the counters of a pod's parts. Call it once.

@@ -48,7 +48,7 @@ func (g Guard) Check(addr netip.Addr) error {
 // Control is for net.Dialer: it checks the address that a socket is about to connect to.
 func (g Guard) Control(network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
-		return fmt.Errorf("%w: %s is no TCP", ErrRefused, network)
+		return fmt.Errorf("%w: %s is not TCP", ErrRefused, network)
 	}
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -204,14 +204,14 @@ func (g Guard) checkHost(host string) error {
 	case err == nil:
 		host = plain
 	case strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }):
-		return refusedf("the host is no name that a browser would take")
+		return refusedf("the host is not a name that a browser accepts")
 	}
 	host = strings.TrimRight(strings.ToLower(host), ".")
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return g.checkAddr(addr)
 	}
 	if last := host[strings.LastIndexByte(host, '.')+1:]; last == "" || isNumber(last) {
-		return refusedf("write an address plainly, as four numbers or as IPv6 in brackets")
+		return refusedf("write an address as four decimal numbers, or as IPv6 in brackets")
 	}
 	return g.checkName(host)
 }
@@ -225,7 +225,7 @@ func (g Guard) checkName(host string) error {
 	local := host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "localhost.localdomain" ||
 		host == "ip6-localhost" || host == "ip6-loopback"
 	if local && !g.AllowPrivate {
-		return refusedf("%s is a machine's name for itself", host)
+		return refusedf("%s is a name for this machine", host)
 	}
 	return nil
 }

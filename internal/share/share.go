@@ -1,5 +1,5 @@
-// Package share divides a resource of a pod, places or bytes, among tenants and their identities, so that none of them
-// takes what the others need.
+// Package share divides a resource of a pod, slots or bytes, among tenants and their identities, so that none of them
+// starves the others.
 //
 // One rule sets the share of a tenant. It may take a part if then held(tenant) <= free(pool). A single tenant gets half
 // of a pool, two tenants get a third each, and a further tenant always finds room. Some pools let a tenant hold several
@@ -58,7 +58,7 @@ const (
 type FullError struct{ Bound Bound }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("share: the %s holds as much as it may", e.Bound)
+	return fmt.Sprintf("share: the %s has reached its limit", e.Bound)
 }
 
 // AllBounds returns the names of all bounds.
@@ -127,7 +127,7 @@ func (w *waiter) isServed() bool {
 	}
 }
 
-// New returns a pool of which nothing is held.
+// New returns an unused pool.
 func New(b Bounds) *Pool {
 	b.Pod = max(b.Pod, 1)
 	if b.Tenant <= 0 {
@@ -222,7 +222,7 @@ func (p *Pool) Held(name string) int64 {
 	return 0
 }
 
-// Lacks returns the bound that keeps an owner from n units, empty if none does.
+// Lacks returns the bound that n more units of an owner would exceed, empty if none.
 func (p *Pool) Lacks(o Owner, n int64) Bound {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,7 +236,7 @@ func (p *Pool) Stats() Stats {
 	return Stats{p.held, p.count, maps.Clone(p.refused)}
 }
 
-// Shrink gives back all but n units. It does nothing if the grant has fewer.
+// Shrink releases all but n units. It does nothing if the grant has fewer.
 func (g *Grant) Shrink(n int64) {
 	g.pool.mu.Lock()
 	defer g.pool.mu.Unlock()
@@ -249,14 +249,14 @@ func (g *Grant) Shrink(n int64) {
 	g.pool.serveLocked()
 }
 
-// Release gives back all units. Further calls do nothing, nor does a call for a nil Grant.
+// Release releases all units. Further calls do nothing, nor does a call for a nil Grant.
 func (g *Grant) Release() {
 	if g != nil {
 		g.Shrink(0)
 	}
 }
 
-// lacksLocked returns the bound that keeps an owner from n units, empty if none does.
+// lacksLocked returns the bound that n more units of an owner would exceed, empty if none.
 func (p *Pool) lacksLocked(o Owner, n int64) Bound {
 	free := p.bounds.Pod - p.held
 	if t := p.tenants[o.Tenant]; t != nil {

@@ -171,7 +171,7 @@ func (r *reader) end() error {
 	case err == io.EOF:
 		return nil
 	case err == nil:
-		return errors.New("something follows the value")
+		return errors.New("there is text after the value")
 	default:
 		return err
 	}

@@ -1,7 +1,7 @@
-// Package testkit has the helpers that the tests of several packages share to wait.
+// Package testkit has helpers for tests of several packages that wait for events.
 //
-// A test never uses a clock to judge what a busy machine can delay. It waits for the event itself; the limit of the
-// wait only ends the test of a broken program. The order of events shows what must come before a deadline of the
+// A test must not use a clock to check anything that a busy machine can delay. It waits for the event itself; the limit
+// of the wait only ends the test of a broken program. The order of events shows what must come before a deadline of the
 // program: a call that ends as lost, and not as timed out, ended before its deadline. Durations are measured by
 // benchmarks.
 package testkit

@@ -5,14 +5,14 @@
 // The files in the order in which a message passes them:
 //
 //	send.go           Send and Reply encode a message and queue it
-//	send.go           what is queued while a round trip is under way leaves together in the next
+//	send.go           messages queued during a round trip leave together in the next one
 //	packet.go         messages to one pod that leave together travel as one packet
 //	readers.go        replies that could not be pushed are pushed again
 //	subscription.go   the other pod receives packets of envelopes, and probes that it does
 //	readers.go        the other pod pops packets of replies off its list
-//	bus.go            the receiver unpacks and decodes them, and hands them to the registry.BusHandler; what waits, and
-//	                  what went wrong
-//	codec.go          the binary form of envelopes and replies, and what else a message can be
+//	bus.go            the receiver unpacks and decodes them, and passes them to the registry.BusHandler; queue
+//	                  lengths and errors
+//	codec.go          the binary form of envelopes, replies and other messages
 //
 // bus.go builds both names in Redis; the scripts are in lua. The connection is the store's, of
 // redisstore/internal/redisconn.
@@ -222,7 +222,7 @@ func (b *Bus) handle(text string) {
 
 func (b *Bus) refuse(bad *badMessage) {
 	b.counts.malformed.Add(1)
-	b.opts.Log.Warn("message not understood", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
+	b.opts.Log.Warn("message not readable", "call", bad.callID, "from_pod", bad.replyTo, "error", bad.cause)
 	if reply := bad.refusal(); reply != nil {
 		if err := b.Reply(bad.replyTo, *reply); err != nil {
 			b.opts.Log.Warn("refusal not sent", "call", bad.callID, "error", err)

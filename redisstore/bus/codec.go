@@ -370,7 +370,7 @@ func (e *badMessage) refusal() *registry.Reply {
 	}
 	text := "The pod that holds the device's connection could not read the call."
 	if e.version != 0 {
-		text = "The pods run versions that do not understand each other. Retry when the update is through."
+		text = "The pods run incompatible versions. Retry when the update is complete."
 	}
 	return &registry.Reply{
 		V: registry.EnvelopeVersion, CallID: e.callID,

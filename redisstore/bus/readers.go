@@ -196,7 +196,7 @@ func (q *replyQueue) push(batch []*pendingReply) {
 // rejects writes, but still publishes.
 func (q *replyQueue) publish(ctx context.Context, pod string, replies []*pendingReply, cause error) {
 	b := q.bus
-	b.opts.Log.Error("answers not stored, publishing them instead", "pod", pod, "answers", len(replies), "error", cause)
+	b.opts.Log.Error("answers not stored; publishing them instead", "pod", pod, "answers", len(replies), "error", cause)
 	publish := publishCommand(b.conn)
 	pipe := b.conn.Pipeline()
 	commands := make([]*redisconn.Command, len(replies))
@@ -233,7 +233,7 @@ func (q *replyQueue) retry(replies []*pendingReply, cause error) {
 		q.bus.counts.retried.Add(1)
 	}
 	if n := len(replies) - len(lost); n > 0 {
-		q.bus.opts.Log.Warn("answers not delivered, trying again",
+		q.bus.opts.Log.Warn("answers not delivered; retrying",
 			"answers", n, "first_call", replies[0].callID, "error", cause)
 	}
 	if len(lost) > 0 {

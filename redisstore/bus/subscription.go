@@ -255,7 +255,8 @@ func (s *subscription) probeSilence() {
 		switch {
 		case ps == nil || silence < s.every && !s.conn.IsCluster():
 		case silence >= maxSilence*s.every:
-			s.drop(ps, fmt.Errorf("nothing arrived for %v, not even our own probe", silence.Round(time.Millisecond)))
+			s.drop(ps, fmt.Errorf("nothing arrived for %v, not even this pod's own "+
+				"probe", silence.Round(time.Millisecond)))
 		case time.Since(probed) >= due:
 			probed = time.Now()
 			s.probe(ps)

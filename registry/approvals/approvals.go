@@ -1,9 +1,9 @@
 // Package approvals keeps approvals and grants as documents of a store. Every store uses it to implement
 // registry.ApprovalStore.
 //
-// An approval is four documents of its tenant's space: what was asked, which never changes, its arguments, the request
-// of a deferred call, and its state. So a verdict is read without the arguments. Tenants with deferred approvals are in
-// an index of the whole fleet, which is written first: without it a call would never be settled.
+// An approval is four documents of its tenant's space: the question, which never changes, its arguments, the request of
+// a deferred call, and its state. So a verdict is read without the arguments. Tenants with deferred approvals are in an
+// index of the whole fleet, which is written first: without it a call would never be settled.
 //
 // Imports: only registry and registry/documents, of the packages of this module.
 package approvals
@@ -90,7 +90,7 @@ func (s state) fill(a *registry.Approval, created time.Time) {
 	a.CreatedAt, a.ExpiresAt = created, created.Add(s.Life)
 }
 
-// decode reads what was asked, the state and, unless it is left out, the arguments.
+// decode reads the question, the state and, if present, the arguments.
 func decode(
 	question, current documents.Document, args ...documents.Document,
 ) (a registry.Approval, s state, err error) {

@@ -128,7 +128,7 @@ func (s store) DropBlob(ctx context.Context, digest string) error {
 	return err
 }
 
-// DropBlobsOf implements registry.BlobStore. What the blobs count for stays in the indexes.
+// DropBlobsOf implements registry.BlobStore. The indexes still count the blobs.
 func (s store) DropBlobsOf(ctx context.Context, key registry.Key) error {
 	lists, err := s.docs.Members(ctx, documents.Query{
 		Space: blobs(), Index: sessionIndex(key.Tenant, key.Session), Limit: registry.MaxBlobs,

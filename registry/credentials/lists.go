@@ -168,7 +168,7 @@ func (s *store) read(ctx context.Context, members []member) ([]registry.Credenti
 		case err == nil:
 			all = append(all, c)
 		case !errors.Is(err, registry.ErrNoCredential):
-			s.log.Warn("credential not readable; it is left out", "credential", m.ID, "error", err)
+			s.log.Warn("credential not readable; skipped", "credential", m.ID, "error", err)
 		}
 	}
 	return all, nil

@@ -248,7 +248,7 @@ func Listed(ctx context.Context, s Store, q Query, prefix string, endings ...str
 const MaxTries = 50
 
 // ErrContended is the error of Change if others keep changing the documents.
-var ErrContended = registry.Errorf(registry.CodeBusy, "Others change the same data. Try again.")
+var ErrContended = registry.Errorf(registry.CodeBusy, "The data is being changed concurrently. Retry.")
 
 // Change reads documents of a space, at most ReadAtOnce, and writes the changes that change returns if none of the
 // documents was changed in between. Otherwise it calls change again with what it reads then. Without changes, an empty

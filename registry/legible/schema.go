@@ -80,7 +80,7 @@ func (c *schemaCleaner) value(part schemaPart, keyword string) error {
 		} else if Clean(v) != v {
 			return fmt.Errorf(
 				"a value of %s has a control or invisible character (%+.40q); "+
-					"it is compared with arguments, so it is not cleaned", keyword, v)
+					"such values cannot be cleaned, because arguments are compared with them", keyword, v)
 		}
 		c.out = strictjson.AppendString(c.out, v)
 	default:
@@ -105,7 +105,7 @@ func (c *schemaCleaner) object(part schemaPart, keyword string) error {
 			return fmt.Errorf("the name %+.40q has a control or invisible character", key)
 		}
 		if other := names.add(key); part == partNames && other != "" {
-			return fmt.Errorf("the name %.40q looks like the name %.40q beside it", key, other)
+			return fmt.Errorf("the name %.40q looks like the name %.40q next to it", key, other)
 		}
 		c.out = append(strictjson.AppendString(c.out, key), ':')
 		of, near := partLiteral, keyword

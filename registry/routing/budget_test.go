@@ -65,7 +65,7 @@ func TestOutputsAreKeptWithinABudget(t *testing.T) {
 		case moved.Record.Result.Output == output:
 			kept += len(output)
 		case strings.HasPrefix(moved.Record.Result.Output, "xxx") && len(moved.Record.Result.Output) < 1000 &&
-			strings.Contains(moved.Record.Result.Output, "[1048576 bytes of output were not kept") &&
+			strings.Contains(moved.Record.Result.Output, "[1048576 bytes of output were not stored") &&
 			moved.Record.State == registry.StateSucceeded:
 			shortened++
 		default:

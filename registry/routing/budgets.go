@@ -76,7 +76,7 @@ func (b *sharedBudget) giveBack(tenant, holder string, n int64) {
 	}
 }
 
-// spent returns how much longer the holder is known to have nothing left. Zero means that it may have bytes.
+// spent returns how long the holder's budget is known to stay empty. Zero means that it may have bytes.
 func (b *sharedBudget) spent(tenant, holder string) (wait time.Duration) {
 	for _, a := range b.accounts(tenant, holder) {
 		wait = max(wait, b.reserved.spent(a))
@@ -99,16 +99,16 @@ type ByteBudget struct {
 
 func newHistoryBudget(cfg PodConfig, r *reservations) *ByteBudget {
 	return newByteBudget(r, "history", registry.Budget{Bytes: cfg.HistoryBytes, Over: cfg.HistoryTTL},
-		"Conversations have grown too much: raise FARHAND_HISTORY_BYTES, or ask again later.")
+		"Conversations have grown too fast. Retry later, or raise FARHAND_HISTORY_BYTES.")
 }
 
 func newApprovalBudget(r *reservations) *ByteBudget {
 	kept := registry.Budget{Bytes: registry.MaxApprovalBytes, Over: registry.ApprovalRetained}
-	return newByteBudget(r, "approvals", kept, "Too much was asked of approvers.")
+	return newByteBudget(r, "approvals", kept, "Too much approval data was added.")
 }
 
 func newByteBudget(r *reservations, name string, tenant registry.Budget, full string) *ByteBudget {
-	full = fmt.Sprintf("%s A tenant may add %d bytes over %v, half of them at once, and one identity half of that.",
+	full = fmt.Sprintf("%s A tenant may add %d bytes per %v, half of them at once; one identity may add half of that.",
 		full, tenant.Bytes, tenant.Over)
 	return &ByteBudget{sharedBudget{r, name, tenant, identityShare}, full}
 }
@@ -163,7 +163,7 @@ func (b *toolBudget) admit(ctx context.Context, key registry.Key, tools []regist
 	}
 	if wait := b.spend(ctx, key.Tenant, key.Session, cost); wait > 0 {
 		return registry.Errorf(registry.CodeRateLimited, "too many new tool definitions: "+
-			"a tenant may add %d bytes of them in %v, and one session an eighth of that; register them again in %v",
+			"a tenant may add %d bytes per %v, and one session an eighth of that; register them again in %v",
 			b.tenant.Bytes, b.tenant.Over, wait.Round(time.Second)).RetryIn(wait)
 	}
 	b.learn(fresh)
@@ -251,7 +251,7 @@ func (r *reservations) spend(ctx context.Context, a account, n int64) time.Durat
 		wait, err = r.store.Spend(ctx, a.tenant, a.name, part, a.Budget)
 	}
 	if err != nil {
-		r.log.Debug("budget not asked", "tenant", a.tenant, "budget", a.name, "error", err)
+		r.log.Debug("budget not checked", "tenant", a.tenant, "budget", a.name, "error", err)
 		return 0
 	}
 	r.mu.Lock()
@@ -286,7 +286,7 @@ func (r *reservations) overdraw(ctx context.Context, a account, n int64) bool {
 		return false
 	}
 	if err := r.store.Overdraw(ctx, a.tenant, a.name, n, a.Budget); err != nil {
-		r.log.Debug("budget not overdrawn", "tenant", a.tenant, "budget", a.name, "error", err)
+		r.log.Debug("budget overdraft not recorded", "tenant", a.tenant, "budget", a.name, "error", err)
 	}
 	return true
 }

@@ -62,8 +62,8 @@ func (c *callBudget) CreateCall(ctx context.Context, r registry.Record) (registr
 		}
 	}
 	return registry.Record{}, false, registry.Errorf(registry.CodeRateLimited,
-		"Too much is kept of calls already: %d bytes of records and outputs of a tenant over %v, and "+
-			"an eighth of them of one session. Retry later, or raise FARHAND_CALL_BYTES.",
+		"Too much call data is stored: a tenant may add %d bytes of records and outputs per %v, and one session an "+
+			"eighth of that. Retry later, or raise FARHAND_CALL_BYTES.",
 		c.tenant.Bytes, c.tenant.Over).RetryIn(wait).With(registry.DispatchedNo)
 }
 
@@ -101,7 +101,7 @@ func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Resu
 	kept, size := r, resultSize(r)
 	if size > maxKeptOutput {
 		const escaped = 6 // most bytes that JSON takes for one byte
-		kept = truncate(r, (maxKeptOutput-shortOutput)/escaped, "one call may keep no more")
+		kept = truncate(r, (maxKeptOutput-shortOutput)/escaped, "this is the limit for one call")
 		size = resultSize(kept)
 	}
 	switch {
@@ -109,7 +109,7 @@ func (c *callBudget) fit(ctx context.Context, key registry.Key, r *registry.Resu
 		return kept, 0
 	case c.spend(ctx, key.Tenant, key.Session, size) > 0:
 		return truncate(r, shortOutput,
-			"the outputs of this tenant or session use up what FARHAND_CALL_BYTES allows"), 0
+			"this tenant or session has used up FARHAND_CALL_BYTES"), 0
 	default:
 		return kept, size
 	}
@@ -131,7 +131,7 @@ func (c *callBudget) KeepCalls(ctx context.Context, records []registry.Record) e
 		kept = append(kept, r)
 	}
 	if dropped > 0 {
-		c.log.Warn("records of light calls not kept: FARHAND_CALL_BYTES is used up", "records", dropped)
+		c.log.Warn("records of light calls not stored: FARHAND_CALL_BYTES is used up", "records", dropped)
 	}
 	if len(kept) == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (c *callBudget) unlessFull(what string, err error) error {
 	if !registry.IsStoreFull(err) {
 		return err
 	}
-	c.log.Warn("no room in the store for some "+what, "error", err)
+	c.log.Warn("the store is full: dropped some "+what, "error", err)
 	return nil
 }
 
@@ -204,7 +204,7 @@ func compact(r *registry.Result) *registry.Result {
 func truncate(r *registry.Result, limit int, reason string) *registry.Result {
 	kept := *r
 	if len(r.Output) > limit || !r.Structured.IsZero() {
-		kept.Output = fmt.Sprintf("%s\n[%d bytes of output were not kept: %s]",
+		kept.Output = fmt.Sprintf("%s\n[%d bytes of output were not stored: %s]",
 			registry.TruncateText(r.Output, limit), len(r.Output), reason)
 	}
 	kept.Error, kept.Structured = registry.TruncateText(r.Error, min(limit, registry.MaxErrorText)), registry.JSON{}

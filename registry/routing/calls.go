@@ -275,7 +275,7 @@ func (c *Calls) enter(by share.Owner) (*share.Grant, error) {
 	if err != nil {
 		c.counts.add(&c.counts.PodBusy, 1)
 		return nil, registry.Errorf(registry.CodeBusy,
-			"This pod, or its share for this tenant, runs as many calls as it can. Retry after a moment.").
+			"This pod, or this tenant on it, has reached its limit of running calls. Retry after a moment.").
 			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
 	return place, nil
@@ -293,7 +293,7 @@ func (c *Calls) complete(rec registry.Record, res registry.Result, runErr error)
 	event := rec.EndEvent(res, runErr)
 	final, err := c.storeEnd(rec, event, change)
 	if err != nil {
-		c.log.Warn("end of a call not stored; it is tried again", "call", rec.CallID, "error", err)
+		c.log.Warn("end of a call not stored; retrying", "call", rec.CallID, "error", err)
 		ended := rec
 		ended.Timeline = slices.Clone(rec.Timeline)
 		ended.Apply(event, change, time.Now().UTC())

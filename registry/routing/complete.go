@@ -197,11 +197,11 @@ func (l *LocalSession) Progress(callID string, progress, total *float64, message
 	r := registry.Report{Progress: progress, Total: total, Message: message, Chunk: chunk}
 	return l.hub.report(&f.log, l.key, callID, r, func(tooLong bool) *registry.Error {
 		if tooLong {
-			return registry.Errorf(registry.CodePayloadTooLarge, "The log of the call %s is full: "+
-				"%d bytes are kept of what is reported of one call. The call goes on.", callID, l.hub.logBytes)
+			return registry.Errorf(registry.CodePayloadTooLarge, "The log of the call %s is full: it stores at most "+
+				"%d bytes. The call continues.", callID, l.hub.logBytes)
 		}
-		return registry.Errorf(registry.CodeRateLimited, "What is reported of the call %s is not kept: "+
-			"too much is kept of calls of this device or tenant already. The call goes on.", callID)
+		return registry.Errorf(registry.CodeRateLimited, "The report of the call %s was not stored: the call logs of "+
+			"this device or tenant are full. The call continues.", callID)
 	})
 }
 
@@ -225,7 +225,7 @@ func (l *LocalSession) begun(f *inFlightCall, message string) {
 	l.hub.tasks.start(l.key, func(ctx context.Context) {
 		_, err := l.hub.calls.MoveCall(ctx, l.key.Tenant, f.callID, registry.EventRun, registry.Change{})
 		if err != nil {
-			l.hub.log.Debug("beginning of a call not stored", "call", f.callID, "error", err)
+			l.hub.log.Debug("start of a call not stored", "call", f.callID, "error", err)
 		}
 	})
 }

@@ -162,7 +162,7 @@ func (r *localReport) add(report registry.Report) {
 	}
 	_ = r.report(&r.callLog, registry.Key{Tenant: r.tenant}, r.callID, report, func(bool) *registry.Error {
 		return registry.Errorf(registry.CodePayloadTooLarge,
-			"No more is kept of what this call reports: too much is kept already. The call goes on.")
+			"Further reports of this call are not stored: its log is full. The call continues.")
 	})
 }
 

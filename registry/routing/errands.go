@@ -52,7 +52,7 @@ func (p *Places) Run(
 		case errors.Is(err, registry.CodeNotOwner) && place.Pod == p.pod && p.stops():
 			p.release(ctx, place) // this pod got it while it stops
 			return registry.Result{}, registry.Errorf(registry.CodeDraining,
-				"This pod is stopping. Ask again: another pod goes on.").
+				"This pod is stopping. Retry to reach another pod.").
 				RetryIn(time.Second).With(registry.DispatchedNo)
 		case errors.Is(err, registry.CodeNotOwner) && tries <= ownerTries:
 			wait = 0
@@ -67,8 +67,8 @@ func (p *Places) Run(
 // notBegun is the error for a call that ends before its tool could run: it was cancelled, this pod stops, or its time
 // is up while the owner of its place does not answer.
 func notBegun(ctx context.Context, tool string) error {
-	e := registry.Errorf(registry.CodeNotConnected, "The pod that keeps what the tool %q works on does not answer. "+
-		"Ask again: if it has died, another one starts anew.", tool)
+	e := registry.Errorf(registry.CodeNotConnected, "The pod that holds the state of the tool %q does not answer. "+
+		"Retry: if the pod is dead, another one starts with new state.", tool)
 	switch {
 	case errors.Is(causeOf(ctx), registry.ErrDraining):
 		e = registry.Errorf(registry.CodeDraining, "The gateway stopped before the tool %q ran.", tool)
@@ -125,8 +125,8 @@ func toldOf(e registry.Errand, err error) error {
 	told := *registry.AsError(err)
 	switch told.Code {
 	case registry.CodeLost:
-		told.Message = fmt.Sprintf("The pod that keeps what the tool %q works on went silent; whether the tool ran is "+
-			"not known. If the pod has died, the next call starts anew on another one.", e.Tool)
+		told.Message = fmt.Sprintf("The pod that holds the state of the tool %q stopped responding. Whether the tool "+
+			"ran is not known. If the pod is dead, the next call starts with new state on another pod.", e.Tool)
 	case registry.CodeTimeout:
 		told.Message = fmt.Sprintf("The tool %q did not finish within %v.", e.Tool, e.Timeout.Round(time.Millisecond))
 	case registry.CodeDraining:
@@ -170,7 +170,7 @@ func (p *Places) admit(
 	if err != nil {
 		p.counts.add(&p.counts.ErrandsRefused, 1)
 		return nil, nil, registry.Errorf(registry.CodeBusy,
-			"The pod that keeps what the tool works on runs as many calls as it may.").
+			"The pod that holds the tool's state has reached its limit of calls.").
 			RetryIn(time.Second).With(registry.DispatchedNo)
 	}
 	if p.closed {

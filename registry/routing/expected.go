@@ -93,7 +93,7 @@ func (w *returnWait) look(ctx context.Context) time.Duration {
 	return 0
 }
 
-// follow drops sessions that are no longer worth waiting for, until it finds one that is. It queries by session id: the
+// follow drops sessions that no longer need waiting for, until it finds one that does. It queries by session id: the
 // full query costs more the more devices move, and a waiting call queries often.
 func (w *returnWait) follow(ctx context.Context) error {
 	for len(w.due) > 0 {

@@ -187,7 +187,7 @@ func (l *LocalSession) deliver(
 	if err != nil && durable { // another pod may claim the call, or it may be rejected
 		_, failed := l.hub.calls.MoveCall(ctx, l.key.Tenant, c.ID, registry.EventReturn, registry.Change{})
 		if failed != nil {
-			l.hub.log.Warn("claim of a call not given back", "call", c.ID, "error", failed)
+			l.hub.log.Warn("claim of a call not released", "call", c.ID, "error", failed)
 		}
 	}
 	return f, err
@@ -207,7 +207,7 @@ func (l *LocalSession) holds(tool string, decided basis) (registry.ToolSpec, err
 	spec, ok := toolOf(tools, tool)
 	if !ok {
 		return spec, registry.Errorf(registry.CodeToolNotFound,
-			"The session does not offer the tool %q. List its tools and try again.", tool).With(registry.DispatchedNo)
+			"The session does not offer the tool %q. List its tools and retry.", tool).With(registry.DispatchedNo)
 	}
 	if spec.Hash() != decided.spec || decided.attributes != 0 && decided.attributes != attributes {
 		return spec, registry.StaleRoute()
@@ -278,7 +278,7 @@ func (l *LocalSession) claimCall(ctx context.Context, c DeviceCall) error {
 	case err != nil:
 		return registry.AsError(err).With(registry.DispatchedNo)
 	case !moved.Applied:
-		return registry.Errorf(registry.CodeCancelled, "The call is %s already.", moved.Record.State).
+		return registry.Errorf(registry.CodeCancelled, "The call is already %s.", moved.Record.State).
 			With(registry.DispatchedNo)
 	default:
 		return nil

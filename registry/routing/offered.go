@@ -115,7 +115,7 @@ func errTooManyOffered(err error) error {
 	if full := (*share.FullError)(nil); errors.As(err, &full) && full.Bound == share.Pod {
 		who = "the sessions of this pod"
 	}
-	return registry.Errorf(registry.CodeRateLimited, "%s offer too many different tools; remove some, "+
+	return registry.Errorf(registry.CodeRateLimited, "%s offer too many tool definitions; remove some, "+
 		"connect to another pod, or raise FARHAND_MAX_OFFERED_BYTES", who)
 }
 

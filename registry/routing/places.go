@@ -228,7 +228,7 @@ func end(ctx context.Context, k registry.PlaceKeeper, was registry.Place, curren
 func (p *Places) Erased(ctx context.Context, key registry.Key) {
 	e := registry.Envelope{Kind: registry.EnvelopeErased, Tenant: key.Tenant, Session: key.Session}
 	if err := p.trySendAll(ctx, e); err != nil {
-		p.log.Warn("other pods are not told that a conversation was erased; they find out by themselves",
+		p.log.Warn("other pods not notified of an erased conversation; they detect it on refresh",
 			"session", key.Session, "error", err)
 	}
 	p.erasedHere(ctx, key)
@@ -241,7 +241,7 @@ func (p *Places) erasedHere(ctx context.Context, key registry.Key) {
 	defer cancel()
 	generations, err := p.store.PlaceGenerations(ctx, []registry.Key{key})
 	if err != nil {
-		p.log.Warn("what is kept of an erased conversation is removed later", "session", key.Session, "error", err)
+		p.log.Warn("state of an erased conversation not removed yet", "session", key.Session, "error", err)
 		return
 	}
 	p.mu.Lock()
@@ -338,7 +338,7 @@ func (p *Places) release(ctx context.Context, places ...registry.Place) {
 	for batch := range slices.Chunk(places, refreshBatch) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		if err := p.store.ReleasePlaces(ctx, batch); err != nil {
-			p.log.Warn("places not given up; others get them when the lease has lapsed", "error", err)
+			p.log.Warn("places not released; other pods get them when the lease expires", "error", err)
 		}
 		cancel()
 	}

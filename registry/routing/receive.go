@@ -35,7 +35,8 @@ func (r *Router) handleCall(e registry.Envelope) {
 		r.deliverFor(ctx, e)
 	}
 	if !r.tasks.start(e.Key(), later) {
-		busy := registry.Errorf(registry.CodeBusy, "The pod that holds the device is too busy.")
+		busy := registry.Errorf(registry.CodeBusy, "The pod with the device's connection is too busy. Retry after a "+
+			"moment.")
 		r.refuse(e.ReplyTo, e.CallID, busy.With(registry.DispatchedNo))
 	}
 }

@@ -252,7 +252,7 @@ func (r *recorder) flush() (more bool, failure error) {
 		batch.records[i].DigestArgs()
 	}
 	if err := r.keepCalls(ctx, batch.records); err != nil {
-		r.cfg.Log.Warn("records not written; they are tried again", "records", len(r.unwritten), "error", err)
+		r.cfg.Log.Warn("records not written; retrying", "records", len(r.unwritten), "error", err)
 		failure = err
 	}
 	for _, part := range []struct {

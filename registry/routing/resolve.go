@@ -329,7 +329,7 @@ func (r *Router) noneOffers(ctx context.Context, q registry.Query) error {
 		}
 	}
 	return registry.Errorf(registry.CodeToolNotFound,
-		"No connected session that may be meant offers the tool %q. GET /api/tools lists what there is.", q.Tool)
+		"No connected session in scope offers the tool %q. GET /api/tools lists the tools.", q.Tool)
 }
 
 // isPaired reports whether the target names a paired device, which may be away for any time.
@@ -353,7 +353,7 @@ func offered(e *registry.Entry, tool string) (choice, error) {
 		}
 	}
 	return choice{}, registry.Errorf(registry.CodeToolNotFound,
-		"The session %s does not offer the tool %q. GET /api/sessions/%s lists what it does.",
+		"The session %s does not offer the tool %q. GET /api/sessions/%s lists its tools.",
 		e.Session.Key.Session, tool, e.Session.Key.Session)
 }
 

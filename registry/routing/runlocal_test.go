@@ -170,7 +170,7 @@ func TestLocalCallReports(t *testing.T) {
 		}
 	}
 	want := []string{"state accepted", "state running", "progress one\n", "progress half way", "progress ", "0.5 of 2",
-		"truncated No more ", "state succeeded"}
+		"truncated Further ", "state succeeded"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

@@ -62,7 +62,7 @@ func (p *Pod) heartbeat(ctx context.Context) {
 		return
 	}
 	if !known {
-		p.log.Warn("the store had lost this pod's lease; announcing its sessions again")
+		p.log.Warn("the store lost this pod's lease; announcing its sessions again")
 		p.refreshNow()
 	}
 	asked := time.Now()

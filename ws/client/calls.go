@@ -25,7 +25,7 @@ const (
 	// record about as long.
 	lateLimit = resendFor
 
-	// maxDeadlineMS keeps an absurd deadline_ms from overflowing a time.Duration.
+	// maxDeadlineMS keeps a huge deadline_ms from overflowing a time.Duration.
 	maxDeadlineMS = int64(24 * time.Hour / time.Millisecond)
 )
 
@@ -94,7 +94,7 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 			frame = c.failure(call.ID, fmt.Sprintf("panic: %v", p))
 		}
 		if frame == nil { // runtime.Goexit
-			frame = c.failure(call.ID, "the handler ended without an answer")
+			frame = c.failure(call.ID, "the handler exited without a result")
 		}
 		c.cfg.log.Debug("call answered", "tool", call.Tool, "call", call.ID, "took", time.Since(began), "error", failed)
 		c.answer(call.ID, frame)
@@ -293,7 +293,7 @@ var errUploading = errors.New("client: one file of a call is uploaded at a time"
 // reads exactly size bytes of file. It works only while the call runs, for one file at a time.
 func (c Call) Upload(ctx context.Context, p Part, size int64, file io.Reader) (Part, error) {
 	if c.client == nil {
-		return p, errors.New("client: the call is not one of a Client")
+		return p, errors.New("client: the Call does not come from a Client")
 	}
 	slot, err := c.client.askSlot(ctx, c.ID, p, size)
 	if err != nil {

@@ -107,7 +107,7 @@ func (c *Client) SessionID() string {
 // the approver, and waits for them. Only one Run may be active.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
-		return errors.New("client: Run is active already")
+		return errors.New("client: Run is already active")
 	}
 	defer c.running.Store(false)
 	defer c.calls.done.Wait()
@@ -135,7 +135,7 @@ func (c *Client) stay(ctx context.Context, t traffic) error {
 			return ctx.Err()
 		}
 		if last := final(err); last != nil {
-			c.cfg.log.Warn("not coming back", "error", last)
+			c.cfg.log.Warn("not reconnecting", "error", last)
 			return last
 		}
 		lasted := time.Since(begin)
@@ -166,13 +166,13 @@ func whyDisconnected(err error) string {
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &refused):
-		return "the gateway refuses the connection for now"
+		return "the gateway refused the connection"
 	case errors.As(err, &name):
-		return "the gateway's host name is not known; is the URL right?"
+		return "the gateway's host name does not resolve; check the URL"
 	case errors.As(err, &certificate):
 		return "the gateway's certificate is not trusted"
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return "no gateway answers at this address; is it running, and is the URL right?"
+		return "no gateway answers at this address; check that it runs, and the URL"
 	default:
 		return "disconnected"
 	}
@@ -235,7 +235,7 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	case "approval_request":
 		c.ask(ctx, f)
 	case "approval_decided":
-		c.endQuestion(f.ID, fmt.Errorf("the approval is %s already", f.State))
+		c.endQuestion(f.ID, fmt.Errorf("the approval is already %s", f.State))
 	case "server_draining":
 		// Nothing else to do: the gateway closes when the running calls are answered. Calls that take too long are
 		// answered on the next connection.
@@ -250,7 +250,7 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 			c.cfg.log.Debug("answer came too late", "call", f.ID)
 		}
 	case "error":
-		c.cfg.log.Warn("the gateway reports an error", "code", f.Code, "message", f.Message)
+		c.cfg.log.Warn("the gateway reported an error", "code", f.Code, "message", f.Message)
 	}
 }
 

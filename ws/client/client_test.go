@@ -68,7 +68,7 @@ func TestAnswers(t *testing.T) {
 		{tool: "raw", output: map[string]any{"big": 12345678901234567890.0}},
 		{tool: "fails", fails: "no camera"},
 		{tool: "panics", fails: "lens cap"},
-		{tool: "exits", fails: "without an answer"},
+		{tool: "exits", fails: "without a result"},
 		{tool: "unsendable", fails: "JSON"},
 		{tool: "huge", fails: "too large"},
 		{tool: "orphan", fails: "No handler registered"},

@@ -130,8 +130,8 @@ func refusal(resp *http.Response) *RefusedError {
 	return e
 }
 
-// seconds converts a gateway's number of seconds, limited to between zero and a day: an absurd number must not overflow
-// or keep a device away forever.
+// seconds converts a gateway's number of seconds, limited to between zero and a day: a huge number must not overflow or
+// delay a reconnect forever.
 func seconds(n int) time.Duration { return time.Duration(min(max(n, 0), 24*60*60)) * time.Second }
 
 func (l *link) extendReadDeadline() {

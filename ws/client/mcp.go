@@ -43,7 +43,7 @@ const (
 // returns; closing must end the server's reads and writes. Neither Run nor another RunMCP may be active.
 func (c *Client) RunMCP(ctx context.Context, server io.ReadWriteCloser) error {
 	if !c.running.CompareAndSwap(false, true) {
-		return errors.New("client: Run is active already")
+		return errors.New("client: Run is already active")
 	}
 	defer c.running.Store(false)
 	c.mu.Lock()
@@ -122,12 +122,12 @@ func (p *mcpPipe) readLines(ctx context.Context) {
 		}
 	}
 	if err := scanner.Err(); err != nil && ctx.Err() == nil {
-		p.client.cfg.log.Warn("the MCP server can no longer be read", "error", err)
+		p.client.cfg.log.Warn("reading from the MCP server failed", "error", err)
 	}
 }
 
-// tellLost answers the open calls of a server that has ended. Answers that cannot be sent within lostWait are kept for
-// the next connection, which has another server.
+// tellLost answers the open calls of a dead server. Answers that cannot be sent within lostWait are kept for the next
+// connection, which has another server.
 func (p *mcpPipe) tellLost(ctx context.Context) {
 	late := time.After(lostWait)
 	rest := append(p.calls.end(), nil) // nil is taken when the line before it has been sent
@@ -184,7 +184,7 @@ func (p *mcpPipe) write(message []byte) {
 		}
 	}
 	late := time.AfterFunc(p.client.cfg.serverWait, func() {
-		log.Warn("the MCP server does not read what it is sent")
+		log.Warn("the MCP server does not read its input")
 		p.end() // which ends the write
 	})
 	defer late.Stop()

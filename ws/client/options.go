@@ -134,9 +134,9 @@ var (
 	// ErrRefused means that the gateway rejects the token or the parameters. The error is a *RefusedError.
 	ErrRefused = errors.New("client: the gateway refused the connection")
 	// ErrServer means that the MCP server of RunMCP ended, or does not speak MCP correctly.
-	ErrServer = errors.New("client: the MCP server ended, or does not speak MCP as it must")
+	ErrServer = errors.New("client: the MCP server ended or violated MCP")
 	// ErrUnpaired means that the client has no token, and the gateway pairs devices. Use Pair.
-	ErrUnpaired = errors.New("client: the device has no token; Pair gets it a credential")
+	ErrUnpaired = errors.New("client: the device has no token; get a credential with Pair")
 )
 
 // Values of State.Err when another connection has the session. The client then reconnects with growing delays.
@@ -144,7 +144,7 @@ var (
 	// ErrReplaced means that a newer connection took over the session.
 	ErrReplaced = errors.New("client: a newer connection took over the session")
 	// ErrHeld means that another device is connected, and this one cannot prove to be the same.
-	ErrHeld = errors.New("client: another device has the session and is connected")
+	ErrHeld = errors.New("client: the session belongs to another connected device")
 )
 
 // RefusedError means that the gateway answered a request with an HTTP error.

@@ -49,7 +49,7 @@ const (
 // store.
 func Pair(ctx context.Context, address string, o PairOptions) (Credential, error) {
 	if o.Show == nil {
-		return Credential{}, errors.New("client: nobody would see the code: PairOptions.Show is missing")
+		return Credential{}, errors.New("client: PairOptions.Show is required to display the code")
 	}
 	if o.Store != nil {
 		if c, err := o.Store.Load(ctx); err != nil || c.Token != "" {
@@ -223,8 +223,8 @@ func (f FileStore) Load(context.Context) (Credential, error) {
 		return Credential{}, err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return Credential{}, fmt.Errorf("client: others may read %s, so it is no secret: pair the device again, "+
-			"after removing the file", string(f))
+		return Credential{}, fmt.Errorf("client: other users can read %s: remove the file and pair the device "+
+			"again", string(f))
 	}
 	text, err := os.ReadFile(string(f))
 	if err != nil {

@@ -24,14 +24,14 @@ func (m *Machine) Handle(msg *Message) []Effect {
 		case msg.unmatched:
 			m.do(Charge{})
 			if msg.failed != nil {
-				m.do(Log{slog.LevelDebug, "the device reports an error", []any{"error", msg.failed}})
+				m.do(Log{slog.LevelDebug, "the device reported an error", []any{"error", msg.failed}})
 			}
 		case msg.hello:
 			m.greet()
 		case msg.id != nil && msg.method == "ping":
 			m.send(`{"jsonrpc":"2.0","id":` + string(msg.id) + `,"result":{}}`)
 		case msg.id != nil:
-			text := "This client does not offer " + fields.Short(msg.method) + "."
+			text := "This client does not support " + fields.Short(msg.method) + "."
 			m.send(string(errorFrame(string(msg.id), codeNoMethod, text)))
 		case msg.method == "notifications/tools/list_changed":
 			m.listAgain()
@@ -118,7 +118,7 @@ func (m *Machine) initialized(result *fields.Object) {
 	spoken := []string{"2024-11-05", "2025-03-26", "2025-06-18", initializeVersion}
 	version := result.Text("protocolVersion")
 	if result.Bad() != nil || !slices.Contains(spoken, version) {
-		m.do(Close{fields.Invalid("protocolVersion: %s is not spoken here", fields.Quote(version))})
+		m.do(Close{fields.Invalid("protocolVersion: %s is not supported", fields.Quote(version))})
 		return
 	}
 	if name := programName(result.Value("serverInfo")); name != nil {
@@ -147,7 +147,7 @@ func programName(info json.RawMessage) *string {
 
 func (m *Machine) discovered(result *fields.Object) {
 	if versions := result.OptionalTexts("supportedVersions"); !slices.Contains(versions, statelessVersion) {
-		m.do(Close{fields.Invalid("supportedVersions: none of them is spoken here")})
+		m.do(Close{fields.Invalid("supportedVersions: none of them is supported")})
 		return
 	}
 	m.meta = statelessMeta
@@ -218,7 +218,7 @@ func (m *Machine) listChanged() {
 
 // unlisted handles an error in place of a page. A device without tools may not know the method.
 func (m *Machine) unlisted(refusal *failure) {
-	m.do(Log{slog.LevelInfo, "a device does not list its tools", []any{"error", refusal}})
+	m.do(Log{slog.LevelInfo, "a device did not list its tools", []any{"error", refusal}})
 	if refusal.code == codeNoMethod || m.stage != ready {
 		m.endList()
 		return
@@ -260,7 +260,7 @@ func (m *Machine) Registered() []Effect {
 }
 
 func (m *Machine) cutList() {
-	m.do(Log{slog.LevelWarn, "the list of a device's tools is too long; its end is not read",
+	m.do(Log{slog.LevelWarn, "a device's tool list is too long; the rest is ignored",
 		[]any{"tools", m.list.tools, "pages", m.list.pages, "bytes", m.list.bytes}})
 	m.endList()
 }

@@ -13,7 +13,7 @@ import (
 
 const maxMessageID = 256
 
-// What Decode returns.
+// Results of Decode.
 type (
 	// Message is a message that concerns no call: a hello, a request, a notification, the answer to a request of the
 	// gateway, or a message that is ignored.
@@ -73,7 +73,7 @@ func (f *failure) Error() string {
 // *fields.Error.
 func (m *Machine) Decode(data []byte) (any, error) {
 	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) > 0 && text[0] == '[' {
-		return nil, fields.Invalid("send each message by itself: arrays of them are not understood")
+		return nil, fields.Invalid("send each message separately: arrays are not supported")
 	}
 	var buffer [fields.Few]strictjson.Member
 	members, err := fields.Message(buffer[:0], data)
@@ -111,7 +111,7 @@ func (m *Machine) decodeTyped(f *fields.Object) (any, error) {
 		return &Message{}, nil // a voice conversation, which the gateway does not support
 	}
 	return nil, fields.NewError(fields.CodeUnknownType, "The message type "+fields.Quote(typ)+" is not known here. "+
-		"This address speaks MCP; the device protocol is spoken at /ws/chat.")
+		"This address is for MCP; the device protocol is at /ws/chat.")
 }
 
 func (m *Machine) decodeMessage(f *fields.Object) (any, error) {

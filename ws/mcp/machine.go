@@ -160,7 +160,7 @@ func (m *Machine) Late(turn int) []Effect {
 			return
 		}
 		m.pending, m.waiting = "", false
-		m.do(Log{slog.LevelInfo, "a device did not answer the gateway's own request of MCP in time",
+		m.do(Log{slog.LevelInfo, "a device did not answer the gateway's MCP request in time",
 			[]any{"ready", m.listed}})
 		switch {
 		case !m.listed:

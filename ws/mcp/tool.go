@@ -40,7 +40,7 @@ func (m *Machine) Tool(raw json.RawMessage) Tool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if other, taken := m.list.theirs[t.Name]; taken && other != theirs {
-		t.Refused = "another tool of this device, " + fields.Quote(other) + ", has this name here already"
+		t.Refused = "another tool of this device already has this name: " + fields.Quote(other)
 		t.Taken = true
 		return t
 	}
@@ -56,7 +56,7 @@ func convert(raw json.RawMessage, output bool) (theirs string, definition json.R
 	}
 	theirs = f.Text("name")
 	if string(fields.Member(f.Value("execution"), "taskSupport")) == `"required"` {
-		f.Fail("execution", "this tool runs as a task of MCP only, which this gateway does not begin")
+		f.Fail("execution", "this tool runs only as an MCP task, which this gateway does not support")
 	}
 	description := f.OptionalText("description")
 	if description == nil || *description == "" {
@@ -125,8 +125,8 @@ func callResult(call string, result json.RawMessage) (any, error) {
 		return nil, fields.Invalid("result: %s", mistake)
 	}
 	if kind := r.OptionalText("resultType"); kind != nil && *kind != "complete" {
-		return &Failure{call, "The tool asks its caller for something first (" + fields.Short(*kind) +
-			"), which this gateway cannot give."}, nil
+		return &Failure{call, "The tool requires input from its caller first (" + fields.Short(*kind) +
+			"), which this gateway does not support."}, nil
 	}
 	content := mcpcontent.Reader{Room: registry.MaxInlinePart}
 	if r.Value("content") != nil {

@@ -71,7 +71,7 @@ func (b *Browsers) launch(ctx context.Context) (*chromium, error) {
 		case crashed:
 			err = process.startError()
 		case late:
-			err = fmt.Errorf("Chromium did not start within %v: the machine is too busy", startTimeout)
+			err = fmt.Errorf("no browser: Chromium did not start within %v", startTimeout)
 		}
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Command openai asks a gateway once with OpenAI's official client, and prints what came of it.
+// Command openai sends one request to a gateway with OpenAI's official client, and prints the result.
 package main
 
 import (

@@ -50,11 +50,11 @@ func (a *address) trust(caFile string) error {
 		return nil
 	}
 	if !a.tls {
-		return errors.New("redis: a file of authorities is given, and the URL does not ask for TLS; use rediss://")
+		return errors.New("redis: a CA file is set, but the URL does not use TLS; use rediss://")
 	}
 	text, err := os.ReadFile(caFile)
 	if err != nil {
-		return fmt.Errorf("redis: read the authorities: %w", err)
+		return fmt.Errorf("redis: read the CA file: %w", err)
 	}
 	a.roots = x509.NewCertPool()
 	if !a.roots.AppendCertsFromPEM(text) {
@@ -190,7 +190,7 @@ func (a *address) setQuery(query string) error {
 		case err != nil:
 			return errors.New("redis URL: cluster must be true or false")
 		case forced && a.topology == topologySentinel:
-			return errors.New("redis URL: cluster and sentinel exclude one another")
+			return errors.New("redis URL: cluster and sentinel cannot be combined")
 		case forced:
 			a.topology = topologyCluster
 		case a.topology == topologyCluster:
@@ -280,7 +280,7 @@ func checkServer(info map[string]string, cluster bool) error {
 // serverWarnings finds settings that lose data under memory pressure.
 func serverWarnings(info map[string]string) []string {
 	if len(info) == 0 {
-		return []string{"Redis does not let this user read INFO: its version and its eviction policy were not checked."}
+		return []string{"This Redis user may not run INFO: the version and the eviction policy were not checked."}
 	}
 	limit, policy := info["maxmemory"], info["maxmemory_policy"]
 	if limit != "" && limit != "0" && policy != "" && policy != "noeviction" {

@@ -70,7 +70,7 @@ func TestParseURLErrors(t *testing.T) {
 		"redis://:pa?s3cret@h:1":                "%3F",
 		"redis+sentinel://:s3cret@h:1":          "name of the master is missing",
 		"redis+sentinel://:s3cret@h:1/m/x":      "database must be a number",
-		"redis+sentinel://s3cret@h/m?cluster=1": "exclude one another",
+		"redis+sentinel://s3cret@h/m?cluster=1": "cannot be combined",
 	} {
 		_, err := parseURL(raw)
 		if err == nil {

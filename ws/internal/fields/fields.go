@@ -202,7 +202,7 @@ func (o *Object) OptionalNumber(key string) json.RawMessage {
 		return nil
 	}
 	if _, err := strconv.ParseFloat(string(v), 64); err != nil { // in valid JSON only numbers parse
-		o.Fail(key, "must be a number, and a finite one")
+		o.Fail(key, "must be a finite number")
 	}
 	return v
 }
@@ -275,7 +275,7 @@ func (o *Object) Data(key string, most int) []byte {
 }
 
 func tooLong() string {
-	return fmt.Sprintf("is too long: all parts of a result together may have %d bytes", registry.MaxInlinePart)
+	return fmt.Sprintf("is too long: the parts of a result may have %d bytes in total", registry.MaxInlinePart)
 }
 
 // MaxEcho is how many bytes of a device's text an error repeats.

@@ -22,12 +22,12 @@ func TestMembersOfWrongTypes(t *testing.T) {
 		"whole":        {func(o *Object) { o.OptionalInt("whole") }, ""},
 		"no whole":     {func(o *Object) { o.OptionalInt("number") }, "number: must be a whole number"},
 		"number":       {func(o *Object) { o.OptionalNumber("number") }, ""},
-		"huge":         {func(o *Object) { o.OptionalNumber("huge") }, "huge: must be a number, and a finite one"},
+		"huge":         {func(o *Object) { o.OptionalNumber("huge") }, "huge: must be a finite number"},
 		"texts":        {func(o *Object) { o.Texts("texts") }, "texts[1]: must be a string"},
 		"no array":     {func(o *Object) { o.OptionalTexts("text") }, "text: must be an array"},
 		"data":         {func(o *Object) { o.Data("data", 3) }, ""},
-		"long data":    {func(o *Object) { o.Data("data", 2) }, "data: is too long: all parts"},
-		"longer data":  {func(o *Object) { o.Data("data", 0) }, "data: is too long: all parts"},
+		"long data":    {func(o *Object) { o.Data("data", 2) }, "data: is too long: the parts"},
+		"longer data":  {func(o *Object) { o.Data("data", 0) }, "data: is too long: the parts"},
 		"broken data":  {func(o *Object) { o.Data("line", 9) }, "line: must be a string in base64"},
 		"no data":      {func(o *Object) { o.Data("object", 9) }, "object: must be a string in base64"},
 		"the first":    {func(o *Object) { o.Text("whole"); o.Text("none") }, "whole: must be a string"},
@@ -51,8 +51,8 @@ func TestMembersOfWrongTypes(t *testing.T) {
 // What is no object, or no whole message, is named.
 func TestMessagesThatAreNone(t *testing.T) {
 	for message, want := range map[string]string{
-		`{"a":1,"b":{"c":2}}`: "", `{"a":1,"a":2}`: `the field "a" is there twice`, `7`: "must be a JSON object",
-		`{"a":1,"A":2}`: `the field "A" is there twice`, `{"a":`: "is not valid JSON",
+		`{"a":1,"b":{"c":2}}`: "", `{"a":1,"a":2}`: `the field "a" appears twice`, `7`: "must be a JSON object",
+		`{"a":1,"A":2}`: `the field "A" appears twice`, `{"a":`: "is not valid JSON",
 		`{"a":"\ud800"}`: "", strings.Repeat(`{"a":`, MaxDepth+1): "nests deeper than 64 levels", "{\"\xff\":1}": "UTF-8",
 	} {
 		_, err := Message(nil, []byte(message))

@@ -133,7 +133,7 @@ func appendFolded(b, name []byte) []byte {
 	return b
 }
 
-func twice(name string) string { return "the field " + Quote(name) + " is there twice" }
+func twice(name string) string { return "the field " + Quote(name) + " appears twice" }
 
 // mayHaveHalves reports whether a text may contain half of a surrogate pair. Only an escape can produce one.
 func mayHaveHalves(data []byte) bool {
