@@ -125,7 +125,7 @@ func (p policyLines) WithAttrs([]slog.Attr) slog.Handler     { return p }
 func (p policyLines) WithGroup(string) slog.Handler          { return p }
 
 func (p policyLines) Handle(_ context.Context, r slog.Record) error {
-	if strings.HasPrefix(r.Message, "the policy file") {
+	if strings.HasPrefix(r.Message, "policy file") {
 		p <- r.Message
 	}
 	return nil

@@ -127,7 +127,7 @@ func (h *home) runSeeds(in string, i int, page string) {
 // permission says in a word whether a call was allowed.
 func (a answer) permission() string {
 	switch code := registry.Code(a.Code); {
-	case code == registry.CodeApprovalDenied, strings.Contains(a.Detail, "waited for an approval"):
+	case code == registry.CodeApprovalDenied, strings.Contains(a.Detail, "waited for approval"):
 		return "asks"
 	case code == "" && (a.Success || strings.Contains(a.Output, "There is no bash")): // the small image has none
 		return "may"

@@ -123,7 +123,7 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Ses
 	}
 	if a.reserved[spec.Name] {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
-			"the name %q belongs to a built-in tool of this gateway; register the tool under another one", spec.Name)
+			"the name %q belongs to a built-in tool of this gateway; register the tool under another name", spec.Name)
 	}
 	// The limits are checked before names are compared, because that is slow: 0.1 ms for a name of 64 letters in some
 	// scripts.
@@ -132,13 +132,13 @@ func (a *Admission) Admit(ctx context.Context, spec registry.ToolSpec, other Ses
 	}
 	if own := a.lookalikes.Find(spec.Name); own != "" {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
-			"the name looks like %q, which belongs to a built-in tool of this gateway; "+
-				"register the tool under another one", own)
+			"the name looks like %q, a built-in tool of this gateway; "+
+				"register the tool under another name", own)
 	}
 	if prefix := a.reservedPrefixOf(spec.Name); prefix != "" {
 		return spec, registry.Errorf(registry.CodePolicyDenied,
-			"the name of an MCP server of this gateway, and names that begin with it and %q, or look as if they did, "+
-				"belong to that server; register the tool under another one", prefix)
+			"names that are, look like, or begin with the name of an MCP server of this gateway and %q "+
+				"belong to that server; register the tool under another name", prefix)
 	}
 	if err := checkNamesake(other.Names.Find(spec.Name)); err != nil {
 		return spec, err
@@ -220,7 +220,7 @@ func checkNamesake(own string) error {
 		return nil
 	}
 	return registry.Errorf(registry.CodeInvalidRequest,
-		"the name looks like %q, which this session offers already; register the tool under another one", own)
+		"the name looks like %q, which this session already offers; register the tool under another name", own)
 }
 
 // checkLimits refuses a tool that exceeds the session's limits on tools or bytes.
@@ -239,7 +239,7 @@ func (a *Admission) checkLimits(spec registry.ToolSpec, other SessionTools) erro
 func checkCompiled(compiled int, other SessionTools) error {
 	if other.Compiled+compiled > maxCompiledBytes {
 		return registry.Errorf(registry.CodeInvalidRequest,
-			"the schemas of a session may take at most %d bytes when compiled", maxCompiledBytes)
+			"the compiled schemas of a session may take at most %d bytes", maxCompiledBytes)
 	}
 	return nil
 }
@@ -341,7 +341,7 @@ func (n *Namesakes) find(name string, skeletons []string) string {
 }
 
 // nameAll sets the ModelName of every tool: its own name, made acceptable. If an earlier tool has that name, a part of
-// a hash of name and source is appended. So a tool keeps its name as long as the other is there. Tools of other
+// a hash of name and source is appended. A tool keeps its name while the earlier tool exists. Tools of other
 // sessions never take a name from nearer tools.
 func nameAll(near, others []boundTool) []boundTool {
 	distinct, names := make(map[string]bool), make([]string, len(near))

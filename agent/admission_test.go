@@ -167,7 +167,7 @@ func TestAdmissionOfKnownTexts(t *testing.T) {
 		"looks like": {agent.SessionTools{Names: lookalike}, "looks like"},
 		"too many":   {agent.SessionTools{Tools: 2}, "at most 2 tools"},
 		"too large":  {agent.SessionTools{Bytes: 1000}, "at most 1000 bytes"},
-		"compiled":   {agent.SessionTools{Compiled: schema.CacheBytes}, "when compiled"},
+		"compiled":   {agent.SessionTools{Compiled: schema.CacheBytes}, "compiled schemas"},
 	} {
 		err := a.AdmitKnown(known, tt.other)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

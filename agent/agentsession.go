@@ -131,7 +131,7 @@ func (sc SessionContext) ID() SessionID {
 type noWorkspace struct{}
 
 func (noWorkspace) Open(context.Context) (sandbox.Workspace, error) {
-	return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal, "This gateway keeps no workspaces.")
+	return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal, "Workspaces are off on this gateway.")
 }
 
 // Places runs calls of local tools with state (Registration.State) on the pod that has it. *routing.Places is one.
@@ -212,15 +212,15 @@ func (i *Invoker) runErrand(
 	}
 	tool, err := i.cfg.LocalTools.find(sc, e.Tool)
 	if err != nil {
-		i.cfg.Log.Warn("built-in tool not made as announced", "tool", e.Tool, "error", err)
+		i.cfg.Log.Warn("factory did not return the announced tool", "tool", e.Tool, "error", err)
 	}
 	if tool == nil {
 		return registry.Result{}, registry.Errorf(registry.CodeToolNotFound,
-			"The pod that keeps what the tool %q works on does not have the tool.", e.Tool).With(registry.DispatchedNo)
+			"The pod with the state of the tool %q does not have the tool.", e.Tool).With(registry.DispatchedNo)
 	}
 	if why := unavailable(tool); why != "" {
 		return registry.Result{}, registry.Errorf(registry.CodeToolNotFound,
-			"The tool %q is not available on the pod that keeps what it works on: %s", e.Tool, why,
+			"The tool %q is not available on the pod with its state: %s", e.Tool, why,
 		).With(registry.DispatchedNo)
 	}
 	p := &prepared{req: new(Request), local: tool, session: sc, remaining: e.Timeout}

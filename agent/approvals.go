@@ -18,7 +18,7 @@ import (
 const (
 	DefaultApprovalTimeout = 2 * time.Minute // for a call whose caller waits
 	DefaultDeferredTimeout = time.Hour       // for an asynchronous call
-	MaxApprovalTimeout     = time.Hour       // for a call whose caller waits, whatever the policy says
+	MaxApprovalTimeout     = time.Hour       // for a call whose caller waits; policy cannot exceed it
 )
 
 // Approvals asks people for approvals. *approval.Service is one. Its methods are safe for concurrent use.
@@ -35,8 +35,8 @@ type Approvals interface {
 	Await(ctx context.Context, a registry.Approval) (registry.Approval, error)
 }
 
-var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments have changed "+
-	"since the call was approved, so the approval does not hold. Call again to ask anew.")
+var errChanged = registry.Errorf(registry.CodeApprovalDenied, "The tool, its device or the arguments changed after "+
+	"the approval, so the approval is invalid. Call again to request a new one.")
 
 // needsApproval returns the approval that a call needs; nil: none. It is the last check: the arguments must not change
 // afterwards. It refuses calls that the policy forbids by their marks, and calls that nothing can approve.
@@ -85,7 +85,7 @@ func (i *Invoker) isApproved(ctx context.Context, p *prepared, a registry.Approv
 	}
 	if n := p.inv.Args.Len(); n > registry.MaxApprovalArgs {
 		return false, registry.Errorf(registry.CodePayloadTooLarge,
-			"The call needs a person's approval, and nobody can be asked about %d bytes of arguments; %d are allowed.",
+			"The arguments are too large for an approval: %d bytes; at most %d are allowed.",
 			n, registry.MaxApprovalArgs)
 	}
 	if a.By == registry.ApproveTwo { // two people must see each call
@@ -213,7 +213,7 @@ func (i *Invoker) waitForApproval(ctx context.Context, p *prepared) error {
 func (i *Invoker) waitForAnswer(ctx context.Context, p *prepared) error {
 	began, life := time.Now(), i.approvalTime(p)
 	if life == 0 {
-		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before a person could be asked.")
+		return registry.Errorf(registry.CodeTimeout, "The call timed out before a person could be asked.")
 	}
 	if p.req.outer != nil {
 		defer p.req.outer.stop()()
@@ -226,7 +226,7 @@ func (i *Invoker) waitForAnswer(ctx context.Context, p *prepared) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return registry.Errorf(registry.CodeCancelled, "The call was cancelled while it waited for an approval.")
+		return registry.Errorf(registry.CodeCancelled, "The call was cancelled while it waited for approval.")
 	case err == nil:
 		err = denial(answered)
 	}
@@ -244,7 +244,7 @@ func approverOf(a registry.Approval) string { return "approved by " + a.DecidedB
 // recheck reads the route of an approved call again and runs the hooks again.
 func (i *Invoker) recheck(ctx context.Context, p *prepared) error {
 	if p.inv.Caller.Expired(time.Now()) {
-		return registry.Errorf(registry.CodeUnauthenticated, "The credentials of the caller ended while it waited.")
+		return registry.Errorf(registry.CodeUnauthenticated, "The caller's credentials expired while the call waited.")
 	}
 	if p.local == nil {
 		fresh, err := i.cfg.Router.ResolveAgain(timed{ctx, p.inv.Deadline}, p.route)
@@ -259,7 +259,7 @@ func (i *Invoker) recheck(ctx context.Context, p *prepared) error {
 
 // denial returns why a call must not run, or nil if it was allowed. The text is for callers and models.
 func denial(a registry.Approval) error {
-	const again = "Do not call it again for the same purpose unless the person asks for it."
+	const again = "Do not retry it for the same purpose unless the person asks for it."
 	text := ""
 	switch a.State {
 	case registry.ApprovalAllowed:
@@ -267,21 +267,21 @@ func denial(a registry.Approval) error {
 	case registry.ApprovalDenied:
 		text = fmt.Sprintf("A person denied this call of %q. %s", a.Tool, again)
 	case registry.ApprovalWithdrawn:
-		text = fmt.Sprintf("The question about this call of %q was withdrawn before anybody answered.", a.Tool)
+		text = fmt.Sprintf("The approval request for this call of %q was withdrawn before a decision.", a.Tool)
 	default:
-		text = fmt.Sprintf("This call of %q needs a person's approval, and nobody answered within %v, which is a "+
-			"denial. Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
+		text = fmt.Sprintf("This call of %q needs a person's approval and was denied after %v without an answer. "+
+			"Ask an approver to watch `farhand approve list --wait` or GET /api/approvals, and call again.",
 			a.Tool, a.ExpiresAt.Sub(a.CreatedAt).Round(time.Second))
 		if len(a.Approvers) > 0 {
-			text += " Who may decide: " + strings.Join(a.Approvers, ", ") + "."
+			text += " Approvers: " + strings.Join(a.Approvers, ", ") + "."
 		}
 	}
 	if a.State == registry.ApprovalExpired && !a.Deferred && a.Turn == "" {
-		text += ` To give a person more time, send "mode": "async" (over MCP: a task): such a call waits without its ` +
+		text += ` To allow more time, send "mode": "async" (over MCP: a task): such a call waits without its ` +
 			"caller."
 	}
 	if a.Reason != "" { // a model can do better once it knows the argument at fault
-		text += " Why it needs one: " + a.Reason
+		text += " Reason: " + a.Reason
 	}
 	return registry.Errorf(registry.CodeApprovalDenied, "%s", text).With(registry.DispatchedNo)
 }

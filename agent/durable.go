@@ -33,7 +33,7 @@ func unlessEnded(ctx context.Context, err error) error {
 	if !errors.Is(err, registry.CodeCancelled) || !errors.Is(context.Cause(ctx), registry.CodeUnauthenticated) {
 		return err
 	}
-	why := registry.Errorf(registry.CodeCancelled, "The call was cancelled, because its caller may not go on: %s",
+	why := registry.Errorf(registry.CodeCancelled, "The call was cancelled, because its caller lost access: %s",
 		registry.AsError(context.Cause(ctx)).Message)
 	return why.With(registry.AsError(err).Dispatched)
 }
@@ -82,7 +82,7 @@ func (i *Invoker) follow(
 ) error {
 	if rec.RequestDigest != digest {
 		return registry.Errorf(registry.CodeIdempotency,
-			"This idempotency key belongs to another request. Use a new key for a new request.")
+			"This idempotency key belongs to another request. Use a new key for each request.")
 	}
 	if earlier && !req.counted {
 		req.counted = true
@@ -116,7 +116,7 @@ func (i *Invoker) follow(
 		if rec.State == registry.StateRunning {
 			dispatched = registry.DispatchedYes
 		}
-		return registry.Errorf(registry.CodeTimeout, "The call is still %s; GET /api/calls/%s tells how it ends.",
+		return registry.Errorf(registry.CodeTimeout, "The call is still %s; GET /api/calls/%s returns its result.",
 			rec.State, rec.CallID).With(dispatched)
 	}
 	if n := len(rec.Timeline); n > 0 {
@@ -264,7 +264,7 @@ func (i *Invoker) runDeferred(
 	var err error
 	if gone || bound.Err() != nil {
 		req.refused = registry.Errorf(registry.CodeUnauthenticated,
-			"The credentials of the caller ended, or were revoked, while the call waited.")
+			"The caller's credentials expired or were revoked while the call waited.")
 	}
 	if err = i.prepare(ctx, &req, p, &out); err == nil && p.approval != nil {
 		err = denial(registry.Approval{Tool: call.Tool, Verdict: registry.Verdict{State: registry.ApprovalWithdrawn}})

@@ -134,7 +134,7 @@ func (p pipeline) before(ctx context.Context, log *slog.Logger, inv *Invocation)
 // noteBroken logs that a hook failed. A refusal is not a failure: its error has another code.
 func noteBroken(ctx context.Context, log *slog.Logger, h Hook, inv *Invocation, err error) {
 	if e := registry.AsError(err); e.Code == registry.CodeInternal || e.Code == registry.CodeStoreUnavailable {
-		log.ErrorContext(ctx, "a hook failed",
+		log.ErrorContext(ctx, "hook failed",
 			"hook", h.Name(), "tool", inv.Spec.Name, "call_id", inv.CallID, "error", err)
 	}
 }

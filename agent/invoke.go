@@ -245,7 +245,7 @@ func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) erro
 	if created {
 		if err := i.ask(ctx, p, life, request); err != nil {
 			if _, failed := i.cfg.CallLog.Refuse(ctx, p.rec.Tenant, p.rec.CallID, undispatched(err)); failed != nil {
-				i.cfg.Log.Warn("record of a call that cannot be approved not ended",
+				i.cfg.Log.Warn("record of a call without approval not ended",
 					"call", p.rec.CallID, "error", failed)
 			}
 			return err
@@ -334,7 +334,7 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		}
 		if attempt == maxAttempts-1 {
 			e := registry.Errorf(registry.CodeBusy,
-				"The device changes its session or the tool all the time. Retry in a moment.")
+				"The device's session or the tool changes too often. Retry in a moment.")
 			return registry.Result{}, e.With(registry.DispatchedNo)
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
@@ -344,13 +344,13 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 		}
 		if p.approval != nil {
 			return registry.Result{}, registry.Errorf(registry.CodeApprovalDenied,
-				"The tool has changed just now and needs a person's approval. Call again to ask for it.",
+				"The tool just changed and now needs a person's approval. Call again to request it.",
 			).With(registry.DispatchedNo)
 		}
 		p.rec.DeviceID = p.route.Session.DeviceID
 		if p.remaining = min(p.remaining, time.Until(limit)); p.remaining <= 0 {
 			return registry.Result{}, registry.Errorf(registry.CodeTimeout,
-				"The time of the call was up before its tool could run.").With(registry.DispatchedNo)
+				"The call timed out before its tool could run.").With(registry.DispatchedNo)
 		}
 	}
 }

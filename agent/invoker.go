@@ -116,9 +116,9 @@ type Invoker struct {
 // NewInvoker returns an Invoker. It alone defines the order of the hooks:
 //
 //	before:  policy ─▶ limits ─▶ guards (loop guard) ─▶ custom hooks ─▶ validation of the arguments ─▶
-//	         what a local tool says of its caller and arguments ─▶ marks ─▶ approval
-//	amend:   the same hooks backwards, so that the guards read, and may add to, what the others made of the result
-//	after:   the same hooks forwards; they see what the caller reads
+//	         checks of a local tool (caller, arguments) ─▶ marks ─▶ approval
+//	amend:   the same hooks in reverse order, so that guards read the result last and may add to it
+//	after:   the same hooks in order; they see what the caller reads
 //
 // Validation follows the hooks because they may change the arguments. Approval follows both because a person must
 // approve what will really run. The before hooks do not run for a call whose tool was not found, or whose arguments are

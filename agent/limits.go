@@ -87,8 +87,8 @@ func (l *RateLimits) unavailable(inv Invocation, err error) error {
 	}
 	e := *registry.AsError(err)
 	if e.Code == registry.CodeStoreUnavailable {
-		e.Message = "The gateway cannot reach its store, so it cannot check the rate limit of this call, " +
-			"and refuses it (FARHAND_LIMITS_FAIL=closed). Retry after a moment."
+		e.Message = "The gateway cannot check the rate limit of this call without its store, " +
+			"and rejects it (FARHAND_LIMITS_FAIL=closed). Retry in a moment."
 	}
 	return &e
 }
@@ -154,14 +154,14 @@ func windowName(inv Invocation, l policy.Limit) (name string, ok bool) {
 
 func limitReached(inv Invocation, l policy.Limit, wait time.Duration) error {
 	of := map[policy.Per]string{
-		policy.PerIdentity: "you", policy.PerTenant: "all of your tenant together", policy.PerDevice: "one device",
+		policy.PerIdentity: "you", policy.PerTenant: "your tenant", policy.PerDevice: "one device",
 	}[l.Per]
 	what := "calls"
 	if l.Tool != "" {
 		what = "calls of " + strconv.Quote(inv.Spec.Name)
 	}
 	e := registry.Errorf(registry.CodeRateLimited,
-		"The limit of %d %s in %v for %s is reached (%s). Retry in %v.", l.Calls, what, l.Window, of, l.Rule,
+		"The limit of %d %s in %v for %s was reached (%s). Retry in %v.", l.Calls, what, l.Window, of, l.Rule,
 		wait.Round(time.Millisecond))
 	e.Rule, e.RetryAfter = l.Rule, wait
 	return e

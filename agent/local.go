@@ -73,7 +73,7 @@ func (i *Invoker) checkOutput(ctx context.Context, inv *Invocation, res registry
 		size = len(res.Output)
 	}
 	if res.Success && len(inv.Spec.OutputSchema) > 0 && size > MaxLocalOutput {
-		return []registry.Violation{{Message: "the answer was not checked: it is longer than 1 MiB"}}
+		return []registry.Violation{{Message: "not checked: the answer is longer than 1 MiB"}}
 	}
 	return i.cfg.Schemas.CheckOutput(ctx, inv.Caller.Tenant, inv.Spec.OutputSchema, res)
 }
@@ -127,7 +127,7 @@ func refusal(ctx context.Context, err error, code registry.Code) error {
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")
+		return registry.Errorf(registry.CodeTimeout, "The call timed out before its tool could run.")
 	case ctx.Err() != nil:
 		return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
 	}
@@ -211,7 +211,7 @@ func (i *Invoker) linkPart(ctx context.Context, inv *Invocation, p registry.Part
 		if err == nil {
 			return stored
 		}
-		i.cfg.Log.Warn("a file of a tool is not kept", "tool", inv.Spec.Name, "call", inv.CallID, "error", err)
+		i.cfg.Log.Warn("file of a tool not stored", "tool", inv.Spec.Name, "call", inv.CallID, "error", err)
 	}
 	p.Data = nil
 	return p

@@ -130,7 +130,7 @@ func TestLocalOutputIsChecked(t *testing.T) {
 	}{
 		"fits":    {`{"type":"object"}`, object("x"), ""},
 		"breaks":  {`{"type":"array"}`, object("x"), "got object"},
-		"long":    {`{"type":"object"}`, object(strings.Repeat("x", agent.MaxLocalOutput)), "the answer was not checked"},
+		"long":    {`{"type":"object"}`, object(strings.Repeat("x", agent.MaxLocalOutput)), "not checked"},
 		"is text": {`{"type":"string","maxLength":1}`, registry.MustJSON(`"x"`), ""},
 	} {
 		s := spec("t", "")

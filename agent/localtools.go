@@ -56,18 +56,18 @@ func NewLocalTools(regs ...Registration) (*LocalTools, error) {
 	var names Namesakes
 	for _, r := range regs {
 		if r.Make == nil || len(r.Names) == 0 {
-			errs = append(errs, fmt.Errorf("agent: a registration of %q needs names and a factory", r.Names))
+			errs = append(errs, fmt.Errorf("agent: the registration of %q needs names and a factory", r.Names))
 			continue
 		}
 		r.Names = slices.Clone(r.Names)
 		for _, name := range r.Names {
 			switch like := names.Find(name); {
 			case !registry.ValidToolName(name):
-				errs = append(errs, fmt.Errorf("agent: no tool can have the name %q", name))
+				errs = append(errs, fmt.Errorf("agent: %q is not a valid tool name", name))
 			case t.IsEnabled(name):
 				errs = append(errs, fmt.Errorf("agent: the tool %q is registered twice", name))
 			case like != "":
-				errs = append(errs, fmt.Errorf("agent: the name %q looks like %q, which is registered", name, like))
+				errs = append(errs, fmt.Errorf("agent: the name %q looks like the registered tool %q", name, like))
 			}
 			names.Add(name)
 			t.maker[name] = len(t.makers)
@@ -91,7 +91,7 @@ func (t *LocalTools) Select(names ...string) (*LocalTools, error) {
 	for _, name := range names {
 		maker, ok := t.maker[name]
 		if !ok {
-			return nil, fmt.Errorf("agent: there is no built-in tool %q; there are: %s", name,
+			return nil, fmt.Errorf("agent: there is no built-in tool %q; use one of: %s", name,
 				strings.Join(t.Names(), ", "))
 		}
 		enabled[name] = maker
@@ -105,7 +105,7 @@ func (t *LocalTools) Without(names []string, off ...string) ([]string, error) {
 		maker, known := t.maker[name]
 		switch {
 		case !known:
-			return nil, fmt.Errorf("agent: there is no tool %q; there are: %s", name, strings.Join(t.Names(), ", "))
+			return nil, fmt.Errorf("agent: there is no tool %q; use one of: %s", name, strings.Join(t.Names(), ", "))
 		case !t.makers[maker].Optional:
 			return nil, fmt.Errorf("agent: the tool %q is not optional", name)
 		}
@@ -185,7 +185,7 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	for _, tool := range tools {
 		spec, err := specOf(tool)
 		if err == nil && !missing[spec.Name] {
-			err = fmt.Errorf("agent: the factory of %s made %q, which it did not announce or had made already",
+			err = fmt.Errorf("agent: the factory of %s returned %q, which is not announced or was already returned",
 				strings.Join(r.Names, ", "), spec.Name)
 		}
 		if err != nil {
@@ -199,7 +199,7 @@ func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		if !r.Optional && t.IsEnabled(name) {
-			errs = append(errs, fmt.Errorf("agent: the factory of %q made no such tool", name))
+			errs = append(errs, fmt.Errorf("agent: the factory of %q did not return the tool", name))
 		}
 	}
 	return kept, errors.Join(errs...)
@@ -214,10 +214,10 @@ func callFactory(r Registration, sc SessionContext) (tools []Tool, err error) {
 }
 
 func specOf(tool Tool) (spec registry.ToolSpec, err error) {
-	defer onPanic(func(p any) { err = fmt.Errorf("agent: a tool panicked when it was asked what it is: %v", p) })
+	defer onPanic(func(p any) { err = fmt.Errorf("agent: a tool panicked while it described itself: %v", p) })
 	switch made := tool.(type) {
 	case nil:
-		return spec, errors.New("agent: a factory made a nil tool")
+		return spec, errors.New("agent: a factory returned a nil tool")
 	case madeTool:
 		return made.spec, nil
 	}

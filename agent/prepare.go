@@ -179,7 +179,7 @@ func (i *Invoker) admit(ctx context.Context, p *prepared) error {
 	}
 	// The checks do not reduce the tool's time unless they take a millisecond or more.
 	if p.remaining = p.inv.Timeout - time.Since(p.start).Truncate(time.Millisecond); p.remaining <= 0 {
-		return registry.Errorf(registry.CodeTimeout, "The time of the call was up before its tool could run.")
+		return registry.Errorf(registry.CodeTimeout, "The call timed out before its tool could run.")
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (i *Invoker) localTool(ctx context.Context, req *Request, until time.Time) 
 	}
 	tool, err := i.cfg.LocalTools.find(sessionOf(req), req.Tool)
 	if err != nil {
-		i.cfg.Log.Warn("built-in tool not made as announced", "tool", req.Tool, "error", err)
+		i.cfg.Log.Warn("factory did not return the announced tool", "tool", req.Tool, "error", err)
 	}
 	if tool != nil || !i.cfg.LocalTools.Owns(req.Tool) {
 		return tool, nil
@@ -374,9 +374,9 @@ func (t *LocalTools) Tool(in ContextKind, name string) Tool {
 	tool, err := t.find(SessionContext{Kind: in}, name)
 	switch {
 	case err != nil:
-		return absentTool{why: "It could not be made. The log of the gateway says why."}
+		return absentTool{why: "It could not be created; see the gateway's log."}
 	case tool == nil:
-		return absentTool{why: "It is absent in such conversations."}
+		return absentTool{why: "It is not offered in such conversations."}
 	}
 	return tool
 }

@@ -232,7 +232,7 @@ func checkArgs(args registry.JSON) error {
 		return registry.Errorf(registry.CodeInvalidRequest, "args must be a JSON object.")
 	}
 	if strictjson.Depth(args.Raw()) > MaxArgsDepth {
-		return registry.Errorf(registry.CodeInvalidRequest, "args may nest at most %d levels deep.", MaxArgsDepth)
+		return registry.Errorf(registry.CodeInvalidRequest, "args may be nested at most %d levels deep.", MaxArgsDepth)
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 	call := toolCallOf(ctx)
 	if call.invoker == nil || c.Target.SessionID == "" {
 		return Outcome{}, registry.Errorf(registry.CodeInternal,
-			"A device is called by a local tool that runs, and by the session of the device.",
+			"Only a running local tool can call a device, by the device's session.",
 		).With(registry.DispatchedNo)
 	}
 	outer := call.inv

@@ -95,7 +95,7 @@ func (s *ToolSets) Open(sc SessionContext) *ToolSet {
 	}
 	tools, err := s.cfg.LocalTools.For(sc)
 	if err != nil {
-		s.cfg.Log.Warn("local tools not made as announced",
+		s.cfg.Log.Warn("factories did not return all announced tools",
 			"tenant", sc.Key.Tenant, "session", sc.Key.Session, "error", err)
 	}
 	set.local = slices.DeleteFunc(tools, func(t Tool) bool { return !set.allows(t.Spec(), t) })
@@ -208,7 +208,7 @@ func askedName(name string) string {
 // unknownTool returns the error for a model, with as many current tool names as fit.
 func unknownTool(name string, names []string) error {
 	if len(names) == 0 {
-		return registry.Errorf(registry.CodeToolNotFound, "There is no tool %q, and no other one now.", askedName(name))
+		return registry.Errorf(registry.CodeToolNotFound, "There is no tool %q; there are none now.", askedName(name))
 	}
 	slices.Sort(names)
 	listed, size := 0, 0
@@ -220,7 +220,7 @@ func unknownTool(name string, names []string) error {
 	if listed < len(names) {
 		list += fmt.Sprintf(" and %d more", len(names)-listed)
 	}
-	return registry.Errorf(registry.CodeToolNotFound, "There is no tool %q. There are: %s.", askedName(name), list)
+	return registry.Errorf(registry.CodeToolNotFound, "There is no tool %q. Use one of: %s.", askedName(name), list)
 }
 
 // current returns the tools that can be called now, with their names for models.

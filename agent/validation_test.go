@@ -136,7 +136,7 @@ func TestCompiledSchemasOfASessionAreBounded(t *testing.T) {
 		}
 		offered.Compiled += a.CompiledSize(t.Context(), &auth.Identity{}, tool)
 	}
-	if refused == nil || !strings.Contains(refused.Error(), "when compiled") {
+	if refused == nil || !strings.Contains(refused.Error(), "compiled schemas") {
 		t.Errorf("%d bytes were taken: %v", offered.Compiled, refused)
 	}
 	if offered.Compiled > 32<<20 || offered.Compiled < 16<<20 {

@@ -388,7 +388,7 @@ func TestSilenceIsDenial(t *testing.T) {
 		t.Errorf("the question outlives its caller: %v", life)
 	}
 	p := wantProblem(<-ended, 403, registry.CodeApprovalDenied)
-	if !strings.Contains(p.Detail, "nobody answered") || !strings.Contains(p.Detail, "farhand approve") {
+	if !strings.Contains(p.Detail, "without an answer") || !strings.Contains(p.Detail, "farhand approve") {
 		t.Errorf("told %q", p.Detail)
 	}
 	late := decode[shownApproval](f.decide("ann", a.ID, allowOnce, 0), 200)

@@ -47,7 +47,7 @@ func TestMCPContent(t *testing.T) {
 		}}, `{"type":"text","text":"see"},{"type":"resource_link","uri":"URL/blobs/x","name":"n",` +
 			`"mimeType":"image/png","size":3}`},
 		{registry.Result{Success: true, Parts: []registry.Part{part(registry.PartFile, "a/b", "", "")}},
-			`{"type":"text","text":"[n, a/b, 3 bytes, was not kept]"}`},
+			`{"type":"text","text":"[n, a/b, 3 bytes, not stored]"}`},
 		{registry.NewResult(true, registry.MustJSON(`[1]`), ""), `{"type":"text","text":"[1]"}`},
 	} {
 		c.want = strings.Replace(c.want, "URL", f.pods[0].server.URL, 1)

@@ -139,7 +139,7 @@ func uploadSlowly(t *testing.T, dir string, every time.Duration) {
 		t.Errorf("its room is not free: %v", err)
 	}
 	answer := <-answers
-	if !strings.HasPrefix(answer, "HTTP/1.1 400 ") || !strings.Contains(answer, "The upload broke off") {
+	if !strings.HasPrefix(answer, "HTTP/1.1 400 ") || !strings.Contains(answer, "The upload is incomplete") {
 		t.Errorf("a byte each %v: answered %q", every, answer)
 	}
 }

@@ -26,7 +26,7 @@ func TestFramesNeedRoles(t *testing.T) {
 	caller := &conn{who: &auth.Identity{Roles: auth.RoleCaller}}
 	var bad *fields.Error
 	if err := caller.mayFrame(typeToolResult); !errors.As(err, &bad) || bad.Code != codeForbidden ||
-		!strings.Contains(bad.Message, "the role device") {
+		!strings.Contains(bad.Message, "The role device is required") {
 		t.Errorf("a caller answered a call: %v", err)
 	}
 	if err := caller.mayFrame(typeMessage); err != nil {

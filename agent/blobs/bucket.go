@@ -81,7 +81,7 @@ func folderPath(u *url.URL) (string, error) {
 	}
 	for name := range u.Query() {
 		if !slices.Contains([]string{"create_dir", "no_tmp_dir", "metadata"}, name) { // describe the default behavior
-			return "", fmt.Errorf("the parameter %q of a folder is not known", name)
+			return "", fmt.Errorf("the folder parameter %q is unknown", name)
 		}
 	}
 	if u.Host == "." {
@@ -102,7 +102,7 @@ func checkFolder(u *url.URL) (bucket, error) {
 		case err == nil && info.IsDir():
 			return nil, nil
 		case !errors.Is(err, fs.ErrNotExist) || path.Dir(dir) == dir:
-			return nil, errors.New("names no folder that can be made")
+			return nil, errors.New("is not a folder that can be created")
 		}
 	}
 }
@@ -186,7 +186,7 @@ const (
 	awsServer = "s3.amazonaws.com"
 )
 
-var errAnswer = errors.New("the bucket has sent more than one answer may have")
+var errAnswer = errors.New("the answer of the bucket is too large")
 
 // s3Bucket is a bucket on S3. Its server cannot redirect the gateway, and its answers are bounded.
 type s3Bucket struct {
@@ -222,7 +222,7 @@ func readS3(u *url.URL) (s s3Settings, err error) {
 				return s, fmt.Errorf("%s: must be true or false", name)
 			}
 		default:
-			return s, fmt.Errorf("the parameter %q of a bucket is not known", name)
+			return s, fmt.Errorf("the bucket parameter %q is unknown", name)
 		}
 	}
 	s.region = cmp.Or(s.region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
@@ -295,7 +295,7 @@ func openS3(u *url.URL) (bucket, error) {
 		MaxRetries: s3Tries, Transport: boundedAnswers{b.transport},
 	})
 	if err != nil {
-		return nil, errors.New("names no bucket that can be asked for")
+		return nil, errors.New("is not a valid bucket name")
 	}
 	b.client.SetS3EnableDualstack(s.dualstack)
 	if s.accelerate {
@@ -320,7 +320,7 @@ func newTransport(secure bool) (*http.Transport, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("AWS_CA_BUNDLE: the file holds no certificates")
+		return nil, errors.New("AWS_CA_BUNDLE: the file has no certificates")
 	}
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return transport, nil

@@ -105,9 +105,9 @@ func (s *Service) Receive(ctx context.Context, b registry.Blob, mimeType string,
 	case b.State != registry.BlobOpen:
 		return registry.ErrNoBlob
 	case size != b.Size:
-		return registry.Errorf(registry.CodeInvalidRequest, "Content-Length must be %d, as was asked for.", b.Size)
+		return registry.Errorf(registry.CodeInvalidRequest, "Content-Length must be %d, as requested.", b.Size)
 	case mimeType != b.MIMEType:
-		return registry.Errorf(registry.CodeInvalidRequest, "Content-Type must be %s, as was asked for.", b.MIMEType)
+		return registry.Errorf(registry.CodeInvalidRequest, "Content-Type must be %s, as requested.", b.MIMEType)
 	}
 	b, err := s.cfg.Store.TakeBlob(ctx, b.Digest)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Service) write(ctx context.Context, b registry.Blob, body io.Reader) er
 	err := s.bucket.put(ctx, b.Object, b.Size, upload)
 	switch {
 	case upload.broke:
-		return registry.Errorf(registry.CodeInvalidRequest, "The upload broke off: %d of %d bytes came.",
+		return registry.Errorf(registry.CodeInvalidRequest, "The upload is incomplete: %d of %d bytes arrived.",
 			b.Size-upload.left, b.Size)
 	case err != nil:
 		return fmt.Errorf("store an uploaded file: %w", err)
@@ -177,7 +177,7 @@ func (s *Service) discard(b registry.Blob) {
 	defer cancel()
 	_ = s.bucket.remove(ctx, b.Object)
 	if err := s.cfg.Store.DropBlob(ctx, b.Digest); err != nil {
-		s.cfg.Log.Warn("slot of a failed upload not given back", "call", b.CallID, "error", err)
+		s.cfg.Log.Warn("slot of a failed upload not released", "call", b.CallID, "error", err)
 	}
 }
 
@@ -187,18 +187,18 @@ func (s *Service) discard(b registry.Blob) {
 func (s *Service) Link(ctx context.Context, key registry.Key, call string, p registry.Part) (registry.Part, error) {
 	secret, ok := strings.CutPrefix(p.URL, registry.PathUpload)
 	if !ok {
-		return p, registry.Errorf(registry.CodeInvalidResult, "url: must be the one of an upload_slot.")
+		return p, registry.Errorf(registry.CodeInvalidResult, "url: must be the URL of an upload_slot.")
 	}
 	b, err := s.Find(ctx, secret)
 	switch {
 	case err != nil && !errors.Is(err, registry.ErrNoBlob):
 		return p, err
 	case err != nil, b.Tenant != key.Tenant || b.SessionID != key.Session || b.CallID != call:
-		return p, registry.Errorf(registry.CodeInvalidResult, "url: the slot has expired, or was never there.")
+		return p, registry.Errorf(registry.CodeInvalidResult, "url: the slot does not exist or has expired.")
 	case b.State != registry.BlobFilled:
 		return p, registry.Errorf(registry.CodeInvalidResult, "url: nothing was uploaded to the slot.")
 	case b.MIMEType != p.MIMEType:
-		return p, registry.Errorf(registry.CodeInvalidResult, "mime_type: must be %s, as was asked for.", b.MIMEType)
+		return p, registry.Errorf(registry.CodeInvalidResult, "mime_type: must be %s, as requested.", b.MIMEType)
 	}
 	p.URL, p.Size = registry.PathBlob+secret, b.Size
 	return p, nil

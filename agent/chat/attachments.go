@@ -47,7 +47,7 @@ func (l *loop) linked(ctx context.Context, c *call, parts []registry.Part) []reg
 		}
 		stored, err := l.files.Store(ctx, l.key, c.id, p)
 		if err != nil {
-			l.log.Warn("a file of a tool is not kept", "tool", c.name, "call", c.id, "error", err)
+			l.log.Warn("file of a tool not stored", "tool", c.name, "call", c.id, "error", err)
 			continue
 		}
 		told[i] = stored
@@ -126,7 +126,7 @@ type reading struct {
 func newReadings() *readings { return &readings{seed: maphash.MakeSeed()} }
 
 // checkOut removes and returns the entry of a conversation, for its turn until checkIn. It returns nil if there is none
-// with this history, at whose start messages that the store has dropped may be missing.
+// with this history. The history may lack messages at its start that the store has dropped.
 func (r *readings) checkOut(key registry.Key, history []provider.Message) *origins {
 	o := r.forget(key)
 	if o == nil || !r.continues(o, history) {

@@ -124,7 +124,7 @@ func (l *loop) callAll(ctx context.Context, asked []provider.ToolCall, listed []
 	for _, c := range calls {
 		if c.blocked {
 			return &Error{Code: CodeAgent, Message: fmt.Sprintf(
-				"The turn was stopped: it kept calling %s to no avail. %s", c.name, c.said())}
+				"The turn was stopped: it called %s repeatedly without progress. %s", c.name, c.said())}
 		}
 	}
 	return nil
@@ -135,7 +135,7 @@ func (l *loop) decline(ctx context.Context, asked []provider.ToolCall, listed []
 	calls := l.prepare(asked, listed)
 	for _, c := range calls {
 		l.announce(c, StatusPending)
-		c.fail("not run: a limit of the turn was reached")
+		c.fail("not run: the turn reached a limit")
 		l.finished(c)
 	}
 	if err := l.storeResults(ctx, calls); err != nil {
@@ -262,7 +262,7 @@ func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 	switch l.choice.Mode {
 	case provider.ChoiceRequired:
 		if len(r.Tools) == 0 {
-			return badRequest(choiceParam, "There is no tool that could be called. Connect a device, or bring tools.")
+			return badRequest(choiceParam, "No tools are available. Connect a device, or send tools with the request.")
 		}
 		if len(l.own) > 0 || len(l.calls) == 0 {
 			r.Choice = l.choice
@@ -272,7 +272,7 @@ func (l *loop) choose(r *provider.Request, listed []agent.ShownTool) error {
 			if len(l.calls) > 0 { // it was called earlier
 				return nil
 			}
-			return badRequest(choiceParam, "There is no tool %q now.", l.choice.Name)
+			return badRequest(choiceParam, "There is no tool %q at the moment.", l.choice.Name)
 		}
 		if l.own[l.choice.Name] || len(l.calls) == 0 {
 			r.Choice = l.choice
@@ -299,7 +299,7 @@ func (l *loop) beginAnswer(tools bool) {
 	}
 }
 
-// say streams a piece of an answer, or holds it back.
+// say streams a piece of an answer, or buffers it.
 func (l *loop) say(text string) {
 	switch {
 	case text == "":

@@ -229,7 +229,7 @@ func (l Limits) withDefaults() Limits {
 func (l Limits) validate() error {
 	counts := min(l.Iterations, l.ToolCalls, l.Tokens, l.ParallelCalls, l.ContextTokens, l.MaxTurns, l.Waiting)
 	if counts < 1 || min(l.Turn, l.Continuation, l.Wait) < 1 || l.MaxResult < leastResult {
-		return fmt.Errorf("chat: each of Limits must be positive, and MaxResult at least %d", leastResult)
+		return fmt.Errorf("chat: all Limits must be positive, and MaxResult at least %d", leastResult)
 	}
 	return nil
 }

@@ -25,9 +25,9 @@ const (
 	// maxContinuations is how many continuations of a conversation are looked up: the latest.
 	maxContinuations = 128
 
-	noteContinuationLost = "[Farhand: before this call tools of the device ran, " +
-		"and what they returned is not kept any more. " +
-		"They did run: do not run one again unless running it twice does no harm.]\n"
+	noteContinuationLost = "[Farhand: tools of the device ran before this call, " +
+		"but their results are no longer stored. " +
+		"Do not run one again unless running it twice is harmless.]\n"
 )
 
 // continuations stores what completions did before they returned calls, and restores it for the results, on any pod.
@@ -74,7 +74,7 @@ func (l *loop) returnCalls(ctx context.Context, n int, answer provider.Message, 
 		}
 	}
 	if err := l.continuations.store(ctx, id, l.history[l.given:]); err != nil { // restore tells the model
-		l.log.Warn("what a completion did is not kept", "turn", l.turn, "error", err)
+		l.log.Warn("calls of a completion not stored", "turn", l.turn, "error", err)
 	}
 	l.returned = callers
 	return nil
@@ -113,7 +113,7 @@ func (h continuations) restore(ctx context.Context, messages []provider.Message)
 	defer cancel()
 	found, err := h.db.Continuations(ctx, h.holder, h.limit, ids...)
 	if err != nil {
-		return nil, fmt.Errorf("read what was done before: %w", err)
+		return nil, fmt.Errorf("read earlier calls: %w", err)
 	}
 	out, seen := make([]provider.Message, 0, len(messages)), make(map[string]bool)
 	lost := ""
@@ -129,7 +129,7 @@ func (h continuations) restore(ctx context.Context, messages []provider.Message)
 		seen[id] = true
 		var kept []provider.Message
 		if data := found[id]; data == nil || json.Unmarshal(data, &kept) != nil {
-			h.log.Info("what a completion did is not known any more", "handout", id)
+			h.log.Info("calls of a completion no longer stored", "handout", id)
 			lost = id
 			out = append(out, m)
 			continue

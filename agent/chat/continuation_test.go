@@ -143,7 +143,7 @@ func TestAModelIsToldWhatIsNotKeptAnyMore(t *testing.T) {
 			}
 			got := lines(r.model.plain()[2].Messages)
 			if tt.expected != strings.Contains(got, "secret") ||
-				tt.expected == strings.Contains(got, "not kept any more") {
+				tt.expected == strings.Contains(got, "no longer stored") {
 				t.Errorf("%s: the model read\n%s", name, got)
 			}
 			if !tt.expected && !strings.Contains(got, "\nof mine\n") {

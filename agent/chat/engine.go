@@ -64,8 +64,8 @@ type Store interface {
 //
 //	lock ─▶ user message stored ─▶ model ─▶ answer stored ─▶ tool calls ─▶ results stored ─▶ model … ─▶ done
 //
-// Each step is stored before the next begins, and the next turn first completes what the last one left open. So the
-// next turn can continue the conversation however a turn ends, even if its pod dies. Engine is safe for concurrent use.
+// Each step is stored before the next begins, and the next turn first completes unfinished steps. So the next turn can
+// continue the conversation however a turn ends, even if its pod dies. Engine is safe for concurrent use.
 type Engine struct {
 	cfg        Config // with defaults
 	turnQueues turnQueues
@@ -89,12 +89,12 @@ var _ Agent = (*Engine)(nil)
 // NewEngine returns a running engine. The caller must call Close.
 func NewEngine(cfg Config) (*Engine, error) {
 	if len(cfg.Models) == 0 || cfg.Store == nil {
-		return nil, errors.New("chat: an engine needs a model and a store")
+		return nil, errors.New("chat: Config needs a model and a store")
 	}
 	seen := make(map[string]bool)
 	for _, m := range cfg.Models {
 		if seen[m.Name()] {
-			return nil, fmt.Errorf("chat: two models are called %q", m.Name())
+			return nil, fmt.Errorf("chat: two models have the name %q", m.Name())
 		}
 		seen[m.Name()] = true
 	}

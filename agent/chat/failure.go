@@ -22,7 +22,7 @@ var ErrAborted = errors.New("chat: the turn was aborted")
 // Causes of a turn's context that are internal to this package.
 var (
 	errTurnTime = errors.New("chat: the turn took too long")
-	errWaited   = errors.New("chat: the conversation was not free in time")
+	errWaited   = errors.New("chat: the previous turn did not end in time")
 	errLapsed   = errors.New("chat: the turn could not be renewed in time")
 )
 
@@ -38,7 +38,7 @@ func failure(ctx context.Context, limits Limits, err error) error {
 	if p, ok := errors.AsType[*provider.Error](err); ok && p.Kind == provider.KindAuth {
 		return &Error{
 			Code: CodeAuth, Cause: p,
-			Message: "The model's provider does not accept the gateway's key; its operator must set another. " +
+			Message: "The model's provider rejected the gateway's key; the operator must replace it. " +
 				p.Message,
 		}
 	} else if ok {
@@ -58,18 +58,18 @@ func stopped(cause error, limits Limits) error {
 	case errors.Is(cause, ErrAborted):
 		return ErrAborted
 	case errors.Is(cause, errTurnTime):
-		return fail("The turn was stopped: it took longer than %v. What was said until then is kept.", limits.Turn)
+		return fail("The turn was stopped: it took longer than %v. The text so far is stored.", limits.Turn)
 	case errors.Is(cause, errWaited):
 		return busy(cause)
 	case errors.Is(cause, registry.ErrDraining):
-		return fail("The turn was stopped: this pod is stopping. What was said until then is kept; ask again.")
+		return fail("The turn was stopped: this pod is stopping. The text so far is stored; send the message again.")
 	case errors.Is(cause, registry.CodeUnauthenticated):
-		return fail("The turn was stopped: the credential of whoever asked was revoked or has expired. " +
-			"What was said until then is kept.")
+		return fail("The turn was stopped: the caller's credential was revoked or has expired. " +
+			"The text so far is stored.")
 	case errors.Is(cause, registry.ErrTurnLost), errors.Is(cause, errLapsed):
-		return fail("The turn was stopped: this pod lost its right to the conversation. Ask again.")
+		return fail("The turn was stopped: this pod lost its lease on the conversation. Send the message again.")
 	default:
-		return fail("The turn was stopped: whoever asked is gone. What was said until then is kept.")
+		return fail("The turn was stopped: the caller disconnected. The text so far is stored.")
 	}
 }
 
@@ -97,13 +97,13 @@ func busy(cause error) error {
 	}
 	return &Error{
 		Code: CodeSessionBusy, Cause: cause,
-		Message: "This conversation is being answered already. Wait for that answer and ask again.",
+		Message: "Another turn of this conversation is running. Retry when it has ended.",
 	}
 }
 
 func draining() error {
 	return &Error{
-		Code: CodeAgent, Message: "This pod is stopping and begins no turns. Connect again and ask again.",
+		Code: CodeAgent, Message: "This pod is stopping and starts no turns. Reconnect and retry.",
 		Cause: errors.Join(registry.ErrDraining, registry.CodeDraining),
 	}
 }
@@ -113,10 +113,10 @@ const fullRetry = 2 * time.Second
 
 func full() error {
 	return &Error{
-		Code: CodeSessionBusy, Message: "This pod runs as many turns as it can. Ask again after a moment.",
+		Code: CodeSessionBusy, Message: "This pod has no capacity for another turn. Retry in a moment.",
 		Cause: &registry.Error{
 			Code: registry.CodeBusy, RetryAfter: fullRetry,
-			Message: "This pod, or its share for this tenant, runs as many turns as it can.",
+			Message: "This pod, or this tenant's share of it, has no capacity for another turn.",
 		},
 	}
 }

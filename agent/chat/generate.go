@@ -250,7 +250,7 @@ func (e *Engine) model(name string) (provider.Model, error) {
 	}
 	return nil, &Error{
 		Code:    CodeModelNotFound,
-		Message: fmt.Sprintf("There is no model %q. There are: %s.", name, strings.Join(e.Models(), ", ")),
+		Message: fmt.Sprintf("There is no model %q. Use one of: %s.", name, strings.Join(e.Models(), ", ")),
 	}
 }
 
@@ -280,7 +280,7 @@ func (e *Engine) newCompletion(
 		l.history = append(l.history, m)
 	}
 	if len(l.history) == 0 && l.base.System == "" {
-		return nil, &Error{Code: CodeNoUserMessage, Message: "There is nothing to answer: there are no messages."}
+		return nil, &Error{Code: CodeNoUserMessage, Message: "There are no messages to answer."}
 	}
 	l.given, l.mark = len(l.history), newMark()
 	if l.tools = (noTools{}); c.Choice.Mode != provider.ChoiceNone {

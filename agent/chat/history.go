@@ -19,8 +19,8 @@ import (
 
 // Placeholder results for calls without a result.
 const (
-	noteUnknown = "interrupted; whether it ran is not known"
-	noteNotRun  = "interrupted; it was not run"
+	noteUnknown = "interrupted; it may have run"
+	noteNotRun  = "interrupted; it did not run"
 )
 
 // decode reads stored messages. It skips messages that it cannot read because a later release wrote them: losing them
@@ -30,7 +30,7 @@ func decode(raw []json.RawMessage, log *slog.Logger) []provider.Message {
 	for i, r := range raw {
 		var m provider.Message
 		if err := json.Unmarshal(r, &m); err != nil {
-			log.Warn("stored message not understood", "index", i, "error", err)
+			log.Warn("stored message not readable", "index", i, "error", err)
 			continue
 		}
 		messages = append(messages, m)
@@ -218,7 +218,7 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 	for i, m := range messages {
 		b, err := json.Marshal(m)
 		if err != nil {
-			return fmt.Errorf("encode a message: %w", err)
+			return fmt.Errorf("encode message: %w", err)
 		}
 		raw[i] = b
 		size += len(b)
@@ -227,7 +227,7 @@ func (j *journal) add(ctx context.Context, messages ...provider.Message) error {
 	defer cancel()
 	n, err := j.appendWithRetry(ctx, raw)
 	if err != nil {
-		return fmt.Errorf("store what was said: %w", err)
+		return fmt.Errorf("store message: %w", err)
 	}
 	j.count = n
 	j.spending.count(ctx, size)

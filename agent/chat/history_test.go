@@ -74,7 +74,7 @@ func TestCallsOfAKilledPod(t *testing.T) {
 		}
 		r.must("go on")
 		r.wantHistory("user:hi", "assistant: [a] [b]", "tool:x (a)",
-			"tool:interrupted; whether it ran is not known (b) failed", "user:go on", "assistant:ok")
+			"tool:interrupted; it may have run (b) failed", "user:go on", "assistant:ok")
 		checkWellFormed(t, r.model.asked()[0].Messages)
 	})
 }

@@ -31,10 +31,10 @@ func TestEachLimitEndsTheTurnWithAWholeTranscript(t *testing.T) {
 		ran      int
 		says     string
 	}{
-		"iterations": {Limits{Iterations: 3}, 3, 2, "3 requests"},
+		"iterations": {Limits{Iterations: 3}, 3, 2, "3 model requests"},
 		"tool calls": {Limits{ToolCalls: 4}, 5, 4, "4 tool calls"},
 		"tokens":     {Limits{Tokens: 40}, 3, 2, "45 tokens"},
-		"defaults":   {Limits{}, 40, 39, "40 requests"},
+		"defaults":   {Limits{}, 40, 39, "40 model requests"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestEachLimitEndsTheTurnWithAWholeTranscript(t *testing.T) {
 					t.Errorf("%d requests and %d calls, want %d and %d", n, ran, c.requests, c.ran)
 				}
 				h := r.history()
-				if len(h) != 1+2*c.requests || h[len(h)-1] != "tool:not run: a limit of the turn was reached (c) "+
+				if len(h) != 1+2*c.requests || h[len(h)-1] != "tool:not run: the turn reached a limit (c) "+
 					"failed" {
 					t.Errorf("history ends with %q", h[len(h)-1])
 				}
@@ -106,7 +106,7 @@ func TestTimeOfATurnWhileAToolRuns(t *testing.T) {
 		if e := wantCode(t, err, ev, CodeAgent); !strings.Contains(e.Message, "10m0s") {
 			t.Errorf("message %q", e.Message)
 		}
-		r.wantHistory("user:go", "assistant: [c]", "tool:interrupted; whether it ran is not known (c) failed")
+		r.wantHistory("user:go", "assistant: [c]", "tool:interrupted; it may have run (c) failed")
 	})
 }
 
@@ -119,7 +119,7 @@ func TestTurnsOfAPod(t *testing.T) {
 		go func() { defer close(ended); _, _, _ = r.ask(ctx, "one") }()
 		<-reached
 		_, ev, err := r.ask(t.Context(), "two")
-		if e := wantCode(t, err, ev, CodeSessionBusy); !strings.Contains(e.Message, "as many turns") ||
+		if e := wantCode(t, err, ev, CodeSessionBusy); !strings.Contains(e.Message, "no capacity") ||
 			!errors.Is(e, registry.CodeBusy) {
 			t.Errorf("message %q, %v", e.Message, e.Cause)
 		}

@@ -102,7 +102,7 @@ func (e *Engine) end(ctx context.Context, turn registry.Turn) {
 	ctx, cancel := storing(ctx)
 	defer cancel()
 	if err := e.cfg.Store.EndTurn(ctx, turn); err != nil && !errors.Is(err, registry.ErrTurnLost) {
-		e.cfg.Log.Warn("turn not given back", "tenant", turn.Key.Tenant, "session", turn.Key.Session, "error", err)
+		e.cfg.Log.Warn("turn not released", "tenant", turn.Key.Tenant, "session", turn.Key.Session, "error", err)
 	}
 }
 

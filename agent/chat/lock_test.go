@@ -151,7 +151,7 @@ func TestLockLost(t *testing.T) {
 		r.store.put(key, nil, provider.Message{Role: provider.RoleUser, Content: "from another pod"}) // takes the turn
 		began := time.Now()
 		<-a.ended
-		if e := wantCode(t, a.err, a.ev, CodeAgent); !strings.Contains(e.Message, "lost its right") {
+		if e := wantCode(t, a.err, a.ev, CodeAgent); !strings.Contains(e.Message, "lost its lease") {
 			t.Errorf("message %q", e.Message)
 		}
 		if took := time.Since(began); took > renewEvery {

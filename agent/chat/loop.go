@@ -60,7 +60,7 @@ func (l *loop) run(ctx context.Context) error {
 	for n := 1; ; n++ {
 		listed, err := l.tools.Tools(ctx)
 		if err != nil {
-			return fmt.Errorf("list the tools: %w", err)
+			return fmt.Errorf("list tools: %w", err)
 		}
 		answer, err := l.generate(ctx, listed)
 		if err != nil {
@@ -100,19 +100,19 @@ func (l *loop) record(ctx context.Context, messages ...provider.Message) error {
 // exceeded returns the limit that stops the calls of the n-th answer. No call of it runs then.
 func (l *loop) exceeded(n, calls int) *Error {
 	fail := func(format string, args ...any) *Error {
-		message := fmt.Sprintf(format, args...) + " What was said until then is kept; ask again to go on."
+		message := fmt.Sprintf(format, args...) + " The text so far is stored; send another message to continue."
 		return &Error{Code: CodeAgent, Message: message}
 	}
 	switch {
 	case n >= l.limits.Iterations:
-		return fail("The turn was stopped: it took %d requests to the model, which is the limit of one turn.", n)
+		return fail("The turn was stopped: it reached the limit of %d model requests.", n)
 	case len(l.calls)+calls > l.limits.ToolCalls:
-		return fail("The turn was stopped: it asked for more than %d tool calls, which is the limit of one turn.",
+		return fail("The turn was stopped: it reached the limit of %d tool calls.",
 			l.limits.ToolCalls)
 	case l.journal != nil && l.journal.over:
-		return fail("The turn was stopped: conversations have grown by all that FARHAND_HISTORY_BYTES allows.")
+		return fail("The turn was stopped: the conversations of this tenant have reached FARHAND_HISTORY_BYTES.")
 	case l.tokens >= l.limits.Tokens:
-		return fail("The turn was stopped: it used %d tokens; the limit of one turn is %d.", l.tokens, l.limits.Tokens)
+		return fail("The turn was stopped: it used %d tokens; the limit is %d.", l.tokens, l.limits.Tokens)
 	default:
 		return nil
 	}
@@ -170,7 +170,7 @@ func (a Ask) check() error {
 		return &Error{Code: CodeAgent, Message: registry.AsError(err).Message, Cause: err}
 	}
 	if !a.Regenerate && strings.TrimSpace(a.Content) == "" {
-		return &Error{Code: CodeEmptyContent, Message: "The message is empty. Say something."}
+		return &Error{Code: CodeEmptyContent, Message: "The message is empty."}
 	}
 	return nil
 }
@@ -204,12 +204,12 @@ func scopeOf(a Ask) agent.SessionContext {
 func (t *turn) run(ctx context.Context) error {
 	system, err := t.engine.cfg.SystemFor(ctx, scopeOf(t.ask))
 	if err != nil {
-		return fmt.Errorf("make the system prompt: %w", err)
+		return fmt.Errorf("build system prompt: %w", err)
 	}
 	t.loop.base = provider.Request{System: system}
 	c, err := t.engine.cfg.Store.Conversation(ctx, t.ask.Key)
 	if err != nil {
-		return fmt.Errorf("read the conversation: %w", err)
+		return fmt.Errorf("read conversation: %w", err)
 	}
 	release, err := t.engine.reserve(t.ask.Caller, c, t.ask.Content)
 	if err != nil {
@@ -260,7 +260,7 @@ func (t *turn) own(ctx context.Context, c registry.Conversation) error {
 	ctx, cancel := storing(ctx)
 	defer cancel()
 	if err := t.engine.cfg.Store.SetOwner(ctx, t.loop.journal.turn, t.ask.Owner); err != nil {
-		return fmt.Errorf("say whose the conversation is: %w", err)
+		return fmt.Errorf("store the owner of the conversation: %w", err)
 	}
 	return nil
 }
@@ -275,13 +275,13 @@ func (t *turn) rewind(ctx context.Context, c registry.Conversation) error {
 	if keep == 0 {
 		return &Error{
 			Code:    CodeNoUserMessage,
-			Message: "There is nothing to answer again: the conversation has no message of a user.",
+			Message: "There is no answer to regenerate: the conversation has no user message.",
 		}
 	}
 	ctx, cancel := storing(ctx)
 	defer cancel()
 	if err := t.engine.cfg.Store.TruncateMessages(ctx, t.loop.journal.turn, keep); err != nil {
-		return fmt.Errorf("forget the former answer: %w", err)
+		return fmt.Errorf("remove the previous answer: %w", err)
 	}
 	t.loop.journal.count = keep
 	t.loop.history = decode(c.Messages[:keep], t.engine.cfg.Log)

@@ -46,8 +46,8 @@ func (l *loop) request(listed []agent.ShownTool) provider.Request {
 	return r
 }
 
-// fitting returns the first listed tools for a request, as long as half of the context is left for all else and a
-// quarter for messages. It logs dropped tools once for each turn.
+// fitting returns the first listed tools that fit a request: half of the context must remain for everything else, and
+// a quarter for messages. It logs dropped tools once for each turn.
 func (l *loop) fitting(listed []agent.ShownTool, system int) []provider.Tool {
 	context := l.limits.ContextTokens * bytesPerToken
 	count, size := len(l.base.Tools), max(0, system-context/4)
@@ -69,7 +69,7 @@ func (l *loop) fitting(listed []agent.ShownTool, system int) []provider.Tool {
 	}
 	if len(left) > 0 && !l.leftOut {
 		l.leftOut = true
-		l.log.Warn("a model is not told of all tools", "turn", l.turn, "told", count, "left_out", len(left),
+		l.log.Warn("tools left out of a model request", "turn", l.turn, "told", count, "left_out", len(left),
 			"names", left[:min(len(left), maxNamed)])
 	}
 	return fit

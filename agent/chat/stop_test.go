@@ -46,7 +46,7 @@ var endings = map[string]struct {
 	says string // empty: aborted
 }{
 	"aborted":     {func(_ *rig, a *asking) { a.abort(ErrAborted) }, ""},
-	"caller gone": {func(_ *rig, a *asking) { a.abort(context.Canceled) }, "whoever asked is gone"},
+	"caller gone": {func(_ *rig, a *asking) { a.abort(context.Canceled) }, "the caller disconnected"},
 	"drained": {func(r *rig, _ *asking) {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
@@ -116,11 +116,11 @@ func TestEndedWhileToolsRun(t *testing.T) {
 					t.Errorf("%d calls were cancelled, want 2", n)
 				}
 				h := r.history()
-				if h[2] != "tool:x (a)" || h[5] != "tool:interrupted; it was not run (d) failed" {
+				if h[2] != "tool:x (a)" || h[5] != "tool:interrupted; it did not run (d) failed" {
 					t.Errorf("history %q", h)
 				}
 				if both := h[3] + h[4]; !strings.Contains(both, "tool:late") ||
-					!strings.Contains(both, "tool:interrupted; whether it ran is not known") {
+					!strings.Contains(both, "tool:interrupted; it may have run") {
 					t.Errorf("history %q", h)
 				}
 				if got := len(a.ev.of(EventToolResult)); got != 4 {

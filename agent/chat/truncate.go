@@ -143,7 +143,7 @@ const (
 	leastText = 512 // minimum bytes of a truncated text: enough for the marks around a tool's output
 	leastArgs = 128 // arguments up to this length are not replaced, in bytes
 
-	noteImage = "[an image, left out to make room]"
+	noteImage = "[image left out to save space]"
 )
 
 // shortenGroup makes one group of messages fit into about limit tokens. It takes each step only if the previous ones
@@ -186,7 +186,7 @@ func truncateText(m *provider.Message, n int) {
 }
 
 func leaveOutResult(m *provider.Message) {
-	note := fmt.Sprintf("[a result of %d bytes, left out to make room]", len(m.Content))
+	note := fmt.Sprintf("[result of %d bytes left out to save space]", len(m.Content))
 	if m.Role == provider.RoleTool && len(note) < len(m.Content) {
 		m.Content = note
 	}
@@ -217,7 +217,7 @@ func leaveOutArgs(m *provider.Message) {
 	m.ToolCalls = slices.Clone(m.ToolCalls)
 	for i := range m.ToolCalls {
 		if n := len(m.ToolCalls[i].Args); n > leastArgs {
-			m.ToolCalls[i].Args = fmt.Sprintf(`{"left_out":"%d bytes, to make room"}`, n)
+			m.ToolCalls[i].Args = fmt.Sprintf(`{"left_out":"%d bytes, to save space"}`, n)
 		}
 	}
 }
@@ -239,5 +239,5 @@ func (l *loop) tooLong(r provider.Request) error {
 		return nil
 	}
 	return badRequest("messages", "The conversation is too long: about %d tokens, %d of them instructions and tools; "+
-		"a request may have %d. Begin a new one, or bring fewer tools.", tokens, fixed, l.limits.ContextTokens)
+		"a request may have %d. Start a new one, or send fewer tools.", tokens, fixed, l.limits.ContextTokens)
 }

@@ -86,9 +86,9 @@ func parseAnswer(text []byte, phase string) (answer, error) {
 		return a, errors.New("decision must be continue, modify or cancel")
 	case args != (a.Decision == decisionModify && phase == phaseBefore),
 		result != (a.Decision == decisionModify && phase == phaseAfter):
-		return a, errors.New("args, or result after the call, must be there with modify, and with nothing else")
+		return a, errors.New("modify requires args, or result after the call; other decisions must not have them")
 	case a.Reason != nil && a.Decision != decisionCancel:
-		return a, errors.New("reason must be there with cancel only")
+		return a, errors.New("reason is allowed only with cancel")
 	case args && (!a.Args.IsObject() || strictjson.Depth(a.Args.Raw()) > agent.MaxArgsDepth):
 		return a, fmt.Errorf("args must be an object of at most %d levels", agent.MaxArgsDepth)
 	case a.Reason != nil:
@@ -104,7 +104,7 @@ func withoutText(err error) error {
 	if wrong, ok := errors.AsType[*jsonv2.SemanticError](err); ok && !errors.Is(err, jsonv2.ErrUnknownName) {
 		return fmt.Errorf("%q has the wrong type", wrong.JSONPointer) // it has known names only
 	}
-	return errors.New("must be one JSON object without a name twice or unknown")
+	return errors.New("must be one JSON object without duplicate or unknown names")
 }
 
 // check returns an error if the result has a text as Structured, or parts that are not each one of the question.
@@ -118,7 +118,7 @@ func (c *changed) check() error {
 	seen := make(map[int]bool)
 	for _, p := range c.Parts {
 		if p.Index == nil || *p.Index < 0 || seen[*p.Index] {
-			return errors.New("parts: each must have an index of the question, each index once")
+			return errors.New("parts: each must have a unique index from the request")
 		}
 		seen[*p.Index] = true
 	}
@@ -176,7 +176,7 @@ func (k *keptPart) describe(p registry.Part) registry.Part {
 	return p
 }
 
-// given returns a text, empty if there is none.
+// given returns a text, or "".
 func given(s *string) string {
 	if s == nil {
 		return ""

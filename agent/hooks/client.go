@@ -67,12 +67,12 @@ func (c *client) send(
 ) ([]byte, error) {
 	slot, err := c.slots.Acquire(ctx, of, 1)
 	if err != nil {
-		return nil, fmt.Errorf("%w: as many others are being asked as may be at once", errBusy)
+		return nil, fmt.Errorf("%w: all concurrent requests are in use", errBusy)
 	}
 	defer slot.Release()
 	memory, err := c.buffered.Acquire(ctx, of, int64(3*size+answerSpare)) // the text, the question and the answer
 	if err != nil {
-		return nil, fmt.Errorf("%w: others are too long", errBusy)
+		return nil, fmt.Errorf("%w: other requests are too long", errBusy)
 	}
 	defer memory.Release()
 	text, err := body()

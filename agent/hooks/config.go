@@ -88,7 +88,7 @@ func (c Config) Check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	wrong(namePattern.MatchString(c.Name), "name: must be 1 to 32 lower-case letters, digits and '-', not %.40q",
+	wrong(namePattern.MatchString(c.Name), "name: must be 1 to 32 lower-case letters, digits and '-'; it is %.40q",
 		c.Name)
 	wrong((c.Before || c.After) != c.Approvals, "phase: must be before, after, both or approval")
 	wrong(c.Timeout >= MinTimeout && c.Timeout <= MaxTimeout, "timeout: must be between %v and %v", MinTimeout,
@@ -110,9 +110,9 @@ func (c Config) checkURL() error {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return errors.New("url: must be an https URL, for example https://hooks.example.com/farhand")
 	case u.User != nil || u.Fragment != "":
-		return errors.New("url: must have neither a user nor a fragment; the signature says who is asking")
+		return errors.New("url: must have neither a user nor a fragment; the signature identifies the gateway")
 	case u.Scheme == "http" && !c.AllowPrivate:
-		return errors.New("url: must be https; http is for private networks, with allow_private: true")
+		return errors.New("url: must be https; http needs a private network and allow_private: true")
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
 	if err != nil {
@@ -120,9 +120,9 @@ func (c Config) checkURL() error {
 	}
 	if err := (publicnet.Guard{AllowPrivate: c.AllowPrivate}).Check(addr); err != nil {
 		if publicnet.KindOf(addr) == publicnet.Private {
-			return fmt.Errorf("url: %s is an address of a private network; allow_private: true allows that", addr)
+			return fmt.Errorf("url: %s is a private address; allow it with allow_private: true", addr)
 		}
-		return fmt.Errorf("url: %s is an address that no hook may have", addr)
+		return fmt.Errorf("url: the address %s is not allowed for hooks", addr)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (c Config) checkSecret() error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(c.Secret), secretPrefix))
 	if err != nil || !strings.HasPrefix(string(c.Secret), secretPrefix) || len(key) < minKey || len(key) > maxKey {
 		return fmt.Errorf("secret: must be %s and %d to %d random bytes in Base64; "+
-			"make one with: echo %s$(openssl rand -base64 32)", secretPrefix, minKey, maxKey, secretPrefix)
+			"create one with: echo %s$(openssl rand -base64 32)", secretPrefix, minKey, maxKey, secretPrefix)
 	}
 	return nil
 }
@@ -144,9 +144,9 @@ const (
 
 // inWords replaces Go type names in the YAML library's errors.
 var inWords = strings.NewReplacer(
-	"not found in type hooks.entry", "is none of a hook",
-	"not found in type hooks.file", "is none of a file of hooks",
-	"[]hooks.entry", "a list of hooks", "hooks.entry", "a hook", "hooks.file", "a file of hooks",
+	"not found in type hooks.entry", "is not a field of a hook",
+	"not found in type hooks.file", "is not a field of a hook file",
+	"[]hooks.entry", "a list of hooks", "hooks.entry", "a hook", "hooks.file", "a hook file",
 	"secret.Text", "a text", "[]string", "a list of texts",
 )
 
@@ -218,7 +218,7 @@ func parse(text []byte, dir string) ([]Config, error) {
 	for i, e := range f.Hooks {
 		c, err := e.config(dir)
 		if err == nil && seen[c.Name] {
-			err = errors.New("name: another hook has it")
+			err = errors.New("name: another hook has this name")
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("hook %d (%.40q): %w", i+1, e.Name, err))
@@ -263,7 +263,7 @@ func (c *Config) readSecret(path, dir string) error {
 	case path == "":
 		return nil
 	case c.Secret != "":
-		return errors.New("secret, secret_file: only one of them may be set")
+		return errors.New("secret, secret_file: set only one")
 	case !filepath.IsAbs(path):
 		path = filepath.Join(dir, path)
 	}

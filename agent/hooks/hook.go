@@ -20,7 +20,7 @@ import (
 const afterGrace = 500 * time.Millisecond
 
 var (
-	errBusy   = errors.New("its turn did not come in time")
+	errBusy   = errors.New("no free slot in time")
 	errAnswer = errors.New("unusable answer")
 )
 
@@ -93,8 +93,8 @@ func (h *Hook) Before(ctx context.Context, inv agent.Invocation) (agent.Decision
 	case err != nil && h.cfg.FailOpen:
 		return agent.Pass(), nil
 	case err != nil:
-		return agent.Decision{}, registry.Errorf(registry.CodeHookCancelled, "The hook %s, without whose consent the "+
-			"call must not run, gave no answer that could be used. Retry later; the gateway's log says more.",
+		return agent.Decision{}, registry.Errorf(registry.CodeHookCancelled, "The call was stopped: the required "+
+			"hook %s gave no usable answer. Retry later; the gateway's log has details.",
 			h.cfg.Name)
 	case a.Decision == decisionCancel:
 		return agent.Cancel(a.reason), nil
@@ -127,12 +127,12 @@ func (h *Hook) Amend(ctx context.Context, inv agent.Invocation, out agent.Outcom
 	case failure != nil && h.cfg.FailOpen:
 		return out.Result, nil
 	case failure != nil:
-		return registry.Result{}, registry.Errorf(registry.CodeHookCancelled, "The tool has run, but its result is "+
-			"withheld: the hook %s gave no answer about it that could be used. The gateway's log says more.",
+		return registry.Result{}, registry.Errorf(registry.CodeHookCancelled, "The tool ran, but its result is "+
+			"withheld: the hook %s gave no usable answer. The gateway's log has details.",
 			h.cfg.Name)
 	case a.Decision == decisionCancel:
 		return registry.Result{}, registry.Errorf(registry.CodeHookCancelled,
-			"The tool has run, but the hook %s withholds its result: %s", h.cfg.Name, a.reason)
+			"The tool ran, but the hook %s withholds its result: %s", h.cfg.Name, a.reason)
 	case a.Decision == decisionModify:
 		return a.result(out.Result), nil
 	}
@@ -205,7 +205,7 @@ const logPause = 5 * time.Second
 func (h *Hook) failed(phase, tool, call string, begin time.Time, err error) {
 	h.note(outcomeFailed, begin)
 	if missed, now := h.logsFailure(); now { // without the lock, because the log may block
-		h.log.Error("an HTTP hook failed", "hook", h.cfg.Name, "phase", phase, "tool", tool, "call_id", call,
+		h.log.Error("HTTP hook failed", "hook", h.cfg.Name, "phase", phase, "tool", tool, "call_id", call,
 			"error", err, "failures_not_logged", missed)
 	}
 }

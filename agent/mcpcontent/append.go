@@ -128,7 +128,7 @@ func (s Style) appendPart(b []byte, p *registry.Part, i int, isText bool) []byte
 		b = strictjson.AppendString(append(b, `,"mimeType":`...), p.MIMEType)
 		return append(strconv.AppendInt(append(b, `,"size":`...), p.Size, 10), '}')
 	case len(p.Data) == 0 && p.Size > 0:
-		return AppendText(b, "["+partName(p)+", "+p.MIMEType+", "+strconv.FormatInt(p.Size, 10)+" bytes, was not kept]")
+		return AppendText(b, "["+partName(p)+", "+p.MIMEType+", "+strconv.FormatInt(p.Size, 10)+" bytes, not stored]")
 	case p.Type == registry.PartFile || p.URI != "":
 		b = strictjson.AppendString(append(b, `{"type":"resource","resource":{"uri":`...), s.uri(p, i))
 		b = strictjson.AppendString(append(b, `,"mimeType":`...), p.MIMEType)

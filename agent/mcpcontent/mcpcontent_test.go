@@ -139,7 +139,7 @@ func TestPartsWithoutRoom(t *testing.T) {
 	if len(res.Parts) != registry.MaxParts || res.Parts[0].Data != nil || res.Parts[0].Size != int64(len(picture)) ||
 		res.Parts[1].Size != 1<<30 || r.Room != 100-(registry.MaxParts-2) ||
 		!strings.HasPrefix(res.Output, "words ") || !strings.HasSuffix(res.Output,
-		"[2 more parts were left out: a result may have 16]") {
+		"[2 more parts left out: a result may have 16]") {
 		t.Errorf("%d parts, room %d, %q", len(res.Parts), r.Room, res.Output)
 	}
 }

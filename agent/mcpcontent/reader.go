@@ -161,7 +161,7 @@ func identifier(uri string) string {
 // Result returns the result of the added blocks and the structured content, if any.
 func (r *Reader) Result(success bool, structured registry.JSON) registry.Result {
 	if r.left > 0 {
-		r.texts = append(r.texts, fmt.Sprintf("[%d more parts were left out: a result may have %d]", r.left,
+		r.texts = append(r.texts, fmt.Sprintf("[%d more parts left out: a result may have %d]", r.left,
 			registry.MaxParts))
 	}
 	out := registry.Result{

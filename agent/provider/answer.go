@@ -247,7 +247,7 @@ func (e *extent) follow(s string) {
 // Errors of a stream that its server does not report.
 var (
 	errCutOff   = errors.New("the stream ended before the answer did")
-	errNonsense = errors.New("the stream makes no sense")
+	errNonsense = errors.New("the stream is invalid")
 	errTooLong  = errors.New("the answer is longer than") // it is not retried: the next answer would be as long
 )
 
@@ -272,11 +272,11 @@ func (c *caller) refused(status int, text string, advice time.Duration) *failure
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		kind = KindAuth
-		sentence = "The provider of %q does not accept this gateway's key (%d). Ask the operator to check it."
+		sentence = "The provider of %q rejected the gateway's key (%d). Ask the operator to check it."
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		kind, sentence = KindRequest, "The model %q does not take the request (%d)."
+		kind, sentence = KindRequest, "The model %q rejected the request (%d)."
 	case http.StatusTooManyRequests:
-		kind, sentence = KindLimit, "The provider of %q takes no more requests for now (%d). Try again later."
+		kind, sentence = KindLimit, "The provider of %q is at its rate limit (%d). Try again later."
 	}
 	e := &Error{Kind: kind, Message: fmt.Sprintf(sentence, c.cfg.Name, status), Status: status, RetryAfter: advice}
 	switch text = c.presentable(text); {

@@ -66,13 +66,13 @@ func (b *anthropicBody) addOptions(r Request) error {
 	case "", "low", "medium", "high", "xhigh":
 		b.OutputConfig.Effort = o.Effort
 	default:
-		return unoffered{"reasoning_effort", "must be low, medium, high or xhigh for its provider"}
+		return unoffered{"reasoning_effort", "must be low, medium, high or xhigh for this provider"}
 	}
 	if o.Format == nil {
 		return nil
 	}
 	if o.Format.Schema == nil {
-		return unoffered{"response_format", "must be of the type json_schema for its provider"}
+		return unoffered{"response_format", "must have the type json_schema for this provider"}
 	}
 	b.OutputConfig.Format = &anthropicFormat{Type: "json_schema", Schema: o.Format.Schema}
 	return nil
@@ -114,7 +114,7 @@ func userBlocks(m Message) ([]anthropicBlock, error) {
 		case strings.HasPrefix(p.Image.URL, "data:"):
 			kind, data, ok := strings.Cut(strings.TrimPrefix(p.Image.URL, "data:"), ";base64,")
 			if !ok {
-				return nil, unoffered{"image_url.url", "must be an address, or data in base64, for its provider"}
+				return nil, unoffered{"image_url.url", "must be a URL, or data in base64, for this provider"}
 			}
 			blocks = append(blocks, imageBlock(kind, data))
 		default:

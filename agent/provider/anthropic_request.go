@@ -38,7 +38,7 @@ func (m *Anthropic) body(r Request) ([]byte, error) {
 		return nil, err
 	}
 	if r.Temperature != nil && *r.Temperature > 1 { // OpenAI allows up to 2
-		return nil, unoffered{"temperature", "must be at most 1 for its provider"}
+		return nil, unoffered{"temperature", "must be at most 1 for this provider"}
 	}
 	// A model that thinks accepts no temperature and no forced tool call. Thinking is a setting of the gateway, so the
 	// options of the caller take precedence.

@@ -19,7 +19,7 @@ import (
 // Causes of contexts that this package cancels.
 var (
 	errSlow   = errors.New("the answer took too long")
-	errSilent = errors.New("the provider fell silent")
+	errSilent = errors.New("the provider stopped sending")
 )
 
 // vendor is one format of requests and answers.
@@ -48,7 +48,7 @@ func newCaller(cfg Config, v vendor, baseURL, path string) caller {
 	}}
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		c.invalid = errors.New("the base URL is not one of http or https")
+		c.invalid = errors.New("the base URL is not an http or https URL")
 		return c
 	}
 	c.url = u.JoinPath(path).String()
@@ -67,7 +67,7 @@ func (c *caller) Generate(parent context.Context, r Request, emit func(Delta)) (
 	if c.invalid != nil {
 		return nothing, &Error{
 			Kind: KindFailure, Cause: c.invalid,
-			Message: fmt.Sprintf("The model %q is configured wrongly. Ask the operator of this gateway.", c.cfg.Name),
+			Message: fmt.Sprintf("The configuration of the model %q is invalid. Ask the operator.", c.cfg.Name),
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(parent, c.cfg.Timeout, errSlow)
@@ -101,7 +101,7 @@ func (c *caller) note(ctx context.Context, attempt int, e *Error, again bool, wa
 	if e.Kind != KindRequest || c.cfg.Log.Enabled(ctx, slog.LevelDebug) {
 		attributes = append(attributes, "error", e)
 	}
-	c.cfg.Log.WarnContext(ctx, "a model did not answer", attributes...)
+	c.cfg.Log.WarnContext(ctx, "model request failed", attributes...)
 }
 
 // attempt makes one request. If the request was cancelled, the error is the cause.
@@ -135,15 +135,15 @@ func (c *caller) classify(err error, said bool) *failure {
 		const slow = "The answer of %q took longer than %v. Ask for less, or try again later."
 		f = c.failed(false, err, slow, c.cfg.Name, c.cfg.Timeout)
 	case errors.Is(err, errSilent):
-		f = c.failed(true, err, "%q said nothing for %v. Try again later.", c.cfg.Name, c.cfg.Idle)
+		f = c.failed(true, err, "%q sent nothing for %v. Try again later.", c.cfg.Name, c.cfg.Idle)
 	case isTooLong(err):
 		message := fmt.Sprintf("The answer of %q is too long.", c.cfg.Name)
 		f = &failure{err: &Error{Kind: KindBroken, Message: message, Cause: err}}
 	case errors.Is(err, errNonsense):
-		f = c.failed(true, err, "The provider of %q answered in a way that makes no sense. Try again later.",
+		f = c.failed(true, err, "The provider of %q sent an invalid answer. Try again later.",
 			c.cfg.Name)
 	case errors.Is(err, errCutOff):
-		f = c.failed(true, err, "The answer of %q broke off. Try again.", c.cfg.Name)
+		f = c.failed(true, err, "The answer of %q is incomplete. Try again.", c.cfg.Name)
 	default:
 		f = c.failed(true, err, "The connection to the provider of %q failed. Try again later.", c.cfg.Name)
 	}
@@ -346,7 +346,7 @@ type unoffered struct{ param, why string }
 
 func (u unoffered) Error() string {
 	if u.why == "" {
-		return fmt.Sprintf("%q is not offered by its provider", u.param)
+		return fmt.Sprintf("%q is not supported by this provider", u.param)
 	}
 	return fmt.Sprintf("%q %s", u.param, u.why)
 }

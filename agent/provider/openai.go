@@ -233,7 +233,7 @@ func (s openAIStream) readFinish(reason string) error {
 	case "content_filter":
 		s.a.stop = StopRefusal
 	case "insufficient_system_resource", "error": // DeepSeek, OpenRouter: the answer is incomplete
-		return s.m.refused(http.StatusInternalServerError, "the answer was given up: "+reason, 0)
+		return s.m.refused(http.StatusInternalServerError, "the answer was abandoned: "+reason, 0)
 	default:
 		if s.a.stop = StopEnd; s.a.refused {
 			s.a.stop = StopRefusal

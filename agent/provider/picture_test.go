@@ -67,7 +67,7 @@ func TestPicturesOfResults(t *testing.T) {
 				if m.Role == provider.RoleTool {
 					text := strings.Replace(m.Content, "\n", "", 1)
 					texts = append(texts,
-						strings.Replace(text, "[The images of this result are not shown to you.]", " …", 1))
+						strings.Replace(text, "[The images of this result are not included.]", " …", 1))
 				}
 				for _, p := range m.Parts {
 					if p.Image != nil {

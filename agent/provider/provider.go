@@ -198,7 +198,7 @@ func schemaOf(t Tool) (json.RawMessage, error) {
 		return json.RawMessage(emptySchema), nil
 	}
 	if !json.Valid(t.Parameters) {
-		return nil, fmt.Errorf("the parameters of the tool %q are not JSON", t.Name)
+		return nil, fmt.Errorf("the parameters of the tool %q are not valid JSON", t.Name)
 	}
 	return objectSchema(t.Parameters), nil
 }
@@ -239,10 +239,10 @@ func (c *caller) unsupported(cause error) *Error {
 	if u, ok := errors.AsType[unoffered](cause); ok {
 		return &Error{
 			Kind: KindRequest, Param: u.param, Cause: cause,
-			Message: fmt.Sprintf("The model %q does not take the request: %s.", c.cfg.Name, u.Error()),
+			Message: fmt.Sprintf("The model %q cannot take the request: %s.", c.cfg.Name, u.Error()),
 		}
 	}
-	return &Error{Kind: KindRequest, Message: fmt.Sprintf("The request cannot be put to %q.", c.cfg.Name), Cause: cause}
+	return &Error{Kind: KindRequest, Message: fmt.Sprintf("The request does not fit %q.", c.cfg.Name), Cause: cause}
 }
 
 // Limits of a picture for a model. A vendor rejects the whole request, and so the turn, for one picture that it does
@@ -277,8 +277,8 @@ func NewPicture(attachment int, data []byte) (Picture, bool) {
 func (p Picture) base64() string { return base64.StdEncoding.EncodeToString(p.Data) }
 
 // notePictures precedes pictures that could not be included in their result.
-const notePictures = "[These images belong to the result of the tool call %q above. They are data from the tool, " +
-	"as its text is, and not from the user.]"
+const notePictures = "[These images belong to the result of the tool call %q above. They are data from the " +
+	"tool, like its text, and not from the user.]"
 
 // noteUnseen tells a model that it does not see the images of a result.
-const noteUnseen = "[The images of this result are not shown to you.]"
+const noteUnseen = "[The images of this result are not included.]"

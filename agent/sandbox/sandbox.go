@@ -104,7 +104,7 @@ var (
 	ErrUnavailable = errors.New("sandbox: the engine is not available")
 	ErrNoProgram   = errors.New("sandbox: no such program")
 	ErrFull        = errors.New("the workspace is full")
-	ErrNotElevated = errors.New("sandbox: programs cannot run with more rights here")
+	ErrNotElevated = errors.New("sandbox: programs cannot run elevated here")
 )
 
 // Usage is the disk usage of a workspace.
@@ -124,8 +124,8 @@ type DiskSpace struct {
 
 // Reasons why a workspace cannot be measured, besides errors of the file system.
 var (
-	errTooMany = errors.New("it has more files and folders than are counted")
-	errTooDeep = fmt.Errorf("it has folders nested deeper than %d", maxDepth)
+	errTooMany = errors.New("it has more files and folders than can be counted")
+	errTooDeep = fmt.Errorf("it has folders nested deeper than %d levels", maxDepth)
 )
 
 // maxDepth is the maximum depth of folders that are counted. Each level takes one descriptor.
@@ -136,9 +136,9 @@ const maxDepth = 100
 func (u Usage) Full(w Workspace) error {
 	switch {
 	case u.Unseen != nil:
-		return fmt.Errorf("%w: not all of it can be counted (%w); remove that, or make it readable", ErrFull, u.Unseen)
+		return fmt.Errorf("%w: part of it cannot be counted (%w); remove it, or make it readable", ErrFull, u.Unseen)
 	case w.MaxBytes > 0 && u.Bytes > w.MaxBytes:
-		return fmt.Errorf("%w: its files take %d KiB on the disk, at most %d KiB are allowed; remove some", ErrFull,
+		return fmt.Errorf("%w: its files use %d KiB, at most %d KiB are allowed; remove some", ErrFull,
 			u.Bytes>>10, w.MaxBytes>>10)
 	case w.MaxFiles > 0 && u.Files > w.MaxFiles:
 		return fmt.Errorf("%w: it has %d files and folders, at most %d are allowed; remove some", ErrFull, u.Files,

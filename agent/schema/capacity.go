@@ -128,7 +128,7 @@ func (s *Validator) ReadText(
 		return func() {}, nil
 	}
 	turn, err := acquireWithin(ctx, by, deadline, s.reading, readWait,
-		"This pod has more long texts to read than it can. Retry after a moment, or send less.")
+		"This pod has no capacity to read another long text. Retry in a moment, or send less.")
 	if err != nil {
 		return nil, outOfTime(err)
 	}
@@ -147,7 +147,7 @@ func acquire(
 	}
 	g, err := p.Acquire(ctx, by, weight)
 	if full := (*share.FullError)(nil); errors.As(err, &full) {
-		return nil, busy("Too many wait for this pod to read or validate what they sent. Retry after a moment.")
+		return nil, busy("Too many requests wait to be read or validated on this pod. Retry in a moment.")
 	}
 	if err != nil {
 		return nil, ctx.Err()

@@ -9,7 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-var errTrailing = errors.New("something follows the schema")
+var errTrailing = errors.New("the schema is followed by other data")
 
 // Modernize returns a schema in the spelling of 2020-12. It rewrites older spellings and library habits whose meaning
 // is clear: "required": true at a property, "exclusiveMinimum": true, items with a list, type "any" or "STRING", a

@@ -80,7 +80,7 @@ func (p *patterns) build(text string) (*pattern, int, error) {
 		return nil, 0, err
 	}
 	if p.size+size > MaxSize {
-		return nil, 0, beyond("its patterns take more than %d bytes when compiled", MaxSize)
+		return nil, 0, beyond("its compiled patterns take more than %d bytes", MaxSize)
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *parseCost) measure(text string) (instructions, size int, err error) {
 	}
 	program := sizeOf(parsed)
 	if program.instructions > maxPatternInstructions {
-		return 0, 0, beyond("a pattern may have at most %d instructions when its repetitions are written out",
+		return 0, 0, beyond("a pattern may have at most %d instructions with its repetitions expanded",
 			maxPatternInstructions)
 	}
 	return program.instructions, program.instructions*instructionBytes + program.runes*runeBytes, nil

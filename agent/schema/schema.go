@@ -71,7 +71,7 @@ func compile(text []byte) (*Schema, error) {
 	}
 	size := decodedSize(text) + known.nodes*nodeBytes + known.pointers*pointerCopies
 	if size > MaxSize {
-		return nil, beyond("it takes more than %d bytes when compiled", MaxSize)
+		return nil, beyond("its compiled form takes more than %d bytes", MaxSize)
 	}
 	patterns := patterns{size: size}
 	c := jsonschema.NewCompiler()
@@ -242,7 +242,7 @@ func (s *Validator) CheckOutput(
 	defer cancel()
 	violations, err := s.outputViolations(ctx, tenant, outputSchema, text)
 	if input := (InputError{}); errors.As(err, &input) {
-		return []registry.Violation{{Message: "the answer was not checked: " + input.Error()}}
+		return []registry.Violation{{Message: "not checked: " + input.Error()}}
 	}
 	return violations // none if the pod was busy
 }
@@ -344,5 +344,5 @@ type endless struct{}
 func (endless) KeywordPath() []string { return []string{"$ref"} }
 
 func (endless) LocalizedString(*message.Printer) string {
-	return "the schema refers to itself without end"
+	return "the schema refers to itself infinitely"
 }

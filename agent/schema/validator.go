@@ -105,7 +105,7 @@ func (s *Validator) Validate(
 		return own
 	case errors.Is(err, ErrTooExpensive):
 		return registry.Errorf(registry.CodeInvalidRequest,
-			"args are too large, or nested too deep, to be validated against the schema of this tool.")
+			"args are too large or nested too deeply to validate against the schema of this tool.")
 	case errors.As(err, &input):
 		return registry.Errorf(registry.CodeInvalidRequest, "args: %v.", input)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -122,7 +122,7 @@ func outOfTime(err error) *registry.Error {
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return registry.Errorf(registry.CodeTimeout,
-			"The time of the call was up before its arguments were validated. Send less, or allow more time.")
+			"The call timed out before its arguments were validated. Send less, or allow more time.")
 	}
 	return registry.Errorf(registry.CodeCancelled, "The call was cancelled.")
 }
@@ -152,7 +152,7 @@ func (s *Validator) violations(
 	}
 	return apply(ctx, compiled, value, deadline, func() (*share.Grant, error) {
 		return acquireWithin(ctx, by, deadline, s.longChecks, longCheckWait,
-			"Too many calls have arguments that take long to validate. Retry after a moment.")
+			"Too many calls have arguments that take long to validate. Retry in a moment.")
 	})
 }
 

@@ -307,8 +307,8 @@ func (s *source) node(pointer int) error {
 		return beyond("a schema may have at most %d subschemas", maxNodes)
 	}
 	if s.pointers += pointer; s.pointers > maxPointerBytes {
-		return beyond("its property names are too long, or nested too deep: the pointers to its subschemas may have "+
-			"%d bytes together", maxPointerBytes)
+		return beyond("its property names are too long or nested too deeply: the pointers to its subschemas may have "+
+			"%d bytes in total", maxPointerBytes)
 	}
 	return nil
 }
@@ -329,7 +329,7 @@ func (s *source) keyword(name string, value any) error {
 			return nil
 		}
 		if s.oddRefs++; s.oddRefs > maxOddRefs {
-			return beyond("at most %d references may lead elsewhere than to #/$defs/name", maxOddRefs)
+			return beyond("at most %d references may have other targets than #/$defs/name", maxOddRefs)
 		}
 	}
 	return nil

@@ -40,9 +40,9 @@ type row struct {
 func (s sessions) tool() agent.Tool {
 	return localtool.Tool[sessionsArgs]{Run: s.run, Is: registry.ToolSpec{
 		Name:        "sessions",
-		Description: "The devices that are connected now, and the tools each of them offers.",
+		Description: "Lists the connected devices and the tools of each.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{"tool":{"type":"string","minLength":1,` +
-			`"maxLength":64,"description":"only devices that offer the tool of this name"}},` +
+			`"maxLength":64,"description":"only devices that offer the tool with this name"}},` +
 			`"additionalProperties":false}`),
 		Annotations: readOnly(),
 	}}
@@ -146,7 +146,7 @@ func describe(rows []row, more bool, tool string) string {
 		b.WriteString(line + "\n")
 	}
 	if more {
-		b.WriteString("There are more sessions than are shown; give a tool to narrow them down.\n")
+		b.WriteString("More sessions exist; give a tool to narrow them down.\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

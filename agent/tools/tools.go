@@ -61,9 +61,9 @@ func clock(now func() time.Time) agent.Tool {
 		Run: func(_ context.Context, in timeArgs) (registry.Result, error) { return tellTime(now(), in) },
 		Is: registry.ToolSpec{
 			Name:        "time",
-			Description: "The present date and time, in UTC unless a time zone is given.",
+			Description: "The current date and time, in UTC unless a time zone is given.",
 			Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string","minLength":1,` +
-				`"maxLength":64,"description":"IANA name, as Europe/Vienna; default UTC"}},` +
+				`"maxLength":64,"description":"IANA name, such as Europe/Vienna; default UTC"}},` +
 				`"additionalProperties":false}`),
 			Annotations: a,
 		},
@@ -78,7 +78,7 @@ func tellTime(now time.Time, in timeArgs) (registry.Result, error) {
 	in.Timezone = cmp.Or(in.Timezone, "UTC")
 	zone, err := time.LoadLocation(in.Timezone)
 	if err != nil || in.Timezone == "Local" { // callers must not learn the gateway's time zone
-		return localtool.Failed(fmt.Sprintf("%.64q is no known time zone. Use an IANA name, as Europe/Vienna or UTC.",
+		return localtool.Failed(fmt.Sprintf("%.64q is not a time zone. Use an IANA name, such as Europe/Vienna or UTC.",
 			in.Timezone)), nil
 	}
 	now = now.In(zone)

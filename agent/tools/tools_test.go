@@ -240,7 +240,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Errorf("%d sessions, more %v", len(ids), more)
 	}
 	if len(res.Output) > 9<<10 || !strings.Contains(res.Output, "and 70 more") ||
-		!strings.Contains(res.Output, "more sessions") {
+		!strings.Contains(res.Output, "More sessions") {
 		t.Errorf("%d bytes: …%s", len(res.Output), res.Output[max(0, len(res.Output)-200):])
 	}
 }

@@ -151,7 +151,7 @@ func (s *speaker) end(t testing.TB) (events []said, again bool) {
 		events = rest(s.events)
 		last := events[len(events)-1]
 		stopped := last.Type == "error" && (strings.Contains(last.Message, "cannot reach its store") ||
-			strings.Contains(last.Message, "lost its right to the conversation"))
+			strings.Contains(last.Message, "lost its lease on the conversation"))
 		if !stopped || time.Since(began) > waitLimit {
 			return events, again
 		}

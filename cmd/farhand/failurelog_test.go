@@ -33,7 +33,7 @@ func TestAFailingModelLeavesALine(t *testing.T) {
 		return strings.Count(p.out.String(), "a turn ended early") >= 4
 	})
 	text := p.out.String()
-	for _, want := range []string{`"a turn ended early"`, `"a model did not answer"`, `"status":503`, `"status":400`,
+	for _, want := range []string{`"a turn ended early"`, `"model request failed"`, `"status":503`, `"status":400`,
 		`"level":"WARN"`, `"code":"PROVIDER_ERROR"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log lacks %s", want)

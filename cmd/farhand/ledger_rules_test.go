@@ -101,7 +101,7 @@ func TestLedgerNoticesWhatIsWrong(t *testing.T) {
 		}},
 		"told that it goes on": {"", func(b *ledger) {
 			failed(b, "timeout", "yes")
-			b.asked[0].key, b.asked[0].Detail = "k", "The call is still delivered; GET /api/calls/c tells how it ends."
+			b.asked[0].key, b.asked[0].Detail = "k", "The call is still delivered; GET /api/calls/c returns its result."
 		}},
 		"a stopped pod": {"", func(b *ledger) {
 			b.asked[0].heard = b.asked[0].asked.Add(3 * time.Second)

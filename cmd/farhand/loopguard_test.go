@@ -50,16 +50,16 @@ var loops = map[string]loop{
 	},
 	"ping-pong": {
 		tools: []string{"look", "listen"}, args: `{}`, perTurn: 5, stopped: loopStopped, warned: true,
-		error: `the 20th call in a row that alternates between "listen" and one other`, ran: []int{10, 9},
+		error: `the 20th call in a row that alternates between "listen" and another call`, ran: []int{10, 9},
 	},
 	"device-and-gateway": {
 		tools: []string{"look", "sessions"}, args: `{"tool":"no_such_tool"}`, perTurn: 5, stopped: loopStopped,
 		warned: true,
-		error:  `the 20th call in a row that alternates between "sessions" and one other`, ran: []int{10},
+		error:  `the 20th call in a row that alternates between "sessions" and another call`, ran: []int{10},
 	},
 	"an-unknown-tool": {
 		tools: []string{"guess"}, args: `{}`, perTurn: 4, stopped: loopWarned,
-		error: `there is no tool "guess", and it has been asked for 10 times in a row`,
+		error: `there is no tool "guess", and it was called 10 times in a row`,
 	},
 }
 
@@ -146,7 +146,7 @@ func (l loop) run(t *testing.T, session string, pods []*pod) {
 		t.Errorf("stopped after %d turns, want %d", turns, want)
 	}
 	if last.Type != "error" || last.Code != "AGENT_ERROR" || !strings.Contains(last.Message, l.error) ||
-		!strings.HasPrefix(last.Message, "The turn was stopped: it kept calling ") {
+		!strings.HasPrefix(last.Message, "The turn was stopped: it called ") {
 		t.Errorf("the last turn ended with %+v", last)
 	}
 	for n, want := range l.ran {

@@ -215,12 +215,12 @@ func TestARefusedRoleIsLogged(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	code, _, errOut := command(t, []string{"FARHAND_URL=" + p.url, "FARHAND_TOKEN=" + made.Key}, "device")
-	if code != exitError || !strings.Contains(errOut, "needs the role device") {
+	if code != exitError || !strings.Contains(errOut, "The role device is required") {
 		t.Errorf("exit %d\n%s", code, errOut)
 	}
 	eventually(t, waitLimit, "the reason is logged", func() bool {
 		out := p.out.String()
-		return strings.Contains(out, `"refused":"role"`) && strings.Contains(out, "needs the role device") &&
+		return strings.Contains(out, `"refused":"role"`) && strings.Contains(out, "The role device is required") &&
 			strings.Contains(out, `"user":"anna"`)
 	})
 }

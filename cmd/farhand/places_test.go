@@ -190,7 +190,7 @@ func TestTheOwnerOfAPlaceIsKilled(t *testing.T) {
 	h.doesOn(0, "tablet", "main", "write", `{"path":"notes.txt","content":"kept"}`)
 	h.pods[0].signal(syscall.SIGKILL)
 	h.pods[0].exit(t)
-	h.has(h.doesOn(1, "phone", "main", "browser", `{"action":"snapshot"}`), "is gone", "No browser runs")
+	h.has(h.doesOn(1, "phone", "main", "browser", `{"action":"snapshot"}`), "is gone", "No browser is running")
 	h.hasNo(h.doesOn(2, "phone", "main", "browser", h.page("/two")), "is gone")
 	h.has(h.doesOn(1, "phone", "main", "browser", `{"action":"status"}`), "/two")
 	h.has(h.doesOn(2, "phone", "main", "read", `{"path":"notes.txt"}`), "is gone", "no file")
@@ -219,7 +219,7 @@ func TestAnOwnerThatStopsHandsItsPlacesOver(t *testing.T) {
 	if code := h.pods[0].exit(t); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	h.has(h.doesOn(1, "phone", "main", "browser", `{"action":"status"}`), "is gone", "No browser runs")
+	h.has(h.doesOn(1, "phone", "main", "browser", `{"action":"status"}`), "is gone", "No browser is running")
 	h.hasNo(h.doesOn(1, "phone", "main", "browser", `{"action":"status"}`), "is gone")
 	read := h.doesOn(1, "phone", "main", "read", `{"path":"notes.txt"}`)
 	h.has(read, "kept")
@@ -255,7 +255,7 @@ func TestAnErasedConversationKeepsNothing(t *testing.T) {
 	clean := func(at int) {
 		begin()
 		for _, in := range []string{"main", "group sandboxed"} {
-			h.has(h.doesOn(at, "phone", in, "browser", `{"action":"status"}`), "No browser runs")
+			h.has(h.doesOn(at, "phone", in, "browser", `{"action":"status"}`), "No browser is running")
 			h.has(h.doesOn(at, "phone", in, "browser", h.page("/next")), "/next")
 			h.has(h.doesOn(at, "phone", in, "browser", `{"action":"snapshot"}`), "cookie []")
 			h.hasNo(h.doesOn(at, "phone", in, "browser", `{"action":"status"}`), "secret")

@@ -46,7 +46,7 @@ func TestPolicyCheck(t *testing.T) {
 	hardly := policyFile(t, "version: 1\ntools: [{names: get, set_effects: none, approval: argument from outside}]\n")
 	code, out = policyRun(t, nil, "check", hardly)
 	if code != 0 || !strings.HasSuffix(out, hardly+" is valid, with warnings.\n") ||
-		!strings.HasPrefix(out, hardly+":2:9: warning: approval: argument from outside asks for URLs only") {
+		!strings.HasPrefix(out, hardly+":2:9: warning: approval: argument from outside asks only for URLs") {
 		t.Errorf("a rule that hardly asks: %d %s", code, out)
 	}
 	if code, out := policyRun(t, nil, "check", "--json", hardly); code != 0 || !strings.Contains(out, `"warnings"`) {

@@ -84,8 +84,8 @@ func (k *Service) Decide(ctx context.Context, who auth.Identity, id string, d De
 }
 
 // DecideOnDevice decides an approval for the person at a session's device. With its own credential, a device may decide
-// only calls for this session, which it would run itself. who is the identity that opened the device's socket. If it
-// may approve, it decides the same approvals as elsewhere.
+// only calls for this session, which it would run itself. who is the identity of the device's socket. An approver
+// decides the same approvals as elsewhere.
 func (k *Service) DecideOnDevice(
 	ctx context.Context, who auth.Identity, session registry.Session, id string, d Decision,
 ) (Answer, error) {
@@ -201,7 +201,7 @@ func (k *Service) decide(ctx context.Context, a registry.Approval, by decider, d
 	if final.Scope == registry.ScopeAlwaysTool || final.Scope == registry.ScopeAlwaysArgs {
 		if answer.Grant, err = k.grant(ctx, final, by, d.GrantLife); err != nil {
 			e := *registry.AsError(err)
-			e.Message = "This call was allowed and runs; later ones are asked about, because no grant was stored. " +
+			e.Message = "The call was allowed and runs, but the grant was not stored: later calls need approval. " +
 				e.Message
 			return answer, &e
 		}

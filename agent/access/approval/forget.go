@@ -32,7 +32,7 @@ func (k *Service) CredentialsChanged(changes []registry.CredentialChange) {
 	}
 	if n := len(k.revoked) - maxRevoked; n > 0 {
 		k.revoked = k.revoked[n:]
-		k.cfg.Log.Warn("grants of some who were revoked are left: look at farhand approve grants", "revocations", n)
+		k.cfg.Log.Warn("grants of revoked identities may remain; check farhand approve grants", "revocations", n)
 	}
 	signal(k.revocations)
 }
@@ -55,7 +55,7 @@ func (k *Service) dropRevokedGrants() {
 		}
 		for tenant, changes := range byTenant {
 			if err := k.dropGrants(tenant, changes); err != nil {
-				k.cfg.Log.Warn("the grants of a revoked identity were not dropped; the pod retries", "error", err)
+				k.cfg.Log.Warn("grants of a revoked identity not removed; the pod retries", "error", err)
 				if pause.For(k.ctx, revokePause) != nil {
 					return
 				}
@@ -141,7 +141,7 @@ func (k *Service) sweepOnce(starter Starter) {
 	due, err := k.cfg.Store.DueApprovals(ctx, sweepLimit)
 	cancel()
 	if err != nil {
-		k.cfg.Log.Debug("due approvals not found; they are looked for again", "error", err)
+		k.cfg.Log.Debug("due approvals not read; the pod retries", "error", err)
 		return
 	}
 	for _, ref := range due {
@@ -149,7 +149,7 @@ func (k *Service) sweepOnce(starter Starter) {
 			return
 		}
 		if err := k.settle(ref, starter); err != nil {
-			k.cfg.Log.Warn("call of an approval not started or ended; it is tried again",
+			k.cfg.Log.Warn("call of an approval not started or ended; the pod retries",
 				"approval", ref.ID, "error", err)
 		}
 	}

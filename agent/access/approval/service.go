@@ -37,7 +37,7 @@ type Pods interface {
 type Config struct {
 	Store  registry.ApprovalStore
 	Budget Budget // bounds the stored bytes of approvals, also of final ones; nil: no bound
-	Pods   Pods   // so that a call whose pod has died is not allowed in vain; nil: not checked
+	Pods   Pods   // rejects approval of calls whose pod has died; nil: not checked
 
 	// Credentials and Approvers list who may decide. Callers see the names, and Service checks whether an earlier voter
 	// may still decide. Nil: no names, and no check.

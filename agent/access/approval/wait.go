@@ -191,7 +191,7 @@ func (k *Service) pollOnce(refs []registry.ApprovalRef) {
 		verdicts, err := k.cfg.Store.Verdicts(ctx, batch)
 		cancel()
 		if err != nil {
-			k.cfg.Log.Debug("verdicts not read; they are read again", "error", err)
+			k.cfg.Log.Debug("verdicts not read; the pod retries", "error", err)
 			return
 		}
 		for i, v := range verdicts {

@@ -94,7 +94,7 @@ func (l *Log) Note(e registry.AuditEntry) {
 	}
 }
 
-// hasRoomLocked reports whether a tenant may add size bytes: afterwards, as many must be free as it holds.
+// hasRoomLocked reports whether a tenant may add size bytes. Afterwards, the free space must be at least what it uses.
 func (l *Log) hasRoomLocked(tenant string, size int) bool {
 	free := maxBytes - l.queuedBytes - size
 	own := l.bytesByTenant[tenant]
@@ -212,6 +212,6 @@ func (l *Log) writeBatch(ctx context.Context) error {
 	}
 	l.queue = slices.Insert(l.queue, 0, lines)
 	l.waiting += len(lines)
-	l.log.Warn("audit lines not written; they are tried again", "lines", l.waiting, "error", err)
+	l.log.Warn("audit lines not written; the pod retries", "lines", l.waiting, "error", err)
 	return err
 }

@@ -221,7 +221,7 @@ func NewOrigins(allowed []string, loopbackOnly bool) (*Origins, error) {
 		origin, ok := canonicalOrigin(a)
 		if !ok {
 			return nil, registry.Errorf(registry.CodeInvalidRequest,
-				"the origin %q must look like https://console.example.com; wildcards are not understood", a)
+				"the origin %q must look like https://console.example.com; wildcards are not supported", a)
 		}
 		o.allowed[origin] = true
 	}
@@ -235,7 +235,7 @@ func (o *Origins) AllowHosts(names ...string) error {
 		host := strings.ToLower(name)
 		if host == "" || strings.ContainsAny(host, "*?/:@ []") {
 			return registry.Errorf(registry.CodeInvalidRequest,
-				"the host %q must look like gateway.example.com; ports and wildcards are not understood", name)
+				"the host %q must look like gateway.example.com; ports and wildcards are not supported", name)
 		}
 		if o.hosts == nil {
 			o.hosts = make(map[string]bool)
@@ -275,11 +275,11 @@ func canonicalOrigin(s string) (string, bool) {
 func (o *Origins) Check(r *http.Request) error {
 	if o.loopbackOnly && !IsLoopbackHost(r.Host) {
 		return registry.Errorf(registry.CodeForbidden,
-			"Without a token this gateway answers only to localhost. Set FARHAND_TOKEN to serve other host names.")
+			"Without a token the gateway serves only localhost. Set FARHAND_TOKEN to serve other host names.")
 	}
 	if o.hosts != nil && !o.hostAllowed(r.Host) {
 		return registry.Errorf(registry.CodeForbidden,
-			"This gateway does not answer to this host name. Add it to FARHAND_ALLOWED_HOSTS.")
+			"This host name is not allowed. Add it to FARHAND_ALLOWED_HOSTS.")
 	}
 	values := r.Header.Values("Origin")
 	if len(values) == 0 || o.any {

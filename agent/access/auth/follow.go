@@ -12,14 +12,14 @@ import (
 
 // The errors of identities that have ended. Each call returns a new error, because callers may add to it.
 func errRevoked() error {
-	return registry.Errorf(registry.CodeUnauthenticated, "The credential was revoked. Ask for another one.")
+	return registry.Errorf(registry.CodeUnauthenticated, "The credential was revoked. Use another credential.")
 }
 
 func errExpired() error {
-	return registry.Errorf(registry.CodeUnauthenticated, "The credential has expired. Ask for another one.")
+	return registry.Errorf(registry.CodeUnauthenticated, "The credential has expired. Use another credential.")
 }
 
-var errStale = errors.New("the log of changes could not be read for a while")
+var errStale = errors.New("the log of changes was unavailable")
 
 // follow polls the log of changes every cfg.Poll until ctx ends.
 func (l *Live) follow(ctx context.Context) {
@@ -38,10 +38,10 @@ func (l *Live) follow(ctx context.Context) {
 		if failed := err != nil && ctx.Err() == nil; failed != failing {
 			failing = failed
 			if failed {
-				l.cfg.Log.Warn("the log of revocations cannot be read; identities from the store are refused",
+				l.cfg.Log.Warn("revocations not read; identities from the store are rejected until they are",
 					"error", err)
 			} else if ctx.Err() == nil {
-				l.cfg.Log.Info("the log of revocations is read again")
+				l.cfg.Log.Info("revocations are read again")
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func (l *Live) read(ctx context.Context) error {
 			return err
 		}
 		if l.missed(page) {
-			l.cfg.Log.Warn("changes of credentials were missed; all that are in use are looked up")
+			l.cfg.Log.Warn("credential changes missed; all credentials in use are checked")
 			l.place, l.seq, l.caught = registry.FeedID{}, 0, false
 			l.changes.distrust()
 			l.lookUpAll()

@@ -20,7 +20,7 @@ type Identity struct {
 
 	Device  string // the only device_id that the identity may use; empty: any
 	Tools   string // globs over the tools that it may call and register, separated by spaces; empty: all
-	Context string // who takes part in its conversations, an agent.ContextKind; empty: agent.ContextMain
+	Context string // the kind of its conversations, an agent.ContextKind; empty: agent.ContextMain
 	Person  bool   // its calls over MCP come from a person's program; otherwise they count as a model's
 
 	// Credential names the credential without its secret: "token", "key:" and the key's id, "device:" and the
@@ -67,7 +67,7 @@ func (id *Identity) SetRoles(names ...string) error {
 	for _, name := range names {
 		bit := slices.Index(RoleNames(), name)
 		if bit < 0 {
-			return registry.Errorf(registry.CodeInvalidRequest, "There is no role %.40q; there are: %s.", name,
+			return registry.Errorf(registry.CodeInvalidRequest, "There is no role %.40q. Use one of: %s.", name,
 				strings.Join(RoleNames(), ", "))
 		}
 		roles |= 1 << bit
@@ -97,7 +97,7 @@ func (id Identity) Has(oneOf Roles) bool { return id.Admin || id.Roles&oneOf != 
 // NeedRole returns the error for an identity that has none of the required roles.
 func NeedRole(id Identity, oneOf ...string) *registry.Error {
 	return registry.Errorf(registry.CodeForbidden,
-		"This needs the role %s. The roles of this credential: %s. Use one that has it, or ask an admin for it.",
+		"The role %s is required; this credential has: %s. Use another credential, or ask an admin for the role.",
 		strings.Join(oneOf, " or "), cmp.Or(strings.Join(id.RoleNames(), ", "), "none"))
 }
 

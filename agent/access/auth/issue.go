@@ -56,19 +56,19 @@ func (i Issuer) CreateKey(ctx context.Context, asker Identity, r KeyRequest) (st
 
 // mayCreate returns why an identity may not create a key, nil if it may.
 func mayCreate(asker Identity, r KeyRequest) error {
-	const restricted = "%s: your credential is restricted, and its keys are to be restricted in the same way: %q."
+	const restricted = "%s: must be %[2]q, because your credential has this restriction."
 	switch {
 	case !asker.Admin:
 		return NeedRole(asker, NameAdmin)
 	case r.Tenant != asker.Tenant && asker.Credential != CredentialToken:
-		return registry.Errorf(registry.CodeForbidden, "tenant: only FARHAND_TOKEN can make keys of another tenant.")
+		return registry.Errorf(registry.CodeForbidden, "tenant: only FARHAND_TOKEN can create keys for another tenant.")
 	case asker.Tools != "" && r.Tools != asker.Tools:
 		return registry.Errorf(registry.CodeForbidden, restricted, "tools", asker.Tools)
 	case asker.Context != "" && r.Context != asker.Context:
 		return registry.Errorf(registry.CodeForbidden, restricted, "context", asker.Context)
 	case asker.Device != "" && r.Device != asker.Device:
-		return registry.Errorf(registry.CodeForbidden, "device_id: your credential is bound to the device %q, and its "+
-			"keys are to be bound to it, too.", asker.Device)
+		return registry.Errorf(registry.CodeForbidden, "device_id: must be %q, because your "+
+			"credential is bound to this device.", asker.Device)
 	default:
 		return nil
 	}
@@ -94,7 +94,7 @@ func (i Issuer) create(ctx context.Context, r KeyRequest, by string) (string, re
 	tools := strings.Join(strings.Fields(r.Tools), " ")
 	if tools == "" && r.Tools != "" {
 		return "", registry.Credential{}, registry.Errorf(registry.CodeInvalidRequest,
-			"tools: names no tool. Leave it out if the key is for all tools.")
+			"tools: is empty. Omit it if the key is for all tools.")
 	}
 	secret := NewSecret(registry.CredentialKey)
 	c, err := i.Store.CreateCredential(ctx, registry.Credential{

@@ -216,7 +216,7 @@ func (k *Keys) flush(ctx context.Context) {
 		err := k.cfg.Store.TouchCredentials(bounded, batch...)
 		cancel()
 		if err != nil {
-			k.cfg.Log.Debug("the use of credentials was not noted", "credentials", len(used), "error", err)
+			k.cfg.Log.Debug("last use of credentials not stored", "credentials", len(used), "error", err)
 			return
 		}
 	}

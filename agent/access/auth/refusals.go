@@ -117,7 +117,7 @@ func (f *Refusals) Token(r *http.Request, token string, err error) error {
 		return err
 	}
 	e := registry.Errorf(registry.CodeRateLimited,
-		"Too many wrong tokens came from this address. Wait, and check the token.")
+		"Too many invalid tokens from this address. Check the token and retry later.")
 	e.RetryAfter = wrongTokens.Refill() / 10
 	return e
 }

@@ -24,7 +24,7 @@ func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 	id := auth.Identity{Tenant: registry.DefaultTenant}
 	for _, name := range []string{names.Tools, names.Device, names.Context} {
 		if value, there := lookup(claims, name); there && (value == nil || value == "") {
-			return id, reason("the claim " + name + " is there and empty; no restriction is no claim")
+			return id, reason("the claim " + name + " is empty; omit it for no restriction")
 		}
 	}
 	if err := cmp.Or(readText(claims, names.Tenant, &id.Tenant), readText(claims, names.User, &id.User),
@@ -49,7 +49,7 @@ func (v *Verifier) identity(claims map[string]any) (auth.Identity, error) {
 		return id, err
 	}
 	if id.Tools = strings.Join(tools, " "); restricted && id.Tools == "" {
-		return id, reason("the claim " + names.Tools + " restricts to no tool at all")
+		return id, reason("the claim " + names.Tools + " lists no tools")
 	}
 	return id, v.describe(&id, claims)
 }
@@ -73,14 +73,14 @@ func (v *Verifier) describe(id *auth.Identity, claims map[string]any) error {
 	id.Credential = auth.CredentialJWT + ":" + jti
 	key := registry.Key{Tenant: id.Tenant, Session: "any"}
 	if key.Validate() != nil {
-		return reason("the claim " + v.cfg.Claims.Tenant + " is no name of a tenant")
+		return reason("the claim " + v.cfg.Claims.Tenant + " is not a valid tenant name")
 	}
 	s := registry.Session{Key: key, UserID: id.User, DeviceID: id.Device, Name: jti}
 	if s.ValidateAttributes() != nil {
-		return reason("a user, device or jti in the token is too long, or has characters that are not seen")
+		return reason("a user, device or jti in the token is too long or has invisible characters")
 	}
 	if !auth.IsContext(id.Context) {
-		return reason("the claim " + v.cfg.Claims.Context + " is no context")
+		return reason("the claim " + v.cfg.Claims.Context + " is not a valid context")
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (v *Verifier) checkLifetime(claims map[string]any) error {
 		}
 		seconds, ok := value.(float64)
 		if !ok || !(seconds >= 0 && seconds < latest) {
-			return reason("the claim " + name + " is no time")
+			return reason("the claim " + name + " is not a time")
 		}
 		at[name] = seconds
 	}
@@ -105,7 +105,7 @@ func (v *Verifier) checkLifetime(claims map[string]any) error {
 		from = min(from, issued)
 	}
 	if at["exp"]-from > longest {
-		return reason("the token lives longer than FARHAND_JWT_MAX_AGE allows")
+		return reason("the token's lifetime exceeds FARHAND_JWT_MAX_AGE")
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func readText(claims map[string]any, name string, field *string) error {
 	}
 	text, ok := value.(string)
 	if !ok {
-		return reason("the claim " + name + " is no text")
+		return reason("the claim " + name + " is not a string")
 	}
 	*field = text
 	return nil
@@ -183,7 +183,7 @@ func readAudiences(value any) (list []string, err error) {
 		list = append(list, text)
 	}
 	if !ok && value != nil {
-		return nil, reason("the claim aud is no text, and no list of texts")
+		return nil, reason("the claim aud is neither a string nor a list of strings")
 	}
 	return list, nil
 }
@@ -204,7 +204,7 @@ func readList(claims map[string]any, name string) (list []string, there bool, er
 		list = append(list, text)
 	}
 	if !ok {
-		return nil, true, reason("the claim " + name + " is no list of words")
+		return nil, true, reason("the claim " + name + " is not a list of words")
 	}
 	return list, true, nil
 }
@@ -233,7 +233,7 @@ func open(token string) (h header, claims map[string]any, err error) {
 	}
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return h, nil, reason("the token has not three parts")
+		return h, nil, reason("the token does not have three parts")
 	}
 	first, err := part(parts[0])
 	if err != nil {
@@ -241,7 +241,7 @@ func open(token string) (h header, claims map[string]any, err error) {
 	}
 	members := make(map[string]json.RawMessage)
 	if json.Unmarshal(first, &members) != nil || json.Unmarshal(first, &h) != nil {
-		return h, nil, reason("the header of the token is no object, or alg, kid or typ is no text")
+		return h, nil, reason("the token's header is not an object, or its alg, kid or typ is not a string")
 	}
 	for name := range members {
 		switch name {
@@ -250,19 +250,19 @@ func open(token string) (h header, claims map[string]any, err error) {
 		}
 		for _, f := range append(forbidden, "alg", "kid", "typ") { // encoding/json matches the last three in any case
 			if strings.EqualFold(name, f) {
-				return h, nil, reason("the header of the token has " + f + " where it must not")
+				return h, nil, reason("the token's header has the invalid member " + f)
 			}
 		}
 	}
 	if t := strings.TrimPrefix(strings.ToLower(h.Typ), "application/"); t != "" && t != "jwt" && t != "at+jwt" {
-		return h, nil, reason("the token is of another type than JWT")
+		return h, nil, reason("the token's type is not JWT")
 	}
 	second, err := part(parts[1])
 	if err != nil {
 		return h, nil, err
 	}
 	if json.Unmarshal(second, &claims) != nil || claims == nil {
-		return h, nil, reason("the claims of the token are no object")
+		return h, nil, reason("the token's claims are not an object")
 	}
 	_, err = decode(parts[2])
 	return h, claims, err
@@ -289,10 +289,10 @@ func part(text string) ([]byte, error) {
 	case 0:
 		return b, nil
 	case strictjson.TooDeep:
-		return nil, reason("the token nests too deep")
+		return nil, reason("the token is nested too deeply")
 	case strictjson.NameTwice:
-		return nil, reason("the token has a name twice in one object")
+		return nil, reason("the token has a duplicate name in an object")
 	default:
-		return nil, reason("a part of the token is not JSON")
+		return nil, reason("a part of the token is not valid JSON")
 	}
 }

@@ -88,7 +88,7 @@ func (c *Config) fill() error {
 	c.KeepStale = cmp.Or(c.KeepStale, DefaultKeepStale)
 	if c.Client == nil {
 		c.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("the URL of the keys must answer itself: redirects are not followed")
+			return errors.New("the URL of the keys redirects; redirects are not followed")
 		}}
 	}
 	if c.Now == nil {
@@ -104,10 +104,10 @@ func (c *Config) fill() error {
 		}
 	}
 	wrong(c.Issuer == "", "the issuer of tokens is missing")
-	wrong(c.Audience == "", "the audience of tokens is missing: a token for another service must not be one for this")
-	wrong(!c.Enabled(), "no key to check tokens with")
+	wrong(c.Audience == "", "the audience of tokens is missing; tokens for other services must not be accepted")
+	wrong(!c.Enabled(), "no key to verify tokens")
 	wrong(len(c.Secret) > 0 && len(c.Secret) < minSecret, "the secret must have at least %d bytes", minSecret)
-	wrong(c.MaxAge < time.Minute, "the longest life of a token must be at least a minute")
+	wrong(c.MaxAge < time.Minute, "the maximum age of tokens must be at least a minute")
 	if c.KeySetURL != "" {
 		errs = append(errs, CheckURL(c.KeySetURL))
 	}
@@ -122,10 +122,10 @@ func CheckURL(text string) error {
 	case err != nil || u.Host == "":
 		return errors.New("the URL of the keys must look like https://id.example.com/.well-known/jwks.json")
 	case u.User != nil:
-		return errors.New("the URL of the keys must not hold a user or a password")
+		return errors.New("the URL of the keys must not have a user or password")
 	case u.Scheme == "https" || u.Scheme == "http" && auth.IsLoopbackHost(u.Host):
 		return nil
 	default:
-		return errors.New("the URL of the keys must be https, or http of this machine")
+		return errors.New("the URL of the keys must be https, or http on localhost")
 	}
 }

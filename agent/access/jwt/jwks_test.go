@@ -182,7 +182,7 @@ func TestKeysOfNoUse(t *testing.T) {
 		}
 	}
 	v.Close() // so that nothing is logged any more
-	if text := log.String(); !strings.Contains(text, "of no use") || strings.Contains(text, encode(secret)) {
+	if text := log.String(); !strings.Contains(text, "keys cannot be used") || strings.Contains(text, encode(secret)) {
 		t.Errorf("log: %s", text)
 	}
 }

@@ -70,7 +70,7 @@ func newKey(id string, public any) (key, error) {
 	case ed25519.PublicKey:
 		k.alg = string(jose.EdDSA)
 	default:
-		return key{}, fmt.Errorf("%T is no public key of RSA, P-256 or Ed25519", public)
+		return key{}, fmt.Errorf("%T is not an RSA, P-256 or Ed25519 public key", public)
 	}
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -118,10 +118,10 @@ func readKeyFile(path string) ([]key, error) {
 		keys = append(keys, k)
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("the file of keys has neither PEM blocks nor a set of keys as JSON")
+		return nil, errors.New("the key file has neither PEM blocks nor a JSON key set")
 	}
 	if len(keys) > maxKeys {
-		return nil, fmt.Errorf("the file of keys has more than %d keys", maxKeys)
+		return nil, fmt.Errorf("the key file has more than %d keys", maxKeys)
 	}
 	return keys, nil
 }
@@ -133,7 +133,7 @@ func parseBlock(block *pem.Block) (any, error) {
 	case "RSA PUBLIC KEY":
 		return x509.ParsePKCS1PublicKey(block.Bytes)
 	default:
-		return nil, fmt.Errorf("the file of keys has a block %.40q; only PUBLIC KEY is wanted, and no private key",
+		return nil, fmt.Errorf("the key file has a block %.40q; only public keys (PUBLIC KEY) are allowed",
 			block.Type)
 	}
 }
@@ -145,10 +145,10 @@ func parseKeySet(text []byte) (keys []key, refused, err error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &set); err != nil || set.Keys == nil {
-		return nil, nil, errors.New("the set of keys is not an object with keys")
+		return nil, nil, errors.New("the key set is not an object with keys")
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, nil, fmt.Errorf("the set of keys has more than %d keys", maxKeys)
+		return nil, nil, fmt.Errorf("the key set has more than %d keys", maxKeys)
 	}
 	var reasons []error
 	for i, raw := range set.Keys {
@@ -165,7 +165,7 @@ func parseKeySet(text []byte) (keys []key, refused, err error) {
 func parseKey(raw json.RawMessage) (key, error) {
 	var decoded jose.JSONWebKey
 	if err := json.Unmarshal(raw, &decoded); err != nil {
-		return key{}, errors.New("not a key that is understood")
+		return key{}, errors.New("not a supported key")
 	}
 	if !decoded.IsPublic() { // a shared secret, or a private key published by mistake
 		return key{}, errors.New("not a public key")
@@ -177,11 +177,11 @@ func parseKey(raw json.RawMessage) (key, error) {
 		Operations []string `json:"key_ops"`
 	}
 	if json.Unmarshal(raw, &more) != nil || more.Operations != nil && !slices.Contains(more.Operations, "verify") {
-		return key{}, errors.New("not for verifying")
+		return key{}, errors.New("not for verification")
 	}
 	k, err := newKey(decoded.KeyID, crypto.PublicKey(decoded.Key))
 	if err == nil && decoded.Algorithm != "" && decoded.Algorithm != k.alg {
-		err = errors.New("for another algorithm than its type is used with here")
+		err = errors.New("its algorithm is not supported with its type")
 	}
 	return k, err
 }
@@ -261,9 +261,9 @@ func (p *published) fetch() {
 	p.running = nil
 	switch {
 	case err != nil && p.ctx.Err() == nil:
-		p.cfg.Log.Warn("the keys that tokens are checked with were not fetched", "error", err, "known", p.set != nil)
+		p.cfg.Log.Warn("the keys of JSON Web Tokens were not fetched", "error", err, "known", p.set != nil)
 	case refused != nil:
-		p.cfg.Log.Debug("some published keys are of no use here", "reasons", refused)
+		p.cfg.Log.Debug("some published keys cannot be used", "reasons", refused)
 	}
 }
 
@@ -279,19 +279,19 @@ func (p *published) load(ctx context.Context) (keys []key, refused, err error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, nil, fmt.Errorf("the URL of the keys answered with status %d", resp.StatusCode)
+		return nil, nil, fmt.Errorf("the URL of the keys returned status %d", resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet+1))
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(body) > maxKeySet {
-		return nil, nil, fmt.Errorf("the set of keys is longer than %d bytes", maxKeySet)
+		return nil, nil, fmt.Errorf("the key set is longer than %d bytes", maxKeySet)
 	}
 	keys, refused, err = parseKeySet(body)
 	if err == nil && len(keys) == 0 {
 		// An issuer that signs publishes a key. An empty set is more likely a mistake than a revocation.
-		err = errors.New("the set of keys has none that is of use here")
+		err = errors.New("the key set has no usable keys")
 	}
 	return keys, refused, err
 }

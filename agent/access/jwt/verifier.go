@@ -120,7 +120,7 @@ func refusal(err error) error {
 	if errors.Is(err, errNoKeys) {
 		return &registry.Error{
 			Code: registry.CodeStoreUnavailable, RetryAfter: DefaultRetry / 10, Cause: err,
-			Message: "The gateway cannot fetch the keys that tokens are checked with. Retry after a moment.",
+			Message: "The gateway cannot fetch the keys that verify tokens. Retry in a moment.",
 		}
 	}
 	return &registry.Error{
@@ -177,7 +177,7 @@ func (v *Verifier) keysFor(ctx context.Context, h header) ([]key, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, reason("no key is known for the token's alg and kid")
+		return nil, reason("no key matches the token's alg and kid")
 	}
 	return keys, nil
 }

@@ -50,7 +50,7 @@ func Asks() auth.Limit { return auth.Limit{Rate: 0.2, Burst: 20} }
 func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Asked, error) {
 	if s.cfg.Mode == ModeOff {
 		return Asked{}, registry.Errorf(registry.CodeNotFound,
-			"This gateway pairs no devices (FARHAND_PAIRING is off).")
+			"Pairing is off on this gateway (FARHAND_PAIRING).")
 	}
 	if r.DeviceID == "" {
 		r.DeviceID = "device-" + strings.ToLower(rand.Text()[:16])
@@ -59,7 +59,7 @@ func (s *Service) Ask(ctx context.Context, r Request, source netip.Prefix) (Aske
 		return Asked{}, err
 	}
 	if !s.asks.Take(source, 1) {
-		e := registry.Errorf(registry.CodeRateLimited, "Too many requests to pair came from this address. Wait.")
+		e := registry.Errorf(registry.CodeRateLimited, "Too many pairing requests from this address. Retry later.")
 		e.RetryAfter = time.Duration(float64(time.Second) / Asks().Rate)
 		return Asked{}, e
 	}
@@ -111,7 +111,7 @@ func networkOf(source netip.Prefix) string {
 
 // noteAsked records a request in the log and the audit log, that of the default tenant while the tenant is unknown.
 func (s *Service) noteAsked(p registry.Pairing, source netip.Prefix) {
-	s.cfg.Log.Info("a device asks to be paired", "pairing", p.ID, "device", p.DeviceID, "source", source)
+	s.cfg.Log.Info("a device requests pairing", "pairing", p.ID, "device", p.DeviceID, "source", source)
 	e := registry.AuditEntry{
 		Tenant: cmp.Or(p.Tenant, registry.DefaultTenant), Actor: registry.AuditActor{Source: auth.SourceName(source)},
 		Action: registry.AuditPairAsk, Target: p.ID, DeviceID: p.DeviceID,
@@ -134,7 +134,7 @@ func (r Request) validate() error {
 	}
 	for _, name := range r.Tools {
 		if err := checkGlob(name); err != nil || isGlob(name) {
-			return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is no name of a tool.", name)
+			return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is not a tool name.", name)
 		}
 	}
 	return nil
@@ -236,7 +236,7 @@ func (s *Service) Collect(ctx context.Context, secret string) (Collected, error)
 	if err != nil {
 		return Collected{}, err
 	}
-	s.cfg.Log.Info("a device is paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
+	s.cfg.Log.Info("a device was paired", "device", c.DeviceID, "credential", c.ID, "tenant", c.Tenant,
 		"by", c.CreatedBy)
 	return answer, nil
 }
@@ -254,7 +254,7 @@ func (s *Service) stillTrusted(ctx context.Context, p registry.Pairing) error {
 	} {
 		err := s.cfg.Ended(ctx, &id)
 		if errors.Is(err, registry.CodeUnauthenticated) {
-			s.cfg.Log.Warn("a device gets no credential: who approved it, its user or its id was revoked",
+			s.cfg.Log.Warn("device not paired: its approver, user or id was revoked",
 				"pairing", p.ID, "device", p.DeviceID, "tenant", d.Tenant, "by", d.By)
 			return registry.ErrNoPairing
 		}

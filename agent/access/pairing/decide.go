@@ -91,9 +91,9 @@ func (s *Service) byCode(ctx context.Context, by Approver, typed string) (regist
 		guess(guessesOfApprover, approverShare, "approver/%s/%s/%s", by.Tenant, by.Credential, by.User),
 		guess(guessesOfTenant, tenantShare, "tenant/%s", by.Tenant), guess(guessesOfAll, 0, "all"))
 	if errors.Is(err, registry.CodeNotFound) {
-		s.cfg.Log.Warn("a wrong pairing code", "by", nameOf(by.Identity), "tenant", by.Tenant, "source", by.Source)
+		s.cfg.Log.Warn("wrong pairing code", "by", nameOf(by.Identity), "tenant", by.Tenant, "source", by.Source)
 		return p, registry.Errorf(registry.CodeNotFound,
-			"No device waits with this code. Codes are good for one device and a few minutes: look at it again.")
+			"No device waits with this code. A code is valid for one device and a few minutes: check it on the device.")
 	}
 	return p, err
 }
@@ -168,7 +168,7 @@ func (s *Service) Decide(ctx context.Context, by Approver, id, code string, d De
 			return View{}, err
 		}
 	}
-	s.cfg.Log.Info("a request to pair was decided", "pairing", p.ID, "device", p.DeviceID, "approved", d.Approve,
+	s.cfg.Log.Info("a pairing request was decided", "pairing", p.ID, "device", p.DeviceID, "approved", d.Approve,
 		"tenant", by.Tenant, "by", decision.By)
 	view, err := s.view(ctx, by, decided)
 	if err != nil { // it is decided; only the extra information is missing
@@ -201,16 +201,16 @@ func approval(by Approver, p registry.Pairing, d Decision) (registry.PairingDeci
 	made.User = cmp.Or(made.User, by.Viewer())
 	if viewer := by.Viewer(); viewer != "" && made.User != viewer {
 		return made, registry.Errorf(registry.CodeForbidden,
-			"user: you may pair devices for yourself only; an admin may for others.")
+			"user: only an admin may pair devices for other users.")
 	}
 	if by.Device != "" && by.Device != p.DeviceID {
 		return made, registry.Errorf(registry.CodeForbidden,
-			"Your credential is bound to the device %q, so it speaks for no other one.", by.Device)
+			"Your credential is bound to the device %q and cannot approve other devices.", by.Device)
 	}
 	if policy.Join(policy.Context(by.Context), policy.Main) != policy.Main {
 		return made, registry.Errorf(registry.CodeForbidden,
-			"Your credential is for conversations of the kind %q only, and those of a paired device would be of "+
-				"another. Approve it with another credential.", by.Context)
+			"Your credential is restricted to %q conversations, but a paired device would have others. "+
+				"Approve the device with another credential.", by.Context)
 	}
 	made.Name = cmp.Or(made.Name, p.DeviceName)
 	if made.Tools == nil {
@@ -243,13 +243,13 @@ func (s *Service) replaceable(
 	for _, c := range all {
 		if !by.Sees(c.User) {
 			return nil, registry.Errorf(registry.CodeForbidden,
-				"A device of another user has this id. The device must ask with another device_id.")
+				"A device of another user has this id. The device must use another device_id.")
 		}
 	}
 	if !replace {
 		return nil, registry.Errorf(registry.CodeInvalidRequest,
-			"A device with the id %s is paired already. If this is the same device, approve it with replace; the "+
-				"credential it has then ends.", deviceID)
+			"A device with the id %s is already paired. If it is the same device, approve it with replace; "+
+				"this revokes its current credential.", deviceID)
 	}
 	return all, nil
 }
@@ -259,7 +259,7 @@ const maxGlob = 192 // bytes of a tool name or glob
 // checkGlob rejects text that is neither a name nor a glob. Only * and ? are special characters.
 func checkGlob(glob string) error {
 	if glob == "" || len(glob) > maxGlob || !utf8.ValidString(glob) || strings.ContainsAny(glob, "[]\\/ ,\t\r\n") {
-		return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is no name or glob of a tool.", glob)
+		return registry.Errorf(registry.CodeInvalidRequest, "tools: %.80q is not a tool name or glob.", glob)
 	}
 	return registry.Session{Name: glob}.ValidateAttributes() // rejects invisible characters
 }
@@ -298,6 +298,6 @@ func checkScope(by Approver, glob string) error {
 	if covers(by.Tools, glob) {
 		return nil
 	}
-	return registry.Errorf(registry.CodeForbidden, "tools: your credential is restricted to %q, so it cannot let a "+
-		"device offer %q. Name the tools it may offer, or have another approver decide.", by.Tools, glob)
+	return registry.Errorf(registry.CodeForbidden, "tools: your credential is restricted to %q and cannot approve "+
+		"%q. Name the tools that the device may offer, or have another approver decide.", by.Tools, glob)
 }

@@ -120,7 +120,7 @@ func (s *Service) Challenge(ctx context.Context, id auth.Identity, source netip.
 	credential, ok := strings.CutPrefix(id.Credential, credentialPrefix)
 	if !ok {
 		return "", registry.Errorf(registry.CodeInvalidRequest,
-			"Only the credential of a paired device signs anything; yours needs no signature.")
+			"Only credentials of paired devices need a signature; yours does not.")
 	}
 	random := make([]byte, nonceBytes)
 	_, _ = rand.Read(random) // never fails
@@ -142,19 +142,19 @@ func (s *Service) Prove(ctx context.Context, r *http.Request, c registry.Credent
 	}
 	nonce, signature, ok := signatureOf(r)
 	if !ok {
-		return unsigned("The credential of this device is good with a signature only: get a nonce from " +
+		return unsigned("The credential of this device requires a signature: get a nonce from " +
 			PathChallenge + ", sign it, and send it in " + HeaderSignature + ".")
 	}
 	if len(c.PublicKey) != ed25519.PublicKeySize ||
 		!ed25519.Verify(c.PublicKey, SignedText(nonce, c.DeviceID), signature) {
-		return unsigned("The signature is not right for this device.")
+		return unsigned("The signature is not valid for this device.")
 	}
 	fresh, err := s.cfg.Store.TakeNonce(ctx, c.Tenant, nonceOwner(c.ID, nonce), nonce)
 	if err != nil {
 		return err
 	}
 	if !fresh {
-		return unsigned("The nonce of the signature was used before, or is too old. Get another one.")
+		return unsigned("The nonce of the signature was already used or has expired. Get another nonce.")
 	}
 	return nil
 }
@@ -310,12 +310,12 @@ func (s *Service) ApproveTools(
 			return w.Name == t.Name && w.Hash() == t.Hash
 		}) {
 			return Device{}, registry.Errorf(registry.CodeInvalidRequest,
-				"approve: no tool %.80q with this hash waits. Look at what waits again: it may have changed.", t.Name)
+				"approve: no tool %.80q with this hash waits. It may have changed: list the tools again.", t.Name)
 		}
 	}
 	for _, name := range reject {
 		if err := checkGlob(name); err != nil || isGlob(name) {
-			return Device{}, registry.Errorf(registry.CodeInvalidRequest, "reject: %.80q is no name of a tool.", name)
+			return Device{}, registry.Errorf(registry.CodeInvalidRequest, "reject: %.80q is not a tool name.", name)
 		}
 	}
 	d.Credential, err = s.cfg.Store.UpdateCredential(ctx, d.Tenant, d.ID, func(c *registry.Credential) error {
@@ -330,7 +330,7 @@ func (s *Service) ApproveTools(
 	if err != nil {
 		return Device{}, gone(err)
 	}
-	s.cfg.Log.Info("tools of a paired device were decided", "device", d.DeviceID, "credential", d.ID,
+	s.cfg.Log.Info("tools of a paired device decided", "device", d.DeviceID, "credential", d.ID,
 		"tenant", d.Tenant, "by", nameOf(by.Identity), "approved", len(approve), "rejected", len(reject))
 	return s.Device(ctx, by, d.ID)
 }

@@ -216,7 +216,7 @@ func checkSpaces(id string) error {
 		return nil
 	}
 	return registry.Errorf(registry.CodeInvalidRequest,
-		"device_id: %q begins or ends with a space, or has several in a row. Leave them out.", id)
+		"device_id: %q begins or ends with a space, or has several in a row. Remove them.", id)
 }
 
 // looks returns the skeletons of a device id. Two ids with a common skeleton look alike.

@@ -168,11 +168,11 @@ func (u *unreachable) demands() {
 func (u *unreachable) neverHolds(d *demand, reach cells, what string) bool {
 	switch {
 	case reach == 0:
-		u.wrong("%s: the rule is about calls in the context main only", what)
+		u.wrong("%s: the rule covers only calls in the context main", what)
 	case d.model != nil && *d.model && u.adminsOnly():
-		u.wrong("%s: the level of these tools is admin_only, and no model may call them", what)
+		u.wrong("%s: models may not call these tools, because their level is admin_only", what)
 	case u.alwaysExcept(d):
-		u.wrong("%s: everybody who may make these calls has a role that except: names", what)
+		u.wrong("%s: all callers allowed to make these calls have a role in except:", what)
 	default:
 		return false
 	}
@@ -219,10 +219,10 @@ func (u *unreachable) neverAsked(k int, where cells, what string) bool {
 	}
 	switch {
 	case ended.rest == 0:
-		u.wrong("%s: %s says approval: never for these calls before it. Put it above that one",
+		u.wrong("%s: %s comes first and has approval: never for these calls. Move this rule above it",
 			what, u.ruleName(ended.by[0]))
 	case refused.rest == 0:
-		u.wrong("%s: %s refuses such calls. Leave it out, or change that one", what, u.ruleName(refused.by[0]))
+		u.wrong("%s: %s refuses such calls. Remove this, or change that rule", what, u.ruleName(refused.by[0]))
 	default:
 		return false
 	}
@@ -235,8 +235,8 @@ func (u *unreachable) hardlyHolds(d *demand, field, does string) {
 		slices.ContainsFunc(u.effects, func(e Effects) bool { return !e.OnlyReads() }) {
 		return
 	}
-	u.warn("%s: %s %s for URLs only, because set_effects says that these tools change nothing: addresses, names and "+
-		"amounts pass. Say there what the tools do, or use another condition", field, d.When, does)
+	u.warn("%s: %s %s only for URLs, because set_effects says that these tools change nothing: addresses, names and "+
+		"amounts pass. Correct set_effects, or use another condition", field, d.When, does)
 }
 
 // terms finds by and within settings that never apply, because another rule about the same calls is stricter.
@@ -259,15 +259,15 @@ func (u *unreachable) terms(k int, where cells) {
 	}
 	if d.By != "" {
 		u.hidden(where, fmt.Sprintf("by: %s", d.By),
-			"%[1]s asks about the same calls with by: %[2]s, and the strictest counts",
+			"%[1]s covers the same calls with by: %[2]s, and the strictest applies",
 			func(j int, _ *toolRule) (any, verdict) {
 				by, _ := asks(j)
-				return cmp.Or(by, "left out, which is stricter"), sets(strictness(by) > strictness(d.By), true)
+				return cmp.Or(by, "unset, which is stricter"), sets(strictness(by) > strictness(d.By), true)
 			})
 	}
 	if d.Within > 0 {
 		u.hidden(where, fmt.Sprintf("within: %v", d.Within),
-			"%[1]s asks about the same calls with within: %[2]v, and the shortest counts",
+			"%[1]s covers the same calls with within: %[2]v, and the shortest applies",
 			func(j int, _ *toolRule) (any, verdict) {
 				_, within := asks(j)
 				return within, sets(within > 0 && within < d.Within, true)

@@ -231,7 +231,7 @@ func least[T int | int64 | time.Duration](a, b T) T {
 	return a
 }
 
-// Context says who takes part in a conversation.
+// Context is the kind of a conversation: its participants, and whether it is sandboxed.
 type Context string
 
 // The contexts. The empty context means Main.

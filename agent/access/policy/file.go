@@ -71,7 +71,7 @@ func readFile(text []byte, defaults *rules) *reader {
 			}},
 		)
 		if version == "" {
-			r.wrong(top, "version: %s must stand in a policy file", fileVersion)
+			r.wrong(top, "a policy file needs version: %s", fileVersion)
 		}
 	} else if len(r.problems) == 0 {
 		r.problems = Problems{{1, 1, "the file is empty; the least is: version: " + fileVersion}}
@@ -98,10 +98,10 @@ func (r *reader) groupsFirst(top *yaml.Node) {
 	for j := 0; j+1 < len(all.Content); j += 2 {
 		name := all.Content[j]
 		if _, twice := r.groups[name.Value]; twice {
-			r.wrong(name, "the group %q stands here a second time", short(name.Value))
+			r.wrong(name, "the group %q appears twice", short(name.Value))
 		}
 		if !registry.ValidToolName(name.Value) {
-			r.wrong(name, "the name of a group may hold letters, digits, '_', '.' and '-'")
+			r.wrong(name, "the name of a group may have letters, digits, '_', '.' and '-'")
 		}
 		r.groups[name.Value] = r.tools(all.Content[j+1], false)
 	}
@@ -137,8 +137,8 @@ func (r *reader) add(n *yaml.Node, list, patterns globs) globs {
 	case r.patterns <= maxPatterns:
 		return append(list, patterns...)
 	case before <= maxPatterns:
-		r.wrong(n, "the rules and groups have more than %d patterns of tools, those of a group counted wherever it is "+
-			"named; write shorter groups, or patterns with *", maxPatterns)
+		r.wrong(n, "the rules and groups have more than %d tool patterns, counting those of a group at each use; "+
+			"write shorter groups, or patterns with *", maxPatterns)
 	}
 	return patterns[:min(1, len(patterns))] // an empty list would be a problem of its own
 }
@@ -175,7 +175,7 @@ func (r *reader) id(n *yaml.Node) string {
 	if len(id) > 64 || strings.ContainsFunc(id, func(c rune) bool {
 		return c > 0x7e || c <= ' ' || strings.ContainsRune(`"'\<>&`, c)
 	}) {
-		r.wrong(n, "an id may hold printable ASCII without spaces and quotes, 64 characters at most")
+		r.wrong(n, "an id may have at most 64 characters of printable ASCII, without spaces and quotes")
 	}
 	r.ids[id] = n.Line
 	return id
@@ -185,7 +185,7 @@ func (r *reader) id(n *yaml.Node) string {
 func (r *reader) reason(n *yaml.Node) string {
 	text := r.text(n)
 	if len(text) > maxReason || legible.Line(text) != text {
-		r.wrong(n, "a reason is one line of %d bytes at most", maxReason)
+		r.wrong(n, "a reason may have one line of at most %d bytes", maxReason)
 		return ""
 	}
 	return text
@@ -195,7 +195,7 @@ func lineID(n *yaml.Node) string { return fmt.Sprintf("line-%d", n.Line) }
 
 func (r *reader) rulesOf(n *yaml.Node, read func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
-		r.wrong(n, "a list of rules must stand here, each beginning with -")
+		r.wrong(n, "this must be a list of rules, each beginning with -")
 		return
 	}
 	if len(n.Content) > maxRules {
@@ -225,7 +225,7 @@ func (r *reader) nameRules(n *yaml.Node, contexts bool) (list []nameRule) {
 		r.fields(n, "a rule", append(r.askerFields(&rule.who, contexts),
 			field{"id", func(n *yaml.Node) {
 				if rule.id = r.id(n); strings.HasPrefix(rule.id, defaultPrefix) {
-					r.wrong(n, "the defaults are rules in tools, and only a rule there takes the place of one")
+					r.wrong(n, "ids of defaults are for rules in tools, where a rule replaces the default with its id")
 				}
 			}},
 			field{"allow", func(n *yaml.Node) { rule.allow = r.tools(n, true) }},
@@ -233,7 +233,7 @@ func (r *reader) nameRules(n *yaml.Node, contexts bool) (list []nameRule) {
 			field{"reason", func(n *yaml.Node) { rule.reason = r.reason(n) }},
 		)...)
 		if len(rule.allow) == 0 && len(rule.deny.globs) == 0 && n.Kind == yaml.MappingNode {
-			r.wrong(n, "the rule neither allows nor denies anything")
+			r.wrong(n, "the rule has neither allow nor deny")
 		}
 		list = append(list, rule)
 	})

@@ -18,20 +18,20 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"":                       {"1:1: the file is empty"},
 		"# nothing\n":            {"1:1: the file is empty"},
 		"version: 2":             {"1:10: version must be 1"},
-		"calls: [{deny: a}]":     {"1:1: version: 1 must stand"},
-		"[1]":                    {"1:1: a policy file must be a mapping", "1:1: version"},
-		"version: 1\nversion: 1": {`2:1: "version" stands here a second time; the first is in line 1`},
+		"calls: [{deny: a}]":     {"1:1: a policy file needs version: 1"},
+		"[1]":                    {"1:1: a policy file must be a mapping", "1:1: a policy file needs version"},
+		"version: 1\nversion: 1": {`2:1: "version" appears twice; the first is in line 1`},
 		"version: 1\ntool: []":   {`2:1: there is no field "tool"; did you mean "tools"?`},
 		"version: 1\nusers: []":  {`2:1: there is no field "users"; there are: version, groups, register`},
 		"version: 1\ncalls: {a: b}": {
-			"2:8: a list of rules must stand here"},
+			"2:8: this must be a list of rules"},
 		"version: 1\ncalls:\n  - deny: a\n    dney: b\n    allow: []\n": {
-			`4:5: there is no field "dney"; did you mean "deny"?`, "5:12: an empty list says nothing"},
-		"version: 1\ncalls:\n  - roles: caller\n":  {"3:5: the rule neither allows nor denies anything"},
+			`4:5: there is no field "dney"; did you mean "deny"?`, "5:12: the list is empty"},
+		"version: 1\ncalls:\n  - roles: caller\n":  {"3:5: the rule has neither allow nor deny"},
 		"version: 1\ncalls:\n  - just a word\n":    {"3:5: a rule must be a mapping"},
 		"version: 1\ncalls:\n  - deny: 'a b'\n":    {`3:11: the tool name pattern "a b" is malformed`},
-		"version: 1\ncalls:\n  - deny: [a, [b]]\n": {"3:15: a word or text must stand here"},
-		"version: 1\ncalls:\n  - deny: ~\n":        {"3:11: a word or text"},
+		"version: 1\ncalls:\n  - deny: [a, [b]]\n": {"3:15: this must be a word or text"},
+		"version: 1\ncalls:\n  - deny: ~\n":        {"3:11: this must be a word or text"},
 		"version: 1\ncalls:\n  - {deny: a, roles: [user]}\n": {
 			`3:23: there is no role "user"; there are: device, caller, approver, admin`},
 		"version: 1\ncalls:\n  - {deny: a, contexts: groop}\n": {
@@ -39,13 +39,13 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"version: 1\ncalls:\n  - {deny: group:none}\n":       {`3:12: there is no group "none"`},
 		"version: 1\nregister: [{deny: a, contexts: group}]": {`there is no field "contexts"`},
 		"version: 1\ngroups: {a: 'x y'}":                     {"2:13: the tool name pattern"},
-		"version: 1\ngroups: {a: x, a: y}":                   {`2:16: the group "a" stands here a second`},
+		"version: 1\ngroups: {a: x, a: y}":                   {`2:16: the group "a" appears twice`},
 		"version: 1\ngroups: [a]":                            {"2:9: groups must be a mapping"},
 		"version: 1\ncalls: [{id: x, deny: a}, {id: x, deny: b}]": {
 			`the id "x" belongs to the rule in line 2`},
-		"version: 1\ncalls: [{id: 'x y', deny: a}]":                  {"an id may hold printable ASCII"},
-		"version: 1\ncalls: [{deny: a, reason: \"a\\nb\"}]":          {"a reason is one line"},
-		"version: 1\ncalls: [{deny: a, reason: \"\\u202eevil\"}]":    {"a reason is one line"},
+		"version: 1\ncalls: [{id: 'x y', deny: a}]":                  {"an id may have at most 64 characters"},
+		"version: 1\ncalls: [{deny: a, reason: \"a\\nb\"}]":          {"a reason may have one line"},
+		"version: 1\ncalls: [{deny: a, reason: \"\\u202eevil\"}]":    {"a reason may have one line"},
 		"version: 1\ntools: [{names: a, sandbox: no}]":               {"true or false"},
 		"version: 1\ntools: [{names: a, level: sfae}]":               {`did you mean "safe"?`},
 		"version: 1\ntools: [{levels: safe, level: safe}]":           {"cannot select tools by them"},
@@ -58,24 +58,24 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"version: 1\ntools: [{names: a, approval: sometimes}]": {`there is no condition "sometimes"`},
 		"version: 1\ntools: [{names: a, forbid: never}]":       {`there is no condition "never"`},
 		"version: 1\ntools: [{names: a, approval: {except: admin}}]": {
-			"when: must say under which condition"},
+			"when: is required"},
 		"version: 1\ntools: [{names: a, approval: {when: always, grant: soon}}]": {
-			"a time of at least 1s"},
+			"a duration of at least 1s"},
 		"version: 1\ntools: [{names: a, effects: evil}]":                 {`there is no effect "evil"`},
 		"version: 1\ntools: [{names: a, sources: mars}]":                 {`there is no source "mars"`},
-		"version: 1\ntools: [{names: a, set_effects: [none, changes]}]":  {"none says that the tool only answers"},
+		"version: 1\ntools: [{names: a, set_effects: [none, changes]}]":  {"none says that the tool has no effects"},
 		"version: 1\ntools: [{names: a, set_effects: [reads, unknown]}]": {"reads says that the tool changes nothing"},
 		"version: 1\ntools: [{names: a, effects: reads}]":                {`there is no effect "reads"`},
-		"version: 1\ntools: [{names: a, destinations: to}]":              {"the place of a parameter must stand here"},
+		"version: 1\ntools: [{names: a, destinations: to}]":              {"this must be the path of a parameter"},
 		"version: 1\ntools: [a]":                                         {"2:9: a rule must be a mapping"},
 		"version: 1\nlimits: {calls_per_minute: {tenant: x}}":            {"a whole number"},
 		"version: 1\nx: &a [b]\ny: *a":                                   {"2:4: anchors and aliases", "3:4: anchors"},
 		"version: 1\n<<: {a: b}":                                         {"merged keys"},
-		"version: !!int 1":                                               {"types by tag (!!int)"},
+		"version: !!int 1":                                               {"type tags (!!int)"},
 		"version: 1\ncalls: [\n  {deny: a\n":                             {"4:1: did not find expected"},
 		"version: 1\n\tcalls: []":                                        {"2:1: found a tab character"},
-		"a: 1\n---\nb: 2\n":                                              {"2:1: a policy file is one document"},
-		"version: 1\n---\nversion: 1\n":                                  {"2:1: a policy file is one document"},
+		"a: 1\n---\nb: 2\n":                                              {"2:1: a policy file must have one document"},
+		"version: 1\n---\nversion: 1\n":                                  {"2:1: a policy file must have one document"},
 		strings.Repeat("[", 20_000):                                      {"exceeded max depth"},
 		"version: 1\ncalls:\n" + strings.Repeat("- deny: a\n", 2001):     {"3:1: there are more than 2000 rules"},
 	} {
@@ -124,7 +124,7 @@ func TestCostlyFiles(t *testing.T) {
 		if err := policy.Check([]byte(text)); len(text) > policy.MaxFile || !errors.As(err, &problems) ||
 			len(problems) > 20 {
 			t.Errorf("%s: %d bytes: %v", name, len(text), err)
-		} else if want := "patterns of tools"; !strings.Contains(name, "there are not") &&
+		} else if want := "tool patterns"; !strings.Contains(name, "there are not") &&
 			(len(problems) != 1 || !strings.Contains(problems[0].Message, want)) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -21,7 +21,7 @@ const maxGlob = 128 // characters
 func CheckGlob(glob string) error {
 	if !globPattern.MatchString(glob) || utf8.RuneCountInString(glob) > maxGlob {
 		return registry.Errorf(registry.CodeInvalidRequest, "the tool name pattern %.80q is malformed: "+
-			"it may hold letters, digits, '_', '.', '-', * and ?, %d characters at most", glob, maxGlob)
+			"it may have at most %d characters: letters, digits, '_', '.', '-', * and ?", glob, maxGlob)
 	}
 	return nil
 }

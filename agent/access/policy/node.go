@@ -22,7 +22,7 @@ const MaxFile = 256 << 10
 // document returns the top node of a file. It returns nil if there is none, or if the file is not valid YAML.
 func (r *reader) document(text []byte) *yaml.Node {
 	if len(text) > MaxFile {
-		r.wrongAt(place{1, 1}, "a policy file may have %d bytes at most", MaxFile)
+		r.wrongAt(place{1, 1}, "a policy file may have at most %d bytes", MaxFile)
 		return nil
 	}
 	var doc, more yaml.Node
@@ -30,7 +30,7 @@ func (r *reader) document(text []byte) *yaml.Node {
 	err := dec.Decode(&doc)
 	if err == nil && len(doc.Content) > 0 {
 		if err = dec.Decode(&more); err == nil {
-			r.wrong(&more, "a policy file is one document; here begins another")
+			r.wrong(&more, "a policy file must have one document; a second one begins here")
 			return nil
 		}
 	}
@@ -63,7 +63,7 @@ func (r *reader) refuseTricks(n *yaml.Node) {
 	case n.Tag == "!!merge":
 		r.wrong(n, "merged keys (<<) are not allowed")
 	case n.Style&yaml.TaggedStyle != 0:
-		r.wrong(n, "types by tag (%s) are not allowed", n.Tag)
+		r.wrong(n, "type tags (%s) are not allowed", n.Tag)
 	}
 	for _, child := range n.Content {
 		r.refuseTricks(child)
@@ -99,7 +99,7 @@ func (r *reader) fields(n *yaml.Node, what string, known ...field) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if line, twice := seen[key.Value]; twice {
-			r.wrong(key, "%q stands here a second time; the first is in line %d", short(key.Value), line)
+			r.wrong(key, "%q appears twice; the first is in line %d", short(key.Value), line)
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -155,7 +155,7 @@ func (r *reader) each(n *yaml.Node, read func(*yaml.Node)) {
 		return
 	}
 	if len(n.Content) == 0 {
-		r.wrong(n, "an empty list says nothing; leave the field out")
+		r.wrong(n, "the list is empty; remove the field")
 	}
 	for _, item := range n.Content {
 		read(item)
@@ -174,7 +174,7 @@ func words[T ~string](r *reader, n *yaml.Node, what string, known []T) []T {
 // text returns a scalar as written. It returns an empty text for any other node.
 func (r *reader) text(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
-		r.wrong(n, "a word or text must stand here")
+		r.wrong(n, "this must be a word or text")
 		return ""
 	}
 	return n.Value
@@ -198,7 +198,7 @@ func oneOf[T ~string](r *reader, n *yaml.Node, what string, known []T) T {
 func (r *reader) number(n *yaml.Node, most int) int {
 	v, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || v < 1 || v > most {
-		r.wrong(n, "a whole number from 1 to %d must stand here", most)
+		r.wrong(n, "this must be a whole number from 1 to %d", most)
 		return 0
 	}
 	return v
@@ -208,7 +208,7 @@ func (r *reader) number(n *yaml.Node, most int) int {
 func (r *reader) flag(n *yaml.Node) *bool {
 	v := n.Value == "true"
 	if n.Kind != yaml.ScalarNode || !v && n.Value != "false" {
-		r.wrong(n, "true or false must stand here")
+		r.wrong(n, "this must be true or false")
 		return nil
 	}
 	return &v
@@ -218,7 +218,7 @@ func (r *reader) flag(n *yaml.Node) *bool {
 func (r *reader) duration(n *yaml.Node) time.Duration {
 	v, err := days.Parse(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || v < time.Second {
-		r.wrong(n, "a time of at least 1s must stand here, such as 30m, 24h or 7d")
+		r.wrong(n, "this must be a duration of at least 1s, such as 30m, 24h or 7d")
 		return 0
 	}
 	return v

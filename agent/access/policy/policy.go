@@ -30,7 +30,7 @@ type Lists struct {
 	RegisterAllow []string `env:"REGISTER_ALLOW" doc:"Globs of tool names devices may register. Empty: all."`
 	RegisterDeny  []string `env:"REGISTER_DENY" doc:"Globs of tool names devices may not register. Deny wins."`
 	CallAllow     []string `env:"CALL_ALLOW" doc:"Globs of tool names that may be called. Empty: all."`
-	CallDeny      []string `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny wins."`
+	CallDeny      []string `env:"CALL_DENY" doc:"Globs of tool names that may not be called. Deny takes precedence."`
 }
 
 // Options configure a Policy.

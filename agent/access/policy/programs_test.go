@@ -83,7 +83,7 @@ func TestProgramsOfAFileAreChecked(t *testing.T) {
 		`{names: x, programs: {allow: [ls]}}`:                           "allowlist",
 		`{names: x, programs: {security: deny, allow: [ls]}}`:           "allowlist",
 		`{names: x, programs: {security: allowlist, allow: [/bin/ls]}}`: "name of a program",
-		`{names: x, programs: {security: allowlist, allow: [""]}}`:      "must stand here",
+		`{names: x, programs: {security: allowlist, allow: [""]}}`:      "this must be the name of a program",
 		`{names: x, programs: {elevated: perhaps}}`:                     "true or false",
 		`{names: x, programs: {mode: full}}`:                            "mode",
 	} {

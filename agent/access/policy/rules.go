@@ -137,7 +137,7 @@ func (r *rules) decide(q *Question) *Decision {
 	r.override(q, d, in, name)
 	if !inScope(q.Who, q.Tool.Name) {
 		return d.refuse(registry.CodeForbidden, RuleScope, "",
-			"Your credentials do not reach as far as the tool %q.", q.Tool.Name)
+			"Your credentials do not allow the tool %q.", q.Tool.Name)
 	}
 	if rule := checkNames(r.calls, q.Who, in, name); rule != nil {
 		return d.refuse(registry.CodePolicyDenied, rule.id, rule.reason,
@@ -172,7 +172,7 @@ func (r *rules) mayRegister(who auth.Identity, name string) *Decision {
 	d := &Decision{Allowed: true}
 	if !inScope(who, name) {
 		return d.refuse(registry.CodeForbidden, RuleScope, "",
-			"the credentials of this device do not reach as far as a tool of this name")
+			"the credentials of this device do not allow a tool with this name")
 	}
 	if rule := checkNames(r.register, who, Main, &toolName{name: name}); rule != nil {
 		return d.refuse(registry.CodePolicyDenied, rule.id, rule.reason,

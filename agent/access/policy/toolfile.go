@@ -74,9 +74,9 @@ func (r *reader) settable(n *yaml.Node) *Effects {
 	reads := slices.Contains(names, effectReads)
 	switch {
 	case slices.Contains(names, effectNone) && len(names) > 1:
-		r.wrong(n, "none says that the tool only answers, so no other effect can stand beside it")
+		r.wrong(n, "none says that the tool has no effects, so it cannot be combined with others")
 	case reads && e&^OpenWorld != 0:
-		r.wrong(n, "reads says that the tool changes nothing, so only open world can stand beside it")
+		r.wrong(n, "reads says that the tool changes nothing, so only open world can be combined with it")
 	}
 	if e&Destructive != 0 || e&OpenWorld != 0 && !reads {
 		e |= Changes
@@ -112,7 +112,7 @@ func (r *reader) destinations(n *yaml.Node) []string {
 	return list(r, n, func(n *yaml.Node) string {
 		pointer := r.text(n)
 		if len(pointer) < 2 || pointer[0] != '/' || len(pointer) > maxDestination {
-			r.wrong(n, "the place of a parameter must stand here, as /to, or /messages/*/to for each of a list")
+			r.wrong(n, "this must be the path of a parameter, such as /to, or /messages/*/to for each item of a list")
 		}
 		return pointer
 	})
@@ -150,13 +150,13 @@ func (r *reader) demands(n *yaml.Node, id string, approval bool) []demand {
 			d.When = whenAlways
 		}
 		if d.When == "" {
-			r.wrong(n, "when: must say under which condition")
+			r.wrong(n, "when: is required")
 		}
 		if d.never && (d.By != "" || d.Within > 0 || d.Grant > 0) {
-			r.wrong(n, "by, within and grant never apply: nobody is asked with when: never")
+			r.wrong(n, "by, within and grant have no effect with when: never")
 		}
 		if d.By == registry.ApproveTwo && d.Grant > 0 {
-			r.wrong(n, "grant never applies: with by: two, two people look at each call")
+			r.wrong(n, "grant has no effect with by: two, because two people decide each call")
 		}
 		return d
 	})
@@ -169,7 +169,7 @@ func (r *reader) termFields(d *demand) []field {
 		{"by", func(n *yaml.Node) { d.By = oneOf(r, n, "approver", approvers) }},
 		{"within", func(n *yaml.Node) {
 			if d.Within = r.duration(n); d.Within > maxWithin {
-				r.wrong(n, "a time of at most %v must stand here", maxWithin)
+				r.wrong(n, "this must be at most %v", maxWithin)
 			}
 		}},
 	}
@@ -232,7 +232,7 @@ func isTrue(flag *bool) bool { return flag != nil && *flag }
 func (r *reader) program(n *yaml.Node) string {
 	words := strings.Fields(r.text(n))
 	if len(words) == 0 || len(n.Value) > maxProgram || strings.ContainsAny(words[0], "/\\*?[]$`'\"") {
-		r.wrong(n, "the name of a program must stand here, as ls, or one with its first arguments, as git status")
+		r.wrong(n, "this must be the name of a program, such as ls, or a name with first arguments, such as git status")
 	}
 	return strings.Join(words, " ")
 }

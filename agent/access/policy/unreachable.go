@@ -37,7 +37,7 @@ func (r *reader) checkReach(defaults *rules) {
 			for _, d := range defaults.tools {
 				ids = append(ids, d.id)
 			}
-			r.wrongAt(rule.at, "no default has the id %q, so this rule takes the place of none; there are: %s",
+			r.wrongAt(rule.at, "no default has the id %q; there are: %s",
 				short(rule.id), strings.Join(ids, ", "))
 		}
 	}
@@ -60,12 +60,12 @@ func (u *unreachable) look(i int) {
 	u.at, u.rule = i, &u.rules[i]
 	u.over, u.possible = u.covering(u.rules, i)
 	if len(u.possible) == 0 {
-		u.wrong("the rule never applies: other rules give its tools another level than levels: names")
+		u.wrong("the rule never applies: other rules give its tools levels that are not in levels:")
 		return
 	}
 	u.effects = u.possibleEffects()
 	if u.rule.effects != 0 && u.effects != nil && len(u.effects) == 0 {
-		u.wrong("the rule never applies: other rules give its tools other effects than effects: names")
+		u.wrong("the rule never applies: other rules give its tools effects that are not in effects:")
 		return
 	}
 	all := u.rule.cells()
@@ -79,7 +79,7 @@ func (u *unreachable) look(i int) {
 	}
 	if open.rest == 0 && u.rule.refused() == 0 && u.rule.level == "" && u.rule.setEffects == nil {
 		by := open.by[0]
-		u.wrong("the rule never applies: %s refuses every call that it is about. %s", u.ruleName(by), u.remedy(by))
+		u.wrong("the rule never applies: %s refuses all its calls. %s", u.ruleName(by), u.remedy(by))
 		return
 	}
 	u.open = open.rest &^ u.rule.refused()
@@ -118,7 +118,7 @@ func (u *unreachable) openContexts() {
 		in := cellsOf([]Context{c}, nil) & u.rule.cells()
 		for _, j := range u.over {
 			if in != 0 && u.rules[j].excludedCells()&in == in {
-				u.wrong("contexts: %s never applies: %s keeps the calls of that context out. %s",
+				u.wrong("contexts: %s never applies: %s refuses calls in that context. %s",
 					c, u.ruleName(j), u.remedy(j))
 				break
 			}
@@ -130,13 +130,13 @@ func (u *unreachable) openContexts() {
 func (u *unreachable) overridden() {
 	if level := u.rule.level; level != "" {
 		u.hidden(u.rule.cells(), fmt.Sprintf("level: %s", level),
-			"%[1]s gives these tools the level %[2]s, and the first rule counts",
+			"%[1]s gives these tools the level %[2]s, and the first rule applies",
 			func(j int, other *toolRule) (any, verdict) {
 				return other.level, sets(j < u.at && other.level != "", other.level != level)
 			})
 	}
 	if effects := u.rule.setEffects; effects != nil {
-		u.hidden(u.rule.cells(), "set_effects", "%[1]s sets the effects of these tools, and the first rule counts",
+		u.hidden(u.rule.cells(), "set_effects", "%[1]s sets the effects of these tools, and the first rule applies",
 			func(j int, other *toolRule) (any, verdict) {
 				has := j < u.at && other.setEffects != nil
 				return nil, sets(has, has && *other.setEffects != *effects)
@@ -166,8 +166,8 @@ func sets(says, differs bool) verdict {
 }
 
 // hidden records a problem if a setting applies in none of the cells in where. In each cell, other rules must hide it,
-// set the same value, or refuse all calls, and at least one must hide it. rival returns what another rule sets instead,
-// and why says that of the first rule that hides it, whose name is %[1]s and whose value %[2]v.
+// set the same value, or refuse all calls, and at least one must hide it. rival returns the value of another rule. why
+// is formatted with the name (%[1]s) and value (%[2]v) of the first rule that hides it.
 func (u *unreachable) hidden(
 	where cells, setting, why string, rival func(j int, other *toolRule) (value any, v verdict),
 ) {
@@ -198,13 +198,13 @@ func (u *unreachable) programs() {
 	}
 	builtin := cellsOf(nil, []Source{Builtin})
 	if u.rule.cells()&builtin == 0 {
-		u.wrong("programs never applies: only tools of the gateway run programs, and sources: leaves them out")
+		u.wrong("programs never applies: only built-in tools run programs, and sources: excludes them")
 		return
 	}
 	where := u.open & builtin
 	if p.Security != "" {
 		u.hidden(where, fmt.Sprintf("security: %s", p.Security),
-			"%[1]s has security: %[2]s for these calls, and the stricter mode counts",
+			"%[1]s has security: %[2]s for these calls, and the stricter mode applies",
 			func(_ int, other *toolRule) (any, verdict) {
 				if other.programs == nil || other.programs.Security == "" {
 					return nil, silent
@@ -214,14 +214,14 @@ func (u *unreachable) programs() {
 			})
 	}
 	if p.Elevated {
-		u.hidden(where, "elevated: true", "%[1]s does not say it for these calls, and every rule must",
+		u.hidden(where, "elevated: true", "%[1]s does not set it for these calls, and every rule must",
 			func(_ int, other *toolRule) (any, verdict) {
 				return nil, sets(other.programs != nil, other.programs != nil && !other.programs.Elevated)
 			})
 	}
 	for _, program := range p.Allow {
 		u.hidden(where, fmt.Sprintf("allow: %q", short(program)),
-			"it is not in the list of %[1]s, and every list must have it",
+			"it is not in the list of %[1]s, and it must be in every list",
 			func(_ int, other *toolRule) (any, verdict) {
 				lists := other.programs != nil && other.programs.Allow != nil
 				return nil, sets(lists, lists && !slices.Contains(other.programs.Allow, program))
@@ -244,7 +244,7 @@ func (u *unreachable) numbers() {
 	} {
 		if own := b.value(u.rule.resources); own > 0 {
 			u.hidden(u.open&b.where, fmt.Sprintf("%s: %d", b.name, own),
-				"%[1]s has %[2]d for these calls, and the smallest counts",
+				"%[1]s has %[2]d for these calls, and the smallest applies",
 				func(_ int, other *toolRule) (any, verdict) {
 					o := b.value(other.resources)
 					return o, sets(o > 0 && o <= own, o < own)
@@ -253,7 +253,7 @@ func (u *unreachable) numbers() {
 	}
 	for _, l := range u.rule.limits {
 		u.hidden(u.open, fmt.Sprintf("calls_per_minute: %d for each %s", l.Calls, l.Per),
-			"%[1]s has %[2]d for these calls, and all hold",
+			"%[1]s has %[2]d for these calls, and all limits apply",
 			func(_ int, other *toolRule) (any, verdict) {
 				calls := 0
 				for _, o := range other.limits {
@@ -281,8 +281,8 @@ func (u *unreachable) names(rules []nameRule) {
 			})
 		}
 		if len(rule.allow) > 0 && !slices.ContainsFunc(rule.allow, func(name string) bool { return !denied(name) }) {
-			u.file.wrongAt(rule.at, "allow never applies: the rule %s in line %d denies these names, and deny wins. "+
-				"Take them out of one of the two", denier.id, denier.at.line)
+			u.file.wrongAt(rule.at, "allow never applies: the rule %s in line %d denies these names, and deny "+
+				"takes precedence. Remove them from one of the rules", denier.id, denier.at.line)
 		}
 	}
 }
@@ -301,9 +301,9 @@ func (u *unreachable) ruleName(j int) string {
 // remedy returns advice on how to fix a setting that rule j hides.
 func (u *unreachable) remedy(j int) string {
 	if j >= u.own {
-		return fmt.Sprintf("Give a rule of yours the id %s to take its place", u.rules[j].id)
+		return fmt.Sprintf("To replace it, give a rule the id %s", u.rules[j].id)
 	}
-	return "Change one of the two, or leave this out"
+	return "Change one of the rules, or remove this"
 }
 
 func (u *unreachable) wrong(format string, args ...any) {

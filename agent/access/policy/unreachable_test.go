@@ -19,8 +19,8 @@ func TestUnreachable(t *testing.T) {
 	}{
 		"full beside the default": {"{id: mine, names: exec, programs: {security: full}}", []string{
 			"3:5: security: full never applies: the rule default:programs-on-the-host has security: allowlist for " +
-				"these calls, and the stricter mode counts. Give a rule of yours the id default:programs-on-the-host " +
-				"to take its place"}},
+				"these calls, and the stricter mode applies. To replace it, give a rule the id " +
+				"default:programs-on-the-host"}},
 		"full by a pattern": {"{names: 'e*ec', programs: {security: full}}", nil}, // there may be an exxec
 		"full for one user": {
 			"{names: [bash, exec], for: {users: ada}, programs: {security: full}}",
@@ -48,7 +48,7 @@ func TestUnreachable(t *testing.T) {
 		"fewer programs": {"{names: exec, programs: {security: allowlist, allow: [ls, date]}}", nil},
 		"the sandbox":    {"{names: exec, programs: {sandboxed: true}}", nil},
 		"programs of devices": {"{names: shell, sources: remote, programs: {security: deny}}", []string{
-			"programs never applies: only tools of the gateway"}},
+			"programs never applies: only built-in tools"}},
 		"more time than the default": {"{names: exec, resources: {maxRuntimeSec: 300}}", []string{
 			"maxRuntimeSec: 300 never applies: the rule default:programs has 30"}},
 		"less time than the default": {"{names: exec, resources: {maxRuntimeSec: 5}}", nil},
@@ -66,7 +66,7 @@ func TestUnreachable(t *testing.T) {
 			nil,
 		},
 		"programs in groups": {"{names: exec, for: {contexts: group}, approval: always}", []string{
-			"the rule never applies: the rule default:programs refuses every call that it is about"}},
+			"the rule never applies: the rule default:programs refuses all its calls"}},
 		"a context of the default": {
 			"{names: bash, contexts: [main, group]}",
 			[]string{"contexts: group never applies: the rule default:programs"},
@@ -79,7 +79,7 @@ func TestUnreachable(t *testing.T) {
 		"beside a refusal of some":    {"{names: x, forbid: {when: always, except: approver}, approval: always}", nil},
 		"both conditions in one rule": {"{names: x, approval: [asked by a model, asked directly]}", nil},
 		"below never": {"{id: quiet, names: 'x*', approval: never}\n  - {names: xy, approval: always}", []string{
-			"approval: always never applies: the rule quiet in line 3 says approval: never"}},
+			"approval: always never applies: the rule quiet in line 3 comes first"}},
 		"below never of some": {
 			"{names: 'x*', approval: never, for: {roles: admin}}\n  - {names: xy, approval: always}",
 			nil,
@@ -87,11 +87,11 @@ func TestUnreachable(t *testing.T) {
 		"above never": {"{names: xy, approval: always}\n  - {names: 'x*', approval: never}", nil},
 		"after never": {
 			"{names: x, approval: [never, outside main]}",
-			[]string{"approval: outside main never applies: the rule itself says"},
+			[]string{"approval: outside main never applies: the rule itself comes first"},
 		},
 		"outside main, in main": {
 			"{names: x, contexts: main, approval: outside main}",
-			[]string{"approval: outside main never applies: the rule is about calls in the context main only"},
+			[]string{"approval: outside main never applies: the rule covers only calls in the context main"},
 		},
 		"refused outside main": {
 			"{names: x, for: {contexts: main}, forbid: outside main}",
@@ -99,18 +99,18 @@ func TestUnreachable(t *testing.T) {
 		},
 		"refused in other ways": {"{names: x, contexts: main, forbid: outside main}", nil},
 		"a model and admins": {"{levels: admin_only, approval: asked by a model}", []string{
-			"approval: asked by a model never applies: the level of these tools is admin_only"}},
+			"approval: asked by a model never applies: models may not call these tools"}},
 		"a model and a level": {
 			"{names: wipe, level: admin_only, forbid: asked by a model}",
 			[]string{"forbid: asked by a model never applies"},
 		},
 		"an admin and a level": {
 			"{names: wipe, level: admin_only, approval: {when: always, except: approver}}",
-			[]string{"has a role that except: names"},
+			[]string{"have a role in except:"},
 		},
 		"only who is excepted": {
 			"{names: x, for: {roles: [approver, admin]}, approval: {when: always, except: approver}}",
-			[]string{"has a role that except: names"},
+			[]string{"have a role in except:"},
 		},
 		"who must be excepted": {
 			"{names: x, roles: approver, forbid: {when: always, except: approver}}",
@@ -132,7 +132,7 @@ func TestUnreachable(t *testing.T) {
 		},
 		"other effects": {
 			"{names: 'p*', set_effects: [reads, open world]}\n  - {names: pay, effects: changes, approval: always}",
-			[]string{"4:5: the rule never applies: other rules give its tools other effects"},
+			[]string{"4:5: the rule never applies: other rules give its tools effects"},
 		},
 		"effects of some tools": {
 			"{names: pay, set_effects: none}\n  - {names: 'p*', effects: changes, approval: always}",
@@ -140,13 +140,13 @@ func TestUnreachable(t *testing.T) {
 		},
 		"anyone beside two": {
 			"{id: four-eyes, names: 'p*', approval: {by: two}}\n  - {names: pay, approval: {by: anyone}}",
-			[]string{"4:5: by: anyone never applies: the rule four-eyes in line 3 asks about the same calls with " +
+			[]string{"4:5: by: anyone never applies: the rule four-eyes in line 3 covers the same calls with " +
 				"by: two"},
 		},
 		"anyone beside what is left out": {
 			"{names: pay, approval: {by: anyone}}\n  - {names: 'p*', approval: always}",
-			[]string{"3:5: by: anyone never applies: the rule line-4 in line 4 asks about the same calls with " +
-				"by: left out"},
+			[]string{"3:5: by: anyone never applies: the rule line-4 in line 4 covers the same calls with " +
+				"by: unset"},
 		},
 		"anyone beside two for some": {
 			"{names: pay, approval: {by: two, when: over MCP}}\n  - {names: pay, approval: {by: anyone}}",
@@ -163,13 +163,13 @@ func TestUnreachable(t *testing.T) {
 		},
 		"longer within": {
 			"{names: 'p*', approval: {within: 5m}}\n  - {names: pay, approval: {within: 1h}}",
-			[]string{"4:5: within: 1h0m0s never applies: the rule line-3 in line 3 asks about the same calls with " +
+			[]string{"4:5: within: 1h0m0s never applies: the rule line-3 in line 3 covers the same calls with " +
 				"within: 5m"},
 		},
 		"shorter within": {"{names: 'p*', approval: {within: 1h}}\n  - {names: pay, approval: {within: 5m}}", nil},
 		"another level": {
 			"{names: pay, level: safe}\n  - {names: pay, levels: user_confirm, approval: always}",
-			[]string{"4:5: the rule never applies: other rules give its tools another level"},
+			[]string{"4:5: the rule never applies: other rules give its tools levels"},
 		},
 		"a level of some": {
 			"{names: pay, for: {users: ada}, level: safe}\n  - {names: pay, levels: user_confirm, " +
@@ -187,11 +187,11 @@ func TestUnreachable(t *testing.T) {
 		},
 		"terms of no question": {
 			"{names: x, approval: {when: never, by: two}}",
-			[]string{"by, within and grant never apply"},
+			[]string{"by, within and grant have no effect"},
 		},
 		"a grant of two": {
 			"{names: x, approval: {by: two, grant: 1h}}",
-			[]string{"grant never applies: with by: two"},
+			[]string{"grant has no effect with by: two"},
 		},
 		"tools without effects": {"{effects: none, approval: always}", []string{`there is no effect "none"`}},
 	} {
@@ -203,7 +203,7 @@ func TestUnreachable(t *testing.T) {
 	}{
 		"allowed and denied": {
 			"{id: no, deny: 'camera_*'}\n  - {users: ada, allow: [camera_snap, 'camera_?']}",
-			[]string{"4:5: allow never applies: the rule no in line 3 denies these names, and deny wins"},
+			[]string{"4:5: allow never applies: the rule no in line 3 denies these names, and deny"},
 		},
 		"allowed in part": {
 			"{deny: camera_record}\n  - {users: ada, allow: ['camera_*', camera_record]}",
@@ -212,7 +212,7 @@ func TestUnreachable(t *testing.T) {
 		"denied to others":         {"{users: bob, deny: a}\n  - {users: ada, allow: a}", nil},
 		"denied in groups":         {"{contexts: group, deny: a}\n  - {users: ada, allow: a}", nil},
 		"denied by the same":       {"{deny: [a, b], allow: [a]}", []string{"allow never applies"}},
-		"the id of a default":      {"{id: default:programs, deny: exec}", []string{"the defaults are rules in tools"}},
+		"the id of a default":      {"{id: default:programs, deny: exec}", []string{"ids of defaults are"}},
 		"said twice, and harmless": {"{deny: a}\n  - {users: ada, deny: a}", nil},
 	} {
 		t.Run(name, func(t *testing.T) { checks(t, "version: 1\ncalls:\n  - "+tt.rules+"\n", tt.want) })
@@ -244,11 +244,11 @@ func TestWarnings(t *testing.T) {
 		want  string // part of the only warning; empty: there is none
 	}{
 		"by its own word": {"{names: get, set_effects: none, approval: argument from outside}",
-			"3:5: approval: argument from outside asks for URLs only, because set_effects says"},
-		"a fetch": {"{names: get, set_effects: [reads, open world], approval: argument from outside}", "URLs only"},
+			"3:5: approval: argument from outside asks only for URLs, because set_effects says"},
+		"a fetch": {"{names: get, set_effects: [reads, open world], approval: argument from outside}", "only for URLs"},
 		"by another rule": {
 			"{names: 'g*', set_effects: reads}\n  - {names: get, forbid: argument from outside}",
-			"4:5: forbid: argument from outside refuses for URLs only"},
+			"4:5: forbid: argument from outside refuses only for URLs"},
 		"some tools": {
 			"{names: get, set_effects: none}\n  - {names: 'g*', approval: argument from outside}",
 			"",

@@ -97,7 +97,7 @@ func (f *File) Reload() {
 	f.text, f.status.Err = text, nil
 	f.status.Reloads++
 	f.noteLocked(nil)
-	f.log.Info("the policy file was read anew", "file", f.path, "digest", f.policy.Digest())
+	f.log.Info("policy file reloaded", "file", f.path, "digest", f.policy.Digest())
 }
 
 // refuseLocked records why a file is not in force. text is nil if the file cannot be read.
@@ -109,7 +109,7 @@ func (f *File) refuseLocked(text []byte, err error) {
 	}
 	f.status.Refused++
 	f.noteLocked(err)
-	f.log.Error("the policy file cannot be used; the policy stays as it was", "file", f.path, "error", err)
+	f.log.Error("policy file not reloaded; the previous policy stays in force", "file", f.path, "error", err)
 }
 
 // NoteWith sets a callback for each further file: with the digest if it is put in force, with the error if it is

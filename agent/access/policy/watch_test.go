@@ -74,7 +74,7 @@ func TestABadFileKeepsThePolicy(t *testing.T) {
 	if !allowed(p, "a") || allowed(p, "b") {
 		t.Error("a bad file changed the policy")
 	}
-	if n := strings.Count(log.String(), "cannot be used"); n != 1 {
+	if n := strings.Count(log.String(), "policy file not reloaded"); n != 1 {
 		t.Errorf("it was logged %d times: %s", n, log)
 	}
 	if err := os.Remove(path); err != nil {

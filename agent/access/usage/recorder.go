@@ -129,7 +129,7 @@ func (r *Recorder) write(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	r.log.Warn("usage not written; it is tried again", "rows", len(rows), "error", err)
+	r.log.Warn("usage not written; the pod retries", "rows", len(rows), "error", err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, u := range taken {

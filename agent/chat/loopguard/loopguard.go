@@ -74,7 +74,7 @@ func New(cfg Config) *Guard {
 	cfg.Block = cmp.Or(max(cfg.Block, 0), DefaultBlock)
 	cfg.UnknownLimit = cmp.Or(max(cfg.UnknownLimit, 0), DefaultUnknownLimit)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	// Two entries for each call, and as many again for other calls in between.
+	// Two entries for each call, and the same number for other calls in between.
 	return &Guard{cfg: cfg, window: 4 * max(cfg.Warn, cfg.Block, cfg.UnknownLimit)}
 }
 
@@ -141,20 +141,20 @@ func (g *Guard) note(ctx context.Context, inv agent.Invocation, e made) (run, er
 }
 
 func (g *Guard) letPass(inv agent.Invocation, err error) {
-	g.cfg.Log.Warn("loop guard cannot count; the call passes", "call", inv.CallID, "tool", inv.Spec.Name, "error", err)
+	g.cfg.Log.Warn("loop guard not counted; the call passes", "call", inv.CallID, "tool", inv.Spec.Name, "error", err)
 }
 
 func (g *Guard) blocked(inv agent.Invocation, r run) error {
 	g.cfg.Log.Info("loop stopped", "tenant", inv.Caller.Tenant, "session", inv.Conversation.Session, "turn", inv.Turn,
 		"call", inv.CallID, "tool", inv.Spec.Name, "length", r.length)
 	return &registry.Error{Code: registry.CodeHookCancelled, Cause: ErrBlocked, Message: fmt.Sprintf(
-		"The call was stopped: it would be %s, and nothing changes. Do something else, or answer with what is known.",
+		"The call was stopped: it would be %s, without progress. Try something else, or answer with what you know.",
 		describe(inv, r))}
 }
 
 func (g *Guard) blockedUnknown(inv agent.Invocation, r run, err error) error {
 	return &registry.Error{Code: registry.CodeHookCancelled, Cause: ErrBlocked, Message: fmt.Sprintf(
-		"The call was stopped: there is no tool %q, and it has been asked for %d times in a row. %s",
+		"The call was stopped: there is no tool %q, and it was called %d times in a row. %s",
 		shortName(inv), r.length, registry.AsError(err).Message)}
 }
 
@@ -162,9 +162,9 @@ func (g *Guard) blockedUnknown(inv agent.Invocation, r run, err error) error {
 func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err error) (registry.Result, error) {
 	next := fmt.Sprintf("The %s will be stopped.", ordinal(g.cfg.Block))
 	if r.length >= g.cfg.Block { // the turn makes this call for the first time
-		next = "The next one in this turn will be stopped."
+		next = "The next call like it in this turn will be stopped."
 	}
-	line := fmt.Sprintf("[Farhand: this is %s; try something else, or answer with what is known. %s]",
+	line := fmt.Sprintf("[Farhand: this is %s; try something else, or answer with what you know. %s]",
 		describe(inv, r), next)
 	if err != nil {
 		e := *registry.AsError(err)
@@ -177,8 +177,8 @@ func (g *Guard) warned(inv agent.Invocation, r run, res registry.Result, err err
 
 func describe(inv agent.Invocation, r run) string {
 	if r.alternating {
-		return fmt.Sprintf("the %s call in a row that alternates between %q and one other, "+
-			"each with the same result as before",
+		return fmt.Sprintf("the %s call in a row that alternates between %q and another call, "+
+			"each with an unchanged result",
 			ordinal(r.length), shortName(inv))
 	}
 	return fmt.Sprintf("the %s identical call of %q with the same result", ordinal(r.length), shortName(inv))

@@ -65,7 +65,7 @@ func TestIdenticalCalls(t *testing.T) {
 			}
 			if n == 10 && out.Result.Output+out.Result.Notice != "nothing new[Farhand: this is the 10th identical "+
 				"call of \"x\" with the same result; "+
-				"try something else, or answer with what is known. The 20th will be stopped.]" {
+				"try something else, or answer with what you know. The 20th will be stopped.]" {
 				t.Errorf("the model reads %q", out.Result.Output)
 			}
 			if n == 20 && !strings.Contains(registry.AsError(err).Message, "20th identical call") {

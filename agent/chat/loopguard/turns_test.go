@@ -37,7 +37,7 @@ func TestFirstCallOfATurnIsNeverStopped(t *testing.T) {
 						t.Errorf("%s: no warning in turn %d", name, n)
 					}
 					if text := out.Result.Notice; n == 25 && err == nil &&
-						!strings.Contains(text, "The next one in this turn will be stopped.") {
+						!strings.Contains(text, "The next call like it in this turn will be stopped.") {
 						t.Errorf("%s: the model reads %q", name, text)
 					}
 				}

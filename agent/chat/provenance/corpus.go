@@ -151,15 +151,15 @@ func (a Argument) String() string {
 	at := shownPointer(a.Pointer)
 	switch {
 	case a.Kind == KindCut:
-		return "the rest of the arguments, which are too many to look at"
+		return "the remaining arguments, which are too many to check"
 	case a.Value == "":
-		return "what " + at + " mean"
+		return "the meaning of " + at
 	case a.Source == Model:
 		return fmt.Sprintf("%q in %s, which is new", a.Value, at)
 	case a.Source == Outside && a.Where != "" && a.Record != "":
-		return fmt.Sprintf("%q in %s, which only %s has: %s", a.Value, at, a.Where, a.ShownRecord())
+		return fmt.Sprintf("%q in %s, found only in %s: %s", a.Value, at, a.Where, a.ShownRecord())
 	case a.Source == Outside && a.Where != "":
-		return fmt.Sprintf("%q in %s, which only %s has", a.Value, at, a.Where)
+		return fmt.Sprintf("%q in %s, found only in %s", a.Value, at, a.Where)
 	default:
 		return fmt.Sprintf("%q in %s", a.Value, at)
 	}

@@ -332,13 +332,13 @@ func TestWhatAPersonIsShown(t *testing.T) {
 		want []string
 	}{
 		{provenance.Call{Args: json.RawMessage(`{"file_id":"13"}`)}, provenance.Destroys, []string{
-			"\"13\" in /file_id, which only page has: `{\"id\":13,\"name\":\"tax '2024'\\u202e\",\"size\":7, " +
+			"\"13\" in /file_id, found only in page: `{\"id\":13,\"name\":\"tax '2024'\\u202e\",\"size\":7, " +
 				"\"tags\":[\"old\"]}]}`"}},
 		{provenance.Call{Args: json.RawMessage(`{"note":"x","url":"https://Evil.example.com/u/SeCret?A=b"}`)},
 			provenance.Changes, []string{`"Evil.example.com/u/SeCret?A=b" in /url, which is new`}},
 		{provenance.Call{Args: json.RawMessage(`{"file":"old","to":"Ops","cc":"Eve@Example.com"}`),
 			Destinations: []string{"/to"}}, provenance.Destroys, []string{`"Ops" in /to, which is new`,
-			`"Eve@Example.com" in /cc, which is new`, "\"old\" in /file, which only page has: "}},
+			`"Eve@Example.com" in /cc, which is new`, "\"old\" in /file, found only in page: "}},
 	} {
 		suspects := c.Origins(x.call).Suspects(x.does)
 		if len(suspects) != len(x.want) {

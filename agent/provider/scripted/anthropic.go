@@ -7,7 +7,7 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// anthropic is the format of Anthropic's messages.
+// anthropic is the format of Anthropic's Messages API.
 type anthropic struct{}
 
 func (anthropic) path() string { return "/v1/messages" }
@@ -28,7 +28,7 @@ func faultEvent(kind, message string) object {
 	return object{"type": "error", "error": object{"type": kind, "message": message}}
 }
 
-// sign is the vendor's mark on a thought.
+// sign returns the signature of a thought.
 func sign(thought string) string {
 	sum := sha256.Sum256([]byte("scripted " + thought))
 	return base64.StdEncoding.EncodeToString(sum[:])
@@ -47,8 +47,8 @@ func (anthropic) speaker(p *player) speaker {
 type anthropicSpeaker struct {
 	*player
 	index   int    // of the last block
-	open    string // the type of the block that is open; empty: none
-	thought string // that is open
+	open    string // type of the open block; empty: none
+	thought string // of the open block
 }
 
 func (s *anthropicSpeaker) send(kind string, data object) {
@@ -56,7 +56,7 @@ func (s *anthropicSpeaker) send(kind string, data object) {
 	s.event(kind, data)
 }
 
-// block opens a block, unless one of its type is open that may go on.
+// block opens a block, unless an open block of its type may continue.
 func (s *anthropicSpeaker) block(kind string, start object) {
 	if s.open == kind {
 		return

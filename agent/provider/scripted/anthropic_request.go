@@ -96,7 +96,7 @@ func checkThinking(b anthropicBody) error {
 	case b.Temperature != nil && *b.Temperature != 1:
 		return refuse("`temperature` may only be set to 1 when thinking is enabled")
 	}
-	// A turn that goes on with results must have begun with a thought.
+	// A turn that continues with results must have begun with a thought.
 	last := len(b.Messages) - 1
 	if last < 1 || len(b.Messages[last].Content) == 0 || b.Messages[last].Content[0].Type != "tool_result" {
 		return nil

@@ -16,14 +16,14 @@ var (
 	idPattern   = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 )
 
-// refuse returns why a request is not taken, in the words of the vendor, which begin and end as sentences do.
+// refuse returns why a request is rejected, with the text of the vendor, which is a sentence.
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// tool is a tool in both formats, which only call the schema differently.
+// tool is a tool in both formats, which differ only in the name of the schema.
 type tool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -31,7 +31,7 @@ type tool struct {
 	InputSchema json.RawMessage `json:"input_schema"`
 }
 
-// readTools checks tools as both vendors do; where says which one is wrong.
+// readTools checks tools as both vendors do. where is the format of a tool's position in errors.
 func readTools(r *Request, where string, tools []tool) error {
 	seen := map[string]bool{}
 	for i, t := range tools {
@@ -61,7 +61,7 @@ func readTools(r *Request, where string, tools []tool) error {
 	return nil
 }
 
-// refusedKeyword returns the keyword that neither vendor takes at the top of a schema; empty: there is none.
+// refusedKeyword returns the keyword that neither vendor accepts at the top of a schema, or "".
 func refusedKeyword(schema json.RawMessage) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(schema, &members) != nil {

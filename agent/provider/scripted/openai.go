@@ -6,7 +6,7 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// openAI is the format of chat completions.
+// openAI is the format of Chat Completions.
 type openAI struct{}
 
 func (openAI) path() string { return "/v1/chat/completions" }
@@ -36,7 +36,7 @@ type object = map[string]any
 
 type openAISpeaker struct {
 	*player
-	counts bool // tokens, which must be asked for
+	counts bool // token counts were requested
 	index  int  // of the next call
 }
 
@@ -77,7 +77,7 @@ func (s *openAISpeaker) fault(kind, message string) {
 
 func (s *openAISpeaker) garbage() { s.write("data: {\"choices\": [{\"delta\": {\"content\": oops\n\n") }
 
-// finish relies on the reasons' being OpenAI's own.
+// finish sends the reason unchanged: provider.StopReason has OpenAI's values.
 func (s *openAISpeaker) finish(reason provider.StopReason) {
 	s.delta(object{}, reason)
 	if s.counts {

@@ -37,7 +37,7 @@ type openAIMessage struct {
 	} `json:"tool_calls"`
 }
 
-// openAIContent is a text, or parts.
+// openAIContent is a text or parts.
 type openAIContent struct {
 	text  string
 	parts []provider.Part
@@ -97,7 +97,7 @@ func (openAI) read(r *Request) error {
 	return readOpenAIMessages(r, b.Messages)
 }
 
-// readOpenAIMessages checks above all that every call has its result, and every result its call.
+// readOpenAIMessages checks messages, mainly that calls and results match.
 func readOpenAIMessages(r *Request, messages []openAIMessage) error {
 	open := map[string]string{} // the calls that wait for a result, and their tools
 	for i, m := range messages {

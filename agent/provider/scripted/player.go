@@ -9,7 +9,7 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// speaker says things in a vendor's format.
+// speaker writes parts in a vendor's format.
 type speaker interface {
 	text(s string)
 	refusal(s string)
@@ -66,13 +66,13 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, asked Request, ste
 	p.speaker.finish(p.stop)
 }
 
-// write sends text at once. A client that is gone hears nothing.
+// write sends text immediately. It ignores that the client has disconnected.
 func (p *player) write(text string) {
 	_, _ = io.WriteString(p.w, text)
 	_ = http.NewResponseController(p.w).Flush()
 }
 
-// event sends an event; without a name it has only data.
+// event sends an event. Without a name it has only data.
 func (p *player) event(name string, data any) {
 	if name != "" {
 		name = "event: " + name + "\n"
@@ -96,7 +96,7 @@ func (p *player) identified(calls []Call) []Call {
 	return out
 }
 
-// interleave calls send with the pieces of all calls' arguments, one of each at a time.
+// interleave calls send with a piece of each call's arguments in turn.
 func interleave(calls []Call, send func(i int, piece string)) {
 	longest := 0
 	for _, c := range calls {
@@ -114,7 +114,7 @@ func interleave(calls []Call, send func(i int, piece string)) {
 func mustJSON(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // of what is written above
+		panic(err) // cannot happen with the types above
 	}
 	return string(data)
 }

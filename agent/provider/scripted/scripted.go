@@ -1,7 +1,6 @@
-// Package scripted plays language models for tests: real HTTP servers that speak the vendors' streaming formats and say
-// what a script tells them to. They check requests as the vendors do and answer what breaks the rules with 400, so that
-// a mistake in a conversation shows up. Nothing in them waits for a clock: what is slow is slow until a test lets it go
-// on.
+// Package scripted implements language models for tests: HTTP servers that send scripted answers in the vendors'
+// streaming formats. They check requests as the vendors do, and reject invalid ones with 400. They never wait for a
+// clock: a slow answer waits until the test continues it.
 //
 //	server := scripted.OpenAI(t,
 //		scripted.Reply(scripted.Calls(scripted.Call{Name: "echo", Args: `{"text":"hi"}`})),
@@ -22,27 +21,27 @@ import (
 	"github.com/farhand/farhand/agent/provider"
 )
 
-// maxBody bounds what is read of a request, in bytes.
+// maxBody is the maximum size of a request body in bytes.
 const maxBody = 32 << 20
 
-// Request is a request as the server understood it.
+// Request is a parsed request.
 type Request struct {
 	Number      int // counted from 0
 	Header      http.Header
 	Raw         []byte // the body
 	Model       string
 	System      string
-	Messages    []provider.Message // each result of a tool a message of its own, whatever the vendor's format
+	Messages    []provider.Message // each tool result is a message, in both formats
 	Tools       []provider.Tool
 	MaxTokens   int
 	Temperature *float64
 	Stop        []string
-	Refused     string // why it was answered 400; such a request takes no step of the script
+	Refused     string // why it was rejected with 400; such a request consumes no step
 }
 
 // Server is a scripted model server.
 type Server struct {
-	URL string // the base URL, as the configuration of a provider takes it
+	URL string // the base URL for a provider's configuration
 
 	t       testing.TB
 	http    *httptest.Server
@@ -57,7 +56,7 @@ type Server struct {
 // vendor is one streaming format.
 type vendor interface {
 	path() string
-	// read fills what a body says into r. The error is what the vendor would answer to it.
+	// read parses a body into r. The error is the answer of the vendor.
 	read(r *Request) error
 	// fault is the body of an error.
 	fault(status int, message string) string
@@ -65,26 +64,26 @@ type vendor interface {
 	speaker(p *player) speaker
 }
 
-// OpenAI starts a server of chat completions that answers each request with the next step. One request too many, or too
-// few by the end of the test, is an error of the test.
+// OpenAI starts a Chat Completions server that answers each request with the next step. The test fails if there are
+// more or fewer requests than steps.
 func OpenAI(t testing.TB, steps ...Step) *Server {
 	t.Helper()
 	return start(t, openAI{}, "/v1", inOrder(t, steps))
 }
 
-// OpenAIFunc starts a server of chat completions that asks script for every answer. Requests may come at the same time.
+// OpenAIFunc starts a Chat Completions server that calls script for each answer, concurrently if requests overlap.
 func OpenAIFunc(t testing.TB, script func(Request) Step) *Server {
 	t.Helper()
 	return start(t, openAI{}, "/v1", script)
 }
 
-// Anthropic is OpenAI for Anthropic's messages.
+// Anthropic is OpenAI for Anthropic's Messages API.
 func Anthropic(t testing.TB, steps ...Step) *Server {
 	t.Helper()
 	return start(t, anthropic{}, "", inOrder(t, steps))
 }
 
-// AnthropicFunc is OpenAIFunc for Anthropic's messages.
+// AnthropicFunc is OpenAIFunc for Anthropic's Messages API.
 func AnthropicFunc(t testing.TB, script func(Request) Step) *Server {
 	t.Helper()
 	return start(t, anthropic{}, "", script)
@@ -96,13 +95,13 @@ func start(t testing.TB, v vendor, base string, script func(Request) Step) *Serv
 	s.http = httptest.NewServer(s)
 	s.URL = s.http.URL + base
 	t.Cleanup(func() {
-		close(s.closing) // whatever is held is let go, or Close would wait for it
+		close(s.closing) // releases held answers, which Close would wait for
 		s.http.Close()
 	})
 	return s
 }
 
-// inOrder is the script that is a list.
+// inOrder is a script of a list of steps.
 func inOrder(t testing.TB, steps []Step) func(Request) Step {
 	t.Helper()
 	var mu sync.Mutex
@@ -129,7 +128,7 @@ func inOrder(t testing.TB, steps []Step) func(Request) Step {
 // Client returns an HTTP client whose connections are closed with the server.
 func (s *Server) Client() *http.Client { return s.http.Client() }
 
-// Requests returns what was asked until now.
+// Requests returns the requests so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *Server) fail(w http.ResponseWriter, status int, message string) {
 	s.write(w, Fail(status, message))
 }
 
-// write answers with what is not a stream.
+// write sends an answer that is not a stream.
 func (s *Server) write(w http.ResponseWriter, step Step) {
 	body := step.body
 	if body == "" {
@@ -177,5 +176,5 @@ func (s *Server) write(w http.ResponseWriter, step Step) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(step.status)
-	_, _ = io.WriteString(w, body) // a client that is gone hears nothing
+	_, _ = io.WriteString(w, body) // fails if the client has disconnected
 }

@@ -14,11 +14,11 @@ type Step struct {
 	parts         []Part
 }
 
-// Reply answers with a stream of these parts. Unless a part ends it otherwise, the stream ends as the vendor ends an
-// answer, with a stop reason that fits the parts.
+// Reply answers with a stream of these parts. Unless a part ends it, the stream ends like an answer of the vendor, with
+// a stop reason that fits the parts.
 func Reply(parts ...Part) Step { return Step{parts: parts} }
 
-// Fail answers with an HTTP status, and a message in the vendor's kind of body.
+// Fail answers with an HTTP status and a message in the vendor's format.
 func Fail(status int, message string) Step {
 	return Step{status: status, message: message, header: http.Header{}}
 }
@@ -42,15 +42,15 @@ type Part struct {
 	play  func(p *player)
 }
 
-// Call is a tool call a model makes.
+// Call is a tool call of the model.
 type Call struct {
-	ID     string // default: a unique one
+	ID     string // default: a unique id
 	Name   string
-	Args   string // as it is, JSON or not
-	Pieces int    // in how many deltas the arguments come; default 3
+	Args   string // sent unchanged, valid JSON or not
+	Pieces int    // number of deltas with the arguments; default 3
 }
 
-// Text says something, each piece in a delta of its own.
+// Text sends text, each piece in its own delta.
 func Text(pieces ...string) Part {
 	return Part{play: func(p *player) {
 		for _, s := range pieces {
@@ -59,8 +59,8 @@ func Text(pieces ...string) Part {
 	}}
 }
 
-// Refusal says why there is no answer, each piece in a delta of its own. Anthropic's format has no field for it: there
-// it is text, and the reason why the answer ends.
+// Refusal declines to answer, each piece in its own delta. Anthropic's format has no field for the text: there it is
+// plain text, with a stop reason.
 func Refusal(pieces ...string) Part {
 	return Part{play: func(p *player) {
 		for _, s := range pieces {
@@ -69,8 +69,8 @@ func Refusal(pieces ...string) Part {
 	}}
 }
 
-// Thinking reasons, each piece in a delta of its own. Anthropic's format gives it a signature, and the server refuses a
-// later request that brings back the thought with another one.
+// Thinking sends reasoning, each piece in its own delta. Anthropic's format signs it, and the server rejects later
+// requests that return it with another signature.
 func Thinking(pieces ...string) Part {
 	return Part{play: func(p *player) {
 		for _, s := range pieces {
@@ -79,12 +79,12 @@ func Thinking(pieces ...string) Part {
 	}}
 }
 
-// Redacted is a thought that only the vendor can read. OpenAI's format has none.
+// Redacted sends encrypted reasoning. OpenAI's format has none.
 func Redacted(data string) Part {
 	return Part{play: func(p *player) { p.speaker.redacted(data) }}
 }
 
-// Calls makes calls in parallel, their pieces in turn.
+// Calls sends parallel calls, with their pieces interleaved.
 func Calls(calls ...Call) Part {
 	return Part{play: func(p *player) {
 		p.called = p.called || len(calls) > 0
@@ -92,18 +92,17 @@ func Calls(calls ...Call) Part {
 	}}
 }
 
-// Usage counts tokens. Wherever it stands, its numbers come where the vendor puts them.
+// Usage reports token counts, at the vendor's place in the stream.
 func Usage(input, output int) Part {
 	return Part{usage: &provider.Usage{Input: input, Output: output}}
 }
 
-// Stop sets why the answer ends.
+// Stop sets the stop reason.
 func Stop(reason provider.StopReason) Part {
 	return Part{play: func(p *player) { p.stop = reason }}
 }
 
-// Hold says nothing until release is closed or received from. It ends, too, when the client is gone or the test is
-// over. With one between the pieces of a text it comes as slowly as the test likes.
+// Hold pauses until release is closed or delivers a value, the client disconnects, or the test ends.
 func Hold(release <-chan struct{}) Part {
 	return Part{play: func(p *player) {
 		select {
@@ -114,13 +113,13 @@ func Hold(release <-chan struct{}) Part {
 	}}
 }
 
-// Do calls f when the stream has come this far. What was said before is on its way to the client by then.
+// Do calls f when the stream reaches it, after the earlier parts were sent.
 func Do(f func()) Part { return Part{play: func(*player) { f() }} }
 
-// Ping sends what a vendor sends to keep a connection alive.
+// Ping sends the vendor's keep-alive.
 func Ping() Part { return Part{play: func(p *player) { p.speaker.ping() }} }
 
-// Fault reports an error in mid-stream, such as overloaded_error, and ends the stream.
+// Fault reports an error in the stream, such as overloaded_error, and ends the stream.
 func Fault(kind, message string) Part {
 	return Part{play: func(p *player) {
 		p.speaker.fault(kind, message)
@@ -131,13 +130,13 @@ func Fault(kind, message string) Part {
 // Garbage sends an event that is not JSON.
 func Garbage() Part { return Part{play: func(p *player) { p.speaker.garbage() }} }
 
-// Raw sends text as it is, line ends included.
+// Raw sends text unchanged, including line ends.
 func Raw(text string) Part { return Part{play: func(p *player) { p.write(text) }} }
 
 // Cut breaks the connection.
 func Cut() Part {
-	return Part{play: func(*player) { panic(http.ErrAbortHandler) }} // the way net/http has for it
+	return Part{play: func(*player) { panic(http.ErrAbortHandler) }} // net/http then closes the connection
 }
 
-// End ends the stream in good order, but without the events that end an answer.
+// End ends the stream cleanly, but without the events that end an answer.
 func End() Part { return Part{play: func(p *player) { p.over = true }} }

@@ -70,7 +70,7 @@ func (e *Engine) create(ctx context.Context, b *runningContainer, imageID string
 		err = ctx.Err()
 	}
 	if err != nil {
-		return unavailable("make a container", err)
+		return unavailable("create container", err)
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (b *runningContainer) start(ctx context.Context) error {
 		Stream: true, Stdin: true, Stdout: true,
 	})
 	if err != nil {
-		return unavailable("attach to a container", err)
+		return unavailable("attach to container", err)
 	}
 	b.holder, b.counts = attached.HijackedResponse, make(chan int)
 	go b.listen()

@@ -108,10 +108,10 @@ func check(w sandbox.Workspace, c sandbox.Command) error {
 	case c.Elevated:
 		return sandbox.ErrNotElevated
 	case w.ID == "" || !filepath.IsAbs(w.Dir):
-		return errors.New("docker: a workspace has an id and an absolute path")
+		return errors.New("docker: a workspace needs an id and an absolute path")
 	case w.UID <= 0 || w.GID <= 0:
-		return fmt.Errorf("docker: the workspace is owned by %d:%d, and nothing runs as root in a container; "+
-			"let another user own it", w.UID, w.GID)
+		return fmt.Errorf("docker: the workspace is owned by root (%d:%d), but containers do not run as root; "+
+			"change its owner", w.UID, w.GID)
 	case len(c.Args) == 0 || c.Args[0] == "":
 		return sandbox.ErrNoProgram
 	case c.Dir != "" && !filepath.IsLocal(c.Dir):
@@ -193,7 +193,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	for _, r := range slots {
 		wg.Go(func() {
 			if err := e.endAndDrop(ctx, r); err != nil {
-				e.cfg.Log.Warn("a container was left to end by itself", "workspace", r.id, "error", err)
+				e.cfg.Log.Warn("container not removed; it ends by itself", "workspace", r.id, "error", err)
 			}
 		})
 	}
@@ -285,7 +285,7 @@ func (c Config) complete() (Config, error) {
 	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.Idle < 0 || c.Life < time.Second || c.Memory < 0 || c.Processes < 0 || c.CPUs < 0 || c.Tmp < 0 ||
 		c.MaxIdle < 0 || c.MaxIdleMemory < 0 {
-		return c, errors.New("docker: bounds of Config are above zero, and Life is a second at least")
+		return c, errors.New("docker: limits of Config must be positive, and Life at least 1s")
 	}
 	return c, nil
 }

@@ -34,8 +34,8 @@ func TestProbeSaysWhatIsMissing(t *testing.T) {
 		cfg  Config
 		says string
 	}{
-		"no socket":   {Config{Host: nowhere}, "no engine answers at " + nowhere},
-		"no listener": {Config{Host: "unix://" + dead}, "no engine answers at"},
+		"no socket":   {Config{Host: nowhere}, "no engine at " + nowhere},
+		"no listener": {Config{Host: "unix://" + dead}, "no engine at"},
 		"no image":    {Config{Host: shared.Host(), Image: "no-such:image"}, "docker pull no-such:image"},
 		"no address":  {Config{Host: "nonsense"}, "nonsense"},
 	} {

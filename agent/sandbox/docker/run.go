@@ -105,7 +105,7 @@ func (b *runningContainer) exit(ctx context.Context, id string, out *startWriter
 		e, err := b.api.ExecInspect(ctx, id, client.ExecInspectOptions{})
 		switch {
 		case err != nil:
-			return sandbox.Exit{}, unavailable("ask how the command ended", err)
+			return sandbox.Exit{}, unavailable("read the exit code of the command", err)
 		case !e.Running && e.PID == 0:
 			return sandbox.Exit{}, out.startError()
 		case !e.Running:
@@ -159,10 +159,10 @@ func usable(ctx context.Context, api *client.Client, host string) error {
 	answer, err := api.Info(ctx, client.InfoOptions{})
 	switch {
 	case err != nil && strings.Contains(err.Error(), "permission denied"): // The client only keeps the text.
-		return fmt.Errorf("%w: no permission to use %s; run as a user who may, such as one in the group docker: %w",
+		return fmt.Errorf("%w: no permission to use %s; run as a user in the group docker: %w",
 			sandbox.ErrUnavailable, host, err)
 	case err != nil:
-		return fmt.Errorf("%w: no engine answers at %s; start one, or set its address: %w",
+		return fmt.Errorf("%w: no engine at %s; start one, or set its address: %w",
 			sandbox.ErrUnavailable, host, err)
 	}
 	if lack := missingFeature(answer.Info); lack != "" {
@@ -180,19 +180,19 @@ func missingFeature(info system.Info) string {
 	}
 	switch {
 	case info.OSType != "linux":
-		return "runs containers of " + info.OSType + ", not of linux"
+		return "runs " + info.OSType + " containers, not linux"
 	case !info.MemoryLimit:
-		return "cannot limit memory; give it the memory controller of cgroups"
+		return "cannot limit memory; enable the memory controller of cgroups"
 	case !info.PidsLimit:
-		return "cannot limit processes; give it the pids controller of cgroups"
+		return "cannot limit processes; enable the pids controller of cgroups"
 	case !info.CPUCfsQuota:
-		return "cannot limit CPUs; give it the cpu controller of cgroups"
+		return "cannot limit CPUs; enable the cpu controller of cgroups"
 	case !hasOption("name=seccomp"):
-		return "has no seccomp; use one with its default profile"
+		return "has no seccomp; enable it with its default profile"
 	case hasOption("profile=unconfined"):
-		return "leaves programs unconfined by seccomp; give it its default profile"
+		return "runs programs unconfined (seccomp); enable its default profile"
 	case hasOption("name=rootless"), hasOption("name=userns"):
-		return "maps user ids, so programs could not write to their workspaces; use one without user namespaces"
+		return "maps user ids, so programs could not write to their workspaces; use an engine without user namespaces"
 	}
 	return ""
 }

@@ -56,7 +56,7 @@ func (e *Engine) ping() {
 	case err == nil:
 		e.down.Store(nil)
 	default:
-		err = fmt.Errorf("%w: no engine answers at %s", sandbox.ErrUnavailable, e.cfg.Host)
+		err = fmt.Errorf("%w: no engine at %s", sandbox.ErrUnavailable, e.cfg.Host)
 		e.down.Store(&err)
 	}
 }
@@ -128,7 +128,7 @@ func (e *Engine) pullImage() {
 	ctx, cancel := context.WithTimeout(e.ctx, pullTimeout)
 	defer cancel()
 	if _, err := e.image(ctx); err != nil && e.ctx.Err() == nil {
-		e.cfg.Log.Warn("the image of the sandbox is not there", "error", err)
+		e.cfg.Log.Warn("sandbox image not found", "error", err)
 	}
 }
 
@@ -137,7 +137,7 @@ func (e *Engine) sweep() {
 	ctx, cancel := context.WithTimeout(e.ctx, sweepTimeout)
 	defer cancel()
 	if err := sweep(ctx, e.api); err != nil && ctx.Err() == nil {
-		e.cfg.Log.Warn("leftovers of dead pods could not be looked for", "error", err)
+		e.cfg.Log.Warn("containers of dead pods not listed", "error", err)
 	}
 }
 
@@ -334,7 +334,7 @@ func (e *Engine) dropContainer(r *slot) {
 		return
 	}
 	if err := r.container.remove(); err != nil {
-		e.cfg.Log.Warn("a container could not be removed, and will be later", "container", r.container.id, "error", err)
+		e.cfg.Log.Warn("container not removed; the pod retries", "container", r.container.id, "error", err)
 		e.mu.Lock()
 		e.lost = append(e.lost, r.container)
 		e.mu.Unlock()

@@ -168,18 +168,18 @@ func isMissing(err error) bool { return errdefs.IsNotFound(err) }
 func findImage(ctx context.Context, api *client.Client, name string) (image, error) {
 	found, err := api.ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) {
-		return image{}, fmt.Errorf("%w: the image %q is not there; pull it with `docker pull %s`, or build one of "+
-			"that name: %w", sandbox.ErrUnavailable, name, name, err)
+		return image{}, fmt.Errorf("%w: there is no image %q; pull it with `docker pull %s`, or build an image with "+
+			"this name: %w", sandbox.ErrUnavailable, name, name, err)
 	}
 	if err != nil {
-		return image{}, unavailable("look at the image "+name, err)
+		return image{}, unavailable("inspect the image "+name, err)
 	}
 	img := image{id: found.ID, unset: []string{"HOSTNAME", "PATH"}}
 	if found.Config == nil {
 		return img, nil
 	}
 	if len(found.Config.Volumes) > 0 {
-		return image{}, fmt.Errorf("%w: the image %q declares volumes, which programs could fill without a bound; "+
+		return image{}, fmt.Errorf("%w: the image %q declares volumes, whose size cannot be limited; "+
 			"build it without VOLUME", sandbox.ErrUnavailable, name)
 	}
 	for _, v := range found.Config.Env {

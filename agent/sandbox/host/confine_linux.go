@@ -213,7 +213,7 @@ func architecture() uint32 {
 // probeFilter returns why filters are unavailable, or nil.
 func probeFilter() error {
 	if architecture() == 0 {
-		return fmt.Errorf("programs are confined on amd64 and arm64 only, this is %s", runtime.GOARCH)
+		return fmt.Errorf("programs can be confined only on amd64 and arm64, not on %s", runtime.GOARCH)
 	}
 	action := uint32(unix.SECCOMP_RET_ERRNO)
 	_, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))

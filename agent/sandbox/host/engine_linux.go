@@ -142,11 +142,11 @@ func (e *Engine) request(w sandbox.Workspace, c sandbox.Command) (request, error
 		return r, sandbox.ErrNotElevated
 	case c.Elevated:
 	case root && w.UID == 0:
-		return r, fmt.Errorf("%w: the workspace is root's; give it to a user without rights", sandbox.ErrUnavailable)
+		return r, fmt.Errorf("%w: root owns the workspace; change its owner to another user", sandbox.ErrUnavailable)
 	case root:
 		r.Drop = true
 	case w.UID != os.Geteuid():
-		return r, fmt.Errorf("%w: the workspace is user %d's, and only root could run programs as that user",
+		return r, fmt.Errorf("%w: user %d owns the workspace, and only root can run programs as that user",
 			sandbox.ErrUnavailable, w.UID)
 	}
 	return r, nil
@@ -170,7 +170,7 @@ func openFolders(w sandbox.Workspace, dir string) ([]*os.File, error) {
 	f, err := root.OpenFile(filepath.FromSlash(dir), unix.O_DIRECTORY, 0)
 	if err != nil {
 		workspace.Close()
-		return nil, fmt.Errorf("the folder to run in is none of the workspace: %w", err)
+		return nil, fmt.Errorf("the working directory is not in the workspace: %w", err)
 	}
 	return []*os.File{f, workspace}, nil
 }
@@ -196,7 +196,7 @@ func (e *Engine) supervised(ctx context.Context, r request, files []*os.File) (a
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		e.pool.abandon(s)
-		return a, errors.Join(context.Cause(ctx), errors.New("processes of the command do not die"))
+		return a, errors.Join(context.Cause(ctx), errors.New("processes of the command not killed"))
 	}
 	s.end()
 	if err != nil {

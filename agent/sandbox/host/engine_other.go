@@ -26,7 +26,7 @@ func runSupervisor() {}
 
 // Probe returns why programs cannot be confined here without a container.
 func Probe() error {
-	return fmt.Errorf("%w: programs run on Linux only, this is %s", sandbox.ErrUnavailable, runtime.GOOS)
+	return fmt.Errorf("%w: programs run only on Linux, not on %s", sandbox.ErrUnavailable, runtime.GOOS)
 }
 
 // Name returns the engine's name.

@@ -40,8 +40,8 @@ func (p Program) check() error {
 	if p.supervises {
 		return nil
 	}
-	return errors.New("this program cannot run other programs: its main has to call host.Main before anything else, " +
-		"and to hand over what that returns (farhand.WithProgram, or Program of host.Config)")
+	return errors.New("this program cannot run other programs: main must call host.Main first " +
+		"and pass its result to farhand.WithProgram (or Config.Program)")
 }
 
 // Config configures an engine. Without Landlock, programs are not confined.
@@ -120,7 +120,7 @@ func frame(v any) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) > maxMessage {
-		return nil, fmt.Errorf("the command and its environment have %d bytes; at most %d are possible",
+		return nil, fmt.Errorf("the command and its environment have %d bytes; at most %d are allowed",
 			len(body), maxMessage)
 	}
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
@@ -134,7 +134,7 @@ func readFrame(r io.Reader, v any) error {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n > maxMessage {
-		return errors.New("a message that is too long")
+		return errors.New("the message is too long")
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {

@@ -68,13 +68,13 @@ func landlockABI() (int, error) {
 	abi, err := landlock.LandlockGetABIVersion()
 	switch {
 	case errors.Is(err, unix.ENOSYS):
-		return 0, errors.New("this kernel has no Landlock; Linux 5.13 or newer, built with it, is needed")
+		return 0, errors.New("this kernel has no Landlock; use Linux 5.13 or newer, built with it")
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return 0, errors.New("the kernel has Landlock switched off; the kernel's parameter lsm= has to name it")
+		return 0, errors.New("Landlock is disabled at boot; add it to the kernel parameter lsm=")
 	case err != nil:
-		return 0, fmt.Errorf("the kernel lets nobody use Landlock: %w", err)
+		return 0, fmt.Errorf("Landlock cannot be used: %w", err)
 	case abi < 1:
-		return 0, fmt.Errorf("this kernel has version %d of Landlock; at least 1 is needed", abi)
+		return 0, fmt.Errorf("this kernel has Landlock version %d; at least 1 is required", abi)
 	}
 	return abi, nil
 }

@@ -103,7 +103,7 @@ func (t *temp) prepare(r request, workspace *os.File) (string, error) {
 	}
 	if t.workspace == nil || t.uid != uid || !os.SameFile(info, t.info) || !t.pristine() {
 		if err := t.make(r, workspace); err != nil {
-			return "", fmt.Errorf("a folder for temporary files: %w", err)
+			return "", fmt.Errorf("create temporary folder: %w", err)
 		}
 		t.info, t.uid = info, uid
 	}

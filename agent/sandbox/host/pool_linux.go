@@ -58,7 +58,7 @@ func (p *pool) acquire(workspace string, message []byte, files []*os.File) (*sup
 	s.workspace = workspace
 	if err := s.send(message, files); err != nil {
 		s.end()
-		return nil, fmt.Errorf("the supervisor that was started does not answer: %w", err)
+		return nil, fmt.Errorf("the started supervisor does not answer: %w", err)
 	}
 	return s, nil
 }
@@ -156,7 +156,7 @@ func startSupervisor() (*supervisor, error) {
 	}
 	if err := cmd.Start(); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("a supervisor of programs cannot be started: %w", err)
+		return nil, fmt.Errorf("start supervisor: %w", err)
 	}
 	return &supervisor{socket: conn.(*net.UnixConn), cmd: cmd}, nil
 }

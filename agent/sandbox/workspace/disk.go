@@ -125,12 +125,12 @@ func (d *disk) Over(w sandbox.Workspace, used sandbox.Usage, more int64) error {
 	}
 	free, err := d.free(w)
 	if err == nil && free.Files > 0 && total.Files > max(int64(w.MaxFiles), free.Files) {
-		return fmt.Errorf("%w: the workspaces of this tenant have %d files and folders, and the disk of the gateway "+
+		return fmt.Errorf("%w: the workspaces of this tenant have %d files and folders, and the gateway's disk "+
 			"has room for only %d more; remove some, or erase conversations", sandbox.ErrFull, total.Files, free.Files)
 	}
 	if err == nil && total.Bytes > max(d.most, free.Bytes-more) {
-		return fmt.Errorf("%w: the workspaces of this tenant take %d MiB, and only %d MiB are free on the disk of the "+
-			"gateway; remove files, or erase conversations", sandbox.ErrFull, total.Bytes>>20, free.Bytes>>20)
+		return fmt.Errorf("%w: the workspaces of this tenant use %d MiB, and only %d MiB are free on the "+
+			"gateway's disk; remove files, or erase conversations", sandbox.ErrFull, total.Bytes>>20, free.Bytes>>20)
 	}
 	return nil
 }

@@ -91,10 +91,10 @@ func (l limited) clean(
 		l.all.cleaning.end(w.ID, added)
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanTime,
-		fmt.Errorf("%w. A command that makes room has %v", full, cleanTime))
+		fmt.Errorf("%w. A command that frees space may run for %v", full, cleanTime))
 	defer cancel()
 	if c.Stderr != nil {
-		text := fmt.Sprintf("[%v. Until then commands can remove files, but write none]\n", full)
+		text := fmt.Sprintf("[%v. Until then commands can remove files but not write any]\n", full)
 		if _, err := io.WriteString(c.Stderr, text); err != nil {
 			return sandbox.Exit{}, err
 		}
@@ -162,7 +162,7 @@ func (l limited) watch(
 func (l limited) exceeded(w sandbox.Workspace, before state, nameless int64, done <-chan struct{}) error {
 	free, err := l.all.cfg.Free(w)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: its disk cannot be asked: %w", sandbox.ErrFull, err)
+		return fmt.Errorf("%w: its free space cannot be read: %w", sandbox.ErrFull, err)
 	}
 	now, gone := sandbox.Measure(w, done)
 	if err != nil || gone != nil {
@@ -200,11 +200,11 @@ func unseenGrowth(before state, free sandbox.DiskSpace) error {
 	if before.Unseen == nil || bytes <= unseenBytes && files <= unseenFiles {
 		return nil
 	}
-	return fmt.Errorf("%w: not all of it can be counted (%w), and the disk lost %d MiB and %d files meanwhile; "+
-		"remove that first, or ask the operator", sandbox.ErrFull, before.Unseen, bytes>>20, files)
+	return fmt.Errorf("%w: part of it cannot be counted (%w), and the disk lost %d MiB and %d files meanwhile; "+
+		"remove that part first, or ask the operator", sandbox.ErrFull, before.Unseen, bytes>>20, files)
 }
 
-var errNoRoom = fmt.Errorf("%w: the disk of the gateway has no more room; remove files, or ask its operator",
+var errNoRoom = fmt.Errorf("%w: the gateway's disk is full; remove files, or ask the operator",
 	sandbox.ErrFull)
 
 // usage returns the usage of a workspace, and in full why a command may not add to it. It checks the disk first.
@@ -265,9 +265,9 @@ func (c *cleaning) begin(id string, full error) error {
 	s, found := c.spaces[id]
 	switch {
 	case found && s.running:
-		return fmt.Errorf("%w. Another command is making room: wait for it", full)
+		return fmt.Errorf("%w. Another command is freeing space: wait for it", full)
 	case s.added > 1:
-		return fmt.Errorf("%w. Commands there have added files: the next one may run in %v", full,
+		return fmt.Errorf("%w. Commands have added files: the next command may run in %v", full,
 			s.until.Sub(now).Round(time.Second))
 	}
 	if c.spaces == nil {

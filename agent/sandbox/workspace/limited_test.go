@@ -203,7 +203,7 @@ func TestFullWorkspaceIsCleaned(t *testing.T) {
 				refused("wait for it")
 				close(end)
 				<-first
-				refused("the next one may run in 1m0s")
+				refused("the next command may run in 1m0s")
 				time.Sleep(time.Minute)
 
 				var said bytes.Buffer
@@ -313,7 +313,7 @@ func TestDiskWithoutRoom(t *testing.T) {
 			}
 			return errDone
 		}}).Run(t.Context(), space, sandbox.Command{Stderr: &said})
-		if err != nil || !strings.Contains(said.String(), "disk of the gateway") {
+		if err != nil || !strings.Contains(said.String(), "the gateway's disk") {
 			t.Errorf("%v, %q", err, said.String())
 		}
 	})

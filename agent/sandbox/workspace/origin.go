@@ -69,7 +69,7 @@ func (o origin) write(dir string) error {
 
 // errElsewhere returns the error of a call whose session has moved to another pod since the call arrived.
 func errElsewhere() error {
-	return registry.Errorf(registry.CodeBusy, "Another pod has this session by now. Ask again.")
+	return registry.Errorf(registry.CodeBusy, "Another pod owns this session now. Retry.")
 }
 
 // settle prepares the folder of an agent session for calls under the owner of a place. It reports whether files are
@@ -139,7 +139,7 @@ func (w *Workspaces) where(key registry.Key, is func(origin) bool) (found []sand
 	prefix := w.prefixOf(key.Tenant, key.Session)
 	for e, err := range sandbox.Entries(root) {
 		if err != nil {
-			w.cfg.Log.Warn("workspaces not looked through", "error", err)
+			w.cfg.Log.Warn("workspaces not listed", "error", err)
 			break
 		}
 		if !strings.HasPrefix(e.Name(), prefix) {
@@ -173,7 +173,7 @@ func readKey(path string) ([]byte, error) {
 		key, err = os.ReadFile(path)
 	}
 	if err == nil && len(key) != keySize {
-		err = fmt.Errorf("%s is no key: remove it, and the folders beside it", path)
+		err = fmt.Errorf("%s is not a valid key: remove it and the folders next to it", path)
 	}
 	return key, err
 }

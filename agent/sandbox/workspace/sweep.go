@@ -39,7 +39,7 @@ func (w *Workspaces) sweep(ctx context.Context) {
 	there := make(map[string]bool)
 	for e, err := range sandbox.Entries(root) {
 		if err != nil {
-			w.cfg.Log.Warn("workspaces not looked through", "error", err)
+			w.cfg.Log.Warn("workspaces not listed", "error", err)
 			return
 		}
 		if ctx.Err() != nil {
@@ -91,7 +91,7 @@ func (w *Workspaces) sweepErased(ctx context.Context, root string, names []strin
 	defer cancel()
 	generations, err := w.cfg.Generations(ctx, keys)
 	if err != nil {
-		w.cfg.Log.Warn("workspaces of erased conversations are removed later", "error", err)
+		w.cfg.Log.Warn("workspaces of erased conversations not removed; the pod retries", "error", err)
 		return
 	}
 	for i, current := range generations {

@@ -85,10 +85,10 @@ const (
 func New(cfg Config) (*Workspaces, error) {
 	cfg.withDefaults()
 	if !filepath.IsAbs(cfg.Dir) {
-		return nil, fmt.Errorf("workspace: %q is no absolute path", cfg.Dir)
+		return nil, fmt.Errorf("workspace: %q is not an absolute path", cfg.Dir)
 	}
 	if !registry.ValidToolName(cfg.AgentID) {
-		return nil, fmt.Errorf("workspace: %q cannot be the id of an agent: use letters, digits, _ . and -",
+		return nil, fmt.Errorf("workspace: %q is not a valid agent id: use letters, digits, _ . and -",
 			cfg.AgentID)
 	}
 	w := &Workspaces{cfg: cfg, uid: os.Getuid(), gid: os.Getgid(), disk: newDisk(cfg)}
@@ -218,16 +218,16 @@ func (s space) Open(ctx context.Context) (sandbox.Workspace, error) {
 	case errors.Is(err, registry.CodeBusy):
 		return sandbox.Workspace{}, err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		w.cfg.Log.Error("workspace not made: the disk is full", "error", err)
-		return sandbox.Workspace{}, registry.Errorf(registry.CodeBusy, "The disk of the gateway has no more room for "+
-			"the folder of this session. Try again once its operator has made some.").With(registry.DispatchedNo)
+		w.cfg.Log.Error("workspace not created: the disk is full", "error", err)
+		return sandbox.Workspace{}, registry.Errorf(registry.CodeBusy, "The gateway's disk has no space for "+
+			"the folder of this session. Ask the operator to free some.").With(registry.DispatchedNo)
 	case err != nil:
-		w.cfg.Log.Error("workspace not made", "error", err)
+		w.cfg.Log.Error("workspace not created", "error", err)
 		return sandbox.Workspace{}, registry.Errorf(registry.CodeInternal,
-			"The folder of this session cannot be made. The log of the gateway says why.")
+			"The folder of this session cannot be created; see the gateway's log.")
 	case lost:
 		agent.ReportLost(ctx,
-			"The pod that kept the workspace is gone, and its files with it. This is a new, empty one.")
+			"The pod with the workspace is gone and its files are lost. This is a new, empty workspace.")
 	}
 	return w.workspace(s.id.Tenant, s.name), nil
 }

@@ -120,7 +120,7 @@ func (e *graspedElement) callFunction(ctx context.Context, function, text string
 		return staleIf(err, e.ref)
 	}
 	if res.ExceptionDetails != nil || res.Result == nil {
-		return failure("the page did not let that be done to " + e.ref)
+		return failure("the page prevented the action on " + e.ref)
 	}
 	if err := jsonv2.Unmarshal(res.Result.Value, e, chromedp.DefaultUnmarshalOptions); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (e *graspedElement) click(ctx context.Context) error {
 
 func (e *graspedElement) typeKeys(ctx context.Context, text string) error {
 	if n := len([]rune(text)); n > maxTyped {
-		return failure(fmt.Sprintf("%d characters are too many to type (at most %d): use fill", n, maxTyped))
+		return failure(fmt.Sprintf("type takes at most %[2]d characters, not %[1]d: use fill", n, maxTyped))
 	}
 	if err := e.callFunction(ctx, "focus", ""); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (e *graspedElement) drag(ctx context.Context, targetRef string) error {
 		return err
 	}
 	if fromX < 0 || fromY < 0 || fromX > windowWidth || fromY > windowHeight {
-		return failure(fmt.Sprintf("%s and %s do not fit into the window together", e.ref, targetRef))
+		return failure(fmt.Sprintf("%s and %s do not fit in the window together", e.ref, targetRef))
 	}
 	_, err = chromedp.DragAndDropXY(fromX, fromY, toX, toY)(ctx, e.tab.wire)
 	return err
@@ -238,8 +238,8 @@ func (r *refs) find(ref string) (element, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(ref, "e"))
 	switch {
 	case err != nil || !strings.HasPrefix(ref, "e") || n < 1 || n > r.next:
-		return element{}, failure(fmt.Sprintf("there is no element %q: take a new snapshot, and use a ref of it such "+
-			"as e1", short(ref, maxShown)))
+		return element{}, failure(fmt.Sprintf("there is no element %q: take a new snapshot and use one of its "+
+			"refs, such as e1", short(ref, maxShown)))
 	case n <= r.first:
 		return element{}, stale(ref)
 	}
@@ -247,7 +247,7 @@ func (r *refs) find(ref string) (element, error) {
 }
 
 func stale(ref string) error {
-	return failure(fmt.Sprintf("the ref %s is stale: the page has changed since, or it is of an earlier snapshot; "+
+	return failure(fmt.Sprintf("the ref %s is stale: the page changed, or the ref is from an earlier snapshot; "+
 		"take a new snapshot and use its refs", short(ref, maxShown)))
 }
 
@@ -416,7 +416,7 @@ func (t *tab) load(ctx context.Context, address string) error {
 	case err != nil:
 		return err
 	case res.IsDownload:
-		return failure("this is a file to download, and downloads are off")
+		return failure("the URL is a download; downloads are off")
 	case strings.Contains(res.ErrorText, "ERR_INVALID_AUTH_CREDENTIALS"):
 		return errLogin
 	case res.ErrorText != "":
@@ -432,8 +432,8 @@ func (t *tab) load(ctx context.Context, address string) error {
 }
 
 // errLogin is the error for pages that need HTTP authentication.
-const errLogin = failure("the page could not be loaded: the site asks for a user name and a password in a dialog, " +
-	"which this browser does not have")
+const errLogin = failure("the page could not be loaded: the site requires HTTP authentication (a password dialog), " +
+	"which is not supported")
 
 // explain appends to an error of Chromium what it means here.
 func explain(text string) string {
@@ -441,9 +441,9 @@ func explain(text string) string {
 	case strings.Contains(text, "ERR_TUNNEL_CONNECTION_FAILED"):
 		return text + " (the gateway's proxy did not connect)"
 	case strings.Contains(text, "ERR_ABORTED"):
-		return text + " (there was no page to show: a download, or an empty answer)"
+		return text + " (the answer is not a page: a download, or empty)"
 	case strings.Contains(text, "ERR_CERT"):
-		return text + " (its certificate is not to be trusted)"
+		return text + " (its certificate is not trusted)"
 	default:
 		return text
 	}

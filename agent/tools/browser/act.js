@@ -16,7 +16,7 @@ function (what, text) {
   };
   const field = tag === "input" || tag === "textarea";
   const disabled = el.disabled === true || el.getAttribute("aria-disabled") === "true";
-  if (field && el.type === "file" && what !== "show") return fail("asks for a file, which is not possible here");
+  if (field && el.type === "file" && what !== "show") return fail("is a file upload, which is not supported");
   switch (what) {
     case "show":
       el.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
@@ -25,17 +25,17 @@ function (what, text) {
       return disabled ? fail("is disabled") : done;
     case "choose": {
       const list = el.closest("select");
-      return list ? choose(list, el) : fail("belongs to no list");
+      return list ? choose(list, el) : fail("is not in a list");
     }
     case "focus":
       if (disabled) return fail("is disabled");
       el.focus();
-      if (!el.matches(":focus-within")) return fail("does not take text: use the ref of a text field");
+      if (!el.matches(":focus-within")) return fail("does not accept text: use the ref of a text field");
       return done;
     case "fill":
       break;
     default:
-      return fail("was told something unknown");
+      return fail("cannot do this act");
   }
   if (disabled) return fail("is disabled");
   if (el.readOnly === true) return fail("is read-only");
@@ -48,7 +48,7 @@ function (what, text) {
   }
   if (tag === "input" && (el.type === "checkbox" || el.type === "radio")) {
     const want = { true: true, on: true, false: false, off: false }[text.trim().toLowerCase()];
-    if (want === undefined) return fail("is filled with true or false");
+    if (want === undefined) return fail("must be filled with true or false");
     if (el.checked !== want) el.click();
     return el.checked === want ? done : fail("did not change");
   }
@@ -56,7 +56,7 @@ function (what, text) {
     el.focus();
     el.value = text;
     tellPage(el);
-    return el.value === text || el.type !== "number" && el.type !== "date" ? done : fail("does not take this value");
+    return el.value === text || el.type !== "number" && el.type !== "date" ? done : fail("does not accept this value");
   }
   if (el.isContentEditable) {
     el.focus();

@@ -52,8 +52,8 @@ func (b *Browsers) Pools() map[string]share.Stats {
 
 // Registration registers the tool browser. If browsers are unavailable, the tool says so.
 func (b *Browsers) Registration() agent.Registration {
-	keeps := agent.PodState{Kind: "browser", Lost: "The pod that kept the browser is gone, and what the browser had " +
-		"open is lost. A new one begins with the next page that is opened."}
+	keeps := agent.PodState{Kind: "browser", Lost: "The pod with the browser is gone, and the browser's " +
+		"pages are lost. Open a page to start a new browser."}
 	return agent.Registration{
 		Names: []string{"browser"}, State: keeps,
 		Make: func(sc agent.SessionContext) []agent.Tool {

@@ -40,9 +40,9 @@ type chromium struct {
 
 // Errors for a Chromium process that ended by itself.
 var (
-	errCrashed = errors.New("the browser crashed, and what it had open is lost; open a page to start a new one")
-	errMemory  = errors.New("the browser took more memory than it may (FARHAND_BROWSER_MEMORY) and was ended, and " +
-		"what it had open is lost; open a page to start a new one")
+	errCrashed = errors.New("the browser crashed and its pages are lost; open a page to start a new browser")
+	errMemory  = errors.New("the browser exceeded its memory limit (FARHAND_BROWSER_MEMORY) and was stopped; its " +
+		"pages are lost; open a page to start a new browser")
 )
 
 // launch starts a browser. ctx only bounds the start.
@@ -116,7 +116,7 @@ const pageType = "page" // target type of a tab
 // receive processes events of the whole browser. It runs on the goroutine that reads, and must not block.
 func (c *chromium) receive(event any) {
 	if e, ok := event.(*cdpbrowser.EventDownloadWillBegin); ok {
-		c.notes.add("a download was refused (downloads are off): " + short(e.URL, maxShownURL))
+		c.notes.add("a download was blocked (downloads are off): " + short(e.URL, maxShownURL))
 	}
 }
 
@@ -171,7 +171,7 @@ func (c *chromium) sync(ctx context.Context) error {
 		}
 		c.tabs[i].title, c.tabs[i].url = info.Title, info.URL
 		if !allowedPage(info.URL) {
-			c.notes.add(fmt.Sprintf("tab %s went to a %s: page, which is not allowed; it was sent back to a blank page",
+			c.notes.add(fmt.Sprintf("tab %s opened a %s: page, which is not allowed; it now shows a blank page",
 				c.tabs[i].name, scheme(info.URL)))
 			_ = c.tabs[i].blank(ctx)
 			c.tabs[i].settle(ctx, settleTimeout)
@@ -192,7 +192,7 @@ func (c *chromium) adopt(ctx context.Context, info *target.Info) error {
 		if ctx.Err() != nil || c.lost() {
 			return err
 		}
-		why = "it does not answer"
+		why = "it did not answer"
 	}
 	c.notes.add("a tab that a page opened was closed: " + why)
 	_, err := cdp.Call(ctx, c.wire, target.CloseTarget, target.CloseTargetParams{TargetID: info.TargetID})
@@ -205,7 +205,7 @@ func (c *chromium) adopt(ctx context.Context, info *target.Info) error {
 // newTab opens a blank tab and makes it the current one.
 func (c *chromium) newTab(ctx context.Context) (*tab, error) {
 	if len(c.tabs) >= c.cfg.MaxTabs {
-		return nil, failure(fmt.Sprintf("there are %d tabs, as many as there may be: navigate in one of them, or stop "+
+		return nil, failure(fmt.Sprintf("the limit of %d tabs is reached: navigate in one of them, or stop "+
 			"the browser", len(c.tabs)))
 	}
 	first := len(c.tabs) == 0
@@ -226,7 +226,7 @@ func (c *chromium) newTab(ctx context.Context) (*tab, error) {
 func (c *chromium) tab(name string) (*tab, error) {
 	if name == "" {
 		if c.current == nil {
-			return nil, failure("there is no tab: open a page first")
+			return nil, failure("no tab is open: open a page first")
 		}
 		return c.current, nil
 	}
@@ -238,7 +238,7 @@ func (c *chromium) tab(name string) (*tab, error) {
 		}
 		names = append(names, t.name)
 	}
-	return nil, failure(fmt.Sprintf("there is no tab %q; there are: %s", short(name, maxShownURL),
+	return nil, failure(fmt.Sprintf("there is no tab %q; use one of: %s", short(name, maxShownURL),
 		strings.Join(names, ", ")))
 }
 

@@ -44,7 +44,7 @@ func (c *chromium) do(ctx context.Context, asked call) (registry.Result, error) 
 
 // lost returns the error for calls on a tab that has crashed.
 func (t *tab) lost() error {
-	return failure("the page of tab " + t.name + " has crashed: navigate the tab to a page again")
+	return failure("the page of tab " + t.name + " crashed: navigate the tab to a page again")
 }
 
 // use performs a call on the page of a tab.
@@ -149,7 +149,7 @@ func (c *chromium) screenshot(ctx context.Context, t *tab) (registry.Result, err
 	if err != nil {
 		return registry.Result{}, err
 	}
-	return registry.Result{Success: true, Output: "A picture of " + t.where(), Parts: []registry.Part{part}}, nil
+	return registry.Result{Success: true, Output: "Screenshot of " + t.where(), Parts: []registry.Part{part}}, nil
 }
 
 // shown is the structured description of a tab.
@@ -166,7 +166,7 @@ func (t *tab) shown() shown {
 
 // status lists the tabs.
 func (c *chromium) status() (registry.Result, error) {
-	lines := []string{"The browser runs."}
+	lines := []string{"The browser is running."}
 	said := struct {
 		Running bool    `json:"running"`
 		Tabs    []shown `json:"tabs"`
@@ -219,7 +219,7 @@ func (t *tab) screenshot(ctx context.Context) (registry.Part, error) {
 				Data: shot.Data, Size: int64(len(shot.Data))}, nil
 		}
 	}
-	return registry.Part{}, failure("the picture is too large")
+	return registry.Part{}, failure("the screenshot is too large")
 }
 
 // notes collects side events for the next answer.

@@ -118,7 +118,7 @@ func testHosts(b *bench, c *canary) {
 		urls = append(urls, address, fmt.Sprintf("https://%s:%d/x", host, c.port))
 		res := b.run(`{"action":"navigate","url":%q}`, address)
 		named := strings.HasSuffix(host, ".test") // only the proxy learns where it leads
-		if res.Success || !named && !strings.HasPrefix(res.Output, "This URL is not opened: ") ||
+		if res.Success || !named && !strings.HasPrefix(res.Output, "The URL cannot be opened: ") ||
 			named && !strings.Contains(res.Output, ": refused: ") {
 			b.Errorf("%s: %+v", address, res)
 		}
@@ -154,7 +154,7 @@ func TestAllowPrivate(t *testing.T) {
 		b.Error("the canary was not reached: no test here can fail")
 	}
 	for _, host := range []string{"169.254.169.254", "metadata.test", "[fd00:ec2::254]", "nat64.test", "0.0.0.0"} {
-		why := "This URL is not opened"
+		why := "The URL cannot be opened"
 		if strings.HasSuffix(host, ".test") {
 			why = ": refused: "
 		}
@@ -260,7 +260,7 @@ c.onclick=()=>{location='chrome://version'};w.onclick=()=>{open('file:///etc/pas
 			b.Errorf("%s: %s", address, res.Output)
 		}
 	}
-	b.contains(b.do(`{"action":"status"}`), "No browser runs")
+	b.contains(b.do(`{"action":"status"}`), "No browser is running")
 	b.do(`{"action":"open","url":"http://pages.test/schemes"}`)
 	for _, line := range []string{`button "Blob"`, `button "Data"`, `button "File"`, `button "Chrome"`,
 		`button "Window"`, `link "View"`} {
@@ -274,7 +274,7 @@ c.onclick=()=>{location='chrome://version'};w.onclick=()=>{open('file:///etc/pas
 			}
 		}
 		if strings.Contains(line, "Blob") {
-			b.comes(said+"\n"+status, "went to a blob: page", "about:blank")
+			b.comes(said+"\n"+status, "opened a blob: page", "about:blank")
 		}
 	}
 }

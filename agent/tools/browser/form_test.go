@@ -37,7 +37,7 @@ func testForm(b *bench) {
 	b.contains(b.do(`{"action":"open","url":"http://pizza.test/"}`), `Tab t1: "Order" http://pizza.test/`)
 	page := b.do(`{"action":"snapshot"}`)
 	b.contains(page, `heading "Order a pizza" level=1`, `checkbox "Hot"`, "not checked",
-		"value=\"(a password, hidden)\"")
+		"value=\"(password, hidden)\"")
 	if strings.Contains(page, "old-secret") {
 		b.Error("a password is shown")
 	}
@@ -53,7 +53,7 @@ func testForm(b *bench) {
 	fill(`combobox "Size"`, "large")
 	fill(`checkbox "Hot"`, "true")
 	for line, why := range map[string]string{
-		`button "Picture"`: "asks for a file", `textbox "Coupon"`: "is disabled", `combobox "Size"`: "Small, Large",
+		`button "Picture"`: "is a file upload", `textbox "Coupon"`: "is disabled", `combobox "Size"`: "Small, Large",
 		`button "Send order"`: "cannot be filled",
 	} {
 		b.fails(why, `{"action":"act","request":{"kind":"fill","ref":%q,"text":"x"}}`, b.refIn(page, line))
@@ -71,9 +71,9 @@ func TestArguments(t *testing.T) {
 	b := newBench(t, nil)
 	check := b.tool.(agent.ArgsValidator)
 	for args, want := range map[string]string{
-		`{"action":"open"}`:     "url: is needed to open",
-		`{"action":"navigate"}`: "url: is needed to navigate",
-		`{"action":"act"}`:      "request: is needed",
+		`{"action":"open"}`:     "url: is required to open",
+		`{"action":"navigate"}`: "url: is required to navigate",
+		`{"action":"act"}`:      "request: is required",
 		`{"action":"act","request":{"kind":"type","ref":"e1"}}`: "request.text",
 		`{"action":"act","request":{"kind":"drag","ref":"e1"}}`: "request.targetRef",
 		`{"action":"status"}`: "",
@@ -90,8 +90,8 @@ func TestArguments(t *testing.T) {
 		t.Errorf("%+v, %v", spec, err)
 	}
 	// Without a browser there is nothing to see, and nothing starts.
-	b.contains(b.do(`{"action":"status"}`), "No browser runs")
-	b.contains(b.do(`{"action":"stop"}`), "No browser runs")
+	b.contains(b.do(`{"action":"status"}`), "No browser is running")
+	b.contains(b.do(`{"action":"stop"}`), "No browser is running")
 	b.fails("open a page first", `{"action":"snapshot"}`)
 	b.fails("open a page first", `{"action":"act","request":{"kind":"click","ref":"e1"}}`)
 }

@@ -83,12 +83,12 @@ func TestCrash(t *testing.T) {
 		t.Log(res.Output)
 		b.contains(b.navigate("/refs2"), "Tab t1")
 	}
-	b.fails("asks for a user name", `{"action":"navigate","url":"http://pages.test/login"}`)
+	b.fails("requires HTTP authentication", `{"action":"navigate","url":"http://pages.test/login"}`)
 
 	go func() { <-reached; kill("") }()
 	b.fails("the browser crashed", `{"action":"navigate","url":"http://pages.test/slow"}`)
-	b.contains(b.do(`{"action":"status"}`), "had crashed")
-	b.fails("had crashed", `{"action":"snapshot"}`)
+	b.contains(b.do(`{"action":"status"}`), "crashed")
+	b.fails("crashed", `{"action":"snapshot"}`)
 	b.contains(b.do(`{"action":"open","url":"http://pages.test/refs2"}`), "pages.test")
 	b.do(`{"action":"stop"}`)
 	if left := browser.UsersOf(dir); len(left) > 0 {
@@ -99,7 +99,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A browser whose pages take more memory than it may have is ended, and that is told; the next one is there again. All
+// A browser that exceeds its memory limit is stopped and the next call says so; the next browser works again. All
 // that it runs leaves a busy processor to the gateway.
 func TestGreedyPages(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ if(all.length<45)all.push(new Uint8Array(16<<20).fill(all.length+1))},10)</scrip
 	running := processesOf(t, pidsOf(t, dir, "")...)
 	b.run(`{"action":"navigate","url":"http://pages.test/greedy"}`) // it may end meanwhile
 	running.wait(t)
-	b.contains(b.do(`{"action":"status"}`), "more memory than it may")
+	b.contains(b.do(`{"action":"status"}`), "exceeded its memory limit")
 	b.contains(b.do(`{"action":"open","url":"http://pages.test/small"}`), "small")
 }
 
@@ -147,12 +147,12 @@ func TestSessions(t *testing.T) {
 	if left := processesOf(t, browser.UsersOf(dir)...); len(left) == 0 || len(left) >= len(running) {
 		t.Errorf("%d of %d processes", len(left), len(running))
 	}
-	b.contains(b.do(`{"action":"status"}`), "No browser runs")
+	b.contains(b.do(`{"action":"status"}`), "No browser is running")
 	if err := b.browsers.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	running.wait(t)
-	b.fails("session is over", `{"action":"start"}`)
+	b.fails("session has ended", `{"action":"start"}`)
 	if found := folders(dir); len(found) > 0 {
 		t.Errorf("left: %v", found)
 	}
@@ -195,13 +195,13 @@ func TestIdle(t *testing.T) {
 		t.Error(res.Output)
 	}
 	first.wait(t)
-	b.contains(b.do(`{"action":"status"}`), "No browser runs")
+	b.contains(b.do(`{"action":"status"}`), "No browser is running")
 
 	dir = t.TempDir()
 	short := newBench(t, func(c *browser.Config) { c.Dir, c.Idle = dir, time.Millisecond })
 	short.do(`{"action":"start"}`)
 	processesOf(t, browser.UsersOf(dir)...).wait(t) // there may be none any more
-	short.contains(short.do(`{"action":"status"}`), "No browser runs")
+	short.contains(short.do(`{"action":"status"}`), "No browser is running")
 }
 
 func TestSessionOf(t *testing.T) {

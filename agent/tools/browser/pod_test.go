@@ -87,7 +87,7 @@ func TestPodIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil || !strings.HasPrefix(line, "The browser runs.") {
+	if err != nil || !strings.HasPrefix(line, "The browser is running.") {
 		t.Errorf("%q, %v", line, err)
 	}
 	running := processesOf(t, browser.UsersOf(dir)...)

@@ -138,10 +138,10 @@ func (p *process) close() {
 func (p *process) startError() error {
 	text := strings.TrimSpace(p.stderrTail.String())
 	if strings.Contains(text, "sandbox") {
-		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow the gateway's " +
-			"user some, or set FARHAND_BROWSER_NO_SANDBOX")
+		return errors.New("Chromium's sandbox does not work here (no user namespaces?): allow them for the gateway's " +
+			"user, or set FARHAND_BROWSER_NO_SANDBOX")
 	}
-	return fmt.Errorf("no browser: Chromium did not start: %s", text)
+	return fmt.Errorf("Chromium did not start: %s", text)
 }
 
 // bounded reads Chromium's messages, and fails at a message longer than maxMessage, because pages control their size.
@@ -156,7 +156,7 @@ func (b *bounded) Read(buf []byte) (int, error) {
 	if i := bytes.LastIndexByte(buf[:n], 0); i >= 0 {
 		b.run = n - i - 1
 	} else if b.run += n; b.run > maxMessage {
-		return 0, errors.New("browser: a message is too long")
+		return 0, errors.New("browser: message too long")
 	}
 	return n, err
 }
@@ -189,10 +189,10 @@ func Probe(ctx context.Context, cfg Config) error {
 // find returns the path of Chromium. If there is none, the error says why, and what to do.
 func find(cfg Config) (string, error) {
 	if !supported {
-		return "", errors.New("the tool browser works on Linux only")
+		return "", errors.New("the tool browser works only on Linux")
 	}
 	if os.Geteuid() == 0 && !cfg.NoSandbox {
-		return "", errors.New("the sandbox of Chromium does not work for root: run the gateway as another user, " +
+		return "", errors.New("Chromium's sandbox does not work for root: run the gateway as another user, " +
 			"or set FARHAND_BROWSER_NO_SANDBOX")
 	}
 	if cfg.Program != "" {
@@ -207,7 +207,7 @@ func find(cfg Config) (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("no Chromium was found: install it (Debian: apt-get install chromium), or name its program " +
+	return "", errors.New("Chromium was not found: install it (Debian: apt-get install chromium), or set its path " +
 		"with FARHAND_BROWSER")
 }
 
@@ -261,7 +261,7 @@ func newLock(path string) (*os.File, error) {
 		return nil, err
 	}
 	if !lock(f) {
-		err = errors.New("browser: no lock on " + f.Name() + " can be had")
+		err = errors.New("browser: cannot lock " + f.Name())
 	} else {
 		err = os.Rename(f.Name(), filepath.Join(path, lockFile))
 	}

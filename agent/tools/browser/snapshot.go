@@ -33,7 +33,7 @@ func (t *tab) snapshot(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if s.hidden > 0 {
-		fmt.Fprintf(&s.text, "(%d more lines are not shown)\n", s.hidden)
+		fmt.Fprintf(&s.text, "(%d more lines not shown)\n", s.hidden)
 	}
 	if s.text.Len() == 0 {
 		return "(the page is empty)\n", nil
@@ -131,7 +131,7 @@ func (f *frameTree) node(ctx context.Context, n, parent *accessibility.Node, dep
 	if role == "Iframe" {
 		inner, ok := f.inner[n.BackendDOMNodeID]
 		if !ok {
-			f.line(depth+1, "(a frame of another site: what is in it is not shown)")
+			f.line(depth+1, "(frame of another site, not shown)")
 			return nil
 		}
 		return f.frame(ctx, inner, depth+1)
@@ -175,7 +175,7 @@ func (f *frameTree) describe(n *accessibility.Node, role, name string, props map
 	}
 	if v := value(n.Value); v != "" {
 		if strings.Trim(v, "•") == "" {
-			v = "(a password, hidden)"
+			v = "(password, hidden)"
 		}
 		parts = append(parts, "value="+quote(v))
 	}

@@ -96,7 +96,7 @@ func (t *tab) receive(event any) {
 		default: // the page hangs until the tab is closed
 		}
 	case *page.EventFileChooserOpened:
-		t.notes.add("the page asked for a file, which was refused")
+		t.notes.add("the page requested a file upload, which was refused")
 	case *inspector.EventTargetCrashed:
 		t.crash.Do(func() { close(t.crashed) })
 	default:
@@ -150,7 +150,7 @@ func (t *tab) answer(ctx context.Context) {
 func (t *tab) dismiss(ctx context.Context, e *page.EventJavascriptDialogOpening) {
 	leave := e.Type == page.DialogTypeBeforeunload
 	if !leave {
-		t.notes.add(fmt.Sprintf("the page showed a dialog (%s), which was dismissed: %q", e.Type,
+		t.notes.add(fmt.Sprintf("a dialog of the page (%s) was dismissed: %q", e.Type,
 			short(e.Message, maxShown)))
 	}
 	_, _ = cdp.Call(ctx, t.wire, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: leave})
@@ -338,11 +338,11 @@ func (s *slot) interrupt() {
 }
 
 // errEnded is the error of calls whose browser was ended because their session is over.
-var errEnded = errors.New("the browser was ended: its session is over")
+var errEnded = errors.New("the browser was stopped: its session has ended")
 
 func busy(n int) error {
-	return failure(fmt.Sprintf("all browsers that this tenant may have are in use (%d of all tenants, at most half of "+
-		"them of one): stop one that is not needed any more, or try again in a minute", n))
+	return failure(fmt.Sprintf("all browsers of this tenant are in use (of %d in total, a tenant may use half): "+
+		"stop an unused one, or try again in a minute", n))
 }
 
 // memoryWatch measures the memory of all browsers of a pod together, because listing the processes costs the same for

@@ -52,12 +52,12 @@ func (s session) editor() agent.Tool {
 	return fileTool(func(in editArgs) string { return in.Path }, s.edit, registry.ToolSpec{
 		Name: "edit",
 		Description: "Edit a file of the workspace: replaces each old text, which must occur exactly once in the " +
-			"file as it is now, by the new one. All edits are made or none. Answers with a unified diff.",
+			"current file, with the new one. Makes all edits or none. Returns a unified diff.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"path":{"type":"string","description":"Path to the file to edit, relative to the workspace"},` +
 			`"edits":{"type":"array","minItems":1,"maxItems":100,"description":"Replacements that do not overlap",` +
 			`"items":{"type":"object","properties":{` +
-			`"old":{"type":"string","minLength":1,"description":"Text to replace, with enough around it to be ` +
+			`"old":{"type":"string","minLength":1,"description":"Text to replace, with enough context to be ` +
 			`unique"},"new":{"type":"string","description":"Text to put in its place"}},` +
 			`"required":["old","new"],"additionalProperties":false}}},` +
 			`"required":["path","edits"],"additionalProperties":false}`),
@@ -138,7 +138,7 @@ func apply(ctx context.Context, p place, text string, edits []edit) (after, diff
 	udiff.SortEdits(found)
 	for i := 1; i < len(found); i++ {
 		if found[i].Start < found[i-1].End {
-			return "", "", refuse("Two of the edits overlap. Make one of them, or choose shorter old texts.")
+			return "", "", refuse("Two edits overlap. Combine them, or use shorter old texts.")
 		}
 	}
 	if after, err = udiff.Apply(text, found); err != nil {
@@ -164,11 +164,11 @@ func (e edit) find(number int, text string) (udiff.Edit, error) {
 	at := strings.Index(text, e.Old)
 	switch {
 	case at < 0:
-		return udiff.Edit{}, refuse("Edit %d: its old text does not occur in the file. Read the file, and give the "+
-			"text as it is there, with all spaces. Nothing was changed.", number)
+		return udiff.Edit{}, refuse("Edit %d: its old text does not occur in the file. Read the file and copy the "+
+			"text exactly, with all spaces. Nothing was changed.", number)
 	case strings.Contains(text[at+1:], e.Old):
-		return udiff.Edit{}, refuse("Edit %d: its old text occurs more than once in the file. Give more of what "+
-			"stands around it. Nothing was changed.", number)
+		return udiff.Edit{}, refuse("Edit %d: its old text occurs more than once in the file. Include more of "+
+			"the text around it. Nothing was changed.", number)
 	}
 	return udiff.Edit{Start: at, End: at + len(e.Old), New: e.New}, nil
 }
@@ -176,7 +176,7 @@ func (e edit) find(number int, text string) (udiff.Edit, error) {
 // diffOf returns a unified diff, truncated to maxDiff.
 func diffOf(p place, text string, edits []udiff.Edit) (string, error) {
 	if lines := strings.Count(text, "\n"); lines > maxDiffLines {
-		return fmt.Sprintf("[%d edits made; no diff is made of a file of %d lines]", len(edits), lines), nil
+		return fmt.Sprintf("[%d edits made; a file of %d lines is too long for a diff]", len(edits), lines), nil
 	}
 	diff, err := udiff.ToUnified("a/"+p.String(), "b/"+p.String(), text, edits, udiff.DefaultContextLines)
 	if err != nil || len(diff) <= maxDiff {
@@ -301,8 +301,8 @@ type writeAnswer struct {
 func (s session) writer() agent.Tool {
 	return fileTool(func(in writeArgs) string { return in.Path }, s.write, registry.ToolSpec{
 		Name: "write",
-		Description: "Write content to a file of the workspace: creates it, and the folders it is in, or overwrites " +
-			"what was there.",
+		Description: "Write content to a file of the workspace: creates the file and its folders, or overwrites " +
+			"the file.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"path":{"type":"string","description":"Path to the file to write, relative to the workspace"},` +
 			`"content":{"type":"string","description":"Content to write to the file"}},` +
@@ -338,7 +338,7 @@ func (s session) write(ctx context.Context, in writeArgs, p place) (res registry
 	}
 	text := fmt.Sprintf("Wrote %d bytes to %s.", len(in.Content), p)
 	if len(k.made) > 0 {
-		text += " Made the folders " + strings.Join(k.made, ", ") + "."
+		text += " Created the folders " + strings.Join(k.made, ", ") + "."
 	}
 	return localtool.Result(text,
 		writeAnswer{Path: p.String(), Bytes: len(in.Content), Folders: append([]string{}, k.made...)})
@@ -395,13 +395,13 @@ func regular(folder *os.Root, p place, w sandbox.Workspace) (fs.FileInfo, error)
 func checkRegular(info fs.FileInfo, p place, w sandbox.Workspace) error {
 	switch mode := info.Mode(); {
 	case mode&fs.ModeSymlink != 0:
-		return refuse("%q is a symbolic link. Links are not followed; give the path it leads to.", p)
+		return refuse("%q is a symbolic link. Links are not followed; give the path of its target.", p)
 	case mode.IsDir():
 		return refuse("%q is a folder. Give the path of a file.", p)
 	case !mode.IsRegular():
-		return refuse("%q is no regular file, but a device, a pipe or a socket.", p)
+		return refuse("%q is not a regular file but a device, a pipe or a socket.", p)
 	case names(info) != 1:
-		return refuse("%q is a file with several names (hard links), one of which may be outside. Copy it first.", p)
+		return refuse("%q has several names (hard links); some may be outside the workspace. Copy it first.", p)
 	case !owned(info, w):
 		return foreign(p)
 	}

@@ -88,8 +88,8 @@ func fileTool[In any](
 // open opens the workspace. The caller closes root.
 func (s session) open(ctx context.Context) (root *os.Root, w sandbox.Workspace, err error) {
 	if s.workspace == nil {
-		return nil, w, refuse("There is no workspace here: the tool works in conversations and calls of a gateway " +
-			"that keeps workspaces.")
+		return nil, w, refuse("There is no workspace here: the tool needs a gateway " +
+			"with workspaces.")
 	}
 	if w, err = s.workspace.Open(ctx); err != nil {
 		return nil, w, err
@@ -121,9 +121,9 @@ func failed(path string, err error) (registry.Result, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		r = refusal(fmt.Sprintf("There is no file %q in the workspace.", path))
 	case errors.Is(err, fs.ErrPermission):
-		r = refusal(fmt.Sprintf("%q cannot be opened: the workspace's own user may not.", path))
+		r = refusal(fmt.Sprintf("%q cannot be opened: the workspace's user has no permission.", path))
 	case noRoom(err):
-		r = refusal(fmt.Sprintf("There is no room left for %q: the disk or the quota is full. Nothing was changed.",
+		r = refusal(fmt.Sprintf("There is no space for %q: the disk or the quota is full. Nothing was changed.",
 			path))
 	default:
 		return registry.Result{}, err
@@ -141,7 +141,7 @@ func (w *whole) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	if f != math.Trunc(f) || math.Abs(f) > maxWhole {
-		return errors.New("a whole number must stand here")
+		return errors.New("must be a whole number")
 	}
 	*w = whole(f)
 	return nil
@@ -195,11 +195,11 @@ func checkSpace(ctx context.Context, w sandbox.Workspace, size int64, was fs.Fil
 	case used.Unseen != nil:
 		return refuse("The workspace takes no more files: %v.", used.Full(w))
 	case w.MaxBytes > 0 && used.Bytes+size > w.MaxBytes:
-		return refuse("The workspace is full: its files have %s, and at most %s are allowed. Make room first.",
+		return refuse("The workspace is full: its files have %s, and at most %s are allowed. Free space first.",
 			bytesize.Format(uint64(used.Bytes)), bytesize.Format(uint64(w.MaxBytes)))
 	case w.MaxFiles > 0 && used.Files+files > w.MaxFiles:
-		return refuse("The workspace is full: it has %d files and folders, and at most %d are allowed. Make "+
-			"room first.", used.Files, w.MaxFiles)
+		return refuse("The workspace is full: it has %d files and folders, and at most %d are allowed. Remove "+
+			"some first.", used.Files, w.MaxFiles)
 	}
 	if err := used.OverShare(w, size); err != nil {
 		return refuse("The workspace takes no more files: %v.", err)
@@ -243,9 +243,9 @@ func (k *walker) down(folder *os.Root, p place) (*os.Root, error) {
 	case err != nil:
 		return nil, err
 	case before.Mode()&fs.ModeSymlink != 0:
-		return nil, refuse("%q is a symbolic link. Links are not followed; give the path it leads to.", p)
+		return nil, refuse("%q is a symbolic link. Links are not followed; give the path of its target.", p)
 	case !before.IsDir():
-		return nil, refuse("%q is no folder.", p)
+		return nil, refuse("%q is not a folder.", p)
 	}
 	next, err := folder.OpenRoot(p.name)
 	if err != nil {
@@ -267,7 +267,7 @@ func (k *walker) down(folder *os.Root, p place) (*os.Root, error) {
 // make creates a folder owned by the workspace's user.
 func (k *walker) make(folder *os.Root, p place) (fs.FileInfo, error) {
 	if len(k.made) == k.create {
-		return nil, refuse("%q is in too many folders that are not there: one call makes at most %d.", p, k.create)
+		return nil, refuse("%q needs too many new folders: a call creates at most %d.", p, k.create)
 	}
 	switch err := folder.Mkdir(p.name, 0o700); {
 	case errors.Is(err, fs.ErrExist): // it was created concurrently
@@ -309,10 +309,10 @@ func raced(err error, p place) error {
 }
 
 func changed(p place) error {
-	return refuse("%q was changed by somebody else meanwhile. Read it, and try again.", p)
+	return refuse("%q changed during the call. Read it and try again.", p)
 }
 
-func foreign(p place) error { return refuse("%q belongs to another user than the workspace.", p) }
+func foreign(p place) error { return refuse("%q is not owned by the workspace's user.", p) }
 
 const (
 	maxPath = 4095 // bytes; the limit of Linux and most other systems
@@ -338,17 +338,17 @@ func (p place) String() string {
 func parsePath(path string) (p place, err error) {
 	switch {
 	case path == "":
-		return p, refuse("The path is empty. Give one relative to the workspace, as notes/today.md.")
+		return p, refuse("The path is empty. Give a path relative to the workspace, such as notes/today.md.")
 	case len(path) > maxPath:
-		return p, refuse("The path has %d bytes; at most %d are possible.", len(path), maxPath)
+		return p, refuse("The path has %d bytes; at most %d are allowed.", len(path), maxPath)
 	case !utf8.ValidString(path), strings.ContainsFunc(path, unicode.IsControl), legible.Hides(path):
-		return p, refuse("The path has characters that nobody sees, such as controls. Use visible ones.")
+		return p, refuse("The path has invisible characters, such as controls. Remove them.")
 	case strings.Contains(path, `\`):
-		return p, refuse(`The path has a backslash. Folders are separated by "/".`)
+		return p, refuse(`The path has a backslash. Separate folders with "/".`)
 	case path[0] == '/':
-		return p, refuse("The path %q is absolute. Give one relative to the workspace, as notes/today.md.", path)
+		return p, refuse("The path %q is absolute. Give it relative to the workspace, such as notes/today.md.", path)
 	case path == "~" || strings.HasPrefix(path, "~/"):
-		return p, refuse("There is no home folder here. Give a path relative to the workspace, as notes/today.md.")
+		return p, refuse("There is no home folder here. Give a path relative to the workspace, such as notes/today.md.")
 	case strings.HasSuffix(path, "/"):
 		return p, refuse("The path %q is that of a folder. Give that of a file.", path)
 	}
@@ -356,11 +356,11 @@ func parsePath(path string) (p place, err error) {
 		switch {
 		case name == "" || name == ".":
 		case name == "..":
-			return p, refuse("The path %q leads upwards. Write it without \"..\".", path)
+			return p, refuse("The path %q has \"..\". Write it without.", path)
 		case len(name) > maxName:
-			return p, refuse("The path has a name of %d bytes; at most %d are possible.", len(name), maxName)
+			return p, refuse("The path has a name of %d bytes; at most %d are allowed.", len(name), maxName)
 		case len(name) >= len(tempPrefix) && strings.EqualFold(name[:len(tempPrefix)], tempPrefix):
-			return p, refuse("Names that begin with %q are the gateway's own.", tempPrefix)
+			return p, refuse("Names that begin with %q are reserved for the gateway.", tempPrefix)
 		default:
 			p.folders = append(p.folders, name)
 		}

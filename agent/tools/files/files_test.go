@@ -229,10 +229,10 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, res.Output, o)
 		}
 	}
-	wantFailed(t, b.run("read", object{"path": "poem.txt", "offset": 4}), "has 4 lines")
+	wantFailed(t, b.run("read", object{"path": "poem.txt", "offset": 4}), "has only 4 lines")
 	wantFailed(t, b.run("read", object{"path": "nothing.txt"}), "no file")
 	wantFailed(t, b.run("read", object{"path": "nothing/at/all.txt"}), "no file")
-	wantFailed(t, b.run("read", object{"path": "poem.txt/below"}), "is no folder")
+	wantFailed(t, b.run("read", object{"path": "poem.txt/below"}), "is not a folder")
 	for _, args := range []object{
 		{"path": "poem.txt", "limit": 1.5}, {"path": "poem.txt", "offset": -1}, {"limit": 1}, {"path": 1},
 		{"path": "poem.txt", "lines": 1}, {"path": "poem.txt", "limit": 1e12},
@@ -262,7 +262,7 @@ func TestReadIsBounded(t *testing.T) {
 	b.put("one.txt", "x"+strings.Repeat("é", 100_000)+"\nsecond\n")
 	res = b.run("read", object{"path": "one.txt"})
 	if o := said(t, res); len(o["content"].(string)) != 128<<10-1 || o["total_lines"] != 2.0 ||
-		!strings.Contains(res.Output, "too long to be shown") {
+		!strings.Contains(res.Output, "which is too long") {
 		t.Errorf("%d bytes: %v lines", len(o["content"].(string)), o["total_lines"])
 	}
 
@@ -451,7 +451,7 @@ func TestDiffsAreBounded(t *testing.T) {
 	}
 	b.put("t", "begin\n"+strings.Repeat("\n", 300_000))
 	res = b.run("edit", object{"path": "t", "edits": []object{{"old": "begin", "new": "end"}}})
-	if !res.Success || res.Output != "[1 edits made; no diff is made of a file of 300001 lines]" ||
+	if !res.Success || res.Output != "[1 edits made; a file of 300001 lines is too long for a diff]" ||
 		!strings.HasPrefix(b.get("t"), "end\n") {
 		t.Errorf("%+v", res)
 	}

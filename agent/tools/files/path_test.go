@@ -52,12 +52,12 @@ var refusedPaths = map[string]string{
 	".":                                   "a folder",
 	"./":                                  "a folder",
 	"/":                                   "absolute",
-	"..":                                  "upwards",
-	"../secret":                           "upwards",
-	"./../secret":                         "upwards",
-	"folder/../../secret":                 "upwards",
-	"folder/../real.txt":                  "upwards",
-	"folder/..":                           "upwards",
+	"..":                                  `".."`,
+	"../secret":                           `".."`,
+	"./../secret":                         `".."`,
+	"folder/../../secret":                 `".."`,
+	"folder/../real.txt":                  `".."`,
+	"folder/..":                           `".."`,
 	"/etc/passwd":                         "absolute",
 	"//etc/passwd":                        "absolute",
 	"/proc/self/root/etc/passwd":          "absolute",
@@ -66,12 +66,12 @@ var refusedPaths = map[string]string{
 	"~/.ssh/id_rsa":                       "home folder",
 	`..\secret`:                           "backslash",
 	`C:\secret`:                           "backslash",
-	"real.txt\x00.png":                    "nobody sees",
-	"real.txt\n":                          "nobody sees",
-	"\x1b[2Jreal.txt":                     "nobody sees",
-	"real\u202etxt.exe":                   "nobody sees",
-	"real\u200b.txt":                      "nobody sees",
-	"caf\x85":                             "nobody sees",
+	"real.txt\x00.png":                    "invisible characters",
+	"real.txt\n":                          "invisible characters",
+	"\x1b[2Jreal.txt":                     "invisible characters",
+	"real\u202etxt.exe":                   "invisible characters",
+	"real\u200b.txt":                      "invisible characters",
+	"caf\x85":                             "invisible characters",
 	"folder/":                             "a folder",
 	"folder":                              "a folder",
 	"folder/.":                            "a folder",
@@ -89,16 +89,16 @@ var refusedPaths = map[string]string{
 	"root/etc/passwd":                     "symbolic link",
 	"proc/etc/passwd":                     "symbolic link",
 	"hard-link":                           "several names",
-	"fifo":                                "no regular file",
-	"socket":                              "no regular file",
-	"fifo/x":                              "no folder",
-	"real.txt/x":                          "no folder",
-	".farhand-x.tmp":                      "gateway's own",
-	"folder/.FARHAND-x":                   "gateway's own",
+	"fifo":                                "not a regular file",
+	"socket":                              "not a regular file",
+	"fifo/x":                              "not a folder",
+	"real.txt/x":                          "not a folder",
+	".farhand-x.tmp":                      "reserved for the gateway",
+	"folder/.FARHAND-x":                   "reserved for the gateway",
 	strings.Repeat("x", 256):              "256 bytes",
 	"a/" + strings.Repeat("é", 128):       "256 bytes",
 	strings.Repeat("x/", 2048) + "x":      "4097 bytes",
-	strings.Repeat("../", 100) + "secret": "upwards",
+	strings.Repeat("../", 100) + "secret": `".."`,
 }
 
 // inertPaths look dangerous and are plain names: files that are not there, or are made right there.
@@ -204,7 +204,7 @@ func TestForeignOwners(t *testing.T) {
 	}
 	for _, path := range []string{"foreign.txt", "folder/x.txt"} {
 		for name, res := range b.tryAll(path) {
-			if res.Success || !strings.Contains(res.Error, "another user") {
+			if res.Success || !strings.Contains(res.Error, "not owned") {
 				t.Errorf("%s %s: %+v", name, path, res)
 			}
 		}

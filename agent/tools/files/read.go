@@ -53,14 +53,14 @@ type binaryAnswer struct {
 func (s session) reader() agent.Tool {
 	return fileTool(func(in readArgs) string { return in.Path }, s.read, registry.ToolSpec{
 		Name: "read",
-		Description: "Read the contents of a file of the workspace: its lines, of which limit and offset choose " +
-			"some. Pictures are shown.",
+		Description: "Read a file of the workspace: its lines, or those selected by limit and " +
+			"offset. Pictures are shown.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"path":{"type":"string","description":"Path to the file to read, relative to the workspace"},` +
 			`"limit":{"type":"integer","minimum":0,"maximum":1000000000,` +
 			`"description":"Maximum number of lines to read; 0 or absent: all"},` +
 			`"offset":{"type":"integer","minimum":0,"maximum":1000000000,` +
-			`"description":"How many lines to skip before the first one that is read"}},` +
+			`"description":"Number of lines to skip first"}},` +
 			`"required":["path"],"additionalProperties":false}`),
 		Annotations: &registry.Annotations{ReadOnlyHint: new(true), IdempotentHint: new(true)},
 	})
@@ -115,7 +115,7 @@ func answerRead(
 		return answerBinary(f, info, p, "application/octet-stream")
 	}
 	if s.first > 0 && s.first >= s.total {
-		return registry.Result{}, refuse("%q has %d lines; with offset %d none of them is left.", p, s.total, s.first)
+		return registry.Result{}, refuse("%q has only %d lines; the offset is %d.", p, s.total, s.first)
 	}
 	return localtool.Result(s.words(content), readAnswer{
 		Path: p.String(), Content: content, TotalLines: s.total, ReturnedLines: s.returned, Offset: s.first,
@@ -129,12 +129,12 @@ func isPicture(kind string) bool {
 
 // answerBinary describes a binary file, and includes the content if it is a small picture.
 func answerBinary(f *os.File, info fs.FileInfo, p place, kind string) (registry.Result, error) {
-	text := fmt.Sprintf("%q is a binary file (%s, %d bytes), whose bytes are not shown.", p, kind, info.Size())
+	text := fmt.Sprintf("%q is a binary file (%s, %d bytes), which is not shown.", p, kind, info.Size())
 	var parts []registry.Part
 	switch {
 	case !isPicture(kind):
 	case info.Size() > registry.MaxInlinePart:
-		text = fmt.Sprintf("%q is a picture (%s, %d bytes), which is too large to be shown: at most %d bytes are.",
+		text = fmt.Sprintf("%q is a picture (%s, %d bytes) that is too large to show: at most %d bytes are allowed.",
 			p, kind, info.Size(), registry.MaxInlinePart)
 	default:
 		data, err := io.ReadAll(io.NewSectionReader(f, 0, registry.MaxInlinePart))
@@ -236,7 +236,7 @@ func (s *lineScan) words(content string) string {
 	case s.total == 0:
 		return "[the file is empty]"
 	case s.partial:
-		return content + fmt.Sprintf("\n[the beginning of line %d of %d, which is too long to be shown]",
+		return content + fmt.Sprintf("\n[only the beginning of line %d of %d, which is too long]",
 			s.first+1, s.total)
 	case s.returned == s.total:
 		return content

@@ -119,10 +119,10 @@ func TestFullDisk(t *testing.T) {
 	})
 	b.put("t", "old")
 	for range 3 {
-		wantFailed(t, b.run("write", object{"path": "a/t", "content": strings.Repeat("x", 2<<20)}), "no room left")
-		wantFailed(t, b.run("write", object{"path": "t", "content": strings.Repeat("x", 2<<20)}), "no room left")
+		wantFailed(t, b.run("write", object{"path": "a/t", "content": strings.Repeat("x", 2<<20)}), "no space for")
+		wantFailed(t, b.run("write", object{"path": "t", "content": strings.Repeat("x", 2<<20)}), "no space for")
 		wantFailed(t, b.run("edit", object{"path": "t",
-			"edits": []object{{"old": "old", "new": strings.Repeat("x", 2<<20)}}}), "no room left")
+			"edits": []object{{"old": "old", "new": strings.Repeat("x", 2<<20)}}}), "no space for")
 	}
 	if got := b.entries(); b.get("t") != "old" || !slices.Equal(got, []string{"t"}) {
 		t.Errorf("%q, %q", b.get("t"), got)
@@ -186,7 +186,7 @@ func TestChangedMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		wantFailed(t, res, "changed by somebody else")
+		wantFailed(t, res, "changed during the call")
 		if got := b.entries(); len(got) > 1 || tt.left != "" && b.get("t") != tt.left {
 			t.Errorf("%s: left %q", name, got)
 		}

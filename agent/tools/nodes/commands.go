@@ -142,14 +142,14 @@ type canvas struct {
 func canvasSpec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: nameCanvas,
-		Description: "Control what a device shows on its canvas: present it (with a url, or as it is), hide it, " +
+		Description: "Control the canvas of a device: present it (optionally with a url), hide it, " +
 			"navigate to a url, eval JavaScript in its page, take a snapshot, push A2UI content as JSON lines, or " +
-			"reset that.",
+			"reset that content.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"action":{"type":"string","enum":["present","hide","navigate","eval","snapshot","a2ui_push",` +
 			`"a2ui_reset"]},` +
 			`"node":{"type":"string","maxLength":256,"description":"device_id or session of the device; may ` +
-			`be left out if only one device has a canvas"},` +
+			`be omitted if only one device has a canvas"},` +
 			`"url":{"type":"string","maxLength":8192,"description":"http or https; for present and navigate"},` +
 			`"javaScript":{"type":"string","maxLength":65536,"description":"for eval"},` +
 			`"quality":{"type":"integer","minimum":1,"maximum":100,"description":"for snapshot"},` +
@@ -208,7 +208,7 @@ const (
 // checkLines checks JSON lines: each non-empty line must be a JSON object.
 func checkLines(text string) error {
 	if len(text) > maxPush {
-		return fmt.Errorf("jsonl: %d bytes; at most %d may be pushed at once", len(text), maxPush)
+		return fmt.Errorf("jsonl: has %d bytes; a push may have at most %d", len(text), maxPush)
 	}
 	n := 0
 	for line := range strings.Lines(text) {
@@ -220,15 +220,15 @@ func checkLines(text string) error {
 		parsed, err := registry.ParseJSON([]byte(line))
 		switch {
 		case n > maxLines:
-			return fmt.Errorf("jsonl: at most %d lines may be pushed at once", maxLines)
+			return fmt.Errorf("jsonl: a push may have at most %d lines", maxLines)
 		case len(line) > maxLineBytes:
 			return fmt.Errorf("jsonl: line %d has more than %d bytes", n, maxLineBytes)
 		case err != nil || !parsed.IsObject():
-			return errors.New("jsonl: line " + strconv.Itoa(n) + " is no JSON object")
+			return errors.New("jsonl: line " + strconv.Itoa(n) + " is not a JSON object")
 		}
 	}
 	if n == 0 && text != "" {
-		return errors.New("jsonl: there is no line in it")
+		return errors.New("jsonl: has no lines")
 	}
 	return nil
 }

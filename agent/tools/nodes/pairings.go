@@ -36,7 +36,7 @@ func waitingOf(v pairing.View) waiting {
 
 // errNoPairing returns the error of gateways without pairing.
 func errNoPairing() error {
-	return registry.Errorf(registry.CodeNotFound, "This gateway pairs no devices.").With(registry.DispatchedNo)
+	return registry.Errorf(registry.CodeNotFound, "Pairing is off on this gateway.").With(registry.DispatchedNo)
 }
 
 // pending lists the pairing requests that can be decided without a code.
@@ -52,17 +52,17 @@ func (n nodes) pending(ctx context.Context) (registry.Result, error) {
 	for _, v := range views {
 		rows = append(rows, waitingOf(v))
 		if len(lines) < maxDevices {
-			line := fmt.Sprintf("- %q, called %q, on %q, from %s, wants to offer %q", v.DeviceID,
+			line := fmt.Sprintf("- %q, called %q, on %q, from %s, would offer %q", v.DeviceID,
 				v.DeviceName, v.Platform, v.Source, v.Tools)
 			if v.LooksLike != "" {
-				line += fmt.Sprintf("; it looks like the device %q and is another one", v.LooksLike)
+				line += fmt.Sprintf("; its id looks like that of another device, %q", v.LooksLike)
 			}
 			lines = append(lines, line)
 		}
 	}
 	text := strings.Join(lines, "\n")
 	if len(rows) == 0 {
-		text = "No device waits that could be decided without the code it shows."
+		text = "No device waits for a decision, except devices that need the code they show."
 	}
 	return localtool.Result(text, struct {
 		Pending []waiting `json:"pending"`
@@ -107,13 +107,13 @@ func (n nodes) waitingOf(ctx context.Context, by pairing.Approver, id string) (s
 		}
 		if found != "" {
 			return "", registry.Errorf(registry.CodeInvalidRequest,
-				"Several devices wait that say they are %.80q. Give the code that the right one shows.", id)
+				"Several waiting devices have the id %.80q. Give the code that the right device shows.", id)
 		}
 		found = v.ID
 	}
 	if found == "" {
 		return "", registry.Errorf(registry.CodeNotFound,
-			"No device %.80q waits that could be decided without a code. Give the code that it shows.", id)
+			"No device %.80q waits for a decision without a code. Give the code that it shows.", id)
 	}
 	return found, nil
 }

@@ -80,7 +80,7 @@ func (r reach) choose(ctx context.Context, id, command string) (registry.Entry, 
 		return registry.Entry{}, r.unreachable(ctx, "")
 	}
 	return registry.Entry{}, registry.Errorf(registry.CodeToolNotFound,
-		"No device that is connected has the command %s. %s", command, r.commandsText(ctx, all),
+		"No connected device has the command %s. %s", command, r.commandsText(ctx, all),
 	).With(registry.DispatchedNo)
 }
 
@@ -125,13 +125,13 @@ func hasCommand(e registry.Entry, command string) bool {
 // connected from unknown ones.
 func (r reach) unreachable(ctx context.Context, id string) error {
 	if id == "" {
-		e := registry.Errorf(registry.CodeSessionNotFound, "No device is connected that could be meant here.")
+		e := registry.Errorf(registry.CodeSessionNotFound, "No device that you can use is connected.")
 		return e.With(registry.DispatchedNo)
 	}
 	if q, reaches := r.scope(ctx); reaches && q.SessionID == "" && r.cfg.Pairing != nil {
 		d, err := r.cfg.Pairing.Device(ctx, r.viewer(q.Viewer), id)
 		if err == nil {
-			return registry.Errorf(registry.CodeNotConnected, "The device %q is paired, but not connected now.",
+			return registry.Errorf(registry.CodeNotConnected, "The device %q is paired but not connected.",
 				d.DeviceID).With(registry.DispatchedNo)
 		}
 		if !errors.Is(err, registry.CodeNotFound) {
@@ -139,7 +139,7 @@ func (r reach) unreachable(ctx context.Context, id string) error {
 		}
 	}
 	return registry.Errorf(registry.CodeSessionNotFound,
-		"No device %.80q is connected that could be meant here. The action status of nodes lists those that are.", id,
+		"No device %.80q that you can use is connected. List connected devices with the action status of nodes.", id,
 	).With(registry.DispatchedNo)
 }
 
@@ -156,9 +156,9 @@ func (r reach) viewer(user string) pairing.Approver {
 func several(id, command string, found []registry.Entry) error {
 	if id != "" {
 		return ambiguous(
-			fmt.Sprintf("Several devices go by the id %.80q. Say which one is meant by its session", id), found)
+			fmt.Sprintf("Several devices have the id %.80q. Select one by its session", id), found)
 	}
-	return ambiguous("Several devices have "+command+". Say which one is meant", found)
+	return ambiguous("Several devices have "+command+". Select one", found)
 }
 
 // ambiguous returns an error that lists the candidates.
@@ -203,9 +203,9 @@ func (r reach) commandsText(ctx context.Context, devices []registry.Entry) strin
 			names, more = names[:maxNames], fmt.Sprintf(" and %d more", n)
 		}
 		if len(names) == 0 {
-			names = []string{"nothing that may be called here"}
+			names = []string{"none that you can call"}
 		}
-		fmt.Fprintf(&b, "What %s has: %s%s. ", deviceLabel(e.Session), strings.Join(names, ", "), more)
+		fmt.Fprintf(&b, "Commands of %s: %s%s. ", deviceLabel(e.Session), strings.Join(names, ", "), more)
 	}
 	return strings.TrimSuffix(b.String(), " ")
 }

@@ -102,7 +102,7 @@ func (n nodes) away(ctx context.Context, user string, connected []row) (rows []r
 // say returns the devices as text.
 func (d devices) say() string {
 	if len(d.Devices) == 0 {
-		return "No device is connected that could be meant here."
+		return "No device that you can use is connected."
 	}
 	var b strings.Builder
 	for i, r := range d.Devices {
@@ -128,7 +128,7 @@ func (d devices) say() string {
 		b.WriteString(line + "\n")
 	}
 	if d.More {
-		b.WriteString("There are more devices than are shown; give a deviceId.\n")
+		b.WriteString("More devices exist; give a deviceId.\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -152,7 +152,7 @@ func (n nodes) describe(ctx context.Context, id string) (registry.Result, error)
 		Described []described `json:"described"`
 	}{n.rowOf(ctx, e), []described{}}
 	var b strings.Builder
-	b.WriteString("What " + deviceLabel(e.Session) + " can do:\n")
+	b.WriteString("Commands of " + deviceLabel(e.Session) + ":\n")
 	commands := n.commands(ctx, e)
 	for i, t := range commands {
 		d := described{t.Name, t.Description, t.Parameters, t.SecurityLevel}
@@ -186,7 +186,7 @@ func (n nodes) one(ctx context.Context, id string) (registry.Entry, error) {
 	case len(found) == 0:
 		return registry.Entry{}, n.unreachable(ctx, "")
 	case len(found) > 1 || more:
-		return registry.Entry{}, ambiguous("Several devices are connected. Say which one is meant", found)
+		return registry.Entry{}, ambiguous("Several devices are connected. Select one", found)
 	}
 	return found[0], nil
 }

@@ -38,20 +38,20 @@ const (
 func nodesSpec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: nameNodes,
-		Description: "Discover and use devices: status lists them, describe tells what one can do, pending, approve " +
-			"and reject are about devices that want to be paired; notify, camera_snap, camera_list, camera_clip, " +
-			"screen_record, location_get and run have a device do it. Other commands go through node-invoke.",
+		Description: "Discover and use devices: status lists them, describe shows what a device can do, pending, " +
+			"approve and reject handle pairing requests; notify, camera_snap, camera_list, camera_clip, " +
+			"screen_record, location_get and run are carried out by a device. For other commands use node-invoke.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"action":{"type":"string","enum":["status","describe","pending","approve","reject","notify",` +
 			`"camera_snap","camera_list","camera_clip","screen_record","location_get","run"]},` +
 			`"deviceId":{"type":"string","maxLength":256,"description":"device_id or session of the device; may be ` +
-			`left out if only one device can do it"},` +
+			`omitted if only one device can do it"},` +
 			`"title":{"type":"string","maxLength":200,"description":"for notify"},` +
 			`"body":{"type":"string","maxLength":4000,"description":"for notify"},` +
 			`"facing":{"type":"string","enum":["front","back","both"],"description":"for camera_snap and ` +
 			`camera_clip"},` +
 			`"duration":{"type":["string","number"],"maxLength":20,"description":"for camera_clip and screen_record, ` +
-			`as 10s or 1m; 1 s to 2 min, default 10 s"},` +
+			`such as 10s or 1m; 1 s to 2 min, default 10 s"},` +
 			`"command":{"type":"string","maxLength":16384,"description":"for run"},` +
 			`"code":{"type":"string","maxLength":40,"description":"for approve and reject: the code that the device ` +
 			`shows"}},"required":["action"],"additionalProperties":false}`),
@@ -61,7 +61,7 @@ func nodesSpec() registry.ToolSpec {
 func (n nodes) check(a arguments) error {
 	action := a.text("action")
 	if (action == actionApprove || action == actionReject) && a["deviceId"] == nil && a["code"] == nil {
-		return fmt.Errorf("the action %s needs the code that the device shows, or the deviceId of one that waits",
+		return fmt.Errorf("the action %s needs the code that the device shows, or the deviceId of a waiting device",
 			action)
 	}
 	return nodeCommands()[action].check(a, n.urls)
@@ -80,8 +80,8 @@ func (nodesTool) Authorize(ctx context.Context, caller auth.Identity, args json.
 	switch action := a.text("action"); action {
 	case actionApprove, actionReject:
 		if agent.AskedByModel(ctx) {
-			return registry.Errorf(registry.CodePolicyDenied, "Only a person decides which devices are paired, never "+
-				"a model. Ask the person to look at the code that the device shows and to run: "+
+			return registry.Errorf(registry.CodePolicyDenied, "Only a person may approve devices, never "+
+				"a model. Ask the person to read the code on the device and run: "+
 				"farhand pair approve CODE")
 		}
 		fallthrough
@@ -205,11 +205,11 @@ type invoke struct {
 func invokeSpec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: nameInvoke,
-		Description: "Have a device carry out any command that it has. The action describe of the tool nodes tells " +
-			"which ones, and their params.",
+		Description: "Run any command of a device. The action describe of the tool nodes lists " +
+			"the commands and their params.",
 		Parameters: json.RawMessage(`{"type":"object","properties":{` +
 			`"device":{"type":"string","maxLength":256,"description":"device_id or session of the device; may ` +
-			`be left out if only one device has the command"},` +
+			`be omitted if only one device has the command"},` +
 			`"command":{"type":"string","minLength":1,"maxLength":256},` +
 			`"params":{"type":"object","description":"arguments of the command"}},` +
 			`"required":["command"],"additionalProperties":false}`),
@@ -219,7 +219,7 @@ func invokeSpec() registry.ToolSpec {
 func (i invoke) check(a arguments) error {
 	name := a.text("command")
 	if !registry.ValidToolName(name) {
-		return fmt.Errorf("command: no command can have the name %.80q", name)
+		return fmt.Errorf("command: %.80q is not a valid command name", name)
 	}
 	var params arguments
 	if a["params"] != nil {

@@ -83,12 +83,12 @@ func (a allowlist) check(command string) (p pipeline, err error) {
 	}
 	defer func() {
 		if recover() != nil { // reject commands that make the parser panic
-			p, err = nil, forbidden("The command cannot be parsed. Write it in a simpler way.")
+			p, err = nil, forbidden("The command cannot be parsed. Simplify it.")
 		}
 	}()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(command), "")
 	if err != nil {
-		return nil, forbidden("The command cannot be parsed as one of a POSIX shell: %s", legible.Line(err.Error()))
+		return nil, forbidden("The command is not valid POSIX shell: %s", legible.Line(err.Error()))
 	}
 	for _, stmt := range file.Stmts {
 		if p, err = a.statement(p, stmt, newline); err != nil {
@@ -96,7 +96,7 @@ func (a allowlist) check(command string) (p pipeline, err error) {
 		}
 	}
 	if len(p) == 0 {
-		return nil, forbidden("The command runs nothing.")
+		return nil, forbidden("The command runs no program.")
 	}
 	return p, nil
 }
@@ -104,12 +104,12 @@ func (a allowlist) check(command string) (p pipeline, err error) {
 // precheck rejects commands that are too long or too nested to parse, or that contain invisible characters.
 func precheck(command string) error {
 	if len(command) > maxChecked {
-		return forbidden("The command has %d bytes; in mode allowlist at most %d are looked at.", len(command),
+		return forbidden("The command has %d bytes; mode allowlist allows at most %d.", len(command),
 			maxChecked)
 	}
 	hidden := func(r rune) bool { return r != '\n' && r != '\t' && unicode.IsControl(r) }
 	if strings.ContainsFunc(command, hidden) || legible.Hides(command) {
-		return forbidden("The command has characters that nobody sees, such as controls. Use visible ones.")
+		return forbidden("The command has invisible characters, such as controls. Remove them.")
 	}
 	openers := 0
 	for i := range len(command) {
@@ -118,7 +118,7 @@ func precheck(command string) error {
 		}
 	}
 	if openers > maxOpeners {
-		return forbidden("The command has more brackets and substitutions than are looked at.")
+		return forbidden("The command has too many brackets and substitutions.")
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (a allowlist) statement(p pipeline, s *syntax.Stmt, then string) (pipeline,
 	switch {
 	case len(s.Redirs) > 0:
 		return nil, forbidden("Redirections and here-documents are not allowed in mode allowlist. " +
-			"Files are written with the tool write.")
+			"Write files with the tool write.")
 	case s.Negated, s.Coprocess, s.Disown:
 		return nil, unsupported("!")
 	}
@@ -161,8 +161,8 @@ var operators = map[syntax.BinCmdOperator]string{
 
 // unsupported returns the error for an unsupported shell construct.
 func unsupported(what string) error {
-	return forbidden("In mode allowlist a command is programs with plain arguments, joined by |, &&, || and ;. "+
-		"This is not: %s.", what)
+	return forbidden("In mode allowlist, commands are programs with plain arguments, joined by |, &&, || and ;. "+
+		"Not allowed: %s.", what)
 }
 
 // construct returns the name of a shell construct.
@@ -174,7 +174,7 @@ func construct(cmd syntax.Command) string {
 // program appends one program with its arguments.
 func (a allowlist) program(p pipeline, call *syntax.CallExpr, then string) (pipeline, error) {
 	if len(call.Assigns) > 0 {
-		return nil, forbidden("Assignments of variables are not allowed in mode allowlist. Use env, if that is.")
+		return nil, forbidden("Variable assignments are not allowed in mode allowlist. Use env, if it is allowed.")
 	}
 	words := make([]string, 0, len(call.Args))
 	for _, w := range call.Args {
@@ -224,13 +224,13 @@ func literal(w *syntax.Word) (string, error) {
 }
 
 func substitutes() error {
-	return forbidden("Variables and substitutions are not allowed in mode allowlist. Put the text they stand for, " +
-		"or, if it is meant as it is, put it in single quotes.")
+	return forbidden("Variables and substitutions are not allowed in mode allowlist. Write their value, " +
+		"or put literal text in single quotes.")
 }
 
 func expands(what string) error {
-	return forbidden("%s is not allowed in mode allowlist, because a shell would expand it. Put it in single quotes "+
-		"if it is meant as it is, or name the files.", what)
+	return forbidden("%s is not allowed in mode allowlist, because a shell expands it. Put literal text in single "+
+		"quotes, or name the files.", what)
 }
 
 // bare appends the value of an unquoted part of a word. first is true at the start of the word.
@@ -329,7 +329,7 @@ func (r runner) NeedsApproval(args json.RawMessage) (reason string, needed bool)
 	if err := json.Unmarshal(args, &in); err != nil || !in.Elevated {
 		return "", false
 	}
-	return "the command is to run with the rights of the gateway's own user", true
+	return "the command runs as the gateway's own user", true
 }
 
 // forbidden returns the error for a call that policy denies.
@@ -349,20 +349,20 @@ func (r runner) plan(ctx context.Context, args json.RawMessage) (*plan, error) {
 	workdir, err := checkWorkdir(in.Workdir)
 	switch {
 	case mode == policy.Deny:
-		return nil, forbidden("No command may run: the security mode of this call is deny.")
+		return nil, forbidden("The security mode of this call is deny, so no command may run.")
 	case engine == nil:
 		return nil, registry.Errorf(registry.CodeToolNotFound, "Programs cannot run here: %s", r.missing(sandboxed)).
 			With(registry.DispatchedNo)
 	case strings.TrimSpace(in.Command) == "":
 		return nil, errors.New("the command is empty")
 	case len(in.Command) > maxCommand || strings.ContainsRune(in.Command, 0):
-		return nil, errors.New("the command is too long, or has a NUL character; write it to a file, and run that")
+		return nil, errors.New("the command is too long, or has a NUL character; write it to a file and run that file")
 	case err != nil:
 		return nil, err
 	case in.Elevated && sandboxed:
-		return nil, forbidden("There are no elevated permissions in the sandbox. Leave elevated out.")
+		return nil, forbidden("The sandbox has no elevated permissions. Omit elevated.")
 	case in.Elevated && !programs.Elevated:
-		return nil, forbidden("Policy allows no elevated permissions for this call. Leave elevated out.")
+		return nil, forbidden("Policy does not allow elevated permissions for this call. Omit elevated.")
 	}
 	p := &plan{engine: engine, timeout: in.timeout()}
 	p.command = sandbox.Command{Dir: workdir, Elevated: in.Elevated, Limits: r.cfg.Limits}
@@ -390,9 +390,9 @@ func checkWorkdir(dir string) (string, error) {
 	case dir == "":
 		return "", nil
 	case strings.ContainsFunc(dir, unicode.IsControl), strings.Contains(dir, `\`):
-		return "", errors.New("workdir: give a plain path, relative to the workspace, as src")
+		return "", errors.New("workdir: give a plain path relative to the workspace, such as src")
 	case dir[0] == '/', dir[0] == '~', slices.Contains(strings.Split(dir, "/"), ".."):
-		return "", errors.New("workdir: give a folder inside the workspace, relative to it, as src")
+		return "", errors.New("workdir: give a folder relative to the workspace and inside it, such as src")
 	}
 	if dir = path.Clean(dir); dir == "." {
 		return "", nil

@@ -354,7 +354,7 @@ func TestEntriesWithArguments(t *testing.T) {
 	}
 	b.decision.Programs.Allow = []string{"bash"}
 	if _, err := b.try(t.Context(), "exec", object{"command": "bash x"}); !strings.Contains(
-		registry.AsError(err).Message, "by its name alone") {
+		registry.AsError(err).Message, "by name alone") {
 		t.Errorf("%v", err)
 	}
 }

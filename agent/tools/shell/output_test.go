@@ -118,7 +118,7 @@ func TestProgressIsBounded(t *testing.T) {
 	p.end()
 	all := strings.Join(got, "")
 	if n := strings.Count(all, "é"); n < maxReported/2-1 || n > maxReported/2 || len(got) > maxReported/reportBytes+2 ||
-		!strings.HasSuffix(all, "[no more is shown while the command runs]\n") {
+		!strings.HasSuffix(all, "[further output is not shown while the command runs]\n") {
 		t.Errorf("%d of %d chunks: …%q", n, len(got), all[len(all)-60:])
 	}
 }

@@ -10,10 +10,10 @@ import (
 func (a allowlist) allows(words []string) error {
 	name := words[0]
 	if strings.Contains(name, "/") {
-		return forbidden("Programs are called by their names in mode allowlist; %.80q is a path.", name)
+		return forbidden("%.80q is a path; in mode allowlist call programs by name.", name)
 	}
 	if never[name] {
-		return forbidden("%q is a word of the shell that cannot be allowed: it changes what other words mean.", name)
+		return forbidden("%q is a shell builtin or keyword that cannot be allowed: it changes other words.", name)
 	}
 	err := a.notListed(name)
 	longest := 0
@@ -33,7 +33,7 @@ func (a allowlist) allows(words []string) error {
 
 func (a allowlist) notListed(name string) error {
 	if len(a.allow) == 0 {
-		return forbidden("%.80q is not allowed: policy allows no program.", name)
+		return forbidden("%.80q is not allowed: policy allows no programs.", name)
 	}
 	list := strings.Join(a.allow, ", ")
 	if len(list) > 500 {
@@ -46,29 +46,29 @@ func (a allowlist) notListed(name string) error {
 func (a allowlist) mayFollow(named, rest []string) error {
 	name := named[0]
 	if len(named) == 1 && runs(name) {
-		return forbidden("%q runs programs, or whatever its arguments or files say, so policy cannot allow it by its "+
-			"name alone: an operator has to name its first arguments, too.", name)
+		return forbidden("%q runs programs or code from its arguments or files, so policy cannot allow it by "+
+			"name alone: an operator must also list its first arguments.", name)
 	}
 	if len(named) == 1 && a.inside && roams[name] {
-		return forbidden("%q has a language of its own that reads any file, so policy can allow it by its name alone "+
-			"in the sandbox only: an operator has to name its first arguments, too.", name)
+		return forbidden("%q has a language that can read any file, so policy can allow it by name alone "+
+			"only in the sandbox: elsewhere an operator must also list its first arguments.", name)
 	}
 	h, paths := hazards[name], anywhere
 	if whole[name] {
 		paths = outside
 	}
 	if h.writesOperand(rest) {
-		return forbidden("%q writes the file that its second argument names. In mode allowlist give it one, and "+
-			"values of options without a space, as -f1.", name)
+		return forbidden("%q writes to its second argument. In mode allowlist give it one argument, and "+
+			"option values without a space, such as -f1.", name)
 	}
 	for i, word := range rest {
 		if h.matches(word, i == 0 && len(named) == 1) {
 			return forbidden("%q is not allowed with the argument %.80q in mode allowlist: it runs programs, writes "+
-				"files, or reaches what is outside of the workspace.", name, word)
+				"files, or accesses data outside the workspace.", name, word)
 		}
 		if a.inside && (outside.MatchString(word) || paths.MatchString(word)) {
-			return forbidden("The argument %.80q may name a file outside of the workspace: in mode allowlist no path "+
-				"begins with a slash or has \"..\" in it. Name files relative to the workspace.", word)
+			return forbidden("The argument %.80q may name a file outside the workspace: in mode allowlist no path may "+
+				"begin with a slash or have \"..\". Name files relative to the workspace.", word)
 		}
 	}
 	return nil

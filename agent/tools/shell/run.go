@@ -50,7 +50,7 @@ func (r runner) Execute(ctx context.Context, args json.RawMessage) (registry.Res
 		return refused(err)
 	}
 	if r.workspace == nil {
-		return localtool.Failed("There is no workspace here: the tool works where the gateway keeps workspaces."), nil
+		return localtool.Failed("There is no workspace here: the tool needs a gateway with workspaces."), nil
 	}
 	ctx, cancel := r.inTime(ctx)
 	defer cancel()
@@ -113,8 +113,8 @@ func busy(err error) (registry.Result, error) {
 	if !full && !errors.Is(err, errTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return registry.Result{}, err
 	}
-	e := registry.Errorf(registry.CodeBusy, "As many commands of this session, of its tenant or of the pod run "+
-		"already as may run at once. Wait for them to end.")
+	e := registry.Errorf(registry.CodeBusy, "This session, its tenant or the pod is at its limit of running "+
+		"commands. Wait until some end.")
 	e.RetryAfter = time.Second
 	return registry.Result{}, e.With(registry.DispatchedNo)
 }
@@ -170,13 +170,13 @@ func (r runner) notRun(ctx context.Context, p *plan, err error) (registry.Result
 	case errors.Is(err, sandbox.ErrNoProgram) && p.viaBash:
 		return localtool.Failed(r.shell.missing), nil
 	case errors.Is(err, sandbox.ErrNoProgram):
-		return localtool.Failed(fmt.Sprintf("There is no program %q where programs run.", p.program)), nil
+		return localtool.Failed(fmt.Sprintf("There is no program %q.", p.program)), nil
 	case errors.Is(err, sandbox.ErrFull):
-		return localtool.Failed("The command did not run to its end: " + err.Error() + "."), nil
+		return localtool.Failed("The command did not finish: " + err.Error() + "."), nil
 	case errors.Is(err, sandbox.ErrNotElevated):
-		return localtool.Failed("There are no elevated permissions where programs run. Leave elevated out."), nil
+		return localtool.Failed("Programs cannot run elevated here. Omit elevated."), nil
 	case errors.Is(err, sandbox.ErrUnavailable):
-		e := registry.Errorf(registry.CodeBusy, "What runs programs is not available now. Retry in a moment.")
+		e := registry.Errorf(registry.CodeBusy, "Programs cannot run at the moment. Retry in a moment.")
 		e.Cause = err
 		return registry.Result{}, e
 	}
@@ -201,7 +201,7 @@ func (o outcome) result(took time.Duration) (registry.Result, error) {
 	case o.TimedOut:
 		why = fmt.Sprintf("killed: the command took longer than %v", took)
 	case o.Signal != "":
-		why = fmt.Sprintf("ended by the signal %q, exit code %d", o.Signal, o.ExitCode)
+		why = fmt.Sprintf("stopped by the signal %q, exit code %d", o.Signal, o.ExitCode)
 	case o.ExitCode != 0:
 		why = fmt.Sprintf("exit code %d", o.ExitCode)
 	}
@@ -261,10 +261,10 @@ func (r runner) variables(set map[string]string, full bool) ([]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		switch {
 		case !validName(name) || !validVariable(name+"="+set[name]):
-			return nil, fmt.Errorf("env: %.80q is no name of an environment variable, or its value has a NUL character",
+			return nil, fmt.Errorf("env: %.80q is not a valid variable name, or its value has a NUL character",
 				name)
 		case !full && (steers(name) || !slices.Contains(r.cfg.EnvNames, name)):
-			return nil, forbidden("The environment variable %q may not be set here. %s", name, r.settable())
+			return nil, forbidden("The environment variable %q is not allowed. %s", name, r.settable())
 		}
 		env = append(env, name+"="+set[name])
 	}
@@ -273,9 +273,9 @@ func (r runner) variables(set map[string]string, full bool) ([]string, error) {
 
 func (r runner) settable() string {
 	if len(r.cfg.EnvNames) == 0 {
-		return "None may; leave env out."
+		return "None are; omit env."
 	}
-	return "These may: " + strings.Join(r.cfg.EnvNames, ", ") + "."
+	return "Allowed: " + strings.Join(r.cfg.EnvNames, ", ") + "."
 }
 
 const (
@@ -316,7 +316,7 @@ func (p *progress) write(text []byte) {
 	}
 	if p.reported == maxReported && !p.ended {
 		p.ended = true
-		p.report("\n[no more is shown while the command runs]\n")
+		p.report("\n[further output is not shown while the command runs]\n")
 	}
 }
 

@@ -60,7 +60,7 @@ func NewRunning(most int) *share.Pool { return share.New(share.Bounds{Pod: int64
 func Registration(cfg Config) (agent.Registration, error) {
 	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, DefaultMaxOutput)
 	cfg.MaxCommands = cmp.Or(cfg.MaxCommands, DefaultMaxCommands)
-	cfg.NoHost = cmp.Or(cfg.NoHost, "This gateway runs no programs outside of a sandbox.")
+	cfg.NoHost = cmp.Or(cfg.NoHost, "This gateway runs programs only in a sandbox.")
 	cfg.NoSandbox = cmp.Or(cfg.NoSandbox, "This gateway has no sandbox.")
 	cfg.Env, cfg.EnvNames = slices.Clone(cfg.Env), slices.Clone(cfg.EnvNames)
 	if err := cfg.check(); err != nil {
@@ -83,12 +83,12 @@ func Registration(cfg Config) (agent.Registration, error) {
 func (c Config) check() error {
 	for _, v := range c.Env {
 		if !validVariable(v) {
-			return fmt.Errorf("shell: %.80q is no environment variable, as LANG=C.UTF-8", v)
+			return fmt.Errorf("shell: %.80q is not an environment variable such as LANG=C.UTF-8", v)
 		}
 	}
 	for _, name := range c.EnvNames {
 		if !validName(name) || steers(name) {
-			return fmt.Errorf("shell: calls cannot be let set the environment variable %.80q: "+
+			return fmt.Errorf("shell: calls must not set the environment variable %.80q: "+
 				"it changes which programs run", name)
 		}
 	}
@@ -116,13 +116,13 @@ var (
 		tool:    "exec",
 		about:   "Execute a shell command in the workspace, with /bin/sh.",
 		args:    []string{"/bin/sh", "-c"},
-		missing: "There is no /bin/sh where programs run.",
+		missing: "There is no /bin/sh.",
 	}
 	bashShell = &shell{
 		tool:    "bash",
 		about:   "Run a Bash script in the workspace.",
 		args:    []string{"bash", "--noprofile", "--norc", "-c"},
-		missing: "There is no bash where programs run. Write for /bin/sh, and use exec.",
+		missing: "There is no bash. Write for /bin/sh and use exec.",
 	}
 )
 
@@ -136,19 +136,19 @@ type runner struct {
 func (r runner) Spec() registry.ToolSpec {
 	return registry.ToolSpec{
 		Name: r.shell.tool,
-		Description: r.shell.about + " Answers with what it wrote to stdout and stderr, its exit code, and how long " +
-			"it took. Each call is a new process: variables and the folder do not last, files do.",
+		Description: r.shell.about + " Returns its stdout and stderr, exit code and duration. " +
+			"Each call is a new process: files persist, variables and the folder do not.",
 		Parameters: json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{`+
 			`"command":{"type":"string","minLength":1,"maxLength":%d,"description":"Command to execute"},`+
 			`"timeout":{"type":"integer","minimum":1,"maximum":%d,`+
-			`"description":"Seconds after which the command and all it started is killed; default %d"},`+
+			`"description":"Seconds after which the command and its processes are killed; default %d"},`+
 			`"workdir":{"type":"string","maxLength":4096,`+
 			`"description":"Folder to run in, relative to the workspace; default: the workspace"},`+
 			`"env":{"type":"object","maxProperties":50,"additionalProperties":{"type":"string","maxLength":32768},`+
 			`"description":"Environment variables"},`+
 			`"elevated":{"type":"boolean","description":"Run with elevated permissions, if a person agrees"},`+
 			`"security":{"type":"string","enum":["deny","allowlist","full"],`+
-			`"description":"Security mode; counts if it is stricter than the gateway's"}},`+
+			`"description":"Security mode; applies if it is stricter than the gateway's"}},`+
 			`"required":["command"],"additionalProperties":false}`,
 			maxCommand, int(maxTimeout.Seconds()), int(defaultTimeout.Seconds()))),
 		TimeoutMS: (maxTimeout + grace).Milliseconds(),
@@ -176,7 +176,7 @@ func (r runner) Resting() string {
 		return ""
 	}
 	if err := sandbox.Down(e); err != nil {
-		return "Programs cannot run now: " + err.Error()
+		return "Programs cannot run at the moment: " + err.Error()
 	}
 	return ""
 }

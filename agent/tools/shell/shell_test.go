@@ -170,8 +170,8 @@ func TestExec(t *testing.T) {
 		"code":      {object{"command": "echo bad >&2; exit 3"}, "[stderr]\nbad\n[exit code 3]", "exit code 3", 3},
 		"only code": {object{"command": "false"}, "[exit code 1]", "exit code 1", 1},
 		"not there": {object{"command": "no-such-program 2>/dev/null"}, "[exit code 127]", "exit code 127", 127},
-		"signal": {object{"command": "kill -9 $$"}, `[ended by the signal "killed", exit code 137]`,
-			"ended by the signal \"killed\", exit code 137", 137},
+		"signal": {object{"command": "kill -9 $$"}, `[stopped by the signal "killed", exit code 137]`,
+			"stopped by the signal \"killed\", exit code 137", 137},
 		"workdir":  {object{"command": "basename \"$PWD\"", "workdir": "./sub"}, "sub\n", "", 0},
 		"here":     {object{"command": "test \"$PWD\" = \"$HOME\" && echo home", "workdir": "."}, "home\n", "", 0},
 		"env":      {object{"command": "echo $A-$B", "env": object{"A": "1", "B": "x y"}}, "1-x y\n", "", 0},
@@ -361,7 +361,7 @@ func TestFailingEngines(t *testing.T) {
 		asElevate bool
 	}{
 		{fmt.Errorf("%w: gone", sandbox.ErrUnavailable), "Retry", registry.CodeBusy, false},
-		{sandbox.ErrNotElevated, "no elevated", "", true},
+		{sandbox.ErrNotElevated, "elevated", "", true},
 		{errors.New("broken"), "", registry.CodeInternal, false},
 	} {
 		b.cfg = shell.Config{Host: &fakeEngine{name: "host", err: tt.err}}

@@ -102,7 +102,7 @@ func wantsAnswer(req *http.Request) bool {
 func (a *attempt) refuse(status int, body []byte) error {
 	text := refusalIn(body)
 	if text == "" {
-		text = fmt.Sprintf("The MCP server refused the call with the HTTP status %d.", status)
+		text = fmt.Sprintf("The MCP server rejected the call with HTTP status %d.", status)
 	}
 	a.refusal.Store(&text)
 	return errRefused
@@ -292,7 +292,7 @@ func (b *bucket) wait(ctx context.Context, n float64) error {
 	return pause.For(ctx, wait)
 }
 
-var errTooLong = errors.New("the server has sent more than one answer may have")
+var errTooLong = errors.New("the answer of the server is too large")
 
 // paced reads a server's messages at the rate of a token bucket.
 type paced struct {

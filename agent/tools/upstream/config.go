@@ -176,9 +176,9 @@ func parse(text []byte, getenv func(string) (string, bool)) ([]Server, error) {
 	switch p := strictjson.Check(text, maxDepth); p.Fault {
 	case 0:
 	case strictjson.NameTwice:
-		return nil, fmt.Errorf("%s is there twice", p.Path)
+		return nil, fmt.Errorf("%s appears twice", p.Path)
 	default:
-		return nil, errors.New("must be a JSON object, nested no deeper than servers are")
+		return nil, errors.New("must be a JSON object and not nested deeper than servers need")
 	}
 	var f struct {
 		Servers map[string]json.RawMessage `json:"mcpServers"`
@@ -234,14 +234,14 @@ func (e entry) server(name string, getenv func(string) (string, bool)) (Server, 
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.Env)) {
 		if key == "" || strings.ContainsAny(key, "=\x00") {
-			v.wrong("env: a name is no name of a variable")
+			v.wrong("env: a name is not a valid variable name")
 		}
 		s.Env = append(s.Env, key+"="+v.expand("env", e.Env[key]))
 	}
 	for key, value := range e.Headers {
 		value = v.expand("headers", value)
 		if !httpguts.ValidHeaderFieldName(key) || !httpguts.ValidHeaderFieldValue(value) {
-			v.wrong("headers: %.40q and its value are no header", key)
+			v.wrong("headers: %.40q is not a valid header, or its value is not", key)
 		}
 		if s.Headers == nil {
 			s.Headers = make(map[string]secret.Text)
@@ -255,7 +255,7 @@ func (e entry) server(name string, getenv func(string) (string, bool)) (Server, 
 
 func (e entry) check(s *Server, v *variables) {
 	if !serverName.MatchString(s.Name) || strings.Contains(s.Name, "--") {
-		v.wrong("its name must be 1 to 24 small letters, digits and single - between them")
+		v.wrong("its name must be 1 to 24 lower-case letters, digits and single - between them")
 	}
 	stdio := e.Type == "" || e.Type == "stdio"
 	web := e.Type == "" || e.Type == "http" || e.Type == "streamable-http"
@@ -263,15 +263,15 @@ func (e entry) check(s *Server, v *variables) {
 	case (s.Command == nil) == (s.URL == ""):
 		v.wrong("it must have either command or url")
 	case s.Command != nil && (!stdio || s.Headers != nil):
-		v.wrong("a command is of the type stdio, and has no headers")
+		v.wrong("a command must have the type stdio and no headers")
 	case s.URL != "" && !web:
-		v.wrong("type: a url is of the type http; the older transport sse is not spoken here")
+		v.wrong("type: a url must have the type http; the older transport sse is not supported")
 	case s.URL != "" && (e.Args != nil || e.Env != nil || e.Dir != "" || e.Sandbox):
-		v.wrong("args, env, cwd and sandbox belong to a command, not to a url")
+		v.wrong("args, env, cwd and sandbox need a command, not a url")
 	case s.URL != "":
 		u, err := url.Parse(s.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			v.wrong("url: must be http:// or https://, a host and a path; credentials belong into headers")
+			v.wrong("url: must be http:// or https://, a host and a path; put credentials in headers")
 		}
 	case s.Sandbox && s.Dir != "" && !filepath.IsLocal(s.Dir):
 		v.wrong("cwd: in the sandbox it must be a folder below the workspace")
@@ -280,7 +280,7 @@ func (e entry) check(s *Server, v *variables) {
 	}
 	for _, glob := range slices.Concat(s.Allow, s.Deny) {
 		if _, err := path.Match(glob, ""); err != nil {
-			v.wrong("tools: %q is no glob", glob)
+			v.wrong("tools: %q is not a valid glob", glob)
 		}
 	}
 	for _, n := range []struct {

@@ -22,13 +22,13 @@ const (
 	requestBurst = 60 // the same, in a burst
 
 	// olderRevision is the protocol revision that every second attempt starts with. A server that knows no later
-	// revision may not answer a request of the latest at all.
+	// revision may not answer a request of the latest revision.
 	olderRevision = "2025-11-25"
 )
 
 // Errors that end connections.
 var (
-	errFlood = errors.New("the server asks the gateway for something all the time")
+	errFlood = errors.New("the server sends too many requests to the gateway")
 	errCut   = errors.New("the connection was closed")
 )
 
@@ -68,7 +68,7 @@ func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool)
 		conn.end(err)
 		return nil, err
 	}
-	late := time.AfterFunc(s.Connect, func() { conn.end(fmt.Errorf("it has not answered within %v", s.Connect)) })
+	late := time.AfterFunc(s.Connect, func() { conn.end(fmt.Errorf("no answer within %v", s.Connect)) })
 	options := &mcp.ClientSessionOptions{}
 	if old {
 		options.ProtocolVersion = olderRevision

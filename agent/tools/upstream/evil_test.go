@@ -304,20 +304,20 @@ func TestHostileLists(t *testing.T) {
 			n++
 			reply(w, m, fmt.Sprintf(`{"tools":[%s],"nextCursor":"c%d"}`, define(fmt.Sprint("t", n), "x"), n))
 		}, "evil__t1", "too long"},
-		"never": {func(_ http.ResponseWriter, r *http.Request, _ message) { hang(r) }, "", "has not listed"},
+		"never": {func(_ http.ResponseWriter, r *http.Request, _ message) { hang(r) }, "", "no list of tools"},
 		"huge": {func(w http.ResponseWriter, _ *http.Request, m message) {
 			reply(w, m, huge)
-		}, "", "more than one answer"},
+		}, "", "answer of the server is too large"},
 		"a million tools": {func(w http.ResponseWriter, _ *http.Request, m message) {
 			reply(w, m, `{"tools":`+million+`}`)
-		}, "", "more values"},
+		}, "", "too many values"},
 		"one long page": {func(w http.ResponseWriter, _ *http.Request, m message) {
 			var all []string
 			for n := range 1025 {
 				all = append(all, define(fmt.Sprint("t", n), "x"))
 			}
 			reply(w, m, `{"tools":[`+strings.Join(all, ",")+`]}`)
-		}, "evil__t1", "what follows the first 1024"},
+		}, "evil__t1", "only the first 1024"},
 		"names of others": {func(w http.ResponseWriter, _ *http.Request, m message) {
 			reply(w, m, `{"tools":[`+strings.Join([]string{
 				define("time", "x"), define("good__echo", "x"), define("../../etc", "x"), define("a", "x"),
@@ -379,7 +379,7 @@ func TestPagesWithOtherNames(t *testing.T) {
 		reply(w, m, fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d%s"}`, oneTool, pages.Add(1), strings.Repeat("c", 800<<10)))
 	}}, func(s *upstream.Server) { s.Connect = time.Minute })
 	until(t, servers, func(map[string]agent.Tool) bool {
-		return strings.Contains(servers.Status()[0].Why, "other names")
+		return strings.Contains(servers.Status()[0].Why, "change all the time")
 	})
 	if n := pages.Load(); n > 25 {
 		t.Errorf("%d pages of 800 KiB were read", n)
@@ -492,7 +492,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		},
 	}, func(s *upstream.Server) { s.Connect = time.Second })
 	until(t, servers, func(map[string]agent.Tool) bool {
-		return strings.Contains(servers.Status()[0].Why, "does not take")
+		return strings.Contains(servers.Status()[0].Why, "does not read")
 	})
 	holds()
 }

@@ -26,8 +26,8 @@ const (
 )
 
 var (
-	errTooMany   = errors.New("the server has sent a message with more values than one may have")
-	errNoMessage = errors.New("the server has sent what is no message of JSON-RPC")
+	errTooMany   = errors.New("a message of the server has too many values")
+	errNoMessage = errors.New("a message of the server is not JSON-RPC")
 )
 
 // gate passes the messages of a server to the SDK, each only when it is complete and the connection has accepted it.

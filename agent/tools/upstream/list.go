@@ -50,13 +50,13 @@ func (l *listing) note(format string, args ...any) {
 // tooLong notes that the list was cut off. This note is exempt from maxNotes.
 func (l *listing) tooLong(seen int) *listing {
 	l.notes = append(l.notes, fmt.Sprintf(
-		"its list of tools is too long; what follows the first %d was not looked at", seen))
+		"its list of tools is too long; only the first %d were read", seen))
 	return l
 }
 
 func (c *connection) list(cfg *Config) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
-		fmt.Errorf("it has not listed its tools within %v", c.server.Connect))
+		fmt.Errorf("no list of tools within %v", c.server.Connect))
 	defer cancel()
 	ctx, _ = newAttempt(ctx, "")
 	c.beginList()
@@ -101,7 +101,7 @@ func (c *connection) remember(cursor string, page *mcp.ListToolsResult) {
 	c.cached += size - c.pages[cursor]
 	c.pages[cursor] = size
 	if c.cached > maxRemembered {
-		c.end(errors.New("the pages of its list have other names all the time"))
+		c.end(errors.New("the cursors of its list change all the time"))
 	}
 }
 
@@ -148,7 +148,7 @@ func (c *connection) admit(
 	case !c.server.permits(t.Name):
 		return size
 	case c.runsAsTask(t.Name):
-		l.note("%.80q: it runs as a task of MCP only, which the gateway does not begin", t.Name)
+		l.note("%.80q: it runs only as an MCP task, which the gateway does not start", t.Name)
 		return size
 	}
 	parameters, _ := t.InputSchema.(json.RawMessage)
@@ -164,7 +164,7 @@ func (c *connection) admit(
 		spec.Description = fmt.Sprintf("%s of the MCP server %s.", spec.Name, c.server.Name)
 	}
 	if slices.ContainsFunc(l.tools, func(other admitted) bool { return other.spec.Name == spec.Name }) {
-		err = errors.New("another tool has this name already")
+		err = errors.New("another tool has this name")
 	} else {
 		spec, err = cfg.Admission.Admit(ctx, spec, *others)
 	}

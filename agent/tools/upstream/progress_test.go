@@ -130,8 +130,8 @@ func TestToolsThatRequireATask(t *testing.T) {
 			if tools["far__slow"] != nil || tools["far__may"] == nil {
 				t.Errorf("offered: %v", tools)
 			}
-			if notes := fmt.Sprint(servers.Status()[0].Notes); notes != `["slow": it runs as a task of MCP only, `+
-				`which the gateway does not begin]` {
+			if notes := fmt.Sprint(servers.Status()[0].Notes); notes != `["slow": it runs only as an MCP task, `+
+				`which the gateway does not start]` {
 				t.Error(notes)
 			}
 		})

@@ -24,7 +24,7 @@ const (
 	maxReason   = 2 << 10     // bytes of the reason why a server is not connected
 )
 
-var errClosed = errors.New("the gateway stops")
+var errClosed = errors.New("the gateway is stopping")
 
 // server is one MCP server, as seen by this pod.
 type server struct {
@@ -57,7 +57,7 @@ func newServer(s Server, all *Servers) *server {
 	one := &server{
 		Server: s, servers: all, log: all.cfg.Log, calls: calls, paces: newPaces(), wanted: make(chan struct{}, 1),
 	}
-	one.state.Store(&state{why: "it has not answered yet", away: time.Now(), replaced: make(chan struct{})})
+	one.state.Store(&state{why: "no answer yet", away: time.Now(), replaced: make(chan struct{})})
 	return one
 }
 
@@ -187,7 +187,7 @@ func (s *server) up(conn *connection, l *listing) {
 	if before.conn == conn && next.same(before) {
 		return
 	}
-	s.log.Info("tools of an MCP server", "server", s.Name, "tools", len(next.byName), "refused", len(next.notes))
+	s.log.Info("tools of an MCP server listed", "server", s.Name, "tools", len(next.byName), "refused", len(next.notes))
 	s.servers.publish()
 }
 
@@ -211,7 +211,7 @@ func (s *server) down(err error) {
 		level = slog.LevelInfo
 	}
 	if before.conn != nil || before.why != why {
-		s.log.Log(context.Background(), level, "an MCP server does not answer", "server", s.Name, "why", why)
+		s.log.Log(context.Background(), level, "MCP server does not answer", "server", s.Name, "why", why)
 		s.servers.publish()
 	}
 }

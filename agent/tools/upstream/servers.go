@@ -188,8 +188,8 @@ func (s *server) notConnected() error {
 
 // unavailable returns the text for callers and models that the server is not connected.
 func (s *server) unavailable() string {
-	return fmt.Sprintf("The MCP server %q does not answer now; it is tried again and again. "+
-		"On the gateway's machine, farhand doctor says why.", s.Name)
+	return fmt.Sprintf("The MCP server %q does not answer; the gateway keeps retrying. "+
+		"To find the cause, run farhand doctor on the gateway's machine.", s.Name)
 }
 
 // Returning implements agent.ReturningTool.

@@ -65,7 +65,7 @@ func (c *Config) start(conn context.Context, s *Server) (*program, error) {
 	go func() { // ends with kill
 		exit, err := engine.Run(ctx, space, command)
 		if p.err = err; err == nil {
-			p.err = fmt.Errorf("the program has ended with the code %d", exit.Code)
+			p.err = fmt.Errorf("the program exited with code %d", exit.Code)
 		}
 		remove()
 		close(p.ended) // before readers see EOF
@@ -79,7 +79,7 @@ func (c *Config) start(conn context.Context, s *Server) (*program, error) {
 func (c *Config) space(ctx context.Context, s *Server) (sandbox.Workspace, func(), error) {
 	if s.Sandbox {
 		if c.Workspaces == nil {
-			return sandbox.Workspace{}, nil, errors.New("the gateway keeps no workspaces")
+			return sandbox.Workspace{}, nil, errors.New("workspaces are off on this gateway")
 		}
 		space, err := c.Workspaces.Find(sessionOf(s.Name), registry.Place{}).Open(ctx)
 		return space, func() {}, err

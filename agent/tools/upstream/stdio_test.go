@@ -69,7 +69,7 @@ func TestStubbornProgramEnds(t *testing.T) {
 // A program that is missing, or ends, is told with the reason, and without the values of its environment.
 func TestProgramThatEndsIsTold(t *testing.T) {
 	for name, args := range map[string][]string{
-		"no such program": {"/no/such/program"}, "the code 3": {"/bin/sh", "-c", "echo broken >&2; exit 3"},
+		"no such program": {"/no/such/program"}, "exited with code 3": {"/bin/sh", "-c", "echo broken >&2; exit 3"},
 	} {
 		servers := open(t, withHost(t), upstream.Server{Name: "prog", Command: args})
 		until(t, servers, func(map[string]agent.Tool) bool {
@@ -151,7 +151,7 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 		t.Errorf("the calls waited for the end of the connection: %s", s.Why)
 	}
 	until(t, servers, func(map[string]agent.Tool) bool {
-		return strings.Contains(servers.Status()[0].Why, "does not take")
+		return strings.Contains(servers.Status()[0].Why, "does not read")
 	})
 }
 

@@ -59,7 +59,7 @@ func (t *tool) Execute(ctx context.Context, args json.RawMessage) (registry.Resu
 const maxTries = 3
 
 // errNotTaken is the error of a call that certainly did not run, because its connection could not be used.
-var errNotTaken = errors.New("the server has not taken the call")
+var errNotTaken = errors.New("the server did not accept the call")
 
 // callOnce waits for a call slot of the server, then calls the tool on the current connection. It also returns that
 // connection, or nil if there is none.
@@ -70,7 +70,7 @@ func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Res
 		return registry.Result{}, nil, cancelled()
 	case err != nil:
 		return registry.Result{}, nil, registry.Errorf(registry.CodeBusy,
-			"The MCP server %q has as many calls as it may have at once, or as this tenant may have there. "+
+			"The MCP server %q, or this tenant's share of it, is at its limit of concurrent calls. "+
 				"Retry in a moment.", t.server.Name,
 		).With(registry.DispatchedNo)
 	}
@@ -81,7 +81,7 @@ func (t *tool) callOnce(ctx context.Context, args json.RawMessage) (registry.Res
 	}
 	if current := now.byName[t.spec.Name]; current == nil || current.spec.Hash() != t.spec.Hash() {
 		return registry.Result{}, now.conn, registry.Errorf(registry.CodeBusy,
-			"The MCP server %q has changed or removed the tool %q just now. Look at its definition again before you "+
+			"The MCP server %q just changed or removed the tool %q. Read its definition again before you "+
 				"call it.", t.server.Name, t.spec.Name).With(registry.DispatchedNo)
 	}
 	if !now.conn.enter() {
@@ -111,7 +111,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 		if attempt.final.Load() || c.sessionLives(began) {
 			return failure(*refused), nil
 		}
-		c.leave(errors.New("the server does not know the session any more"))
+		c.leave(errors.New("the session has ended on the server"))
 	}
 	switch taken := attempt.sent.Load() && refused == nil; {
 	case !taken && errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -120,17 +120,17 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 		return registry.Result{}, errNotTaken
 	case !taken && ctx.Err() == nil:
 		return registry.Result{}, registry.Errorf(registry.CodeInvalidArguments,
-			"The arguments cannot be sent in the form that the MCP server %q demands.", c.server.Name,
+			"The arguments cannot be sent in the form that the MCP server %q requires.", c.server.Name,
 		).With(registry.DispatchedNo)
 	case ctx.Err() != nil:
 		return registry.Result{}, ctx.Err() // the server was notified of the cancellation
 	case c.ctx.Err() == nil && errors.As(err, &wire) && wire.Code != notSent:
 		return failure(errorText(wire.Code, wire.Message)), nil
 	default:
-		t.server.log.Warn("a call of an MCP server's tool has no answer",
+		t.server.log.Warn("call of an MCP server's tool not answered",
 			"server", c.server.Name, "tool", t.spec.Name, "error", c.server.scrub(err))
 		return registry.Result{}, registry.Errorf(registry.CodeLost,
-			"The MCP server %q gave no answer that could be used; whether the tool ran is not known.", c.server.Name,
+			"The MCP server %q gave no usable answer; the tool may have run.", c.server.Name,
 		).With(registry.DispatchedUnknown)
 	}
 }
@@ -149,9 +149,9 @@ func failure(text string) registry.Result { return registry.Result{Output: text,
 
 func errorText(code int64, message string) string {
 	if code == 0 {
-		return "The MCP server answered with an error: " + short(message)
+		return "The MCP server returned an error: " + short(message)
 	}
-	return fmt.Sprintf("The MCP server answered with the error %d: %s", code, short(message))
+	return fmt.Sprintf("The MCP server returned the error %d: %s", code, short(message))
 }
 
 // notSent is the SDK's code for a request that the transport rejected. It does not come from the server.
@@ -165,8 +165,8 @@ func short(text string) string { return legible.Line(text[:min(len(text), maxSho
 // resultOf converts an answer to a result. The runner of local tools bounds its size.
 func resultOf(res *mcp.CallToolResult, server string) registry.Result {
 	if res.NeedsInput() {
-		return failure(fmt.Sprintf("The tool asks for something more, and the gateway lets no MCP server ask (%s). "+
-			"Say everything in the arguments.", server))
+		return failure(fmt.Sprintf("The tool requests more input, which the gateway does not support (%s). "+
+			"Put all input in the arguments.", server))
 	}
 	content := mcpcontent.Reader{Room: math.MaxInt} // local tools may return results that are too large to be inline
 	for _, c := range res.Content {

@@ -29,13 +29,13 @@ const (
 var (
 	// errNoStream ends the request for a stream that does not start. The server is then treated as one without a
 	// stream.
-	errNoStream = errors.New("the server does not begin its stream")
+	errNoStream = errors.New("the server does not start its stream")
 
 	// errNotReading ends the connection to a server that does not read its messages.
-	errNotReading = errors.New("the server does not take what it is told")
+	errNotReading = errors.New("the server does not read its messages")
 
 	// errRefused is the error of a request with a refusal.
-	errRefused = errors.New("the server has refused the request")
+	errRefused = errors.New("the server rejected the request")
 )
 
 // Headers of MCP requests, and the method whose requests need special handling.
@@ -179,7 +179,7 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.paceOf(req), left: left, call: attemptOf(ctx).call, done: func(err error) {
 		release()
 		if listens && req.Context().Err() == nil {
-			w.conn.leave(fmt.Errorf("the stream of changes has ended: %w", err))
+			w.conn.leave(fmt.Errorf("the stream of changes ended: %w", err))
 		}
 	}}
 	return newGate(bounded, w.conn, true)

@@ -56,7 +56,7 @@ func Available() error {
 		return errors.New("dockerd needs root")
 	}
 	if !mayMount() {
-		return errors.New("dockerd needs all rights of root, and here root may not mount")
+		return errors.New("dockerd needs full root privileges; root may not mount here")
 	}
 	for _, p := range []string{"dockerd", "containerd", "docker-init", "busybox"} {
 		if _, err := program(p); err != nil {
