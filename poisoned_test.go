@@ -15,7 +15,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -125,7 +125,7 @@ func TestPoisonedDefinitions(t *testing.T) {
 		if len(said.Rejected) > 0 {
 			rejected[i] = said.Rejected[0].Reason // beside the name, which is echoed to whoever sent it
 		}
-		if legible.Clean(rejected[i]) != rejected[i] {
+		if textsafe.Clean(rejected[i]) != rejected[i] {
 			t.Errorf("%s: the reason shows %+q", names[i], rejected[i])
 		}
 	}
@@ -162,7 +162,7 @@ func view(t *testing.T, names, rejected []string, tools []provider.Tool) string 
 	for _, tool := range tools {
 		shown[tool.Name] = tool
 		checkLegible(t, tool.Name, tool.Parameters)
-		if legible.Clean(tool.Description) != tool.Description {
+		if textsafe.Clean(tool.Description) != tool.Description {
 			t.Errorf("%s: %+q", tool.Name, tool.Description)
 		}
 	}
@@ -192,7 +192,7 @@ func checkLegible(t *testing.T, where string, text []byte) {
 	walk = func(v any) {
 		switch v := v.(type) {
 		case string:
-			if legible.Clean(v) != v {
+			if textsafe.Clean(v) != v {
 				t.Errorf("%s shows %+.200q", where, v)
 			}
 		case []any:

@@ -17,7 +17,7 @@ import (
 	"github.com/farhand/farhand/agent/schema"
 	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Defaults of AdmissionLimits.
@@ -97,11 +97,11 @@ func NewAdmission(policy *Policy, schemas *schema.Validator, limits AdmissionLim
 	}
 	for _, name := range reserved {
 		if prefix, all := strings.CutSuffix(name, "*"); all {
-			a.prefixes = append(a.prefixes, reservedPrefix{prefix, legible.AnySkeletons(prefix)})
+			a.prefixes = append(a.prefixes, reservedPrefix{prefix, textsafe.AnySkeletons(prefix)})
 			continue
 		}
 		a.reserved[name] = true
-		a.lookalikes.add(name, legible.AnySkeletons(name))
+		a.lookalikes.add(name, textsafe.AnySkeletons(name))
 	}
 	return a
 }
@@ -159,9 +159,9 @@ func (a *Admission) reservedPrefixOf(name string) string {
 	if len(a.prefixes) == 0 {
 		return ""
 	}
-	skeletons := legible.AnySkeletons(name + sessionSeparator)
+	skeletons := textsafe.AnySkeletons(name + sessionSeparator)
 	if plain := plainName(name); plain != name {
-		skeletons = append(skeletons, legible.AnySkeletons(plain+sessionSeparator)...)
+		skeletons = append(skeletons, textsafe.AnySkeletons(plain+sessionSeparator)...)
 	}
 	for _, skeleton := range skeletons {
 		for _, r := range a.prefixes {
@@ -187,7 +187,7 @@ func (a *Admission) CompiledSize(ctx context.Context, who *auth.Identity, spec r
 
 // Remember caches what the text of a definition was admitted as, for Known.
 func (a *Admission) Remember(text []byte, known Admitted) Admitted {
-	known.skeletons = legible.Skeletons(known.Spec.Name)
+	known.skeletons = textsafe.Skeletons(known.Spec.Name)
 	cost := len(text) + known.Spec.Size() + knownOverhead
 	for _, field := range known.Ignored {
 		cost += len(field) + fieldOverhead
@@ -273,7 +273,7 @@ func ModelNames(names []string) map[string]string {
 
 // plainName returns a name that models accept: the name itself if possible.
 func plainName(name string) string {
-	if legible.IsASCII(name) {
+	if textsafe.IsASCII(name) {
 		return strings.ReplaceAll(name, ".", "_")
 	}
 	var b strings.Builder
@@ -306,7 +306,7 @@ type Namesakes struct{ bySkeleton map[string]string }
 func (n *Namesakes) AddKnown(t Admitted) { n.add(t.Spec.Name, t.skeletons) }
 
 // Add adds a name.
-func (n *Namesakes) Add(name string) { n.add(name, legible.Skeletons(name)) }
+func (n *Namesakes) Add(name string) { n.add(name, textsafe.Skeletons(name)) }
 
 func (n *Namesakes) add(name string, skeletons []string) {
 	if n.bySkeleton == nil {
@@ -324,7 +324,7 @@ func (n *Namesakes) Find(name string) string {
 	if n == nil || len(n.bySkeleton) == 0 {
 		return ""
 	}
-	return n.find(name, legible.Skeletons(name))
+	return n.find(name, textsafe.Skeletons(name))
 }
 
 // find is Find for a name with these skeletons.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Time limits for a person's answer.
@@ -125,7 +125,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 	if inv.Provenance != nil {
 		for _, s := range inv.Provenance.Suspects[:min(len(inv.Provenance.Suspects), maxSources)] {
 			a.Arguments = append(a.Arguments, registry.ArgumentSource{
-				Pointer: legible.Expose(s.Pointer), Value: legible.Expose(s.Value), Source: string(s.Source),
+				Pointer: textsafe.Expose(s.Pointer), Value: textsafe.Expose(s.Value), Source: string(s.Source),
 				Record: s.ShownRecord(),
 			})
 		}

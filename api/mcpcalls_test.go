@@ -12,8 +12,8 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/api"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
 	"github.com/farhand/farhand/registry/routing"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // answers returns a device that answers every call in the same way.
@@ -106,7 +106,7 @@ func TestMCPContentIsClean(t *testing.T) {
 			said = append(said, strings.TrimSpace(b.Text+b.Name+b.Resource.Text+" "+b.Resource.URI))
 		}
 		all := strings.Join(said, "|")
-		if c.content != "" && all != c.content || legible.Hides(all) || string(res.StructuredContent) != c.structured {
+		if c.content != "" && all != c.content || textsafe.Hides(all) || string(res.StructuredContent) != c.structured {
 			t.Errorf("%d: %q, %s", i, said, res.StructuredContent)
 		}
 		header := http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"t"},

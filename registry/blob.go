@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Paths of result files; a secret follows. They are relative to the gateway, which does not know its own address.
@@ -157,9 +157,9 @@ func (p *Part) Check() (field, must string) {
 		return "mime_type", "must be a type and a subtype in lower case, such as image/png, without parameters"
 	case p.Type != PartFile && p.Type != PartTypeOf(p.MIMEType):
 		return "mime_type", "must begin with " + string(p.Type) + "/, or type must be file"
-	case len(p.Name) > maxPartName || !utf8.ValidString(p.Name) || legible.Line(p.Name) != p.Name:
+	case len(p.Name) > maxPartName || !utf8.ValidString(p.Name) || textsafe.Line(p.Name) != p.Name:
 		return "name", "must have at most 255 bytes, and no control or invisible characters"
-	case len(p.URI) > maxPartURI || !utf8.ValidString(p.URI) || legible.Line(p.URI) != p.URI:
+	case len(p.URI) > maxPartURI || !utf8.ValidString(p.URI) || textsafe.Line(p.URI) != p.URI:
 		return "uri", "must have at most 1024 bytes, and no control or invisible characters"
 	case p.Size < 0:
 		return "size", "must not be negative"

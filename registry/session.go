@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // DefaultTenant is the tenant of identities without a tenant.
@@ -224,13 +224,13 @@ func validateAttribute(field, value string) error {
 	if !utf8.ValidString(value) {
 		return Errorf(CodeInvalidRequest, "%s: must be valid UTF-8.", field)
 	}
-	if legible.Line(value) != value || strings.IndexFunc(value, func(r rune) bool { return !isSeen(r) }) >= 0 {
+	if textsafe.Line(value) != value || strings.IndexFunc(value, func(r rune) bool { return !isSeen(r) }) >= 0 {
 		return Errorf(CodeInvalidRequest, "%s: control and invisible characters are not allowed.", field)
 	}
 	return nil
 }
 
-// isSeen reports whether a character is printable, or a format character. Of the format characters, legible.Line keeps
+// isSeen reports whether a character is printable, or a format character. Of the format characters, textsafe.Line keeps
 // only those that belong to the writing of other characters.
 func isSeen(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) }
 

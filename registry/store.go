@@ -6,12 +6,12 @@
 //	registry/routing       routes calls, waits for answers, keeps the leases of this pod's sessions
 //	registry/memory        the store and the bus of a single process
 //	registry/registrytest  tests that every store and every bus must pass
-//	registry/legible       text that is safe to show to people and models
+//	registry/textsafe       text that is safe to show to people and models
 //
 // Start with session.go (devices), call.go (calls), state.go (the states of a call) and store.go (the shared data of
 // the fleet). bus.go has the messages between pods.
 //
-// Imports: only internal packages and registry/legible. No transport and no storage.
+// Imports: only internal packages and registry/textsafe. No transport and no storage.
 package registry
 
 import (

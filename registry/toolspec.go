@@ -14,7 +14,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/farhand/farhand/internal/strictjson"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Limits of a tool definition (protocol.md, "Limits"). The first three are defaults of ToolLimits.
@@ -93,7 +93,7 @@ func (t ToolSpec) NormalizeWithin(l ToolLimits) (ToolSpec, error) {
 		return t, err
 	}
 	// Clean again after the truncation, because a part of a longer sequence may be left at the end.
-	t.Description = legible.Clean(truncate(norm.NFC.String(legible.Clean(t.Description)), l.Description))
+	t.Description = textsafe.Clean(truncate(norm.NFC.String(textsafe.Clean(t.Description)), l.Description))
 	if len(t.Parameters) == 0 || bytes.Equal(t.Parameters, []byte("null")) {
 		t.Parameters = json.RawMessage(emptyParameters)
 	}
@@ -135,7 +135,7 @@ func (l ToolLimits) normalizeSchema(field string, text json.RawMessage) (json.Ra
 	if err := json.Compact(&compact, text); err != nil {
 		return nil, Errorf(CodeInvalidRequest, "%s: not valid JSON", field)
 	}
-	clean, err := legible.CleanSchema(compact.Bytes())
+	clean, err := textsafe.CleanSchema(compact.Bytes())
 	if err != nil {
 		return nil, Errorf(CodeInvalidRequest, "%s: %v", field, err)
 	}
@@ -236,7 +236,7 @@ func checkToolName(name string) error {
 	if !utf8.ValidString(name) {
 		return fail("must be valid UTF-8")
 	}
-	if legible.Hides(name) {
+	if textsafe.Hides(name) {
 		return fail("control and invisible characters are not allowed")
 	}
 	for i, r := range name {
@@ -249,7 +249,7 @@ func checkToolName(name string) error {
 		return fail("must be in Unicode's normalization form NFC")
 	}
 	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
-		if !legible.OneScript(word) {
+		if !textsafe.OneScript(word) {
 			return fail("the letters of a word must belong to one script")
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/agent/chat/provenance"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 type call struct {
@@ -162,7 +162,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 	switch {
 	case err == nil:
 		c.failed = !outcome.Result.Success
-		c.text = readable(legible.WithoutData(outcome.Result.Output), l.limits.MaxResult)
+		c.text = readable(textsafe.WithoutData(outcome.Result.Output), l.limits.MaxResult)
 		if remark := outcome.Result.Remark(); remark != "" {
 			c.text += "\n" + readable(remark, l.limits.MaxResult)
 		}

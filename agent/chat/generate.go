@@ -17,7 +17,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // generate sends one request to the model and streams its answer. An interrupted answer is kept, marked as interrupted
@@ -297,7 +297,7 @@ func titleOf(messages []provider.Message) string {
 	if first < 0 {
 		return ""
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(legible.Clean(messages[first].Content)), "\n")
+	line, _, _ := strings.Cut(strings.TrimSpace(textsafe.Clean(messages[first].Content)), "\n")
 	title := strings.Join(strings.Fields(line), " ")
 	if utf8.RuneCountInString(title) <= titleLimit {
 		return title

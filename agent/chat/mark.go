@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/agent/provider"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -54,7 +54,7 @@ func (m mark) note() string {
 // around returns a result as the model reads it: the text inside the mark, then the gateway's notice.
 func (m mark) around(result provider.Message) string {
 	marked := fmt.Sprintf("<tool_output nonce=%q tool=%q>\n%s\n</tool_output nonce=%q>",
-		m.nonce, result.ToolName, escapeMarks(legible.Clean(result.Content), m.looks), m.nonce)
+		m.nonce, result.ToolName, escapeMarks(textsafe.Clean(result.Content), m.looks), m.nonce)
 	return withNotice(marked, result.Notice)
 }
 
@@ -70,7 +70,7 @@ const tagName = "tooloutput"
 // escapeMarks escapes the opening bracket of all clean text that looks like the start or end of a mark, whatever stands
 // between its lookalike characters. It fills looks.
 func escapeMarks(s string, looks map[rune]string) string {
-	if legible.IsASCII(s) && !strings.Contains(s, "<") {
+	if textsafe.IsASCII(s) && !strings.Contains(s, "<") {
 		return s
 	}
 	seen, places := glyphs(s, looks)
@@ -139,8 +139,8 @@ func glyph(r rune) string {
 			return string('a' + r - first)
 		}
 	}
-	plain := legible.Plain(r)
-	if !legible.IsASCII(plain) {
+	plain := textsafe.Plain(r)
+	if !textsafe.IsASCII(plain) {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
 			return "."
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // ends are ways to write the end of the mark, or its beginning, for whoever reads it as a model does.
@@ -35,7 +35,7 @@ var nonceIn = regexp.MustCompile(`nonce="([^"]+)"`)
 func looksLikeMark(s string) bool {
 	var b strings.Builder
 	for _, r := range s {
-		for _, c := range legible.Plain(r) {
+		for _, c := range textsafe.Plain(r) {
 			switch c {
 			case '1', '|', 'i':
 				c = 'l'

@@ -8,7 +8,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -155,7 +155,7 @@ func isUser(m provider.Message) bool { return m.Role == provider.RoleUser }
 
 // readable returns the output of a tool as the model and people read it: cleaned, and at most limit bytes.
 func readable(said string, limit int64) string {
-	return legible.Clean(truncate(legible.Clean(said), int(limit))) // truncation may leave fragments at the gap
+	return textsafe.Clean(truncate(textsafe.Clean(said), int(limit))) // truncation may leave fragments at the gap
 }
 
 // show returns readable text as people see it. The fence is longer than any in the text, so the text cannot close it.

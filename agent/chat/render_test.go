@@ -13,7 +13,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 func TestCutKeepsHeadAndTail(t *testing.T) {
@@ -190,7 +190,7 @@ func FuzzReadable(f *testing.F) {
 		if int64(len(got)) > limit || !utf8.ValidString(got) {
 			t.Fatalf("%d bytes of at most %d", len(got), limit)
 		}
-		if legible.Hides(got) { // also at a cut
+		if textsafe.Hides(got) { // also at a cut
 			t.Fatalf("something unseen is left in %+q", got)
 		}
 		fenced := show(got, FormatMarkdown)

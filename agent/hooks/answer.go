@@ -12,7 +12,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Decisions of an answer.
@@ -92,7 +92,7 @@ func parseAnswer(text []byte, phase string) (answer, error) {
 	case args && (!a.Args.IsObject() || strictjson.Depth(a.Args.Raw()) > agent.MaxArgsDepth):
 		return a, fmt.Errorf("args must be an object of at most %d levels", agent.MaxArgsDepth)
 	case a.Reason != nil:
-		a.reason = registry.TruncateText(legible.Line(*a.Reason), maxReason)
+		a.reason = registry.TruncateText(textsafe.Line(*a.Reason), maxReason)
 	case result:
 		return a, a.Result.check()
 	}

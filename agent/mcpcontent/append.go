@@ -8,11 +8,11 @@ import (
 
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Style controls how a result is written. Text, names and the strings of structured content are cleaned of invisible
-// characters (legible.Clean), because a model reads them.
+// characters (textsafe.Clean), because a model reads them.
 type Style struct {
 	CallID string // identifies parts without a URI
 	Origin string // prefix that makes links absolute: behind a bridge, a client does not know the address
@@ -33,7 +33,7 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 	structured := !failed && (res.Structured.IsObject() || s.AnyStructured && !res.Structured.IsZero())
 	content := res.Structured.Raw()
 	if structured {
-		content, structured = legible.CleanJSON(content)
+		content, structured = textsafe.CleanJSON(content)
 	}
 	text := res.Output
 	if !res.Success && text == "" {
@@ -41,7 +41,7 @@ func (s Style) Append(b []byte, res *registry.Result) []byte {
 	}
 	text, isText := splitOutput(text, res.Parts)
 	if structured { // which has the complete data
-		text = legible.WithoutData(legible.Clean(text))
+		text = textsafe.WithoutData(textsafe.Clean(text))
 	}
 	if text != "" || len(res.Parts) == 0 {
 		b = AppendText(b, text)
@@ -88,7 +88,7 @@ func (s Style) appendExact(b []byte, res *registry.Result) []byte {
 
 // AppendText appends a cleaned text block.
 func AppendText(b []byte, text string) []byte {
-	return append(strictjson.AppendString(append(b, `{"type":"text","text":`...), legible.Clean(text)), '}')
+	return append(strictjson.AppendString(append(b, `{"type":"text","text":`...), textsafe.Clean(text)), '}')
 }
 
 // splitOutput returns an output without the texts of resources, which follow as parts. It also returns which parts are
@@ -133,7 +133,7 @@ func (s Style) appendPart(b []byte, p *registry.Part, i int, isText bool) []byte
 		b = strictjson.AppendString(append(b, `{"type":"resource","resource":{"uri":`...), s.uri(p, i))
 		b = strictjson.AppendString(append(b, `,"mimeType":`...), p.MIMEType)
 		if isText {
-			return append(strictjson.AppendString(append(b, `,"text":`...), legible.Clean(string(p.Data))), "}}"...)
+			return append(strictjson.AppendString(append(b, `,"text":`...), textsafe.Clean(string(p.Data))), "}}"...)
 		}
 		return append(base64.StdEncoding.AppendEncode(append(b, `,"blob":"`...), p.Data), `"}}`...)
 	default:
@@ -146,7 +146,7 @@ func (s Style) appendPart(b []byte, p *registry.Part, i int, isText bool) []byte
 // uri returns the identifier of a part. It cannot be fetched: the part is in the result.
 func (s Style) uri(p *registry.Part, i int) string {
 	if p.URI != "" {
-		return legible.Line(p.URI)
+		return textsafe.Line(p.URI)
 	}
 	return "farhand://calls/" + s.CallID + "/parts/" + strconv.Itoa(i)
 }
@@ -158,7 +158,7 @@ func textual(mimeType string) bool {
 
 func partName(p *registry.Part) string {
 	if p.Name != "" {
-		return legible.Line(p.Name)
+		return textsafe.Line(p.Name)
 	}
 	return string(p.Type)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Types of blocks. Blocks of other types, from later versions of MCP, are added as Text with their JSON.
@@ -54,8 +54,8 @@ type Reader struct {
 func (r *Reader) Add(b Block) {
 	switch b.Type {
 	case ResourceLink: // only the server can resolve it, and the gateway fetches no URL from strangers
-		text := legible.Line(b.URI)
-		if name := legible.Line(b.Name); name != "" {
+		text := textsafe.Line(b.URI)
+		if name := textsafe.Line(b.Name); name != "" {
 			text = name + ": " + text
 		}
 		r.texts = append(r.texts, text)
@@ -139,7 +139,7 @@ func mimeType(text string) string {
 // fileName returns the last segment of a URI as a file name. Empty: it is no valid name.
 func fileName(uri string) string {
 	uri, _, _ = strings.Cut(uri, "?")
-	name := legible.Line(path.Base(strings.ToValidUTF8(uri, "")))
+	name := textsafe.Line(path.Base(strings.ToValidUTF8(uri, "")))
 	p := registry.Part{Type: registry.PartFile, MIMEType: anyBytes, Name: name}
 	if name == "." || name == "/" || !isValid(p) {
 		return ""
@@ -170,7 +170,7 @@ func (r *Reader) Result(success bool, structured registry.JSON) registry.Result 
 	if out.Output == "" && !structured.IsZero() {
 		out.Output = structured.String()
 	}
-	out.Output = legible.WithoutData(out.Output, r.binary()...)
+	out.Output = textsafe.WithoutData(out.Output, r.binary()...)
 	if !success {
 		if out.Output == "" {
 			out.Output = "The tool failed and did not say why."

@@ -14,7 +14,7 @@ import (
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Names in _meta of calls and their results that are specific to this gateway.
@@ -271,7 +271,7 @@ func (p *progress) appendProgress(b []byte, e registry.CallEvent) []byte {
 		text = e.Message + "\n" + e.Chunk
 	}
 	if text != "" {
-		b = strictjson.AppendString(append(b, `,"message":`...), legible.Clean(text))
+		b = strictjson.AppendString(append(b, `,"message":`...), textsafe.Clean(text))
 	}
 	return append(b, "}}"...)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Approvals reads and decides approvals. *approval.Service implements it. For an approval that the identity may not
@@ -227,10 +227,10 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 	if a.SessionID != "" {
 		where = " on session " + a.SessionID
 		if a.DeviceName != "" { // in quotes, because a device can choose any name
-			where = " on " + strconv.Quote(legible.Expose(a.DeviceName)) + where[len(" on"):]
+			where = " on " + strconv.Quote(textsafe.Expose(a.DeviceName)) + where[len(" on"):]
 		}
 	}
-	text := fmt.Sprintf("The call of %q%s needs a person's approval. %s", a.Tool, where, legible.Expose(a.Reason))
+	text := fmt.Sprintf("The call of %q%s needs a person's approval. %s", a.Tool, where, textsafe.Expose(a.Reason))
 	if r.wrong != "" {
 		text = fmt.Sprintf("Your answer was not a decision: %s (Answer %d of %d.)\n%s",
 			r.wrong, r.wrongAnswers+1, maxAnswers, text)
@@ -247,7 +247,7 @@ func (s *Server) question(ctx context.Context, r *request, a registry.Approval) 
 	} else {
 		who := ""
 		if len(a.Approvers) > 0 {
-			who = " (" + legible.Expose(strings.Join(a.Approvers, ", ")) + ")"
+			who = " (" + textsafe.Expose(strings.Join(a.Approvers, ", ")) + ")"
 		}
 		text += fmt.Sprintf("\nAn approver%s decides: farhand approve show %s, then farhand approve allow %s. "+
 			"Accept to wait for the decision; decline to cancel the call.", who, a.ID, a.ID)

@@ -13,7 +13,7 @@ import (
 	"github.com/farhand/farhand/agent/mcpcontent"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -266,7 +266,7 @@ func appendListed(b []byte, row *toolRow) []byte {
 
 // deviceName returns a session's device name for people.
 func deviceName(s *registry.Session) string {
-	return cmp.Or(legible.Line(s.DeviceName), legible.Line(s.Name), legible.Line(s.DeviceID), s.Key.Session)
+	return cmp.Or(textsafe.Line(s.DeviceName), textsafe.Line(s.Name), textsafe.Line(s.DeviceID), s.Key.Session)
 }
 
 // appendObjectSchema appends a schema. MCP demands that its top level declares an object. If it does not, that is

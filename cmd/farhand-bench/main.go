@@ -18,7 +18,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/agent/sandbox/host"
-	"github.com/farhand/farhand/internal/heapfloor"
+	"github.com/farhand/farhand/internal/gcfloor"
 )
 
 // errTargetMissed ends the program after its tables were printed.
@@ -59,7 +59,7 @@ func command(self host.Program) *cobra.Command {
 }
 
 func run(ctx context.Context, o options, asJSON, growth bool) error {
-	defer heapfloor.Raise(os.Environ())() // measurements in this process run as in pods
+	defer gcfloor.Raise(os.Environ())() // measurements in this process run as in pods
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func podServer(self host.Program) *cobra.Command {
 
 // servePod does the same as `farhand serve`, without its warnings about the environment.
 func servePod(ctx context.Context, self host.Program, ready func(addr string)) error {
-	defer heapfloor.Raise(os.Environ())()
+	defer gcfloor.Raise(os.Environ())()
 	cfg, err := farhand.LoadConfig(os.Environ())
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func referenceServer() *cobra.Command {
 			return runChild(cmd.Context(), os.Stdin, os.Stdout,
 				func(ctx context.Context, ready func(addr string)) error {
 					// As in a pod; otherwise the figures would compare how often garbage is collected on a small heap.
-					defer heapfloor.Raise(os.Environ())()
+					defer gcfloor.Raise(os.Environ())()
 					return serveReference(ctx, redis, pod, lookup, ready)
 				})
 		},

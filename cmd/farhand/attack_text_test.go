@@ -15,7 +15,7 @@ import (
 
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/agent/provider/scripted"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // attackText is what a device writes to its readers: hidden instructions, and the end of the mark in other
@@ -183,7 +183,7 @@ func checkAttackedRequest(t *testing.T, r scripted.Request) {
 		t.Fatal(err)
 	}
 	for _, said := range texts(sent) {
-		if legible.Hides(said) {
+		if textsafe.Hides(said) {
 			t.Errorf("the model was sent what nobody sees: %+q", said)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // escaped is what a gateway that means harm says in place of each id, code and state: it wipes the screen, and begins a
@@ -69,7 +69,7 @@ func TestWordsOfAGatewayDoNotActOnATerminal(t *testing.T) {
 	url := hostileGateway(t)
 	environ := []string{"FARHAND_URL=" + url, "FARHAND_TOKEN=x", "HOME=" + t.TempDir()}
 	harmless := func(shown string) bool {
-		return shown != "" && !legible.Hides(shown) && !strings.Contains("\n"+shown, "\nMay this")
+		return shown != "" && !textsafe.Hides(shown) && !strings.Contains("\n"+shown, "\nMay this")
 	}
 	for _, args := range [][]string{
 		{"call", "film"}, {"call", "film", "--async"}, {"call", "film", "--progress"}, {"audit"}, {"keys", "create"},

@@ -23,7 +23,7 @@ import (
 
 	"github.com/farhand/farhand/agent/sandbox/host"
 	"github.com/farhand/farhand/cmd/farhand/bench"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Exit codes: 0 done, 1 a tool ran and failed, 2 everything else.
@@ -154,7 +154,7 @@ type legibleLines struct{ w io.Writer }
 
 // Write implements io.Writer.
 func (l legibleLines) Write(line []byte) (int, error) {
-	if _, err := io.WriteString(l.w, legible.Expose(string(line))); err != nil {
+	if _, err := io.WriteString(l.w, textsafe.Expose(string(line))); err != nil {
 		return 0, err
 	}
 	return len(line), nil

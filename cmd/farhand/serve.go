@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/farhand/farhand"
-	"github.com/farhand/farhand/internal/heapfloor"
+	"github.com/farhand/farhand/internal/gcfloor"
 )
 
 func (a *application) serveCommand() *cobra.Command {
@@ -72,7 +72,7 @@ func (a *application) openGateway(
 }
 
 func (a *application) runAndClose(ctx context.Context, g *farhand.Gateway, cfg farhand.Config, log *slog.Logger) error {
-	defer heapfloor.Raise(a.environ)()
+	defer gcfloor.Raise(a.environ)()
 	runErr := g.Run(ctx)
 	log.Info("stopping", "limit", cfg.DrainTimeout.String())
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)

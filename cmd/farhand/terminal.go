@@ -18,7 +18,7 @@ import (
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // progressDelay is how long a wait must last before it is shown.
@@ -82,7 +82,7 @@ func oneLine(text string, limit int) string {
 
 // printable makes control and invisible characters visible: a device must not be able to move the cursor.
 func printable(text string) string {
-	return legible.Expose(text)
+	return textsafe.Expose(text)
 }
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 	"github.com/farhand/farhand/ws/internal/fields"
 )
 
@@ -141,7 +141,7 @@ func programName(info json.RawMessage) *string {
 	if name == nil || bad != nil {
 		return nil
 	}
-	text := legible.Line(fields.Truncate(*name, fields.MaxEcho))
+	text := textsafe.Line(fields.Truncate(*name, fields.MaxEcho))
 	return &text
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -231,10 +231,10 @@ func Shown(args registry.JSON) (text string, remarks []string) {
 		remarks = append(remarks, RemarkMultiline)
 	}
 	readable := decoded(raw)
-	if text != plain || legible.Hides(strings.ReplaceAll(readable, "\n", " ")) || spreads(raw) {
+	if text != plain || textsafe.Hides(strings.ReplaceAll(readable, "\n", " ")) || spreads(raw) {
 		remarks = append(remarks, RemarkHidden)
 	}
-	if !legible.IsASCII(readable) {
+	if !textsafe.IsASCII(readable) {
 		remarks = append(remarks, RemarkForeign)
 	}
 	return text, remarks
@@ -260,7 +260,7 @@ func escapeUnseen(text string) string {
 // isUnseen reports whether a reader would not see a character or its position.
 func isUnseen(r rune) bool {
 	return r == utf8.RuneError || r == brailleBlank || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) ||
-		legible.Hides(string(r))
+		textsafe.Hides(string(r))
 }
 
 // brailleBlank is a printable character that looks like a space.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // An approved tool has one of two forms: a name with the hash of its definition, or a name or glob without a hash. In
@@ -201,7 +201,7 @@ func remarksOf(id string) []string {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(usualSigns, r)
 	}
 	switch {
-	case !legible.IsASCII(id):
+	case !textsafe.IsASCII(id):
 		return []string{RemarkForeign}
 	case strings.ContainsFunc(id, unusual):
 		return []string{RemarkUnusual}
@@ -220,7 +220,7 @@ func checkSpaces(id string) error {
 }
 
 // looks returns the skeletons of a device id. Two ids with a common skeleton look alike.
-func looks(id string) []string { return legible.AnySkeletons(strings.ReplaceAll(id, " ", "")) }
+func looks(id string) []string { return textsafe.AnySkeletons(strings.ReplaceAll(id, " ", "")) }
 
 // looksOf is looks with a cache: each list compares its ids with all paired devices of a tenant.
 func (s *Service) looksOf(id string) []string {

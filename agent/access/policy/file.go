@@ -11,7 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -148,7 +148,7 @@ func (r *reader) denials(n *yaml.Node) denials {
 	for _, glob := range d.globs {
 		alike, known := r.alike[glob]
 		if !known {
-			alike = legible.AnySkeletons(glob)
+			alike = textsafe.AnySkeletons(glob)
 			r.alike[glob] = alike
 		}
 		d.alike = append(d.alike, alike...)
@@ -184,7 +184,7 @@ func (r *reader) id(n *yaml.Node) string {
 // reason reads the text for callers that a rule refuses.
 func (r *reader) reason(n *yaml.Node) string {
 	text := r.text(n)
-	if len(text) > maxReason || legible.Line(text) != text {
+	if len(text) > maxReason || textsafe.Line(text) != text {
 		r.wrong(n, "a reason may have one line of at most %d bytes", maxReason)
 		return ""
 	}

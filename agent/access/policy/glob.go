@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // globPattern excludes character classes: shells differ in how they read [!a], and a deny list must not be misread. A
@@ -72,7 +72,7 @@ type denials struct {
 func newDenials(patterns []string) denials {
 	d := denials{globs: patterns}
 	for _, p := range patterns {
-		d.alike = append(d.alike, legible.AnySkeletons(p)...)
+		d.alike = append(d.alike, textsafe.AnySkeletons(p)...)
 	}
 	return d
 }
@@ -85,7 +85,7 @@ func (d denials) match(t *toolName) bool {
 		return true
 	}
 	if t.skeletons == nil {
-		t.skeletons = legible.AnySkeletons(t.name)
+		t.skeletons = textsafe.AnySkeletons(t.name)
 	}
 	return slices.ContainsFunc(t.skeletons, d.alike.match)
 }

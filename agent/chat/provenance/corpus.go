@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // corpus finds phrases in texts. It stores a hash of each token and, for each hash, a chain of its positions.
@@ -175,7 +175,7 @@ func (a Argument) ShownRecord() string {
 	if len(a.Record) >= maxRecord {
 		more = "…"
 	}
-	return "`" + strings.ReplaceAll(legible.Expose(strings.Join(strings.Fields(text), " ")), "`", "'") + more + "`"
+	return "`" + strings.ReplaceAll(textsafe.Expose(strings.Join(strings.Fields(text), " ")), "`", "'") + more + "`"
 }
 
 // shownPointer returns a pointer for use in a sentence, quoted unless it is plain, because the model chooses its names.

@@ -22,7 +22,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // Effect is the effect of a tool.
@@ -109,7 +109,7 @@ func (a Argument) suspicious(e Effect) bool {
 
 // fold returns text for comparisons: in plain form and lower case, without invisible characters.
 func fold(s string) string {
-	if legible.IsASCII(s) {
+	if textsafe.IsASCII(s) {
 		return strings.ToLower(s)
 	}
 	return strings.ToLower(norm.NFKC.String(strings.Map(func(r rune) rune {

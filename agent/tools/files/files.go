@@ -28,7 +28,7 @@ import (
 	"github.com/farhand/farhand/agent/tools/internal/localtool"
 	"github.com/farhand/farhand/internal/bytesize"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // DefaultMaxBytes is the maximum size of a file, in bytes, unless policy sets a limit.
@@ -341,7 +341,7 @@ func parsePath(path string) (p place, err error) {
 		return p, refuse("The path is empty. Give a path relative to the workspace, such as notes/today.md.")
 	case len(path) > maxPath:
 		return p, refuse("The path has %d bytes; at most %d are allowed.", len(path), maxPath)
-	case !utf8.ValidString(path), strings.ContainsFunc(path, unicode.IsControl), legible.Hides(path):
+	case !utf8.ValidString(path), strings.ContainsFunc(path, unicode.IsControl), textsafe.Hides(path):
 		return p, refuse("The path has invisible characters, such as controls. Remove them.")
 	case strings.Contains(path, `\`):
 		return p, refuse(`The path has a backslash. Separate folders with "/".`)

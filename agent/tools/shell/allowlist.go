@@ -18,7 +18,7 @@ import (
 	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -88,7 +88,7 @@ func (a allowlist) check(command string) (p pipeline, err error) {
 	}()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(command), "")
 	if err != nil {
-		return nil, forbidden("The command is not valid POSIX shell: %s", legible.Line(err.Error()))
+		return nil, forbidden("The command is not valid POSIX shell: %s", textsafe.Line(err.Error()))
 	}
 	for _, stmt := range file.Stmts {
 		if p, err = a.statement(p, stmt, newline); err != nil {
@@ -108,7 +108,7 @@ func precheck(command string) error {
 			maxChecked)
 	}
 	hidden := func(r rune) bool { return r != '\n' && r != '\t' && unicode.IsControl(r) }
-	if strings.ContainsFunc(command, hidden) || legible.Hides(command) {
+	if strings.ContainsFunc(command, hidden) || textsafe.Hides(command) {
 		return forbidden("The command has invisible characters, such as controls. Remove them.")
 	}
 	openers := 0

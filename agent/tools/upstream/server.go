@@ -16,7 +16,7 @@ import (
 	"github.com/farhand/farhand/internal/secret"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -229,5 +229,5 @@ func (s *Server) scrub(err error) string {
 		}
 	}
 	text = strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
-	return legible.Line(strings.ReplaceAll(text, "\n", " "))
+	return textsafe.Line(strings.ReplaceAll(text, "\n", " "))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/mcpcontent"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // tool is a tool of an MCP server with one version of its definition. It implements agent.Tool, agent.SourcedTool,
@@ -160,7 +160,7 @@ const notSent = -32005
 const maxShort = 500
 
 // short returns text from a server, truncated and in one line, to be quoted in a message.
-func short(text string) string { return legible.Line(text[:min(len(text), maxShort)]) }
+func short(text string) string { return textsafe.Line(text[:min(len(text), maxShort)]) }
 
 // resultOf converts an answer to a result. The runner of local tools bounds its size.
 func resultOf(res *mcp.CallToolResult, server string) registry.Result {
@@ -273,7 +273,7 @@ func (r *reports) forward(message []byte) {
 	}
 	text := n.Params.Message
 	of.forward(registry.Report{
-		Progress: n.Params.Progress, Total: n.Params.Total, Message: legible.Line(text[:min(len(text), maxProgress)]),
+		Progress: n.Params.Progress, Total: n.Params.Total, Message: textsafe.Line(text[:min(len(text), maxProgress)]),
 	})
 }
 

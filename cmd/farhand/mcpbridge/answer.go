@@ -15,7 +15,7 @@ import (
 
 	"github.com/farhand/farhand/internal/pause"
 	"github.com/farhand/farhand/internal/ssereader"
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const (
@@ -173,10 +173,10 @@ func (b *bridge) failWith(m message, err error, write func([]byte)) {
 		data = map[string]any{"code": r.Code, "status": r.Status}
 	}
 	if m.ID == nil { // shown on a terminal; the gateway's text is untrusted
-		fmt.Fprintf(b.Log, "farhand mcp: %s\n", legible.Line(m.Method+": "+err.Error()))
+		fmt.Fprintf(b.Log, "farhand mcp: %s\n", textsafe.Line(m.Method+": "+err.Error()))
 		return
 	}
-	write(failure(m.ID, code, legible.Clean(err.Error()), data))
+	write(failure(m.ID, code, textsafe.Clean(err.Error()), data))
 }
 
 // failure returns an error as the answer to a request. A nil id, for a request whose id could not be read, is null.

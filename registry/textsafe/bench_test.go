@@ -1,15 +1,15 @@
-package legible_test
+package textsafe_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 func BenchmarkSkeletons(b *testing.B) {
 	for b.Loop() {
-		legible.Skeletons("get_current_location")
+		textsafe.Skeletons("get_current_location")
 	}
 }
 
@@ -17,6 +17,6 @@ func BenchmarkClean(b *testing.B) {
 	said := strings.Repeat("Погода сегодня: 21 °C\u200b\n", 1000)
 	b.SetBytes(int64(len(said)))
 	for b.Loop() {
-		legible.Clean(said)
+		textsafe.Clean(said)
 	}
 }

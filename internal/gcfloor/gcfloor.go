@@ -1,6 +1,6 @@
-// Package heapfloor makes garbage collections of a small heap rarer, so that a busy pod with few sessions does not
+// Package gcfloor makes garbage collections of a small heap rarer, so that a busy pod with few sessions does not
 // collect dozens of times a second. It also returns the memory of an idle pod to the operating system.
-package heapfloor
+package gcfloor
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package legible_test
+package textsafe_test
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 func TestClean(t *testing.T) {
@@ -42,19 +42,19 @@ func TestClean(t *testing.T) {
 		"non\u00a0breaking":         "non\u00a0breaking",
 		strings.Repeat("\u202e", 9): "",
 	} {
-		got := legible.Clean(said)
+		got := textsafe.Clean(said)
 		if got != want {
 			t.Errorf("Clean(%+q) = %+q, want %+q", said, got, want)
 		}
-		if hides := said != want; !strings.Contains(said, "\r") && legible.Hides(said) != hides {
+		if hides := said != want; !strings.Contains(said, "\r") && textsafe.Hides(said) != hides {
 			t.Errorf("Hides(%+q) = %v", said, !hides)
 		}
 	}
-	if got := legible.Line("a\nb\t\u202ec\r\n"); got != "a b c " {
+	if got := textsafe.Line("a\nb\t\u202ec\r\n"); got != "a b c " {
 		t.Errorf("a line: %q", got)
 	}
 	for _, said := range []string{"a\r\nb", "a\tb\n", "ü"} {
-		if legible.Hides(said) {
+		if textsafe.Hides(said) {
 			t.Errorf("%q hides something", said)
 		}
 	}
@@ -76,7 +76,7 @@ func TestCleanTerminals(t *testing.T) {
 		{"bad \xff\xfe utf8 \xc3", "bad \uFFFD utf8 \uFFFD"},
 		{"\xc3\x1b[31m", "\uFFFD"},
 	} {
-		if got := legible.Clean(c.in); got != c.want {
+		if got := textsafe.Clean(c.in); got != c.want {
 			t.Errorf("Clean(%q) = %q, want %q", c.in, got, c.want)
 		}
 	}
@@ -85,8 +85,8 @@ func TestCleanTerminals(t *testing.T) {
 // TestCleanIsLinear reads what would be read again and again if unended strings were searched to the end each time.
 func TestCleanIsLinear(t *testing.T) {
 	began := time.Now()
-	legible.Clean(strings.Repeat("\x1b]", 1<<20))
-	legible.Clean(strings.Repeat("\x1b[", 1<<20))
+	textsafe.Clean(strings.Repeat("\x1b]", 1<<20))
+	textsafe.Clean(strings.Repeat("\x1b[", 1<<20))
 	if took := time.Since(began); took > 20*time.Second { // quadratic: an hour
 		t.Errorf("took %v", took)
 	}
@@ -100,17 +100,17 @@ func TestSkeletons(t *testing.T) {
 		{"time", "TIME"}, {"time", "tirne"}, {"paypal", "pаypal"}, {"scope", "ѕсоре"}, {"TIME", "TlME"}, {"x_0", "x_o"},
 		{"getUser", "getuser"},
 	} {
-		if !alike(legible.Skeletons(pair[0]), legible.Skeletons(pair[1])) {
+		if !alike(textsafe.Skeletons(pair[0]), textsafe.Skeletons(pair[1])) {
 			t.Errorf("%s and %s do not look alike", pair[0], pair[1])
 		}
 	}
 	for _, pair := range [][2]string{{"time", "t1me"}, {"time", "times"}, {"axis_i", "axis_1"}, {"schon", "schön"},
 		{"天气", "天氣"}} {
-		if alike(legible.Skeletons(pair[0]), legible.Skeletons(pair[1])) {
+		if alike(textsafe.Skeletons(pair[0]), textsafe.Skeletons(pair[1])) {
 			t.Errorf("%s and %s look alike", pair[0], pair[1])
 		}
 	}
-	if !alike(legible.AnySkeletons("time"), legible.Skeletons("ТІМЕ")) { // in Cyrillic
+	if !alike(textsafe.AnySkeletons("time"), textsafe.Skeletons("ТІМЕ")) { // in Cyrillic
 		t.Error("capitals that look alike are told apart")
 	}
 }
@@ -120,7 +120,7 @@ func TestPlain(t *testing.T) {
 		'o': "o", 'O': "o", '0': "o", 'о': "o", 'т': "t", 'ⓣ': "t", 'ｔ': "t", '𝐭': "t", 'ü': "u", '＜': "<", '‹': "<",
 		'⁄': "/", '天': "天",
 	} {
-		if got := legible.Plain(r); got != want {
+		if got := textsafe.Plain(r); got != want {
 			t.Errorf("Plain(%c) = %q, want %q", r, got, want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestExpose(t *testing.T) {
 		"a\x1b[31mb\n\tc": "a\uFFFD[31mb\n\tc", "a\u202eb\rc\xff": "a\uFFFDb\uFFFDc\uFFFD",
 		"می\u200cخواهم": "می\u200cخواهم", "❤\ufe0f\ufe0f": "❤\ufe0f\uFFFD",
 	} {
-		if got := legible.Expose(said); got != want || legible.Hides(got) {
+		if got := textsafe.Expose(said); got != want || textsafe.Hides(got) {
 			t.Errorf("Expose(%+q) = %+q, want %+q", said, got, want)
 		}
 	}
@@ -143,11 +143,11 @@ func FuzzClean(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := legible.Clean(s)
-		if !utf8.ValidString(got) || legible.Hides(got) || legible.Clean(got) != got {
+		got := textsafe.Clean(s)
+		if !utf8.ValidString(got) || textsafe.Hides(got) || textsafe.Clean(got) != got {
 			t.Fatalf("Clean(%+q) = %+q", s, got)
 		}
-		if shown := legible.Expose(s); legible.Hides(shown) {
+		if shown := textsafe.Expose(s); textsafe.Hides(shown) {
 			t.Fatalf("Expose(%+q) = %+q", s, shown)
 		}
 		if len(got) > 3*len(s) {

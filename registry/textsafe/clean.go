@@ -1,8 +1,8 @@
-// Package legible makes untrusted text safe to read for people and models. Clean removes what a reader would not see
+// Package textsafe makes untrusted text safe to read for people and models. Clean removes what a reader would not see
 // from a text, and CleanSchema from the free text of a JSON Schema. Hides reports whether there is any of it. Skeletons
 // and OneScript detect names that look like others. The character classes come from Unicode's tables;
 // docs/decisions/0017-text-of-strangers.md says what stays and why.
-package legible
+package textsafe
 
 import (
 	"bytes"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 // unseenText is what a device may write to a log or a terminal.
@@ -21,7 +21,7 @@ func TestLogLinesAreLegible(t *testing.T) {
 			slog.Group("in", "side", unseenText),
 			"two\nlines", "first\nsecond")
 		line := strings.TrimSuffix(out.String(), "\n")
-		if legible.Hides(line) || strings.Contains(line, "\n") ||
+		if textsafe.Hides(line) || strings.Contains(line, "\n") ||
 			strings.Count(strings.ReplaceAll(line, `\u202e`, "\uFFFD"), "a\uFFFDb") < 5 {
 			t.Errorf("%s: %+q", format, line)
 		}
@@ -30,7 +30,7 @@ func TestLogLinesAreLegible(t *testing.T) {
 
 func TestTerminalsAreLegible(t *testing.T) {
 	for _, got := range []string{printable(unseenText + "\n\tä"), oneLine("x\ny "+unseenText, 60)} {
-		if legible.Hides(got) || !strings.Contains(got, "a\uFFFDb\uFFFD\uFFFDc\uFFFD") {
+		if textsafe.Hides(got) || !strings.Contains(got, "a\uFFFDb\uFFFD\uFFFDc\uFFFD") {
 			t.Errorf("shown: %+q", got)
 		}
 	}

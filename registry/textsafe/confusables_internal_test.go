@@ -1,4 +1,4 @@
-package legible
+package textsafe
 
 import (
 	"strings"

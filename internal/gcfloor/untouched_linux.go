@@ -1,4 +1,4 @@
-package heapfloor
+package gcfloor
 
 import "golang.org/x/sys/unix"
 

@@ -1,11 +1,11 @@
-package legible_test
+package textsafe_test
 
 import (
 	"encoding/base64"
 	"strings"
 	"testing"
 
-	"github.com/farhand/farhand/registry/legible"
+	"github.com/farhand/farhand/registry/textsafe"
 )
 
 const png = "\x89PNG\x0D\x0A\x1A\x0A" // what a PNG begins with
@@ -23,7 +23,7 @@ func TestTextsWithoutData(t *testing.T) {
 		strings.Repeat("x", 5000), strings.Repeat("x", 100) + `\`, strings.Repeat("word ", 100),
 	}
 	for _, text := range same {
-		if got := legible.WithoutData(text); got != text {
+		if got := textsafe.WithoutData(text); got != text {
 			t.Errorf("%.80q becomes %.80q", text, got)
 		}
 	}
@@ -33,7 +33,7 @@ func TestTextsWithoutData(t *testing.T) {
 		`{"a":"` + escaped + `","b":1}`:                                 `{"a":"` + shown + `","b":1}`,
 		"data:image/png;base64," + std.EncodeToString(picture) + " end": "data:image/png;base64," + shown + " end",
 	} {
-		if got := legible.WithoutData(text); got != want {
+		if got := textsafe.WithoutData(text); got != want {
 			t.Errorf("%.80q becomes %.80q, want %.80q", text, got, want)
 		}
 	}
@@ -42,12 +42,12 @@ func TestTextsWithoutData(t *testing.T) {
 	} {
 		text := `{"text":"shot:` + escape + std.EncodeToString(picture) + escape + `"}`
 		want := `{"text":"shot:` + escape + shown + escape + `"}`
-		if got := legible.WithoutData(text); got != want {
+		if got := textsafe.WithoutData(text); got != want {
 			t.Errorf("%.80q becomes %.80q, want %.80q", text, got, want)
 		}
 	}
 	long := strings.Repeat("\xff\xfe\xfd", 40)
-	got := legible.WithoutData("a "+std.EncodeToString([]byte(long))+" b", unknown, []byte(long))
+	got := textsafe.WithoutData("a "+std.EncodeToString([]byte(long))+" b", unknown, []byte(long))
 	if got != "a [binary data, 120 bytes] b" {
 		t.Errorf("known data becomes %q", got)
 	}
@@ -57,8 +57,8 @@ func TestTextsWithoutData(t *testing.T) {
 func FuzzWithoutData(f *testing.F) {
 	f.Add("x " + base64.StdEncoding.EncodeToString([]byte(png+strings.Repeat("a", 60))) + `\u002b\`)
 	f.Fuzz(func(t *testing.T, text string) {
-		once := legible.WithoutData(text)
-		if len(once) > len(text) || legible.WithoutData(once) != once {
+		once := textsafe.WithoutData(text)
+		if len(once) > len(text) || textsafe.WithoutData(once) != once {
 			t.Errorf("%q becomes %q", text, once)
 		}
 	})
@@ -68,6 +68,6 @@ func BenchmarkWithoutData(b *testing.B) {
 	said := strings.Repeat("Погода сегодня: 21 °C\n", 1000) + strings.Repeat("abcd", 10_000)
 	b.SetBytes(int64(len(said)))
 	for b.Loop() {
-		legible.WithoutData(said)
+		textsafe.WithoutData(said)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package heapfloor
+package gcfloor
 
 // untouched does nothing: this system has no such call.
 func untouched([]byte) {}
