@@ -195,7 +195,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Version: g.settings.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
 		Audit: g.audit, Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
 		Closing: g.closing,
-		Device: g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
+		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,
 		Sources: a.sources, Limits: g.cfg.HTTP, MaxCallTimeout: g.cfg.MaxCallTimeout,
 		MaxTurn: g.cfg.Turns.Turn, TurnWait: g.cfg.Turns.Wait, IgnoreDebug: !g.cfg.AllowDebug,
 		MaxServed: g.cfg.requests(listener.OpenFiles()),

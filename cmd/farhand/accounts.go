@@ -113,7 +113,7 @@ func (a *application) exportAudit(ctx context.Context, r remote, q url.Values) e
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(legibleOn(a.out), resp.Body); err != nil {
+	if _, err := io.Copy(safeOn(a.out), resp.Body); err != nil {
 		return fmt.Errorf("the gateway's response was cut off: %w", err)
 	}
 	return nil

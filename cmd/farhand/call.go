@@ -194,7 +194,7 @@ func (a *application) printSaid(text string) {
 	if isTerminal(a.out) {
 		text = strings.TrimSuffix(text, "\n") + "\n"
 	}
-	fmt.Fprint(legibleOn(a.out), text)
+	fmt.Fprint(safeOn(a.out), text)
 }
 
 func outcome(success bool) string {

@@ -165,7 +165,7 @@ func splitErrors(err error) []string {
 }
 
 func writeJSON(out io.Writer, v any) error {
-	enc := json.NewEncoder(legibleOn(out))
+	enc := json.NewEncoder(safeOn(out))
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)

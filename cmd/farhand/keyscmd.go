@@ -77,7 +77,7 @@ func (a *application) keysCreateCommand() *cobra.Command {
 			}
 			fmt.Fprintf(a.err, "key %s of tenant %s. It is not shown again:\n", oneLine(made.ID, shownID),
 				oneLine(made.Tenant, shownID))
-			_, err = fmt.Fprintln(legibleOn(a.out), made.Key)
+			_, err = fmt.Fprintln(safeOn(a.out), made.Key)
 			return err
 		},
 	}

@@ -144,27 +144,27 @@ func (a *application) versionCommand() *cobra.Command {
 func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if format == "text" || format == "auto" && isTerminal(w) {
-		return slog.New(slog.NewTextHandler(legibleLines{w}, opts))
+		return slog.New(slog.NewTextHandler(safeLines{w}, opts))
 	}
-	return slog.New(slog.NewJSONHandler(legibleLines{w}, opts))
+	return slog.New(slog.NewJSONHandler(safeLines{w}, opts))
 }
 
-// legibleLines writes the lines of a log. They may quote devices, so control and invisible characters are made visible.
-type legibleLines struct{ w io.Writer }
+// safeLines writes the lines of a log. They may quote devices, so control and invisible characters are made visible.
+type safeLines struct{ w io.Writer }
 
 // Write implements io.Writer.
-func (l legibleLines) Write(line []byte) (int, error) {
+func (l safeLines) Write(line []byte) (int, error) {
 	if _, err := io.WriteString(l.w, textsafe.Expose(string(line))); err != nil {
 		return 0, err
 	}
 	return len(line), nil
 }
 
-// legibleOn returns a writer that makes control and invisible characters visible if w is a terminal. It returns w
+// safeOn returns a writer that makes control and invisible characters visible if w is a terminal. It returns w
 // itself for a file or a pipe, which get the bytes unchanged.
-func legibleOn(w io.Writer) io.Writer {
+func safeOn(w io.Writer) io.Writer {
 	if isTerminal(w) {
-		return legibleLines{w}
+		return safeLines{w}
 	}
 	return w
 }
