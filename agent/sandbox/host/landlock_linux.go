@@ -70,9 +70,9 @@ func landlockABI() (int, error) {
 	case errors.Is(err, unix.ENOSYS):
 		return 0, errors.New("this kernel has no Landlock; use Linux 5.13 or newer, built with it")
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return 0, errors.New("Landlock is disabled at boot; add it to the kernel parameter lsm=")
+		return 0, errors.New("the kernel has Landlock disabled at boot; add it to the kernel parameter lsm=")
 	case err != nil:
-		return 0, fmt.Errorf("Landlock cannot be used: %w", err)
+		return 0, fmt.Errorf("the kernel does not offer Landlock: %w", err)
 	case abi < 1:
 		return 0, fmt.Errorf("this kernel has Landlock version %d; at least 1 is required", abi)
 	}

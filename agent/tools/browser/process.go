@@ -138,10 +138,10 @@ func (p *process) close() {
 func (p *process) startError() error {
 	text := strings.TrimSpace(p.stderrTail.String())
 	if strings.Contains(text, "sandbox") {
-		return errors.New("Chromium's sandbox does not work here (no user namespaces?): allow them for the gateway's " +
+		return errors.New("the sandbox of Chromium does not work here (no user namespaces?): allow them for the gateway's " +
 			"user, or set FARHAND_BROWSER_NO_SANDBOX")
 	}
-	return fmt.Errorf("Chromium did not start: %s", text)
+	return fmt.Errorf("no browser: Chromium did not start: %s", text)
 }
 
 // bounded reads Chromium's messages, and fails at a message longer than maxMessage, because pages control their size.
@@ -192,7 +192,7 @@ func find(cfg Config) (string, error) {
 		return "", errors.New("the tool browser works only on Linux")
 	}
 	if os.Geteuid() == 0 && !cfg.NoSandbox {
-		return "", errors.New("Chromium's sandbox does not work for root: run the gateway as another user, " +
+		return "", errors.New("the sandbox of Chromium does not work for root: run the gateway as another user, " +
 			"or set FARHAND_BROWSER_NO_SANDBOX")
 	}
 	if cfg.Program != "" {
@@ -207,7 +207,7 @@ func find(cfg Config) (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("Chromium was not found: install it (Debian: apt-get install chromium), or set its path " +
+	return "", errors.New("no Chromium was found: install it (Debian: apt-get install chromium), or set its path " +
 		"with FARHAND_BROWSER")
 }
 
