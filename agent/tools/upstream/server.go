@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,10 @@ type server struct {
 	wanted  chan struct{} // capacity 1: a call waits for a connection
 	paces   *paces
 	relist  relistDelay
+
+	logging sync.Mutex
+	logged  time.Time // when a call without an answer was logged
+	missed  int       // such calls that were not, since then
 }
 
 // state is a server's state at one moment. It is immutable.
@@ -218,16 +223,48 @@ func (s *server) down(err error) {
 
 // scrub returns an error as text for operators: without the URL and the values of variables and headers, in one line.
 func (s *Server) scrub(err error) string {
-	text := err.Error()
+	text := s.hide(err.Error())
+	if s.URL != "" {
+		text = strings.ReplaceAll(text, s.URL, secret.Masked)
+	}
+	text = strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+	return textsafe.Line(strings.ReplaceAll(text, "\n", " "))
+}
+
+const minHidden = 8 // bytes of a word of a header's value: it may be a token
+
+// hide masks the values of variables and headers in a text of the server, which may repeat them.
+func (s *Server) hide(text string) string {
 	hidden := slices.Clone(s.secrets)
 	for _, value := range s.Headers {
 		hidden = append(hidden, string(value))
+		for _, word := range strings.Fields(string(value)) {
+			if len(word) >= minHidden {
+				hidden = append(hidden, word)
+			}
+		}
 	}
-	for _, value := range append(hidden, s.URL) {
+	for _, value := range hidden {
 		if value != "" {
 			text = strings.ReplaceAll(text, value, secret.Masked)
 		}
 	}
-	text = strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
-	return textsafe.Line(strings.ReplaceAll(text, "\n", " "))
+	return text
+}
+
+const logPause = 5 * time.Second // between two lines about calls of one server
+
+// lost logs a call without an answer, at most once per logPause.
+func (s *server) lost(tool string, err error) {
+	s.logging.Lock()
+	if !s.logged.IsZero() && time.Since(s.logged) < logPause {
+		s.missed++
+		s.logging.Unlock()
+		return
+	}
+	missed := s.missed
+	s.missed, s.logged = 0, time.Now()
+	s.logging.Unlock() // the log may block
+	s.log.Warn("call of an MCP server's tool not answered",
+		"server", s.Name, "tool", tool, "error", s.scrub(err), "calls_not_logged", missed)
 }

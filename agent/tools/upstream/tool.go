@@ -125,10 +125,9 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	case ctx.Err() != nil:
 		return registry.Result{}, ctx.Err() // the server was notified of the cancellation
 	case c.ctx.Err() == nil && errors.As(err, &wire) && wire.Code != notSent:
-		return failure(errorText(wire.Code, wire.Message)), nil
+		return failure(errorText(wire.Code, c.server.hide(wire.Message))), nil
 	default:
-		t.server.log.Warn("call of an MCP server's tool not answered",
-			"server", c.server.Name, "tool", t.spec.Name, "error", c.server.scrub(err))
+		t.server.lost(t.spec.Name, err)
 		return registry.Result{}, registry.Errorf(registry.CodeLost,
 			"The MCP server %q gave no usable answer; the tool may have run.", c.server.Name,
 		).With(registry.DispatchedUnknown)

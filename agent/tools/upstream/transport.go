@@ -118,6 +118,9 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if resp.StatusCode >= 300 {
+		body = []byte(w.server.hide(string(body)))
+	}
 	if req.Method == http.MethodPost {
 		err = delivery.check(req, resp, kind, body)
 	}

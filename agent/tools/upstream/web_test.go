@@ -1,8 +1,11 @@
 package upstream_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -186,6 +189,55 @@ func TestHeadersStayWithTheirHost(t *testing.T) {
 	}
 	if s := servers.Status()[0]; s.Connected || strings.Contains(s.Why, "hunter2") || strings.Contains(s.Why, url) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A server that repeats what it was sent in an error does not tell callers the operator's secrets, and its calls do not
+// fill the log.
+func TestErrorsThatRepeatSecrets(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter, m message, text string){
+		"in an answer": func(w http.ResponseWriter, m message, text string) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-1,"message":%q}}`, m.ID, text)
+		},
+		"in a refusal": func(w http.ResponseWriter, _ message, text string) {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintf(w, `{"error":{"message":%q}}`, text)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := open(t, nil, upstream.Server{
+				Name: "evil", Headers: map[string]secret.Text{"Authorization": "Bearer hunter2hunter2"},
+				URL: serve(t, evil{call: func(w http.ResponseWriter, r *http.Request, m message) {
+					token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+					answer(w, m, strings.Repeat("x", 490)+" "+token)
+				}}),
+			})
+			res, err := call(t, until(t, servers, has("evil__do"))["evil__do"], `{}`)
+			if err != nil || res.Success || !strings.Contains(res.Error, "xx *") || strings.Contains(res.Error, "hunt") {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+}
+
+func TestCallsWithoutAnswersAreLoggedSeldom(t *testing.T) {
+	var log bytes.Buffer
+	servers := open(t, func(c *upstream.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) },
+		upstream.Server{Name: "evil", URL: serve(t, evil{call: func(w http.ResponseWriter, _ *http.Request, _ message) {
+			w.WriteHeader(http.StatusNotImplemented)
+		}})})
+	tool := until(t, servers, has("evil__do"))["evil__do"]
+	for range 50 {
+		if _, err := call(t, tool, `{}`); !errors.Is(err, registry.CodeLost) {
+			t.Fatal(err)
+		}
+	}
+	if err := servers.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), "has no answer"); n < 1 || n > 10 {
+		t.Errorf("%d lines", n)
 	}
 }
 
