@@ -72,6 +72,9 @@ type Reply struct {
 	Running   bool    `json:"running,omitempty"`   // with Delivered: the device reported the start
 	Wake      bool    `json:"wake,omitempty"`      // the record of a call that this pod watches is final
 	Answer    string  `json:"answer,omitempty"`    // the verdict on an answer that this pod forwarded
+
+	// Owner is the tenant in whose share a result waits to be sent. It is not sent.
+	Owner string `json:"-"`
 }
 
 // BusHandler receives a pod's messages. The bus calls its methods from its own goroutines. They must not block: a slow
@@ -87,7 +90,7 @@ type BusHandler interface {
 // Bus carries messages between pods. Any message can be lost. An envelope is delivered at most once. A reply may be
 // delivered twice, the second time after later replies, if the bus could not find out whether the first attempt
 // arrived. A reply with an error and DispatchedNo is never delivered twice, because its caller may retry under the same
-// id. Otherwise order is kept between two pods.
+// id. Otherwise order is kept between two pods, but a long result may be overtaken.
 type Bus interface {
 	// Listen starts receiving for pod and returns once messages are sure to arrive. It is called once.
 	Listen(ctx context.Context, pod string, h BusHandler) error

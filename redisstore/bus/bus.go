@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -46,6 +47,7 @@ type Bus struct {
 	// The target pod of a message selects one of each, so a Cluster member that hangs delays only its share.
 	envelopes []*batcher[*pendingEnvelope]
 	replies   []*replyQueue
+	results   *share.Pool // bytes of results that wait to be sent
 
 	retryFor     time.Duration   // how long a failed reply is pushed again
 	retrying     context.Context // ends when Close has no time left for retries
@@ -74,7 +76,7 @@ func New(conn *redisconn.Conn, o Options) *Bus {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Bus{conn: conn, opts: o, retryFor: defaultRetryFor}
+	b := &Bus{conn: conn, opts: o, retryFor: defaultRetryFor, results: share.New(share.Bounds{Pod: replyBytes})}
 	b.retrying, b.stopRetrying = context.WithCancel(context.Background())
 	n := 1
 	if conn.IsCluster() {
@@ -310,6 +312,7 @@ func (b *Bus) Stats() Stats {
 	}
 	for _, queue := range b.replies {
 		addWaiting(queue.first, &s.RepliesQueued, &s.ReplyBytesQueued)
+		addWaiting(queue.long, &s.RepliesQueued, &s.ReplyBytesQueued)
 		addWaiting(queue.retries, &s.RepliesPutOff, &s.PutOffBytesQueued)
 	}
 	b.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -115,29 +116,50 @@ type pendingReply struct {
 	// and would take the second copy for the reply to that.
 	once bool
 
-	tries int       // failed attempts
-	due   time.Time // of the next attempt
-	until time.Time // no attempt after that; zero before the first failure
+	held  *share.Grant // its part of Bus.results until it was sent or has failed; nil: none
+	tries int          // failed attempts
+	due   time.Time    // of the next attempt
+	until time.Time    // no attempt after that; zero before the first failure
 }
 
 func (r *pendingReply) to() string      { return r.pod }
 func (r *pendingReply) message() []byte { return r.payload }
 
-// replyQueue sends the replies for a share of the pods. Failed replies wait for a retry in a separate batcher, so that
-// they do not delay others.
+// Results that wait to be sent are shared among tenants: the devices of one tenant may answer many calls at once, each
+// with megabytes. A single tenant gets half. Other replies are short, and have the rest of their queue.
+const (
+	replyBytes    = 128 << 20 // of results
+	replyOverhead = 8 << 10   // what a result costs besides its bytes, so that their number is also shared
+	shortReplies  = 8192
+
+	longReply = 64 << 10 // bytes from which a reply waits in a queue of its own
+)
+
+func releaseAll(replies []*pendingReply) {
+	for _, r := range replies {
+		r.held.Release()
+	}
+}
+
+// replyQueue sends the replies for a share of the pods. Long replies, and failed ones that wait for a retry, have
+// batchers of their own, so that they do not delay others. No pod gets a reply to a call after its result, so it does
+// not matter what overtakes a result.
 type replyQueue struct {
 	bus     *Bus
 	first   *batcher[*pendingReply]
+	long    *batcher[*pendingReply]
 	retries *batcher[*pendingReply]
 }
 
 func newReplyQueue(b *Bus) *replyQueue {
 	size := func(r *pendingReply) int { return len(r.payload) }
 	q := &replyQueue{bus: b}
-	q.first = &batcher[*pendingReply]{
-		flush: q.push, size: size,
-		limits: batchLimits{queueItems: 8192, queueBytes: 64 << 20, flushItems: 512, flushBytes: 4 << 20},
+	limits := batchLimits{
+		queueItems: replyBytes/replyOverhead + shortReplies, queueBytes: replyBytes + shortReplies<<10,
+		flushItems: 512, flushBytes: 4 << 20,
 	}
+	q.first = &batcher[*pendingReply]{flush: q.push, size: size, limits: limits}
+	q.long = &batcher[*pendingReply]{flush: q.push, size: size, limits: limits}
 	q.retries = &batcher[*pendingReply]{
 		flush: q.pushAgain, size: size,
 		limits: batchLimits{queueItems: 8192, queueBytes: 32 << 20, flushItems: 512, flushBytes: 4 << 20},
@@ -145,9 +167,16 @@ func newReplyQueue(b *Bus) *replyQueue {
 	return q
 }
 
+func (q *replyQueue) queueOf(r *pendingReply) *batcher[*pendingReply] {
+	if len(r.payload) >= longReply {
+		return q.long
+	}
+	return q.first
+}
+
 // close delivers the queued replies until ctx ends, and drops the rest.
 func (q *replyQueue) close(ctx context.Context) {
-	for _, queue := range []*batcher[*pendingReply]{q.first, q.retries} { // failures of the first go to the second
+	for _, queue := range []*batcher[*pendingReply]{q.first, q.long, q.retries} { // failures go to the last
 		if dropped := queue.close(ctx); len(dropped) > 0 {
 			q.bus.lostReplies(dropped, ctx.Err())
 		}
@@ -163,6 +192,7 @@ func (q *replyQueue) pushAgain(batch []*pendingReply) {
 }
 
 func (q *replyQueue) push(batch []*pendingReply) {
+	defer releaseAll(batch) // failed ones are bounded by the queue of retries
 	ctx, cancel := context.WithTimeout(context.Background(), q.bus.conn.Timeout())
 	defer cancel()
 	sorted := byPod(batch)

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,5 +166,63 @@ func TestAHangingMemberHoldsUpItsShareOnly(t *testing.T) {
 	close(proceed)
 	if err := b.Close(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Long answers of one tenant that wait to be sent leave room for those of others, and for what says that one was
+// dropped.
+func TestAnswersOfATenantLeaveRoomForOthers(t *testing.T) {
+	server, b := stubborn(t)
+	server.Pause()
+	answer := func(tenant string, size int) error {
+		r := answerOf("c")
+		r.Owner, r.Result.Output = tenant, strings.Repeat("x", size)
+		return b.Reply("a", r)
+	}
+	fill := func(size int) (n int) {
+		for answer("evil", size) == nil {
+			n++
+		}
+		return n
+	}
+	if long, short := fill(4<<20), fill(0); long < 10 || long > 20 || short > 1000 {
+		t.Errorf("%d long answers and %d short ones wait", long, short)
+	}
+	for range 7 {
+		if err := answer("good", 4<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Reply("a", refusalOf("d")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A short answer does not wait for the long ones before it.
+func TestLongAnswersAreOvertaken(t *testing.T) {
+	_, b := stubborn(t)
+	began, proceed := make(chan struct{}, 2), make(chan struct{})
+	defer close(proceed)
+	b.replies[0].long.flush = func([]*pendingReply) { began <- struct{}{}; <-proceed }
+	var sent []string
+	flushed := make(chan struct{}, 1)
+	b.replies[0].first.flush = func(batch []*pendingReply) {
+		for _, r := range batch {
+			sent = append(sent, r.callID)
+		}
+		flushed <- struct{}{}
+	}
+	long := answerOf("long")
+	long.Result.Output = strings.Repeat("x", longReply)
+	if err := b.Reply("a", long); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	if err := b.Reply("a", answerOf("short")); err != nil {
+		t.Fatal(err)
+	}
+	<-flushed
+	if len(sent) != 1 || sent[0] != "short" {
+		t.Errorf("sent %q", sent)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore/internal/redisconn"
 	"github.com/farhand/farhand/registry"
 )
@@ -159,7 +160,12 @@ func (b *Bus) Reply(pod string, r registry.Reply) error {
 	}
 	reply := &pendingReply{pod: pod, callID: r.CallID, payload: payload}
 	reply.once = r.Err != nil && r.Err.Dispatched == registry.DispatchedNo
-	if !shareOf(b.replies, pod).first.submit(reply, false) {
+	if r.Result != nil {
+		cost := min(len(payload)+replyOverhead, replyBytes)
+		reply.held, err = b.results.Try(share.Owner{Tenant: r.Owner}, int64(cost))
+	}
+	if err != nil || !shareOf(b.replies, pod).queueOf(reply).submit(reply, false) {
+		reply.held.Release()
 		b.counts.refused.Add(1)
 		return registry.StoreUnavailable("reply", errRefused)
 	}
@@ -167,6 +173,7 @@ func (b *Bus) Reply(pod string, r registry.Reply) error {
 }
 
 func (b *Bus) lostReplies(replies []*pendingReply, cause error) {
+	releaseAll(replies)
 	b.counts.lost.Add(int64(len(replies)))
 	b.opts.Log.Error("answers not delivered; their callers will time out",
 		"answers", len(replies), "first_call", replies[0].callID, "error", cause)

@@ -50,7 +50,10 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	}
 	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
 	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
-	onReply := func(reply registry.Reply) { r.answer(pod, reply) }
+	onReply := func(reply registry.Reply) {
+		reply.Owner = e.Tenant
+		r.answer(pod, reply)
+	}
 	_, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, onReply)
 	if err == nil {
 		return
@@ -76,7 +79,16 @@ func (r *Router) refuse(pod, callID string, err error) {
 
 func (r *Router) answer(pod string, reply registry.Reply) {
 	reply.V = registry.EnvelopeVersion
-	if err := r.bus.Reply(pod, reply); err != nil {
+	err := r.bus.Reply(pod, reply)
+	if err != nil && reply.Result != nil && reply.Tenant != "" { // only the caller could have the answer
+		r.log.Warn("answer not sent; its caller is told so", "call", reply.CallID, "pod", pod, "error", err)
+		e := registry.Errorf(registry.CodeBusy, "The device has answered, and the answer was dropped: too many "+
+			"long answers of this tenant were on their way. Ask for less at once.")
+		err = r.bus.Reply(pod, registry.Reply{
+			V: reply.V, CallID: reply.CallID, Err: e.With(registry.DispatchedYes),
+		})
+	}
+	if err != nil {
 		r.log.Error("answer not sent; its caller will time out", "call", reply.CallID, "pod", pod, "error", err)
 	}
 }
