@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"encoding/json"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -64,7 +65,8 @@ var schemes = []string{"data:", "javascript:", "https:", "http:", "file:/"}
 
 // chunkAddresses finds the addresses in text without spaces.
 func chunkAddresses(s string, visit func(address) bool) bool {
-	if strings.IndexByte(s, '.') < 0 && strings.IndexByte(s, '@') < 0 && strings.IndexByte(s, ':') < 0 {
+	if strings.IndexByte(s, '.') < 0 && strings.IndexByte(s, '@') < 0 && strings.IndexByte(s, ':') < 0 &&
+		!strings.Contains(s, "0x") {
 		return true
 	}
 	if i := strings.Index(s, "://"); i > 0 {
@@ -80,6 +82,12 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 		}
 	}
 	for _, piece := range strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(",;()[]'’!*", r) }) {
+		if ip := strings.Trim(piece, ".,;!?'’*_~"); isIPv6(ip) {
+			if !visit(address{text: ip, host: ip, kind: KindURL}) {
+				return false
+			}
+			continue
+		}
 		if a, ok := plainAddress(trimPunctuation(piece)); ok && !visit(a) {
 			return false
 		}
@@ -114,8 +122,8 @@ func plainAddress(s string) (address, bool) {
 	if user, host, ok := strings.Cut(s, "="); ok && !strings.ContainsAny(user, "/@") { // mail=a@b.example
 		s = trimPunctuation(host)
 	}
-	for _, scheme := range []string{"mailto:", "sip:", "xmpp:", "//"} {
-		s = strings.TrimPrefix(s, scheme)
+	for _, prefix := range []string{"mailto:", "sip:", "xmpp:", "//", "/dev/tcp/", "/dev/udp/"} {
+		s = strings.TrimPrefix(s, prefix)
 	}
 	end := strings.IndexAny(s, "/?")
 	if end < 0 {
@@ -127,14 +135,42 @@ func plainAddress(s string) (address, bool) {
 		}
 		return address{text: clip(s[:end]), kind: KindAddress}, true
 	}
-	host := s[:end]
+	sure := end < len(s)
+	if i := strings.IndexAny(s[:end], "#&"); i > 0 { // a fragment, or the end of a shell's command
+		end = i
+		if s[i] == '&' {
+			s = s[:i]
+		}
+	}
+	host, _, _ := strings.Cut(s[:end], "::") // of rsync
 	if i := strings.LastIndexByte(host, ':'); i > 0 {
 		host = host[:i]
 	}
-	if !isHost(host, end < len(s) || strings.HasPrefix(host, "www.")) {
+	if isHexIPv4(host) {
+		return address{text: host, host: host, kind: KindURL}, true
+	}
+	if !isHost(host, sure || strings.HasPrefix(host, "www.")) {
 		return address{}, false
 	}
 	return urlOf(s), true
+}
+
+// isIPv6 reports whether a text is an IPv6 address, without brackets. Public ones begin with a digit.
+func isIPv6(s string) bool {
+	if strings.Count(s, ":") < 2 || !strings.ContainsAny(s, "0123456789") {
+		return false
+	}
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+// isHexIPv4 reports whether a text is an IPv4 address as one hexadecimal number, which many programs take.
+func isHexIPv4(s string) bool {
+	if len(s) != len("0x00000000") || !strings.HasPrefix(s, "0x") {
+		return false
+	}
+	_, err := strconv.ParseUint(s[2:], 16, 32)
+	return err == nil
 }
 
 // fileEnds are top-level domains that are also common file name extensions.

@@ -12,7 +12,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"html"
 	"io"
+	"mime"
 	"net/url"
 	"slices"
 	"strings"
@@ -254,7 +256,8 @@ const (
 	maxDecoded = 1 << 18 // maximum number of decoded bytes of one text
 )
 
-// decoded returns the base64 and percent-encoded parts of a text, decoded once. It is empty if there are none.
+// decoded returns the encoded parts of a text, decoded once: base64, percent-encoding, references of HTML, and encoded
+// words of mail. It is empty if there are none.
 func decoded(text string) string {
 	var out strings.Builder
 	for at := 0; at < len(text) && out.Len() < maxDecoded; {
@@ -266,6 +269,16 @@ func decoded(text string) string {
 		at = end + 1
 		if strings.IndexByte(chunk, '%') >= 0 {
 			if plain, err := url.PathUnescape(chunk); err == nil && plain != chunk {
+				out.WriteString(plain + "\n")
+			}
+		}
+		if strings.IndexByte(chunk, '&') >= 0 {
+			if plain := html.UnescapeString(chunk); plain != chunk {
+				out.WriteString(plain + "\n")
+			}
+		}
+		if strings.Contains(chunk, "=?") {
+			if plain, err := new(mime.WordDecoder).DecodeHeader(chunk); err == nil && plain != chunk {
 				out.WriteString(plain + "\n")
 			}
 		}
