@@ -75,6 +75,7 @@ func (r *registration) store(ctx context.Context) error {
 		return nil
 	}
 	tools := r.conn.local.Tools()
+	r.conn.budget.spend(unitsPerTool * float64(len(tools))) // delays the next frame that needs the store
 	r.conn.compiled = make([]int32, len(tools))
 	for i, t := range tools {
 		r.conn.compiled[i] = int32(r.offered[t.Name].compiled) // at most agent.maxCompiledBytes
@@ -242,6 +243,7 @@ func (c *conn) unregisterTools(ctx context.Context, f *unregisterToolsFrame) err
 		}
 	}
 	if len(drop) > 0 {
+		c.budget.spend(unitsPerTool * float64(len(tools))) // as in registration.store
 		err := c.local.PutTools(ctx, nil, drop)
 		if errors.Is(err, registry.CodeRateLimited) { // removed tools must no longer be offered
 			return CloseRate

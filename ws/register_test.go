@@ -2,6 +2,7 @@ package ws
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -53,6 +54,26 @@ func anotherConn(t *testing.T, s *Server, who auth.Identity) *conn {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A change of a long list costs more than one of a short list, whether a tool comes or goes.
+func TestChangesOfLongListsCostMore(t *testing.T) {
+	for _, tools := range []int{1, 100} {
+		c := connWithoutSocket(t, Config{MaxFrame: 4 * bytesPerUnit, MaxFramesPerSecond: 0.001, FrameBurst: 1})
+		var all []json.RawMessage
+		for i := range tools {
+			all = append(all, json.RawMessage(`{"name":"t`+strconv.Itoa(i)+`"}`))
+		}
+		_ = c.registerTools(t.Context(), &registerToolsFrame{Tools: all}) // there is no socket to answer on
+		if slow := c.budget.spend(9) > 0; slow != (tools > 1) {           // the budget has 18 units
+			t.Errorf("%d tools: registering slows down: %v", tools, slow)
+		}
+		c.budget.refund(0, 100)
+		_ = c.unregisterTools(t.Context(), &unregisterToolsFrame{Names: []string{"t0"}})
+		if slow := c.budget.spend(9) > 0; slow != (tools > 1) {
+			t.Errorf("%d tools: unregistering slows down: %v", tools, slow)
+		}
+	}
 }
 
 // What a refused definition would take is not counted: the session does not offer it. A device could also have the pod
