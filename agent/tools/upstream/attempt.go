@@ -126,28 +126,37 @@ func refusalIn(body []byte) string {
 	return errorText(answer.Error.Code, answer.Error.Message)
 }
 
-// spareWrites is how many messages to a program may be in flight beyond two per concurrent call.
-const spareWrites = 8
+// maxLate is how many notifications to a program may wait for longer than their contexts last.
+const maxLate = 64
 
-// trackedConnection records which requests were written to a program, and limits the writes in flight.
+// trackedConnection records which requests were written to a program. It writes one message after another, and those
+// whose requests are given up before their turn are not written at all.
 type trackedConnection struct {
 	mcp.Connection
 	conn    *connection
-	writing *atomic.Int64 // messages being written, including those of abandoned calls
+	writing chan struct{} // capacity 1: a message is being written
+	late    *atomic.Int64 // notifications that wait for longer than their contexts last
 }
 
-// Write implements mcp.Connection. If the program does not read, Write returns when ctx ends. The write itself goes on
-// until the connection ends; closing the program's input aborts it.
+// Write implements mcp.Connection. If the program does not read, Write returns when ctx ends. A write that has begun
+// goes on until the connection ends; closing the program's input aborts it.
 func (m trackedConnection) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if m.writing.Add(1) > int64(2*m.conn.server.MaxCalls+spareWrites) { // writes outlive their calls
-		m.writing.Add(-1)
-		m.conn.end(errNotReading)
-		return errNotReading
+	a := attemptOf(ctx)
+	if a.ctx != nil && a.ctx.Err() != nil && !a.sent.Load() {
+		return nil // the program does not have the request that was cancelled
 	}
-	attemptOf(ctx).sent.Store(true)
+	select {
+	case m.writing <- struct{}{}:
+	case <-ctx.Done():
+		if r, ok := msg.(*jsonrpc.Request); ok && !r.IsCall() {
+			m.writeLate(ctx, msg)
+		}
+		return ctx.Err()
+	}
+	a.sent.Store(true)
 	written := make(chan error, 1)
 	go func() {
-		defer m.writing.Add(-1)
+		defer func() { <-m.writing }()
 		written <- m.Connection.Write(ctx, msg)
 	}()
 	select {
@@ -156,6 +165,23 @@ func (m trackedConnection) Write(ctx context.Context, msg jsonrpc.Message) error
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// writeLate writes a notification, such as that a request was cancelled, when its turn comes after its context's end.
+func (m trackedConnection) writeLate(ctx context.Context, msg jsonrpc.Message) {
+	if m.late.Add(1) > maxLate {
+		m.late.Add(-1)
+		return
+	}
+	go func() { // ends with the connection
+		defer m.late.Add(-1)
+		select {
+		case m.writing <- struct{}{}:
+			_ = m.Connection.Write(context.WithoutCancel(ctx), msg)
+			<-m.writing
+		case <-m.conn.ctx.Done():
+		}
+	}()
 }
 
 // Bounds of how often the gateway lists a server's tools after change notifications.

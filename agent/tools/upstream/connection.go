@@ -123,7 +123,7 @@ func (k closingTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 		_ = made.Close()
 	})
 	if k.conn.program != nil {
-		return trackedConnection{made, k.conn, new(atomic.Int64)}, nil
+		return trackedConnection{made, k.conn, make(chan struct{}, 1), new(atomic.Int64)}, nil
 	}
 	return made, nil
 }

@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 		syscall.Exit(exitCode(batches()))
 	case "deaf":
 		syscall.Exit(exitCode(deaf()))
+	case "busy":
+		syscall.Exit(exitCode(busy()))
 	case "stubborn":
 		syscall.Exit(stubborn())
 	case "conformance":
@@ -77,6 +79,22 @@ func deaf() error {
 		}
 	}
 	return nil
+}
+
+// busy is a server that answers its calls one after the other, the first after two seconds.
+func busy() error {
+	wait := 2 * time.Second
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Buffer(nil, 1<<20); lines.Scan(); {
+		if m := parse(lines.Bytes()); m.Method != "tools/call" {
+			answer(m)
+		} else {
+			time.Sleep(wait)
+			fmt.Printf(fine+"\n", m.ID)
+			wait = 0
+		}
+	}
+	return lines.Err()
 }
 
 // answer answers one message on the standard output, a call with a list of messages.

@@ -155,6 +155,37 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	})
 }
 
+// Calls that are given up while a program is busy with another one cost that neither its answer nor the connection, and
+// those that the program could not begin to read did not run.
+func TestGivenUpCallsOfABusyProgram(t *testing.T) {
+	servers := open(t, withHost(t), stdio(t, "busy"))
+	tool := until(t, servers, has("prog__do"))["prog__do"]
+	first := begin(t, tool, `{}`)
+	time.Sleep(100 * time.Millisecond) // until the program has it
+	args := `{"x":"` + strings.Repeat("x", 300<<10) + `"}`
+	undelivered := 0
+	for range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err := tool.Execute(ctx, []byte(args))
+		if err == nil {
+			t.Error("a call succeeded")
+		}
+		if registry.AsError(err).Dispatched == registry.DispatchedNo {
+			undelivered++
+		}
+		cancel()
+	}
+	if got := <-first; got.err != nil || got.res.Output != "fine" {
+		t.Errorf("the first call: %+v", got)
+	}
+	if undelivered < 30 {
+		t.Errorf("%d calls were not dispatched", undelivered)
+	}
+	if res, err := call(t, tool, `{}`); err != nil || res.Output != "fine" {
+		t.Errorf("a call after them: %+v, %v", res, err)
+	}
+}
+
 // Calls of a program that reads slowly, or not at all, leave no more behind than a connection may have on its way.
 func TestGivenUpCallsAreBounded(t *testing.T) {
 	servers := open(t, withHost(t), stdio(t, "deaf"))
