@@ -81,7 +81,7 @@ func deaf() error {
 	return nil
 }
 
-// busy is a server that answers its calls one after the other, the first after two seconds.
+// busy is a server that answers its calls one after the other, the first after two seconds. It prints what it does.
 func busy() error {
 	wait := 2 * time.Second
 	lines := bufio.NewScanner(os.Stdin)
@@ -89,6 +89,7 @@ func busy() error {
 		if m := parse(lines.Bytes()); m.Method != "tools/call" {
 			answer(m)
 		} else {
+			fmt.Println("working")
 			time.Sleep(wait)
 			fmt.Printf(fine+"\n", m.ID)
 			wait = 0
