@@ -94,6 +94,9 @@ var elsewhere = map[string]map[string]string{
 	"../agent/sandbox/workspace": {
 		"workspace disk (bytes and files)": "TestTheDiskIsShared",
 	},
+	"../redisstore/bus": {
+		"results on their way to other pods (bytes, plus 8 KiB each)": "TestAnswersOfATenantLeaveRoomForOthers",
+	},
 	"../registry/memory": {
 		"approvals, credentials, pairing requests and file attributes, in-memory store (bytes)": "TestDocumentsAreShared",
 		"call records, in-memory store":                                 "TestRecordsOfCallsAreShared",

@@ -81,9 +81,9 @@ func (r *Router) answer(pod string, reply registry.Reply) {
 	reply.V = registry.EnvelopeVersion
 	err := r.bus.Reply(pod, reply)
 	if err != nil && reply.Result != nil && reply.Tenant != "" { // only the caller could have the answer
-		r.log.Warn("answer not sent; its caller is told so", "call", reply.CallID, "pod", pod, "error", err)
-		e := registry.Errorf(registry.CodeBusy, "The device has answered, and the answer was dropped: too many "+
-			"long answers of this tenant were on their way. Ask for less at once.")
+		r.log.Warn("answer dropped; its caller gets busy", "call", reply.CallID, "pod", pod, "error", err)
+		e := registry.Errorf(registry.CodeBusy, "The device has answered, but its answer was dropped: too many "+
+			"long answers of this tenant were being sent. Make fewer such calls at a time.")
 		err = r.bus.Reply(pod, registry.Reply{
 			V: reply.V, CallID: reply.CallID, Err: e.With(registry.DispatchedYes),
 		})

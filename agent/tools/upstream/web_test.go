@@ -236,7 +236,7 @@ func TestCallsWithoutAnswersAreLoggedSeldom(t *testing.T) {
 	if err := servers.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(log.String(), "has no answer"); n < 1 || n > 10 {
+	if n := strings.Count(log.String(), "tool not answered"); n < 1 || n > 10 {
 		t.Errorf("%d lines", n)
 	}
 }
