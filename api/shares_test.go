@@ -97,6 +97,9 @@ var elsewhere = map[string]map[string]string{
 	"../redisstore/bus": {
 		"results on their way to other pods (bytes, plus 8 KiB each)": "TestAnswersOfATenantLeaveRoomForOthers",
 	},
+	"../agent/access/pairing": {
+		"waiting tools of paired devices (bytes)": "TestWaitingToolsOfATenant",
+	},
 	"../registry/memory": {
 		"approvals, credentials, pairing requests and file attributes, in-memory store (bytes)": "TestDocumentsAreShared",
 		"call records, in-memory store":                                 "TestRecordsOfCallsAreShared",

@@ -14,6 +14,7 @@ const (
 	MaxNonces            = 8           // per owner; the oldest is dropped for a new one
 	NonceTTL             = time.Minute // of nonces that devices sign
 	MaxDeviceDefinitions = 512 << 10   // bytes of stored definitions per paired device
+	MaxWaitingBytes      = 64 << 20    // bytes of a tenant's definitions that wait for approval
 )
 
 // Pairing is a device's pairing request. It contains neither its secret nor its code.
@@ -115,7 +116,8 @@ type PairingStore interface {
 	TakeNonce(ctx context.Context, tenant, owner, nonce string) (bool, error)
 
 	// SetDeviceTools replaces the stored tools of a paired device, for CredentialIdle. More than MaxDeviceDefinitions
-	// fails with CodeInvalidRequest.
+	// fails with CodeInvalidRequest. It fails with ErrManyWaiting if the tenant's waiting tools would exceed
+	// MaxWaitingBytes.
 	SetDeviceTools(ctx context.Context, tenant, credential string, t DeviceTools) error
 
 	// DeviceTools returns the stored tools of a paired device.
@@ -129,12 +131,14 @@ type DeviceTools struct {
 }
 
 // Size returns the approximate size of the definitions in bytes.
-func (t DeviceTools) Size() int {
-	size := 0
-	for _, list := range [...][]ToolSpec{t.Waiting, t.Pinned} {
-		for _, spec := range list {
-			size += spec.Size()
-		}
+func (t DeviceTools) Size() int { return sizeOf(t.Waiting) + sizeOf(t.Pinned) }
+
+// WaitingSize is Size of the waiting definitions.
+func (t DeviceTools) WaitingSize() int { return sizeOf(t.Waiting) }
+
+func sizeOf(list []ToolSpec) (size int) {
+	for _, spec := range list {
+		size += spec.Size()
 	}
 	return size
 }
@@ -147,6 +151,7 @@ var (
 	ErrPairingDecided = Errorf(CodeInvalidRequest, "The pairing request is already decided.")
 	ErrPairingsFull   = Errorf(CodeRateLimited, "Too many devices wait to be paired. Retry in a minute.").
 				RetryIn(time.Minute)
+	ErrManyWaiting         = Errorf(CodeInvalidRequest, "Too many tools of this tenant wait for approval.")
 	ErrDefinitionsTooLarge = Errorf(CodeInvalidRequest, "The device has too many tool definitions to store.")
 )
 

@@ -271,9 +271,53 @@ func (s store) SetDeviceTools(ctx context.Context, tenant, credential string, t 
 	if t.Size() > registry.MaxDeviceDefinitions {
 		return registry.ErrDefinitionsTooLarge
 	}
+	if err := s.reserveWaiting(ctx, tenant, credential, int64(t.WaitingSize())); err != nil {
+		return err
+	}
 	_, err := documents.Commit(ctx, s.docs, deviceTools(tenant, credential),
 		documents.PutJSON(toolsID, t, registry.CredentialIdle))
 	return err
+}
+
+// reserveWaiting replaces the bytes that a device has of MaxWaitingBytes. A space of the tenant has them as a document
+// for each device, and as a member of an index, weighed by them.
+func (s store) reserveWaiting(ctx context.Context, tenant, credential string, size int64) error {
+	space := documents.Space{Tenant: tenant, Kind: "waitingtools"}
+	for range documents.MaxTries {
+		found, err := s.docs.Read(ctx, space.Ref(credential))
+		if err != nil {
+			return err
+		}
+		var before int64
+		if found[0].Exists() {
+			if before, err = documents.Decode[int64](found[0], nil); err != nil {
+				return err
+			}
+		}
+		if before == 0 && size == 0 {
+			return nil
+		}
+		steps := []documents.Step{
+			documents.Expect(credential, found[0].Revision),
+			documents.Leave(allIndex, documents.Weighed(before, credential)),
+		}
+		if size == 0 {
+			steps = append(steps, documents.Delete(credential))
+		} else {
+			steps = append(steps, documents.Join(allIndex, documents.Weighed(size, credential), registry.CredentialIdle, 0),
+				documents.PutJSON(credential, size, registry.CredentialIdle))
+		}
+		if size > before { // fewer are always allowed
+			steps = append(steps, documents.AtMost(registry.MaxWaitingBytes-size+before, documents.Term{Index: allIndex}))
+		}
+		switch done, err := documents.Commit(ctx, s.docs, space, steps...); {
+		case err != nil || done.Refused == 0:
+			return err
+		case done.Refused > 1:
+			return registry.ErrManyWaiting
+		}
+	}
+	return documents.ErrContended
 }
 
 // DeviceTools implements registry.PairingStore.

@@ -308,6 +308,32 @@ var pairingTests = []subtest{
 			f.Errorf("too large: %v", err)
 		}
 	}},
+	{name: "definitions that wait are bounded by tenant", run: func(f *fixture) {
+		const size = registry.MaxDeviceDefinitions - 1024
+		spec := registry.ToolSpec{Name: "x", Parameters: []byte(`{"title":"` + strings.Repeat("x", size) + `"}`)}
+		waiting := registry.DeviceTools{Waiting: []registry.ToolSpec{spec}}
+		set := func(tenant, credential string, t registry.DeviceTools) error {
+			return f.store.SetDeviceTools(f.ctx, tenant, credential, t)
+		}
+		n := registry.MaxWaitingBytes / waiting.Size()
+		for i := range n {
+			f.must(set(f.tenant, fmt.Sprint(i), waiting))
+		}
+		if err := set(f.tenant, "more", waiting); !errors.Is(err, registry.ErrManyWaiting) {
+			f.Errorf("one more: %v", err)
+		}
+		if got, err := f.store.DeviceTools(f.ctx, f.tenant, "more"); err != nil || got.Size() > 0 {
+			f.Errorf("one more has %d bytes, %v", got.Size(), err)
+		}
+		f.must(set(f.tenant, "0", waiting)) // replaces its own
+		f.must(set(f.tenant, "more", registry.DeviceTools{Pinned: waiting.Waiting}))
+		f.must(set(f.tenant+"x", "more", waiting))
+		f.must(set(f.tenant, "0", registry.DeviceTools{}))
+		f.must(set(f.tenant, "more", waiting))
+		if err := set(f.tenant, "0", waiting); !errors.Is(err, registry.ErrManyWaiting) {
+			f.Errorf("the first again: %v", err)
+		}
+	}},
 }
 
 // together runs a function in several goroutines at once.

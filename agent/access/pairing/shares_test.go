@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent/access/auth"
@@ -100,4 +101,45 @@ func TestUsedCodes(t *testing.T) {
 	}
 	_, err = f.Find(t.Context(), approver("ann"), other.Code)
 	f.want("another code", err, "")
+}
+
+// The waiting tools of a tenant's devices are bounded. Those that waited before stay, others wait in vain until some are
+// decided, and approved ones are offered.
+func TestWaitingToolsOfATenant(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, id := f.pair(pairing.Request{DeviceID: "cam-1", Tools: []string{"photo"}})
+	photo, erase, more := f.spec("photo", "a"), f.spec("erase", "x"), f.spec("more", "x")
+	review := func(tools ...registry.ToolSpec) (waiting string) {
+		t.Helper()
+		r, err := f.Review(t.Context(), id, tools)
+		f.must(err)
+		if len(r.Offer) != 1 {
+			t.Errorf("%d tools are offered", len(r.Offer))
+		}
+		return strings.Join(names(r.Waiting, func(w pairing.Waiting) string { return w.Name + ": " + w.Reason }), "; ")
+	}
+	if got := review(photo, erase); got != "erase: waits for approval" {
+		t.Error(got)
+	}
+	large := registry.ToolSpec{Name: "x", Description: strings.Repeat("x", registry.MaxDeviceDefinitions-1024)}
+	others := registry.DeviceTools{Waiting: []registry.ToolSpec{large}}
+	taken := 0
+	for err := error(nil); err == nil; taken++ {
+		if err = f.store.SetDeviceTools(t.Context(), tenant, fmt.Sprint("other", taken), others); err == nil {
+			continue
+		}
+		f.want("others", err, registry.CodeInvalidRequest)
+	}
+	large.Description = large.Description[:registry.MaxWaitingBytes%others.Size()-2*erase.Size()]
+	f.must(f.store.SetDeviceTools(t.Context(), tenant, "last", registry.DeviceTools{Waiting: []registry.ToolSpec{large}}))
+	more.Description = strings.Repeat("y", 4*erase.Size())
+	want := "erase: waits for approval; more: too many tools of this tenant wait for approval"
+	if got := review(photo, erase, more.Hashed()); got != want {
+		t.Error(got)
+	}
+	f.must(f.store.SetDeviceTools(t.Context(), tenant, "other0", registry.DeviceTools{}))
+	if got := review(photo, erase, more.Hashed()); got != "erase: waits for approval; more: waits for approval" {
+		t.Error(got)
+	}
 }

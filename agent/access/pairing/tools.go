@@ -25,6 +25,8 @@ const (
 	maxWaitingTools = 512                               // waiting tools per device; each frame with tools scans all
 )
 
+const reasonRejected = "was rejected by an approver"
+
 func pinOf(all []registry.ApprovedTool, name string) (hash string, ok bool) {
 	for _, a := range all {
 		if a.Name == name && a.Hash != "" {
@@ -98,8 +100,27 @@ func (s *Service) Review(ctx context.Context, id auth.Identity, tools []registry
 	if !slices.EqualFunc(kept.Waiting, known.Waiting, same) || !slices.EqualFunc(kept.Pinned, known.Pinned, same) {
 		reviewed.Bytes += kept.Size()
 		err = s.cfg.Store.SetDeviceTools(ctx, id.Tenant, credential, kept)
+		if errors.Is(err, registry.ErrManyWaiting) {
+			kept.Waiting = reviewed.forget(kept.Waiting, known.Waiting)
+			err = s.cfg.Store.SetDeviceTools(ctx, id.Tenant, credential, kept)
+		}
 	}
 	return reviewed, err
+}
+
+// forget returns the waiting tools that waited before. The device learns that the others are not stored.
+func (r *Reviewed) forget(waiting, before []registry.ToolSpec) []registry.ToolSpec {
+	hash := make(map[string]string, len(before))
+	for _, t := range before {
+		hash[t.Name] = t.Hash()
+	}
+	stored := func(t registry.ToolSpec) bool { return hash[t.Name] == t.Hash() }
+	for i, w := range r.Waiting {
+		if w.Reason != reasonRejected && !stored(w.ToolSpec) {
+			r.Waiting[i].Reason = "too many tools of this tenant wait for approval"
+		}
+	}
+	return slices.DeleteFunc(waiting, func(t registry.ToolSpec) bool { return !stored(t) })
 }
 
 // Approvals has the approved and the waiting tools of a paired device.
@@ -159,7 +180,7 @@ func review(
 			r.Offer = append(r.Offer, t)
 			kept.Pinned = append(slices.DeleteFunc(kept.Pinned, hasName(t.Name)), t)
 		case hash == hashRejected:
-			r.Waiting = append(r.Waiting, Waiting{t, "was rejected by an approver"})
+			r.Waiting = append(r.Waiting, Waiting{t, reasonRejected})
 		case len(kept.Waiting) >= maxWaitingTools,
 			registry.DeviceTools{Waiting: kept.Waiting}.Size()+t.Size() > maxWaiting:
 			r.Waiting = append(r.Waiting, Waiting{t, "too many tools of this device wait for approval"})
