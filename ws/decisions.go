@@ -88,8 +88,12 @@ func (c *conn) ShowApproval(a registry.Approval) {
 	}
 }
 
+// waitingCost is about how many bytes are read to find the approvals that wait for a device, besides those themselves.
+const waitingCost = 16 << 10
+
 // showWaiting sends the device, in the background and once per connection, the approvals that were requested before it
-// declared the capability. It may send an approval a second time.
+// declared the capability. It may send an approval a second time. To read and write them is work like that for a list
+// of tools, so it takes turns and has the same token bucket: a device may connect again and again.
 func (c *conn) showWaiting() {
 	if c.shownWaiting || c.server.cfg.Decisions == nil || !c.local.Session().Can(registry.CapabilityApproval) {
 		return
@@ -99,6 +103,15 @@ func (c *conn) showWaiting() {
 	c.server.goTask(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
+		if !c.budget.takeListing(waitingCost) {
+			return
+		}
+		turn, err := c.server.turns.Acquire(ctx, c.who.Owner(), 1)
+		if err != nil {
+			c.log().Debug("approvals that wait not shown", "error", err)
+			return
+		}
+		defer turn.Release()
 		waiting, err := c.server.cfg.Decisions.WaitingAt(ctx, session)
 		if err != nil {
 			c.log().Debug("pending approvals not shown", "error", err)
@@ -106,7 +119,7 @@ func (c *conn) showWaiting() {
 		room := c.server.cfg.MaxOutbound / 4 // a device is closed as slow if its outbox is full
 		for _, a := range waiting {
 			frame := approvalRequestFrame(a)
-			if room -= len(frame); room < 0 || c.ending() != closeNone {
+			if room -= len(frame); room < 0 || c.ending() != closeNone || !c.budget.takeListing(len(frame)) {
 				return
 			}
 			if err := c.send(frame); err != nil {

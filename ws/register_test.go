@@ -1,14 +1,17 @@
 package ws
 
 import (
+	"context"
 	"encoding/json"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
@@ -117,5 +120,41 @@ func TestFramesThatHaveTheStoreWorkCostMore(t *testing.T) {
 		if slow := c.budget.spend(9) > 0; slow != tc.slow { // the budget has 18 units
 			t.Errorf("%T slows down: %v", tc.frame, slow)
 		}
+	}
+}
+
+// waitingApprovals counts how often the approvals that wait for a device are read.
+type waitingApprovals struct {
+	Decisions
+	read atomic.Int64
+}
+
+func (w *waitingApprovals) WaitingAt(context.Context, registry.Session) ([]registry.Approval, error) {
+	w.read.Add(1)
+	return nil, nil
+}
+
+// A device that connects all the time does not have its waiting approvals read each time.
+func TestWaitingApprovalsAreNotReadAllTheTime(t *testing.T) {
+	waiting := new(waitingApprovals)
+	s := serverWithoutSockets(t, Config{Decisions: waiting}, 64<<10)
+	c := anotherConn(t, s, auth.Identity{Tenant: "t", Admin: true})
+	if err := c.local.Update(t.Context(), func(s *registry.Session) {
+		s.Capabilities = []string{registry.CapabilityApproval}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const connections = 500
+	for range connections {
+		c.shownWaiting = false // as of another connection of the session
+		c.showWaiting()
+	}
+	testkit.Eventually(t, "all were dealt with", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.tasks == 0
+	})
+	if n := waiting.read.Load(); n < 10 || n > connections/2 {
+		t.Errorf("read %d times", n)
 	}
 }
