@@ -19,7 +19,7 @@ const (
 	unitsPerLabel = 10      // for each label added or removed, which the store writes
 	unitsPerStray = 10      // for an answer to a call that is not open, which the store looks up
 	unitsPerStore = 10      // for a frame that reads or changes the store
-	unitsPerTool  = 0.25    // for each tool of a list that has changed: the whole list is hashed and written
+	unitsPerTool  = 0.25    // for each tool of a list that has changed, which is hashed and written, and of a frame
 
 	// The burst of a session: multiples of the frame burst, and of the largest message. Its rate allows one such
 	// message a second besides the frames. A message is charged before its type is known.

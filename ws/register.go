@@ -277,6 +277,7 @@ func (r *registration) inTurn(
 	for _, raw := range definitions {
 		admit(ctx, raw)
 	}
+	r.conn.budget.spend(unitsPerTool * float64(len(definitions))) // also for rejected ones
 }
 
 // takeTurn waits for a turn, unless the registration has one that is shorter than turnLength so far.

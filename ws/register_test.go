@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -57,6 +58,18 @@ func anotherConn(t *testing.T, s *Server, who auth.Identity) *conn {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A frame with many definitions costs more than one with few, also if none is admitted.
+func TestRejectedDefinitionsCost(t *testing.T) {
+	for _, tools := range []int{1, 100} {
+		c := connWithoutSocket(t, Config{MaxFrame: 4 * bytesPerUnit, MaxFramesPerSecond: 0.001, FrameBurst: 1})
+		frame := &registerToolsFrame{Tools: slices.Repeat([]json.RawMessage{[]byte(`{"name":"no name"}`)}, tools)}
+		_ = c.registerTools(t.Context(), frame)                 // there is no socket to answer on
+		if slow := c.budget.spend(9) > 0; slow != (tools > 1) { // the budget has 18 units
+			t.Errorf("%d definitions slow down: %v", tools, slow)
+		}
+	}
 }
 
 // A change of a long list costs more than one of a short list, whether a tool comes or goes.
