@@ -238,6 +238,10 @@ type Provenance struct {
 	Conversation *provenance.Conversation // what the model has read
 	Tool         string                   // as in Conversation.Approve; empty: no approved calls
 
+	// Definitions returns the definitions that a model was shown of tools that devices and MCP servers offer, without
+	// those of the owner of the called tool; nil: none.
+	Definitions func() string
+
 	Suspects []provenance.Argument // arguments that a person should approve
 
 	// Approved is set if a person has seen and allowed the arguments of this very call. It is not set for a call that
@@ -248,14 +252,24 @@ type Provenance struct {
 // noteMarks determines where the arguments of a call come from. It runs after all hooks.
 func (inv *Invocation) noteMarks() {
 	p := inv.Provenance
-	if p == nil || p.Conversation == nil || !p.Conversation.Tainted() {
+	if p == nil || p.Conversation == nil {
+		return
+	}
+	call := provenance.Call{
+		Tool: p.Tool, Args: inv.Args.Raw(), Schema: inv.Spec.Parameters, Destinations: inv.Policy.Destinations,
+	}
+	var facts provenance.Facts
+	switch {
+	case p.Conversation.Tainted():
+		inv.Marks = policy.Untrusted
+		facts = p.Conversation.Origins(call)
+	case p.Definitions != nil:
+		facts = p.Conversation.Defined(call, p.Definitions)
+	}
+	if !facts.Tainted {
 		return
 	}
 	p.Approved = false // the call may be checked again
-	inv.Marks = policy.Untrusted
-	facts := p.Conversation.Origins(provenance.Call{
-		Tool: p.Tool, Args: inv.Args.Raw(), Schema: inv.Spec.Parameters, Destinations: inv.Policy.Destinations,
-	})
 	effect := provenance.Changes
 	if e := inv.Policy.Effects; e&policy.Destructive != 0 {
 		effect = provenance.Destroys

@@ -267,7 +267,7 @@ func CallDevice(ctx context.Context, c DeviceCall) (Outcome, error) {
 		Model: outer.Model, Context: outer.Context, OnApproval: call.prepared.req.OnApproval, outer: call.clock,
 	}
 	if from := outer.Provenance; from != nil { // the other fields are about the arguments of the outer call
-		req.Provenance = &Provenance{Conversation: from.Conversation}
+		req.Provenance = &Provenance{Conversation: from.Conversation, Definitions: from.Definitions}
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)

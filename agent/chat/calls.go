@@ -27,6 +27,7 @@ type call struct {
 	problem string        // why there are no args
 
 	shown   agent.ShownTool // zero: the name is not listed
+	listed  []agent.ShownTool
 	origins *provenance.Conversation
 
 	text     string             // the result, readable
@@ -50,12 +51,23 @@ func (l *loop) prepare(asked []provider.ToolCall, listed []agent.ShownTool) []*c
 	origins := l.knows().Conversation
 	calls := make([]*call, len(asked))
 	for i, a := range asked {
-		c := &call{asked: a, id: registry.NewCallID(), shown: byName[a.Name], origins: origins}
+		c := &call{asked: a, id: registry.NewCallID(), shown: byName[a.Name], listed: listed, origins: origins}
 		c.name = cmp.Or(c.shown.Spec.Name, a.Name)
 		c.args, c.problem = parseArgs(a.Args)
 		calls[i] = c
 	}
 	return calls
+}
+
+// definitions returns what other devices and MCP servers say of their tools.
+func (c *call) definitions() string {
+	var text strings.Builder
+	for _, t := range c.listed {
+		if t.Source != registry.SourceLocal && t.Source != c.shown.Source {
+			text.WriteString(t.Spec.Description + "\n" + provenance.Strings(t.Spec.Parameters))
+		}
+	}
+	return text.String()
 }
 
 // parseArgs returns arguments as JSON. Empty text means {}, because models leave it empty for tools without parameters.
@@ -152,7 +164,7 @@ func (l *loop) call(ctx context.Context, c *call) {
 			l.limits.MaxResult))
 		return
 	}
-	from := &agent.Provenance{Conversation: c.origins, Tool: c.asked.Name}
+	from := &agent.Provenance{Conversation: c.origins, Tool: c.asked.Name, Definitions: c.definitions}
 	outcome, err := l.invoke(ctx, agent.InvokeRequest{
 		CallID: c.id, ModelName: c.asked.Name, Args: c.args, Turn: l.turn, Provenance: from,
 		OnApproval: l.askPerson,

@@ -134,6 +134,12 @@ func sharedServer(t *testing.T, release chan struct{}) string {
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name}}}, nil, nil
 			})
 	}
+	return serveMCP(t, server)
+}
+
+// serveMCP serves an MCP server, and returns the file that names it.
+func serveMCP(t *testing.T, server *mcp.Server) string {
+	t.Helper()
 	service := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(func() {

@@ -103,6 +103,47 @@ func (c *Conversation) Origins(call Call) Facts {
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
+// Defined returns the addresses in a call's arguments that stand in definitions, and that no trusted source contains. The
+// definitions are those of tools that others than the called tool's owner wrote: a model reads them before anything
+// else. Defined is for conversations that have read nothing from outside, and returns nothing for others. It calls
+// definitions only if there is an address to look for.
+func (c *Conversation) Defined(call Call, definitions func() string) Facts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tainted {
+		return Facts{}
+	}
+	c.read()
+	if len(c.untrustedAddresses(call)) == 0 {
+		return Facts{}
+	}
+	before := c.outside
+	defer func() { c.outside = before }()
+	c.outside = newIndex()
+	text := definitions()
+	c.reader.addProse(c.outside, origin{Outside, "the definition of a tool"}, c.outside.admit(text, maxOutside))
+	found := slices.DeleteFunc(c.untrustedAddresses(call), func(a Argument) bool { return a.Source != Outside })
+	return Facts{Tainted: len(found) > 0, Arguments: found}
+}
+
+func (c *Conversation) untrustedAddresses(call Call) []Argument {
+	s := search{Conversation: c, budget: maxSteps, call: call}
+	s.args()
+	return slices.DeleteFunc(s.found, func(a Argument) bool {
+		return a.Source.trusted() || a.Kind != KindAddress && a.Kind != KindURL
+	})
+}
+
+// Strings returns the texts in a JSON value, such as the schema of a tool, each in a line.
+func Strings(value json.RawMessage) string {
+	var out strings.Builder
+	eachScalar(value, func(_ string, t jsontext.Token, _ bool) bool {
+		out.WriteString(t.String() + "\n")
+		return true
+	})
+	return out.String()
+}
+
 func (c *Conversation) prepare() {
 	if c.trusted == nil {
 		c.reader.months = monthsByHash()
