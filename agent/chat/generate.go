@@ -24,6 +24,7 @@ import (
 // and without its tool calls: none of them ran, and the last may be incomplete.
 func (l *loop) generate(ctx context.Context, listed []agent.ShownTool) (provider.Message, error) {
 	request := l.request(listed)
+	request.Room = l.roomForOne()
 	if err := l.choose(&request, listed); err != nil {
 		return provider.Message{}, err
 	}
@@ -236,6 +237,7 @@ func (e *Engine) Complete(ctx context.Context, c Completion, emit func(Event)) (
 		return Reply{}, nil, out.complete("", err)
 	}
 	l.continuations = kept
+	defer l.giveBack()
 	info := TurnInfo{Key: scope.Key, Caller: c.Caller, Channel: scope.Channel}
 	reply, err := e.carryOut(ctx, info, l, began, l.run)
 	reply.MessageCount = len(c.Messages)
@@ -264,7 +266,7 @@ func (e *Engine) newCompletion(
 			System: c.System, Tools: c.Tools, MaxTokens: c.MaxTokens, Temperature: c.Temperature, Stop: c.Stop,
 			Options: c.Options,
 		},
-		choice: c.Choice,
+		choice: c.Choice, memory: e.memory, by: c.Caller.Owner(),
 	}
 	if c.Choice.Mode == provider.ChoiceNone {
 		l.base.Tools = nil

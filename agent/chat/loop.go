@@ -14,6 +14,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/provider"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -34,6 +35,10 @@ type loop struct {
 	mark    mark
 	format  Format
 	debug   bool
+
+	memory *share.Pool    // of answers; nil: not limited
+	by     share.Owner    // who holds it
+	held   []*share.Grant // until the turn ends
 
 	leftOut bool // dropped tools are already logged
 
@@ -118,6 +123,35 @@ func (l *loop) exceeded(n, calls int) *Error {
 	}
 }
 
+// Memory of answers.
+const (
+	roomStep     = 256 << 10 // bytes of an answer whose memory is taken at once
+	answerCopies = 2         // as it is read, and as it is kept
+)
+
+// roomForOne returns a function that takes memory for one answer of up to so many bytes, until the turn ends.
+func (l *loop) roomForOne() func(bytes int) error {
+	taken := 0
+	return func(bytes int) error {
+		for l.memory != nil && taken < bytes {
+			part, err := l.memory.Try(l.by, answerCopies*roomStep)
+			if err != nil {
+				return err
+			}
+			l.held = append(l.held, part)
+			taken += roomStep
+		}
+		return nil
+	}
+}
+
+func (l *loop) giveBack() {
+	for _, part := range l.held {
+		part.Release()
+	}
+	l.held = nil
+}
+
 func (l *loop) reply() Reply {
 	return Reply{
 		Turn: l.turn, FullResponse: l.said.String(), Refusal: l.refusal.String(), Calls: l.calls,
@@ -189,7 +223,9 @@ func (e *Engine) answer(
 		limits: e.cfg.Limits, log: e.cfg.Log, model: e.cfg.Models[0], out: out, turn: uuid.NewString(),
 		journal: &journal{store: e.cfg.Store, turn: l.Turn, spending: spent}, readings: e.readings,
 		format: a.Format, debug: a.Debug, tools: e.open(scope), files: e.cfg.Files, key: a.Key,
+		memory: e.memory, by: a.Caller.Owner(),
 	}}
+	defer t.loop.giveBack()
 	info := TurnInfo{Key: a.Key, Caller: a.Caller, Channel: ChannelChat}
 	reply, err := e.carryOut(ctx, info, t.loop, time.Now(), t.run)
 	reply.MessageCount, reply.Title = t.loop.journal.count, t.title

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/farhand/farhand/agent"
+	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/provider"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
@@ -101,5 +102,65 @@ func TestManyConversations(t *testing.T) {
 		if err != nil || len(c.Messages) != 4*turns || c.Busy || c.Draft != nil {
 			t.Errorf("%d: %d messages, busy %v, %v", i, len(c.Messages), c.Busy, err)
 		}
+	}
+}
+
+// long is a model whose answers ask for room for a megabyte.
+type long struct{ end chan struct{} }
+
+func (long) Name() string { return "long" }
+
+func (l long) Generate(ctx context.Context, r provider.Request, _ func(provider.Delta)) (provider.Answer, error) {
+	if strings.Contains(r.Messages[len(r.Messages)-1].Content, "long") {
+		if err := r.Room(1 << 20); err != nil {
+			return provider.Answer{}, &provider.Error{Kind: provider.KindLimit, Message: "no room"}
+		}
+		<-l.end
+	}
+	return provider.Answer{Message: provider.Message{Content: "said"}, Stop: provider.StopEnd}, nil
+}
+
+// TestLongAnswersOfATenant: the memory of one tenant's answers has a bound, other tenants have room, and it is given
+// back when the turns end.
+func TestLongAnswersOfATenant(t *testing.T) {
+	model := long{make(chan struct{})}
+	e, err := NewEngine(Config{Models: []provider.Model{model}, Store: memory.New(memory.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(tenant, said string) error {
+		_, _, err := e.Complete(t.Context(), Completion{
+			Caller:   auth.Identity{Tenant: tenant, User: "u", Roles: auth.RoleCaller},
+			Messages: []provider.Message{{Role: provider.RoleUser, Content: said}},
+		}, nil)
+		return err
+	}
+	failed := make(chan error, 200)
+	for range cap(failed) {
+		go func() { failed <- ask("greedy", "long") }()
+	}
+	const fit = maxTurnBytes / 2 / (answerCopies << 20)
+	for range cap(failed) - fit {
+		if err := <-failed; err == nil {
+			t.Fatal("more answers fit than may")
+		}
+	}
+	if err := ask("modest", "short"); err != nil {
+		t.Error(err)
+	}
+	if held := e.memory.Stats().Held; held != maxTurnBytes/2 {
+		t.Errorf("%d bytes are held", held)
+	}
+	close(model.end)
+	if err := ask("modest", "long"); err != nil {
+		t.Error(err)
+	}
+	for range fit {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	if held := e.memory.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are held after the turns", held)
 	}
 }

@@ -26,8 +26,10 @@ type answer struct {
 	emit     func(Delta)
 	limit    int // bytes
 	size     int
-	said     bool // text or thinking was emitted
-	refused  bool // the model declines to answer
+	room     func(bytes int) error // nil: no limit of all answers
+	roomed   int                   // bytes that room was asked for
+	said     bool                  // text or thinking was emitted
+	refused  bool                  // the model declines to answer
 	text     strings.Builder
 	thoughts []*thought
 	calls    []*call
@@ -48,11 +50,26 @@ type call struct {
 	index    *lenientInt // nil: the server gave none
 }
 
-func newAnswer(emit func(Delta), limit int) *answer {
+func newAnswer(emit func(Delta), limit int, room func(bytes int) error) *answer {
 	if emit == nil {
 		emit = func(Delta) {}
 	}
-	return &answer{emit: emit, limit: limit}
+	return &answer{emit: emit, limit: limit, room: room, roomed: freeRoom}
+}
+
+// freeRoom is how many bytes of an answer need no room: nearly all answers are shorter.
+const freeRoom = 64 << 10
+
+// hold asks for room for the answer so far, and for an event of which so many bytes were read.
+func (a *answer) hold(event int) error {
+	if a.room == nil || a.size+event <= a.roomed {
+		return nil
+	}
+	a.roomed = a.size + event
+	if err := a.room(a.roomed); err != nil {
+		return errors.Join(errNoRoom, err)
+	}
+	return nil
 }
 
 func (a *answer) grow(n int) error {
@@ -60,7 +77,7 @@ func (a *answer) grow(n int) error {
 	if a.size > a.limit {
 		return fmt.Errorf("%w %d bytes", errTooLong, a.limit)
 	}
-	return nil
+	return a.hold(0)
 }
 
 func (a *answer) addText(s string) error { return a.say(s, Delta{Text: s}) }
@@ -249,6 +266,7 @@ var (
 	errCutOff   = errors.New("the stream ended before the answer did")
 	errNonsense = errors.New("the stream is invalid")
 	errTooLong  = errors.New("the answer is longer than") // it is not retried: the next answer would be as long
+	errNoRoom   = errors.New("there is no room for the answer")
 )
 
 // maxServerText is the maximum length of a server's message that is shown, in characters.

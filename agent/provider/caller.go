@@ -73,7 +73,7 @@ func (c *caller) Generate(parent context.Context, r Request, emit func(Delta)) (
 	ctx, cancel := context.WithTimeoutCause(parent, c.cfg.Timeout, errSlow)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
-		a := newAnswer(emit, c.cfg.MaxBytes)
+		a := newAnswer(emit, c.cfg.MaxBytes, r.Room)
 		err := c.attempt(ctx, body, a, c.vendor.reader(a))
 		if err == nil {
 			return a.whole(), nil
@@ -139,6 +139,9 @@ func (c *caller) classify(err error, said bool) *failure {
 	case isTooLong(err):
 		message := fmt.Sprintf("The answer of %q is too long.", c.cfg.Name)
 		f = &failure{err: &Error{Kind: KindBroken, Message: message, Cause: err}}
+	case errors.Is(err, errNoRoom):
+		message := fmt.Sprintf("There is no room for the long answer of %q now. Try again later.", c.cfg.Name)
+		f = &failure{err: &Error{Kind: KindLimit, Message: message, Cause: err}}
 	case errors.Is(err, errNonsense):
 		f = c.failed(true, err, "The provider of %q sent an invalid answer. Try again later.",
 			c.cfg.Name)

@@ -51,6 +51,32 @@ func TestStatusesBecomeKinds(t *testing.T) {
 	})
 }
 
+// An answer that takes more than a little memory asks for room, also while one event of it is not complete, and is not
+// asked for again if there is none.
+func TestAnswersAskForRoom(t *testing.T) {
+	t.Parallel()
+	word := strings.Repeat("x", 10<<10)
+	for name, raw := range map[string]string{
+		"of many events": strings.Repeat(delta(`{"content":"`+word+`"}`), 60),
+		"of one event":   `data: {"choices":[{"delta":{"content":"` + strings.Repeat(word, 60),
+	} {
+		asked := 0
+		s := scripted.OpenAI(t, scripted.Reply(scripted.Raw(raw), scripted.Cut()))
+		r := ask("hi")
+		r.Room = func(n int) error {
+			if asked = n; n > 500<<10 {
+				return errors.New("full")
+			}
+			return nil
+		}
+		_, err := openAI(s).Generate(deadline(t), r, nil)
+		e, ok := errors.AsType[*provider.Error](err)
+		if !ok || asked <= 500<<10 || asked > 700<<10 || len(s.Requests()) != 1 || !strings.Contains(e.Message, "room") {
+			t.Errorf("%s: %v, %d bytes, %d requests", name, err, asked, len(s.Requests()))
+		}
+	}
+}
+
 func TestServersTextIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{

@@ -106,6 +106,10 @@ type Request struct {
 	Stop        []string
 	Choice      Choice // among Tools
 	Options     Options
+
+	// Room asks whether there is memory for an answer of so many bytes, before an answer takes more than freeRoom. nil:
+	// there always is. Its error is the cause of the failure.
+	Room func(bytes int) error
 }
 
 // Delta is a piece of a streamed answer.

@@ -52,7 +52,9 @@ func (c *caller) ask(
 		return c.refusal(res, in)
 	}
 	// Escaping makes up to six bytes of one, but mostly leaves bytes unchanged.
-	return a.ended(readEvents(ssereader.New(in, 2*c.cfg.MaxBytes+maxErrorBody), read))
+	events := ssereader.New(in, 2*c.cfg.MaxBytes+maxErrorBody)
+	events.Grow = a.hold
+	return a.ended(readEvents(events, read))
 }
 
 // refusal returns the failure for a response without a stream. It reads at most maxErrorBody bytes.

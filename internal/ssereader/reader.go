@@ -21,6 +21,9 @@ type Event struct {
 
 // Reader reads events as the HTML standard defines them. It is for one goroutine.
 type Reader struct {
+	// Grow, if set, is called each time the current event has grown by growStep bytes. Its error ends the reading.
+	Grow func(size int) error
+
 	in     *bufio.Reader
 	limit  int
 	size   int // bytes read since the last empty line
@@ -29,6 +32,8 @@ type Reader struct {
 	line   []byte
 	data   []byte
 }
+
+const growStep = 64 << 10
 
 // New returns a reader of events of up to limit bytes each, including comments and the names of fields.
 func New(r io.Reader, limit int) *Reader {
@@ -81,6 +86,11 @@ func (r *Reader) readLine() ([]byte, error) {
 		}
 		if r.size++; r.size > r.limit {
 			return nil, ErrTooLong
+		}
+		if r.size%growStep == 0 && r.Grow != nil {
+			if err := r.Grow(r.size); err != nil {
+				return nil, err
+			}
 		}
 		follows := r.afterR && c == '\n'
 		r.afterR = c == '\r'
