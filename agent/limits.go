@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -165,81 +164,4 @@ func limitReached(inv Invocation, l policy.Limit, wait time.Duration) error {
 		wait.Round(time.Millisecond))
 	e.Rule, e.RetryAfter = l.Rule, wait
 	return e
-}
-
-// Endpoint is the API through which a call arrived.
-type Endpoint string
-
-// The endpoints. The empty Endpoint is none of them.
-const (
-	EndpointAPI  Endpoint = "api"  // the routes that call a tool
-	EndpointV1   Endpoint = "v1"   // a turn of a chat completion
-	EndpointChat Endpoint = "chat" // a turn of a conversation that the gateway keeps
-	EndpointMCP  Endpoint = "mcp"  // a client of MCP
-)
-
-// CallRoute is the path of a call to its tool.
-type CallRoute string
-
-// The routes.
-const (
-	RouteNone      CallRoute = "none"    // no tool was found
-	RouteLocalTool CallRoute = "builtin" // to a local tool, in the gateway
-	RouteLocal     CallRoute = "local"   // to a device on this pod
-	RouteRemote    CallRoute = "remote"  // to a device on another pod
-)
-
-// Outcomes of calls that the gateway handled without an error. Every other outcome is a registry.Code.
-const (
-	OutcomeSucceeded = "succeeded" // the tool ran and succeeded
-	OutcomeFailed    = "failed"    // the tool ran and reported a failure
-	OutcomeReplayed  = "replayed"  // an earlier call with the same idempotency key has, or will have, the answer
-)
-
-// CallEnd describes how a call ended.
-type CallEnd struct {
-	Endpoint Endpoint
-	Route    CallRoute // as far as known when the call was admitted
-	Outcome  string
-	Duration time.Duration // since the request
-
-	Tenant, User, Tool string // the caller and the tool
-	Key                string // auth.Identity.Account of the caller
-	BytesIn, BytesOut  int    // of the arguments and the output
-}
-
-// Meter counts calls: each once, when it ends, on the pod that received the request. CallEnded must not block and must
-// be safe for concurrent use.
-type Meter interface{ CallEnded(CallEnd) }
-
-func (i *Invoker) count(req *Request, took time.Duration, res registry.Result, err error) {
-	if i.cfg.Meter == nil {
-		return
-	}
-	end := CallEnd{
-		Endpoint: req.Endpoint, Route: cmp.Or(req.where, RouteNone), Outcome: OutcomeFailed, Duration: took,
-		Tenant: req.Caller.Tenant, User: req.Caller.User, Key: req.Caller.Account(), Tool: req.Tool,
-		BytesIn:  req.argsBytes,
-		BytesOut: len(res.Output) + res.Structured.Len() + int(registry.InlineSize(res.Parts)),
-	}
-	switch {
-	case err != nil:
-		end.Outcome = string(registry.AsError(err).Code)
-	case res.Success:
-		end.Outcome = OutcomeSucceeded
-	}
-	i.cfg.Meter.CallEnded(end)
-}
-
-func (i *Invoker) routeOf(p *prepared) CallRoute {
-	switch {
-	case p.local != nil:
-		return RouteLocalTool
-	case p.route.Session.Key.Session == "":
-		return RouteNone
-	case p.route.Session.Pod == i.cfg.Pod:
-		return RouteLocal
-	default:
-		return RouteRemote
-	}
 }

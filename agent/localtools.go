@@ -167,6 +167,26 @@ func (t *LocalTools) find(sc SessionContext, name string) (Tool, error) {
 	return nil, err
 }
 
+// absentTool stands for a tool that a factory does not make in a context.
+type absentTool struct {
+	Tool
+	why string
+}
+
+func (t absentTool) Unavailable() string { return t.why }
+
+// Tool returns a tool as made for a context. A tool that is absent there is returned as unavailable.
+func (t *LocalTools) Tool(in ContextKind, name string) Tool {
+	tool, err := t.find(SessionContext{Kind: in}, name)
+	switch {
+	case err != nil:
+		return absentTool{why: "It could not be created; see the gateway's log."}
+	case tool == nil:
+		return absentTool{why: "It is not offered in such conversations."}
+	}
+	return tool
+}
+
 // make runs the factory of one registration, and keeps the tools that are announced and enabled.
 func (t *LocalTools) make(i int, sc SessionContext) (kept []Tool, err error) {
 	r := t.makers[i]
@@ -234,6 +254,13 @@ type madeTool struct {
 }
 
 func (t madeTool) Spec() registry.ToolSpec { return t.spec }
+
+func madeBy(t Tool) Tool {
+	if made, ok := t.(madeTool); ok {
+		return made.Tool
+	}
+	return t
+}
 
 // LiveTools are local tools that come and go, such as those of MCP servers. Safe for concurrent use.
 type LiveTools interface {

@@ -288,12 +288,6 @@ func AskedByModel(ctx context.Context) bool { return toolCallOf(ctx).inv.Model }
 // CallerOf returns the caller of a local tool; zero: ctx is not that of its Execute, Validate or Authorize.
 func CallerOf(ctx context.Context) auth.Identity { return toolCallOf(ctx).inv.Caller }
 
-// Asker returns the Asker for calls that a local tool makes. ctx is that of its Execute, Validate or Authorize.
-func (sc SessionContext) Asker(ctx context.Context) Asker {
-	inv := toolCallOf(ctx).inv
-	return Asker{Who: sc.Caller, Context: sc.Kind, Model: inv.Model, Endpoint: inv.Endpoint}
-}
-
 type toolCallKey struct{}
 
 // toolCallOf returns the call for which a local tool runs. For any other context it returns an empty call.

@@ -1,13 +1,11 @@
 package provider
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -166,57 +164,6 @@ func (a *answer) ended(err error) error {
 		return errCutOff
 	}
 	return err
-}
-
-// maxName is the maximum length of a name that arrives in pieces, in bytes. No tool name is that long.
-const maxName = 256
-
-// addCall adds a piece to its call. As specified, index identifies the call, and id and name come once, with the first
-// piece. Servers differ. Some give no index, or the same index for all calls, each in one piece with its own id. Some
-// repeat id and name with every piece. Some use another id for every piece, but name the tool only once. Some give no
-// id at all.
-func (a *answer) addCall(d openAICall) error {
-	id, name, args := string(d.ID), string(d.Function.Name), string(d.Function.Args)
-	c := a.callOf(d.Index, id, name)
-	if c == nil {
-		var err error
-		if c, err = a.newCall(id, name); err != nil {
-			return err
-		}
-		c.index = d.Index
-		return a.addArgs(c, args)
-	}
-	c.id = cmp.Or(c.id, id)
-	if name != c.name && c.args.Len() == 0 && len(c.name) < maxName { // a name may arrive in pieces
-		c.name += name
-	}
-	if err := a.grow(len(id) + len(name)); err != nil {
-		return err
-	}
-	return a.addArgs(c, args)
-}
-
-// callOf returns the call that a piece continues. It returns nil if the piece starts a new call.
-func (a *answer) callOf(index *lenientInt, id, name string) *call {
-	var c *call
-	for _, same := range slices.Backward(a.calls) { // from the last one: an index may be reused
-		if index != nil && same.index != nil && *same.index == *index || index == nil && id != "" && same.id == id {
-			c = same
-			break
-		}
-	}
-	if c == nil && index == nil && len(a.calls) > 0 {
-		c = a.calls[len(a.calls)-1]
-	}
-	switch {
-	case c == nil || name == "": // every call has a name, so a piece without one continues a call
-		return c
-	case id != "" && c.id != "" && id == c.id:
-		return c
-	case id != "" && (c.id != "" || c.name != ""), c.extent.closed:
-		return nil
-	}
-	return c
 }
 
 // identified returns the calls of a complete answer, each with arguments and a unique id, to which its result refers.

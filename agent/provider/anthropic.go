@@ -3,7 +3,6 @@ package provider
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/farhand/farhand/internal/ssereader"
@@ -37,97 +36,6 @@ func NewAnthropic(cfg Config) *Anthropic {
 // reader implements vendor.
 func (m *Anthropic) reader(a *answer) func(ssereader.Event) error {
 	return (&anthropicStream{m: m, a: a, open: map[int64]*block{}}).read
-}
-
-// addOptions translates the options that the Messages API supports. It returns an error that names any other. Options
-// with no effect (a penalty of zero, the default tier) are accepted.
-func (b *anthropicBody) addOptions(r Request) error {
-	o := r.Options
-	for name, asked := range map[string]bool{
-		"seed": o.Seed != nil, "logit_bias": len(o.LogitBias) > 0, "verbosity": o.Verbosity != "",
-		"metadata":          len(o.Metadata) > 0,
-		"prompt_cache_key":  o.CacheKey != "",
-		"presence_penalty":  o.PresencePenalty != nil && *o.PresencePenalty != 0,
-		"frequency_penalty": o.FrequencyPenalty != nil && *o.FrequencyPenalty != 0,
-		"service_tier":      !slices.Contains([]string{"", "auto", "default"}, o.ServiceTier),
-	} {
-		if asked {
-			return unoffered{param: name}
-		}
-	}
-	if o.TopP != nil && *o.TopP != 1 {
-		b.TopP = o.TopP
-	}
-	if user := cmp.Or(o.SafetyIdentifier, o.User); user != "" {
-		b.Metadata = map[string]string{"user_id": user}
-	}
-	b.addChoice(r)
-	switch o.Effort {
-	case "", "low", "medium", "high", "xhigh":
-		b.OutputConfig.Effort = o.Effort
-	default:
-		return unoffered{"reasoning_effort", "must be low, medium, high or xhigh for this provider"}
-	}
-	if o.Format == nil {
-		return nil
-	}
-	if o.Format.Schema == nil {
-		return unoffered{"response_format", "must have the type json_schema for this provider"}
-	}
-	b.OutputConfig.Format = &anthropicFormat{Type: "json_schema", Schema: o.Format.Schema}
-	return nil
-}
-
-// addChoice sets whether tools must be called, and whether several at once.
-func (b *anthropicBody) addChoice(r Request) {
-	if len(r.Tools) == 0 {
-		return
-	}
-	choice := anthropicChoice{Type: "auto"}
-	if r.Options.Parallel != nil {
-		choice.DisableParallel = new(!*r.Options.Parallel)
-	}
-	switch r.Choice.Mode {
-	case ChoiceNone:
-		choice = anthropicChoice{Type: "none"}
-	case ChoiceRequired:
-		choice.Type = "any"
-	case ChoiceTool:
-		choice.Type, choice.Name = "tool", r.Choice.Name
-	}
-	if choice != (anthropicChoice{Type: "auto"}) { // which is the default
-		b.ToolChoice = &choice
-	}
-}
-
-func userBlocks(m Message) ([]anthropicBlock, error) {
-	if len(m.Parts) == 0 {
-		return textBlocks(m.Content), nil
-	}
-	var blocks []anthropicBlock
-	for _, p := range m.Parts {
-		switch {
-		case p.Image == nil:
-			blocks = append(blocks, textBlocks(p.Text)...)
-		case p.Image.Detail != "" && p.Image.Detail != "auto":
-			return nil, unoffered{param: "image_url.detail"}
-		case strings.HasPrefix(p.Image.URL, "data:"):
-			kind, data, ok := strings.Cut(strings.TrimPrefix(p.Image.URL, "data:"), ";base64,")
-			if !ok {
-				return nil, unoffered{"image_url.url", "must be a URL, or data in base64, for this provider"}
-			}
-			blocks = append(blocks, imageBlock(kind, data))
-		default:
-			source := &anthropicSource{Type: "url", URL: p.Image.URL}
-			blocks = append(blocks, anthropicBlock{Type: "image", Source: source})
-		}
-	}
-	return blocks, nil
-}
-
-func imageBlock(mimeType, data string) anthropicBlock {
-	source := &anthropicSource{Type: "base64", MediaType: &mimeType, Data: &data}
-	return anthropicBlock{Type: "image", Source: source}
 }
 
 // anthropicBody is the body of a Messages API request. Its fields are defined in the vendor's reference.
@@ -202,4 +110,158 @@ type anthropicOutput struct {
 type anthropicFormat struct {
 	Type   string          `json:"type"`
 	Schema json.RawMessage `json:"schema"`
+}
+
+// anthropicEvent is one event of a stream of Anthropic's Messages API.
+type anthropicEvent struct {
+	Type    lenientString `json:"type"`
+	Index   lenientInt    `json:"index"`
+	Message struct {
+		Usage anthropicUsage `json:"usage"`
+	} `json:"message"`
+	ContentBlock anthropicPiece `json:"content_block"` // the start of a block
+	Delta        anthropicPiece `json:"delta"`
+	Usage        anthropicUsage `json:"usage"`
+}
+
+type anthropicUsage struct {
+	Input         lenientInt `json:"input_tokens"`
+	CacheRead     lenientInt `json:"cache_read_input_tokens"`
+	CacheCreation lenientInt `json:"cache_creation_input_tokens"`
+	Output        lenientInt `json:"output_tokens"`
+}
+
+// anthropicPiece is a piece of a block of any type.
+type anthropicPiece struct {
+	Type        lenientString   `json:"type"`
+	Text        lenientString   `json:"text"`
+	Thinking    lenientString   `json:"thinking"`
+	Signature   lenientString   `json:"signature"`
+	Data        lenientString   `json:"data"`
+	ID          lenientString   `json:"id"`
+	Name        lenientString   `json:"name"`
+	Input       json.RawMessage `json:"input"`
+	PartialJSON lenientString   `json:"partial_json"`
+	StopReason  lenientString   `json:"stop_reason"`
+}
+
+// anthropicStream builds an answer from the events of a stream.
+type anthropicStream struct {
+	m    *Anthropic
+	a    *answer
+	open map[int64]*block // by index; the size limit of the answer bounds their number
+}
+
+type block struct {
+	thought *thought
+	call    *call
+	input   json.RawMessage // of the call, if it arrived in one piece
+}
+
+// read is the reader. An answer is complete when its stop reason has arrived. Only closing events follow.
+func (s *anthropicStream) read(e ssereader.Event) error {
+	switch {
+	case e.Name == "error":
+		return s.m.reportedIn(e.Data)
+	case e.Name == "" || len(e.Data) == 0: // the vendor names all of its events
+		return nil
+	}
+	var event anthropicEvent
+	if err := decode(e.Data, &event); err != nil {
+		return err
+	}
+	switch event.Type {
+	case "message_start":
+		s.count(event.Message.Usage)
+	case "message_delta":
+		s.count(event.Usage)
+		if event.Delta.StopReason != "" {
+			s.a.stop = stopOf(string(event.Delta.StopReason))
+		}
+	case "content_block_start":
+		return s.begin(int64(event.Index), event.ContentBlock)
+	case "content_block_delta":
+		return s.goOn(int64(event.Index), event.Delta)
+	case "content_block_stop":
+		return s.end(int64(event.Index))
+	}
+	return nil
+}
+
+// count stores the token counts of an event. Counts are cumulative. The second event may omit the input.
+func (s *anthropicStream) count(u anthropicUsage) {
+	if sum := u.Input + u.CacheRead + u.CacheCreation; sum > 0 {
+		s.a.usage.Input = int(sum)
+	}
+	if u.Output > 0 {
+		s.a.usage.Output = int(u.Output)
+	}
+}
+
+func (s *anthropicStream) begin(index int64, start anthropicPiece) error {
+	bl := &block{}
+	s.open[index] = bl
+	var err error
+	switch start.Type {
+	case "text":
+		if err = s.a.grow(callOverhead); err == nil {
+			err = s.a.addText(string(start.Text))
+		}
+	case "thinking":
+		if bl.thought, err = s.a.newThought(); err == nil {
+			bl.thought.signature.WriteString(string(start.Signature))
+			err = s.a.addThinking(bl.thought, string(start.Thinking))
+		}
+	case "redacted_thinking":
+		if bl.thought, err = s.a.newThought(); err == nil {
+			bl.thought.redacted = string(start.Data)
+			err = s.a.grow(len(start.Data))
+		}
+	case "tool_use":
+		bl.input = start.Input
+		bl.call, err = s.a.newCall(string(start.ID), string(start.Name))
+	default: // server tools, which the gateway does not request
+		delete(s.open, index)
+	}
+	return err
+}
+
+func (s *anthropicStream) goOn(index int64, d anthropicPiece) error {
+	bl := s.open[index]
+	switch {
+	case bl == nil:
+		return nil
+	case d.Type == "text_delta":
+		return s.a.addText(string(d.Text))
+	case d.Type == "thinking_delta" && bl.thought != nil:
+		return s.a.addThinking(bl.thought, string(d.Thinking))
+	case d.Type == "signature_delta" && bl.thought != nil:
+		bl.thought.signature.WriteString(string(d.Signature))
+		return s.a.grow(len(d.Signature))
+	case d.Type == "input_json_delta" && bl.call != nil:
+		return s.a.addArgs(bl.call, string(d.PartialJSON))
+	}
+	return nil
+}
+
+// end closes a block. Some servers send the input of a call in one piece, with its start.
+func (s *anthropicStream) end(index int64) error {
+	bl := s.open[index]
+	delete(s.open, index)
+	if bl == nil || bl.call == nil || bl.call.args.Len() > 0 || len(bl.input) == 0 {
+		return nil
+	}
+	return s.a.addArgs(bl.call, string(bl.input))
+}
+
+func stopOf(reason string) StopReason {
+	switch reason {
+	case "tool_use":
+		return StopToolCalls
+	case "max_tokens", "model_context_window_exceeded":
+		return StopLength
+	case "refusal":
+		return StopRefusal
+	}
+	return StopEnd
 }

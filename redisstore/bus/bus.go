@@ -5,9 +5,9 @@
 // The files in the order in which a message passes them:
 //
 //	send.go           Send and Reply encode a message and queue it
-//	send.go           messages queued during a round trip leave together in the next one
+//	batcher.go        messages queued during a round trip leave together in the next one
 //	packet.go         messages to one pod that leave together travel as one packet
-//	readers.go        replies that could not be pushed are pushed again
+//	reply_queue.go    replies that could not be pushed are pushed again
 //	subscription.go   the other pod receives packets of envelopes, and probes that it does
 //	readers.go        the other pod pops packets of replies off its list
 //	bus.go            the receiver unpacks and decodes them, and passes them to the registry.BusHandler; queue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -93,6 +94,42 @@ func (c *callBudget) MoveCall(
 		c.giveBack(key.Tenant, key.Session, cost)
 	}
 	return moved, err
+}
+
+// amendTimeout limits all amending of one result. Hooks withhold or leave alone what they have not checked by then.
+const amendTimeout = 10 * time.Second
+
+// amending amends results before they are stored.
+type amending struct {
+	amend registry.Amend
+	of    func(tool string) bool // whether the results of a tool are amended
+}
+
+func (c *callBudget) amends(tool string) bool {
+	a := c.amending.Load()
+	return a != nil && a.of(tool)
+}
+
+// amend returns the event and the change with the amended result.
+func (c *callBudget) amend(
+	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
+) (registry.Event, registry.Change, error) {
+	a := c.amending.Load()
+	if a == nil || change.Amended {
+		return e, change, nil
+	}
+	rec, err := c.ReadCall(ctx, tenant, callID)
+	if err != nil || !a.of(rec.Tool) {
+		return e, change, err
+	}
+	if rec.SessionID == "" {
+		rec.SessionID = change.Session.Session
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), amendTimeout)
+	defer cancel()
+	res := a.amend(ctx, rec, *change.Result)
+	change.Result, change.Amended = &res, true
+	return registry.EndEvent(res, nil), change, nil
 }
 
 // fit returns the part of a result to store, and how many bytes were spent for it.

@@ -52,6 +52,34 @@ func newCalls(c core, r *Router) *Calls {
 	}
 }
 
+// AmendWith makes this pod amend results before it stores them, for the tools that amends selects. It amends results
+// from every source, so that an unamended result cannot be read. A device's progress reports of such a call are not
+// amended: their text is dropped.
+func (c *Calls) AmendWith(amend registry.Amend, amends func(tool string) bool) {
+	c.calls.amending.Store(&amending{amend, amends})
+}
+
+// Attend runs wait, on the calling goroutine, for a light call that waits for a person or a device. Meanwhile every pod
+// can look the call up and cancel it, which ends wait's context. The caller must end the call with Finish, and may run
+// it before. Attend writes to rec only before wait begins.
+func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error {
+	p := c.router.pending.add(&registry.Call{ID: rec.CallID, Record: rec}, "")
+	defer c.router.pending.remove(p)
+	rec.Pod = c.pod
+	line := c.rec.keepRunning(rec)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer p.onCancel(func() { cancel(callCancelled(registry.DispatchedNo)) })()
+	stored, stop := context.WithTimeout(ctx, lastLook)
+	c.rec.waitFor(stored, line) // so that every pod finds the call
+	stop()
+	err := wait(ctx)
+	if p.progress().cancelled && !errors.Is(err, registry.CodeCancelled) { // the canceller already got this outcome
+		return callCancelled(registry.DispatchedNo)
+	}
+	return err
+}
+
 // Finish records the end of a call that has no record in the store. It does not block. rec is not copied: the caller
 // must not use it afterwards.
 func (c *Calls) Finish(rec *registry.Record, res registry.Result, err error) {

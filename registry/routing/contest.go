@@ -156,24 +156,3 @@ func (p *Hub) handlePing(e registry.Envelope) {
 		p.tryReply(e.ReplyTo, registry.Reply{CallID: e.CallID, Err: gone})
 	}
 }
-
-// Attend runs wait, on the calling goroutine, for a light call that waits for a person or a device. Meanwhile every pod
-// can look the call up and cancel it, which ends wait's context. The caller must end the call with Finish, and may run
-// it before. Attend writes to rec only before wait begins.
-func (c *Calls) Attend(ctx context.Context, rec *registry.Record, wait func(context.Context) error) error {
-	p := c.router.pending.add(&registry.Call{ID: rec.CallID, Record: rec}, "")
-	defer c.router.pending.remove(p)
-	rec.Pod = c.pod
-	line := c.rec.keepRunning(rec)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer p.onCancel(func() { cancel(callCancelled(registry.DispatchedNo)) })()
-	stored, stop := context.WithTimeout(ctx, lastLook)
-	c.rec.waitFor(stored, line) // so that every pod finds the call
-	stop()
-	err := wait(ctx)
-	if p.progress().cancelled && !errors.Is(err, registry.CodeCancelled) { // the canceller already got this outcome
-		return callCancelled(registry.DispatchedNo)
-	}
-	return err
-}

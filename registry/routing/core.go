@@ -84,6 +84,47 @@ func errVersions() *registry.Error {
 		"The pods run versions that do not understand each other. Retry shortly.").With(registry.DispatchedNo)
 }
 
+// listeners is a table of goroutines that wait for news of a call or a ping, by id. The zero value is ready to use.
+type listeners[T any] struct {
+	mu   sync.Mutex
+	byID map[string]map[chan T]struct{}
+}
+
+// listen returns a channel that gets the values of notify for the id from now on, and a function that ends this. The
+// channel holds capacity values; further values are dropped.
+func (l *listeners[T]) listen(id string, capacity int) (news <-chan T, stop func()) {
+	c := make(chan T, capacity)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byID == nil {
+		l.byID = make(map[string]map[chan T]struct{})
+	}
+	if l.byID[id] == nil {
+		l.byID[id] = make(map[chan T]struct{})
+	}
+	l.byID[id][c] = struct{}{}
+	return c, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.byID[id], c)
+		if len(l.byID[id]) == 0 {
+			delete(l.byID, id)
+		}
+	}
+}
+
+// notify sends v to all listeners of the id. It does not block.
+func (l *listeners[T]) notify(id string, v T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.byID[id] {
+		select {
+		case c <- v:
+		default:
+		}
+	}
+}
+
 // callLog is what a pod has added to the log of one call. It is safe for concurrent use.
 type callLog struct {
 	mu    sync.Mutex
@@ -137,42 +178,3 @@ func (c *core) report(
 
 // logWait is how long an answer waits for the writing of earlier reports, because the end of a call closes its log.
 const logWait = 250 * time.Millisecond
-
-// localReport collects the reports of one call that runs on this pod. It is safe for concurrent use.
-type localReport struct {
-	*core
-	callLog
-	tenant, callID string
-	silent         bool // texts are dropped: they may contain what the amending removes from the result
-}
-
-func (c *core) localReport(tenant, tool, callID string) *localReport {
-	return &localReport{core: c, tenant: tenant, callID: callID, silent: c.calls.amends(tool)}
-}
-
-func (r *localReport) add(report registry.Report) {
-	if r.silent {
-		report.Message, report.Chunk = "", ""
-	}
-	if report == (registry.Report{}) {
-		return
-	}
-	if r.lastLine() == 0 {
-		r.note(r.rec.event(registry.StateEvent(r.tenant, r.callID, registry.StateRunning, time.Time{})))
-	}
-	_ = r.report(&r.callLog, registry.Key{Tenant: r.tenant}, r.callID, report, func(bool) *registry.Error {
-		return registry.Errorf(registry.CodePayloadTooLarge,
-			"Further reports of this call are not stored: its log is full. The call continues.")
-	})
-}
-
-// written waits for the writing of all lines, because the end of a call closes its log. It waits at most logWait.
-func (r *localReport) written(ctx context.Context) {
-	last := r.lastLine()
-	if r.rec.wrote(last) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logWait)
-	defer cancel()
-	r.rec.waitFor(ctx, last)
-}

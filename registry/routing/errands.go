@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/farhand/farhand/internal/pause"
@@ -231,63 +230,4 @@ func (p *Places) cancelErrand(id string) bool {
 		cancel(callCancelled(""))
 	}
 	return cancel != nil
-}
-
-// RunLocal runs a call that needs no device: run does the work, on the calling goroutine. After receiptAfter every pod
-// can look the call up, and cancelling it ends run's context. report adds to the log of the call; it never blocks and
-// is safe for concurrent use until run returns. c.Record is required.
-func (r *Router) RunLocal(
-	ctx context.Context, c registry.Call,
-	run func(ctx context.Context, report func(registry.Report)) (registry.Result, error),
-) (registry.Result, error) {
-	w := r.pending.add(&c, "")
-	defer r.pending.remove(w)
-	if c.Durable {
-		if err := r.beginLocal(ctx, c); err != nil {
-			return registry.Result{}, err
-		}
-	} else {
-		c.Record.Pod = r.pod
-		c.Record.Apply(registry.EventDeliver, registry.Change{Owner: r.pod}, time.Now().UTC())
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer w.onCancel(cancel)()
-	if !c.Durable { // a durable call has a record
-		defer r.recordLater(c.Record)()
-	}
-	report := r.localReport(c.Record.Tenant, c.Record.Tool, c.ID)
-	defer report.written(ctx)
-	return run(ctx, report.add)
-}
-
-// beginLocal records in the store that a durable call runs, unless it was cancelled.
-func (r *Router) beginLocal(ctx context.Context, c registry.Call) error {
-	moved, err := r.calls.MoveCall(ctx, c.Record.Tenant, c.ID, registry.EventRun, registry.Change{Owner: r.pod})
-	switch {
-	case err != nil:
-		return registry.AsError(err).With(registry.DispatchedNo)
-	case !moved.Applied:
-		return callCancelled(registry.DispatchedNo)
-	}
-	r.notifyWatchers(moved)
-	return nil
-}
-
-// recordLater stores a copy of a local call's record once the call has run for receiptAfter, unless stop is called
-// before. stop updates rec.
-func (r *Router) recordLater(rec *registry.Record) (stop func()) {
-	running, stored := *rec, make(chan struct{})
-	running.Timeline = slices.Clone(running.Timeline)
-	timer := time.AfterFunc(receiptAfter, func() {
-		defer close(stored)
-		running.Apply(registry.EventRun, registry.Change{}, time.Now().UTC())
-		r.rec.keepRunning(&running)
-	})
-	return func() {
-		if !timer.Stop() {
-			<-stored
-			rec.State, rec.Timeline, rec.Stored = running.State, running.Timeline, running.Stored
-		}
-	}
 }

@@ -3,11 +3,12 @@ package routing
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/farhand/farhand/internal/cache"
+	"github.com/farhand/farhand/internal/pause"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -163,42 +164,133 @@ func (r *Router) awayNow(ctx context.Context, tried registry.Route, s registry.S
 // isClaim reports whether two sessions are the same claim.
 func isClaim(a, b *registry.Session) bool { return a.Pod == b.Pod && a.Generation == b.Generation }
 
-// seenLimit is how many calls are remembered at least.
-const seenLimit = 1 << 15
+const (
+	maxReturns       = 2048 // calls of a pod that wait for devices to reconnect
+	maxTenantReturns = 512
+	maxUserReturns   = 128 // callers without a user have the tenant's limit
 
-// seenCalls remembers recent calls, so that a message delivered twice (such as one that a client library re-sent after
-// a lost reply) reaches the device once. It is safe for concurrent use.
-type seenCalls struct {
-	seeds [2]maphash.Seed
-	calls *cache.Cache[seenCall, struct{}]
+	returnTick = 50 * time.Millisecond // between two checks for changed sessions of a tenant whose calls wait
+
+	// maxReturnPause limits the pause between two looks of one call, beyond the first tick. The pause grows because a
+	// fleet that moves changes all the time.
+	maxReturnPause = 400 * time.Millisecond
+)
+
+// returns lets calls wait for devices that are expected back. While calls of a tenant wait, one goroutine watches the
+// version of its sessions. It is safe for concurrent use.
+type returns struct {
+	version func(ctx context.Context, tenant string) (string, error)
+	ctx     context.Context // ends with close
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+	places  *share.Pool // semaphore of waiting calls
+
+	mu      sync.Mutex
+	tenants map[string]*tenantReturns
 }
 
-// seenCall is one attempt of a call to one claim of a session. Its id is stored as a hash of 128 bits under secret
-// seeds, because every garbage collection would scan tens of thousands of strings.
-type seenCall struct {
-	id         [2]uint64
-	attempt    int64
-	generation int64
+// tenantReturns are the waiting calls of one tenant. The fields are guarded by returns.mu.
+type tenantReturns struct {
+	waiting int
+	changed chan struct{} // closed and replaced when sessions have changed
+	cancel  context.CancelFunc
 }
 
-func newSeenCalls() *seenCalls {
-	return &seenCalls{
-		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		calls: cache.New[seenCall, struct{}](seenLimit, 0),
+func newReturns(version func(ctx context.Context, tenant string) (string, error)) *returns {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &returns{
+		version: version, ctx: ctx, cancel: cancel, tenants: make(map[string]*tenantReturns),
+		places: share.New(share.Bounds{Pod: maxReturns, Tenant: maxTenantReturns, Identity: maxUserReturns}),
 	}
 }
 
-// has reports whether the call is remembered.
-func (s *seenCalls) has(id string, generation int64) bool {
-	return s.calls.Has(s.key(id, 0, generation))
+// close ends all waits and their watchers.
+func (r *returns) close() {
+	r.mu.Lock()
+	r.cancel()
+	r.mu.Unlock()
+	r.loops.Wait()
 }
 
-// add remembers an attempt of a call. It reports whether the attempt is new to that generation.
-func (s *seenCalls) add(id string, attempt, generation int64) bool {
-	_, known := s.calls.GetOrPut(s.key(id, attempt, generation), struct{}{}, 1)
-	return !known
+// wait calls look immediately. look returns how long to wait until the next look; zero ends the wait. A change of the
+// tenant's sessions also leads to the next look. wait returns false if ctx has ended, the pod closes, or the pod, the
+// tenant or the user is at the limit of waiting calls.
+func (r *returns) wait(ctx context.Context, tenant, user string, look func() (left time.Duration)) bool {
+	t, leave := r.enter(tenant, user)
+	if t == nil {
+		return false
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.ctx, cancel)()
+	for spacing := returnTick; ; spacing = min(2*spacing, maxReturnPause) {
+		r.mu.Lock()
+		changed := t.changed
+		r.mu.Unlock()
+		left := look()
+		if left <= 0 {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-time.After(left):
+		case <-ctx.Done():
+		}
+		_ = pause.For(ctx, min(spacing, left)-returnTick)
+		if ctx.Err() != nil {
+			return false
+		}
+	}
 }
 
-func (s *seenCalls) key(id string, attempt, generation int64) seenCall {
-	return seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, attempt, generation}
+// enter counts a waiting call until leave is called. It returns nil at a limit.
+func (r *returns) enter(tenant, user string) (t *tenantReturns, leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return nil, nil
+	}
+	place, err := r.places.Try(share.Owner{Tenant: tenant, Identity: user}, 1)
+	if err != nil {
+		return nil, nil
+	}
+	if t = r.tenants[tenant]; t == nil {
+		ctx, cancel := context.WithCancel(r.ctx)
+		t = &tenantReturns{changed: make(chan struct{}), cancel: cancel}
+		r.tenants[tenant] = t
+		r.loops.Go(func() { r.watch(ctx, tenant, t) })
+	}
+	t.waiting++
+	return t, func() {
+		place.Release()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if t.waiting--; t.waiting == 0 {
+			t.cancel()
+			delete(r.tenants, tenant)
+		}
+	}
+}
+
+// watch notifies waiting calls when sessions of the tenant change. Store errors are ignored.
+func (r *returns) watch(ctx context.Context, tenant string, t *tenantReturns) {
+	seen := ""
+	for pause.For(ctx, returnTick) == nil { // the first look wakes all: none misses a change since its own look
+		asked, cancel := context.WithTimeout(ctx, storeTimeout)
+		version, err := r.version(asked, tenant)
+		cancel()
+		if err == nil && version != seen {
+			seen = version
+			r.mu.Lock()
+			close(t.changed)
+			t.changed = make(chan struct{})
+			r.mu.Unlock()
+		}
+	}
+}
+
+// isMissing reports whether err says that the session, or its tool, is not there.
+func isMissing(err error) bool {
+	return hasCode(err, registry.CodeToolNotFound, registry.CodeSessionNotFound, registry.CodeNotConnected)
 }

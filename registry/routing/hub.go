@@ -9,8 +9,8 @@
 //	answer       ──▶ LocalSession.Complete  matched by call id, passed to the pending call or sent back over the bus
 //	device goes  ──▶ LocalSession.Leave     release-if-mine: a late close can never remove a successor
 //
-// Start with router.go: Router.Call is the whole path of a call. pending.go, wait.go and forward.go wait for an answer.
-// receive.go, inflight.go and complete.go are the device's side. calls.go has calls that outlive their requests.
+// Start with router.go: Router.Call is the whole path of a call. pending.go and wait.go wait for an answer. receive.go,
+// inflight.go, complete.go and forward.go are the device's side. calls.go has calls that outlive their requests.
 // upkeep.go is the background work. A Pod connects the pieces and owns their goroutines.
 //
 // Imports: registry and internal packages. The package does not depend on a specific store or bus.

@@ -93,6 +93,63 @@ func (l *LocalSession) entryWithDigest() (e registry.Entry, attributes uint64) {
 	return registry.Entry{Session: l.session, Tools: l.tools.all()}, l.attributes
 }
 
+// proofLimit is how many proofs a session keeps. A device that reconnects more often during a call cannot answer it.
+const proofLimit = 4
+
+// Introduce handles the device's introduction, which decides which calls it may answer. The calls of its former
+// connection are in flight here from now on. Introduce is called once. It reports whether the caller must store the
+// change with Update.
+func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
+	l.mu.Lock()
+	before := l.before
+	l.before = nil
+	s := inherit(l.session, said, before, l.gone)
+	if before != nil && before.DeviceID == said.DeviceID && !s.Since.IsZero() {
+		l.named = said.DeviceID
+	}
+	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.ReclaimableBy) != len(l.session.ReclaimableBy) ||
+		s.OwnerProof() != l.session.OwnerProof()
+	l.session.Proofs, l.session.Since = s.Proofs, s.Since
+	l.session.ReclaimableBy, l.session.ReclaimableUntil = s.ReclaimableBy, s.ReclaimableUntil
+	l.mu.Unlock()
+	if l.hub.Get(l.key) == l { // a connection that has lost the session takes over no calls
+		l.rejoin(l.hub.detached.takeAll(l.key, s.Proofs))
+	}
+	return changed
+}
+
+// inherit returns s with what its device has proven: which calls it may answer, and which heirs may take it back.
+// former is the previous claim, nil if none is remembered; gone reports that its device was really gone.
+func inherit(
+	s registry.Session, said registry.Introduction, former *registry.Session, gone bool,
+) registry.Session {
+	var proofs []string
+	presented := said.Proof()
+	if presented != "" {
+		proofs = append(proofs, presented)
+	}
+	proofs = append(proofs, s.Proofs...)
+	if former != nil {
+		same := presented != "" && slices.Contains(former.Proofs, presented)
+		alike := presented == "" && gone && !former.Can(registry.CapabilityResumeToken) &&
+			former.DeviceID == said.DeviceID && registry.SameHolder(former.OwnerProof(), s.OwnerProof())
+		if same || alike {
+			proofs = append(proofs, former.Proofs...)
+			s.Since = former.Seniority()
+		}
+	}
+	s.Proofs = nil
+	for _, p := range proofs {
+		if len(s.Proofs) < proofLimit && !slices.Contains(s.Proofs, p) {
+			s.Proofs = append(s.Proofs, p)
+		}
+	}
+	if slices.ContainsFunc(s.Proofs, func(p string) bool { return slices.Contains(s.ReclaimableBy, p) }) {
+		s.ReclaimableBy, s.ReclaimableUntil = nil, time.Time{}
+	}
+	return s
+}
+
 // Update changes the attributes of the session. change must not alter the key, the pod or the generation. If the store
 // is unavailable, the change stays local until the next announcement. Only a lost session is an error.
 func (l *LocalSession) Update(ctx context.Context, change func(*registry.Session)) error {

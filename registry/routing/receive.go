@@ -3,9 +3,10 @@ package routing
 import (
 	"context"
 	"errors"
-	"slices"
+	"hash/maphash"
 	"time"
 
+	"github.com/farhand/farhand/internal/cache"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -100,16 +101,6 @@ func holds(generation int64, e registry.Envelope) bool {
 	return generation == e.Generation || generation > e.Generation && !e.Exact
 }
 
-// handleCancel cancels a call that this pod waits for, or that is in flight to one of its devices.
-func (r *Router) handleCancel(e registry.Envelope) {
-	if r.pending.cancel(e.Tenant, e.CallID) != nil {
-		return
-	}
-	if l := r.hub.Get(e.Key()); l != nil {
-		l.cancel(e.CallID, e.Reason)
-	}
-}
-
 // handleReply is called by the bus with the replies of other pods.
 func (r *Router) handleReply(reply registry.Reply) {
 	if !r.pending.deliver(reply) {
@@ -129,84 +120,42 @@ func (r *Router) storeMissedAnswer(reply registry.Reply) {
 	})
 }
 
-// ending is the end of a call without a stored record, as its caller saw it.
-type ending struct {
-	record registry.Record
-	line   int64 // the recorder's line with the record, for waitFor; zero if the record is not stored
+// seenLimit is how many calls are remembered at least.
+const seenLimit = 1 << 15
+
+// seenCalls remembers recent calls, so that a message delivered twice (such as one that a client library re-sent after
+// a lost reply) reaches the device once. It is safe for concurrent use.
+type seenCalls struct {
+	seeds [2]maphash.Seed
+	calls *cache.Cache[seenCall, struct{}]
 }
 
-// Cancel cancels a call on any pod and returns its record. Cancelling a finished call has no effect.
-func (c *Calls) Cancel(ctx context.Context, tenant, callID string) (registry.Record, error) {
-	ended, stop := c.endings.listen(callID, 1) // before its caller can end it
-	defer stop()
-	w := c.router.pending.cancel(tenant, callID)
-	if w != nil && w.record.Mode == registry.ModeSync && w.record.IdempotencyKey == "" {
-		return c.awaitCancelled(ctx, w, ended)
-	}
-	rec, err := c.Get(ctx, tenant, callID)
-	if err != nil || rec.State.Final() {
-		return rec, err
-	}
-	moved, err := c.calls.MoveCall(ctx, tenant, callID, registry.EventCancel, registry.Change{
-		Err: callCancelled(rec.Dispatched),
-	})
-	if err != nil {
-		return registry.Record{}, err
-	}
-	if moved.Applied {
-		c.notifyWatchers(moved)
-	}
-	c.broadcastCancel(ctx, moved.Record)
-	return moved.Record, nil
+// seenCall is one attempt of a call to one claim of a session. Its id is stored as a hash of 128 bits under secret
+// seeds, because every garbage collection would scan tens of thousands of strings.
+type seenCall struct {
+	id         [2]uint64
+	attempt    int64
+	generation int64
 }
 
-// awaitCancelled returns the record of a light call that was just cancelled here. It waits for the caller to report the
-// call's end, because only the caller knows whether the device had received it, or even answered. A later Get returns
-// the same record.
-func (c *Calls) awaitCancelled(ctx context.Context, w *pendingCall, ended <-chan ending) (registry.Record, error) {
-	select {
-	case end := <-ended:
-		return c.asStored(ctx, end), nil
-	case <-time.After(cancelWait + watchPause):
-	case <-ctx.Done():
-		return registry.Record{}, ctx.Err()
+func newSeenCalls() *seenCalls {
+	return &seenCalls{
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		calls: cache.New[seenCall, struct{}](seenLimit, 0),
 	}
-	select {
-	case end := <-ended: // both were ready, and select chose the limit
-		return c.asStored(ctx, end), nil
-	default:
-	}
-	rec := w.publicRecord()
-	rec.Pod = c.pod
-	rec.Apply(registry.EventCancel, registry.Change{Err: callCancelled("")}, time.Now().UTC())
-	return rec, nil
 }
 
-// asStored waits until the store has the record of a finished call, and returns it as other readers see it.
-func (c *Calls) asStored(ctx context.Context, end ending) registry.Record {
-	ctx, cancel := context.WithTimeout(ctx, watchPause)
-	defer cancel()
-	c.rec.waitFor(ctx, end.line)
-	if rec, err := c.calls.ReadCall(ctx, end.record.Tenant, end.record.CallID); err == nil && rec.State.Final() {
-		return rec
-	}
-	return end.record
+// has reports whether the call is remembered.
+func (s *seenCalls) has(id string, generation int64) bool {
+	return s.calls.Has(s.key(id, 0, generation))
 }
 
-// broadcastCancel sends a cancellation to the two pods involved in a call: the pod that waits for it and the pod whose
-// socket it was written to.
-func (c *Calls) broadcastCancel(ctx context.Context, rec registry.Record) {
-	e := registry.Envelope{
-		Kind: registry.EnvelopeCancel, Tenant: rec.Tenant, Session: rec.SessionID, CallID: rec.CallID,
-		Reason: "cancelled",
-	}
-	for _, pod := range slices.Compact([]string{rec.Pod, rec.Owner}) {
-		switch pod {
-		case "":
-		case c.pod:
-			c.router.handleCancel(e)
-		default:
-			c.trySend(ctx, pod, e)
-		}
-	}
+// add remembers an attempt of a call. It reports whether the attempt is new to that generation.
+func (s *seenCalls) add(id string, attempt, generation int64) bool {
+	_, known := s.calls.GetOrPut(s.key(id, attempt, generation), struct{}{}, 1)
+	return !known
+}
+
+func (s *seenCalls) key(id string, attempt, generation int64) seenCall {
+	return seenCall{[2]uint64{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id)}, attempt, generation}
 }

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/farhand/farhand/registry"
@@ -105,6 +106,11 @@ func movedAway(err error) bool {
 // registered it again yet.
 func toolGone(err error) bool { return errors.Is(err, registry.CodeToolNotFound) }
 
+// hasCode reports whether the code of an error is one of codes.
+func hasCode(err error, codes ...registry.Code) bool {
+	return slices.Contains(codes, registry.AsError(err).Code)
+}
+
 // relocate asks the directory which pod owns the session now. If that is still the claim that was already tried,
 // relocate waits until there is a newer one. It fails with stale_route if the device is expected back, or if the
 // session no longer matches the target, as before its device has introduced itself. If the device is away otherwise, it
@@ -205,66 +211,3 @@ func (r *Router) newWait(c *registry.Call, p *pendingCall, deadline time.Time) w
 
 // DefaultSendTimeout is short, because a caller must find out soon that the bus is stuck.
 const DefaultSendTimeout = 800 * time.Millisecond
-
-// cancelRemote tells the owning pod, in a task, that no caller waits for the call any more. It does not block.
-func (r *Router) cancelRemote(pod string, key registry.Key, callID, reason string) {
-	r.tasks.start(key, func(ctx context.Context) {
-		r.trySend(ctx, pod, registry.Envelope{
-			Kind: registry.EnvelopeCancel, Tenant: key.Tenant, Session: key.Session, CallID: callID, Reason: reason,
-		})
-	})
-}
-
-// failDeadPods fails the calls that wait for a pod whose lease had lapsed at the time asked, and drops the routes to
-// such pods.
-func (r *Router) failDeadPods(live []string, asked time.Time) {
-	alive := make(map[string]bool, len(live))
-	for _, pod := range live {
-		alive[pod] = true
-	}
-	r.routes.setLive(alive, asked)
-	r.pending.failExcept(alive, asked, registry.Lost())
-}
-
-// amendTimeout limits all amending of one result. Hooks withhold or leave alone what they have not checked by then.
-const amendTimeout = 10 * time.Second
-
-// amending amends results before they are stored.
-type amending struct {
-	amend registry.Amend
-	of    func(tool string) bool // whether the results of a tool are amended
-}
-
-// AmendWith makes this pod amend results before it stores them, for the tools that amends selects. It amends results
-// from every source, so that an unamended result cannot be read. A device's progress reports of such a call are not
-// amended: their text is dropped.
-func (c *Calls) AmendWith(amend registry.Amend, amends func(tool string) bool) {
-	c.calls.amending.Store(&amending{amend, amends})
-}
-
-func (c *callBudget) amends(tool string) bool {
-	a := c.amending.Load()
-	return a != nil && a.of(tool)
-}
-
-// amend returns the event and the change with the amended result.
-func (c *callBudget) amend(
-	ctx context.Context, tenant, callID string, e registry.Event, change registry.Change,
-) (registry.Event, registry.Change, error) {
-	a := c.amending.Load()
-	if a == nil || change.Amended {
-		return e, change, nil
-	}
-	rec, err := c.ReadCall(ctx, tenant, callID)
-	if err != nil || !a.of(rec.Tool) {
-		return e, change, err
-	}
-	if rec.SessionID == "" {
-		rec.SessionID = change.Session.Session
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), amendTimeout)
-	defer cancel()
-	res := a.amend(ctx, rec, *change.Result)
-	change.Result, change.Amended = &res, true
-	return registry.EndEvent(res, nil), change, nil
-}

@@ -1,8 +1,6 @@
 package routing
 
 import (
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,102 +77,4 @@ func (r *routeCache) drop(key registry.Key, relied time.Time) {
 // setLive sets the pods that had a lease at the time asked.
 func (r *routeCache) setLive(pods map[string]bool, asked time.Time) {
 	r.live.Store(&livePods{pods, asked})
-}
-
-// proofLimit is how many proofs a session keeps. A device that reconnects more often during a call cannot answer it.
-const proofLimit = 4
-
-// Introduce handles the device's introduction, which decides which calls it may answer. The calls of its former
-// connection are in flight here from now on. Introduce is called once. It reports whether the caller must store the
-// change with Update.
-func (l *LocalSession) Introduce(said registry.Introduction) (changed bool) {
-	l.mu.Lock()
-	before := l.before
-	l.before = nil
-	s := inherit(l.session, said, before, l.gone)
-	if before != nil && before.DeviceID == said.DeviceID && !s.Since.IsZero() {
-		l.named = said.DeviceID
-	}
-	changed = len(s.Proofs) != len(l.session.Proofs) || len(s.ReclaimableBy) != len(l.session.ReclaimableBy) ||
-		s.OwnerProof() != l.session.OwnerProof()
-	l.session.Proofs, l.session.Since = s.Proofs, s.Since
-	l.session.ReclaimableBy, l.session.ReclaimableUntil = s.ReclaimableBy, s.ReclaimableUntil
-	l.mu.Unlock()
-	if l.hub.Get(l.key) == l { // a connection that has lost the session takes over no calls
-		l.rejoin(l.hub.detached.takeAll(l.key, s.Proofs))
-	}
-	return changed
-}
-
-// inherit returns s with what its device has proven: which calls it may answer, and which heirs may take it back.
-// former is the previous claim, nil if none is remembered; gone reports that its device was really gone.
-func inherit(
-	s registry.Session, said registry.Introduction, former *registry.Session, gone bool,
-) registry.Session {
-	var proofs []string
-	presented := said.Proof()
-	if presented != "" {
-		proofs = append(proofs, presented)
-	}
-	proofs = append(proofs, s.Proofs...)
-	if former != nil {
-		same := presented != "" && slices.Contains(former.Proofs, presented)
-		alike := presented == "" && gone && !former.Can(registry.CapabilityResumeToken) &&
-			former.DeviceID == said.DeviceID && registry.SameHolder(former.OwnerProof(), s.OwnerProof())
-		if same || alike {
-			proofs = append(proofs, former.Proofs...)
-			s.Since = former.Seniority()
-		}
-	}
-	s.Proofs = nil
-	for _, p := range proofs {
-		if len(s.Proofs) < proofLimit && !slices.Contains(s.Proofs, p) {
-			s.Proofs = append(s.Proofs, p)
-		}
-	}
-	if slices.ContainsFunc(s.Proofs, func(p string) bool { return slices.Contains(s.ReclaimableBy, p) }) {
-		s.ReclaimableBy, s.ReclaimableUntil = nil, time.Time{}
-	}
-	return s
-}
-
-// listeners is a table of goroutines that wait for news of a call or a ping, by id. The zero value is ready to use.
-type listeners[T any] struct {
-	mu   sync.Mutex
-	byID map[string]map[chan T]struct{}
-}
-
-// listen returns a channel that gets the values of notify for the id from now on, and a function that ends this. The
-// channel holds capacity values; further values are dropped.
-func (l *listeners[T]) listen(id string, capacity int) (news <-chan T, stop func()) {
-	c := make(chan T, capacity)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.byID == nil {
-		l.byID = make(map[string]map[chan T]struct{})
-	}
-	if l.byID[id] == nil {
-		l.byID[id] = make(map[chan T]struct{})
-	}
-	l.byID[id][c] = struct{}{}
-	return c, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.byID[id], c)
-		if len(l.byID[id]) == 0 {
-			delete(l.byID, id)
-		}
-	}
-}
-
-// notify sends v to all listeners of the id. It does not block.
-func (l *listeners[T]) notify(id string, v T) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.byID[id] {
-		select {
-		case c <- v:
-		default:
-		}
-	}
 }

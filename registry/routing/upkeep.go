@@ -79,6 +79,17 @@ func (p *Pod) heartbeat(ctx context.Context) {
 	}
 }
 
+// failDeadPods fails the calls that wait for a pod whose lease had lapsed at the time asked, and drops the routes to
+// such pods.
+func (r *Router) failDeadPods(live []string, asked time.Time) {
+	alive := make(map[string]bool, len(live))
+	for _, pod := range live {
+		alive[pod] = true
+	}
+	r.routes.setLive(alive, asked)
+	r.pending.failExcept(alive, asked, registry.Lost())
+}
+
 func (p *Pod) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
