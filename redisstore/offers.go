@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/farhand/farhand/internal/cache"
@@ -132,16 +133,17 @@ func (s *Store) checkOffers(ctx context.Context, tenant string, n int) error {
 		return err
 	}
 	offers := parseOffers(c.Strings())
-	sizes, err := s.sizes(ctx, setIndexes(tenant, offers))
+	indexes := setIndexes(tenant, offers)
+	slices.Sort(indexes)
+	indexes = slices.Compact(indexes) // many entries are of one set
+	sizes, err := s.sizes(ctx, indexes)
 	if err != nil {
 		return err
 	}
-	var unused []offer
-	for i, o := range offers {
-		if sizes[i] == 0 {
-			unused = append(unused, o)
-		}
-	}
+	unused := slices.DeleteFunc(offers, func(o offer) bool {
+		i, _ := slices.BinarySearch(indexes, membersIndex(tenant, o.set))
+		return sizes[i] > 0
+	})
 	return s.removeOffers(ctx, tenant, unused)
 }
 

@@ -124,7 +124,7 @@ func (s *lenientString) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// lenientInt is an integer that is not negative, and that many of can be added. It may be written with a fraction or as a
+// lenientInt is an integer that is not negative, and of which many can be added. It may be written with a fraction or as a
 // string. Others are read as 0.
 type lenientInt int64
 

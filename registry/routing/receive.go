@@ -53,6 +53,10 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
 	onReply := func(reply registry.Reply) {
 		reply.Owner = e.Tenant
+		if reply.Result != nil && !e.Durable {
+			r.answerOnce(pod, reply)
+			return
+		}
 		r.answer(pod, reply)
 	}
 	_, err := l.deliver(ctx, c, basis{e.Spec, e.Attributes}, e.Durable, onReply)
@@ -80,18 +84,23 @@ func (r *Router) refuse(pod, callID string, err error) {
 
 func (r *Router) answer(pod string, reply registry.Reply) {
 	reply.V = registry.EnvelopeVersion
-	err := r.bus.Reply(pod, reply)
-	if err != nil && reply.Result != nil && reply.Tenant != "" { // only the caller could have the answer
-		r.log.Warn("answer dropped; its caller gets busy", "call", reply.CallID, "pod", pod, "error", err)
-		e := registry.Errorf(registry.CodeBusy, "The device has answered, but its answer was dropped: too many "+
-			"long answers of this tenant were being sent. Make fewer such calls at a time.")
-		err = r.bus.Reply(pod, registry.Reply{
-			V: reply.V, CallID: reply.CallID, Err: e.With(registry.DispatchedYes),
-		})
-	}
-	if err != nil {
+	if err := r.bus.Reply(pod, reply); err != nil {
 		r.log.Error("answer not sent; its caller will time out", "call", reply.CallID, "pod", pod, "error", err)
 	}
+}
+
+// answerOnce answers a call whose result only its caller can have: no record keeps it. If the result cannot be sent,
+// the caller learns that the tool has run, and must not repeat the call.
+func (r *Router) answerOnce(pod string, reply registry.Reply) {
+	reply.V = registry.EnvelopeVersion
+	err := r.bus.Reply(pod, reply)
+	if err == nil {
+		return
+	}
+	r.log.Warn("result dropped; its caller gets lost", "call", reply.CallID, "pod", pod, "error", err)
+	lost := registry.Errorf(registry.CodeLost, "The tool has run, but its result could not be sent between pods: too many "+
+		"long results were being sent. Make fewer such calls at a time.").With(registry.DispatchedYes)
+	r.answer(pod, registry.Reply{CallID: reply.CallID, Err: lost})
 }
 
 // holds reports whether a claim with that generation may take the call e. An older claim is about to be replaced by the

@@ -29,7 +29,24 @@ type attempt struct {
 	sent    atomic.Bool            // the server may have received it
 	refusal atomic.Pointer[string] // as text for a model; nil: none
 	final   atomic.Bool            // the refusal says nothing about the session
+
+	hide  func(string) string     // masks the operator's secrets; nil: there are none
+	end   context.CancelCauseFunc // of a call, without the connection
+	event string                  // the last one of its stream, as the stream is opened again
+	stuck int                     // how often it was opened again at the same event
 }
+
+// progresses notes that the stream of a call is opened again after an event. It returns false if that has happened too
+// often at the same one. The SDK does not open a stream twice at a time.
+func (a *attempt) progresses(event string) bool {
+	if event != a.event {
+		a.event, a.stuck = event, 0
+	}
+	a.stuck++
+	return a.stuck <= maxStuck
+}
+
+const maxStuck = 5 // then the SDK would end the connection
 
 type attemptKey struct{}
 
@@ -74,7 +91,7 @@ func (a *attempt) check(req *http.Request, resp *http.Response, kind string, bod
 		return fmt.Errorf("%w with the HTTP status %d", errRefused, status)
 	case isRefusal(req, status):
 		return a.refuse(status, body)
-	case !a.call, redirects, status >= 500 && refusalIn(body) != "":
+	case !a.call, redirects, status >= 500 && refusalIn(body, nil) != "":
 		return nil // the client or the SDK knows
 	case status >= 300 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
 		a.final.Store(true)
@@ -100,7 +117,7 @@ func wantsAnswer(req *http.Request) bool {
 
 // refuse records a refusal, and returns the error of the request.
 func (a *attempt) refuse(status int, body []byte) error {
-	text := refusalIn(body)
+	text := refusalIn(body, a.hide)
 	if text == "" {
 		text = fmt.Sprintf("The MCP server rejected the call with HTTP status %d.", status)
 	}
@@ -115,13 +132,16 @@ func isRedirect(resp *http.Response) bool {
 
 // refusalIn returns the error in the body of a refusal, as text for a model; empty if there is none. body may be any
 // text.
-func refusalIn(body []byte) string {
+func refusalIn(body []byte, hide func(string) string) string {
 	var answer struct {
 		Error jsonrpc.Error `json:"error"`
 	}
 	_ = json.Unmarshal(body, &answer)
 	if answer.Error.Code == 0 && answer.Error.Message == "" {
 		return ""
+	}
+	if hide != nil { // before the text is cut
+		answer.Error.Message = hide(answer.Error.Message)
 	}
 	return errorText(answer.Error.Code, answer.Error.Message)
 }

@@ -79,11 +79,11 @@ func (g *gate) next() {
 		}
 		message = dataOf(g.buffered)
 	}
-	if !g.events && len(message) > 0 && message[0] != '{' && message[0] != '[' {
-		return // a program prints to its standard output; other calls go on
-	}
 	if len(message) > 0 {
 		pass, err := g.conn.receive(message, g.paced)
+		if isBatch := message[0] == '[' && strictjson.Valid(message); err == errNoMessage && !g.events && !isBatch {
+			return // a program prints to its standard output; other calls go on
+		}
 		if err != nil {
 			g.err = err
 			return

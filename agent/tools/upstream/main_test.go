@@ -89,7 +89,7 @@ func busy() error {
 		if m := parse(lines.Bytes()); m.Method != "tools/call" {
 			answer(m)
 		} else {
-			fmt.Println("working")
+			fmt.Print("working\n[INFO] working\n{\"level\":\"info\"}\n")
 			time.Sleep(wait)
 			fmt.Printf(fine+"\n", m.ID)
 			wait = 0

@@ -244,6 +244,7 @@ func (s *Server) hide(text string) string {
 			}
 		}
 	}
+	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
 	for _, value := range hidden {
 		if value != "" {
 			text = strings.ReplaceAll(text, value, secret.Masked)

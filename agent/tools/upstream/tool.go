@@ -99,12 +99,16 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	defer cancel(nil)
 	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
 	began, attempt := newAttempt(began, agent.CallerOf(ctx).Tenant)
-	attempt.call = true
+	attempt.call, attempt.end, attempt.hide = true, cancel, c.server.hide
 	params := &mcp.CallToolParams{Name: t.name, Arguments: args}
 	params.SetProgressToken(token)
 	res, err := c.session.CallTool(began, params)
 	if err == nil {
-		return resultOf(res, c.server.Name), nil
+		made := resultOf(res, c.server.Name)
+		if !made.Success {
+			made.Error, made.Output = c.server.hide(made.Error), c.server.hide(made.Output)
+		}
+		return made, nil
 	}
 	wire, refused := (*jsonrpc.Error)(nil), attempt.refusal.Load()
 	if refused != nil {

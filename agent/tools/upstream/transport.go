@@ -36,13 +36,17 @@ var (
 
 	// errRefused is the error of a request with a refusal.
 	errRefused = errors.New("the server rejected the request")
+
+	// errNotResumed ends a call whose stream cannot be opened again.
+	errNotResumed = errors.New("the server does not resume the stream of a call")
 )
 
 // Headers of MCP requests, and the method whose requests need special handling.
 const (
-	headerMethod  = "Mcp-Method"
-	headerSession = "Mcp-Session-Id"
-	methodListen  = "subscriptions/listen"
+	headerMethod    = "Mcp-Method"
+	headerSession   = "Mcp-Session-Id"
+	headerLastEvent = "Last-Event-ID"
+	methodListen    = "subscriptions/listen"
 )
 
 // web is the transport to a server at a URL. It bounds responses before the SDK reads them, and cancels all requests
@@ -79,12 +83,15 @@ func (s *Server) private() bool {
 // checkRedirect follows redirects to the same host and scheme only, so that no other server gets the configured
 // headers.
 func (w *web) checkRedirect(req *http.Request, via []*http.Request) error {
-	if len(via) <= maxRedirects && req.URL.Host == via[0].URL.Host && req.URL.Scheme == via[0].URL.Scheme {
+	a, status := deliveryOf(via[0]), req.Response.StatusCode
+	same := len(via) <= maxRedirects && req.URL.Host == via[0].URL.Host && req.URL.Scheme == via[0].URL.Scheme
+	repeats := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect // others become a GET
+	if same && (repeats || !a.call) {
 		return nil
 	}
-	if a := deliveryOf(via[0]); a.call {
+	if a.call {
 		a.final.Store(true)
-		return a.refuse(req.Response.StatusCode, nil)
+		return a.refuse(status, nil)
 	}
 	if via[0].Method == http.MethodPost && !wantsAnswer(via[0]) {
 		return errRefused
@@ -97,12 +104,25 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	stop := context.AfterFunc(w.conn.ctx, func() { cancel(context.Cause(w.conn.ctx)) })
 	release := func() { stop(); cancel(nil) }
+	if req.Method == http.MethodGet { // the SDK reopens streams as often as the server asks for it
+		if err := w.mayReopen(ctx, req); err != nil {
+			release()
+			return nil, err
+		}
+	}
 	late := w.expect(req, cancel)
 	defer late()
 	delivery := deliveryOf(req)
 	resp, err := w.roundTrip(ctx, req, &delivery.sent)
+	if err == nil && attemptOf(ctx).call {
+		resp.Header.Del(headerSession) // the SDK would end the connection if it differed
+	}
 	if err != nil {
 		release()
+		if a := attemptOf(ctx); a.call && context.Cause(ctx) == errNoStream {
+			a.end(errNotResumed)
+			return nil, errNotResumed
+		}
 		if context.Cause(ctx) == errNoStream { // the SDK waits for this response without a timeout
 			return &http.Response{StatusCode: http.StatusMethodNotAllowed, Body: http.NoBody, Request: req}, nil
 		}
@@ -118,11 +138,12 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode >= 300 {
-		body = []byte(w.server.hide(string(body)))
-	}
-	if req.Method == http.MethodPost {
+	switch a := attemptOf(ctx); {
+	case req.Method == http.MethodPost:
 		err = delivery.check(req, resp, kind, body)
+	case req.Method == http.MethodGet && a.call: // the SDK would end the connection
+		a.end(errNotResumed)
+		err = errNotResumed
 	}
 	if err != nil {
 		return nil, err
@@ -144,17 +165,25 @@ func (w *web) expect(req *http.Request, cancel context.CancelCauseFunc) (stop fu
 	}
 }
 
+// mayReopen waits until a stream may be opened again. The stream of a call that makes no progress ends the call: later
+// the SDK would end the connection.
+func (w *web) mayReopen(ctx context.Context, req *http.Request) error {
+	if a := attemptOf(ctx); a.call && !a.progresses(req.Header.Get(headerLastEvent)) {
+		a.end(errNotResumed)
+		return errNotResumed
+	}
+	gets := &w.paceOf(req).gets
+	err := gets.wait(ctx, 1)
+	if err != nil {
+		gets.giveBack(1)
+	}
+	return err
+}
+
 // roundTrip sends a request, and records in sent whether the server may have received it. Without a connection
 // it has not: net/http only retries a request on a new connection if it wrote nothing of it to the previous one. If the
 // server is unreachable, new calls need another connection.
 func (w *web) roundTrip(ctx context.Context, req *http.Request, sent *atomic.Bool) (*http.Response, error) {
-	if req.Method == http.MethodGet { // the SDK reopens streams as often as the server asks for it
-		gets := &w.paceOf(req).gets
-		if err := gets.wait(ctx, 1); err != nil {
-			gets.giveBack(1)
-			return nil, err
-		}
-	}
 	req = req.Clone(ctx)
 	for name, value := range w.server.Headers {
 		req.Header.Set(name, string(value))
@@ -179,12 +208,17 @@ func (w *web) stream(ctx context.Context, req *http.Request, body io.ReadCloser,
 	if listens || req.Method == http.MethodGet {
 		left = -1
 	}
-	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.paceOf(req), left: left, call: attemptOf(ctx).call, done: func(err error) {
+	a := attemptOf(ctx)
+	bounded := &paced{ReadCloser: body, ctx: ctx, pace: w.paceOf(req), left: left, call: a.call}
+	bounded.done = func(err error) {
 		release()
+		if a.call && errors.Is(err, errFlood) {
+			a.end(err)
+		}
 		if listens && req.Context().Err() == nil {
 			w.conn.leave(fmt.Errorf("the stream of changes ended: %w", err))
 		}
-	}}
+	}
 	return newGate(bounded, w.conn, true)
 }
 
