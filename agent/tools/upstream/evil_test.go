@@ -191,6 +191,11 @@ func TestHostileAnswers(t *testing.T) {
 			_ = send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, m.ID))
 			_ = send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[]}}`, m.ID))
 		}, func(res registry.Result, err error) bool { return err == nil && res.Output == "" }},
+		"keeps the stream alive": {func(w http.ResponseWriter, r *http.Request, m message) {
+			send := events(w)
+			_, _ = io.WriteString(w, "event: ping\ndata: now\n\nevent: ping\ndata: {}\n\n: comment\n\n")
+			_ = send(fmt.Sprintf(fine, m.ID))
+		}, func(res registry.Result, err error) bool { return err == nil && res.Output == "fine" }},
 		"asks for a model": {func(w http.ResponseWriter, r *http.Request, m message) {
 			send := events(w)
 			for i, method := range []string{"sampling/createMessage", "elicitation/create", "roots/list"} {

@@ -77,7 +77,9 @@ func (g *gate) next() {
 			g.err = errNoMessage
 			return
 		}
-		message = dataOf(g.buffered)
+		if message = dataOf(g.buffered); isNamed(g.buffered) {
+			message = nil // the SDK reads no data of it
+		}
 	}
 	if len(message) > 0 {
 		pass, err := g.conn.receive(message, g.paced)
@@ -116,6 +118,17 @@ func isEvent(event []byte) bool {
 		}
 	}
 	return true
+}
+
+// isNamed reports whether an event has a name of its own, such as ping, and so is no message.
+func isNamed(event []byte) bool {
+	var name string
+	for line := range bytes.Lines(event) {
+		if field, value, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(":")); string(field) == "event" {
+			name = string(bytes.TrimSpace(value))
+		}
+	}
+	return name != "" && name != "message"
 }
 
 // dataOf returns the data of an event, parsed as the SDK does.
