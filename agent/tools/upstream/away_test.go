@@ -376,6 +376,41 @@ func TestRefusedNotificationKeepsTheConnection(t *testing.T) {
 	}
 }
 
+// A server that takes no cancellations does not have other calls wait for a connection.
+func TestCancellationsThatAreNotTaken(t *testing.T) {
+	var calls atomic.Int32
+	e := evil{call: func(w http.ResponseWriter, r *http.Request, m message) {
+		if calls.Add(1) <= 60 {
+			hang(r)
+			return
+		}
+		reply(w, m, `{"content":[{"type":"text","text":"done"}]}`)
+	}}
+	servers := open(t, nil, upstream.Server{Name: "evil", URL: serve(t, http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+			if parse(body).Method == "notifications/cancelled" {
+				hang(r)
+				return
+			}
+			r.Body = io.NopCloser(strings.NewReader(string(body)))
+			e.ServeHTTP(w, r)
+		}))})
+	tool := until(t, servers, has("evil__do"))["evil__do"]
+	for range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := tool.Execute(ctx, []byte(`{}`)); err == nil {
+			t.Error("a call succeeded")
+		}
+		cancel()
+	}
+	calls.Store(60)
+	began := time.Now()
+	if res, err := call(t, tool, `{}`); err != nil || res.Output != "done" || time.Since(began) > 3*time.Second {
+		t.Errorf("%+v, %v, after %v", res, err, time.Since(began))
+	}
+}
+
 // A tool that has its server ask for something at each call loses its own answers, not those of other calls.
 func TestCallsThatAskAllTheTime(t *testing.T) {
 	var begun, calls atomic.Int32

@@ -23,6 +23,8 @@ const (
 	getRate      = 1  // reconnects of streams, a second
 	getBurst     = 10 // the same, in a burst
 
+	maxCancels = 4 // of calls at once
+
 	streamTimeout = 3 * time.Second // for a server to start the stream of its own messages
 )
 
@@ -33,6 +35,10 @@ var (
 
 	// errNotReading ends the connection to a server that does not read its messages.
 	errNotReading = errors.New("the server does not read its messages")
+
+	// errBusyCancelling drops a cancellation: a server that takes none of them would keep the connections that calls
+	// need. It sees the end of the call's own request.
+	errBusyCancelling = errors.New("the server takes no cancellations")
 
 	// errRefused is the error of a request with a refusal.
 	errRefused = errors.New("the server rejected the request")
@@ -56,12 +62,14 @@ type web struct {
 	base   *http.Transport
 	client *http.Client
 	conn   *connection
+
+	cancels chan struct{} // capacity maxCancels: cancellations of calls in flight
 }
 
 func newWeb(conn *connection) *web {
 	s := conn.server
 	w := &web{
-		server: s, conn: conn,
+		server: s, conn: conn, cancels: make(chan struct{}, maxCancels),
 		base: publicnet.Guard{AllowPrivate: s.private()}.Transport(s.Connect),
 	}
 	w.base.MaxConnsPerHost = 2*s.MaxCalls + 8 // calls, their cancellations, and streams
@@ -112,6 +120,15 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	late := w.expect(req, cancel)
 	defer late()
+	if a := attemptOf(ctx); req.Method == http.MethodPost && a.ctx != nil && a.ctx.Err() != nil {
+		select {
+		case w.cancels <- struct{}{}:
+			defer func() { <-w.cancels }()
+		default:
+			release()
+			return nil, errBusyCancelling
+		}
+	}
 	delivery := deliveryOf(req)
 	resp, err := w.roundTrip(ctx, req, &delivery.sent)
 	if err == nil && attemptOf(ctx).call {
