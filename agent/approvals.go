@@ -109,7 +109,7 @@ func approvalOf(inv *Invocation) registry.Approval {
 		DefinitionHash: inv.Spec.Hash(), ArgsDigest: hex.EncodeToString(digest[:]), Args: inv.Args,
 		SessionID: inv.Session.Key.Session, DeviceID: inv.Session.DeviceID, DeviceName: inv.Session.DeviceName,
 		Owner:     cmp.Or(inv.Session.UserID, inv.Caller.User), // who must approve
-		Unowned:   inv.Session.UserID == "",
+		Unowned:   inv.Session.UserID == "" && inv.Session.Key.Session != "",
 		Requester: inv.Caller.Requester(),
 		Model:     inv.Model, Conversation: inv.Conversation.Session, Turn: inv.Turn,
 		Rule: inv.Demand.Rule, Rules: strings.Join(terms.Rules, " "), By: terms.By, Within: terms.Within,

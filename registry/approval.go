@@ -226,6 +226,7 @@ type Grant struct {
 	SessionID      string    `json:"session_id,omitempty"`  // the grant's target, if the device has no id
 	DeviceID       string    `json:"device_id,omitempty"`   // the grant's target
 	Owner          string    `json:"owner,omitempty"`       // as in Approval
+	Unowned        bool      `json:"unowned,omitempty"`     // as in Approval
 	Requester      Requester `json:"requester"`
 	Rules          string    `json:"rules,omitempty"` // the rules it satisfies, as in Approval
 	Model          bool      `json:"model,omitempty"` // true: for a model's calls only; false: for other calls only
@@ -240,7 +241,7 @@ type Grant struct {
 func GrantOf(a Approval, scope ApprovalScope) Grant {
 	g := Grant{
 		Tenant: a.Tenant, Tool: a.Tool, DefinitionHash: a.DefinitionHash, SessionID: a.SessionID, DeviceID: a.DeviceID,
-		Owner: a.Owner, Requester: a.Requester, Model: a.Model, Rules: a.Rules,
+		Owner: a.Owner, Unowned: a.Unowned, Requester: a.Requester, Model: a.Model, Rules: a.Rules,
 		Approval: a.ID,
 	}
 	if scope == ScopeAlwaysArgs {
@@ -254,6 +255,9 @@ func (g Grant) Binding() string {
 	where := "device:" + g.DeviceID
 	if g.DeviceID == "" {
 		where = "session:" + g.SessionID
+	}
+	if g.Unowned && g.Owner != "" { // what a user allows of an own device does not hold for one of nobody with its id
+		where = "unowned " + where
 	}
 	h := sha256.New()
 	for _, part := range []string{

@@ -22,6 +22,7 @@ var grantTests = []subtest{
 			"arguments":  func(a *registry.Approval) { a.ArgsDigest = "a2" },
 			"device":     func(a *registry.Approval) { a.DeviceID = "d2" },
 			"owner":      func(a *registry.Approval) { a.Owner = "eve" },
+			"unowned":    func(a *registry.Approval) { a.Unowned = true },
 			"requester":  func(a *registry.Approval) { a.Requester.User = "eve" },
 			"model":      func(a *registry.Approval) { a.Model = true },
 			"rule":       func(a *registry.Approval) { a.Rules = "default:confirm-direct group" },
