@@ -233,6 +233,10 @@ func readLabels(text json.RawMessage) (map[string]string, error) {
 	if json.Unmarshal(text, &fields) != nil || fields == nil {
 		return nil, wrongType("target.labels", "a JSON object")
 	}
+	if len(fields) > registry.MaxLabels { // the store looks up each, and no session has more
+		return nil, registry.Errorf(registry.CodeInvalidRequest, "target.labels: at most %d are allowed.",
+			registry.MaxLabels)
+	}
 	labels := make(map[string]string, len(fields))
 	for key, value := range fields {
 		var s string

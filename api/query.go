@@ -176,6 +176,9 @@ func (p *params) target() registry.Target {
 		}
 		t.Labels[key] = value
 	}
+	if len(t.Labels) > registry.MaxLabels { // the store looks up each, and no session has more
+		p.fail("At most %d labels are allowed.", registry.MaxLabels)
+	}
 	return t
 }
 

@@ -34,8 +34,9 @@ const (
 
 const (
 	maxAttributeLen = 256
-	maxLabels       = 32
 	maxCapabilities = 32
+
+	MaxLabels = 32 // of a session
 )
 
 // Formats of the two halves of a Key. IsName checks them, not a regular expression, because every call checks them.
@@ -194,8 +195,8 @@ func (s Session) ValidateAttributes() error {
 			return err
 		}
 	}
-	if len(s.Labels) > maxLabels {
-		return Errorf(CodeInvalidRequest, "labels: at most %d are allowed.", maxLabels)
+	if len(s.Labels) > MaxLabels {
+		return Errorf(CodeInvalidRequest, "labels: at most %d are allowed.", MaxLabels)
 	}
 	for k, v := range s.Labels {
 		if !labelKeyPattern.MatchString(k) {
