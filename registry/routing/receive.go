@@ -51,9 +51,10 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	}
 	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
 	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
+	tenant, durable := e.Tenant, e.Durable // e has the arguments, which nothing may keep once the device has them
 	onReply := func(reply registry.Reply) {
-		reply.Owner = e.Tenant
-		if reply.Result != nil && !e.Durable {
+		reply.Owner = tenant
+		if reply.Result != nil && !durable {
 			r.answerOnce(pod, reply)
 			return
 		}
