@@ -51,7 +51,8 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	}
 	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
 	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
-	tenant, durable := e.Tenant, e.Durable // e has the arguments, which nothing may keep once the device has them
+	// e and its strings hold the arguments, which nothing may keep once the device has them.
+	tenant, durable := l.key.Tenant, e.Durable
 	onReply := func(reply registry.Reply) {
 		reply.Owner = tenant
 		if reply.Result != nil && !durable {
