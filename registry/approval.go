@@ -256,7 +256,7 @@ func (g Grant) Binding() string {
 	if g.DeviceID == "" {
 		where = "session:" + g.SessionID
 	}
-	if g.Unowned && g.Owner != "" { // what a user allows of an own device does not hold for one of nobody with its id
+	if g.Unowned && g.Owner != "" { // a grant for a user's own device does not cover an unowned device with its id
 		where = "unowned " + where
 	}
 	h := sha256.New()
