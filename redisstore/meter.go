@@ -91,7 +91,7 @@ func kindOfSpace(kind string) Kind {
 	switch kind {
 	case "approvals", "grants":
 		return KindApprovals
-	case "credentials", "pairings", "nonces", "devicetools":
+	case "credentials", "pairings", "nonces", "devicetools", "waitingtools":
 		return KindCredentials
 	case "blobs":
 		return KindCalls

@@ -123,7 +123,7 @@ func longestLife(key string) time.Duration {
 		strings.HasSuffix(key, "}:draft"), strings.HasSuffix(key, "}:trail"), strings.Contains(key, ":chats}"):
 		return 24 * time.Hour
 	case strings.Contains(key, ":credentials}"), strings.Contains(key, ":credentials/"),
-		strings.Contains(key, ":devicetools/"):
+		strings.Contains(key, ":devicetools/"), strings.Contains(key, ":waitingtools}"):
 		return registry.CredentialIdle
 	case key == changesKey, key == lastChangeKey, strings.Contains(key, ":revoked}:"):
 		return registry.DefaultChangeTTL
@@ -194,7 +194,8 @@ func busyPairings(t *testing.T, s *Store) {
 		}
 	}
 	for _, part := range []string{
-		":doc:request.", ":doc:code.", ":index:source.", ":doc:wrong.", ":nonces/", ":devicetools/", ":doc:paired.",
+		":doc:request.", ":doc:code.", ":index:source.", ":doc:wrong.", ":nonces/", ":devicetools/",
+		":waitingtools}", ":doc:paired.",
 	} {
 		content, _ := keyspace(t, s.conn)
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(content)), func(k string) bool {

@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	"registry/memory":       {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings"},
 	"registry/registrytest": {"registry", "registry/documents", "registry/routing", "internal"},
 	"redisstore":            {"registry", "registry/approvals", "registry/blobs", "registry/credentials", "registry/documents", "registry/pairings", "internal", "redisstore/bus", "redisstore/internal"},
-	"redisstore/bus":        {"registry", "redisstore/internal"},
+	"redisstore/bus":        {"registry", "internal", "redisstore/internal"},
 	"redisstore/internal":   {"registry"},
 	"redisstore/redistest":  {"internal"},
 
