@@ -236,7 +236,7 @@ func testRebinding(b *bench, c *canary) {
 		fmt.Fprintf(w, `<link rel=icon href="data:,"><script>
 fetch('http://rebind.test:%d/x').then(r=>r.text()).then(x=>{document.title=x})</script><p>first`, c.port)
 	})
-	b.comes(b.do(`{"action":"navigate","url":"http://rebind.test/rebind"}`), "rebind.test leads into a private")
+	b.comes(b.do(`{"action":"navigate","url":"http://rebind.test/rebind"}`), "rebind.test resolves to a private")
 	if asked.Load() < 2 {
 		b.Error("the name was not looked up again")
 	}
