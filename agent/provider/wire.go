@@ -124,8 +124,8 @@ func (s *lenientString) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// lenientInt is an integer that is not negative, and of which many can be added. It may be written with a fraction or as a
-// string. Others are read as 0.
+// lenientInt is an integer that is not negative, and of which many can be added. It may be written with a fraction or
+// as a string. Others are read as 0.
 type lenientInt int64
 
 func (n *lenientInt) UnmarshalJSON(data []byte) error {

@@ -103,8 +103,8 @@ func TestUsedCodes(t *testing.T) {
 	f.want("another code", err, "")
 }
 
-// The waiting tools of a tenant's devices are bounded. Those that waited before stay, others wait in vain until some are
-// decided, and approved ones are offered.
+// The waiting tools of a tenant's devices are bounded. Those that waited before stay, others are not stored until some
+// are decided, and approved ones are offered.
 func TestWaitingToolsOfATenant(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -132,7 +132,8 @@ func TestWaitingToolsOfATenant(t *testing.T) {
 		f.want("others", err, registry.CodeInvalidRequest)
 	}
 	large.Description = large.Description[:registry.MaxWaitingBytes%others.Size()-2*erase.Size()]
-	f.must(f.store.SetDeviceTools(t.Context(), tenant, "last", registry.DeviceTools{Waiting: []registry.ToolSpec{large}}))
+	last := registry.DeviceTools{Waiting: []registry.ToolSpec{large}}
+	f.must(f.store.SetDeviceTools(t.Context(), tenant, "last", last))
 	more.Description = strings.Repeat("y", 4*erase.Size())
 	want := "erase: waits for approval; more: too many tools of this tenant wait for approval"
 	if got := review(photo, erase, more.Hashed()); got != want {

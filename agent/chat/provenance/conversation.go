@@ -103,8 +103,8 @@ func (c *Conversation) Origins(call Call) Facts {
 	return Facts{Tainted: true, Arguments: s.found}
 }
 
-// Defined returns the addresses in a call's arguments that stand in definitions, and that no trusted source contains. The
-// definitions are those of tools that others than the called tool's owner wrote: a model reads them before anything
+// Defined returns the addresses in a call's arguments that stand in definitions, and that no trusted source contains.
+// The definitions are those of tools that others than the called tool's owner wrote: a model reads them before anything
 // else. Defined is for conversations that have read nothing from outside, and returns nothing for others. It calls
 // definitions only if there is an address to look for.
 func (c *Conversation) Defined(call Call, definitions func() string) Facts {

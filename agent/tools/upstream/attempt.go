@@ -46,7 +46,7 @@ func (a *attempt) progresses(event string) bool {
 	return a.stuck <= maxStuck
 }
 
-const maxStuck = 5 // then the SDK would end the connection
+const maxStuck = 4 // one more, and the SDK would end the connection
 
 type attemptKey struct{}
 
@@ -56,8 +56,8 @@ func newAttempt(ctx context.Context, tenant string) (context.Context, *attempt) 
 	return context.WithValue(ctx, attemptKey{}, a), a
 }
 
-// deliveryOf returns the attempt whose delivery an HTTP request is. The SDK also sends other messages with the values of
-// a request's context: the GET that opens its stream again, and the notification that it was cancelled. They get a new
+// deliveryOf returns the attempt whose delivery an HTTP request is. The SDK also sends other messages with the values
+// of a request's context: the GET that opens its stream again, and the notification that it was cancelled. They get a new
 // attempt that is never read, because they do not change whether the server has the request.
 func deliveryOf(req *http.Request) *attempt {
 	a := attemptOf(req.Context())
@@ -81,8 +81,8 @@ func isRefusal(req *http.Request, status int) bool {
 	return (status == http.StatusBadRequest || status == http.StatusNotFound) && req.Header.Get(headerSession) != ""
 }
 
-// check records a refusal, and returns an error for an answer that is no message. For some of them the SDK would end the
-// connection, which other calls use, or report a failed tool.
+// check records a refusal, and returns an error for an answer that is no message. For some of them the SDK would end
+// the connection, which other calls use, or report a failed tool.
 func (a *attempt) check(req *http.Request, resp *http.Response, kind string, body []byte) error {
 	status := resp.StatusCode
 	good, redirects := status >= 200 && status < 300, isRedirect(resp)

@@ -136,17 +136,14 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		release()
-		if a := attemptOf(ctx); a.call && context.Cause(ctx) == errNoStream {
-			a.end(errNotResumed)
-			return nil, errNotResumed
-		}
-		if context.Cause(ctx) == errNoStream { // the SDK waits for this response without a timeout
+		if context.Cause(ctx) == errNoStream && !attemptOf(ctx).call { // the SDK waits for this response without a timeout
 			return &http.Response{StatusCode: http.StatusMethodNotAllowed, Body: http.NoBody, Request: req}, nil
 		}
 		return nil, err
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if kind == "text/event-stream" {
+	refused := attemptOf(ctx).call && (resp.StatusCode < 200 || resp.StatusCode >= 300) // whatever its content is
+	if kind == "text/event-stream" && !refused {
 		resp.Body = w.stream(ctx, req, resp.Body, release)
 		return resp, nil
 	}
@@ -158,7 +155,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch a := attemptOf(ctx); {
 	case req.Method == http.MethodPost:
 		err = delivery.check(req, resp, kind, body)
-	case req.Method == http.MethodGet && a.call: // the SDK would end the connection
+	case req.Method == http.MethodGet && a.call:
 		a.end(errNotResumed)
 		err = errNotResumed
 	}
