@@ -405,6 +405,7 @@ func (t *tab) load(ctx context.Context, address string) error {
 	t.fresh = false
 	t.refs.expire()
 	t.unreached.Store(false)
+	t.login.Store(false)
 	bounded, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	res, err := cdp.Call(bounded, t.wire, page.Navigate, page.NavigateParams{URL: address})
@@ -425,8 +426,11 @@ func (t *tab) load(ctx context.Context, address string) error {
 	if !t.settle(bounded, loadTimeout) && ctx.Err() == nil {
 		t.notes.add("the page is still loading")
 	}
-	if t.unreached.Load() {
+	switch {
+	case t.unreached.Load():
 		return failure("the page could not be loaded")
+	case t.login.Load():
+		return errLogin
 	}
 	return nil
 }

@@ -15,12 +15,12 @@ const supported = true
 // killed.
 func confine(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// killUsers kills the processes whose profile is dir or below, and reports whether there were any. Chromium's child
-// processes have left its process group, but name the folder in their arguments.
+// killUsers kills the processes whose arguments name dir or a folder below as their profile, and reports whether there
+// were any. Chromium's child processes have left its process group. Those that do not name the folder end with it.
 func killUsers(dir string) bool {
 	found := false
-	for _, pid := range usersOf(dir) {
-		found = killUser(pid, dir) || found
+	for pid, p := range processes() {
+		found = uses(p.args, dir) && killUser(pid, dir) || found
 	}
 	return found
 }
@@ -37,25 +37,63 @@ func killUser(pid int, dir string) bool {
 	return err == nil && uses(string(args), dir) && p.Kill() == nil
 }
 
-// processes yields all other processes of this machine, with their arguments.
-func processes(yield func(pid int, args string) bool) {
-	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return
-	}
+// running is a process of this machine.
+type running struct {
+	parent int
+	args   string
+}
+
+// processes returns all other processes of this machine.
+func processes() map[int]running {
+	all := make(map[int]running)
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
 		pid, err := strconv.Atoi(strings.Split(path, "/")[2])
 		args, readErr := os.ReadFile(path)
-		if err == nil && readErr == nil && pid != os.Getpid() && !yield(pid, string(args)) {
-			return
+		if err == nil && readErr == nil && pid != os.Getpid() {
+			all[pid] = running{parentOf(pid), string(args)}
 		}
 	}
+	return all
 }
+
+// parentOf returns the parent of a process, 0 if it has ended.
+func parentOf(pid int) int {
+	stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	_, afterName, _ := strings.Cut(string(stat), ") ")
+	_, fields, _ := strings.Cut(afterName, " ") // the state
+	parent, _, _ := strings.Cut(fields, " ")
+	n, _ := strconv.Atoi(parent)
+	return n
+}
+
+// belowOf returns the processes whose profile begins with prefix, with the text after it. Child processes of the
+// headless shell do not name the profile: theirs is their parent's.
+func belowOf(prefix string) map[int]string {
+	all, found := processes(), make(map[int]string)
+	for pid := range all {
+		for at, ancestors := pid, 0; ancestors < maxAncestors; ancestors++ {
+			p, ok := all[at]
+			if !ok {
+				break
+			}
+			if rest, ok := profileOf(p.args, prefix); ok {
+				found[pid] = rest
+				break
+			}
+			at = p.parent
+		}
+	}
+	return found
+}
+
+// maxAncestors bounds the way up: below the browser are the zygote and its children.
+const maxAncestors = 8
 
 // usersOf returns the processes whose profile is dir or below.
 func usersOf(dir string) (pids []int) {
-	for pid, args := range processes {
-		if uses(args, dir) {
+	for pid, rest := range belowOf(dir) {
+		if firstName(rest) == "" {
 			pids = append(pids, pid)
 		}
 	}
@@ -66,10 +104,8 @@ func usersOf(dir string) (pids []int) {
 // dir.
 func memoryBelow(dir string) map[string]int64 {
 	bytes := make(map[string]int64)
-	for pid, args := range processes {
-		if rest, ok := profileOf(args, dir+"/"); ok {
-			bytes[firstName(rest)] += memoryOf(pid)
-		}
+	for pid, rest := range belowOf(dir + "/") {
+		bytes[firstName(rest)] += memoryOf(pid)
 	}
 	return bytes
 }

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +38,7 @@ type tab struct {
 	crash      sync.Once
 	crashed    chan struct{} // closed when its process has crashed
 	unreached  atomic.Bool   // it shows an error of the proxy
+	login      atomic.Bool   // it shows a request for a password
 	activity   activity
 	refs       refs
 	notes      *notes
@@ -104,9 +108,25 @@ func (t *tab) receive(event any) {
 			e.FrameID == cdp.FrameID(t.id) {
 			_, failed := e.Response.Headers[egress.FailedHeader]
 			t.unreached.Store(failed)
+			t.login.Store(asksForPassword(e.Response))
 		}
 		t.activity.receive(event)
 	}
+}
+
+// asksForPassword reports whether a response is one for which browsers show a password dialog. Chromium fails to load
+// such pages; its headless shell shows them.
+func asksForPassword(r *network.Response) bool {
+	if r.Status != http.StatusUnauthorized {
+		return r.Status == http.StatusProxyAuthRequired
+	}
+	for name, value := range r.Headers {
+		if strings.EqualFold(name, "WWW-Authenticate") {
+			scheme, _, _ := strings.Cut(strings.ToLower(fmt.Sprint(value)), " ")
+			return slices.Contains([]string{"basic", "digest"}, scheme)
+		}
+	}
+	return false
 }
 
 // hasCrashed reports whether the process of the tab has crashed.
