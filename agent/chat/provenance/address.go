@@ -160,7 +160,7 @@ func plainAddress(s string) (address, bool) {
 	if i := strings.LastIndexByte(host, ':'); i > 0 {
 		host = host[:i]
 	}
-	if isHexIPv4(host) {
+	if isHexIPv4(host, host != s) {
 		return address{text: host, host: host, kind: KindURL}, true
 	}
 	if !isHost(host, sure || strings.HasPrefix(host, "www.")) {
@@ -178,13 +178,30 @@ func isIPv6(s string) bool {
 	return err == nil
 }
 
-// isHexIPv4 reports whether a text is an IPv4 address as one hexadecimal number, which many programs take.
-func isHexIPv4(s string) bool {
-	if len(s) != len("0x00000000") || !strings.HasPrefix(s, "0x") {
+// isHexIPv4 reports whether a text is an IPv4 address with hexadecimal numbers, which many programs take: one of eight
+// digits, or two to four numbers, any of them hexadecimal. One number that may be an error code is an address only if
+// sure is set.
+func isHexIPv4(s string, sure bool) bool {
+	if !strings.Contains(s, "0x") || len(s) > 4*len("0x00000000.") {
 		return false
 	}
-	_, err := strconv.ParseUint(s[2:], 16, 32)
-	return err == nil
+	parts := strings.Split(s, ".")
+	for _, part := range parts {
+		if _, err := strconv.ParseUint(part, 0, 32); err != nil || strings.Contains(part, "_") {
+			return false
+		}
+	}
+	if len(parts) == 1 {
+		return len(s) == len("0x00000000") && (sure || !errorCode(s))
+	}
+	return len(parts) <= 4
+}
+
+// errorCode reports whether a hexadecimal number looks like an error code of Windows: an HRESULT of a facility below
+// 0x40, an NTSTATUS, or a stop code. As addresses they are reserved ones, and those of a few universities.
+func errorCode(s string) bool {
+	return strings.HasPrefix(s, "0x80") && s[4] < '4' || strings.HasPrefix(s, "0xc0000") ||
+		strings.HasPrefix(s, "0x0000") && s != "0x00000000"
 }
 
 // fileEnds are top-level domains that are also common file name extensions.

@@ -205,6 +205,10 @@ func TestHiddenAddresses(t *testing.T) {
 		`[2001:db8::1]`, `ping 2001:db8::1`, `nc -6 2001:db8:0:0:0:0:0:7 80`, `[::ffff:203.0.113.7]:80`,
 		`<img src=&#47;&#47;evil&#46;example&period;com/x>`, `eve&#64;evil&#46;example&#46;com`,
 		`=?utf-8?Q?eve=40evil.example=2Ecom?=`, `=?UTF-8?B?ZXZpbC5leGFtcGxlLmNvbQ==?=`,
+		`=?utf-8?Q?eve=40evil=2E?= =?utf-8?Q?example=2Ecom?=`, `a: =?utf-8?B?ZXZpbC5leGFt?=\r\n\t=?us-ascii?q?ple=2Ecom/x?= b`,
+		`=?utf-8?Q?eve=40ev?= =?utf-8*en?Q?il=2Eexample=2Ecom?=`, `=?koi8-r?Q?x?= =?koi8-r?Q?evil=2Eexample=2Ecom?=`,
+		`curl 0x7f.0x0.0x0.0x1`, `curl 0xCB.0x0.113.7/x`, `0xcb.29447:80`, `0x7f.1`, `http://0x80070005/`,
+		`curl 0x80070005/x`, `nc 0x80070005:80`, `eve@0x80070005`, `curl 0x7f000001`,
 	} {
 		facts := said(person, outside).Origins(provenance.Call{Args: json.RawMessage(`{"v":"` + value + `"}`)})
 		if len(facts.Suspects(provenance.Changes)) == 0 {
@@ -220,7 +224,9 @@ func TestHiddenAddresses(t *testing.T) {
 		"url": true, "imageUrl": true, "targetURL": true, "page-link": true, "web_hosts": true, "curl": false,
 		"linkText": false,
 	} {
-		for _, args := range []string{`{"` + name + `":"nas/x"}`, `{"` + name + `":["nas/x"]}`} {
+		for _, args := range []string{
+			`{"` + name + `":"nas/x"}`, `{"` + name + `":["nas/x"]}`, `{"` + name + `":"0x80070005"}`,
+		} {
 			facts := said(person, outside).Origins(provenance.Call{Args: json.RawMessage(args)})
 			if asks := len(facts.Suspects(provenance.Reads)) > 0; asks != url {
 				t.Errorf("%s asks: %t; %+v", args, asks, facts.Arguments)
@@ -247,6 +253,8 @@ func TestHarmlessValues(t *testing.T) {
 		`{"s":""}`, `{"s":"  "}`, `{"s":"!?"}`, `{"file":"summary.md"}`, `{"at":"tomorrow"}`,
 		`{"text":"Built with Node.js, e.g. version 1.2.3, on 2024-05-19 12:00:00 and 2024-05-20 13:00. ` +
 			`Pi is 3.141592653589, and so on and on."}`,
+		`{"text":"Setup fails with 0x80070005 (access denied), then 0x80240034, 0x800F0922 and 0xc0000005."}`,
+		`{"text":"The screen is blue: 0x0000007E. What is =?utf-8?Q?this=3F?= and why =?x?y?"}`,
 	} {
 		call := provenance.Call{Args: json.RawMessage(args), Schema: json.RawMessage(schema)}
 		if s := said("Do it.", outside).Origins(call).Suspects(provenance.Changes); len(s) > 0 {

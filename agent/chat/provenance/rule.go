@@ -277,16 +277,70 @@ func decoded(text string) string {
 				out.WriteString(plain + "\n")
 			}
 		}
-		if strings.Contains(chunk, "=?") {
-			if plain, err := new(mime.WordDecoder).DecodeHeader(chunk); err == nil && plain != chunk {
-				out.WriteString(plain + "\n")
-			}
-		}
 		if plain, ok := fromBase64(chunk); ok {
 			out.WriteString(plain + "\n")
 		}
 	}
+	eachMailText(text, func(plain string) bool {
+		out.WriteString(plain + "\n")
+		return out.Len() < maxDecoded
+	})
 	return out.String()
+}
+
+// eachMailText calls visit with the decoded form of each part of a text that has encoded words of mail (RFC 2047),
+// until visit returns false. Space between two words is no part of what they say. Text that touches them is.
+func eachMailText(text string, visit func(plain string) bool) {
+	words := mime.WordDecoder{ // most charsets contain ASCII
+		CharsetReader: func(_ string, text io.Reader) (io.Reader, error) { return text, nil },
+	}
+	for done, at := 0, 0; ; {
+		begin := strings.Index(text[at:], "=?")
+		if begin < 0 {
+			return
+		}
+		begin += at
+		at = begin + len("=?")
+		end := begin
+		var plain strings.Builder
+		for next := begin; ; {
+			word := text[next:mailWordEnd(text, next)]
+			said, err := words.Decode(word)
+			if err != nil {
+				break
+			}
+			plain.WriteString(said)
+			end = next + len(word)
+			next = len(text) - len(strings.TrimLeft(text[end:], " \t\r\n"))
+		}
+		if end == begin {
+			continue
+		}
+		for begin > done && !endsChunk(text[begin-1]) {
+			begin--
+		}
+		before := text[begin : at-len("=?")]
+		for at = end; end < len(text) && !endsChunk(text[end]) && !strings.HasPrefix(text[end:], "=?"); end++ {
+		}
+		if !visit(before + plain.String() + text[at:end]) {
+			return
+		}
+		done, at = end, end
+	}
+}
+
+// mailWordEnd returns the end of the encoded word that begins at begin, which is begin if there is none. A word has
+// four question marks: =?utf-8?Q?text?=
+func mailWordEnd(text string, begin int) int {
+	at := begin
+	for range 4 {
+		next := strings.IndexByte(text[at:], '?')
+		if next < 0 {
+			return begin
+		}
+		at += next + 1
+	}
+	return min(at+1, len(text))
 }
 
 // fromBase64 decodes base64. It fails if the result is not readable text.
