@@ -81,18 +81,23 @@ func deaf() error {
 	return nil
 }
 
-// busy is a server that answers its calls one after the other, the first after two seconds. It prints what it does.
+// busy is a server that answers its calls one after the other. It prints what it does. It is busy with the first call
+// from when it opens the pipe that waitsFile names until the other side closes it.
 func busy() error {
-	wait := 2 * time.Second
+	pipe := os.Getenv(waitsFile)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Buffer(nil, 1<<20); lines.Scan(); {
 		if m := parse(lines.Bytes()); m.Method != "tools/call" {
 			answer(m)
 		} else {
 			fmt.Print("working\n[INFO] working\n{\"level\":\"info\"}\n")
-			time.Sleep(wait)
+			if pipe != "" {
+				if _, err := os.ReadFile(pipe); err != nil {
+					return err
+				}
+				pipe = ""
+			}
 			fmt.Printf(fine+"\n", m.ID)
-			wait = 0
 		}
 	}
 	return lines.Err()
@@ -183,7 +188,7 @@ func newServer() *mcp.Server {
 	return s
 }
 
-// waitsFile is the variable that names the file which the tool wait makes when it has begun.
+// waitsFile is the variable that names the file which the tool wait makes when it has begun, and the pipe of busy.
 const waitsFile = "TEST_WAITS"
 
 // open opens the servers of a test.

@@ -158,10 +158,17 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 // Calls that are given up while a program is busy with another one cost that neither its answer nor the connection, and
 // those that the program could not begin to read did not run.
 func TestGivenUpCallsOfABusyProgram(t *testing.T) {
-	servers := open(t, withHost(t), stdio(t, "busy"))
+	file := filepath.Join(t.TempDir(), "busy")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	servers := open(t, withHost(t), stdio(t, "busy", waitsFile+"="+file))
 	tool := until(t, servers, has("prog__do"))["prog__do"]
 	first := begin(t, tool, `{}`)
-	time.Sleep(100 * time.Millisecond) // until the program has it
+	pipe, err := os.OpenFile(file, os.O_WRONLY, 0) // waits until the program has the call
+	if err != nil {
+		t.Fatal(err)
+	}
 	args := `{"x":"` + strings.Repeat("x", 300<<10) + `"}`
 	undelivered := 0
 	for range 40 {
@@ -174,6 +181,9 @@ func TestGivenUpCallsOfABusyProgram(t *testing.T) {
 			undelivered++
 		}
 		cancel()
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
 	}
 	if got := <-first; got.err != nil || got.res.Output != "fine" {
 		t.Errorf("the first call: %+v", got)
