@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -264,15 +265,31 @@ func (b *Buckets[K]) bucketLocked(key K, now time.Duration) *Bucket {
 	return bucket
 }
 
-// pruneLocked evicts full buckets. If there are too many keys, it evicts any until three quarters of them are left.
+// pruneLocked evicts full buckets. If there are too many keys, it evicts those that have spent least, until three
+// quarters of them are left: many keys with little use do not refill the bucket of another.
 func (b *Buckets[K]) pruneLocked(now time.Duration) {
 	if now < b.next && len(b.by) < b.most {
 		return
 	}
 	b.next = now + b.limit.Refill()
+	spent := make([]float64, 0, len(b.by))
 	for key, bucket := range b.by {
-		if bucket.fill(b.limit, now); bucket.spent == 0 || len(b.by) > b.most*3/4 {
+		if bucket.fill(b.limit, now); bucket.spent == 0 {
 			delete(b.by, key)
+			continue
+		}
+		spent = append(spent, bucket.spent)
+	}
+	over := len(spent) - b.most*3/4
+	if len(spent) < b.most || over <= 0 {
+		return
+	}
+	slices.Sort(spent)
+	most := spent[over-1]
+	for key, bucket := range b.by {
+		if bucket.spent <= most && over > 0 {
+			delete(b.by, key)
+			over--
 		}
 	}
 }

@@ -109,3 +109,23 @@ func TestBucketsForget(t *testing.T) {
 		t.Errorf("a debt is paid in %v", wait)
 	}
 }
+
+// A source that is throttled stays so, however many others come: each of them has spent less.
+func TestManyKeysDoNotRefillABucket(t *testing.T) {
+	t.Parallel()
+	for range 8 { // otherwise luck may keep it
+		b := NewBuckets[int](Limit{Rate: 0.001, Burst: 3})
+		if !b.Take(-1, 3) {
+			t.Fatal("a new bucket is not full")
+		}
+		for i := range 2 * maxBuckets {
+			b.Take(i, 1+float64(i%2))
+		}
+		if b.Take(-1, 1) {
+			t.Fatal("the throttled source may go on")
+		}
+		if n := len(b.by); n > maxBuckets {
+			t.Fatalf("%d are remembered", n)
+		}
+	}
+}
