@@ -59,13 +59,12 @@ func (i *Invoker) endDurable(
 func (i *Invoker) refuseDurable(ctx context.Context, p *prepared, refused error, out *Outcome) error {
 	req := p.req
 	if req.IdempotencyKey != "" {
-		stored, err := i.cfg.CallLog.ByKey(timed{ctx, p.start.Add(p.inv.Timeout)}, req.Caller.Tenant,
-			p.rec.IdempotencyKey)
+		stored, err := i.cfg.CallLog.ByKey(timed{ctx, p.end()}, req.Caller.Tenant, p.rec.IdempotencyKey)
 		if err == nil {
 			return i.follow(ctx, req, stored, p.rec.RequestDigest, true, p.start, out)
 		}
 		if !registry.IsCallNotFound(err) {
-			return err
+			return registry.UnlessLate(err, p.end())
 		}
 	}
 	if _, amended := i.hooks.end(ctx, i.cfg.Log, &p.inv, *out, refused); amended != nil {
@@ -101,13 +100,14 @@ func (i *Invoker) follow(
 	if !rec.State.Final() {
 		var err error
 		wait := time.Until(asked.Add(time.Duration(rec.HoldMS+rec.TimeoutMS)*time.Millisecond + joinGrace))
-		ctx, cancel := context.WithTimeout(ctx, wait)
+		until := time.Now().Add(wait)
+		ctx, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
 		if rec, err = i.cfg.CallLog.WaitOutcome(ctx, rec.Tenant, rec.CallID, wait); err != nil {
 			if registry.IsCallNotFound(err) { // the record existed, so the store was emptied
 				err = registry.StoreUnavailable("follow a call", err)
 			}
-			return registry.AsError(err).With(registry.DispatchedUnknown)
+			return registry.UnlessLate(registry.AsError(err).With(registry.DispatchedUnknown), until)
 		}
 	}
 	out.State = rec.State

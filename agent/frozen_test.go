@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/agent/access/policy"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/registrytest"
@@ -83,6 +85,13 @@ func (s *frozenStore) Entry(ctx context.Context, key registry.Key) (registry.Ent
 		return registry.Entry{}, err
 	}
 	return s.Store.Entry(ctx, key)
+}
+
+func (s *frozenStore) Take(ctx context.Context, tenant string, w []registry.Window) (time.Duration, int, error) {
+	if err := s.reach(ctx); err != nil {
+		return 0, 0, err
+	}
+	return s.Store.Take(ctx, tenant, w)
 }
 
 func (s *frozenStore) List(ctx context.Context, q registry.Query) ([]registry.Entry, *registry.Cursor, error) {
@@ -186,6 +195,59 @@ func TestJoinedCallWhoseRecordIsLost(t *testing.T) {
 			if e := registry.AsError(<-ended); e.Code != registry.CodeStoreUnavailable &&
 				e.Code != registry.CodeTimeout || e.Dispatched == registry.DispatchedNo {
 				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// A caller whose time is over while the store reads or writes gets timeout, and its record says the same: it gave the
+// store no more time, so nothing says that the store is away.
+func TestTimeIsUpInsideTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &frozenStore{Store: memory.New(memory.Options{})}
+		pods := twoPods(t, store)
+		device := registrytest.NewDevice(func(routing.DeviceCall) *registry.Result {
+			t.Error("the device got a call")
+			return &registry.Result{Success: true}
+		})
+		device.Connect(t, pods[0], registry.Session{Key: registry.Key{Tenant: "default", Session: "s1"}}, spec("t", ""))
+		for name, c := range map[string]struct {
+			key    string
+			async  bool
+			pod    int
+			tool   string
+			target registry.Target
+			limits []policy.Limit
+		}{
+			"looked for":             {pod: 1, tool: "t"},
+			"read":                   {pod: 1, tool: "t", target: registry.Target{SessionID: "s1"}},
+			"record":                 {tool: "t", key: "k1", target: registry.Target{SessionID: "s1"}},
+			"record of asynchronous": {tool: "t", async: true, target: registry.Target{SessionID: "s1"}},
+			"refused, with a key":    {tool: "none", key: "k2", target: registry.Target{SessionID: "s1"}},
+			"limits":                 {tool: "t", target: registry.Target{SessionID: "s1"}, limits: []policy.Limit{perMinute(policy.PerIdentity, 5)}},
+		} {
+			invoker := agent.NewInvoker(agent.Config{
+				Router: pods[c.pod].Router, CallLog: pods[c.pod].Calls, Policy: newPolicy(t, agent.PolicyRules{}),
+				Limits: agent.NewRateLimits(store, c.limits, false, slog.New(slog.DiscardHandler)),
+			})
+			time.Sleep(5 * time.Second) // what is remembered of the session is forgotten
+			store.frozen.Store(true)
+			began := time.Now()
+			out, err := invoker.Invoke(t.Context(), agent.Request{
+				Caller: auth.Identity{Tenant: "default"}, Tool: c.tool, Args: registry.MustJSON(`{}`), Target: c.target,
+				Timeout: 3 * time.Millisecond, IdempotencyKey: c.key, Async: c.async,
+			})
+			store.frozen.Store(false)
+			if took := time.Since(began); took > frozenSlack {
+				t.Errorf("%s took %v", name, took)
+			}
+			if e := registry.AsError(err); e == nil || e.Code != registry.CodeTimeout || e.Dispatched != registry.DispatchedNo {
+				t.Errorf("%s: %+v", name, e)
+			}
+			time.Sleep(time.Second)
+			if rec, err := store.ReadCall(t.Context(), "default", out.CallID); err == nil &&
+				(rec.Err == nil || rec.Err.Code != registry.CodeTimeout) {
+				t.Errorf("%s: the record says %s, %+v", name, rec.State, rec.Err)
 			}
 		}
 	})

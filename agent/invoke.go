@@ -97,7 +97,7 @@ func (i *Invoker) invoke(ctx context.Context, req *Request, out *Outcome, start 
 		p.approval.ID, p.approval.Pod = req.Resume.ApprovalID, "" // continue the question of the suspended call
 	}
 	if refused != nil {
-		refused = undispatched(refused)
+		refused = registry.UnlessLate(undispatched(refused), p.end())
 	}
 	needsApproval := refused == nil && p.approval != nil
 	if req.durable() {
@@ -140,7 +140,7 @@ func (i *Invoker) suspend(ctx context.Context, p *prepared, out *Outcome) error 
 	if p.req.Resume == nil {
 		p.approval.Pod = "" // no pod holds the call
 		if err := i.ask(timed{ctx, p.inv.Deadline}, p, i.approvalTime(p), nil); err != nil {
-			return undispatched(err)
+			return registry.UnlessLate(undispatched(err), p.inv.Deadline)
 		}
 	}
 	p.req.counted = true // counted when the call has ended
@@ -184,14 +184,14 @@ func (i *Invoker) invokeDurable(ctx context.Context, p *prepared, deferred bool,
 		release = sync.OnceFunc(req.Release)
 		p.sent = release
 	}
-	start := p.start // an approval moves p.start
-	stored, created, err := i.cfg.CallLog.Start(timed{ctx, start.Add(p.inv.Timeout)}, *p.rec,
+	start, end := p.start, p.end() // an approval moves p.start
+	stored, created, err := i.cfg.CallLog.Start(timed{ctx, end}, *p.rec,
 		func(ctx context.Context) (registry.Result, error) {
 			defer release()
 			return i.runDurable(ctx, p)
 		})
 	if err != nil {
-		return err
+		return registry.UnlessLate(err, end)
 	}
 	req.dropArgs() // the running call has its own copy; a request that joins a call needs none
 	switch {
@@ -237,13 +237,15 @@ func (i *Invoker) deferCall(ctx context.Context, p *prepared, out *Outcome) erro
 	if err != nil {
 		return err
 	}
-	ctx = timed{ctx, p.start.Add(p.inv.Timeout)}
+	end := p.end()
+	ctx = timed{ctx, end}
 	stored, created, err := i.cfg.CallLog.Hold(ctx, *p.rec)
 	if err != nil {
-		return err
+		return registry.UnlessLate(err, end)
 	}
 	if created {
 		if err := i.ask(ctx, p, life, request); err != nil {
+			err = registry.UnlessLate(err, end)
 			if _, failed := i.cfg.CallLog.Refuse(ctx, p.rec.Tenant, p.rec.CallID, undispatched(err)); failed != nil {
 				i.cfg.Log.Warn("record of a call without approval not ended",
 					"call", p.rec.CallID, "error", failed)
@@ -338,7 +340,8 @@ func (i *Invoker) runTool(ctx context.Context, p *prepared, durable bool) (regis
 			return registry.Result{}, e.With(registry.DispatchedNo)
 		}
 		if err := i.admitAnew(ctx, p, err); err != nil && !errors.Is(err, registry.CodeStaleRoute) {
-			err := undispatched(err) // the record of the previous attempt only says that the state is unknown
+			// The record of the previous attempt only says that the state is unknown.
+			err := registry.UnlessLate(undispatched(err), limit)
 			i.noteDecision(p, err)
 			return registry.Result{}, err
 		}

@@ -61,7 +61,11 @@ func (l *RateLimits) Before(ctx context.Context, inv Invocation) (Decision, erro
 	if len(windows) == 0 {
 		return Pass(), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limitWait)
+	until := time.Now().Add(limitWait)
+	if inv.Deadline.Before(until) {
+		until = inv.Deadline
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	wait, full, err := l.store.Take(ctx, inv.Caller.Tenant, windows)
 	switch {

@@ -33,6 +33,9 @@ type prepared struct {
 	within time.Time        // when the call must have ended; zero: when its timeout ends
 }
 
+// end returns when the timeout of the call ends.
+func (p *prepared) end() time.Time { return p.start.Add(p.inv.Timeout) }
+
 // dropArgs drops the arguments, because the device has the call.
 func (p *prepared) dropArgs() {
 	p.inv.Args, p.inv.Asked = registry.JSON{}, registry.JSON{}
@@ -54,7 +57,7 @@ func (i *Invoker) prepare(ctx context.Context, req *Request, p *prepared, out *O
 	if p.local == nil {
 		var err error
 		p.session = sessionOf(req)
-		if p.local, err = i.localTool(ctx, req, p.start.Add(p.inv.Timeout)); err != nil {
+		if p.local, err = i.localTool(ctx, req, p.end()); err != nil {
 			return err
 		}
 	}
@@ -85,7 +88,7 @@ func (i *Invoker) resolve(ctx context.Context, p *prepared) error {
 	if target.Viewer != registry.NoUser {
 		target.Viewer = req.Caller.Viewer()
 	}
-	until := p.start.Add(p.inv.Timeout)
+	until := p.end()
 	route, waits, err := i.cfg.Router.ResolveNow(timed{ctx, until}, req.Caller.Tenant, req.Tool, target, req.Select)
 	if waits {
 		return i.awaitDevice(ctx, p, target, until)

@@ -177,6 +177,20 @@ func TimedOut(after time.Duration, d Dispatched) *Error {
 	return Errorf(CodeTimeout, "The device did not answer within %v.", after.Round(time.Millisecond)).With(d)
 }
 
+// UnlessLate returns err, the failure of a call whose time ends at deadline. If the store did not answer by then, it
+// returns CodeTimeout instead: the caller gave the store too little time to say that it is unavailable.
+func UnlessLate(err error, deadline time.Time) error {
+	e := AsError(err)
+	if e == nil || e.Code != CodeStoreUnavailable || IsStoreFull(err) || time.Now().Before(deadline) {
+		return err
+	}
+	message := "The call timed out before its tool could run."
+	if e.Dispatched != "" && e.Dispatched != DispatchedNo {
+		message = "The call timed out. The gateway's store did not say in time what became of it."
+	}
+	return &Error{Code: CodeTimeout, Message: message, Dispatched: e.Dispatched, Cause: e.Cause}
+}
+
 // StaleRoute is the error if a call was decided on an outdated route: another claim of the session, other attributes of
 // it, or another definition of the tool than the socket's pod has. The device has not received the call.
 func StaleRoute() *Error {

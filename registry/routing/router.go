@@ -38,9 +38,17 @@ func newRouter(c core, hub *Hub, sendTimeout time.Duration) *Router {
 // with the same code if the device has left and is expected back, and if a cached route is wrong in any other way. The
 // caller then decides again on the route that ResolveAgain returns, and calls again with the next c.Attempt.
 func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, error) {
+	deadline := time.Now().Add(c.Timeout)
+	res, err := r.call(ctx, &c, deadline)
+	if err != nil {
+		err = registry.UnlessLate(err, deadline)
+	}
+	return res, err
+}
+
+func (r *Router) call(ctx context.Context, c *registry.Call, deadline time.Time) (registry.Result, error) {
 	began := time.Now()
-	deadline := began.Add(c.Timeout)
-	res, err := r.attempt(ctx, &c.Route.Session, &c, deadline)
+	res, err := r.attempt(ctx, &c.Route.Session, c, deadline)
 	if err == nil {
 		return res, nil
 	}
@@ -57,7 +65,7 @@ func (r *Router) Call(ctx context.Context, c registry.Call) (registry.Result, er
 	if failure != nil {
 		return registry.Result{}, failure
 	}
-	res, err = r.attempt(ctx, &session, &c, deadline)
+	res, err = r.attempt(ctx, &session, c, deadline)
 	if movedAway(err) || toolGone(err) {
 		return registry.Result{}, registry.StaleRoute()
 	}

@@ -38,19 +38,21 @@ type waiting struct{}
 
 func (waiting) Cancel() bool { return true }
 
-// A caller hears in its own time that the store does not answer, although nothing but the call itself bounds its
-// context.
+// A caller gets an error in its own time when the store does not answer, although nothing but the call itself bounds
+// its context. The error names what ended first: the call's time or the store's.
 func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		owner   string
 		durable bool
 		timeout time.Duration
 		within  time.Duration
+		code    registry.Code
 	}{
-		"claim of a short call": {"a", true, time.Second, time.Second},
-		"claim of a long call":  {"a", true, time.Hour, taskTimeout},
-		"sending a short call":  {"b", false, DefaultSendTimeout / 2, DefaultSendTimeout / 2},
-		"sending a long call":   {"b", false, time.Hour, DefaultSendTimeout},
+		"claim of a short call": {"a", true, time.Second, time.Second, registry.CodeTimeout},
+		"claim of a long call":  {"a", true, time.Hour, taskTimeout, registry.CodeStoreUnavailable},
+		"sending a short call": {"b", false, DefaultSendTimeout / 2, DefaultSendTimeout / 2,
+			registry.CodeTimeout},
+		"sending a long call": {"b", false, time.Hour, DefaultSendTimeout, registry.CodeStoreUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,7 +67,7 @@ func TestCallsKeepToTheirTimeWhateverHangs(t *testing.T) {
 				start := time.Now()
 				got := <-begin(t, pods["a"], l.Session(), "c1", tt.timeout,
 					func(c *registry.Call) { c.Durable = tt.durable })
-				if took := time.Since(start); !errors.Is(got.err, registry.CodeStoreUnavailable) ||
+				if took := time.Since(start); !errors.Is(got.err, tt.code) ||
 					registry.AsError(got.err).Dispatched != registry.DispatchedNo || took > tt.within {
 					t.Errorf("%+v after %v", got, took)
 				}
