@@ -122,7 +122,7 @@ const answerFrames = 2
 // connection has ended.
 func (c *conn) completeCall(id string, r registry.Result) {
 	c.unacknowledged.Add(1)
-	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + unitsPerStray
+	units := answerFrames*(1+unitsPerRead) + float64(c.messageBytes)/bytesPerUnit + c.messageUnits + unitsPerStray
 	c.budget.spend(unitsPerStray) // refunded if the call is open
 	c.local.Complete(id, r, func(ignored bool) {
 		defer c.unacknowledged.Add(-1)

@@ -46,6 +46,7 @@ type conn struct {
 	scanner      frameScanner
 	unhandled    int64           // bytes that are counted in the intake
 	messageBytes int             // bytes of the message that is being handled
+	messageUnits float64         // what its values cost
 	contest      *contest        // nil unless another connection holds the session and the first frame has not arrived
 	summary      *sessionSummary // sent in connected, because session_start lacked it; nil: nothing
 	unfinished   bool            // as counted in the intake

@@ -20,6 +20,8 @@ const (
 	unitsPerStray = 10      // for an answer to a call that is not open, which the store looks up
 	unitsPerStore = 10      // for a frame that reads or changes the store
 	unitsPerTool  = 0.25    // for each tool of a list that has changed, which is hashed and written, and of a frame
+	unitsPerValue = 0.02    // for each JSON value of a frame, such as a name, which takes as long as 80 bytes of text
+	fewValues     = 256     // bytes up to which a frame's values cost nothing more
 
 	// The burst of a session: multiples of the frame burst, and of the largest message. Its rate allows one such
 	// message a second besides the frames. A message is charged before its type is known.

@@ -9,6 +9,7 @@ import (
 	"github.com/olahol/melody"
 
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/internal/fields"
 	"github.com/farhand/farhand/ws/mcp"
@@ -98,6 +99,10 @@ func (c *conn) decode(data []byte) (frame any, answered string, err error) {
 		if answered = c.answeredCall(data); n > s.cfg.maxAnswer() || answered == "" {
 			return nil, answered, CloseTooBig
 		}
+	}
+	if c.messageUnits = 0; len(data) > fewValues {
+		c.messageUnits = unitsPerValue * float64(strictjson.Values(data))
+		c.budget.spend(c.messageUnits) // delays the next read
 	}
 	if c.mcp != nil {
 		frame, err = c.mcp.decode(data)

@@ -92,6 +92,28 @@ func TestChangesOfLongListsCostMore(t *testing.T) {
 	}
 }
 
+// A frame of many values costs more than one of the same length with few: reading a value takes as long as reading some
+// hundred bytes of text. It is priced whether it is accepted or not.
+func TestManyValuesCostMore(t *testing.T) {
+	many := strings.Repeat(`,"a"`, 1000)
+	for frame, slow := range map[string]bool{
+		`{"type":"unregister_tools","names":["a"` + many + `]}`:                          true,
+		`{"type":"unregister_tools","names":[0` + many + `]}`:                            true,
+		`{"type":"register_tools","tools":["a"` + many + `]}`:                            true,
+		`{"type":"connect","capabilities":["a"` + many + `]}`:                            true,
+		`{"type":"abort","unknown":["a"` + many + `]}`:                                   true,
+		`{"type":"unregister_tools","names":["a"]}`:                                      false,
+		`{"type":"message","content":"` + strings.ReplaceAll(many, `"`, `,`) + `"}`:      false,
+		`{"type":"unregister_tools","names":["` + strings.Repeat("a", len(many)) + `"]}`: false,
+	} {
+		c := connWithoutSocket(t, Config{MaxFrame: 4 * bytesPerUnit, MaxFramesPerSecond: 0.001, FrameBurst: 1})
+		_, _, _ = c.decode([]byte(frame))
+		if got := c.budget.spend(9) > 0; got != slow { // the budget has 18 units
+			t.Errorf("%.50s slows down: %v", frame, got)
+		}
+	}
+}
+
 // What a refused definition would take is not counted: the session does not offer it. A device could also have the pod
 // remember one name after the other.
 func TestRefusedToolsAreNotCounted(t *testing.T) {
