@@ -96,6 +96,7 @@ var elsewhere = map[string]map[string]string{
 	},
 	"../redisstore/bus": {
 		"results on their way to other pods (bytes, plus 8 KiB each)": "TestAnswersOfATenantLeaveRoomForOthers",
+		"unread replies of one pod in Redis (bytes)":                  "TestTheListOfAPodIsBounded",
 	},
 	"../agent/access/pairing": {
 		"waiting tools of paired devices (bytes)": "TestWaitingToolsOfATenant",

@@ -203,6 +203,12 @@ func Lost() *Error {
 		"The pod with the device's connection stopped responding. Whether the tool ran is not known.")
 }
 
+// ResultNotSent is the error if a tool has run on another pod, and its result was dropped on its way.
+func ResultNotSent() *Error {
+	return Errorf(CodeLost, "The tool has run, but its result could not be sent between pods: too many long results "+
+		"were being sent. Make fewer such calls at a time.").With(DispatchedYes)
+}
+
 // Error returns code, message and cause, for logs.
 func (e *Error) Error() string {
 	if e.Cause != nil {

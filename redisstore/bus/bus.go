@@ -48,6 +48,7 @@ type Bus struct {
 	envelopes []*batcher[*pendingEnvelope]
 	replies   []*replyQueue
 	results   *share.Pool // bytes of results that wait to be sent
+	listBytes int         // of a pod's list, up to which it takes long replies
 
 	retryFor     time.Duration   // how long a failed reply is pushed again
 	retrying     context.Context // ends when Close has no time left for retries
@@ -76,7 +77,10 @@ func New(conn *redisconn.Conn, o Options) *Bus {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Bus{conn: conn, opts: o, retryFor: defaultRetryFor, results: share.New(share.Bounds{Pod: replyBytes})}
+	b := &Bus{
+		conn: conn, opts: o, retryFor: defaultRetryFor, results: share.New(share.Bounds{Pod: replyBytes}),
+		listBytes: replyListBytes,
+	}
 	b.retrying, b.stopRetrying = context.WithCancel(context.Background())
 	n := 1
 	if conn.IsCluster() {
@@ -278,7 +282,7 @@ type Stats struct {
 	CallsSent, CallPackets    int64 // envelopes, and the packets that carried them; includes failed ones
 	RepliesSent, ReplyPackets int64 // replies, once per attempt, and the packets that carried them
 
-	RepliesRefused   int64 // replies not queued, because the queue was full
+	RepliesRefused   int64 // replies not queued, because the queue or the list of their pod was full
 	RepliesPublished int64 // replies published to the channel, because the list rejected them
 	RepliesRetried   int64 // replies queued for a retry, once per attempt
 	RepliesLost      int64 // replies that could not be delivered; their callers time out

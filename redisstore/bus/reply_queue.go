@@ -19,11 +19,19 @@ const repliesTTL = 60 * time.Second
 // seconds, and most callers wait longer.
 const defaultRetryFor = 5 * time.Second
 
+// Bytes of the list of a pod that does not read its replies. Long ones leave the rest to short ones, so that the callers
+// of other tenants still get theirs, and those of the long ones get lost.
+const (
+	replyListBytes = 128 << 20
+	shortListBytes = 64 << 20 // more, for replies that travel in packets
+)
+
 // pendingReply is a reply that is queued or being sent.
 type pendingReply struct {
 	pod     string
 	callID  string
 	payload []byte
+	result  bool // of a tool that has run
 
 	// once says that the reply must not be pushed again if the first push may have worked. A result may be pushed
 	// twice: the first counts, and the second finds no pending call and a final record. An error that says that the
@@ -113,22 +121,25 @@ func (q *replyQueue) push(batch []*pendingReply) {
 	sorted := byPod(batch)
 	pipe := q.bus.conn.Pipeline()
 	commands := make(map[string]*redisconn.Command, len(sorted))
+	packed := make(map[string][]packet[*pendingReply], len(sorted))
 	for pod, replies := range sorted {
-		args := []any{repliesTTL.Milliseconds()}
-		for _, p := range packets(replies) {
+		packed[pod] = packets(replies)
+		args := []any{repliesTTL.Milliseconds(), q.bus.listBytes, q.bus.listBytes + shortListBytes, maxPacked + 1}
+		for _, p := range packed[pod] {
 			args = append(args, p.payload)
 		}
 		q.bus.counts.repliesSent.Add(int64(len(replies)))
-		q.bus.counts.replyPackets.Add(int64(len(args) - 1))
+		q.bus.counts.replyPackets.Add(int64(len(packed[pod])))
 		commands[pod] = pipe.Eval(scriptPush, []string{podRepliesKey(pod)}, args...)
 	}
-	if pipe.Exec(ctx) == nil {
-		return
-	}
+	_ = pipe.Exec(ctx) // every command has its own error
 	for pod, replies := range sorted {
 		var refused redis.Error
 		switch err := commands[pod].Err(); {
 		case err == nil:
+			for _, at := range commands[pod].List() {
+				q.replace(packed[pod][redisconn.Int(at)-1].items)
+			}
 		case dispatched(err) == registry.DispatchedNo && errors.As(err, &refused):
 			q.publish(ctx, pod, replies, err)
 		default: // a client that cannot push cannot publish
@@ -136,6 +147,31 @@ func (q *replyQueue) push(batch []*pendingReply) {
 		}
 	}
 }
+
+// replace sends, for each result that the list of its pod has no room for, that the tool has run. It drops other
+// replies.
+func (q *replyQueue) replace(replies []*pendingReply) {
+	var lost []*pendingReply
+	for _, r := range replies {
+		payload, err := encodeReply(registry.Reply{
+			V: registry.EnvelopeVersion, CallID: r.callID, Err: registry.ResultNotSent(),
+		})
+		if !r.result || err != nil || !q.first.requeue(&pendingReply{pod: r.pod, callID: r.callID, payload: payload}) {
+			lost = append(lost, r)
+			continue
+		}
+		q.bus.counts.refused.Add(1)
+	}
+	if n := len(replies) - len(lost); n > 0 {
+		q.bus.opts.Log.Warn("results dropped; their callers get lost: the pod does not read them", "pod", replies[0].pod,
+			"results", n, "first_call", replies[0].callID)
+	}
+	if len(lost) > 0 {
+		q.bus.lostReplies(lost, errListFull)
+	}
+}
+
+var errListFull = errors.New("the pod does not read its replies, and their list is full")
 
 // publish sends replies that the server did not append to the list over the channel. A Redis that is out of memory
 // rejects writes, but still publishes.

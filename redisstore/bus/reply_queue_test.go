@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -224,5 +225,53 @@ func TestLongAnswersAreOvertaken(t *testing.T) {
 	<-flushed
 	if len(sent) != 1 || sent[0] != "short" {
 		t.Errorf("sent %q", sent)
+	}
+}
+
+// The list of a pod that does not read has a bound in bytes. Beyond it a long result is replaced by the message that
+// the tool has run, and short answers still fit: whoever reads the list learns of every call.
+func TestTheListOfAPodIsBounded(t *testing.T) {
+	server, b := stubborn(t)
+	b.listBytes = 2 << 20
+	const results = 60
+	long := strings.Repeat("x", 100<<10)
+	for i := range results {
+		r := answerOf("long-" + strconv.Itoa(i))
+		r.Result.Output, r.Owner = long, "t"
+		if err := b.Reply("a", r); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Reply("a", answerOf("short-"+strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	registrytest.Eventually(t, "all is sent", func() bool {
+		s := b.Stats()
+		return s.RepliesQueued == 0 && s.RepliesPutOff == 0 && s.RepliesSent >= 2*results
+	})
+	usage, err := b.conn.Client().MemoryUsage(ctx, podRepliesKey("a"), 0).Result()
+	if err != nil || usage > int64(b.listBytes)+1<<20 {
+		t.Errorf("the list has %d bytes, %v", usage, err)
+	}
+	inbox := registrytest.NewInbox()
+	listen(t, dial(t, server.URL()), "a", inbox)
+	lost := 0
+	for got := map[string]bool{}; len(got) < 2*results; {
+		r := receive(t, inbox.Replies)
+		got[r.CallID] = true
+		if r.Err != nil {
+			lost++
+			if r.Err.Code != registry.CodeLost || r.Err.Dispatched != registry.DispatchedYes || r.CallID[:4] != "long" {
+				t.Fatalf("%+v", r)
+			}
+		}
+	}
+	if lost < results/2 || lost == results {
+		t.Errorf("%d of %d results are lost", lost, results)
+	}
+	if n := b.Stats().RepliesLost; n != 0 {
+		t.Errorf("%d answers have vanished", n)
 	}
 }

@@ -153,7 +153,7 @@ func (b *Bus) Reply(pod string, r registry.Reply) error {
 	if err != nil {
 		return registry.Errorf(registry.CodeInvalidResult, "The result is not valid JSON.")
 	}
-	reply := &pendingReply{pod: pod, callID: r.CallID, payload: payload}
+	reply := &pendingReply{pod: pod, callID: r.CallID, payload: payload, result: r.Result != nil}
 	reply.once = r.Err != nil && r.Err.Dispatched == registry.DispatchedNo
 	if r.Result != nil {
 		cost := min(len(payload)+replyOverhead, replyBytes)

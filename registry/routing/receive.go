@@ -100,9 +100,7 @@ func (r *Router) answerOnce(pod string, reply registry.Reply) {
 		return
 	}
 	r.log.Warn("result dropped; its caller gets lost", "call", reply.CallID, "pod", pod, "error", err)
-	lost := registry.Errorf(registry.CodeLost, "The tool has run, but its result could not be sent between pods: too many "+
-		"long results were being sent. Make fewer such calls at a time.").With(registry.DispatchedYes)
-	r.answer(pod, registry.Reply{CallID: reply.CallID, Err: lost})
+	r.answer(pod, registry.Reply{CallID: reply.CallID, Err: registry.ResultNotSent()})
 }
 
 // holds reports whether a claim with that generation may take the call e. An older claim is about to be replaced by the
