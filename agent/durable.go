@@ -43,7 +43,7 @@ func (i *Invoker) endDurable(
 	ctx context.Context, p *prepared, res registry.Result, err error,
 ) (registry.Result, error) {
 	out := Outcome{CallID: p.inv.CallID, Session: p.route.Session, Result: res}
-	if err == nil && i.custom.amendsTool(p.inv.Spec.Name) {
+	if err == nil && i.custom.amendsTool(p.inv.Spec.Name) || dropped(err) {
 		rec, failure := i.cfg.CallLog.Wait(ctx, p.rec.Tenant, p.rec.CallID, 0)
 		if failure == nil && rec.Result != nil { // it was amended when it was stored
 			out.Result, err = rec.Outcome()
@@ -53,6 +53,11 @@ func (i *Invoker) endDurable(
 	}
 	amended, failure := i.hooks.end(ctx, i.cfg.Log, &p.inv, out, err)
 	return recordedOutcome(res, amended, err, failure)
+}
+
+// dropped reports whether a tool has run and its result was lost on its way. The pod of the device may have stored it.
+func dropped(err error) bool {
+	return errors.Is(err, registry.CodeLost) && registry.AsError(err).Dispatched == registry.DispatchedYes
 }
 
 // refuseDurable refuses a call that must not run, unless it repeats an earlier call that has a record.

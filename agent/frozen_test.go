@@ -153,10 +153,16 @@ func TestCallsKeepTheirTimeWithAFrozenStore(t *testing.T) {
 }
 
 // twoPods starts two pods on a store.
-func twoPods(t *testing.T, store *frozenStore) (pods []*routing.Pod) {
+func twoPods(t *testing.T, store *frozenStore) []*routing.Pod {
+	t.Helper()
+	return podsOn(t, store, func(b registry.Bus) registry.Bus { return b })
+}
+
+// podsOn starts two pods on a store, with its buses changed.
+func podsOn(t *testing.T, store *frozenStore, change func(registry.Bus) registry.Bus) (pods []*routing.Pod) {
 	t.Helper()
 	for _, id := range []string{"a", "b"} {
-		bus := store.NewBus()
+		bus := change(store.NewBus())
 		pod, err := routing.NewPod(routing.PodConfig{ID: id, Store: store, Bus: bus})
 		if err == nil {
 			err = pod.Start(t.Context())
@@ -251,4 +257,71 @@ func TestTimeIsUpInsideTheStore(t *testing.T) {
 			}
 		}
 	})
+}
+
+// narrowBus is a bus that takes no results.
+type narrowBus struct{ registry.Bus }
+
+func (b narrowBus) Reply(pod string, r registry.Reply) error {
+	if r.Result != nil {
+		return registry.StoreUnavailable("reply", errors.New("full"))
+	}
+	return b.Bus.Reply(pod, r)
+}
+
+// A durable call whose result cannot be sent to the pod of its caller ends at once all the same, with the result that
+// is in its record, or with lost if the store has lost the record.
+func TestDurableCallWhoseResultIsNotSent(t *testing.T) {
+	for _, emptied := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &frozenStore{Store: memory.New(memory.Options{})}
+			pods := podsOn(t, store, func(b registry.Bus) registry.Bus { return narrowBus{b} })
+			registrytest.NewDevice(func(routing.DeviceCall) *registry.Result {
+				store.emptied.Store(emptied)
+				return &registry.Result{Success: true, Output: "done"}
+			}).Connect(t, pods[0], registry.Session{Key: registry.Key{Tenant: "default", Session: "s1"}}, spec("t", ""))
+			var seen outcomes
+			invoker := agent.NewInvoker(agent.Config{
+				Router: pods[1].Router, CallLog: pods[1].Calls, Policy: newPolicy(t, agent.PolicyRules{}),
+				Hooks: []agent.Hook{&seen},
+			})
+			began := time.Now()
+			out, err := invoker.Invoke(t.Context(), agent.Request{
+				Caller: auth.Identity{Tenant: "default"}, Tool: "t", Args: registry.MustJSON(`{}`),
+				Target: registry.Target{SessionID: "s1"}, Timeout: time.Minute, IdempotencyKey: "k",
+			})
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if e := registry.AsError(err); emptied {
+				if e == nil || e.Code != registry.CodeLost || e.Dispatched != registry.DispatchedYes {
+					t.Errorf("of a lost record: %+v", e)
+				}
+			} else if err != nil || out.Result.Output != "done" {
+				t.Errorf("%+v, %v", out, err)
+			}
+			time.Sleep(2 * time.Second) // retries of the end
+			if n := pods[1].Stats().Running; n != 0 && !emptied {
+				t.Errorf("%d calls still run", n)
+			}
+			if seen.n.Load() != 1 || seen.failed.Load() != emptied {
+				t.Errorf("the hook saw %d ends, a failure: %v", seen.n.Load(), seen.failed.Load())
+			}
+			store.emptied.Store(false)
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// outcomes is a hook that counts the ends of calls, and notes whether the last was a failure.
+type outcomes struct {
+	n      atomic.Int64
+	failed atomic.Bool
+}
+
+func (*outcomes) Name() string { return "outcomes" }
+
+func (o *outcomes) After(_ context.Context, _ agent.Invocation, _ agent.Outcome, err error) {
+	o.n.Add(1)
+	o.failed.Store(err != nil)
 }

@@ -205,7 +205,7 @@ func (p *Places) carryOut(ctx context.Context, e registry.Envelope, errand regis
 		p.router.refuse(e.ReplyTo, e.CallID, err)
 		return
 	}
-	p.router.answerOnce(e.ReplyTo, registry.Reply{CallID: e.CallID, Result: &res, Owner: e.Tenant})
+	p.router.answerResult(e.ReplyTo, registry.Reply{CallID: e.CallID, Result: &res, Owner: e.Tenant})
 }
 
 // guarded turns a panic into an error.

@@ -52,11 +52,10 @@ func (r *Router) deliverFor(ctx context.Context, e registry.Envelope) {
 	timeout := time.Duration(e.TimeoutMS) * time.Millisecond
 	c := DeviceCall{ID: e.CallID, Tool: e.Tool, Args: e.Args, Timeout: timeout}
 	// e and its strings hold the arguments, which nothing may keep once the device has them.
-	tenant, durable := l.key.Tenant, e.Durable
+	tenant := l.key.Tenant
 	onReply := func(reply registry.Reply) {
-		reply.Owner = tenant
-		if reply.Result != nil && !durable {
-			r.answerOnce(pod, reply)
+		if reply.Owner = tenant; reply.Result != nil {
+			r.answerResult(pod, reply)
 			return
 		}
 		r.answer(pod, reply)
@@ -91,9 +90,9 @@ func (r *Router) answer(pod string, reply registry.Reply) {
 	}
 }
 
-// answerOnce answers a call whose result only its caller can have: no record keeps it. If the result cannot be sent,
-// the caller learns that the tool has run, and must not repeat the call.
-func (r *Router) answerOnce(pod string, reply registry.Reply) {
+// answerResult answers a call with its result. If that cannot be sent, the caller learns that the tool has run, and must
+// not repeat the call. The result of a durable call is in its record.
+func (r *Router) answerResult(pod string, reply registry.Reply) {
 	reply.V = registry.EnvelopeVersion
 	err := r.bus.Reply(pod, reply)
 	if err == nil {
