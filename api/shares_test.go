@@ -77,6 +77,7 @@ var elsewhere = map[string]map[string]string{
 		"decoding of frames over 16 KiB":                      "TestTenantsTakeTurnsToBeDecoded",
 		"device messages of running or waiting turns (bytes)": "TestMessagesOfATenantAreBounded",
 		"device connections":                                  "TestConnectionsAreShared",
+		"attributes of sessions beyond 2 KiB each (bytes)":    "TestAttributesAreShared",
 		"tool definition checks and listings":                 "TestRegistrationsAreShared",
 		"unsent bytes to devices, beyond 16 KiB each":         "TestListingsAreShared",
 		"sessions being opened":                               "TestOpeningsAreShared",

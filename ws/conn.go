@@ -23,13 +23,14 @@ import (
 // writer (lent by writerPool while there is something to write), and one teardown (onDisconnect). It implements
 // routing.Conn.
 type conn struct {
-	server  *Server
-	session *melody.Session
-	who     *auth.Identity // identity of its credential; never changes
-	socket  *share.Grant   // its place among the connections
-	unwatch func()         // stops watching who; nil: not watched
-	wire    corkedConn
-	out     outbox
+	server     *Server
+	session    *melody.Session
+	who        *auth.Identity // identity of its credential; never changes
+	socket     *share.Grant   // its place among the connections
+	attributes attributes
+	unwatch    func() // stops watching who; nil: not watched
+	wire       corkedConn
+	out        outbox
 
 	writeUntil  time.Duration // the write deadline that is set now, on the server's clock; used by the writer only
 	nextToWrite *conn         // the next connection that waits for a writer; guarded by writerPool.mu
@@ -100,6 +101,7 @@ var (
 
 func (s *Server) newConn(begin opening) *conn {
 	c := &conn{server: s, who: begin.who, plain: begin.plain, socket: begin.socket, turn: begin.turn}
+	c.attributes = begin.attributes
 	if begin.mcp != nil {
 		c.mcp = s.newMCPLink(*begin.mcp, begin.session.Key.Session)
 	}
@@ -156,11 +158,7 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 		c.refuseDevice(err)
 		return nil
 	}
-	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
-		return fields.NewError(codeRateLimited,
-			"labels: this session changed too many in a short time; one per second is allowed. Nothing was changed.")
-	}
-	err := c.local.Update(ctx, func(s *registry.Session) {
+	change := func(s *registry.Session) {
 		s.DeviceName, s.Platform = or(f.DeviceName, s.DeviceName), or(f.Platform, s.Platform)
 		if !s.Bound {
 			s.DeviceID = or(f.DeviceID, s.DeviceID)
@@ -171,8 +169,15 @@ func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 		if f.Capabilities != nil {
 			s.Capabilities = f.Capabilities
 		}
-	})
-	if err != nil {
+	}
+	if err := c.holdAttributes(change); err != nil {
+		return err
+	}
+	if f.Labels != nil && !c.budget.takeLabels(f.Labels) {
+		return fields.NewError(codeRateLimited,
+			"labels: this session changed too many in a short time; one per second is allowed. Nothing was changed.")
+	}
+	if err := c.local.Update(ctx, change); err != nil {
 		return err
 	}
 	if err := c.mayBe(or(f.DeviceID, "")); err != nil { // it was paired meanwhile

@@ -41,6 +41,7 @@ func (c *conn) endUpgrade() {
 		c.hijack.serve()
 	}
 	c.endOpening()
+	c.attributes.release()
 	c.socket.Release()
 	c.server.intake.remove(c)
 	c.server.budgets.release(c.budget)

@@ -200,8 +200,16 @@ type opening struct {
 	source  netip.Prefix
 	mcp     *mcpDevice // nil: the device speaks the device protocol
 
-	socket *share.Grant // its place among the connections
-	turn   *share.Grant // to open the session
+	socket     *share.Grant // its place among the connections
+	attributes attributes
+	turn       *share.Grant // to open the session
+}
+
+// leave releases what the connection would have had.
+func (o *opening) leave() {
+	o.turn.Release()
+	o.attributes.release()
+	o.socket.Release()
 }
 
 // admit checks origin, token, role, attributes, and the source's rate of new sessions, in this order. It returns the
@@ -266,15 +274,22 @@ func checkID(key registry.Key) error {
 	return key.Validate()
 }
 
-// enter takes a place among the connections, waits for a turn to open the session, and checks the session's owner in
-// the store. The connection made from o owns the place and the turn. If enter fails, it releases both.
+// enter takes a place among the connections and memory for the attributes, waits for a turn to open the session, and
+// checks the session's owner in the store. The connection made from o owns all of this. If enter fails, it releases it.
 func (s *Server) enter(ctx context.Context, o *opening) (err error) {
 	by := owner(o.who, int64(s.cfg.MaxSockets))
 	if o.socket, err = s.sockets.Try(by, 1); err != nil {
 		return tooManySockets(err)
 	}
+	defer func() {
+		if err != nil {
+			o.leave()
+		}
+	}()
+	if o.attributes.hold(s, o.who, &o.session) != nil {
+		return comeBack(registry.CodeBusy, tooManyAttributes)
+	}
 	if o.turn, err = s.waitToOpen(ctx, by); err != nil {
-		o.socket.Release()
 		return err
 	}
 	if o.fresh {
@@ -286,10 +301,6 @@ func (s *Server) enter(ctx context.Context, o *opening) (err error) {
 	if o.derived && errors.Is(err, registry.CodeSessionNotFound) { // another user holds it
 		o.session.Key.Session, o.fresh = uuid.NewString(), true
 		return nil
-	}
-	if err != nil {
-		o.turn.Release()
-		o.socket.Release()
 	}
 	return err
 }

@@ -71,18 +71,19 @@ type Server struct {
 	stacks      stackPool
 	corkBuffers sync.Pool // of *bytes.Buffer that no connection uses
 
-	sockets   *share.Pool                 // connections
-	opens     *share.Pool                 // sessions that are being opened
-	openRates *auth.Buckets[netip.Prefix] // sessions, by source
-	budgets   *deviceBudgets
-	limits    json.RawMessage // what Limits returns
-	huge      *share.Pool     // slots for decoding huge frames
-	intake    intake
-	counters  counters
-	decoding  *share.Pool // slots for decoding long frames
-	turns     *share.Pool // turns to check tool definitions and to list tools
-	unsent    *share.Pool // bytes of frames queued in outboxes, except unsentLeft of each
-	asks      *share.Pool // bytes of messages whose turns run or wait
+	sockets    *share.Pool                 // connections
+	opens      *share.Pool                 // sessions that are being opened
+	attributes *share.Pool                 // bytes of sessions' attributes, except attributesFree of each
+	openRates  *auth.Buckets[netip.Prefix] // sessions, by source
+	budgets    *deviceBudgets
+	limits     json.RawMessage // what Limits returns
+	huge       *share.Pool     // slots for decoding huge frames
+	intake     intake
+	counters   counters
+	decoding   *share.Pool // slots for decoding long frames
+	turns      *share.Pool // turns to check tool definitions and to list tools
+	unsent     *share.Pool // bytes of frames queued in outboxes, except unsentLeft of each
+	asks       *share.Pool // bytes of messages whose turns run or wait
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last
 
@@ -116,7 +117,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.decoding = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))
 	s.huge = share.New(share.Turns(max(1, runtime.GOMAXPROCS(0)/2)))
 	s.writers.server = s
-	s.sockets = newSockets(cfg.MaxSockets)
+	s.sockets, s.attributes = newSockets(cfg.MaxSockets), newAttributes(cfg.MaxSockets)
 	s.opens = share.New(share.Bounds{Pod: maxOpening, Identity: maxOpening / 2, Waiting: maxOpensWaiting})
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
 	s.budgets = newDeviceBudgets(newLimits(&cfg))

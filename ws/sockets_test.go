@@ -10,6 +10,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/agent/access/auth"
+	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/registrytest"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -109,4 +111,44 @@ func TestOpeningsAreShared(t *testing.T) {
 	for range many {
 		<-ended
 	}
+}
+
+// Attributes beyond the few that most devices have are shared like connections: one tenant with devices at the limits
+// of a session leaves room for others, and for its own devices with few attributes.
+func TestAttributesAreShared(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.Auth, c.MaxSockets = auth.AuthenticatorFunc(byTenantAndUser), 8 })
+	dial := func(token string) *device {
+		conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer " + token}})
+		must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		d := &device{t: t, conn: conn}
+		d.expect("session_start")
+		return d
+	}
+	var labels []string
+	for i := range registry.MaxLabels {
+		labels = append(labels, fmt.Sprintf(`"%060d":"%s"`, i, strings.Repeat("x", 250)))
+	}
+	most := `{"type":"connect","capabilities":["ack"],"labels":{` + strings.Join(labels, ",") + `}}`
+	hostile := dial("hostile/anna")
+	hostile.send(most)
+	hostile.expect("connected")
+	hostile.send(most) // changes nothing, so it takes nothing
+	hostile.expect("connected")
+	for _, token := range []string{"hostile/anna", "hostile/ben"} {
+		d := dial(token)
+		d.send(most)
+		d.expectError("RATE_LIMITED", "labels")
+		d.send(`{"type":"connect","device_name":"lamp","labels":{"room":"hall"},"capabilities":["ack","cancel"]}`)
+		d.expect("connected")
+	}
+	other := dial("other/carl")
+	other.send(most)
+	other.expect("connected")
+	must(t, other.conn.Close())
+	must(t, hostile.conn.Close())
+	registrytest.Eventually(t, "what has left makes room", func() bool {
+		return g.server.Pools()["attribute_bytes"].Held == 0
+	})
 }

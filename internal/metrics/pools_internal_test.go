@@ -13,6 +13,7 @@ const longWork = "text reads, schema checks and compilations, long validations"
 var poolRows = map[string]string{
 	"answer_bytes":               "responses over 64 KiB",
 	"argument_bytes":             "arguments being validated (bytes)",
+	"attribute_bytes":            "attributes of sessions beyond 2 KiB each (bytes)",
 	"body_bytes":                 "request bodies over 16 KiB",
 	"browsers":                   "browsers",
 	"catching_up":                "event streams catching up",
