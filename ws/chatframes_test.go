@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,6 +60,20 @@ func UnhandledBytes(s *Server) int64 { return s.intake.held() }
 
 // HeldMessages returns how many bytes the messages have whose turns run or wait.
 func HeldMessages(s *Server) int64 { return s.asks.Stats().Held }
+
+// Send queues a frame of n bytes to the device of a session, and returns what its outbox has.
+func Send(s *Server, session string, n int) (unsent int, err error) {
+	for _, c := range s.snapshot() {
+		if l := c.claimed(); l != nil && l.Session().Key.Session == session {
+			if n > 0 {
+				err = c.send([]byte(`{"type":"event","text":"` + strings.Repeat("x", n) + `"}`))
+			}
+			_, unsent = c.out.waiting()
+			return unsent, err
+		}
+	}
+	return 0, errors.New("there is no such session")
+}
 
 // HoldDecoding takes all slots for decoding long frames, until release is called.
 func HoldDecoding(s *Server) (release func()) {

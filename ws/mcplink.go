@@ -168,7 +168,7 @@ func (c *conn) sendMCP(message []byte) error {
 		c.sendFirst(message)
 		return nil
 	}
-	return sendError(c.out.push(message))
+	return c.queue(message, func() error { return c.out.push(message) })
 }
 
 // startTimer calls late after mcp.AnswerWait, unless a later turn began.

@@ -192,7 +192,8 @@ func (o *outbox) next() (out outgoing, ok bool) {
 	return out, true
 }
 
-// abandon releases the frame being written if its writer will not call next again.
+// abandon releases what the frame being written holds of the pod's limit, because its writer will not call next again,
+// or not soon enough.
 func (o *outbox) abandon() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,6 +206,13 @@ func (o *outbox) waiting() (frames, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.queue), o.size
+}
+
+// unsent returns the cost in bytes of the frames that are queued or being written, and whether the outbox takes more.
+func (o *outbox) unsent() (size int, open bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.size, o.open
 }
 
 // seal makes the outbox reject all further frames. The returned channel is closed when nothing is queued or being

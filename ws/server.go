@@ -83,6 +83,7 @@ type Server struct {
 	decoding   *share.Pool // slots for decoding long frames
 	turns      *share.Pool // turns to check tool definitions and to list tools
 	unsent     *share.Pool // bytes of frames queued in outboxes, except unsentLeft of each
+	holders    unsentHolders
 	asks       *share.Pool // bytes of messages whose turns run or wait
 
 	identity atomic.Pointer[auth.Identity] // of the connection that was admitted last

@@ -152,3 +152,38 @@ func TestAttributesAreShared(t *testing.T) {
 		return g.server.Pools()["attribute_bytes"].Held == 0
 	})
 }
+
+// A device that reads stays connected when others of its tenant do not, and fill what their tenant may have: the one of
+// them that holds most is closed.
+func TestTheSlowestIsClosed(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) { c.MaxOutbound, c.MaxUnsent = 1<<20, 1 })
+	send := func(session string, n int) int {
+		t.Helper()
+		unsent, err := ws.Send(g.server, session, n)
+		must(t, err)
+		return unsent
+	}
+	reading := g.connect("reading")
+	for session, most := range map[string]int{"most": 900 << 10, "less": 600 << 10, "least": 400 << 10} { // of 2 MiB
+		g.connect(session)
+		full := 0
+		registrytest.Eventually(t, "the system takes no more of "+session, func() bool {
+			for full++; send(session, 0) < most; full = 0 {
+				send(session, 32<<10)
+			}
+			return full == 10
+		})
+	}
+	for range 3 {
+		send("reading", 256<<10)
+		reading.expect("event")
+	}
+	registrytest.Eventually(t, "one is closed", func() bool { return g.server.Stats().Open == 3 })
+	if n := g.server.Stats().Closed["slow_consumer"]; n != 1 {
+		t.Errorf("%d are closed as slow", n)
+	}
+	if _, err := ws.Send(g.server, "most", 0); err == nil {
+		t.Error("it is not the one that holds most")
+	}
+}

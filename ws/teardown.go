@@ -132,6 +132,7 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 		close(gone)
 	}
 	c.out.discard()
+	s.holders.remove(c)
 	c.cancelTurn(why)
 	c.endContest()
 	if c.mcp != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/olahol/melody"
 
-	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/registry"
 	"github.com/farhand/farhand/ws/internal/fields"
 )
@@ -29,11 +28,6 @@ func (s *Server) onSent(ms *melody.Session, first []byte) {
 
 // wakeWriter implements outboxOwner.
 func (c *conn) wakeWriter() { c.server.writers.add(c) }
-
-// holdUnsent implements outboxOwner.
-func (c *conn) holdUnsent(n int) (*share.Grant, error) {
-	return c.server.unsent.Try(owner(c.who, c.server.cfg.MaxUnsent), int64(n))
-}
 
 // writeQueued writes the frames of the outbox. The outbox ensures that it runs once at a time.
 func (c *conn) writeQueued() {
@@ -140,7 +134,7 @@ func (c *conn) send(frame []byte) error {
 	if c.mcp != nil {
 		return nil
 	}
-	return sendError(c.out.push(frame))
+	return c.queue(frame, func() error { return c.out.push(frame) })
 }
 
 // How long an acknowledgement may wait for the next frame to the device. Writing two frames together saves one system
@@ -161,7 +155,8 @@ func (c *conn) acknowledge(id string, ignored bool) error {
 	if ignored || c.local.InFlight() > 0 {
 		delay = ackDelay
 	}
-	return sendError(c.out.pushLazily(resultAcknowledgedFrame(id, ignored), delay))
+	frame := resultAcknowledgedFrame(id, ignored)
+	return c.queue(frame, func() error { return c.out.pushLazily(frame, delay) })
 }
 
 // sendError converts an error of the outbox into an error for the handler that sends.
