@@ -63,8 +63,8 @@ type Config struct {
 	MessageTimeout time.Duration `env:"MESSAGE_TIMEOUT" envDefault:"30s" doc:"Time limit of a WebSocket message, from first to last byte."`
 	MaxUnfinished  ByteSize      `env:"MAX_UNFINISHED" envDefault:"64MiB" doc:"Bytes of incomplete or unhandled WebSocket messages on this pod, at least four times the longest message. Above it, the tenant with most of them loses connections, oldest message first."`
 	MaxSockets     int           `env:"MAX_SOCKETS" envDefault:"100000" doc:"Device connections of this pod, at most three quarters per tenant and half per identity; a shared token may use its tenant's share. Further ones get 429. At most three quarters of the open files (ulimit -n): see farhand doctor."`
-	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions per second from one source address on this pod; further ones get 429."`
-	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions from one source address in a burst."`
+	OpenRate       float64       `env:"OPEN_RATE" envDefault:"1000" doc:"Sessions per second from one source address on this pod; further ones get 429. In addition, each tenant may open a quarter as many, and each identity of it a sixteenth."`
+	OpenBurst      float64       `env:"OPEN_BURST" envDefault:"4000" doc:"Sessions from one source address in a burst, in addition to those of tenants and identities."`
 	TrustedProxies []string      `env:"TRUSTED_PROXIES" doc:"Addresses or networks of load balancers (10.0.0.0/8) whose X-Forwarded-For is trusted. Empty: none; limits per source then count all clients behind a balancer as one."`
 	Retention      time.Duration `env:"RETENTION" envDefault:"15m" doc:"How long a call's record is stored after its last change."`
 	IdempotencyTTL time.Duration `env:"IDEMPOTENCY_TTL" envDefault:"24h" doc:"Longest lifetime of an idempotency key. It works while its call's record is stored."`

@@ -255,7 +255,7 @@ func (s *Server) admit(r *http.Request, offer subprotocols, speaksMCP bool) (ope
 	if err := o.session.ValidateAttributes(); err != nil {
 		return opening{}, err
 	}
-	return o, s.checkOpenRate(r, o.session.Key, o.source)
+	return o, s.checkOpenRate(r, o.session.Key, o.who.Owner(), o.source)
 }
 
 func sessionOf(who *auth.Identity, id string) registry.Session {

@@ -75,6 +75,7 @@ type Server struct {
 	opens      *share.Pool                 // sessions that are being opened
 	attributes *share.Pool                 // bytes of sessions' attributes, except attributesFree of each
 	openRates  *auth.Buckets[netip.Prefix] // sessions, by source
+	openShares openShares
 	budgets    *deviceBudgets
 	limits     json.RawMessage // what Limits returns
 	huge       *share.Pool     // slots for decoding huge frames
@@ -121,6 +122,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.sockets, s.attributes = newSockets(cfg.MaxSockets), newAttributes(cfg.MaxSockets)
 	s.opens = share.New(share.Bounds{Pod: maxOpening, Identity: maxOpening / 2, Waiting: maxOpensWaiting})
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
+	s.openShares = newOpenShares(&cfg)
 	s.budgets = newDeviceBudgets(newLimits(&cfg))
 	s.limits = encode(s.Limits())
 	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout
@@ -303,12 +305,47 @@ func comeBack(code registry.Code, message string) *registry.Error {
 	return &registry.Error{Code: code, Message: message, RetryAfter: rand.N(retrySpread)}
 }
 
-// checkOpenRate rejects a source that opens sessions too fast, and a device that has just sent too many frames.
-func (s *Server) checkOpenRate(r *http.Request, key registry.Key, source netip.Prefix) error {
+// openShares are the sessions that a tenant, and each identity of it, may open whatever others open from its address:
+// behind a NAT or a load balancer all devices have one.
+type openShares struct {
+	tenants    *auth.Buckets[string]
+	identities *auth.Buckets[share.Owner]
+}
+
+// The shares, as parts of what one source may open.
+const (
+	tenantOpens   = 1. / 4
+	identityOpens = 1. / 16
+)
+
+func newOpenShares(cfg *Config) openShares {
+	part := func(of float64) auth.Limit {
+		return auth.Limit{Rate: of * cfg.MaxOpensPerSecond, Burst: of * cfg.OpensBurst}
+	}
+	return openShares{
+		auth.NewBuckets[string](part(tenantOpens)), auth.NewBuckets[share.Owner](part(identityOpens)),
+	}
+}
+
+// take takes one session of the shares of an owner, if both have one.
+func (o *openShares) take(by share.Owner) bool {
+	if !o.identities.Take(by, 1) {
+		return false
+	}
+	if !o.tenants.Take(by.Tenant, 1) {
+		o.identities.Refund(by, 1)
+		return false
+	}
+	return true
+}
+
+// checkOpenRate rejects a device that has just sent too many frames. It also rejects one whose tenant and identity have
+// used up their shares of new sessions, and whose source opens too many.
+func (s *Server) checkOpenRate(r *http.Request, key registry.Key, by share.Owner, source netip.Prefix) error {
 	message := "This address opens too many sessions. Reconnect in a moment."
 	if s.budgets.spent(device{key, source}) {
 		message = "This session sent too many frames a moment ago. Reconnect in a moment."
-	} else if s.openRates.Take(source, 1) {
+	} else if s.openShares.take(by) || s.openRates.Take(source, 1) {
 		return nil
 	}
 	e := comeBack(registry.CodeRateLimited, message)

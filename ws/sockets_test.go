@@ -187,3 +187,23 @@ func TestTheSlowestIsClosed(t *testing.T) {
 		t.Error("it is not the one that holds most")
 	}
 }
+
+// Behind a NAT or a load balancer all devices have one address. An identity, or a tenant, that takes all that the
+// address may open leaves others a share of their own.
+func TestOpensBehindOneAddressAreShared(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(c *ws.Config) {
+		c.Auth, c.MaxOpensPerSecond, c.OpensBurst = auth.AuthenticatorFunc(byTenantAndUser), 0.001, 32
+	})
+	for _, of := range []struct {
+		token string
+		want  int
+	}{
+		{"hostile/anna", 2 + 32}, {"hostile/ben", 2}, {"hostile/carl", 2}, {"hostile/dora", 2}, {"hostile/eve", 0},
+		{"other/ada", 2}, {"third/", 2},
+	} {
+		if all := g.connectAll(of.token); len(all) != of.want {
+			t.Errorf("%s opens %d sessions, want %d", of.token, len(all), of.want)
+		}
+	}
+}
