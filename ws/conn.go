@@ -147,6 +147,24 @@ func (c *conn) log() *slog.Logger {
 	return c.server.log.With("session", key.Session, "tenant", key.Tenant)
 }
 
+// lineKind is a log line that devices of a tenant cause.
+type lineKind struct{ tenant, message string }
+
+// note logs a line that the device can cause again and again, for example by reconnecting. Lines beyond the quota of
+// its tenant have level debug, and the next line has their number. The message is a constant.
+func (c *conn) note(level slog.Level, message string, args ...any) {
+	if level > slog.LevelDebug {
+		omitted, ok := c.server.lines.May(lineKind{c.who.Tenant, message})
+		if !ok {
+			level = slog.LevelDebug
+		}
+		if omitted > 0 {
+			args = append(args, "not_logged_before", omitted)
+		}
+	}
+	c.log().Log(context.Background(), level, message, args...)
+}
+
 // connect stores the device's attributes. Attributes that the frame omits stay unchanged.
 func (c *conn) connect(ctx context.Context, f *connectFrame) error {
 	if id := or(f.SessionID, ""); id != "" && id != c.local.Session().Key.Session {
@@ -229,7 +247,7 @@ func (c *conn) startContest(s registry.Session, held *registry.Held) {
 			return
 		}
 		c.setLocal(local)
-		c.log().Info("device connected", "resumed", true, "replaced", held.Holder.Pod)
+		c.note(slog.LevelInfo, "device connected", "resumed", true, "replaced", held.Holder.Pod)
 	}()
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/registry"
@@ -171,11 +172,11 @@ func (c *conn) mayBe(id string) error {
 // refuseDevice ends the connection of a device that may not use its id, or whose id could not be looked up.
 func (c *conn) refuseDevice(why error) {
 	if errors.Is(why, errImpostor) || errors.Is(why, errPairedID) {
-		c.log().Warn("device refused", "reason", why.Error())
+		c.note(slog.LevelWarn, "device refused", "reason", why.Error())
 		c.refuseSession(codeSessionOwnerMismatch, why.Error())
 		return
 	}
-	c.log().Warn("device not looked up", "error", why)
+	c.note(slog.LevelWarn, "device not looked up", "error", why)
 	c.end(CloseUnavailable)
 }
 

@@ -111,7 +111,7 @@ func (c *conn) openMCP(begin opening) {
 		c.refuseDevice(err)
 		return
 	}
-	c.log().Info("device connected", "resumed", resumed, "mcp", true)
+	c.note(slog.LevelInfo, "device connected", "resumed", resumed, "mcp", true)
 	if err := c.perform(ctx, c.mcp.Begin()); err != nil {
 		c.fail(err)
 	}
@@ -236,10 +236,10 @@ func (c *conn) perform(ctx context.Context, effects []mcp.Effect) (err error) {
 		case mcp.Retain:
 			err = c.retainMCP(ctx, e)
 		case mcp.Log:
-			c.log().Log(ctx, e.Level, e.Text, e.Args...)
+			c.note(e.Level, e.Text, e.Args...)
 		case mcp.Close:
 			if e.Why != nil {
-				c.log().Warn("a device violated MCP", "error", e.Why)
+				c.note(slog.LevelWarn, "a device violated MCP", "error", e.Why)
 			}
 			err = CloseMCP
 		}
@@ -303,11 +303,11 @@ func (c *conn) registerMCP(ctx context.Context, page mcp.Offer) error {
 		return err
 	}
 	if n := len(r.rejected); n > 0 {
-		c.log().Log(ctx, listLevel(page.First, slog.LevelWarn), "tools of a device rejected",
+		c.note(listLevel(page.First, slog.LevelWarn), "tools of a device rejected",
 			"number", n, "rejected", r.rejected[:min(n, loggedRejections)])
 	}
 	if n := len(r.bare); n > 0 {
-		c.log().Log(ctx, listLevel(page.First, slog.LevelInfo), "tools are offered without their output schemas",
+		c.note(listLevel(page.First, slog.LevelInfo), "tools are offered without their output schemas",
 			"number", n, "tools", r.bare[:min(n, loggedRejections)])
 	}
 	return nil
@@ -327,7 +327,7 @@ func (c *conn) retainMCP(ctx context.Context, list mcp.Retain) error {
 	}
 	tools := c.local.Tools()
 	after := c.mcp.Listed(tools, c.isPaired()) // an approver may still approve the other tools of a paired device
-	c.log().Log(ctx, listLevel(list.First, slog.LevelInfo), "tools of a device listed", "tools", len(tools))
+	c.note(listLevel(list.First, slog.LevelInfo), "tools of a device listed", "tools", len(tools))
 	return c.perform(ctx, after)
 }
 

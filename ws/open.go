@@ -50,7 +50,7 @@ func (s *Server) onConnect(ms *melody.Session) {
 }
 
 func (c *conn) endIdentity(why error) {
-	c.log().Info("device credential is no longer valid", "reason", registry.AsError(why).Message)
+	c.note(slog.LevelInfo, "device credential is no longer valid", "reason", registry.AsError(why).Message)
 	c.end(CloseEnded)
 }
 
@@ -86,7 +86,7 @@ func (c *conn) open(begin opening) {
 		about = c.describe(begin.session.Key)
 	}
 	c.sendFirst(sessionStartFrame(token, summarize(begin.session, about, resumed), c.server.limits))
-	c.log().Info("device connected", "resumed", resumed, "messages", about.Messages)
+	c.note(slog.LevelInfo, "device connected", "resumed", resumed, "messages", about.Messages)
 }
 
 // sendFirst writes the first frame, which opens the outbox.
@@ -100,16 +100,16 @@ func (c *conn) sendFirst(frame []byte) {
 func (c *conn) failOpen(s registry.Session, err error) {
 	switch {
 	case errors.Is(err, registry.ErrHeldByAnother):
-		c.log().Info("session refused: it belongs to another connected device", "session", s.Key.Session)
+		c.note(slog.LevelInfo, "session refused: it belongs to another connected device", "session", s.Key.Session)
 		c.refuseSession(codeSessionOwnerMismatch, "The session "+s.Key.Session+" belongs to another connected "+
 			"device. Use another session_id. The same device can present the session's resume_token.")
 	case errors.Is(err, registry.CodeSessionNotFound):
 		c.refuseSession(codeSessionOwnerMismatch, registry.AsError(err).Message)
 	case errors.Is(err, registry.CodeStoreUnavailable), errors.Is(err, context.DeadlineExceeded):
-		c.log().Warn("session not opened", "session", s.Key.Session, "error", err)
+		c.note(slog.LevelWarn, "session not opened", "session", s.Key.Session, "error", err)
 		c.end(CloseUnavailable)
 	default:
-		c.log().Warn("session not opened", "session", s.Key.Session, "error", err)
+		c.note(slog.LevelWarn, "session not opened", "session", s.Key.Session, "error", err)
 		c.end(CloseInternal)
 	}
 }
@@ -135,7 +135,7 @@ func (c *conn) describe(key registry.Key) (about registry.ConversationInfo) {
 	defer cancel()
 	infos, err := c.server.cfg.Conversations.DescribeConversations(ctx, key)
 	if err != nil || len(infos) != 1 {
-		c.log().Warn("conversation not looked up", "error", err)
+		c.note(slog.LevelWarn, "conversation not looked up", "error", err)
 		return about
 	}
 	return infos[0]

@@ -76,6 +76,7 @@ type Server struct {
 	attributes *share.Pool                 // bytes of sessions' attributes, except attributesFree of each
 	openRates  *auth.Buckets[netip.Prefix] // sessions, by source
 	openShares openShares
+	lines      *auth.Lines[lineKind]
 	budgets    *deviceBudgets
 	limits     json.RawMessage // what Limits returns
 	huge       *share.Pool     // slots for decoding huge frames
@@ -122,7 +123,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.sockets, s.attributes = newSockets(cfg.MaxSockets), newAttributes(cfg.MaxSockets)
 	s.opens = share.New(share.Bounds{Pod: maxOpening, Identity: maxOpening / 2, Waiting: maxOpensWaiting})
 	s.openRates = auth.NewBuckets[netip.Prefix](auth.Limit{Rate: cfg.MaxOpensPerSecond, Burst: cfg.OpensBurst})
-	s.openShares = newOpenShares(&cfg)
+	s.openShares, s.lines = newOpenShares(&cfg), auth.NewLines[lineKind]()
 	s.budgets = newDeviceBudgets(newLimits(&cfg))
 	s.limits = encode(s.Limits())
 	s.intake.limit, s.intake.timeout = cfg.MaxUnfinished, cfg.MessageTimeout

@@ -1,10 +1,14 @@
 package ws_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -206,4 +210,62 @@ func TestOpensBehindOneAddressAreShared(t *testing.T) {
 			t.Errorf("%s opens %d sessions, want %d", of.token, len(all), of.want)
 		}
 	}
+}
+
+// What devices of one tenant make the gateway log by connecting again and again is bounded, the rest is there for
+// debugging, and the lines of another tenant are written.
+func TestLinesOfATenantAreBounded(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var log bytes.Buffer
+	g := newGateway(t, func(c *ws.Config) {
+		c.Auth = auth.AuthenticatorFunc(byTenantAndUser)
+		c.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	const devices = 40
+	for i := range devices {
+		token := "hostile/" + fmt.Sprint(i)
+		if i == devices-1 {
+			token = "other/"
+		}
+		conn, _, err := websocket.DefaultDialer.Dial(g.url(""), http.Header{"Authorization": {"Bearer " + token}})
+		must(t, err)
+		(&device{t: t, conn: conn}).expect("session_start")
+		must(t, conn.Close())
+		g.waitReleased()
+	}
+	count := func(level, message string) (n, others int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "level="+level) && strings.Contains(line, message) {
+				n++
+				if strings.Contains(line, "tenant=other") {
+					others++
+				}
+			}
+		}
+		return n, others
+	}
+	for _, message := range []string{"device connected", "device disconnected"} {
+		registrytest.Eventually(t, "all are logged", func() bool {
+			n, _ := count("INFO", message)
+			more, _ := count("DEBUG", message)
+			return n+more == devices
+		})
+		if n, others := count("INFO", message); n < 11 || n > devices/2 || others != 1 {
+			t.Errorf("%s: %d lines, %d of the other tenant", message, n, others)
+		}
+	}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	to io.Writer
+}
+
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
 }

@@ -3,6 +3,7 @@ package ws
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -146,9 +147,9 @@ func (s *Server) onDisconnect(ms *melody.Session) {
 	c.local.Leave(ctx, back)
 	c.server.watchDetached(c.who, c.local.Detached())
 	if worker != nil && !worker.wait(turnStopWait) {
-		c.log().Warn("a turn continues after its connection closed")
+		c.note(slog.LevelWarn, "a turn continues after its connection closed")
 	}
-	c.log().Info("device disconnected", "close", why.Code(), "reason", why.Reason())
+	c.note(slog.LevelInfo, "device disconnected", "close", why.Code(), "reason", why.Reason())
 }
 
 // watchDetached ends calls that wait for a device to reconnect when the device's identity ends, because the connection

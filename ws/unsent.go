@@ -2,6 +2,7 @@ package ws
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 
 	"github.com/farhand/farhand/internal/share"
@@ -117,7 +118,8 @@ func (c *conn) makeRoom(n int) bool {
 	s.addTask()        // this connection's own task is not done
 	go func() {        // the caller may hold locks of its connection
 		defer s.taskDone()
-		slow.log().Info("closing a device", "close", CloseSlow.Code(), "reason", CloseSlow.Reason(), "unsent", held)
+		slow.note(slog.LevelInfo, "closing a device", "close", CloseSlow.Code(), "reason", CloseSlow.Reason(),
+			"unsent", held)
 		slow.end(CloseSlow)
 	}()
 	return true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"net"
 	"runtime"
 	"sync"
@@ -178,7 +179,7 @@ func (c *conn) fail(err error) {
 	var refused *registry.Error
 	switch {
 	case errors.As(err, &why):
-		c.log().Info("closing a device", "close", why.Code(), "reason", why.Reason())
+		c.note(slog.LevelInfo, "closing a device", "close", why.Code(), "reason", why.Reason())
 		c.end(why)
 		return
 	case errors.Is(err, registry.ErrNotOwner):
@@ -188,7 +189,7 @@ func (c *conn) fail(err error) {
 	case errors.As(err, &refused) && refused.Code == registry.CodeInvalidRequest:
 		bad = fields.Invalid("%s", refused.Message)
 	default:
-		c.log().Error("frame not handled", "error", err)
+		c.note(slog.LevelError, "frame not handled", "error", err)
 		bad = fields.NewError(codeInternalError, registry.AsError(err).Message)
 	}
 	if c.mcp != nil {
