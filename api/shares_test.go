@@ -54,6 +54,9 @@ var elsewhere = map[string]map[string]string{
 	"../agent/tools/shell": {
 		"commands": "TestSlots",
 	},
+	"../agent/tools/upstream": {
+		"decoded answers of MCP servers (bytes)": "TestAnswersOfMCPServersAreShared",
+	},
 	"../agent/tools/browser": {
 		"browsers": "TestBrowsersAreShared",
 	},

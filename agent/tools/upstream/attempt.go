@@ -30,6 +30,9 @@ type attempt struct {
 	refusal atomic.Pointer[string] // as text for a model; nil: none
 	final   atomic.Bool            // the refusal says nothing about the session
 
+	id      jsonrpc.ID // of the request to a program; guarded by the lock of the connection
+	answers answers
+
 	hide  func(string) string     // masks the operator's secrets; nil: there are none
 	end   context.CancelCauseFunc // of a call, without the connection
 	event string                  // the last one of its stream, as the stream is opened again
@@ -174,6 +177,7 @@ func (m trackedConnection) Write(ctx context.Context, msg jsonrpc.Message) error
 		return ctx.Err()
 	}
 	a.sent.Store(true)
+	m.conn.asks(msg, a)
 	written := make(chan error, 1)
 	go func() {
 		defer func() { <-m.writing }()

@@ -31,6 +31,7 @@ import (
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/sandbox"
 	"github.com/farhand/farhand/internal/secret"
+	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/internal/strictjson"
 	"github.com/farhand/farhand/registry"
 )
@@ -104,6 +105,8 @@ type Config struct {
 	// Backoff is the delay before the first reconnect. It doubles with each further attempt, up to a minute. Default: 1
 	// s.
 	Backoff time.Duration
+
+	decoding *share.Pool // bytes of decoded answers
 }
 
 const (
@@ -116,6 +119,7 @@ func (c Config) withDefaults() Config {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	c.Refresh = cmp.Or(c.Refresh, defaultRefresh)
 	c.Backoff = cmp.Or(c.Backoff, defaultBackoff)
+	c.decoding = newDecoding()
 	return c
 }
 

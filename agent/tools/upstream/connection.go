@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/farhand/farhand/internal/pause"
+	"github.com/farhand/farhand/internal/share"
 )
 
 const (
@@ -47,20 +48,24 @@ type connection struct {
 	program  *program // nil for a URL
 	paces    *paces
 	progress reports
+	decoding *share.Pool // memory of answers, of all connections of the pod
+	first    *attempt    // gets the answers until the session has begun
 	tasks    sync.WaitGroup
 
-	listing  atomic.Bool     // a list of tools is in progress
-	calls    sync.WaitGroup  // in flight
-	mu       sync.Mutex      // held to add a call
-	taskOnly map[string]bool // listed tools that only run as tasks, by name
+	listing  atomic.Bool             // a list of tools is in progress
+	calls    sync.WaitGroup          // in flight
+	mu       sync.Mutex              // held to add a call
+	asked    map[jsonrpc.ID]*attempt // requests to a program that wait for an answer; nil for a URL
+	taskOnly map[string]bool         // listed tools that only run as tasks, by name
 }
 
 // connect connects to a server within s.Connect. With old, it starts with the protocol revision in before.
 func (c *Config) connect(ctx context.Context, s *Server, paces *paces, old bool) (*connection, error) {
 	conn := &connection{
 		server: s, changed: make(chan struct{}, 1), pages: make(map[string]int), taskOnly: make(map[string]bool),
-		paces: paces,
+		paces: paces, decoding: c.decoding, asked: make(map[jsonrpc.ID]*attempt), first: new(attempt),
 	}
+	defer conn.first.answers.finish()
 	conn.ctx, conn.end = context.WithCancelCause(ctx)
 	conn.inUse, conn.leave = context.WithCancelCause(conn.ctx)
 	transport, err := conn.open(c)

@@ -19,8 +19,8 @@ const (
 	maxMembers = 16       // of the message itself; JSON-RPC has five
 	maxReport  = 16 << 10 // bytes of a message that may be a progress report
 
-	maxNotice       = 64 << 10 // bytes of a notification
-	maxNoticeValues = 1000     // JSON values of a notification
+	maxNotice       = 64 << 10 // bytes of a notification, or of a request of the server
+	maxNoticeValues = 1000     // JSON values of the same
 
 	keptBuffer = 64 << 10 // maximum bytes of a gate's buffer that are reused for the next message
 )
@@ -169,7 +169,8 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 	if err != nil {
 		return false, errNoMessage
 	}
-	if _, err := jsonrpc.DecodeMessage(message); err != nil { // the SDK would end the connection
+	decoded, err := jsonrpc.DecodeMessage(message)
+	if err != nil { // the SDK would end the connection
 		return false, errNoMessage
 	}
 	var method string
@@ -190,15 +191,28 @@ func (c *connection) receive(message []byte, from *paced) (pass bool, err error)
 			c.end(errFlood)
 		}
 		return false, errFlood
-	case method != "" && !hasID &&
-		(values > maxNoticeValues || len(message) > maxNotice || ignored):
+	case method != "" && (values > maxNoticeValues || len(message) > maxNotice), method != "" && !hasID && ignored:
 		return false, nil
+	}
+	if err := c.reserve(decoded, from, len(message), values); err != nil {
+		return c.drop(decoded, from, err)
 	}
 	if err := from.charge(values); err != nil {
 		return false, err
 	}
 	c.readEarly(message)
 	return true, nil
+}
+
+// drop ends the call that a message answers, because there is no memory for it. Other calls of a program go on.
+func (c *connection) drop(message jsonrpc.Message, from *paced, why error) (pass bool, err error) {
+	if a := c.answered(message, from); a != nil && a.end != nil {
+		a.end(why)
+	}
+	if c.program == nil {
+		return false, why
+	}
+	return false, nil
 }
 
 // readEarly reads what the SDK does not report, or reports too late. The SDK handles notifications concurrently with

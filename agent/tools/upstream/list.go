@@ -58,7 +58,8 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, c.server.Connect,
 		fmt.Errorf("no list of tools within %v", c.server.Connect))
 	defer cancel()
-	ctx, _ = newAttempt(ctx, "")
+	ctx, attempt := newAttempt(ctx, "")
+	defer c.finishAttempt(attempt)
 	c.beginList()
 	defer c.listing.Store(false)
 	l, cursor, size, seen := new(listing), "", 0, 0
@@ -83,6 +84,7 @@ func (c *connection) list(cfg *Config) (*listing, error) {
 			seen++
 			size += c.admit(ctx, cfg, t, l, &admitted)
 		}
+		attempt.answers.release()
 		if cursor = res.NextCursor; cursor == "" {
 			return l, nil
 		}

@@ -85,7 +85,7 @@ func TestManyValuesTakeOfThePace(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`:                                 {true, 0},
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`: {true, 0},
 	} {
-		c := &connection{paces: newPaces()}
+		c := &connection{paces: newPaces(), decoding: newDecoding(), first: new(attempt)}
 		from := &paced{ReadCloser: io.NopCloser(strings.NewReader("")), ctx: t.Context(), pace: c.paces.forTenant("t")}
 		pass, err := c.receive([]byte(message), from)
 		if err != nil || pass != want.pass || from.pace.used < want.used || want.used == 0 && from.pace.used > 1 {

@@ -116,13 +116,13 @@ type Status struct {
 	Notes     []string // which of its tools are not offered, and why
 }
 
-// Pools returns the use of the servers' call slots in sum, as the pool "mcp_calls".
+// Pools returns the use of the servers' call slots in sum, as the pool "mcp_calls", and of the memory for their answers.
 func (s *Servers) Pools() map[string]share.Stats {
 	var calls share.Stats
 	for _, one := range s.all {
 		calls = calls.Plus(one.calls.Stats())
 	}
-	return map[string]share.Stats{"mcp_calls": calls}
+	return map[string]share.Stats{"mcp_calls": calls, "mcp_answer_bytes": s.cfg.decoding.Stats()}
 }
 
 // Status returns the status of the servers, in order of name.

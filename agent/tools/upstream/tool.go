@@ -99,6 +99,7 @@ func (c *connection) call(ctx context.Context, t *tool, args json.RawMessage) (r
 	defer cancel(nil)
 	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
 	began, attempt := newAttempt(began, agent.CallerOf(ctx).Tenant)
+	defer c.finishAttempt(attempt)
 	attempt.call, attempt.end, attempt.hide = true, cancel, c.server.hide
 	params := &mcp.CallToolParams{Name: t.name, Arguments: args}
 	params.SetProgressToken(token)
@@ -144,6 +145,7 @@ func (c *connection) sessionLives(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.server.Connect)
 	defer cancel()
 	ctx, attempt := newAttempt(ctx, "")
+	defer c.finishAttempt(attempt)
 	_ = c.session.Ping(ctx, nil) // an error is also an answer
 	return attempt.sent.Load() && attempt.refusal.Load() == nil && ctx.Err() == nil && c.inUse.Err() == nil
 }
