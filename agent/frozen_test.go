@@ -230,7 +230,10 @@ func TestTimeIsUpInsideTheStore(t *testing.T) {
 			"record":                 {tool: "t", key: "k1", target: registry.Target{SessionID: "s1"}},
 			"record of asynchronous": {tool: "t", async: true, target: registry.Target{SessionID: "s1"}},
 			"refused, with a key":    {tool: "none", key: "k2", target: registry.Target{SessionID: "s1"}},
-			"limits":                 {tool: "t", target: registry.Target{SessionID: "s1"}, limits: []policy.Limit{perMinute(policy.PerIdentity, 5)}},
+			"limits": {
+				tool: "t", target: registry.Target{SessionID: "s1"},
+				limits: []policy.Limit{perMinute(policy.PerIdentity, 5)},
+			},
 		} {
 			invoker := agent.NewInvoker(agent.Config{
 				Router: pods[c.pod].Router, CallLog: pods[c.pod].Calls, Policy: newPolicy(t, agent.PolicyRules{}),
@@ -247,7 +250,8 @@ func TestTimeIsUpInsideTheStore(t *testing.T) {
 			if took := time.Since(began); took > frozenSlack {
 				t.Errorf("%s took %v", name, took)
 			}
-			if e := registry.AsError(err); e == nil || e.Code != registry.CodeTimeout || e.Dispatched != registry.DispatchedNo {
+			if e := registry.AsError(err); e == nil || e.Code != registry.CodeTimeout ||
+				e.Dispatched != registry.DispatchedNo {
 				t.Errorf("%s: %+v", name, e)
 			}
 			time.Sleep(time.Second)

@@ -74,5 +74,5 @@ func (c *conn) holdAttributes(change func(*registry.Session)) error {
 	return nil
 }
 
-const tooManyAttributes = "labels, capabilities: the devices of this identity or tenant have too many on this pod. Use " +
-	"fewer or shorter ones."
+const tooManyAttributes = "labels, capabilities: the devices of this identity or tenant have too many on this pod. " +
+	"Use fewer or shorter ones."

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,6 +38,8 @@ var errToolFailed = errors.New("the tool failed")
 
 func main() {
 	self := host.Main() // before anything else
+	// The HTTP client of the standard library writes there what a server sends unasked, which may quote credentials.
+	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	app := application{

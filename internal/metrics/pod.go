@@ -299,8 +299,9 @@ var poolNames = []string{
 	"checked_answer_bytes", "checked_answers", "checking_schemas", "commands", "compiling_schemas", "decoding",
 	"decoding_large", "downloads", "errands", "exports", "hook_bytes", "hook_messages", "hook_questions",
 	"idle_connections", "large_argument_bytes", "large_checked_answer_bytes", "late_answers", "mcp_answer_bytes",
-	"mcp_calls", "message_bytes", "offered_bytes", "opening", "parsing", "reading", "registering", "requests", "returning_calls", "running_calls", "sockets", "streams", "tasks",
-	"turn_bytes", "turns", "unsent_bytes", "uploads", "validating", "validating_answers", "waiting_requests",
+	"mcp_calls", "message_bytes", "offered_bytes", "opening", "parsing", "reading", "registering", "requests",
+	"returning_calls", "running_calls", "sockets", "streams", "tasks", "turn_bytes", "turns", "unsent_bytes",
+	"uploads", "validating", "validating_answers", "waiting_requests",
 }
 
 // pools has the usage of the pools that tenants share. A pool may have several parts.

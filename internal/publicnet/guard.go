@@ -64,8 +64,8 @@ func (g Guard) Dialer(timeout time.Duration) *net.Dialer {
 
 // Transport returns a transport that connects only where the guard allows it. It uses no proxy, because a proxy would
 // connect to any address. It speaks HTTP/1.1 only: over HTTP/2 a server has its client do work that no reader of an
-// answer bounds, such as replies to pings. The caller bounds the number of connections, and closes the idle ones when it
-// is done.
+// answer bounds, such as replies to pings. The caller bounds the number of connections, and closes the idle ones when
+// it is done.
 func (g Guard) Transport(timeout time.Duration) *http.Transport {
 	only := new(http.Protocols)
 	only.SetHTTP1(true)

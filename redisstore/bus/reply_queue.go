@@ -19,8 +19,8 @@ const repliesTTL = 60 * time.Second
 // seconds, and most callers wait longer.
 const defaultRetryFor = 5 * time.Second
 
-// Bytes of the list of a pod that does not read its replies. Long ones leave the rest to short ones, so that the callers
-// of other tenants still get theirs, and those of the long ones get lost.
+// Bytes of the list of a pod that does not read its replies. Long ones leave the rest to short ones, so that the
+// callers of other tenants still get theirs, and those of the long ones get lost.
 const (
 	replyListBytes = 128 << 20
 	shortListBytes = 64 << 20 // more, for replies that travel in packets
@@ -163,8 +163,8 @@ func (q *replyQueue) replace(replies []*pendingReply) {
 		q.bus.counts.refused.Add(1)
 	}
 	if n := len(replies) - len(lost); n > 0 {
-		q.bus.opts.Log.Warn("results dropped; their callers get lost: the pod does not read them", "pod", replies[0].pod,
-			"results", n, "first_call", replies[0].callID)
+		q.bus.opts.Log.Warn("results dropped; their callers get lost: the pod does not read them",
+			"pod", replies[0].pod, "results", n, "first_call", replies[0].callID)
 	}
 	if len(lost) > 0 {
 		q.bus.lostReplies(lost, errListFull)

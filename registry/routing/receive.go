@@ -90,8 +90,8 @@ func (r *Router) answer(pod string, reply registry.Reply) {
 	}
 }
 
-// answerResult answers a call with its result. If that cannot be sent, the caller learns that the tool has run, and must
-// not repeat the call. The result of a durable call is in its record.
+// answerResult answers a call with its result. If that cannot be sent, the caller learns that the tool has run, and
+// must not repeat the call. The result of a durable call is in its record.
 func (r *Router) answerResult(pod string, reply registry.Reply) {
 	reply.V = registry.EnvelopeVersion
 	err := r.bus.Reply(pod, reply)

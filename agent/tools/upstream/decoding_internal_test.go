@@ -26,7 +26,8 @@ func TestAnswersOfMCPServersAreShared(t *testing.T) {
 		pool := share.New(share.Bounds{Pod: 60 << 20})
 		connect := func(p *program) *connection {
 			return &connection{
-				decoding: pool, paces: newPaces(), asked: make(map[jsonrpc.ID]*attempt), first: new(attempt), program: p,
+				decoding: pool, paces: newPaces(), asked: make(map[jsonrpc.ID]*attempt),
+				first: new(attempt), program: p,
 			}
 		}
 		web, prog := connect(nil), connect(new(program))

@@ -116,7 +116,8 @@ type Status struct {
 	Notes     []string // which of its tools are not offered, and why
 }
 
-// Pools returns the use of the servers' call slots in sum, as the pool "mcp_calls", and of the memory for their answers.
+// Pools returns the use of the servers' call slots in sum, as the pool "mcp_calls", and of the memory for their
+// answers, as "mcp_answer_bytes".
 func (s *Servers) Pools() map[string]share.Stats {
 	var calls share.Stats
 	for _, one := range s.all {
