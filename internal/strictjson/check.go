@@ -100,13 +100,35 @@ func Depth(text []byte) int {
 // Values returns about how many values a text has, without parsing it. It counts opening brackets and commas outside
 // strings. A tree of the text has at most one node more.
 func Values(text []byte) (n int) {
-	var s inString
-	for _, b := range text {
-		if !s.has(b) && (b == '{' || b == '[' || b == ',') {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '{', '[', ',':
 			n++
+		case '"':
+			i = stringEnd(text, i+1)
 		}
 	}
 	return n
+}
+
+// stringEnd returns the place of the quote that ends the string whose text begins at begin, or the end of the text. It
+// is several times as fast as a look at each byte.
+func stringEnd(text []byte, begin int) int {
+	for i := begin; ; {
+		next := bytes.IndexByte(text[i:], '"')
+		if next < 0 {
+			return len(text)
+		}
+		end := i + next
+		escapes := end
+		for escapes > begin && text[escapes-1] == '\\' {
+			escapes--
+		}
+		if (end-escapes)%2 == 0 {
+			return end
+		}
+		i = end + 1
+	}
 }
 
 // inString tracks whether a text is inside a string. It gets the bytes one by one.

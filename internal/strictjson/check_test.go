@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"reflect"
 	"regexp"
 	"strings"
@@ -208,6 +209,21 @@ func TestValues(t *testing.T) {
 	} {
 		if got := Values([]byte(text)); got != want {
 			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 { // any text is counted as byte by byte
+		text := make([]byte, random.IntN(30))
+		want := 0
+		var in inString
+		for k := range text {
+			text[k] = `"\[{,a`[random.IntN(6)]
+			if !in.has(text[k]) && strings.IndexByte("[{,", text[k]) >= 0 {
+				want++
+			}
+		}
+		if got := Values(text); got != want {
+			t.Fatalf("%s: %d, want %d", text, got, want)
 		}
 	}
 }
