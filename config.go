@@ -20,12 +20,15 @@ const EnvPrefix = "FARHAND_"
 // LoadConfig reads it from the environment; a program can also fill it in itself.
 type Config struct {
 	Addr           string        `env:"ADDR" envDefault:"127.0.0.1:8080" doc:"Listen address, host:port. It must be loopback if callers need no credential."`
-	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis:// or rediss:// (TLS), several host:port for a Cluster, or redis+sentinel://host:port,host:port/master. Empty: one process, with an in-memory store."`
+	TLSCert        string        `env:"TLS_CERT" doc:"PEM file of the certificate of FARHAND_ADDR, followed by those of its issuers. With it and FARHAND_TLS_KEY the gateway speaks HTTPS; plain HTTP is redirected. Both files are read again when they change. Empty: plain HTTP."`
+	TLSKey         string        `env:"TLS_KEY" doc:"PEM file of the certificate's private key, readable by the gateway's user only."`
+	RedisURL       Secret        `env:"REDIS_URL" doc:"Redis or Valkey of the fleet: redis:// or rediss:// (TLS), several host:port for a Cluster, or redis+sentinel://host:port,host:port/master. Empty: one process, whose data FARHAND_DATA_DIR keeps."`
 	RedisCA        string        `env:"REDIS_CA" doc:"PEM file of the authorities of Redis' certificate, for rediss://. Empty: the system's."`
+	DataDir        string        `env:"DATA_DIR" doc:"Absolute path of the folder of the state file, which keeps keys, pairings, grants, conversations, audit log and usage when there is no Redis (docs/operate.md). Empty: /var/lib/farhand for root, else farhand in the user's state folder; programs that embed the gateway then keep nothing. off: keep nothing."`
 	RedisTimeout   time.Duration `env:"REDIS_TIMEOUT" envDefault:"800ms" doc:"Time limit of a Redis connection and of a command, at most 30s. Then requests fail with store_unavailable."`
 	Token          Secret        `env:"TOKEN" doc:"Bearer token of devices and callers, at least 16 characters (openssl rand -base64 32). Its holder may do everything. Empty: no credential is needed, loopback only, unless FARHAND_KEYS_ONLY or a JWT key is set."`
 	AllowWeakToken bool          `env:"ALLOW_WEAK_TOKEN" envDefault:"false" doc:"Serve other machines even if FARHAND_TOKEN is short or repetitive."`
-	KeysOnly       bool          `env:"KEYS_ONLY" envDefault:"false" doc:"Require an API key, device credential or JSON Web Token, also from this machine. FARHAND_TOKEN must be empty. farhand keys create --store creates the first key, in FARHAND_REDIS_URL."`
+	KeysOnly       bool          `env:"KEYS_ONLY" envDefault:"false" doc:"Require an API key, device credential or JSON Web Token, also from this machine. FARHAND_TOKEN must be empty. farhand keys create --store creates the first key, in FARHAND_REDIS_URL or FARHAND_DATA_DIR."`
 	MaxCredentials int           `env:"MAX_CREDENTIALS" envDefault:"10000" doc:"API keys and paired devices per tenant."`
 	MaxRevocations int           `env:"MAX_REVOCATIONS" envDefault:"10000" doc:"Revoked users, devices and JSON Web Tokens stored per tenant, this many each, until older tokens have expired. Further revocations get 429."`
 	PublicURL      string        `env:"PUBLIC_URL" doc:"URL of the gateway for clients, without a path: https://gateway.example.com. MCP clients learn from it where to get a token; tokens issued for it are accepted like those for FARHAND_JWT_AUDIENCE. Empty: only clients on this machine learn it."`

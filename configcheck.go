@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -21,9 +22,11 @@ import (
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/sandbox/workspace"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/certificate"
 	"github.com/farhand/farhand/internal/envconf"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory/statefile"
 	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
@@ -128,6 +131,8 @@ func (c Config) checkTexts(check *checker) {
 			check.none(redisstore.CheckCA(string(c.RedisURL), c.RedisCA), "REDIS_CA")
 		}
 	}
+	check.that(c.DataDir == "" || c.DataDir == NoData || filepath.IsAbs(c.DataDir), "DATA_DIR",
+		"must be an absolute path, or off")
 	if c.PodID != "" {
 		check.that(registry.Key{Tenant: registry.DefaultTenant, Session: c.PodID}.Validate() == nil, "POD_ID",
 			"must consist of letters, digits, '.', '_' and '-'")
@@ -155,11 +160,16 @@ func (c Config) checkTexts(check *checker) {
 }
 
 func (c Config) checkPlaces(check *checker) {
+	check.none(c.checkTLS(), "TLS_CERT, TLS_KEY")
 	if c.JWT.KeyFile != "" {
 		check.none(jwt.CheckKeyFile(c.JWT.KeyFile), "JWT_KEY_FILE")
 	}
 	if c.BlobURL != "" && c.BlobURL != noBlobs {
 		check.none(blobs.CheckURL(string(c.BlobURL)), "BLOB_URL")
+	}
+	if c.keepsFile() {
+		_, err := statefile.Look(c.DataDir)
+		check.none(err, "DATA_DIR")
 	}
 	if c.enables("read", "write", "edit", "exec", "bash", "browser") {
 		dir, err := c.workspaceDir()
@@ -236,11 +246,11 @@ func (c Config) checkExposure(authenticated bool) error {
 
 // checkFirstKey rejects a gateway that could never have a first key: another process creates it in a shared store.
 func (c Config) checkFirstKey(ownStore bool) error {
-	if !c.KeysOnly || ownStore || c.RedisURL != "" || c.JWT.Enabled() {
+	if !c.KeysOnly || ownStore || c.RedisURL != "" || c.keepsFile() || c.JWT.Enabled() {
 		return nil
 	}
-	return errors.New("FARHAND_KEYS_ONLY: a gateway with an in-memory store cannot get a first key: " +
-		"set FARHAND_REDIS_URL and create one with `farhand keys create --store --role admin`, " +
+	return errors.New("FARHAND_KEYS_ONLY: a gateway that keeps its data in memory alone cannot get a first key: " +
+		"set FARHAND_DATA_DIR or FARHAND_REDIS_URL and create one with `farhand keys create --store --role admin`, " +
 		"or use FARHAND_TOKEN instead")
 }
 
@@ -262,6 +272,10 @@ func (c Config) Insecurities() []string {
 	warn(exposed, "FARHAND_METRICS_ADDR has no authentication: only your monitoring should reach it.")
 	warn(exposed && c.Pprof,
 		"FARHAND_PPROF is on: any client of FARHAND_METRICS_ADDR can read tokens from memory.")
+	rejected := c.certificateFault()
+	warn(rejected != nil, fmt.Sprintf("FARHAND_TLS_CERT: clients reject it: %v.", rejected))
+	warn(c.TLSKey != "" && certificate.OpenToOthers(c.TLSKey),
+		"FARHAND_TLS_KEY can be read by other users of this machine: chmod 600 it.")
 	warn(slices.Contains(c.AllowedOrigins, "*"),
 		"FARHAND_ALLOWED_ORIGINS is *: any web page that a user visits can use the gateway.")
 	warn(c.Token != "" && c.AllowQuery,

@@ -61,6 +61,7 @@ func Diagnose(ctx context.Context, cfg Config, unread error, program host.Progra
 		{"configuration", true, lookAtConfig},
 		{"exposure", false, checkExposure},
 		{"identity", true, checkIdentity},
+		{"certificate", cfg.TLSCert != "", checkCertificate},
 		{"descriptors", false, checkDescriptors},
 		{"store", true, checkStore},
 		{"files", cfg.BlobURL != "" && cfg.BlobURL != noBlobs, checkBlobs},
@@ -93,7 +94,7 @@ func checkExposure(_ context.Context, cfg Config) (string, error) {
 
 func checkStore(ctx context.Context, cfg Config) (string, error) {
 	if cfg.RedisURL == "" {
-		return "in memory: for one process, lost when it ends. A fleet needs FARHAND_REDIS_URL", nil
+		return cfg.State()
 	}
 	conn, err := redisstore.Dial(ctx, cfg.redis())
 	if err != nil {

@@ -34,9 +34,11 @@ import (
 	"github.com/farhand/farhand/agent/chat"
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/schema"
+	"github.com/farhand/farhand/internal/certificate"
 	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
+	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/registry/routing"
 	"github.com/farhand/farhand/ws"
 )
@@ -62,6 +64,7 @@ type Gateway struct {
 	files            files // nil: none are kept
 	bus              registry.Bus
 	redis            *redisstore.Conn // nil without Redis
+	memory           *memory.Store    // nil with Redis, or with a store of the program's
 	pairing          *pairing.Service
 	revocationTarget atomic.Pointer[ws.Server] // receives changes of credentials; nil until it is there
 	tokens           tokens                    // nil unless JSON Web Tokens are accepted
@@ -79,14 +82,16 @@ type Gateway struct {
 
 	approvals *approval.Service
 
-	handler  http.Handler
-	server   *http.Server   // that Run serves with
-	listener net.Listener   // brought by the program, else opened by Run; read once serving is set
-	serving  atomic.Bool    // the server has the listener
-	served   chan struct{}  // closed when the server accepts no more connections
-	clients  gauge          // connections of server
-	idle     *listener.Idle // those waiting for their client
-	requests gauge          // requests through Handler
+	handler http.Handler
+	server  *http.Server // that Run serves with
+
+	certificate *certificate.Files // nil: plain HTTP
+	listener    net.Listener       // brought by the program, else opened by Run; read once serving is set
+	serving     atomic.Bool        // the server has the listener
+	served      chan struct{}      // closed when the server accepts no more connections
+	clients     gauge              // connections of server
+	idle        *listener.Idle     // those waiting for their client
+	requests    gauge              // requests through Handler
 
 	draining   context.Context    // ends when the gateway begins to stop
 	beginDrain context.CancelFunc // ends it
@@ -168,6 +173,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 	if err := g.openBlobs(ctx, store); err != nil {
 		return err
 	}
+	if err := g.openCertificate(); err != nil {
+		return err
+	}
 	if g.handler, err = g.openAPIs(store, g.schemas); err != nil {
 		return err
 	}
@@ -179,6 +187,9 @@ func (g *Gateway) start(ctx context.Context, opts []Option) error {
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
+	if g.certificate != nil {
+		g.server.TLSConfig, g.server.HTTP2 = g.tlsConfig()
+	}
 	return nil
 }
 
@@ -188,7 +199,8 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return listener.Listen(ctx, addr)
 }
 
-// Run listens on Config.Addr, unless WithListener brought a listener. It serves until ctx ends, which is not an error,
+// Run listens on Config.Addr, unless WithListener brought a listener. It speaks HTTPS if Config.TLSCert is set, and
+// answers plain HTTP on the same port with a redirect. It serves until ctx ends, which is not an error,
 // or serving fails. It must be called once. It does not close the gateway, which serves until Close.
 func (g *Gateway) Run(ctx context.Context) error {
 	l := g.listener
@@ -203,7 +215,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { // ends with Close, which closes the listener
 		defer close(g.served)
-		failed <- g.server.Serve(listener.Lasting{Listener: l})
+		failed <- g.serve(listener.Lasting{Listener: l})
 	}()
 	select {
 	case <-ctx.Done():
@@ -218,7 +230,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 
 // Handler returns everything that Run serves, for a server of the program's own: the HTTP API below /api and /v1, the
 // devices' WebSockets at /ws/chat, /healthz and /readyz. Paths are absolute. The server should have a read timeout, but
-// no write timeout. WebSockets need HTTP/1.1.
+// no write timeout. WebSockets need HTTP/1.1. The server has its own certificate: Config.TLSCert is for Run.
 func (g *Gateway) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.requests.add(1)
@@ -261,7 +273,7 @@ const releaseReserve = 0.2
 //  3. No more connections are accepted. Requests in flight finish; those that do not are ended and return a reason.
 //  4. Sessions are released, the bus delivers queued messages, and the lease is released. Programs of the
 //     built-in tools are ended.
-//  5. The connections to Redis are closed. Metrics are served until then.
+//  5. The connections to Redis, or the state file, are closed. Metrics are served until then.
 //
 // A program that serves through Handler must shut its own server down after Close, because Close ends what is in flight
 // there. The error lists everything that had to be ended early. Close is safe on a gateway that did not start
@@ -315,8 +327,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.redis != nil {
 		errs = append(errs, g.redis.Close())
 	}
+	errs = append(errs, g.closeMemory(ctx))
 	if g.policyFile != nil {
 		g.policyFile.Close()
+	}
+	if g.certificate != nil {
+		g.certificate.Close()
 	}
 	errs = append(errs, g.monitor.close())
 	return errors.Join(errs...)

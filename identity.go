@@ -146,14 +146,14 @@ func period(s string) int {
 	return len(s)
 }
 
-// CreateKey makes an API key directly in the store of a fleet, without a gateway. Access to Config.RedisURL is the only
-// authorization. It is for the first key of a fleet that has no token. The secret is returned once and not stored.
+// CreateKey makes an API key directly in the store, without a gateway: in Config.RedisURL, or in the state file of
+// Config.DataDir while no gateway has it. Access to the store is the only authorization. It is for the first key of
+// gateways that have no token. The secret is returned once and not stored.
 func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret string, c registry.Credential, err error) {
-	if cfg.RedisURL == "" {
-		return "", registry.Credential{}, errors.New("FARHAND_REDIS_URL: is required to write a key to the store; " +
-			"without Redis a gateway loses its keys when it stops")
-	}
 	cfg = cfg.withDefaults()
+	if cfg.RedisURL == "" {
+		return createFileKey(ctx, cfg, r)
+	}
 	options := cfg.redis()
 	options.Limits = registry.Limits{Credentials: cfg.MaxCredentials, ChangeTTL: cfg.changeTTL()}
 	conn, err := redisstore.Dial(ctx, options)
@@ -162,6 +162,21 @@ func CreateKey(ctx context.Context, cfg Config, r auth.KeyRequest) (secret strin
 	}
 	secret, c, err = auth.Issuer{Store: conn.Store()}.CreateFirstKey(ctx, r)
 	return secret, c, errors.Join(err, conn.Close())
+}
+
+func createFileKey(
+	ctx context.Context, cfg Config, r auth.KeyRequest,
+) (secret string, c registry.Credential, err error) {
+	if !cfg.keepsFile() {
+		return "", registry.Credential{}, errors.New("FARHAND_REDIS_URL or FARHAND_DATA_DIR: is required to write a " +
+			"key to the store; with memory alone a gateway loses its keys when it stops")
+	}
+	store, err := cfg.openMemory(cfg.storeLimits(), nil)
+	if err != nil {
+		return "", registry.Credential{}, err
+	}
+	secret, c, err = auth.Issuer{Store: store}.CreateFirstKey(ctx, r)
+	return secret, c, errors.Join(err, store.Close(ctx))
 }
 
 // openPolicy returns the policy: that of the policy file if one is set, else that of the environment.
@@ -191,11 +206,14 @@ func (g *Gateway) notePolicy(digest string, err error) {
 }
 
 // warnings returns the operator's warnings of a pod that serves.
-func (g *Gateway) warnings() []string {
+func (g *Gateway) warnings() (all []string) {
 	if g.policyFile != nil && g.policyFile.Status().Err != nil {
-		return []string{"policy_file_refused"}
+		all = append(all, "policy_file_refused")
 	}
-	return nil
+	if g.certificate != nil && g.certificate.Status().Refused {
+		all = append(all, "certificate_refused")
+	}
+	return all
 }
 
 // builtinNames returns the names reserved for the gateway, including built-in tools that are not enabled: a device must

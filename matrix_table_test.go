@@ -48,6 +48,7 @@ var matrix = []line{
 	{"POST /mcp/sessions/{id}", "caller", "session", 200, 404, mcpList},
 	{"GET /v1/models", "caller", "", 200, 0, ""},
 	{"GET /v1/models/{model}", "caller", "", 200, 0, ""},
+	{"GET /", everybody, "", 200, 0, ""},
 	{"GET /healthz", everybody, "", 200, 0, ""},
 	{"GET /health", everybody, "", 200, 0, ""},
 	{"GET /readyz", everybody, "", 200, 0, ""},

@@ -97,6 +97,9 @@ func (m *monitoring) watch(g *Gateway, handler *api.Handler, refusals *auth.Refu
 	if g.policyFile != nil {
 		p.PolicyFile = g.policyFile.Status
 	}
+	if g.certificate != nil {
+		p.TLS = g.certificate.Status
+	}
 	for _, h := range g.webhooks {
 		p.Hooks = append(p.Hooks, h.Stats)
 	}

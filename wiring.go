@@ -27,7 +27,6 @@ import (
 	"github.com/farhand/farhand/internal/listener"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/registry"
-	"github.com/farhand/farhand/registry/memory"
 	"github.com/farhand/farhand/ws"
 )
 
@@ -49,9 +48,12 @@ func (g *Gateway) openStore(ctx context.Context) (registry.Store, error) {
 		return g.settings.store, nil
 	}
 	if g.cfg.RedisURL == "" {
-		memory := memory.New(memory.Options{Limits: g.cfg.storeLimits()})
-		g.bus = memory.NewBus()
-		return memory, nil
+		var err error
+		if g.memory, err = g.cfg.openMemory(g.cfg.storeLimits(), g.log); err != nil {
+			return nil, err
+		}
+		g.bus = g.memory.NewBus()
+		return g.memory, nil
 	}
 	options := g.cfg.redis()
 	options.Limits, options.Log, options.Meter = g.cfg.storeLimits(), g.log, g.monitor.set.Redis
@@ -192,7 +194,7 @@ func (g *Gateway) openHTTP(a *core) (http.Handler, error) {
 		Invoker:   a.invoker, Calls: g.pod.Calls, Directory: a.store, Conversations: a.store, Kicker: g.pod.Hub,
 		Turns: g.pod.Turns, Policy: a.rules, Auth: a.authenticator, Live: g.live, Credentials: a.store,
 		Origins: a.origins, Approvals: g.approvals, AuditLog: a.store, Usage: a.store, Pod: g.pod.ID(),
-		Version: g.settings.version, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
+		Version: g.settings.version, Console: g.cfg.Pages().Console, Agent: a.conversations, Builtins: a.localTools, Refusals: a.refusals,
 		Audit: g.audit, Ended: g.erased(a.store), Ready: g.pod.Ready, Warnings: g.warnings, Draining: g.draining,
 		Closing: g.closing,
 		Device:  g.devices, DeviceMCP: g.devices.MCP(), DeviceLimits: g.devices.Limits(), Log: g.log,

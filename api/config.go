@@ -120,6 +120,7 @@ type Config struct {
 
 	Pod      string           // id of this pod, sent as X-Farhand-Pod with every response
 	Version  string           // of the program, shown by /healthz and /openapi.json; default "dev"
+	Console  string           // path of the console, to which / leads browsers; empty: there is none
 	Agent    chat.Agent       // runs conversations; nil: no model is configured, and its routes say so
 	Builtins Builtins         // listed with the devices' tools; nil: none
 	Refusals *auth.Refusals   // records rejected clients; default: in Log

@@ -163,6 +163,7 @@ func (h *handler) routes() []route {
 		{http.MethodPost, "/v1/chat/completions", callers, nil, h.complete},
 		{http.MethodGet, "/v1/models", callers, nil, h.listModels},
 		{http.MethodGet, "/v1/models/*model", callers, nil, h.getModel},
+		{http.MethodGet, "/", everybody, nil, h.index},
 		{http.MethodGet, pathHealth, everybody, nil, h.health},
 		{http.MethodGet, pathHealthClawSeed, everybody, nil, h.health},
 		{http.MethodGet, pathReady, everybody, nil, h.ready},

@@ -3,12 +3,14 @@ package api_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/api/wire"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -105,9 +107,43 @@ func TestDNSRebinding(t *testing.T) {
 	}
 }
 
+// TestTheIndex: a browser is led to the console, if there is one, and a program learns where to read more.
+func TestTheIndex(t *testing.T) {
+	const browser = "text/html,application/xml;q=0.9,*/*;q=0.8"
+	for _, console := range []string{"", "/console/"} {
+		f := newFleet(t, setup{change: func(cfg *api.Config) { cfg.Console = console }})
+		for _, accept := range []string{"", browser} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.pods[0].server.URL+"/", nil)
+			f.must(err)
+			if accept != "" {
+				req.Header.Set("Accept", accept)
+			}
+			resp, err := f.pods[0].server.Client().Transport.RoundTrip(req)
+			f.must(err)
+			body, err := io.ReadAll(resp.Body)
+			f.must(err)
+			f.must(resp.Body.Close())
+			r := reply{T: t, status: resp.StatusCode, header: resp.Header, body: body}
+			checkContract(t, req, r)
+			if r.header.Get("Vary") != "Accept" || !strings.Contains(r.header.Get("Cache-Control"), "max-age") {
+				t.Errorf("%q: %v", accept, r.header)
+			}
+			if accept == browser && console != "" {
+				if r.want(302); r.header.Get("Location") != console {
+					t.Errorf("to %q", r.header.Get("Location"))
+				}
+				continue
+			}
+			if i := decode[wire.Index](r, 200); i.Version != "1.2.3" || i.Console != console || i.OpenAPI != "/openapi.json" {
+				t.Errorf("%+v", i)
+			}
+		}
+	}
+}
+
 func TestUnknownPathsAndMethods(t *testing.T) {
 	f := newFleet(t, setup{})
-	for _, path := range []string{"/", "/api", "/api/", "/api/tools/", "/api/nothing", "/API/tools", "//api/tools",
+	for _, path := range []string{"/console/", "/api", "/api/", "/api/tools/", "/api/nothing", "/API/tools", "//api/tools",
 		"/api/tools/x", "/api/sessions/a%2Fb", "/index.html"} {
 		wantProblem(f.get(path), 404, registry.CodeNotFound)
 	}

@@ -3,6 +3,8 @@ package ws
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -15,6 +17,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/farhand/farhand/internal/share"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // writes records what one write after the other hands to the network.
@@ -352,4 +355,27 @@ func TestLazyFramesDoNotWaitForever(t *testing.T) {
 		o.next()
 	}
 	o.discard()
+}
+
+// TestClosingATLSSocketWritesNothing: it would wait for a device that does not read.
+func TestClosingATLSSocketWritesNothing(t *testing.T) {
+	near, far := net.Pipe() // whose writes wait for a reader
+	defer far.Close()
+	cert, key := testkit.Certificate(t, t.TempDir(), time.Now().AddDate(1, 0, 0))
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true})
+	trust := testkit.TrustOf(t, cert)
+	trust.ServerName = "localhost"
+	ready := make(chan error, 1)
+	go func() { ready <- server.Handshake() }()
+	if err := errors.Join(tls.Client(far, trust).Handshake(), <-ready); err != nil {
+		t.Fatal(err)
+	}
+	go newGatherer(server).Close() //nolint:errcheck // nothing depends on it
+	if n, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
 }

@@ -9,10 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
-
-	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/internal/publicnet"
@@ -32,7 +29,7 @@ const (
 // client sends requests to one hook.
 type client struct {
 	url       string
-	signer    *webhooks.Webhook
+	signer    signer
 	http      *http.Client
 	transport *http.Transport
 	slots     *share.Pool // of concurrent questions
@@ -40,7 +37,7 @@ type client struct {
 }
 
 func newClient(cfg Config) (*client, error) {
-	signer, err := webhooks.NewWebhook(string(cfg.Secret))
+	signer, err := newSigner(string(cfg.Secret))
 	if err != nil {
 		return nil, errors.New("secret: must be Base64")
 	}
@@ -104,20 +101,13 @@ func (c *client) send(
 
 // request returns the signed request for a question.
 func (c *client) request(ctx context.Context, id string, text []byte) (*http.Request, error) {
-	now := time.Now()
-	signature, err := c.signer.Sign(id, now, text)
-	if err != nil {
-		return nil, err
-	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "farhand")
-	req.Header.Set(webhooks.HeaderWebhookID, id)
-	req.Header.Set(webhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
-	req.Header.Set(webhooks.HeaderWebhookSignature, signature)
+	c.signer.sign(req.Header, id, time.Now(), text)
 	return req, nil
 }
 

@@ -13,11 +13,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-
 	"github.com/farhand/farhand/agent"
 	"github.com/farhand/farhand/agent/access/auth"
 	"github.com/farhand/farhand/agent/hooks"
+	"github.com/farhand/farhand/internal/testkit"
 	"github.com/farhand/farhand/registry"
 )
 
@@ -55,15 +54,12 @@ func (s *service) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the question was taken back
 	}
-	signer, err := webhooks.NewWebhook(secret)
-	if err == nil {
-		err = signer.Verify(body, r.Header)
-	}
+	err = testkit.VerifyWebhook(secret, r.Header, body)
 	if err != nil || r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
 		s.t.Errorf("%s %v: %v", r.Method, r.Header, err)
 	}
 	s.mu.Lock()
-	s.asked = append(s.asked, asked{r.Header.Get(webhooks.HeaderWebhookID), string(body)})
+	s.asked = append(s.asked, asked{r.Header.Get("Webhook-Id"), string(body)})
 	s.mu.Unlock()
 	s.answer(w, r)
 }

@@ -4,6 +4,18 @@ import (
 	"github.com/farhand/farhand/registry"
 )
 
+// Index names what a gateway serves. Paths are of the same origin.
+type Index struct {
+	Name          string `json:"name" schema:"enum=farhand"`
+	Version       string `json:"version"`
+	OpenAPI       string `json:"openapi"`           // every route of the API
+	MCP           string `json:"mcp"`               // the endpoint of MCP clients
+	Health        string `json:"health"`            // whether the process serves requests
+	Ready         string `json:"ready"`             // whether the pod accepts new traffic
+	Documentation string `json:"documentation"`     // for people; a URL
+	Console       string `json:"console,omitempty"` // for people; absent: this gateway has none
+}
+
 // Health says that the process serves requests.
 type Health struct {
 	Status  string `json:"status" schema:"enum=ok"`
@@ -16,8 +28,9 @@ type Ready struct {
 	Status string `json:"status" schema:"enum=ready"`
 
 	// Warnings for the operator. The pod still serves. policy_file_refused: the current policy file is invalid, and the
-	// previous one is in force.
-	Warnings []string `json:"warnings,omitempty" schema:"enum=policy_file_refused"`
+	// previous one is in force. certificate_refused: the current files of the certificate cannot be used, and an earlier
+	// certificate is in use.
+	Warnings []string `json:"warnings,omitempty" schema:"enum=policy_file_refused|certificate_refused"`
 }
 
 // Limits are the limits of the caller and of devices.

@@ -214,7 +214,7 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []registr
 			where = "its bytes were not stored"
 		case file != "":
 			path := numbered(file, i)
-			if err := savePart(ctx, partLink(r, p), p.Data, path); err != nil {
+			if err := savePart(ctx, r, partLink(r, p), p.Data, path); err != nil {
 				return err
 			}
 			where = "saved to " + path
@@ -225,11 +225,11 @@ func (a *application) printParts(ctx context.Context, r *remote, parts []registr
 }
 
 // savePart saves the bytes of a part, or what its link returns, in a file.
-func savePart(ctx context.Context, link string, data []byte, path string) error {
+func savePart(ctx context.Context, r *remote, link string, data []byte, path string) error {
 	content := io.NopCloser(bytes.NewReader(data))
 	if link != "" {
 		var err error
-		if content, err = download(ctx, link); err != nil {
+		if content, err = r.download(ctx, link); err != nil {
 			return fmt.Errorf("fetch the tool's file: %w", err)
 		}
 	}
@@ -245,12 +245,16 @@ func savePart(ctx context.Context, link string, data []byte, path string) error 
 	return nil
 }
 
-func download(ctx context.Context, address string) (io.ReadCloser, error) {
+func (r *remote) download(ctx context.Context, address string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client, err := r.trust.client()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ func command(t *testing.T, environ []string, args ...string) (code int, out, err
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	var stdout, stderr lockedBuffer
+	environ = append([]string{noData}, environ...)
 	app := application{in: strings.NewReader(""), out: &stdout, err: &stderr, environ: environ, args: args}
 	code = app.run(ctx)
 	return code, stdout.String(), stderr.String()

@@ -119,6 +119,7 @@ func invocation(args []string) string {
 type remote struct {
 	server string
 	token  string
+	trust  *trust // nil: the system's authorities
 }
 
 // flags adds the flags every command that talks to a gateway has. Their defaults come from the environment.
@@ -129,6 +130,9 @@ func (r *remote) flags(set *pflag.FlagSet, environ []string) {
 	// The token is not the flag's default, or --help would print it.
 	set.StringVar(&r.token, "token", "", "bearer token (FARHAND_TOKEN)")
 	r.token = vars[envPrefix+"TOKEN"]
+	r.trust = new(trust)
+	set.StringVar(&r.trust.file, "ca", vars[envPrefix+"CA"],
+		"PEM file of certificates to trust beside the system's authorities (FARHAND_CA)")
 }
 
 // problem is an error answer of the gateway.
@@ -188,7 +192,11 @@ func (r *remote) open(
 	for pair := range slices.Chunk(header, 2) {
 		req.Header.Set(pair[0], pair[1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client, err := r.trust.client()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, r.noAnswer(err)
 	}
@@ -210,8 +218,8 @@ func (r *remote) open(
 // noAnswer explains why a gateway did not answer.
 func (r *remote) noAnswer(err error) error {
 	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("the certificate of %s cannot be verified: %w\n  For a private authority, add "+
-			"its certificate to the system's, or set SSL_CERT_FILE to its file", r.base(), certificate)
+		return fmt.Errorf("the certificate of %s cannot be verified: %w\n  If you know it, or its authority, "+
+			"give its PEM file with --ca (FARHAND_CA)", r.base(), certificate)
 	}
 	return fmt.Errorf("no answer from the gateway at %s (is it running? see --server): %w", r.base(),
 		errors.Unwrap(err))

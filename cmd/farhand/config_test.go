@@ -15,6 +15,7 @@ import (
 
 	"github.com/farhand/farhand"
 	"github.com/farhand/farhand/internal/envconf"
+	"github.com/farhand/farhand/internal/testkit"
 )
 
 // servingWriter is the log of a gateway that is to stop as soon as it serves.
@@ -57,7 +58,7 @@ func quietEnvironment(t *testing.T, more ...string) []string {
 	return append([]string{
 		"FARHAND_ADDR=127.0.0.1:0", "FARHAND_LOG_FORMAT=text", "FARHAND_BLOB_URL=file://" + dir + "/blobs",
 		"FARHAND_WORKSPACE_DIR=" + dir + "/workspaces", "FARHAND_BROWSER=/nonexistent/chromium",
-		"FARHAND_DOCKER_HOST=unix:///nonexistent/docker.sock",
+		"FARHAND_DOCKER_HOST=unix:///nonexistent/docker.sock", "FARHAND_DATA_DIR=" + dir + "/state",
 	}, more...)
 }
 
@@ -95,6 +96,9 @@ func TestConfigPassesWhatServeStartsWith(t *testing.T) {
 			passing := 0
 			for _, value := range valuesOf(v.Field) {
 				setting := v.Name + "=" + value
+				if setting == "FARHAND_DATA_DIR=/nonexistent/file" { // which serve would make
+					continue
+				}
 				if passes, said := configPasses(t, quietEnvironment(t, setting)); !passes {
 					if starts, log := serveStarts(t, quietEnvironment(t, setting)); starts {
 						t.Errorf("%s: config refuses it, and serve starts:\n%s\n%s", setting, said, log)
@@ -145,14 +149,22 @@ func TestConfigDoctorAndServeRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	jwt := []string{"FARHAND_JWT_ISSUER=https://id.example.com", "FARHAND_JWT_AUDIENCE=farhand"}
+	cert, key := testkit.Certificate(t, t.TempDir(), time.Now().AddDate(1, 0, 0))
+	_, otherKey := testkit.Certificate(t, t.TempDir(), time.Now().AddDate(1, 0, 0))
 	for _, c := range []struct {
 		settings []string
 		says     string
 	}{
+		{[]string{"FARHAND_TLS_CERT=" + cert}, "FARHAND_TLS_CERT, FARHAND_TLS_KEY: set both or neither"},
+		{[]string{"FARHAND_TLS_KEY=" + key}, "set both or neither"},
+		{[]string{"FARHAND_TLS_CERT=" + cert, "FARHAND_TLS_KEY=" + otherKey}, "does not match"},
+		{[]string{"FARHAND_TLS_CERT=" + cert, "FARHAND_TLS_KEY=/nonexistent/key.pem"}, "/nonexistent/key.pem"},
+		{[]string{"FARHAND_TLS_CERT=/dev/null", "FARHAND_TLS_KEY=" + key}, "/dev/null: not a regular file"},
+		{[]string{"FARHAND_TLS_CERT=" + noKey, "FARHAND_TLS_KEY=" + key}, "FARHAND_TLS_CERT"},
 		{[]string{"FARHAND_BUILTIN_TOOLS=read,canvs"}, "FARHAND_BUILTIN_TOOLS"},
 		{[]string{"FARHAND_TOOLS_OFF=read"}, "FARHAND_TOOLS_OFF"},
 		{[]string{"FARHAND_TOOLS_OFF=torch"}, "FARHAND_TOOLS_OFF"},
-		{[]string{"FARHAND_KEYS_ONLY=true"}, "FARHAND_KEYS_ONLY"},
+		{[]string{"FARHAND_KEYS_ONLY=true", noData}, "FARHAND_KEYS_ONLY"},
 		{[]string{"FARHAND_MAX_TOOLS=many"}, "FARHAND_MAX_TOOLS"},
 		{[]string{"FARHAND_ALLOW_DEBUG=perhaps"}, "FARHAND_ALLOW_DEBUG"},
 		{[]string{"FARHAND_ADDR=127.0.0.1:9", "FARHAND_METRICS_ADDR=127.0.0.1:9"}, "FARHAND_METRICS_ADDR"},

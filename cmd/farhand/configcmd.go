@@ -44,10 +44,19 @@ type configReport struct {
 	Errors    []string   `json:"errors"`
 	Unknown   []string   `json:"unknown"`
 	Insecure  []string   `json:"insecure"`
+	State     string     `json:"state,omitempty"` // where data is kept over a restart, or why not
+}
+
+func stateOf(cfg farhand.Config) string {
+	text, err := cfg.State()
+	if err != nil {
+		return err.Error()
+	}
+	return text
 }
 
 func (a *application) checkConfig(out io.Writer, asJSON bool) error {
-	cfg, err := farhand.LoadConfig(a.environ)
+	cfg, err := a.loadConfig()
 	if err == nil {
 		err = cfg.Check()
 	}
@@ -58,6 +67,7 @@ func (a *application) checkConfig(out io.Writer, asJSON bool) error {
 	}
 	if err == nil {
 		report.Insecure = append(report.Insecure, cfg.Insecurities()...)
+		report.State = stateOf(cfg)
 	}
 	if asJSON {
 		if err := writeJSON(out, report); err != nil {
@@ -102,6 +112,9 @@ func writeConfigText(out io.Writer, r configReport, meant map[string]string) {
 		fmt.Fprintf(out, "unknown variable: %s%s\n", name, hint)
 	}
 	section("insecure", r.Insecure)
+	if r.State != "" {
+		section("state", []string{r.State})
+	}
 	if len(r.Errors)+len(r.Unknown)+len(r.Insecure) == 0 {
 		fmt.Fprintln(out, "The current environment is valid.")
 	}
@@ -198,6 +211,8 @@ const envPrefix = farhand.EnvPrefix
 var clientVariables = []variable{
 	{Name: envPrefix + "URL", Default: "http://127.0.0.1:8080",
 		Doc: "URL of the gateway for the commands that use one, such as device, call and chat."},
+	{Name: envPrefix + "CA",
+		Doc: "PEM file of certificates that these commands trust beside the system's authorities: of a private authority, or of the gateway itself."},
 }
 
 // unknownVariables returns the FARHAND_ variables that the program does not know, most likely misspelt, each with the

@@ -165,9 +165,14 @@ func (a *application) newDevice(
 	if err != nil {
 		return nil, err
 	}
+	trusted, err := o.remote.trust.tls()
+	if err != nil {
+		return nil, err
+	}
 	options := []client.Option{
 		client.WithToken(o.remote.token), client.WithName(o.name), client.WithSession(o.session),
 		client.WithDevice(o.deviceID, o.name, runtime.GOOS), client.WithLabels(o.labels), client.WithLogger(log),
+		client.WithTLS(trusted),
 	}
 	var names []string
 	for _, t := range tools {

@@ -260,8 +260,13 @@ func (a *application) pairDevice(ctx context.Context, o deviceOptions, endpoint 
 	if err != nil {
 		return client.Credential{}, err
 	}
+	trusted, err := o.remote.trust.tls()
+	if err != nil {
+		return client.Credential{}, err
+	}
 	return client.Pair(ctx, endpoint, client.PairOptions{
 		DeviceID: o.deviceID, DeviceName: o.name, Platform: runtime.GOOS, Tools: tools, Store: client.FileStore(file),
+		TLS: trusted,
 		Show: func(code string, expires time.Time) {
 			fmt.Fprintf(a.out, "To pair this device, an approver runs within %s:\n  farhand pair approve %s\n",
 				time.Until(expires).Round(time.Second), oneLine(code, shownID))

@@ -54,6 +54,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// noData keeps tests from the state folder of the user. A later variable replaces it.
+const noData = "FARHAND_DATA_DIR=off"
+
 // process is a started program whose output is kept for when a test fails.
 type process struct {
 	cmd  *exec.Cmd
@@ -70,7 +73,7 @@ func start(t testing.TB, env []string, name string, args ...string) *process {
 			p.cmd.Env = append(p.cmd.Env, kv)
 		}
 	}
-	p.cmd.Env = append(p.cmd.Env, env...)
+	p.cmd.Env = append(append(p.cmd.Env, noData), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	// A test that is killed takes its processes along.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/farhand/farhand/agent/provider/scripted"
 	"github.com/farhand/farhand/internal/testkit"
@@ -39,14 +38,10 @@ const (
 // hookFile makes a file with one hook at a service that replaces the canaries in results and in arguments.
 func hookFile(t *testing.T) string {
 	t.Helper()
-	signer, err := webhooks.NewWebhook(hookSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			err = signer.Verify(body, r.Header)
+			err = testkit.VerifyWebhook(hookSecret, r.Header, body)
 		}
 		var q struct{ Args, Result json.RawMessage }
 		if err := json.Unmarshal(body, &q); err != nil {

@@ -52,8 +52,8 @@ func (a *application) keysCreateCommand() *cobra.Command {
 		Use:   "create",
 		Short: "Create an API key and print it once",
 		Long: "Creates an API key and prints it. Only its hash is stored, so it cannot be shown again. --store\n" +
-			"writes to the Redis of FARHAND_REDIS_URL without a gateway, for the first key of a fleet without\n" +
-			"a token.",
+			"writes to Redis (FARHAND_REDIS_URL) or, while no gateway runs, to the state file of this machine\n" +
+			"(FARHAND_DATA_DIR), for the first key of gateways without a token.",
 		Example: "  farhand keys create --name ci --role caller --tools 'camera_* torch' --expires 30d\n" +
 			"  FARHAND_REDIS_URL=redis://redis:6379 farhand keys create --store --role admin",
 		Args: cobra.NoArgs,
@@ -92,13 +92,13 @@ func (a *application) keysCreateCommand() *cobra.Command {
 	f.BoolVar(&k.Person, "person", false, "its calls over MCP count as a person's, not a model's")
 	f.StringVar(&k.Tenant, "tenant", "", "another tenant; only with FARHAND_TOKEN or --store")
 	durationVar(f, &life, "expires", 0, "lifetime, such as 12h or 30d; 0: as long as it is used")
-	f.BoolVar(&direct, "store", false, "write to the Redis of FARHAND_REDIS_URL, without a gateway")
+	f.BoolVar(&direct, "store", false, "write to FARHAND_REDIS_URL or FARHAND_DATA_DIR, without a gateway")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (a *application) createStoredKey(ctx context.Context, k wire.KeyRequest) (keyRow, error) {
-	cfg, err := farhand.LoadConfig(a.environ)
+	cfg, err := a.loadConfig()
 	if err != nil {
 		return keyRow{}, err
 	}

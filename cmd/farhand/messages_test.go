@@ -79,7 +79,7 @@ func TestMistakesAreExplained(t *testing.T) {
 			[]string{"serve"}, exitError, []string{"certificate of Redis cannot be verified", "set FARHAND_REDIS_CA"},
 			[]string{"start one", "Redis does not answer"}},
 		{"a gateway with a certificate of its own", []string{"FARHAND_URL=" + secure.URL}, []string{"tools"}, exitError,
-			[]string{"certificate of " + secure.URL + " cannot be verified", "SSL_CERT_FILE"},
+			[]string{"certificate of " + secure.URL + " cannot be verified", "--ca (FARHAND_CA)"},
 			[]string{"is it running"}},
 		{"keys alone", []string{"FARHAND_KEYS_ONLY=true", "FARHAND_REDIS_URL=redis://:hidden@" + nowhere,
 			"FARHAND_ADDR=127.0.0.1:0", "KUBERNETES_SERVICE_HOST=here"}, []string{"serve"}, exitError,

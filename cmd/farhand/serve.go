@@ -25,7 +25,7 @@ func (a *application) serveCommand() *cobra.Command {
 }
 
 func (a *application) serve(ctx context.Context) error {
-	cfg, err := farhand.LoadConfig(a.environ)
+	cfg, err := a.loadConfig()
 	if err != nil {
 		return err
 	}
@@ -42,12 +42,30 @@ func (a *application) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store := "redis"
-	if cfg.RedisURL == "" {
-		store = "memory"
-	}
-	log.Info("serving", "addr", addr, "pod", g.Pod(), "version", version(), "store", store)
+	log.Info("serving", "addr", addr, "tls", cfg.TLSCert != "", "pod", g.Pod(), "version", version(),
+		"store", storeOf(cfg))
 	return a.runAndClose(ctx, g, cfg, log)
+}
+
+// loadConfig returns the configuration of the environment, with the folder of the state file filled in.
+func (a *application) loadConfig() (farhand.Config, error) {
+	cfg, err := farhand.LoadConfig(a.environ)
+	if err == nil && cfg.DataDir == "" && cfg.RedisURL == "" {
+		cfg.DataDir, err = farhand.StateDir(a.environ)
+	}
+	return cfg, err
+}
+
+// storeOf names the store, for the log.
+func storeOf(cfg farhand.Config) string {
+	switch {
+	case cfg.RedisURL != "":
+		return "redis"
+	case cfg.DataDir == farhand.NoData:
+		return "memory"
+	default:
+		return cfg.DataDir
+	}
 }
 
 func warnOfUnknown(log *slog.Logger, environ []string) {
@@ -60,14 +78,14 @@ func warnOfUnknown(log *slog.Logger, environ []string) {
 // openGateway returns a gateway and the address it will listen on. It opens the listener first, because an address in
 // use is the most likely error.
 func (a *application) openGateway(
-	ctx context.Context, cfg farhand.Config, log *slog.Logger,
+	ctx context.Context, cfg farhand.Config, log *slog.Logger, more ...farhand.Option,
 ) (g *farhand.Gateway, addr string, err error) {
 	l, err := farhand.Listen(ctx, cfg.Addr)
 	if err != nil {
 		return nil, "", err
 	}
-	g, err = farhand.New(ctx, cfg, farhand.WithListener(l), farhand.WithLogger(log), farhand.WithVersion(version()),
-		farhand.WithProgram(a.self))
+	g, err = farhand.New(ctx, cfg, append(more, farhand.WithListener(l), farhand.WithLogger(log),
+		farhand.WithVersion(version()), farhand.WithProgram(a.self))...)
 	return g, l.Addr().String(), err
 }
 
@@ -108,7 +126,7 @@ func (a *application) doctorCommand() *cobra.Command {
 			"browsers of killed pods. It exits 1 if something is missing.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := farhand.LoadConfig(a.environ)
+			cfg, err := a.loadConfig()
 			findings := farhand.Diagnose(cmd.Context(), cfg, err, a.self)
 			if asJSON {
 				if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {

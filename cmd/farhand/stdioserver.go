@@ -201,7 +201,11 @@ func (a *application) mcpCommand() *cobra.Command {
 			if search {
 				endpoint += "?tools=search"
 			}
-			cfg := mcpbridge.Config{URL: endpoint, Token: r.token, Log: a.err}
+			client, err := r.trust.client()
+			if err != nil {
+				return err
+			}
+			cfg := mcpbridge.Config{URL: endpoint, Token: r.token, Client: client, Log: a.err}
 			return mcpbridge.Run(cmd.Context(), cfg, a.in, a.out)
 		},
 	}

@@ -3,23 +3,26 @@ package listener
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/farhand/farhand/internal/share"
 )
 
 // Idle bounds the connections of a server that wait for their client: for the first request, for the next request,
 // or for the rest of a body. Beyond the limit, it closes the longest waiting connection of the largest of the three
-// groups: a burst of devices that connect does not evict callers between two requests. It is safe for concurrent use.
+// groups: a burst of devices that connect does not evict callers between two requests. HTTP/2 has many requests on one
+// connection, so each one that waits for its body counts like a connection. It is safe for concurrent use.
 type Idle struct {
 	most int
 
 	mu     sync.Mutex
-	waits  [awaited]*list.List // of net.Conn, longest waiting first
-	places map[net.Conn]idlePlace
+	waits  [awaited]*list.List // of waiter, longest waiting first
+	places map[waiter]idlePlace
 	closed int64 // since start
 }
 
@@ -33,6 +36,15 @@ const (
 	nothing awaits = -1
 )
 
+// waiter is a net.Conn, or the *stream of an HTTP/2 request.
+type waiter = io.Closer
+
+// stream is an HTTP/2 request that waits for its body.
+type stream struct{ control *http.ResponseController }
+
+// Close ends the wait for the body.
+func (s *stream) Close() error { return s.control.SetReadDeadline(time.Now()) }
+
 type idlePlace struct {
 	awaits awaits
 	at     *list.Element
@@ -40,7 +52,7 @@ type idlePlace struct {
 
 // NewIdle returns a bound of most connections.
 func NewIdle(most int) *Idle {
-	i := &Idle{most: most, places: make(map[net.Conn]idlePlace)}
+	i := &Idle{most: most, places: make(map[waiter]idlePlace)}
 	for a := range i.waits {
 		i.waits[a] = list.New()
 	}
@@ -69,7 +81,12 @@ func WithConn(ctx context.Context, conn net.Conn) context.Context {
 // Handler counts the connections of requests whose body has not arrived.
 func (i *Idle) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok && r.ContentLength != 0 {
+		conn, ok := r.Context().Value(connKey{}).(waiter)
+		if ok && r.ContentLength != 0 {
+			if r.ProtoMajor > 1 {
+				conn = &stream{http.NewResponseController(w)}
+				defer i.update(conn, nothing) // the server reports only the states of the connection
+			}
 			r.Body = &awaitedBody{r.Body, func(awaits awaits) { i.update(conn, awaits) }}
 			i.update(conn, restOfBody)
 		}
@@ -95,14 +112,18 @@ func (b *awaitedBody) Read(p []byte) (int, error) {
 }
 
 // update records what a connection waits for from now on.
-func (i *Idle) update(conn net.Conn, awaits awaits) {
-	if longest := i.place(conn, awaits); longest != nil {
+func (i *Idle) update(conn waiter, awaits awaits) {
+	longest := i.place(conn, awaits)
+	if encrypted, ok := longest.(*tls.Conn); ok {
+		longest = encrypted.NetConn() // the other Close would write, and wait for a peer that does not read
+	}
+	if longest != nil {
 		_ = longest.Close() // its server notices, and reports it to Note
 	}
 }
 
 // place does the work of update. It returns the connection to close, or nil.
-func (i *Idle) place(conn net.Conn, awaits awaits) net.Conn {
+func (i *Idle) place(conn waiter, awaits awaits) waiter {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if place, ok := i.places[conn]; ok {
@@ -122,7 +143,7 @@ func (i *Idle) place(conn net.Conn, awaits awaits) net.Conn {
 			crowd = w
 		}
 	}
-	longest := crowd.Remove(crowd.Front()).(net.Conn)
+	longest := crowd.Remove(crowd.Front()).(waiter)
 	delete(i.places, longest)
 	i.closed++
 	return longest

@@ -2,11 +2,14 @@ package listener
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,5 +84,74 @@ func TestTooManyIdleConnections(t *testing.T) {
 	answered(0)
 	if stats := idle.Pool()["idle_connections"]; stats.Held > 2 || stats.Refused[share.Pod] < 7 {
 		t.Errorf("%+v", stats)
+	}
+}
+
+// Requests of one HTTP/2 connection that wait for their body count like connections: the ones that wait longest end.
+func TestTooManyIdleStreams(t *testing.T) {
+	const most, requests = 4, 12
+	idle := NewIdle(most)
+	ended := make(chan error, requests)
+	s := httptest.NewUnstartedServer(idle.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		ended <- err
+	})))
+	s.EnableHTTP2 = true
+	s.Config.ConnState, s.Config.ConnContext = idle.Note, WithConn
+	s.StartTLS()
+	defer s.Close()
+	bodies := make([]*io.PipeWriter, requests)
+	var sending sync.WaitGroup
+	for n := range bodies {
+		body, w := io.Pipe()
+		bodies[n] = w
+		sending.Go(func() {
+			resp, err := s.Client().Post(s.URL, "text/plain", body)
+			if err != nil {
+				return
+			}
+			defer resp.Body.Close()
+			if resp.ProtoMajor != 2 {
+				t.Errorf("over %s", resp.Proto)
+			}
+		})
+		_, _ = w.Write([]byte("begun"))
+	}
+	for range requests - most {
+		if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a request beyond the limit: %v", err)
+		}
+	}
+	for _, w := range bodies {
+		w.Close()
+	}
+	for range most {
+		if err := <-ended; err != nil {
+			t.Errorf("one within the limit: %v", err)
+		}
+	}
+	sending.Wait()
+}
+
+// A peer that does not read cannot delay the closing of its connection: no TLS alert is written.
+func TestAnEncryptedConnectionIsClosedWithoutAWord(t *testing.T) {
+	near, far := net.Pipe() // whose writes wait for a reader
+	defer far.Close()
+	cert, key := testkit.Certificate(t, t.TempDir(), time.Now().AddDate(1, 0, 0))
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true})
+	trust := testkit.TrustOf(t, cert)
+	trust.ServerName = "localhost"
+	ready := make(chan error, 1)
+	go func() { ready <- server.Handshake() }()
+	if err := errors.Join(tls.Client(far, trust).Handshake(), <-ready); err != nil {
+		t.Fatal(err)
+	}
+	go NewIdle(0).Note(server, http.StateNew)
+	if n, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }

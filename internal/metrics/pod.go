@@ -8,6 +8,7 @@ import (
 	"github.com/farhand/farhand/agent/hooks"
 	"github.com/farhand/farhand/agent/tools/upstream"
 	"github.com/farhand/farhand/api"
+	"github.com/farhand/farhand/internal/certificate"
 	"github.com/farhand/farhand/internal/share"
 	"github.com/farhand/farhand/redisstore"
 	"github.com/farhand/farhand/redisstore/bus"
@@ -27,6 +28,7 @@ type Pod struct {
 	RedisPools func() map[string]redisstore.PoolStats // nil without Redis
 	Bus        func() bus.Stats                       // nil without Redis
 	PolicyFile func() policy.Status                   // nil without a policy file
+	TLS        func() certificate.Status              // nil without a certificate
 	Hooks      []func() hooks.Stats                   // of the HTTP hooks
 	MCPServers func() []upstream.Status               // nil without MCP servers
 	Pools      []func() map[string]share.Stats        // by name, which is one of poolNames
@@ -44,6 +46,20 @@ func policyFile(n policy.Status) []current {
 		counter("farhand_policy_reloads_total",
 			"Policy files read since the start, by whether they came into force.",
 			by("result", part{"ok", int64(n.Reloads)}, part{"refused", int64(n.Refused)})),
+	}
+}
+
+func tlsCertificate(s certificate.Status) []current {
+	refused := int64(0)
+	if s.Refused {
+		refused = 1
+	}
+	return []current{
+		gauge("farhand_tls_certificate_expiry_timestamp_seconds", "When the certificate in use expires, in Unix time.",
+			one(s.Expires.Unix())),
+		gauge("farhand_tls_certificate_refused",
+			"1 while the current certificate files cannot be used and an earlier certificate is in use, otherwise 0.",
+			one(refused)),
 	}
 }
 

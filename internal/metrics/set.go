@@ -115,6 +115,7 @@ func (s *Set) Watch(p Pod) {
 	watch(s, p.Bus, busMessages)
 	watch(s, p.Audit, auditLog)
 	watch(s, p.PolicyFile, policyFile)
+	watch(s, p.TLS, tlsCertificate)
 	watch(s, func() []hooks.Stats { return readAll(p.Hooks) }, httpHooks)
 	watch(s, p.MCPServers, mcpServers)
 	watch(s, func() []map[string]share.Stats { return readAll(p.Pools) }, pools)

@@ -2,7 +2,9 @@ package memory
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/farhand/farhand/registry"
 )
@@ -13,26 +15,83 @@ type auditLog struct {
 	capped[registry.AuditEntry]
 }
 
-func (m *Store) AppendAudit(_ context.Context, entries []registry.AuditEntry) error {
-	s := &m.audits
-	now := s.lock(m.opts.Now)
-	defer s.mu.Unlock()
-	for _, e := range entries {
-		log := s.all.get(e.Tenant, now)
-		if log == nil {
-			log = new(auditLog)
-			s.all[e.Tenant] = log
+func (m *Store) AppendAudit(ctx context.Context, entries []registry.AuditEntry) error {
+	return m.keeper.write(ctx, func(tx *change) error {
+		s := &m.audits
+		now := s.lock(m.opts.Now, tx)
+		defer tx.unlock(&s.mu)
+		for _, e := range entries {
+			log := s.all.get(e.Tenant, now)
+			if log == nil {
+				s.forget(tx, e.Tenant)
+				log = new(auditLog)
+				s.all[e.Tenant] = log
+			}
+			e.DigestArgs()
+			e.Actor.Roles = slices.Clone(e.Actor.Roles)
+			id := log.last.Next(now)
+			e.ID = registry.AuditID{FeedID: id}.String()
+			log.add(id, e, e.MemorySize())
+			log.expires = now.Add(m.opts.AuditTTL)
+			keepLine(tx, id, e)
+			for log.isOver(m.opts.AuditCap, m.opts.AuditBytes) {
+				tx.drop(kindAudit, auditKey(e.Tenant, log.dropFirst().id))
+			}
 		}
-		e.DigestArgs()
-		e.Actor.Roles = slices.Clone(e.Actor.Roles)
-		id := log.last.Next(now)
-		e.ID = registry.AuditID{FeedID: id}.String()
-		log.add(id, e, e.MemorySize())
-		log.expires = now.Add(m.opts.AuditTTL)
-		for log.isOver(m.opts.AuditCap, m.opts.AuditBytes) {
-			log.dropFirst()
-		}
+		return nil
+	})
+}
+
+func auditKey(tenant string, id registry.FeedID) string {
+	return key(tenant, ordered(id.Milli, id.Seq))
+}
+
+// keepLine records a line.
+func keepLine(tx *change, id registry.FeedID, e registry.AuditEntry) {
+	if tx.kept() {
+		value, _ := json.Marshal(e) // cannot fail
+		tx.put(kindAudit, auditKey(e.Tenant, id), value)
 	}
+}
+
+// erase removes the records of a log.
+func (l *auditLog) erase(tx *change, tenant string) {
+	for _, line := range l.lines {
+		tx.drop(kindAudit, auditKey(tenant, line.id))
+	}
+}
+
+// loadAudit takes a line into memory, or out of it.
+func (m *Store) loadAudit(r Record) error {
+	var tenant, part string
+	var id registry.FeedID
+	err := split(r.Key, &tenant, &part)
+	if err == nil {
+		err = numbers(part, &id.Milli, &id.Seq)
+	}
+	if err != nil {
+		return err
+	}
+	s := &m.audits
+	s.lock(m.opts.Now, nil)
+	defer s.mu.Unlock()
+	log := s.all[tenant]
+	if r.Value == nil {
+		if log != nil {
+			log.remove(id)
+		}
+		return nil
+	}
+	e := registry.AuditEntry{Tenant: tenant, ID: registry.AuditID{FeedID: id}.String()}
+	if err := json.Unmarshal(r.Value, &e); err != nil {
+		return err
+	}
+	if log == nil {
+		log = new(auditLog)
+		s.all[tenant] = log
+	}
+	log.insert(id, e, e.MemorySize())
+	log.expires = time.UnixMilli(log.last.Milli).Add(m.opts.AuditTTL)
 	return nil
 }
 
@@ -74,49 +133,4 @@ func (m *Store) ReadAudit(_ context.Context, q registry.AuditQuery) ([]registry.
 		}
 	}
 	return page, "", nil
-}
-
-type usageDay struct {
-	life
-	rows map[usageKey]registry.Usage
-}
-
-type usageKey struct{ user, key, tool string }
-
-func (m *Store) AddUsage(_ context.Context, rows []registry.UsageRow) error {
-	s := &m.usage
-	now := s.lock(m.opts.Now)
-	defer s.mu.Unlock()
-	for _, r := range rows {
-		r.Trim()
-		day := s.all.get(tenantKey{r.Tenant, r.Day}, now)
-		if day == nil {
-			day = &usageDay{rows: make(map[usageKey]registry.Usage)}
-			s.all[tenantKey{r.Tenant, r.Day}] = day
-		}
-		key := usageKey{r.User, r.Key, r.Tool}
-		if _, known := day.rows[key]; !known && len(day.rows) >= m.opts.UsageRows {
-			key = usageKey{user: registry.UsageOther, tool: registry.UsageOther}
-		}
-		day.rows[key] = day.rows[key].Plus(r.Usage)
-		day.expires = now.Add(m.opts.UsageTTL)
-	}
-	return nil
-}
-
-func (m *Store) ReadUsage(_ context.Context, tenant, day string) ([]registry.UsageRow, error) {
-	s := &m.usage
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.all.get(tenantKey{tenant, day}, m.opts.Now())
-	if known == nil {
-		return nil, nil
-	}
-	var rows []registry.UsageRow
-	for key, u := range known.rows {
-		rows = append(rows, registry.UsageRow{
-			Tenant: tenant, Day: day, User: key.user, Key: key.key, Tool: key.tool, Usage: u,
-		})
-	}
-	return rows, nil
 }

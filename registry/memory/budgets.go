@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"crypto/sha256"
 	"slices"
 	"time"
 
@@ -25,7 +26,7 @@ func (m *Store) Overdraw(_ context.Context, tenant, name string, n int64, b regi
 
 func (m *Store) spend(tenant, name string, n int64, b registry.Budget, overdraw bool) (wait time.Duration) {
 	s, key := &m.budgets, tenantKey{tenant, name}
-	now := s.lock(m.opts.Now)
+	now := s.lock(m.opts.Now, nil)
 	defer s.mu.Unlock()
 	tokens, wanted := float64(b.Burst()), float64(min(n, b.Burst()))
 	if known := s.all.get(key, now); known != nil {
@@ -40,8 +41,13 @@ func (m *Store) spend(tenant, name string, n int64, b registry.Budget, overdraw 
 }
 
 type windowKey struct {
-	tenant, name string
-	period       time.Duration
+	tenant string
+	name   [sha256.Size]byte // digest of the window's
+	period time.Duration
+}
+
+func keyOf(tenant string, w registry.Window) windowKey {
+	return windowKey{tenant, sha256.Sum256([]byte(w.Name)), w.Period.Truncate(time.Millisecond)}
 }
 
 // window has the times of the last charges, oldest first.
@@ -55,12 +61,12 @@ func (m *Store) Take(_ context.Context, tenant string, asked []registry.Window) 
 		return 0, 0, err
 	}
 	s := &m.windows
-	now := s.lock(m.opts.Now)
+	now := s.lock(m.opts.Now, nil)
 	defer s.mu.Unlock()
 	var wait time.Duration
 	full := 0
 	for i, w := range asked {
-		known := s.all.get(windowKey{tenant, w.Name, w.Period.Truncate(time.Millisecond)}, now)
+		known := s.all.get(keyOf(tenant, w), now)
 		if known == nil || len(known.times) < w.Limit {
 			continue
 		}
@@ -74,7 +80,7 @@ func (m *Store) Take(_ context.Context, tenant string, asked []registry.Window) 
 		return wait, full, nil
 	}
 	for _, w := range asked {
-		key := windowKey{tenant, w.Name, w.Period.Truncate(time.Millisecond)}
+		key := keyOf(tenant, w)
 		known := s.all.get(key, now)
 		if known == nil {
 			known = new(window)
@@ -85,6 +91,89 @@ func (m *Store) Take(_ context.Context, tenant string, asked []registry.Window) 
 			known.times = slices.Delete(known.times, 0, n)
 		}
 		known.expires = now.Add(key.period)
+		m.charged(key)
 	}
 	return 0, 0, nil
+}
+
+// briefWindow is the longest period whose charges a journal does not keep.
+const briefWindow = 10 * time.Second
+
+// charged has a window recorded soon. Calls wait for no disk, so a crash may forget the charges of the last second.
+func (m *Store) charged(key windowKey) {
+	if m.keeper == nil || key.period <= briefWindow {
+		return
+	}
+	if m.unwritten == nil {
+		m.unwritten = make(map[windowKey]struct{})
+		signal(m.keeper.later)
+	}
+	m.unwritten[key] = struct{}{}
+}
+
+// writeWindows records the windows that were charged since it was called last.
+func (m *Store) writeWindows() {
+	c, err := m.keeper.begin()
+	if err != nil {
+		signal(m.keeper.later) // try again
+		return
+	}
+	defer c.end()
+	s := &m.windows
+	now := s.lock(m.opts.Now, c)
+	defer c.unlock(&s.mu)
+	for key := range m.unwritten {
+		if known := s.all.get(key, now); known != nil {
+			c.put(kindWindow, key.record(), known.packed())
+		}
+	}
+	m.unwritten = nil
+}
+
+// record returns the key of a window's record.
+func (k windowKey) record() string { return key(k.tenant, string(k.name[:]), ordered(int64(k.period))) }
+
+// packed returns the value of a window's record: the times, all but the first as distances.
+func (w *window) packed() []byte {
+	steps := make([]int64, len(w.times))
+	last := int64(0)
+	for i, at := range w.times {
+		steps[i], last = at.UnixNano()-last, at.UnixNano()
+	}
+	return packed(nil, steps...)
+}
+
+// loadWindow takes a window into memory. One that is there has newer charges, which are written again.
+func (m *Store) loadWindow(r Record) error {
+	var k windowKey
+	var name, period string
+	err := split(r.Key, &k.tenant, &name, &period)
+	if err == nil {
+		err = numbers(period, (*int64)(&k.period))
+	}
+	if err != nil {
+		return err
+	}
+	copy(k.name[:], name)
+	s := &m.windows
+	s.lock(m.opts.Now, nil)
+	defer s.mu.Unlock()
+	if s.all[k] != nil {
+		m.charged(k)
+		return nil
+	}
+	w, at := new(window), int64(0)
+	for value := r.Value; len(value) > 0; {
+		var step int64
+		if value, err = unpack(value, &step); err != nil {
+			return err
+		}
+		at += step
+		w.times = append(w.times, fromNanos(at))
+	}
+	if len(w.times) > 0 {
+		w.expires = w.times[len(w.times)-1].Add(k.period)
+		s.all[k] = w
+	}
+	return nil
 }

@@ -243,8 +243,8 @@ func (m *Store) purgeCalls() {
 }
 
 func (c *calls) purge(now time.Time) {
-	c.records.purge(now)
-	c.logs.purge(now)
+	c.records.purge(now, nil)
+	c.logs.purge(now, nil)
 	maps.DeleteFunc(c.keys, func(key tenantKey, holder *keyHolder) bool { // a key whose record has gone is free
 		return c.records.get(key.tenant, holder.callID, now) == nil || !now.Before(holder.expires)
 	})

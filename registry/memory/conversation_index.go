@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -17,7 +16,7 @@ func (m *Store) DescribeConversations(_ context.Context, keys ...registry.Key) (
 	infos := make([]registry.ConversationInfo, len(keys))
 	for i, key := range keys {
 		infos[i] = registry.ConversationInfo{Key: key}
-		if c := m.conversations.all.get(key.Tenant, key.Session, now); c != nil {
+		if c := m.conversations.all.get(key.Tenant, key, now); c != nil {
 			infos[i] = c.info(key, now)
 		}
 	}
@@ -48,8 +47,8 @@ func (m *Store) newestConversations(
 	now, enough := m.opts.Now(), pageSize(q.Limit)+1
 	newestFirst := func(a, b registry.ConversationCursor) int { return b.Compare(a) }
 	var places []registry.ConversationCursor
-	for session, c := range m.conversations.all.byTenant[q.Tenant] {
-		at := registry.ConversationCursor{Generation: c.active.UnixMilli(), Session: session}
+	for key, c := range m.conversations.all.byTenant[q.Tenant] {
+		at := registry.ConversationCursor{Generation: c.active.UnixMilli(), Session: key.Session}
 		if len(c.messages) == 0 || !now.Before(c.expires) ||
 			q.After != (registry.ConversationCursor{}) && at.Compare(q.After) >= 0 {
 			continue
@@ -72,8 +71,9 @@ func (m *Store) pageLocked(
 	}
 	now := m.opts.Now()
 	for _, at := range places {
-		if c := m.conversations.all.get(tenant, at.Session, now); c != nil {
-			page = append(page, c.info(registry.Key{Tenant: tenant, Session: at.Session}, now))
+		key := registry.Key{Tenant: tenant, Session: at.Session}
+		if c := m.conversations.all.get(tenant, key, now); c != nil {
+			page = append(page, c.info(key, now))
 		}
 	}
 	return page, next
@@ -87,8 +87,8 @@ func (m *Store) RunningConversations(
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
 	var places []registry.ConversationCursor
-	for session, c := range m.conversations.all.byTenant[tenant] {
-		at := registry.ConversationCursor{Generation: c.holder, Session: session}
+	for key, c := range m.conversations.all.byTenant[tenant] {
+		at := registry.ConversationCursor{Generation: c.holder, Session: key.Session}
 		if now.Before(c.until) && len(c.messages) > 0 && at.Compare(after) > 0 {
 			places = append(places, at)
 		}
@@ -109,29 +109,39 @@ func (m *Store) ConversationsVersion(_ context.Context, tenant string) (string, 
 	return fmt.Sprintf("%s %d", m.boot, m.conversations.changes), nil
 }
 
-func (m *Store) NameConversation(_ context.Context, key registry.Key, title string) error {
-	m.conversations.mu.Lock()
-	defer m.conversations.mu.Unlock()
-	now := m.opts.Now()
-	c, err := m.openLocked(key, now)
-	if err != nil {
-		return err
-	}
-	c.title, c.named = title, true
-	m.conversations.changes++
-	m.keepLocked(c, now)
-	return nil
+func (m *Store) NameConversation(ctx context.Context, key registry.Key, title string) error {
+	return m.keeper.write(ctx, func(tx *change) error {
+		m.conversations.mu.Lock()
+		defer tx.unlock(&m.conversations.mu)
+		now := m.opts.Now()
+		c, err := m.openLocked(tx, key, now)
+		if err != nil {
+			return err
+		}
+		c.title, c.named = title, true
+		m.conversations.changes++
+		m.keepLocked(c, now)
+		c.keep(tx, key, now)
+		return nil
+	})
 }
 
-func (m *Store) EraseConversation(_ context.Context, key registry.Key) (bool, error) {
-	m.conversations.mu.Lock()
-	defer m.conversations.mu.Unlock()
-	now := m.opts.Now()
-	c := m.conversations.all.get(key.Tenant, key.Session, now)
-	m.conversations.all.remove(key.Tenant, key.Session)
-	m.erasePlaceLocked(key, c, now)
-	m.conversations.changes++
-	return c != nil, nil
+func (m *Store) EraseConversation(ctx context.Context, key registry.Key) (known bool, err error) {
+	err = m.keeper.write(ctx, func(tx *change) error {
+		m.conversations.mu.Lock()
+		defer tx.unlock(&m.conversations.mu)
+		now := m.opts.Now()
+		c := m.conversations.all.get(key.Tenant, key, now)
+		if stored := m.conversations.all.byTenant[key.Tenant][key]; stored != nil {
+			stored.erase(tx, key)
+			m.conversations.all.remove(key.Tenant, key)
+		}
+		m.erasePlaceLocked(tx, key, c, now)
+		m.conversations.changes++
+		known = c != nil
+		return nil
+	})
+	return known, err
 }
 
 // touchLocked records that messages changed.
@@ -161,92 +171,4 @@ func inMillis(t time.Time) time.Time {
 		return t
 	}
 	return t.UTC().Truncate(time.Millisecond)
-}
-
-// holder is the continuations of one owner.
-type holder struct {
-	life   // until the last of them expires
-	kept   expiring[string, *continuation]
-	bytes  int
-	purges throttle
-}
-
-type continuation struct {
-	life
-	data []byte
-}
-
-func (m *Store) KeepContinuation(
-	_ context.Context, o registry.ContinuationOwner, id string, data []byte, ttl time.Duration,
-) error {
-	if len(data) > registry.MaxContinuation {
-		return registry.ErrContinuationTooLarge
-	}
-	s := &m.continuations
-	now := s.lock(m.opts.Now)
-	defer s.mu.Unlock()
-	h := s.all.get(o, now)
-	if h == nil {
-		h = &holder{kept: make(expiring[string, *continuation])}
-		s.all[o] = h
-	}
-	if h.purges.due(now, ttl/purgesPerLife) {
-		for id := range h.kept {
-			if h.kept.get(id, now) == nil {
-				h.drop(id)
-			}
-		}
-	}
-	h.drop(id)
-	c := &continuation{life{now.Add(ttl)}, bytes.Clone(data)}
-	h.kept[id] = c
-	h.bytes += len(data) + registry.ContinuationOverhead
-	for h.bytes > registry.MaxHeldContinuations {
-		h.drop(h.oldest(id))
-	}
-	if c.expires.After(h.expires) {
-		h.expires = c.expires
-	}
-	return nil
-}
-
-func (m *Store) Continuations(
-	_ context.Context, o registry.ContinuationOwner, limit int, ids ...string,
-) (map[string][]byte, error) {
-	s := &m.continuations
-	now := s.lock(m.opts.Now)
-	defer s.mu.Unlock()
-	found, h := make(map[string][]byte), s.all.get(o, now)
-	if h == nil {
-		return found, nil
-	}
-	for _, id := range ids {
-		c := h.kept.get(id, now)
-		if _, twice := found[id]; c == nil || twice {
-			continue
-		}
-		if limit -= len(c.data); limit < 0 {
-			break
-		}
-		found[id] = bytes.Clone(c.data)
-	}
-	return found, nil
-}
-
-func (h *holder) drop(id string) {
-	if c, ok := h.kept[id]; ok {
-		h.bytes -= len(c.data) + registry.ContinuationOverhead
-		delete(h.kept, id)
-	}
-}
-
-// oldest returns the continuation that expires first, other than the one that is being stored.
-func (h *holder) oldest(but string) string {
-	first, at := "", time.Time{}
-	for id, c := range h.kept {
-		if id != but && (first == "" || c.expires.Before(at)) {
-			first, at = id, c.expires
-		}
-	}
-	return first
 }

@@ -17,7 +17,7 @@ const maxConversations = 100_000
 // conversations are the conversations of all tenants.
 type conversations struct {
 	mu      sync.Mutex
-	all     shared[string, *conversation] // by session
+	all     shared[registry.Key, *conversation]
 	places  places
 	purges  throttle
 	fence   int64 // the last number given to a turn or a place
@@ -26,7 +26,8 @@ type conversations struct {
 
 type conversation struct {
 	life
-	messages []json.RawMessage
+	messages []message
+	next     int64             // number of the next message
 	appended []json.RawMessage // the turn's last append; nil: none since it began, or since a truncation
 	draft    json.RawMessage
 	title    string
@@ -35,81 +36,113 @@ type conversation struct {
 	owned    bool      // owner is set
 	created  time.Time // of the first message
 	active   time.Time // last change of messages
+	recorded time.Time // last change that a journal keeps
 	trail    []string
 	holder   int64     // fence of the current turn; zero once it has ended
 	until    time.Time // when the lease of the current turn lapses
 }
 
-func (m *Store) BeginTurn(_ context.Context, key registry.Key, lease time.Duration) (registry.Turn, error) {
-	s := &m.conversations
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := m.opts.Now()
-	c, err := m.openLocked(key, now)
-	if err != nil {
-		return registry.Turn{}, err
-	}
-	if remaining := c.until.Sub(now); remaining > 0 {
-		return registry.Turn{}, registry.ErrTurnTaken(remaining)
-	}
-	c.holder, c.until, c.appended = s.clock(now), now.Add(lease), nil
-	m.keepLocked(c, now)
-	return registry.Turn{Key: key, Fence: c.holder}, nil
+// message is a message with its number, which grows along the conversation.
+type message struct {
+	number int64
+	json.RawMessage
+}
+
+func (m *Store) BeginTurn(
+	ctx context.Context, key registry.Key, lease time.Duration,
+) (turn registry.Turn, err error) {
+	err = m.keeper.touch(ctx, func(tx *change) error { // a turn that nothing could be written of does not begin
+		s := &m.conversations
+		s.mu.Lock()
+		defer tx.unlock(&s.mu)
+		now := m.opts.Now()
+		c, err := m.openLocked(tx, key, now)
+		if err != nil {
+			return err
+		}
+		if remaining := c.until.Sub(now); remaining > 0 {
+			return registry.ErrTurnTaken(remaining)
+		}
+		c.holder, c.until, c.appended = s.clock(now), now.Add(lease), nil
+		m.keepLocked(c, now)
+		turn = registry.Turn{Key: key, Fence: c.holder}
+		return nil
+	})
+	return turn, err
 }
 
 func (m *Store) RenewTurn(_ context.Context, t registry.Turn, lease time.Duration) error {
-	return m.change(t, func(c *conversation, now time.Time) { c.until = now.Add(lease) })
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	return m.inTurnLocked(t, func(c *conversation, now time.Time) { c.until = now.Add(lease) })
 }
 
 func (m *Store) EndTurn(_ context.Context, t registry.Turn) error {
-	return m.change(t, func(c *conversation, _ time.Time) { c.holder, c.until, c.appended = 0, time.Time{}, nil })
+	m.conversations.mu.Lock()
+	defer m.conversations.mu.Unlock()
+	return m.inTurnLocked(t, func(c *conversation, _ time.Time) {
+		c.holder, c.until, c.appended = 0, time.Time{}, nil
+	})
 }
 
-func (m *Store) AppendMessages(_ context.Context, t registry.Turn, messages ...json.RawMessage) (count int, err error) {
-	err = m.change(t, func(c *conversation, now time.Time) {
+func (m *Store) AppendMessages(
+	ctx context.Context, t registry.Turn, messages ...json.RawMessage,
+) (count int, err error) {
+	err = m.inTurn(ctx, t, func(tx *change, c *conversation, now time.Time) {
 		if len(messages) == 0 || !slices.EqualFunc(c.appended, messages, sameMessage) {
 			c.appended = cloneMessages(messages)
-			c.messages = append(c.messages, c.appended...)
-			c.forgetOldest(m.opts.HistoryCap)
+			for _, m := range c.appended {
+				c.messages = append(c.messages, message{c.next, m})
+				tx.put(kindMessage, messageKey(t.Key, c.next), m)
+				c.next++
+			}
+			c.drop(tx, t.Key, 0, len(c.messages)-c.fitting(m.opts.HistoryCap))
 			if len(messages) > 0 {
 				m.conversations.touchLocked(c, now)
+				c.keep(tx, t.Key, now)
 			}
 		}
-		c.draft, count = nil, len(c.messages)
+		c.setDraft(tx, t.Key, nil)
+		count = len(c.messages)
 	})
 	return count, err
 }
 
-func (m *Store) SaveDraft(_ context.Context, t registry.Turn, draft json.RawMessage) error {
-	return m.change(t, func(c *conversation, _ time.Time) {
-		if c.draft = nil; len(draft) > 0 {
-			c.draft = bytes.Clone(draft)
+func (m *Store) SaveDraft(ctx context.Context, t registry.Turn, draft json.RawMessage) error {
+	return m.inTurn(ctx, t, func(tx *change, c *conversation, now time.Time) {
+		c.setDraft(tx, t.Key, draft)
+		if c.recorded.IsZero() {
+			c.keep(tx, t.Key, now)
 		}
 	})
 }
 
-func (m *Store) TruncateMessages(_ context.Context, t registry.Turn, n int) error {
-	return m.change(t, func(c *conversation, now time.Time) {
+func (m *Store) TruncateMessages(ctx context.Context, t registry.Turn, n int) error {
+	return m.inTurn(ctx, t, func(tx *change, c *conversation, now time.Time) {
 		m.conversations.touchLocked(c, now)
-		c.messages = slices.Delete(c.messages, min(max(n, 0), len(c.messages)), len(c.messages))
-		c.draft, c.appended = nil, nil
+		c.drop(tx, t.Key, min(max(n, 0), len(c.messages)), len(c.messages))
+		c.setDraft(tx, t.Key, nil)
+		c.appended = nil
+		c.keep(tx, t.Key, now)
 	})
 }
 
-func (m *Store) SetTitle(_ context.Context, t registry.Turn, title string) error {
-	return m.change(t, func(c *conversation, _ time.Time) {
+func (m *Store) SetTitle(ctx context.Context, t registry.Turn, title string) error {
+	return m.inTurn(ctx, t, func(tx *change, c *conversation, now time.Time) {
 		if !c.named {
 			c.title = title
 			m.conversations.changes++
+			c.keep(tx, t.Key, now)
 		}
 	})
 }
 
-func (m *Store) SetOwner(_ context.Context, t registry.Turn, o registry.Owner) error {
-	return m.change(t, func(c *conversation, _ time.Time) {
+func (m *Store) SetOwner(ctx context.Context, t registry.Turn, o registry.Owner) error {
+	return m.inTurn(ctx, t, func(tx *change, c *conversation, now time.Time) {
 		if !c.owned {
 			c.owner, c.owned = o, true
 			m.conversations.changes++
+			c.keep(tx, t.Key, now)
 		}
 	})
 }
@@ -118,12 +151,12 @@ func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conv
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
 	now := m.opts.Now()
-	c := m.conversations.all.get(key.Tenant, key.Session, now)
+	c := m.conversations.all.get(key.Tenant, key, now)
 	if c == nil {
 		return registry.Conversation{}, nil
 	}
 	return registry.Conversation{
-		Messages: cloneMessages(c.messages), Draft: bytes.Clone(c.draft), Title: c.title, Owner: c.owner,
+		Messages: c.copyMessages(), Draft: bytes.Clone(c.draft), Title: c.title, Owner: c.owner,
 		Busy: now.Before(c.until),
 	}, nil
 }
@@ -131,41 +164,55 @@ func (m *Store) Conversation(_ context.Context, key registry.Key) (registry.Conv
 func (m *Store) CountMessages(_ context.Context, key registry.Key) (int, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	if c := m.conversations.all.get(key.Tenant, key.Session, m.opts.Now()); c != nil {
+	if c := m.conversations.all.get(key.Tenant, key, m.opts.Now()); c != nil {
 		return len(c.messages), nil
 	}
 	return 0, nil
 }
 
-func (m *Store) AppendTrail(_ context.Context, key registry.Key, entry string, limit int) ([]string, error) {
-	m.conversations.mu.Lock()
-	defer m.conversations.mu.Unlock()
-	now := m.opts.Now()
-	c, err := m.openLocked(key, now)
-	if err != nil {
-		return nil, err
-	}
-	c.trail = lastOf(append(c.trail, entry), min(max(limit, 1), registry.MaxTrail))
-	m.keepLocked(c, now)
-	return slices.Clone(c.trail), nil
+// AppendTrail implements registry.ConversationStore. A journal does not keep trails: calls append to them.
+func (m *Store) AppendTrail(
+	ctx context.Context, key registry.Key, entry string, limit int,
+) (trail []string, err error) {
+	err = m.keeper.touch(ctx, func(tx *change) error {
+		m.conversations.mu.Lock()
+		defer tx.unlock(&m.conversations.mu)
+		now := m.opts.Now()
+		c, err := m.openLocked(tx, key, now)
+		if err != nil {
+			return err
+		}
+		c.trail = lastOf(append(c.trail, entry), min(max(limit, 1), registry.MaxTrail))
+		m.keepLocked(c, now)
+		trail = slices.Clone(c.trail)
+		return nil
+	})
+	return trail, err
 }
 
 func (m *Store) Trail(_ context.Context, key registry.Key, limit int) ([]string, error) {
 	m.conversations.mu.Lock()
 	defer m.conversations.mu.Unlock()
-	c := m.conversations.all.get(key.Tenant, key.Session, m.opts.Now())
+	c := m.conversations.all.get(key.Tenant, key, m.opts.Now())
 	if c == nil || limit <= 0 {
 		return nil, nil
 	}
 	return slices.Clone(c.trail[max(0, len(c.trail)-limit):]), nil
 }
 
-// change runs f on the conversation of a turn if it is the current turn.
-func (m *Store) change(t registry.Turn, f func(c *conversation, now time.Time)) error {
-	m.conversations.mu.Lock()
-	defer m.conversations.mu.Unlock()
+// inTurn changes the conversation of a turn if it is the current turn.
+func (m *Store) inTurn(ctx context.Context, t registry.Turn, f func(*change, *conversation, time.Time)) error {
+	return m.keeper.write(ctx, func(tx *change) error {
+		m.conversations.mu.Lock()
+		defer tx.unlock(&m.conversations.mu)
+		return m.inTurnLocked(t, func(c *conversation, now time.Time) { f(tx, c, now) })
+	})
+}
+
+// inTurnLocked runs f on the conversation of a turn if it is the current turn.
+func (m *Store) inTurnLocked(t registry.Turn, f func(*conversation, time.Time)) error {
 	now := m.opts.Now()
-	c := m.conversations.all.get(t.Key.Tenant, t.Key.Session, now)
+	c := m.conversations.all.get(t.Key.Tenant, t.Key, now)
 	if c == nil || c.holder == 0 || c.holder != t.Fence {
 		return registry.ErrTurnLost
 	}
@@ -175,17 +222,20 @@ func (m *Store) change(t registry.Turn, f func(c *conversation, now time.Time)) 
 }
 
 // openLocked returns a conversation, a new one if there is none. The caller writes to it and then calls keepLocked.
-func (m *Store) openLocked(key registry.Key, now time.Time) (*conversation, error) {
+func (m *Store) openLocked(tx *change, key registry.Key, now time.Time) (*conversation, error) {
 	s := &m.conversations
-	if c := s.all.get(key.Tenant, key.Session, now); c != nil {
+	if c := s.all.get(key.Tenant, key, now); c != nil {
 		return c, nil
 	}
 	if s.purges.due(now, m.opts.HistoryTTL/purgesPerLife) {
-		s.purge(now)
+		s.purge(tx, now)
 	}
-	c := &conversation{}
-	if err := s.all.put(key.Tenant, key.Session, c); err != nil {
+	c, expired := &conversation{}, s.all.byTenant[key.Tenant][key]
+	if err := s.all.put(key.Tenant, key, c); err != nil {
 		return nil, err
+	}
+	if expired != nil {
+		expired.erase(tx, key)
 	}
 	return c, nil
 }
@@ -199,28 +249,50 @@ func (m *Store) keepLocked(c *conversation, now time.Time) {
 	}
 }
 
-func (m *Store) purgeConversations() {
-	m.conversations.mu.Lock()
-	defer m.conversations.mu.Unlock()
-	m.conversations.purge(m.opts.Now())
+// purge removes expired conversations and places.
+func (s *conversations) purge(tx *change, now time.Time) {
+	s.changes += int64(s.all.purge(now, func(key registry.Key, c *conversation) { c.erase(tx, key) }))
+	s.places.purge(tx, now)
 }
 
-func (s *conversations) purge(now time.Time) {
-	s.changes += int64(s.all.purge(now))
-	s.places.purge(now)
-}
-
-// forgetOldest removes messages until there are at most limit of them, and at most MaxHistoryBytes.
-func (c *conversation) forgetOldest(limit int) {
+// fitting returns how many of the newest messages may be kept: at most limit, and at most MaxHistoryBytes.
+func (c *conversation) fitting(limit int) int {
 	kept, size := 0, 0
 	for _, message := range slices.Backward(c.messages) {
-		size += len(message)
+		size += len(message.RawMessage)
 		if kept == limit || kept > 0 && size > registry.MaxHistoryBytes {
 			break
 		}
 		kept++
 	}
-	c.messages = lastOf(c.messages, kept)
+	return kept
+}
+
+// drop removes the messages from one index to another.
+func (c *conversation) drop(tx *change, key registry.Key, from, to int) {
+	for _, message := range c.messages[from:to] {
+		tx.drop(kindMessage, messageKey(key, message.number))
+	}
+	c.messages = slices.Delete(c.messages, from, to)
+}
+
+func (c *conversation) setDraft(tx *change, key registry.Key, draft json.RawMessage) {
+	former := c.draft
+	if c.draft = nil; len(draft) > 0 {
+		c.draft = bytes.Clone(draft)
+	}
+	if c.draft != nil || former != nil {
+		tx.put(kindDraft, conversationKey(key), c.draft)
+	}
+}
+
+// copyMessages returns a copy that shares no bytes; nil if there are none.
+func (c *conversation) copyMessages() []json.RawMessage {
+	var all []json.RawMessage
+	for _, message := range c.messages {
+		all = append(all, bytes.Clone(message.RawMessage))
+	}
+	return all
 }
 
 // lastOf removes all but the last n elements.

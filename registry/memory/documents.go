@@ -24,6 +24,7 @@ const documentWeight = 256
 // documentStore implements documents.Store.
 type documentStore struct {
 	now     func() time.Time // the store's clock
+	keeper  *keeper
 	mu      sync.Mutex
 	all     shared[documentKey, *document]
 	indexes map[documentKey]*index
@@ -51,9 +52,9 @@ type index struct {
 	stay  time.Duration // how long a member is kept after its time
 }
 
-func newDocuments(now func() time.Time) *documentStore {
+func newDocuments(now func() time.Time, k *keeper) *documentStore {
 	d := &documentStore{
-		now:     now,
+		now: now, keeper: k,
 		all:     newShared[documentKey, *document]("documents", maxDocumentBytes, 0),
 		indexes: make(map[documentKey]*index),
 	}
@@ -67,25 +68,37 @@ func (m *Store) Documents() documents.Store { return m.documents }
 // lock takes the lock, and returns the time in ms.
 func (s *documentStore) lock() time.Time {
 	s.mu.Lock()
-	now := s.now()
-	if s.purges.due(now, time.Minute) {
-		s.all.purge(now)
-		for key, x := range s.indexes {
-			s.purge(key, x, now)
-		}
-	}
-	return now.UTC().Truncate(time.Millisecond)
+	return s.now().UTC().Truncate(time.Millisecond)
 }
 
-// purge removes expired members. It also removes an empty index.
-func (s *documentStore) purge(key documentKey, x *index, now time.Time) {
+// purge removes what has expired, once a minute.
+func (s *documentStore) purge(c *change, now time.Time) {
+	if !s.purges.due(now, time.Minute) {
+		return
+	}
+	s.all.purge(now, func(key documentKey, _ *document) { c.drop(kindDocument, key.record()) })
+	for key, x := range s.indexes {
+		s.purgeIndex(c, key, x, now)
+	}
+}
+
+// purgeIndex removes expired members. It also removes an empty index.
+func (s *documentStore) purgeIndex(c *change, key documentKey, x *index, now time.Time) {
 	for member, at := range x.times {
 		if !now.Before(at.Add(x.stay)) {
-			delete(x.times, member)
+			s.leave(c, key, x, member)
 		}
 	}
 	if len(x.times) == 0 {
 		delete(s.indexes, key)
+	}
+}
+
+// leave removes a member.
+func (s *documentStore) leave(c *change, key documentKey, x *index, member string) {
+	if _, ok := x.times[member]; ok {
+		delete(x.times, member)
+		c.drop(kindMember, key.record(member))
 	}
 }
 
@@ -120,27 +133,36 @@ func (s *documentStore) Members(_ context.Context, queries ...documents.Query) (
 	return lists, nil
 }
 
-func (s *documentStore) Write(_ context.Context, writes ...documents.Write) ([]documents.Written, error) {
-	now := s.lock()
-	defer s.mu.Unlock()
-	done := make([]documents.Written, len(writes))
-	for i, w := range writes {
-		var err error
-		if done[i], err = s.write(w.Space, w.Steps, now); err != nil {
-			return nil, err
+func (s *documentStore) Write(ctx context.Context, writes ...documents.Write) (done []documents.Written, err error) {
+	err = s.keeper.write(ctx, func(c *change) error {
+		now := s.lock()
+		defer c.unlock(&s.mu)
+		s.purge(c, now)
+		done = make([]documents.Written, len(writes))
+		for i, w := range writes {
+			var err error
+			if done[i], err = s.write(c, w.Space, w.Steps, now); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return done, nil
 }
 
-func (s *documentStore) write(space documents.Space, steps []documents.Step, now time.Time) (documents.Written, error) {
+func (s *documentStore) write(
+	c *change, space documents.Space, steps []documents.Step, now time.Time,
+) (documents.Written, error) {
 	more := 0
 	for i, step := range steps {
 		if !s.meets(space, step, now) {
 			return documents.Written{Now: now, Refused: i + 1}, nil
 		}
 		if step.Op == documents.OpPut {
-			more += weightOf(space, step)
+			more += weightOf(space, step.Name, len(step.Text))
 			if former := s.all.get(space.Tenant, documentKey{space, step.Name}, now); former != nil {
 				more -= former.weight
 			}
@@ -150,13 +172,13 @@ func (s *documentStore) write(space documents.Space, steps []documents.Step, now
 		return documents.Written{}, err
 	}
 	for _, step := range steps {
-		s.apply(space, step, now)
+		s.apply(c, space, step, now)
 	}
 	return documents.Written{Now: now}, nil
 }
 
-func weightOf(space documents.Space, put documents.Step) int {
-	return documentWeight + len(space.Owner) + len(put.Name) + len(put.Text)
+func weightOf(space documents.Space, name string, bytes int) int {
+	return documentWeight + len(space.Owner) + len(name) + bytes
 }
 
 // meets reports whether the condition of a step is met.
@@ -202,48 +224,58 @@ func (s *documentStore) count(space documents.Space, term documents.Term, now ti
 }
 
 // apply makes the change of a step.
-func (s *documentStore) apply(space documents.Space, step documents.Step, now time.Time) {
+func (s *documentStore) apply(c *change, space documents.Space, step documents.Step, now time.Time) {
 	key := documentKey{space, step.Name}
 	switch step.Op {
 	case documents.OpPut:
-		s.put(space, step, now)
+		s.put(c, space, step, now)
 	case documents.OpExtend:
 		if d := s.all.get(space.Tenant, key, now); d != nil {
 			d.expires = step.Ends(now)
+			d.keep(c, key)
 		}
 	case documents.OpDelete:
-		s.all.remove(space.Tenant, key)
-	case documents.OpJoin:
-		x := s.indexes[key]
-		if x == nil {
-			x = &index{times: make(map[string]time.Time)}
-			s.indexes[key] = x
+		if s.all.remove(space.Tenant, key) {
+			c.drop(kindDocument, key.record())
 		}
+	case documents.OpJoin:
+		x := s.index(key)
 		x.stay = step.Stay
 		if at := step.Ends(now); at.After(x.times[step.Member]) {
 			x.times[step.Member] = at
+			x.keep(c, key, step.Member)
 		}
 	case documents.OpLeave:
 		if x := s.indexes[key]; x != nil {
-			delete(x.times, step.Member)
-			s.purge(key, x, now)
+			s.leave(c, key, x, step.Member)
+			s.purgeIndex(c, key, x, now)
 		}
 	case documents.OpKeep:
 		if x := s.indexes[key]; x != nil {
 			all := x.ordered()
 			for _, member := range all[:max(0, len(all)-int(step.N))] {
-				delete(x.times, member)
+				s.leave(c, key, x, member)
 			}
 		}
 	}
 }
 
-func (s *documentStore) put(space documents.Space, step documents.Step, now time.Time) {
+// index returns an index, a new one if there is none.
+func (s *documentStore) index(key documentKey) *index {
+	x := s.indexes[key]
+	if x == nil {
+		x = &index{times: make(map[string]time.Time)}
+		s.indexes[key] = x
+	}
+	return x
+}
+
+func (s *documentStore) put(c *change, space documents.Space, step documents.Step, now time.Time) {
 	key := documentKey{space, step.Name}
 	s.writes++
 	d := &document{
 		life: life{step.Ends(now)}, data: bytes.Clone(step.Text), revision: strconv.FormatInt(s.writes, 10),
-		created: now, weight: weightOf(space, step),
+		created: now, weight: weightOf(space, step.Name, len(step.Text)),
 	}
 	former := s.all.get(space.Tenant, key, now)
 	switch {
@@ -255,6 +287,7 @@ func (s *documentStore) put(space documents.Space, step documents.Step, now time
 		return
 	}
 	s.all.set(space.Tenant, key, d)
+	d.keep(c, key)
 }
 
 // ordered returns the members, earliest time first.

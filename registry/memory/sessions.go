@@ -275,7 +275,12 @@ func (m *Store) livePodsLocked() []string {
 func (m *Store) Sweep(context.Context) ([]string, error) {
 	m.purgeCalls()
 	m.purgeFeeds()
-	m.purgeConversations()
+	if c, err := m.keeper.begin(); err == nil {
+		m.conversations.mu.Lock()
+		m.conversations.purge(c, m.opts.Now())
+		c.unlock(&m.conversations.mu)
+		c.end()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var dead []string
@@ -293,10 +298,10 @@ func (m *Store) Sweep(context.Context) ([]string, error) {
 		}
 	}
 	now := m.opts.Now()
-	m.changes += int64(m.sessions.purge(now))
-	m.gone.purge(now)
+	m.changes += int64(m.sessions.purge(now, nil))
+	m.gone.purge(now, nil)
 	m.forgetExpectedLocked()
-	m.goneLists.purge(now)
+	m.goneLists.purge(now, nil)
 	maps.DeleteFunc(m.left, func(_ string, until time.Time) bool { return !now.Before(until) })
 	for key := range m.formers {
 		m.leaveLocked(key, "", "")

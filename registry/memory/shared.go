@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -88,12 +87,12 @@ func (s *shared[K, V]) room(tenant string, more int) error {
 	return nil
 }
 
-// remove removes a tenant's value of a key. It also removes an empty tenant.
-func (s *shared[K, V]) remove(tenant string, key K) {
+// remove removes a tenant's value of a key, and reports whether there was one. It also removes an empty tenant.
+func (s *shared[K, V]) remove(tenant string, key K) bool {
 	of := s.byTenant[tenant]
 	value, ok := of[key]
 	if !ok {
-		return
+		return false
 	}
 	delete(of, key)
 	s.add(tenant, -s.weight(value))
@@ -101,15 +100,20 @@ func (s *shared[K, V]) remove(tenant string, key K) {
 		delete(s.byTenant, tenant)
 		delete(s.counts, tenant)
 	}
+	return true
 }
 
-// purge removes expired values, and returns how many.
-func (s *shared[K, V]) purge(now time.Time) (removed int) {
+// purge removes expired values, and calls gone for each, unless it is nil. It returns how many there were.
+func (s *shared[K, V]) purge(now time.Time, gone func(K, V)) (removed int) {
 	for tenant, of := range s.byTenant {
 		for key, value := range of {
-			if !now.Before(value.end()) {
-				s.remove(tenant, key)
-				removed++
+			if now.Before(value.end()) {
+				continue
+			}
+			s.remove(tenant, key)
+			removed++
+			if gone != nil {
+				gone(key, value)
 			}
 		}
 	}
@@ -133,31 +137,45 @@ func (m expiring[K, V]) get(key K, now time.Time) (value V) {
 	return value
 }
 
-// purge removes expired values, and returns how many.
-func (m expiring[K, V]) purge(now time.Time) int {
-	before := len(m)
-	maps.DeleteFunc(m, func(_ K, v V) bool { return !now.Before(v.end()) })
-	return before - len(m)
-}
-
 // table is an expiring map with a lock of its own.
 type table[K comparable, V interface{ end() time.Time }] struct {
 	mu     sync.Mutex
 	all    expiring[K, V]
 	purges throttle
+	erase  func(tx *change, key K, value V) // removes a value from the journal; nil: it has none
 }
 
-// lock takes the lock, and returns the time. It removes expired values once a minute.
-func (t *table[K, V]) lock(clock func() time.Time) time.Time {
+// lock takes the lock, and returns the time. It removes expired values once a minute: from a table that a journal
+// keeps, only as part of a change.
+func (t *table[K, V]) lock(clock func() time.Time, tx *change) time.Time {
 	t.mu.Lock()
 	now := clock()
 	if t.all == nil {
 		t.all = make(expiring[K, V])
 	}
-	if t.purges.due(now, time.Minute) {
-		t.all.purge(now)
+	if (t.erase == nil || tx.kept()) && t.purges.due(now, time.Minute) {
+		t.purge(tx, now)
 	}
 	return now
+}
+
+// purge removes expired values.
+func (t *table[K, V]) purge(tx *change, now time.Time) {
+	for key, value := range t.all {
+		if !now.Before(value.end()) {
+			t.forget(tx, key)
+		}
+	}
+}
+
+// forget removes a value, expired or not, if there is one.
+func (t *table[K, V]) forget(tx *change, key K) {
+	if value, ok := t.all[key]; ok {
+		delete(t.all, key)
+		if tx.kept() && t.erase != nil {
+			t.erase(tx, key, value)
+		}
+	}
 }
 
 // capped is a log that grows at its end and loses its oldest entries. The lock of its owner guards it.
@@ -176,6 +194,24 @@ type line[T any] struct {
 // add adds an entry under the id that follows the last one.
 func (l *capped[T]) add(id registry.FeedID, entry T, bytes int) {
 	l.lines, l.bytes, l.last = append(l.lines, line[T]{id, entry, bytes}), l.bytes+bytes, id
+}
+
+// insert adds an entry under an id of its own, or replaces the entry of this id.
+func (l *capped[T]) insert(id registry.FeedID, entry T, bytes int) {
+	if id.Compare(l.last) > 0 { // as when a whole log is read
+		l.add(id, entry, bytes)
+		return
+	}
+	l.remove(id)
+	l.lines, l.bytes = slices.Insert(l.lines, l.from(id), line[T]{id, entry, bytes}), l.bytes+bytes
+}
+
+// remove removes the entry of an id, if there is one.
+func (l *capped[T]) remove(id registry.FeedID) {
+	if at := l.from(id); at < len(l.lines) && l.lines[at].id == id {
+		l.bytes -= l.lines[at].bytes
+		l.lines = slices.Delete(l.lines, at, at+1)
+	}
 }
 
 // isOver reports whether the log has more lines or bytes than it may. One line may have any number of bytes.

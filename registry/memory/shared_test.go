@@ -142,7 +142,7 @@ func TestDocumentsAreShared(t *testing.T) {
 	all.most = 20 * weight
 	attack(t, m, put, func() int { return all.count / weight }, func() {
 		*now = now.Add(2 * time.Hour)
-		if _, err := m.documents.Read(context.Background()); err != nil { // removes what has expired
+		if _, err := m.documents.Write(context.Background()); err != nil { // removes what has expired
 			t.Fatal(err)
 		}
 	})

@@ -31,7 +31,7 @@ func startPod(t *testing.T) (url string, pid int) {
 	_ = l.Close()
 	var log bytes.Buffer
 	pod := exec.Command(program, "serve")
-	pod.Env, pod.Stderr = []string{"FARHAND_ADDR=" + addr}, &log
+	pod.Env, pod.Stderr = []string{"FARHAND_ADDR=" + addr, "FARHAND_DATA_DIR=off"}, &log
 	if err := pod.Start(); err != nil {
 		t.Fatal(err)
 	}
