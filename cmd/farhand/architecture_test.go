@@ -90,6 +90,7 @@ var arrows = map[string][]string{
 		"internal",
 	},
 	"examples": {root, "agent", "agent/provider", "agent/sandbox"},
+	"sdk":      {}, // has tests only
 }
 
 // owned are the libraries that only some rooms may import, so that no other depends on them.

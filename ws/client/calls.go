@@ -37,19 +37,53 @@ type calls struct {
 	mu      sync.Mutex
 	pending map[string]context.CancelCauseFunc
 	answers answers
+	journal *journal // nil: none
+	ended   bool     // Run ends: no call starts
 
 	slotsAsked map[string]chan<- *received // by call
+}
+
+// reopen lets calls start, for a new Run.
+func (c *calls) reopen() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = false
+}
+
+// end lets no more calls start, and waits for the answers of the running ones, at most for a time. Their contexts have
+// ended.
+func (c *calls) end(atMost time.Duration) {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	answered := make(chan struct{})
+	go func() { // ends before Run, which waits for the same
+		c.done.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(atMost):
+	}
 }
 
 // startCall runs a call unless its id is known. A call that already runs continues. A call that was answered gets the
 // same answer again without running again.
 func (c *Client) startCall(ctx context.Context, f *received) {
+	if f.ID == "" {
+		c.cfg.log.Warn("call without an id ignored", "tool", f.Name)
+		return
+	}
 	timeout := defaultDeadline
 	if f.DeadlineMS != nil {
 		timeout = time.Duration(min(*f.DeadlineMS, maxDeadlineMS)) * time.Millisecond
 	}
 	call := Call{ID: f.ID, Tool: f.Name, Args: f.Args, Deadline: time.Now().Add(timeout)}
 	c.calls.mu.Lock()
+	if c.calls.ended {
+		c.calls.mu.Unlock()
+		return
+	}
 	frame, answered := c.calls.answers.get(call.ID)
 	_, running := c.calls.pending[call.ID]
 	if answered || running || len(c.calls.pending) >= maxPending {
@@ -64,13 +98,13 @@ func (c *Client) startCall(ctx context.Context, f *received) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.calls.pending[call.ID] = cancel
-	c.calls.mu.Unlock()
-	c.calls.done.Go(func() {
+	c.calls.done.Go(func() { // with the lock, so that end waits for it
 		defer cancel(nil)
 		ctx, stop := context.WithDeadline(ctx, call.Deadline.Add(lateLimit))
 		defer stop()
 		c.runHandler(ctx, call)
 	})
+	c.calls.mu.Unlock()
 }
 
 func (c *Client) cancelCall(id, reason string) {
@@ -106,8 +140,18 @@ func (c *Client) runHandler(ctx context.Context, call Call) {
 	}
 	defer func() { <-c.calls.slots }()
 	handler, problem := c.handler(call.Tool)
+	switch {
+	case len(call.Args) == 0 || string(call.Args) == "null":
+		call.Args = json.RawMessage("{}")
+	case call.Args[0] != '{':
+		handler, problem = nil, "the arguments are not an object"
+	}
 	if handler == nil {
 		frame = c.failure(call.ID, problem)
+		return
+	}
+	if err := c.calls.note(callPrefix+call.ID, keptCall{At: began.UnixMilli()}, true); err != nil {
+		frame = c.failure(call.ID, "not started: the device cannot record the call: "+err.Error())
 		return
 	}
 	call.client, call.ctx = c, ctx
@@ -151,9 +195,13 @@ func (c *Client) handler(tool string) (Handler, string) {
 
 // answer stores the answer and sends it if there is a connection. Otherwise resend sends it on the next connection.
 func (c *Client) answer(id string, frame []byte) {
+	now := time.Now()
+	if err := c.calls.note(callPrefix+id, keptCall{At: now.UnixMilli(), Frame: string(frame)}, true); err != nil {
+		c.cfg.log.Error("answer not recorded", "call", id, "error", err)
+	}
 	c.calls.mu.Lock()
 	delete(c.calls.pending, id)
-	c.calls.answers.put(id, frame, time.Now())
+	c.calls.forget(c.calls.answers.put(id, frame, now))
 	c.calls.mu.Unlock()
 	l := c.current()
 	if l == nil {
@@ -170,6 +218,11 @@ func (c *Client) answer(id string, frame []byte) {
 // resend sends the answers on a new connection that were not acknowledged on an earlier one. They may have been lost,
 // and the gateway keeps their calls open for a while.
 func (c *Client) resend(ctx context.Context, l *link) {
+	select {
+	case <-l.started:
+	case <-ctx.Done():
+		return
+	}
 	for c.pace.wait(ctx) == nil {
 		c.calls.mu.Lock()
 		frame, ok := c.calls.answers.claimNext(l.number, time.Now())
@@ -192,15 +245,15 @@ func (c *Client) success(id string, output any) []byte {
 	switch {
 	case err != nil:
 		return c.failure(id, "the output cannot be sent as JSON: "+err.Error())
-	case len(frame) > c.cfg.writeLimit:
+	case len(frame) > c.answerLimit():
 		return c.failure(id, fmt.Sprintf("the output is too large: %d bytes, at most %d can be sent",
-			len(frame), c.cfg.writeLimit))
+			len(frame), c.answerLimit()))
 	}
 	return frame
 }
 
 func (c *Client) failure(id, text string) []byte {
-	if limit := c.cfg.writeLimit / 8; len(text) > limit { // JSON may need six bytes for one
+	if limit := c.frameLimit() / 8; len(text) > limit { // JSON may need six bytes for one
 		text = text[:limit]
 	}
 	return sent{Type: "tool_error", ID: id, Error: &text, Success: new(false)}.encode()
@@ -235,10 +288,10 @@ func (a *answers) get(id string) ([]byte, bool) {
 	return nil, false
 }
 
-// put stores the first answer of a call and drops the oldest answers beyond the bounds.
-func (a *answers) put(id string, frame []byte, now time.Time) {
+// put stores the first answer of a call and drops the oldest answers beyond the bounds. It returns their calls.
+func (a *answers) put(id string, frame []byte, now time.Time) (dropped []string) {
 	if _, there := a.byID[id]; there {
-		return
+		return nil
 	}
 	if a.byID == nil {
 		a.byID = make(map[string]*answer)
@@ -253,13 +306,18 @@ func (a *answers) put(id string, frame []byte, now time.Time) {
 		a.order = a.order[1:]
 		a.size -= len(oldest.frame)
 		delete(a.byID, oldest.id)
+		dropped = append(dropped, oldest.id)
 	}
+	return dropped
 }
 
-func (a *answers) acknowledge(id string) {
-	if kept := a.byID[id]; kept != nil {
+// acknowledge returns the answer, nil if it is not stored.
+func (a *answers) acknowledge(id string) *answer {
+	kept := a.byID[id]
+	if kept != nil {
 		kept.acknowledged = true
 	}
+	return kept
 }
 
 // claim returns the frame of an answer to send on a connection. It returns false if the answer was already sent there,

@@ -11,7 +11,8 @@
 // it. A panic in a handler does not end the process. RunMCP connects an MCP server on stdio instead of tools in Go.
 //
 // The package imports nothing of Farhand. Start at Client.Run in client.go. link.go is one connection and has the
-// frames, calls.go runs handlers and keeps answers until the gateway has acknowledged them.
+// frames, calls.go runs handlers and keeps answers until the gateway has acknowledged them, journal.go keeps them in a
+// file, chat.go is the conversation.
 package client
 
 import (
@@ -24,6 +25,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +52,9 @@ type Client struct {
 	offers  map[string]offer
 	session string
 	token   string // proves that this is the same device; empty before the first session_start
-	link    *link  // nil while disconnected
+	limits  limits // that the gateway announced; zero: none
+	link    *link  // nil before session_start, and while disconnected
+	turn    *turn  // of the conversation; nil: none
 
 	asked map[string]context.CancelCauseFunc // questions without an answer, by the id of the approval
 
@@ -65,7 +69,7 @@ func New(address string, options ...Option) (*Client, error) {
 		return nil, fmt.Errorf("client: the address %q: %w", address, err)
 	}
 	cfg := config{
-		parallelism: 16, readLimit: 4 << 20, writeLimit: 1 << 20,
+		parallelism: 16, readLimit: 4 << 20,
 		minBackoff: 500 * time.Millisecond, maxBackoff: 30 * time.Second,
 		silence: time.Minute, serverWait: serverWriteTimeout,
 		onState: func(State) {}, log: slog.New(slog.DiscardHandler),
@@ -103,13 +107,20 @@ func (c *Client) SessionID() string {
 }
 
 // Run connects and keeps reconnecting until ctx ends, or until reconnecting is pointless. It returns the error of ctx,
-// ErrEnded, ErrUnpaired, or a *RefusedError. Before it returns, it cancels the contexts of the running handlers and of
-// the approver, and waits for them. Only one Run may be active.
+// ErrEnded, ErrUnpaired, ErrReplaced or ErrHeld without a resume token, a *RefusedError, or the error of the journal.
+// Before it returns, it cancels the contexts of the running handlers and of the approver, waits for them, and sends
+// their answers if they end within two seconds. Only one Run may be active.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return errors.New("client: Run is already active")
 	}
 	defer c.running.Store(false)
+	forget, err := c.remember()
+	if err != nil {
+		return err
+	}
+	defer forget()
+	c.calls.reopen()
 	defer c.calls.done.Wait()
 	defer c.asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -146,10 +157,14 @@ func (c *Client) stay(ctx context.Context, t traffic) error {
 			rivals.reset()
 		}
 		delay := time.Duration(0)
-		if taken := rival(err); taken != nil {
-			err, delay = taken, rivals.nextRival()
-		} else {
+		switch taken := rival(err); {
+		case taken == nil:
 			delay = retry.next(atLeast)
+		case !c.mayReturn():
+			c.cfg.log.Warn("not reconnecting", "error", taken)
+			return taken
+		default:
+			err, delay = taken, rivals.nextRival()
 		}
 		c.cfg.log.Info(whyDisconnected(err), "error", err, "retry_in", delay.Round(time.Millisecond).String())
 		c.cfg.onState(State{Phase: PhaseWaiting, SessionID: c.SessionID(), Err: err, RetryIn: delay})
@@ -157,6 +172,14 @@ func (c *Client) stay(ctx context.Context, t traffic) error {
 			return err
 		}
 	}
+}
+
+// mayReturn reports whether the client may reconnect while another connection has the session. Devices that speak MCP
+// have no token.
+func (c *Client) mayReturn() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.token != "" || strings.HasSuffix(c.url.Path, pathMCP)
 }
 
 func whyDisconnected(err error) string {
@@ -192,7 +215,7 @@ func (c *Client) connect(ctx context.Context, t traffic) (atLeast time.Duration,
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	defer l.conn.Close()
-	defer l.closeWhenDone(ctx)()
+	defer l.closeWhenDone(ctx, c.calls.end)()
 	defer c.detach(l)
 	t.open(l)
 	linked, unlink := context.WithCancel(ctx)
@@ -219,13 +242,7 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	}
 	switch f.Type {
 	case "session_start":
-		l.resumed = f.Resumed
-		c.mu.Lock()
-		c.session = f.SessionID
-		if c.token == "" { // the first token stays valid, even if later frames offer others
-			c.token = f.ResumeToken
-		}
-		c.mu.Unlock()
+		c.begin(l, f)
 	case "tools_registered":
 		c.registered(l, f)
 	case "tool_call_request":
@@ -237,20 +254,38 @@ func (c *Client) handle(ctx context.Context, l *link, data []byte) {
 	case "approval_decided":
 		c.endQuestion(f.ID, fmt.Errorf("the approval is already %s", f.State))
 	case "server_draining":
-		// Nothing else to do: the gateway closes when the running calls are answered. Calls that take too long are
-		// answered on the next connection.
-		l.backAt = time.Now().Add(time.Duration(min(f.RetryAfterMS, maxDeadlineMS)) * time.Millisecond)
+		// The gateway closes when the running calls are answered. Calls that take too long are answered on the next
+		// connection.
+		wait := time.Duration(min(f.RetryAfterMS, maxDeadlineMS)) * time.Millisecond
+		l.backAt = time.Now().Add(wait)
+		c.cfg.onState(State{Phase: PhaseDraining, SessionID: c.SessionID(), RetryIn: wait})
 	case "upload_slot":
 		c.slotCame(f)
 	case "result_acknowledged":
-		c.calls.mu.Lock()
-		c.calls.answers.acknowledge(f.ID)
-		c.calls.mu.Unlock()
+		c.acknowledged(f.ID)
 		if f.Ignored {
 			c.cfg.log.Debug("answer came too late", "call", f.ID)
 		}
 	case "error":
-		c.cfg.log.Warn("the gateway reported an error", "code", f.Code, "message", f.Message)
+		if !c.failTurn(f) {
+			c.cfg.log.Warn("the gateway reported an error", "code", f.Code, "message", f.Message)
+		}
+	default:
+		c.turnFrame(f, data)
+	}
+}
+
+// acknowledged keeps of an answer only that it was acknowledged.
+func (c *Client) acknowledged(id string) {
+	c.calls.mu.Lock()
+	defer c.calls.mu.Unlock()
+	kept := c.calls.answers.acknowledge(id)
+	if kept == nil || c.calls.journal == nil {
+		return
+	}
+	done := keptCall{At: kept.at.UnixMilli(), Acknowledged: true}
+	if err := c.calls.journal.put(callPrefix+id, done, false); err != nil {
+		c.cfg.log.Error("acknowledgement not recorded", "call", id, "error", err)
 	}
 }
 
@@ -288,6 +323,7 @@ type Phase string
 const (
 	PhaseConnecting Phase = "connecting"
 	PhaseConnected  Phase = "connected" // the gateway has answered a registration; repeated after each change
+	PhaseDraining   Phase = "draining"  // the pod stops: it waits for the running calls, and then ends the connection
 	PhaseWaiting    Phase = "waiting"   // waiting for the next attempt
 )
 
@@ -299,7 +335,7 @@ type State struct {
 	Registered int           // with PhaseConnected: how many tools the session offers
 	Rejected   []Rejection   // with PhaseConnected: tools the last registration rejected
 	Err        error         // with PhaseWaiting: why the last attempt ended
-	RetryIn    time.Duration // with PhaseWaiting
+	RetryIn    time.Duration // with PhaseWaiting; with PhaseDraining at least
 }
 
 // How long a connection must have lasted.

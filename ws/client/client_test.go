@@ -281,6 +281,7 @@ func TestReconnectRegistersAgainUnderTheSameSession(t *testing.T) {
 
 	second := wait(t, f.conns)
 	second.expect("connect")
+	second.send(map[string]any{"type": "session_start", "v": 1, "session_id": "given"})
 	tools := second.expect("register_tools")["tools"].([]any)
 	if len(tools) != 1 || tools[0].(map[string]any)["name"] != "b" || second.query["session_id"][0] != "given" {
 		t.Fatalf("second time: %v, %v", tools, second.query)
@@ -365,10 +366,10 @@ func TestTokenIsPresented(t *testing.T) {
 		if connect["resume_token"] != want || !slices.Contains(connect["capabilities"].([]any), any("resume_token")) {
 			t.Fatalf("connect: %v, want the token %v", connect, want)
 		}
-		p.expect("register_tools")
 		p.send(map[string]any{
 			"type": "session_start", "v": 1, "session_id": "given", "resume_token": fmt.Sprintf("token-number-%d", i+1),
 		})
+		p.expect("register_tools")
 		p.close(1012, "server_restart")
 	}
 }
@@ -447,7 +448,7 @@ func TestWrongConfiguration(t *testing.T) {
 		"parameters":  {"ws://host", client.WithTool(client.Tool{Name: "a", Parameters: json.RawMessage(`{`)}, nil)},
 		"parallelism": {"ws://host", client.WithParallelism(0)},
 		"back-off":    {"ws://host", client.WithBackoff(time.Second, time.Millisecond)},
-		"limits":      {"ws://host", client.WithFrameLimits(0, 0)},
+		"limits":      {"ws://host", client.WithFrameLimits(0, -1)},
 	} {
 		options := []client.Option{}
 		if tc.option != nil {

@@ -63,10 +63,10 @@ func (f *fake) accept() *peer {
 	select {
 	case p := <-f.conns:
 		p.opening = p.expect("connect")
+		p.send(map[string]any{"type": "session_start", "v": 1, "session_id": "given", "resumed": false,
+			"message_count": 0, "resume_token": "the-first-token"})
 		register := p.expect("register_tools")
 		n := len(register["tools"].([]any))
-		p.send(map[string]any{"type": "session_start", "v": 1, "session_id": "given", "resumed": false,
-			"message_count": 0})
 		p.send(map[string]any{"type": "tools_registered", "count": n, "registered": n})
 		return p
 	case <-time.After(testTimeout):

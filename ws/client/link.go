@@ -21,7 +21,8 @@ import (
 const (
 	dialTimeout  = 10 * time.Second
 	writeTimeout = 5 * time.Second
-	closeTimeout = time.Second // for the gateway's close frame
+	closeTimeout = time.Second     // for the gateway's close frame
+	stopTimeout  = 2 * time.Second // for handlers to end, and their answers to be sent, when Run ends
 	subprotocol  = "clawseed.v1"
 )
 
@@ -30,10 +31,12 @@ type link struct {
 	number  int64 // counts the connections of a client, from 1
 	conn    *websocket.Conn
 	silence time.Duration
-	write   sync.Mutex  // serializes frames; each has its own deadline
-	ending  atomic.Bool // only the gateway's close frame is awaited
+	started chan struct{} // closed when session_start has come and the tools are registered
+	write   sync.Mutex    // serializes frames; each has its own deadline
+	ending  atomic.Bool   // only the gateway's close frame is awaited
 
 	// Used by the reader only.
+	opened  bool // session_start has come
 	resumed bool
 	backAt  time.Time // reconnect time of server_draining; zero: none
 
@@ -66,7 +69,7 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 		}
 		return nil, err
 	}
-	l := &link{number: c.links.Add(1), conn: conn, silence: c.cfg.silence}
+	l := &link{number: c.links.Add(1), conn: conn, silence: c.cfg.silence, started: make(chan struct{})}
 	conn.SetReadLimit(c.cfg.readLimit)
 	conn.SetPingHandler(func(data string) error {
 		l.extendReadDeadline()
@@ -156,13 +159,14 @@ func (l *link) send(frame []byte) error {
 	return err
 }
 
-// closeWhenDone sends a close frame when ctx ends, and closes the connection if the gateway does not answer. The
-// returned function stops this and waits for it.
-func (l *link) closeWhenDone(ctx context.Context) (stop func()) {
+// closeWhenDone runs finish when ctx ends, then sends a close frame, and closes the connection if the gateway does not
+// answer. The returned function stops this and waits for it.
+func (l *link) closeWhenDone(ctx context.Context, finish func(time.Duration)) (stop func()) {
 	over := make(chan struct{})  // closed when the reading ends
 	ended := make(chan struct{}) // closed when the goroutine ends
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)
+		finish(stopTimeout)
 		l.ending.Store(true)
 		bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 		if err := l.conn.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout)); err == nil {
@@ -185,9 +189,10 @@ func (l *link) closeWhenDone(ctx context.Context) (stop func()) {
 type received struct {
 	Type string `json:"type"`
 
-	SessionID   string `json:"session_id"` // session_start
-	Resumed     bool   `json:"resumed"`
-	ResumeToken string `json:"resume_token"`
+	SessionID   string          `json:"session_id"` // session_start
+	Resumed     bool            `json:"resumed"`
+	ResumeToken string          `json:"resume_token"`
+	Limits      json.RawMessage `json:"limits"`
 
 	Registered int         `json:"registered"` // tools_registered
 	Rejected   []Rejection `json:"rejected"`
@@ -205,13 +210,30 @@ type received struct {
 	ExpiresMS int64    `json:"expires_ms"`
 	State     string   `json:"state"` // approval_decided, with ID
 
-	RetryAfterMS int64 `json:"retry_after_ms"` // server_draining
+	RetryAfterMS int64 `json:"retry_after_ms"` // server_draining, and the error of a turn
+
+	FullResponse string `json:"full_response"` // done
 
 	URL    string `json:"url"` // upload_slot, with ID; Refuse replaces it in a rejection
 	Refuse string `json:"error"`
 
 	Message string `json:"message"` // error
 	Code    string `json:"code"`
+}
+
+// limits are those of a gateway's limits that a client respects. Zero: not announced.
+type limits struct {
+	Frame  int `json:"frame_bytes"`
+	Output int `json:"output_bytes"`
+}
+
+// limitsOf returns announced limits. It ignores malformed ones.
+func limitsOf(announced json.RawMessage) limits {
+	var l limits
+	if json.Unmarshal(announced, &l) != nil {
+		return limits{}
+	}
+	return limits{Frame: max(l.Frame, 0), Output: max(l.Output, 0)}
 }
 
 // Rejection names a tool that the gateway did not register, and why.
@@ -246,6 +268,9 @@ type sent struct {
 	Success *bool   `json:"success,omitempty"`
 
 	Decision Decision `json:"decision,omitempty"` // approval_response
+
+	Content *string `json:"content,omitempty"` // message
+	Debug   bool    `json:"debug,omitempty"`   // and regenerate
 }
 
 // encode returns the JSON of a frame. It panics if that fails; only a Progress that is not a finite number makes it
@@ -259,7 +284,7 @@ func (f sent) encode() []byte {
 }
 
 func (c *config) connectFrame(token string) []byte {
-	can := []string{"ack", "progress", "cancel", "drain", "resume", "resume_token"}
+	can := []string{"ack", "progress", "cancel", "drain", "resume", "resume_token", "call_status"}
 	if c.approver != nil {
 		can = append(can, "approval")
 	}

@@ -15,6 +15,7 @@ type config struct {
 	token, session, name           string
 	deviceID, deviceName, platform string
 	credential                     Credential
+	journal                        string // file; empty: none
 	labels                         map[string]string
 
 	tools    []offer
@@ -22,7 +23,8 @@ type config struct {
 	approver Approver
 	onState  func(State)
 
-	parallelism, writeLimit         int
+	parallelism                     int
+	writeLimit                      int // zero: what the gateway announces
 	readLimit                       int64
 	minBackoff, maxBackoff, silence time.Duration
 	serverWait                      time.Duration // time for an MCP server to read one message
@@ -42,7 +44,7 @@ func (c *config) validate() error {
 		return errors.New("client: the parallelism must be at least 1")
 	case c.minBackoff <= 0 || c.maxBackoff < c.minBackoff:
 		return fmt.Errorf("client: the back-off must grow from a positive delay: %v to %v", c.minBackoff, c.maxBackoff)
-	case c.silence <= 0 || c.readLimit <= 0 || c.writeLimit <= 0:
+	case c.silence <= 0 || c.readLimit <= 0 || c.writeLimit < 0:
 		return errors.New("client: limits must be positive")
 	}
 	if c.credential.Token != "" { // WithDevice does not override it
@@ -71,6 +73,13 @@ func WithCredential(cr Credential) Option {
 // WithSession requests a session id, to resume the same session after a restart. Without it the gateway chooses one,
 // which the client keeps across reconnects.
 func WithSession(id string) Option { return func(c *config) { c.session = id } }
+
+// WithJournal keeps the session, its resume token, and the calls with their answers in a file, so that a restart of the
+// program forgets nothing: it has the same session, sends unacknowledged answers again, and runs no call twice. A call
+// is written down, on the disk, before its handler runs. If the program ends during it, the next one answers it with an
+// error. Only the file's user can read it; one Client may use it at a time. Run fails if it cannot be opened. It does
+// not apply to RunMCP.
+func WithJournal(path string) Option { return func(c *config) { c.journal = path } }
 
 // WithName sets the label people see for the session.
 func WithName(name string) Option { return func(c *config) { c.name = name } }
@@ -112,7 +121,8 @@ func WithBackoff(minimum, maximum time.Duration) Option {
 func WithSilence(d time.Duration) Option { return func(c *config) { c.silence = d } }
 
 // WithFrameLimits sets the largest received and sent frames, in bytes. A larger output fails the call, because the
-// gateway would close the connection over it. Defaults: 4 MiB and 1 MiB.
+// gateway would close the connection over it. Write zero for what the gateway announces, which is the default: its
+// largest frame, and its largest output for answers; 1 MiB if it announces nothing. The default of read is 4 MiB.
 func WithFrameLimits(read int64, write int) Option {
 	return func(c *config) { c.readLimit, c.writeLimit = read, write }
 }
@@ -139,7 +149,8 @@ var (
 	ErrUnpaired = errors.New("client: the device has no token; get a credential with Pair")
 )
 
-// Values of State.Err when another connection has the session. The client then reconnects with growing delays.
+// Values of State.Err when another connection has the session. The client then reconnects with growing delays. Without
+// a resume token, Run returns them.
 var (
 	// ErrReplaced means that a newer connection took over the session.
 	ErrReplaced = errors.New("client: a newer connection took over the session")

@@ -44,7 +44,7 @@ func (c Call) Chunk(text string) {
 	if c.client == nil {
 		return
 	}
-	limit := min(maxChunk, c.client.cfg.writeLimit/8) // JSON may need six bytes for one
+	limit := min(maxChunk, c.client.frameLimit()/8) // JSON may need six bytes for one
 	for text != "" {
 		part := truncate(text, limit)
 		if part == "" { // a limit below one character

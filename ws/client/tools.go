@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,12 +48,33 @@ func (c *Client) RemoveTool(name string) error {
 	return nil
 }
 
-// attach makes l the current connection, and sends the first frames: connect, then all tools. A failure also ends the
-// reading, which returns the gateway's reason if it closed the connection.
+// attach sends the first frame, which decides whether the client gets the session. A failure also ends the reading,
+// which returns the gateway's reason if it closed the connection.
 func (c *Client) attach(l *link) {
 	c.mu.Lock()
 	connect := c.cfg.connectFrame(c.token)
 	c.mu.Unlock()
+	c.sendOn(l, connect)
+}
+
+// begin makes l the current connection when its session_start comes, and registers all tools within the limits that it
+// announces.
+func (c *Client) begin(l *link, f *received) {
+	if l.opened {
+		return
+	}
+	l.opened, l.resumed = true, f.Resumed
+	defer close(l.started)
+	c.mu.Lock()
+	c.session, c.limits = f.SessionID, limitsOf(f.Limits)
+	if c.token == "" { // the first token stays valid, even if later frames offer others
+		c.token = f.ResumeToken
+	}
+	kept := keptSession{c.session, c.token}
+	c.mu.Unlock()
+	if err := c.calls.note(keySession, kept, true); err != nil {
+		c.cfg.log.Error("session not recorded", "error", err)
+	}
 	// The lock keeps AddTool and RemoveTool from changing the tools between the list and its sending.
 	c.registration.Lock()
 	defer c.registration.Unlock()
@@ -63,7 +85,7 @@ func (c *Client) attach(l *link) {
 	}
 	c.mu.Unlock()
 	frames, err := c.registerFrames(tools)
-	if err != nil || !c.sendOn(l, connect) { // connect is sent before any answers
+	if err != nil {
 		return
 	}
 	c.mu.Lock()
@@ -79,16 +101,23 @@ func (c *Client) attach(l *link) {
 
 func (c *Client) detach(l *link) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.link == l {
 		c.link = nil
 	}
+	c.mu.Unlock()
+	c.endTurn(turnEnd{err: ErrTurnLost})
 }
+
+const (
+	registerOverhead = 64   // bytes of a register_tools frame around its definitions
+	maxDefinitions   = 1024 // that a gateway takes in a frame
+)
 
 // registerFrames returns the frames that register the tools, as many as the frame limit requires. Without tools it
 // still returns one frame, whose answer shows that the gateway is ready.
 func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 	var frames [][]byte
+	limit := c.frameLimit() - registerOverhead
 	batch, size := []json.RawMessage{}, 0
 	flush := func() {
 		frames = append(frames, sent{Type: "register_tools", Tools: batch}.encode())
@@ -99,7 +128,7 @@ func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(batch) > 0 && size+len(raw) > c.cfg.writeLimit-64 {
+		if len(batch) > 0 && (size+len(raw) > limit || len(batch) == maxDefinitions) {
 			flush()
 		}
 		batch = append(batch, raw)
@@ -107,6 +136,30 @@ func (c *Client) registerFrames(tools []Tool) ([][]byte, error) {
 	}
 	flush()
 	return frames, nil
+}
+
+// defaultFrame is the largest sent frame of a gateway that does not announce one.
+const defaultFrame = 1 << 20
+
+// frameLimit returns the largest frame that the client sends.
+func (c *Client) frameLimit() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	limit := cmp.Or(c.limits.Frame, defaultFrame)
+	if c.cfg.writeLimit > 0 {
+		limit = min(limit, c.cfg.writeLimit)
+	}
+	return limit
+}
+
+// answerLimit returns the largest answer of a call.
+func (c *Client) answerLimit() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg.writeLimit > 0 {
+		return c.cfg.writeLimit
+	}
+	return max(cmp.Or(c.limits.Frame, defaultFrame), c.limits.Output)
 }
 
 // send writes a frame to the connection, if there is one. A failure ends the connection. The next connection registers
